@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+#include "tool.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "version.h"
+
+enum { MAX_OPTIONS = 96 };
+
+static const struct tool_option common[] = {
+    {'o', "output", "FILE", "write to FILE (beside it, then renamed)"},
+    {'q', "quiet", NULL, "no progress and no notes"},
+    {'v', "verbose", NULL, "say more on stderr"},
+    {'V', "version", NULL, "print version and build facts"},
+    {'h', "help", NULL, "print this help"},
+    {0},
+};
+
+static void print_options(const struct tool_option *o)
+{
+    for (; o->id; o++) {
+        char left[64];
+        int n = 0;
+        if (o->id < TOOL_LONG)
+            n = snprintf(left, sizeof left, "  -%c%s", o->id,
+                         o->name ? ", " : "");
+        else
+            n = snprintf(left, sizeof left, "      ");
+        if (o->name)
+            n += snprintf(left + n, sizeof left - (size_t)n, "--%s", o->name);
+        if (o->arg)
+            snprintf(left + n, sizeof left - (size_t)n, " %s", o->arg);
+        printf(strlen(left) > 28 ? "%s\n%-30s%s\n" : "%-30s%s%s\n", left,
+               strlen(left) > 28 ? "" : o->help,
+               strlen(left) > 28 ? o->help : "");
+    }
+}
+
+static void print_help(const struct tool *t)
+{
+    printf("usage: %s %s\n\n%s\n\n", t->name, t->synopsis, t->summary);
+    print_options(t->options);
+    print_options(common);
+    printf("\nSee %s(1).\n", t->name);
+}
+
+static void print_version(const struct tool *t)
+{
+    printf("%s %s\n%s%s%s\n", t->name, PP_VERSION, PP_BUILD_FACTS,
+           t->facts ? ", " : "", t->facts ? t->facts : "");
+}
+
+/* Fills the getopt forms of one table; long options return their index in
+ * ids, so that an id above 255 survives. */
+static void add_options(const struct tool_option *o, char *letters,
+                        struct option *longs, int *n_longs)
+{
+    char *s = letters + strlen(letters);
+    for (; o->id; o++) {
+        if (o->id < TOOL_LONG) {
+            *s++ = (char)o->id;
+            if (o->arg)
+                *s++ = ':';
+        }
+        if (o->name && *n_longs < MAX_OPTIONS - 1)
+            longs[(*n_longs)++] = (struct option){
+                o->name, o->arg ? required_argument : no_argument, NULL, o->id};
+    }
+    *s = '\0';
+}
+
+static int next_option(struct tool *t, int argc, char **argv)
+{
+    char letters[2 * MAX_OPTIONS + 2] = ":";
+    struct option longs[MAX_OPTIONS] = {0};
+    int n = 0;
+    add_options(t->options, letters, longs, &n);
+    add_options(common, letters, longs, &n);
+    opterr = 0;
+    int at = optind ? optind : 1;
+    int c = getopt_long(argc, argv, letters, longs, NULL);
+    if (c == ':')
+        tool_usage(t, "option '%s' needs an argument", argv[optind - 1]);
+    else if (c == '?' && optopt > 0 && optopt < TOOL_LONG &&
+             argv[at][1] != '-')
+        tool_usage(t, "unknown option '-%c'", optopt);
+    else if (c == '?')
+        tool_usage(t, "unknown, ambiguous or misused option '%s'",
+                   argv[optind - 1]);
+    return c;
+}
+
+int tool_option(struct tool *t, int argc, char **argv)
+{
+    for (;;) {
+        int c = next_option(t, argc, argv);
+        switch (c) {
+        case -1:
+            return TOOL_END;
+        case '?':
+        case ':':
+            return TOOL_STOP;
+        case 'h':
+            print_help(t);
+            return TOOL_STOP;
+        case 'V':
+            print_version(t);
+            return TOOL_STOP;
+        case 'q':
+            t->quiet = true;
+            break;
+        case 'v':
+            t->verbose++;
+            break;
+        case 'o':
+            t->output = optarg;
+            break;
+        default:
+            return c;
+        }
+    }
+}
+
+int tool_usage(struct tool *t, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return pp_fail(&t->err, PP_EXIT_INPUT, "%s\ntry '%s --help'", text,
+                   t->name);
+}
+
+int tool_input(struct tool *t, int argc, char **argv, const char **name)
+{
+    *name = "-";
+    if (argc - optind > 1)
+        return tool_usage(t, "unexpected operand '%s'", argv[optind + 1]);
+    if (argc - optind == 1)
+        *name = argv[optind];
+    if (!strcmp(*name, "-") && isatty(STDIN_FILENO))
+        return tool_usage(t, "standard input is a terminal; "
+                             "a manifest is expected");
+    return 0;
+}
+
+FILE *tool_output(struct tool *t)
+{
+    if (t->out)
+        return t->out;
+    if (!t->output || !strcmp(t->output, "-"))
+        return t->out = stdout;
+    /* A device or a pipe cannot be replaced by a rename: write it directly. */
+    bool special = !strncmp(t->output, "/dev/", 5);
+    size_t n = strlen(t->output) + 5;
+    t->out_tmp = special ? NULL : malloc(n);
+    if (t->out_tmp)
+        snprintf(t->out_tmp, n, "%s.tmp", t->output);
+    const char *path = t->out_tmp ? t->out_tmp : t->output;
+    t->out = fopen(path, "w");
+    if (!t->out)
+        pp_fail_errno(&t->err, "%s", path);
+    return t->out;
+}
+
+static void erase_progress(struct tool *t)
+{
+    if (t->progress_shown)
+        fputs("\r\033[K", stderr);
+    t->progress_shown = false;
+}
+
+void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
+{
+    if ((t->quiet && level != PP_LOG_WARNING) ||
+        (level == PP_LOG_DETAIL && !t->verbose))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    erase_progress(t);
+    fprintf(stderr, "%s: ", t->name);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+void tool_progress(struct tool *t, const char *fmt, ...)
+{
+    struct timespec now;
+    if (t->quiet || !isatty(STDERR_FILENO))
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (time - t->progress_time < 0.1)
+        return;
+    t->progress_time = time;
+    va_list ap;
+    va_start(ap, fmt);
+    erase_progress(t);
+    vfprintf(stderr, fmt, ap);
+    fflush(stderr);
+    va_end(ap);
+    t->progress_shown = true;
+}
+
+/* Closes the output and puts it in its place, or removes it after a failure. */
+static void finish_output(struct tool *t)
+{
+    FILE *f = t->out ? t->out : stdout;
+    const char *name = f == stdout ? "standard output" : t->output;
+    int failed = ferror(f) | fflush(f);
+    /* Not under sanitizers' feet: they report after main on stderr. */
+    if (fclose(f) != 0 && errno != EBADF)
+        failed = 1;
+    if (failed)
+        pp_fail_errno(&t->err, "writing %s failed", name);
+    if (!t->out_tmp)
+        return;
+    if (t->err.code != PP_EXIT_OK)
+        remove(t->out_tmp);
+    else if (rename(t->out_tmp, t->output) != 0)
+        pp_fail_errno(&t->err, "%s", t->output);
+    free(t->out_tmp);
+    t->out_tmp = NULL;
+}
+
+int tool_finish(struct tool *t)
+{
+    erase_progress(t);
+    finish_output(t);
+    if (t->err.code == PP_EXIT_OK)
+        return t->status;
+    fprintf(stderr, "%s: %s\n", t->name, t->err.text);
+    return (int)t->err.code;
+}
+
+static bool is_plain(const char *s)
+{
+    return *s && s[strspn(s, "abcdefghijklmnopqrstuvwxyz"
+                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                             "0123456789_-+=./:,@%")] == '\0';
+}
+
+/* Writes s quoted for a shell; with d NULL only counts. */
+static size_t quote(const char *s, char *d)
+{
+    size_t n = 0;
+    if (is_plain(s)) {
+        n = strlen(s);
+        if (d)
+            memcpy(d, s, n);
+        return n;
+    }
+#define PUT(c) ((void)(d ? (void)(d[n] = (c)) : (void)0), n++)
+    PUT('\'');
+    for (; *s; s++) {
+        if (*s == '\'') {
+            PUT('\'');
+            PUT('\\');
+            PUT('\'');
+        }
+        PUT(*s);
+    }
+    PUT('\'');
+#undef PUT
+    return n;
+}
+
+char *tool_command(int argc, char **argv)
+{
+    size_t n = 1;
+    for (int i = 1; i < argc; i++)
+        n += quote(argv[i], NULL) + 1;
+    char *s = malloc(n), *d = s;
+    if (!s)
+        return NULL;
+    for (int i = 1; i < argc; i++) {
+        if (i > 1)
+            *d++ = ' ';
+        d += quote(argv[i], d);
+    }
+    *d = '\0';
+    return s;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* tool - what the four programs share: options and --help from one table,
+ * messages, progress, output files and the exit status. */
+#ifndef PP_CMD_TOOL_H
+#define PP_CMD_TOOL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/log.h"
+
+/* One option. A table of them ends with a zeroed entry and need not hold the
+ * common ones (-h -V -q -v -o), which tool.c adds. */
+struct tool_option {
+    int id;           /* the short letter, or TOOL_LONG and up */
+    const char *name; /* the long name, or NULL */
+    const char *arg;  /* the argument's name in --help, or NULL */
+    const char *help; /* one line, lower case */
+};
+
+enum { TOOL_LONG = 256 }; /* first id of options without a letter */
+enum { TOOL_END = -1, TOOL_STOP = -2 };
+
+/* State of one run of a tool. Zero it, set the first four members. */
+struct tool {
+    const char *name;                  /* "ppsched" */
+    const char *synopsis;              /* "-s KIND -m N [options] [MANIFEST]" */
+    const char *summary;               /* one sentence for --help */
+    const struct tool_option *options; /* the tool's own */
+    const char *facts;                 /* further build facts for -V, or NULL */
+
+    bool quiet;
+    int verbose;
+    const char *output; /* -o, or NULL for stdout */
+
+    struct pp_err err; /* the one message of a failed run */
+    FILE *out;
+    char *out_tmp;
+    bool progress_shown;
+    double progress_time;
+    int status; /* status of a run without error, e.g. PP_EXIT_NO */
+};
+
+/* The next option's id with optarg set, TOOL_END after the last (optind is
+ * then the first operand), or TOOL_STOP when the run is over: help or version
+ * was printed, or usage was wrong. After TOOL_STOP return tool_finish(t). */
+int tool_option(struct tool *t, int argc, char **argv);
+
+/* Records a usage error. Always returns -1. */
+int tool_usage(struct tool *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The name of the manifest operand at argv[optind], "-" when absent. Fails when
+ * there are several, or when it is stdin and stdin is a terminal. */
+int tool_input(struct tool *t, int argc, char **argv, const char **name);
+
+/* Where data goes: stdout, or the file of -o, written beside it as FILE.tmp
+ * and renamed by tool_finish. NULL with t->err set on failure. */
+FILE *tool_output(struct tool *t);
+
+/* A note for people on stderr: shown with -v (detail), unless -q (note). */
+void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A progress line on stderr: only on a terminal, at most ten a second,
+ * overwritten by the next one and erased before any message. */
+void tool_progress(struct tool *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Reports t->err, commits or removes the output file, checks stdout. Returns
+ * the status for main to return. */
+int tool_finish(struct tool *t);
+
+/* The command line as one string for the manifest's history: arguments that
+ * need it are quoted for a shell. malloc'ed; NULL when out of memory. */
+char *tool_command(int argc, char **argv);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* adamw - one step of AdamW (Loshchilov and Hutter 2019) or plain SGD, as
+ * PyTorch computes them.
+ *
+ *   w, m, v   (n) updated in place       g (n) gradient, read
+ *   g is multiplied by g_scale first (clipping)
+ *   w *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+ *   w -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps),  bc = 1 - b^step
+ * sgd: w -= lr (g + wd w) */
+#ifndef PP_KERNELS_ADAMW_H
+#define PP_KERNELS_ADAMW_H
+
+#include <stddef.h>
+
+struct pp_adamw_step {
+    double lr, beta1, beta2, eps, weight_decay;
+    double bias1, bias2; /* 1 - beta^step */
+    double g_scale;
+};
+
+#define PP_ADAMW(name)                                                         \
+    int(name)(void *w, void *m, void *v, const void *g, size_t n,              \
+              const struct pp_adamw_step *s, void *stream)
+#define PP_SGD(name)                                                           \
+    int(name)(void *w, const void *g, size_t n,                                \
+              const struct pp_adamw_step *s, void *stream)
+typedef PP_ADAMW(pp_adamw_fn);
+typedef PP_SGD(pp_sgd_fn);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* elementwise - sums over whole tensors.
+ *
+ *   add           y = a + b       n elements; y may be a or b
+ *   sum_squares   *out = sum x^2  in double, one fixed order: blocks of 1024
+ *                 elements added ascending, then the blocks ascending */
+#ifndef PP_KERNELS_ELEMENTWISE_H
+#define PP_KERNELS_ELEMENTWISE_H
+
+#include <stddef.h>
+
+#define PP_ADD(name)                                                           \
+    int(name)(void *y, const void *a, const void *b, size_t n, void *stream)
+#define PP_SUM_SQUARES(name)                                                   \
+    int(name)(double *out, const void *x, size_t n, void *stream)
+typedef PP_ADD(pp_add_fn);
+typedef PP_SUM_SQUARES(pp_sum_squares_fn);
+
+#endif

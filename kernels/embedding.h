@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* embedding - y[t] = w[ids[t]]
+ *
+ *   ids (N), each in [0, V): checked by the caller before step 0
+ *   w   (V, C)     y (N, C) written     dw (V, C) accumulated, rows ascending
+ * A negative id is padding: y is 0 and nothing is accumulated. */
+#ifndef PP_KERNELS_EMBEDDING_H
+#define PP_KERNELS_EMBEDDING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PP_EMBEDDING_FWD(name)                                                 \
+    int(name)(void *y, const int32_t *ids, const void *w, size_t N, size_t C,  \
+              void *stream)
+#define PP_EMBEDDING_BWD_WEIGHT(name)                                          \
+    int(name)(void *dw, const void *dy, const int32_t *ids, size_t N,          \
+              size_t C, void *stream)
+typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn);
+typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* kernels - the table of compute kernels, and the rules that all of them keep.
+ *
+ * Shapes: N rows (tokens), C and OC widths, V vocabulary, NH query heads, NKV
+ * key and value heads, HD head width, G groups of a row. Row-major; ld is the
+ * distance between rows in elements, where it may differ from the width.
+ *
+ * Backward is two functions, so that a schedule may run them apart: bwd_input
+ * writes (=), bwd_weight accumulates (+=). Forward writes.
+ *
+ * Elements are the table's type: float (pp_kernels_f32) or double
+ * (pp_kernels_f64); statistics and gradients too. Pointers do not alias unless
+ * a kernel says so. N = 0 is legal everywhere. Nothing allocates. A result
+ * depends on the arguments' values and shapes alone, never on threads,
+ * addresses or earlier calls: parity bit for bit rests on it.
+ *
+ * Functions return 0 or the backend's code. stream is the backend's, NULL on
+ * CPU. Each kernel's contract is in its own header. */
+#ifndef PP_KERNELS_KERNELS_H
+#define PP_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "adamw.h"
+#include "attention.h"
+#include "cross_entropy.h"
+#include "elementwise.h"
+#include "embedding.h"
+#include "linear.h"
+#include "rmsnorm.h"
+#include "rope.h"
+#include "swiglu.h"
+
+struct pp_kernels {
+    const char *name; /* "cpu-f32" */
+    size_t element_bytes;
+
+    pp_linear_fwd_fn *linear_fwd;
+    pp_linear_bwd_input_fn *linear_bwd_input;
+    pp_linear_bwd_weight_fn *linear_bwd_weight;
+    pp_rmsnorm_fwd_fn *rmsnorm_fwd;
+    pp_rmsnorm_bwd_input_fn *rmsnorm_bwd_input;
+    pp_rmsnorm_bwd_weight_fn *rmsnorm_bwd_weight;
+    pp_rope_fn *rope;
+    pp_attention_fwd_fn *attention_fwd;
+    pp_attention_bwd_fn *attention_bwd;
+    pp_swiglu_fwd_fn *swiglu_fwd;
+    pp_swiglu_bwd_fn *swiglu_bwd;
+    pp_embedding_fwd_fn *embedding_fwd;
+    pp_embedding_bwd_weight_fn *embedding_bwd_weight;
+    pp_cross_entropy_fwd_fn *cross_entropy_fwd;
+    pp_cross_entropy_bwd_fn *cross_entropy_bwd;
+    pp_add_fn *add;
+    pp_sum_squares_fn *sum_squares;
+    pp_adamw_fn *adamw;
+    pp_sgd_fn *sgd;
+};
+
+extern const struct pp_kernels pp_kernels_f32;
+extern const struct pp_kernels pp_kernels_f64;
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
+{
+    if (err->code != PP_EXIT_OK)
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    err->code = code;
+    return -1;
+}
+
+int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
+{
+    int saved = errno;
+    if (err->code != PP_EXIT_OK)
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(err->text);
+    snprintf(err->text + n, sizeof err->text - n, ": %s", strerror(saved));
+    err->code = PP_EXIT_SYSTEM;
+    return -1;
+}
+
+int pp_fail_at(struct pp_err *err, const char *fmt, ...)
+{
+    if (err->code == PP_EXIT_OK)
+        return -1;
+    char text[sizeof err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, "%s", err->text);
+    memcpy(err->text, text, sizeof text);
+    return -1;
+}

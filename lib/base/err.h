@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* err - how every fallible function of libpp reports, and the exit statuses.
+ *
+ * A fallible function returns 0, or -1 with *err filled. The caller owns the
+ * struct and zeroes it once; the first error wins, so an error met while
+ * cleaning up never hides its cause. */
+#ifndef PP_BASE_ERR_H
+#define PP_BASE_ERR_H
+
+#define PP_MUST_USE __attribute__((warn_unused_result))
+
+/* The exit status of all four tools, and the code of an error. */
+enum pp_exit {
+    PP_EXIT_OK = 0,      /* done, or the answer is yes */
+    PP_EXIT_NO = 1,      /* the answer is no */
+    PP_EXIT_INPUT = 2,   /* the caller's mistake: usage, malformed input */
+    PP_EXIT_SYSTEM = 3,  /* the machine's: I/O, memory, device, transport */
+    PP_EXIT_STOPPED = 75 /* stopped early with a complete checkpoint */
+};
+
+struct pp_err {
+    enum pp_exit code; /* PP_EXIT_OK while nothing has failed */
+    char text[480];    /* place and reason, without the program's name */
+};
+
+/* Fills *err unless it holds an error already. Always returns -1, so that an
+ * error is one line: return pp_fail(err, PP_EXIT_INPUT, "..."); */
+int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Like pp_fail with PP_EXIT_SYSTEM, and ": strerror(errno)" appended. */
+int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Puts a place ("plan.json: ") in front of an error already there. Returns
+ * -1. Does nothing when there is none. */
+int pp_fail_at(struct pp_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* file - whole files mapped for reading, and directories looked at. */
+#ifndef PP_BASE_FILE_H
+#define PP_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* Maps a regular file read-only. An empty file gives a valid pointer and 0
+ * bytes. A missing or unreadable file is PP_EXIT_INPUT, another failure
+ * PP_EXIT_SYSTEM; the message begins with the path. */
+int pp_file_map(const char *path, const void **data, size_t *bytes,
+                struct pp_err *err) PP_MUST_USE;
+
+/* Accepts NULL. */
+void pp_file_unmap(const void *data, size_t bytes);
+
+bool pp_file_exists(const char *path);
+bool pp_file_is_dir(const char *path);
+
+/* Makes what was written to path last over a power failure: fsync of a file
+ * or a directory. */
+int pp_file_sync(const char *path, struct pp_err *err) PP_MUST_USE;
+
+#endif

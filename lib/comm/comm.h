@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* comm - the contract of a transport: bytes between ranks.
+ *
+ * A transport knows ranks and channels and nothing of stages or tensors. A
+ * channel is (from, to, lane); lanes never share one, so that forward and
+ * backward traffic between the same two ranks cannot be confused. Each channel
+ * is FIFO and holds depth messages: a send does not block while fewer than
+ * depth of its channel have not been received; with depth 0 it returns when
+ * the message has been received (rendezvous). A message has the size that both
+ * sides state; a difference is an error on the receiver. A message of zero
+ * bytes is legal and counts as one.
+ *
+ * Every function returns 0, or -1 with *err filled (PP_EXIT_SYSTEM). Once a
+ * rank has called abort, all calls of all ranks fail with its message. A
+ * handle is used by one thread: the rank's. */
+#ifndef PP_COMM_COMM_H
+#define PP_COMM_COMM_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+enum pp_lane {
+    PP_LANE_FORWARD,
+    PP_LANE_BACKWARD,
+    PP_LANE_SYNC, /* tied gradients, checkpoints: outside the schedule */
+    PP_N_LANES
+};
+
+struct pp_comm; /* one rank's handle; each transport has its own */
+
+struct pp_transport {
+    const char *name;
+
+    /* Begins to send bytes at buf. buf is the transport's until send_wait has
+     * returned for it. Blocks as the depth says. */
+    int (*send)(struct pp_comm *c, int to, enum pp_lane lane, const void *buf,
+                size_t bytes, struct pp_err *err);
+
+    /* Returns when all but the newest keep sends of the channel have left
+     * their buffers. keep 0: all of them. */
+    int (*send_wait)(struct pp_comm *c, int to, enum pp_lane lane, int keep,
+                     struct pp_err *err);
+
+    /* Receives the channel's next message into buf. */
+    int (*recv)(struct pp_comm *c, int from, enum pp_lane lane, void *buf,
+                size_t bytes, struct pp_err *err);
+
+    /* Collects bytes from every rank, in rank order, at every rank: all is
+     * (size, bytes). Small control data. */
+    int (*allgather)(struct pp_comm *c, const void *mine, void *all,
+                     size_t bytes, struct pp_err *err);
+
+    /* Returns when every rank has called it. */
+    int (*barrier)(struct pp_comm *c, struct pp_err *err);
+
+    /* Tells every rank that this one cannot go on, and why. Never blocks and
+     * does not fail; the first message wins. */
+    void (*abort)(struct pp_comm *c, const char *why);
+
+    /* Releases the handle. Accepts NULL. */
+    void (*close)(struct pp_comm *c);
+};
+
+/* What every transport's handle begins with. */
+struct pp_comm {
+    const struct pp_transport *ops;
+    int rank, size;
+};
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* manifest - the JSON document that the tools hand on: read, check, write.
+ *
+ * pp-manifest(5) is the format. After a successful read every struct is valid
+ * and every reference between sections has been checked; nobody re-checks.
+ * Sections that a tool does not own, and x- keys, pass through untouched. */
+#ifndef PP_MANIFEST_MANIFEST_H
+#define PP_MANIFEST_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "plan/model.h"
+#include "sched/graph.h"
+#include "sched/schedule.h"
+
+#define PP_MANIFEST_VERSION 1
+
+/* Costs and sizes of one unit, as coefficients. */
+struct pp_manifest_unit {
+    const char *fqn;
+    uint64_t params;
+    double fwd_flops[2]; /* per token, per attended pair */
+    double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
+                                            made at I, freed at W */
+    double out_bytes; /* per token */
+};
+
+struct pp_manifest_model {
+    const char *source; /* path of the model directory or config.json */
+    const char *architecture;
+    const char *dtype; /* of the byte counts: "fp32" */
+    bool tied;
+    uint64_t params; /* distinct ones */
+    struct pp_manifest_unit *units;
+    size_t n_units;
+};
+
+struct pp_mesh {
+    int pp, dp, tp, cp, ep;
+};
+
+/* One stage: units first_unit .. first_unit + n_units - 1 of the model. The
+ * sums are over its units. rank and inputs are in the graph. */
+struct pp_manifest_stage {
+    size_t first_unit, n_units;
+    uint64_t params;
+    double fwd_flops[2];
+    double act_bytes[PP_N_SAVED_BLOCKS];
+    double out_bytes; /* of the last unit, or of the input for an empty stage */
+};
+
+struct pp_manifest_data {
+    const char *path;
+    uint64_t checksum;
+    uint64_t n_bins, n_sequences;
+    uint32_t capacity, align, max_tokens;
+};
+
+struct pp_manifest {
+    struct pp_arena arena; /* owns what the structs below point to */
+    bool has_model, has_stages, has_data, has_schedule;
+    struct pp_manifest_model model;
+    struct pp_mesh mesh;              /* all 1 when absent */
+    struct pp_manifest_stage *stages; /* graph.n_stages */
+    struct pp_graph graph;            /* valid with has_stages */
+    struct pp_manifest_data data;
+    struct pp_schedule schedule; /* on graph; valid with has_schedule */
+    void *document;              /* the JSON value; private to lib/manifest */
+};
+
+/* Reads a manifest from an open stream to its end. name ("plan.json",
+ * "<stdin>") starts every message. Syntax errors carry line and column, others
+ * a JSON pointer. On failure *m is finished. */
+int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* The same from memory: what ranks and the fuzzer use. */
+int pp_manifest_parse(const char *text, size_t n, const char *name,
+                      struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
+
+/* An empty manifest: format and version only. */
+int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
+
+/* Setters replace a section of the document. They read the structs given and
+ * keep no reference. Setting stages removes a schedule that no longer fits;
+ * the parsed members are refreshed from the document. */
+int pp_manifest_set_model(struct pp_manifest *m,
+                          const struct pp_manifest_model *model,
+                          struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
+                           const struct pp_graph *graph,
+                           const struct pp_manifest_stage *stages,
+                           struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_data(struct pp_manifest *m,
+                         const struct pp_manifest_data *data,
+                         struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_schedule(struct pp_manifest *m,
+                             const struct pp_schedule *s,
+                             struct pp_err *err) PP_MUST_USE;
+
+/* Appends {"tool", "version", "args"} to history. */
+int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
+                            const char *version, const char *args,
+                            struct pp_err *err) PP_MUST_USE;
+
+/* Writes the document: fixed key order, two-space indent, one action row a
+ * line, final newline. Stream errors are the caller's to check. */
+int pp_manifest_write(const struct pp_manifest *m, FILE *f,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Frees; accepts a zeroed struct. */
+void pp_manifest_finish(struct pp_manifest *m);
+
+#endif

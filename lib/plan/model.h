@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* model - the shape of a transformer: its units, their parameters, what they
+ * save between forward and backward, and what they cost.
+ *
+ * A unit is what a stage is made of: the token embedding, a decoder layer, the
+ * final norm, the head. The tables here are read by ppsplit (sizes and
+ * costs), by checkpoints (names and shapes) and by the layers themselves
+ * (offsets), so that a plan and a run cannot differ. */
+#ifndef PP_PLAN_MODEL_H
+#define PP_PLAN_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pp_architecture { PP_LLAMA, PP_QWEN2, PP_QWEN3, PP_N_ARCHITECTURES };
+
+enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
+
+struct pp_rope {
+    enum pp_rope_type type;
+    double theta;
+    double factor;                          /* linear, llama3 */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_max_position;           /* llama3 */
+};
+
+struct pp_model {
+    enum pp_architecture architecture;
+    size_t hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, vocab;
+    size_t max_position;
+    double norm_eps;
+    double init_range; /* initializer_range: standard deviation of --init */
+    struct pp_rope rope;
+    bool tied;     /* the head uses the embedding's weight */
+    bool qkv_bias; /* on q, k and v */
+    bool o_bias;
+    bool mlp_bias;
+    bool qk_norm; /* RMSNorm of every query and key head, before RoPE */
+};
+
+/* "LlamaForCausalLM" and the like, as config.json's architectures has it. */
+const char *pp_architecture_name(enum pp_architecture a);
+
+enum pp_unit_kind { PP_UNIT_EMBED, PP_UNIT_LAYER, PP_UNIT_NORM, PP_UNIT_HEAD };
+
+struct pp_unit_id {
+    enum pp_unit_kind kind;
+    size_t layer; /* PP_UNIT_LAYER: its number, else 0 */
+};
+
+/* Units in the order data passes them: embedding, layers, norm, head. */
+size_t pp_model_n_units(const struct pp_model *m);
+struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
+
+/* Longest fully qualified name or tensor name, with the final NUL. */
+#define PP_FQN_TEXT 96
+
+/* "model.embed_tokens", "model.layers.3", "model.norm", "lm_head". */
+void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT]);
+
+/* The unit of that name; false when the model has none. */
+bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
+                    struct pp_unit_id *u);
+
+/* A parameter tensor. Shapes are Hugging Face's: (rows, cols) row-major, cols
+ * 1 for a vector. */
+struct pp_param {
+    char name[PP_FQN_TEXT]; /* Hugging Face's: "model.norm.weight" */
+    size_t rows, cols;
+    bool is_matrix; /* two dimensions in the file */
+    bool is_bias;
+};
+
+/* Slots of a unit's parameters. q, k, v stand next to each other, as do their
+ * biases, and gate and up: a layer multiplies by each group at once. */
+enum pp_layer_param {
+    PP_P_NORM1,
+    PP_P_Q,
+    PP_P_K,
+    PP_P_V,
+    PP_P_Q_BIAS,
+    PP_P_K_BIAS,
+    PP_P_V_BIAS,
+    PP_P_Q_NORM,
+    PP_P_K_NORM,
+    PP_P_O,
+    PP_P_O_BIAS,
+    PP_P_NORM2,
+    PP_P_GATE,
+    PP_P_UP,
+    PP_P_GATE_BIAS,
+    PP_P_UP_BIAS,
+    PP_P_DOWN,
+    PP_P_DOWN_BIAS,
+    PP_N_LAYER_PARAMS
+};
+enum { PP_P_WEIGHT = 0 }; /* the only slot of embedding, norm and head */
+
+/* Fills the unit's parameter table: out[slot].name is "" where this model has
+ * no such parameter. Returns the number of slots (1 for all but layers). The
+ * head's parameter is named lm_head.weight even when tied. */
+size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
+                      struct pp_param out[PP_N_LAYER_PARAMS]);
+
+/* Elements of all parameters of the unit. */
+uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u);
+
+/* Elements of all distinct parameters: a tied head counts nothing. */
+uint64_t pp_model_n_params(const struct pp_model *m);
+
+/* What a unit keeps between its forward and its backward: tensors of a width
+ * (elements) per token, in one of three blocks by lifetime. */
+enum pp_saved_block {
+    PP_SAVED_ACT_I,  /* F to I */
+    PP_SAVED_ACT_W,  /* F to W */
+    PP_SAVED_GRAD_W, /* I to W */
+    PP_N_SAVED_BLOCKS
+};
+
+struct pp_saved {
+    enum pp_saved_block block;
+    size_t width;
+    size_t offset; /* elements per token before it in the unit's block: the
+                      tensor of T tokens begins at offset * T */
+};
+
+/* Saved tensors of a decoder layer. QKV = (NH + 2 NKV) head_dim. */
+enum pp_layer_saved {
+    PP_S_X,        /* ACT_W: the layer's input, hidden */
+    PP_S_RSTD1,    /* ACT_W: 1 */
+    PP_S_NORM1,    /* ACT_W: normed input, hidden */
+    PP_S_QKV_RAW,  /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
+                      0 without QK-norm */
+    PP_S_QK_RSTD,  /* ACT_W: NH + NKV; width 0 without QK-norm */
+    PP_S_QKV,      /* ACT_I: q, k after RoPE and v, row of QKV */
+    PP_S_LSE,      /* ACT_I: log-sum-exp of each head, NH */
+    PP_S_ATTN,     /* ACT_W: attention output, NH head_dim */
+    PP_S_MID,      /* ACT_W: x + attention block, hidden */
+    PP_S_RSTD2,    /* ACT_W: 1 */
+    PP_S_NORM2,    /* ACT_W: hidden */
+    PP_S_GATE_UP,  /* ACT_I: gate and up before SwiGLU, 2 intermediate */
+    PP_S_ACT,      /* ACT_W: silu(gate) * up, intermediate */
+    PP_S_DNORM1,   /* GRAD_W: gradient of NORM1, hidden */
+    PP_S_DQK_NORM, /* GRAD_W: gradient of normed q and k before RoPE,
+                      (NH + NKV) head_dim; width 0 without QK-norm */
+    PP_S_DQKV,     /* GRAD_W: gradient of the q, k, v products, QKV */
+    PP_S_DMID,     /* GRAD_W: gradient of MID, which is o_proj's, hidden */
+    PP_S_DNORM2,   /* GRAD_W: hidden */
+    PP_S_DGATE_UP, /* GRAD_W: 2 intermediate */
+    PP_S_DY,       /* GRAD_W: gradient of the layer's output, hidden */
+    PP_N_LAYER_SAVED
+};
+/* Saved tensors of the other units. */
+enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED };                 /* GRAD_W hidden */
+enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_DY, PP_N_NORM_SAVED };
+    /* ACT_W hidden, ACT_W 1, GRAD_W hidden */
+enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED };     /* ACT_W both */
+
+#define PP_MAX_SAVED PP_N_LAYER_SAVED
+
+/* Fills the unit's table of saved tensors; returns their number. */
+size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
+                     struct pp_saved out[PP_MAX_SAVED]);
+
+/* Elements per token of a whole block of the unit. */
+size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
+                           enum pp_saved_block block);
+
+/* Floating-point operations of one forward: per token, and per attended pair
+ * of positions (a sequence of n tokens has n (n + 1) / 2). A multiplication and
+ * an addition count two; products only. Weight gradient and input gradient of
+ * the products cost the same each; the pairs' input gradient costs 2.5 times
+ * their forward (the scores are recomputed). */
+struct pp_flops {
+    double per_token, per_pair;
+};
+struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
+                                  struct pp_unit_id u);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* pack - bin packing of sequence lengths. Pure: lengths in, bins out. */
+#ifndef PP_PLAN_PACK_H
+#define PP_PLAN_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct pp_bins {
+    size_t n_bins, n_items;
+    size_t *first;   /* n_bins + 1: bin b holds items[first[b]..first[b+1]) */
+    uint32_t *items; /* input indices in the order the rule emits them */
+};
+
+/* A packing rule: n lengths (already aligned, none above capacity) into bins of
+ * the given capacity. Fills *out, which pp_bins_finish frees. */
+typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       struct pp_bins *out, struct pp_err *err);
+
+struct pp_packer {
+    const char *name;    /* "bfd" */
+    const char *summary; /* one line */
+    pp_pack_fn *pack;
+};
+
+/* All rules, ending with a zeroed entry. */
+extern const struct pp_packer pp_packers[];
+
+const struct pp_packer *pp_packer_find(const char *name);
+
+void pp_bins_finish(struct pp_bins *b);
+
+/* The Martello-Toth L2 lower bound on the number of bins. */
+int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        size_t *bound, struct pp_err *err) PP_MUST_USE;
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* layer - a unit that computes: forward, input gradient, weight gradient.
+ *
+ * A stage is a run of layers and knows nothing else of transformers. Widths
+ * and offsets of what a layer saves come from plan/model.h. */
+#ifndef PP_RUN_LAYER_H
+#define PP_RUN_LAYER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels.h"
+#include "plan/model.h"
+
+/* What every layer sees of one microbatch. */
+struct pp_microbatch {
+    size_t tokens; /* rows of every activation, padding included; may be 0 */
+    size_t n_sequences, max_seqlen;
+    const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
+    const int32_t *positions; /* (tokens) restart at 0 in every sequence */
+    const int32_t *input_ids; /* (tokens) -1 on padding */
+
+    /* The head's. Rows whose prediction is scored, ascending, and the token
+     * that each should predict: already shifted inside its sequence. */
+    size_t n_scored;
+    const int32_t *scored_rows, *targets; /* (n_scored) */
+    double scale;  /* 1 / scored tokens of the whole step */
+    double *loss;  /* written by F: sum of -logp over scored rows, in row
+                      order, times scale */
+    double *logps; /* (n_scored) written by F, or NULL */
+};
+
+/* One unit bound to its parameters on one rank. */
+struct pp_layer {
+    struct pp_unit_id unit;
+    const struct pp_model *model;
+    const struct pp_kernels *kernels;
+    void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL where there is none */
+    void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL when only forward runs */
+    const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
+    void *stream;
+};
+
+/* The unit's three saved blocks for one microbatch, each at least
+ * pp_unit_saved_width() * tokens elements. In forward-only runs the same
+ * blocks serve every unit in turn. */
+struct pp_layer_blocks {
+    void *block[PP_N_SAVED_BLOCKS]; /* grad_w may be NULL in forward */
+};
+
+struct pp_layer_ops {
+    /* y (tokens, hidden) from x. The embedding has no x, the head no y. */
+    int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
+               void *y, const void *x, const struct pp_layer_blocks *b,
+               void *scratch, struct pp_err *err);
+    /* dx written from dy; keeps in grad_w what bwd_weight needs. dx is NULL
+     * for the embedding, dy for the head. dx and dy do not alias. */
+    int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     void *dx, const void *dy, const struct pp_layer_blocks *b,
+                     void *scratch, struct pp_err *err);
+    /* Accumulates into g, after bwd_input of the same microbatch. */
+    int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b, void *scratch,
+                      struct pp_err *err);
+    /* Elements of scratch that any of the three needs for that many tokens. */
+    size_t (*scratch)(const struct pp_model *m, size_t tokens);
+};
+
+/* The functions of a unit's kind. */
+const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
+
+/* Rows of the tables, (positions, head_dim / 2) elements of element_bytes
+ * each, for the model's RoPE. Computed in double. */
+void pp_rope_tables(const struct pp_model *m, size_t positions,
+                    size_t element_bytes, void *cos, void *sin);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* deps - the one statement of what waits for what.
+ *
+ * lower, check, simulate and the executor all ask here; no other file knows a
+ * dependency rule. */
+#ifndef PP_SCHED_DEPS_H
+#define PP_SCHED_DEPS_H
+
+#include "sched/action.h"
+#include "sched/graph.h"
+
+/* A requirement of an action: one of ops (a bit mask of 1 << PP_x) must have
+ * run on that stage for the same microbatch and slice. */
+struct pp_dep {
+    int stage;
+    unsigned ops;
+    enum pp_op message; /* PP_RECV_F or PP_RECV_B when the stage is another
+                           and on another rank, else PP_N_OPS */
+};
+
+/* Calls visit for every requirement of compute action a:
+ *   F(s)   F of every input
+ *   I, B   F of s, and I or B of every output (W of an output that has no
+ *          input gradient never occurs: such an output is a source)
+ *   W      F of s, and I of s; where s has no input gradient, what I would
+ *          wait for (its I does nothing, so W waits for the outputs itself)
+ * Stops when visit returns nonzero and returns that. */
+int pp_deps(const struct pp_graph *g, struct pp_action a,
+            int (*visit)(void *ctx, struct pp_dep dep), void *ctx);
+
+/* The action in which stage consumes a received gradient: PP_W when it has no
+ * input gradient and splits its backward, else PP_I or PP_B. */
+static inline bool pp_consumes_gradient(const struct pp_graph *g,
+                                        struct pp_action a)
+{
+    if (a.op == PP_B)
+        return true;
+    return a.op == (g->stages[a.stage].input_grad ? PP_I : PP_W);
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* draw - a simulated schedule as a timeline of text, to scale. */
+#ifndef PP_SCHED_DRAW_H
+#define PP_SCHED_DRAW_H
+
+#include <stdio.h>
+
+#include "sched/sim.h"
+
+struct pp_draw {
+    int width;   /* columns to fill at most; 0: as wide as legible */
+    bool color;  /* ANSI colours */
+    bool ascii;  /* no Unicode */
+};
+
+/* Writes the picture, a legend and the figures (makespan, bubble, peak) to
+ * f. Stream errors are the caller's to check. */
+int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
+            const struct pp_draw *d, struct pp_err *err) PP_MUST_USE;
+
+#endif

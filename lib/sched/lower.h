@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* lower - adds every message, derived from deps, to a list of compute actions.
+ *
+ * The order is constructive: compute actions are walked in one global order
+ * (simulated completion at unit cost, ties by stage and microbatch) and each
+ * transfer is listed on both ranks at its producer's completion. Every rank's
+ * list is a subsequence of that one order, so the result makes progress at
+ * any channel depth, rendezvous included. Also appends SYNC_TIED where the
+ * graph has tied stages. */
+#ifndef PP_SCHED_LOWER_H
+#define PP_SCHED_LOWER_H
+
+#include "sched/schedule.h"
+
+/* Replaces the rows of s, which hold compute actions only. Fails with
+ * PP_EXIT_NO when they cannot run to the end, naming the first action of each
+ * stuck rank. */
+int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* memory - which buffers a rank's list needs, from when to when, and where.
+ *
+ * The list is the same every step, so every buffer gets an offset in one arena
+ * before step 0. The simulator reports what the executor allocates because
+ * both call this. Lifetimes are positions in the rank's lowered row, ends
+ * included. */
+#ifndef PP_SCHED_MEMORY_H
+#define PP_SCHED_MEMORY_H
+
+#include "sched/schedule.h"
+
+enum pp_buffer_kind {
+    PP_BUF_ACT_I,  /* saved by F, read last by I or B (by W or B where the
+                      stage has no input gradient) */
+    PP_BUF_ACT_W,  /* saved by F, read last by W or B */
+    PP_BUF_GRAD_W, /* output gradients kept from I to W; within B alone too */
+    PP_BUF_OUTPUT, /* F's result: to its last SEND_F or local consumer's F */
+    PP_BUF_INPUT,  /* from RECV_F to F; peer is the input stage */
+    PP_BUF_DOUTPUT, /* from RECV_B to pp_consumes_gradient's action; peer is
+                       the output stage */
+    PP_BUF_DINPUT, /* gradient of one input: from I or B to SEND_B or to the
+                      local producer's consumption; peer is the input stage */
+    PP_BUF_RING,   /* sends in flight: channel_depth messages to one rank in
+                      one direction; the whole step. stage: the other rank,
+                      peer: 0 forward, 1 backward, microbatch: place in it */
+    PP_N_BUFFER_KINDS
+};
+
+struct pp_buffer {
+    enum pp_buffer_kind kind;
+    int stage, microbatch, slice, peer; /* peer -1 where the kind has none */
+    size_t first, last;                 /* positions in the row */
+    size_t bytes, offset;               /* offset is a multiple of 64 */
+};
+
+/* Bytes of one stage's buffers for the largest microbatch. */
+struct pp_stage_bytes {
+    size_t act_i, act_w, grad_w, output;
+};
+
+struct pp_memory {
+    struct pp_buffer *buffers; /* sorted for pp_memory_find; malloc'ed */
+    size_t n;
+    size_t arena_bytes; /* what to allocate: at most a little above the peak */
+    size_t peak_bytes;  /* largest sum of live buffers, rings included */
+    size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
+    int peak_slots; /* most (stage, microbatch) alive at once, F to W or B */
+};
+
+/* Plans rank's buffers. sizes has one entry per stage. */
+int pp_memory_plan(const struct pp_schedule *s, int rank,
+                   const struct pp_stage_bytes *sizes, struct pp_memory *m,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* The buffer with that key, or NULL. Logarithmic. */
+const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
+                                       enum pp_buffer_kind kind, int stage,
+                                       int microbatch, int slice, int peer);
+
+/* Frees; accepts a zeroed struct. */
+void pp_memory_finish(struct pp_memory *m);
+
+#endif

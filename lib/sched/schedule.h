@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* schedule - a list of actions for each pipeline rank. */
+#ifndef PP_SCHED_SCHEDULE_H
+#define PP_SCHED_SCHEDULE_H
+
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "sched/action.h"
+#include "sched/graph.h"
+
+struct pp_row {
+    struct pp_action *actions; /* in the order the rank runs them */
+    size_t n, capacity;
+};
+
+struct pp_schedule {
+    const struct pp_graph *graph; /* borrowed; outlives the schedule */
+    const char *kind;             /* "1f1b"; borrowed */
+    int n_microbatches;
+    int channel_depth;   /* messages in flight per channel; 0: rendezvous */
+    struct pp_row *rows; /* graph->n_ranks of them, malloc'ed */
+};
+
+/* An empty schedule on g: no actions, channel depth 1. */
+int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
+                     const char *kind, int n_microbatches,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Appends one action to a rank's row. */
+int pp_schedule_add(struct pp_schedule *s, int rank, struct pp_action a,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Frees the rows; accepts a zeroed struct. */
+void pp_schedule_finish(struct pp_schedule *s);
+
+/* The text of a rank's row, actions separated by one space, as the manifest
+ * holds it. malloc'ed; NULL when out of memory. */
+char *pp_schedule_format_row(const struct pp_schedule *s, int rank);
+
+/* Appends the actions of text to rank's row. Peers that are not written are
+ * filled where only one stage is possible. Fails with PP_EXIT_INPUT, quoting
+ * the cell and its place ("action 3"). */
+int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* How many compute actions the schedule holds. */
+size_t pp_schedule_n_compute(const struct pp_schedule *s);
+
+/* Whether weight gradients run in canonical order: per stage by ascending
+ * microbatch, slices descending within it. Such schedules give the same bits
+ * as each other under every split. */
+bool pp_schedule_is_canonical(const struct pp_schedule *s);
+
+/* Moves every row into one, as a single rank plays it: dst lies on
+ * merged_graph (the same stages, all on rank 0), holds the compute actions in
+ * an order that respects both the rows and the dependencies, and no message.
+ * SYNC_TIED stays, once, at the end. */
+int pp_schedule_merge(const struct pp_schedule *s,
+                      const struct pp_graph *merged_graph,
+                      struct pp_schedule *dst, struct pp_err *err) PP_MUST_USE;
+
+/* dst = s without I, W, B, their messages and gradient actions: evaluation. */
+int pp_schedule_forward_only(const struct pp_schedule *s,
+                             struct pp_schedule *dst,
+                             struct pp_err *err) PP_MUST_USE;
+
+#endif
