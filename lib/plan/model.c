@@ -72,7 +72,8 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 static void set_param(struct pp_param *p, const char *prefix, const char *name,
                       size_t rows, size_t cols)
 {
-    snprintf(p->name, sizeof p->name, "%s.%s", prefix, name);
+    /* Prefixes and names are ours: the bounds only say so to the compiler. */
+    snprintf(p->name, sizeof p->name, "%.48s.%.46s", prefix, name);
     p->rows = rows;
     p->cols = cols;
     p->is_matrix = cols > 1;
