@@ -209,16 +209,22 @@ static int replace(json_t *document, const char *key, json_t *section,
     return 0;
 }
 
+/* Puts *fresh, which moves, in the place of *m. */
+static void swap_in(struct pp_manifest *m, struct pp_manifest *fresh)
+{
+    pp_manifest_finish(m);
+    *m = *fresh;
+    if (m->has_schedule)
+        m->schedule.graph = &m->graph;
+}
+
 /* Reads the changed document (taken) and puts it in the place of the old. */
 static int commit(struct pp_manifest *m, json_t *document, struct pp_err *err)
 {
     struct pp_manifest fresh;
     if (load(document, OWN_NAME, &fresh, err))
         return -1;
-    pp_manifest_finish(m);
-    *m = fresh;
-    if (m->has_schedule)
-        m->schedule.graph = &m->graph;
+    swap_in(m, &fresh);
     return 0;
 }
 
@@ -261,6 +267,19 @@ static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)
     return true;
 }
 
+/* The schedule stays when the new stages form the graph it was made for. The
+ * graph is compared as it was read, which knows what is tied. */
+static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
+                         struct pp_err *err)
+{
+    if (!old->has_schedule || !same_graph(&old->graph, &m->graph))
+        return 0;
+    json_t *schedule = json_object_get(old->document, "schedule");
+    if (json_object_set(m->document, "schedule", schedule))
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return commit(m, json_incref(m->document), err);
+}
+
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,
@@ -269,15 +288,22 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
     json_t *document = begin_change(m, err);
     if (!document)
         return -1;
-    if (!m->has_stages || !same_graph(&m->graph, graph))
-        json_object_del(document, "schedule");
-    if (replace(document, "mesh", pp_write_mesh_section(mesh, err), err)) {
+    json_object_del(document, "schedule");
+    struct pp_manifest fresh;
+    if (replace(document, "mesh", pp_write_mesh_section(mesh, err), err) ||
+        replace(document, "stages",
+                pp_write_stages_section(&m->model, graph, stages, err), err)) {
         json_decref(document);
         return -1;
     }
-    return change_section(
-        m, document, "stages",
-        pp_write_stages_section(&m->model, graph, stages, err), err);
+    if (load(document, OWN_NAME, &fresh, err))
+        return -1;
+    if (keep_schedule(m, &fresh, err)) {
+        pp_manifest_finish(&fresh);
+        return -1;
+    }
+    swap_in(m, &fresh);
+    return 0;
 }
 
 int pp_manifest_set_data(struct pp_manifest *m,
