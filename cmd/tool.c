@@ -87,8 +87,7 @@ static int next_option(struct tool *t, int argc, char **argv)
     int c = getopt_long(argc, argv, letters, longs, NULL);
     if (c == ':')
         tool_usage(t, "option '%s' needs an argument", argv[optind - 1]);
-    else if (c == '?' && optopt > 0 && optopt < TOOL_LONG &&
-             argv[at][1] != '-')
+    else if (c == '?' && optopt > 0 && optopt < TOOL_LONG && argv[at][1] != '-')
         tool_usage(t, "unknown option '-%c'", optopt);
     else if (c == '?')
         tool_usage(t, "unknown, ambiguous or misused option '%s'",

@@ -9,9 +9,9 @@
 
 #include <stddef.h>
 
-#define PP_ADD(name)                                                           \
+#define PP_ADD(name) \
     int(name)(void *y, const void *a, const void *b, size_t n, void *stream)
-#define PP_SUM_SQUARES(name)                                                   \
+#define PP_SUM_SQUARES(name) \
     int(name)(double *out, const void *x, size_t n, void *stream)
 typedef PP_ADD(pp_add_fn);
 typedef PP_SUM_SQUARES(pp_sum_squares_fn);

@@ -20,8 +20,8 @@ struct pp_packed {
     size_t n_inputs;            /* sequences in the input, dropped ones too */
     uint64_t n_tokens, n_slots; /* real tokens, and with padding */
     uint32_t capacity, align, max_tokens, max_seqlen;
-    uint32_t vocab; /* one more than the largest token id */
-    uint64_t checksum; /* of the index; what a manifest records */
+    uint32_t vocab;     /* one more than the largest token id */
+    uint64_t checksum;  /* of the index; what a manifest records */
     const void *map[3]; /* index, input_ids, labels */
     size_t map_bytes[3];
     const void *sections[8]; /* private to packed.c */
@@ -32,10 +32,10 @@ struct pp_packed {
  * padding with label -100. */
 struct pp_bin {
     uint32_t n_sequences;
-    uint32_t tokens; /* slots: cu_seqlens_padded[n_sequences] */
-    uint32_t scored; /* labels other than -100, position 0 of each sequence
-                        not counted: nothing predicts it */
-    uint32_t n_groups; /* sequences that belong together count once */
+    uint32_t tokens;     /* slots: cu_seqlens_padded[n_sequences] */
+    uint32_t scored;     /* labels other than -100, position 0 of each sequence
+                            not counted: nothing predicts it */
+    uint32_t n_groups;   /* sequences that belong together count once */
     uint32_t max_seqlen; /* largest slot */
     const int32_t *cu_seqlens;        /* n_sequences + 1 */
     const int32_t *cu_seqlens_padded; /* n_sequences + 1 */
@@ -55,8 +55,7 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
 /* Reads everything: checksum, cu_seqlens, counts, each input at most once,
  * padding. PP_EXIT_NO with the first fault. */
-int pp_packed_check(const struct pp_packed *p,
-                    struct pp_err *err) PP_MUST_USE;
+int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps; accepts a zeroed struct. */
 void pp_packed_finish(struct pp_packed *p);

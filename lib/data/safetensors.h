@@ -34,7 +34,7 @@ struct pp_tensor {
     enum pp_dtype dtype;
     int n_dims;
     uint64_t dims[PP_MAX_DIMS];
-    uint64_t n; /* elements */
+    uint64_t n;       /* elements */
     const void *data; /* mapped; may be unaligned */
     size_t bytes;
 };
