@@ -18,7 +18,9 @@ struct rank_thread {
 static void *run_rank(void *arg)
 {
     struct rank_thread *t = arg;
-    (void)pp_rank_run(t->job, t->comm, &t->status, &t->err);
+    /* What went wrong is in t->err. */
+    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
+        t->status = t->err.code;
     return NULL;
 }
 
