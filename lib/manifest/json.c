@@ -233,7 +233,7 @@ int pp_json_reals(const struct pp_json *at, double min, double max, size_t n,
     if (pp_json_array(at, &have))
         return -1;
     if (have != n)
-        return pp_json_fail(at, "'%zu' numbers where %zu are needed", have, n);
+        return pp_json_fail(at, "%zu numbers where %zu are needed", have, n);
     for (size_t i = 0; i < n; i++) {
         struct pp_json item = pp_json_item(at, i);
         if (pp_json_real(&item, min, max, &out[i]))

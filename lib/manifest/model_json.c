@@ -145,21 +145,22 @@ static int read_architecture(const struct pp_json *root, struct pp_model *m)
     size_t n;
     const char *text;
     if (!find_set(root, "architectures", &list)) {
-        if (pp_json_get_text(root, "model_type", &text))
+        if (!find_set(root, "model_type", &name))
+            return pp_json_fail(root, "'architectures' is missing");
+        if (pp_json_text(&name, &text))
             return -1;
         for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
             m->architecture = (enum pp_architecture)a;
             if (!strcmp(text, families[a].model_type))
                 return 0;
         }
-        pp_json_find(root, "model_type", &name);
         return pp_json_fail(&name, "'%.*s' is not supported", PP_JSON_QUOTE,
                             text);
     }
     if (pp_json_array(&list, &n))
         return -1;
     if (n != 1)
-        return pp_json_fail(&list, "'%zu' names where one is needed", n);
+        return pp_json_fail(&list, "%zu names where one is needed", n);
     name = pp_json_item(&list, 0);
     if (pp_json_text(&name, &text))
         return -1;
