@@ -27,6 +27,23 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
+/* Whether jansson ran out of memory, which it says only sometimes: it may
+ * leave the text empty, or call a string that it could not copy an invalid
+ * token. A string that is really wrong has a message of its own. */
+static bool is_memory(const json_error_t *e)
+{
+    static const char *const blamed[] = {
+        "invalid token near '\"",
+        "string or '}' expected near '\"",
+    };
+    if (json_error_code(e) == json_error_out_of_memory || !e->text[0])
+        return true;
+    for (size_t i = 0; i < sizeof blamed / sizeof *blamed; i++)
+        if (!strncmp(e->text, blamed[i], strlen(blamed[i])))
+            return true;
+    return false;
+}
+
 int pp_json_parse(const char *text, size_t n, const char *name, json_t **root,
                   struct pp_err *err)
 {
@@ -38,8 +55,7 @@ int pp_json_parse(const char *text, size_t n, const char *name, json_t **root,
     *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (*root)
         return 0;
-    /* jansson leaves the text empty where an allocation failed. */
-    if (json_error_code(&e) == json_error_out_of_memory || !e.text[0])
+    if (is_memory(&e))
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
     one_line(e.text);
     return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
@@ -233,7 +249,7 @@ int pp_json_reals(const struct pp_json *at, double min, double max, size_t n,
     if (pp_json_array(at, &have))
         return -1;
     if (have != n)
-        return pp_json_fail(at, "'%zu' numbers where %zu are needed", have, n);
+        return pp_json_fail(at, "%zu numbers where %zu are needed", have, n);
     for (size_t i = 0; i < n; i++) {
         struct pp_json item = pp_json_item(at, i);
         if (pp_json_real(&item, min, max, &out[i]))

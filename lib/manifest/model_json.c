@@ -145,21 +145,22 @@ static int read_architecture(const struct pp_json *root, struct pp_model *m)
     size_t n;
     const char *text;
     if (!find_set(root, "architectures", &list)) {
-        if (pp_json_get_text(root, "model_type", &text))
+        if (!find_set(root, "model_type", &name))
+            return pp_json_fail(root, "'architectures' is missing");
+        if (pp_json_text(&name, &text))
             return -1;
         for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
             m->architecture = (enum pp_architecture)a;
             if (!strcmp(text, families[a].model_type))
                 return 0;
         }
-        pp_json_find(root, "model_type", &name);
         return pp_json_fail(&name, "'%.*s' is not supported", PP_JSON_QUOTE,
                             text);
     }
     if (pp_json_array(&list, &n))
         return -1;
     if (n != 1)
-        return pp_json_fail(&list, "'%zu' names where one is needed", n);
+        return pp_json_fail(&list, "%zu names where one is needed", n);
     name = pp_json_item(&list, 0);
     if (pp_json_text(&name, &text))
         return -1;
@@ -176,7 +177,10 @@ static int read_head_dim(const struct pp_json *root, const struct family *f,
 {
     struct pp_json at;
     m->head_dim = (size_t)f->head_dim;
-    if (opt_size(root, "head_dim", &m->head_dim))
+    /* Where the class has a default of its own, null is not one. */
+    bool own_default = f->head_dim && pp_json_find(root, "head_dim", &at);
+    if (own_default ? get_size(root, "head_dim", INT_MAX, &m->head_dim)
+                    : opt_size(root, "head_dim", &m->head_dim))
         return -1;
     if (!m->head_dim) {
         pp_json_find(root, "hidden_size", &at);
@@ -205,8 +209,8 @@ static int read_sizes(const struct pp_json *root, const struct family *f,
         get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
         return -1;
     struct pp_json at;
-    bool null = pp_json_find(root, "num_key_value_heads", &at);
-    m->n_kv_heads = f->kv_heads && !null ? (size_t)f->kv_heads : m->n_heads;
+    bool there = pp_json_find(root, "num_key_value_heads", &at);
+    m->n_kv_heads = f->kv_heads && !there ? (size_t)f->kv_heads : m->n_heads;
     m->max_position = (size_t)f->max_position;
     if (opt_size(root, "num_key_value_heads", &m->n_kv_heads) ||
         opt_size(root, "max_position_embeddings", &m->max_position))

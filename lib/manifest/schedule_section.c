@@ -15,17 +15,21 @@ static const char *const schedule_keys[] = {
 static int check_range(const struct pp_json *row, const struct pp_schedule *s,
                        size_t i, struct pp_action a)
 {
+    int last = s->graph->n_stages - 1;
+    bool stage = a.stage > last || a.peer > last;
+    if (!stage && a.microbatch < s->n_microbatches)
+        return 0;
     char text[PP_ACTION_TEXT];
     pp_action_format(a, true, text);
-    if (a.stage >= s->graph->n_stages || a.peer >= s->graph->n_stages)
-        return pp_json_fail(row, "action %zu: '%s' is beyond the %d stages", i,
-                            text, s->graph->n_stages);
-    if (a.microbatch >= s->n_microbatches)
+    if (stage)
         return pp_json_fail(row,
-                            "action %zu: '%s' is beyond the %d "
-                            "microbatches",
-                            i, text, s->n_microbatches);
-    return 0;
+                            "action %zu: '%s' is beyond the last stage, "
+                            "%d",
+                            i, text, last);
+    return pp_json_fail(row,
+                        "action %zu: '%s' is beyond the last microbatch, "
+                        "%d",
+                        i, text, s->n_microbatches - 1);
 }
 
 static int read_row(const struct pp_json *at, int rank, struct pp_schedule *s)
@@ -50,7 +54,7 @@ static int read_rows(const struct pp_json *at, struct pp_schedule *s)
     if (pp_json_member(at, "actions", &actions) || pp_json_array(&actions, &n))
         return -1;
     if (n != (size_t)s->graph->n_ranks)
-        return pp_json_fail(&actions, "'%zu' rows for %d pipeline ranks", n,
+        return pp_json_fail(&actions, "%zu rows for %d pipeline ranks", n,
                             s->graph->n_ranks);
     for (size_t r = 0; r < n; r++) {
         struct pp_json row = pp_json_item(&actions, r);

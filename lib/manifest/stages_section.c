@@ -257,9 +257,10 @@ int pp_read_stages_section(const struct pp_json *at, struct pp_manifest *m)
     size_t n, next_unit = 0;
     if (pp_json_array(at, &n))
         return -1;
-    if (!n || n > INT_MAX)
-        return pp_json_fail(at, "'%zu' stages are not between 1 and %d", n,
-                            INT_MAX);
+    if (!n)
+        return pp_json_fail(at, "there are no stages");
+    if (n > INT_MAX)
+        return pp_json_fail(at, "'%zu' stages are too many", n);
     if (!pp_json_find(at->parent, "mesh", &mesh))
         return pp_json_fail(at, "there is no mesh to place stages on");
     m->stages = pp_arena_alloc(&m->arena, n, sizeof *m->stages);
