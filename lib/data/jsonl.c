@@ -151,13 +151,10 @@ static int read_line(struct pp_jsonl *j, const char *text, size_t n,
     bool own = l.has_labels || l.has_mask;
     if (own && make_labels(&l, err) != 0)
         return -1;
-    if (l.n_ids == 0 && j->drop_empty) {
-        j->n_empty++;
-        return 0;
-    }
-    if (l.n_ids == 0)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'input_ids' is empty (--empty drop skips such lines)");
+    if (l.n_ids == 0 && !j->allow_empty)
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "'input_ids' is empty (--empty drop leaves such lines out)");
     return pp_documents_add(d, l.n_ids, own ? l.labels : NULL, err);
 }
 

@@ -16,9 +16,7 @@
 struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
-    bool drop_empty;  /* skip documents without tokens, which are an error
-                         otherwise; they count in n_empty */
-    size_t n_empty;
+    bool allow_empty; /* take documents without tokens: an error otherwise */
     /* Called after every line with the bytes read so far; may be NULL. */
     void (*progress)(void *ctx, size_t line, size_t bytes);
     void *ctx;
