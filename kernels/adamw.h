@@ -18,12 +18,12 @@ struct pp_adamw_step {
     double g_scale;
 };
 
-#define PP_ADAMW(name)                                                         \
-    int(name)(void *w, void *m, void *v, const void *g, size_t n,              \
+#define PP_ADAMW(name)                                            \
+    int(name)(void *w, void *m, void *v, const void *g, size_t n, \
               const struct pp_adamw_step *s, void *stream)
 #define PP_SGD(name)                                                           \
-    int(name)(void *w, const void *g, size_t n,                                \
-              const struct pp_adamw_step *s, void *stream)
+    int(name)(void *w, const void *g, size_t n, const struct pp_adamw_step *s, \
+              void *stream)
 typedef PP_ADAMW(pp_adamw_fn);
 typedef PP_SGD(pp_sgd_fn);
 

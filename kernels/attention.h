@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* attention - causal attention within each packed sequence, grouped queries.
  *
- *   q  (N, NH, HDQK), ldq      k  (N, NKV, HDQK), ldkv     v (N, NKV, HDV), ldkv
- *   o  (N, NH, HDV), ldo       written; rows of padding become 0
- *   lse (N, NH)                log-sum-exp of the scaled scores; written
- *   sinks (NH) or NULL         one more score in every softmax, without value
- * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows; both
- * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
- * row t attends rows s of its sequence with s <= t, and t - s < window where
- * window > 0. Query head h uses key head h / (NH / NKV).
+ *   q  (N, NH, HDQK), ldq      k  (N, NKV, HDQK), ldkv     v (N, NKV, HDV),
+ * ldkv o  (N, NH, HDV), ldo       written; rows of padding become 0 lse (N, NH)
+ * log-sum-exp of the scaled scores; written sinks (NH) or NULL         one more
+ * score in every softmax, without value Sequence i begins at row cu_padded[i]
+ * and has cu[i + 1] - cu[i] rows; both arrays have n_sequences + 1 entries, and
+ * N = cu_padded[n_sequences]. Query row t attends rows s of its sequence with s
+ * <= t, and t - s < window where window > 0. Query head h uses key head h / (NH
+ * / NKV).
  *
  * Never holds a [T,T] matrix: scores are made in blocks, the softmax is online
  * (Milakov and Gimelshein 2018; Dao et al. 2022), backward makes them again.
@@ -33,10 +33,10 @@ struct pp_attention_shape {
     int(name)(void *o, void *lse, const void *q, const void *k, const void *v, \
               const void *sinks, const struct pp_attention_shape *s,           \
               void *scratch, void *stream)
-#define PP_ATTENTION_BWD(name)                                                 \
-    int(name)(void *dq, void *dk, void *dv, const void *dout, const void *q,   \
-              const void *k, const void *v, const void *o, const void *lse,    \
-              const struct pp_attention_shape *s, void *scratch,               \
+#define PP_ATTENTION_BWD(name)                                               \
+    int(name)(void *dq, void *dk, void *dv, const void *dout, const void *q, \
+              const void *k, const void *v, const void *o, const void *lse,  \
+              const struct pp_attention_shape *s, void *scratch,             \
               void *stream) /* dq has ldq, dk and dv ldkv, dout and o ldo */
 typedef PP_ATTENTION_FWD(pp_attention_fwd_fn);
 typedef PP_ATTENTION_BWD(pp_attention_bwd_fn);

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PP_CROSS_ENTROPY_FWD(name)                                             \
-    int(name)(void *lse, void *logp, const void *logits,                       \
+#define PP_CROSS_ENTROPY_FWD(name)                       \
+    int(name)(void *lse, void *logp, const void *logits, \
               const int32_t *targets, size_t N, size_t V, void *stream)
 #define PP_CROSS_ENTROPY_BWD(name)                                             \
     int(name)(void *logits, const void *lse, const int32_t *targets, size_t N, \

@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PP_EMBEDDING_FWD(name)                                                 \
-    int(name)(void *y, const int32_t *ids, const void *w, size_t N, size_t C,  \
+#define PP_EMBEDDING_FWD(name)                                                \
+    int(name)(void *y, const int32_t *ids, const void *w, size_t N, size_t C, \
               void *stream)
-#define PP_EMBEDDING_BWD_WEIGHT(name)                                          \
-    int(name)(void *dw, const void *dy, const int32_t *ids, size_t N,          \
+#define PP_EMBEDDING_BWD_WEIGHT(name)                                 \
+    int(name)(void *dw, const void *dy, const int32_t *ids, size_t N, \
               size_t C, void *stream)
 typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn);
 typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);

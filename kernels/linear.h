@@ -14,14 +14,14 @@
 
 #include <stddef.h>
 
-#define PP_LINEAR_FWD(name)                                                    \
-    int(name)(void *y, const void *x, const void *w, const void *b, size_t N,  \
+#define PP_LINEAR_FWD(name)                                                   \
+    int(name)(void *y, const void *x, const void *w, const void *b, size_t N, \
               size_t C, size_t OC, size_t ldy, size_t ldx, void *stream)
-#define PP_LINEAR_BWD_INPUT(name)                                              \
-    int(name)(void *dx, const void *dy, const void *w, size_t N, size_t C,     \
+#define PP_LINEAR_BWD_INPUT(name)                                          \
+    int(name)(void *dx, const void *dy, const void *w, size_t N, size_t C, \
               size_t OC, size_t lddx, size_t lddy, void *stream)
-#define PP_LINEAR_BWD_WEIGHT(name)                                             \
-    int(name)(void *dw, void *db, const void *dy, const void *x, size_t N,     \
+#define PP_LINEAR_BWD_WEIGHT(name)                                         \
+    int(name)(void *dw, void *db, const void *dy, const void *x, size_t N, \
               size_t C, size_t OC, size_t lddy, size_t ldx, void *stream)
 typedef PP_LINEAR_FWD(pp_linear_fwd_fn);
 typedef PP_LINEAR_BWD_INPUT(pp_linear_bwd_input_fn);

@@ -14,17 +14,17 @@
 
 #include <stddef.h>
 
-#define PP_RMSNORM_FWD(name)                                                   \
-    int(name)(void *y, void *rstd, const void *x, const void *w, size_t N,     \
-              size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,          \
+#define PP_RMSNORM_FWD(name)                                               \
+    int(name)(void *y, void *rstd, const void *x, const void *w, size_t N, \
+              size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
               double eps, void *stream)
-#define PP_RMSNORM_BWD_INPUT(name)                                             \
-    int(name)(void *dx, const void *dy, const void *x, const void *rstd,       \
-              const void *w, size_t N, size_t G, size_t C, size_t lddx,        \
+#define PP_RMSNORM_BWD_INPUT(name)                                       \
+    int(name)(void *dx, const void *dy, const void *x, const void *rstd, \
+              const void *w, size_t N, size_t G, size_t C, size_t lddx,  \
               size_t lddy, size_t ldx, size_t ldr, void *stream)
-#define PP_RMSNORM_BWD_WEIGHT(name)                                            \
-    int(name)(void *dw, const void *dy, const void *x, const void *rstd,       \
-              size_t N, size_t G, size_t C, size_t lddy, size_t ldx,           \
+#define PP_RMSNORM_BWD_WEIGHT(name)                                      \
+    int(name)(void *dw, const void *dy, const void *x, const void *rstd, \
+              size_t N, size_t G, size_t C, size_t lddy, size_t ldx,     \
               size_t ldr, void *stream)
 typedef PP_RMSNORM_FWD(pp_rmsnorm_fwd_fn);
 typedef PP_RMSNORM_BWD_INPUT(pp_rmsnorm_bwd_input_fn);

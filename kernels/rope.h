@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PP_ROPE(name)                                                          \
-    int(name)(void *x, const void *cos, const void *sin,                       \
-              const int32_t *position, size_t N, size_t G, size_t HD,          \
+#define PP_ROPE(name)                                                 \
+    int(name)(void *x, const void *cos, const void *sin,              \
+              const int32_t *position, size_t N, size_t G, size_t HD, \
               size_t ldx, int direction, void *stream)
 typedef PP_ROPE(pp_rope_fn);
 

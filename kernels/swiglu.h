@@ -9,10 +9,10 @@
 
 #include <stddef.h>
 
-#define PP_SWIGLU_FWD(name)                                                    \
+#define PP_SWIGLU_FWD(name) \
     int(name)(void *y, const void *gu, size_t N, size_t C, void *stream)
-#define PP_SWIGLU_BWD(name)                                                    \
-    int(name)(void *dgu, const void *dy, const void *gu, size_t N, size_t C,   \
+#define PP_SWIGLU_BWD(name)                                                  \
+    int(name)(void *dgu, const void *dy, const void *gu, size_t N, size_t C, \
               void *stream)
 typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn);
 typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);

@@ -33,8 +33,8 @@ int pp_parse_int(const char *s, const char *what, int64_t min, int64_t max,
                        s);
     if (errno == ERANGE || v < min || v > max)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%s' is not between %" PRId64 " and %" PRId64,
-                       what, s, min, max);
+                       "%s: '%s' is not between %" PRId64 " and %" PRId64, what,
+                       s, min, max);
     *out = v;
     return 0;
 }
@@ -75,8 +75,8 @@ int pp_parse_real(const char *s, const char *what, double min, double max,
         return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is not a finite number",
                        what, s);
     if (v < min || v > max)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%s' is not between %g and %g", what, s, min, max);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is not between %g and %g",
+                       what, s, min, max);
     *out = v;
     return 0;
 }

@@ -23,10 +23,10 @@
 struct pp_manifest_unit {
     const char *fqn;
     uint64_t params;
-    double fwd_flops[2]; /* per token, per attended pair */
+    double fwd_flops[2];                 /* per token, per attended pair */
     double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
                                             made at I, freed at W */
-    double out_bytes; /* per token */
+    double out_bytes;                    /* per token */
 };
 
 struct pp_manifest_model {
@@ -98,8 +98,7 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
 int pp_manifest_set_data(struct pp_manifest *m,
                          const struct pp_manifest_data *data,
                          struct pp_err *err) PP_MUST_USE;
-int pp_manifest_set_schedule(struct pp_manifest *m,
-                             const struct pp_schedule *s,
+int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
                              struct pp_err *err) PP_MUST_USE;
 
 /* Appends {"tool", "version", "args"} to history. */

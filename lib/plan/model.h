@@ -20,9 +20,9 @@ enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
 struct pp_rope {
     enum pp_rope_type type;
     double theta;
-    double factor;                          /* linear, llama3 */
+    double factor;                            /* linear, llama3 */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_max_position;           /* llama3 */
+    double original_max_position;             /* llama3 */
 };
 
 struct pp_model {
@@ -152,10 +152,10 @@ enum pp_layer_saved {
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
-enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED };                 /* GRAD_W hidden */
+enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
 enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_DY, PP_N_NORM_SAVED };
-    /* ACT_W hidden, ACT_W 1, GRAD_W hidden */
-enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED };     /* ACT_W both */
+/* ACT_W hidden, ACT_W 1, GRAD_W hidden */
+enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED }; /* ACT_W both */
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
 

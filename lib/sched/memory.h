@@ -11,19 +11,19 @@
 #include "sched/schedule.h"
 
 enum pp_buffer_kind {
-    PP_BUF_ACT_I,  /* saved by F, read last by I or B (by W or B where the
-                      stage has no input gradient) */
-    PP_BUF_ACT_W,  /* saved by F, read last by W or B */
-    PP_BUF_GRAD_W, /* output gradients kept from I to W; within B alone too */
-    PP_BUF_OUTPUT, /* F's result: to its last SEND_F or local consumer's F */
-    PP_BUF_INPUT,  /* from RECV_F to F; peer is the input stage */
+    PP_BUF_ACT_I,   /* saved by F, read last by I or B (by W or B where the
+                       stage has no input gradient) */
+    PP_BUF_ACT_W,   /* saved by F, read last by W or B */
+    PP_BUF_GRAD_W,  /* output gradients kept from I to W; within B alone too */
+    PP_BUF_OUTPUT,  /* F's result: to its last SEND_F or local consumer's F */
+    PP_BUF_INPUT,   /* from RECV_F to F; peer is the input stage */
     PP_BUF_DOUTPUT, /* from RECV_B to pp_consumes_gradient's action; peer is
                        the output stage */
-    PP_BUF_DINPUT, /* gradient of one input: from I or B to SEND_B or to the
-                      local producer's consumption; peer is the input stage */
-    PP_BUF_RING,   /* sends in flight: channel_depth messages to one rank in
-                      one direction; the whole step. stage: the other rank,
-                      peer: 0 forward, 1 backward, microbatch: place in it */
+    PP_BUF_DINPUT,  /* gradient of one input: from I or B to SEND_B or to the
+                       local producer's consumption; peer is the input stage */
+    PP_BUF_RING,    /* sends in flight: channel_depth messages to one rank in
+                       one direction; the whole step. stage: the other rank,
+                       peer: 0 forward, 1 backward, microbatch: place in it */
     PP_N_BUFFER_KINDS
 };
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* weights - where parameters come from: a seed, or Hugging Face tensors. */
+#ifndef PP_RUN_WEIGHTS_H
+#define PP_RUN_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "data/safetensors.h"
+#include "run/parameters.h"
+
+/* As transformers initialises: matrices normal(0, init_range), norm weights 1,
+ * biases 0. A tensor's values depend on seed and name alone, so every split
+ * gets the same. */
+void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
+                     uint64_t seed);
+
+/* Reads every tensor of p by name, converting to its element type. A head that
+ * is not in the file of a tied model takes the embedding. PP_EXIT_INPUT names
+ * a tensor that is missing or has another shape ("'lm_head.weight' is
+ * [10, 4], expected [16, 4]"). */
+int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
+                    const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
+
+/* The same questions about a whole model, without reading: what ppsplit asks
+ * when weights are there. */
+int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Which block of the parameters to write or read. */
+enum pp_weights_block { PP_BLOCK_W, PP_BLOCK_G, PP_BLOCK_M, PP_BLOCK_V };
+
+#endif
