@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "data/jsonl.h"
+#include "data/lengths.h"
 #include "data/packed.h"
 #include "data/packed_write.h"
 #include "data/pieces.h"
@@ -139,37 +140,21 @@ static int take_option(struct job *j, int c)
     }
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
-static uint64_t lcm(uint64_t a, uint64_t b)
-{
-    return a / gcd(a, b) * b;
-}
-
-/* What each sequence is padded to: context parallelism cuts it into 2 x cp
- * chunks, and tensor parallelism a rank's part of it into tp. */
 static int set_align(struct job *j)
 {
-    uint64_t cp = (uint64_t)j->cp, tp = (uint64_t)j->tp;
-    uint64_t align = (uint64_t)j->pad_to;
-    uint64_t chunks = cp > 1 ? 2 * cp : 1;
-    align = lcm(align, chunks);
-    if (align <= j->capacity && tp > 1)
-        align = lcm(align, cp * tp);
-    if (align > j->capacity)
-        return tool_usage(&j->t,
-                          "capacity '%" PRIu32
-                          "' is less than the alignment of %" PRIu64,
-                          j->capacity, align);
+    uint32_t chunks = j->cp > 1 ? 2 * (uint32_t)j->cp : 1;
+    j->align =
+        pp_pieces_align((uint32_t)j->pad_to, (uint32_t)j->cp, (uint32_t)j->tp);
     if (j->capacity % chunks)
         return tool_usage(&j->t,
-                          "capacity '%" PRIu32 "' is not a multiple of "
-                          "%" PRIu64 " (2 x cp)",
+                          "-l: '%" PRIu32 "' is not a multiple of %" PRIu32
+                          " (2 x cp)",
                           j->capacity, chunks);
-    j->align = (uint32_t)align;
+    if (!j->align || j->align > j->capacity)
+        return tool_usage(&j->t,
+                          "-l: '%" PRIu32 "' is less than the least multiple "
+                          "that sequences are padded to",
+                          j->capacity);
     return 0;
 }
 
@@ -216,31 +201,6 @@ static void show_written(void *ctx, size_t bins)
     tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
 }
 
-static int read_lengths(struct job *j, FILE *f)
-{
-    char *text = NULL;
-    size_t room = 0, line = 0, bytes = 0;
-    ssize_t n;
-    int rc = 0;
-    while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
-        int64_t v;
-        bytes += (size_t)n;
-        show_read(j, ++line, bytes);
-        text[strcspn(text, "\r\n")] = '\0';
-        if (!*text)
-            continue;
-        rc = pp_parse_int(text, "a length", 0, INT32_MAX, &v, &j->t.err);
-        if (rc == 0)
-            rc = pp_documents_add(&j->docs, (size_t)v, NULL, &j->t.err);
-        if (rc != 0)
-            pp_fail_at(&j->t.err, "%s: line %zu: ", j->name, line);
-    }
-    if (rc == 0 && !feof(f))
-        rc = pp_fail_errno(&j->t.err, "%s: cannot read", j->name);
-    free(text);
-    return rc;
-}
-
 static int read_documents(struct job *j, FILE *f)
 {
     struct pp_jsonl reader = {
@@ -261,7 +221,9 @@ static int read_input(struct job *j, const char *name)
     if (!f)
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
                        strerror(errno));
-    int rc = j->from_lengths ? read_lengths(j, f) : read_documents(j, f);
+    int rc = j->from_lengths ? pp_lengths_read(j->name, f, &j->docs, show_read,
+                                               j, &j->t.err)
+                             : read_documents(j, f);
     if (!in)
         fclose(f);
     return rc;
@@ -277,21 +239,6 @@ static int read_inputs(struct job *j, int argc, char **argv)
     return 0;
 }
 
-/* The rule "none": every slot of a bin becomes as long as its longest. */
-static void even_out(struct job *j)
-{
-    const struct pp_bins *bins = &j->bins;
-    for (size_t b = 0; b < bins->n_bins; b++) {
-        uint32_t longest = 0;
-        for (size_t i = bins->first[b]; i < bins->first[b + 1]; i++) {
-            uint32_t slot = j->pieces.slots[bins->items[i]];
-            longest = slot > longest ? slot : longest;
-        }
-        for (size_t i = bins->first[b]; i < bins->first[b + 1]; i++)
-            j->pieces.piece[bins->items[i]].slot = longest;
-    }
-}
-
 static int pack(struct job *j)
 {
     struct pp_err *err = &j->t.err;
@@ -303,7 +250,10 @@ static int pack(struct job *j)
     if (j->rule->pack(j->pieces.slots, j->pieces.n, room, &j->bins, err) != 0)
         return -1;
     if (j->rows) {
-        even_out(j);
+        const struct pp_bins *bins = &j->bins;
+        for (size_t b = 0; b < bins->n_bins; b++)
+            pp_pieces_even(&j->pieces, bins->items + bins->first[b],
+                           bins->first[b + 1] - bins->first[b]);
         j->capacity *= (uint32_t)j->rows;
     }
     if (j->bins.n_bins > 0 &&

@@ -31,6 +31,9 @@ int32_t *pp_documents_room(struct pp_documents *d, size_t n,
 int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Called by readers after every line with the bytes read so far. */
+typedef void pp_read_progress_fn(void *ctx, size_t line, size_t bytes);
+
 void pp_documents_finish(struct pp_documents *d);
 
 #endif

@@ -17,8 +17,7 @@ struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens: an error otherwise */
-    /* Called after every line with the bytes read so far; may be NULL. */
-    void (*progress)(void *ctx, size_t line, size_t bytes);
+    pp_read_progress_fn *progress; /* may be NULL */
     void *ctx;
 };
 

@@ -7,6 +7,25 @@
 
 #include "base/num.h"
 
+static uint64_t lcm(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y) {
+        uint64_t t = x % y;
+        x = y;
+        y = t;
+    }
+    return a / x * b;
+}
+
+uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
+{
+    uint64_t parts =
+        lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
+    uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
+    return align > INT32_MAX ? 0 : (uint32_t)align;
+}
+
 static size_t document_length(const struct pp_documents *d, size_t i)
 {
     return d->first[i + 1] - d->first[i];
@@ -84,6 +103,16 @@ int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
         add(d, i, n_pieces(document_length(d, i), limit, oversize, drop_empty),
             limit, align, out);
     return 0;
+}
+
+void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n)
+{
+    uint32_t longest = 0;
+    for (size_t i = 0; i < n; i++)
+        if (p->slots[members[i]] > longest)
+            longest = p->slots[members[i]];
+    for (size_t i = 0; i < n; i++)
+        p->slots[members[i]] = p->piece[members[i]].slot = longest;
 }
 
 void pp_pieces_finish(struct pp_pieces *p)

@@ -35,12 +35,20 @@ struct pp_pieces {
     size_t n_empty, n_dropped, n_truncated, n_split; /* documents */
 };
 
+/* The least multiple that slots need: of pad_to, of the 2 x cp chunks that
+ * context parallelism cuts a sequence into, and so that tensor parallelism can
+ * cut what a rank then has into tp. 0 when above 2^31. */
+uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp);
+
 /* Slots are the lengths rounded up to a multiple of align, which is at most
  * capacity; no slot exceeds capacity. With drop_empty documents without tokens
  * make no piece. */
 int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
                    uint32_t align, enum pp_oversize oversize, bool drop_empty,
                    struct pp_pieces *out, struct pp_err *err) PP_MUST_USE;
+
+/* Makes the slots of n pieces as long as the longest of them. */
+void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n);
 
 void pp_pieces_finish(struct pp_pieces *p);
 
