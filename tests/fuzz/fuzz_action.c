@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     char text[PP_ACTION_TEXT];
-    size_t length = pp_action_format(a, true, text);
+    size_t length = pp_action_format(a, a.peer >= 0, text);
     if (length >= sizeof text || a.op >= PP_N_OPS ||
         pp_action_parse(text, length, &b, &err) || !is_same(a, b))
         abort();
