@@ -52,6 +52,8 @@ struct pp_kernels {
     pp_cross_entropy_fwd_fn *cross_entropy_fwd;
     pp_cross_entropy_bwd_fn *cross_entropy_bwd;
     pp_add_fn *add;
+    pp_copy_fn *copy;
+    pp_zero_fn *zero;
     pp_sum_squares_fn *sum_squares;
     pp_adamw_fn *adamw;
     pp_sgd_fn *sgd;

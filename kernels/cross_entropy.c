@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* cross_entropy on the CPU. The sum of a row is in double, by pieces. */
+#include "cross_entropy.h"
+
+#include <math.h>
+
+#include "cpu.h"
+#include "fastexp.h"
+#include "real.h"
+#include "reduce.h"
+
+#define PIECE 512
+
+PP_CLONES static real row_max(const real *x, size_t V)
+{
+    return max_row(x, V);
+}
+
+PP_CLONES static double sum_exp(const real *x, size_t V, real max)
+{
+    real e[PIECE];
+    double sum = 0;
+    for (size_t at = 0; at < V; at += PIECE) {
+        size_t n = V - at < PIECE ? V - at : PIECE;
+        for (size_t i = 0; i < n; i++)
+            e[i] = fast_exp(x[at + i] - max);
+        sum += sum_row(e, n);
+    }
+    return sum;
+}
+
+PP_CLONES static void row_gradient(real *x, size_t V, real lse, real scale)
+{
+    for (size_t i = 0; i < V; i++)
+        x[i] = fast_exp(x[i] - lse) * scale;
+}
+
+PP_CROSS_ENTROPY_FWD(PP_KERNEL(cross_entropy_fwd))
+{
+    (void)stream;
+    real *l = lse, *p = logp;
+    const real *x = logits;
+    for (size_t t = 0; t < N; t++, x += V) {
+        real max = row_max(x, V);
+        double rest = log(sum_exp(x, V, max));
+        l[t] = (real)((double)max + rest);
+        p[t] = (real)((double)x[targets[t]] - (double)max - rest);
+    }
+    return 0;
+}
+
+PP_CROSS_ENTROPY_BWD(PP_KERNEL(cross_entropy_bwd))
+{
+    (void)stream;
+    const real *l = lse;
+    real *x = logits;
+    for (size_t t = 0; t < N; t++, x += V) {
+        real at_target = x[targets[t]];
+        row_gradient(x, V, l[t], (real)scale);
+        x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * (real)scale;
+    }
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* embedding on the CPU. */
+#include "embedding.h"
+
+#include <string.h>
+
+#include "cpu.h"
+#include "real.h"
+
+PP_CLONES static void add_row(real *restrict y, const real *restrict x,
+                              size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        y[i] += x[i];
+}
+
+PP_EMBEDDING_FWD(PP_KERNEL(embedding_fwd))
+{
+    (void)stream;
+    real *out = y;
+    const real *table = w;
+    for (size_t t = 0; t < N; t++) {
+        if (ids[t] >= 0)
+            memcpy(out + t * C, table + (size_t)ids[t] * C, C * sizeof *out);
+        else
+            memset(out + t * C, 0, C * sizeof *out);
+    }
+    return 0;
+}
+
+PP_EMBEDDING_BWD_WEIGHT(PP_KERNEL(embedding_bwd_weight))
+{
+    (void)stream;
+    real *table = dw;
+    const real *d = dy;
+    for (size_t t = 0; t < N; t++)
+        if (ids[t] >= 0)
+            add_row(table + (size_t)ids[t] * C, d + t * C, C);
+    return 0;
+}

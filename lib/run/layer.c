@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/layer.h"
+
+#include "run/layer_impl.h"
+
+const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
+{
+    static const struct pp_layer_ops *const ops[] = {
+        [PP_UNIT_EMBED] = &pp_layer_embed,
+        [PP_UNIT_LAYER] = &pp_layer_decoder,
+        [PP_UNIT_NORM] = &pp_layer_norm,
+        [PP_UNIT_HEAD] = &pp_layer_head,
+    };
+    return ops[kind];
+}
+
+void pp_layer_saved(const struct pp_layer *l, size_t tokens,
+                    const struct pp_layer_blocks *b, void *at[PP_MAX_SAVED])
+{
+    struct pp_saved s[PP_MAX_SAVED];
+    size_t n = pp_unit_saved(l->model, l->unit, s);
+    for (size_t i = 0; i < n; i++) {
+        void *block = b->block[s[i].block];
+        at[i] = block ? pp_layer_at(l, block, s[i].offset * tokens) : NULL;
+    }
+}
+
+int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
+{
+    char name[PP_FQN_TEXT];
+    pp_unit_fqn(l->unit, name);
+    return pp_fail(err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d",
+                   name, l->kernels->name, code);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_attention - mid = x + o_proj(attention(qkv_proj(norm(x)))).
+ *
+ * A row of QKV is the query heads, the key heads, the value heads. With
+ * QK-norm the raw queries and keys are kept too: they are then a product of
+ * their own, written where they are kept. */
+#include "run/layer_decoder.h"
+#include "run/layer_impl.h"
+
+#include <math.h>
+
+/* Widths of a row in elements. */
+struct widths {
+    size_t q, qk, qkv; /* queries; and keys; and values */
+};
+
+static struct widths widths(const struct pp_model *m)
+{
+    size_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    return (struct widths){q, q + kv, q + 2 * kv};
+}
+
+static struct pp_attention_shape shape(const struct pp_model *m,
+                                       const struct pp_microbatch *mb)
+{
+    struct widths w = widths(m);
+    return (struct pp_attention_shape){
+        .N = mb->tokens,
+        .NH = m->n_heads,
+        .NKV = m->n_kv_heads,
+        .HDQK = m->head_dim,
+        .HDV = m->head_dim,
+        .ldq = w.qkv,
+        .ldkv = w.qkv,
+        .ldo = w.q,
+        .n_sequences = mb->n_sequences,
+        .max_seqlen = mb->max_seqlen,
+        .cu = mb->cu_seqlens,
+        .cu_padded = mb->cu_seqlens_padded,
+        .scale = 1 / sqrt((double)m->head_dim),
+    };
+}
+
+size_t pp_layer_attention_scratch(const struct pp_model *m, size_t tokens)
+{
+    struct pp_microbatch mb = {.tokens = tokens};
+    struct pp_attention_shape s = shape(m, &mb);
+    return widths(m).q * tokens + pp_attention_scratch(&s);
+}
+
+/* QK-norm: queries and keys of QKV from the raw ones. */
+static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
+                       struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
+                                l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
+                                w.qk, m->norm_eps, l->stream));
+    PP_LAYER_RUN(k->rmsnorm_fwd(
+        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QK_RSTD], NH),
+        pp_layer_at(l, s[PP_S_QKV_RAW], w.q), l->w[PP_P_K_NORM], T, NKV, HD,
+        w.qkv, NH + NKV, w.qk, m->norm_eps, l->stream));
+    return 0;
+}
+
+static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
+                   struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    size_t C = m->hidden;
+    if (!m->qk_norm) {
+        PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], s[PP_S_NORM1], l->w[PP_P_Q],
+                                   l->w[PP_P_Q_BIAS], T, C, w.qkv, w.qkv, C,
+                                   l->stream));
+        return 0;
+    }
+    PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV_RAW], s[PP_S_NORM1], l->w[PP_P_Q],
+                               l->w[PP_P_Q_BIAS], T, C, w.qk, w.qk, C,
+                               l->stream));
+    PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), s[PP_S_NORM1],
+                               l->w[PP_P_V], l->w[PP_P_V_BIAS], T, C,
+                               w.qkv - w.qk, w.qkv, C, l->stream));
+    return qk_norm_fwd(l, T, s, err);
+}
+
+int pp_layer_attention_fwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb, const void *x,
+                           void *const *s, void *scratch, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    struct pp_attention_shape a = shape(m, mb);
+    size_t T = mb->tokens, C = m->hidden;
+    PP_LAYER_RUN(k->copy(s[PP_S_X], x, T, C, C, C, l->stream));
+    PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_NORM1], s[PP_S_RSTD1], x,
+                                l->w[PP_P_NORM1], T, 1, C, C, 1, C, m->norm_eps,
+                                l->stream));
+    if (qkv_fwd(l, T, s, err))
+        return -1;
+    PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
+                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
+                         l->stream));
+    PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
+                                  pp_layer_at(l, s[PP_S_QKV], w.q),
+                                  pp_layer_at(l, s[PP_S_QKV], w.qk), NULL, &a,
+                                  scratch, l->stream));
+    PP_LAYER_RUN(k->linear_fwd(s[PP_S_MID], s[PP_S_ATTN], l->w[PP_P_O],
+                               l->w[PP_P_O_BIAS], T, w.q, C, C, w.q,
+                               l->stream));
+    PP_LAYER_RUN(k->add(s[PP_S_MID], s[PP_S_MID], x, T * C, l->stream));
+    return 0;
+}
+
+/* The gradients of queries and keys in DQKV: kept, then taken through the
+ * norm in place. */
+static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
+                       struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
+    PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
+                         l->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(
+        s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
+        l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(
+        dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
+        pp_layer_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T, NKV, HD,
+        w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
+    return 0;
+}
+
+int pp_layer_attention_bwd_input(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb, void *dx,
+                                 void *const *s, void *scratch,
+                                 struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    struct pp_attention_shape a = shape(m, mb);
+    size_t T = mb->tokens, C = m->hidden;
+    void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
+    PP_LAYER_RUN(k->linear_bwd_input(dattn, s[PP_S_DMID], l->w[PP_P_O], T, w.q,
+                                     C, w.q, C, l->stream));
+    PP_LAYER_RUN(k->attention_bwd(
+        s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
+        pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
+        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
+        s[PP_S_ATTN], s[PP_S_LSE], &a, tiles, l->stream));
+    PP_LAYER_RUN(k->rope(s[PP_S_DQKV], l->rope_cos, l->rope_sin, mb->positions,
+                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, -1,
+                         l->stream));
+    if (m->qk_norm && qk_norm_bwd(l, T, s, err))
+        return -1;
+    PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM1], s[PP_S_DQKV], l->w[PP_P_Q],
+                                     T, C, w.qkv, C, w.qkv, l->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(dx, s[PP_S_DNORM1], s[PP_S_X],
+                                      s[PP_S_RSTD1], l->w[PP_P_NORM1], T, 1, C,
+                                      C, C, C, 1, l->stream));
+    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], T * C, l->stream));
+    return 0;
+}
+
+static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
+                              void *const *s, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    if (l->g[PP_P_Q_NORM])
+        PP_LAYER_RUN(k->rmsnorm_bwd_weight(
+            l->g[PP_P_Q_NORM], s[PP_S_DQK_NORM], s[PP_S_QKV_RAW],
+            s[PP_S_QK_RSTD], T, NH, HD, w.qk, w.qk, NH + NKV, l->stream));
+    if (l->g[PP_P_K_NORM])
+        PP_LAYER_RUN(k->rmsnorm_bwd_weight(
+            l->g[PP_P_K_NORM], pp_layer_at(l, s[PP_S_DQK_NORM], w.q),
+            pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
+            pp_layer_at(l, s[PP_S_QK_RSTD], NH), T, NKV, HD, w.qk, w.qk,
+            NH + NKV, l->stream));
+    return 0;
+}
+
+int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
+                                  void *const *s, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    struct widths w = widths(l->model);
+    size_t C = l->model->hidden;
+    if (l->g[PP_P_O])
+        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_O], l->g[PP_P_O_BIAS],
+                                          s[PP_S_DMID], s[PP_S_ATTN], T, w.q, C,
+                                          C, w.q, l->stream));
+    if (l->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
+        return -1;
+    if (l->g[PP_P_Q])
+        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_Q], l->g[PP_P_Q_BIAS],
+                                          s[PP_S_DQKV], s[PP_S_NORM1], T, C,
+                                          w.qkv, w.qkv, C, l->stream));
+    if (l->g[PP_P_NORM1])
+        PP_LAYER_RUN(k->rmsnorm_bwd_weight(l->g[PP_P_NORM1], s[PP_S_DNORM1],
+                                           s[PP_S_X], s[PP_S_RSTD1], T, 1, C, C,
+                                           C, 1, l->stream));
+    return 0;
+}

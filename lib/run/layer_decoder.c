@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_decoder - a Llama-style decoder layer: x + attention(norm(x)), then
+ * the same with the MLP. The MLP half is here, attention in
+ * layer_attention.c.
+ *
+ * I computes every gradient that flows and keeps what W multiplies in the
+ * grad_w block; W is products and sums only. */
+#include "run/layer_decoder.h"
+#include "run/layer_impl.h"
+
+/* y = mid + down(silu(gate) * up) of norm(mid) */
+static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
+                   struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    size_t C = m->hidden, I = m->intermediate;
+    PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_NORM2], s[PP_S_RSTD2], s[PP_S_MID],
+                                l->w[PP_P_NORM2], T, 1, C, C, 1, C, m->norm_eps,
+                                l->stream));
+    PP_LAYER_RUN(k->linear_fwd(s[PP_S_GATE_UP], s[PP_S_NORM2], l->w[PP_P_GATE],
+                               l->w[PP_P_GATE_BIAS], T, C, 2 * I, 2 * I, C,
+                               l->stream));
+    PP_LAYER_RUN(k->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T, I, l->stream));
+    PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
+                               l->w[PP_P_DOWN_BIAS], T, I, C, C, I, l->stream));
+    PP_LAYER_RUN(k->add(y, y, s[PP_S_MID], T * C, l->stream));
+    return 0;
+}
+
+/* dmid from dy; dact (T, I) is scratch */
+static int mlp_bwd_input(const struct pp_layer *l, size_t T, const void *dy,
+                         void *const *s, void *dact, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    size_t C = l->model->hidden, I = l->model->intermediate;
+    PP_LAYER_RUN(k->linear_bwd_input(dact, dy, l->w[PP_P_DOWN], T, I, C, I, C,
+                                     l->stream));
+    PP_LAYER_RUN(k->swiglu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP], T, I,
+                               l->stream));
+    PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM2], s[PP_S_DGATE_UP],
+                                     l->w[PP_P_GATE], T, C, 2 * I, C, 2 * I,
+                                     l->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(s[PP_S_DMID], s[PP_S_DNORM2], s[PP_S_MID],
+                                      s[PP_S_RSTD2], l->w[PP_P_NORM2], T, 1, C,
+                                      C, C, C, 1, l->stream));
+    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, T * C, l->stream));
+    return 0;
+}
+
+static int mlp_bwd_weight(const struct pp_layer *l, size_t T, void *const *s,
+                          struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    size_t C = l->model->hidden, I = l->model->intermediate;
+    if (l->g[PP_P_DOWN])
+        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_DOWN], l->g[PP_P_DOWN_BIAS],
+                                          s[PP_S_DY], s[PP_S_ACT], T, I, C, C,
+                                          I, l->stream));
+    if (l->g[PP_P_GATE])
+        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_GATE], l->g[PP_P_GATE_BIAS],
+                                          s[PP_S_DGATE_UP], s[PP_S_NORM2], T, C,
+                                          2 * I, 2 * I, C, l->stream));
+    if (l->g[PP_P_NORM2])
+        PP_LAYER_RUN(k->rmsnorm_bwd_weight(l->g[PP_P_NORM2], s[PP_S_DNORM2],
+                                           s[PP_S_MID], s[PP_S_RSTD2], T, 1, C,
+                                           C, C, 1, l->stream));
+    return 0;
+}
+
+static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *y, const void *x, const struct pp_layer_blocks *b,
+                       void *scratch, struct pp_err *err)
+{
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, b, s);
+    if (pp_layer_attention_fwd(l, mb, x, s, scratch, err))
+        return -1;
+    return mlp_fwd(l, mb->tokens, y, s, err);
+}
+
+static int decoder_bwd_input(const struct pp_layer *l,
+                             const struct pp_microbatch *mb, void *dx,
+                             const void *dy, const struct pp_layer_blocks *b,
+                             void *scratch, struct pp_err *err)
+{
+    size_t T = mb->tokens, C = l->model->hidden;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, T, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
+    if (mlp_bwd_input(l, T, dy, s, scratch, err))
+        return -1;
+    return pp_layer_attention_bwd_input(l, mb, dx, s, scratch, err);
+}
+
+static int decoder_bwd_weight(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *scratch,
+                              struct pp_err *err)
+{
+    (void)scratch;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, b, s);
+    if (mlp_bwd_weight(l, mb->tokens, s, err))
+        return -1;
+    return pp_layer_attention_bwd_weight(l, mb->tokens, s, err);
+}
+
+/* The MLP's and attention's use the same memory, one after the other. */
+static size_t decoder_scratch(const struct pp_model *m, size_t tokens)
+{
+    size_t mlp = m->intermediate * tokens;
+    size_t attention = pp_layer_attention_scratch(m, tokens);
+    return mlp > attention ? mlp : attention;
+}
+
+const struct pp_layer_ops pp_layer_decoder = {
+    .fwd = decoder_fwd,
+    .bwd_input = decoder_bwd_input,
+    .bwd_weight = decoder_bwd_weight,
+    .scratch = decoder_scratch,
+};

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_embed - the token embedding. It has no input gradient: I keeps the
+ * gradient for W. */
+#include "run/layer_impl.h"
+
+static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     void *y, const void *x, const struct pp_layer_blocks *b,
+                     void *scratch, struct pp_err *err)
+{
+    (void)x, (void)b, (void)scratch;
+    PP_LAYER_RUN(l->kernels->embedding_fwd(y, mb->input_ids, l->w[PP_P_WEIGHT],
+                                           mb->tokens, l->model->hidden,
+                                           l->stream));
+    return 0;
+}
+
+static int embed_bwd_input(const struct pp_layer *l,
+                           const struct pp_microbatch *mb, void *dx,
+                           const void *dy, const struct pp_layer_blocks *b,
+                           void *scratch, struct pp_err *err)
+{
+    (void)dx, (void)scratch;
+    size_t C = l->model->hidden;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, b, s);
+    PP_LAYER_RUN(
+        l->kernels->copy(s[PP_S_EMBED_DY], dy, mb->tokens, C, C, C, l->stream));
+    return 0;
+}
+
+static int embed_bwd_weight(const struct pp_layer *l,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, void *scratch,
+                            struct pp_err *err)
+{
+    (void)scratch;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, b, s);
+    if (l->g[PP_P_WEIGHT])
+        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
+            l->g[PP_P_WEIGHT], s[PP_S_EMBED_DY], mb->input_ids, mb->tokens,
+            l->model->hidden, l->stream));
+    return 0;
+}
+
+static size_t embed_scratch(const struct pp_model *m, size_t tokens)
+{
+    (void)m, (void)tokens;
+    return 0;
+}
+
+const struct pp_layer_ops pp_layer_embed = {
+    .fwd = embed_fwd,
+    .bwd_input = embed_bwd_input,
+    .bwd_weight = embed_bwd_weight,
+    .scratch = embed_scratch,
+};

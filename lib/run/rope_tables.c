@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* rope_tables - cosines and sines of every position, as transformers'
+ * modeling_rope_utils.py defines the frequencies. */
+#include "run/layer.h"
+
+#include <math.h>
+
+/* Llama 3.1: long waves are slowed down by factor, short ones left alone,
+ * those between are blended. */
+static double llama3(const struct pp_rope *r, double frequency)
+{
+    double wave = 2 * M_PI / frequency;
+    double slow = frequency / r->factor;
+    if (wave > r->original_max_position / r->low_freq_factor)
+        return slow;
+    if (wave < r->original_max_position / r->high_freq_factor)
+        return frequency;
+    double smooth = (r->original_max_position / wave - r->low_freq_factor) /
+                    (r->high_freq_factor - r->low_freq_factor);
+    return (1 - smooth) * slow + smooth * frequency;
+}
+
+static double frequency_of(const struct pp_model *m, size_t i)
+{
+    const struct pp_rope *r = &m->rope;
+    double f = pow(r->theta, -2 * (double)i / (double)m->head_dim);
+    switch (r->type) {
+    case PP_ROPE_LINEAR:
+        return f / r->factor;
+    case PP_ROPE_LLAMA3:
+        return llama3(r, f);
+    case PP_ROPE_DEFAULT:
+        break;
+    }
+    return f;
+}
+
+static void store(void *table, size_t element_bytes, size_t at, double x)
+{
+    if (element_bytes == sizeof(float))
+        ((float *)table)[at] = (float)x;
+    else
+        ((double *)table)[at] = x;
+}
+
+void pp_rope_tables(const struct pp_model *m, size_t positions,
+                    size_t element_bytes, void *cos_table, void *sin_table)
+{
+    size_t half = m->head_dim / 2;
+    for (size_t i = 0; i < half; i++) {
+        double f = frequency_of(m, i);
+        for (size_t t = 0; t < positions; t++) {
+            double angle = (double)t * f;
+            store(cos_table, element_bytes, t * half + i, cos(angle));
+            store(sin_table, element_bytes, t * half + i, sin(angle));
+        }
+    }
+}
