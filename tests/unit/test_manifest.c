@@ -91,8 +91,8 @@ static bool parse(const char *text, struct pp_manifest *m)
 /* The document as text; the caller frees. */
 static char *text_of(const struct pp_manifest *m)
 {
-    char *text = NULL;
-    size_t n;
+    static char *text;
+    static size_t n;
     struct pp_err err = {0};
     FILE *f = open_memstream(&text, &n);
     if (!f || pp_manifest_write(m, f, &err) || fclose(f))
