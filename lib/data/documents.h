@@ -26,9 +26,13 @@ int32_t *pp_documents_room(struct pp_documents *d, size_t n,
                            struct pp_err *err) PP_MUST_USE;
 
 /* Appends the document of the n ids that were put there. labels has n
- * elements, or is NULL when the labels are the ids. */
+ * elements, or is NULL when the labels are the ids. Where only lengths are
+ * known no ids are put anywhere, and ids stays NULL. */
 int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
                      struct pp_err *err) PP_MUST_USE;
+
+/* Called by readers after every line with the bytes read so far. */
+typedef void pp_read_progress_fn(void *ctx, size_t line, size_t bytes);
 
 void pp_documents_finish(struct pp_documents *d);
 

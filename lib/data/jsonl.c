@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "data/json_scan.h"
+#include "data/cursor.h"
 #include "data/packed.h"
 
 /* What one line holds. */
@@ -27,31 +27,31 @@ struct scratch {
 };
 
 /* An array of integers from min on, or of 0, 1, false and true with max 1. */
-static int scan_integers(struct pp_json *s, int32_t min, int32_t max,
+static int scan_integers(struct pp_cursor *s, int32_t min, int32_t max,
                          const char *what, int32_t *out, size_t *n,
                          struct pp_err *err)
 {
     size_t i = 0;
-    if (pp_json_take(s, '[', err) != 0)
+    if (pp_cursor_take(s, '[', err) != 0)
         return -1;
-    if (pp_json_try(s, ']')) {
+    if (pp_cursor_try(s, ']')) {
         *n = 0;
         return 0;
     }
     do {
-        if (pp_json_int32(s, min, max, what, &out[i++], err) != 0)
+        if (pp_cursor_int32(s, min, max, what, &out[i++], err) != 0)
             return -1;
-    } while (pp_json_try(s, ','));
+    } while (pp_cursor_try(s, ','));
     *n = i;
-    return pp_json_take(s, ']', err);
+    return pp_cursor_take(s, ']', err);
 }
 
-static int scan_text(struct pp_json *s, struct line *l, struct pp_err *err)
+static int scan_text(struct pp_cursor *s, struct line *l, struct pp_err *err)
 {
     size_t n = 0;
     /* Decoded in place of the ids, as bytes, then widened from the end. */
     unsigned char *text = (unsigned char *)l->ids;
-    if (pp_json_string(s, text, &n, err) != 0)
+    if (pp_cursor_string(s, text, &n, err) != 0)
         return -1;
     for (size_t i = n; i-- > 0;)
         l->ids[i] = text[i];
@@ -68,7 +68,7 @@ static int once(bool *seen, const char *key, struct pp_err *err)
     return 0;
 }
 
-static int scan_member(struct pp_json *s, const char *key, bool bytes,
+static int scan_member(struct pp_cursor *s, const char *key, bool bytes,
                        struct line *l, struct pp_err *err)
 {
     if (!strcmp(key, bytes ? "text" : "input_ids")) {
@@ -87,26 +87,26 @@ static int scan_member(struct pp_json *s, const char *key, bool bytes,
         return once(&l->has_mask, key, err) != 0
                    ? -1
                    : scan_integers(s, 0, 1, "0 or 1", l->mask, &l->n_mask, err);
-    return pp_json_skip(s, err);
+    return pp_cursor_skip(s, err);
 }
 
-static int scan_object(struct pp_json *s, bool bytes, struct line *l,
+static int scan_object(struct pp_cursor *s, bool bytes, struct line *l,
                        struct pp_err *err)
 {
     char key[64];
-    if (pp_json_take(s, '{', err) != 0)
+    if (pp_cursor_take(s, '{', err) != 0)
         return -1;
-    if (!pp_json_try(s, '}')) {
+    if (!pp_cursor_try(s, '}')) {
         do {
-            if (pp_json_key(s, key, sizeof key, err) != 0 ||
-                pp_json_take(s, ':', err) != 0 ||
+            if (pp_cursor_key(s, key, sizeof key, err) != 0 ||
+                pp_cursor_take(s, ':', err) != 0 ||
                 scan_member(s, key, bytes, l, err) != 0)
                 return -1;
-        } while (pp_json_try(s, ','));
-        if (pp_json_take(s, '}', err) != 0)
+        } while (pp_cursor_try(s, ','));
+        if (pp_cursor_take(s, '}', err) != 0)
             return -1;
     }
-    return pp_json_end(s, err);
+    return pp_cursor_end(s, err);
 }
 
 /* Puts the labels that the line stands for into l->labels. */
@@ -136,9 +136,9 @@ static int read_line(struct pp_jsonl *j, const char *text, size_t n,
                      struct scratch *scratch, struct pp_documents *d,
                      struct pp_err *err)
 {
-    struct pp_json s = {.p = text, .end = text + n};
+    struct pp_cursor s = {.p = text, .end = text + n};
     struct line l = {.labels = scratch->labels, .mask = scratch->mask};
-    if (pp_json_blank(&s))
+    if (pp_cursor_blank(&s))
         return 0;
     /* One more than the characters: the end of document. */
     l.ids = pp_documents_room(d, n + 1, err);
@@ -151,13 +151,10 @@ static int read_line(struct pp_jsonl *j, const char *text, size_t n,
     bool own = l.has_labels || l.has_mask;
     if (own && make_labels(&l, err) != 0)
         return -1;
-    if (l.n_ids == 0 && j->drop_empty) {
-        j->n_empty++;
-        return 0;
-    }
-    if (l.n_ids == 0)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'input_ids' is empty (--empty drop skips such lines)");
+    if (l.n_ids == 0 && !j->allow_empty)
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "'input_ids' is empty (--empty drop leaves such lines out)");
     return pp_documents_add(d, l.n_ids, own ? l.labels : NULL, err);
 }
 

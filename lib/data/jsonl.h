@@ -16,11 +16,8 @@
 struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
-    bool drop_empty;  /* skip documents without tokens, which are an error
-                         otherwise; they count in n_empty */
-    size_t n_empty;
-    /* Called after every line with the bytes read so far; may be NULL. */
-    void (*progress)(void *ctx, size_t line, size_t bytes);
+    bool allow_empty; /* take documents without tokens: an error otherwise */
+    pp_read_progress_fn *progress; /* may be NULL */
     void *ctx;
 };
 

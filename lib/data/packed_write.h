@@ -7,20 +7,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-/* A sequence to be packed: an input, or a piece of one. */
-struct pp_piece {
-    size_t at;       /* of its first token in the arrays below */
-    uint32_t source; /* input index */
-    uint32_t start;  /* position of its first token in that input */
-    uint32_t length; /* tokens, at least 1 */
-    uint32_t slot;   /* with padding */
-};
+#include "data/pieces.h"
 
 struct pp_packed_content {
     const int32_t *ids;    /* tokens of all inputs */
     const int32_t *labels; /* likewise, or NULL: the ids are the labels */
-    const struct pp_piece *pieces;
+    const struct pp_piece *pieces; /* none empty */
     size_t n_bins;
     const size_t *first; /* n_bins + 1: bin b is items[first[b]..first[b+1]) */
     const uint32_t *items; /* indices into pieces */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "data/json_scan.h"
+#include "data/cursor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 enum { MAX_DEPTH = 200, MAX_QUOTE = 24 };
 
 /* Fails with "'what stands here' is not ...". */
-static int fail_here(const struct pp_json *s, const char *expected,
+static int fail_here(const struct pp_cursor *s, const char *expected,
                      struct pp_err *err)
 {
     char quote[MAX_QUOTE + 1];
@@ -30,20 +30,20 @@ static int fail_here(const struct pp_json *s, const char *expected,
     return pp_fail(err, PP_EXIT_INPUT, "'%s' is not %s", quote, expected);
 }
 
-static void skip_space(struct pp_json *s)
+static void skip_space(struct pp_cursor *s)
 {
     while (s->p < s->end &&
            (*s->p == ' ' || *s->p == '\n' || *s->p == '\r' || *s->p == '\t'))
         s->p++;
 }
 
-bool pp_json_blank(struct pp_json *s)
+bool pp_cursor_blank(struct pp_cursor *s)
 {
     skip_space(s);
     return s->p == s->end;
 }
 
-bool pp_json_try(struct pp_json *s, char c)
+bool pp_cursor_try(struct pp_cursor *s, char c)
 {
     skip_space(s);
     if (s->p == s->end || *s->p != c)
@@ -52,20 +52,20 @@ bool pp_json_try(struct pp_json *s, char c)
     return true;
 }
 
-int pp_json_take(struct pp_json *s, char c, struct pp_err *err)
+int pp_cursor_take(struct pp_cursor *s, char c, struct pp_err *err)
 {
-    if (pp_json_try(s, c))
+    if (pp_cursor_try(s, c))
         return 0;
     const char expected[] = {'"', c, '"', '\0'};
     return fail_here(s, expected, err);
 }
 
-int pp_json_end(struct pp_json *s, struct pp_err *err)
+int pp_cursor_end(struct pp_cursor *s, struct pp_err *err)
 {
-    return pp_json_blank(s) ? 0 : fail_here(s, "the end of the line", err);
+    return pp_cursor_blank(s) ? 0 : fail_here(s, "the end of the line", err);
 }
 
-static int hex4(struct pp_json *s, unsigned *out, struct pp_err *err)
+static int hex4(struct pp_cursor *s, unsigned *out, struct pp_err *err)
 {
     unsigned v = 0;
     for (int i = 0; i < 4; i++) {
@@ -97,7 +97,7 @@ static size_t put_utf8(unsigned char *out, unsigned c)
 }
 
 /* What follows "\u", perhaps with the second half of a surrogate pair. */
-static int scan_unicode(struct pp_json *s, unsigned char *out, size_t *n,
+static int scan_unicode(struct pp_cursor *s, unsigned char *out, size_t *n,
                         struct pp_err *err)
 {
     unsigned high = 0, low = 0;
@@ -120,7 +120,7 @@ static int scan_unicode(struct pp_json *s, unsigned char *out, size_t *n,
     return 0;
 }
 
-static int scan_escape(struct pp_json *s, unsigned char *out, size_t *n,
+static int scan_escape(struct pp_cursor *s, unsigned char *out, size_t *n,
                        struct pp_err *err)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -137,8 +137,8 @@ static int scan_escape(struct pp_json *s, unsigned char *out, size_t *n,
     return scan_unicode(s, out, n, err);
 }
 
-int pp_json_string(struct pp_json *s, unsigned char *out, size_t *n,
-                   struct pp_err *err)
+int pp_cursor_string(struct pp_cursor *s, unsigned char *out, size_t *n,
+                     struct pp_err *err)
 {
     size_t k = 0;
     skip_space(s);
@@ -168,7 +168,7 @@ int pp_json_string(struct pp_json *s, unsigned char *out, size_t *n,
 }
 
 /* Moves past a string without keeping it, checking its escapes. */
-static int skip_string(struct pp_json *s, char *buf, size_t size,
+static int skip_string(struct pp_cursor *s, char *buf, size_t size,
                        struct pp_err *err)
 {
     size_t k = 0;
@@ -198,12 +198,13 @@ static int skip_string(struct pp_json *s, char *buf, size_t size,
     return 0;
 }
 
-int pp_json_key(struct pp_json *s, char *buf, size_t size, struct pp_err *err)
+int pp_cursor_key(struct pp_cursor *s, char *buf, size_t size,
+                  struct pp_err *err)
 {
     return skip_string(s, buf, size, err);
 }
 
-static bool take_word(struct pp_json *s, const char *word)
+static bool take_word(struct pp_cursor *s, const char *word)
 {
     size_t n = strlen(word);
     if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n) != 0)
@@ -212,11 +213,11 @@ static bool take_word(struct pp_json *s, const char *word)
     return true;
 }
 
-int pp_json_int32(struct pp_json *s, int32_t min, int32_t max, const char *what,
-                  int32_t *out, struct pp_err *err)
+int pp_cursor_int32(struct pp_cursor *s, int32_t min, int32_t max,
+                    const char *what, int32_t *out, struct pp_err *err)
 {
     skip_space(s);
-    struct pp_json start = *s;
+    struct pp_cursor start = *s;
     if (max == 1 && (take_word(s, "true") || take_word(s, "false"))) {
         *out = s->p[-2] == 'u';
         return 0;
@@ -236,7 +237,7 @@ int pp_json_int32(struct pp_json *s, int32_t min, int32_t max, const char *what,
     return 0;
 }
 
-static size_t skip_digits(struct pp_json *s)
+static size_t skip_digits(struct pp_cursor *s)
 {
     const char *first = s->p;
     while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
@@ -244,9 +245,9 @@ static size_t skip_digits(struct pp_json *s)
     return (size_t)(s->p - first);
 }
 
-static int skip_number(struct pp_json *s, struct pp_err *err)
+static int skip_number(struct pp_cursor *s, struct pp_err *err)
 {
-    struct pp_json start = *s;
+    struct pp_cursor start = *s;
     s->p += *s->p == '-';
     bool zero = s->p < s->end && *s->p == '0';
     size_t n = skip_digits(s);
@@ -264,7 +265,7 @@ static int skip_number(struct pp_json *s, struct pp_err *err)
     return good ? 0 : fail_here(&start, "a JSON value", err);
 }
 
-static int skip_scalar(struct pp_json *s, struct pp_err *err)
+static int skip_scalar(struct pp_cursor *s, struct pp_err *err)
 {
     if (s->p < s->end && *s->p == '"')
         return skip_string(s, NULL, 0, err);
@@ -277,7 +278,7 @@ static int skip_scalar(struct pp_json *s, struct pp_err *err)
 
 /* Goes past the opening of nested arrays and objects to a scalar, or to the
  * end of an empty one. Returns 1 at a scalar, 0 after a closed value. */
-static int descend(struct pp_json *s, char *open, int *depth,
+static int descend(struct pp_cursor *s, char *open, int *depth,
                    struct pp_err *err)
 {
     for (;;) {
@@ -288,16 +289,16 @@ static int descend(struct pp_json *s, char *open, int *depth,
             return pp_fail(err, PP_EXIT_INPUT, "nested deeper than '%d'",
                            MAX_DEPTH);
         char closing = *s->p++ == '[' ? ']' : '}';
-        if (pp_json_try(s, closing))
+        if (pp_cursor_try(s, closing))
             return 0;
         open[(*depth)++] = closing;
         if (closing == '}' && (skip_string(s, NULL, 0, err) != 0 ||
-                               pp_json_take(s, ':', err) != 0))
+                               pp_cursor_take(s, ':', err) != 0))
             return -1;
     }
 }
 
-int pp_json_skip(struct pp_json *s, struct pp_err *err)
+int pp_cursor_skip(struct pp_cursor *s, struct pp_err *err)
 {
     char open[MAX_DEPTH];
     int depth = 0;
@@ -305,14 +306,14 @@ int pp_json_skip(struct pp_json *s, struct pp_err *err)
         int scalar = descend(s, open, &depth, err);
         if (scalar < 0 || (scalar && skip_scalar(s, err) != 0))
             return -1;
-        while (depth > 0 && pp_json_try(s, open[depth - 1]))
+        while (depth > 0 && pp_cursor_try(s, open[depth - 1]))
             depth--;
         if (depth == 0)
             return 0;
-        if (pp_json_take(s, ',', err) != 0)
+        if (pp_cursor_take(s, ',', err) != 0)
             return -1;
         if (open[depth - 1] == '}' && (skip_string(s, NULL, 0, err) != 0 ||
-                                       pp_json_take(s, ':', err) != 0))
+                                       pp_cursor_take(s, ':', err) != 0))
             return -1;
     }
 }

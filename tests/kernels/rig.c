@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include "rig.h"
+
+struct pp_model rig_model(void)
+{
+    return (struct pp_model){
+        .hidden = 10,
+        .intermediate = 7,
+        .n_layers = 2,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 6,
+        .vocab = 13,
+        .max_position = 256,
+        .norm_eps = 1e-5,
+        .rope = {.type = PP_ROPE_DEFAULT, .theta = 100},
+    };
+}
+
+static void pack(struct rig *r, const struct packing *p)
+{
+    size_t t = 0;
+    uint64_t key = pp_rng_key(7, "tokens");
+    for (size_t i = 0; i < p->n; i++) {
+        r->cu[i + 1] = r->cu[i] + p->real[i];
+        r->cu_padded[i + 1] = r->cu_padded[i] + p->padded[i];
+        for (int j = 0; j < p->padded[i]; j++, t++) {
+            bool real = j < p->real[i];
+            r->positions[t] = j;
+            r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
+            /* Every third row is not scored. */
+            if (real && j + 1 < p->real[i] && j % 3 != 1) {
+                r->rows[r->mb.n_scored] = (int32_t)t;
+                r->targets[r->mb.n_scored++] =
+                    (int32_t)(pp_rng_bits(key, t + 1000) % r->m.vocab);
+            }
+        }
+        if ((size_t)p->padded[i] > r->mb.max_seqlen)
+            r->mb.max_seqlen = (size_t)p->padded[i];
+    }
+    r->mb.tokens = t;
+    r->mb.n_sequences = p->n;
+    r->mb.cu_seqlens = r->cu;
+    r->mb.cu_seqlens_padded = r->cu_padded;
+    r->mb.positions = r->positions;
+    r->mb.input_ids = r->ids;
+    r->mb.scored_rows = r->rows;
+    r->mb.targets = r->targets;
+    r->mb.scale = 0.37;
+    r->mb.loss = &r->loss;
+    r->mb.logps = r->logps;
+}
+
+static void bind_parameters(struct rig *r, size_t shift)
+{
+    struct pp_param p[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(&r->m, r->l.unit, p), at = 0;
+    r->w = values_new(r->l.kernels, pp_unit_n_params(&r->m, r->l.unit), shift);
+    r->g = values_new(r->l.kernels, r->w.n, shift);
+    fill_normal(&r->w, "parameters", 0.5);
+    for (size_t i = 0; i < n; i++) {
+        if (!p[i].rows)
+            continue;
+        r->l.w[i] = (char *)r->w.at + at * r->w.bytes;
+        r->l.g[i] = (char *)r->g.at + at * r->g.bytes;
+        at += p[i].rows * p[i].cols;
+    }
+}
+
+void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
+              const struct pp_kernels *k, const struct packing *p, size_t shift)
+{
+    *r = (struct rig){.m = *m};
+    r->l.unit.kind = kind;
+    r->l.model = &r->m;
+    r->l.kernels = k;
+    r->ops = pp_layer_ops(kind);
+    pack(r, p);
+    bind_parameters(r, shift);
+    size_t T = r->mb.tokens, half = m->head_dim / 2;
+    struct values *rows[] = {&r->x, &r->y, &r->dx, &r->dy};
+    for (size_t i = 0; i < 4; i++)
+        *rows[i] = values_new(k, T * m->hidden, shift);
+    fill_normal(&r->x, "x", 1);
+    fill_normal(&r->dy, "dy", 1);
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        r->blocks[b] = values_new(
+            k, pp_unit_saved_width(m, r->l.unit, (enum pp_saved_block)b) * T,
+            shift);
+    r->scratch = values_new(k, r->ops->scratch(m, T), shift);
+    r->cos = values_new(k, m->max_position * half, shift);
+    r->sin = values_new(k, m->max_position * half, shift);
+    pp_rope_tables(&r->m, m->max_position, k->element_bytes, r->cos.at,
+                   r->sin.at);
+    r->l.rope_cos = r->cos.at;
+    r->l.rope_sin = r->sin.at;
+}
+
+void rig_finish(struct rig *r)
+{
+    struct values *all[] = {&r->w,       &r->g,   &r->x,   &r->y, &r->dx,
+                            &r->scratch, &r->cos, &r->sin, &r->dy};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        values_free(&r->blocks[b]);
+}
+
+static struct pp_layer_blocks blocks_of(const struct rig *r, bool forward)
+{
+    struct pp_layer_blocks b;
+    for (int i = 0; i < PP_N_SAVED_BLOCKS; i++)
+        b.block[i] = r->blocks[i].at;
+    if (forward)
+        b.block[PP_SAVED_GRAD_W] = NULL;
+    return b;
+}
+
+double rig_forward(struct rig *r)
+{
+    struct pp_layer_blocks b = blocks_of(r, true);
+    struct pp_err err = {0};
+    bool embed = r->l.unit.kind == PP_UNIT_EMBED;
+    bool head = r->l.unit.kind == PP_UNIT_HEAD;
+    double sum = 0;
+    if (r->ops->fwd(&r->l, &r->mb, head ? NULL : r->y.at,
+                    embed ? NULL : r->x.at, &b, r->scratch.at, &err))
+        abort();
+    for (size_t i = 0; !head && i < r->y.n; i++)
+        sum += get(&r->y, i) * get(&r->dy, i);
+    return head ? r->loss : sum;
+}
+
+void rig_backward(struct rig *r)
+{
+    struct pp_layer_blocks b = blocks_of(r, false);
+    struct pp_err err = {0};
+    bool embed = r->l.unit.kind == PP_UNIT_EMBED;
+    bool head = r->l.unit.kind == PP_UNIT_HEAD;
+    fill(&r->g, 0);
+    if (r->ops->bwd_input(&r->l, &r->mb, embed ? NULL : r->dx.at,
+                          head ? NULL : r->dy.at, &b, r->scratch.at, &err) ||
+        r->ops->bwd_weight(&r->l, &r->mb, &b, r->scratch.at, &err))
+        abort();
+}
+
+bool rig_guards(const struct rig *r)
+{
+    bool whole = guard_whole(&r->g) && guard_whole(&r->y) &&
+                 guard_whole(&r->dx) && guard_whole(&r->scratch);
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        whole = whole && guard_whole(&r->blocks[b]);
+    return whole;
+}

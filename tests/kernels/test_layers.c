@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* test_layers - every layer's gradients against finite differences in fp64,
+ * element by element; packing; determinism; memory. */
+#include "rig.h"
+
+static const struct packing packed = {5, {5, 1, 0, 7, 3}, {8, 1, 2, 7, 4}};
+
+struct variant {
+    const char *name;
+    enum pp_unit_kind kind;
+    bool qkv_bias, o_bias, mlp_bias, qk_norm;
+    size_t hidden, n_kv_heads; /* 0: the rig's */
+};
+
+static const struct variant variants[] = {
+    {"embedding", PP_UNIT_EMBED, 0, 0, 0, 0, 0, 0},
+    {"norm", PP_UNIT_NORM, 0, 0, 0, 0, 0, 0},
+    {"head", PP_UNIT_HEAD, 0, 0, 0, 0, 0, 0},
+    {"decoder", PP_UNIT_LAYER, 0, 0, 0, 0, 0, 0},
+    {"decoder, heads fill hidden", PP_UNIT_LAYER, 0, 0, 0, 0, 24, 0},
+    {"decoder, one key head", PP_UNIT_LAYER, 0, 0, 0, 0, 0, 1},
+    {"decoder, as many key heads", PP_UNIT_LAYER, 0, 0, 0, 0, 0, 4},
+    {"decoder, qkv bias", PP_UNIT_LAYER, 1, 0, 0, 0, 0, 0},
+    {"decoder, all biases", PP_UNIT_LAYER, 1, 1, 1, 0, 0, 0},
+    {"decoder, QK-norm", PP_UNIT_LAYER, 0, 0, 0, 1, 0, 0},
+    {"decoder, QK-norm, all biases", PP_UNIT_LAYER, 1, 1, 1, 1, 0, 1},
+};
+#define N_VARIANTS (sizeof variants / sizeof *variants)
+
+static struct pp_model model_of(const struct variant *v)
+{
+    struct pp_model m = rig_model();
+    m.qkv_bias = v->qkv_bias;
+    m.o_bias = v->o_bias;
+    m.mlp_bias = v->mlp_bias;
+    m.qk_norm = v->qk_norm;
+    m.hidden = v->hidden ? v->hidden : m.hidden;
+    m.n_kv_heads = v->n_kv_heads ? v->n_kv_heads : m.n_kv_heads;
+    return m;
+}
+
+/* Central differences of the rig's scalar by every element of at. */
+static void differences(struct rig *r, struct values *at, struct values *out)
+{
+    const double h = 1e-5;
+    for (size_t i = 0; i < at->n; i++) {
+        double x = get(at, i);
+        set(at, i, x + h);
+        double up = rig_forward(r);
+        set(at, i, x - h);
+        double down = rig_forward(r);
+        set(at, i, x);
+        set(out, i, (up - down) / (2 * h));
+    }
+}
+
+static void gradients(const struct variant *v)
+{
+    struct pp_model m = model_of(v);
+    struct rig r;
+    rig_init(&r, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    rig_forward(&r);
+    rig_backward(&r);
+    ok(rig_guards(&r), "%s: writes stay inside", v->name);
+    struct values w = values_new(&pp_kernels_f64, r.w.n, 0);
+    struct values x = values_new(&pp_kernels_f64, r.x.n, 0);
+    differences(&r, &r.w, &w);
+    ok(values_near(&r.g, &w, 1e-8, 1e-3, "parameter gradient"),
+       "%s: gradients of all parameters", v->name);
+    differences(&r, &r.x, &x);
+    if (v->kind != PP_UNIT_EMBED)
+        ok(values_near(&r.dx, &x, 1e-8, 1e-3, "input gradient"),
+           "%s: gradient of the input", v->name);
+    /* A second W adds as much again. */
+    struct values twice = values_new(&pp_kernels_f64, r.g.n, 0);
+    for (size_t i = 0; i < r.g.n; i++)
+        set(&twice, i, 2 * get(&r.g, i));
+    struct pp_layer_blocks b = {
+        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at}};
+    struct pp_err err = {0};
+    rig_forward(&r);
+    if (r.ops->bwd_weight(&r.l, &r.mb, &b, r.scratch.at, &err))
+        abort();
+    ok(values_near(&r.g, &twice, 1e-14, 1e-3, "second W"), "%s: W accumulates",
+       v->name);
+    values_free(&w);
+    values_free(&x);
+    values_free(&twice);
+    rig_finish(&r);
+}
+
+/* f32 against f64 on the same numbers. */
+static void precision(const struct variant *v)
+{
+    struct pp_model m = model_of(v);
+    struct rig a, b;
+    rig_init(&a, &m, v->kind, &pp_kernels_f32, &packed, 0);
+    rig_init(&b, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    double la = rig_forward(&a), lb = rig_forward(&b);
+    rig_backward(&a);
+    rig_backward(&b);
+    is_near(la, lb, 1e-5, "fp32 forward is near fp64's");
+    double g = nmse(&a.g, &b.g);
+    double dx = v->kind == PP_UNIT_EMBED ? 0 : nmse(&a.dx, &b.dx);
+    if (!ok(g < 1e-12 && dx < 1e-12, "%s: fp32 gradients are near fp64's",
+            v->name))
+        printf("# nmse of g %.3g, of dx %.3g\n", g, dx);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
+static void determinism(const struct variant *v, const struct pp_kernels *k)
+{
+    struct pp_model m = model_of(v);
+    struct rig a, b;
+    rig_init(&a, &m, v->kind, k, &packed, 0);
+    rig_init(&b, &m, v->kind, k, &packed, 3);
+    rig_forward(&b); /* an earlier call changes nothing */
+    rig_backward(&b);
+    double la = rig_forward(&a), lb = rig_forward(&b);
+    rig_backward(&a);
+    rig_backward(&b);
+    ok(!memcmp(&la, &lb, sizeof la) && same_bits(&a.g, &b.g) &&
+           (v->kind == PP_UNIT_HEAD || same_bits(&a.y, &b.y)) &&
+           (v->kind == PP_UNIT_EMBED || same_bits(&a.dx, &b.dx)),
+       "%s, %s: same bits again and at other addresses", v->name, k->name);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
+/* Copies rows of the packed rig's inputs for sequence i alone. */
+static void take_sequence(struct rig *one, const struct rig *all, size_t i)
+{
+    size_t C = all->m.hidden, first = (size_t)all->cu_padded[i];
+    for (size_t j = 0; j < one->x.n; j++) {
+        set(&one->x, j, get(&all->x, first * C + j));
+        set(&one->dy, j, get(&all->dy, first * C + j));
+    }
+    one->mb.n_scored = 0;
+    for (size_t t = 0; t < one->mb.tokens; t++)
+        one->ids[t] = all->ids[first + t];
+    for (size_t j = 0; j < all->mb.n_scored; j++) {
+        int32_t row = all->rows[j] - all->cu_padded[i];
+        if (row < 0 || (size_t)row >= one->mb.tokens)
+            continue;
+        one->rows[one->mb.n_scored] = row;
+        one->targets[one->mb.n_scored++] = all->targets[j];
+    }
+}
+
+/* y and dx of the sequence are the packed ones'. */
+static bool same_rows(const struct rig *one, const struct rig *all, size_t i)
+{
+    size_t at = (size_t)all->cu_padded[i] * all->m.hidden;
+    bool same = true;
+    for (size_t j = 0; j < one->y.n; j++) {
+        if (one->l.unit.kind != PP_UNIT_HEAD)
+            same = same && fabs(get(&one->y, j) - get(&all->y, at + j)) < 1e-12;
+        if (one->l.unit.kind != PP_UNIT_EMBED)
+            same =
+                same && fabs(get(&one->dx, j) - get(&all->dx, at + j)) < 1e-12;
+    }
+    return same;
+}
+
+static void packing(const struct variant *v)
+{
+    struct pp_model m = model_of(v);
+    struct rig all;
+    rig_init(&all, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    double loss = rig_forward(&all), sum = 0;
+    rig_backward(&all);
+    struct values g = values_new(&pp_kernels_f64, all.g.n, 0);
+    bool same = true;
+    fill(&g, 0);
+    for (size_t i = 0; i < packed.n; i++) {
+        struct packing alone = {1, {packed.real[i]}, {packed.padded[i]}};
+        struct rig one;
+        rig_init(&one, &m, v->kind, &pp_kernels_f64, &alone, 0);
+        take_sequence(&one, &all, i);
+        sum += rig_forward(&one);
+        rig_backward(&one);
+        same = same && same_rows(&one, &all, i);
+        for (size_t j = 0; j < g.n; j++)
+            set(&g, j, get(&g, j) + get(&one.g, j));
+        rig_finish(&one);
+    }
+    ok(same && fabs(sum - loss) < 1e-11 &&
+           values_near(&g, &all.g, 1e-12, 1, "sum of gradients"),
+       "%s: packed sequences are what they are alone", v->name);
+    values_free(&g);
+    rig_finish(&all);
+}
+
+/* No tokens: nothing is touched, the loss is 0. */
+static void no_tokens(const struct variant *v)
+{
+    struct packing none = {0};
+    struct pp_model m = model_of(v);
+    struct rig r;
+    rig_init(&r, &m, v->kind, &pp_kernels_f32, &none, 0);
+    double loss = rig_forward(&r), sum = 0;
+    rig_backward(&r);
+    for (size_t i = 0; i < r.g.n; i++)
+        sum += fabs(get(&r.g, i));
+    ok(loss == 0 && sum == 0 && rig_guards(&r), "%s: no tokens", v->name);
+    rig_finish(&r);
+}
+
+/* Gradients that are NULL are skipped. */
+static void frozen(const struct variant *v)
+{
+    struct pp_model m = model_of(v);
+    struct rig r;
+    rig_init(&r, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    memset(r.l.g, 0, sizeof r.l.g);
+    rig_forward(&r);
+    rig_backward(&r);
+    double sum = 0;
+    for (size_t i = 0; i < r.g.n; i++)
+        sum += fabs(get(&r.g, i));
+    ok(sum == 0, "%s: no gradients, no weight gradient", v->name);
+    rig_finish(&r);
+}
+
+/* The log-probabilities are those that the loss adds. */
+static void logps(void)
+{
+    struct pp_model m = rig_model();
+    struct rig r;
+    rig_init(&r, &m, PP_UNIT_HEAD, &pp_kernels_f64, &packed, 0);
+    double loss = rig_forward(&r), sum = 0;
+    for (size_t i = 0; i < r.mb.n_scored; i++)
+        sum -= r.logps[i];
+    ok(loss == sum * r.mb.scale && r.mb.n_scored > 5,
+       "head: loss is the scaled sum of -logp");
+    r.mb.logps = NULL;
+    is_near(rig_forward(&r), loss, 0, "head: the same without logps");
+    rig_finish(&r);
+}
+
+/* More scored rows than a block of logits has. */
+static void head_blocks(void)
+{
+    struct packing long_one = {1, {500}, {512}};
+    struct pp_model m = rig_model();
+    m.vocab = 70001; /* 112 rows */
+    m.hidden = 4;
+    struct rig a, b;
+    rig_init(&a, &m, PP_UNIT_HEAD, &pp_kernels_f32, &long_one, 0);
+    rig_init(&b, &m, PP_UNIT_HEAD, &pp_kernels_f64, &long_one, 0);
+    double la = rig_forward(&a), lb = rig_forward(&b);
+    rig_backward(&a);
+    rig_backward(&b);
+    is_near(la, lb, 1e-6, "head: loss over several blocks");
+    ok(a.mb.n_scored > 300 && rig_guards(&a) && nmse(&a.g, &b.g) < 1e-11 &&
+           nmse(&a.dx, &b.dx) < 1e-11,
+       "head: gradients over several blocks");
+    ok(a.scratch.n * sizeof(float) <= (size_t)33 << 20,
+       "head: scratch is bounded");
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < N_VARIANTS; i++) {
+        gradients(&variants[i]);
+        precision(&variants[i]);
+        determinism(&variants[i], &pp_kernels_f32);
+        determinism(&variants[i], &pp_kernels_f64);
+        packing(&variants[i]);
+        no_tokens(&variants[i]);
+        frozen(&variants[i]);
+    }
+    logps();
+    head_blocks();
+    return done();
+}
