@@ -6,9 +6,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "version.h"
 
 enum { MAX_OPTIONS = 96 };
@@ -169,7 +169,7 @@ FILE *tool_output(struct tool *t)
     return t->out;
 }
 
-static void erase_progress(struct tool *t)
+void tool_erase(struct tool *t)
 {
     if (t->progress_shown)
         fputs("\r\033[K", stderr);
@@ -183,7 +183,7 @@ void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
         return;
     va_list ap;
     va_start(ap, fmt);
-    erase_progress(t);
+    tool_erase(t);
     fprintf(stderr, "%s: ", t->name);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
@@ -192,17 +192,15 @@ void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
 
 void tool_progress(struct tool *t, const char *fmt, ...)
 {
-    struct timespec now;
     if (t->quiet || !isatty(STDERR_FILENO))
         return;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    double time = pp_clock();
     if (time - t->progress_time < 0.1)
         return;
     t->progress_time = time;
     va_list ap;
     va_start(ap, fmt);
-    erase_progress(t);
+    tool_erase(t);
     vfprintf(stderr, fmt, ap);
     fflush(stderr);
     va_end(ap);
@@ -232,7 +230,7 @@ static void finish_output(struct tool *t)
 
 int tool_finish(struct tool *t)
 {
-    erase_progress(t);
+    tool_erase(t);
     finish_output(t);
     if (t->err.code == PP_EXIT_OK)
         return t->status;

@@ -68,6 +68,9 @@ void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
 void tool_progress(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Erases the progress line, before something else goes to the terminal. */
+void tool_erase(struct tool *t);
+
 /* Reports t->err, commits or removes the output file, checks stdout. Returns
  * the status for main to return. */
 int tool_finish(struct tool *t);

@@ -40,6 +40,8 @@ struct pp_bin {
     const int32_t *cu_seqlens;        /* n_sequences + 1 */
     const int32_t *cu_seqlens_padded; /* n_sequences + 1 */
     const uint32_t *source;           /* input index of each sequence */
+    const uint32_t *start;            /* its first token's position there: not 0
+                                         where a long input was split */
     const int32_t *input_ids;         /* tokens */
     const int32_t *labels;            /* tokens; aligned with input_ids, not
                                          shifted */
@@ -53,8 +55,8 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 /* b < n_bins. */
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
-/* Reads everything: checksum, cu_seqlens, counts, each input at most once,
- * padding. PP_EXIT_NO with the first fault. */
+/* Reads everything: checksums, counts, alignment, ids, padding, each input
+ * token at most once. PP_EXIT_NO with the first fault. */
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps; accepts a zeroed struct. */

@@ -49,6 +49,7 @@ struct pp_tensors; /* an open set */
 int pp_tensors_open(const char *path, struct pp_tensors **out,
                     struct pp_err *err) PP_MUST_USE;
 
+/* Tensors in the order of their names. */
 size_t pp_tensors_n(const struct pp_tensors *t);
 const struct pp_tensor *pp_tensors_at(const struct pp_tensors *t, size_t i);
 
@@ -90,7 +91,7 @@ int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
                          size_t bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Flushes to the disk (fsync) and closes; fails when the bytes put are not
- * those the header promises. Frees w in any case. */
+ * those the header promises, and then removes the file. Frees w in any case. */
 int pp_tensor_writer_close(struct pp_tensor_writer *w,
                            struct pp_err *err) PP_MUST_USE;
 

@@ -15,7 +15,9 @@ struct pp_bins {
 };
 
 /* A packing rule: n lengths (already aligned, none above capacity) into bins of
- * the given capacity. Fills *out, which pp_bins_finish frees. */
+ * the given capacity, at least 1. Fills *out, which pp_bins_finish frees; on
+ * failure there is nothing to free. For the rule "none" the capacity is the
+ * number of items of a bin, whatever their lengths. */
 typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
                        struct pp_bins *out, struct pp_err *err);
 
@@ -31,6 +33,16 @@ extern const struct pp_packer pp_packers[];
 const struct pp_packer *pp_packer_find(const char *name);
 
 void pp_bins_finish(struct pp_bins *b);
+
+/* Raises the number of bins to a multiple, balancing loads; no bin is empty
+ * and none exceeds capacity. Fails when there are fewer items than that. */
+int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
+                     uint32_t capacity, size_t multiple,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Puts the bins, not the items in them, in an order drawn from seed. */
+int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
+                    struct pp_err *err) PP_MUST_USE;
 
 /* The Martello-Toth L2 lower bound on the number of bins. */
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,

@@ -28,8 +28,9 @@ struct pp_parameters {
     struct pp_parameter *at; /* ascending by order */
     size_t n;
     size_t element_bytes;
-    size_t n_elements; /* of all */
-    void *blocks[4];   /* w, g, m, v; zeroed */
+    size_t n_elements; /* of each block: all tensors, and the gaps that let
+                          every unit begin on a cache line */
+    void *blocks[4];   /* w, g, m, v; zeroed; NULL when not asked for */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };

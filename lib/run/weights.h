@@ -14,10 +14,10 @@
 void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
                      uint64_t seed);
 
-/* Reads every tensor of p by name, converting to its element type. A head that
- * is not in the file of a tied model takes the embedding. PP_EXIT_INPUT names
- * a tensor that is missing or has another shape ("'lm_head.weight' is
- * [10, 4], expected [16, 4]"). */
+/* Reads every tensor of p by name, converting to its element type. The head of
+ * a tied model takes the embedding, as transformers has it, even when the file
+ * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape
+ * ("'lm_head.weight' is [10, 4], expected [16, 4]"). */
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
@@ -28,5 +28,16 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
 
 /* Which block of the parameters to write or read. */
 enum pp_weights_block { PP_BLOCK_W, PP_BLOCK_G, PP_BLOCK_M, PP_BLOCK_V };
+
+/* The tensor's elements in that block, or NULL. */
+void *pp_parameter_data(const struct pp_parameter *t,
+                        enum pp_weights_block block);
+
+/* The name under which files have it: the embedding's for a tied head. */
+const char *pp_parameter_file_name(const struct pp_parameter *t);
+
+/* pp_weights_load for any block. */
+int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
+                    const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* From a command line and a manifest to a job: every file is opened and every
+ * reference checked here, before a rank starts. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "manifest/config_text.h"
+#include "manifest/model_json.h"
+#include "pprun.h"
+#include "run/ckpt.h"
+#include "sched/check.h"
+
+static int read_manifest(struct pprun *p, const char *name)
+{
+    struct pp_err *err = &p->tool->err;
+    bool is_stdin = !strcmp(name, "-");
+    FILE *f = is_stdin ? stdin : fopen(name, "r");
+    if (!f)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", name, strerror(errno));
+    if (is_stdin)
+        name = "<stdin>";
+    int rc = pp_manifest_read(f, name, &p->manifest, err);
+    if (f != stdin)
+        fclose(f);
+    if (rc)
+        return -1;
+    const struct pp_manifest *m = &p->manifest;
+    if (!m->has_model || !m->has_stages)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: no %s; make one with ppsplit -p RANKS MODEL", name,
+                       m->has_model ? "stages" : "model");
+    if (!m->has_schedule)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: no schedule; add one with ppsched -s KIND -m N",
+                       name);
+    if (pp_check(&m->schedule, err))
+        return pp_fail_at(err, "%s: ", name);
+    return 0;
+}
+
+/* What this trainer does not run yet, by name. */
+static int check_supported(const struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    struct pp_err *err = &p->tool->err;
+    const int sizes[] = {m->mesh.dp, m->mesh.tp, m->mesh.cp, m->mesh.ep};
+    static const char *const names[] = {"dp", "tp", "cp", "ep"};
+    for (int i = 0; i < 4; i++)
+        if (sizes[i] != 1)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/mesh/%s: '%d' is more than pprun runs yet: 1",
+                           names[i], sizes[i]);
+    for (int s = 0; s < m->graph.n_stages; s++)
+        if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/stages/%d: several inputs or outputs; pprun runs "
+                           "chains of stages so far",
+                           s);
+    for (int r = 0; r < m->graph.n_ranks; r++)
+        for (size_t i = 0; i < m->schedule.rows[r].n; i++)
+            if (m->schedule.rows[r].actions[i].slice != 0)
+                return pp_fail(err, PP_EXIT_INPUT,
+                               "/schedule/actions/%d: sequence slices are not "
+                               "run yet",
+                               r);
+    return 0;
+}
+
+/* The manifest was made from this model, and its stages say which units. */
+static int match_model(struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    struct pp_err *err = &p->tool->err;
+    if (pp_model_read(m->model.source, &p->model, err))
+        return -1;
+    if (m->model.n_units != pp_model_n_units(&p->model))
+        return pp_fail(
+            err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",
+            m->model.n_units, m->model.source, pp_model_n_units(&p->model));
+    for (size_t i = 0; i < m->model.n_units; i++) {
+        struct pp_unit_id u = pp_model_unit(&p->model, i);
+        char fqn[PP_FQN_TEXT];
+        pp_unit_fqn(u, fqn);
+        if (strcmp(fqn, m->model.units[i].fqn) ||
+            m->model.units[i].params != pp_unit_n_params(&p->model, u))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/model/units/%zu: '%s' differs from '%s' of '%s'",
+                           i, m->model.units[i].fqn, fqn, m->model.source);
+    }
+    p->stages = calloc((size_t)m->graph.n_stages, sizeof *p->stages);
+    if (!p->stages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < m->graph.n_stages; s++)
+        p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
+                                              m->stages[s].n_units};
+    return 0;
+}
+
+static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
+{
+    struct pp_err *err = &p->tool->err;
+    if (pp_packed_open(dir, out, err))
+        return -1;
+    if (out->n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: holds no sequence", dir);
+    if (out->vocab > p->model.vocab)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: token id '%u' is not in the model's vocabulary of "
+                       "%zu",
+                       dir, out->vocab - 1, p->model.vocab);
+    return 0;
+}
+
+static int open_data(struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
+    if (!dir)
+        return tool_usage(p->tool, "no data: give --data DIR");
+    if (open_packed(p, dir, &p->data))
+        return -1;
+    if (m->has_data && dir != o->eval && p->data.checksum != m->data.checksum)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: is not the data that the manifest was made for; "
+                       "run ppsched --data again",
+                       dir);
+    p->job.data = &p->data;
+    if (!o->eval)
+        return 0;
+    p->job.eval = &p->eval;
+    return open_packed(p, o->eval, &p->eval);
+}
+
+static int find_weights(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    const char *source = p->manifest.model.source;
+    if (o->resume) {
+        if (pp_ckpt_find(o->resume, &p->resume, err))
+            return -1;
+        p->job.resume = p->resume;
+        if (p->resume)
+            tool_say(p->tool, PP_LOG_NOTE, "resuming from %s", p->resume);
+        else
+            tool_say(p->tool, PP_LOG_NOTE,
+                     "no checkpoint in '%s' yet: starting afresh", o->resume);
+    }
+    if (p->resume || o->has_seed)
+        return 0;
+    const char *path = o->weights ? o->weights : source;
+    if (!o->weights && !(pp_file_is_dir(source) && pp_tensors_exist(source)))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' has no weights; give --weights PATH or --init "
+                       "SEED",
+                       source);
+    if (pp_tensors_open(path, &p->weights, err))
+        return -1;
+    p->job.weights = p->weights;
+    return 0;
+}
+
+/* A run of hours must not learn at its end that it cannot save. */
+static int prepare_save(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err;
+    const char *source = p->manifest.model.source, *save = p->job.save;
+    if (!save)
+        return 0;
+    if (mkdir(save, 0777) != 0 && errno != EEXIST)
+        return pp_fail_errno(err, "%s", save);
+    if (!pp_file_is_dir(save))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", save);
+    if (access(save, W_OK | X_OK) != 0)
+        return pp_fail_errno(err, "%s", save);
+    if (pp_config_text(
+            source, !strcmp(p->options.dtype, "fp64") ? "float64" : "float32",
+            &p->config_text, err))
+        return -1;
+    p->tokenizer_source = strdup(source);
+    if (!p->tokenizer_source)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (!pp_file_is_dir(source)) {
+        char *slash = strrchr(p->tokenizer_source, '/');
+        strcpy(slash ? slash : p->tokenizer_source, slash ? "" : ".");
+    }
+    p->job.config_text = p->config_text;
+    p->job.tokenizer_source = p->tokenizer_source;
+    return 0;
+}
+
+int pprun_prepare(struct pprun *p, const char *manifest)
+{
+    struct pp_job *j = &p->job;
+    struct pp_err *err = &p->tool->err;
+    if (read_manifest(p, manifest))
+        return -1;
+    if (check_supported(p) || match_model(p))
+        return pp_fail_at(err,
+                          "%s: ", strcmp(manifest, "-") ? manifest : "<stdin>");
+    if (pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
+        return -1;
+    j->model = &p->model;
+    j->schedule = &p->manifest.schedule;
+    j->forward = &p->forward;
+    j->stages = p->stages;
+    j->kernels =
+        strcmp(p->options.dtype, "fp64") ? &pp_kernels_f32 : &pp_kernels_f64;
+    j->score = p->options.logprobs != NULL;
+    j->logps = pprun_logps;
+    return open_data(p) || find_weights(p) || prepare_save(p) ? -1 : 0;
+}
+
+void pprun_finish(struct pprun *p)
+{
+    if (p->logps)
+        for (size_t i = 0; i < p->data.n_inputs; i++)
+            free(p->logps[i]);
+    free(p->logps);
+    free(p->logps_length);
+    free(p->resume);
+    free(p->config_text);
+    free(p->tokenizer_source);
+    free(p->stages);
+    pp_tensors_close(p->weights);
+    pp_packed_finish(&p->data);
+    pp_packed_finish(&p->eval);
+    pp_schedule_finish(&p->forward);
+    pp_manifest_finish(&p->manifest);
+}

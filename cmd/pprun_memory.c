@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* What every rank will allocate, as a table and as a limit. */
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "pprun.h"
+#include "sched/memory.h"
+
+/* Bytes of one rank before it runs. */
+struct need {
+    size_t params, grads, moments, arena, total;
+    int slots;
+};
+
+static int rank_need(const struct pprun *p, int rank,
+                     const struct pp_stage_bytes *sizes, struct need *n)
+{
+    const struct pp_job *j = &p->job;
+    const struct pp_graph *g = j->schedule->graph;
+    bool trains = j->optim.steps > 0 && !j->score;
+    struct pp_memory memory = {0};
+    uint64_t elements = 0;
+    for (int s = 0; s < g->n_stages; s++)
+        for (size_t i = 0; g->stages[s].rank == rank && i < j->stages[s].n; i++)
+            elements += pp_unit_n_params(
+                j->model, pp_model_unit(j->model, j->stages[s].first + i));
+    if (pp_memory_plan(trains ? j->schedule : j->forward, rank, sizes, &memory,
+                       &p->tool->err))
+        return -1;
+    *n = (struct need){.params = elements * j->kernels->element_bytes,
+                       .arena = memory.arena_bytes,
+                       .slots = memory.peak_slots};
+    if (trains)
+        n->grads = n->params;
+    if (trains && j->optim.optimizer == PP_ADAMW_OPTIMIZER)
+        n->moments = 2 * n->params;
+    n->total = n->params + n->grads + n->moments + n->arena;
+    pp_memory_finish(&memory);
+    return 0;
+}
+
+static int refuse(struct pprun *p, int rank, const struct need *n)
+{
+    const struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    char need[32], limit[32];
+    if (o->memory_is_slots && (size_t)n->slots > o->memory)
+        return pp_fail(err, PP_EXIT_NO,
+                       "rank %d keeps %d microbatches alive, and --memory "
+                       "allows %zu",
+                       rank, n->slots, o->memory);
+    if (o->memory_is_slots || n->total <= o->memory)
+        return 0;
+    pp_format_size(n->total, need);
+    pp_format_size(o->memory, limit);
+    return pp_fail(err, PP_EXIT_NO, "rank %d needs %s, and --memory allows %s",
+                   rank, need, limit);
+}
+
+static void print_row(const struct pprun *p, int rank, const struct need *n)
+{
+    char s[5][32];
+    pp_format_size(n->params, s[0]);
+    pp_format_size(n->grads, s[1]);
+    pp_format_size(n->moments, s[2]);
+    pp_format_size(n->arena, s[3]);
+    pp_format_size(n->total, s[4]);
+    tool_say(p->tool, PP_LOG_DETAIL, "%4d %12s %12s %12s %6d %12s %12s", rank,
+             s[0], s[1], s[2], n->slots, s[3], s[4]);
+}
+
+int pprun_check_memory(struct pprun *p)
+{
+    const struct pp_graph *g = p->job.schedule->graph;
+    struct pp_stage_bytes *sizes = calloc((size_t)g->n_stages, sizeof *sizes);
+    int rc = -1;
+    if (!sizes)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    pp_job_sizes(&p->job, sizes);
+    tool_say(p->tool, PP_LOG_DETAIL, "%4s %12s %12s %12s %6s %12s %12s", "rank",
+             "weights", "gradients", "optimizer", "slots", "activations",
+             "total");
+    for (int r = 0; r < g->n_ranks; r++) {
+        struct need n;
+        if (rank_need(p, r, sizes, &n))
+            goto out;
+        print_row(p, r, &n);
+        if (p->options.memory && refuse(p, r, &n))
+            goto out;
+    }
+    if (p->options.memory_is_slots)
+        p->job.slot_limit = (int)p->options.memory;
+    rc = 0;
+out:
+    free(sizes);
+    return rc;
+}

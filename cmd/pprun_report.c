@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* What a run says: a JSON line for every step, progress, log-probabilities. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "pprun.h"
+#include "run/batch.h"
+
+static void put(FILE *f, const char *key, double value)
+{
+    char text[32];
+    pp_format_real(value, text);
+    fprintf(f, ", \"%s\": %s", key, text);
+}
+
+static void show_progress(struct pprun *p, const struct pp_step_report *r)
+{
+    int64_t done = r->step - p->first_step, left = p->job.optim.steps - r->step;
+    double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
+    double rest = each * (double)left;
+    int width = 24, full = (int)(width * r->step / p->job.optim.steps);
+    tool_progress(p->tool,
+                  "[%.*s%.*s] %" PRId64 "/%" PRId64
+                  "  loss %.4f  norm %.3g  %.0f tok/s  bubble %.0f%%  %d:%02d "
+                  "left",
+                  full, "########################", width - full,
+                  "........................", r->step, p->job.optim.steps,
+                  r->loss, r->grad_norm, (double)r->tokens / r->seconds,
+                  100 * r->bubble, (int)rest / 60, (int)rest % 60);
+}
+
+void pprun_report(void *ctx, const struct pp_step_report *r)
+{
+    struct pprun *p = ctx;
+    FILE *f = tool_output(p->tool);
+    if (!f)
+        return;
+    if (p->start == 0) {
+        p->start = pp_clock() - r->seconds;
+        p->first_step = r->step - 1;
+    }
+    if (f == stdout)
+        tool_erase(p->tool);
+    fprintf(f, "{\"step\": %" PRId64, r->step);
+    put(f, "loss", r->loss);
+    put(f, "grad_norm", r->grad_norm);
+    put(f, "lr", r->lr);
+    fprintf(f, ", \"tokens\": %" PRIu64, r->tokens);
+    put(f, "seconds", r->seconds);
+    put(f, "tokens_per_s", (double)r->tokens / r->seconds);
+    put(f, "bubble", r->bubble);
+    if (r->products >= 0)
+        put(f, "products", r->products);
+    if (r->has_val_loss)
+        put(f, "val_loss", r->val_loss);
+    fputs("}\n", f);
+    fflush(f);
+    show_progress(p, r);
+    if (r->step == p->job.optim.steps)
+        for (int k = 0; k < p->job.schedule->graph->n_ranks; k++)
+            tool_say(p->tool, PP_LOG_DETAIL,
+                     "rank %d: at most %d microbatches were alive", k,
+                     r->peak_slots[k]);
+}
+
+void pprun_evaluated(void *ctx, double val_loss)
+{
+    struct pprun *p = ctx;
+    char text[32];
+    FILE *f = tool_output(p->tool);
+    pp_format_real(val_loss, text);
+    if (f)
+        fprintf(f, "{\"val_loss\": %s}\n", text);
+}
+
+int pprun_logprobs_init(struct pprun *p)
+{
+    size_t n = p->data.n_inputs ? p->data.n_inputs : 1;
+    p->logps = calloc(n, sizeof *p->logps);
+    p->logps_length = calloc(n, sizeof *p->logps_length);
+    if (!p->logps || !p->logps_length)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    /* A long input may lie in several pieces. */
+    for (size_t b = 0; b < p->data.n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(&p->data, b, &bin);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            uint32_t *length = &p->logps_length[bin.source[i]];
+            uint32_t end = bin.start[i] + (uint32_t)(bin.cu_seqlens[i + 1] -
+                                                     bin.cu_seqlens[i]);
+            *length = end > *length ? end : *length;
+        }
+    }
+    for (size_t s = 0; s < p->data.n_inputs; s++) {
+        if (!p->logps_length[s])
+            continue;
+        p->logps[s] = calloc(p->logps_length[s], sizeof **p->logps);
+        if (!p->logps[s])
+            return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    return 0;
+}
+
+/* Called on the rank with the head; no other writes here. */
+void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
+{
+    struct pprun *p = ctx;
+    struct pp_bin bin;
+    if (b == PP_NO_BIN)
+        return;
+    pp_packed_bin(&p->data, b, &bin);
+    size_t k = 0;
+    for (uint32_t i = 0; i < bin.n_sequences; i++) {
+        double *to = p->logps[bin.source[i]] + bin.start[i];
+        int32_t start = bin.cu_seqlens_padded[i];
+        int32_t end = bin.cu_seqlens_padded[i + 1];
+        /* The row of position t predicts position t + 1. */
+        for (; k < mb->n_scored && mb->scored_rows[k] < end; k++)
+            to[mb->scored_rows[k] - start + 1] = mb->logps[k];
+    }
+}
+
+int pprun_logprobs_write(struct pprun *p)
+{
+    const char *path = p->options.logprobs;
+    struct pp_err *err = &p->tool->err;
+    char text[32];
+    FILE *f = strcmp(path, "-") ? fopen(path, "w") : tool_output(p->tool);
+    if (!f)
+        return pp_fail_errno(err, "%s", path);
+    for (size_t s = 0; s < p->data.n_inputs; s++) {
+        if (!p->logps[s])
+            continue;
+        fprintf(f, "{\"sequence\": %zu, \"logprobs\": [", s);
+        for (uint32_t i = 0; i < p->logps_length[s]; i++) {
+            pp_format_real(p->logps[s][i], text);
+            fprintf(f, "%s%s", i ? ", " : "", text);
+        }
+        fputs("]}\n", f);
+    }
+    if (f == p->tool->out)
+        return 0;
+    int failed = ferror(f);
+    if (fclose(f) != 0 || failed)
+        return pp_fail_errno(err, "%s", path);
+    return 0;
+}

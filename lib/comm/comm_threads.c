@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/* comm_threads - ranks as threads of one process.
+ *
+ * A message is never stored: a send posts its address, and the receiver copies
+ * out of the sender's buffer. So a buffer has been left when its message has
+ * been received, and depth bounds posts, not memory. Waiting is done on
+ * condition variables, as there may be more ranks than cores.
+ *
+ * When the world is aborted a sender may free its buffers as soon as one of
+ * its calls has failed. No copy begins after that, and a failing call waits
+ * for those that had begun. */
+#include "comm/comm_threads.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+struct post {
+    const void *buf;
+    size_t bytes;
+};
+
+struct channel {
+    _Alignas(64) pthread_mutex_t lock;
+    pthread_cond_t changed; /* sent, received, copying, or aborted */
+    struct post *posts;     /* ring of max(depth, 1) */
+    size_t sent, received, depth;
+    bool copying; /* the receiver reads the oldest post's buffer */
+};
+
+struct pp_comm_world {
+    int size;
+    struct channel *channels; /* (from, to, lane) */
+    struct post *posts;       /* of all channels */
+
+    atomic_bool aborted; /* set once, after why */
+    char why[sizeof(((struct pp_err *)0)->text)];
+
+    /* The meeting of all ranks, and what each brings. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct post *brought; /* (size) */
+    int arrived, departed;
+    uint64_t n_meetings, n_departures;
+};
+
+struct threads_comm {
+    struct pp_comm base;
+    struct pp_comm_world *world;
+};
+
+static const char *const lane_names[PP_N_LANES] = {
+    [PP_LANE_FORWARD] = "forward",
+    [PP_LANE_BACKWARD] = "backward",
+    [PP_LANE_SYNC] = "sync",
+};
+
+static struct pp_comm_world *world_of(struct pp_comm *c)
+{
+    return ((struct threads_comm *)c)->world;
+}
+
+static struct channel *channel_of(struct pp_comm_world *w, int from, int to,
+                                  enum pp_lane lane)
+{
+    assert(from >= 0 && from < w->size && to >= 0 && to < w->size);
+    size_t pair = (size_t)from * (size_t)w->size + (size_t)to;
+    return &w->channels[pair * PP_N_LANES + lane];
+}
+
+static size_t ring_size(size_t depth)
+{
+    return depth > 0 ? depth : 1;
+}
+
+/* Waits until nobody reads the rank's buffers any more. */
+static void wait_for_copies(struct pp_comm *c)
+{
+    struct pp_comm_world *w = world_of(c);
+    for (int to = 0; to < w->size; to++) {
+        for (int lane = 0; lane < PP_N_LANES; lane++) {
+            struct channel *ch = channel_of(w, c->rank, to, lane);
+            pthread_mutex_lock(&ch->lock);
+            while (ch->copying)
+                pthread_cond_wait(&ch->changed, &ch->lock);
+            pthread_mutex_unlock(&ch->lock);
+        }
+    }
+}
+
+/* How every call of an aborted world ends. No lock is held. */
+static int fail_aborted(struct pp_comm *c, struct pp_err *err)
+{
+    wait_for_copies(c);
+    return pp_fail(err, PP_EXIT_SYSTEM, "%s", world_of(c)->why);
+}
+
+static void threads_abort(struct pp_comm *c, const char *why)
+{
+    struct pp_comm_world *w = world_of(c);
+    size_t n = (size_t)w->size * (size_t)w->size * PP_N_LANES;
+    pthread_mutex_lock(&w->lock);
+    bool first = !w->aborted;
+    if (first) {
+        snprintf(w->why, sizeof w->why, "rank %d: %s", c->rank, why);
+        w->aborted = true;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    for (size_t i = 0; first && i < n; i++) {
+        pthread_mutex_lock(&w->channels[i].lock);
+        pthread_cond_broadcast(&w->channels[i].changed);
+        pthread_mutex_unlock(&w->channels[i].lock);
+    }
+}
+
+/* With the channel locked: waits until at most n of its messages have not been
+ * received. False when the world is aborted. */
+static bool wait_received(struct pp_comm_world *w, struct channel *ch, size_t n)
+{
+    while (ch->sent - ch->received > n && !w->aborted)
+        pthread_cond_wait(&ch->changed, &ch->lock);
+    return !w->aborted;
+}
+
+static int threads_send(struct pp_comm *c, int to, enum pp_lane lane,
+                        const void *buf, size_t bytes, struct pp_err *err)
+{
+    struct pp_comm_world *w = world_of(c);
+    struct channel *ch = channel_of(w, c->rank, to, lane);
+    size_t ring = ring_size(ch->depth);
+    pthread_mutex_lock(&ch->lock);
+    bool good = wait_received(w, ch, ring - 1);
+    if (good) {
+        ch->posts[ch->sent++ % ring] = (struct post){buf, bytes};
+        pthread_cond_signal(&ch->changed);
+        good = wait_received(w, ch, ch->depth);
+    }
+    pthread_mutex_unlock(&ch->lock);
+    return good ? 0 : fail_aborted(c, err);
+}
+
+static int threads_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
+                             int keep, struct pp_err *err)
+{
+    assert(keep >= 0);
+    struct pp_comm_world *w = world_of(c);
+    struct channel *ch = channel_of(w, c->rank, to, lane);
+    pthread_mutex_lock(&ch->lock);
+    bool good = wait_received(w, ch, (size_t)keep);
+    pthread_mutex_unlock(&ch->lock);
+    return good ? 0 : fail_aborted(c, err);
+}
+
+static int fail_size(struct pp_comm *c, int from, enum pp_lane lane, size_t got,
+                     size_t expected, struct pp_err *err)
+{
+    char why[160];
+    snprintf(why, sizeof why,
+             "message from rank %d on the %s lane has %zu bytes, expected %zu",
+             from, lane_names[lane], got, expected);
+    threads_abort(c, why);
+    return fail_aborted(c, err);
+}
+
+static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
+                        void *buf, size_t bytes, struct pp_err *err)
+{
+    struct pp_comm_world *w = world_of(c);
+    struct channel *ch = channel_of(w, from, c->rank, lane);
+    struct post post = {0};
+    pthread_mutex_lock(&ch->lock);
+    while (ch->sent == ch->received && !w->aborted)
+        pthread_cond_wait(&ch->changed, &ch->lock);
+    bool good = !w->aborted;
+    if (good) {
+        post = ch->posts[ch->received % ring_size(ch->depth)];
+        ch->copying = post.bytes == bytes;
+    }
+    pthread_mutex_unlock(&ch->lock);
+    if (!good)
+        return fail_aborted(c, err);
+    if (post.bytes != bytes)
+        return fail_size(c, from, lane, post.bytes, bytes, err);
+
+    if (bytes > 0)
+        memcpy(buf, post.buf, bytes);
+    pthread_mutex_lock(&ch->lock);
+    ch->copying = false;
+    ch->received++;
+    pthread_cond_signal(&ch->changed);
+    pthread_mutex_unlock(&ch->lock);
+    return 0;
+}
+
+/* Returns when all ranks have arrived; false when the world is aborted before
+ * that, and then it is so for all of them. */
+static bool meet(struct pp_comm *c, struct post mine)
+{
+    struct pp_comm_world *w = world_of(c);
+    pthread_mutex_lock(&w->lock);
+    uint64_t meeting = w->n_meetings;
+    if (!w->aborted) {
+        w->brought[c->rank] = mine;
+        if (++w->arrived == w->size) {
+            w->arrived = 0;
+            w->n_meetings++;
+            pthread_cond_broadcast(&w->changed);
+        }
+    }
+    while (w->n_meetings == meeting && !w->aborted)
+        pthread_cond_wait(&w->changed, &w->lock);
+    bool met = w->n_meetings != meeting;
+    pthread_mutex_unlock(&w->lock);
+    return met;
+}
+
+/* Returns when no rank needs what the others brought. It does not look at
+ * aborted: everyone who has met comes here. */
+static void depart(struct pp_comm_world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    uint64_t departure = w->n_departures;
+    if (++w->departed == w->size) {
+        w->departed = 0;
+        w->n_departures++;
+        pthread_cond_broadcast(&w->changed);
+    }
+    while (w->n_departures == departure)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
+                             size_t bytes, struct pp_err *err)
+{
+    struct pp_comm_world *w = world_of(c);
+    char why[160] = "";
+    if (!meet(c, (struct post){mine, bytes}))
+        return fail_aborted(c, err);
+    for (int rank = 0; rank < w->size; rank++) {
+        struct post p = w->brought[rank];
+        if (p.bytes != bytes)
+            snprintf(why, sizeof why, "rank %d gathers %zu bytes, this one %zu",
+                     rank, p.bytes, bytes);
+        else if (bytes > 0)
+            memcpy((char *)all + (size_t)rank * bytes, p.buf, bytes);
+    }
+    depart(w);
+    if (!why[0])
+        return 0;
+    threads_abort(c, why);
+    return fail_aborted(c, err);
+}
+
+static int threads_barrier(struct pp_comm *c, struct pp_err *err)
+{
+    return meet(c, (struct post){0}) ? 0 : fail_aborted(c, err);
+}
+
+static void threads_close(struct pp_comm *c)
+{
+    if (c)
+        wait_for_copies(c);
+    free(c);
+}
+
+static const struct pp_transport threads_transport = {
+    .name = "threads",
+    .send = threads_send,
+    .send_wait = threads_send_wait,
+    .recv = threads_recv,
+    .allgather = threads_allgather,
+    .barrier = threads_barrier,
+    .abort = threads_abort,
+    .close = threads_close,
+};
+
+int pp_comm_threads_open(struct pp_comm_world *w, int rank,
+                         struct pp_comm **out, struct pp_err *err)
+{
+    assert(rank >= 0 && rank < w->size);
+    struct threads_comm *c = malloc(sizeof *c);
+    if (!c)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    *c = (struct threads_comm){{&threads_transport, rank, w->size}, w};
+    *out = &c->base;
+    return 0;
+}
+
+static void init_channels(struct pp_comm_world *w, size_t depth)
+{
+    size_t n_pairs = (size_t)w->size * (size_t)w->size;
+    struct post *posts = w->posts;
+    for (size_t i = 0; i < n_pairs * PP_N_LANES; i++) {
+        bool sync = i % PP_N_LANES == PP_LANE_SYNC;
+        struct channel *ch = &w->channels[i];
+        *ch = (struct channel){.depth = sync ? ring_size(depth) : depth,
+                               .posts = posts};
+        posts += ring_size(depth);
+        pthread_mutex_init(&ch->lock, NULL);
+        pthread_cond_init(&ch->changed, NULL);
+    }
+}
+
+int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
+                         struct pp_err *err)
+{
+    assert(size > 0 && depth >= 0);
+    size_t n, bytes, n_posts;
+    if (pp_mul((size_t)size * PP_N_LANES, (size_t)size, &n, err) ||
+        pp_mul(n, sizeof(struct channel), &bytes, err) ||
+        pp_mul(n, ring_size((size_t)depth), &n_posts, err))
+        return -1;
+    struct pp_comm_world *w = calloc(1, sizeof *w);
+    if (!w)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    w->size = size;
+    w->channels = aligned_alloc(_Alignof(struct channel), bytes);
+    w->posts = calloc(n_posts, sizeof *w->posts);
+    w->brought = calloc((size_t)size, sizeof *w->brought);
+    if (!w->channels || !w->posts || !w->brought) {
+        free(w->brought);
+        free(w->posts);
+        free(w->channels);
+        free(w);
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "out of memory: channels of %d ranks", size);
+    }
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    init_channels(w, (size_t)depth);
+    *out = w;
+    return 0;
+}
+
+void pp_comm_world_destroy(struct pp_comm_world *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < (size_t)w->size * (size_t)w->size * PP_N_LANES;
+         i++) {
+        pthread_cond_destroy(&w->channels[i].changed);
+        pthread_mutex_destroy(&w->channels[i].lock);
+    }
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w->brought);
+    free(w->posts);
+    free(w->channels);
+    free(w);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* jsonl - documents from JSON Lines: an object per line with "input_ids", or
+ * with "text" for the byte tokenizer, and optionally "labels" or "loss_mask".
+ * pppack(1) says what each means. Other keys are checked and skipped. */
+#ifndef PP_DATA_JSONL_H
+#define PP_DATA_JSONL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "data/documents.h"
+
+#define PP_BYTES_END 256 /* the byte tokenizer's end of document */
+#define PP_BYTES_VOCAB 257
+
+struct pp_jsonl {
+    const char *name; /* for messages: "data.jsonl" */
+    bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
+    bool allow_empty; /* take documents without tokens: an error otherwise */
+    pp_read_progress_fn *progress; /* may be NULL */
+    void *ctx;
+};
+
+/* Appends the documents of f. Malformed input is PP_EXIT_INPUT with name and
+ * line. */
+int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
+                  struct pp_err *err) PP_MUST_USE;
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* packed_format - the bytes of a packed directory's index, as structs.
+ *
+ * For packed.c and packed_write.c only; pp-pack(5) is the reference. All
+ * numbers are little endian and every section starts at a multiple of 8, so
+ * that a mapped index is used in place. */
+#ifndef PP_DATA_PACKED_FORMAT_H
+#define PP_DATA_PACKED_FORMAT_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+
+#define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
+#define PP_PACKED_VERSION 1
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the index is mapped in place: little endian machines only");
+
+enum pp_packed_file {
+    PP_PACKED_INDEX,
+    PP_PACKED_INPUT_IDS,
+    PP_PACKED_LABELS,
+    PP_PACKED_N_FILES
+};
+
+/* The files of a packed directory, by the enum above. */
+extern const char *const pp_packed_files[PP_PACKED_N_FILES];
+
+struct pp_packed_header {
+    char magic[8];
+    uint32_t version, header_bytes;
+    uint64_t checksum; /* see pp_packed_sum */
+    uint64_t index_bytes;
+    uint64_t n_bins, n_sequences, n_inputs, n_tokens, n_slots;
+    uint32_t capacity, align, max_tokens, max_seqlen, vocab, n_columns;
+    /* Offsets of the sections from the start of the file. */
+    uint64_t columns, bins, cu_seqlens, cu_seqlens_padded, source, start;
+};
+static_assert(sizeof(struct pp_packed_header) == 144, "pp-pack(5)");
+
+enum { PP_SCOPE_TOKEN, PP_SCOPE_SEQUENCE, PP_SCOPE_GROUP };
+enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
+
+/* A column is the file of its name: n elements of one type, in packed order. */
+struct pp_packed_column {
+    char name[32]; /* zero-padded */
+    uint32_t scope, dtype;
+    uint64_t n, checksum; /* FNV-1a 64 of the file */
+    uint64_t reserved;    /* 0 */
+};
+static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
+
+struct pp_packed;
+
+/* The table's entry for one of pp_packed_files, or NULL. */
+const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
+                                                int file);
+
+struct pp_packed_record {
+    uint64_t first_sequence; /* its cu arrays begin at first_sequence + bin */
+    uint64_t first_slot;     /* in the token columns */
+    uint32_t n_sequences, tokens, real, scored, n_groups, max_seqlen;
+};
+static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
+
+/* FNV-1a 64 of the index with the checksum's own eight bytes as zeros. */
+static inline uint64_t pp_packed_sum(const void *index, size_t bytes)
+{
+    static const char zero[8];
+    const char *p = index;
+    size_t at = offsetof(struct pp_packed_header, checksum);
+    uint64_t h = pp_fnv(PP_FNV_START, p, at);
+    h = pp_fnv(h, zero, sizeof zero);
+    return pp_fnv(h, p + at + sizeof zero, bytes - at - sizeof zero);
+}
+
+#endif

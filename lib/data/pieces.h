@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* pieces - the sequences to be packed: documents, or parts of those that are
+ * longer than a bin. Pure: no files. */
+#ifndef PP_DATA_PIECES_H
+#define PP_DATA_PIECES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/documents.h"
+
+struct pp_piece {
+    size_t at;       /* of its first token in the documents' arrays */
+    uint32_t source; /* document */
+    uint32_t start;  /* position of its first token in that document */
+    uint32_t length; /* tokens */
+    uint32_t slot;   /* with padding */
+};
+
+/* What becomes of a document that is longer than a bin. */
+enum pp_oversize {
+    PP_OVERSIZE_ERROR,
+    PP_OVERSIZE_TRUNCATE,
+    PP_OVERSIZE_SPLIT, /* into pieces that fill a bin, and a rest */
+    PP_OVERSIZE_DROP
+};
+
+struct pp_pieces {
+    size_t n;
+    struct pp_piece *piece;
+    uint32_t *slots; /* the pieces' slots again, for the packing rules */
+    uint64_t n_tokens;
+    size_t n_empty, n_dropped, n_truncated, n_split; /* documents */
+};
+
+/* The least multiple that slots need: of pad_to, of the 2 x cp chunks that
+ * context parallelism cuts a sequence into, and so that tensor parallelism can
+ * cut what a rank then has into tp. 0 when above 2^31. */
+uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp);
+
+/* Slots are the lengths rounded up to a multiple of align, which is at most
+ * capacity; no slot exceeds capacity. With drop_empty documents without tokens
+ * make no piece. */
+int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
+                   uint32_t align, enum pp_oversize oversize, bool drop_empty,
+                   struct pp_pieces *out, struct pp_err *err) PP_MUST_USE;
+
+/* Makes the slots of n pieces as long as the longest of them. */
+void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n);
+
+void pp_pieces_finish(struct pp_pieces *p);
+
+#endif

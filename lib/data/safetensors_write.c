@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* Writing one safetensors file front to back, tensor data in header order. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/num.h"
+#include "data/safetensors.h"
+
+struct pp_tensor_writer {
+    FILE *f;
+    char *path;
+    uint64_t promised, put; /* bytes of data */
+    int removable;          /* a regular file: /dev/full is not ours */
+};
+
+static const char *dtype_name(enum pp_dtype d)
+{
+    switch (d) {
+    case PP_DTYPE_F64:
+        return "F64";
+    case PP_DTYPE_F32:
+        return "F32";
+    case PP_DTYPE_F16:
+        return "F16";
+    case PP_DTYPE_BF16:
+        return "BF16";
+    case PP_DTYPE_I64:
+        return "I64";
+    case PP_DTYPE_I32:
+        return "I32";
+    case PP_DTYPE_OTHER:
+        break;
+    }
+    return NULL;
+}
+
+static void put_string(FILE *f, const char *s)
+{
+    putc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c < ' ')
+            fprintf(f, "\\u%04x", c);
+        else
+            fprintf(f, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    }
+    putc('"', f);
+}
+
+static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
+                     struct pp_err *err)
+{
+    const char *dtype = dtype_name(s->dtype);
+    size_t bytes = pp_dtype_bytes(s->dtype);
+    uint64_t begin = *at;
+    if (!dtype || s->n_dims < 0 || s->n_dims > PP_MAX_DIMS)
+        return pp_fail(err, PP_EXIT_SYSTEM, "'%s' has no dtype or shape",
+                       s->name);
+    for (int i = 0; i < s->n_dims; i++)
+        if (pp_mul(bytes, s->dims[i], &bytes, err))
+            return -1;
+    if (__builtin_add_overflow(*at, bytes, at))
+        return pp_fail(err, PP_EXIT_SYSTEM, "'%s' ends too far", s->name);
+    putc(',', f);
+    put_string(f, s->name);
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
+    for (int i = 0; i < s->n_dims; i++)
+        fprintf(f, "%s%" PRIu64, i ? "," : "", s->dims[i]);
+    fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, *at);
+    return 0;
+}
+
+/* The header as malloc'ed text, padded with spaces so that the data that
+ * follow are aligned to 8 bytes. */
+static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
+                       size_t *bytes, uint64_t *data_bytes, struct pp_err *err)
+{
+    int rc = 0;
+    *out = NULL;
+    *data_bytes = 0;
+    FILE *f = open_memstream(out, bytes);
+    if (!f)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    fputs("{\"__metadata__\":{\"format\":\"pt\"}", f);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = put_entry(f, &specs[i], data_bytes, err);
+    putc('}', f);
+    for (long end = ftell(f); end % 8; end++)
+        putc(' ', f);
+    if ((ferror(f) | fclose(f)) != 0 && rc == 0)
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return rc;
+}
+
+static void destroy(struct pp_tensor_writer *w, int remove_file)
+{
+    if (w->f)
+        fclose(w->f);
+    if (remove_file && w->removable)
+        unlink(w->path);
+    free(w->path);
+    free(w);
+}
+
+static int put(struct pp_tensor_writer *w, const void *data, size_t bytes,
+               struct pp_err *err)
+{
+    if (bytes > 0 && fwrite(data, 1, bytes, w->f) != bytes)
+        return pp_fail_errno(err, "%s: cannot write", w->path);
+    return 0;
+}
+
+static int create(struct pp_tensor_writer *w, const char *path,
+                  const char *header, size_t bytes, struct pp_err *err)
+{
+    struct stat st;
+    unsigned char size[8];
+    w->path = strdup(path);
+    if (!w->path)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    w->f = fopen(path, "wbe");
+    if (!w->f)
+        return pp_fail_errno(err, "%s: cannot create", path);
+    w->removable = fstat(fileno(w->f), &st) == 0 && S_ISREG(st.st_mode);
+    for (int i = 0; i < 8; i++)
+        size[i] = (unsigned char)((uint64_t)bytes >> 8 * i);
+    if (put(w, size, sizeof size, err))
+        return -1;
+    return put(w, header, bytes, err);
+}
+
+int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
+                          size_t n, struct pp_tensor_writer **out,
+                          struct pp_err *err)
+{
+    char *header = NULL;
+    size_t bytes = 0;
+    int rc = -1;
+    *out = NULL;
+    struct pp_tensor_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    if (make_header(specs, n, &header, &bytes, &w->promised, err)) {
+        pp_fail_at(err, "%s: ", path);
+        goto out;
+    }
+    rc = create(w, path, header, bytes, err);
+out:
+    free(header);
+    if (rc)
+        destroy(w, 1);
+    else
+        *out = w;
+    return rc;
+}
+
+int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
+                         size_t bytes, struct pp_err *err)
+{
+    if (bytes > w->promised - w->put)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "%s: more data than the header's %" PRIu64 " bytes",
+                       w->path, w->promised);
+    w->put += bytes;
+    return put(w, data, bytes, err);
+}
+
+/* To the disk. Devices and pipes cannot be synced and say EINVAL. */
+static int flush(struct pp_tensor_writer *w, struct pp_err *err)
+{
+    if (fflush(w->f) != 0)
+        return pp_fail_errno(err, "%s: cannot write", w->path);
+    if (fsync(fileno(w->f)) != 0 && errno != EINVAL && errno != EROFS)
+        return pp_fail_errno(err, "%s: cannot sync", w->path);
+    FILE *f = w->f;
+    w->f = NULL;
+    if (fclose(f) != 0)
+        return pp_fail_errno(err, "%s: cannot close", w->path);
+    return 0;
+}
+
+int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)
+{
+    int rc;
+    if (w->put != w->promised)
+        rc = pp_fail(err, PP_EXIT_SYSTEM,
+                     "%s: %" PRIu64 " bytes of data, the header promises "
+                     "%" PRIu64,
+                     w->path, w->put, w->promised);
+    else
+        rc = flush(w, err);
+    destroy(w, rc != 0);
+    return rc;
+}
+
+void pp_tensor_writer_abort(struct pp_tensor_writer *w)
+{
+    if (w)
+        destroy(w, 1);
+}

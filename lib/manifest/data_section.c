@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* data_section - "data" of a manifest: which packed directory, its sizes. */
+#include "manifest/sections.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define CHECKSUM_PREFIX "fnv1a64:"
+#define CHECKSUM_DIGITS 16
+
+static const char *const data_keys[] = {
+    "path",     "checksum", "n_bins",     "n_sequences",
+    "capacity", "align",    "max_tokens", NULL,
+};
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool parse_checksum(const char *s, uint64_t *out)
+{
+    if (strncmp(s, CHECKSUM_PREFIX, strlen(CHECKSUM_PREFIX)))
+        return false;
+    s += strlen(CHECKSUM_PREFIX);
+    if (strlen(s) != CHECKSUM_DIGITS)
+        return false;
+    uint64_t v = 0;
+    for (; *s; s++) {
+        int digit = hex_digit(*s);
+        if (digit < 0)
+            return false;
+        v = v << 4 | (uint64_t)digit;
+    }
+    *out = v;
+    return true;
+}
+
+static int read_checksum(const struct pp_json *at, uint64_t *out)
+{
+    struct pp_json member;
+    const char *text;
+    if (pp_json_member(at, "checksum", &member) || pp_json_text(&member, &text))
+        return -1;
+    if (!parse_checksum(text, out))
+        return pp_json_fail(&member,
+                            "'%.*s' is not " CHECKSUM_PREFIX
+                            " and %d lower-case hexadecimal digits",
+                            PP_JSON_QUOTE, text, CHECKSUM_DIGITS);
+    return 0;
+}
+
+/* Tokens are counted in 32 bits throughout. */
+static int read_u32(const struct pp_json *at, const char *key, int64_t min,
+                    int64_t max, uint32_t *out)
+{
+    int64_t v;
+    if (pp_json_get_int(at, key, min, max, &v))
+        return -1;
+    *out = (uint32_t)v;
+    return 0;
+}
+
+int pp_read_data_section(const struct pp_json *at, struct pp_manifest *m)
+{
+    struct pp_manifest_data *d = &m->data;
+    int64_t n_bins, n_sequences;
+    if (pp_json_object(at, data_keys) ||
+        pp_json_get_text(at, "path", &d->path) ||
+        read_checksum(at, &d->checksum) ||
+        pp_json_get_int(at, "n_bins", 0, PP_MAX_COUNT, &n_bins) ||
+        pp_json_get_int(at, "n_sequences", 0, PP_MAX_COUNT, &n_sequences) ||
+        read_u32(at, "capacity", 1, UINT32_MAX, &d->capacity) ||
+        read_u32(at, "align", 1, UINT32_MAX, &d->align) ||
+        read_u32(at, "max_tokens", 0, d->capacity, &d->max_tokens))
+        return -1;
+    d->n_bins = (uint64_t)n_bins;
+    d->n_sequences = (uint64_t)n_sequences;
+    m->has_data = true;
+    return 0;
+}
+
+json_t *pp_write_data_section(const struct pp_manifest_data *data,
+                              struct pp_err *err)
+{
+    char checksum[sizeof CHECKSUM_PREFIX + CHECKSUM_DIGITS];
+    snprintf(checksum, sizeof checksum, CHECKSUM_PREFIX "%016" PRIx64,
+             data->checksum);
+    json_t *o = json_object();
+    int bad = pp_put_text(o, "path", data->path, err);
+    bad |= pp_put_text(o, "checksum", checksum, err);
+    bad |= pp_put(o, "n_bins", json_integer((json_int_t)data->n_bins));
+    bad |=
+        pp_put(o, "n_sequences", json_integer((json_int_t)data->n_sequences));
+    bad |= pp_put(o, "capacity", json_integer(data->capacity));
+    bad |= pp_put(o, "align", json_integer(data->align));
+    bad |= pp_put(o, "max_tokens", json_integer(data->max_tokens));
+    return pp_written(o, bad, err);
+}

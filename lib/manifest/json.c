@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+#include "manifest/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for a place: keys are ours and short, so that it always fits. */
+#define PLACE_TEXT 240
+
+/* A message is one line, whatever the user's value holds. */
+static void one_line(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+}
+
+static bool is_blank(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strchr(" \t\r\n", text[i]) || !text[i])
+            return false;
+    return true;
+}
+
+/* Whether jansson ran out of memory, which it says only sometimes: it may
+ * leave the text empty, or call a string that it could not copy an invalid
+ * token. A string that is really wrong has a message of its own. */
+static bool is_memory(const json_error_t *e)
+{
+    static const char *const blamed[] = {
+        "invalid token near '\"",
+        "string or '}' expected near '\"",
+    };
+    if (json_error_code(e) == json_error_out_of_memory || !e->text[0])
+        return true;
+    for (size_t i = 0; i < sizeof blamed / sizeof *blamed; i++)
+        if (!strncmp(e->text, blamed[i], strlen(blamed[i])))
+            return true;
+    return false;
+}
+
+int pp_json_parse(const char *text, size_t n, const char *name, json_t **root,
+                  struct pp_err *err)
+{
+    if (is_blank(text, n))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: nothing to read: a JSON document is expected",
+                       name);
+    json_error_t e;
+    *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (*root)
+        return 0;
+    if (is_memory(&e))
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
+    one_line(e.text);
+    return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
+                   e.line, e.column, e.text);
+}
+
+static size_t write_pointer(const struct pp_json *at, char *buf, size_t size)
+{
+    if (!at->parent)
+        return 0;
+    size_t n = write_pointer(at->parent, buf, size);
+    int more = at->key ? snprintf(buf + n, size - n, "/%s", at->key)
+                       : snprintf(buf + n, size - n, "/%zu", at->index);
+    size_t end = n + (size_t)more;
+    return end < size ? end : size - 1;
+}
+
+int pp_json_fail_at(const struct pp_json *at)
+{
+    struct pp_err *err = at->source->err;
+    char pointer[PLACE_TEXT] = "";
+    write_pointer(at, pointer, sizeof pointer);
+    one_line(err->text);
+    return pp_fail_at(err, "%.120s: %s%s", at->source->name, pointer,
+                      *pointer ? ": " : "");
+}
+
+int pp_json_fail(const struct pp_json *at, const char *fmt, ...)
+{
+    struct pp_err *err = at->source->err;
+    if (err->code != PP_EXIT_OK)
+        return -1;
+    char reason[sizeof err->text - PLACE_TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(reason, sizeof reason, fmt, ap);
+    va_end(ap);
+    pp_fail(err, PP_EXIT_INPUT, "%s", reason);
+    return pp_json_fail_at(at);
+}
+
+int pp_json_no_memory(const struct pp_json *at)
+{
+    return pp_fail(at->source->err, PP_EXIT_SYSTEM, "%s: out of memory",
+                   at->source->name);
+}
+
+/* "'x' is not an integer", with containers shortened to their brackets. */
+static int wrong_type(const struct pp_json *at, const char *wanted)
+{
+    if (json_is_object(at->value) || json_is_array(at->value))
+        return pp_json_fail(at, "'%s' is not %s",
+                            json_is_array(at->value) ? "[...]" : "{...}",
+                            wanted);
+    char *text =
+        json_dumps(at->value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    if (!text)
+        return pp_json_no_memory(at);
+    pp_json_fail(at, "'%.*s' is not %s", PP_JSON_QUOTE, text, wanted);
+    free(text);
+    return -1;
+}
+
+bool pp_json_find(const struct pp_json *object, const char *key,
+                  struct pp_json *out)
+{
+    *out = (struct pp_json){
+        .source = object->source,
+        .parent = object,
+        .key = key,
+        .value = json_object_get(object->value, key),
+    };
+    return out->value != NULL;
+}
+
+int pp_json_member(const struct pp_json *object, const char *key,
+                   struct pp_json *out)
+{
+    if (!pp_json_find(object, key, out))
+        return pp_json_fail(object, "'%s' is missing", key);
+    return 0;
+}
+
+struct pp_json pp_json_item(const struct pp_json *array, size_t index)
+{
+    return (struct pp_json){
+        .source = array->source,
+        .parent = array,
+        .index = index,
+        .value = json_array_get(array->value, index),
+    };
+}
+
+int pp_json_is_object(const struct pp_json *at)
+{
+    return json_is_object(at->value) ? 0 : wrong_type(at, "an object");
+}
+
+static bool is_one_of(const char *key, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (!strcmp(key, *keys))
+            return true;
+    return false;
+}
+
+/* Keys that version 1 keeps for what a later version will mean by them. */
+static const char *const reserved[] = {
+    "components", "copy_of", "stream", "frozen", "slices", NULL,
+};
+
+int pp_json_object(const struct pp_json *at, const char *const *keys)
+{
+    if (pp_json_is_object(at))
+        return -1;
+    const char *key;
+    json_t *value;
+    json_object_foreach(at->value, key, value)
+    {
+        if (!strncmp(key, "x-", 2) || is_one_of(key, keys))
+            continue;
+        if (is_one_of(key, reserved))
+            return pp_json_fail(at, "'%s' is reserved", key);
+        return pp_json_fail(at, "'%.*s' is not a known key", PP_JSON_QUOTE,
+                            key);
+    }
+    return 0;
+}
+
+int pp_json_array(const struct pp_json *at, size_t *n)
+{
+    if (!json_is_array(at->value))
+        return wrong_type(at, "an array");
+    *n = json_array_size(at->value);
+    return 0;
+}
+
+int pp_json_bool(const struct pp_json *at, bool *out)
+{
+    if (!json_is_boolean(at->value))
+        return wrong_type(at, "true or false");
+    *out = json_is_true(at->value);
+    return 0;
+}
+
+int pp_json_int(const struct pp_json *at, int64_t min, int64_t max,
+                int64_t *out)
+{
+    if (!json_is_integer(at->value))
+        return wrong_type(at, "an integer");
+    json_int_t v = json_integer_value(at->value);
+    if (v < min || v > max)
+        return pp_json_fail(at,
+                            "'%" JSON_INTEGER_FORMAT "' is not between %" PRId64
+                            " and %" PRId64,
+                            v, min, max);
+    *out = v;
+    return 0;
+}
+
+int pp_json_real(const struct pp_json *at, double min, double max, double *out)
+{
+    if (!json_is_number(at->value))
+        return wrong_type(at, "a number");
+    double v = json_number_value(at->value);
+    if (!(v >= min && v <= max))
+        return pp_json_fail(at, "'%.9g' is not between %g and %g", v, min, max);
+    *out = v;
+    return 0;
+}
+
+int pp_json_string(const struct pp_json *at)
+{
+    return json_is_string(at->value) ? 0 : wrong_type(at, "a string");
+}
+
+int pp_json_text(const struct pp_json *at, const char **out)
+{
+    if (pp_json_string(at))
+        return -1;
+    if (!json_string_length(at->value))
+        return pp_json_fail(at, "'' is empty");
+    *out = json_string_value(at->value);
+    return 0;
+}
+
+int pp_json_reals(const struct pp_json *at, double min, double max, size_t n,
+                  double *out)
+{
+    size_t have;
+    if (pp_json_array(at, &have))
+        return -1;
+    if (have != n)
+        return pp_json_fail(at, "%zu numbers where %zu are needed", have, n);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_json item = pp_json_item(at, i);
+        if (pp_json_real(&item, min, max, &out[i]))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_json_get_int(const struct pp_json *object, const char *key, int64_t min,
+                    int64_t max, int64_t *out)
+{
+    struct pp_json at;
+    if (pp_json_member(object, key, &at))
+        return -1;
+    return pp_json_int(&at, min, max, out);
+}
+
+int pp_json_get_real(const struct pp_json *object, const char *key, double min,
+                     double max, double *out)
+{
+    struct pp_json at;
+    if (pp_json_member(object, key, &at))
+        return -1;
+    return pp_json_real(&at, min, max, out);
+}
+
+int pp_json_get_text(const struct pp_json *object, const char *key,
+                     const char **out)
+{
+    struct pp_json at;
+    if (pp_json_member(object, key, &at))
+        return -1;
+    return pp_json_text(&at, out);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* json_print - a document as text that people and diff can read.
+ *
+ * jansson prints either one line or one number a line. Here sections, stages,
+ * units and action rows begin a line and what is inside them stays on it. The
+ * layout follows from the values alone: same document, same bytes. */
+#include "manifest/sections.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+
+/* From this depth on everything is on one line: members of a unit or stage. */
+#define INLINE_DEPTH 3
+
+/* Where keys stand in their object; others follow as they were read. */
+static const char *const key_order[] = {
+    "format",
+    "tool",
+    "version",
+    "args",
+    "model",
+    "mesh",
+    "stages",
+    "data",
+    "schedule",
+    "history",
+    "source",
+    "architecture",
+    "dtype",
+    "tied",
+    "pp",
+    "dp",
+    "tp",
+    "cp",
+    "ep",
+    "fqn",
+    "stage",
+    "rank",
+    "inputs",
+    "params",
+    "fwd_flops",
+    "act_bytes",
+    "out_bytes",
+    "units",
+    "path",
+    "checksum",
+    "n_bins",
+    "n_sequences",
+    "capacity",
+    "align",
+    "max_tokens",
+    "kind",
+    "n_microbatches",
+    "channel_depth",
+    "actions",
+    NULL,
+};
+
+static bool is_ordered(const char *key)
+{
+    for (size_t i = 0; key_order[i]; i++)
+        if (!strcmp(key_order[i], key))
+            return true;
+    return false;
+}
+
+static bool is_container(const json_t *v)
+{
+    return json_is_object(v) || json_is_array(v);
+}
+
+static void print_escape(unsigned char c, FILE *f)
+{
+    static const char letters[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    const char *at = strchr(letters, c);
+    if (at && c)
+        fprintf(f, "\\%c", names[at - letters]);
+    else
+        fprintf(f, "\\u%04x", (unsigned)c);
+}
+
+/* Runs without an escape in one write: a row of actions is megabytes. */
+static void print_string(const char *s, size_t n, FILE *f)
+{
+    putc('"', f);
+    size_t start = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        fwrite(s + start, 1, i - start, f);
+        print_escape(c, f);
+        start = i + 1;
+    }
+    fwrite(s + start, 1, n - start, f);
+    putc('"', f);
+}
+
+/* Whole numbers are written as such: 2000, not 2e+03. */
+static void print_real(double v, FILE *f)
+{
+    if (v == 0 && signbit(v))
+        fputs("-0.0", f);
+    else if (v == floor(v) && fabs(v) < 0x1p53)
+        fprintf(f, "%.0f", v);
+    else {
+        char text[32];
+        pp_format_real(v, text);
+        fputs(text, f);
+    }
+}
+
+static void print_scalar(const json_t *v, FILE *f)
+{
+    switch (json_typeof(v)) {
+    case JSON_STRING:
+        print_string(json_string_value(v), json_string_length(v), f);
+        break;
+    case JSON_INTEGER:
+        fprintf(f, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        break;
+    case JSON_REAL:
+        print_real(json_real_value(v), f);
+        break;
+    case JSON_TRUE:
+        fputs("true", f);
+        break;
+    case JSON_FALSE:
+        fputs("false", f);
+        break;
+    default:
+        fputs("null", f);
+    }
+}
+
+/* Mesh and history entries stay on their line; rows and units do not. */
+static bool is_broken(const json_t *v, int depth)
+{
+    if (!depth || depth >= INLINE_DEPTH)
+        return !depth;
+    bool numbers = true, containers = false;
+    const char *key;
+    json_t *item;
+    size_t i;
+    /* jansson's iterators want a value that they could change. */
+    json_t *value = (json_t *)(uintptr_t)v;
+    json_object_foreach(value, key, item)
+    {
+        numbers &= json_is_number(item);
+        containers |= is_container(item);
+    }
+    json_array_foreach(value, i, item) numbers &= json_is_number(item);
+    if (json_is_object(v) && depth == INLINE_DEPTH - 1)
+        return containers;
+    return !numbers;
+}
+
+struct printer {
+    FILE *f;
+    int depth;   /* of the container being printed */
+    bool broken; /* one member a line */
+    bool any;    /* a member has been printed */
+};
+
+static void print_value(const json_t *v, int depth, FILE *f);
+
+static void begin_member(struct printer *p)
+{
+    if (p->any)
+        putc(',', p->f);
+    if (p->broken)
+        fprintf(p->f, "\n%*s", 2 * (p->depth + 1), "");
+    else if (p->any)
+        putc(' ', p->f);
+    p->any = true;
+}
+
+static void print_member(struct printer *p, const char *key, const json_t *v)
+{
+    begin_member(p);
+    print_string(key, strlen(key), p->f);
+    fputs(": ", p->f);
+    print_value(v, p->depth + 1, p->f);
+}
+
+static void print_members(struct printer *p, const json_t *v)
+{
+    for (size_t i = 0; key_order[i]; i++) {
+        const json_t *item = json_object_get(v, key_order[i]);
+        if (item)
+            print_member(p, key_order[i], item);
+    }
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)(uintptr_t)v, key, item)
+    {
+        if (!is_ordered(key))
+            print_member(p, key, item);
+    }
+}
+
+static void print_value(const json_t *v, int depth, FILE *f)
+{
+    if (!is_container(v)) {
+        print_scalar(v, f);
+        return;
+    }
+    struct printer p = {f, depth, is_broken(v, depth), false};
+    putc(json_is_object(v) ? '{' : '[', f);
+    if (json_is_object(v))
+        print_members(&p, v);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        begin_member(&p);
+        print_value(json_array_get(v, i), depth + 1, f);
+    }
+    if (p.broken && p.any)
+        fprintf(f, "\n%*s", 2 * depth, "");
+    putc(json_is_object(v) ? '}' : ']', f);
+}
+
+void pp_json_print(const json_t *root, FILE *f)
+{
+    print_value(root, 0, f);
+    putc('\n', f);
+}

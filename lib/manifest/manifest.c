@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/* manifest - reading, checking, changing and writing the document.
+ *
+ * There is one path for validation: a setter builds the changed document and
+ * has it read like any other, so that what is written can be read back. */
+#include "manifest/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/sections.h"
+
+#define FORMAT "pp-manifest"
+#define READ_BYTES ((size_t)1 << 16)
+
+/* What messages call a manifest that is not from a file. */
+#define OWN_NAME "manifest"
+
+static const char *const top_keys[] = {
+    "format", "version",  "model",   "mesh", "stages",
+    "data",   "schedule", "history", NULL,
+};
+static const char *const history_keys[] = {"tool", "version", "args", NULL};
+
+static int read_version(const struct pp_json *root)
+{
+    struct pp_json member;
+    const char *format;
+    int64_t version;
+    if (pp_json_is_object(root) || pp_json_member(root, "format", &member) ||
+        pp_json_text(&member, &format))
+        return -1;
+    if (strcmp(format, FORMAT))
+        return pp_json_fail(&member, "'%.*s' is not '" FORMAT "'",
+                            PP_JSON_QUOTE, format);
+    if (pp_json_member(root, "version", &member) ||
+        pp_json_int(&member, 1, INT64_MAX, &version))
+        return -1;
+    if (version > PP_MANIFEST_VERSION)
+        return pp_json_fail(&member,
+                            "'%" PRId64 "' is newer than %d: tools that know "
+                            "version %" PRId64 " are needed",
+                            version, PP_MANIFEST_VERSION, version);
+    return 0;
+}
+
+static int read_history(const struct pp_json *at)
+{
+    size_t n;
+    if (pp_json_array(at, &n))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_json entry = pp_json_item(at, i);
+        if (pp_json_object(&entry, history_keys))
+            return -1;
+        for (size_t k = 0; history_keys[k]; k++) {
+            struct pp_json member;
+            if (pp_json_member(&entry, history_keys[k], &member) ||
+                pp_json_string(&member))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_sections(const struct pp_json *root, struct pp_manifest *m)
+{
+    static const struct {
+        const char *key;
+        int (*read)(const struct pp_json *at, struct pp_manifest *m);
+    } sections[] = {
+        {"model", pp_read_model_section},       {"mesh", pp_read_mesh_section},
+        {"stages", pp_read_stages_section},     {"data", pp_read_data_section},
+        {"schedule", pp_read_schedule_section},
+    };
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        struct pp_json at;
+        if (pp_json_find(root, sections[i].key, &at) &&
+            sections[i].read(&at, m))
+            return -1;
+    }
+    struct pp_json history;
+    return pp_json_find(root, "history", &history) ? read_history(&history) : 0;
+}
+
+/* Fills *m from a document, which it takes. */
+static int load(json_t *document, const char *name, struct pp_manifest *m,
+                struct pp_err *err)
+{
+    const struct pp_json_source source = {name, err};
+    const struct pp_json root = {.source = &source, .value = document};
+    *m = (struct pp_manifest){
+        .document = document, .mesh = {1, 1, 1, 1, 1}, .graph.tied = {-1, -1}};
+    if (!read_version(&root) && !pp_json_object(&root, top_keys) &&
+        !read_sections(&root, m))
+        return 0;
+    pp_manifest_finish(m);
+    return -1;
+}
+
+int pp_manifest_parse(const char *text, size_t n, const char *name,
+                      struct pp_manifest *m, struct pp_err *err)
+{
+    *m = (struct pp_manifest){0};
+    json_t *document;
+    if (pp_json_parse(text, n, name, &document, err))
+        return -1;
+    return load(document, name, m, err);
+}
+
+/* A directory can be opened and not read; that is the caller's mistake. */
+static int fail_read(const char *name, struct pp_err *err)
+{
+    if (errno == EISDIR)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is a directory", name);
+    return pp_fail_errno(err, "%s", name);
+}
+
+static int read_all(FILE *f, const char *name, char **text, size_t *n,
+                    struct pp_err *err)
+{
+    char *buf = NULL;
+    size_t used = 0, size = 0, got;
+    do {
+        if (size - used < READ_BYTES) {
+            size = size ? 2 * size : 2 * READ_BYTES;
+            char *more = realloc(buf, size);
+            if (!more) {
+                free(buf);
+                return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
+            }
+            buf = more;
+        }
+        got = fread(buf + used, 1, size - used, f);
+        used += got;
+    } while (got);
+    if (ferror(f)) {
+        fail_read(name, err);
+        free(buf);
+        return -1;
+    }
+    *text = buf;
+    *n = used;
+    return 0;
+}
+
+int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
+                     struct pp_err *err)
+{
+    *m = (struct pp_manifest){0};
+    char *text = NULL;
+    size_t n = 0;
+    if (read_all(f, name, &text, &n, err))
+        return -1;
+    int rc = pp_manifest_parse(text, n, name, m, err);
+    free(text);
+    return rc;
+}
+
+int pp_manifest_init(struct pp_manifest *m, struct pp_err *err)
+{
+    *m = (struct pp_manifest){0};
+    json_t *document = json_object();
+    int bad = pp_put(document, "format", json_string(FORMAT));
+    bad |= pp_put(document, "version", json_integer(PP_MANIFEST_VERSION));
+    document = pp_written(document, bad, err);
+    return document ? load(document, OWN_NAME, m, err) : -1;
+}
+
+/* x- keys of a section stay when the section is replaced. */
+static int keep_extensions(const json_t *document, const char *key,
+                           json_t *section)
+{
+    json_t *old = json_object_get(document, key), *value;
+    const char *name;
+    int bad = 0;
+    json_object_foreach(old, name, value)
+    {
+        if (!strncmp(name, "x-", 2))
+            bad |= json_object_set(section, name, value);
+    }
+    return bad;
+}
+
+/* A document to change: the sections are shared until replaced, so that *m is
+ * untouched when the change is refused. */
+static json_t *begin_change(const struct pp_manifest *m, struct pp_err *err)
+{
+    json_t *document = json_copy(m->document);
+    if (!document)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return document;
+}
+
+/* Puts section (taken; NULL where *err is filled) in its place. */
+static int replace(json_t *document, const char *key, json_t *section,
+                   struct pp_err *err)
+{
+    if (!section)
+        return -1;
+    if (keep_extensions(document, key, section) ||
+        json_object_set(document, key, section)) {
+        json_decref(section);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    json_decref(section);
+    return 0;
+}
+
+/* Puts *fresh, which moves, in the place of *m. */
+static void swap_in(struct pp_manifest *m, struct pp_manifest *fresh)
+{
+    pp_manifest_finish(m);
+    *m = *fresh;
+    if (m->has_schedule)
+        m->schedule.graph = &m->graph;
+}
+
+/* Reads the changed document (taken) and puts it in the place of the old. */
+static int commit(struct pp_manifest *m, json_t *document, struct pp_err *err)
+{
+    struct pp_manifest fresh;
+    if (load(document, OWN_NAME, &fresh, err))
+        return -1;
+    swap_in(m, &fresh);
+    return 0;
+}
+
+static int change_section(struct pp_manifest *m, json_t *document,
+                          const char *key, json_t *section, struct pp_err *err)
+{
+    if (!document || replace(document, key, section, err)) {
+        json_decref(document);
+        return -1;
+    }
+    return commit(m, document, err);
+}
+
+int pp_manifest_set_model(struct pp_manifest *m,
+                          const struct pp_manifest_model *model,
+                          struct pp_err *err)
+{
+    json_t *document = begin_change(m, err);
+    if (!document)
+        return -1;
+    json_object_del(document, "stages");
+    json_object_del(document, "schedule");
+    return change_section(m, document, "model",
+                          pp_write_model_section(model, err), err);
+}
+
+static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)
+{
+    if (a->n_ranks != b->n_ranks || a->n_stages != b->n_stages ||
+        memcmp(a->tied, b->tied, sizeof a->tied))
+        return false;
+    for (int s = 0; s < a->n_stages; s++) {
+        const struct pp_stage_node *x = &a->stages[s], *y = &b->stages[s];
+        if (x->rank != y->rank || x->n_inputs != y->n_inputs)
+            return false;
+        for (int i = 0; i < x->n_inputs; i++)
+            if (x->inputs[i] != y->inputs[i])
+                return false;
+    }
+    return true;
+}
+
+/* The schedule stays when the new stages form the graph it was made for. The
+ * graph is compared as it was read, which knows what is tied. */
+static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
+                         struct pp_err *err)
+{
+    if (!old->has_schedule || !same_graph(&old->graph, &m->graph))
+        return 0;
+    json_t *schedule = json_object_get(old->document, "schedule");
+    if (json_object_set(m->document, "schedule", schedule))
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return commit(m, json_incref(m->document), err);
+}
+
+int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
+                           const struct pp_graph *graph,
+                           const struct pp_manifest_stage *stages,
+                           struct pp_err *err)
+{
+    json_t *document = begin_change(m, err);
+    if (!document)
+        return -1;
+    json_object_del(document, "schedule");
+    struct pp_manifest fresh;
+    if (replace(document, "mesh", pp_write_mesh_section(mesh, err), err) ||
+        replace(document, "stages",
+                pp_write_stages_section(&m->model, graph, stages, err), err)) {
+        json_decref(document);
+        return -1;
+    }
+    if (load(document, OWN_NAME, &fresh, err))
+        return -1;
+    if (keep_schedule(m, &fresh, err)) {
+        pp_manifest_finish(&fresh);
+        return -1;
+    }
+    swap_in(m, &fresh);
+    return 0;
+}
+
+int pp_manifest_set_data(struct pp_manifest *m,
+                         const struct pp_manifest_data *data,
+                         struct pp_err *err)
+{
+    json_t *document = begin_change(m, err);
+    if (!document)
+        return -1;
+    return change_section(m, document, "data", pp_write_data_section(data, err),
+                          err);
+}
+
+int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
+                             struct pp_err *err)
+{
+    json_t *document = begin_change(m, err);
+    if (!document)
+        return -1;
+    return change_section(m, document, "schedule",
+                          pp_write_schedule_section(s, err), err);
+}
+
+int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
+                            const char *version, const char *args,
+                            struct pp_err *err)
+{
+    json_t *entry = json_object();
+    int bad = pp_put_text(entry, "tool", tool, err);
+    bad |= pp_put_text(entry, "version", version, err);
+    bad |= pp_put_text(entry, "args", args, err);
+    entry = pp_written(entry, bad, err);
+    if (!entry)
+        return -1;
+    json_t *history = json_object_get(m->document, "history");
+    bad = history ? json_array_append(history, entry)
+                  : pp_put(m->document, "history", json_pack("[O]", entry));
+    json_decref(entry);
+    return bad ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory") : 0;
+}
+
+int pp_manifest_write(const struct pp_manifest *m, FILE *f, struct pp_err *err)
+{
+    if (!m->document)
+        return pp_fail(err, PP_EXIT_SYSTEM, "there is no manifest to write");
+    pp_json_print(m->document, f);
+    return 0;
+}
+
+void pp_manifest_finish(struct pp_manifest *m)
+{
+    pp_schedule_finish(&m->schedule);
+    pp_arena_finish(&m->arena);
+    json_decref(m->document);
+    *m = (struct pp_manifest){0};
+}

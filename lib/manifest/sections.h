@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* sections - one reader and one writer for each section of a manifest.
+ *
+ * Private to lib/manifest. Readers fill the parsed members from the document,
+ * in the order below, since each checks its references to those before it.
+ * Writers build a section from the public structs and check nothing: the whole
+ * document is read again afterwards. */
+#ifndef PP_MANIFEST_SECTIONS_H
+#define PP_MANIFEST_SECTIONS_H
+
+#include "manifest/json.h"
+#include "manifest/manifest.h"
+
+/* Limits of what is still sensible, so that sums of parsed values cannot
+ * overflow. */
+#define PP_MAX_COUNT INT64_C(0x7fffffffffffffff)
+#define PP_MAX_COST 1e30
+#define PP_MAX_RANKS (INT64_C(1) << 20)
+#define PP_MAX_MICROBATCHES (INT64_C(1) << 24)
+
+int pp_read_model_section(const struct pp_json *at,
+                          struct pp_manifest *m) PP_MUST_USE;
+int pp_read_mesh_section(const struct pp_json *at,
+                         struct pp_manifest *m) PP_MUST_USE;
+int pp_read_stages_section(const struct pp_json *at,
+                           struct pp_manifest *m) PP_MUST_USE;
+int pp_read_data_section(const struct pp_json *at,
+                         struct pp_manifest *m) PP_MUST_USE;
+int pp_read_schedule_section(const struct pp_json *at,
+                             struct pp_manifest *m) PP_MUST_USE;
+
+/* The cost keys that units and stages share. Absent ones fail when required
+ * and are left alone otherwise. */
+struct pp_unit_costs {
+    uint64_t *params;
+    double *fwd_flops, *act_bytes, *out_bytes;
+};
+int pp_read_unit_costs(const struct pp_json *at, bool required,
+                       const struct pp_unit_costs *c) PP_MUST_USE;
+
+/* Writers return a new value, or NULL with *err filled. */
+json_t *pp_write_model_section(const struct pp_manifest_model *model,
+                               struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_mesh_section(const struct pp_mesh *mesh,
+                              struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_stages_section(const struct pp_manifest_model *model,
+                                const struct pp_graph *graph,
+                                const struct pp_manifest_stage *stages,
+                                struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_data_section(const struct pp_manifest_data *data,
+                              struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_schedule_section(const struct pp_schedule *s,
+                                  struct pp_err *err) PP_MUST_USE;
+
+/* Adds a member to an object under construction. All accept what failed
+ * before, so that a writer checks once at its end. */
+int pp_put(json_t *object, const char *key, json_t *takes);
+int pp_put_text(json_t *object, const char *key, const char *s,
+                struct pp_err *err);
+int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
+                 const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes);
+
+/* The value when nothing failed; otherwise frees it and reports. */
+json_t *pp_written(json_t *value, int bad, struct pp_err *err);
+
+/* Prints a document in the manifest's layout. */
+void pp_json_print(const json_t *root, FILE *f);
+
+#endif

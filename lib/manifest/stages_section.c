@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* stages_section - "mesh" and "stages" of a manifest: who holds which units,
+ * where, and who feeds whom. */
+#include "manifest/sections.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+/* How far a stage's written cost may lie from its units' sum. */
+#define COST_TOLERANCE 1e-9
+
+static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
+static const char *const stage_keys[] = {
+    "stage",     "rank",      "inputs", "params", "fwd_flops",
+    "act_bytes", "out_bytes", "units",  NULL,
+};
+
+int pp_read_mesh_section(const struct pp_json *at, struct pp_manifest *m)
+{
+    int *const sizes[] = {&m->mesh.pp, &m->mesh.dp, &m->mesh.tp, &m->mesh.cp,
+                          &m->mesh.ep};
+    if (pp_json_object(at, mesh_keys))
+        return -1;
+    int64_t n_ranks = 1;
+    for (size_t i = 0; mesh_keys[i]; i++) {
+        struct pp_json member;
+        int64_t v = 1;
+        if (pp_json_find(at, mesh_keys[i], &member) &&
+            pp_json_int(&member, 1, PP_MAX_RANKS, &v))
+            return -1;
+        *sizes[i] = (int)v;
+        /* ep is cut from the others and adds no ranks. */
+        n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
+        if (n_ranks > INT_MAX)
+            return pp_json_fail(at, "pp x dp x tp x cp is too large");
+    }
+    return 0;
+}
+
+/* inputs: ascending, and only stages before this one, so that the graph has no
+ * cycle by construction. Without the key a stage follows the one before. */
+static int read_inputs(const struct pp_json *at, int stage,
+                       struct pp_manifest *m)
+{
+    struct pp_stage_node *node = &m->graph.stages[stage];
+    struct pp_json list;
+    size_t n = stage > 0;
+    bool given = pp_json_find(at, "inputs", &list);
+    if (given && pp_json_array(&list, &n))
+        return -1;
+    int *inputs = pp_arena_alloc(&m->arena, n, sizeof *inputs);
+    if (!inputs)
+        return pp_json_no_memory(at);
+    if (!given && n)
+        inputs[0] = stage - 1;
+    for (size_t i = 0; given && i < n; i++) {
+        struct pp_json item = pp_json_item(&list, i);
+        int64_t v;
+        if (pp_json_int(&item, 0, INT_MAX, &v))
+            return -1;
+        if (v >= stage)
+            return pp_json_fail(&item,
+                                "'%" PRId64 "' does not come before "
+                                "stage %d",
+                                v, stage);
+        if (i && v <= inputs[i - 1])
+            return pp_json_fail(&item,
+                                "'%" PRId64 "' is not in ascending "
+                                "order",
+                                v);
+        inputs[i] = (int)v;
+    }
+    node->inputs = inputs;
+    node->n_inputs = (int)n;
+    return 0;
+}
+
+static bool is_unit(const struct pp_manifest_model *model, const char *fqn)
+{
+    for (size_t i = 0; i < model->n_units; i++)
+        if (!strcmp(model->units[i].fqn, fqn))
+            return true;
+    return false;
+}
+
+/* Stages hold the model's units in its order, so that a stage is a range. */
+static int read_unit_names(const struct pp_json *at, struct pp_manifest *m,
+                           size_t next, struct pp_manifest_stage *s)
+{
+    const struct pp_manifest_model *model = &m->model;
+    struct pp_json list;
+    s->first_unit = next;
+    if (!pp_json_find(at, "units", &list))
+        return 0;
+    if (pp_json_array(&list, &s->n_units))
+        return -1;
+    if (s->n_units && !m->has_model)
+        return pp_json_fail(&list, "there is no model to take units from");
+    for (size_t i = 0; i < s->n_units; i++) {
+        struct pp_json item = pp_json_item(&list, i);
+        const char *fqn;
+        if (pp_json_text(&item, &fqn))
+            return -1;
+        const char *wanted =
+            next + i < model->n_units ? model->units[next + i].fqn : NULL;
+        if (wanted && !strcmp(fqn, wanted))
+            continue;
+        if (!is_unit(model, fqn))
+            return pp_json_fail(&item, "'%.*s' is not in the model",
+                                PP_JSON_QUOTE, fqn);
+        if (!wanted)
+            return pp_json_fail(&item, "'%.*s' is in a stage already",
+                                PP_JSON_QUOTE, fqn);
+        return pp_json_fail(&item,
+                            "'%.*s' is not next in the model, which is "
+                            "'%.*s'",
+                            PP_JSON_QUOTE, fqn, PP_JSON_QUOTE, wanted);
+    }
+    return 0;
+}
+
+static void sum_units(const struct pp_manifest *m, int stage,
+                      struct pp_manifest_stage *s)
+{
+    for (size_t i = 0; i < s->n_units; i++) {
+        const struct pp_manifest_unit *u = &m->model.units[s->first_unit + i];
+        s->params += u->params;
+        for (int k = 0; k < 2; k++)
+            s->fwd_flops[k] += u->fwd_flops[k];
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+            s->act_bytes[k] += u->act_bytes[k];
+        s->out_bytes = u->out_bytes;
+    }
+    const struct pp_stage_node *node = &m->graph.stages[stage];
+    if (!s->n_units && node->n_inputs)
+        s->out_bytes = m->stages[node->inputs[0]].out_bytes;
+}
+
+static int check_sums(const struct pp_json *at, const char *key, size_t n,
+                      const double *given, const double *sum)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (fabs(given[i] - sum[i]) <= COST_TOLERANCE * sum[i])
+            continue;
+        struct pp_json member;
+        pp_json_find(at, key, &member);
+        return pp_json_fail(&member, "'%.9g' is not the units' %.9g", given[i],
+                            sum[i]);
+    }
+    return 0;
+}
+
+/* Written costs are a courtesy to readers where there is a model, which then
+ * decides; without one they are all there is. */
+static int read_costs(const struct pp_json *at, struct pp_manifest *m,
+                      int stage, struct pp_manifest_stage *s)
+{
+    sum_units(m, stage, s);
+    struct pp_manifest_stage given = *s;
+    const struct pp_unit_costs costs = {&given.params, given.fwd_flops,
+                                        given.act_bytes, &given.out_bytes};
+    if (pp_read_unit_costs(at, false, &costs))
+        return -1;
+    if (!m->has_model) {
+        *s = given;
+        return 0;
+    }
+    struct pp_json params;
+    if (given.params != s->params) {
+        pp_json_find(at, "params", &params);
+        return pp_json_fail(&params, "'%" PRIu64 "' is not the units' %" PRIu64,
+                            given.params, s->params);
+    }
+    if (check_sums(at, "fwd_flops", 2, given.fwd_flops, s->fwd_flops) ||
+        check_sums(at, "act_bytes", PP_N_SAVED_BLOCKS, given.act_bytes,
+                   s->act_bytes) ||
+        check_sums(at, "out_bytes", 1, &given.out_bytes, &s->out_bytes))
+        return -1;
+    return 0;
+}
+
+static int read_stage(const struct pp_json *at, int stage, size_t next_unit,
+                      struct pp_manifest *m)
+{
+    struct pp_manifest_stage *s = &m->stages[stage];
+    struct pp_json member;
+    int64_t number, rank;
+    if (pp_json_object(at, stage_keys) ||
+        pp_json_member(at, "stage", &member) ||
+        pp_json_int(&member, 0, INT_MAX, &number))
+        return -1;
+    if (number != stage)
+        return pp_json_fail(&member, "'%" PRId64 "' is not its place, %d",
+                            number, stage);
+    if (pp_json_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
+        return -1;
+    m->graph.stages[stage].rank = (int)rank;
+    if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
+        read_costs(at, m, stage, s))
+        return -1;
+    return 0;
+}
+
+static int check_ranks(const struct pp_json *at, struct pp_manifest *m)
+{
+    bool *seen = pp_arena_alloc(&m->arena, (size_t)m->mesh.pp, sizeof *seen);
+    if (!seen)
+        return pp_json_no_memory(at);
+    for (int s = 0; s < m->graph.n_stages; s++)
+        seen[m->graph.stages[s].rank] = true;
+    for (int r = 0; r < m->mesh.pp; r++)
+        if (!seen[r])
+            return pp_json_fail(at, "rank '%d' of %d has no stage", r,
+                                m->mesh.pp);
+    return 0;
+}
+
+/* The stage that holds a unit, or -1. */
+static int holder(const struct pp_manifest *m, const char *fqn)
+{
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        const struct pp_manifest_stage *stage = &m->stages[s];
+        for (size_t i = 0; i < stage->n_units; i++)
+            if (!strcmp(m->model.units[stage->first_unit + i].fqn, fqn))
+                return s;
+    }
+    return -1;
+}
+
+static void find_tied(struct pp_manifest *m)
+{
+    int embedding = -1, head = -1;
+    if (m->model.tied) {
+        embedding = holder(m, "model.embed_tokens");
+        head = holder(m, "lm_head");
+    }
+    bool both = embedding >= 0 && head >= 0;
+    m->graph.tied[0] = both ? embedding : -1;
+    m->graph.tied[1] = both ? head : -1;
+}
+
+static int check_tiling(const struct pp_json *at, const struct pp_manifest *m)
+{
+    const struct pp_manifest_stage *last = &m->stages[m->graph.n_stages - 1];
+    size_t end = last->first_unit + last->n_units;
+    if (m->has_model && end < m->model.n_units)
+        return pp_json_fail(at, "'%.*s' is in no stage", PP_JSON_QUOTE,
+                            m->model.units[end].fqn);
+    return 0;
+}
+
+int pp_read_stages_section(const struct pp_json *at, struct pp_manifest *m)
+{
+    struct pp_json mesh;
+    size_t n, next_unit = 0;
+    if (pp_json_array(at, &n))
+        return -1;
+    if (!n)
+        return pp_json_fail(at, "there are no stages");
+    if (n > INT_MAX)
+        return pp_json_fail(at, "'%zu' stages are too many", n);
+    if (!pp_json_find(at->parent, "mesh", &mesh))
+        return pp_json_fail(at, "there is no mesh to place stages on");
+    m->stages = pp_arena_alloc(&m->arena, n, sizeof *m->stages);
+    m->graph.stages = pp_arena_alloc(&m->arena, n, sizeof *m->graph.stages);
+    if (!m->stages || !m->graph.stages)
+        return pp_json_no_memory(at);
+    m->graph.n_ranks = m->mesh.pp;
+    m->graph.n_stages = (int)n;
+    for (size_t s = 0; s < n; s++) {
+        struct pp_json stage = pp_json_item(at, s);
+        if (read_stage(&stage, (int)s, next_unit, m))
+            return -1;
+        next_unit += m->stages[s].n_units;
+    }
+    if (check_ranks(at, m) || check_tiling(at, m))
+        return -1;
+    find_tied(m);
+    struct pp_err *err = at->source->err;
+    if (pp_graph_connect(&m->arena, &m->graph, err))
+        return err->code == PP_EXIT_INPUT ? pp_json_fail_at(at) : -1;
+    m->has_stages = true;
+    return 0;
+}
+
+json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
+{
+    json_t *o = json_object();
+    int bad = pp_put(o, "pp", json_integer(mesh->pp));
+    bad |= pp_put(o, "dp", json_integer(mesh->dp));
+    bad |= pp_put(o, "tp", json_integer(mesh->tp));
+    bad |= pp_put(o, "cp", json_integer(mesh->cp));
+    bad |= pp_put(o, "ep", json_integer(mesh->ep));
+    return pp_written(o, bad, err);
+}
+
+static json_t *write_stage(const struct pp_manifest_model *model,
+                           const struct pp_graph *graph, int number,
+                           const struct pp_manifest_stage *s,
+                           struct pp_err *err)
+{
+    const struct pp_stage_node *node = &graph->stages[number];
+    json_t *o = json_object(), *inputs = json_array(), *units = json_array();
+    int bad = pp_put(o, "stage", json_integer(number));
+    bad |= pp_put(o, "rank", json_integer(node->rank));
+    for (int i = 0; i < node->n_inputs; i++)
+        bad |= json_array_append_new(inputs, json_integer(node->inputs[i]));
+    bad |= pp_put(o, "inputs", inputs);
+    bad |= pp_put_costs(o, s->params, s->fwd_flops, s->act_bytes, s->out_bytes);
+    for (size_t i = 0; i < s->n_units; i++)
+        bad |= json_array_append_new(
+            units, json_string(model->units[s->first_unit + i].fqn));
+    bad |= pp_put(o, "units", units);
+    return pp_written(o, bad, err);
+}
+
+json_t *pp_write_stages_section(const struct pp_manifest_model *model,
+                                const struct pp_graph *graph,
+                                const struct pp_manifest_stage *stages,
+                                struct pp_err *err)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (int s = 0; s < graph->n_stages && !bad; s++)
+        bad |= json_array_append_new(
+            list, write_stage(model, graph, s, &stages[s], err));
+    return pp_written(list, bad, err);
+}

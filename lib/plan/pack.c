@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* pack - the table of packing rules, what they share, and the simple ones. */
+#include "plan/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/pack_rule.h"
+
+void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return p;
+}
+
+/* One stable pass of a radix sort by 16 bits of the key, in to out. The key is
+ * the length, complemented where descend is all ones. */
+static void sort_pass(const uint32_t *lengths, size_t n, uint32_t descend,
+                      unsigned shift, size_t *count, const uint32_t *in,
+                      uint32_t *out)
+{
+    memset(count, 0, 65536 * sizeof *count);
+    for (size_t i = 0; i < n; i++)
+        count[((lengths[i] ^ descend) >> shift) & 0xffff]++;
+    for (size_t k = 0, at = 0; k < 65536; k++) {
+        size_t here = count[k];
+        count[k] = at;
+        at += here;
+    }
+    for (size_t i = 0; i < n; i++)
+        out[count[((lengths[in[i]] ^ descend) >> shift) & 0xffff]++] = in[i];
+}
+
+static void reverse(uint32_t *a, size_t n)
+{
+    for (size_t i = 0; i < n / 2; i++) {
+        uint32_t t = a[i];
+        a[i] = a[n - 1 - i];
+        a[n - 1 - i] = t;
+    }
+}
+
+uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
+                        struct pp_err *err)
+{
+    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
+    uint32_t *other = pp_pack_alloc(n, sizeof *other, err);
+    size_t *count = pp_pack_alloc(65536, sizeof *count, err);
+    /* Descending and stable; or ascending and stable, read backwards. */
+    uint32_t descend = higher_first ? 0 : UINT32_MAX, all = 0;
+    if (order && other && count) {
+        for (size_t i = 0; i < n; i++) {
+            other[i] = (uint32_t)i;
+            all |= lengths[i];
+        }
+        sort_pass(lengths, n, descend, 0, count, other, order);
+        if (all > 0xffff) {
+            sort_pass(lengths, n, descend, 16, count, order, other);
+            memcpy(order, other, n * sizeof *order);
+        }
+        if (higher_first)
+            reverse(order, n);
+    } else {
+        free(order);
+        order = NULL;
+    }
+    free(other);
+    free(count);
+    return order;
+}
+
+int pp_bins_make(struct pp_bins *out, const uint32_t *order,
+                 const uint32_t *bin_of, size_t n, size_t n_bins,
+                 struct pp_err *err)
+{
+    *out = (struct pp_bins){.n_bins = n_bins, .n_items = n};
+    out->first = pp_pack_alloc(n_bins + 2, sizeof *out->first, err);
+    out->items = pp_pack_alloc(n, sizeof *out->items, err);
+    if (!out->first || !out->items) {
+        pp_bins_finish(out);
+        return -1;
+    }
+    /* first[b + 1] is where bin b's next item goes; it ends at b's end. */
+    for (size_t i = 0; i < n; i++)
+        out->first[bin_of[i] + 2]++;
+    for (size_t b = 2; b <= n_bins; b++)
+        out->first[b] += out->first[b - 1];
+    for (size_t k = 0; k < n; k++) {
+        uint32_t i = order ? order[k] : (uint32_t)k;
+        out->items[out->first[bin_of[i] + 1]++] = i;
+    }
+    return 0;
+}
+
+static int pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         struct pp_bins *out, struct pp_err *err)
+{
+    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    size_t n_bins = 0;
+    uint64_t load = 0;
+    if (!bin_of)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        load += lengths[i];
+        if (i == 0 || load > capacity) {
+            n_bins++;
+            load = lengths[i];
+        }
+        bin_of[i] = (uint32_t)(n_bins - 1);
+    }
+    int rc = pp_bins_make(out, NULL, bin_of, n, n_bins, err);
+    free(bin_of);
+    return rc;
+}
+
+static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_bins *out, struct pp_err *err)
+{
+    (void)lengths;
+    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    if (!bin_of)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        bin_of[i] = (uint32_t)(i / capacity);
+    size_t n_bins = (n + capacity - 1) / capacity;
+    int rc = pp_bins_make(out, NULL, bin_of, n, n_bins, err);
+    free(bin_of);
+    return rc;
+}
+
+static int pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_bins *out, struct pp_err *err)
+{
+    struct pp_bins bfd, ffd;
+    if (pp_pack_bfd(lengths, n, capacity, &bfd, err) != 0)
+        return -1;
+    if (pp_pack_ffd(lengths, n, capacity, &ffd, err) != 0) {
+        pp_bins_finish(&bfd);
+        return -1;
+    }
+    bool better = ffd.n_bins < bfd.n_bins;
+    *out = better ? ffd : bfd;
+    pp_bins_finish(better ? &bfd : &ffd);
+    return 0;
+}
+
+const struct pp_packer pp_packers[] = {
+    {"best", "the fewest bins of bfd and ffd", pack_best},
+    {"bfd", "best-fit decreasing, in TRL's order", pp_pack_bfd},
+    {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd},
+    {"next-fit", "in input order, one open bin", pack_next_fit},
+    {"none", "in input order, a fixed number a bin (--rows)", pack_none},
+    {0},
+};
+
+const struct pp_packer *pp_packer_find(const char *name)
+{
+    for (const struct pp_packer *p = pp_packers; p->name; p++)
+        if (!strcmp(p->name, name))
+            return p;
+    return NULL;
+}
+
+void pp_bins_finish(struct pp_bins *b)
+{
+    free(b->first);
+    free(b->items);
+    memset(b, 0, sizeof *b);
+}

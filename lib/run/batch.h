@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* batch - a packed bin as the layers see it: positions, ids, shifted targets.
+ *
+ * Made anew for every action from the mapped index, which costs a few integer
+ * operations a token and keeps nothing per microbatch. */
+#ifndef PP_RUN_BATCH_H
+#define PP_RUN_BATCH_H
+
+#include <stdbool.h>
+
+#include "data/packed.h"
+#include "run/layer.h"
+
+/* A microbatch without tokens, where evaluation has no bin left. */
+#define PP_NO_BIN SIZE_MAX
+
+/* Buffers for one microbatch of up to max_tokens. */
+struct pp_batch {
+    size_t max_tokens;
+    int32_t vocab;
+    int32_t *positions, *input_ids, *scored_rows, *targets;
+    double *logps;
+    int32_t empty[1]; /* cu_seqlens of a microbatch without sequences */
+};
+
+int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
+                  struct pp_err *err) PP_MUST_USE;
+void pp_batch_finish(struct pp_batch *b);
+
+/* Fills *mb from a bin of at most max_tokens; the pointers in it are b's or
+ * p's. Labels are shifted inside their sequence: row t predicts position t + 1,
+ * and the last row of a sequence predicts nothing. Scored rows are those whose
+ * label is not -100; with score_all every row but the last of its sequence,
+ * predicting the next input id. Leaves scale, loss and logps unset. Fails with
+ * PP_EXIT_INPUT when an id is outside the vocabulary: columns are mapped, not
+ * read, when a directory is opened. */
+int pp_batch_view(struct pp_batch *b, const struct pp_packed *p, size_t bin,
+                  bool score_all, struct pp_microbatch *mb,
+                  struct pp_err *err) PP_MUST_USE;
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/ckpt_shards.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "run/ckpt_files.h"
+
+/* Out of memory between two messages: the others would wait for ever. */
+static int give_up(struct pp_comm *c, struct pp_err *err)
+{
+    c->ops->abort(c, "out of memory for a checkpoint");
+    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory for a checkpoint");
+}
+
+int pp_agree(struct pp_comm *c, struct pp_err *err)
+{
+    struct pp_err mine = *err; /* err may be filled while all is read */
+    struct pp_err *all = calloc((size_t)c->size, sizeof *all);
+    if (!all)
+        return give_up(c, err);
+    int rc = c->ops->allgather(c, &mine, all, sizeof mine, err);
+    for (int r = 0; rc == 0 && r < c->size; r++)
+        if (all[r].code != PP_EXIT_OK)
+            rc = pp_fail(err, all[r].code, "%s", all[r].text);
+    free(all);
+    return rc;
+}
+
+static bool is_saved(const struct pp_parameter *t)
+{
+    return !t->tied_copy;
+}
+
+static size_t count_saved(const struct pp_parameters *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += is_saved(&p->at[i]);
+    return n;
+}
+
+static void list_saved(const struct pp_parameters *p, int rank,
+                       struct pp_saved_tensor *out)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (!is_saved(t))
+            continue;
+        *out = (struct pp_saved_tensor){.rows = t->info.rows,
+                                        .cols = t->info.cols,
+                                        .order = t->order,
+                                        .is_matrix = t->info.is_matrix,
+                                        .rank = rank};
+        memcpy(out->name, t->info.name, sizeof out->name);
+        out++;
+    }
+}
+
+static int send_list(struct pp_comm *c, const struct pp_parameters *p, size_t n,
+                     struct pp_err *err)
+{
+    struct pp_saved_tensor *list = calloc(n + 1, sizeof *list);
+    if (!list)
+        return give_up(c, err);
+    list_saved(p, c->rank, list);
+    int rc = c->ops->send(c, 0, PP_LANE_SYNC, list, n * sizeof *list, err);
+    if (rc == 0)
+        rc = c->ops->send_wait(c, 0, PP_LANE_SYNC, 0, err);
+    free(list);
+    return rc;
+}
+
+static int receive_lists(struct pp_shard_map *map, struct pp_comm *c,
+                         const struct pp_parameters *p, const uint64_t *counts,
+                         struct pp_err *err)
+{
+    struct pp_saved_tensor *to;
+    for (int r = 0; r < c->size; r++)
+        map->n += (size_t)counts[r];
+    map->at = to = calloc(map->n + 1, sizeof *to);
+    if (!to)
+        return give_up(c, err);
+    list_saved(p, 0, to);
+    for (int r = 1; r < c->size; r++) {
+        to += counts[r - 1];
+        if (c->ops->recv(c, r, PP_LANE_SYNC, to, (size_t)counts[r] * sizeof *to,
+                         err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_shard_map_gather(struct pp_shard_map *map, struct pp_comm *c,
+                        const struct pp_parameters *p, struct pp_err *err)
+{
+    uint64_t mine = count_saved(p);
+    uint64_t *counts = calloc((size_t)c->size, sizeof *counts);
+    *map = (struct pp_shard_map){0};
+    if (!counts)
+        return give_up(c, err);
+    int rc = c->ops->allgather(c, &mine, counts, sizeof mine, err);
+    for (int r = 0; rc == 0 && r < c->size; r++) {
+        map->n_shards += counts[r] > 0;
+        if (r == c->rank && counts[r] > 0)
+            map->shard = map->n_shards;
+    }
+    if (rc == 0)
+        rc = c->rank == 0 ? receive_lists(map, c, p, counts, err)
+                          : send_list(c, p, (size_t)mine, err);
+    free(counts);
+    return rc;
+}
+
+void pp_shard_map_finish(struct pp_shard_map *map)
+{
+    free(map->at);
+    *map = (struct pp_shard_map){0};
+}
+
+struct pp_tensor_spec pp_saved_tensor_spec(const struct pp_saved_tensor *t,
+                                           enum pp_dtype dtype)
+{
+    return (struct pp_tensor_spec){.name = t->name,
+                                   .dtype = dtype,
+                                   .n_dims = t->is_matrix ? 2 : 1,
+                                   .dims = {t->rows, t->cols}};
+}
+
+static int shard_path(char buf[PP_PATH_TEXT], const char *stem, int shard,
+                      int n_shards, struct pp_err *err)
+{
+    if (n_shards <= 1)
+        return pp_path(buf, err, "%s.safetensors", stem);
+    return pp_path(buf, err, "%s-%05d-of-%05d.safetensors", stem, shard,
+                   n_shards);
+}
+
+static int put_tensors(struct pp_tensor_writer *w,
+                       const struct pp_parameters *p,
+                       enum pp_weights_block block, struct pp_err *err)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (is_saved(t) && pp_tensor_writer_put(w, pp_parameter_data(t, block),
+                                                t->n * p->element_bytes, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_file(const char *path, const struct pp_parameters *p,
+                      const struct pp_saved_tensor *list,
+                      struct pp_tensor_spec *specs, size_t n,
+                      enum pp_weights_block block, struct pp_err *err)
+{
+    struct pp_tensor_writer *w;
+    enum pp_dtype dtype =
+        p->element_bytes == sizeof(double) ? PP_DTYPE_F64 : PP_DTYPE_F32;
+    for (size_t i = 0; i < n; i++)
+        specs[i] = pp_saved_tensor_spec(&list[i], dtype);
+    if (pp_tensor_writer_open(path, specs, n, &w, err))
+        return -1;
+    if (put_tensors(w, p, block, err)) {
+        pp_tensor_writer_abort(w);
+        return -1;
+    }
+    return pp_tensor_writer_close(w, err);
+}
+
+int pp_shard_write(const char *stem, const struct pp_shard_map *map,
+                   const struct pp_parameters *p, enum pp_weights_block block,
+                   struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    size_t n = count_saved(p);
+    int rc = -1;
+    if (map->shard == 0)
+        return 0;
+    struct pp_saved_tensor *list = calloc(n, sizeof *list);
+    struct pp_tensor_spec *specs = calloc(n, sizeof *specs);
+    if (!list || !specs) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory for a checkpoint");
+    } else if (!shard_path(path, stem, map->shard, map->n_shards, err)) {
+        list_saved(p, 0, list);
+        rc = write_file(path, p, list, specs, n, block, err);
+    }
+    free(specs);
+    free(list);
+    return rc;
+}
+
+/* Names of tensors and shards need no quoting: they are ours. */
+static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
+                       size_t element_bytes, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    const char *base = strrchr(stem, '/');
+    uint64_t total = 0;
+    int shard = 0, rank = -1;
+    base = base ? base + 1 : stem;
+    for (size_t i = 0; i < m->n; i++)
+        total += m->at[i].rows * m->at[i].cols * element_bytes;
+    fprintf(f, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64, total);
+    fputs("\n  },\n  \"weight_map\": {", f);
+    for (size_t i = 0; i < m->n; i++) {
+        shard += m->at[i].rank != rank;
+        rank = m->at[i].rank;
+        if (shard_path(path, base, shard, m->n_shards, err))
+            return -1;
+        fprintf(f, "%s\n    \"%s\": \"%s\"", i ? "," : "", m->at[i].name, path);
+    }
+    fputs("\n  }\n}\n", f);
+    return 0;
+}
+
+int pp_shard_write_index(const char *stem, const struct pp_shard_map *map,
+                         size_t element_bytes, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT], *text = NULL;
+    size_t bytes = 0;
+    if (map->n_shards <= 1)
+        return 0;
+    if (pp_path(path, err, "%s.safetensors.index.json", stem))
+        return -1;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return pp_fail_errno(err, "%s", path);
+    int rc = print_index(f, stem, map, element_bytes, err);
+    if (fclose(f) != 0)
+        rc = pp_fail_errno(err, "%s", path);
+    if (rc == 0)
+        rc = pp_file_write(path, text, bytes, err);
+    free(text);
+    return rc;
+}
+
+int pp_shard_open(const char *stem, struct pp_tensors **out, struct pp_err *err)
+{
+    char one[PP_PATH_TEXT], index[PP_PATH_TEXT];
+    if (pp_path(one, err, "%s.safetensors", stem) ||
+        pp_path(index, err, "%s.index.json", one))
+        return -1;
+    if (!pp_file_exists(one) && !pp_file_exists(index))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: missing, and so is its index",
+                       one);
+    return pp_tensors_open(pp_file_exists(one) ? one : index, out, err);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "sched/deps.h"
+
+int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
+                 const struct pp_schedule *s,
+                 const struct pp_stage_bytes *sizes, struct pp_err *err)
+{
+    memset(e, 0, sizeof *e);
+    e->worker = w;
+    e->schedule = s;
+    if (pp_memory_plan(s, w->rank, sizes, &e->memory, err))
+        return -1;
+    const struct pp_row *row = &s->rows[w->rank];
+    for (size_t i = 0; i < row->n; i++)
+        e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
+    size_t bytes = pp_round_up(e->memory.arena_bytes + 64, 64);
+    e->arena = aligned_alloc(64, bytes);
+    e->sent = calloc(2 * (size_t)s->graph->n_ranks, sizeof *e->sent);
+    if (!e->arena || !e->sent) {
+        char size[32];
+        pp_format_size(bytes, size);
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "out of memory: activations and messages need %s", size);
+    }
+    /* Touched here, so that no page is first met inside a step. */
+    memset(e->arena, 0, bytes);
+    return 0;
+}
+
+void pp_exec_finish(struct pp_exec *e)
+{
+    pp_memory_finish(&e->memory);
+    free(e->arena);
+    free(e->sent);
+    memset(e, 0, sizeof *e);
+}
+
+static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
+                    int stage, struct pp_action a, int peer)
+{
+    const struct pp_buffer *b =
+        pp_memory_find(&e->memory, kind, stage, a.microbatch, a.slice, peer);
+    return b ? e->arena + b->offset : NULL;
+}
+
+static void find_blocks(const struct pp_exec *e, struct pp_action a,
+                        void *blocks[PP_N_SAVED_BLOCKS])
+{
+    blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
+    blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
+    blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
+}
+
+/* Where a stage finds its input: a local producer's output, or what was
+ * received. A chain has at most one of each; pprun refuses others. */
+static void *input_of(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_graph *g = e->schedule->graph;
+    const struct pp_stage_node *n = &g->stages[a.stage];
+    if (n->n_inputs == 0)
+        return NULL;
+    int from = n->inputs[0];
+    if (g->stages[from].rank == n->rank)
+        return buffer(e, PP_BUF_OUTPUT, from, a, -1);
+    return buffer(e, PP_BUF_INPUT, a.stage, a, from);
+}
+
+static void *output_gradient_of(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_graph *g = e->schedule->graph;
+    const struct pp_stage_node *n = &g->stages[a.stage];
+    if (n->n_outputs == 0)
+        return NULL;
+    int to = n->outputs[0];
+    if (g->stages[to].rank == n->rank)
+        return buffer(e, PP_BUF_DINPUT, to, a, a.stage);
+    return buffer(e, PP_BUF_DOUTPUT, a.stage, a, to);
+}
+
+static size_t bin_of(const struct pp_pass *p, struct pp_action a)
+{
+    uint64_t at = p->first + (uint64_t)a.microbatch;
+    return at < p->end ? (size_t)(at % p->packed->n_bins) : PP_NO_BIN;
+}
+
+static int view(const struct pp_exec *e, struct pp_action a,
+                struct pp_microbatch *mb, struct pp_err *err)
+{
+    const struct pp_pass *p = e->pass;
+    if (pp_batch_view(&e->worker->batch, p->packed, bin_of(p, a), p->score_all,
+                      mb, err))
+        return -1;
+    mb->scale = p->scale;
+    mb->loss = &p->losses[a.microbatch];
+    mb->logps = p->logps ? e->worker->batch.logps : NULL;
+    return 0;
+}
+
+static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
+{
+    int limit = e->slot_limit ? e->slot_limit : e->memory.peak_slots;
+    if (++e->slots > limit) {
+        char text[PP_ACTION_TEXT];
+        pp_action_format(a, false, text);
+        return pp_fail(err, PP_EXIT_NO,
+                       "rank %d: '%s' needs slot %d, and there are %d",
+                       e->worker->rank, text, e->slots, limit);
+    }
+    if (e->slots > e->peak_slots)
+        e->peak_slots = e->slots;
+    return 0;
+}
+
+static int forward(struct pp_exec *e, const struct pp_stage *s,
+                   const struct pp_microbatch *mb, struct pp_action a,
+                   void *const *blocks, struct pp_err *err)
+{
+    void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
+    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, e->worker->scratch, err))
+        return -1;
+    bool has_head =
+        s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
+    if (e->pass->logps && has_head)
+        e->pass->logps(e->pass->ctx, bin_of(e->pass, a), mb);
+    return 0;
+}
+
+static int backward(struct pp_exec *e, const struct pp_stage *s,
+                    const struct pp_microbatch *mb, struct pp_action a,
+                    void *const *blocks, struct pp_err *err)
+{
+    const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
+    void *scratch = e->worker->scratch;
+    if (pp_consumes_gradient(e->schedule->graph, a)) {
+        void *dx = n->input_grad
+                       ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
+                       : NULL;
+        if (pp_stage_bwd_input(s, mb, dx, output_gradient_of(e, a), blocks,
+                               scratch, err))
+            return -1;
+    }
+    if (a.op == PP_I)
+        return 0;
+    e->slots--;
+    return pp_stage_bwd_weight(s, mb, blocks, scratch, err);
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    const struct pp_stage *s = &e->worker->stages[a.stage];
+    struct pp_microbatch mb;
+    void *blocks[PP_N_SAVED_BLOCKS];
+    double start = pp_clock();
+    if (a.op == PP_F && e->trains && open_slot(e, a, err))
+        return -1;
+    if (view(e, a, &mb, err))
+        return -1;
+    find_blocks(e, a, blocks);
+    int rc = a.op == PP_F ? forward(e, s, &mb, a, blocks, err)
+                          : backward(e, s, &mb, a, blocks, err);
+    e->compute_seconds += pp_clock() - start;
+    return rc;
+}
+
+/* The other rank's bytes of a message: the tokens of its microbatch at the
+ * width of the boundary it crosses. */
+static size_t message_bytes(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_stage *s = &e->worker->stages[a.stage];
+    bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
+    size_t bin = bin_of(e->pass, a);
+    struct pp_bin b = {0};
+    if (bin != PP_NO_BIN)
+        pp_packed_bin(e->pass->packed, bin, &b);
+    return b.tokens * (out ? s->out_width : s->in_width) * s->element_bytes;
+}
+
+static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    struct pp_comm *c = e->worker->comm;
+    int lane = a.op == PP_SEND_F ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
+    int depth = e->schedule->channel_depth;
+    size_t bytes = message_bytes(e, a);
+    void *buf = a.op == PP_SEND_F
+                    ? buffer(e, PP_BUF_OUTPUT, a.stage, a, -1)
+                    : buffer(e, PP_BUF_DINPUT, a.stage, a, a.peer);
+    if (depth == 0)
+        return c->ops->send(c, peer, (enum pp_lane)lane, buf, bytes, err);
+
+    /* The output is free once it is in the ring, whose oldest place is free
+     * once fewer than depth messages are under way. */
+    size_t *sent = &e->sent[2 * (size_t)peer + (size_t)lane];
+    const struct pp_buffer *place = pp_memory_find(
+        &e->memory, PP_BUF_RING, peer, (int)(*sent % (size_t)depth), 0, lane);
+    if (c->ops->send_wait(c, peer, (enum pp_lane)lane, depth - 1, err))
+        return -1;
+    void *ring = e->arena + place->offset;
+    if (bytes)
+        memcpy(ring, buf, bytes);
+    (*sent)++;
+    return c->ops->send(c, peer, (enum pp_lane)lane, ring, bytes, err);
+}
+
+static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    struct pp_comm *c = e->worker->comm;
+    bool forward_lane = a.op == PP_RECV_F;
+    void *buf = buffer(e, forward_lane ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage,
+                       a, a.peer);
+    return c->ops->recv(c, peer,
+                        forward_lane ? PP_LANE_FORWARD : PP_LANE_BACKWARD, buf,
+                        message_bytes(e, a), err);
+}
+
+/* Both ranks add embedding + head in that order: the same bits everywhere. */
+static int sync_tied(struct pp_exec *e, struct pp_err *err)
+{
+    struct pp_tied *t = &e->worker->tied;
+    struct pp_comm *c = e->worker->comm;
+    const struct pp_kernels *k = e->worker->kernels;
+    void *mine = t->embed ? t->embed : t->head;
+    size_t bytes = t->n * k->element_bytes;
+    if (t->peer < 0) {
+        int failed =
+            k->add(t->embed, t->embed, t->head, t->n, e->worker->stream);
+        memcpy(t->head, t->embed, bytes);
+        return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
+                      : 0;
+    }
+    if (c->ops->send(c, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
+        c->ops->recv(c, t->peer, PP_LANE_SYNC, t->received, bytes, err) ||
+        c->ops->send_wait(c, t->peer, PP_LANE_SYNC, 0, err))
+        return -1;
+    const void *embed = t->embed ? t->embed : t->received;
+    const void *head = t->embed ? t->received : t->head;
+    int failed = k->add(mine, embed, head, t->n, e->worker->stream);
+    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
+}
+
+static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    if (a.op == PP_SYNC_TIED && e->pass->sync)
+        return sync_tied(e, err);
+    /* With one data-parallel lane there is nothing to reduce, and unsharded
+     * parameters are always there. */
+    return 0;
+}
+
+int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                struct pp_err *err)
+{
+    static const struct pp_player player = {compute, send, receive,
+                                            synchronise};
+    size_t pc = 0;
+    e->pass = pass;
+    e->slots = 0;
+    if (pp_play(e->schedule, e->worker->rank, &pc, &player, e, err))
+        return -1;
+    struct pp_comm *c = e->worker->comm;
+    for (int to = 0; to < c->size; to++)
+        for (int lane = PP_LANE_FORWARD; lane <= PP_LANE_BACKWARD; lane++)
+            if (e->sent[2 * to + lane] &&
+                c->ops->send_wait(c, to, (enum pp_lane)lane, 0, err))
+                return -1;
+    return 0;
+}

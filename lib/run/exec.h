@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* exec - walks one rank's list for real: the third thing handed to the player.
+ *
+ * A worker is what a rank computes with; an exec is one list on it with its
+ * planned arena, so that training and evaluation share a worker. Nothing here
+ * allocates once pp_exec_init has returned. */
+#ifndef PP_RUN_EXEC_H
+#define PP_RUN_EXEC_H
+
+#include <stdbool.h>
+
+#include "comm/comm.h"
+#include "run/batch.h"
+#include "run/stage.h"
+#include "sched/memory.h"
+#include "sched/play.h"
+
+/* Gradients of a tied embedding and head, added at SYNC_TIED. */
+struct pp_tied {
+    bool used;
+    void *embed, *head; /* this rank's gradients, or NULL */
+    void *received;     /* (n) where the other is on another rank */
+    int peer;           /* that rank, or -1 */
+    size_t n;
+};
+
+struct pp_worker {
+    int rank;
+    struct pp_comm *comm;
+    const struct pp_kernels *kernels;
+    const struct pp_graph *graph;
+    struct pp_stage *stages; /* by stage number; others' are zeroed */
+    struct pp_batch batch;
+    void *scratch;
+    struct pp_tied tied;
+    void *stream;
+};
+
+struct pp_exec {
+    struct pp_worker *worker; /* borrowed */
+    const struct pp_schedule *schedule;
+    struct pp_memory memory;
+    unsigned char *arena;
+    size_t *sent;   /* messages sent, by 2 * rank + lane: places in the rings */
+    bool trains;    /* the list has a backward: slots are opened and closed */
+    int slot_limit; /* most live (stage, microbatch); 0: as planned */
+
+    /* Counted while running. */
+    int slots, peak_slots;
+    double compute_seconds; /* in F, I, W, B since the exec was made */
+
+    const struct pp_pass *pass; /* the one under way */
+};
+
+/* One walk of the list. Microbatch k is the bin (first + k) mod n_bins, or an
+ * empty one where first + k >= end. */
+struct pp_pass {
+    const struct pp_packed *packed;
+    uint64_t first, end;
+    double scale;   /* 1 / scored tokens of the step; 0 when there are none */
+    bool sync;      /* the last pass of a step: SYNC_TIED acts */
+    bool score_all; /* log-probabilities of every token */
+    double *losses; /* (n_microbatches) written on the rank with the head */
+    /* Called after the head's forward with each row's log-probability, or
+     * NULL. */
+    void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+    void *ctx;
+};
+
+/* Plans and allocates. sizes: bytes of every stage at the largest
+ * microbatch. */
+int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
+                 const struct pp_schedule *s,
+                 const struct pp_stage_bytes *sizes,
+                 struct pp_err *err) PP_MUST_USE;
+void pp_exec_finish(struct pp_exec *e);
+
+int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                struct pp_err *err) PP_MUST_USE;
+
+#endif

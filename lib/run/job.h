@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* job - everything that all ranks of a run agree on, read-only to them. */
+#ifndef PP_RUN_JOB_H
+#define PP_RUN_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "data/packed.h"
+#include "data/safetensors.h"
+#include "run/layer.h"
+#include "run/optim.h"
+#include "run/parameters.h"
+#include "sched/schedule.h"
+
+/* One optimizer step, the same on every rank. */
+struct pp_step_report {
+    int64_t step;
+    double loss;      /* nats per scored token over the whole step */
+    double grad_norm; /* before clipping */
+    double lr;
+    uint64_t tokens; /* real ones, padding not counted */
+    double seconds;
+    double bubble;   /* measured: 1 - compute / (ranks x longest rank) */
+    double products; /* share of compute in matrix products; -1: not timed */
+    bool has_val_loss;
+    double val_loss;
+    const int *peak_slots; /* counted, by rank */
+};
+
+struct pp_job {
+    const struct pp_model *model;
+    const struct pp_schedule *schedule; /* lowered; carries the graph */
+    const struct pp_schedule *forward;  /* the same list, forward only */
+    const struct pp_unit_range *stages; /* by stage number */
+    const struct pp_kernels *kernels;
+    bool time_products;
+    int slot_limit; /* 0: as planned */
+
+    const struct pp_packed *data; /* training, or what is to be scored */
+    const struct pp_packed *eval; /* or NULL */
+
+    /* Where weights come from: a checkpoint to resume, tensors, or a seed. */
+    const char *resume; /* path of a checkpoint, or NULL */
+    const struct pp_tensors *weights;
+    uint64_t seed;
+
+    struct pp_optim optim; /* optim.steps: total number of steps */
+    int accumulate;
+    int64_t eval_every, save_every; /* 0: only at the end */
+    const char *save;               /* directory, or NULL */
+    int keep;
+    const char *config_text, *tokenizer_source;
+    const char *dump_grads;
+
+    /* Scores every sequence of data instead of training, and hands each
+     * microbatch's log-probabilities to logps, on the rank with the head. */
+    bool score;
+    void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+
+    /* Called by rank 0 alone. */
+    void (*report)(void *ctx, const struct pp_step_report *r);
+    void (*evaluated)(void *ctx, double val_loss);
+    /* Called by every rank between steps; any true stops all. */
+    bool (*stop)(void *ctx);
+    void *ctx;
+    struct pp_log log; /* rank 0's notes */
+};
+
+/* Bytes of every stage's buffers at the largest microbatch of the job, as the
+ * memory plan takes them: out has one entry per stage. */
+struct pp_stage_bytes;
+void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
+
+/* Runs one rank of the job to its end. The status is PP_EXIT_OK or
+ * PP_EXIT_STOPPED; on failure every other rank is told. */
+int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
+                enum pp_exit *status, struct pp_err *err) PP_MUST_USE;
+
+#endif

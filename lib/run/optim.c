@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/optim.h"
+
+#include <math.h>
+
+double pp_optim_lr(const struct pp_optim *o, int64_t step)
+{
+    if (step < o->warmup)
+        return o->lr * (double)step / (double)o->warmup;
+    if (o->schedule == PP_LR_CONSTANT || o->steps <= o->warmup)
+        return o->lr;
+    double done = (double)(step - o->warmup) / (double)(o->steps - o->warmup);
+    return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(M_PI * done));
+}
+
+double pp_optim_clip(const struct pp_optim *o, double norm)
+{
+    double factor = o->clip / (norm + 1e-6);
+    return o->clip > 0 && factor < 1 ? factor : 1;
+}
+
+int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
+                    struct pp_parameters *p, int64_t step, double g_scale,
+                    void *stream, struct pp_err *err)
+{
+    const struct pp_adamw_step s = {
+        .lr = pp_optim_lr(o, step),
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .eps = o->eps,
+        .weight_decay = o->weight_decay,
+        .bias1 = 1 - pow(o->beta1, (double)step),
+        .bias2 = 1 - pow(o->beta2, (double)step),
+        .g_scale = g_scale,
+    };
+    for (size_t i = 0; i < p->n; i++) {
+        struct pp_parameter *a = &p->at[i];
+        int rc = o->optimizer == PP_ADAMW_OPTIMIZER
+                     ? k->adamw(a->w, a->m, a->v, a->g, a->n, &s, stream)
+                     : k->sgd(a->w, a->g, a->n, &s, stream);
+        if (rc)
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed: %d",
+                           a->info.name, rc);
+    }
+    return 0;
+}

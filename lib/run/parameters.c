@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* parameters - lays a rank's tensors out in its blocks.
+ *
+ * A unit's tensors follow each other without gaps, in slot order. Every unit
+ * begins on a cache line, so that where a tensor lies within its line depends
+ * on the model alone and not on what else the rank holds. */
+#include "run/parameters.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+#define ALIGN_BYTES 64
+
+/* What the layout has reached. */
+struct cursor {
+    size_t n;     /* tensors placed */
+    size_t end;   /* elements of a block used */
+    size_t order; /* of the next tensor of the model */
+};
+
+static bool in_range(const struct pp_unit_range *r, size_t unit)
+{
+    return unit >= r->first && unit - r->first < r->n;
+}
+
+static size_t count_tensors(const struct pp_model *m,
+                            const struct pp_unit_range *r)
+{
+    struct pp_param table[PP_N_LAYER_PARAMS];
+    size_t n = 0;
+    for (size_t u = r->first; u < r->first + r->n; u++) {
+        size_t n_slots = pp_unit_params(m, pp_model_unit(m, u), table);
+        for (size_t slot = 0; slot < n_slots; slot++)
+            n += table[slot].name[0] != '\0';
+    }
+    return n;
+}
+
+static int grow(struct cursor *at, size_t elements, size_t element_bytes,
+                struct pp_err *err)
+{
+    size_t bytes;
+    if (elements > SIZE_MAX - ALIGN_BYTES - at->end)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "the parameters' size does not fit this machine");
+    at->end += elements;
+    /* Room for rounding up, so that nobody has to check again. */
+    return pp_mul(at->end + ALIGN_BYTES, element_bytes, &bytes, err);
+}
+
+/* Sets everything of one tensor but its addresses, which need the total. */
+static int place_tensor(struct pp_parameters *p, struct cursor *at,
+                        const struct pp_param *info, struct pp_err *err)
+{
+    struct pp_parameter *t = &p->at[at->n];
+    t->info = *info;
+    t->order = at->order;
+    if (pp_mul(info->rows, info->cols, &t->n, err))
+        return -1;
+    at->n++;
+    return grow(at, t->n, p->element_bytes, err);
+}
+
+/* Places the unit's tensors when r holds it (r may be NULL), and counts them
+ * in any case. offsets are elements from the block's begin. */
+static int place_unit(struct pp_parameters *p, size_t *offsets,
+                      struct cursor *at, const struct pp_model *m, size_t unit,
+                      const struct pp_unit_range *r, struct pp_err *err)
+{
+    struct pp_param table[PP_N_LAYER_PARAMS];
+    struct pp_unit_id id = pp_model_unit(m, unit);
+    size_t n_slots = pp_unit_params(m, id, table);
+    at->end = pp_round_up(at->end, ALIGN_BYTES / p->element_bytes);
+    for (size_t slot = 0; slot < n_slots; slot++) {
+        if (!table[slot].name[0])
+            continue;
+        if (r) {
+            struct pp_parameter *t = &p->at[at->n];
+            offsets[at->n] = at->end;
+            t->unit = unit;
+            t->slot = slot;
+            t->stage = r->stage;
+            t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
+            if (place_tensor(p, at, &table[slot], err))
+                return -1;
+        }
+        at->order++;
+    }
+    return 0;
+}
+
+static int allocate_blocks(struct pp_parameters *p, int flags,
+                           struct pp_err *err)
+{
+    const bool wanted[4] = {true, flags & PP_WITH_GRADS,
+                            flags & PP_WITH_MOMENTS, flags & PP_WITH_MOMENTS};
+    size_t bytes =
+        pp_round_up(p->n_elements * p->element_bytes + 1, ALIGN_BYTES);
+    for (int b = 0; b < 4; b++) {
+        if (!wanted[b])
+            continue;
+        p->blocks[b] = aligned_alloc(ALIGN_BYTES, bytes);
+        if (!p->blocks[b])
+            return pp_fail(err, PP_EXIT_SYSTEM,
+                           "out of memory: %zu bytes for parameters", bytes);
+        memset(p->blocks[b], 0, bytes);
+    }
+    return 0;
+}
+
+static void set_addresses(struct pp_parameters *p, const size_t *offsets)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        void **fields[4] = {&p->at[i].w, &p->at[i].g, &p->at[i].m, &p->at[i].v};
+        for (int b = 0; b < 4; b++)
+            if (p->blocks[b])
+                *fields[b] =
+                    (char *)p->blocks[b] + offsets[i] * p->element_bytes;
+    }
+}
+
+int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
+                       const struct pp_unit_range *ranges, size_t n_ranges,
+                       size_t element_bytes, int flags, struct pp_err *err)
+{
+    int rc = -1;
+    struct cursor at = {0};
+    const struct pp_unit_range *r = ranges, *last = ranges + n_ranges;
+    *p = (struct pp_parameters){.element_bytes = element_bytes};
+    for (size_t i = 0; i < n_ranges; i++)
+        p->n += count_tensors(m, &ranges[i]);
+    /* One more than needed: a rank may hold nothing. */
+    size_t *offsets = calloc(p->n + 1, sizeof *offsets);
+    p->at = calloc(p->n + 1, sizeof *p->at);
+    if (!offsets || !p->at) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    for (size_t unit = 0; unit < pp_model_n_units(m); unit++) {
+        while (r < last && unit >= r->first + r->n)
+            r++;
+        bool held = r < last && in_range(r, unit);
+        if (place_unit(p, offsets, &at, m, unit, held ? r : NULL, err))
+            goto out;
+    }
+    assert(at.n == p->n && "ranges ascend within the model");
+    p->n_elements = at.end;
+    if (allocate_blocks(p, flags, err))
+        goto out;
+    set_addresses(p, offsets);
+    rc = 0;
+out:
+    free(offsets);
+    if (rc)
+        pp_parameters_finish(p);
+    return rc;
+}
+
+struct pp_parameter *pp_parameters_find(const struct pp_parameters *p,
+                                        size_t unit, size_t slot)
+{
+    size_t low = 0, high = p->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        struct pp_parameter *t = &p->at[mid];
+        if (t->unit == unit && t->slot == slot)
+            return t;
+        if (t->unit < unit || (t->unit == unit && t->slot < slot))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+void pp_parameters_finish(struct pp_parameters *p)
+{
+    for (int b = 0; b < 4; b++)
+        free(p->blocks[b]);
+    free(p->at);
+    *p = (struct pp_parameters){0};
+}

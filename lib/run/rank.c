@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* Setting a rank up and taking it down; what it does is in train.c and
+ * evaluate.c. */
+#include "run/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "run/ckpt.h"
+#include "run/weights.h"
+
+static size_t largest(const struct pp_job *j, bool slots)
+{
+    size_t a = slots ? j->data->max_tokens : j->data->max_seqlen, b = 0;
+    if (j->eval)
+        b = slots ? j->eval->max_tokens : j->eval->max_seqlen;
+    return a > b ? a : b;
+}
+
+void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
+{
+    for (int s = 0; s < j->schedule->graph->n_stages; s++)
+        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
+                       j->kernels->element_bytes, largest(j, true), &out[s]);
+}
+
+static void *make(size_t n, size_t size, struct pp_err *err)
+{
+    size_t bytes;
+    if (pp_mul(n ? n : 1, size, &bytes, err))
+        return NULL;
+    void *p = aligned_alloc(64, pp_round_up(bytes, 64));
+    if (!p)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else
+        memset(p, 0, pp_round_up(bytes, 64));
+    return p;
+}
+
+static int make_params(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_graph *g = j->schedule->graph;
+    struct pp_unit_range *mine = calloc((size_t)g->n_stages, sizeof *mine);
+    size_t n = 0;
+    if (!mine)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++)
+        if (g->stages[s].rank == r->comm->rank)
+            mine[n++] = j->stages[s];
+    int flags = 0;
+    if (j->optim.steps > 0 && !j->score)
+        flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
+                    ? PP_WITH_GRADS | PP_WITH_MOMENTS
+                    : PP_WITH_GRADS;
+    int rc = pp_parameters_init(&r->params, j->model, mine, n,
+                                j->kernels->element_bytes, flags, err);
+    free(mine);
+    return rc;
+}
+
+static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
+                         struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (s->data_checksum != j->data->checksum)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with other data; to start anew from its "
+                       "weights use --weights",
+                       j->resume);
+    if (s->n_microbatches * s->dp != j->schedule->n_microbatches ||
+        s->accumulate != j->accumulate)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with %lld microbatches x %lld passes a "
+                       "step, not %d x %d",
+                       j->resume, (long long)(s->n_microbatches * s->dp),
+                       (long long)s->accumulate, j->schedule->n_microbatches,
+                       j->accumulate);
+    return 0;
+}
+
+static int fill_params(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (j->resume) {
+        struct pp_ckpt_state s = {0};
+        if (pp_ckpt_load(j->resume, &r->params, j->model, &s, err))
+            return -1;
+        r->step = s.step;
+        r->microbatches = s.microbatches;
+        return j->score || j->optim.steps == 0 ? 0 : check_resumed(r, &s, err);
+    }
+    if (j->weights)
+        return pp_weights_load(&r->params, j->model, j->weights, err);
+    pp_weights_init(&r->params, j->model, j->seed);
+    return 0;
+}
+
+static int make_stages(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_worker *w = &r->worker;
+    size_t positions = largest(j, false), tokens = largest(j, true), most = 0;
+    size_t element = j->kernels->element_bytes;
+    size_t half = j->model->head_dim / 2;
+    r->rope_cos = make(positions * half, element, err);
+    r->rope_sin = make(positions * half, element, err);
+    w->stages = calloc((size_t)w->graph->n_stages, sizeof *w->stages);
+    if (!r->rope_cos || !r->rope_sin || !w->stages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_rope_tables(j->model, positions, element, r->rope_cos, r->rope_sin);
+
+    const struct pp_stage_env env = {j->model,    &r->kernels, &r->params,
+                                     r->rope_cos, r->rope_sin, w->stream};
+    for (int s = 0; s < w->graph->n_stages; s++) {
+        if (w->graph->stages[s].rank != w->rank)
+            continue;
+        const struct pp_unit_range *u = &j->stages[s];
+        size_t scratch = pp_stage_scratch(j->model, u->first, u->n, tokens);
+        most = scratch > most ? scratch : most;
+        if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
+                          w->graph->stages[s].input_grad, err))
+            return -1;
+    }
+    w->scratch = make(most, element, err);
+    return w->scratch ? pp_batch_init(&w->batch, tokens, j->model->vocab, err)
+                      : -1;
+}
+
+/* Where the tied pair's gradients are, and who holds the other. */
+static int make_tied(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_graph *g = r->worker.graph;
+    struct pp_tied *t = &r->worker.tied;
+    size_t head = pp_model_n_units(r->job->model) - 1;
+    if (g->tied[0] < 0)
+        return 0;
+    const struct pp_parameter *e = pp_parameters_find(&r->params, 0, 0);
+    const struct pp_parameter *h = pp_parameters_find(&r->params, head, 0);
+    if (!e && !h)
+        return 0;
+    t->used = true;
+    t->embed = e ? e->g : NULL;
+    t->head = h ? h->g : NULL;
+    t->n = e ? e->n : h->n;
+    t->peer = e && h ? -1 : g->stages[g->tied[e ? 1 : 0]].rank;
+    if (t->peer < 0)
+        return 0;
+    t->received = make(t->n, r->kernels.element_bytes, err);
+    return t->received ? 0 : -1;
+}
+
+static int make_execs(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_graph *g = j->schedule->graph;
+    bool trains = j->optim.steps > 0 && !j->score;
+    struct pp_stage_bytes *sizes = calloc((size_t)g->n_stages, sizeof *sizes);
+    int rc = -1;
+    if (!sizes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_job_sizes(j, sizes);
+    if (trains && pp_exec_init(&r->train, &r->worker, j->schedule, sizes, err))
+        goto out;
+    r->train.slot_limit = j->slot_limit;
+    if ((j->eval || j->score) &&
+        pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
+        goto out;
+    rc = 0;
+out:
+    free(sizes);
+    return rc;
+}
+
+static int make_gather(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    size_t m = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate;
+    struct pp_param slots[PP_N_LAYER_PARAMS];
+    for (size_t u = 0; u < pp_model_n_units(j->model); u++) {
+        size_t n = pp_unit_params(j->model, pp_model_unit(j->model, u), slots);
+        for (size_t i = 0; i < n; i++)
+            r->n_tensors += slots[i].name[0] != '\0';
+    }
+    size_t n = r->n_tensors + m + 8;
+    r->losses = make(m, sizeof *r->losses, err);
+    r->mine = make(n, sizeof *r->mine, err);
+    r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
+    r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
+    return r->losses && r->mine && r->all && r->peak_slots ? 0 : -1;
+}
+
+static int rank_init(struct pp_rank *r, const struct pp_job *j,
+                     struct pp_comm *comm, struct pp_err *err)
+{
+    memset(r, 0, sizeof *r);
+    r->job = j;
+    r->comm = comm;
+    r->kernels = *j->kernels;
+    if (j->time_products) {
+        r->timed.inner = j->kernels;
+        r->kernels = pp_timed_kernels(j->kernels);
+        r->worker.stream = &r->timed;
+    }
+    r->worker.rank = comm->rank;
+    r->worker.comm = comm;
+    r->worker.kernels = &r->kernels;
+    r->worker.graph = j->schedule->graph;
+    if (make_params(r, err) || fill_params(r, err) || make_stages(r, err) ||
+        make_tied(r, err) || make_execs(r, err) || make_gather(r, err))
+        return -1;
+    return 0;
+}
+
+static void rank_finish(struct pp_rank *r)
+{
+    if (r->worker.stages)
+        for (int s = 0; s < r->worker.graph->n_stages; s++)
+            pp_stage_finish(&r->worker.stages[s]);
+    free(r->worker.stages);
+    free(r->worker.scratch);
+    free(r->worker.tied.received);
+    pp_batch_finish(&r->worker.batch);
+    pp_exec_finish(&r->train);
+    pp_exec_finish(&r->forward);
+    pp_parameters_finish(&r->params);
+    free(r->rope_cos);
+    free(r->rope_sin);
+    free(r->losses);
+    free(r->mine);
+    free(r->all);
+    free(r->peak_slots);
+}
+
+static int rank_work(struct pp_rank *r, enum pp_exit *status,
+                     struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    double loss;
+    if (j->score)
+        return pp_rank_score(r, err);
+    if (j->optim.steps > 0)
+        return pp_rank_train(r, status, err);
+    if (pp_rank_evaluate(r, &loss, err))
+        return -1;
+    if (r->comm->rank == 0)
+        j->evaluated(j->ctx, loss);
+    return 0;
+}
+
+int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
+                enum pp_exit *status, struct pp_err *err)
+{
+    struct pp_rank r;
+    *status = PP_EXIT_OK;
+    int rc = rank_init(&r, j, comm, err);
+    /* Everyone is ready, or everyone stops, before the first message. */
+    if (rc == 0)
+        rc = comm->ops->barrier(comm, err);
+    if (rc == 0)
+        rc = rank_work(&r, status, err);
+    if (rc)
+        comm->ops->abort(comm, err->text);
+    rank_finish(&r);
+    return rc;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* rank - one rank of a job: its parameters, its worker, its lists. Private to
+ * rank.c, train.c and evaluate.c. */
+#ifndef PP_RUN_RANK_H
+#define PP_RUN_RANK_H
+
+#include "run/exec.h"
+#include "run/job.h"
+#include "run/timed.h"
+
+struct pp_rank {
+    const struct pp_job *job;
+    struct pp_comm *comm;
+    struct pp_kernels kernels; /* the job's, or timed */
+    struct pp_timed_stream timed;
+    struct pp_parameters params;
+    struct pp_worker worker;
+    struct pp_exec train, forward; /* forward: evaluation and scoring */
+    void *rope_cos, *rope_sin;
+    double *losses;     /* (accumulate x n_microbatches) of one step */
+    double *mine, *all; /* what the ranks tell each other after a step */
+    size_t n_tensors;   /* of the whole model */
+    int *peak_slots;    /* by rank */
+
+    int64_t step;         /* optimizer steps done */
+    int64_t microbatches; /* consumed */
+};
+
+/* Trains from r->step to the job's last step. */
+int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Mean negative log-likelihood of the eval data, on every rank. */
+int pp_rank_evaluate(struct pp_rank *r, double *loss,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Hands the log-probabilities of every sequence of the data to the job. */
+int pp_rank_score(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
+#endif

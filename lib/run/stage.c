@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t pp_boundary_width(const struct pp_model *m, size_t at)
+{
+    return at == 0 || at == pp_model_n_units(m) ? 0 : m->hidden;
+}
+
+static void bind(struct pp_layer *l, const struct pp_stage_env *env,
+                 size_t unit)
+{
+    *l = (struct pp_layer){
+        .unit = pp_model_unit(env->model, unit),
+        .model = env->model,
+        .kernels = env->kernels,
+        .rope_cos = env->rope_cos,
+        .rope_sin = env->rope_sin,
+        .stream = env->stream,
+    };
+    for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
+        const struct pp_parameter *p =
+            pp_parameters_find(env->params, unit, slot);
+        l->w[slot] = p ? p->w : NULL;
+        l->g[slot] = p ? p->g : NULL;
+    }
+}
+
+int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
+                  size_t first, size_t n, bool input_grad, struct pp_err *err)
+{
+    memset(s, 0, sizeof *s);
+    s->n_layers = n;
+    s->hidden = env->model->hidden;
+    s->element_bytes = env->kernels->element_bytes;
+    s->in_width = pp_boundary_width(env->model, first);
+    s->out_width = pp_boundary_width(env->model, first + n);
+    s->input_grad = input_grad;
+    s->layers = calloc(n + 1, sizeof *s->layers);
+    int failed = !s->layers;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+        s->widths[k] = calloc(n + 1, sizeof *s->widths[k]);
+        failed |= !s->widths[k];
+    }
+    if (failed)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        bind(&s->layers[i], env, first + i);
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+            s->widths[k][i] = s->block_width[k];
+            s->block_width[k] += pp_unit_saved_width(
+                env->model, s->layers[i].unit, (enum pp_saved_block)k);
+        }
+    }
+    return 0;
+}
+
+void pp_stage_finish(struct pp_stage *s)
+{
+    free(s->layers);
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        free(s->widths[k]);
+    memset(s, 0, sizeof *s);
+}
+
+void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
+                    size_t element_bytes, size_t tokens,
+                    struct pp_stage_bytes *out)
+{
+    size_t width[PP_N_SAVED_BLOCKS] = {0};
+    for (size_t i = first; i < first + n; i++)
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+            width[k] += pp_unit_saved_width(m, pp_model_unit(m, i),
+                                            (enum pp_saved_block)k);
+    size_t unit = element_bytes * tokens;
+    *out = (struct pp_stage_bytes){
+        .act_i = width[PP_SAVED_ACT_I] * unit,
+        .act_w = width[PP_SAVED_ACT_W] * unit,
+        .grad_w = width[PP_SAVED_GRAD_W] * unit,
+        .output = pp_boundary_width(m, first + n) * unit,
+    };
+}
+
+size_t pp_stage_scratch(const struct pp_model *m, size_t first, size_t n,
+                        size_t tokens)
+{
+    size_t most = 0;
+    for (size_t i = first; i < first + n; i++) {
+        enum pp_unit_kind kind = pp_model_unit(m, i).kind;
+        size_t k = pp_layer_ops(kind)->scratch(m, tokens);
+        most = k > most ? k : most;
+    }
+    return 2 * m->hidden * tokens + most;
+}
+
+static void *at(const struct pp_stage *s, void *base, size_t elements)
+{
+    return base ? (char *)base + elements * s->element_bytes : NULL;
+}
+
+static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
+                                           const struct pp_microbatch *mb,
+                                           void *const *blocks, size_t i)
+{
+    struct pp_layer_blocks b;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        b.block[k] = at(s, blocks[k], s->widths[k][i] * mb->tokens);
+    return b;
+}
+
+static void copy(const struct pp_stage *s, const struct pp_microbatch *mb,
+                 void *to, const void *from, size_t width)
+{
+    size_t bytes = mb->tokens * width * s->element_bytes;
+    if (bytes)
+        memcpy(to, from, bytes);
+}
+
+/* Between layers, values pass through two buffers in turn at the front of
+ * scratch; the rest of it is the layers'. */
+int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
+                 void *y, const void *x, void *const *blocks, void *scratch,
+                 struct pp_err *err)
+{
+    size_t half = s->hidden * mb->tokens;
+    void *rest = at(s, scratch, 2 * half);
+    if (s->n_layers == 0)
+        copy(s, mb, y, x, s->in_width);
+    for (size_t i = 0; i < s->n_layers; i++) {
+        const struct pp_layer *l = &s->layers[i];
+        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
+        void *out = i + 1 == s->n_layers ? y : at(s, scratch, i % 2 * half);
+        if (pp_layer_ops(l->unit.kind)->fwd(l, mb, out, x, &b, rest, err))
+            return -1;
+        x = out;
+    }
+    return 0;
+}
+
+int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       void *dx, const void *dy, void *const *blocks,
+                       void *scratch, struct pp_err *err)
+{
+    size_t half = s->hidden * mb->tokens;
+    void *rest = at(s, scratch, 2 * half);
+    if (s->n_layers == 0 && dx)
+        copy(s, mb, dx, dy, s->in_width);
+    for (size_t i = s->n_layers; i-- > 0;) {
+        const struct pp_layer *l = &s->layers[i];
+        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
+        void *out = i == 0 && s->in_width ? dx : at(s, scratch, i % 2 * half);
+        /* The embedding has no input gradient; neither has a first layer
+         * whose stage sends none, but the layer's own W needs its I. */
+        if (l->unit.kind == PP_UNIT_EMBED)
+            out = NULL;
+        else if (!out)
+            out = at(s, scratch, i % 2 * half);
+        if (pp_layer_ops(l->unit.kind)
+                ->bwd_input(l, mb, out, dy, &b, rest, err))
+            return -1;
+        dy = out;
+    }
+    return 0;
+}
+
+int pp_stage_bwd_weight(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *const *blocks,
+                        void *scratch, struct pp_err *err)
+{
+    size_t half = s->hidden * mb->tokens;
+    for (size_t i = s->n_layers; i-- > 0;) {
+        const struct pp_layer *l = &s->layers[i];
+        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
+        if (pp_layer_ops(l->unit.kind)
+                ->bwd_weight(l, mb, &b, at(s, scratch, 2 * half), err))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/timed.h"
+
+#include "base/clock.h"
+
+static PP_LINEAR_FWD(timed_fwd)
+{
+    struct pp_timed_stream *s = stream;
+    double start = pp_clock();
+    int rc = s->inner->linear_fwd(y, x, w, b, N, C, OC, ldy, ldx, s->stream);
+    s->product_seconds += pp_clock() - start;
+    return rc;
+}
+
+static PP_LINEAR_BWD_INPUT(timed_bwd_input)
+{
+    struct pp_timed_stream *s = stream;
+    double start = pp_clock();
+    int rc =
+        s->inner->linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy, s->stream);
+    s->product_seconds += pp_clock() - start;
+    return rc;
+}
+
+static PP_LINEAR_BWD_WEIGHT(timed_bwd_weight)
+{
+    struct pp_timed_stream *s = stream;
+    double start = pp_clock();
+    int rc = s->inner->linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx,
+                                         s->stream);
+    s->product_seconds += pp_clock() - start;
+    return rc;
+}
+
+struct pp_kernels pp_timed_kernels(const struct pp_kernels *inner)
+{
+    struct pp_kernels k = *inner;
+    k.linear_fwd = timed_fwd;
+    k.linear_bwd_input = timed_bwd_input;
+    k.linear_bwd_weight = timed_bwd_weight;
+    return k;
+}

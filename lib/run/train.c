@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* The optimizer step: passes of the list, one norm, one update, one report. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "run/ckpt.h"
+#include "run/rank.h"
+
+/* What each rank tells the others after a step, in doubles: a sum of squares
+ * for every tensor of the model (0 where another rank holds it), a loss for
+ * every microbatch (0 unless this rank holds the head), then these. Integers
+ * below 2^53 survive. */
+enum tail {
+    TAIL_COMPUTE,
+    TAIL_WALL,
+    TAIL_PRODUCTS,
+    TAIL_STOP,
+    TAIL_SLOTS,
+    N_TAIL
+};
+
+static size_t n_losses(const struct pp_rank *r)
+{
+    return (size_t)r->job->schedule->n_microbatches *
+           (size_t)r->job->accumulate;
+}
+
+/* Scored and real tokens of the step that begins at the next microbatch. */
+static void count_step(const struct pp_rank *r, uint64_t *scored,
+                       uint64_t *tokens)
+{
+    const struct pp_packed *p = r->job->data;
+    *scored = *tokens = 0;
+    for (size_t k = 0; k < n_losses(r); k++) {
+        struct pp_bin b;
+        uint64_t at = (uint64_t)r->microbatches + k;
+        pp_packed_bin(p, (size_t)(at % p->n_bins), &b);
+        *scored += b.scored;
+        *tokens += (uint64_t)b.cu_seqlens[b.n_sequences];
+    }
+}
+
+static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    int m = j->schedule->n_microbatches;
+    if (r->params.blocks[1])
+        memset(r->params.blocks[1], 0,
+               r->params.n_elements * r->params.element_bytes);
+    memset(r->losses, 0, n_losses(r) * sizeof *r->losses);
+    for (int i = 0; i < j->accumulate; i++) {
+        const struct pp_pass pass = {
+            .packed = j->data,
+            .first = (uint64_t)r->microbatches + (uint64_t)i * (uint64_t)m,
+            .end = UINT64_MAX,
+            .scale = scored ? 1 / (double)scored : 0,
+            .sync = i + 1 == j->accumulate,
+            .losses = r->losses + (size_t)i * (size_t)m,
+        };
+        if (pp_exec_run(&r->train, &pass, err))
+            return -1;
+    }
+    return 0;
+}
+
+static bool has_head(const struct pp_rank *r)
+{
+    size_t head = pp_model_n_units(r->job->model) - 1;
+    return pp_parameters_find(&r->params, head, 0) != NULL;
+}
+
+static int tell(struct pp_rank *r, const double tail[N_TAIL],
+                struct pp_err *err)
+{
+    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    memset(r->mine, 0, n * sizeof *r->mine);
+    for (size_t i = 0; i < r->params.n; i++) {
+        const struct pp_parameter *p = &r->params.at[i];
+        /* A tied weight is one parameter: the embedding counts. */
+        if (!p->tied_copy && r->kernels.sum_squares(&r->mine[p->order], p->g,
+                                                    p->n, r->worker.stream))
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
+                           p->info.name);
+    }
+    if (has_head(r))
+        memcpy(r->mine + r->n_tensors, r->losses,
+               n_losses(r) * sizeof *r->losses);
+    memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
+    return r->comm->ops->allgather(r->comm, r->mine, r->all,
+                                   n * sizeof *r->mine, err);
+}
+
+/* Sum over ranks of entry i: exact, since at most one rank has it. */
+static double entry(const struct pp_rank *r, size_t i)
+{
+    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    double sum = 0;
+    for (int k = 0; k < r->comm->size; k++)
+        sum += r->all[(size_t)k * n + i];
+    return sum;
+}
+
+/* Adds what all ranks told, tensors in manifest order and losses in microbatch
+ * order, so that the sums do not depend on the split. Returns whether any rank
+ * was asked to stop. */
+static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
+{
+    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    double squares = 0, compute = 0, products = 0, wall = 0;
+    bool stop = false;
+    rep->loss = 0;
+    for (size_t i = 0; i < r->n_tensors; i++)
+        squares += entry(r, i);
+    for (size_t i = 0; i < n_losses(r); i++)
+        rep->loss += entry(r, r->n_tensors + i);
+    for (int k = 0; k < r->comm->size; k++) {
+        const double *tail = r->all + (size_t)(k + 1) * n - N_TAIL;
+        compute += tail[TAIL_COMPUTE];
+        products += tail[TAIL_PRODUCTS];
+        wall = fmax(wall, tail[TAIL_WALL]);
+        stop |= tail[TAIL_STOP] != 0;
+        r->peak_slots[k] = (int)tail[TAIL_SLOTS];
+    }
+    rep->grad_norm = sqrt(squares);
+    rep->bubble = 1 - compute / (r->comm->size * wall);
+    rep->products = r->job->time_products ? products / compute : -1;
+    rep->peak_slots = r->peak_slots;
+    return stop;
+}
+
+static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
+                      struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    double start = pp_clock(), compute = r->train.compute_seconds;
+    double products = r->timed.product_seconds;
+    uint64_t scored;
+    count_step(r, &scored, &rep->tokens);
+    if (run_passes(r, scored, err))
+        return -1;
+    const double tail[N_TAIL] = {
+        [TAIL_COMPUTE] = r->train.compute_seconds - compute,
+        [TAIL_WALL] = pp_clock() - start,
+        [TAIL_PRODUCTS] = r->timed.product_seconds - products,
+        [TAIL_STOP] = j->stop && j->stop(j->ctx),
+        [TAIL_SLOTS] = r->train.peak_slots,
+    };
+    if (tell(r, tail, err))
+        return -1;
+    *stop = sum_up(r, rep);
+    rep->step = r->step + 1;
+    rep->lr = pp_optim_lr(&j->optim, rep->step);
+    if (!isfinite(rep->grad_norm) || !isfinite(rep->loss))
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "step %lld: loss is %g and the gradient norm %g",
+                       (long long)rep->step, rep->loss, rep->grad_norm);
+    if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
+                        pp_optim_clip(&j->optim, rep->grad_norm),
+                        r->worker.stream, err))
+        return -1;
+    r->step++;
+    r->microbatches += (int64_t)n_losses(r);
+    rep->seconds = pp_clock() - start;
+    return 0;
+}
+
+static int save(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_ckpt c = {j->save,        r->comm,
+                              &r->params,     j->tokenizer_source,
+                              j->config_text, j->keep};
+    const struct pp_ckpt_state s = {
+        .step = r->step,
+        .microbatches = r->microbatches,
+        .n_microbatches = j->schedule->n_microbatches,
+        .accumulate = j->accumulate,
+        .dp = 1,
+        .data_checksum = j->data->checksum,
+    };
+    return pp_ckpt_save(&c, &s, err);
+}
+
+static bool is_due(int64_t every, const struct pp_rank *r, bool last)
+{
+    return last || (every > 0 && r->step % every == 0);
+}
+
+int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    bool stop = false;
+    while (r->step < j->optim.steps && !stop) {
+        struct pp_step_report rep = {0};
+        if (train_step(r, &rep, &stop, err))
+            return -1;
+        bool last = r->step == j->optim.steps;
+        rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
+        if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
+            return -1;
+        if (j->dump_grads && last &&
+            pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err))
+            return -1;
+        if (j->save && is_due(j->save_every, r, last || stop) && save(r, err))
+            return -1;
+        if (r->comm->rank == 0)
+            j->report(j->ctx, &rep);
+        if (stop && !last)
+            *status = PP_EXIT_STOPPED;
+    }
+    return 0;
+}

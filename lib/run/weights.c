@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* weights - fills parameters from a seed or from Hugging Face tensors. */
+#include "run/weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+void *pp_parameter_data(const struct pp_parameter *t,
+                        enum pp_weights_block block)
+{
+    void *const data[] = {
+        [PP_BLOCK_W] = t->w,
+        [PP_BLOCK_G] = t->g,
+        [PP_BLOCK_M] = t->m,
+        [PP_BLOCK_V] = t->v,
+    };
+    return data[block];
+}
+
+const char *pp_parameter_file_name(const struct pp_parameter *t)
+{
+    return t->tied_copy ? "model.embed_tokens.weight" : t->info.name;
+}
+
+static void set_element(const struct pp_parameters *p, struct pp_parameter *t,
+                        size_t i, double x)
+{
+    if (p->element_bytes == sizeof(double))
+        ((double *)t->w)[i] = x;
+    else
+        ((float *)t->w)[i] = (float)x;
+}
+
+static void fill_constant(const struct pp_parameters *p, struct pp_parameter *t,
+                          double x)
+{
+    for (size_t i = 0; i < t->n; i++)
+        set_element(p, t, i, x);
+}
+
+static void fill_normal(const struct pp_parameters *p, struct pp_parameter *t,
+                        uint64_t seed, double range)
+{
+    uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
+    for (size_t i = 0; i < t->n; i++)
+        set_element(p, t, i, range * pp_rng_normal(key, i));
+}
+
+void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
+                     uint64_t seed)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        struct pp_parameter *t = &p->at[i];
+        if (t->info.is_bias)
+            fill_constant(p, t, 0);
+        else if (!t->info.is_matrix)
+            fill_constant(p, t, 1); /* the other vectors are norms' */
+        else
+            fill_normal(p, t, seed, m->init_range);
+    }
+}
+
+/* "[10, 4]" */
+static void format_shape(int n_dims, const uint64_t *dims, char *buf,
+                         size_t size)
+{
+    size_t n = (size_t)snprintf(buf, size, "[");
+    for (int i = 0; i < n_dims && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64, i ? ", " : "",
+                              dims[i]);
+    if (n < size)
+        snprintf(buf + n, size - n, "]");
+}
+
+static int check_shape(const struct pp_parameter *t, const struct pp_tensor *x,
+                       struct pp_err *err)
+{
+    const uint64_t dims[2] = {t->info.rows, t->info.cols};
+    int n_dims = t->info.is_matrix ? 2 : 1;
+    if (x->n_dims == n_dims &&
+        !memcmp(x->dims, dims, sizeof *dims * (size_t)n_dims))
+        return 0;
+    char got[PP_MAX_DIMS * 24], expected[48];
+    format_shape(x->n_dims, x->dims, got, sizeof got);
+    format_shape(n_dims, dims, expected, sizeof expected);
+    return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", x->name, got,
+                   expected);
+}
+
+static int read_tensor(const struct pp_parameters *p, struct pp_parameter *t,
+                       enum pp_weights_block block, const struct pp_tensors *in,
+                       struct pp_err *err)
+{
+    const char *name = pp_parameter_file_name(t);
+    const struct pp_tensor *x = pp_tensors_find(in, name);
+    if (!x)
+        return pp_fail(err, PP_EXIT_INPUT, "'%s' is missing", name);
+    if (check_shape(t, x, err))
+        return -1;
+    void *out = pp_parameter_data(t, block);
+    return p->element_bytes == sizeof(double)
+               ? pp_tensor_read_f64(x, 0, t->n, out, err)
+               : pp_tensor_read_f32(x, 0, t->n, out, err);
+}
+
+int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
+                    const struct pp_tensors *t, struct pp_err *err)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (read_tensor(p, &p->at[i], block, t, err))
+            return -1;
+    return 0;
+}
+
+int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
+                    const struct pp_tensors *t, struct pp_err *err)
+{
+    (void)m; /* what p needs to know of it, it knows */
+    return pp_weights_read(p, PP_BLOCK_W, t, err);
+}

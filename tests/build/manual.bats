@@ -1,0 +1,98 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# manual - the manual pages say what the tools do: clean mdoc, the options of
+# --help, and examples that run.
+
+bats_require_minimum_version 1.5.0
+
+TOOLS='ppsplit ppsched pppack pprun'
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# Options in --help: -x and --name at the start of a line.
+help_options() {
+    "$1" --help | sed -nE \
+        's/^ {2}-(.), --([a-z0-9-]+).*/-\1\n--\2/p
+         s/^ {2}-(.)( .*)?$/-\1/p
+         s/^ {6}--([a-z0-9-]+).*/--\1/p' | sort
+}
+
+# Options in the page: the words after each Fl of an .It Fl line.
+page_options() {
+    awk '/^\.It Fl / {
+        flag = 0
+        for (i = 2; i <= NF; i++)
+            if ($i == "Fl")
+                flag = 1
+            else if ($i ~ /^[A-Z][a-z]$/)
+                flag = 0
+            else if (flag && $i ~ /^-[a-z0-9-]+$/)
+                print "-" $i
+            else if (flag && $i ~ /^[A-Za-z0-9]$/)
+                print "-" $i
+    }' "$SRCDIR/man/$1.1" | sort
+}
+
+@test "every page is clean mdoc" {
+    command -v mandoc >/dev/null || skip 'mandoc is missing'
+    # Which references exist depends on what is installed, not on us.
+    run mandoc -T lint -W warning "$SRCDIR"/man/*.[157]
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
+@test "every tool's page has the sections that all have" {
+    for tool in $TOOLS; do
+        for section in NAME SYNOPSIS DESCRIPTION ENVIRONMENT FILES \
+            'EXIT STATUS' EXAMPLES 'SEE ALSO'; do
+            grep -q "^\.Sh $section\$" "$SRCDIR/man/$tool.1" ||
+                { echo "$tool.1 lacks $section"; return 1; }
+        done
+    done
+}
+
+@test "pages and --help know the same options" {
+    for tool in $TOOLS; do
+        help_options "$tool" >help
+        [ "$(wc -l <help)" -gt 8 ]
+        [ "$(uniq -d help)" = '' ]
+        page_options "$tool" | diff -u help - ||
+            { echo "$tool: --help and $tool.1 differ"; return 1; }
+    done
+}
+
+@test "pages are in man/meson.build" {
+    for page in "$SRCDIR"/man/*.[157]; do
+        grep -q "'${page##*/}'" "$SRCDIR/man/meson.build"
+    done
+}
+
+@test "a reference to one of our pages leads somewhere" {
+    sed -nE 's/^\.Xr (pp[a-z-]+) ([157]).*/\1.\2/p' "$SRCDIR"/man/*.[157] |
+        sort -u | while read -r page; do
+        [ -f "$SRCDIR/man/$page" ] || { echo "no $page"; exit 1; }
+    done
+}
+
+# Examples run where the files that they speak of are: a model directory, text
+# in JSON Lines, packed data and a plan.
+make_scratch() {
+    cp -r "$SRCDIR/tests/golden/llama/model" model
+    cp "$SRCDIR/tests/golden/data.jsonl" data.jsonl
+    jq -c '.input_ids | length' data.jsonl >lengths.txt
+    printf '{"text":"%s"}\n' 'a first document' 'and a second one' >text.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model | ppsched -q -s 1f1b -m 4 -o plan.json
+}
+
+@test "the examples of the manual run" {
+    make_scratch
+    for page in "$SRCDIR"/man/*.[157]; do
+        "$SRCDIR/tests/build/man_examples" "$page" >examples.sh
+        echo "# ${page##*/}"
+        cat examples.sh
+        bash -euo pipefail examples.sh </dev/null
+    done
+}

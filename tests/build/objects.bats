@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# objects - rules about what was built: symbols, state, libraries, headers and
+# what is installed.
+
+bats_require_minimum_version 1.5.0
+
+PLAN_TOOLS='ppsplit ppsched pppack'
+
+none() {
+    local found
+    found=$(cat)
+    [ -z "$found" ] || { echo "$1:"; echo "$found"; return 1; }
+}
+
+@test "every global symbol of libpp.a begins with pp_" {
+    [ "$(nm -g --defined-only "$BUILDDIR/libpp.a" | grep -c ' T pp_')" -gt 20 ]
+    nm -g --defined-only "$BUILDDIR/libpp.a" |
+        awk 'NF == 3 && $3 !~ /^pp_/' | none 'not ours by name'
+}
+
+# Objects of the archive and of the tools. Constant tables that hold pointers
+# are in .data.rel.ro, which nm would call data.
+@test "no global or static variable can be written" {
+    [ -f "$BUILDDIR/libpp.a" ]
+    objdump -t "$BUILDDIR/libpp.a" "$BUILDDIR"/cmd/*.p/*.o |
+        awk '/file format/ { file = $1 }
+             / \.t?(data|bss)[. \t]/ && !/ \.data\.rel\.ro/ && $2 != "d" &&
+             $(NF - 2) !~ /^d$/ && $(NF - 1) !~ /^0+$/ { print file, $0 }' |
+        # What a signal handler sets can be nothing else.
+        grep -vE ' stop_signal$' | none 'mutable state'
+}
+
+@test "plan tools need libc, libm and libjansson alone" {
+    for tool in $PLAN_TOOLS; do
+        [ -x "$BUILDDIR/cmd/$tool" ]
+    done
+    for tool in $PLAN_TOOLS; do
+        objdump -p "$BUILDDIR/cmd/$tool" |
+            awk -v tool="$tool" '$1 == "NEEDED" { print tool, $2 }'
+    done | grep -vE ' (libc|libm|libjansson|ld-linux-[^ ]*)\.so\.[0-9]+$' |
+        none 'further libraries'
+}
+
+@test "each header compiles alone" {
+    cd "$SRCDIR"
+    for header in lib/*/*.h kernels/*.h cmd/*.h tests/tap.h; do
+        echo "$header"
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DPP_REAL_F32 -Ilib -Ikernels \
+            -Wall -Wextra -Wpedantic -Werror -Wno-unused-function \
+            -Wno-unused-const-variable -x c -fsyntax-only \
+            -include "$header" /dev/null
+    done
+}
+
+@test "installs four tools and their manual pages, nothing else" {
+    DESTDIR=$BATS_TEST_TMPDIR/root \
+        meson install -C "$BUILDDIR" --no-rebuild --quiet
+    cd "$BATS_TEST_TMPDIR/root"
+    find . -type f | sed 's,.*/\(bin\|man[157]\)/,\1/,' | sort \
+        >"$BATS_TEST_TMPDIR/got"
+    {
+        printf 'bin/%s\n' ppsplit ppsched pppack pprun
+        for page in "$SRCDIR"/man/*.[157]; do
+            echo "man${page##*.}/${page##*/}"
+        done
+    } | sort >"$BATS_TEST_TMPDIR/want"
+    diff -u "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/got"
+}

@@ -1,0 +1,210 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun at the command line: what it prints, what it refuses, and how.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    data 1 20 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 4 >plan.json
+    pprun plan.json --data packed --init 1 --steps 1 --save trained -q -o log
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# fails STATUS PATTERN COMMAND...: one line on stderr, nothing on stdout.
+fails() {
+    local want=$1 pattern=$2
+    shift 2
+    run --separate-stderr "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq "$want" ]
+    [ -z "$output" ]
+    # shellcheck disable=SC2053
+    [[ "${stderr_lines[-1]}" == $pattern ]]
+}
+
+@test "the pipeline of the manual runs" {
+    ppsplit -p 2 -c 2 model-llama | ppsched -s interleaved -m 4 |
+        pprun --data packed --init 1 --steps 3 >out
+    [ "$(wc -l <out)" -eq 3 ]
+    jq -e '.loss > 0 and .grad_norm > 0 and .tokens > 0 and .seconds > 0
+        and .tokens_per_s > 0 and .bubble >= 0 and .bubble < 1' out >ok
+    run ! grep -q false ok
+    [ "$(tail -n 1 out | jq .step)" -eq 3 ]
+}
+
+@test "the loss falls" {
+    pprun plan.json --data packed --init 1 --steps 30 --lr 1e-2 >out
+    jq -se '.[29].loss < 0.8 * .[0].loss' out
+}
+
+@test "nothing to do is a mistake" {
+    run --separate-stderr pprun plan.json --data packed
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = \
+        "pprun: nothing to do: give --steps, --eval or --logprobs" ]
+    [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
+}
+
+@test "a word not understood is refused, not defaulted" {
+    for option in --optimizer --dtype --device --transport --objective \
+        --lr-schedule; do
+        run --separate-stderr pprun plan.json $option nosuch
+        [ "$status" -eq 2 ]
+        [[ "${stderr_lines[0]}" == "pprun: $option: 'nosuch' is not "* ]]
+    done
+    run --separate-stderr pprun plan.json --lr 1e
+    [ "${stderr_lines[0]}" = "pprun: --lr: '1e' is not a finite number" ]
+    run --separate-stderr pprun plan.json --betas 0.9
+    [ "$status" -eq 2 ]
+}
+
+@test "a manifest without a section says which tool adds it" {
+    ppsplit -p 2 model-llama >split.json
+    fails 2 "pprun: split.json: no schedule; add one with ppsched *" \
+        pprun split.json --data packed --init 1 --steps 1
+    fails 2 "pprun: plan.json: no data: give --data DIR*" \
+        sh -c 'pprun plan.json --init 1 --steps 1 2>&1 |
+            sed "s/^pprun: no/pprun: plan.json: no/" | head -n 1 >&2; exit 2'
+}
+
+@test "a manifest cut in the middle" {
+    head -c 400 plan.json >cut.json
+    fails 2 "pprun: cut.json: line *" \
+        pprun cut.json --data packed --init 1 --steps 1
+    fails 2 "pprun: <stdin>: *" \
+        sh -c 'pprun --data packed --init 1 --steps 1 <cut.json'
+}
+
+@test "an invalid schedule is an answer" {
+    sed 's/0F0 /0F1 /' plan.json >swapped.json
+    fails 1 "pprun: swapped.json: *" \
+        pprun swapped.json --data packed --init 1 --steps 1
+}
+
+@test "a missing manifest, a missing packed directory" {
+    fails 2 "pprun: nosuch.json: No such file or directory" \
+        pprun nosuch.json --data packed --init 1 --steps 1
+    fails 2 "pprun: nosuch*" pprun plan.json --data nosuch --init 1 --steps 1
+}
+
+@test "no weights and no seed" {
+    fails 2 "pprun: 'model-llama' has no weights; give --weights *" \
+        pprun plan.json --data packed --steps 1
+}
+
+@test "a truncated safetensors file" {
+    rm -rf cut
+    cp -rL trained/latest cut
+    for f in cut/*.safetensors; do
+        head -c 900 "$f" >part && mv part "$f"
+    done
+    fails 2 "pprun: cut/model-*.safetensors: *" \
+        pprun plan.json --data packed --weights cut --steps 1
+}
+
+@test "a tensor of another shape" {
+    mkdir -p model-wide
+    sed 's/"intermediate_size": 56/"intermediate_size": 60/' \
+        model-llama/config.json >model-wide/config.json
+    ppsplit -p 2 model-wide | ppsched -s 1f1b -m 4 >wide.json
+    fails 2 "*'model.layers.*.mlp.gate_proj.weight' is \[56, 32\], expected \[60, 32\]" \
+        pprun wide.json --data packed --weights trained/latest --steps 1
+}
+
+@test "NaN in a config" {
+    mkdir -p model-nan
+    sed 's/"rms_norm_eps": 1e-6/"rms_norm_eps": NaN/' \
+        model-llama/config.json >model-nan/config.json
+    sed 's/model-llama/model-nan/' plan.json >nan.json
+    fails 2 "pprun: *model-nan/config.json: line *" \
+        pprun nan.json --data packed --init 1 --steps 1
+}
+
+@test "ids outside the vocabulary" {
+    echo '{"input_ids": [1, 67]}' >wrong.jsonl
+    pppack -l 48 -o wrong wrong.jsonl
+    fails 2 "pprun: wrong: token id '67' is not in the model's vocabulary of 67" \
+        pprun plan.json --data wrong --init 1 --steps 1
+}
+
+@test "data that changed under a manifest" {
+    head -c -4 packed/input_ids >/dev/null
+    cp -r packed short
+    head -c -4 packed/input_ids >short/input_ids
+    fails 2 "pprun: short*" pprun plan.json --data short --init 1 --steps 1
+}
+
+@test "a full disk is not success" {
+    run --separate-stderr sh -c \
+        'pprun plan.json --data packed --init 1 --steps 1 >/dev/full'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = \
+        "pprun: writing standard output failed: No space left on device" ]
+    fails 3 "pprun: *No space left on device" \
+        pprun plan.json --data packed --init 1 --steps 1 -o /dev/full
+    fails 3 "pprun: /dev/full: *" \
+        pprun plan.json --data packed --init 1 --logprobs /dev/full
+}
+
+@test "a directory that cannot be written keeps the old checkpoint" {
+    fails 3 "pprun: /proc/nosuch: *" \
+        pprun plan.json --data packed --init 1 --steps 1 --save /proc/nosuch
+    echo >file
+    fails 2 "pprun: file: is not a directory" \
+        pprun plan.json --data packed --init 1 --steps 1 --save file
+}
+
+@test "a disk that fills up during a save keeps the old checkpoint" {
+    rm -rf ckpt
+    pprun plan.json --data packed --init 1 --steps 1 --save ckpt -q -o log
+    run --separate-stderr bash -c 'trap "" XFSZ; ulimit -f 16
+        pprun plan.json --data packed --steps 2 --save ckpt --resume ckpt -q'
+    [ "$status" -eq 3 ]
+    [[ "${stderr_lines[-1]}" == "pprun: ckpt/"*": File too large" ]]
+    [ "$(echo ckpt/step-*)" = "ckpt/step-00000001" ]
+    pprun plan.json --data packed --steps 2 --save ckpt --resume ckpt -q -o log
+    [ -d ckpt/step-00000002 ]
+}
+
+@test "--memory in slots: the simulated peak runs, one slot fewer is refused" {
+    peak=$(ppsched --stats plan.json | jq '.peak | max')
+    pprun plan.json --data packed --init 1 --steps 1 --memory "$peak" -v \
+        >out 2>err
+    for r in 0 1; do
+        want=$(ppsched --stats plan.json | jq ".peak[$r]")
+        grep -qx "pprun: rank $r: at most $want microbatches were alive" err
+    done
+    fails 1 "pprun: rank 0 keeps $peak microbatches alive, and --memory allows *" \
+        pprun plan.json --data packed --init 1 --steps 1 --memory $((peak - 1))
+}
+
+@test "--memory in bytes says what is needed" {
+    fails 1 "pprun: rank 0 needs * KiB, and --memory allows 1.00 KiB" \
+        pprun plan.json --data packed --init 1 --steps 1 --memory 1K
+}
+
+@test "checkpoints: kept as many as asked, latest is the last" {
+    rm -rf ckpt
+    pprun plan.json --data packed --init 1 --steps 5 --save ckpt \
+        --save-every 1 --keep 2 -o log
+    [ "$(cd ckpt && echo step-*)" = "step-00000004 step-00000005" ]
+    [ "$(readlink ckpt/latest)" = step-00000005 ]
+    [ -f ckpt/latest/config.json ]
+}
+
+@test "help and version" {
+    run --separate-stderr pprun --help
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "usage: pprun [options] [MANIFEST]" ]
+    run --separate-stderr pprun --version
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == "pprun "* ]]
+    run --separate-stderr sh -c 'pprun --help >/dev/full'
+    [ "$status" -eq 3 ]
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* compare_tensors - whether two safetensors files hold the same numbers.
+ *
+ *   compare_tensors TOLERANCE FLOOR GOT WANT
+ *
+ * A tensor agrees when |got - want| <= TOLERANCE |want| + FLOOR in the
+ * Euclidean norm: FLOOR is for tensors that are truly zero. Names, shapes and
+ * their number must be the same. Prints the worst tensors; status 0 when all
+ * agree, 1 when not, 2 for a mistake. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/safetensors.h"
+
+enum { BLOCK = 1024, SHOWN = 5 };
+
+struct verdict {
+    const char *name;
+    double difference, norm, excess; /* above 1 it disagrees */
+};
+
+static int same_shape(const struct pp_tensor *a, const struct pp_tensor *b)
+{
+    return a->n_dims == b->n_dims &&
+           !memcmp(a->dims, b->dims, sizeof a->dims[0] * (size_t)a->n_dims);
+}
+
+static int compare(const struct pp_tensor *got, const struct pp_tensor *want,
+                   double tolerance, double floor, struct verdict *v,
+                   struct pp_err *err)
+{
+    double g[BLOCK], w[BLOCK], difference = 0, norm = 0;
+    for (uint64_t at = 0; at < want->n; at += BLOCK) {
+        uint64_t n = want->n - at < BLOCK ? want->n - at : BLOCK;
+        if (pp_tensor_read_f64(got, at, n, g, err) != 0 ||
+            pp_tensor_read_f64(want, at, n, w, err) != 0)
+            return -1;
+        for (uint64_t i = 0; i < n; i++) {
+            difference += (g[i] - w[i]) * (g[i] - w[i]);
+            norm += w[i] * w[i];
+        }
+    }
+    v->name = want->name;
+    v->difference = sqrt(difference);
+    v->norm = sqrt(norm);
+    v->excess = v->difference / (tolerance * v->norm + floor);
+    if (isnan(v->excess)) /* a NaN, or no tolerance at all and no difference */
+        v->excess = v->difference == 0 ? 0 : INFINITY;
+    return 0;
+}
+
+static int worst_first(const void *a, const void *b)
+{
+    double x = ((const struct verdict *)a)->excess;
+    double y = ((const struct verdict *)b)->excess;
+    return (x < y) - (x > y);
+}
+
+/* 0 when all agree, 1 when not, -1 on an error. */
+static int compare_all(const struct pp_tensors *got,
+                       const struct pp_tensors *want, double tolerance,
+                       double floor, struct pp_err *err)
+{
+    size_t n = pp_tensors_n(want);
+    int status = pp_tensors_n(got) != n;
+    if (status)
+        printf("%zu tensors, expected %zu\n", pp_tensors_n(got), n);
+    struct verdict *v = calloc(n ? n : 1, sizeof *v);
+    if (!v)
+        return pp_fail_errno(err, "comparing");
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_tensor *w = pp_tensors_at(want, i);
+        const struct pp_tensor *g = pp_tensors_find(got, w->name);
+        v[i].name = w->name;
+        if (!g || !same_shape(g, w)) {
+            printf("%s: %s\n", w->name, g ? "another shape" : "missing");
+            v[i].excess = INFINITY;
+        } else if (compare(g, w, tolerance, floor, &v[i], err) != 0) {
+            free(v);
+            return -1;
+        }
+        if (!(v[i].excess <= 1))
+            status = 1;
+    }
+    qsort(v, n, sizeof *v, worst_first);
+    for (size_t i = 0; i < n && i < SHOWN; i++)
+        printf("%-50s off by %.3e of %.3e (%.2f of what is allowed)\n",
+               v[i].name, v[i].difference, v[i].norm, v[i].excess);
+    free(v);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct pp_err err = {0};
+    struct pp_tensors *got = NULL, *want = NULL;
+    if (argc != 5) {
+        fprintf(stderr, "usage: compare_tensors TOLERANCE FLOOR GOT WANT\n");
+        return 2;
+    }
+    int status = -1;
+    if (pp_tensors_open(argv[3], &got, &err) == 0 &&
+        pp_tensors_open(argv[4], &want, &err) == 0)
+        status = compare_all(got, want, strtod(argv[1], NULL),
+                             strtod(argv[2], NULL), &err);
+    if (status < 0)
+        fprintf(stderr, "compare_tensors: %s\n", err.text);
+    pp_tensors_close(got);
+    pp_tensors_close(want);
+    return status < 0 ? 2 : status;
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# golden - pprun against transformers and PyTorch: losses, gradients, ten AdamW
+# steps and log-probabilities of three tiny models. scripts/gen-golden wrote
+# what is expected; the bounds are the project's promise.
+
+bats_require_minimum_version 1.5.0
+
+LOSS=1e-5 GRADIENT=1e-4 TEN_LOSSES=1e-4
+# A gradient that is truly zero may differ by this much in norm.
+FLOOR=1e-7
+
+setup() {
+    GOLDEN=$SRCDIR/tests/golden
+    COMPARE=$BUILDDIR/tests/golden/compare_tensors
+    cd "$BATS_TEST_TMPDIR"
+    pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
+}
+
+# plan MODEL RANKS: a schedule whose one step takes every bin.
+plan() {
+    local bins
+    bins=$(pppack -l 48 --stats "$GOLDEN/data.jsonl" | jq .bins)
+    ppsplit -q -p "$2" "$1" | ppsched -q -s 1f1b -m "$bins" >plan.json
+}
+
+# train CASE MODEL STEPS [OPTION...]: with the golden's optimizer.
+train() {
+    local case=$1 model=$2 steps=$3
+    shift 3
+    local decay
+    decay=$(jq .optimizer.weight_decay "$GOLDEN/$case/expected.json")
+    pprun -q --data packed --weights "$model" --steps "$steps" --lr 1e-3 \
+        --betas 0.9,0.999 --eps 1e-8 --clip 1.0 --weight-decay "$decay" \
+        "$@" plan.json >steps.jsonl
+    jq -s 'map(.loss)' steps.jsonl >losses.json
+    jq -s 'map(.grad_norm)' steps.jsonl >norms.json
+}
+
+# close TOLERANCE GOT WANT [LEAST]: arrays of numbers in files; relative to the
+# wanted number, or to LEAST where that is smaller.
+close() {
+    jq -en --argjson tolerance "$1" --slurpfile got "$2" --slurpfile want "$3" \
+        --argjson least "${4:-0}" '
+        $got[0] as $g | $want[0] as $w
+        | ($w | length) > 0 and ($g | length) == ($w | length)
+          and all(range($w | length);
+                  ($g[.] - $w[.] | fabs)
+                  <= $tolerance * ([$w[.], -$w[.], $least] | max))' ||
+        { echo "got"; cat "$2"; echo "expected"; cat "$3"; return 1; }
+}
+
+# want CASE FILTER: from the golden, as a file.
+want() {
+    jq "$2" "$GOLDEN/$1/expected.json" >want.json
+    echo want.json
+}
+
+# Step 1: loss, gradient norm and every gradient.
+one_step() {
+    plan "$GOLDEN/$1/model" 2
+    train "$1" "$GOLDEN/$1/model" 1 --dump-grads grads.safetensors
+    close $LOSS losses.json "$(want "$1" '.losses[:1]')"
+    close $GRADIENT norms.json "$(want "$1" '.grad_norms[:1]')"
+    "$COMPARE" $GRADIENT $FLOOR grads.safetensors \
+        "$GOLDEN/$1/grads.safetensors"
+}
+
+ten_steps() {
+    plan "$GOLDEN/$1/model" 3
+    train "$1" "$GOLDEN/$1/model" 10
+    close $LOSS <(jq '.[:1]' losses.json) "$(want "$1" '.losses[:1]')"
+    close $TEN_LOSSES losses.json "$(want "$1" .losses)"
+    close 1e-3 norms.json "$(want "$1" .grad_norms)"
+}
+
+# Scored positions only: what an unscored one holds is not promised.
+logprobs() {
+    plan "$GOLDEN/$1/model" 2
+    pprun -q --data packed --weights "$GOLDEN/$1/model" \
+        --logprobs logprobs.jsonl plan.json
+    local scored='map(.labels // .input_ids | map(. != -100))'
+    jq -s --slurpfile data "$GOLDEN/data.jsonl" "
+        (\$data | $scored) as \$s | map(.logprobs) | . as \$p
+        | [range(length) as \$i | range(\$p[\$i] | length) as \$t
+           | select(\$t > 0 and \$s[\$i][\$t]) | \$p[\$i][\$t]]" \
+        logprobs.jsonl >got.json
+    jq --slurpfile data "$GOLDEN/data.jsonl" "
+        (\$data | $scored) as \$s | .logprobs as \$p
+        | [range(\$p | length) as \$i | range(\$p[\$i] | length) as \$t
+           | select(\$t > 0 and \$s[\$i][\$t]) | \$p[\$i][\$t]]" \
+        "$GOLDEN/$1/expected.json" >want.json
+    [ "$(jq length want.json)" -eq "$(jq .scored "$GOLDEN/$1/expected.json")" ]
+    close $LOSS got.json want.json 1
+}
+
+@test "llama: loss and every gradient of one step" { one_step llama; }
+@test "qwen2: loss and every gradient of one step" { one_step qwen2; }
+@test "qwen3: loss and every gradient of one step" { one_step qwen3; }
+
+@test "llama: the losses of ten AdamW steps" { ten_steps llama; }
+@test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
+@test "qwen3: the losses of ten AdamW steps" { ten_steps qwen3; }
+
+@test "llama: log-probabilities" { logprobs llama; }
+@test "qwen2: log-probabilities" { logprobs qwen2; }
+@test "qwen3: log-probabilities" { logprobs qwen3; }
+
+@test "a config.json of transformers 4 means the same" {
+    cp -r "$GOLDEN/llama/model" old
+    jq '.rope_theta = .rope_parameters.rope_theta
+        | .rope_scaling = (.rope_parameters | del(.rope_theta))
+        | del(.rope_parameters)' "$GOLDEN/llama/model/config.json" \
+        >old/config.json
+    plan old 2
+    train llama old 1
+    close $LOSS losses.json "$(want llama '.losses[:1]')"
+}
+
+@test "another rope_theta is noticed" {
+    cp -r "$GOLDEN/qwen3/model" other
+    jq '.rope_parameters.rope_theta = 20000' \
+        "$GOLDEN/qwen3/model/config.json" >other/config.json
+    plan other 2
+    train qwen3 other 1 --dump-grads grads.safetensors
+    run ! close $LOSS losses.json "$(want qwen3 '.losses[:1]')"
+    run -1 "$COMPARE" $GRADIENT $FLOOR grads.safetensors \
+        "$GOLDEN/qwen3/grads.safetensors"
+}
+
+@test "RoPE without its llama3 scaling is noticed" {
+    cp -r "$GOLDEN/llama/model" other
+    jq '.rope_parameters = {rope_type: "default", rope_theta: 10000}' \
+        "$GOLDEN/llama/model/config.json" >other/config.json
+    plan other 2
+    train llama other 1
+    run ! close $LOSS losses.json "$(want llama '.losses[:1]')"
+}
+
+@test "one changed number in the gradients is noticed" {
+    run -0 "$COMPARE" $GRADIENT $FLOOR "$GOLDEN/qwen2/grads.safetensors" \
+        "$GOLDEN/qwen2/grads.safetensors"
+    cp "$GOLDEN/qwen2/grads.safetensors" changed.safetensors
+    # The last float becomes 2.0.
+    truncate -s -4 changed.safetensors
+    printf '\0\0\0\100' >>changed.safetensors
+    run -1 "$COMPARE" $GRADIENT $FLOOR changed.safetensors \
+        "$GOLDEN/qwen2/grads.safetensors"
+}
+
+@test "a missing gradient is noticed" {
+    run -1 "$COMPARE" $GRADIENT $FLOOR "$GOLDEN/llama/grads.safetensors" \
+        "$GOLDEN/qwen3/grads.safetensors"
+}

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+# What the parity tests share: models, data, runs and exact comparison.
+
+compare() { "$BUILDDIR/tests/golden/compare_tensors" 0 0 "$@"; }
+
+# model NAME TIED QK_NORM: a config.json in model-NAME.
+model() {
+    mkdir -p "model-$1"
+    local arch=LlamaForCausalLM type=llama bias=false
+    case $1 in
+    qwen2*) arch=Qwen2ForCausalLM type=qwen2 bias=true ;;
+    qwen3*) arch=Qwen3ForCausalLM type=qwen3 ;;
+    esac
+    cat >"model-$1/config.json" <<END
+{"architectures": ["$arch"], "model_type": "$type", "hidden_size": 32,
+ "intermediate_size": 56, "num_hidden_layers": 6, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "head_dim": 12, "vocab_size": 67,
+ "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+ "max_position_embeddings": 128, "attention_bias": $bias,
+ "initializer_range": 0.1, "tie_word_embeddings": $2}
+END
+}
+
+# data SEED COUNT: JSON Lines of uneven lengths, some labels ignored.
+data() {
+    awk -v seed="$1" -v n="$2" 'BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) {
+            len = 1 + int(rand() * rand() * 40); ids = mask = ""
+            for (t = 0; t < len; t++) {
+                sep = t ? "," : ""
+                ids = ids sep int(rand() * 67)
+                mask = mask sep (rand() < 0.8)
+            }
+            printf "{\"input_ids\": [%s], \"loss_mask\": [%s]}\n", ids, mask
+        }
+    }'
+}
+
+# What must not depend on the split, of the lines of a run.
+numbers() { jq -c '[.step, .loss, .grad_norm, .lr, .tokens, .val_loss]' "$1"; }
+
+# train NAME PLAN ARGS...: a run of its own directory of results.
+train() {
+    local name=$1 plan=$2
+    shift 2
+    mkdir -p "$name"
+    pprun "$plan" --data packed --init 5 --steps 5 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save "$name/ckpt" --dump-grads "$name/grads" \
+        -o "$name/log" "$@"
+}
+
+# same A B: losses, gradients and weights of two runs are the same bits.
+same() {
+    diff <(numbers "$1/log") <(numbers "$2/log") &&
+        compare "$1/grads" "$2/grads" &&
+        compare "$1/ckpt/latest" "$2/ckpt/latest"
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The same bits from every split and every canonical schedule.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    model qwen2-tied true
+    model qwen3-tied true
+    data 1 60 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+    data 2 11 >eval.jsonl
+    pppack -l 48 -o eval eval.jsonl
+    for name in llama qwen2-tied qwen3-tied; do
+        ppsplit -p 1 "model-$name" | ppsched -s gpipe -m 6 >"$name.json"
+        train "base-$name" "$name.json" --eval eval
+    done
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# split NAME KIND SPLIT...: trains the split and compares with one rank.
+split() {
+    local name=$1 kind=$2
+    shift 2
+    ppsplit "$@" "model-$name" | ppsched -s "$kind" -m 6 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run "base-$name"
+}
+
+@test "1f1b on 1 rank" { split llama 1f1b -p 1; }
+@test "gpipe on 2 ranks" { split llama gpipe -p 2; }
+@test "1f1b on 2 ranks" { split llama 1f1b -p 2; }
+@test "gpipe on 4 ranks" { split llama gpipe -p 4; }
+@test "1f1b on 4 ranks" { split llama 1f1b -p 4; }
+@test "gpipe on 2 ranks, V placement" {
+    split llama gpipe -p 2 -c 2 --placement v
+}
+@test "gpipe on 4 ranks, V placement" {
+    split qwen2-tied gpipe -p 4 -c 2 --placement v
+}
+@test "gpipe on 2 ranks, loop placement" { split llama gpipe -p 2 -c 3; }
+@test "interleaved, 2 chunks on 2 ranks" { split llama interleaved -p 2 -c 2; }
+@test "interleaved, 3 chunks on 2 ranks" { split llama interleaved -p 2 -c 3; }
+@test "interleaved, 2 chunks on 4 ranks" {
+    split qwen3-tied interleaved -p 4 -c 2
+}
+@test "tied weights on 2 ranks" { split qwen2-tied 1f1b -p 2; }
+@test "tied weights on 4 ranks" { split qwen3-tied 1f1b -p 4; }
+@test "tied weights, both ends on one rank" {
+    split qwen3-tied gpipe -p 2 -c 2 --placement v
+}
+@test "stages of the embedding alone and of the head alone" {
+    split llama 1f1b -p 4 --layers 0,3,3,0
+    split qwen2-tied 1f1b -p 4 --layers 0,3,3,0
+}
+@test "a stage without any unit" {
+    jq -n '[["model.embed_tokens", "model.layers.0", "model.layers.1"], [],
+        ["model.layers.2", "model.layers.3", "model.layers.4"],
+        ["model.layers.5", "model.norm", "lm_head"]]' >names.json
+    split llama 1f1b -p 4 --fqns names.json
+    jq -n '[["model.embed_tokens"], ["model.layers.0", "model.layers.1",
+        "model.layers.2", "model.layers.3", "model.layers.4",
+        "model.layers.5"], ["model.norm"], ["lm_head"]]' >names.json
+    split qwen3-tied 1f1b -p 4 --fqns names.json
+}
+
+@test "every channel depth gives the same bits" {
+    ppsplit -p 4 model-llama | ppsched -s gpipe -m 6 --depth 0 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-llama
+    ppsplit -p 4 model-llama | ppsched -s gpipe -m 6 --depth 3 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-llama
+}
+
+@test "more microbatches than bins: the epochs follow each other" {
+    ppsplit -p 1 model-llama | ppsched -s gpipe -m 40 >one.json
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 40 >two.json
+    rm -rf one two
+    train one one.json
+    train two two.json
+    same one two
+}
+
+@test "accumulation equals one pass of as many microbatches" {
+    ppsplit -p 2 model-qwen3-tied | ppsched -s 1f1b -m 3 >plan.json
+    rm -rf run
+    train run plan.json --eval eval --accumulate 2
+    same run base-qwen3-tied
+}
+
+@test "evaluation leaves the training bits alone" {
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 6 >plan.json
+    rm -rf run
+    train run plan.json --eval eval --eval-every 1
+    diff <(numbers run/log | tail -n 1) <(numbers base-llama/log | tail -n 1)
+    compare run/ckpt/latest base-llama/ckpt/latest
+}
+
+@test "log-probabilities are the same bits, each sequence once, in order" {
+    ppsplit -p 1 model-llama | ppsched -s gpipe -m 1 >one.json
+    ppsplit -p 4 model-llama | ppsched -s 1f1b -m 7 >four.json
+    pprun one.json --data packed --init 5 --logprobs one.jsonl
+    pprun four.json --data packed --init 5 --logprobs four.jsonl
+    cmp one.jsonl four.jsonl
+    diff <(jq .sequence one.jsonl) <(seq 0 59)
+    diff <(jq -c '.logprobs | length' one.jsonl) \
+        <(jq -c '.input_ids | length' data.jsonl)
+    jq -e '.logprobs[0] == 0' one.jsonl >first
+    ! grep -q false first
+}
+
+@test "evaluation alone prints the loss that training prints" {
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 4 >plan.json
+    pprun plan.json --eval eval --weights base-llama/ckpt/latest >alone
+    diff <(jq .val_loss alone) <(tail -n 1 base-llama/log | jq .val_loss)
+}
+
+@test "alignment and padding change neither loss nor gradients beyond rounding" {
+    pppack -l 64 --pad-to 8 -o padded data.jsonl
+    pppack -l 64 -o dense data.jsonl
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 40 >plan.json
+    rm -rf a b
+    mkdir a b
+    pprun plan.json --data padded --init 5 --steps 1 --dtype fp64 \
+        --dump-grads a/grads -o a/log
+    pprun plan.json --data dense --init 5 --steps 1 --dtype fp64 \
+        --dump-grads b/grads -o b/log
+    "$BUILDDIR/tests/golden/compare_tensors" 1 1 a/grads b/grads
+}
+
+@test "the comparison can fail: another seed is seen" {
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 6 >plan.json
+    rm -rf run
+    train run plan.json --eval eval --init 6
+    run ! same run base-llama
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/* test_manifest - what is read, what setters change, what is written. What is
+ * refused is in tests/invalid. */
+#include <string.h>
+
+#include "base/num.h"
+#include "manifest/manifest.h"
+#include "tap.h"
+
+/* A document in the writer's own layout. */
+static const char own[] =
+    "{\n"
+    "  \"format\": \"pp-manifest\",\n"
+    "  \"version\": 1,\n"
+    "  \"model\": {\n"
+    "    \"source\": \"m\",\n"
+    "    \"architecture\": \"LlamaForCausalLM\",\n"
+    "    \"dtype\": \"fp32\",\n"
+    "    \"tied\": true,\n"
+    "    \"params\": 110,\n"
+    "    \"units\": [\n"
+    "      {\"fqn\": \"model.embed_tokens\", \"params\": 10, \"fwd_flops\": "
+    "[0, 0], \"act_bytes\": [0, 0, 8], \"out_bytes\": 4},\n"
+    "      {\"fqn\": \"model.layers.0\", \"params\": 100, \"fwd_flops\": "
+    "[10.5, 2000], \"act_bytes\": [1, 2, 3], \"out_bytes\": 5},\n"
+    "      {\"fqn\": \"lm_head\", \"params\": 10, \"fwd_flops\": [20, 0], "
+    "\"act_bytes\": [0, 7, 0], \"out_bytes\": 0}\n"
+    "    ]\n"
+    "  },\n"
+    "  \"mesh\": {\"pp\": 2, \"dp\": 1, \"tp\": 1, \"cp\": 1, \"ep\": 1},\n"
+    "  \"stages\": [\n"
+    "    {\n"
+    "      \"stage\": 0,\n"
+    "      \"rank\": 0,\n"
+    "      \"inputs\": [],\n"
+    "      \"units\": [\"model.embed_tokens\"]\n"
+    "    },\n"
+    "    {\n"
+    "      \"stage\": 1,\n"
+    "      \"rank\": 1,\n"
+    "      \"inputs\": [0],\n"
+    "      \"params\": 110,\n"
+    "      \"fwd_flops\": [30.5, 2000],\n"
+    "      \"act_bytes\": [1, 9, 3],\n"
+    "      \"out_bytes\": 0,\n"
+    "      \"units\": [\"model.layers.0\", \"lm_head\"]\n"
+    "    }\n"
+    "  ],\n"
+    "  \"data\": {\n"
+    "    \"path\": \"packed\",\n"
+    "    \"checksum\": \"fnv1a64:0123456789abcdef\",\n"
+    "    \"n_bins\": 3,\n"
+    "    \"n_sequences\": 9,\n"
+    "    \"capacity\": 128,\n"
+    "    \"align\": 4,\n"
+    "    \"max_tokens\": 120\n"
+    "  },\n"
+    "  \"schedule\": {\n"
+    "    \"kind\": \"gpipe\",\n"
+    "    \"n_microbatches\": 1,\n"
+    "    \"channel_depth\": 0,\n"
+    "    \"actions\": [\n"
+    "      \"0F0 0SEND_F0 0RECV_B0 0B0\",\n"
+    "      \"1RECV_F0 1F0 1B0 1SEND_B0\"\n"
+    "    ]\n"
+    "  },\n"
+    "  \"history\": [\n"
+    "    {\"tool\": \"ppsplit\", \"version\": \"0.1.0\", \"args\": \"-p 2\"}\n"
+    "  ],\n"
+    "  \"x-note\": {\n"
+    "    \"quote\": \"a \\\"b\\\" \\\\ \\n\\u0001 \xc3\xa9\",\n"
+    "    \"odd\": {\"n\": null, \"t\": true},\n"
+    "    \"list\": [1, 2.5, -0.0]\n"
+    "  }\n"
+    "}\n";
+
+static const char abstract[] =
+    "{\"stages\": [{\"rank\": 0, \"stage\": 0}, {\"stage\": 1, \"rank\": 1},"
+    "{\"stage\": 2, \"rank\": 0, \"inputs\": [0, 1], \"x-s\": [{}]}],"
+    "\"x-a\": 1, \"mesh\": {\"x-m\": 7, \"pp\": 2},"
+    "\"version\": 1, \"format\": \"pp-manifest\"}";
+
+static bool parse(const char *text, struct pp_manifest *m)
+{
+    struct pp_err err = {0};
+    if (pp_manifest_parse(text, strlen(text), "t", m, &err))
+        printf("# %s\n", err.text);
+    return err.code == PP_EXIT_OK;
+}
+
+/* The document as text; the caller frees. */
+static char *text_of(const struct pp_manifest *m)
+{
+    char *text = NULL;
+    size_t n;
+    struct pp_err err = {0};
+    FILE *f = open_memstream(&text, &n);
+    if (!f || pp_manifest_write(m, f, &err) || fclose(f))
+        abort();
+    return text;
+}
+
+static void is_text(const struct pp_manifest *m, const char *want,
+                    const char *what)
+{
+    char *text = text_of(m);
+    is_str(text, want, what);
+    free(text);
+}
+
+static void test_own(void)
+{
+    struct pp_manifest m;
+    ok(parse(own, &m), "a whole manifest is read");
+    is_int((long long)m.model.n_units, 3, "units");
+    is_int((long long)m.model.params, 110, "a tied head counts once");
+    is_near(m.model.units[1].fwd_flops[0], 10.5, 0, "flops");
+    is_int(m.mesh.pp, 2, "mesh");
+    is_int(m.graph.n_stages, 2, "stages");
+    is_int(m.graph.stages[0].n_outputs, 1, "the graph is connected");
+    is_int(m.graph.tied[0], 0, "stage of the tied embedding");
+    is_int(m.graph.tied[1], 1, "stage of the tied head");
+    is_int((long long)m.stages[1].first_unit, 1, "first unit");
+    is_int((long long)m.stages[1].n_units, 2, "number of units");
+    is_int((long long)m.stages[0].params, 10, "sum of parameters");
+    is_near(m.stages[1].act_bytes[1], 9, 0, "sum of saved bytes");
+    is_near(m.stages[0].out_bytes, 4, 0, "output of a stage");
+    ok(m.data.checksum == 0x0123456789abcdef, "checksum");
+    is_int(m.data.capacity, 128, "capacity");
+    is_int(m.schedule.channel_depth, 0, "channel depth");
+    is_int((long long)m.schedule.rows[1].n, 4, "actions");
+    is_str(m.schedule.kind, "gpipe", "kind");
+    is_text(&m, own, "writing it gives the same bytes");
+    pp_manifest_finish(&m);
+}
+
+static void test_abstract(void)
+{
+    struct pp_manifest m;
+    ok(parse(abstract, &m), "a manifest without a model is read");
+    ok(!m.has_model && m.has_stages && !m.has_schedule, "what it has");
+    is_int(m.graph.stages[1].inputs[0], 0, "a stage follows the one before");
+    is_int(m.graph.stages[2].n_inputs, 2, "unless it names its inputs");
+    is_int(m.graph.stages[0].n_outputs, 2, "both of its readers are outputs");
+    is_int(m.graph.tied[0], -1, "nothing is tied");
+    is_int(m.mesh.dp, 1, "sizes of the mesh are 1 when absent");
+    is_text(&m,
+            "{\n"
+            "  \"format\": \"pp-manifest\",\n"
+            "  \"version\": 1,\n"
+            "  \"mesh\": {\"pp\": 2, \"x-m\": 7},\n"
+            "  \"stages\": [\n"
+            "    {\"stage\": 0, \"rank\": 0},\n"
+            "    {\"stage\": 1, \"rank\": 1},\n"
+            "    {\n"
+            "      \"stage\": 2,\n"
+            "      \"rank\": 0,\n"
+            "      \"inputs\": [0, 1],\n"
+            "      \"x-s\": [{}]\n"
+            "    }\n"
+            "  ],\n"
+            "  \"x-a\": 1\n"
+            "}\n",
+            "keys get their order, x- keys stay");
+    pp_manifest_finish(&m);
+}
+
+/* Four units, the third with awkward numbers. */
+static struct pp_manifest_unit some_units[] = {
+    {"model.embed_tokens", 7, {0, 0}, {0, 0, 1}, 16},
+    {"model.layers.0", 8, {1.0 / 3, 1e22}, {0.1, 2, 3}, 16},
+    {"model.layers.1", UINT64_C(1) << 53, {1e-7, 12345678}, {4, 5, 6}, 16},
+    {"lm_head", 7, {2, 0}, {0, 0, 0}, 0},
+};
+static const struct pp_manifest_model some_model = {
+    .source = "dir/\"m\"",
+    .architecture = "Qwen3ForCausalLM",
+    .dtype = "fp32",
+    .tied = true,
+    .params = 15 + (UINT64_C(1) << 53),
+    .units = some_units,
+    .n_units = 4,
+};
+
+static void sum(struct pp_manifest_stage *s)
+{
+    for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
+        s->params += some_units[i].params;
+        for (int k = 0; k < 2; k++)
+            s->fwd_flops[k] += some_units[i].fwd_flops[k];
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+            s->act_bytes[k] += some_units[i].act_bytes[k];
+        s->out_bytes = some_units[i].out_bytes;
+    }
+}
+
+/* Sets a split of some_model over n stages, a rank each, the first boundary
+ * where asked and the rest of the units in the last stage. */
+static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
+                     struct pp_err *err)
+{
+    struct pp_arena a = {0};
+    struct pp_graph g;
+    struct pp_mesh mesh = {n_stages, 1, 1, 1, 1};
+    struct pp_manifest_stage stages[4] = {0};
+    int last = n_stages - 1;
+    stages[0].n_units = last ? boundary : 4;
+    for (int s = 1; s < n_stages; s++)
+        stages[s].first_unit = boundary;
+    if (last)
+        stages[last].n_units = 4 - boundary;
+    for (int s = 0; s < n_stages; s++) {
+        sum(&stages[s]);
+        if (s && !stages[s].n_units)
+            stages[s].out_bytes = stages[s - 1].out_bytes;
+    }
+    int rc = pp_graph_chain(&a, n_stages, 1, PP_PLACEMENT_LOOP, &g, err);
+    if (!rc)
+        rc = pp_manifest_set_stages(m, &mesh, &g, stages, err);
+    pp_arena_finish(&a);
+    return rc;
+}
+
+static int set_schedule(struct pp_manifest *m, struct pp_err *err)
+{
+    struct pp_schedule s;
+    if (pp_schedule_init(&s, &m->graph, "gpipe", 2, err))
+        return -1;
+    s.channel_depth = 3;
+    int rc = pp_schedule_parse_row(&s, 0, "0F0 0F1", err);
+    if (!rc)
+        rc = pp_manifest_set_schedule(m, &s, err);
+    pp_schedule_finish(&s);
+    return rc;
+}
+
+static void test_setters(void)
+{
+    struct pp_manifest m, again;
+    struct pp_err err = {0};
+    ok(!pp_manifest_init(&m, &err), "an empty manifest");
+    is_text(&m, "{\n  \"format\": \"pp-manifest\",\n  \"version\": 1\n}\n",
+            "holds format and version");
+    ok(!pp_manifest_set_model(&m, &some_model, &err), "set the model");
+    ok(m.has_model && m.model.params == some_model.params, "and see it");
+    ok(m.model.units != some_units, "no reference is kept");
+    ok(!set_split(&m, 3, 2, &err), "set the stages: %s", err.text);
+    is_int(m.graph.n_stages, 3, "and see them");
+    is_int(m.graph.tied[1], 2, "the head is in the last");
+    is_near(m.stages[1].out_bytes, 16, 0, "an empty stage passes its input");
+    ok(!set_schedule(&m, &err), "set a schedule: %s", err.text);
+    ok(m.has_schedule && m.schedule.graph == &m.graph, "and see it");
+    struct pp_manifest_data data = {"p", 0xab, 5, 6, 100, 2, 99};
+    ok(!pp_manifest_set_data(&m, &data, &err), "set data");
+    ok(m.has_data && m.data.checksum == 0xab, "and see them");
+    ok(!pp_manifest_add_history(&m, "t", "1", "", &err), "add history");
+    ok(!pp_manifest_add_history(&m, "t", "1", "'\xc3\xa9'", &err), "twice");
+
+    char *text = text_of(&m);
+    ok(parse(text, &again), "what was set can be read");
+    is_text(&again, text, "and written: the same bytes");
+    ok(again.model.units[1].fwd_flops[0] == 1.0 / 3, "reals are exact");
+    ok(again.model.units[2].params == UINT64_C(1) << 53, "integers too");
+    is_int(again.schedule.channel_depth, 3, "the depth went along");
+    free(text);
+    pp_manifest_finish(&again);
+    pp_manifest_finish(&m);
+}
+
+static void test_what_goes(void)
+{
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    if (pp_manifest_init(&m, &err) ||
+        pp_manifest_set_model(&m, &some_model, &err) ||
+        set_split(&m, 2, 1, &err) || set_schedule(&m, &err))
+        abort();
+    ok(!set_split(&m, 2, 2, &err) && m.has_schedule,
+       "another boundary keeps the schedule");
+    /* The graph given is not tied; the document's is. */
+    ok(!set_split(&m, 3, 2, &err) && !m.has_schedule,
+       "another graph drops the schedule");
+    ok(!pp_manifest_set_model(&m, &some_model, &err) && !m.has_stages,
+       "another model drops the stages");
+    pp_manifest_finish(&m);
+}
+
+static void test_extensions(void)
+{
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    ok(parse(abstract, &m), "x- keys in a section");
+    struct pp_mesh mesh = {1, 2, 1, 1, 1};
+    struct pp_arena a = {0};
+    struct pp_graph g;
+    struct pp_manifest_stage stage = {0};
+    ok(!pp_graph_chain(&a, 1, 1, PP_PLACEMENT_LOOP, &g, &err) &&
+           !pp_manifest_set_stages(&m, &mesh, &g, &stage, &err),
+       "a section is replaced: %s", err.text);
+    char *text = text_of(&m);
+    ok(strstr(text, "\"dp\": 2") && strstr(text, "\"x-m\": 7"),
+       "its x- keys stay");
+    free(text);
+    pp_arena_finish(&a);
+    pp_manifest_finish(&m);
+}
+
+static void test_refused(void)
+{
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    if (!parse(own, &m))
+        abort();
+    struct pp_manifest_unit twice[2] = {some_units[0], some_units[0]};
+    struct pp_manifest_model bad = some_model;
+    bad.units = twice;
+    bad.n_units = 2;
+    ok(pp_manifest_set_model(&m, &bad, &err) == -1, "a wrong model");
+    is_str(err.text,
+           "manifest: /model/units/1/fqn: 'model.embed_tokens' is there twice",
+           "is refused like any document");
+    is_int(err.code, PP_EXIT_INPUT, "with status 2");
+    is_text(&m, own, "and nothing has changed");
+    err = (struct pp_err){0};
+    ok(pp_manifest_add_history(&m, "t", "1", "\xff", &err) == -1 &&
+           err.code == PP_EXIT_INPUT,
+       "bytes that are not UTF-8 are refused");
+    is_text(&m, own, "and nothing has changed");
+    pp_manifest_finish(&m);
+}
+
+static void test_streams(void)
+{
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    FILE *f = fmemopen((void *)(size_t)own, sizeof own - 1, "r");
+    ok(f && !pp_manifest_read(f, "own", &m, &err), "read from a stream");
+    is_text(&m, own, "to its end");
+    pp_manifest_finish(&m);
+    fclose(f);
+
+    f = fopen("/", "r");
+    ok(f && pp_manifest_read(f, "/", &m, &err) == -1 &&
+           err.code == PP_EXIT_INPUT,
+       "a directory is not a manifest");
+    is_str(err.text, "/: is a directory", "and that is said");
+    if (f)
+        fclose(f);
+    pp_manifest_finish(&m);
+    pp_manifest_finish(&m);
+    ok(true, "finishing twice is harmless");
+}
+
+/* Reals that are whole, tiny, huge and neither, in an x- key. */
+static void test_numbers(void)
+{
+    static const double values[] = {0.1,    1.0 / 3, 1e22,   1e300,
+                                    5e-324, 1e5,     123456, -2.5,
+                                    1e15,   0x1p53,  1e-10,  0x1p-30};
+    struct pp_manifest m;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[200], *once;
+        snprintf(text, sizeof text,
+                 "{\"format\":\"pp-manifest\",\"version\":1,\"x-v\":%.17e}",
+                 values[i]);
+        if (!parse(text, &m))
+            abort();
+        once = text_of(&m);
+        pp_manifest_finish(&m);
+        ok(strtod(strstr(once, "x-v") + 5, NULL) == values[i],
+           "%.17g is written exactly", values[i]);
+        if (!parse(once, &m))
+            abort();
+        is_text(&m, once, "and a second time the same");
+        pp_manifest_finish(&m);
+        free(once);
+    }
+}
+
+int main(void)
+{
+    test_own();
+    test_abstract();
+    test_setters();
+    test_what_goes();
+    test_extensions();
+    test_refused();
+    test_streams();
+    test_numbers();
+    return done();
+}

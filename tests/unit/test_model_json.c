@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* test_model_json - config.json of each architecture, old and new, against
+ * what transformers makes of it. What is refused is in tests/invalid. */
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "manifest/model_json.h"
+#include "tap.h"
+
+#define SIZES                                                               \
+    "\"vocab_size\": 1000, \"hidden_size\": 64, \"intermediate_size\": 96," \
+    "\"num_hidden_layers\": 3, \"num_attention_heads\": 8"
+
+static char dir[] = "/tmp/pp-model-XXXXXX";
+static char path[PATH_MAX];
+
+/* Reads a config.json of this text, through the directory that holds it. */
+static bool read_text(const char *text, struct pp_model *m)
+{
+    struct pp_err err = {0};
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f))
+        abort();
+    if (pp_model_read(dir, m, &err))
+        printf("# %s\n", err.text);
+    return err.code == PP_EXIT_OK;
+}
+
+static void test_llama_defaults(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES "}", &m),
+       "llama, sizes only");
+    is_int(m.architecture, PP_LLAMA, "architecture");
+    is_int((long long)m.vocab, 1000, "vocab");
+    is_int((long long)m.hidden, 64, "hidden");
+    is_int((long long)m.intermediate, 96, "intermediate");
+    is_int((long long)m.n_layers, 3, "layers");
+    is_int((long long)m.n_heads, 8, "heads");
+    is_int((long long)m.n_kv_heads, 8, "as many key and value heads");
+    is_int((long long)m.head_dim, 8, "head size is hidden / heads");
+    is_int((long long)m.max_position, 2048, "positions");
+    ok(m.norm_eps == 1e-6 && m.init_range == 0.02, "epsilon, range");
+    ok(m.rope.type == PP_ROPE_DEFAULT && m.rope.theta == 10000, "rope");
+    ok(!m.tied && !m.qkv_bias && !m.o_bias && !m.mlp_bias && !m.qk_norm,
+       "no bias, nothing tied");
+}
+
+static void test_llama_switches(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 2, \"head_dim\": 10,"
+                 "\"attention_bias\": true, \"mlp_bias\": true,"
+                 "\"tie_word_embeddings\": true, \"rms_norm_eps\": 1e-05,"
+                 "\"rope_theta\": 500000.0, \"initializer_range\": 0.1,"
+                 "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 32,"
+                 "\"low_freq_factor\": 1.5, \"high_freq_factor\": 4.0,"
+                 "\"original_max_position_embeddings\": 8192},"
+                 "\"max_position_embeddings\": 131072, \"pretraining_tp\": 2,"
+                 "\"use_sliding_window\": true, \"torch_dtype\": \"bfloat16\"}",
+                 &m),
+       "llama 3, transformers 4");
+    is_int((long long)m.n_kv_heads, 2, "key and value heads");
+    is_int((long long)m.head_dim, 10, "an explicit head size");
+    ok(m.qkv_bias && m.o_bias && m.mlp_bias && m.tied, "switches");
+    ok(m.norm_eps == 1e-5 && m.init_range == 0.1, "epsilon, range");
+    ok(m.rope.type == PP_ROPE_LLAMA3 && m.rope.theta == 500000, "rope type");
+    ok(m.rope.factor == 32 && m.rope.low_freq_factor == 1.5 &&
+           m.rope.high_freq_factor == 4 && m.rope.original_max_position == 8192,
+       "rope factors");
+    is_int((long long)m.max_position, 131072, "positions");
+}
+
+static void test_rope_parameters(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"rope_parameters\": {\"rope_type\": \"llama3\","
+                 "\"rope_theta\": 20000, \"factor\": 8.0,"
+                 "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0}}",
+                 &m),
+       "llama 3, transformers 5");
+    ok(m.rope.theta == 20000, "theta is inside");
+    ok(m.rope.original_max_position == 2048, "the original length's default");
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"rope_theta\": 7, \"rope_scaling\": {\"type\": \"linear\","
+                 "\"factor\": 2.5}, \"rope_parameters\": {\"rope_theta\": 9}}",
+                 &m),
+       "the older key of the type");
+    ok(m.rope.type == PP_ROPE_LINEAR && m.rope.factor == 2.5, "linear");
+    ok(m.rope.theta == 7, "rope_scaling comes before rope_parameters");
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"rope_theta\": 7, \"rope_scaling\": null,"
+                 "\"rope_parameters\": {\"rope_theta\": 9.5}}",
+                 &m),
+       "unless it is null");
+    ok(m.rope.theta == 9.5, "and the inner theta before the outer");
+}
+
+static void test_qwen(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"Qwen2ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 4, \"use_sliding_window\": false,"
+                 "\"sliding_window\": 4096, \"max_window_layers\": 1,"
+                 "\"layer_types\": [\"full_attention\"],"
+                 "\"attention_bias\": false, \"mlp_bias\": true}",
+                 &m),
+       "qwen2");
+    is_int(m.architecture, PP_QWEN2, "architecture");
+    ok(m.qkv_bias && !m.o_bias, "bias on q, k, v whatever the key says");
+    ok(!m.mlp_bias, "none in the mlp");
+    is_int((long long)m.head_dim, 8, "head size is hidden / heads");
+    is_int((long long)m.max_position, 32768, "positions");
+
+    ok(read_text("{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": null}",
+                 &m),
+       "qwen3");
+    is_int((long long)m.n_kv_heads, 8, "null: as many as heads");
+    is_int((long long)m.head_dim, 128, "head size's own default");
+    ok(m.qk_norm && !m.qkv_bias && !m.o_bias, "QK-norm, no bias");
+    ok(read_text("{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 8, \"attention_bias\": true}",
+                 &m),
+       "qwen3 with bias");
+    ok(m.qkv_bias && m.o_bias, "on q, k, v and o");
+    ok(read_text("{\"model_type\": \"qwen3\", \"architectures\": null, " SIZES
+                 ", \"num_key_value_heads\": 8}",
+                 &m) &&
+           m.architecture == PP_QWEN3,
+       "the model type will do");
+}
+
+static void test_paths(void)
+{
+    struct pp_model m;
+    struct pp_err err = {0};
+    ok(!pp_model_read(path, &m, &err), "the file itself");
+    if (unlink(path))
+        abort();
+    char want[PATH_MAX + 64];
+    snprintf(want, sizeof want, "%s: No such file or directory", path);
+    ok(pp_model_read(dir, &m, &err) == -1, "a directory without it");
+    is_str(err.text, want, "names what it looked for");
+    is_int(err.code, PP_EXIT_INPUT, "with status 2");
+}
+
+int main(void)
+{
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    test_llama_defaults();
+    test_llama_switches();
+    test_rope_parameters();
+    test_qwen();
+    test_paths();
+    rmdir(dir);
+    return done();
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* test_parameters - where the tensors of a rank lie. */
+#include "tap.h"
+
+#include <stdint.h>
+
+#include "run/parameters.h"
+
+static const struct pp_model tiny = {
+    .architecture = PP_QWEN3,
+    .hidden = 6,
+    .intermediate = 10,
+    .n_layers = 3,
+    .n_heads = 3,
+    .n_kv_heads = 1,
+    .head_dim = 2,
+    .vocab = 11,
+    .tied = true,
+    .qkv_bias = true,
+    .mlp_bias = true,
+    .qk_norm = true,
+};
+
+static bool follows(const struct pp_parameters *p, size_t slot)
+{
+    struct pp_parameter *a = pp_parameters_find(p, 2, slot);
+    struct pp_parameter *b = pp_parameters_find(p, 2, slot + 1);
+    return a && b && (float *)a->w + a->n == b->w &&
+           (float *)a->g + a->n == b->g && (float *)a->v + a->n == b->v;
+}
+
+static void test_whole_model(void)
+{
+    struct pp_err err = {0};
+    struct pp_parameters p;
+    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny)};
+    if (!ok(!pp_parameters_init(&p, &tiny, &all, 1, sizeof(float),
+                                PP_WITH_GRADS | PP_WITH_MOMENTS, &err),
+            "the whole model on one rank"))
+        return;
+    size_t n = 0;
+    bool ordered = true, inside = true, aligned = true;
+    for (size_t i = 0; i < p.n; i++) {
+        struct pp_parameter *t = &p.at[i];
+        n += t->n;
+        ordered = ordered && t->order == i;
+        inside = inside &&
+                 (float *)t->w + t->n <= (float *)p.blocks[0] + p.n_elements;
+        if (t->slot == 0)
+            aligned = aligned && (uintptr_t)t->w % 64 == 0;
+    }
+    is_int((long long)n,
+           (long long)pp_model_n_params(&tiny) + tiny.vocab * tiny.hidden,
+           "every element once, the tied head beside");
+    ok(ordered, "ordered as in the model");
+    ok(inside, "inside the block");
+    ok(aligned, "units begin on cache lines");
+    ok(follows(&p, PP_P_Q) && follows(&p, PP_P_K), "q, k, v follow");
+    ok(follows(&p, PP_P_Q_BIAS) && follows(&p, PP_P_K_BIAS), "their biases");
+    ok(follows(&p, PP_P_GATE) && follows(&p, PP_P_GATE_BIAS), "gate, up");
+    ok(!follows(&p, PP_P_NORM2 - 1), "no o_proj bias: nothing to find");
+    struct pp_parameter *head = pp_parameters_find(&p, 5, PP_P_WEIGHT);
+    ok(head && head->tied_copy && !p.at[0].tied_copy, "the head is the copy");
+    float *w = p.blocks[0];
+    bool zero = true;
+    for (size_t i = 0; i < p.n_elements; i++)
+        zero = zero && w[i] == 0;
+    ok(zero, "zeroed");
+    pp_parameters_finish(&p);
+    pp_parameters_finish(&p);
+}
+
+static void test_two_stages(void)
+{
+    struct pp_err err = {0};
+    struct pp_parameters p, whole;
+    /* V placement: the ends on one rank, an empty stage between. */
+    struct pp_unit_range r[] = {{0, 0, 2}, {3, 4, 0}, {7, 4, 2}};
+    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny)};
+    if (!ok(!pp_parameters_init(&p, &tiny, r, 3, sizeof(double), PP_WITH_GRADS,
+                                &err) &&
+                !pp_parameters_init(&whole, &tiny, &all, 1, sizeof(double), 0,
+                                    &err),
+            "two stages on one rank"))
+        return;
+    ok(!p.blocks[2] && !p.at[0].m && p.at[0].g, "no moments: none allocated");
+    ok(!whole.blocks[1] && !whole.at[0].g, "no gradients: none allocated");
+    ok(p.at[0].stage == 0 && p.at[p.n - 1].stage == 7, "stages are kept");
+    bool same = true;
+    for (size_t i = 0; i < p.n; i++) {
+        struct pp_parameter *t =
+            pp_parameters_find(&whole, p.at[i].unit, p.at[i].slot);
+        same = same && t && t->order == p.at[i].order &&
+               !strcmp(t->info.name, p.at[i].info.name) &&
+               (uintptr_t)t->w % 64 == (uintptr_t)p.at[i].w % 64;
+    }
+    ok(same, "order and place in the line are those of the whole model");
+    ok(!pp_parameters_find(&p, 2, PP_P_Q), "a unit held elsewhere");
+    ok(pp_parameters_find(&p, 4, PP_P_WEIGHT), "the last norm is here");
+    pp_parameters_finish(&p);
+    pp_parameters_finish(&whole);
+}
+
+static void test_limits(void)
+{
+    struct pp_err err = {0};
+    struct pp_parameters p;
+    is_int(pp_parameters_init(&p, &tiny, NULL, 0, 4, PP_WITH_GRADS, &err), 0,
+           "a rank without units");
+    ok(p.n == 0 && p.n_elements == 0 && p.blocks[0], "holds nothing");
+    pp_parameters_finish(&p);
+
+    struct pp_model huge = tiny;
+    huge.vocab = SIZE_MAX / 5;
+    struct pp_unit_range one = {0, 0, 1};
+    ok(pp_parameters_init(&p, &huge, &one, 1, 4, 0, &err) &&
+           err.code == PP_EXIT_SYSTEM,
+       "a product that overflows is refused");
+    huge.vocab = SIZE_MAX / 8 / tiny.hidden;
+    err = (struct pp_err){0};
+    ok(pp_parameters_init(&p, &huge, &one, 1, 8, 0, &err) &&
+           err.code == PP_EXIT_SYSTEM && !p.at,
+       "so is memory that is not there");
+}
+
+int main(void)
+{
+    test_whole_model();
+    test_two_stages();
+    test_limits();
+    return done();
+}
