@@ -20,7 +20,7 @@ static int check_range(const struct pp_json *row, const struct pp_schedule *s,
     if (!stage && a.microbatch < s->n_microbatches)
         return 0;
     char text[PP_ACTION_TEXT];
-    pp_action_format(a, true, text);
+    pp_action_format(a, a.peer >= 0, text);
     if (stage)
         return pp_json_fail(row,
                             "action %zu: '%s' is beyond the last stage, "

@@ -80,7 +80,8 @@ static int check_shape(const struct pp_parameter *t, const struct pp_tensor *x,
 {
     const uint64_t dims[2] = {t->info.rows, t->info.cols};
     int n_dims = t->info.is_matrix ? 2 : 1;
-    if (x->n_dims == n_dims && !memcmp(x->dims, dims, sizeof *dims * (size_t)n_dims))
+    if (x->n_dims == n_dims &&
+        !memcmp(x->dims, dims, sizeof *dims * (size_t)n_dims))
         return 0;
     char got[PP_MAX_DIMS * 24], expected[48];
     format_shape(x->n_dims, x->dims, got, sizeof got);

@@ -16,8 +16,8 @@ void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
 
 /* Reads every tensor of p by name, converting to its element type. The head of
  * a tied model takes the embedding, as transformers has it, even when the file
- * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape ("'lm_head.weight' is
- * [10, 4], expected [16, 4]"). */
+ * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape
+ * ("'lm_head.weight' is [10, 4], expected [16, 4]"). */
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 

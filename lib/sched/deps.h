@@ -28,6 +28,26 @@ struct pp_dep {
 int pp_deps(const struct pp_graph *g, struct pp_action a,
             int (*visit)(void *ctx, struct pp_dep dep), void *ctx);
 
+/* The other side of the same rule: calls visit with every SEND that compute
+ * action a gives rise to, one for each stage on another rank that waits for
+ * its result. Stops like pp_deps. */
+int pp_transfers(const struct pp_graph *g, struct pp_action a,
+                 int (*visit)(void *ctx, struct pp_action send), void *ctx);
+
+/* The RECV that matches a SEND, and the reverse. */
+static inline struct pp_action pp_other_end(struct pp_action a)
+{
+    static const uint8_t other[] = {[PP_SEND_F] = PP_RECV_F,
+                                    [PP_RECV_F] = PP_SEND_F,
+                                    [PP_SEND_B] = PP_RECV_B,
+                                    [PP_RECV_B] = PP_SEND_B};
+    struct pp_action b = a;
+    b.stage = a.peer;
+    b.peer = a.stage;
+    b.op = other[a.op];
+    return b;
+}
+
 /* The action in which stage consumes a received gradient: PP_W when it has no
  * input gradient and splits its backward, else PP_I or PP_B. */
 static inline bool pp_consumes_gradient(const struct pp_graph *g,

@@ -50,7 +50,7 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g,
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
 
 /* Longest path from stage to a stage without outputs, in stages; 0 for the
- * last stage. Warm-up depth is counted by it. */
+ * last stage. Warm-up depth is counted by it. -1 when out of memory. */
 int pp_graph_depth(const struct pp_graph *g, int stage);
 
 #endif

@@ -2,10 +2,10 @@
 /* lower - adds every message, derived from deps, to a list of compute actions.
  *
  * The order is constructive: compute actions are walked in one global order
- * (simulated completion at unit cost, ties by stage and microbatch) and each
- * transfer is listed on both ranks at its producer's completion. Every rank's
- * list is a subsequence of that one order, so the result makes progress at
- * any channel depth, rendezvous included. Also appends SYNC_TIED where the
+ * (order.h: simulated starts at unit cost, ties by stage and microbatch) and
+ * each transfer is listed on both ranks at its producer's completion. Every
+ * rank's list is a subsequence of that one order, so the result makes progress
+ * at any channel depth, rendezvous included. Also appends SYNC_TIED where the
  * graph has tied stages. */
 #ifndef PP_SCHED_LOWER_H
 #define PP_SCHED_LOWER_H

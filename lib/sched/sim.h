@@ -3,7 +3,10 @@
  *
  * A rank computes one action at a time; a message takes comm time on its
  * channel and occupies neither rank; a send blocks while depth messages of its
- * channel have not been received. */
+ * channel have not been received, and a receive until its message is there, as
+ * in a run. With unbounded channels (depth INT_MAX) a receive is in nobody's
+ * way either: each action waits for its own inputs only, which is what closed
+ * forms assume. */
 #ifndef PP_SCHED_SIM_H
 #define PP_SCHED_SIM_H
 

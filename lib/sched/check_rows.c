@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/check_rows.h"
+
+#include <stdlib.h>
+
+#include "sched/cells.h"
+#include "sched/deps.h"
+
+struct rows {
+    const struct pp_schedule *s;
+    const struct pp_graph *g;
+    struct pp_cells cells;
+    uint8_t *done;  /* per cell: bits of F, B, I, W that have run */
+    uint8_t *moved; /* per link: bits of messages listed, 1 << (op - SEND_F) */
+    size_t *gradients; /* per stage: B and W that have run */
+    bool *reduced;     /* per stage */
+    int rank;          /* the place being looked at */
+    size_t place;
+    struct pp_action action;
+    bool synced; /* SYNC_TIED has been met in this row */
+    struct pp_err *err;
+};
+
+/* "rank 1, action 3: '1B0' REASON" */
+static int fail_here(const struct rows *c, const char *reason,
+                     const char *detail)
+{
+    char text[PP_ACTION_TEXT];
+    pp_action_format(c->action, false, text);
+    return pp_fail(c->err, PP_EXIT_NO, "rank %d, action %zu: '%s' %s%s",
+                   c->rank, c->place, text, reason, detail);
+}
+
+static int fail_before(const struct rows *c, struct pp_action other)
+{
+    char text[PP_ACTION_TEXT];
+    pp_action_format(other, false, text);
+    return fail_here(c, "before ", text);
+}
+
+static size_t cell_of(const struct rows *c, int stage)
+{
+    return pp_cell(&c->cells, stage, c->action.microbatch, c->action.slice);
+}
+
+static int visit_dep(void *ctx, struct pp_dep dep)
+{
+    const struct rows *c = ctx;
+    struct pp_action a = c->action, needed = a;
+    if (dep.message == PP_N_OPS) {
+        if (c->done[cell_of(c, dep.stage)] & dep.ops)
+            return 0;
+        /* I or B would do: name the one that this schedule writes. */
+        bool forward = dep.ops & 1u << PP_F;
+        needed.op = forward ? PP_F : a.op == PP_B ? PP_B : PP_I;
+        needed.stage = dep.stage;
+        return fail_before(c, needed);
+    }
+    bool forward = dep.message == PP_RECV_F;
+    size_t link = pp_link(&c->cells, forward ? dep.stage : a.stage,
+                          forward ? a.stage : dep.stage, a.microbatch, a.slice);
+    if (c->moved[link] & 1u << (dep.message - PP_SEND_F))
+        return 0;
+    needed.op = (uint8_t)dep.message;
+    return fail_before(c, needed);
+}
+
+static int check_compute(struct rows *c)
+{
+    struct pp_action a = c->action;
+    uint8_t *done = &c->done[cell_of(c, a.stage)];
+    unsigned split = 1u << PP_I | 1u << PP_W, whole = 1u << PP_B;
+    if (*done & 1u << a.op)
+        return fail_here(c, "a second time", "");
+    if ((a.op == PP_B && *done & split) ||
+        ((1u << a.op) & split && *done & whole))
+        return fail_here(c,
+                         "beside a backward of the same microbatch: it is "
+                         "B, or I and W",
+                         "");
+    if (pp_deps(c->g, a, visit_dep, c))
+        return -1;
+    *done |= (uint8_t)(1u << a.op);
+    c->gradients[a.stage] += a.op == PP_B || a.op == PP_W;
+    return 0;
+}
+
+static int check_message(struct rows *c)
+{
+    struct pp_action a = c->action;
+    bool down = a.op == PP_SEND_F || a.op == PP_RECV_B; /* peer is an output */
+    if (a.peer < 0)
+        return fail_here(c, "names no other stage and none is implied", "");
+    if (a.peer >= c->g->n_stages)
+        return fail_here(c, "has a peer that does not exist", "");
+    size_t link = pp_link(&c->cells, down ? a.stage : a.peer,
+                          down ? a.peer : a.stage, a.microbatch, a.slice);
+    if (link == (size_t)-1)
+        return fail_here(c, "has a peer that is not its neighbour", "");
+    if (c->g->stages[a.peer].rank == c->rank)
+        return fail_here(c, "is between two stages of one rank", "");
+    uint8_t bit = (uint8_t)(1u << (a.op - PP_SEND_F));
+    if (c->moved[link] & bit)
+        return fail_here(c, "a second time", "");
+    c->moved[link] |= bit;
+    if (!pp_is_send(a.op))
+        return 0;
+    unsigned made = a.op == PP_SEND_F ? 1u << PP_F : 1u << PP_B | 1u << PP_I;
+    if (c->done[cell_of(c, a.stage)] & made)
+        return 0;
+    a.op = a.op == PP_SEND_F ? PP_F : PP_B;
+    return fail_before(c, a);
+}
+
+static bool all_gradients(const struct rows *c, int stage)
+{
+    return c->gradients[stage] == c->cells.n_microbatches * c->cells.n_slices;
+}
+
+static int check_reduce(struct rows *c)
+{
+    int stage = c->action.stage;
+    if (c->reduced[stage])
+        return fail_here(c, "a second time", "");
+    if (!all_gradients(c, stage))
+        return fail_here(c, "before the last backward of its stage", "");
+    c->reduced[stage] = true;
+    return 0;
+}
+
+static bool holds_tied(const struct rows *c, int which)
+{
+    int stage = c->g->tied[which];
+    return stage >= 0 && c->g->stages[stage].rank == c->rank;
+}
+
+static int check_sync_tied(struct rows *c)
+{
+    if (!holds_tied(c, 0) && !holds_tied(c, 1))
+        return fail_here(c, "on a rank that holds no tied stage", "");
+    if (c->synced)
+        return fail_here(c, "a second time", "");
+    for (int i = 0; i < 2; i++)
+        if (holds_tied(c, i) && !all_gradients(c, c->g->tied[i]))
+            return fail_here(c, "before the last backward of a tied stage", "");
+    c->synced = true;
+    return 0;
+}
+
+/* (F;B)OVERLAP_F_B is two actions, the first marked. */
+static int check_pair(const struct rows *c)
+{
+    const struct pp_row *row = &c->s->rows[c->rank];
+    if (!c->action.overlap)
+        return 0;
+    if (c->action.op == PP_F && c->place + 1 < row->n &&
+        row->actions[c->place + 1].op == PP_B &&
+        !row->actions[c->place + 1].overlap)
+        return 0;
+    return fail_here(c, "is paired with something else than F then B", "");
+}
+
+static int check_ranges(const struct rows *c)
+{
+    struct pp_action a = c->action;
+    if (a.stage < 0 || a.stage >= c->g->n_stages)
+        return fail_here(c, "names a stage that does not exist", "");
+    if (c->g->stages[a.stage].rank != c->rank)
+        return fail_here(c, "names a stage of another rank", "");
+    if (a.op <= PP_RECV_B &&
+        (a.microbatch < 0 || a.microbatch >= c->s->n_microbatches))
+        return fail_here(c, "names a microbatch that does not exist", "");
+    return 0;
+}
+
+static int check_action(struct rows *c)
+{
+    enum pp_op op = c->action.op;
+    if (check_pair(c))
+        return -1;
+    if (op == PP_SYNC_TIED)
+        return check_sync_tied(c);
+    if (check_ranges(c))
+        return -1;
+    if (pp_is_compute(op))
+        return check_compute(c);
+    if (pp_is_send(op) || pp_is_recv(op))
+        return check_message(c);
+    return op == PP_REDUCE_GRAD ? check_reduce(c) : 0;
+}
+
+static int check_row(struct rows *c, int rank)
+{
+    const struct pp_row *row = &c->s->rows[rank];
+    c->rank = rank;
+    c->synced = false;
+    for (c->place = 0; c->place < row->n; c->place++) {
+        c->action = row->actions[c->place];
+        if (check_action(c))
+            return -1;
+    }
+    return 0;
+}
+
+static int fail_missing(const struct rows *c, int stage, size_t m, size_t slice,
+                        enum pp_op op)
+{
+    char text[PP_ACTION_TEXT];
+    struct pp_action a = {.stage = stage,
+                          .microbatch = (int32_t)m,
+                          .slice = (int16_t)slice,
+                          .op = (uint8_t)op};
+    pp_action_format(a, false, text);
+    return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing",
+                   c->g->stages[stage].rank, text);
+}
+
+static int check_complete(const struct rows *c)
+{
+    size_t i = 0;
+    for (int stage = 0; stage < c->g->n_stages; stage++)
+        for (size_t m = 0; m < c->cells.n_microbatches; m++)
+            for (size_t slice = 0; slice < c->cells.n_slices; slice++, i++) {
+                unsigned done = c->done[i];
+                if (!(done & 1u << PP_F))
+                    return fail_missing(c, stage, m, slice, PP_F);
+                if (!(done & (1u << PP_B | 1u << PP_I | 1u << PP_W)))
+                    return fail_missing(c, stage, m, slice, PP_B);
+                if (done & 1u << PP_I && !(done & 1u << PP_W))
+                    return fail_missing(c, stage, m, slice, PP_W);
+                if (done & 1u << PP_W && !(done & 1u << PP_I))
+                    return fail_missing(c, stage, m, slice, PP_I);
+            }
+    return 0;
+}
+
+static int check_synced(const struct rows *c)
+{
+    for (int i = 0; i < 2; i++) {
+        if (c->g->tied[i] < 0)
+            continue;
+        int rank = c->g->stages[c->g->tied[i]].rank;
+        const struct pp_row *row = &c->s->rows[rank];
+        size_t at = row->n;
+        while (at > 0 && row->actions[at - 1].op != PP_SYNC_TIED)
+            at--;
+        if (at == 0)
+            return pp_fail(c->err, PP_EXIT_NO,
+                           "rank %d: 'SYNC_TIED' is missing", rank);
+    }
+    return 0;
+}
+
+/* A table per cell would be as large as the microbatch count claims, so first
+ * make sure that the actions can fill it: a schedule with fewer computes than
+ * cells lacks one of the first n + 1 cells. */
+static int check_enough(const struct rows *c)
+{
+    size_t n = pp_schedule_n_compute(c->s), first = 0;
+    size_t per_stage = c->cells.n_microbatches * c->cells.n_slices;
+    if (c->cells.n_cells <= n)
+        return 0;
+    bool *seen = calloc(n + 1, sizeof *seen);
+    if (!seen)
+        return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < c->g->n_ranks; r++)
+        for (size_t i = 0; i < c->s->rows[r].n; i++) {
+            struct pp_action a = c->s->rows[r].actions[i];
+            if (a.op != PP_F || a.stage < 0 || a.stage >= c->g->n_stages ||
+                a.microbatch < 0 || a.microbatch >= c->s->n_microbatches)
+                continue;
+            size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
+            if (cell <= n)
+                seen[cell] = true;
+        }
+    while (seen[first])
+        first++;
+    free(seen);
+    return fail_missing(c, (int)(first / per_stage),
+                        first % per_stage / c->cells.n_slices,
+                        first % c->cells.n_slices, PP_F);
+}
+
+static int check_all(struct rows *c)
+{
+    c->done = calloc(c->cells.n_cells + 1, sizeof *c->done);
+    c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
+    c->gradients = calloc((size_t)c->g->n_stages, sizeof *c->gradients);
+    c->reduced = calloc((size_t)c->g->n_stages, sizeof *c->reduced);
+    if (!c->done || !c->moved || !c->gradients || !c->reduced)
+        return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < c->g->n_ranks; r++)
+        if (check_row(c, r))
+            return -1;
+    return check_complete(c) || check_synced(c) ? -1 : 0;
+}
+
+int pp_check_rows(const struct pp_schedule *s, struct pp_err *err)
+{
+    struct rows c = {.s = s, .g = s->graph, .err = err};
+    if (s->n_microbatches < 1)
+        return pp_fail(err, PP_EXIT_NO, "there are no microbatches");
+    if (pp_cells_init(&c.cells, s, err))
+        return -1;
+    int rc = check_enough(&c) || check_all(&c) ? -1 : 0;
+    free(c.done);
+    free(c.moved);
+    free(c.gradients);
+    free(c.reduced);
+    pp_cells_finish(&c.cells);
+    return rc;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/deps.h"
+
+enum { BACK = 1u << PP_B | 1u << PP_I };
+
+static enum pp_op message_from(const struct pp_graph *g, int to, int from,
+                               enum pp_op recv)
+{
+    return g->stages[from].rank == g->stages[to].rank ? PP_N_OPS : recv;
+}
+
+/* What F waits for: F of every input. */
+static int visit_inputs(const struct pp_graph *g, int stage,
+                        int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
+{
+    const struct pp_stage_node *n = &g->stages[stage];
+    int rc = 0;
+    for (int i = 0; i < n->n_inputs && !rc; i++)
+        rc = visit(ctx, (struct pp_dep){
+                            n->inputs[i], 1u << PP_F,
+                            message_from(g, stage, n->inputs[i], PP_RECV_F)});
+    return rc;
+}
+
+/* What the consumer of gradients waits for: I or B of every output. */
+static int visit_outputs(const struct pp_graph *g, int stage,
+                         int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
+{
+    const struct pp_stage_node *n = &g->stages[stage];
+    int rc = 0;
+    for (int i = 0; i < n->n_outputs && !rc; i++)
+        rc = visit(ctx, (struct pp_dep){
+                            n->outputs[i], BACK,
+                            message_from(g, stage, n->outputs[i], PP_RECV_B)});
+    return rc;
+}
+
+int pp_deps(const struct pp_graph *g, struct pp_action a,
+            int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
+{
+    struct pp_dep own_f = {a.stage, 1u << PP_F, PP_N_OPS};
+    struct pp_dep own_i = {a.stage, 1u << PP_I, PP_N_OPS};
+    int rc;
+    if (a.op == PP_F)
+        return visit_inputs(g, a.stage, visit, ctx);
+    if ((rc = visit(ctx, own_f)))
+        return rc;
+    if (a.op == PP_W && g->stages[a.stage].input_grad)
+        return visit(ctx, own_i);
+    return visit_outputs(g, a.stage, visit, ctx);
+}
+
+int pp_transfers(const struct pp_graph *g, struct pp_action a,
+                 int (*visit)(void *ctx, struct pp_action send), void *ctx)
+{
+    const struct pp_stage_node *n = &g->stages[a.stage];
+    bool forward = a.op == PP_F;
+    if (a.op == PP_W)
+        return 0;
+    int count = forward ? n->n_outputs : n->n_inputs, rc = 0;
+    for (int i = 0; i < count && !rc; i++) {
+        struct pp_action send = a;
+        send.peer = forward ? n->outputs[i] : n->inputs[i];
+        send.op = forward ? PP_SEND_F : PP_SEND_B;
+        send.overlap = 0;
+        if (g->stages[send.peer].rank != n->rank)
+            rc = visit(ctx, send);
+    }
+    return rc;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/graph.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+int pp_placement_rank(enum pp_placement placement, int n_ranks, int stage)
+{
+    int at = stage % n_ranks;
+    bool back = placement == PP_PLACEMENT_V && stage / n_ranks % 2 == 1;
+    return back ? n_ranks - 1 - at : at;
+}
+
+int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
+                   enum pp_placement placement, struct pp_graph *g,
+                   struct pp_err *err)
+{
+    size_t n;
+    if (pp_mul((size_t)n_ranks, (size_t)n_chunks, &n, err))
+        return -1;
+    if (n > 1 << 24)
+        return pp_fail(err, PP_EXIT_INPUT, "%d ranks of %d chunks are too many",
+                       n_ranks, n_chunks);
+    *g = (struct pp_graph){.n_ranks = n_ranks,
+                           .n_stages = (int)n,
+                           .stages = pp_arena_alloc(a, n, sizeof *g->stages),
+                           .tied = {-1, -1}};
+    int *inputs = pp_arena_alloc(a, n, sizeof *inputs);
+    if (!g->stages || !inputs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++) {
+        inputs[s] = s - 1;
+        g->stages[s] = (struct pp_stage_node){
+            .rank = pp_placement_rank(placement, n_ranks, s),
+            .n_inputs = s > 0,
+            .inputs = &inputs[s]};
+    }
+    return pp_graph_connect(a, g, err);
+}
+
+static int check_stage(const struct pp_graph *g, int s, struct pp_err *err)
+{
+    const struct pp_stage_node *n = &g->stages[s];
+    if (n->rank < 0 || n->rank >= g->n_ranks)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "stage %d: rank '%d' is not between 0 and %d", s,
+                       n->rank, g->n_ranks - 1);
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (n->inputs[i] < 0 || n->inputs[i] >= s)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "stage %d: input '%d' is not an earlier stage", s,
+                           n->inputs[i]);
+        if (i > 0 && n->inputs[i] <= n->inputs[i - 1])
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "stage %d: inputs are not ascending", s);
+    }
+    return 0;
+}
+
+int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
+{
+    int **outputs = pp_arena_alloc(a, (size_t)g->n_stages, sizeof *outputs);
+    if (!outputs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++) {
+        if (check_stage(g, s, err))
+            return -1;
+        g->stages[s].n_outputs = 0;
+    }
+    for (int s = 0; s < g->n_stages; s++)
+        for (int i = 0; i < g->stages[s].n_inputs; i++)
+            g->stages[g->stages[s].inputs[i]].n_outputs++;
+    for (int s = 0; s < g->n_stages; s++) {
+        struct pp_stage_node *n = &g->stages[s];
+        outputs[s] = pp_arena_alloc(a, (size_t)n->n_outputs, sizeof(int));
+        if (!outputs[s])
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        n->outputs = outputs[s];
+        n->n_outputs = 0;
+        n->input_grad = n->n_inputs > 0;
+        /* Going up through the stages makes each list ascending. */
+        for (int i = 0; i < n->n_inputs; i++) {
+            int from = n->inputs[i];
+            outputs[from][g->stages[from].n_outputs++] = s;
+        }
+    }
+    return 0;
+}
+
+bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
+{
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_stage_node *n = &g->stages[s];
+        if (n->rank != pp_placement_rank(placement, g->n_ranks, s) ||
+            n->n_inputs != (s > 0) || (s > 0 && n->inputs[0] != s - 1))
+            return false;
+    }
+    return true;
+}
+
+int pp_graph_depth(const struct pp_graph *g, int stage)
+{
+    /* One pass down from the last stage; inputs have smaller numbers. */
+    int *depth = calloc((size_t)g->n_stages, sizeof *depth);
+    int d = 0;
+    if (!depth)
+        return -1;
+    for (int s = g->n_stages - 1; s >= stage; s--)
+        for (int i = 0; i < g->stages[s].n_outputs; i++) {
+            int beyond = depth[g->stages[s].outputs[i]] + 1;
+            depth[s] = beyond > depth[s] ? beyond : depth[s];
+        }
+    d = depth[stage];
+    free(depth);
+    return d;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages are placed by one walk over the global order. A transfer stands at
+ * its producer's completion, compute actions at their start: a receive then
+ * never delays, at unit cost, an action that could have run before it, and
+ * since both ends of a transfer are listed at once, all rows are subsequences
+ * of one total order, which is why no channel depth can make them wait for each
+ * other in a circle. */
+#include "sched/lower.h"
+
+#include <stdlib.h>
+
+#include "sched/deps.h"
+#include "sched/order.h"
+
+struct adding {
+    struct pp_schedule *to;
+    struct pp_err *err;
+};
+
+static int add(struct adding *a, struct pp_action action)
+{
+    int rank = a->to->graph->stages[action.stage].rank;
+    return pp_schedule_add(a->to, rank, action, a->err);
+}
+
+static int add_transfer(void *ctx, struct pp_action send)
+{
+    return add(ctx, send) || add(ctx, pp_other_end(send)) ? -1 : 0;
+}
+
+/* Once on every rank that holds one of the two copies. */
+static int add_sync_tied(struct adding *a)
+{
+    const struct pp_graph *g = a->to->graph;
+    struct pp_action sync = {
+        .stage = -1, .microbatch = -1, .peer = -1, .op = PP_SYNC_TIED};
+    if (g->tied[0] < 0)
+        return 0;
+    int r0 = g->stages[g->tied[0]].rank, r1 = g->stages[g->tied[1]].rank;
+    if (pp_schedule_add(a->to, r0, sync, a->err))
+        return -1;
+    return r1 == r0 ? 0 : pp_schedule_add(a->to, r1, sync, a->err);
+}
+
+static int add_all(struct adding *a, const struct pp_order *o)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        struct pp_action action = o->events[i].action;
+        if (o->events[i].completion
+                ? pp_transfers(a->to->graph, action, add_transfer, a)
+                : add(a, action))
+            return -1;
+    }
+    return add_sync_tied(a);
+}
+
+int pp_lower(struct pp_schedule *s, struct pp_err *err)
+{
+    struct pp_order o = {0};
+    struct pp_schedule lowered;
+    if (pp_order(s, &o, err))
+        return -1;
+    int rc =
+        pp_schedule_init(&lowered, s->graph, s->kind, s->n_microbatches, err);
+    if (rc)
+        goto out;
+    lowered.channel_depth = s->channel_depth;
+    rc = add_all(&(struct adding){&lowered, err}, &o);
+    if (!rc) {
+        struct pp_schedule old = *s;
+        *s = lowered;
+        lowered = old;
+    }
+    pp_schedule_finish(&lowered);
+out:
+    free(o.events);
+    return rc;
+}
+
+int pp_schedule_merge(const struct pp_schedule *s,
+                      const struct pp_graph *merged_graph,
+                      struct pp_schedule *dst, struct pp_err *err)
+{
+    struct pp_order o = {0};
+    if (pp_order(s, &o, err))
+        return -1;
+    int rc =
+        pp_schedule_init(dst, merged_graph, s->kind, s->n_microbatches, err);
+    if (rc)
+        goto out;
+    dst->channel_depth = s->channel_depth;
+    struct adding a = {dst, err};
+    for (size_t i = 0; i < o.n && !rc; i++) {
+        o.events[i].action.overlap = 0;
+        if (!o.events[i].completion)
+            rc = add(&a, o.events[i].action);
+    }
+    if (!rc)
+        rc = add_sync_tied(&a);
+    if (rc)
+        pp_schedule_finish(dst);
+out:
+    free(o.events);
+    return rc;
+}

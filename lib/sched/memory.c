@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* A buffer lives from the first action that touches it to the last, so the row
+ * is turned into touches, which are sorted by buffer and folded. Offsets are
+ * memory_place.c's. */
+#include "sched/memory.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "sched/deps.h"
+#include "sched/memory_place.h"
+
+/* --- lifetimes --- */
+
+struct touches {
+    const struct pp_schedule *s;
+    const struct pp_graph *g;
+    const struct pp_stage_bytes *sizes;
+    struct pp_buffer *at; /* first == last: the position of the touch */
+    size_t n, capacity;
+    size_t place;
+    struct pp_action action;
+};
+
+static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
+                 int peer, size_t bytes, struct pp_err *err)
+{
+    if (t->n == t->capacity) {
+        size_t capacity = t->capacity ? 2 * t->capacity : 64, total;
+        if (pp_mul(capacity, sizeof *t->at, &total, err))
+            return -1;
+        struct pp_buffer *grown = realloc(t->at, total);
+        if (!grown)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        t->at = grown;
+        t->capacity = capacity;
+    }
+    t->at[t->n++] = (struct pp_buffer){.kind = kind,
+                                       .stage = stage,
+                                       .microbatch = t->action.microbatch,
+                                       .slice = t->action.slice,
+                                       .peer = peer,
+                                       .first = t->place,
+                                       .last = t->place,
+                                       .bytes = bytes};
+    return 0;
+}
+
+static bool is_local(const struct touches *t, int stage)
+{
+    return t->g->stages[stage].rank == t->g->stages[t->action.stage].rank;
+}
+
+static int touch_forward(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage;
+    const struct pp_stage_node *n = &t->g->stages[s];
+    const struct pp_stage_bytes *b = &t->sizes[s];
+    int rc = touch(t, PP_BUF_ACT_I, s, -1, b->act_i, err) ||
+             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err);
+    if (!rc && n->n_outputs > 0)
+        rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
+    for (int i = 0; i < n->n_inputs && !rc; i++) {
+        int in = n->inputs[i];
+        rc = is_local(t, in)
+                 ? touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output, err)
+                 : touch(t, PP_BUF_INPUT, s, in, t->sizes[in].output, err);
+    }
+    return rc ? -1 : 0;
+}
+
+/* Where the gradients of the outputs come together. */
+static int touch_consumption(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage, rc = 0;
+    const struct pp_stage_node *n = &t->g->stages[s];
+    size_t bytes = t->sizes[s].output;
+    rc = touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i, err);
+    for (int i = 0; i < n->n_outputs && !rc; i++) {
+        int out = n->outputs[i];
+        rc = is_local(t, out) ? touch(t, PP_BUF_DINPUT, out, s, bytes, err)
+                              : touch(t, PP_BUF_DOUTPUT, s, out, bytes, err);
+    }
+    for (int i = 0; i < n->n_inputs && !rc; i++)
+        rc = touch(t, PP_BUF_DINPUT, s, n->inputs[i],
+                   t->sizes[n->inputs[i]].output, err);
+    return rc;
+}
+
+static int touch_backward(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage;
+    enum pp_op op = t->action.op;
+    bool consumes = pp_consumes_gradient(t->g, t->action);
+    if (consumes && touch_consumption(t, err))
+        return -1;
+    if ((consumes || op == PP_W) &&
+        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
+        return -1;
+    return op == PP_I ? 0
+                      : touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err);
+}
+
+static int touch_action(struct touches *t, struct pp_err *err)
+{
+    struct pp_action a = t->action;
+    switch ((enum pp_op)a.op) {
+    case PP_F:
+        return touch_forward(t, err);
+    case PP_B:
+    case PP_I:
+    case PP_W:
+        return touch_backward(t, err);
+    case PP_SEND_F:
+        return touch(t, PP_BUF_OUTPUT, a.stage, -1, t->sizes[a.stage].output,
+                     err);
+    case PP_RECV_F:
+        return touch(t, PP_BUF_INPUT, a.stage, a.peer, t->sizes[a.peer].output,
+                     err);
+    case PP_SEND_B:
+        return touch(t, PP_BUF_DINPUT, a.stage, a.peer, t->sizes[a.peer].output,
+                     err);
+    case PP_RECV_B:
+        return touch(t, PP_BUF_DOUTPUT, a.stage, a.peer,
+                     t->sizes[a.stage].output, err);
+    default:
+        return 0;
+    }
+}
+
+int pp_buffer_compare(const void *pa, const void *pb)
+{
+    const struct pp_buffer *a = pa, *b = pb;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->microbatch != b->microbatch)
+        return a->microbatch < b->microbatch ? -1 : 1;
+    if (a->slice != b->slice)
+        return a->slice < b->slice ? -1 : 1;
+    return (a->peer > b->peer) - (a->peer < b->peer);
+}
+
+/* Sorts and joins the touches of each buffer. */
+static size_t fold(struct pp_buffer *b, size_t n)
+{
+    size_t kept = 0;
+    qsort(b, n, sizeof *b, pp_buffer_compare);
+    for (size_t i = 0; i < n; i++) {
+        if (kept == 0 || pp_buffer_compare(&b[kept - 1], &b[i])) {
+            b[kept++] = b[i];
+            continue;
+        }
+        struct pp_buffer *k = &b[kept - 1];
+        k->first = b[i].first < k->first ? b[i].first : k->first;
+        k->last = b[i].last > k->last ? b[i].last : k->last;
+    }
+    return kept;
+}
+
+/* --- rings --- */
+
+struct channel {
+    int rank, backward;
+    size_t bytes, n; /* largest message, and how many */
+};
+
+static int compare_channels(const void *pa, const void *pb)
+{
+    const struct channel *a = pa, *b = pb;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->backward - b->backward;
+}
+
+/* The channels that the row sends on; *n of them, malloc'ed. */
+static struct channel *list_channels(const struct touches *t,
+                                     const struct pp_row *row, size_t *n)
+{
+    struct channel *c = calloc(row->n + 1, sizeof *c);
+    size_t kept = 0;
+    *n = 0;
+    for (size_t i = 0; c && i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        bool forward = a.op == PP_SEND_F;
+        if (pp_is_send(a.op))
+            c[(*n)++] = (struct channel){
+                t->g->stages[a.peer].rank, !forward,
+                t->sizes[forward ? a.stage : a.peer].output, 1};
+    }
+    if (c)
+        qsort(c, *n, sizeof *c, compare_channels);
+    for (size_t i = 0; i < *n; i++) {
+        if (kept == 0 || compare_channels(&c[kept - 1], &c[i])) {
+            c[kept++] = c[i];
+            continue;
+        }
+        c[kept - 1].n++;
+        if (c[i].bytes > c[kept - 1].bytes)
+            c[kept - 1].bytes = c[i].bytes;
+    }
+    *n = kept;
+    return c;
+}
+
+/* A ring lives all step long: touched at the row's first and last place. */
+static int touch_rings(struct touches *t, const struct pp_row *row,
+                       struct pp_err *err)
+{
+    size_t n, depth = (size_t)t->s->channel_depth;
+    struct channel *c = list_channels(t, row, &n);
+    int rc = 0;
+    if (!c)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < depth && k < c[i].n && !rc; k++) {
+            t->action = (struct pp_action){.microbatch = (int32_t)k};
+            t->place = 0;
+            rc = touch(t, PP_BUF_RING, c[i].rank, c[i].backward, c[i].bytes,
+                       err);
+            t->place = row->n - 1;
+            rc = rc || touch(t, PP_BUF_RING, c[i].rank, c[i].backward,
+                             c[i].bytes, err);
+        }
+    free(c);
+    return rc ? -1 : 0;
+}
+
+static int count_slots(const struct pp_row *row)
+{
+    int live = 0, peak = 0;
+    bool trains = false;
+    for (size_t i = 0; i < row->n; i++) {
+        enum pp_op op = row->actions[i].op;
+        live += op == PP_F;
+        peak = live > peak ? live : peak;
+        trains |= op == PP_W || op == PP_B;
+        live -= op == PP_W || op == PP_B;
+    }
+    return trains || peak == 0 ? peak : 1;
+}
+
+int pp_memory_plan(const struct pp_schedule *s, int rank,
+                   const struct pp_stage_bytes *sizes, struct pp_memory *m,
+                   struct pp_err *err)
+{
+    const struct pp_row *row = &s->rows[rank];
+    struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
+    int rc = 0;
+    *m = (struct pp_memory){.peak_slots = count_slots(row)};
+    for (t.place = 0; t.place < row->n && !rc; t.place++) {
+        t.action = row->actions[t.place];
+        rc = touch_action(&t, err);
+    }
+    if (!rc && row->n > 0)
+        rc = touch_rings(&t, row, err);
+    m->buffers = t.at;
+    if (!rc) {
+        m->n = fold(t.at, t.n);
+        rc = pp_memory_place(m, err);
+    }
+    if (rc)
+        pp_memory_finish(m);
+    return rc;
+}
+
+const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
+                                       enum pp_buffer_kind kind, int stage,
+                                       int microbatch, int slice, int peer)
+{
+    struct pp_buffer key = {.kind = kind,
+                            .stage = stage,
+                            .microbatch = microbatch,
+                            .slice = slice,
+                            .peer = peer};
+    return m->n == 0
+               ? NULL
+               : bsearch(&key, m->buffers, m->n, sizeof key, pp_buffer_compare);
+}
+
+void pp_memory_finish(struct pp_memory *m)
+{
+    free(m->buffers);
+    *m = (struct pp_memory){0};
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* Offsets are given in list order, best fit first, as an allocator would at run
+ * time; doing it before step 0 costs nothing later and shows what does not
+ * fit. */
+#include "sched/memory_place.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+enum { ALIGNMENT = 64 };
+
+struct hole {
+    size_t offset, bytes;
+};
+
+struct holes { /* ascending, never adjacent */
+    struct hole *at;
+    size_t n, capacity;
+    size_t top; /* end of the arena so far */
+};
+
+/* The smallest hole that fits, else the end of the arena, where the last hole
+ * may reach it. */
+static size_t take(struct holes *h, size_t bytes)
+{
+    size_t best = h->n;
+    for (size_t i = 0; i < h->n; i++)
+        if (h->at[i].bytes >= bytes &&
+            (best == h->n || h->at[i].bytes < h->at[best].bytes))
+            best = i;
+    if (best == h->n) {
+        size_t last = h->n - 1;
+        bool open =
+            h->n > 0 && h->at[last].offset + h->at[last].bytes == h->top;
+        size_t offset = open ? h->at[last].offset : h->top;
+        h->n -= open;
+        h->top = offset + bytes;
+        return offset;
+    }
+    size_t offset = h->at[best].offset;
+    h->at[best].offset += bytes;
+    h->at[best].bytes -= bytes;
+    if (h->at[best].bytes == 0) {
+        for (size_t i = best + 1; i < h->n; i++)
+            h->at[i - 1] = h->at[i];
+        h->n--;
+    }
+    return offset;
+}
+
+/* There is always room: holes are separated by live buffers. */
+static void give(struct holes *h, size_t offset, size_t bytes)
+{
+    size_t i = h->n;
+    while (i > 0 && h->at[i - 1].offset > offset)
+        i--;
+    bool joins_left =
+        i > 0 && h->at[i - 1].offset + h->at[i - 1].bytes == offset;
+    bool joins_right = i < h->n && offset + bytes == h->at[i].offset;
+    if (joins_left && joins_right) {
+        h->at[i - 1].bytes += bytes + h->at[i].bytes;
+        for (size_t k = i + 1; k < h->n; k++)
+            h->at[k - 1] = h->at[k];
+        h->n--;
+    } else if (joins_left) {
+        h->at[i - 1].bytes += bytes;
+    } else if (joins_right) {
+        h->at[i].offset = offset;
+        h->at[i].bytes += bytes;
+    } else {
+        for (size_t k = h->n++; k > i; k--)
+            h->at[k] = h->at[k - 1];
+        h->at[i] = (struct hole){offset, bytes};
+    }
+}
+
+/* Buffers by first place, the large ones of a place before the small, and by
+ * last place. */
+static int by_first(const void *pa, const void *pb)
+{
+    const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
+    const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes ? -1 : 1;
+    return pp_buffer_compare(a, b);
+}
+
+static int by_last(const void *pa, const void *pb)
+{
+    const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
+    const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
+    if (a->last != b->last)
+        return a->last < b->last ? -1 : 1;
+    return pp_buffer_compare(a, b);
+}
+
+/* What is live, and the most that was. */
+struct levels {
+    size_t all, kind[PP_N_BUFFER_KINDS];
+};
+
+static void raise_peaks(struct pp_memory *m, const struct levels *l)
+{
+    if (l->all > m->peak_bytes)
+        m->peak_bytes = l->all;
+    for (int k = 0; k < PP_N_BUFFER_KINDS; k++)
+        if (l->kind[k] > m->peak_by_kind[k])
+            m->peak_by_kind[k] = l->kind[k];
+}
+
+static void place(struct pp_memory *m, struct pp_buffer **first,
+                  struct pp_buffer **last, struct holes *h)
+{
+    struct levels live = {0};
+    for (size_t i = 0, gone = 0; i < m->n; i++) {
+        struct pp_buffer *b = first[i];
+        for (; gone < m->n && last[gone]->last < b->first; gone++) {
+            struct pp_buffer *old = last[gone];
+            live.all -= old->bytes;
+            live.kind[old->kind] -= old->bytes;
+            if (old->bytes)
+                give(h, old->offset, pp_round_up(old->bytes, ALIGNMENT));
+        }
+        live.all += b->bytes;
+        live.kind[b->kind] += b->bytes;
+        raise_peaks(m, &live);
+        if (b->bytes)
+            b->offset = take(h, pp_round_up(b->bytes, ALIGNMENT));
+    }
+    m->arena_bytes = h->top;
+}
+
+int pp_memory_place(struct pp_memory *m, struct pp_err *err)
+{
+    struct holes h = {0};
+    struct pp_buffer **first = calloc(m->n + 1, sizeof(void *));
+    struct pp_buffer **last = calloc(m->n + 1, sizeof(void *));
+    size_t total = 0;
+    int rc = 0;
+    h.at = calloc(m->n + 2, sizeof *h.at);
+    if (!first || !last || !h.at)
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    /* No sum below can overflow when that of everything does not. */
+    for (size_t i = 0; i < m->n && !rc; i++) {
+        first[i] = last[i] = &m->buffers[i];
+        if (__builtin_add_overflow(total, m->buffers[i].bytes, &total) ||
+            __builtin_add_overflow(total, ALIGNMENT, &total))
+            rc = pp_fail(err, PP_EXIT_SYSTEM, "buffers are too large");
+    }
+    if (!rc) {
+        qsort(first, m->n, sizeof *first, by_first);
+        qsort(last, m->n, sizeof *last, by_last);
+        place(m, first, last, &h);
+    }
+    free(first);
+    free(last);
+    free(h.at);
+    return rc;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/schedule.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
+                     const char *kind, int n_microbatches, struct pp_err *err)
+{
+    *s = (struct pp_schedule){.graph = g,
+                              .kind = kind,
+                              .n_microbatches = n_microbatches,
+                              .channel_depth = 1};
+    s->rows = calloc((size_t)g->n_ranks, sizeof *s->rows);
+    if (!s->rows)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+int pp_schedule_add(struct pp_schedule *s, int rank, struct pp_action a,
+                    struct pp_err *err)
+{
+    struct pp_row *row = &s->rows[rank];
+    if (row->n == row->capacity) {
+        size_t capacity = row->capacity ? 2 * row->capacity : 16, bytes;
+        if (pp_mul(capacity, sizeof a, &bytes, err))
+            return -1;
+        struct pp_action *grown = realloc(row->actions, bytes);
+        if (!grown)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        row->actions = grown;
+        row->capacity = capacity;
+    }
+    row->actions[row->n++] = a;
+    return 0;
+}
+
+void pp_schedule_finish(struct pp_schedule *s)
+{
+    if (s->rows)
+        for (int r = 0; r < s->graph->n_ranks; r++)
+            free(s->rows[r].actions);
+    free(s->rows);
+    *s = (struct pp_schedule){0};
+}
+
+/* How many stages a's message could come from or go to; *one is the last. */
+static int possible_peers(const struct pp_graph *g, struct pp_action a,
+                          int *one)
+{
+    if (a.stage < 0 || a.stage >= g->n_stages)
+        return 0;
+    const struct pp_stage_node *n = &g->stages[a.stage];
+    bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
+    int count = out ? n->n_outputs : n->n_inputs, remote = 0;
+    for (int i = 0; i < count; i++) {
+        int other = out ? n->outputs[i] : n->inputs[i];
+        if (g->stages[other].rank == n->rank)
+            continue;
+        *one = other;
+        remote++;
+    }
+    return remote;
+}
+
+char *pp_schedule_format_row(const struct pp_schedule *s, int rank)
+{
+    const struct pp_row *row = &s->rows[rank];
+    /* The parentheses and name of a pair fit in what two numbers leave. */
+    size_t bytes;
+    if (__builtin_mul_overflow(row->n + 1, (size_t)PP_ACTION_TEXT, &bytes))
+        return NULL;
+    char *text = malloc(bytes), *p = text;
+    if (!text)
+        return NULL;
+    *p = '\0';
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        bool message = pp_is_send(a.op) || pp_is_recv(a.op);
+        bool second = i > 0 && row->actions[i - 1].overlap;
+        int one;
+        if (i > 0)
+            *p++ = second ? ';' : ' ';
+        if (a.overlap)
+            *p++ = '(';
+        p += pp_action_format(
+            a, message && possible_peers(s->graph, a, &one) > 1, p);
+        if (second)
+            p = stpcpy(p, ")OVERLAP_F_B");
+    }
+    char *fitted = realloc(text, (size_t)(p - text) + 1);
+    return fitted ? fitted : text;
+}
+
+/* Parses one cell and appends it. */
+static int add_cell(struct pp_schedule *s, int rank, const char *text, size_t n,
+                    uint8_t overlap, struct pp_err *err)
+{
+    struct pp_action a;
+    int one;
+    if (pp_action_parse(text, n, &a, err))
+        return -1;
+    a.overlap = overlap;
+    if ((pp_is_send(a.op) || pp_is_recv(a.op)) && a.peer < 0 &&
+        possible_peers(s->graph, a, &one) == 1)
+        a.peer = one;
+    return pp_schedule_add(s, rank, a, err);
+}
+
+/* A cell is one action, or "(F;B)OVERLAP_F_B", which is two. */
+static int add_cells(struct pp_schedule *s, int rank, const char *text,
+                     size_t n, struct pp_err *err)
+{
+    static const char tail[] = ")OVERLAP_F_B";
+    size_t n_tail = sizeof tail - 1;
+    if (n == 0 || text[0] != '(')
+        return add_cell(s, rank, text, n, 0, err);
+    const char *semicolon = memchr(text, ';', n), *end = text + n - n_tail;
+    if (n <= n_tail || memcmp(end, tail, n_tail) || !semicolon ||
+        semicolon > end)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%.*s' is not a pair (F;B)OVERLAP_F_B",
+                       n > 60 ? 60 : (int)n, text);
+    if (add_cell(s, rank, text + 1, (size_t)(semicolon - text) - 1, 1, err))
+        return -1;
+    return add_cell(s, rank, semicolon + 1, (size_t)(end - semicolon) - 1, 0,
+                    err);
+}
+
+int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
+                          struct pp_err *err)
+{
+    for (size_t place = 0; *text; place++) {
+        size_t n = strcspn(text, " ");
+        if (add_cells(s, rank, text, n, err))
+            return pp_fail_at(err, "action %zu: ", place);
+        text += n;
+        if (*text == ' ' && *++text == '\0')
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "action %zu: '' is not an action", place + 1);
+    }
+    return 0;
+}
+
+size_t pp_schedule_n_compute(const struct pp_schedule *s)
+{
+    size_t n = 0;
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            n += pp_is_compute(s->rows[r].actions[i].op);
+    return n;
+}
+
+bool pp_schedule_is_canonical(const struct pp_schedule *s)
+{
+    /* The order inside a row is enough: a stage is on one rank. */
+    struct pp_action *last = calloc((size_t)s->graph->n_stages, sizeof *last);
+    bool canonical = last != NULL;
+    for (int st = 0; canonical && st < s->graph->n_stages; st++)
+        last[st].microbatch = -1;
+    for (int r = 0; canonical && r < s->graph->n_ranks; r++)
+        for (size_t i = 0; canonical && i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (a.op != PP_W && a.op != PP_B)
+                continue;
+            struct pp_action *l = &last[a.stage];
+            canonical = a.microbatch > l->microbatch ||
+                        (a.microbatch == l->microbatch && a.slice < l->slice);
+            *l = a;
+        }
+    free(last);
+    return canonical;
+}
+
+int pp_schedule_forward_only(const struct pp_schedule *s,
+                             struct pp_schedule *dst, struct pp_err *err)
+{
+    if (pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches, err))
+        return -1;
+    dst->channel_depth = s->channel_depth;
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            a.overlap = 0;
+            bool keep = a.op == PP_F || a.op == PP_SEND_F ||
+                        a.op == PP_RECV_F || a.op == PP_UNSHARD ||
+                        a.op == PP_RESHARD;
+            if (keep && pp_schedule_add(dst, r, a, err)) {
+                pp_schedule_finish(dst);
+                return -1;
+            }
+        }
+    return 0;
+}

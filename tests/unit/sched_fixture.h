@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* sched_fixture - chains, kinds and rows of text for the schedule tests.
+ *
+ * Definitions in a header, like tap.h: each test program includes it once. */
+#ifndef PP_TESTS_SCHED_FIXTURE_H
+#define PP_TESTS_SCHED_FIXTURE_H
+
+#include "sched/check.h"
+#include "sched/kind.h"
+#include "sched/lower.h"
+#include "tap.h"
+
+struct fixture {
+    struct pp_arena arena;
+    struct pp_graph graph;
+    struct pp_schedule s;
+    struct pp_err err;
+};
+
+/* A chain without any schedule. */
+__attribute__((unused)) static void chain(struct fixture *f, int p, int c,
+                                          enum pp_placement placement)
+{
+    *f = (struct fixture){0};
+    if (pp_graph_chain(&f->arena, p, c, placement, &f->graph, &f->err))
+        printf("# %s\n", f->err.text);
+}
+
+__attribute__((unused)) static int emit(struct fixture *f, const char *kind,
+                                        int m, int group)
+{
+    struct pp_kind_options o = {m, group};
+    const struct pp_kind *k = pp_kind_find(kind);
+    if (pp_schedule_init(&f->s, &f->graph, k->name, m, &f->err))
+        return -1;
+    return k->emit(&f->s, &o, &f->err);
+}
+
+/* Rows given as text, at channel depth 1. Returns 0 when all could be read. */
+__attribute__((unused)) static int rows(struct fixture *f, int m,
+                                        const char *const *text)
+{
+    if (pp_schedule_init(&f->s, &f->graph, "test", m, &f->err))
+        return -1;
+    for (int r = 0; r < f->graph.n_ranks; r++)
+        if (pp_schedule_parse_row(&f->s, r, text[r], &f->err))
+            return -1;
+    return 0;
+}
+
+__attribute__((unused)) static void drop(struct fixture *f)
+{
+    pp_schedule_finish(&f->s);
+    pp_arena_finish(&f->arena);
+    *f = (struct fixture){0};
+}
+
+#endif
