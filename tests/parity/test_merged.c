@@ -50,7 +50,8 @@ static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
         pieces[i].length = length;
         items[i] = i;
         for (uint32_t t = 0; t < length; t++)
-            ids[n++] = (int32_t)(pp_rng_uniform(2, n) * 37);
+            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * 37);
+        n += length;
     }
     const struct pp_packed_content c = {.ids = ids,
                                         .pieces = pieces,

@@ -91,8 +91,8 @@ static bool parse(const char *text, struct pp_manifest *m)
 /* The document as text; the caller frees. */
 static char *text_of(const struct pp_manifest *m)
 {
-    char *text = NULL;
-    size_t n;
+    static char *text;
+    static size_t n;
     struct pp_err err = {0};
     FILE *f = open_memstream(&text, &n);
     if (!f || pp_manifest_write(m, f, &err) || fclose(f))
@@ -377,8 +377,33 @@ static void test_numbers(void)
     }
 }
 
+/* The example of pp-manifest(5), which says something of every section. */
+static void test_man_page(void)
+{
+    char path[4096], page[32768];
+    const char *source = getenv("SRCDIR");
+    snprintf(path, sizeof path, "%s/man/pp-manifest.5", source ? source : ".");
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(page, 1, sizeof page - 1, f) : 0;
+    if (f)
+        fclose(f);
+    page[n] = 0;
+    char *start = strstr(page, ".Bd -literal\n{"), *end;
+    if (!ok(start && (end = strstr(start, ".Ed")), "an example in %s", path))
+        return;
+    start = strchr(start, '\n');
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    ok(!pp_manifest_parse(start, (size_t)(end - start), "example", &m, &err),
+       "it can be read: %s", err.text);
+    ok(m.has_model && m.has_stages && m.has_data && m.has_schedule,
+       "all sections are there");
+    pp_manifest_finish(&m);
+}
+
 int main(void)
 {
+    test_man_page();
     test_own();
     test_abstract();
     test_setters();
