@@ -189,10 +189,10 @@ static void naive(struct call *c)
 static bool calls_near(const struct call *got, const struct call *want,
                        double bound)
 {
-    return values_near(&got->o, &want->o, bound, 1, "o") &
-           values_near(&got->lse, &want->lse, bound, 1, "lse") &
-           values_near(&got->dq, &want->dq, bound, 1, "dq") &
-           values_near(&got->dk, &want->dk, bound, 1, "dk") &
+    return values_near(&got->o, &want->o, bound, 1, "o") &&
+           values_near(&got->lse, &want->lse, bound, 1, "lse") &&
+           values_near(&got->dq, &want->dq, bound, 1, "dq") &&
+           values_near(&got->dk, &want->dk, bound, 1, "dk") &&
            values_near(&got->dv, &want->dv, bound, 1, "dv");
 }
 
@@ -267,8 +267,8 @@ static void against_differences(const struct shape_case *t)
     const struct pp_attention_shape *s = &c.s;
     call_forward(&c);
     call_backward(&c);
-    ok(differs_right(&c, &c.q, &c.dq, s->ldq, s->NH * s->HDQK, "dq") &
-           differs_right(&c, &c.kk, &c.dk, s->ldkv, s->NKV * s->HDQK, "dk") &
+    ok(differs_right(&c, &c.q, &c.dq, s->ldq, s->NH * s->HDQK, "dq") &&
+           differs_right(&c, &c.kk, &c.dk, s->ldkv, s->NKV * s->HDQK, "dk") &&
            differs_right(&c, &c.v, &c.dv, s->ldkv, s->NKV * s->HDV, "dv"),
        "%s: finite differences", t->name);
     call_finish(&c);

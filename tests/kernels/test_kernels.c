@@ -38,7 +38,7 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     struct values *in[] = {&x, &w, &b, &dy, &dw, &db};
     struct values want[4];
     for (size_t i = 0; i < 6; i++)
-        fill_integers(in[i], "xwbdyWB" + i, 4);
+        fill_integers(in[i], &"xwbdyWB"[i], 4);
     fill(&y, 9);
     fill(&dx, 9);
     struct values *out[] = {&y, &dx, &dw, &db};

@@ -59,8 +59,8 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
                                       C, ld, ld, ld, ldr, NULL) &&
                 !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld,
                                        ld, ldr, NULL);
-    ok((values_near(&y, &want_y, bound(k), 1, "y") &
-        values_near(&dx, &want_dx, bound(k), 1, "dx") &
+    ok((values_near(&y, &want_y, bound(k), 1, "y") &&
+        values_near(&dx, &want_dx, bound(k), 1, "dx") &&
         values_near(&dw, &want_dw, bound(k), 1, "dw")) &&
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&rstd),
        "%s rmsnorm of %zu groups of %zu", k->name, G, C);
@@ -139,8 +139,8 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
         !k->cross_entropy_bwd(x.at, lse.at, targets, N, V, scale, NULL);
     /* fp32's lse is rounded: gradients are off by its last place. */
     double b = bound(k) * (size > 10 ? size / 2 : 1);
-    ok((values_near(&lse, &wlse, bound(k), 1, "lse") &
-        values_near(&logp, &wlogp, bound(k), 1, "logp") &
+    ok((values_near(&lse, &wlse, bound(k), 1, "lse") &&
+        values_near(&logp, &wlogp, bound(k), 1, "logp") &&
         values_near(&x, &want, b, scale, "dlogits")) &&
            fine && guard_whole(&x) && guard_whole(&lse) && guard_whole(&logp),
        "%s cross-entropy over %zu, spread %g", k->name, V, size);
