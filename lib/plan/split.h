@@ -24,9 +24,9 @@ int pp_split_balanced(const double *costs, size_t n, size_t n_stages,
 /* As above where one rank holds several stages and the largest rank counts,
  * then the evenness of ranks, then that of stages; stage s lies on rank[s].
  * Exact for one stage per rank. Otherwise a local search that starts from the
- * split above and moves units between any two stages while that helps: it
- * reaches the optimum where layers cost the same; with unequal units it may
- * miss it. */
+ * split above and moves units between any two stages while that helps, then a
+ * search of all splits, given up after a fixed number of steps: exact where
+ * layers cost the same and for small instances, nearly so otherwise. */
 int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
                             const int *rank, size_t n_ranks, size_t *bounds,
                             struct pp_err *err) PP_MUST_USE;

@@ -4,7 +4,9 @@
  * this is a local search from the best split of stages. A step moves one
  * unit's worth from any stage to any other, by shifting all boundaries between
  * them by one, or one boundary by any distance; while layers cost the same,
- * no worse split can resist the first kind. */
+ * no worse split can resist the first kind. Then all splits are tried depth
+ * first, bounded by what was found, until a number of steps is spent; what
+ * that finds is where the local search goes on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +14,18 @@
 #include "plan/split.h"
 #include "plan/split_costs.h"
 
+/* Stages tried by the exhaustive search: some milliseconds. */
+enum { MAX_TRIES = 1000000 };
+
 struct search {
     const struct pp_split_costs *costs;
     size_t n_stages, n_ranks;
     const int *rank;
-    size_t least;   /* units a stage must keep */
-    uint64_t *load; /* scratch: of each rank */
+    size_t least;       /* units a stage must keep */
+    uint64_t *load;     /* scratch: of each rank */
+    size_t *last_stage; /* of each rank */
+    size_t *trial;      /* boundaries being tried */
+    size_t tries;
 };
 
 /* What is minimised, most important first. */
@@ -109,6 +117,78 @@ static struct step best_step(const struct search *x, size_t *bounds,
     return best;
 }
 
+static void improve(const struct search *x, size_t *bounds, struct score *score)
+{
+    struct step step;
+    while ((step = best_step(x, bounds, score)).first > 0)
+        shift(bounds, step.first, step.last, step.by);
+}
+
+/* Whether the ranks that have stages from s on can take what is left, each
+ * staying below bound. */
+static bool has_room(const struct search *x, size_t s, uint64_t bound,
+                     uint64_t left)
+{
+    uint64_t room = 0;
+    for (size_t r = 0; r < x->n_ranks && room < left; r++)
+        if (x->last_stage[r] >= s)
+            room += bound - 1 - x->load[r];
+    return room >= left;
+}
+
+/* Looks for a split with every rank below *bound, stage s beginning at
+ * trial[s]. Each one found goes to bounds, and lowers *bound. */
+static void descend(struct search *x, size_t s, uint64_t *bound, size_t *bounds)
+{
+    size_t n = x->costs->n, i = x->trial[s];
+    size_t most = n - x->least * (x->n_stages - 1 - s); /* leave for others */
+    uint64_t *load = &x->load[x->rank[s]];
+    uint64_t before = *load;
+    bool last = s == x->n_stages - 1;
+    for (size_t j = last ? n : i + x->least; j <= most; j++) {
+        uint64_t sum = pp_split_sum(x->costs, i, j);
+        if (before + sum >= *bound || x->tries == MAX_TRIES)
+            break;
+        x->tries++;
+        *load = before + sum;
+        x->trial[s + 1] = j;
+        if (last) {
+            memcpy(bounds, x->trial, (x->n_stages + 1) * sizeof *bounds);
+            *bound = 0;
+            for (size_t r = 0; r < x->n_ranks; r++)
+                *bound = x->load[r] > *bound ? x->load[r] : *bound;
+        } else if (has_room(x, s + 1, *bound, pp_split_sum(x->costs, j, n))) {
+            descend(x, s + 1, bound, bounds);
+        }
+    }
+    *load = before;
+}
+
+static int allocate(struct search *x, struct pp_err *err)
+{
+    x->load = calloc(x->n_ranks, sizeof *x->load);
+    x->last_stage = calloc(x->n_ranks, sizeof *x->last_stage);
+    x->trial = calloc(x->n_stages + 1, sizeof *x->trial);
+    if (!x->load || !x->last_stage || !x->trial)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < x->n_stages; s++)
+        x->last_stage[x->rank[s]] = s;
+    return 0;
+}
+
+static void search(struct search *x, size_t *bounds)
+{
+    struct score score = score_of(x, bounds);
+    improve(x, bounds, &score);
+    uint64_t bound = score.largest;
+    memset(x->load, 0, x->n_ranks * sizeof *x->load);
+    descend(x, 0, &bound, bounds);
+    if (bound < score.largest) {
+        score = score_of(x, bounds);
+        improve(x, bounds, &score);
+    }
+}
+
 int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
                             const int *rank, size_t n_ranks, size_t *bounds,
                             struct pp_err *err)
@@ -123,21 +203,15 @@ int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
                        .n_stages = n_stages,
                        .n_ranks = n_ranks,
                        .rank = rank,
-                       .least = n >= n_stages,
-                       .load = calloc(n_ranks, sizeof *x.load)};
-    if (!x.load) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+                       .least = n >= n_stages};
+    if (allocate(&x, err) || pp_split_costs_init(&c, costs, n, err))
         goto out;
-    }
-    if (pp_split_costs_init(&c, costs, n, err))
-        goto out;
-    struct score score = score_of(&x, bounds);
-    struct step step;
-    while ((step = best_step(&x, bounds, &score)).first > 0)
-        shift(bounds, step.first, step.last, step.by);
+    search(&x, bounds);
     rc = 0;
 out:
     free(x.load);
+    free(x.last_stage);
+    free(x.trial);
     pp_split_costs_finish(&c);
     return rc;
 }

@@ -99,15 +99,14 @@ static void test_brute_force(void)
     is_int(cases, 2000, "and there were 2000");
 }
 
-/* The same with several stages on a rank, where the search is not exact but
- * must be for models: equal layers between light and heavy ends. */
+/* The same with several stages on a rank. Instances of this size are searched
+ * to the end. */
 static void test_brute_force_ranks(void)
 {
     double costs[MAX_UNITS];
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
     struct pp_err err = {0};
-    int models = 0, missed = 0, others = 0, wrong = 0;
-    double worst = 1;
+    int cases = 0, wrong = 0;
     for (uint64_t i = 0; i < 600; i++) {
         uint64_t key = pp_rng_key(i, "ranks");
         int kind = (int)(i % 4), rank[6];
@@ -127,18 +126,11 @@ static void test_brute_force_ranks(void)
         }
         double got = largest_rank(costs, bounds, n_stages, rank);
         double want = brute(costs, n, n_stages, rank, scratch, 0);
-        bool best = got <= want * (1 + 1e-7);
-        models += kind == 3;
-        others += kind != 3;
-        wrong += kind == 3 && !best;
-        missed += kind != 3 && !best;
-        worst = got / want > worst ? got / want : worst;
+        wrong += !(got <= want * (1 + 1e-7));
+        cases++;
     }
-    is_int(wrong, 0, "ranks: the best split of every model of equal layers");
-    ok(models > 50, "%d of them", models);
-    ok(missed * 10 <= others && worst < 1.6,
-       "of %d others %d are not the best, the worst by %.3f", others, missed,
-       worst);
+    is_int(wrong, 0, "ranks: the largest is the smallest on every instance");
+    ok(cases > 300, "and there were %d", cases);
 }
 
 static void check_bounds(const char *what, const size_t *got, size_t n_stages,
