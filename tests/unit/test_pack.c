@@ -313,6 +313,53 @@ static void test_multiple(void)
         is_int((long long)largest_load(&b, small), 90,
                "loads are balanced where there is room");
     pp_bins_finish(&b);
+    /* 40 full bins, 60 + 40 and 50 + 25 + 25: spread over 41, longest first,
+     * one would hold 105, so that a full bin must be split instead. */
+    uint32_t tight[100];
+    for (size_t i = 0; i < 20; i++) {
+        static const uint32_t pattern[] = {60, 40, 50, 25, 25};
+        memcpy(tight + 5 * i, pattern, sizeof pattern);
+    }
+    ok(pp_packer_find("bfd")->pack(tight, 100, 100, &b, &err) == 0 &&
+           b.n_bins == 40 && pp_bins_multiple(&b, tight, 100, 41, &err) == 0 &&
+           b.n_bins == 41 && is_valid(&b, tight, 100, 100),
+       "a full bin is split where spreading exceeds the capacity");
+    ok(pp_bins_multiple(&b, tight, 100, 97, &err) == 0 && b.n_bins == 97 &&
+           is_valid(&b, tight, 100, 100) && largest_load(&b, tight) == 60,
+       "nearly as many bins as items");
+    pp_bins_finish(&b);
+}
+
+/* Splitting alone, down to single items. */
+static void test_split(void)
+{
+    uint64_t key = pp_rng_key(9, "test");
+    size_t wrong = 0, kept = 0;
+    for (uint64_t r = 0; r < 100; r++) {
+        /* Whole bins cut at random, so that every bin is full. */
+        uint32_t lengths[400];
+        size_t n = 0, n_full = 30;
+        for (size_t k = 0; k < n_full; k++)
+            for (uint32_t left = 100; left > 0; n++) {
+                uint32_t part =
+                    20 + (uint32_t)(pp_rng_bits(key, 1000 * r + n) % 50);
+                lengths[n] = part + 20 > left ? left : part;
+                left -= lengths[n];
+            }
+        struct pp_bins b;
+        struct pp_err err = {0};
+        if (pp_packer_find("next-fit")->pack(lengths, n, 100, &b, &err) != 0 ||
+            b.n_bins != n_full ||
+            pp_bins_multiple(&b, lengths, 100, n_full + 1, &err) != 0) {
+            wrong++;
+            continue;
+        }
+        wrong += b.n_bins != n_full + 1 || !is_valid(&b, lengths, n, 100);
+        kept += largest_load(&b, lengths) == 100;
+        pp_bins_finish(&b);
+    }
+    is_int((long long)wrong, 0, "full bins and one more");
+    ok(kept > 10, "some of them by splitting (%zu)", kept);
 }
 
 static void test_shuffle(void)
@@ -351,6 +398,7 @@ int main(void)
     test_random();
     test_bound();
     test_multiple();
+    test_split();
     test_shuffle();
     return done();
 }
