@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_forward - a decoder layer's output against the formulas of the paper
- * models, in straight loops that share nothing with the layer: finite
+/* test_forward - a decoder layer's output and the head's loss against the
+ * formulas, in straight loops that share nothing with the layers: finite
  * differences cannot see a wrong but smooth forward. */
 #include "rig.h"
 
@@ -149,23 +149,52 @@ static void test_decoder(const char *name, bool bias, bool qk_norm,
     rig_finish(&r);
 }
 
-/* Loss of the head by its definition. */
-static void test_head(void)
+/* Loss and gradients of the head by their definitions; dw is (V, C). */
+static double head_loops(struct rig *r, struct values *dx, struct values *dw)
 {
+    size_t C = r->m.hidden, V = r->m.vocab;
+    const double *w = r->w.at;
+    double *p = calloc(V, sizeof *p), loss = 0;
+    fill(dx, 0);
+    fill(dw, 0);
+    for (size_t i = 0; i < r->mb.n_scored; i++) {
+        size_t at = (size_t)r->rows[i] * C, target = (size_t)r->targets[i];
+        const double *x = (const double *)r->x.at + at;
+        double sum = 0;
+        product(p, w, NULL, x, V, C);
+        loss -= p[target] * r->mb.scale;
+        for (size_t j = 0; j < V; j++)
+            sum += p[j] = exp(p[j]);
+        loss += log(sum) * r->mb.scale;
+        for (size_t j = 0; j < V * C; j++) {
+            double d = (p[j / C] / sum - (j / C == target)) * r->mb.scale;
+            ((double *)dx->at)[at + j % C] += d * w[j];
+            ((double *)dw->at)[j] += d * x[j % C];
+        }
+    }
+    free(p);
+    return loss;
+}
+
+/* A vocabulary so large that the scored rows are several blocks. */
+static void test_head(size_t vocab, size_t hidden, int tokens)
+{
+    struct packing one = {2, {tokens, 9}, {tokens, 12}};
     struct pp_model m = rig_model();
     struct rig r;
-    rig_init(&r, &m, PP_UNIT_HEAD, &pp_kernels_f64, &packed, 0);
-    double loss = rig_forward(&r), want = 0;
-    for (size_t i = 0; i < r.mb.n_scored; i++) {
-        double logits[64], sum = 0;
-        product(logits, r.w.at, NULL,
-                (const double *)r.x.at + (size_t)r.rows[i] * m.hidden, m.vocab,
-                m.hidden);
-        for (size_t j = 0; j < m.vocab; j++)
-            sum += exp(logits[j]);
-        want += (log(sum) - logits[r.targets[i]]) * r.mb.scale;
-    }
-    is_near(loss, want, 1e-13, "the head's loss is the formula's");
+    m.vocab = vocab;
+    m.hidden = hidden;
+    rig_init(&r, &m, PP_UNIT_HEAD, &pp_kernels_f64, &one, 0);
+    struct values dx = values_new(&pp_kernels_f64, r.dx.n, 0);
+    struct values dw = values_new(&pp_kernels_f64, r.g.n, 0);
+    double loss = rig_forward(&r), want = head_loops(&r, &dx, &dw);
+    rig_backward(&r);
+    ok(fabs(loss - want) <= 1e-12 * want &&
+           values_near(&r.dx, &dx, 1e-12, 1e-3, "dx") &&
+           values_near(&r.g, &dw, 1e-12, 1e-3, "dw"),
+       "the head over %zu words is the formulas'", vocab);
+    values_free(&dx);
+    values_free(&dw);
     rig_finish(&r);
 }
 
@@ -175,6 +204,7 @@ int main(void)
     test_decoder("Llama's layer with biases", true, false, 4);
     test_decoder("Qwen3's layer", false, true, 1);
     test_decoder("a layer with everything", true, true, 2);
-    test_head();
+    test_head(13, 10, 8);
+    test_head(30011, 4, 500);
     return done();
 }
