@@ -247,7 +247,7 @@ int pp_value_text(const struct pp_value *at, const char **out)
 int pp_value_reals(const struct pp_value *at, double min, double max, size_t n,
                    double *out)
 {
-    size_t have;
+    size_t have = 0;
     if (pp_value_array(at, &have))
         return -1;
     if (have != n)

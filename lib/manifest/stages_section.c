@@ -3,6 +3,7 @@
  * where, and who feeds whom. */
 #include "manifest/sections.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -302,6 +303,7 @@ static json_t *write_stage(const struct pp_manifest_model *model,
                            const struct pp_manifest_stage *s,
                            struct pp_err *err)
 {
+    assert(s->first_unit + s->n_units <= model->n_units);
     const struct pp_stage_node *node = &graph->stages[number];
     json_t *o = json_object(), *inputs = json_array(), *units = json_array();
     int bad = pp_put(o, "stage", json_integer(number));

@@ -26,6 +26,10 @@ int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err) PP_MUST_USE;
 
+/* The same about one tensor, whatever its name: shape and dtype. */
+int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
+                            struct pp_err *err) PP_MUST_USE;
+
 /* Which block of the parameters to write or read. */
 enum pp_weights_block { PP_BLOCK_W, PP_BLOCK_G, PP_BLOCK_M, PP_BLOCK_V };
 

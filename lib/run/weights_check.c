@@ -18,8 +18,8 @@ static void format_shape(const struct pp_tensor *t, char buf[SHAPE_TEXT])
     snprintf(buf + n, (size_t)(SHAPE_TEXT - n), "]");
 }
 
-static int check_tensor(const struct pp_param *p, const struct pp_tensor *t,
-                        struct pp_err *err)
+int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
+                            struct pp_err *err)
 {
     char got[SHAPE_TEXT], want[64];
     bool same = t->n_dims == 1 + p->is_matrix && t->dims[0] == p->rows &&
@@ -30,13 +30,13 @@ static int check_tensor(const struct pp_param *p, const struct pp_tensor *t,
             snprintf(want, sizeof want, "[%zu, %zu]", p->rows, p->cols);
         else
             snprintf(want, sizeof want, "[%zu]", p->rows);
-        return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", p->name,
+        return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", t->name,
                        got, want);
     }
     if (t->dtype != PP_DTYPE_F64 && t->dtype != PP_DTYPE_F32 &&
         t->dtype != PP_DTYPE_F16 && t->dtype != PP_DTYPE_BF16)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' is not of dtype F64, F32, F16 or BF16", p->name);
+                       "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
     return 0;
 }
 
@@ -56,7 +56,7 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
             if (!x)
                 return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'",
                                params[j].name);
-            if (check_tensor(&params[j], x, err))
+            if (pp_weights_check_tensor(&params[j], x, err))
                 return -1;
         }
     }

@@ -227,7 +227,7 @@ static int touch_rings(struct touches *t, const struct pp_row *row,
     return rc ? -1 : 0;
 }
 
-static int count_slots(const struct pp_row *row)
+int pp_row_slots(const struct pp_row *row)
 {
     int live = 0, peak = 0;
     bool trains = false;
@@ -248,7 +248,7 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
     const struct pp_row *row = &s->rows[rank];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
     int rc = 0;
-    *m = (struct pp_memory){.peak_slots = count_slots(row)};
+    *m = (struct pp_memory){.peak_slots = pp_row_slots(row)};
     for (t.place = 0; t.place < row->n && !rc; t.place++) {
         t.action = row->actions[t.place];
         rc = touch_action(&t, err);

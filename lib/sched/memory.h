@@ -53,6 +53,10 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Most (stage, microbatch) of the row alive at once: F opens a slot, W or B
+ * closes it and still counts. 1 for a row that only runs forward. */
+int pp_row_slots(const struct pp_row *row);
+
 /* The buffer with that key, or NULL. Logarithmic. */
 const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
                                        enum pp_buffer_kind kind, int stage,

@@ -267,6 +267,19 @@ static void test_setters(void)
     pp_manifest_finish(&m);
 }
 
+/* Puts both stages of a split in two on one rank. */
+static int set_one_rank(struct pp_manifest *m, struct pp_err *err)
+{
+    struct pp_arena a = {0};
+    struct pp_graph g;
+    struct pp_mesh mesh = {1, 1, 1, 1, 1};
+    int rc = pp_graph_chain(&a, 1, 2, PP_PLACEMENT_LOOP, &g, err);
+    if (!rc)
+        rc = pp_manifest_set_stages(m, &mesh, &g, m->stages, err);
+    pp_arena_finish(&a);
+    return rc;
+}
+
 static void test_what_goes(void)
 {
     struct pp_manifest m;
@@ -277,9 +290,13 @@ static void test_what_goes(void)
         abort();
     ok(!set_split(&m, 2, 2, &err) && m.has_schedule,
        "another boundary keeps the schedule");
-    /* The graph given is not tied; the document's is. */
-    ok(!set_split(&m, 3, 2, &err) && !m.has_schedule,
-       "another graph drops the schedule");
+    ok(!set_split(&m, 2, 0, &err) && !m.has_schedule,
+       "unless what is tied lies elsewhere");
+    ok(!set_schedule(&m, &err) && !set_one_rank(&m, &err) && !m.has_schedule,
+       "other ranks drop the schedule");
+    ok(!set_split(&m, 2, 1, &err) && !set_schedule(&m, &err) &&
+           !set_split(&m, 3, 2, &err) && !m.has_schedule,
+       "other stages drop the schedule");
     ok(!pp_manifest_set_model(&m, &some_model, &err) && !m.has_stages,
        "another model drops the stages");
     pp_manifest_finish(&m);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsched - what its files share: the options, and one run's plan. */
+#ifndef PP_CMD_PPSCHED_H
+#define PP_CMD_PPSCHED_H
+
+#include "data/packed.h"
+#include "manifest/manifest.h"
+#include "sched/memory.h"
+#include "sched/sim.h"
+#include "tool.h"
+
+struct ppsched_options {
+    const char *kind;   /* -s, or NULL */
+    int n_microbatches; /* -m; 0: not given */
+    int n_ranks;        /* -p; 0: the manifest's */
+    int n_chunks;       /* -c; 0: not given */
+    const char *placement;
+    int group;
+    int depth; /* -1: not given */
+    bool has_cost;
+    double cost[4]; /* F, I, W, message */
+    const char *data;
+    int step; /* 0: not given */
+    int seq_len;
+    bool has_memory, memory_is_slots;
+    size_t memory;
+    bool list, check, stats, timeline;
+    int width; /* -1: not given */
+    bool ascii, color;
+};
+
+/* What actions cost and what stages keep, and from where it is known. */
+struct ppsched_costs {
+    struct pp_costs costs;
+    bool literal;
+    struct pp_literal_costs literals;
+    const struct pp_graph *graph;
+    const struct pp_manifest_stage *stages;
+    double *tokens, *pairs;       /* per microbatch */
+    bool sized;                   /* the stages know how much they keep */
+    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch */
+    size_t element_bytes;         /* of weights */
+};
+
+struct ppsched {
+    struct tool *tool;
+    struct ppsched_options options;
+    struct pp_manifest manifest;
+    struct pp_schedule built; /* with -s */
+    struct pp_schedule *schedule;
+    struct pp_packed packed; /* with --data */
+    struct ppsched_costs costs;
+};
+
+/* Fills p->costs from the options, the manifest and the packed data. */
+int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
+void ppsched_costs_finish(struct ppsched_costs *c);
+
+/* Plans the memory of every rank: peak bytes into peak (n_ranks, when not
+ * NULL). Refuses what --memory does not allow, saying by how much. */
+int ppsched_memory(struct ppsched *p, size_t *peak) PP_MUST_USE;
+
+/* Prints --stats. */
+int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+#endif

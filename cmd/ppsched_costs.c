@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* What each action costs and what each rank keeps: from the stages of the
+ * manifest and the sizes of the microbatches, or literally. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "ppsched.h"
+
+/* Backward of attention's pairs costs this many forwards, all of it in the
+ * input gradient: plan/model.h. */
+#define PAIRS_BACKWARD 2.5
+
+/* Copies of the parameters that AdamW trains with: weights, gradients and two
+ * moments. */
+enum { TRAINED_COPIES = 4 };
+
+/* Floating-point operations, which stand for time. */
+static double stage_time(const void *ctx, struct pp_action a)
+{
+    const struct ppsched_costs *c = ctx;
+    if (!pp_is_compute(a.op))
+        return 0;
+    const double *flops = c->stages[a.stage].fwd_flops;
+    double tokens = flops[0] * c->tokens[a.microbatch];
+    double pairs = flops[1] * c->pairs[a.microbatch];
+    double input = tokens + PAIRS_BACKWARD * pairs, weight = tokens;
+    bool source = !c->graph->stages[a.stage].input_grad;
+    switch ((enum pp_op)a.op) {
+    case PP_F:
+        return tokens + pairs;
+    case PP_I:
+        return source ? 0 : input;
+    case PP_W:
+        return source ? input + weight : weight;
+    default:
+        return input + weight;
+    }
+}
+
+static void set_literal(struct ppsched *p)
+{
+    static const double defaults[] = {1, 1, 1, 0};
+    const double *cost = p->options.has_cost ? p->options.cost : defaults;
+    struct ppsched_costs *c = &p->costs;
+    c->literal = true;
+    c->literals = (struct pp_literal_costs){.graph = &p->manifest.graph,
+                                            .f = cost[0],
+                                            .i = cost[1],
+                                            .w = cost[2],
+                                            .comm = cost[3],
+                                            .textbook = true};
+    c->costs = (struct pp_costs){pp_literal_time, &c->literals};
+}
+
+/* Tokens and attended pairs of every microbatch: of the step's bins, or of one
+ * sequence of --seq-len. Returns the most tokens of any microbatch of any
+ * step. */
+static double measure_microbatches(struct ppsched *p)
+{
+    struct ppsched_costs *c = &p->costs;
+    int m = p->schedule->n_microbatches;
+    double n = p->options.seq_len;
+    if (!p->options.data) {
+        for (int k = 0; k < m; k++) {
+            c->tokens[k] = n;
+            c->pairs[k] = n * (n + 1) / 2;
+        }
+        return p->manifest.has_data ? p->manifest.data.max_tokens : n;
+    }
+    size_t first = (size_t)(p->options.step - 1) * (size_t)m;
+    for (int k = 0; k < m; k++) {
+        struct pp_bin bin;
+        pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);
+        c->tokens[k] = bin.tokens;
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            double length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
+            c->pairs[k] += length * (length + 1) / 2;
+        }
+    }
+    return p->packed.max_tokens;
+}
+
+static size_t bytes_of(double per_token, double tokens)
+{
+    return (size_t)ceil(fmin(per_token * tokens, 1e18));
+}
+
+static void set_sizes(struct ppsched_costs *c, double tokens)
+{
+    for (int s = 0; s < c->graph->n_stages; s++) {
+        const struct pp_manifest_stage *stage = &c->stages[s];
+        c->sizes[s] = (struct pp_stage_bytes){
+            .act_i = bytes_of(stage->act_bytes[PP_SAVED_ACT_I], tokens),
+            .act_w = bytes_of(stage->act_bytes[PP_SAVED_ACT_W], tokens),
+            .grad_w = bytes_of(stage->act_bytes[PP_SAVED_GRAD_W], tokens),
+            .output = bytes_of(stage->out_bytes, tokens)};
+    }
+}
+
+int ppsched_costs_init(struct ppsched *p)
+{
+    struct ppsched_costs *c = &p->costs;
+    size_t m = (size_t)p->schedule->n_microbatches;
+    bool known = false;
+    c->graph = &p->manifest.graph;
+    c->stages = p->manifest.stages;
+    c->tokens = calloc(m, sizeof *c->tokens);
+    c->pairs = calloc(m, sizeof *c->pairs);
+    c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
+    if (!c->tokens || !c->pairs || !c->sizes)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < c->graph->n_stages; s++) {
+        known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
+        c->sized |= c->stages[s].out_bytes > 0;
+    }
+    const char *dtype = p->manifest.model.dtype;
+    c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
+    set_sizes(c, measure_microbatches(p));
+    c->costs = (struct pp_costs){stage_time, c};
+    if (!known || p->options.has_cost)
+        set_literal(p);
+    return 0;
+}
+
+void ppsched_costs_finish(struct ppsched_costs *c)
+{
+    free(c->tokens);
+    free(c->pairs);
+    free(c->sizes);
+}
+
+static int refuse_slots(struct ppsched *p, int rank, int slots)
+{
+    return pp_fail(&p->tool->err, PP_EXIT_NO,
+                   "rank %d keeps %d slots alive, %zu more than --memory '%zu'",
+                   rank, slots, (size_t)slots - p->options.memory,
+                   p->options.memory);
+}
+
+static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
+                        size_t trained)
+{
+    char text[4][32];
+    size_t total = arena + trained;
+    pp_format_size(total, text[0]);
+    pp_format_size(total - p->options.memory, text[1]);
+    pp_format_size(arena, text[2]);
+    pp_format_size(trained, text[3]);
+    return pp_fail(&p->tool->err, PP_EXIT_NO,
+                   "rank %d needs %s, %s more than --memory allows: %s of "
+                   "activations and messages, %s of parameters",
+                   rank, text[0], text[1], text[2], text[3]);
+}
+
+/* Bytes of weights, gradients and moments on a rank. */
+static size_t trained_bytes(const struct ppsched *p, int rank)
+{
+    double params = 0;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++)
+        if (p->manifest.graph.stages[s].rank == rank)
+            params += (double)p->manifest.stages[s].params;
+    return bytes_of(params, (double)(TRAINED_COPIES * p->costs.element_bytes));
+}
+
+static int check_rank(struct ppsched *p, int rank, size_t arena)
+{
+    const struct ppsched_options *o = &p->options;
+    int slots = pp_row_slots(&p->schedule->rows[rank]);
+    if (!o->has_memory)
+        return 0;
+    if (o->memory_is_slots)
+        return (size_t)slots > o->memory ? refuse_slots(p, rank, slots) : 0;
+    size_t trained = trained_bytes(p, rank);
+    return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
+                                       : 0;
+}
+
+int ppsched_memory(struct ppsched *p, size_t *peak)
+{
+    const struct ppsched_options *o = &p->options;
+    bool bytes =
+        p->costs.sized && (peak || (o->has_memory && !o->memory_is_slots));
+    if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
+        return tool_usage(p->tool, "--memory: the stages have no sizes; give "
+                                   "the limit in slots, without a suffix");
+    for (int r = 0; r < p->manifest.graph.n_ranks; r++) {
+        struct pp_memory m = {0};
+        if (bytes &&
+            pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
+            return -1;
+        size_t arena = m.arena_bytes;
+        if (peak)
+            peak[r] = m.peak_bytes;
+        pp_memory_finish(&m);
+        if (check_rank(p, r, arena))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* Three styles by how wide a forward comes out: with the microbatch's whole
+ * number and the chunk's letter, with one character for both, and, where
+ * actions are narrower than a column, only what each column mostly does. */
+#include "sched/draw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched/memory.h"
+
+enum { LABEL = 16, MARGIN = 26, FEWEST_COLUMNS = 20 };
+enum { WIDEST = 100000 };
+
+/* A column of both, where there is no room to tell them apart. It takes the
+ * place of PP_I, which such a picture has none of. */
+enum { OP_MIXED = PP_I };
+
+enum style { STYLE_FULL, STYLE_SHORT, STYLE_BARS };
+
+struct picture {
+    FILE *f;
+    const struct pp_schedule *s;
+    const struct pp_sim *sim;
+    struct pp_draw draw;
+    enum style style;
+    int *chunk;       /* per stage: its place among its rank's stages */
+    int n_chunks;     /* most on one rank */
+    int columns;      /* of the time axis */
+    double scale;     /* columns per time */
+    int last_color;   /* -1: none */
+    int rank_columns; /* of the longest rank's number */
+};
+
+/* A column of the picture: what fills it, and a label's character or 0. */
+struct column {
+    int op; /* -1: idle */
+    int chunk;
+    char label;
+};
+
+static const char *fill(const struct picture *p, int op)
+{
+    static const char *const blocks[] = {[PP_F] = "\u2591", /* light shade */
+                                         [PP_B] = "\u2593", /* dark shade */
+                                         [PP_I] = "\u2592", /* medium shade */
+                                         [PP_W] = "\u259e"};
+    static const char *const plain[] = {
+        [PP_F] = "-", [PP_B] = "=", [PP_I] = "~", [PP_W] = "+"};
+    return op < 0 ? " " : p->draw.ascii ? plain[op] : blocks[op];
+}
+
+static void set_color(struct picture *p, int color)
+{
+    if (!p->draw.color || color == p->last_color)
+        return;
+    if (color < 0)
+        fputs("\033[0m", p->f);
+    else
+        fprintf(p->f, "\033[30;48;5;%dm", color);
+    p->last_color = color;
+}
+
+/* Blue forward, green backward, orange weight gradient; later chunks darker. */
+static int color_of(const struct column *c)
+{
+    static const int colors[][3] = {[PP_F] = {117, 74, 67},
+                                    [PP_B] = {114, 71, 65},
+                                    [PP_I] = {80, 73, 66},
+                                    [PP_W] = {216, 173, 137}};
+    return c->op < 0 ? -1 : colors[c->op][c->chunk % 3];
+}
+
+/* "b12": the chunk's letter where there are several, and the microbatch. */
+static int full_label(const struct picture *p, struct pp_action a, char *text)
+{
+    int chunk = p->chunk[a.stage];
+    if (p->n_chunks > 1)
+        return snprintf(text, LABEL, "%c%d", 'a' + chunk % 26, a.microbatch);
+    return snprintf(text, LABEL, "%d", a.microbatch);
+}
+
+/* The last digit, or a letter in its place for the second chunk and on. */
+static char short_label(const struct picture *p, struct pp_action a)
+{
+    static const char digits[] = "0123456789abcdefghijABCDEFGHIJ";
+    return digits[p->chunk[a.stage] % 3 * 10 + a.microbatch % 10];
+}
+
+static void draw_cell(const struct picture *p, struct column *row,
+                      const struct pp_span *s)
+{
+    int from = (int)lround(s->start * p->scale);
+    int to = (int)lround(s->end * p->scale);
+    char label[LABEL];
+    int n = full_label(p, s->action, label);
+    if (p->style == STYLE_SHORT || n > to - from) {
+        label[0] = short_label(p, s->action);
+        n = 1;
+    }
+    for (int i = from; i < to && i < p->columns; i++)
+        row[i] = (struct column){s->action.op, p->chunk[s->action.stage],
+                                 i - from < n ? label[i - from] : 0};
+}
+
+/* Without labels: each column shows what takes most of its time, or that it is
+ * a mixture of forward and backward. */
+static void draw_bars(const struct picture *p, struct column *row,
+                      const struct pp_sim_rank *rank)
+{
+    size_t next = 0;
+    for (int i = 0; i < p->columns; i++) {
+        double from = i / p->scale, to = (i + 1) / p->scale;
+        double forward = 0, busy = 0;
+        while (next < rank->n && rank->spans[next].end <= from)
+            next++;
+        for (size_t k = next; k < rank->n && rank->spans[k].start < to; k++) {
+            const struct pp_span *s = &rank->spans[k];
+            double part = fmin(s->end, to) - fmax(s->start, from);
+            if (!pp_is_compute(s->action.op) || part <= 0)
+                continue;
+            busy += part;
+            forward += s->action.op == PP_F ? part : 0;
+        }
+        if (busy >= (to - from) / 2)
+            row[i].op = forward > 0.75 * busy   ? PP_F
+                        : forward < 0.25 * busy ? PP_B
+                                                : OP_MIXED;
+    }
+}
+
+static void print_row(struct picture *p, const struct column *row)
+{
+    for (int i = 0; i < p->columns; i++) {
+        set_color(p, color_of(&row[i]));
+        if (row[i].label)
+            fputc(row[i].label, p->f);
+        else
+            fputs(p->draw.color && p->style != STYLE_BARS ? " "
+                                                          : fill(p, row[i].op),
+                  p->f);
+    }
+    set_color(p, -1);
+}
+
+static void draw_rank(struct picture *p, int r, struct column *row)
+{
+    const struct pp_sim_rank *rank = &p->sim->ranks[r];
+    const char *wall = p->draw.ascii ? "|" : "\u2502";
+    for (int i = 0; i < p->columns; i++)
+        row[i] = (struct column){-1, 0, 0};
+    if (p->style == STYLE_BARS)
+        draw_bars(p, row, rank);
+    else
+        for (size_t i = 0; i < rank->n; i++)
+            if (pp_is_compute(rank->spans[i].action.op))
+                draw_cell(p, row, &rank->spans[i]);
+    fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
+    print_row(p, row);
+    double span = p->sim->makespan;
+    fprintf(p->f, "%s %5.1f%% %6d\n", wall,
+            span > 0 ? 100 * (1 - rank->busy / span) : 0,
+            pp_row_slots(&p->s->rows[r]));
+}
+
+/* A number of at most five characters: 12, 3.5, 120k, 4.2G. */
+static int format_time(double t, char *text)
+{
+    static const char units[] = " kMGTPE";
+    size_t u = 0;
+    while (t >= 10000 && units[u + 1]) {
+        t /= 1000;
+        u++;
+    }
+    int n = snprintf(text, LABEL, "%.4g", t);
+    if (u > 0)
+        n += snprintf(text + n, (size_t)(LABEL - n), "%c", units[u]);
+    return n;
+}
+
+/* The smallest of 1, 2, 5, 10, ... whose labels do not touch. */
+static double tick_step(const struct picture *p)
+{
+    static const double steps[] = {1, 2, 5};
+    double least = 8 / p->scale, decade = pow(10, floor(log10(least)));
+    for (int i = 0; i < 3; i++)
+        if (steps[i] * decade >= least)
+            return steps[i] * decade;
+    return 10 * decade;
+}
+
+static void draw_axis(struct picture *p)
+{
+    double step = tick_step(p);
+    int at = 0;
+    fprintf(p->f, "time%*s", p->rank_columns + 3, "");
+    for (int k = 0; k * step * p->scale < p->columns; k++) {
+        char text[LABEL];
+        int column = (int)lround(k * step * p->scale);
+        int n = format_time(k * step, text);
+        if (column + n > p->columns)
+            break;
+        fprintf(p->f, "%*s%s", column - at, "", text);
+        at = column + n;
+    }
+    fprintf(p->f, "%*s  bubble  slots\n", p->columns - at, "");
+}
+
+static bool uses(const struct pp_schedule *s, enum pp_op op)
+{
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == op)
+                return true;
+    return false;
+}
+
+static void draw_legend(struct picture *p)
+{
+    static const char *const names[] = {[PP_F] = "forward",
+                                        [PP_B] = "backward",
+                                        [PP_I] = "input gradient",
+                                        [PP_W] = "weight gradient"};
+    bool bars = p->style == STYLE_BARS;
+    for (int op = 0; op < 4; op++) {
+        struct column c = {op, 0, 0};
+        if (bars ? op == PP_W : !uses(p->s, (enum pp_op)op))
+            continue;
+        set_color(p, color_of(&c));
+        fprintf(p->f, "%s%s", fill(p, op), fill(p, op));
+        set_color(p, -1);
+        fprintf(p->f, " %s%s", bars && op == OP_MIXED ? "both" : names[op],
+                bars && op == OP_MIXED ? "" : "   ");
+    }
+    if (p->style == STYLE_FULL && p->n_chunks > 1)
+        fputs("b3: second stage of the rank, microbatch 3", p->f);
+    else if (p->style == STYLE_FULL)
+        fputs("3: microbatch 3", p->f);
+    else if (p->style == STYLE_SHORT && p->n_chunks > 1)
+        fputs("3: last digit of the microbatch; second stage a-j, third A-J",
+              p->f);
+    else if (p->style == STYLE_SHORT)
+        fputs("3: last digit of the microbatch", p->f);
+    fputc('\n', p->f);
+}
+
+static void draw_figures(struct picture *p)
+{
+    char makespan[LABEL];
+    format_time(p->sim->makespan, makespan);
+    int slots = 0;
+    for (int r = 0; r < p->s->graph->n_ranks; r++) {
+        int n = pp_row_slots(&p->s->rows[r]);
+        slots = n > slots ? n : slots;
+    }
+    fprintf(p->f,
+            "makespan %s, bubble %.1f%%, at most %d slot%s, %zu messages\n",
+            makespan, 100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
+            p->sim->n_messages);
+}
+
+static int find_chunks(struct picture *p, struct pp_err *err)
+{
+    const struct pp_graph *g = p->s->graph;
+    int *n = calloc((size_t)g->n_ranks, sizeof *n);
+    p->chunk = calloc((size_t)g->n_stages, sizeof *p->chunk);
+    if (!n || !p->chunk) {
+        free(n);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    for (int s = 0; s < g->n_stages; s++) {
+        p->chunk[s] = n[g->stages[s].rank]++;
+        if (p->chunk[s] >= p->n_chunks)
+            p->n_chunks = p->chunk[s] + 1;
+    }
+    free(n);
+    return 0;
+}
+
+/* The shortest compute action that takes time at all, and the mean forward. */
+static void measure(const struct pp_sim *sim, double *shortest, double *mean)
+{
+    double sum = 0;
+    size_t n = 0;
+    *shortest = sim->makespan;
+    for (int r = 0; r < sim->n_ranks; r++)
+        for (size_t i = 0; i < sim->ranks[r].n; i++) {
+            const struct pp_span *s = &sim->ranks[r].spans[i];
+            double time = s->end - s->start;
+            if (!pp_is_compute(s->action.op) || time <= 0)
+                continue;
+            *shortest = time < *shortest ? time : *shortest;
+            sum += s->action.op == PP_F ? time : 0;
+            n += s->action.op == PP_F;
+        }
+    *mean = n ? sum / (double)n : *shortest;
+}
+
+/* Chooses scale and style. Where the shortest action is a column or more, it
+ * is a whole number of columns, so that equal actions look equal. */
+static void fit(struct picture *p)
+{
+    const struct pp_sim *sim = p->sim;
+    double shortest, mean;
+    char label[LABEL];
+    int width = p->draw.width ? p->draw.width : WIDEST;
+    int room = width - MARGIN - p->rank_columns, longest;
+    struct pp_action last = {.stage = p->s->graph->n_stages - 1,
+                             .microbatch = p->s->n_microbatches - 1};
+    longest = full_label(p, last, label) + 1;
+    measure(sim, &shortest, &mean);
+    room = room < FEWEST_COLUMNS ? FEWEST_COLUMNS : room;
+    double whole = floor(room * shortest / sim->makespan * (1 + 1e-12));
+    double most = ceil(longest * shortest / mean);
+    if (whole >= 1)
+        p->scale = (whole < most ? whole : most) / shortest;
+    else
+        p->scale = room / sim->makespan;
+    p->columns = (int)lround(sim->makespan * p->scale);
+    double forward = mean * p->scale * (1 + 1e-12);
+    p->style = forward >= longest ? STYLE_FULL
+               : forward >= 1     ? STYLE_SHORT
+                                  : STYLE_BARS;
+}
+
+int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
+            const struct pp_draw *d, struct pp_err *err)
+{
+    struct picture p = {
+        .f = f, .s = s, .sim = sim, .draw = *d, .last_color = -1};
+    struct column *row = NULL;
+    if (sim->makespan <= 0)
+        return pp_fail(err, PP_EXIT_NO, "nothing in the schedule takes time");
+    p.rank_columns = snprintf(NULL, 0, "%d", sim->n_ranks - 1);
+    if (find_chunks(&p, err))
+        goto out;
+    fit(&p);
+    row = calloc((size_t)p.columns + 1, sizeof *row);
+    if (!row) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    draw_axis(&p);
+    for (int r = 0; r < sim->n_ranks; r++)
+        draw_rank(&p, r, row);
+    draw_legend(&p);
+    draw_figures(&p);
+out:
+    free(row);
+    free(p.chunk);
+    return err->code == PP_EXIT_OK ? 0 : -1;
+}
