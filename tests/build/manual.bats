@@ -65,7 +65,8 @@ page_options() {
 
 @test "pages are in man/meson.build" {
     for page in "$SRCDIR"/man/*.[157]; do
-        grep -q "'${page##*/}'" "$SRCDIR/man/meson.build"
+        grep -q "'${page##*/}'" "$SRCDIR/man/meson.build" ||
+            { echo "${page##*/} is not installed"; return 1; }
     done
 }
 
