@@ -97,3 +97,10 @@ make_scratch() {
         bash -euo pipefail examples.sh </dev/null
     done
 }
+
+@test "the README shows what ppsched draws" {
+    awk '/^```/ { on = !on; next } on && /^1f1b: /, /^makespan/' \
+        "$SRCDIR/README.md" >shown
+    [ -s shown ]
+    ppsched -p 4 -s 1f1b -m 6 -t | diff shown -
+}
