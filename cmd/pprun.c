@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the options and the course of a run. */
 #include <getopt.h>
-#include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -271,35 +271,42 @@ static int check_options(struct pprun *p)
     return 0;
 }
 
-/* Whether a signal asks for a checkpoint and an end. It stays pending, so
- * that no handler and no global is needed. */
-static bool stop_requested(void *ctx)
+/* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
+ * the signals and looking for pending ones would need none, but BLAS starts
+ * threads of its own before main, which block nothing. */
+static atomic_int stop_signal;
+
+static void take_signal(int signal)
 {
-    sigset_t pending;
-    (void)ctx;
-    return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 ||
-                                         sigismember(&pending, SIGUSR1) == 1);
+    stop_signal = signal;
 }
 
-static void hold_signals(void)
+static bool stop_requested(void *ctx)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)ctx;
+    return stop_signal != 0;
+}
+
+static void handle_signals(void)
+{
+    struct sigaction action = {.sa_handler = take_signal,
+                               .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
     pp_cpu_blas_threads(1);
-    if (pprun_prepare(p, manifest) || pprun_check_memory(p))
+    if (!tool_output(p->tool) || pprun_prepare(p, manifest) ||
+        pprun_check_memory(p))
         return -1;
     /* Without --save a signal ends the run as usual: there is nothing to
      * come back to. */
     if (p->job.save)
-        hold_signals();
+        handle_signals();
     if (p->options.logprobs && pprun_logprobs_init(p))
         return -1;
     if (pprun_threads(p, &status))

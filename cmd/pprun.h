@@ -29,6 +29,7 @@ struct pprun {
     struct pp_packed data, eval;
     struct pp_tensors *weights;
     char *resume, *config_text, *tokenizer_source;
+    int save_lock; /* descriptor of the directory of --save, or 0 */
 
     double start; /* when the first step began */
     int64_t first_step;
@@ -49,8 +50,10 @@ int pprun_check_memory(struct pprun *p) PP_MUST_USE;
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
 
 /* The job's callbacks. */
-void pprun_report(void *ctx, const struct pp_step_report *r);
-void pprun_evaluated(void *ctx, double val_loss);
+int pprun_report(void *ctx, const struct pp_step_report *r,
+                 struct pp_err *err) PP_MUST_USE;
+int pprun_evaluated(void *ctx, double val_loss,
+                    struct pp_err *err) PP_MUST_USE;
 void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
 
 /* --logprobs: room before the run, the file after it. */

@@ -2,8 +2,10 @@
 /* From a command line and a manifest to a job: every file is opened and every
  * reference checked here, before a rank starts. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,6 +169,22 @@ static int find_weights(struct pprun *p)
     return 0;
 }
 
+/* One run at a time writes into a directory of checkpoints: a second one, left
+ * behind by a scheduler perhaps, would prune and replace the first one's. The
+ * lock ends with the process. */
+static int lock_save(struct pprun *p)
+{
+    const char *save = p->job.save;
+    int fd = open(save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return pp_fail_errno(&p->tool->err, "%s", save);
+    p->save_lock = fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* a file system without locks is no reason to stop */
+    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                   "%s: another run is writing checkpoints here", save);
+}
+
 /* A run of hours must not learn at its end that it cannot save. */
 static int prepare_save(struct pprun *p)
 {
@@ -180,6 +198,8 @@ static int prepare_save(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", save);
     if (access(save, W_OK | X_OK) != 0)
         return pp_fail_errno(err, "%s", save);
+    if (lock_save(p))
+        return -1;
     if (pp_config_text(
             source, !strcmp(p->options.dtype, "fp64") ? "float64" : "float32",
             &p->config_text, err))
@@ -215,7 +235,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         strcmp(p->options.dtype, "fp64") ? &pp_kernels_f32 : &pp_kernels_f64;
     j->score = p->options.logprobs != NULL;
     j->logps = pprun_logps;
-    return open_data(p) || find_weights(p) || prepare_save(p) ? -1 : 0;
+    return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;
 }
 
 void pprun_finish(struct pprun *p)
@@ -223,6 +243,8 @@ void pprun_finish(struct pprun *p)
     if (p->logps)
         for (size_t i = 0; i < p->data.n_inputs; i++)
             free(p->logps[i]);
+    if (p->save_lock > 0)
+        close(p->save_lock);
     free(p->logps);
     free(p->logps_length);
     free(p->resume);

@@ -32,12 +32,20 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
                   100 * r->bubble, (int)rest / 60, (int)rest % 60);
 }
 
-void pprun_report(void *ctx, const struct pp_step_report *r)
+/* Sends what was written on its way: whoever reads the lines waits for them,
+ * and a full disk is seen at once. */
+static int flush(struct pprun *p, FILE *f, struct pp_err *err)
+{
+    if (fflush(f) == 0)
+        return 0;
+    return pp_fail_errno(err, "writing %s failed",
+                         f == stdout ? "standard output" : p->tool->output);
+}
+
+int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
     struct pprun *p = ctx;
-    FILE *f = tool_output(p->tool);
-    if (!f)
-        return;
+    FILE *f = p->tool->out;
     if (p->start == 0) {
         p->start = pp_clock() - r->seconds;
         p->first_step = r->step - 1;
@@ -57,23 +65,25 @@ void pprun_report(void *ctx, const struct pp_step_report *r)
     if (r->has_val_loss)
         put(f, "val_loss", r->val_loss);
     fputs("}\n", f);
-    fflush(f);
+    if (flush(p, f, err))
+        return -1;
     show_progress(p, r);
     if (r->step == p->job.optim.steps)
         for (int k = 0; k < p->job.schedule->graph->n_ranks; k++)
             tool_say(p->tool, PP_LOG_DETAIL,
                      "rank %d: at most %d microbatches were alive", k,
                      r->peak_slots[k]);
+    return 0;
 }
 
-void pprun_evaluated(void *ctx, double val_loss)
+int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
 {
     struct pprun *p = ctx;
     char text[32];
-    FILE *f = tool_output(p->tool);
+    FILE *f = p->tool->out;
     pp_format_real(val_loss, text);
-    if (f)
-        fprintf(f, "{\"val_loss\": %s}\n", text);
+    fprintf(f, "{\"val_loss\": %s}\n", text);
+    return flush(p, f, err);
 }
 
 int pprun_logprobs_init(struct pprun *p)
@@ -128,7 +138,7 @@ int pprun_logprobs_write(struct pprun *p)
     const char *path = p->options.logprobs;
     struct pp_err *err = &p->tool->err;
     char text[32];
-    FILE *f = strcmp(path, "-") ? fopen(path, "w") : tool_output(p->tool);
+    FILE *f = strcmp(path, "-") ? fopen(path, "w") : p->tool->out;
     if (!f)
         return pp_fail_errno(err, "%s", path);
     for (size_t s = 0; s < p->data.n_inputs; s++) {

@@ -212,11 +212,10 @@ static void finish_output(struct tool *t)
 {
     FILE *f = t->out ? t->out : stdout;
     const char *name = f == stdout ? "standard output" : t->output;
-    int failed = ferror(f) | fflush(f);
-    /* Not under sanitizers' feet: they report after main on stderr. */
-    if (fclose(f) != 0 && errno != EBADF)
-        failed = 1;
-    if (failed)
+    /* An error of an earlier write may have left no errno behind. */
+    bool failed = ferror(f) != 0;
+    errno = EIO;
+    if (fflush(f) != 0 || (fclose(f) != 0 && errno != EBADF) || failed)
         pp_fail_errno(&t->err, "writing %s failed", name);
     if (!t->out_tmp)
         return;

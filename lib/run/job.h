@@ -61,9 +61,10 @@ struct pp_job {
     bool score;
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
 
-    /* Called by rank 0 alone. */
-    void (*report)(void *ctx, const struct pp_step_report *r);
-    void (*evaluated)(void *ctx, double val_loss);
+    /* Called by rank 0 alone; a failure ends the run. */
+    int (*report)(void *ctx, const struct pp_step_report *r,
+                  struct pp_err *err);
+    int (*evaluated)(void *ctx, double val_loss, struct pp_err *err);
     /* Called by every rank between steps; any true stops all. */
     bool (*stop)(void *ctx);
     void *ctx;

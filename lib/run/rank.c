@@ -246,9 +246,7 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
         return pp_rank_train(r, status, err);
     if (pp_rank_evaluate(r, &loss, err))
         return -1;
-    if (r->comm->rank == 0)
-        j->evaluated(j->ctx, loss);
-    return 0;
+    return r->comm->rank == 0 ? j->evaluated(j->ctx, loss, err) : 0;
 }
 
 int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,

@@ -204,8 +204,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (j->save && is_due(j->save_every, r, last || stop) && save(r, err))
             return -1;
-        if (r->comm->rank == 0)
-            j->report(j->ctx, &rep);
+        if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
+            return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;
     }

@@ -185,7 +185,7 @@ fails() {
 }
 
 @test "--memory in bytes says what is needed" {
-    fails 1 "pprun: rank 0 needs * KiB, and --memory allows 1.00 KiB" \
+    fails 1 "pprun: rank 0 needs *iB, and --memory allows 1.00 KiB" \
         pprun plan.json --data packed --init 1 --steps 1 --memory 1K
 }
 

@@ -123,17 +123,18 @@ split() {
     diff <(jq .val_loss alone) <(tail -n 1 base-llama/log | jq .val_loss)
 }
 
-@test "alignment and padding change neither loss nor gradients beyond rounding" {
-    pppack -l 64 --pad-to 8 -o padded data.jsonl
-    pppack -l 64 -o dense data.jsonl
-    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 40 >plan.json
-    rm -rf a b
-    mkdir a b
-    pprun plan.json --data padded --init 5 --steps 1 --dtype fp64 \
-        --dump-grads a/grads -o a/log
-    pprun plan.json --data dense --init 5 --steps 1 --dtype fp64 \
-        --dump-grads b/grads -o b/log
-    "$BUILDDIR/tests/golden/compare_tensors" 1 1 a/grads b/grads
+@test "bins, alignment and padding change gradients by rounding alone" {
+    for way in "64 8" "64 1" "200 1"; do
+        set -- $way
+        rm -rf p
+        pppack -l "$1" --pad-to "$2" -o p data.jsonl
+        m=$(pppack -l "$1" --pad-to "$2" --stats data.jsonl | jq .bins)
+        ppsplit -p 2 model-qwen3-tied | ppsched -s 1f1b -m "$m" |
+            pprun --data p --init 5 --steps 1 --dtype fp64 \
+                --dump-grads "grads-$1-$2" -o log
+    done
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads-64-8 grads-64-1
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads-200-1 grads-64-1
 }
 
 @test "the comparison can fail: another seed is seen" {

@@ -21,27 +21,38 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-again() {
-    pprun "$1.json" --data packed --init 5 --steps 12 --lr 1e-2 \
-        --lr-schedule cosine --warmup 3 --save ckpt --resume ckpt \
-        --save-every 1 -q "${@:2}"
+options=(--data packed --init 5 --steps 12 --lr 1e-2 --lr-schedule cosine
+    --warmup 3 --save ckpt --resume ckpt --save-every 1 -q)
+
+again() { pprun "$1.json" "${options[@]}" "${@:2}"; }
+
+# kill_when CONDITION MODEL: starts a run and kills it when the condition holds
+# or the run has ended.
+kill_when() {
+    pprun "$2.json" "${options[@]}" >/dev/null 2>err &
+    local pid=$!
+    until eval "$1" || ! kill -0 "$pid" 2>/dev/null; do :; done
+    kill -9 "$pid" 2>/dev/null || true
+    wait "$pid" || true
 }
 
-@test "a run killed again and again ends with the same bits" {
+@test "a run killed at any step ends with the same bits" {
+    local killed=0
     for name in llama qwen2-tied; do
         rm -rf ckpt
-        for i in 1 2 3 4 5 6 7 8; do
-            again "$name" >/dev/null 2>err &
-            pid=$!
-            sleep "0.0$i"
-            kill -9 "$pid" 2>/dev/null || true
-            wait "$pid" || true
+        kill_when 'sleep 0.01' "$name"
+        for step in 1 2 3 5 8 10; do
+            kill_when "[ -e ckpt/step-$(printf %08d "$step") ]" "$name"
+            [ -d "ckpt/step-$(printf %08d 12)" ] || killed=$((killed + 1))
         done
         again "$name" >log
         compare ckpt/latest "whole-$name/latest"
-        compare ckpt/latest/optimizer/exp_avg.safetensors.index.json \
-            "whole-$name/latest/optimizer/exp_avg.safetensors.index.json"
+        for moment in exp_avg exp_avg_sq; do
+            compare "ckpt/latest/optimizer/$moment.safetensors.index.json" \
+                "whole-$name/latest/optimizer/$moment.safetensors.index.json"
+        done
     done
+    [ "$killed" -gt 0 ]
 }
 
 @test "the lines after a resume are those of the whole run" {
@@ -53,27 +64,33 @@ again() {
 }
 
 @test "a signal finishes the step, saves, and ends with 75" {
-    rm -rf ckpt
-    pprun llama.json --data packed --init 5 --steps 100000 --save ckpt \
-        >log 2>err &
-    pid=$!
-    until [ -s log ]; do sleep 0.05; done
-    kill -TERM "$pid"
-    status=0
-    wait "$pid" || status=$?
-    [ "$status" -eq 75 ]
-    last=$(tail -n 1 log | jq .step)
-    [ -d "ckpt/step-$(printf %08d "$last")" ]
+    for signal in TERM USR1; do
+        rm -rf ckpt log
+        run --separate-stderr bash -c 'pprun llama.json --data packed \
+            --init 5 --steps 100000 --save ckpt >log &
+            until [ -s log ]; do sleep 0.02; done
+            kill -'$signal' $!
+            wait $!'
+        [ "$status" -eq 75 ]
+        [ -z "$stderr" ]
+        last=$(tail -n 1 log | jq .step)
+        [ -d "ckpt/step-$(printf %08d "$last")" ]
+    done
+}
+
+@test "without --save a signal ends the run as it ends any program" {
+    run --separate-stderr bash -c 'pprun llama.json --data packed \
+        --init 5 --steps 100000 >log.unsaved &
+        until [ -s log.unsaved ]; do sleep 0.02; done
+        kill -TERM $!
+        wait $!'
+    [ "$status" -eq 143 ]
 }
 
 @test "another number of ranks continues where one stopped" {
     rm -rf ckpt
     ppsplit -p 4 model-qwen2-tied | ppsched -s 1f1b -m 4 >four.json
-    again qwen2-tied --steps 12 >/dev/null &
-    pid=$!
-    until [ -e ckpt/latest ]; do sleep 0.02; done
-    kill -9 "$pid"
-    wait "$pid" || true
+    kill_when '[ -e ckpt/latest ]' qwen2-tied
     cp four.json qwen2-four.json
     again qwen2-four >log
     compare ckpt/latest whole-qwen2-tied/latest
@@ -97,4 +114,17 @@ again() {
     run --separate-stderr again llama
     [ "$status" -eq 0 ]
     [ -z "$output" ]
+}
+
+@test "a second run into the same directory is refused" {
+    rm -rf ckpt
+    pprun llama.json --data packed --init 5 --steps 100000 --save ckpt \
+        >log 2>err &
+    pid=$!
+    until [ -s log ]; do sleep 0.05; done
+    run --separate-stderr again llama
+    kill -KILL "$pid"
+    wait "$pid" || true
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "pprun: ckpt: another run is writing checkpoints here" ]
 }

@@ -70,12 +70,14 @@ struct result {
     int n, peak;
 };
 
-static void keep(void *ctx, const struct pp_step_report *r)
+static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
+    (void)err;
     struct result *to = ctx;
     to->loss[to->n] = r->loss;
     to->norm[to->n++] = r->grad_norm;
     to->peak = r->peak_slots[0];
+    return 0;
 }
 
 struct thread {
