@@ -297,7 +297,7 @@ int main(void)
     ok(refused == 0, "every feasible order can be lowered");
     ok(lowered.accepted == 1500 * 4,
        "what was lowered is accepted at every depth, rendezvous included");
-    ok(naive.accepted > 1000 && naive.deadlocked > 1000 && naive.other > 10,
+    ok(naive.accepted > 1000 && naive.deadlocked > 500 && naive.other > 10,
        "naive placement gives all verdicts");
     ok(naive.wrong == 0 && lowered.wrong == 0,
        "the checker's verdict is what happens");
