@@ -163,6 +163,7 @@ static int find_weights(struct pprun *p)
     if (pp_tensors_open(path, &p->weights, err))
         return -1;
     p->job.weights = p->weights;
+    p->job.weights_path = path;
     return 0;
 }
 

@@ -83,17 +83,23 @@ int pprun_logprobs_init(struct pprun *p)
     p->logps_length = calloc(n, sizeof *p->logps_length);
     if (!p->logps || !p->logps_length)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    /* A long input may lie in several pieces. */
     for (size_t b = 0; b < p->data.n_bins; b++) {
         struct pp_bin bin;
         pp_packed_bin(&p->data, b, &bin);
         for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            uint32_t source = bin.source[i];
-            size_t length = (size_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
-            p->logps_length[source] = (uint32_t)length;
-            p->logps[source] = calloc(length + 1, sizeof **p->logps);
-            if (!p->logps[source])
-                return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+            uint32_t *length = &p->logps_length[bin.source[i]];
+            uint32_t end = bin.start[i] + (uint32_t)(bin.cu_seqlens[i + 1] -
+                                                     bin.cu_seqlens[i]);
+            *length = end > *length ? end : *length;
         }
+    }
+    for (size_t s = 0; s < p->data.n_inputs; s++) {
+        if (!p->logps_length[s])
+            continue;
+        p->logps[s] = calloc(p->logps_length[s], sizeof **p->logps);
+        if (!p->logps[s])
+            return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     }
     return 0;
 }
@@ -108,7 +114,7 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
     pp_packed_bin(&p->data, b, &bin);
     size_t k = 0;
     for (uint32_t i = 0; i < bin.n_sequences; i++) {
-        double *to = p->logps[bin.source[i]];
+        double *to = p->logps[bin.source[i]] + bin.start[i];
         int32_t start = bin.cu_seqlens_padded[i];
         int32_t end = bin.cu_seqlens_padded[i + 1];
         /* The row of position t predicts position t + 1. */

@@ -15,8 +15,8 @@
 #include "real.h"
 #include "reduce.h"
 
-#define BLOCK_Q 128
-#define BLOCK_K 128
+#define BLOCK_Q 64
+#define BLOCK_K 256
 
 /* One head of one sequence: pointers to its first row. */
 struct head {

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* attention - causal attention within each packed sequence, grouped queries.
  *
- *   q  (N, NH, HDQK), ldq      k  (N, NKV, HDQK), ldkv     v (N, NKV, HDV),
- * ldkv o  (N, NH, HDV), ldo       written; rows of padding become 0 lse (N, NH)
- * log-sum-exp of the scaled scores; written sinks (NH) or NULL         one more
- * score in every softmax, without value Sequence i begins at row cu_padded[i]
- * and has cu[i + 1] - cu[i] rows; both arrays have n_sequences + 1 entries, and
- * N = cu_padded[n_sequences]. Query row t attends rows s of its sequence with s
- * <= t, and t - s < window where window > 0. Query head h uses key head h / (NH
- * / NKV).
+ *   q      (N, NH, HDQK), ldq
+ *   k      (N, NKV, HDQK), ldkv
+ *   v      (N, NKV, HDV), ldkv
+ *   o      (N, NH, HDV), ldo    written; rows of padding become 0
+ *   lse    (N, NH)              log-sum-exp of the scaled scores; written,
+ *                               padding 0
+ *   sinks  (NH) or NULL         one more score in every softmax, without value
+ *
+ * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows; both
+ * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
+ * row t attends rows s of its sequence with s <= t, and t - s < window where
+ * window > 0. Query head h uses key head h / (NH / NKV).
  *
  * Never holds a [T,T] matrix: scores are made in blocks, the softmax is online
  * (Milakov and Gimelshein 2018; Dao et al. 2022), backward makes them again.
  *   dq, dk, dv   like q, k, v; written, padding 0
- *   scratch      pp_attention_scratch() elements */
+ *   scratch      pp_attention_scratch() elements
+ * Backward finds the sinks' share in lse; their own gradient is not computed.
+ */
 #ifndef PP_KERNELS_ATTENTION_H
 #define PP_KERNELS_ATTENTION_H
 

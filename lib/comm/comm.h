@@ -11,8 +11,9 @@
  * bytes is legal and counts as one.
  *
  * Every function returns 0, or -1 with *err filled (PP_EXIT_SYSTEM). Once a
- * rank has called abort, all calls of all ranks fail with its message. A
- * handle is used by one thread: the rank's. */
+ * rank has called abort, all calls of all ranks fail with its message; when one
+ * has failed or close has returned, buffers are the caller's again. A handle is
+ * used by one thread: the rank's. */
 #ifndef PP_COMM_COMM_H
 #define PP_COMM_COMM_H
 

@@ -11,7 +11,6 @@
 #include "data/documents.h"
 
 #define PP_BYTES_END 256 /* the byte tokenizer's end of document */
-#define PP_BYTES_VOCAB 257
 
 struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */

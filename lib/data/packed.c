@@ -176,8 +176,8 @@ static int check_bins(const struct pp_packed *p, struct pp_err *err)
         if (r->first_sequence != sequences || r->first_slot != slots)
             return bad_bin(b, err, "does not begin where the one before ends");
         if (r->n_sequences < 1 || r->n_sequences > p->n_sequences - sequences ||
-            r->tokens > p->n_slots - slots || r->tokens > p->capacity ||
-            r->scored > r->real || r->n_groups > r->n_sequences)
+            r->tokens > p->capacity || r->scored > r->real ||
+            r->n_groups > r->n_sequences)
             return bad_bin(b, err, "impossible counts");
         if (check_lengths(p, b, r, err) != 0)
             return -1;

@@ -39,15 +39,16 @@ static bool is_packed_file(const char *name)
 
 static bool has_magic(const char *dir)
 {
-    char magic[sizeof(PP_PACKED_MAGIC)] = "";
-    char *path = join(dir, "/", pp_packed_files[PP_PACKED_INDEX]);
-    FILE *f = path ? fopen(path, "rbe") : NULL;
-    free(path);
-    if (!f)
-        return false;
-    size_t n = fread(magic, 1, 8, f);
-    fclose(f);
-    return n == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
+    char magic[8];
+    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int f = openat(d, pp_packed_files[PP_PACKED_INDEX], O_RDONLY | O_CLOEXEC);
+    bool good =
+        f >= 0 && read(f, magic, 8) == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
+    if (f >= 0)
+        close(f);
+    if (d >= 0)
+        close(d);
+    return good;
 }
 
 /* The directory's files other than . and .. are counted in *n; the first that
@@ -92,16 +93,16 @@ int pp_packed_may_write(const char *dir, struct pp_err *err)
     return 0;
 }
 
-/* Removes the files a packed directory may hold, and the directory. */
-static int remove_packed(const char *dir)
+/* Removes the files a packed directory may hold, and the directory. Needs no
+ * memory, for it clears away after everything else failed. */
+static void remove_packed(const char *dir)
 {
-    for (int i = 0; i < PP_PACKED_N_FILES; i++) {
-        char *path = join(dir, "/", pp_packed_files[i]);
-        if (path)
-            unlink(path);
-        free(path);
-    }
-    return rmdir(dir);
+    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < PP_PACKED_N_FILES; i++)
+        unlinkat(d, pp_packed_files[i], 0);
+    if (d >= 0)
+        close(d);
+    rmdir(dir);
 }
 
 static void free_place(struct pp_place *p)

@@ -239,10 +239,13 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Every byte of the data belongs to exactly one tensor. */
-static int check_cover(const struct header *h, struct pp_tensor *t, size_t n,
-                       struct pp_err *err)
+static int check_cover(const struct header *h, struct pp_tensor_list *list,
+                       size_t first, struct pp_err *err)
 {
     uint64_t at = 0;
+    size_t n = list->n - first;
+    /* Without tensors there may be no list to point into. */
+    struct pp_tensor *t = n > 0 ? list->items + first : NULL;
     if (n > 0)
         qsort(t, n, sizeof *t, by_place);
     for (size_t i = 0; i < n; i++) {
@@ -299,5 +302,5 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
     size_t first = list->n;
     if (read_header(&h, list, err))
         return -1;
-    return check_cover(&h, list->items + first, list->n - first, err);
+    return check_cover(&h, list, first, err);
 }

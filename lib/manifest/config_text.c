@@ -22,11 +22,14 @@ int pp_config_text(const char *path, const char *dtype, char **text,
     }
     /* transformers 5 writes dtype, earlier versions torch_dtype. */
     bool is_new = json_object_get(config, "dtype") != NULL;
+    int failed = 0;
     if (is_new)
-        json_object_set_new(config, "dtype", json_string(dtype));
+        failed = json_object_set_new(config, "dtype", json_string(dtype));
     if (!is_new || json_object_get(config, "torch_dtype"))
-        json_object_set_new(config, "torch_dtype", json_string(dtype));
-    *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        failed |=
+            json_object_set_new(config, "torch_dtype", json_string(dtype));
+    if (!failed)
+        *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(config);
     return *text ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }

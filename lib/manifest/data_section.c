@@ -38,40 +38,41 @@ static bool parse_checksum(const char *s, uint64_t *out)
     return true;
 }
 
-static int read_checksum(const struct pp_json *at, uint64_t *out)
+static int read_checksum(const struct pp_value *at, uint64_t *out)
 {
-    struct pp_json member;
+    struct pp_value member;
     const char *text;
-    if (pp_json_member(at, "checksum", &member) || pp_json_text(&member, &text))
+    if (pp_value_member(at, "checksum", &member) ||
+        pp_value_text(&member, &text))
         return -1;
     if (!parse_checksum(text, out))
-        return pp_json_fail(&member,
-                            "'%.*s' is not " CHECKSUM_PREFIX
-                            " and %d lower-case hexadecimal digits",
-                            PP_JSON_QUOTE, text, CHECKSUM_DIGITS);
+        return pp_value_fail(&member,
+                             "'%.*s' is not " CHECKSUM_PREFIX
+                             " and %d lower-case hexadecimal digits",
+                             PP_VALUE_QUOTE, text, CHECKSUM_DIGITS);
     return 0;
 }
 
 /* Tokens are counted in 32 bits throughout. */
-static int read_u32(const struct pp_json *at, const char *key, int64_t min,
+static int read_u32(const struct pp_value *at, const char *key, int64_t min,
                     int64_t max, uint32_t *out)
 {
     int64_t v;
-    if (pp_json_get_int(at, key, min, max, &v))
+    if (pp_value_get_int(at, key, min, max, &v))
         return -1;
     *out = (uint32_t)v;
     return 0;
 }
 
-int pp_read_data_section(const struct pp_json *at, struct pp_manifest *m)
+int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_data *d = &m->data;
     int64_t n_bins, n_sequences;
-    if (pp_json_object(at, data_keys) ||
-        pp_json_get_text(at, "path", &d->path) ||
+    if (pp_value_object(at, data_keys) ||
+        pp_value_get_text(at, "path", &d->path) ||
         read_checksum(at, &d->checksum) ||
-        pp_json_get_int(at, "n_bins", 0, PP_MAX_COUNT, &n_bins) ||
-        pp_json_get_int(at, "n_sequences", 0, PP_MAX_COUNT, &n_sequences) ||
+        pp_value_get_int(at, "n_bins", 0, PP_MAX_COUNT, &n_bins) ||
+        pp_value_get_int(at, "n_sequences", 0, PP_MAX_COUNT, &n_sequences) ||
         read_u32(at, "capacity", 1, UINT32_MAX, &d->capacity) ||
         read_u32(at, "align", 1, UINT32_MAX, &d->align) ||
         read_u32(at, "max_tokens", 0, d->capacity, &d->max_tokens))

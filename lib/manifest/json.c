@@ -44,8 +44,8 @@ static bool is_memory(const json_error_t *e)
     return false;
 }
 
-int pp_json_parse(const char *text, size_t n, const char *name, json_t **root,
-                  struct pp_err *err)
+int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
+                   struct pp_err *err)
 {
     if (is_blank(text, n))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -62,7 +62,7 @@ int pp_json_parse(const char *text, size_t n, const char *name, json_t **root,
                    e.line, e.column, e.text);
 }
 
-static size_t write_pointer(const struct pp_json *at, char *buf, size_t size)
+static size_t write_pointer(const struct pp_value *at, char *buf, size_t size)
 {
     if (!at->parent)
         return 0;
@@ -73,7 +73,7 @@ static size_t write_pointer(const struct pp_json *at, char *buf, size_t size)
     return end < size ? end : size - 1;
 }
 
-int pp_json_fail_at(const struct pp_json *at)
+int pp_value_fail_at(const struct pp_value *at)
 {
     struct pp_err *err = at->source->err;
     char pointer[PLACE_TEXT] = "";
@@ -83,7 +83,7 @@ int pp_json_fail_at(const struct pp_json *at)
                       *pointer ? ": " : "");
 }
 
-int pp_json_fail(const struct pp_json *at, const char *fmt, ...)
+int pp_value_fail(const struct pp_value *at, const char *fmt, ...)
 {
     struct pp_err *err = at->source->err;
     if (err->code != PP_EXIT_OK)
@@ -94,35 +94,35 @@ int pp_json_fail(const struct pp_json *at, const char *fmt, ...)
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
     pp_fail(err, PP_EXIT_INPUT, "%s", reason);
-    return pp_json_fail_at(at);
+    return pp_value_fail_at(at);
 }
 
-int pp_json_no_memory(const struct pp_json *at)
+int pp_value_no_memory(const struct pp_value *at)
 {
     return pp_fail(at->source->err, PP_EXIT_SYSTEM, "%s: out of memory",
                    at->source->name);
 }
 
 /* "'x' is not an integer", with containers shortened to their brackets. */
-static int wrong_type(const struct pp_json *at, const char *wanted)
+static int wrong_type(const struct pp_value *at, const char *wanted)
 {
     if (json_is_object(at->value) || json_is_array(at->value))
-        return pp_json_fail(at, "'%s' is not %s",
-                            json_is_array(at->value) ? "[...]" : "{...}",
-                            wanted);
+        return pp_value_fail(at, "'%s' is not %s",
+                             json_is_array(at->value) ? "[...]" : "{...}",
+                             wanted);
     char *text =
         json_dumps(at->value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     if (!text)
-        return pp_json_no_memory(at);
-    pp_json_fail(at, "'%.*s' is not %s", PP_JSON_QUOTE, text, wanted);
+        return pp_value_no_memory(at);
+    pp_value_fail(at, "'%.*s' is not %s", PP_VALUE_QUOTE, text, wanted);
     free(text);
     return -1;
 }
 
-bool pp_json_find(const struct pp_json *object, const char *key,
-                  struct pp_json *out)
+bool pp_value_find(const struct pp_value *object, const char *key,
+                   struct pp_value *out)
 {
-    *out = (struct pp_json){
+    *out = (struct pp_value){
         .source = object->source,
         .parent = object,
         .key = key,
@@ -131,17 +131,17 @@ bool pp_json_find(const struct pp_json *object, const char *key,
     return out->value != NULL;
 }
 
-int pp_json_member(const struct pp_json *object, const char *key,
-                   struct pp_json *out)
+int pp_value_member(const struct pp_value *object, const char *key,
+                    struct pp_value *out)
 {
-    if (!pp_json_find(object, key, out))
-        return pp_json_fail(object, "'%s' is missing", key);
+    if (!pp_value_find(object, key, out))
+        return pp_value_fail(object, "'%s' is missing", key);
     return 0;
 }
 
-struct pp_json pp_json_item(const struct pp_json *array, size_t index)
+struct pp_value pp_value_item(const struct pp_value *array, size_t index)
 {
-    return (struct pp_json){
+    return (struct pp_value){
         .source = array->source,
         .parent = array,
         .index = index,
@@ -149,7 +149,7 @@ struct pp_json pp_json_item(const struct pp_json *array, size_t index)
     };
 }
 
-int pp_json_is_object(const struct pp_json *at)
+int pp_value_is_object(const struct pp_value *at)
 {
     return json_is_object(at->value) ? 0 : wrong_type(at, "an object");
 }
@@ -167,9 +167,9 @@ static const char *const reserved[] = {
     "components", "copy_of", "stream", "frozen", "slices", NULL,
 };
 
-int pp_json_object(const struct pp_json *at, const char *const *keys)
+int pp_value_object(const struct pp_value *at, const char *const *keys)
 {
-    if (pp_json_is_object(at))
+    if (pp_value_is_object(at))
         return -1;
     const char *key;
     json_t *value;
@@ -178,14 +178,14 @@ int pp_json_object(const struct pp_json *at, const char *const *keys)
         if (!strncmp(key, "x-", 2) || is_one_of(key, keys))
             continue;
         if (is_one_of(key, reserved))
-            return pp_json_fail(at, "'%s' is reserved", key);
-        return pp_json_fail(at, "'%.*s' is not a known key", PP_JSON_QUOTE,
-                            key);
+            return pp_value_fail(at, "'%s' is reserved", key);
+        return pp_value_fail(at, "'%.*s' is not a known key", PP_VALUE_QUOTE,
+                             key);
     }
     return 0;
 }
 
-int pp_json_array(const struct pp_json *at, size_t *n)
+int pp_value_array(const struct pp_value *at, size_t *n)
 {
     if (!json_is_array(at->value))
         return wrong_type(at, "an array");
@@ -193,7 +193,7 @@ int pp_json_array(const struct pp_json *at, size_t *n)
     return 0;
 }
 
-int pp_json_bool(const struct pp_json *at, bool *out)
+int pp_value_bool(const struct pp_value *at, bool *out)
 {
     if (!json_is_boolean(at->value))
         return wrong_type(at, "true or false");
@@ -201,86 +201,88 @@ int pp_json_bool(const struct pp_json *at, bool *out)
     return 0;
 }
 
-int pp_json_int(const struct pp_json *at, int64_t min, int64_t max,
-                int64_t *out)
+int pp_value_int(const struct pp_value *at, int64_t min, int64_t max,
+                 int64_t *out)
 {
     if (!json_is_integer(at->value))
         return wrong_type(at, "an integer");
     json_int_t v = json_integer_value(at->value);
     if (v < min || v > max)
-        return pp_json_fail(at,
-                            "'%" JSON_INTEGER_FORMAT "' is not between %" PRId64
-                            " and %" PRId64,
-                            v, min, max);
+        return pp_value_fail(at,
+                             "'%" JSON_INTEGER_FORMAT
+                             "' is not between %" PRId64 " and %" PRId64,
+                             v, min, max);
     *out = v;
     return 0;
 }
 
-int pp_json_real(const struct pp_json *at, double min, double max, double *out)
+int pp_value_real(const struct pp_value *at, double min, double max,
+                  double *out)
 {
     if (!json_is_number(at->value))
         return wrong_type(at, "a number");
     double v = json_number_value(at->value);
     if (!(v >= min && v <= max))
-        return pp_json_fail(at, "'%.9g' is not between %g and %g", v, min, max);
+        return pp_value_fail(at, "'%.9g' is not between %g and %g", v, min,
+                             max);
     *out = v;
     return 0;
 }
 
-int pp_json_string(const struct pp_json *at)
+int pp_value_string(const struct pp_value *at)
 {
     return json_is_string(at->value) ? 0 : wrong_type(at, "a string");
 }
 
-int pp_json_text(const struct pp_json *at, const char **out)
+int pp_value_text(const struct pp_value *at, const char **out)
 {
-    if (pp_json_string(at))
+    if (pp_value_string(at))
         return -1;
     if (!json_string_length(at->value))
-        return pp_json_fail(at, "'' is empty");
+        return pp_value_fail(at, "'' is empty");
     *out = json_string_value(at->value);
     return 0;
 }
 
-int pp_json_reals(const struct pp_json *at, double min, double max, size_t n,
-                  double *out)
+int pp_value_reals(const struct pp_value *at, double min, double max, size_t n,
+                   double *out)
 {
-    size_t have;
-    if (pp_json_array(at, &have))
+    size_t have = 0;
+    if (pp_value_array(at, &have))
         return -1;
     if (have != n)
-        return pp_json_fail(at, "%zu numbers where %zu are needed", have, n);
+        return pp_value_fail(at, "%zu numbers where %zu are needed", have, n);
     for (size_t i = 0; i < n; i++) {
-        struct pp_json item = pp_json_item(at, i);
-        if (pp_json_real(&item, min, max, &out[i]))
+        struct pp_value item = pp_value_item(at, i);
+        if (pp_value_real(&item, min, max, &out[i]))
             return -1;
     }
     return 0;
 }
 
-int pp_json_get_int(const struct pp_json *object, const char *key, int64_t min,
-                    int64_t max, int64_t *out)
+int pp_value_get_int(const struct pp_value *object, const char *key,
+                     int64_t min, int64_t max, int64_t *out)
 {
-    struct pp_json at;
-    if (pp_json_member(object, key, &at))
+    struct pp_value at;
+    if (pp_value_member(object, key, &at))
         return -1;
-    return pp_json_int(&at, min, max, out);
+    return pp_value_int(&at, min, max, out);
 }
 
-int pp_json_get_real(const struct pp_json *object, const char *key, double min,
-                     double max, double *out)
+int pp_value_get_real(const struct pp_value *object, const char *key,
+                      double min, double max, double *out)
 {
-    struct pp_json at;
-    if (pp_json_member(object, key, &at))
+    struct pp_value at;
+    if (pp_value_member(object, key, &at))
         return -1;
-    return pp_json_real(&at, min, max, out);
+    return pp_value_real(&at, min, max, out);
 }
 
-int pp_json_get_text(const struct pp_json *object, const char *key,
-                     const char **out)
+int pp_value_get_text(const struct pp_value *object, const char *key,
+                      const char **out)
 {
-    struct pp_json at;
-    if (pp_json_member(object, key, &at))
+    struct pp_value at;
+    if (pp_value_member(object, key, &at))
         return -1;
-    return pp_json_text(&at, out);
+    return pp_value_text(&at, out);
 }

@@ -20,7 +20,7 @@ int pp_put_text(json_t *object, const char *key, const char *s,
         if (value) {
             json_decref(value);
             return pp_fail(err, PP_EXIT_INPUT, "%s: '%.*s' is not UTF-8", key,
-                           PP_JSON_QUOTE, s);
+                           PP_VALUE_QUOTE, s);
         }
     }
     return pp_put(object, key, value);

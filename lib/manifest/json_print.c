@@ -220,7 +220,7 @@ static void print_value(const json_t *v, int depth, FILE *f)
     putc(json_is_object(v) ? '}' : ']', f);
 }
 
-void pp_json_print(const json_t *root, FILE *f)
+void pp_value_print(const json_t *root, FILE *f)
 {
     print_value(root, 0, f);
     putc('\n', f);

@@ -24,76 +24,77 @@ static const char *const top_keys[] = {
 };
 static const char *const history_keys[] = {"tool", "version", "args", NULL};
 
-static int read_version(const struct pp_json *root)
+static int read_version(const struct pp_value *root)
 {
-    struct pp_json member;
+    struct pp_value member;
     const char *format;
     int64_t version;
-    if (pp_json_is_object(root) || pp_json_member(root, "format", &member) ||
-        pp_json_text(&member, &format))
+    if (pp_value_is_object(root) || pp_value_member(root, "format", &member) ||
+        pp_value_text(&member, &format))
         return -1;
     if (strcmp(format, FORMAT))
-        return pp_json_fail(&member, "'%.*s' is not '" FORMAT "'",
-                            PP_JSON_QUOTE, format);
-    if (pp_json_member(root, "version", &member) ||
-        pp_json_int(&member, 1, INT64_MAX, &version))
+        return pp_value_fail(&member, "'%.*s' is not '" FORMAT "'",
+                             PP_VALUE_QUOTE, format);
+    if (pp_value_member(root, "version", &member) ||
+        pp_value_int(&member, 1, INT64_MAX, &version))
         return -1;
     if (version > PP_MANIFEST_VERSION)
-        return pp_json_fail(&member,
-                            "'%" PRId64 "' is newer than %d: tools that know "
-                            "version %" PRId64 " are needed",
-                            version, PP_MANIFEST_VERSION, version);
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' is newer than %d: tools that know "
+                             "version %" PRId64 " are needed",
+                             version, PP_MANIFEST_VERSION, version);
     return 0;
 }
 
-static int read_history(const struct pp_json *at)
+static int read_history(const struct pp_value *at)
 {
     size_t n;
-    if (pp_json_array(at, &n))
+    if (pp_value_array(at, &n))
         return -1;
     for (size_t i = 0; i < n; i++) {
-        struct pp_json entry = pp_json_item(at, i);
-        if (pp_json_object(&entry, history_keys))
+        struct pp_value entry = pp_value_item(at, i);
+        if (pp_value_object(&entry, history_keys))
             return -1;
         for (size_t k = 0; history_keys[k]; k++) {
-            struct pp_json member;
-            if (pp_json_member(&entry, history_keys[k], &member) ||
-                pp_json_string(&member))
+            struct pp_value member;
+            if (pp_value_member(&entry, history_keys[k], &member) ||
+                pp_value_string(&member))
                 return -1;
         }
     }
     return 0;
 }
 
-static int read_sections(const struct pp_json *root, struct pp_manifest *m)
+static int read_sections(const struct pp_value *root, struct pp_manifest *m)
 {
     static const struct {
         const char *key;
-        int (*read)(const struct pp_json *at, struct pp_manifest *m);
+        int (*read)(const struct pp_value *at, struct pp_manifest *m);
     } sections[] = {
         {"model", pp_read_model_section},       {"mesh", pp_read_mesh_section},
         {"stages", pp_read_stages_section},     {"data", pp_read_data_section},
         {"schedule", pp_read_schedule_section},
     };
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        struct pp_json at;
-        if (pp_json_find(root, sections[i].key, &at) &&
+        struct pp_value at;
+        if (pp_value_find(root, sections[i].key, &at) &&
             sections[i].read(&at, m))
             return -1;
     }
-    struct pp_json history;
-    return pp_json_find(root, "history", &history) ? read_history(&history) : 0;
+    struct pp_value history;
+    return pp_value_find(root, "history", &history) ? read_history(&history)
+                                                    : 0;
 }
 
 /* Fills *m from a document, which it takes. */
 static int load(json_t *document, const char *name, struct pp_manifest *m,
                 struct pp_err *err)
 {
-    const struct pp_json_source source = {name, err};
-    const struct pp_json root = {.source = &source, .value = document};
+    const struct pp_value_source source = {name, err};
+    const struct pp_value root = {.source = &source, .value = document};
     *m = (struct pp_manifest){
         .document = document, .mesh = {1, 1, 1, 1, 1}, .graph.tied = {-1, -1}};
-    if (!read_version(&root) && !pp_json_object(&root, top_keys) &&
+    if (!read_version(&root) && !pp_value_object(&root, top_keys) &&
         !read_sections(&root, m))
         return 0;
     pp_manifest_finish(m);
@@ -105,7 +106,7 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
 {
     *m = (struct pp_manifest){0};
     json_t *document;
-    if (pp_json_parse(text, n, name, &document, err))
+    if (pp_value_parse(text, n, name, &document, err))
         return -1;
     return load(document, name, m, err);
 }
@@ -349,7 +350,7 @@ int pp_manifest_write(const struct pp_manifest *m, FILE *f, struct pp_err *err)
 {
     if (!m->document)
         return pp_fail(err, PP_EXIT_SYSTEM, "there is no manifest to write");
-    pp_json_print(m->document, f);
+    pp_value_print(m->document, f);
     return 0;
 }
 

@@ -86,8 +86,9 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Setters replace a section of the document. They read the structs given and
- * keep no reference. Setting stages removes a schedule that no longer fits;
- * the parsed members are refreshed from the document. */
+ * keep no reference. Setting the model removes stages and schedule, setting
+ * stages a schedule that no longer fits; the parsed members are refreshed from
+ * the document. On failure *m is as it was. */
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_manifest_model *model,
                           struct pp_err *err) PP_MUST_USE;

@@ -13,7 +13,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "manifest/json.h"
+#include "manifest/config_values.h"
 
 #define CONFIG_NAME "config.json"
 
@@ -54,340 +54,172 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .windows = true},
 };
 
-/* A member that is there and not null. */
-static bool find_set(const struct pp_json *object, const char *key,
-                     struct pp_json *out)
+static int read_architecture(const struct pp_value *root, struct pp_model *m)
 {
-    return pp_json_find(object, key, out) && !json_is_null(out->value);
-}
-
-static int get_size(const struct pp_json *root, const char *key, int64_t max,
-                    size_t *out)
-{
-    int64_t v;
-    if (pp_json_get_int(root, key, 1, max, &v))
-        return -1;
-    *out = (size_t)v;
-    return 0;
-}
-
-/* The same with a default. */
-static int opt_size(const struct pp_json *root, const char *key, size_t *out)
-{
-    struct pp_json at;
-    return find_set(root, key, &at) ? get_size(root, key, INT_MAX, out) : 0;
-}
-
-static int opt_bool(const struct pp_json *root, const char *key, bool *out)
-{
-    struct pp_json at;
-    return find_set(root, key, &at) ? pp_json_bool(&at, out) : 0;
-}
-
-static int positive(const struct pp_json *at, double max, double *out)
-{
-    double v;
-    if (pp_json_real(at, 0, max, &v))
-        return -1;
-    if (v <= 0)
-        return pp_json_fail(at, "'0' is not positive");
-    *out = v;
-    return 0;
-}
-
-static int opt_positive(const struct pp_json *root, const char *key, double max,
-                        double *out)
-{
-    struct pp_json at;
-    return find_set(root, key, &at) ? positive(&at, max, out) : 0;
-}
-
-static int get_positive(const struct pp_json *object, const char *key,
-                        double max, double *out)
-{
-    struct pp_json at;
-    return pp_json_member(object, key, &at) ? -1 : positive(&at, max, out);
-}
-
-/* A key that may only have one value. */
-static int only_text(const struct pp_json *root, const char *key,
-                     const char *wanted)
-{
-    struct pp_json at;
-    const char *text;
-    if (!find_set(root, key, &at))
-        return 0;
-    if (pp_json_text(&at, &text))
-        return -1;
-    if (strcmp(text, wanted))
-        return pp_json_fail(&at, "'%.*s' is not supported, only '%s'",
-                            PP_JSON_QUOTE, text, wanted);
-    return 0;
-}
-
-static int only_number(const struct pp_json *root, const char *key,
-                       double wanted)
-{
-    struct pp_json at;
-    double v;
-    if (!find_set(root, key, &at))
-        return 0;
-    if (pp_json_real(&at, -1e300, 1e300, &v))
-        return -1;
-    if (v < wanted || v > wanted)
-        return pp_json_fail(&at, "'%.9g' is not supported, only %g", v, wanted);
-    return 0;
-}
-
-static int read_architecture(const struct pp_json *root, struct pp_model *m)
-{
-    struct pp_json list, name;
+    struct pp_value list, name;
     size_t n;
     const char *text;
-    if (!find_set(root, "architectures", &list)) {
-        if (!find_set(root, "model_type", &name))
-            return pp_json_fail(root, "'architectures' is missing");
-        if (pp_json_text(&name, &text))
+    if (!pp_config_find_set(root, "architectures", &list)) {
+        if (!pp_config_find_set(root, "model_type", &name))
+            return pp_value_fail(root, "'architectures' is missing");
+        if (pp_value_text(&name, &text))
             return -1;
         for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
             m->architecture = (enum pp_architecture)a;
             if (!strcmp(text, families[a].model_type))
                 return 0;
         }
-        return pp_json_fail(&name, "'%.*s' is not supported", PP_JSON_QUOTE,
-                            text);
+        return pp_value_fail(&name, "'%.*s' is not supported", PP_VALUE_QUOTE,
+                             text);
     }
-    if (pp_json_array(&list, &n))
+    if (pp_value_array(&list, &n))
         return -1;
     if (n != 1)
-        return pp_json_fail(&list, "%zu names where one is needed", n);
-    name = pp_json_item(&list, 0);
-    if (pp_json_text(&name, &text))
+        return pp_value_fail(&list, "%zu names where one is needed", n);
+    name = pp_value_item(&list, 0);
+    if (pp_value_text(&name, &text))
         return -1;
     for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
         m->architecture = (enum pp_architecture)a;
         if (!strcmp(text, pp_architecture_name(m->architecture)))
-            return only_text(root, "model_type", families[a].model_type);
+            return pp_config_only_text(root, "model_type",
+                                       families[a].model_type);
     }
-    return pp_json_fail(&name, "'%.*s' is not supported", PP_JSON_QUOTE, text);
+    return pp_value_fail(&name, "'%.*s' is not supported", PP_VALUE_QUOTE,
+                         text);
 }
 
-static int read_head_dim(const struct pp_json *root, const struct family *f,
+static int read_head_dim(const struct pp_value *root, const struct family *f,
                          struct pp_model *m)
 {
-    struct pp_json at;
+    struct pp_value at;
     m->head_dim = (size_t)f->head_dim;
     /* Where the class has a default of its own, null is not one. */
-    bool own_default = f->head_dim && pp_json_find(root, "head_dim", &at);
-    if (own_default ? get_size(root, "head_dim", INT_MAX, &m->head_dim)
-                    : opt_size(root, "head_dim", &m->head_dim))
+    bool own_default = f->head_dim && pp_value_find(root, "head_dim", &at);
+    if (own_default
+            ? pp_config_get_size(root, "head_dim", INT_MAX, &m->head_dim)
+            : pp_config_opt_size(root, "head_dim", &m->head_dim))
         return -1;
     if (!m->head_dim) {
-        pp_json_find(root, "hidden_size", &at);
+        pp_value_find(root, "hidden_size", &at);
         if (m->hidden % m->n_heads)
-            return pp_json_fail(&at,
-                                "'%zu' is not a multiple of "
-                                "num_attention_heads, %zu",
-                                m->hidden, m->n_heads);
+            return pp_value_fail(&at,
+                                 "'%zu' is not a multiple of "
+                                 "num_attention_heads, %zu",
+                                 m->hidden, m->n_heads);
         m->head_dim = m->hidden / m->n_heads;
     }
     if (m->head_dim % 2) {
-        bool given = find_set(root, "head_dim", &at);
-        return pp_json_fail(given ? &at : root,
-                            "'%zu', the size of a head, is odd", m->head_dim);
+        bool given = pp_config_find_set(root, "head_dim", &at);
+        return pp_value_fail(given ? &at : root,
+                             "'%zu', the size of a head, is odd", m->head_dim);
     }
     return 0;
 }
 
-static int read_sizes(const struct pp_json *root, const struct family *f,
+static int read_sizes(const struct pp_value *root, const struct family *f,
                       struct pp_model *m)
 {
-    if (get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
-        get_size(root, "hidden_size", INT_MAX, &m->hidden) ||
-        get_size(root, "intermediate_size", INT_MAX, &m->intermediate) ||
-        get_size(root, "num_hidden_layers", MAX_LAYERS, &m->n_layers) ||
-        get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
+    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
+        pp_config_get_size(root, "hidden_size", INT_MAX, &m->hidden) ||
+        pp_config_get_size(root, "intermediate_size", INT_MAX,
+                           &m->intermediate) ||
+        pp_config_get_size(root, "num_hidden_layers", MAX_LAYERS,
+                           &m->n_layers) ||
+        pp_config_get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
         return -1;
-    struct pp_json at;
-    bool there = pp_json_find(root, "num_key_value_heads", &at);
+    struct pp_value at;
+    bool there = pp_value_find(root, "num_key_value_heads", &at);
     m->n_kv_heads = f->kv_heads && !there ? (size_t)f->kv_heads : m->n_heads;
     m->max_position = (size_t)f->max_position;
-    if (opt_size(root, "num_key_value_heads", &m->n_kv_heads) ||
-        opt_size(root, "max_position_embeddings", &m->max_position))
+    if (pp_config_opt_size(root, "num_key_value_heads", &m->n_kv_heads) ||
+        pp_config_opt_size(root, "max_position_embeddings", &m->max_position))
         return -1;
-    pp_json_find(root, "num_attention_heads", &at);
+    pp_value_find(root, "num_attention_heads", &at);
     if (m->n_heads % m->n_kv_heads)
-        return pp_json_fail(&at,
-                            "'%zu' is not a multiple of num_key_value_heads, "
-                            "%zu",
-                            m->n_heads, m->n_kv_heads);
+        return pp_value_fail(&at,
+                             "'%zu' is not a multiple of num_key_value_heads, "
+                             "%zu",
+                             m->n_heads, m->n_kv_heads);
     return read_head_dim(root, f, m);
 }
 
 /* Sizes are below 2^31 each, their products are not. */
-static int check_total(const struct pp_json *root, const struct pp_model *m)
+static int check_total(const struct pp_value *root, const struct pp_model *m)
 {
     double h = (double)m->hidden, q = (double)m->n_heads * (double)m->head_dim;
     double kv = (double)m->n_kv_heads * (double)m->head_dim;
     double layer = h * (2 * q + 2 * kv + 3 * (double)m->intermediate);
     double total = (double)m->n_layers * layer + 2 * h * (double)m->vocab;
     if (total > MAX_PARAMS)
-        return pp_json_fail(root, "'%.3g' parameters are too many", total);
+        return pp_value_fail(root, "'%.3g' parameters are too many", total);
     return 0;
 }
 
-/* transformers' order: rope_scaling unless empty, then rope_parameters. */
-static bool find_rope(const struct pp_json *root, struct pp_json *out)
+static int check_windows(const struct pp_value *root)
 {
-    if (find_set(root, "rope_scaling", out) &&
-        (!json_is_object(out->value) || json_object_size(out->value)))
-        return true;
-    return find_set(root, "rope_parameters", out);
-}
-
-static int read_rope_type(const struct pp_json *at, struct pp_rope *r)
-{
-    static const char *const names[] = {
-        [PP_ROPE_DEFAULT] = "default",
-        [PP_ROPE_LINEAR] = "linear",
-        [PP_ROPE_LLAMA3] = "llama3",
-    };
-    struct pp_json member;
-    const char *text;
-    if (!find_set(at, "rope_type", &member) && !find_set(at, "type", &member))
-        return 0;
-    if (pp_json_text(&member, &text))
-        return -1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        r->type = (enum pp_rope_type)i;
-        if (!strcmp(text, names[i]))
-            return 0;
-    }
-    return pp_json_fail(&member, "'%.*s' is not supported", PP_JSON_QUOTE,
-                        text);
-}
-
-static int read_llama3(const struct pp_json *root, const struct pp_json *at,
-                       struct pp_model *m)
-{
-    struct pp_rope *r = &m->rope;
-    struct pp_json high;
-    r->original_max_position = (double)m->max_position;
-    if (get_positive(at, "low_freq_factor", 1e9, &r->low_freq_factor) ||
-        get_positive(at, "high_freq_factor", 1e9, &r->high_freq_factor) ||
-        opt_positive(at, "original_max_position_embeddings", INT_MAX,
-                     &r->original_max_position) ||
-        opt_positive(root, "original_max_position_embeddings", INT_MAX,
-                     &r->original_max_position))
-        return -1;
-    pp_json_find(at, "high_freq_factor", &high);
-    if (r->high_freq_factor <= r->low_freq_factor)
-        return pp_json_fail(&high, "'%.9g' is not above low_freq_factor, %.9g",
-                            r->high_freq_factor, r->low_freq_factor);
-    return 0;
-}
-
-/* rope_parameters may hold one object for each type of layer. */
-static int check_flat(const struct pp_json *at)
-{
-    if (pp_json_is_object(at))
-        return -1;
-    const char *key;
-    json_t *value;
-    json_object_foreach(at->value, key, value)
-    {
-        if (json_is_object(value))
-            return pp_json_fail(at,
-                                "'%.*s': values by type of layer are not "
-                                "supported",
-                                PP_JSON_QUOTE, key);
-    }
-    return 0;
-}
-
-static int read_rope(const struct pp_json *root, struct pp_model *m)
-{
-    struct pp_json at;
-    struct pp_rope *r = &m->rope;
-    *r = (struct pp_rope){.type = PP_ROPE_DEFAULT, .theta = 10000, .factor = 1};
-    if (opt_positive(root, "rope_theta", 1e30, &r->theta) ||
-        only_number(root, "partial_rotary_factor", 1))
-        return -1;
-    if (!find_rope(root, &at))
-        return 0;
-    if (check_flat(&at) || read_rope_type(&at, r) ||
-        opt_positive(&at, "rope_theta", 1e30, &r->theta) ||
-        only_number(&at, "partial_rotary_factor", 1))
-        return -1;
-    if (r->type != PP_ROPE_DEFAULT &&
-        get_positive(&at, "factor", 1e9, &r->factor))
-        return -1;
-    return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, &at, m) : 0;
-}
-
-static int check_windows(const struct pp_json *root)
-{
-    struct pp_json at;
+    struct pp_value at;
     bool use = false;
     size_t n;
-    if (opt_bool(root, "use_sliding_window", &use))
+    if (pp_config_opt_bool(root, "use_sliding_window", &use))
         return -1;
-    pp_json_find(root, "use_sliding_window", &at);
+    pp_value_find(root, "use_sliding_window", &at);
     if (use)
-        return pp_json_fail(&at, "'true' is not supported");
-    if (!find_set(root, "layer_types", &at))
+        return pp_value_fail(&at, "'true' is not supported");
+    if (!pp_config_find_set(root, "layer_types", &at))
         return 0;
-    if (pp_json_array(&at, &n))
+    if (pp_value_array(&at, &n))
         return -1;
     for (size_t i = 0; i < n; i++) {
-        struct pp_json item = pp_json_item(&at, i);
+        struct pp_value item = pp_value_item(&at, i);
         const char *text;
-        if (pp_json_text(&item, &text))
+        if (pp_value_text(&item, &text))
             return -1;
         if (strcmp(text, "full_attention"))
-            return pp_json_fail(&item, "'%.*s' is not supported", PP_JSON_QUOTE,
-                                text);
+            return pp_value_fail(&item, "'%.*s' is not supported",
+                                 PP_VALUE_QUOTE, text);
     }
     return 0;
 }
 
-static int check_features(const struct pp_json *root, const struct family *f)
+static int check_features(const struct pp_value *root, const struct family *f)
 {
-    struct pp_json at;
-    if (find_set(root, "quantization_config", &at))
-        return pp_json_fail(&at, "quantized weights are not supported");
-    if (only_text(root, "hidden_act", "silu") ||
-        only_number(root, "attention_dropout", 0))
+    struct pp_value at;
+    if (pp_config_find_set(root, "quantization_config", &at))
+        return pp_value_fail(&at, "quantized weights are not supported");
+    if (pp_config_only_text(root, "hidden_act", "silu") ||
+        pp_config_only_number(root, "attention_dropout", 0))
         return -1;
     return f->windows ? check_windows(root) : 0;
 }
 
-static int read_switches(const struct pp_json *root, const struct family *f,
+static int read_switches(const struct pp_value *root, const struct family *f,
                          struct pp_model *m)
 {
     m->qk_norm = f->qk_norm;
-    if (f->attention_bias && (opt_bool(root, "attention_bias", &m->qkv_bias) ||
-                              opt_bool(root, "attention_bias", &m->o_bias)))
+    if (f->attention_bias &&
+        (pp_config_opt_bool(root, "attention_bias", &m->qkv_bias) ||
+         pp_config_opt_bool(root, "attention_bias", &m->o_bias)))
         return -1;
     m->qkv_bias |= f->qkv_bias;
-    if (f->mlp_bias && opt_bool(root, "mlp_bias", &m->mlp_bias))
+    if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
         return -1;
-    return opt_bool(root, "tie_word_embeddings", &m->tied);
+    return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
 }
 
-static int read_config(const struct pp_json *root, struct pp_model *m)
+static int read_config(const struct pp_value *root, struct pp_model *m)
 {
-    if (pp_json_is_object(root) || read_architecture(root, m))
+    if (pp_value_is_object(root) || read_architecture(root, m))
         return -1;
     const struct family *f = &families[m->architecture];
     m->norm_eps = 1e-6;
     m->init_range = 0.02;
     if (read_sizes(root, f, m) || check_total(root, m) ||
         check_features(root, f) || read_switches(root, f, m) ||
-        opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
-        opt_positive(root, "initializer_range", 1, &m->init_range))
+        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
+        pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
         return -1;
-    return read_rope(root, m);
+    return pp_config_read_rope(root, m);
 }
 
 static int read_file(const char *path, struct pp_model *m, struct pp_err *err)
@@ -397,12 +229,12 @@ static int read_file(const char *path, struct pp_model *m, struct pp_err *err)
     json_t *value;
     if (pp_file_map(path, &text, &n, err))
         return -1;
-    int rc = pp_json_parse(text, n, path, &value, err);
+    int rc = pp_value_parse(text, n, path, &value, err);
     pp_file_unmap(text, n);
     if (rc)
         return -1;
-    const struct pp_json_source source = {path, err};
-    const struct pp_json root = {.source = &source, .value = value};
+    const struct pp_value_source source = {path, err};
+    const struct pp_value root = {.source = &source, .value = value};
     *m = (struct pp_model){0};
     rc = read_config(&root, m);
     json_decref(value);

@@ -13,24 +13,24 @@ static const char *const unit_keys[] = {
     "fqn", "params", "fwd_flops", "act_bytes", "out_bytes", NULL,
 };
 
-static int reals_member(const struct pp_json *at, const char *key,
+static int reals_member(const struct pp_value *at, const char *key,
                         bool required, size_t n, double *out)
 {
-    struct pp_json member;
-    if (!pp_json_find(at, key, &member) && !required)
+    struct pp_value member;
+    if (!pp_value_find(at, key, &member) && !required)
         return 0;
-    if (pp_json_member(at, key, &member))
+    if (pp_value_member(at, key, &member))
         return -1;
-    return pp_json_reals(&member, 0, PP_MAX_COST, n, out);
+    return pp_value_reals(&member, 0, PP_MAX_COST, n, out);
 }
 
-int pp_read_unit_costs(const struct pp_json *at, bool required,
+int pp_read_unit_costs(const struct pp_value *at, bool required,
                        const struct pp_unit_costs *c)
 {
-    struct pp_json member;
-    if (required || pp_json_find(at, "params", &member)) {
+    struct pp_value member;
+    if (required || pp_value_find(at, "params", &member)) {
         int64_t params;
-        if (pp_json_get_int(at, "params", 0, PP_MAX_COUNT, &params))
+        if (pp_value_get_int(at, "params", 0, PP_MAX_COUNT, &params))
             return -1;
         *c->params = (uint64_t)params;
     }
@@ -38,14 +38,14 @@ int pp_read_unit_costs(const struct pp_json *at, bool required,
         reals_member(at, "act_bytes", required, PP_N_SAVED_BLOCKS,
                      c->act_bytes))
         return -1;
-    if (!required && !pp_json_find(at, "out_bytes", &member))
+    if (!required && !pp_value_find(at, "out_bytes", &member))
         return 0;
-    return pp_json_get_real(at, "out_bytes", 0, PP_MAX_COST, c->out_bytes);
+    return pp_value_get_real(at, "out_bytes", 0, PP_MAX_COST, c->out_bytes);
 }
 
-static int read_unit(const struct pp_json *at, struct pp_manifest_unit *u)
+static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
 {
-    if (pp_json_object(at, unit_keys) || pp_json_get_text(at, "fqn", &u->fqn))
+    if (pp_value_object(at, unit_keys) || pp_value_get_text(at, "fqn", &u->fqn))
         return -1;
     const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
                                         &u->out_bytes};
@@ -63,42 +63,42 @@ static int compare_fqns(const void *a, const void *b)
 }
 
 /* Sorted, equal names stand together; the later of two is the one to name. */
-static int check_unique(const struct pp_json *units, struct pp_manifest *m)
+static int check_unique(const struct pp_value *units, struct pp_manifest *m)
 {
     const struct pp_manifest_model *model = &m->model;
     const struct pp_manifest_unit **sorted =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *sorted);
     if (!sorted)
-        return pp_json_no_memory(units);
+        return pp_value_no_memory(units);
     for (size_t i = 0; i < model->n_units; i++)
         sorted[i] = &model->units[i];
     qsort(sorted, model->n_units, sizeof *sorted, compare_fqns);
     for (size_t i = 1; i < model->n_units; i++) {
         if (strcmp(sorted[i - 1]->fqn, sorted[i]->fqn))
             continue;
-        struct pp_json unit =
-            pp_json_item(units, (size_t)(sorted[i] - model->units));
-        struct pp_json fqn;
-        pp_json_find(&unit, "fqn", &fqn);
-        return pp_json_fail(&fqn, "'%.*s' is there twice", PP_JSON_QUOTE,
-                            sorted[i]->fqn);
+        struct pp_value unit =
+            pp_value_item(units, (size_t)(sorted[i] - model->units));
+        struct pp_value fqn;
+        pp_value_find(&unit, "fqn", &fqn);
+        return pp_value_fail(&fqn, "'%.*s' is there twice", PP_VALUE_QUOTE,
+                             sorted[i]->fqn);
     }
     return 0;
 }
 
-static int read_units(const struct pp_json *at, struct pp_manifest *m)
+static int read_units(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_model *model = &m->model;
-    if (pp_json_array(at, &model->n_units))
+    if (pp_value_array(at, &model->n_units))
         return -1;
     if (!model->n_units)
-        return pp_json_fail(at, "there are no units");
+        return pp_value_fail(at, "there are no units");
     model->units =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *model->units);
     if (!model->units)
-        return pp_json_no_memory(at);
+        return pp_value_no_memory(at);
     for (size_t i = 0; i < model->n_units; i++) {
-        struct pp_json unit = pp_json_item(at, i);
+        struct pp_value unit = pp_value_item(at, i);
         if (read_unit(&unit, &model->units[i]))
             return -1;
     }
@@ -106,14 +106,15 @@ static int read_units(const struct pp_json *at, struct pp_manifest *m)
 }
 
 /* A tied head has no parameters of its own: its unit counts the embedding's. */
-static int sum_params(const struct pp_json *at, struct pp_manifest_model *model)
+static int sum_params(const struct pp_value *at,
+                      struct pp_manifest_model *model)
 {
     uint64_t sum = 0, head = 0;
     bool has_embedding = false;
     for (size_t i = 0; i < model->n_units; i++) {
         const struct pp_manifest_unit *u = &model->units[i];
         if (__builtin_add_overflow(sum, u->params, &sum) || sum > PP_MAX_COUNT)
-            return pp_json_fail(at, "the sum of params is too large");
+            return pp_value_fail(at, "the sum of params is too large");
         if (!strcmp(u->fqn, "lm_head"))
             head = u->params;
         has_embedding |= !strcmp(u->fqn, "model.embed_tokens");
@@ -122,29 +123,29 @@ static int sum_params(const struct pp_json *at, struct pp_manifest_model *model)
     return 0;
 }
 
-int pp_read_model_section(const struct pp_json *at, struct pp_manifest *m)
+int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_model *model = &m->model;
-    struct pp_json member;
-    if (pp_json_object(at, model_keys) ||
-        pp_json_get_text(at, "source", &model->source) ||
-        pp_json_get_text(at, "architecture", &model->architecture) ||
-        pp_json_get_text(at, "dtype", &model->dtype))
+    struct pp_value member;
+    if (pp_value_object(at, model_keys) ||
+        pp_value_get_text(at, "source", &model->source) ||
+        pp_value_get_text(at, "architecture", &model->architecture) ||
+        pp_value_get_text(at, "dtype", &model->dtype))
         return -1;
-    if (pp_json_find(at, "tied", &member) &&
-        pp_json_bool(&member, &model->tied))
+    if (pp_value_find(at, "tied", &member) &&
+        pp_value_bool(&member, &model->tied))
         return -1;
-    if (pp_json_member(at, "units", &member) || read_units(&member, m) ||
+    if (pp_value_member(at, "units", &member) || read_units(&member, m) ||
         sum_params(&member, model))
         return -1;
-    if (pp_json_find(at, "params", &member)) {
+    if (pp_value_find(at, "params", &member)) {
         int64_t given;
-        if (pp_json_int(&member, 0, PP_MAX_COUNT, &given))
+        if (pp_value_int(&member, 0, PP_MAX_COUNT, &given))
             return -1;
         if ((uint64_t)given != model->params)
-            return pp_json_fail(&member,
-                                "'%" PRId64 "' is not the units' %" PRIu64,
-                                given, model->params);
+            return pp_value_fail(&member,
+                                 "'%" PRId64 "' is not the units' %" PRIu64,
+                                 given, model->params);
     }
     m->has_model = true;
     return 0;

@@ -12,7 +12,7 @@ static const char *const schedule_keys[] = {
     "kind", "n_microbatches", "channel_depth", "actions", NULL,
 };
 
-static int check_range(const struct pp_json *row, const struct pp_schedule *s,
+static int check_range(const struct pp_value *row, const struct pp_schedule *s,
                        size_t i, struct pp_action a)
 {
     int last = s->graph->n_stages - 1;
@@ -20,26 +20,26 @@ static int check_range(const struct pp_json *row, const struct pp_schedule *s,
     if (!stage && a.microbatch < s->n_microbatches)
         return 0;
     char text[PP_ACTION_TEXT];
-    pp_action_format(a, true, text);
+    pp_action_format(a, a.peer >= 0, text);
     if (stage)
-        return pp_json_fail(row,
-                            "action %zu: '%s' is beyond the last stage, "
-                            "%d",
-                            i, text, last);
-    return pp_json_fail(row,
-                        "action %zu: '%s' is beyond the last microbatch, "
-                        "%d",
-                        i, text, s->n_microbatches - 1);
+        return pp_value_fail(row,
+                             "action %zu: '%s' is beyond the last stage, "
+                             "%d",
+                             i, text, last);
+    return pp_value_fail(row,
+                         "action %zu: '%s' is beyond the last microbatch, "
+                         "%d",
+                         i, text, s->n_microbatches - 1);
 }
 
-static int read_row(const struct pp_json *at, int rank, struct pp_schedule *s)
+static int read_row(const struct pp_value *at, int rank, struct pp_schedule *s)
 {
-    if (pp_json_string(at))
+    if (pp_value_string(at))
         return -1;
     struct pp_err *err = at->source->err;
     const char *text = json_string_value(at->value);
     if (pp_schedule_parse_row(s, rank, text, err))
-        return err->code == PP_EXIT_INPUT ? pp_json_fail_at(at) : -1;
+        return err->code == PP_EXIT_INPUT ? pp_value_fail_at(at) : -1;
     const struct pp_row *row = &s->rows[rank];
     for (size_t i = 0; i < row->n; i++)
         if (check_range(at, s, i, row->actions[i]))
@@ -47,38 +47,39 @@ static int read_row(const struct pp_json *at, int rank, struct pp_schedule *s)
     return 0;
 }
 
-static int read_rows(const struct pp_json *at, struct pp_schedule *s)
+static int read_rows(const struct pp_value *at, struct pp_schedule *s)
 {
-    struct pp_json actions;
+    struct pp_value actions;
     size_t n;
-    if (pp_json_member(at, "actions", &actions) || pp_json_array(&actions, &n))
+    if (pp_value_member(at, "actions", &actions) ||
+        pp_value_array(&actions, &n))
         return -1;
     if (n != (size_t)s->graph->n_ranks)
-        return pp_json_fail(&actions, "%zu rows for %d pipeline ranks", n,
-                            s->graph->n_ranks);
+        return pp_value_fail(&actions, "%zu rows for %d pipeline ranks", n,
+                             s->graph->n_ranks);
     for (size_t r = 0; r < n; r++) {
-        struct pp_json row = pp_json_item(&actions, r);
+        struct pp_value row = pp_value_item(&actions, r);
         if (read_row(&row, (int)r, s))
             return -1;
     }
     return 0;
 }
 
-int pp_read_schedule_section(const struct pp_json *at, struct pp_manifest *m)
+int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
 {
     const char *kind;
     int64_t n_microbatches, depth = DEFAULT_DEPTH;
-    struct pp_json member;
-    if (pp_json_object(at, schedule_keys) ||
-        pp_json_get_text(at, "kind", &kind) ||
-        pp_json_get_int(at, "n_microbatches", 1, PP_MAX_MICROBATCHES,
-                        &n_microbatches))
+    struct pp_value member;
+    if (pp_value_object(at, schedule_keys) ||
+        pp_value_get_text(at, "kind", &kind) ||
+        pp_value_get_int(at, "n_microbatches", 1, PP_MAX_MICROBATCHES,
+                         &n_microbatches))
         return -1;
-    if (pp_json_find(at, "channel_depth", &member) &&
-        pp_json_int(&member, 0, PP_MAX_MICROBATCHES, &depth))
+    if (pp_value_find(at, "channel_depth", &member) &&
+        pp_value_int(&member, 0, PP_MAX_MICROBATCHES, &depth))
         return -1;
     if (!m->has_stages)
-        return pp_json_fail(at, "there are no stages to schedule");
+        return pp_value_fail(at, "there are no stages to schedule");
     if (pp_schedule_init(&m->schedule, &m->graph, kind, (int)n_microbatches,
                          at->source->err))
         return -1;

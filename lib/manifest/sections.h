@@ -18,15 +18,15 @@
 #define PP_MAX_RANKS (INT64_C(1) << 20)
 #define PP_MAX_MICROBATCHES (INT64_C(1) << 24)
 
-int pp_read_model_section(const struct pp_json *at,
+int pp_read_model_section(const struct pp_value *at,
                           struct pp_manifest *m) PP_MUST_USE;
-int pp_read_mesh_section(const struct pp_json *at,
+int pp_read_mesh_section(const struct pp_value *at,
                          struct pp_manifest *m) PP_MUST_USE;
-int pp_read_stages_section(const struct pp_json *at,
+int pp_read_stages_section(const struct pp_value *at,
                            struct pp_manifest *m) PP_MUST_USE;
-int pp_read_data_section(const struct pp_json *at,
+int pp_read_data_section(const struct pp_value *at,
                          struct pp_manifest *m) PP_MUST_USE;
-int pp_read_schedule_section(const struct pp_json *at,
+int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
 /* The cost keys that units and stages share. Absent ones fail when required
@@ -35,7 +35,7 @@ struct pp_unit_costs {
     uint64_t *params;
     double *fwd_flops, *act_bytes, *out_bytes;
 };
-int pp_read_unit_costs(const struct pp_json *at, bool required,
+int pp_read_unit_costs(const struct pp_value *at, bool required,
                        const struct pp_unit_costs *c) PP_MUST_USE;
 
 /* Writers return a new value, or NULL with *err filled. */
@@ -64,6 +64,6 @@ int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
 json_t *pp_written(json_t *value, int bad, struct pp_err *err);
 
 /* Prints a document in the manifest's layout. */
-void pp_json_print(const json_t *root, FILE *f);
+void pp_value_print(const json_t *root, FILE *f);
 
 #endif

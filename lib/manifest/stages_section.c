@@ -3,6 +3,7 @@
  * where, and who feeds whom. */
 #include "manifest/sections.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -17,59 +18,59 @@ static const char *const stage_keys[] = {
     "act_bytes", "out_bytes", "units",  NULL,
 };
 
-int pp_read_mesh_section(const struct pp_json *at, struct pp_manifest *m)
+int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
 {
     int *const sizes[] = {&m->mesh.pp, &m->mesh.dp, &m->mesh.tp, &m->mesh.cp,
                           &m->mesh.ep};
-    if (pp_json_object(at, mesh_keys))
+    if (pp_value_object(at, mesh_keys))
         return -1;
     int64_t n_ranks = 1;
     for (size_t i = 0; mesh_keys[i]; i++) {
-        struct pp_json member;
+        struct pp_value member;
         int64_t v = 1;
-        if (pp_json_find(at, mesh_keys[i], &member) &&
-            pp_json_int(&member, 1, PP_MAX_RANKS, &v))
+        if (pp_value_find(at, mesh_keys[i], &member) &&
+            pp_value_int(&member, 1, PP_MAX_RANKS, &v))
             return -1;
         *sizes[i] = (int)v;
         /* ep is cut from the others and adds no ranks. */
         n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
         if (n_ranks > INT_MAX)
-            return pp_json_fail(at, "pp x dp x tp x cp is too large");
+            return pp_value_fail(at, "pp x dp x tp x cp is too large");
     }
     return 0;
 }
 
 /* inputs: ascending, and only stages before this one, so that the graph has no
  * cycle by construction. Without the key a stage follows the one before. */
-static int read_inputs(const struct pp_json *at, int stage,
+static int read_inputs(const struct pp_value *at, int stage,
                        struct pp_manifest *m)
 {
     struct pp_stage_node *node = &m->graph.stages[stage];
-    struct pp_json list;
+    struct pp_value list;
     size_t n = stage > 0;
-    bool given = pp_json_find(at, "inputs", &list);
-    if (given && pp_json_array(&list, &n))
+    bool given = pp_value_find(at, "inputs", &list);
+    if (given && pp_value_array(&list, &n))
         return -1;
     int *inputs = pp_arena_alloc(&m->arena, n, sizeof *inputs);
     if (!inputs)
-        return pp_json_no_memory(at);
+        return pp_value_no_memory(at);
     if (!given && n)
         inputs[0] = stage - 1;
     for (size_t i = 0; given && i < n; i++) {
-        struct pp_json item = pp_json_item(&list, i);
+        struct pp_value item = pp_value_item(&list, i);
         int64_t v;
-        if (pp_json_int(&item, 0, INT_MAX, &v))
+        if (pp_value_int(&item, 0, INT_MAX, &v))
             return -1;
         if (v >= stage)
-            return pp_json_fail(&item,
-                                "'%" PRId64 "' does not come before "
-                                "stage %d",
-                                v, stage);
+            return pp_value_fail(&item,
+                                 "'%" PRId64 "' does not come before "
+                                 "stage %d",
+                                 v, stage);
         if (i && v <= inputs[i - 1])
-            return pp_json_fail(&item,
-                                "'%" PRId64 "' is not in ascending "
-                                "order",
-                                v);
+            return pp_value_fail(&item,
+                                 "'%" PRId64 "' is not in ascending "
+                                 "order",
+                                 v);
         inputs[i] = (int)v;
     }
     node->inputs = inputs;
@@ -86,37 +87,37 @@ static bool is_unit(const struct pp_manifest_model *model, const char *fqn)
 }
 
 /* Stages hold the model's units in its order, so that a stage is a range. */
-static int read_unit_names(const struct pp_json *at, struct pp_manifest *m,
+static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
                            size_t next, struct pp_manifest_stage *s)
 {
     const struct pp_manifest_model *model = &m->model;
-    struct pp_json list;
+    struct pp_value list;
     s->first_unit = next;
-    if (!pp_json_find(at, "units", &list))
+    if (!pp_value_find(at, "units", &list))
         return 0;
-    if (pp_json_array(&list, &s->n_units))
+    if (pp_value_array(&list, &s->n_units))
         return -1;
     if (s->n_units && !m->has_model)
-        return pp_json_fail(&list, "there is no model to take units from");
+        return pp_value_fail(&list, "there is no model to take units from");
     for (size_t i = 0; i < s->n_units; i++) {
-        struct pp_json item = pp_json_item(&list, i);
+        struct pp_value item = pp_value_item(&list, i);
         const char *fqn;
-        if (pp_json_text(&item, &fqn))
+        if (pp_value_text(&item, &fqn))
             return -1;
         const char *wanted =
             next + i < model->n_units ? model->units[next + i].fqn : NULL;
         if (wanted && !strcmp(fqn, wanted))
             continue;
         if (!is_unit(model, fqn))
-            return pp_json_fail(&item, "'%.*s' is not in the model",
-                                PP_JSON_QUOTE, fqn);
+            return pp_value_fail(&item, "'%.*s' is not in the model",
+                                 PP_VALUE_QUOTE, fqn);
         if (!wanted)
-            return pp_json_fail(&item, "'%.*s' is in a stage already",
-                                PP_JSON_QUOTE, fqn);
-        return pp_json_fail(&item,
-                            "'%.*s' is not next in the model, which is "
-                            "'%.*s'",
-                            PP_JSON_QUOTE, fqn, PP_JSON_QUOTE, wanted);
+            return pp_value_fail(&item, "'%.*s' is in a stage already",
+                                 PP_VALUE_QUOTE, fqn);
+        return pp_value_fail(&item,
+                             "'%.*s' is not next in the model, which is "
+                             "'%.*s'",
+                             PP_VALUE_QUOTE, fqn, PP_VALUE_QUOTE, wanted);
     }
     return 0;
 }
@@ -138,23 +139,23 @@ static void sum_units(const struct pp_manifest *m, int stage,
         s->out_bytes = m->stages[node->inputs[0]].out_bytes;
 }
 
-static int check_sums(const struct pp_json *at, const char *key, size_t n,
+static int check_sums(const struct pp_value *at, const char *key, size_t n,
                       const double *given, const double *sum)
 {
     for (size_t i = 0; i < n; i++) {
         if (fabs(given[i] - sum[i]) <= COST_TOLERANCE * sum[i])
             continue;
-        struct pp_json member;
-        pp_json_find(at, key, &member);
-        return pp_json_fail(&member, "'%.9g' is not the units' %.9g", given[i],
-                            sum[i]);
+        struct pp_value member;
+        pp_value_find(at, key, &member);
+        return pp_value_fail(&member, "'%.9g' is not the units' %.9g", given[i],
+                             sum[i]);
     }
     return 0;
 }
 
 /* Written costs are a courtesy to readers where there is a model, which then
  * decides; without one they are all there is. */
-static int read_costs(const struct pp_json *at, struct pp_manifest *m,
+static int read_costs(const struct pp_value *at, struct pp_manifest *m,
                       int stage, struct pp_manifest_stage *s)
 {
     sum_units(m, stage, s);
@@ -167,11 +168,12 @@ static int read_costs(const struct pp_json *at, struct pp_manifest *m,
         *s = given;
         return 0;
     }
-    struct pp_json params;
+    struct pp_value params;
     if (given.params != s->params) {
-        pp_json_find(at, "params", &params);
-        return pp_json_fail(&params, "'%" PRIu64 "' is not the units' %" PRIu64,
-                            given.params, s->params);
+        pp_value_find(at, "params", &params);
+        return pp_value_fail(&params,
+                             "'%" PRIu64 "' is not the units' %" PRIu64,
+                             given.params, s->params);
     }
     if (check_sums(at, "fwd_flops", 2, given.fwd_flops, s->fwd_flops) ||
         check_sums(at, "act_bytes", PP_N_SAVED_BLOCKS, given.act_bytes,
@@ -181,20 +183,20 @@ static int read_costs(const struct pp_json *at, struct pp_manifest *m,
     return 0;
 }
 
-static int read_stage(const struct pp_json *at, int stage, size_t next_unit,
+static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
                       struct pp_manifest *m)
 {
     struct pp_manifest_stage *s = &m->stages[stage];
-    struct pp_json member;
+    struct pp_value member;
     int64_t number, rank;
-    if (pp_json_object(at, stage_keys) ||
-        pp_json_member(at, "stage", &member) ||
-        pp_json_int(&member, 0, INT_MAX, &number))
+    if (pp_value_object(at, stage_keys) ||
+        pp_value_member(at, "stage", &member) ||
+        pp_value_int(&member, 0, INT_MAX, &number))
         return -1;
     if (number != stage)
-        return pp_json_fail(&member, "'%" PRId64 "' is not its place, %d",
-                            number, stage);
-    if (pp_json_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
+        return pp_value_fail(&member, "'%" PRId64 "' is not its place, %d",
+                             number, stage);
+    if (pp_value_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
         return -1;
     m->graph.stages[stage].rank = (int)rank;
     if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
@@ -203,17 +205,17 @@ static int read_stage(const struct pp_json *at, int stage, size_t next_unit,
     return 0;
 }
 
-static int check_ranks(const struct pp_json *at, struct pp_manifest *m)
+static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
 {
     bool *seen = pp_arena_alloc(&m->arena, (size_t)m->mesh.pp, sizeof *seen);
     if (!seen)
-        return pp_json_no_memory(at);
+        return pp_value_no_memory(at);
     for (int s = 0; s < m->graph.n_stages; s++)
         seen[m->graph.stages[s].rank] = true;
     for (int r = 0; r < m->mesh.pp; r++)
         if (!seen[r])
-            return pp_json_fail(at, "rank '%d' of %d has no stage", r,
-                                m->mesh.pp);
+            return pp_value_fail(at, "rank '%d' of %d has no stage", r,
+                                 m->mesh.pp);
     return 0;
 }
 
@@ -241,36 +243,36 @@ static void find_tied(struct pp_manifest *m)
     m->graph.tied[1] = both ? head : -1;
 }
 
-static int check_tiling(const struct pp_json *at, const struct pp_manifest *m)
+static int check_tiling(const struct pp_value *at, const struct pp_manifest *m)
 {
     const struct pp_manifest_stage *last = &m->stages[m->graph.n_stages - 1];
     size_t end = last->first_unit + last->n_units;
     if (m->has_model && end < m->model.n_units)
-        return pp_json_fail(at, "'%.*s' is in no stage", PP_JSON_QUOTE,
-                            m->model.units[end].fqn);
+        return pp_value_fail(at, "'%.*s' is in no stage", PP_VALUE_QUOTE,
+                             m->model.units[end].fqn);
     return 0;
 }
 
-int pp_read_stages_section(const struct pp_json *at, struct pp_manifest *m)
+int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
 {
-    struct pp_json mesh;
+    struct pp_value mesh;
     size_t n, next_unit = 0;
-    if (pp_json_array(at, &n))
+    if (pp_value_array(at, &n))
         return -1;
     if (!n)
-        return pp_json_fail(at, "there are no stages");
+        return pp_value_fail(at, "there are no stages");
     if (n > INT_MAX)
-        return pp_json_fail(at, "'%zu' stages are too many", n);
-    if (!pp_json_find(at->parent, "mesh", &mesh))
-        return pp_json_fail(at, "there is no mesh to place stages on");
+        return pp_value_fail(at, "'%zu' stages are too many", n);
+    if (!pp_value_find(at->parent, "mesh", &mesh))
+        return pp_value_fail(at, "there is no mesh to place stages on");
     m->stages = pp_arena_alloc(&m->arena, n, sizeof *m->stages);
     m->graph.stages = pp_arena_alloc(&m->arena, n, sizeof *m->graph.stages);
     if (!m->stages || !m->graph.stages)
-        return pp_json_no_memory(at);
+        return pp_value_no_memory(at);
     m->graph.n_ranks = m->mesh.pp;
     m->graph.n_stages = (int)n;
     for (size_t s = 0; s < n; s++) {
-        struct pp_json stage = pp_json_item(at, s);
+        struct pp_value stage = pp_value_item(at, s);
         if (read_stage(&stage, (int)s, next_unit, m))
             return -1;
         next_unit += m->stages[s].n_units;
@@ -280,7 +282,7 @@ int pp_read_stages_section(const struct pp_json *at, struct pp_manifest *m)
     find_tied(m);
     struct pp_err *err = at->source->err;
     if (pp_graph_connect(&m->arena, &m->graph, err))
-        return err->code == PP_EXIT_INPUT ? pp_json_fail_at(at) : -1;
+        return err->code == PP_EXIT_INPUT ? pp_value_fail_at(at) : -1;
     m->has_stages = true;
     return 0;
 }
@@ -301,6 +303,7 @@ static json_t *write_stage(const struct pp_manifest_model *model,
                            const struct pp_manifest_stage *s,
                            struct pp_err *err)
 {
+    assert(s->first_unit + s->n_units <= model->n_units);
     const struct pp_stage_node *node = &graph->stages[number];
     json_t *o = json_object(), *inputs = json_array(), *units = json_array();
     int bad = pp_put(o, "stage", json_integer(number));

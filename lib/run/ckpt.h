@@ -6,7 +6,10 @@
  * model.safetensors for one rank), and optimizer/ with the moments under the
  * same names and the trainer's counters. It is written as
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is
- * complete. DIR/latest is a symbolic link to the newest. */
+ * complete. DIR/latest is a symbolic link to the newest.
+ *
+ * Tensors have the run's element type, F32 or F64, and the weights are the
+ * master weights: there is no second copy of them in optimizer/. */
 #ifndef PP_RUN_CKPT_H
 #define PP_RUN_CKPT_H
 
@@ -36,17 +39,21 @@ struct pp_ckpt_state {
 
 /* Collective: every rank writes its shard, rank 0 the rest, and the rename
  * happens when all have synced. On failure nothing of the earlier checkpoints
- * is touched, the .tmp directory is removed, and every rank fails. */
+ * is touched, the .tmp directory is removed, and every rank fails with the
+ * message of the rank that did. A checkpoint of the same step is replaced
+ * whole, and what killed runs left as step-*.tmp is removed. */
 int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                  struct pp_err *err) PP_MUST_USE;
 
-/* The newest complete checkpoint in dir as a malloc'ed path, or *path = NULL
- * when there is none (dir itself may be missing). dir may also be a checkpoint
+/* The newest complete checkpoint in dir, which is the one that latest points to
+ * or else that of the highest step, as a malloc'ed path; *path = NULL when
+ * there is none (dir itself may be missing). dir may also be a checkpoint
  * itself. */
 int pp_ckpt_find(const char *dir, char **path, struct pp_err *err) PP_MUST_USE;
 
 /* Reads this rank's weights, moments (when p has them) and the counters. Any
- * split loads what any other saved. */
+ * split loads what any other saved. What is missing or has another shape is
+ * PP_EXIT_INPUT. */
 int pp_ckpt_load(const char *path, struct pp_parameters *p,
                  const struct pp_model *m, struct pp_ckpt_state *s,
                  struct pp_err *err) PP_MUST_USE;

@@ -105,8 +105,7 @@ static int64_t parse_name(const char *name)
 static bool is_leftover(const char *name)
 {
     size_t n = strlen(name);
-    return n > 9 && !strncmp(name, "step-", 5) &&
-           !strcmp(name + n - 4, ".tmp");
+    return n > 9 && !strncmp(name, "step-", 5) && !strcmp(name + n - 4, ".tmp");
 }
 
 static int by_number(const void *a, const void *b)

@@ -19,8 +19,8 @@ struct pp_saved_tensor {
 };
 
 struct pp_shard_map {
-    int n_shards; /* ranks that have something to save */
-    int shard;    /* this rank's number, from 1; 0 for none */
+    int n_shards;               /* ranks that have something to save */
+    int shard;                  /* this rank's number, from 1; 0 for none */
     struct pp_saved_tensor *at; /* rank 0 only: all, by rank, then by order */
     size_t n;
 };

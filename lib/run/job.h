@@ -45,6 +45,7 @@ struct pp_job {
     /* Where weights come from: a checkpoint to resume, tensors, or a seed. */
     const char *resume; /* path of a checkpoint, or NULL */
     const struct pp_tensors *weights;
+    const char *weights_path; /* of weights, for messages */
     uint64_t seed;
 
     struct pp_optim optim; /* optim.steps: total number of steps */

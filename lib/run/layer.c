@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* layer - the table of unit kinds and what the layer_*.c files share. */
 #include "run/layer.h"
 
 #include "run/layer_impl.h"

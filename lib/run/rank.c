@@ -92,7 +92,9 @@ static int fill_params(struct pp_rank *r, struct pp_err *err)
         return j->score || j->optim.steps == 0 ? 0 : check_resumed(r, &s, err);
     }
     if (j->weights)
-        return pp_weights_load(&r->params, j->model, j->weights, err);
+        return pp_weights_load(&r->params, j->model, j->weights, err)
+                   ? pp_fail_at(err, "%s: ", j->weights_path)
+                   : 0;
     pp_weights_init(&r->params, j->model, j->seed);
     return 0;
 }

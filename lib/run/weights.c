@@ -2,10 +2,6 @@
 /* weights - fills parameters from a seed or from Hugging Face tensors. */
 #include "run/weights.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/rng.h"
 
 void *pp_parameter_data(const struct pp_parameter *t,
@@ -63,32 +59,6 @@ void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     }
 }
 
-/* "[10, 4]" */
-static void format_shape(int n_dims, const uint64_t *dims, char *buf,
-                         size_t size)
-{
-    size_t n = (size_t)snprintf(buf, size, "[");
-    for (int i = 0; i < n_dims && n < size; i++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64, i ? ", " : "",
-                              dims[i]);
-    if (n < size)
-        snprintf(buf + n, size - n, "]");
-}
-
-static int check_shape(const struct pp_parameter *t, const struct pp_tensor *x,
-                       struct pp_err *err)
-{
-    const uint64_t dims[2] = {t->info.rows, t->info.cols};
-    int n_dims = t->info.is_matrix ? 2 : 1;
-    if (x->n_dims == n_dims && !memcmp(x->dims, dims, sizeof *dims * (size_t)n_dims))
-        return 0;
-    char got[PP_MAX_DIMS * 24], expected[48];
-    format_shape(x->n_dims, x->dims, got, sizeof got);
-    format_shape(n_dims, dims, expected, sizeof expected);
-    return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", x->name, got,
-                   expected);
-}
-
 static int read_tensor(const struct pp_parameters *p, struct pp_parameter *t,
                        enum pp_weights_block block, const struct pp_tensors *in,
                        struct pp_err *err)
@@ -96,8 +66,8 @@ static int read_tensor(const struct pp_parameters *p, struct pp_parameter *t,
     const char *name = pp_parameter_file_name(t);
     const struct pp_tensor *x = pp_tensors_find(in, name);
     if (!x)
-        return pp_fail(err, PP_EXIT_INPUT, "'%s' is missing", name);
-    if (check_shape(t, x, err))
+        return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
+    if (pp_weights_check_tensor(&t->info, x, err))
         return -1;
     void *out = pp_parameter_data(t, block);
     return p->element_bytes == sizeof(double)

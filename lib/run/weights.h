@@ -16,8 +16,8 @@ void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
 
 /* Reads every tensor of p by name, converting to its element type. The head of
  * a tied model takes the embedding, as transformers has it, even when the file
- * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape ("'lm_head.weight' is
- * [10, 4], expected [16, 4]"). */
+ * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape
+ * ("'lm_head.weight' is [10, 4], expected [16, 4]"). */
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
@@ -25,6 +25,10 @@ int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
  * when weights are there. */
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err) PP_MUST_USE;
+
+/* The same about one tensor, whatever its name: shape and dtype. */
+int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Which block of the parameters to write or read. */
 enum pp_weights_block { PP_BLOCK_W, PP_BLOCK_G, PP_BLOCK_M, PP_BLOCK_V };

@@ -65,7 +65,8 @@ page_options() {
 
 @test "pages are in man/meson.build" {
     for page in "$SRCDIR"/man/*.[157]; do
-        grep -q "'${page##*/}'" "$SRCDIR/man/meson.build"
+        grep -q "'${page##*/}'" "$SRCDIR/man/meson.build" ||
+            { echo "${page##*/} is not installed"; return 1; }
     done
 }
 
@@ -95,4 +96,11 @@ make_scratch() {
         cat examples.sh
         bash -euo pipefail examples.sh </dev/null
     done
+}
+
+@test "the README shows what ppsched draws" {
+    awk '/^```/ { on = !on; next } on && /^1f1b: /, /^makespan/' \
+        "$SRCDIR/README.md" >shown
+    [ -s shown ]
+    ppsched -p 4 -s 1f1b -m 6 -t | diff shown -
 }

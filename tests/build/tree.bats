@@ -42,7 +42,7 @@ none() {
 
 @test "every file names its licence at the top" {
     {
-        for file in $(files c h in 1 5 7 bats) \
+        for file in $(files c h in 1 5 7 bats bash) \
             $(scripts 'sh|bash|python3'); do
             head -n 2 "$file" | grep -q 'SPDX-License-Identifier: MIT' ||
                 echo "$file"
@@ -55,19 +55,19 @@ none() {
 }
 
 @test "no file is longer than 600 lines" {
-    for file in $(files c h bats 1 5 7) $(scripts 'sh|bash|python3'); do
+    for file in $(files c h bats bash 1 5 7) $(scripts 'sh|bash|python3'); do
         length=$(wc -l <"$file")
         [ "$length" -le 600 ] || echo "$file: $length"
     done | none 'too long'
 }
 
 @test "file names are unique over the tree" {
-    { files c h bats 1 5 7; scripts 'sh|bash|python3'; } | sort -u |
+    { files c h bats bash 1 5 7; scripts 'sh|bash|python3'; } | sort -u |
         sed 's,.*/,,' | sort | uniq -d | none 'used twice'
 }
 
 @test "text has LF, no trailing blanks, a final newline and no tabs" {
-    for file in $(files c h bats 1 5 7 md build) \
+    for file in $(files c h bats bash 1 5 7 md build) \
         $(scripts 'sh|bash|python3'); do
         grep -nP '\r|[ \t]$' "$file" | sed "s,^,$file:," || true
         [ -z "$(tail -c 1 "$file")" ] || echo "$file: no final newline"
@@ -153,4 +153,5 @@ END
     # variables (2154), and lists of our own file names are words (2046).
     shellcheck -s bats -S warning -e SC2030,SC2031,SC2046,SC2154,SC2164 \
         $(files bats)
+    shellcheck -s bash -S warning $(files bash)
 }

@@ -91,8 +91,8 @@ static bool parse(const char *text, struct pp_manifest *m)
 /* The document as text; the caller frees. */
 static char *text_of(const struct pp_manifest *m)
 {
-    char *text = NULL;
-    size_t n;
+    static char *text;
+    static size_t n;
     struct pp_err err = {0};
     FILE *f = open_memstream(&text, &n);
     if (!f || pp_manifest_write(m, f, &err) || fclose(f))
@@ -267,6 +267,19 @@ static void test_setters(void)
     pp_manifest_finish(&m);
 }
 
+/* Puts both stages of a split in two on one rank. */
+static int set_one_rank(struct pp_manifest *m, struct pp_err *err)
+{
+    struct pp_arena a = {0};
+    struct pp_graph g;
+    struct pp_mesh mesh = {1, 1, 1, 1, 1};
+    int rc = pp_graph_chain(&a, 1, 2, PP_PLACEMENT_LOOP, &g, err);
+    if (!rc)
+        rc = pp_manifest_set_stages(m, &mesh, &g, m->stages, err);
+    pp_arena_finish(&a);
+    return rc;
+}
+
 static void test_what_goes(void)
 {
     struct pp_manifest m;
@@ -277,9 +290,13 @@ static void test_what_goes(void)
         abort();
     ok(!set_split(&m, 2, 2, &err) && m.has_schedule,
        "another boundary keeps the schedule");
-    /* The graph given is not tied; the document's is. */
-    ok(!set_split(&m, 3, 2, &err) && !m.has_schedule,
-       "another graph drops the schedule");
+    ok(!set_split(&m, 2, 0, &err) && !m.has_schedule,
+       "unless what is tied lies elsewhere");
+    ok(!set_schedule(&m, &err) && !set_one_rank(&m, &err) && !m.has_schedule,
+       "other ranks drop the schedule");
+    ok(!set_split(&m, 2, 1, &err) && !set_schedule(&m, &err) &&
+           !set_split(&m, 3, 2, &err) && !m.has_schedule,
+       "other stages drop the schedule");
     ok(!pp_manifest_set_model(&m, &some_model, &err) && !m.has_stages,
        "another model drops the stages");
     pp_manifest_finish(&m);
@@ -377,8 +394,33 @@ static void test_numbers(void)
     }
 }
 
+/* The example of pp-manifest(5), which says something of every section. */
+static void test_man_page(void)
+{
+    char path[4096], page[32768];
+    const char *source = getenv("SRCDIR");
+    snprintf(path, sizeof path, "%s/man/pp-manifest.5", source ? source : ".");
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(page, 1, sizeof page - 1, f) : 0;
+    if (f)
+        fclose(f);
+    page[n] = 0;
+    char *start = strstr(page, ".Bd -literal\n{"), *end;
+    if (!ok(start && (end = strstr(start, ".Ed")), "an example in %s", path))
+        return;
+    start = strchr(start, '\n');
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    ok(!pp_manifest_parse(start, (size_t)(end - start), "example", &m, &err),
+       "it can be read: %s", err.text);
+    ok(m.has_model && m.has_stages && m.has_data && m.has_schedule,
+       "all sections are there");
+    pp_manifest_finish(&m);
+}
+
 int main(void)
 {
+    test_man_page();
     test_own();
     test_abstract();
     test_setters();

@@ -8,7 +8,6 @@
 #include <jansson.h>
 
 #include "manifest/manifest.h"
-#include "manifest/model_json.h"
 #include "tap.h"
 
 void *__real_malloc(size_t n);

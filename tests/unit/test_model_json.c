@@ -92,10 +92,10 @@ static void test_rope_parameters(void)
     ok(m.rope.type == PP_ROPE_LINEAR && m.rope.factor == 2.5, "linear");
     ok(m.rope.theta == 7, "rope_scaling comes before rope_parameters");
     ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
-                 "\"rope_theta\": 7, \"rope_scaling\": null,"
+                 "\"rope_theta\": 7, \"rope_scaling\": {},"
                  "\"rope_parameters\": {\"rope_theta\": 9.5}}",
                  &m),
-       "unless it is null");
+       "unless it is empty");
     ok(m.rope.theta == 9.5, "and the inner theta before the outer");
 }
 
@@ -106,7 +106,7 @@ static void test_qwen(void)
                  "\"num_key_value_heads\": 4, \"use_sliding_window\": false,"
                  "\"sliding_window\": 4096, \"max_window_layers\": 1,"
                  "\"layer_types\": [\"full_attention\"],"
-                 "\"attention_bias\": false, \"mlp_bias\": true}",
+                 "\"attention_bias\": true, \"mlp_bias\": true}",
                  &m),
        "qwen2");
     is_int(m.architecture, PP_QWEN2, "architecture");

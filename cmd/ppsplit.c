@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit - decides which layers each stage of a pipeline holds. Options and
+ * checks here; methods in ppsplit_units.c, output beside it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "manifest/model_json.h"
+#include "ppsplit.h"
+#include "run/weights.h"
+
+enum {
+    PLACEMENT = TOOL_LONG,
+    METHOD,
+    INPUT_WEIGHT,
+    OUTPUT_WEIGHT,
+    LAYERS,
+    FQNS,
+    SEQ_LEN,
+    TOKENS,
+    MEMORY,
+    DTYPE
+};
+
+enum { MAX_RANKS = 65536, DEFAULT_SEQ_LEN = 4096 };
+
+static const struct tool_option options[] = {
+    {'p', "ranks", "N", "pipeline ranks"},
+    {'c', "chunks", "N", "stages on each rank (default 1)"},
+    {PLACEMENT, "placement", "HOW", "loop (default) or v"},
+    {METHOD, "method", "NAME",
+     "balanced (default), uniform, weights, layers, fqns"},
+    {INPUT_WEIGHT, "input-weight", "N",
+     "weights: layers that the embedding counts as"},
+    {OUTPUT_WEIGHT, "output-weight", "N",
+     "weights: layers that norm and head count as"},
+    {LAYERS, "layers", "N,N,...", "decoder layers of each stage"},
+    {FQNS, "fqns", "FILE", "names of each stage, a JSON list of lists"},
+    {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
+    {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
+    {'m', "microbatches", "N", "microbatches of a step, for memory"},
+    {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
+    {DTYPE, "dtype", "TYPE", "fp32 (default) or fp64"},
+    {'t', "table", NULL, "print a table for people"},
+    {0},
+};
+
+/* The place of s in a list of words, or -1 with the error set. */
+static int find_word(struct split_job *j, const char *what,
+                     const char *const *words, const char *s)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], s))
+            return i;
+    return tool_usage(&j->t, "%s: '%s' is not known", what, s);
+}
+
+static int take_count(struct split_job *j, const char *what, int64_t min,
+                      int64_t max, int64_t *out)
+{
+    return pp_parse_int(optarg, what, min, max, out, &j->t.err);
+}
+
+static int take_method(struct split_job *j, int method)
+{
+    if (method < 0)
+        return -1;
+    if (j->has_method && j->method != (enum split_method)method)
+        return tool_usage(&j->t, "methods '%s' and '%s' exclude each other",
+                          split_method_names[j->method],
+                          split_method_names[method]);
+    j->has_method = true;
+    j->method = (enum split_method)method;
+    return 0;
+}
+
+static int take_placement(struct split_job *j)
+{
+    static const char *const words[] = {"loop", "v", NULL};
+    int i = find_word(j, "--placement", words, optarg);
+    j->placement = i == 1 ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+    return i < 0 ? -1 : 0;
+}
+
+static int take_dtype(struct split_job *j)
+{
+    static const char *const words[] = {"fp32", "fp64", NULL};
+    int i = find_word(j, "--dtype", words, optarg);
+    if (i < 0)
+        return -1;
+    j->dtype = words[i];
+    j->element_bytes = i == 0 ? 4 : 8;
+    return 0;
+}
+
+static int take_memory(struct split_job *j)
+{
+    if (pp_parse_size(optarg, "--memory", &j->memory_bytes, &j->t.err))
+        return -1;
+    if (j->memory_bytes == 0)
+        return tool_usage(&j->t, "--memory: '%s' is nothing", optarg);
+    return 0;
+}
+
+static int take_option(struct split_job *j, int id)
+{
+    switch (id) {
+    case 'p':
+        return take_count(j, "-p", 1, MAX_RANKS, &j->n_ranks);
+    case 'c':
+        return take_count(j, "-c", 1, MAX_RANKS, &j->n_chunks);
+    case 'm':
+        return take_count(j, "-m", 1, INT32_MAX, &j->n_microbatches);
+    case PLACEMENT:
+        return take_placement(j);
+    case METHOD:
+        return take_method(
+            j, find_word(j, "--method", split_method_names, optarg));
+    case INPUT_WEIGHT:
+        return take_count(j, "--input-weight", 0, INT32_MAX, &j->input_weight);
+    case OUTPUT_WEIGHT:
+        return take_count(j, "--output-weight", 0, INT32_MAX,
+                          &j->output_weight);
+    case LAYERS:
+        j->layers = optarg;
+        return take_method(j, SPLIT_LAYERS);
+    case FQNS:
+        j->fqns = optarg;
+        return take_method(j, SPLIT_FQNS);
+    case SEQ_LEN:
+        return take_count(j, "--seq-len", 1, INT32_MAX, &j->seq_len);
+    case TOKENS:
+        return take_count(j, "--micro-batch-tokens", 1, INT32_MAX, &j->tokens);
+    case MEMORY:
+        return take_memory(j);
+    case DTYPE:
+        return take_dtype(j);
+    default:
+        j->table = true;
+        return 0;
+    }
+}
+
+static int check_options(struct split_job *j, int argc, char **argv)
+{
+    struct tool *t = &j->t;
+    if (j->n_ranks == 0)
+        return tool_usage(t, "the number of ranks is needed (-p)");
+    if (j->n_ranks * j->n_chunks > MAX_RANKS)
+        return tool_usage(t,
+                          "%" PRId64 " ranks of %" PRId64
+                          " chunks are more than %d stages",
+                          j->n_ranks, j->n_chunks, MAX_RANKS);
+    if (j->method == SPLIT_LAYERS && !j->layers)
+        return tool_usage(t, "--method layers needs --layers");
+    if (j->method == SPLIT_FQNS && !j->fqns)
+        return tool_usage(t, "--method fqns needs --fqns");
+    if (j->method != SPLIT_WEIGHTS && j->input_weight >= 0)
+        return tool_usage(t, "--input-weight needs --method weights");
+    if (j->method != SPLIT_WEIGHTS && j->output_weight >= 0)
+        return tool_usage(t, "--output-weight needs --method weights");
+    if (optind >= argc)
+        return tool_usage(t, "a model is needed: its directory or config.json");
+    if (argc - optind > 1)
+        return tool_usage(t, "one model, not '%s' too", argv[optind + 1]);
+    j->source = argv[optind];
+    return 0;
+}
+
+/* Weights beside the config are compared with it: a plan for tensors that are
+ * not there would only fail later, on every rank. */
+static int check_weights(struct split_job *j)
+{
+    struct pp_tensors *tensors;
+    if (!pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
+        return 0;
+    if (pp_tensors_open(j->source, &tensors, &j->t.err))
+        return -1;
+    int rc = pp_weights_check(&j->model, tensors, &j->t.err);
+    if (rc)
+        pp_fail_at(&j->t.err, "%s: ", j->source);
+    pp_tensors_close(tensors);
+    return rc;
+}
+
+static void set_defaults(struct split_job *j)
+{
+    int64_t most = (int64_t)j->model.max_position;
+    if (j->seq_len == 0)
+        j->seq_len =
+            most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
+    if (j->tokens == 0)
+        j->tokens = j->seq_len;
+    if (j->n_microbatches == 0)
+        j->n_microbatches = j->n_ranks;
+}
+
+static int plan(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    set_defaults(j);
+    if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
+                       j->placement, &j->graph, err))
+        return -1;
+    j->n_units = pp_model_n_units(&j->model);
+    j->costs = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->costs);
+    j->bounds = pp_arena_alloc(&j->arena, (size_t)j->graph.n_stages + 1,
+                               sizeof *j->bounds);
+    if (!j->costs || !j->bounds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < j->n_units; i++)
+        j->costs[i] = pp_cost_total(pp_unit_cost(
+            &j->model, pp_model_unit(&j->model, i), (double)j->seq_len));
+    if (split_units(j))
+        return -1;
+    return split_sums(j);
+}
+
+/* --memory: the fullest rank is the answer. */
+static int check_memory(struct split_job *j)
+{
+    char need[32], limit[32], over[32];
+    double most = 0;
+    int rank = 0;
+    for (int r = 0; r < j->graph.n_ranks; r++) {
+        double bytes =
+            (double)j->ranks[r].state_bytes + j->ranks[r].activations_bytes;
+        if (bytes > most) {
+            most = bytes;
+            rank = r;
+        }
+    }
+    if (j->memory_bytes == 0 || most <= (double)j->memory_bytes)
+        return 0;
+    pp_format_size((size_t)most, need);
+    pp_format_size(j->memory_bytes, limit);
+    pp_format_size((size_t)(most - (double)j->memory_bytes), over);
+    return pp_fail(&j->t.err, PP_EXIT_NO,
+                   "rank %d needs %s, %s more than the limit of %s", rank, need,
+                   over, limit);
+}
+
+static int print(struct split_job *j, int argc, char **argv)
+{
+    FILE *f = tool_output(&j->t);
+    if (!f)
+        return -1;
+    if (j->table)
+        return split_print_table(j, f, &j->t.err);
+    char *command = tool_command(argc, argv);
+    if (!command)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = split_print_manifest(j, command, f, &j->t.err);
+    free(command);
+    return rc;
+}
+
+static int run(struct split_job *j, int argc, char **argv)
+{
+    if (check_options(j, argc, argv) ||
+        pp_model_read(j->source, &j->model, &j->t.err) || check_weights(j) ||
+        plan(j) || check_memory(j))
+        return -1;
+    return print(j, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    struct split_job j = {
+        .t = {.name = "ppsplit",
+              .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL",
+              .summary = "Decide which layers each stage of a pipeline holds; "
+                         "print a manifest.",
+              .options = options},
+        .n_chunks = 1,
+        .input_weight = -1,
+        .output_weight = -1,
+        .dtype = "fp32",
+        .element_bytes = 4,
+    };
+    int id;
+    while ((id = tool_option(&j.t, argc, argv)) >= 0)
+        if (take_option(&j, id))
+            break;
+    if (id == TOOL_END && run(&j, argc, argv) == 0 && j.t.verbose)
+        tool_say(&j.t, PP_LOG_DETAIL, "%d stages, %zu units", j.graph.n_stages,
+                 j.n_units);
+    pp_arena_finish(&j.arena);
+    return tool_finish(&j.t);
+}

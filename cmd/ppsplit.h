@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit - what the files of cmd/ppsplit*.c share: one run of the program,
+ * from its options to the plan. */
+#ifndef PP_CMD_PPSPLIT_H
+#define PP_CMD_PPSPLIT_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "plan/cost.h"
+#include "plan/model.h"
+#include "sched/graph.h"
+#include "tool.h"
+
+enum split_method {
+    SPLIT_BALANCED,
+    SPLIT_UNIFORM,
+    SPLIT_WEIGHTS,
+    SPLIT_LAYERS,
+    SPLIT_FQNS
+};
+
+/* Sums over the units of a stage, or of a rank's stages. */
+struct split_sum {
+    uint64_t params;
+    double cost;              /* F, I and W of one token */
+    size_t state_bytes;       /* weights, gradients, two moments */
+    double activations_bytes; /* at most, of all live microbatches */
+    int live;                 /* microbatches; of a stage only */
+};
+
+struct split_job {
+    struct tool t;
+    /* What was asked; 0 or NULL where it was not. */
+    int64_t n_ranks, n_chunks, n_microbatches, seq_len, tokens;
+    int64_t input_weight, output_weight; /* -1: not given */
+    enum pp_placement placement;
+    enum split_method method;
+    bool has_method, table;
+    const char *layers, *fqns, *dtype, *source;
+    size_t memory_bytes, element_bytes;
+    /* The answer. */
+    struct pp_arena arena;
+    struct pp_model model;
+    struct pp_graph graph;
+    size_t n_units;
+    double *costs;            /* of each unit */
+    size_t *bounds;           /* graph.n_stages + 1 */
+    struct split_sum *stages; /* graph.n_stages */
+    struct split_sum *ranks;  /* graph.n_ranks */
+};
+
+extern const char *const split_method_names[];
+
+/* Fills bounds by the method asked for. */
+int split_units(struct split_job *j) PP_MUST_USE;
+
+/* Reads j->fqns, a JSON list of lists of names, into bounds. */
+int split_read_fqns(struct split_job *j) PP_MUST_USE;
+
+/* Fills stages and ranks from bounds. */
+int split_sums(struct split_job *j) PP_MUST_USE;
+
+/* Prints the table for people. */
+int split_print_table(const struct split_job *j, FILE *f,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Prints the manifest; command is its line of history. */
+int split_print_manifest(const struct split_job *j, const char *command,
+                         FILE *f, struct pp_err *err) PP_MUST_USE;
+
+#endif

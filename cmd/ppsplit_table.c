@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* -t: the plan as a table for people. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "ppsplit.h"
+
+enum { UNITS_TEXT = 96, BAR = 20 };
+
+/* "embedding, layers 0-7", "norm, head", "(none)". */
+static void format_units(const struct split_job *j, int stage,
+                         char buf[UNITS_TEXT])
+{
+    size_t first = j->bounds[stage], end = j->bounds[stage + 1];
+    size_t layers = j->model.n_layers;
+    size_t from = first > 0 ? first - 1 : 0;
+    size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
+    char run[64] = "";
+    if (to == from + 1)
+        snprintf(run, sizeof run, "layer %zu", from);
+    else if (to > from)
+        snprintf(run, sizeof run, "layers %zu-%zu", from, to - 1);
+    const char *const parts[] = {
+        first == 0 && end > 0 ? "embedding" : "",
+        run,
+        first <= layers + 1 && end > layers + 1 ? "norm" : "",
+        first <= layers + 2 && end > layers + 2 ? "head" : "",
+    };
+    size_t n = 0;
+    buf[0] = '\0';
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i][0])
+            n += (size_t)snprintf(buf + n, UNITS_TEXT - n, "%s%s",
+                                  n ? ", " : "", parts[i]);
+    if (n == 0)
+        snprintf(buf, UNITS_TEXT, "(none)");
+}
+
+/* "812", "12.3 K", "1.24 B". */
+static void format_count(uint64_t n, char buf[32])
+{
+    static const char *const units[] = {"", " K", " M", " B", " T"};
+    double v = (double)n;
+    size_t u = 0;
+    while (v >= 999.5 && u + 1 < sizeof units / sizeof *units) {
+        v /= 1000;
+        u++;
+    }
+    snprintf(buf, 32, u ? "%.3g%s" : "%.0f%s", v, units[u]);
+}
+
+static double total_cost(const struct split_job *j)
+{
+    double total = 0;
+    for (int s = 0; s < j->graph.n_stages; s++)
+        total += j->stages[s].cost;
+    return total;
+}
+
+static double largest_cost(const struct split_sum *sums, int n)
+{
+    double largest = 0;
+    for (int i = 0; i < n; i++)
+        largest = sums[i].cost > largest ? sums[i].cost : largest;
+    return largest;
+}
+
+static void print_head(const struct split_job *j, FILE *f)
+{
+    char params[32];
+    format_count(pp_model_n_params(&j->model), params);
+    fprintf(f, "%s: %s, %zu layers, %s parameters%s\n", j->source,
+            pp_architecture_name(j->model.architecture), j->model.n_layers,
+            params, j->model.tied ? ", tied head" : "");
+    fprintf(
+        f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
+        j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_ranks,
+        j->graph.n_ranks == 1 ? "" : "s",
+        j->n_chunks == 1                    ? ""
+        : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
+                                            : " in a V",
+        split_method_names[j->method], j->seq_len);
+}
+
+/* The columns that stages and ranks have in common, to the end of the line. */
+static void print_sum(const struct split_sum *sum, double total, double largest,
+                      const char *mark, FILE *f)
+{
+    char params[32], state[32], activations[32];
+    char bar[BAR + 1] = "";
+    double share = total > 0 ? 100 * sum->cost / total : 0;
+    int n = largest > 0 ? (int)(BAR * sum->cost / largest + 0.5) : 0;
+    memset(bar, '#', (size_t)n);
+    format_count(sum->params, params);
+    pp_format_size(sum->state_bytes, state);
+    pp_format_size((size_t)sum->activations_bytes, activations);
+    fprintf(f, "  %8s  %5.1f %%  %-*s  %12s  %12s%s\n", params, share, BAR, bar,
+            state, activations, mark);
+}
+
+static void print_titles(const char *left, int width, FILE *f)
+{
+    fprintf(f, "%-*s  %8s  %7s  %-*s  %12s  %12s\n", width, left, "params",
+            "cost", BAR, "", "state", "activations");
+}
+
+static void print_stages(const struct split_job *j, const char *mark, FILE *f)
+{
+    const struct pp_graph *g = &j->graph;
+    char units[UNITS_TEXT], left[UNITS_TEXT + 32];
+    double total = total_cost(j),
+           largest = largest_cost(j->stages, g->n_stages);
+    int width = (int)strlen("units");
+    for (int s = 0; s < g->n_stages; s++) {
+        format_units(j, s, units);
+        int n = (int)strlen(units);
+        width = n > width ? n : width;
+    }
+    print_titles("stage  rank  units", 13 + width, f);
+    for (int s = 0; s < g->n_stages; s++) {
+        format_units(j, s, units);
+        snprintf(left, sizeof left, "%5d  %4d  %-*s", s, g->stages[s].rank,
+                 width, units);
+        fputs(left, f);
+        print_sum(&j->stages[s], total, largest,
+                  j->stages[s].cost == largest ? mark : "", f);
+    }
+}
+
+/* "0, 7": the stages of a rank; cut short where there are many. */
+static void format_stages(const struct split_job *j, int rank, char *buf,
+                          size_t bytes)
+{
+    size_t n = 0;
+    buf[0] = '\0';
+    for (int s = 0; s < j->graph.n_stages; s++) {
+        if (j->graph.stages[s].rank != rank)
+            continue;
+        if (n + 16 > bytes) {
+            snprintf(buf + n, bytes - n, ", ...");
+            return;
+        }
+        n += (size_t)snprintf(buf + n, bytes - n, "%s%d", n ? ", " : "", s);
+    }
+}
+
+static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
+{
+    enum { STAGES_TEXT = 40 };
+    const struct pp_graph *g = &j->graph;
+    char stages[STAGES_TEXT];
+    double largest = largest_cost(j->ranks, g->n_ranks);
+    int width = (int)strlen("stages");
+    for (int r = 0; r < g->n_ranks; r++) {
+        format_stages(j, r, stages, sizeof stages);
+        int n = (int)strlen(stages);
+        width = n > width ? n : width;
+    }
+    fputc('\n', f);
+    print_titles(" rank  stages", 7 + width, f);
+    for (int r = 0; r < g->n_ranks; r++) {
+        format_stages(j, r, stages, sizeof stages);
+        fprintf(f, "%5d  %-*s", r, width, stages);
+        print_sum(&j->ranks[r], total_cost(j), largest,
+                  j->ranks[r].cost == largest ? mark : "", f);
+    }
+}
+
+static void print_foot(const struct split_job *j, FILE *f)
+{
+    size_t most = 0;
+    char size[32];
+    int n = j->graph.n_ranks;
+    double mean = total_cost(j) / n, largest = largest_cost(j->ranks, n);
+    for (int r = 0; r < n; r++) {
+        const struct split_sum *x = &j->ranks[r];
+        size_t bytes = x->state_bytes + (size_t)x->activations_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    pp_format_size(most, size);
+    fprintf(f,
+            "\nThe largest rank has %.1f %% of the cost, %.1f %% above the "
+            "mean.\n",
+            100 * largest / (mean * n), 100 * (largest / mean - 1));
+    fprintf(f,
+            "The fullest rank holds %s: %s weights, gradients and two moments, "
+            "and the\nactivations of microbatches of %" PRId64
+            " tokens, %" PRId64 " in a step.\n",
+            size, j->dtype, j->tokens, j->n_microbatches);
+}
+
+int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
+{
+    static const char mark[] = "  <- largest";
+    bool one = j->graph.n_stages == j->graph.n_ranks;
+    print_head(j, f);
+    print_stages(j, one && j->graph.n_ranks > 1 ? mark : "", f);
+    if (!one)
+        print_ranks(j, j->graph.n_ranks > 1 ? mark : "", f);
+    print_foot(j, f);
+    if (ferror(f))
+        return pp_fail_errno(err, "cannot write the table");
+    return 0;
+}

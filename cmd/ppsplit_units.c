@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* Methods: from a model and a number of stages to the boundaries. */
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split.h"
+#include "ppsplit.h"
+
+const char *const split_method_names[] = {"balanced", "uniform", "weights",
+                                          "layers",   "fqns",    NULL};
+
+/* Boundaries from layers per stage: the embedding lies on the first stage,
+ * norm and head on the last. */
+static void set_layers(struct split_job *j, const size_t *counts)
+{
+    size_t n = (size_t)j->graph.n_stages;
+    j->bounds[0] = 0;
+    j->bounds[1] = 1 + counts[0];
+    for (size_t s = 1; s < n; s++)
+        j->bounds[s + 1] = j->bounds[s] + counts[s];
+    j->bounds[n] = j->n_units;
+}
+
+/* --layers N,N,... */
+static int parse_layers(struct split_job *j, size_t *counts)
+{
+    struct pp_err *err = &j->t.err;
+    size_t n = 0, n_stages = (size_t)j->graph.n_stages, sum = 0;
+    char *text = pp_arena_strdup(&j->arena, j->layers);
+    if (!text)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ",")); n++) {
+        int64_t v;
+        if (pp_parse_int(item, "--layers", 0, INT32_MAX, &v, err))
+            return -1;
+        if (n < n_stages)
+            counts[n] = (size_t)v;
+        sum += (size_t)v;
+    }
+    if (n != n_stages)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--layers: '%s' is for %zu stages, not %zu", j->layers,
+                       n, n_stages);
+    if (sum != j->model.n_layers)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--layers: '%s' adds up to %zu, not %zu", j->layers, sum,
+                       j->model.n_layers);
+    return 0;
+}
+
+/* The methods that count layers. */
+static int split_layers(struct split_job *j)
+{
+    size_t n = (size_t)j->graph.n_stages, layers = j->model.n_layers;
+    size_t *counts = pp_arena_alloc(&j->arena, n, sizeof *counts);
+    if (!counts)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (j->method == SPLIT_LAYERS) {
+        if (parse_layers(j, counts))
+            return -1;
+    } else if (j->method == SPLIT_WEIGHTS) {
+        size_t in = j->input_weight < 0 ? 1 : (size_t)j->input_weight;
+        size_t out = j->output_weight < 0 ? 1 : (size_t)j->output_weight;
+        if (pp_split_weights(layers, n, in, out, counts, &j->t.err))
+            return -1;
+    } else {
+        if (pp_split_uniform(layers, n, j->bounds, &j->t.err))
+            return -1;
+        for (size_t s = 0; s < n; s++)
+            counts[s] = j->bounds[s + 1] - j->bounds[s];
+    }
+    set_layers(j, counts);
+    return 0;
+}
+
+static int split_balanced(struct split_job *j)
+{
+    size_t n = (size_t)j->graph.n_stages;
+    int *rank = pp_arena_alloc(&j->arena, n, sizeof *rank);
+    if (!rank)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < n; s++)
+        rank[s] = j->graph.stages[s].rank;
+    return pp_split_balanced_ranks(j->costs, j->n_units, n, rank,
+                                   (size_t)j->graph.n_ranks, j->bounds,
+                                   &j->t.err);
+}
+
+/* A stage without units is what somebody asks for by name, not what a rule may
+ * leave. */
+static int check_enough(struct split_job *j)
+{
+    size_t n = (size_t)j->graph.n_stages;
+    if (j->method == SPLIT_BALANCED && n > j->n_units)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu units (embedding, "
+                       "%zu layers, norm, head)",
+                       n, j->n_units, j->model.n_layers);
+    if (j->method == SPLIT_UNIFORM && n > j->model.n_layers)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu layers", n,
+                       j->model.n_layers);
+    return 0;
+}
+
+int split_units(struct split_job *j)
+{
+    if (check_enough(j))
+        return -1;
+    if (j->method == SPLIT_FQNS)
+        return split_read_fqns(j);
+    return j->method == SPLIT_BALANCED ? split_balanced(j) : split_layers(j);
+}
+
+/* Adds unit i to its stage's sums. */
+static void add_unit(const struct split_job *j, struct split_sum *sum, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double width[PP_N_SAVED_BLOCKS];
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        width[b] = (double)pp_unit_saved_width(&j->model, u, b);
+    /* What W needs of the output gradients exists for one microbatch only:
+     * 1F1B runs W right after I. */
+    double kept = width[PP_SAVED_ACT_I] + width[PP_SAVED_ACT_W];
+    sum->params += pp_unit_n_params(&j->model, u);
+    sum->cost += j->costs[i];
+    sum->activations_bytes += (kept * sum->live + width[PP_SAVED_GRAD_W]) *
+                              (double)j->tokens * (double)j->element_bytes;
+}
+
+int split_sums(struct split_job *j)
+{
+    struct pp_graph *g = &j->graph;
+    j->stages =
+        pp_arena_alloc(&j->arena, (size_t)g->n_stages, sizeof *j->stages);
+    j->ranks = pp_arena_alloc(&j->arena, (size_t)g->n_ranks, sizeof *j->ranks);
+    if (!j->stages || !j->ranks)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++) {
+        struct split_sum *sum = &j->stages[s];
+        struct split_sum *rank = &j->ranks[g->stages[s].rank];
+        sum->live = pp_live_microbatches(g->n_ranks, (int)j->n_chunks,
+                                         j->placement == PP_PLACEMENT_V, s,
+                                         (int)j->n_microbatches);
+        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++)
+            add_unit(j, sum, i);
+        /* Weights, gradients and the optimizer's two moments. */
+        if (pp_mul(4 * j->element_bytes, sum->params, &sum->state_bytes,
+                   &j->t.err))
+            return -1;
+        rank->params += sum->params;
+        rank->cost += sum->cost;
+        rank->state_bytes += sum->state_bytes;
+        rank->activations_bytes += sum->activations_bytes;
+    }
+    return 0;
+}

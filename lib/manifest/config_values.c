@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "manifest/config_values.h"
+
+#include <limits.h>
+#include <string.h>
+
+bool pp_config_find_set(const struct pp_value *object, const char *key,
+                        struct pp_value *out)
+{
+    return pp_value_find(object, key, out) && !json_is_null(out->value);
+}
+
+int pp_config_get_size(const struct pp_value *root, const char *key,
+                       int64_t max, size_t *out)
+{
+    int64_t v;
+    if (pp_value_get_int(root, key, 1, max, &v))
+        return -1;
+    *out = (size_t)v;
+    return 0;
+}
+
+int pp_config_opt_size(const struct pp_value *root, const char *key,
+                       size_t *out)
+{
+    struct pp_value at;
+    return pp_config_find_set(root, key, &at)
+               ? pp_config_get_size(root, key, INT_MAX, out)
+               : 0;
+}
+
+int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
+{
+    struct pp_value at;
+    return pp_config_find_set(root, key, &at) ? pp_value_bool(&at, out) : 0;
+}
+
+static int positive(const struct pp_value *at, double max, double *out)
+{
+    double v;
+    if (pp_value_real(at, 0, max, &v))
+        return -1;
+    if (v <= 0)
+        return pp_value_fail(at, "'0' is not positive");
+    *out = v;
+    return 0;
+}
+
+int pp_config_opt_positive(const struct pp_value *root, const char *key,
+                           double max, double *out)
+{
+    struct pp_value at;
+    return pp_config_find_set(root, key, &at) ? positive(&at, max, out) : 0;
+}
+
+int pp_config_get_positive(const struct pp_value *object, const char *key,
+                           double max, double *out)
+{
+    struct pp_value at;
+    return pp_value_member(object, key, &at) ? -1 : positive(&at, max, out);
+}
+
+int pp_config_only_text(const struct pp_value *root, const char *key,
+                        const char *wanted)
+{
+    struct pp_value at;
+    const char *text;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (pp_value_text(&at, &text))
+        return -1;
+    if (strcmp(text, wanted))
+        return pp_value_fail(&at, "'%.*s' is not supported, only '%s'",
+                             PP_VALUE_QUOTE, text, wanted);
+    return 0;
+}
+
+int pp_config_only_number(const struct pp_value *root, const char *key,
+                          double wanted)
+{
+    struct pp_value at;
+    double v;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (pp_value_real(&at, -1e300, 1e300, &v))
+        return -1;
+    if (v < wanted || v > wanted)
+        return pp_value_fail(&at, "'%.9g' is not supported, only %g", v,
+                             wanted);
+    return 0;
+}

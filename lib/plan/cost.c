@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/cost.h"
+
+struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
+                            double seq_len)
+{
+    struct pp_flops f = pp_unit_fwd_flops(m, u);
+    double products = f.per_token, pairs = f.per_pair * (seq_len + 1) / 2;
+    double row = PP_ELEMENT_FLOPS * (double)m->hidden;
+    switch (u.kind) {
+    case PP_UNIT_EMBED: /* copy a row; add the gradient to a row */
+        return (struct pp_cost){2 * row, 0, 3 * row};
+    case PP_UNIT_NORM: /* x to y; x, dy to dx; x, dy to sums */
+        return (struct pp_cost){2 * row, 3 * row, 2 * row};
+    case PP_UNIT_HEAD:
+        return (struct pp_cost){products, 2 * products, 2 * products};
+    case PP_UNIT_LAYER:
+        break;
+    }
+    return (struct pp_cost){products + pairs, products + 2.5 * pairs, products};
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
+                         int n_microbatches)
+{
+    int rank = stage % n_ranks, chunk = stage / n_ranks;
+    if (v || n_chunks == 1)
+        return smaller(n_microbatches, n_ranks * n_chunks - stage);
+    /* Before its first backward a rank runs n_ranks microbatches through each
+     * chunk in turn but the last, then 2 (n_ranks - 1 - rank) + 1 more: through
+     * the last chunk first, and what is beyond n_ranks through the first. */
+    int rest = 2 * (n_ranks - 1 - rank) + 1;
+    int live = n_ranks;
+    if (chunk == n_chunks - 1)
+        live = smaller(n_ranks, rest);
+    else if (chunk == 0 && rest > n_ranks)
+        live = rest;
+    return smaller(n_microbatches, live);
+}

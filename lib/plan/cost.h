@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* cost - what a unit's actions cost, per token, in floating-point operations.
+ *
+ * What stages are balanced by. Forward is pp_unit_fwd_flops at a sequence
+ * length. The input and the weight gradient of a product cost its forward each;
+ * attention's input gradient 2.5 times its forward; the head recomputes its
+ * logits in both, so each costs it twice. Embedding and norm multiply nothing:
+ * they count PP_ELEMENT_FLOPS for each element they move, so that they weigh
+ * something, and little. */
+#ifndef PP_PLAN_COST_H
+#define PP_PLAN_COST_H
+
+#include "plan/model.h"
+
+#define PP_ELEMENT_FLOPS 16
+
+/* Of F, I and W. */
+struct pp_cost {
+    double forward, input_grad, weight_grad;
+};
+
+/* Per token of sequences of seq_len tokens, which attend (seq_len + 1) / 2
+ * pairs a token. */
+struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
+                            double seq_len);
+
+static inline double pp_cost_total(struct pp_cost c)
+{
+    return c.forward + c.input_grad + c.weight_grad;
+}
+
+/* Microbatches of a step of n_microbatches that a stage keeps between forward
+ * and backward at most, under 1F1B (one chunk on each rank), interleaved 1F1B
+ * in groups of n_ranks (several), or, when placed in a V, 1F1B over all the
+ * stages. */
+int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
+                         int n_microbatches);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* The bottleneck is found by bisection, since whether a bound can be kept is
+ * answered by filling stages greedily; which of the partitions that keep it is
+ * returned, by dynamic programming. Costs are rounded to whole numbers first,
+ * so that equal units are equal wherever they stand and ties are ties. */
+#include "plan/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split_costs.h"
+
+#define INFEASIBLE UINT64_MAX
+
+/* Whether n_stages stages of at most bound each can hold everything. */
+static bool fits(const struct pp_split_costs *c, size_t n_stages,
+                 uint64_t bound)
+{
+    size_t at = 0;
+    for (size_t s = 0; s < n_stages && at < c->n; s++) {
+        size_t low = at, high = c->n; /* the last boundary that fits */
+        while (low < high) {
+            size_t middle = low + (high - low + 1) / 2;
+            if (pp_split_sum(c, at, middle) <= bound)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        at = low;
+    }
+    return at == c->n;
+}
+
+static uint64_t smallest_bound(const struct pp_split_costs *c, size_t n_stages)
+{
+    uint64_t low = 0, high = pp_split_sum(c, 0, c->n);
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (fits(c, n_stages, middle))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The least sum of squares of the stages s, s + 1, ... when they hold the
+ * units from i on. next has the same for the stages from s + 1. */
+static uint64_t best_from(const struct pp_split_costs *c, size_t i,
+                          uint64_t bound, size_t least, const uint64_t *next,
+                          size_t *end)
+{
+    uint64_t best = INFEASIBLE;
+    for (size_t j = i + least; j <= c->n; j++) {
+        uint64_t sum = pp_split_sum(c, i, j);
+        if (sum > bound)
+            break;
+        /* The squares of parts add up to no more than the square of the
+         * whole, which is below 2^63. */
+        if (next[j] != INFEASIBLE && sum * sum + next[j] < best) {
+            best = sum * sum + next[j];
+            *end = j;
+        }
+    }
+    return best;
+}
+
+/* Among the partitions within bound the most even one: least sum of squares,
+ * then the earliest boundaries. */
+static void most_even(const struct pp_split_costs *c, size_t n_stages,
+                      uint64_t bound, uint64_t *best, size_t *bounds)
+{
+    size_t n = c->n, row = n + 1, least = n >= n_stages, end = 0;
+    for (size_t i = 0; i <= n; i++)
+        best[n_stages * row + i] = i == n ? 0 : INFEASIBLE;
+    for (size_t s = n_stages; s-- > 0;)
+        for (size_t i = 0; i <= n; i++)
+            best[s * row + i] =
+                best_from(c, i, bound, least, best + (s + 1) * row, &end);
+    bounds[0] = 0;
+    for (size_t s = 0; s < n_stages; s++) {
+        best_from(c, bounds[s], bound, least, best + (s + 1) * row, &end);
+        bounds[s + 1] = end;
+    }
+}
+
+int pp_split_balanced(const double *costs, size_t n, size_t n_stages,
+                      size_t *bounds, struct pp_err *err)
+{
+    struct pp_split_costs c = {0};
+    uint64_t *best = NULL;
+    size_t cells, bytes;
+    int rc = -1;
+    if (n_stages == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "no stages to split into");
+    if (pp_split_costs_init(&c, costs, n, err) ||
+        pp_mul(n_stages + 1, n + 1, &cells, err) ||
+        pp_mul(cells, sizeof *best, &bytes, err))
+        goto out;
+    best = malloc(bytes);
+    if (!best) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    most_even(&c, n_stages, smallest_bound(&c, n_stages), best, bounds);
+    rc = 0;
+out:
+    free(best);
+    pp_split_costs_finish(&c);
+    return rc;
+}
+
+int pp_split_uniform(size_t n, size_t n_stages, size_t *bounds,
+                     struct pp_err *err)
+{
+    if (n_stages == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "no stages to split into");
+    bounds[0] = 0;
+    for (size_t s = 0; s < n_stages; s++)
+        bounds[s + 1] = bounds[s] + n / n_stages + (s < n % n_stages);
+    return 0;
+}
+
+int pp_split_weights(size_t n_layers, size_t n_stages, size_t input_weight,
+                     size_t output_weight, size_t *counts, struct pp_err *err)
+{
+    size_t effective = n_layers + input_weight + output_weight;
+    if (n_stages < 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "number of stages must be at least 1");
+    if (n_stages == 1) {
+        counts[0] = n_layers;
+        return 0;
+    }
+    if (n_stages > effective)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "number of stages (%zu) cannot be greater than "
+                       "effective layers (%zu)",
+                       n_stages, effective);
+    size_t base = effective / n_stages, extra = effective % n_stages;
+    if (input_weight > base)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "input_weight (%zu) exceeds minimum layers per stage "
+                       "(%zu)",
+                       input_weight, base);
+    if (output_weight > base)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "output_weight (%zu) exceeds minimum layers per stage "
+                       "(%zu)",
+                       output_weight, base);
+    for (size_t s = 0; s < n_stages; s++)
+        counts[s] = base + (s < extra);
+    counts[0] -= input_weight;
+    counts[n_stages - 1] -= output_weight;
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* split_costs - costs as whole numbers with prefix sums. Private to the
+ * split_*.c files. */
+#ifndef PP_PLAN_SPLIT_COSTS_H
+#define PP_PLAN_SPLIT_COSTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct pp_split_costs {
+    size_t n;
+    uint64_t *before; /* before[i]: sum of the units 0 .. i - 1 */
+};
+
+/* Rounds costs to multiples of a power of two that makes their total less than
+ * 2^31: whole numbers stay exact, and the square of the total fits a word. */
+int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
+                        struct pp_err *err) PP_MUST_USE;
+void pp_split_costs_finish(struct pp_split_costs *c);
+
+/* The sum of the units i .. j - 1. */
+static inline uint64_t pp_split_sum(const struct pp_split_costs *c, size_t i,
+                                    size_t j)
+{
+    return c->before[j] - c->before[i];
+}
+
+#endif

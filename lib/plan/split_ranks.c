@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* Several stages on a rank: the largest rank counts. Deciding a bound is then
+ * no longer greedy (what one stage may take depends on the rank's others), so
+ * this is a local search from the best split of stages. A step moves one
+ * unit's worth from any stage to any other, by shifting all boundaries between
+ * them by one, or one boundary by any distance; while layers cost the same,
+ * no worse split can resist the first kind. Then all splits are tried depth
+ * first, bounded by what was found, until a number of steps is spent; what
+ * that finds is where the local search goes on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split.h"
+#include "plan/split_costs.h"
+
+/* Stages tried by the exhaustive search: some milliseconds. */
+enum { MAX_TRIES = 1000000 };
+
+struct search {
+    const struct pp_split_costs *costs;
+    size_t n_stages, n_ranks;
+    const int *rank;
+    size_t least;       /* units a stage must keep */
+    uint64_t *load;     /* scratch: of each rank */
+    size_t *last_stage; /* of each rank */
+    size_t *trial;      /* boundaries being tried */
+    size_t tries;
+};
+
+/* What is minimised, most important first. */
+struct score {
+    uint64_t largest; /* rank */
+    uint64_t ranks;   /* sum of squares */
+    uint64_t stages;  /* sum of squares */
+};
+
+static bool better(struct score a, struct score b)
+{
+    if (a.largest != b.largest)
+        return a.largest < b.largest;
+    if (a.ranks != b.ranks)
+        return a.ranks < b.ranks;
+    return a.stages < b.stages;
+}
+
+static struct score score_of(const struct search *x, const size_t *bounds)
+{
+    struct score out = {0, 0, 0};
+    memset(x->load, 0, x->n_ranks * sizeof *x->load);
+    for (size_t s = 0; s < x->n_stages; s++) {
+        uint64_t sum = pp_split_sum(x->costs, bounds[s], bounds[s + 1]);
+        out.stages += sum * sum;
+        x->load[x->rank[s]] += sum;
+    }
+    for (size_t r = 0; r < x->n_ranks; r++) {
+        out.ranks += x->load[r] * x->load[r];
+        if (x->load[r] > out.largest)
+            out.largest = x->load[r];
+    }
+    return out;
+}
+
+/* Adds by to the boundaries first .. last. */
+static void shift(size_t *bounds, size_t first, size_t last, long by)
+{
+    for (size_t b = first; b <= last; b++)
+        bounds[b] += (size_t)by;
+}
+
+/* Whether stages first - 1 and last still have enough, the two that a shift of
+ * the boundaries first .. last changes. */
+static bool legal(const struct search *x, const size_t *bounds, size_t first,
+                  size_t last)
+{
+    return bounds[first] >= bounds[first - 1] + x->least &&
+           bounds[last + 1] >= bounds[last] + x->least &&
+           bounds[first] <= x->costs->n && bounds[last] <= x->costs->n;
+}
+
+struct step {
+    size_t first, last; /* boundaries; first 0: none */
+    long by;
+};
+
+static void consider(const struct search *x, size_t *bounds, struct step step,
+                     struct step *best, struct score *best_score)
+{
+    shift(bounds, step.first, step.last, step.by);
+    if (legal(x, bounds, step.first, step.last)) {
+        struct score score = score_of(x, bounds);
+        if (better(score, *best_score)) {
+            *best_score = score;
+            *best = step;
+        }
+    }
+    shift(bounds, step.first, step.last, -step.by);
+}
+
+/* The best step from here; best->first is 0 when none improves. */
+static struct step best_step(const struct search *x, size_t *bounds,
+                             struct score *score)
+{
+    struct step best = {0};
+    for (size_t first = 1; first < x->n_stages; first++) {
+        for (size_t last = first; last < x->n_stages; last++) {
+            consider(x, bounds, (struct step){first, last, 1}, &best, score);
+            consider(x, bounds, (struct step){first, last, -1}, &best, score);
+        }
+        long left = (long)(bounds[first] - bounds[first - 1]);
+        long right = (long)(bounds[first + 1] - bounds[first]);
+        for (long by = -left; by <= right; by++)
+            if (by < -1 || by > 1)
+                consider(x, bounds, (struct step){first, first, by}, &best,
+                         score);
+    }
+    return best;
+}
+
+static void improve(const struct search *x, size_t *bounds, struct score *score)
+{
+    struct step step;
+    while ((step = best_step(x, bounds, score)).first > 0)
+        shift(bounds, step.first, step.last, step.by);
+}
+
+/* Whether the ranks that have stages from s on can take what is left, each
+ * staying below bound. */
+static bool has_room(const struct search *x, size_t s, uint64_t bound,
+                     uint64_t left)
+{
+    uint64_t room = 0;
+    for (size_t r = 0; r < x->n_ranks && room < left; r++)
+        if (x->last_stage[r] >= s)
+            room += bound - 1 - x->load[r];
+    return room >= left;
+}
+
+/* Looks for a split with every rank below *bound, stage s beginning at
+ * trial[s]. Each one found goes to bounds, and lowers *bound. */
+static void descend(struct search *x, size_t s, uint64_t *bound, size_t *bounds)
+{
+    size_t n = x->costs->n, i = x->trial[s];
+    size_t most = n - x->least * (x->n_stages - 1 - s); /* leave for others */
+    uint64_t *load = &x->load[x->rank[s]];
+    uint64_t before = *load;
+    bool last = s == x->n_stages - 1;
+    for (size_t j = last ? n : i + x->least; j <= most; j++) {
+        uint64_t sum = pp_split_sum(x->costs, i, j);
+        if (before + sum >= *bound || x->tries == MAX_TRIES)
+            break;
+        x->tries++;
+        *load = before + sum;
+        x->trial[s + 1] = j;
+        if (last) {
+            memcpy(bounds, x->trial, (x->n_stages + 1) * sizeof *bounds);
+            *bound = 0;
+            for (size_t r = 0; r < x->n_ranks; r++)
+                *bound = x->load[r] > *bound ? x->load[r] : *bound;
+        } else if (has_room(x, s + 1, *bound, pp_split_sum(x->costs, j, n))) {
+            descend(x, s + 1, bound, bounds);
+        }
+    }
+    *load = before;
+}
+
+static int allocate(struct search *x, struct pp_err *err)
+{
+    x->load = calloc(x->n_ranks, sizeof *x->load);
+    x->last_stage = calloc(x->n_ranks, sizeof *x->last_stage);
+    x->trial = calloc(x->n_stages + 1, sizeof *x->trial);
+    if (!x->load || !x->last_stage || !x->trial)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < x->n_stages; s++)
+        x->last_stage[x->rank[s]] = s;
+    return 0;
+}
+
+static void search(struct search *x, size_t *bounds)
+{
+    struct score score = score_of(x, bounds);
+    improve(x, bounds, &score);
+    /* A smaller gain is not worth what it may do to the evenness of stages: a
+     * norm can change ranks only by leaving the head alone on its stage. */
+    uint64_t bound = score.largest - score.largest / 100;
+    memset(x->load, 0, x->n_ranks * sizeof *x->load);
+    descend(x, 0, &bound, bounds);
+    score = score_of(x, bounds);
+    improve(x, bounds, &score);
+}
+
+int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
+                            const int *rank, size_t n_ranks, size_t *bounds,
+                            struct pp_err *err)
+{
+    struct pp_split_costs c = {0};
+    int rc = -1;
+    if (pp_split_balanced(costs, n, n_stages, bounds, err))
+        return -1;
+    if (n_ranks >= n_stages)
+        return 0;
+    struct search x = {.costs = &c,
+                       .n_stages = n_stages,
+                       .n_ranks = n_ranks,
+                       .rank = rank,
+                       .least = n >= n_stages};
+    if (allocate(&x, err) || pp_split_costs_init(&c, costs, n, err))
+        goto out;
+    search(&x, bounds);
+    rc = 0;
+out:
+    free(x.load);
+    free(x.last_stage);
+    free(x.trial);
+    pp_split_costs_finish(&c);
+    return rc;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* ckpt_grads - the gradients of all ranks in one file, for comparison with
+ * other programs. Tensors travel one at a time. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "run/ckpt.h"
+#include "run/ckpt_shards.h"
+
+/* One rank's part of the dump. */
+struct dump {
+    struct pp_comm *comm;
+    const struct pp_parameters *params;
+    struct pp_shard_map map;
+    float *buf; /* the largest tensor that passes here */
+    struct pp_tensor_spec *specs;
+    struct pp_tensor_writer *writer; /* rank 0's */
+};
+
+static int by_order(const void *a, const void *b)
+{
+    uint64_t x = ((const struct pp_saved_tensor *)a)->order;
+    uint64_t y = ((const struct pp_saved_tensor *)b)->order;
+    return (x > y) - (x < y);
+}
+
+static int open_dump(struct dump *d, const char *path, struct pp_err *err)
+{
+    size_t most = 1, bytes;
+    for (size_t i = 0; i < d->params->n; i++)
+        if (d->params->at[i].n > most)
+            most = d->params->at[i].n;
+    for (size_t i = 0; i < d->map.n; i++)
+        if (d->map.at[i].rows * d->map.at[i].cols > most)
+            most = d->map.at[i].rows * d->map.at[i].cols;
+    if (pp_mul(most, sizeof *d->buf, &bytes, err))
+        return -1;
+    d->buf = malloc(bytes);
+    d->specs = calloc(d->map.n + 1, sizeof *d->specs);
+    if (!d->buf || !d->specs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    if (d->comm->rank != 0)
+        return 0;
+    qsort(d->map.at, d->map.n, sizeof *d->map.at, by_order);
+    for (size_t i = 0; i < d->map.n; i++)
+        d->specs[i] = pp_saved_tensor_spec(&d->map.at[i], PP_DTYPE_F32);
+    return pp_tensor_writer_open(path, d->specs, d->map.n, &d->writer, err);
+}
+
+static void read_gradient(struct dump *d, const struct pp_parameter *t)
+{
+    if (d->params->element_bytes == sizeof(double))
+        for (size_t i = 0; i < t->n; i++)
+            d->buf[i] = (float)((const double *)t->g)[i];
+    else
+        memcpy(d->buf, t->g, t->n * sizeof *d->buf);
+}
+
+static int send_gradients(struct dump *d, struct pp_err *err)
+{
+    struct pp_comm *c = d->comm;
+    for (size_t i = 0; i < d->params->n; i++) {
+        const struct pp_parameter *t = &d->params->at[i];
+        if (t->tied_copy)
+            continue;
+        read_gradient(d, t);
+        if (c->ops->send(c, 0, PP_LANE_SYNC, d->buf, t->n * sizeof *d->buf,
+                         err) ||
+            c->ops->send_wait(c, 0, PP_LANE_SYNC, 0, err))
+            return -1;
+    }
+    return 0;
+}
+
+static const struct pp_parameter *by_name(const struct pp_parameters *p,
+                                          const char *name)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (!strcmp(p->at[i].info.name, name))
+            return &p->at[i];
+    return NULL;
+}
+
+/* After a failed write the others' tensors are still taken off their hands. */
+static int write_gradients(struct dump *d, struct pp_err *err)
+{
+    struct pp_comm *c = d->comm;
+    int rc = 0;
+    for (size_t i = 0; i < d->map.n; i++) {
+        const struct pp_saved_tensor *t = &d->map.at[i];
+        size_t bytes = t->rows * t->cols * sizeof *d->buf;
+        if (t->rank == 0)
+            read_gradient(d, by_name(d->params, t->name));
+        else if (c->ops->recv(c, t->rank, PP_LANE_SYNC, d->buf, bytes, err))
+            return -1;
+        if (rc == 0)
+            rc = pp_tensor_writer_put(d->writer, d->buf, bytes, err);
+    }
+    return rc;
+}
+
+static int dump(struct dump *d, const char *path, struct pp_err *err)
+{
+    if (pp_shard_map_gather(&d->map, d->comm, d->params, err))
+        return -1;
+    (void)!open_dump(d, path, err);
+    if (pp_agree(d->comm, err))
+        return -1;
+    if (d->comm->rank != 0) {
+        (void)!send_gradients(d, err);
+    } else if (!write_gradients(d, err)) {
+        (void)!pp_tensor_writer_close(d->writer, err);
+        d->writer = NULL;
+    }
+    return pp_agree(d->comm, err);
+}
+
+int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
+                       const struct pp_parameters *p, struct pp_err *err)
+{
+    struct dump d = {.comm = comm, .params = p};
+    int rc = dump(&d, path, err);
+    pp_tensor_writer_abort(d.writer);
+    pp_shard_map_finish(&d.map);
+    free(d.specs);
+    free(d.buf);
+    return rc;
+}

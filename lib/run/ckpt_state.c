@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/ckpt_state.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "data/safetensors.h"
+#include "run/ckpt_files.h"
+
+#define STATE_FILE "optimizer/state.safetensors"
+
+/* Ranges are checked on reading, so that nobody has to fear their products. The
+ * checksum is a bit pattern. */
+static const struct {
+    const char *name;
+    int64_t min, max;
+} counters[] = {
+    {"step", 0, INT64_MAX},
+    {"microbatches", 0, INT64_MAX},
+    {"n_microbatches", 1, INT32_MAX},
+    {"accumulate", 1, INT32_MAX},
+    {"dp", 1, INT32_MAX},
+    {"data_checksum", INT64_MIN, INT64_MAX},
+};
+enum { N_COUNTERS = sizeof counters / sizeof *counters };
+
+int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
+                        struct pp_err *err)
+{
+    const int64_t values[N_COUNTERS] = {
+        s->step,       s->microbatches, s->n_microbatches,
+        s->accumulate, s->dp,           (int64_t)s->data_checksum,
+    };
+    char path[PP_PATH_TEXT];
+    struct pp_tensor_spec specs[N_COUNTERS];
+    struct pp_tensor_writer *w;
+    for (size_t i = 0; i < N_COUNTERS; i++)
+        specs[i] =
+            (struct pp_tensor_spec){counters[i].name, PP_DTYPE_I64, 1, {1}};
+    if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
+        pp_tensor_writer_open(path, specs, N_COUNTERS, &w, err))
+        return -1;
+    if (pp_tensor_writer_put(w, values, sizeof values, err)) {
+        pp_tensor_writer_abort(w);
+        return -1;
+    }
+    return pp_tensor_writer_close(w, err);
+}
+
+static int read_values(const struct pp_tensors *t, int64_t values[N_COUNTERS],
+                       struct pp_err *err)
+{
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        const struct pp_tensor *x = pp_tensors_find(t, counters[i].name);
+        if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%s' is not there as one 64-bit integer",
+                           counters[i].name);
+        memcpy(&values[i], x->data, sizeof *values);
+        if (values[i] < counters[i].min || values[i] > counters[i].max)
+            return pp_fail(err, PP_EXIT_INPUT, "'%s' is '%" PRId64 "'",
+                           counters[i].name, values[i]);
+    }
+    return 0;
+}
+
+int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
+                       struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_tensors *t;
+    int64_t values[N_COUNTERS];
+    if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
+        pp_tensors_open(path, &t, err))
+        return -1;
+    int rc = read_values(t, values, err);
+    if (rc)
+        pp_fail_at(err, "%s: ", path);
+    else
+        *s = (struct pp_ckpt_state){
+            values[0], values[1], values[2],
+            values[3], values[4], (uint64_t)values[5],
+        };
+    pp_tensors_close(t);
+    return rc;
+}

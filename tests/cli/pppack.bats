@@ -1,0 +1,371 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pppack - packing documents, as a user would.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# documents LENGTH...: a document of consecutive ids for each length.
+documents() {
+    local n
+    for n; do
+        jq -nc "{input_ids: [range(1; $n + 1)]}"
+    done
+}
+
+# int32 FILE: its numbers, one a line.
+int32() {
+    od -An -v -t d4 -w4 "$1" | tr -d ' '
+}
+
+# nothing_left: no directory being written is left behind.
+nothing_left() {
+    [ -z "$(find . -name '*.tmp')" ]
+}
+
+@test "documents become a consistent directory" {
+    documents 5 3 4 2 >in.jsonl
+    run --separate-stderr pppack -l 8 -o out in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ -z "$stderr" ]
+    [ "$(int32 out/input_ids | paste -sd ' ')" = \
+        '1 2 3 4 5 1 2 3 1 2 3 4 1 2' ]
+    cmp out/input_ids out/labels
+    run --separate-stderr pppack --check out
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ -z "$stderr" ]
+    run --separate-stderr pppack -v --check out
+    [ "$stderr" = 'pppack: out: 2 bins, consistent' ]
+}
+
+@test "standard input, a file, several files and - are the same" {
+    documents 5 3 4 2 >in.jsonl
+    head -n 1 in.jsonl >a.jsonl
+    tail -n +2 in.jsonl >b.jsonl
+    pppack -l 8 -o one in.jsonl
+    pppack -l 8 -o two <in.jsonl
+    pppack -l 8 -o three a.jsonl b.jsonl
+    pppack -l 8 -o four a.jsonl - <b.jsonl
+    for dir in two three four; do
+        diff -r one "$dir"
+    done
+}
+
+@test "text becomes bytes and ends" {
+    printf '%s\n' '{"text":"h\u00e9"}' '{"text":""}' >in.jsonl
+    run --separate-stderr pppack --bytes -l 4 --pad-to 2 -o out --stats in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(jq -c '[.tokens, .scored, .bins, .padding]' <<<"$output")" = \
+        '[5,3,2,1]' ]
+    [ "$(int32 out/input_ids | paste -sd ' ')" = '104 195 169 256 256 0' ]
+    [ "$(int32 out/labels | paste -sd ' ')" = '104 195 169 256 256 -100' ]
+}
+
+@test "labels and loss_mask are kept, padding is not scored" {
+    echo '{"input_ids":[1,2,3],"labels":[1,-100,9],"loss_mask":[0,1,1]}' |
+        pppack -l 4 --cp 2 -o out
+    [ "$(int32 out/labels | paste -sd ' ')" = '-100 -100 9 -100' ]
+    [ "$(int32 out/input_ids | paste -sd ' ')" = '1 2 3 0' ]
+}
+
+@test "statistics" {
+    documents 5 3 4 2 >in.jsonl
+    run --separate-stderr pppack -l 8 --stats in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    diff - <(jq -cS . <<<"$output") <<'END'
+{"algorithm":"best","align":1,"bins":2,"capacity":8,"dropped":0,"efficiency":0.875,"empty":0,"inputs":4,"lower_bound":2,"padding":0,"scored":10,"sequences":4,"split":0,"tokens":14,"truncated":0}
+END
+    [ -z "$(find . -mindepth 1 -type d)" ]
+}
+
+@test "rules, from lengths to lists of indices" {
+    printf '%s\n' 10 50 100 20 80 30 70 40 60 90 >lengths
+    run --separate-stderr pppack -l 100 -a next-fit --lengths lengths
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(jq -c . <<<"$output" | paste -sd ' ')" = \
+        '[0,1] [2] [3,4] [5,6] [7,8] [9]' ]
+    run --separate-stderr pppack -l 100 -a bfd --lengths lengths
+    [ "$(jq -c . <<<"$output" | paste -sd ' ')" = \
+        '[2] [9,0] [4,3] [6,5] [8,7] [1]' ]
+    run --separate-stderr pppack -l 100 -a none --rows 4 --lengths lengths
+    [ "$(jq -c . <<<"$output" | paste -sd ' ')" = '[0,1,2,3] [4,5,6,7] [8,9]' ]
+    run --separate-stderr pppack -l 100 --lengths -o bins lengths
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ "$(wc -l <bins)" -eq 6 ]
+    run --separate-stderr pppack -l 100 --lengths --stats lengths
+    [ "$(jq -c '[.bins, .scored]' <<<"$output")" = '[6,null]' ]
+}
+
+@test "no packing pads to the longest of each bin" {
+    documents 5 3 2 1 4 >in.jsonl
+    run --separate-stderr pppack -l 6 -a none --rows 2 --pad-to 2 -o out \
+        --stats in.jsonl
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.bins, .capacity, .padding]' <<<"$output")" = '[3,12,5]' ]
+    [ "$(int32 out/input_ids | paste -sd ' ')" = \
+        '1 2 3 4 5 0 1 2 3 0 0 0 1 2 1 0 1 2 3 4' ]
+    pppack --check out
+}
+
+@test "alignment comes before the test whether a sequence fits" {
+    documents 5 5 >in.jsonl
+    run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl
+    [ "$(jq -c '[.bins, .align]' <<<"$output")" = '[2,8]' ]
+    documents 9 >in.jsonl
+    run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: sequence 0 has '9' tokens, more than the 8 of a bin;\
+ see --oversize" ]
+    run --separate-stderr pppack -l 10 --cp 2 --stats in.jsonl
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = \
+        "pppack: -l: '10' is not a multiple of 4 (2 x cp)" ]
+    run --separate-stderr pppack -l 16 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl
+    [ "$status" -eq 2 ]
+    run --separate-stderr pppack -l 24 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl
+    [ "$(jq .align <<<"$output")" = 24 ]
+}
+
+@test "what is too long is refused, cut, split or dropped" {
+    documents 10 3 >in.jsonl
+    run --separate-stderr pppack -l 4 -o out in.jsonl
+    [ "$status" -eq 2 ]
+    [ ! -e out ]
+    for what in 'truncate [2,7,1,0,0]' 'split [4,13,0,1,0]' \
+        'drop [1,3,0,0,1]'; do
+        run --separate-stderr pppack -l 4 --oversize "${what% *}" -o out \
+            --stats in.jsonl
+        [ "$status" -eq 0 ]
+        [ "$(jq -c '[.sequences, .tokens, .truncated, .split, .dropped]' \
+            <<<"$output")" = "${what#* }" ]
+        pppack --check out
+    done
+    printf '%s\n' 10 3 >lengths
+    run --separate-stderr pppack -l 4 --oversize split --lengths lengths
+    [ "$(jq -c . <<<"$output" | paste -sd ' ')" = \
+        '[[0,0,4]] [[0,4,4]] [[1,0,3]] [[0,8,2]]' ]
+}
+
+@test "documents without tokens" {
+    printf '%s\n' '{"input_ids":[1]}' '{"input_ids":[]}' \
+        '{"input_ids":[2]}' >in.jsonl
+    run --separate-stderr pppack -l 4 -o out in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: in.jsonl: line 2: 'input_ids' is empty (--empty drop\
+ leaves such lines out)" ]
+    run --separate-stderr pppack -l 4 --empty drop --stats -o out in.jsonl
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.inputs, .sequences, .empty]' <<<"$output")" = '[3,2,1]' ]
+    pppack --check out
+    run --separate-stderr pppack -l 4 -o none </dev/null
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: there is nothing to pack' ]
+}
+
+@test "a multiple of bins" {
+    documents 4 4 4 4 4 >in.jsonl
+    run --separate-stderr pppack -l 8 --bins-multiple 4 --stats -o out in.jsonl
+    [ "$status" -eq 0 ]
+    [ "$(jq .bins <<<"$output")" = 4 ]
+    pppack --check out
+    run --separate-stderr pppack -l 8 --bins-multiple 6 --stats in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: a multiple of '6' bins needs 6 sequences, there are\
+ 5" ]
+}
+
+@test "shuffled bins, the same for the same seed" {
+    seq 30 60 >lengths
+    pppack -l 64 --lengths lengths >plain
+    pppack -l 64 --shuffle 1 --lengths lengths >one
+    pppack -l 64 --shuffle 1 --lengths lengths >again
+    pppack -l 64 --shuffle 2 --lengths lengths >two
+    cmp one again
+    run ! cmp -s plain one
+    run ! cmp -s one two
+    cmp <(sort plain) <(sort one)
+}
+
+@test "the same input gives the same bytes" {
+    documents 5 3 4 2 7 1 >in.jsonl
+    pppack -l 8 --shuffle 3 -o one in.jsonl
+    pppack -l 8 --shuffle 3 -o two in.jsonl
+    diff -r one two
+}
+
+@test "malformed lines are named" {
+    documents 2 >in.jsonl
+    echo '{"input_ids":[1,2.5]}' >>in.jsonl
+    run --separate-stderr pppack -l 8 -o out in.jsonl
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "pppack: in.jsonl: line 2: '2.5' is not a token id" ]
+    [ ! -e out ]
+    run --separate-stderr pppack -l 8 -o out - <in.jsonl
+    [ "$stderr" = "pppack: standard input: line 2: '2.5' is not a token id" ]
+    run --separate-stderr pppack -l 8 -o out absent.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: absent.jsonl: No such file or directory' ]
+    nothing_left
+}
+
+@test "usage errors" {
+    while read -r options; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pppack $options </dev/null
+        echo "$options: $status: $stderr"
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [ "${#stderr_lines[@]}" -le 2 ]
+        [[ ${stderr_lines[0]} == 'pppack: '* ]]
+    done <<'END'
+-o out
+-l 8
+-l 0 -o out
+-l x -o out
+-l 3G -o out
+-l 8 -a fastest -o out
+-l 8 -a none -o out
+-l 8 --rows 2 -o out
+-l 8 -a none --rows 2 --bins-multiple 2 -o out
+-l 8 --oversize maybe -o out
+-l 8 --empty maybe -o out
+-l 8 --pad-to 0 -o out
+-l 8 --pad-to 16 -o out
+-l 8 --cp 2147483647 -o out
+-l 8 --shuffle -1 -o out
+-l 8 --lengths --bytes
+-l 8 --no-such-option
+--check out -l 8
+--check absent
+END
+    [ ! -e out ]
+}
+
+@test "a packed directory is replaced, anything else is left alone" {
+    documents 5 >in.jsonl
+    documents 7 >more.jsonl
+    pppack -l 8 -o out in.jsonl
+    pppack -l 8 -o out/ more.jsonl
+    [ "$(int32 out/input_ids | wc -l)" -eq 7 ]
+    ln -s out link
+    pppack -l 8 -o link in.jsonl
+    [ -L link ]
+    [ "$(int32 out/input_ids | wc -l)" -eq 5 ]
+    mkdir precious
+    echo mine >precious/file
+    run --separate-stderr pppack -l 8 -o precious in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: precious: holds 'file', so it is not a packed\
+ directory and is left alone" ]
+    [ "$(cat precious/file)" = mine ]
+    run --separate-stderr pppack -l 8 -o in.jsonl in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: in.jsonl: exists and is not a directory' ]
+    nothing_left
+}
+
+@test "a full disk leaves nothing half-written" {
+    documents 500 500 >in.jsonl
+    documents 5 >small.jsonl
+    pppack -l 8 -o old small.jsonl
+    cp -r old before
+    # The limit on the size of a file stands for the disk.
+    for dir in new old; do
+        run --separate-stderr bash -c \
+            "trap '' XFSZ; ulimit -f 1; exec pppack -l 512 -o $dir in.jsonl"
+        [ "$status" -eq 3 ]
+        [[ $stderr == "pppack: "*"/$dir.tmp/"*": cannot write: File too large" ]] ||
+            [[ $stderr == "pppack: $dir.tmp/"*": cannot write: File too large" ]]
+    done
+    [ ! -e new ]
+    diff -r old before
+    nothing_left
+    run --separate-stderr pppack -l 8 -o absent/out small.jsonl
+    [ "$status" -eq 3 ]
+    [ "$stderr" = 'pppack: absent/out.tmp: cannot create: No such file or'\
+' directory' ]
+    run --separate-stderr bash -c 'pppack -l 8 --stats small.jsonl >/dev/full'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = \
+        'pppack: writing standard output failed: No space left on device' ]
+}
+
+@test "a run that was killed is no obstacle to the next, one at work is" {
+    documents 5 >in.jsonl
+    mkdir out.tmp
+    echo rest >out.tmp/input_ids
+    pppack -l 8 -o out in.jsonl
+    pppack --check out
+    nothing_left
+    mkdir out.tmp
+    exec 9<out.tmp
+    flock 9
+    run --separate-stderr pppack -l 8 -o out in.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *'/out.tmp: another run is writing it' ]]
+    [ -d out.tmp ]
+}
+
+@test "damage is found: by the check, or at the door" {
+    documents 5 3 4 >in.jsonl
+    pppack -l 8 -o good in.jsonl
+    # change FILE OFFSET: a copy of the directory with a byte of FILE changed.
+    change() {
+        rm -rf bad
+        cp -r good bad
+        printf '\377' |
+            dd of="bad/$1" bs=1 seek="$2" conv=notrunc status=none
+    }
+    change input_ids 4
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 1 ]
+    [ "$stderr" = 'pppack: bad: input_ids: its checksum is wrong' ]
+    change index 16
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 1 ]
+    [ "$stderr" = 'pppack: bad: index: its checksum is wrong' ]
+    change index 8
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: bad/index: version '255' needs a newer pptools, this\
+ one reads 1" ]
+    change index 0
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: bad/index: not the index of a packed directory' ]
+    rm -rf bad
+    cp -r good bad
+    truncate -s -4 bad/labels
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: bad/labels: '44' bytes where the index says 48" ]
+    rm bad/labels
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: bad/labels: No such file or directory' ]
+    truncate -s 100 bad/index
+    run --separate-stderr pppack --check bad
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: bad/index: cut short' ]
+}
+
+@test "quiet, help and version" {
+    run --separate-stderr pppack --help
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [[ $output == 'usage: pppack '* ]]
+    run --separate-stderr pppack -V
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} =~ ^pppack\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+    [ "${#lines[@]}" -eq 2 ]
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# tokenize - scripts/tokenize, which turns text into what pppack reads.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    PATH=$SRCDIR/scripts:$PATH
+    mkdir model
+    # A token per word: enough to see what goes where.
+    cat >model/tokenizer.json <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+ "added_tokens": [
+  {"id": 0, "content": "<s>", "single_word": false, "lstrip": false,
+   "rstrip": false, "normalized": false, "special": true},
+  {"id": 1, "content": "</s>", "single_word": false, "lstrip": false,
+   "rstrip": false, "normalized": false, "special": true}],
+ "pre_tokenizer": {"type": "WhitespaceSplit"},
+ "post_processor": {"type": "TemplateProcessing",
+  "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+             {"Sequence": {"id": "A", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+           {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+ "decoder": null,
+ "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"<s>": 0,
+  "</s>": 1, "?": 2, "user:": 3, "assistant:": 4, "good": 5, "day": 6}}}
+END
+    cat >model/tokenizer_config.json <<'END'
+{"eos_token": {"content": "</s>"},
+ "chat_template": "{% for m in messages %}{{ m.role + ': ' + m.content + eos_token + ' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"}
+END
+}
+
+need() {
+    python3 -c "import $1" 2>/dev/null || skip "Python has no $1"
+}
+
+@test "a file is a document, or each of its lines" {
+    need tokenizers
+    printf 'good day\n\nday é\n' >text
+    run --separate-stderr tokenize --tokenizer model text
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$output" = '{"input_ids":[0,5,6,6,2]}' ]
+    run --separate-stderr tokenize --tokenizer model --lines --end '</s>' text
+    [ "${lines[0]}" = '{"input_ids":[0,5,6,1]}' ]
+    [ "${lines[1]}" = '{"input_ids":[0,6,2,1]}' ]
+    run --separate-stderr tokenize --tokenizer model --no-special - <text
+    [ "$output" = '{"input_ids":[5,6,6,2]}' ]
+}
+
+@test "of a chat only what the assistant says is scored" {
+    need tokenizers
+    need jinja2
+    echo '{"messages":[{"role":"user","content":"good day"},
+        {"role":"assistant","content":"day"},{"role":"user","content":"good"},
+        {"role":"assistant","content":"good good"}]}' | tr -d '\n' >chat
+    run --separate-stderr tokenize --tokenizer model --chat chat
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(jq -c .input_ids <<<"$output")" = '[3,5,6,1,4,6,1,3,5,1,4,5,5,1]' ]
+    [ "$(jq -c .loss_mask <<<"$output")" = '[0,0,0,0,0,1,1,0,0,0,0,1,1,1]' ]
+    pppack -l 16 -o packed <<<"$output"
+    pppack --check packed
+}
+
+@test "a chat that is none is named" {
+    need tokenizers
+    need jinja2
+    printf '%s\n' '{"messages":[{"role":"user","content":"day"}]}' \
+        '{"messages":[{"role":"user"}]}' >chat
+    run --separate-stderr tokenize --tokenizer model --chat chat
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "tokenize: chat: line 2: messages are objects with 'role' and\
+ 'content'" ]
+}
+
+@test "what is missing is said in a line" {
+    run --separate-stderr tokenize --tokenizer absent
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = 'tokenize: absent/tokenizer.json: no such file: a model'\
+' directory with tokenizer.json is needed' ]
+    mkdir hidden
+    echo 'raise ImportError' >hidden/tokenizers.py
+    PYTHONPATH=hidden run --separate-stderr tokenize --tokenizer model
+    [ "$status" -eq 3 ]
+    [ "$stderr" = \
+        "tokenize: Python has no 'tokenizers': try 'pip install tokenizers'" ]
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* fuzz_jsonl - any bytes as JSON Lines: refused with a line number, or read as
+ * documents whose ids and labels are in range. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/jsonl.h"
+#include "data/packed.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void check(const struct pp_documents *d, bool bytes)
+{
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t k = d->first[i]; k < d->first[i + 1]; k++) {
+            int32_t id = d->ids[k], label = d->labels ? d->labels[k] : id;
+            if (id < 0 || (bytes && id > PP_BYTES_END) ||
+                (label < 0 && label != PP_LABEL_IGNORE))
+                abort();
+        }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    if (n == 0)
+        return 0;
+    for (int bytes = 0; bytes < 2; bytes++) {
+        struct pp_documents d = {0};
+        struct pp_err err = {0};
+        struct pp_jsonl j = {.name = "in", .bytes = bytes};
+        FILE *f = fmemopen((void *)(size_t)data, n, "r");
+        if (!f)
+            return 0;
+        if (pp_jsonl_read(&j, f, &d, &err) == 0)
+            check(&d, bytes);
+        else if (err.code != PP_EXIT_INPUT ||
+                 strncmp(err.text, "in: line ", 9) != 0)
+            abort();
+        fclose(f);
+        pp_documents_finish(&d);
+    }
+    return 0;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* test_kernels - products, sums, gathers, rotations and optimizers against
+ * straight loops in double; exactly where the data are integers. With --bench,
+ * the speed of every kernel instead. */
+#include "bench.h"
+#include "values.h"
+
+static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
+                                                  &pp_kernels_f64};
+static const size_t sizes[] = {1, 3, 17, 64, 65};
+#define N_SIZES (sizeof sizes / sizeof *sizes)
+
+/* c += a b as straight loops, a (M, K) and b (K, N) by strides. */
+static void multiply(struct values *c, const struct values *a,
+                     const struct values *b, size_t M, size_t N, size_t K,
+                     size_t a_row, size_t a_col, size_t b_row, size_t b_col,
+                     size_t ldc)
+{
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++) {
+            double sum = get(c, i * ldc + j);
+            for (size_t l = 0; l < K; l++)
+                sum += get(a, i * a_row + l * a_col) *
+                       get(b, l * b_row + j * b_col);
+            set(c, i * ldc + j, sum);
+        }
+}
+
+/* Integers: every order of summation is exact. */
+static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
+                         size_t OC, size_t gap)
+{
+    size_t ldx = C + gap, ldy = OC + gap;
+    struct values x = values_new(k, N * ldx, 1), w = values_new(k, OC * C, 0);
+    struct values b = values_new(k, OC, 0), dy = values_new(k, N * ldy, 0);
+    struct values y = values_new(k, N * ldy, 0), dx = values_new(k, x.n, 0);
+    struct values dw = values_new(k, w.n, 0), db = values_new(k, OC, 0);
+    struct values *in[] = {&x, &w, &b, &dy, &dw, &db};
+    struct values want[4];
+    for (size_t i = 0; i < 6; i++)
+        fill_integers(in[i], &"xwbdyWB"[i], 4);
+    fill(&y, 9);
+    fill(&dx, 9);
+    struct values *out[] = {&y, &dx, &dw, &db};
+    for (size_t i = 0; i < 4; i++) {
+        want[i] = values_new(k, out[i]->n, 0);
+        memcpy(want[i].at, out[i]->at, out[i]->n * out[i]->bytes);
+    }
+    for (size_t t = 0; t < N; t++) {
+        for (size_t j = 0; j < OC; j++)
+            set(&want[0], t * ldy + j, get(&b, j));
+        for (size_t j = 0; j < C; j++)
+            set(&want[1], t * ldx + j, 0);
+        for (size_t j = 0; j < OC; j++)
+            set(&want[3], j, get(&want[3], j) + get(&dy, t * ldy + j));
+    }
+    multiply(&want[0], &x, &w, N, OC, C, ldx, 1, 1, C, ldy);
+    multiply(&want[1], &dy, &w, N, C, OC, ldy, 1, C, 1, ldx);
+    multiply(&want[2], &dy, &x, OC, C, N, 1, ldy, ldx, 1, C);
+    bool same =
+        !k->linear_fwd(y.at, x.at, w.at, b.at, N, C, OC, ldy, ldx, NULL) &&
+        !k->linear_bwd_input(dx.at, dy.at, w.at, N, C, OC, ldx, ldy, NULL) &&
+        !k->linear_bwd_weight(dw.at, db.at, dy.at, x.at, N, C, OC, ldy, ldx,
+                              NULL);
+    const char *const names[] = {"y", "dx", "dw", "db"};
+    for (size_t i = 0; i < 4; i++) {
+        same = values_near(out[i], &want[i], 0, 1, names[i]) && same &&
+               guard_whole(out[i]);
+        values_free(&want[i]);
+    }
+    for (size_t i = 0; i < 6; i++)
+        values_free(in[i]);
+    values_free(&y);
+    values_free(&dx);
+    return same;
+}
+
+static void test_linear(const struct pp_kernels *k)
+{
+    for (size_t n = 0; n < N_SIZES; n++)
+        for (size_t c = 0; c < N_SIZES; c++) {
+            size_t oc = sizes[(n + c + 1) % N_SIZES];
+            ok(linear_exact(k, sizes[n], sizes[c], oc, 0) &&
+                   linear_exact(k, sizes[n], sizes[c], oc, 5),
+               "%s linear (%zu, %zu) to %zu", k->name, sizes[n], sizes[c], oc);
+        }
+    ok(linear_exact(k, 0, 3, 4, 0), "%s linear without rows", k->name);
+}
+
+static void test_embedding(const struct pp_kernels *k)
+{
+    const int32_t ids[] = {3, -1, 0, 3, 2, 3};
+    const size_t N = 6, C = 17, V = 4;
+    struct values w = values_new(k, V * C, 0), y = values_new(k, N * C, 0);
+    struct values dw = values_new(k, V * C, 0), want = values_new(k, V * C, 0);
+    bool same = true;
+    fill_integers(&w, "w", 9);
+    same = !k->embedding_fwd(y.at, ids, w.at, N, C, NULL);
+    for (size_t i = 0; i < N * C; i++)
+        same =
+            same &&
+            get(&y, i) ==
+                (ids[i / C] < 0 ? 0 : get(&w, (size_t)ids[i / C] * C + i % C));
+    ok(same && guard_whole(&y), "%s embedding forward", k->name);
+    fill_integers(&y, "dy", 9);
+    fill(&dw, 2);
+    fill(&want, 2);
+    for (size_t i = 0; i < N * C; i++)
+        if (ids[i / C] >= 0) {
+            size_t at = (size_t)ids[i / C] * C + i % C;
+            set(&want, at, get(&want, at) + get(&y, i));
+        }
+    same = !k->embedding_bwd_weight(dw.at, y.at, ids, N, C, NULL);
+    ok(same && same_bits(&dw, &want), "%s embedding backward", k->name);
+    struct values *all[] = {&w, &y, &dw, &want};
+    for (size_t i = 0; i < 4; i++)
+        values_free(all[i]);
+}
+
+static void test_elementwise(const struct pp_kernels *k)
+{
+    for (size_t i = 0; i < N_SIZES; i++) {
+        size_t n = sizes[i] * 61;
+        struct values a = values_new(k, n, 1), b = values_new(k, n, 0);
+        fill_integers(&a, "a", 9);
+        fill_integers(&b, "b", 9);
+        double sum = 0, got = 0;
+        bool same = true;
+        for (size_t j = 0; j < n; j++)
+            sum += get(&a, j) * get(&a, j);
+        same = !k->sum_squares(&got, a.at, n, NULL) && got == sum;
+        ok(same, "%s sum of %zu squares", k->name, n);
+        struct values was = values_new(k, n, 0);
+        memcpy(was.at, b.at, n * b.bytes);
+        same = !k->add(b.at, a.at, b.at, n, NULL);
+        for (size_t j = 0; j < n; j++)
+            same = same && get(&b, j) == get(&a, j) + get(&was, j);
+        ok(same && guard_whole(&b), "%s add in place, %zu", k->name, n);
+        fill(&b, 9);
+        size_t C = sizes[i];
+        same = !k->copy(b.at, a.at, 30, C, C + 1, C, NULL);
+        for (size_t j = 0; j < 30 * (C + 1); j++)
+            same = same &&
+                   get(&b, j) == (j % (C + 1) < C
+                                      ? get(&a, j / (C + 1) * C + j % (C + 1))
+                                      : 9);
+        ok(same, "%s copy with strides, width %zu", k->name, C);
+        same = !k->zero(b.at, n - 1, NULL);
+        for (size_t j = 0; j + 1 < n; j++)
+            same = same && get(&b, j) == 0;
+        ok(same && get(&b, n - 1) != 0, "%s zero", k->name);
+        values_free(&a);
+        values_free(&b);
+        values_free(&was);
+    }
+}
+
+static void test_rope(const struct pp_kernels *k)
+{
+    const size_t N = 5, G = 3, HD = 6, half = HD / 2, ld = G * HD + 2;
+    const int32_t position[] = {0, 1, 4, 2, 2};
+    struct values x = values_new(k, N * ld, 0), want = values_new(k, x.n, 0);
+    struct values cos_t = values_new(k, 5 * half, 0);
+    struct values sin_t = values_new(k, 5 * half, 0);
+    fill_normal(&x, "x", 1);
+    for (size_t i = 0; i < 5 * half; i++) {
+        set(&cos_t, i, cos((double)i));
+        set(&sin_t, i, sin((double)i));
+    }
+    memcpy(want.at, x.at, x.n * x.bytes);
+    struct values was = values_new(k, x.n, 0);
+    memcpy(was.at, x.at, x.n * x.bytes);
+    for (size_t t = 0; t < N; t++)
+        for (size_t i = 0; i < G * half; i++) {
+            size_t lo = t * ld + i / half * HD + i % half, hi = lo + half;
+            size_t at = (size_t)position[t] * half + i % half;
+            double c = get(&cos_t, at), s = get(&sin_t, at);
+            double a = get(&was, lo), b = get(&was, hi);
+            set(&want, lo, a * c - b * s);
+            set(&want, hi, b * c + a * s);
+        }
+    bool fine =
+        !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, 1, NULL);
+    ok(values_near(&x, &want, 2e-7, 1, "rope") && fine && guard_whole(&x),
+       "%s rope", k->name);
+    fine = !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, -1, NULL);
+    ok(values_near(&x, &was, 5e-7, 1, "rope back") && fine, "%s rope and back",
+       k->name);
+    struct values *all[] = {&x, &want, &was, &cos_t, &sin_t};
+    for (size_t i = 0; i < 5; i++)
+        values_free(all[i]);
+}
+
+/* Three steps by the formulas in double. */
+static void test_adamw(const struct pp_kernels *k)
+{
+    const size_t n = 65;
+    struct values w = values_new(k, n, 1), m = values_new(k, n, 0);
+    struct values v = values_new(k, n, 0), g = values_new(k, n, 0);
+    double rw[65], rm[65] = {0}, rv[65] = {0}, worst = 0;
+    fill_normal(&w, "w", 1);
+    fill(&m, 0);
+    fill(&v, 0);
+    for (size_t i = 0; i < n; i++)
+        rw[i] = get(&w, i);
+    for (int step = 1; step <= 3; step++) {
+        struct pp_adamw_step s = {.lr = 0.01,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .bias1 = 1 - pow(0.9, step),
+                                  .bias2 = 1 - pow(0.95, step),
+                                  .g_scale = 0.5};
+        fill_normal(&g, step == 2 ? "g2" : "g", 1);
+        if (k->adamw(w.at, m.at, v.at, g.at, n, &s, NULL))
+            abort();
+        for (size_t i = 0; i < n; i++) {
+            double d = get(&g, i) * s.g_scale;
+            rm[i] = 0.9 * rm[i] + (1 - 0.9) * d;
+            rv[i] = 0.95 * rv[i] + (1 - 0.95) * d * d;
+            rw[i] *= 1 - s.lr * s.weight_decay;
+            rw[i] -=
+                s.lr / s.bias1 * rm[i] / (sqrt(rv[i]) / sqrt(s.bias2) + s.eps);
+            worst = fmax(worst, fabs(rw[i] - get(&w, i)));
+        }
+    }
+    ok(worst <= (k->element_bytes == 8 ? 1e-15 : 5e-7) && guard_whole(&w) &&
+           guard_whole(&m) && guard_whole(&v),
+       "%s three steps of AdamW (worst %.2g)", k->name, worst);
+    struct values *all[] = {&w, &m, &v, &g};
+    for (size_t i = 0; i < 4; i++)
+        values_free(all[i]);
+}
+
+static void test_sgd(const struct pp_kernels *k)
+{
+    const struct pp_adamw_step s = {
+        .lr = 0.5, .weight_decay = 0.25, .g_scale = 2};
+    struct values w = values_new(k, 17, 0), g = values_new(k, 17, 0);
+    bool same = true;
+    fill_integers(&w, "w", 8);
+    fill_integers(&g, "g", 8);
+    struct values was = values_new(k, 17, 0);
+    memcpy(was.at, w.at, 17 * w.bytes);
+    same = !k->sgd(w.at, g.at, 17, &s, NULL);
+    for (size_t i = 0; i < 17; i++)
+        same = same && get(&w, i) == get(&was, i) - 0.5 * (2 * get(&g, i) +
+                                                           0.25 * get(&was, i));
+    ok(same && guard_whole(&w), "%s SGD", k->name);
+    values_free(&w);
+    values_free(&g);
+    values_free(&was);
+}
+
+/* Nothing to do is legal, whatever the pointers. */
+static void test_empty(const struct pp_kernels *k)
+{
+    double sum = 1;
+    struct pp_adamw_step s = {.lr = 1};
+    ok(!k->add(NULL, NULL, NULL, 0, NULL) &&
+           !k->copy(NULL, NULL, 0, 4, 4, 4, NULL) && !k->zero(NULL, 0, NULL) &&
+           !k->sum_squares(&sum, NULL, 0, NULL) && sum == 0 &&
+           !k->embedding_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
+           !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 1, NULL) &&
+           !k->adamw(NULL, NULL, NULL, NULL, 0, &s, NULL) &&
+           !k->sgd(NULL, NULL, 0, &s, NULL),
+       "%s kernels without rows", k->name);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "--bench"))
+        return bench();
+    for (size_t i = 0; i < 2; i++) {
+        test_linear(tables[i]);
+        test_embedding(tables[i]);
+        test_elementwise(tables[i]);
+        test_rope(tables[i]);
+        test_adamw(tables[i]);
+        test_sgd(tables[i]);
+        test_empty(tables[i]);
+    }
+    return done();
+}

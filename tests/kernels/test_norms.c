@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* test_norms - rmsnorm, swiglu, cross-entropy, exp and the rotary tables:
+ * straight loops, finite differences in fp64, fp32 against fp64. */
+#define PP_REAL_F32
+#include "fastexp.h"
+#include "run/layer.h"
+#include "values.h"
+
+static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
+                                                  &pp_kernels_f64};
+static const size_t sizes[] = {1, 3, 17, 64, 65, 1000};
+#define N_SIZES (sizeof sizes / sizeof *sizes)
+
+static double bound(const struct pp_kernels *k)
+{
+    return k->element_bytes == 8 ? 1e-14 : 2e-6;
+}
+
+/* Rows of G groups, strides beyond the width, y in x's place. */
+static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
+{
+    const size_t N = 3, ld = G * C + 2, ldr = G + 1;
+    const double eps = 1e-3;
+    struct values x = values_new(k, N * ld, 1), y = values_new(k, N * ld, 0);
+    struct values w = values_new(k, C, 0), rstd = values_new(k, N * ldr, 0);
+    struct values dx = values_new(k, N * ld, 0), dw = values_new(k, C, 0);
+    struct values want_y = values_new(k, N * ld, 0);
+    struct values want_dx = values_new(k, N * ld, 0);
+    struct values want_dw = values_new(k, C, 0), dy = values_new(k, N * ld, 0);
+    struct values *all[] = {&x,  &y,  &w,      &rstd,    &dx,
+                            &dw, &dy, &want_y, &want_dx, &want_dw};
+    struct values *kept[] = {&y, &dx, &want_y, &want_dx};
+    fill_normal(&x, "x", 1);
+    fill_normal(&w, "w", 1);
+    fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; i < 4; i++)
+        fill(kept[i], 9);
+    fill(&dw, 2);
+    fill(&want_dw, 2);
+    for (size_t row = 0; row < N * G; row++) {
+        size_t at = row / G * ld + row % G * C;
+        double squares = 0, mean = 0;
+        for (size_t i = 0; i < C; i++)
+            squares += get(&x, at + i) * get(&x, at + i);
+        double r = 1 / sqrt(squares / (double)C + eps);
+        for (size_t i = 0; i < C; i++)
+            mean +=
+                get(&dy, at + i) * get(&w, i) * get(&x, at + i) * r / (double)C;
+        for (size_t i = 0; i < C; i++) {
+            double hat = get(&x, at + i) * r, d = get(&dy, at + i);
+            set(&want_y, at + i, hat * get(&w, i));
+            set(&want_dx, at + i, r * (d * get(&w, i) - hat * mean));
+            set(&want_dw, i, get(&want_dw, i) + d * hat);
+        }
+    }
+    bool fine = !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
+                                eps, NULL) &&
+                !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, N, G,
+                                      C, ld, ld, ld, ldr, NULL) &&
+                !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld,
+                                       ld, ldr, NULL);
+    ok((values_near(&y, &want_y, bound(k), 1, "y") &&
+        values_near(&dx, &want_dx, bound(k), 1, "dx") &&
+        values_near(&dw, &want_dw, bound(k), 1, "dw")) &&
+           fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&rstd),
+       "%s rmsnorm of %zu groups of %zu", k->name, G, C);
+    fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, N, G, C, ld,
+                                 ld, ld, ldr, NULL) &&
+           !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld, eps,
+                           NULL);
+    for (size_t i = 0; i < x.n; i++)
+        fine = fine && (i % ld >= G * C || (get(&x, i) == get(&y, i) &&
+                                            get(&dy, i) == get(&dx, i)));
+    ok(fine, "%s rmsnorm in place", k->name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
+static double silu(double g)
+{
+    return g / (1 + exp(-g));
+}
+
+static void test_swiglu(const struct pp_kernels *k, size_t C)
+{
+    const size_t N = 3;
+    struct values gu = values_new(k, N * 2 * C, 1), y = values_new(k, N * C, 0);
+    struct values dgu = values_new(k, gu.n, 0), dy = values_new(k, N * C, 0);
+    struct values want = values_new(k, gu.n, 0), wy = values_new(k, y.n, 0);
+    fill_normal(&gu, "gu", 4);
+    fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; i < N * C; i++) {
+        size_t at = i / C * 2 * C + i % C;
+        double g = get(&gu, at), u = get(&gu, at + C), h = 1e-5;
+        set(&wy, i, silu(g) * u);
+        set(&want, at, get(&dy, i) * u * (silu(g + h) - silu(g - h)) / (2 * h));
+        set(&want, at + C, get(&dy, i) * silu(g));
+    }
+    bool fine = !k->swiglu_fwd(y.at, gu.at, N, C, NULL) &&
+                !k->swiglu_bwd(dgu.at, dy.at, gu.at, N, C, NULL);
+    ok(values_near(&y, &wy, bound(k), 1, "y") && fine && guard_whole(&y),
+       "%s swiglu forward of %zu", k->name, C);
+    ok(values_near(&dgu, &want, k->element_bytes == 8 ? 1e-9 : 2e-6, 1,
+                   "dgu") &&
+           guard_whole(&dgu),
+       "%s swiglu backward of %zu", k->name, C);
+    struct values *all[] = {&gu, &y, &dgu, &dy, &want, &wy};
+    for (size_t i = 0; i < 6; i++)
+        values_free(all[i]);
+}
+
+/* size: how far apart the logits are. */
+static void test_cross_entropy(const struct pp_kernels *k, size_t V,
+                               double size)
+{
+    const size_t N = 3;
+    const double scale = 0.3;
+    int32_t targets[3] = {0, (int32_t)(V - 1), (int32_t)(V / 2)};
+    struct values x = values_new(k, N * V, 1), want = values_new(k, N * V, 0);
+    struct values lse = values_new(k, N, 0), logp = values_new(k, N, 0);
+    struct values wlse = values_new(k, N, 0), wlogp = values_new(k, N, 0);
+    fill_normal(&x, "logits", size);
+    for (size_t t = 0; t < N; t++) {
+        double max = get(&x, t * V), sum = 0;
+        for (size_t i = 0; i < V; i++)
+            max = fmax(max, get(&x, t * V + i));
+        for (size_t i = 0; i < V; i++)
+            sum += exp(get(&x, t * V + i) - max);
+        double l = max + log(sum);
+        set(&wlse, t, l);
+        set(&wlogp, t, get(&x, t * V + (size_t)targets[t]) - l);
+        for (size_t i = 0; i < V; i++)
+            set(&want, t * V + i,
+                scale *
+                    (exp(get(&x, t * V + i) - l) - (i == (size_t)targets[t])));
+    }
+    bool fine =
+        !k->cross_entropy_fwd(lse.at, logp.at, x.at, targets, N, V, NULL) &&
+        !k->cross_entropy_bwd(x.at, lse.at, targets, N, V, scale, NULL);
+    /* fp32's lse is rounded: gradients are off by its last place. */
+    double b = bound(k) * (size > 10 ? size / 2 : 1);
+    ok((values_near(&lse, &wlse, bound(k), 1, "lse") &&
+        values_near(&logp, &wlogp, bound(k), 1, "logp") &&
+        values_near(&x, &want, b, scale, "dlogits")) &&
+           fine && guard_whole(&x) && guard_whole(&lse) && guard_whole(&logp),
+       "%s cross-entropy over %zu, spread %g", k->name, V, size);
+    struct values *all[] = {&x, &want, &lse, &logp, &wlse, &wlogp};
+    for (size_t i = 0; i < 6; i++)
+        values_free(all[i]);
+}
+
+static double ulps(float got, double want)
+{
+    int e;
+    frexp(want, &e);
+    double ulp = ldexp(1, (e < -125 ? -125 : e) - 24);
+    return fabs((double)got - want) / ulp;
+}
+
+static void test_exp(void)
+{
+    double worst = 0;
+    float where = 0;
+    for (int i = -1040000; i <= 887000; i++) {
+        float x = (float)i * 1e-4f + 3e-6f;
+        double u = ulps(fast_expf(x), exp((double)x));
+        if (u > worst) {
+            worst = u;
+            where = x;
+        }
+    }
+    ok(worst < 2, "exp within 2 ulp (worst %.2f at %g)", worst, (double)where);
+    ok(fast_expf(-INFINITY) == 0 && fast_expf(-200) == 0 &&
+           isinf(fast_expf(INFINITY)) && isinf(fast_expf(90)) &&
+           isnan(fast_expf(NAN)) && fast_expf(0) == 1,
+       "exp at its ends");
+}
+
+static double table_frequency(const struct pp_model *m, size_t i)
+{
+    double c[8 * 4], s[8 * 4];
+    pp_rope_tables(m, 8, sizeof(double), c, s);
+    return atan2(s[4 + i], c[4 + i]); /* the angle at position 1 */
+}
+
+/* Wavelengths 6.3, 63, 628, 6283 of theta 10^4 and width 8; llama3's middle
+ * one by hand: original 1000, low 1, high 4, so between 250 and 1000. */
+static void test_rope_tables(void)
+{
+    struct pp_model m = {.head_dim = 8, .rope = {.theta = 1e4}};
+    double s = (1000 / (200 * M_PI) - 1) / 3;
+    float cos_f[32], sin_f[32];
+    is_near(table_frequency(&m, 3), 1e-3, 1e-15, "default frequency");
+    m.rope.type = PP_ROPE_LINEAR;
+    m.rope.factor = 4;
+    is_near(table_frequency(&m, 0), 0.25, 1e-15, "linear frequency");
+    m.rope.type = PP_ROPE_LLAMA3;
+    m.rope.low_freq_factor = 1;
+    m.rope.high_freq_factor = 4;
+    m.rope.original_max_position = 1000;
+    is_near(table_frequency(&m, 1), 0.1, 1e-15, "llama3: short wave");
+    is_near(table_frequency(&m, 3), 0.25e-3, 1e-15, "llama3: long wave");
+    is_near(table_frequency(&m, 2), (1 - s) * 0.25e-2 + s * 1e-2, 1e-15,
+            "llama3: between");
+    pp_rope_tables(&m, 8, sizeof(float), cos_f, sin_f);
+    is_near((double)sin_f[5 * 4], sin(5.0), 1e-7, "fp32 table");
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t j = 0; j < N_SIZES; j++) {
+            test_rmsnorm(tables[i], 1 + j % 3, sizes[j]);
+            test_swiglu(tables[i], sizes[j]);
+            test_cross_entropy(tables[i], sizes[j], 3);
+        }
+        test_cross_entropy(tables[i], 1537, 200);
+    }
+    test_exp();
+    test_rope_tables();
+    return done();
+}

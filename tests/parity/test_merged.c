@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/* test_merged - p ranks give the bits of one rank that plays the same list
+ * merged into one row, for kinds and for random lists; and the executor keeps
+ * no more microbatches alive than were planned. */
+#include "tap.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "comm/comm_threads.h"
+#include "data/packed_write.h"
+#include "run/job.h"
+#include "sched/check.h"
+#include "sched/kind.h"
+#include "sched/lower.h"
+#include "sched/memory.h"
+
+enum { N_SEQUENCES = 14, N_LAYERS = 3, N_UNITS = N_LAYERS + 3, M = 5 };
+
+static const struct pp_model model = {
+    .architecture = PP_QWEN3,
+    .hidden = 16,
+    .intermediate = 24,
+    .n_layers = N_LAYERS,
+    .n_heads = 4,
+    .n_kv_heads = 2,
+    .head_dim = 6,
+    .vocab = 37,
+    .max_position = 64,
+    .norm_eps = 1e-6,
+    .init_range = 0.2,
+    .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},
+    .tied = true,
+    .qk_norm = true,
+};
+
+/* Sequences of 1 to 20 tokens, a few to a bin. */
+static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
+{
+    int32_t ids[N_SEQUENCES * 20];
+    struct pp_piece pieces[N_SEQUENCES] = {0};
+    uint32_t items[N_SEQUENCES];
+    size_t first[8] = {0, 3, 4, 7, 9, 10, 13, 14}, n = 0;
+    for (uint32_t i = 0; i < N_SEQUENCES; i++) {
+        uint32_t length = 1 + (uint32_t)(pp_rng_uniform(1, i) * 20);
+        pieces[i].source = i;
+        pieces[i].at = n;
+        pieces[i].slot = length;
+        pieces[i].length = length;
+        items[i] = i;
+        for (uint32_t t = 0; t < length; t++)
+            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * 37);
+        n += length;
+    }
+    const struct pp_packed_content c = {.ids = ids,
+                                        .pieces = pieces,
+                                        .n_bins = 7,
+                                        .first = first,
+                                        .items = items,
+                                        .n_inputs = N_SEQUENCES,
+                                        .capacity = 64,
+                                        .align = 1};
+    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
+                                                                        : 0;
+}
+
+struct result {
+    double loss[4], norm[4];
+    int n, peak;
+};
+
+static void keep(void *ctx, const struct pp_step_report *r)
+{
+    struct result *to = ctx;
+    to->loss[to->n] = r->loss;
+    to->norm[to->n++] = r->grad_norm;
+    to->peak = r->peak_slots[0];
+}
+
+struct thread {
+    const struct pp_job *job;
+    struct pp_comm *comm;
+    pthread_t id;
+    enum pp_exit status;
+    struct pp_err err;
+};
+
+static void *run(void *arg)
+{
+    struct thread *t = arg;
+    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
+        t->status = t->err.code;
+    return NULL;
+}
+
+/* Three steps of s on as many threads as it has ranks. */
+static int train(const struct pp_schedule *s, const struct pp_packed *data,
+                 const size_t *bounds, int slot_limit, struct result *out,
+                 struct pp_err *err)
+{
+    struct pp_unit_range stages[8];
+    struct thread t[4] = {0};
+    struct pp_comm_world *world = NULL;
+    int n = s->graph->n_ranks;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < s->graph->n_stages; i++)
+        stages[i] =
+            (struct pp_unit_range){i, bounds[i], bounds[i + 1] - bounds[i]};
+    const struct pp_job job = {
+        .model = &model,
+        .schedule = s,
+        .stages = stages,
+        .kernels = &pp_kernels_f32,
+        .slot_limit = slot_limit,
+        .data = data,
+        .seed = 3,
+        .optim = {.lr = 1e-2,
+                  .beta1 = .9,
+                  .beta2 = .99,
+                  .eps = 1e-8,
+                  .clip = 1,
+                  .steps = 3},
+        .accumulate = 1,
+        .report = keep,
+        .ctx = out,
+    };
+    if (pp_comm_world_create(n, s->channel_depth, &world, err))
+        return -1;
+    for (int r = 0; r < n; r++) {
+        t[r].job = &job;
+        if (pp_comm_threads_open(world, r, &t[r].comm, err))
+            return -1;
+    }
+    for (int r = 0; r < n; r++)
+        pthread_create(&t[r].id, NULL, run, &t[r]);
+    for (int r = 0; r < n; r++)
+        pthread_join(t[r].id, NULL);
+    for (int r = 0; r < n; r++) {
+        if (t[r].err.code == PP_EXIT_NO ||
+            (t[r].err.code && n == 1)) /* the one that failed by itself */
+            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
+        t[r].comm->ops->close(t[r].comm);
+    }
+    for (int r = 0; r < n; r++)
+        if (t[r].err.code)
+            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
+    pp_comm_world_destroy(world);
+    return err->code ? -1 : 0;
+}
+
+static bool same(const struct result *a, const struct result *b)
+{
+    return a->n == 3 && b->n == 3 &&
+           !memcmp(a->loss, b->loss, sizeof a->loss) &&
+           !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+/* Random boundaries: stages may be empty. */
+static void random_bounds(uint64_t key, int n_stages, size_t *bounds)
+{
+    bounds[0] = 0;
+    bounds[n_stages] = N_UNITS;
+    for (int i = 1; i < n_stages; i++) {
+        bounds[i] =
+            1 + (size_t)(pp_rng_uniform(key, (uint64_t)i) * (N_UNITS - 1));
+        for (int k = i; k > 1 && bounds[k] < bounds[k - 1]; k--) {
+            size_t swap = bounds[k];
+            bounds[k] = bounds[k - 1];
+            bounds[k - 1] = swap;
+        }
+    }
+}
+
+static struct pp_action act(int op, int stage, int microbatch)
+{
+    return (struct pp_action){.op = (uint8_t)op,
+                              .stage = stage,
+                              .microbatch = microbatch,
+                              .peer = -1};
+}
+
+/* A random order that can run: what is ready is drawn one at a time, with
+ * backwards split or not, microbatches in any order. */
+static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
+{
+    int S = s->graph->n_stages, done[8][M] = {0};
+    uint64_t draw = 0;
+    for (int left = S * M * 2; left > 0;) {
+        int stage = (int)(pp_rng_uniform(key, draw++) * S);
+        int mb = (int)(pp_rng_uniform(key, draw++) * M);
+        int *d = &done[stage][mb], rank = s->graph->stages[stage].rank;
+        bool split = pp_rng_uniform(key ^ 7, (uint64_t)(stage * M + mb)) < 0.5;
+        bool f_ready = stage == 0 || done[stage - 1][mb] > 0;
+        bool b_ready = stage == S - 1 || done[stage + 1][mb] > 1;
+        if (*d == 0 && f_ready) {
+            if (pp_schedule_add(s, rank, act(PP_F, stage, mb), err))
+                return -1;
+            *d = 1;
+            left--;
+        } else if (*d == 1 && b_ready) {
+            if (pp_schedule_add(s, rank, act(split ? PP_I : PP_B, stage, mb),
+                                err))
+                return -1;
+            *d = split ? 2 : 3;
+            left -= split ? 0 : 1;
+        } else if (*d == 2) {
+            if (pp_schedule_add(s, rank, act(PP_W, stage, mb), err))
+                return -1;
+            *d = 3;
+            left--;
+        }
+    }
+    return 0;
+}
+
+/* Runs s on its ranks and merged on one, and compares. */
+static bool agrees(struct pp_schedule *s, struct pp_graph *g,
+                   const struct pp_packed *data, const size_t *bounds,
+                   struct pp_arena *a, struct pp_err *err)
+{
+    struct pp_graph one_graph = {0};
+    struct pp_schedule one = {0};
+    struct result many, single;
+    bool yes = false;
+    if (pp_lower(s, err) || pp_check(s, err) ||
+        pp_graph_chain(a, 1, g->n_stages, PP_PLACEMENT_LOOP, &one_graph, err))
+        return false;
+    one_graph.tied[0] = g->tied[0];
+    one_graph.tied[1] = g->tied[1];
+    if (pp_schedule_merge(s, &one_graph, &one, err) == 0 &&
+        train(s, data, bounds, 0, &many, err) == 0 &&
+        train(&one, data, bounds, 0, &single, err) == 0)
+        yes = same(&many, &single);
+    pp_schedule_finish(&one);
+    return yes;
+}
+
+static void tie(struct pp_graph *g, const size_t *bounds)
+{
+    g->tied[0] = g->tied[1] = 0;
+    for (int i = 0; i < g->n_stages; i++) {
+        if (bounds[i] == 0 && bounds[i + 1] > 0)
+            g->tied[0] = i;
+        if (bounds[i] < N_UNITS && bounds[i + 1] == N_UNITS)
+            g->tied[1] = i;
+    }
+}
+
+static void test_random(const struct pp_packed *data)
+{
+    static const struct {
+        int ranks, chunks;
+        enum pp_placement placement;
+    } shapes[] = {{2, 1, PP_PLACEMENT_LOOP}, {2, 2, PP_PLACEMENT_LOOP},
+                  {2, 2, PP_PLACEMENT_V},    {3, 1, PP_PLACEMENT_LOOP},
+                  {4, 2, PP_PLACEMENT_V},    {2, 3, PP_PLACEMENT_LOOP}};
+    int n = sizeof shapes / sizeof *shapes, bad = 0, canonical = 0, runs = 36;
+    for (int i = 0; i < runs; i++) {
+        struct pp_arena a = {0};
+        struct pp_graph g = {0};
+        struct pp_schedule s = {0};
+        struct pp_err err = {0};
+        size_t bounds[9];
+        uint64_t key = pp_rng_bits(11, (uint64_t)i);
+        if (pp_graph_chain(&a, shapes[i % n].ranks, shapes[i % n].chunks,
+                           shapes[i % n].placement, &g, &err) == 0) {
+            random_bounds(key, g.n_stages, bounds);
+            tie(&g, bounds);
+        }
+        if (err.code || pp_schedule_init(&s, &g, "random", M, &err) ||
+            random_list(key, &s, &err) ||
+            !agrees(&s, &g, data, bounds, &a, &err)) {
+            printf("# list %d: %s\n", i, err.code ? err.text : "bits differ");
+            bad++;
+        }
+        canonical += pp_schedule_is_canonical(&s);
+        pp_schedule_finish(&s);
+        pp_arena_finish(&a);
+    }
+    printf("# %d random lists, %d of them canonical\n", runs, canonical);
+    is_int(bad, 0, "random lists give the bits of one merged row");
+}
+
+/* 1f1b on two ranks: rank 0 keeps two microbatches. */
+static void test_slots(const struct pp_packed *data)
+{
+    struct pp_arena a = {0};
+    struct pp_graph g = {0};
+    struct pp_schedule s = {0};
+    struct pp_err err = {0};
+    struct result r;
+    const size_t bounds[] = {0, 3, N_UNITS};
+    const struct pp_stage_bytes sizes[2] = {{0}};
+    struct pp_memory memory = {0};
+    ok(!pp_graph_chain(&a, 2, 1, PP_PLACEMENT_LOOP, &g, &err), "a chain");
+    tie(&g, bounds);
+    ok(!pp_schedule_init(&s, &g, "1f1b", M, &err) &&
+           !pp_kind_find("1f1b")->emit(
+               &s, &(struct pp_kind_options){.n_microbatches = M}, &err) &&
+           !pp_lower(&s, &err) && !pp_memory_plan(&s, 0, sizes, &memory, &err),
+       "1f1b, planned");
+    ok(!train(&s, data, bounds, 0, &r, &err), "runs as planned");
+    is_int(r.peak, memory.peak_slots, "counted peak is the planned one");
+    is_int(r.peak, 2, "which is two");
+    ok(train(&s, data, bounds, r.peak - 1, &r, &err), "one slot fewer fails");
+    is_str(err.text, "rank 0: '0F1' needs slot 2, and there are 1", "and why");
+    pp_memory_finish(&memory);
+    pp_schedule_finish(&s);
+    pp_arena_finish(&a);
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/pp-merged-XXXXXX", path[64];
+    struct pp_packed data = {0};
+    struct pp_err err = {0};
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/packed", dir);
+    if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
+        test_slots(&data);
+        test_random(&data);
+    }
+    pp_packed_finish(&data);
+    const char *const files[] = {"index", "input_ids", "labels"};
+    for (int i = 0; i < 3; i++) {
+        char file[96];
+        snprintf(file, sizeof file, "%s/%s", path, files[i]);
+        remove(file);
+    }
+    rmdir(path);
+    rmdir(dir);
+    return done();
+}

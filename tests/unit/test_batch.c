@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* test_batch - shifting inside sequences, padding, ids out of range. */
+#include "tap.h"
+
+#include <unistd.h>
+
+#include "data/packed_write.h"
+#include "run/batch.h"
+
+/* Two sequences in slots of 4: 5 6 7 | 8 9, and a second bin with one token. */
+static const int32_t ids[] = {5, 6, 7, 8, 9, 3};
+static const int32_t labels[] = {5, -100, 7, 8, 9, 3};
+
+static int make(const char *dir, struct pp_packed *p, struct pp_err *err)
+{
+    const struct pp_piece pieces[] = {
+        {.at = 0, .source = 0, .length = 3, .slot = 4},
+        {.at = 3, .source = 1, .length = 2, .slot = 4},
+        {.at = 5, .source = 2, .length = 1, .slot = 4},
+    };
+    const size_t first[] = {0, 2, 3};
+    const uint32_t items[] = {0, 1, 2};
+    const struct pp_packed_content c = {.ids = ids,
+                                        .labels = labels,
+                                        .pieces = pieces,
+                                        .n_bins = 2,
+                                        .first = first,
+                                        .items = items,
+                                        .n_inputs = 3,
+                                        .capacity = 8,
+                                        .align = 4};
+    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
+                                                                        : 0;
+}
+
+static void is_ints(const int32_t *got, const int32_t *want, size_t n,
+                    const char *what)
+{
+    if (!ok(!memcmp(got, want, n * sizeof *got), "%s", what))
+        for (size_t i = 0; i < n; i++)
+            printf("# [%zu] got %d, expected %d\n", i, got[i], want[i]);
+}
+
+static void test_views(const struct pp_packed *p)
+{
+    struct pp_batch b;
+    struct pp_microbatch mb;
+    struct pp_err err = {0};
+    ok(!pp_batch_init(&b, 8, 10, &err) &&
+           !pp_batch_view(&b, p, 0, false, &mb, &err),
+       "a bin is seen");
+    is_int((long long)mb.tokens, 8, "with its slots");
+    is_ints(mb.positions, (int32_t[]){0, 1, 2, 3, 0, 1, 2, 3}, 8, "positions");
+    is_ints(mb.input_ids, (int32_t[]){5, 6, 7, -1, 8, 9, -1, -1}, 8, "ids");
+    is_int((long long)mb.n_scored, 2, "two rows are scored");
+    is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2, "none predicts across");
+    is_ints(mb.targets, (int32_t[]){7, 9}, 2, "the next label");
+
+    ok(!pp_batch_view(&b, p, 0, true, &mb, &err), "all rows");
+    is_int((long long)mb.n_scored, 3, "three predict a token");
+    is_ints(mb.targets, (int32_t[]){6, 7, 9}, 3, "the next id");
+
+    ok(!pp_batch_view(&b, p, 1, false, &mb, &err) && mb.n_scored == 0 &&
+           mb.tokens == 4,
+       "one token predicts nothing");
+    ok(!pp_batch_view(&b, p, PP_NO_BIN, false, &mb, &err) && mb.tokens == 0 &&
+           mb.n_sequences == 0 && mb.cu_seqlens[0] == 0,
+       "no bin is an empty microbatch");
+    pp_batch_finish(&b);
+
+    ok(!pp_batch_init(&b, 8, 9, &err), "a smaller vocabulary");
+    ok(pp_batch_view(&b, p, 0, false, &mb, &err), "id 9 is not in it");
+    is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",
+           "why");
+    is_int(err.code, PP_EXIT_INPUT, "whose mistake");
+    pp_batch_finish(&b);
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/pp-batch-XXXXXX", path[64], file[96];
+    struct pp_packed p = {0};
+    struct pp_err err = {0};
+    const char *const files[] = {"index", "input_ids", "labels"};
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/packed", dir);
+    if (ok(!make(path, &p, &err), "packed data %s", err.text))
+        test_views(&p);
+    pp_packed_finish(&p);
+    for (int i = 0; i < 3; i++) {
+        snprintf(file, sizeof file, "%s/%s", path, files[i]);
+        remove(file);
+    }
+    rmdir(path);
+    rmdir(dir);
+    return done();
+}

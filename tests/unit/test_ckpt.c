@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: MIT */
+/* test_ckpt - checkpoints between splits, through failures and kills. */
+#include "tap.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "comm/comm_threads.h"
+#include "run/ckpt.h"
+#include "run/ckpt_files.h"
+#include "run/weights.h"
+
+#define MAX_RANKS 4
+#define MAX_RANGES 2
+
+static const struct pp_model tied = {
+    .architecture = PP_QWEN3,
+    .hidden = 8,
+    .intermediate = 12,
+    .n_layers = 3,
+    .n_heads = 2,
+    .n_kv_heads = 1,
+    .head_dim = 4,
+    .vocab = 64,
+    .tied = true,
+    .qk_norm = true,
+};
+
+/* Units 0 to 5: embedding, three layers, norm, head. */
+struct split {
+    int size;
+    struct pp_unit_range ranges[MAX_RANKS][MAX_RANGES];
+};
+static const struct split splits[] = {
+    {1, {{{0, 0, 6}}}},
+    {2, {{{0, 0, 3}}, {{1, 3, 3}}}},
+    /* V placement: the ends on one rank */
+    {2, {{{0, 0, 1}, {3, 5, 1}}, {{1, 1, 2}, {2, 3, 2}}}},
+    /* only the embedding, nothing, layers and norm, only the head */
+    {4, {{{0, 0, 1}}, {{1, 1, 0}}, {{2, 1, 4}}, {{3, 5, 1}}}},
+};
+enum { N_SPLITS = sizeof splits / sizeof *splits };
+
+/* One thread's work: save, or load and compare. */
+struct job {
+    const struct pp_model *model;
+    const struct split *split;
+    const char *dir, *load; /* load: a checkpoint, else save in dir */
+    const char *source, *grads;
+    size_t element_bytes;
+    struct pp_ckpt_state state;
+    int keep;
+    uint64_t seed;
+    struct pp_comm_world *world;
+    struct pp_err err[MAX_RANKS];
+    struct pp_ckpt_state loaded[MAX_RANKS];
+    int differ[MAX_RANKS];
+};
+struct thread {
+    struct job *job;
+    int rank;
+    pthread_t id;
+};
+
+/* What element i of a block has: the same under every split. */
+static double value(const struct job *j, const struct pp_parameter *t, int b,
+                    size_t i)
+{
+    const char *name = pp_parameter_file_name(t);
+    return pp_rng_uniform(pp_rng_key(j->seed + (uint64_t)b, name), i);
+}
+
+static double element(const struct job *j, const void *data, size_t i)
+{
+    return j->element_bytes == sizeof(double) ? ((const double *)data)[i]
+                                              : ((const float *)data)[i];
+}
+
+/* Fills, or returns how many elements differ. */
+static int visit(const struct job *j, struct pp_parameters *p, bool fill)
+{
+    int differ = 0;
+    for (size_t k = 0; k < p->n; k++) {
+        for (int b = PP_BLOCK_W; b <= PP_BLOCK_V; b++) {
+            void *data = pp_parameter_data(&p->at[k], b);
+            for (size_t i = 0; i < p->at[k].n; i++) {
+                double x = value(j, &p->at[k], b, i);
+                if (j->element_bytes == sizeof(float))
+                    x = (float)x;
+                if (!fill)
+                    differ += b != PP_BLOCK_G && element(j, data, i) != x;
+                else if (j->element_bytes == sizeof(double))
+                    ((double *)data)[i] = x;
+                else
+                    ((float *)data)[i] = (float)x;
+            }
+        }
+    }
+    return differ;
+}
+
+static void work(struct job *j, struct pp_comm *comm, struct pp_parameters *p)
+{
+    int r = comm->rank;
+    struct pp_err *err = &j->err[r];
+    struct pp_ckpt c = {j->dir, comm, p, j->source, "{\"a\": 1}\n", j->keep};
+    if (j->load) {
+        if (!pp_ckpt_load(j->load, p, j->model, &j->loaded[r], err))
+            j->differ[r] = visit(j, p, false);
+        return;
+    }
+    visit(j, p, true);
+    if (j->grads)
+        (void)!pp_ckpt_dump_grads(j->grads, comm, p, err);
+    else
+        (void)!pp_ckpt_save(&c, &j->state, err);
+}
+
+static void *enter(void *arg)
+{
+    struct thread *self = arg;
+    struct job *j = self->job;
+    struct pp_err *err = &j->err[self->rank];
+    struct pp_comm *comm;
+    struct pp_parameters p;
+    if (pp_comm_threads_open(j->world, self->rank, &comm, err))
+        return NULL;
+    if (!pp_parameters_init(&p, j->model, j->split->ranges[self->rank],
+                            MAX_RANGES, j->element_bytes,
+                            PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {
+        work(j, comm, &p);
+        pp_parameters_finish(&p);
+    }
+    comm->ops->close(comm);
+    return NULL;
+}
+
+/* Runs the job on all ranks; the error of rank 0. */
+static struct pp_err run_job(struct job *j)
+{
+    struct thread threads[MAX_RANKS];
+    struct pp_err err = {0};
+    if (pp_comm_world_create(j->split->size, 0, &j->world, &err))
+        return err;
+    for (int r = 0; r < j->split->size; r++) {
+        j->err[r] = (struct pp_err){0};
+        threads[r] = (struct thread){j, r, 0};
+        pthread_create(&threads[r].id, NULL, enter, &threads[r]);
+    }
+    for (int r = 0; r < j->split->size; r++)
+        pthread_join(threads[r].id, NULL);
+    pp_comm_world_destroy(j->world);
+    return j->err[0];
+}
+
+static struct job make_job(const char *dir, int split, int64_t step)
+{
+    return (struct job){.model = &tied,
+                        .split = &splits[split],
+                        .dir = dir,
+                        .element_bytes = sizeof(float),
+                        .state = {step, 10 * step, 8, 2, 1, UINT64_MAX - 5},
+                        .seed = (uint64_t)step};
+}
+
+/* The newest checkpoint's name, "" for none, "!" for an error. */
+static const char *newest(const char *dir)
+{
+    static char name[64];
+    char *path = NULL;
+    struct pp_err err = {0};
+    if (pp_ckpt_find(dir, &path, &err))
+        return "!";
+    snprintf(name, sizeof name, "%s", path ? strrchr(path, '/') + 1 : "");
+    free(path);
+    return name;
+}
+
+static bool has(const char *dir, const char *name)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    return !pp_path(path, &err, "%s/%s", dir, name) && pp_file_exists(path);
+}
+
+/* Loads dir's newest under the split; "" when it is all as step saved it. */
+static const char *loads(const char *dir, int split, int64_t step)
+{
+    static struct job j;
+    char *path = NULL;
+    struct pp_err err = {0};
+    if (pp_ckpt_find(dir, &path, &err) || !path)
+        return "nothing found";
+    j = make_job(dir, split, step);
+    j.load = path;
+    err = run_job(&j);
+    free(path);
+    for (int r = 0; r < j.split->size; r++) {
+        if (j.err[r].code)
+            return j.err[r].text;
+        if (j.differ[r])
+            return "elements differ";
+        if (memcmp(&j.loaded[r], &j.state, sizeof j.state) != 0)
+            return "counters differ";
+    }
+    return "";
+}
+
+static void test_splits(const char *dir)
+{
+    for (int from = 0; from < N_SPLITS; from++) {
+        struct job j = make_job(dir, from, 10 + from);
+        is_str(run_job(&j).text, "", "saves");
+        for (int to = 0; to < N_SPLITS; to++) {
+            const char *text = loads(dir, to, 10 + from);
+            ok(!*text, "split %d loads what split %d saved %s", to, from, text);
+        }
+    }
+    ok(has(dir, "step-00000010/model.safetensors") &&
+           has(dir, "step-00000010/optimizer/exp_avg_sq.safetensors"),
+       "one rank writes one file");
+    ok(has(dir, "step-00000011/model-00002-of-00002.safetensors") &&
+           has(dir, "step-00000011/model.safetensors.index.json"),
+       "two write shards and an index");
+    ok(has(dir, "step-00000013/model-00002-of-00002.safetensors") &&
+           !has(dir, "step-00000013/model-00003-of-00004.safetensors"),
+       "ranks that have nothing to save leave no hole");
+    ok(has(dir, "step-00000013/config.json"), "config.json is there");
+    struct job other = make_job(dir, 1, 14);
+    ok(!run_job(&other).code && *loads(dir, 1, 15),
+       "another seed's values would be seen");
+}
+
+static void test_double(const char *dir)
+{
+    struct job j = make_job(dir, 1, 1);
+    j.element_bytes = sizeof(double);
+    is_str(run_job(&j).text, "", "saves doubles");
+    char *path;
+    struct pp_err err = {0};
+    if (pp_ckpt_find(dir, &path, &err))
+        return;
+    struct job k = make_job(dir, 2, 1);
+    k.element_bytes = sizeof(double);
+    k.load = path;
+    ok(!run_job(&k).code && !k.differ[0] && !k.differ[1], "every bit of them");
+    free(path);
+}
+
+static void test_names(const char *dir)
+{
+    is_str(newest(dir), "", "a missing directory has no checkpoint");
+    for (int64_t step = 1; step <= 4; step++) {
+        struct job j = make_job(dir, 1, step);
+        j.keep = 2;
+        is_str(run_job(&j).text, "", "saves");
+    }
+    is_str(newest(dir), "step-00000004", "the newest is found");
+    ok(has(dir, "step-00000003") && !has(dir, "step-00000002") &&
+           !has(dir, "step-00000001"),
+       "two are kept");
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    if (pp_path(path, &err, "%s/step-00000003", dir))
+        return;
+    is_str(newest(path), "step-00000003", "a checkpoint finds itself");
+
+    struct job again = make_job(dir, 2, 4);
+    again.state.microbatches = again.seed = 4;
+    again.state.accumulate = 99;
+    is_str(run_job(&again).text, "", "the same step is saved again");
+    is_str(loads(dir, 0, 4), "counters differ", "and replaces the earlier one");
+    struct job anew = make_job(dir, 1, 2);
+    anew.keep = 1;
+    is_str(run_job(&anew).text, "", "a run that began anew");
+    is_str(newest(dir), "step-00000002", "is the newest");
+    ok(!has(dir, "step-00000003") && !has(dir, "step-00000004"),
+       "the old run's are those that go");
+}
+
+/* What a killed run may leave: half a directory, a link to nothing. */
+static void test_leftovers(const char *dir)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    struct job j = make_job(dir, 1, 5);
+    is_str(run_job(&j).text, "", "saves");
+    if (pp_path(path, &err, "%s/step-00000009.tmp/optimizer", dir) ||
+        pp_dir_make(path, &err) ||
+        pp_path(path, &err, "%s/step-00000009.tmp/optimizer/x", dir) ||
+        pp_file_write(path, "x", 1, &err) ||
+        pp_path(path, &err, "%s/step-7", dir) || pp_dir_make(path, &err))
+        printf("Bail out! %s\n", err.text);
+    is_str(newest(dir), "step-00000005", "a .tmp is not a checkpoint");
+    if (pp_path(path, &err, "%s/latest", dir))
+        return;
+    unlink(path);
+    is_str(newest(dir), "step-00000005", "found without the link");
+    ok(!symlink("step-00000077", path), "a link to nothing");
+    is_str(newest(dir), "step-00000005", "is not followed");
+    struct job next = make_job(dir, 1, 6);
+    is_str(run_job(&next).text, "", "the next one");
+    ok(!has(dir, "step-00000009.tmp"), "sweeps");
+    is_str(newest(dir), "step-00000006", "and repairs the link");
+    ok(has(dir, "step-7"), "what is not ours stays");
+}
+
+/* Nothing of the earlier checkpoint changes, nothing stays of the new one, and
+ * every rank says the same. */
+static void test_failure(const char *dir)
+{
+    struct job good = make_job(dir, 1, 1);
+    is_str(run_job(&good).text, "", "saves");
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    struct rlimit small = {6000, limit.rlim_max};
+    /* Only rank 1 has more than that: rank 0 has one norm. */
+    struct split uneven = {2, {{{0, 4, 1}}, {{1, 0, 4}}}};
+    struct job full = make_job(dir, 1, 2);
+    full.split = &uneven;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    run_job(&full);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    is_int(full.err[0].code, PP_EXIT_SYSTEM, "a full disk is the machine's");
+    ok(strstr(full.err[0].text, "step-00000002.tmp/model-00002-of-00002."
+                                "safetensors: cannot write: File too large"),
+       "rank 0 says what failed on rank 1");
+    printf("# %s\n", full.err[0].text);
+    is_str(full.err[1].text, full.err[0].text, "so does rank 1");
+    ok(!has(dir, "step-00000002.tmp") && !has(dir, "step-00000002"),
+       "nothing is left of it");
+    is_str(loads(dir, 0, 1), "", "the earlier one is intact");
+
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    if (pp_path(path, &err, "%s/step-00000001/config.json/x", dir))
+        return;
+    struct job nowhere = make_job(path, 1, 1);
+    is_int(run_job(&nowhere).code, PP_EXIT_SYSTEM, "no place for a directory");
+    ok(strstr(nowhere.err[1].text, "cannot make the directory: Not a"),
+       "every rank says so");
+    if (pp_path(path, &err, "%s/step-00000001/config.json", dir))
+        return;
+    is_str(newest(path), "!", "a file has no checkpoints");
+}
+
+static void test_damage(const char *dir)
+{
+    const char *names[] = {"optimizer/exp_avg_sq.safetensors",
+                           "optimizer/state.safetensors", "model.safetensors"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[PP_PATH_TEXT];
+        struct pp_err err = {0};
+        struct job j = make_job(dir, 0, 1);
+        ok(!run_job(&j).code && !*loads(dir, 0, 1), "whole");
+        if (pp_path(path, &err, "%s/step-00000001/%s", dir, names[i]))
+            return;
+        unlink(path);
+        const char *text = loads(dir, 0, 1);
+        ok(strstr(text, names[i]) || strstr(text, "model.safetensors"),
+           "without %s: %s", names[i], text);
+    }
+    struct job odd = make_job(dir, 0, 1);
+    odd.state.dp = 0;
+    run_job(&odd);
+    ok(strstr(loads(dir, 0, 1), "state.safetensors: 'dp' is '0'"),
+       "a counter out of range is named");
+    struct job j = make_job(dir, 0, 1);
+    struct pp_model wider = tied;
+    wider.vocab = 65;
+    run_job(&j);
+    struct job k = make_job(dir, 1, 1);
+    char path[PP_PATH_TEXT];
+    if (pp_path(path, &k.err[0], "%s/step-00000001", dir))
+        return;
+    k.model = &wider;
+    k.load = path;
+    struct pp_err err = run_job(&k);
+    is_int(err.code, PP_EXIT_INPUT, "another model is the caller's mistake");
+    ok(strstr(err.text, "'model.embed_tokens.weight' is [64, 8], expected "
+                        "[65, 8]"),
+       "%s", err.text);
+}
+
+static int64_t newest_step(const char *dir)
+{
+    int64_t step = 0;
+    return sscanf(newest(dir), "step-%" SCNd64, &step) == 1 ? step : 0;
+}
+
+/* A child saves step after step from where the last one was killed. */
+static void test_kill(const char *dir)
+{
+    enum { N_KILLS = 8 };
+    int n_whole = 0, n_killed = 0, status;
+    for (useconds_t i = 0; i < N_KILLS; i++) {
+        int64_t before = newest_step(dir);
+        pid_t child = fork();
+        for (int64_t step = before + 1; child == 0; step++) {
+            struct job j = make_job(dir, 1, step);
+            j.keep = 1;
+            if (run_job(&j).code)
+                _exit(1);
+        }
+        while (newest_step(dir) == before &&
+               waitpid(child, &status, WNOHANG) == 0)
+            usleep(500);
+        usleep(1700 * i); /* somewhere in a later step */
+        kill(child, SIGKILL);
+        n_killed += waitpid(child, &status, 0) == child && WIFSIGNALED(status);
+        const char *text = loads(dir, 2, newest_step(dir));
+        n_whole += !*text;
+        printf("# killed, found %s %s\n", newest(dir), text);
+    }
+    is_int(n_killed, N_KILLS, "runs are killed while they save");
+    is_int(n_whole, N_KILLS, "what they leave is whole");
+}
+
+static void test_grads(const char *dir)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    if (pp_dir_make(dir, &err) || pp_path(path, &err, "%s/g", dir))
+        return;
+    for (int s = 0; s < N_SPLITS; s++) {
+        struct job j = make_job(dir, s, 3);
+        struct pp_tensors *t = NULL;
+        j.grads = path;
+        j.element_bytes = s % 2 ? sizeof(double) : sizeof(float);
+        is_str(run_job(&j).text, "", "dumps");
+        if (pp_tensors_open(path, &t, &err)) {
+            ok(false, "%s", err.text);
+            return;
+        }
+        bool same = true;
+        struct pp_parameters whole;
+        struct pp_unit_range all = {0, 0, 6};
+        if (pp_parameters_init(&whole, &tied, &all, 1, 4, 0, &err))
+            return;
+        for (size_t k = 0; k < whole.n; k++) {
+            const struct pp_tensor *x =
+                pp_tensors_find(t, pp_parameter_file_name(&whole.at[k]));
+            same =
+                same && x && x->dtype == PP_DTYPE_F32 && x->n == whole.at[k].n;
+            for (size_t i = 0; same && i < x->n; i++) {
+                float got;
+                memcpy(&got, (const char *)x->data + 4 * i, 4);
+                same = got == (float)value(&j, &whole.at[k], PP_BLOCK_G, i);
+            }
+        }
+        ok(same, "every gradient in F32");
+        is_int((long long)pp_tensors_n(t), (long long)whole.n - 1,
+               "the tied one once");
+        pp_parameters_finish(&whole);
+        pp_tensors_close(t);
+    }
+    struct job j = make_job(dir, 1, 3);
+    j.grads = "/dev/full";
+    run_job(&j);
+    is_int(j.err[1].code, PP_EXIT_SYSTEM, "a full disk fails on every rank");
+    is_str(j.err[1].text, j.err[0].text, "with one text");
+    printf("# %s\n", j.err[0].text);
+    ok(pp_file_exists("/dev/full"), "and is not removed");
+}
+
+static void test_companions(const char *dir)
+{
+    char source[PP_PATH_TEXT], path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    if (pp_path(source, &err, "%s/source", dir) || pp_dir_make(source, &err) ||
+        pp_path(path, &err, "%s/tokenizer.json", source) ||
+        pp_file_write(path, "{}", 2, &err) ||
+        pp_path(path, &err, "%s/notes.txt", source) ||
+        pp_file_write(path, "", 0, &err))
+        return;
+    struct job j = make_job(dir, 1, 1);
+    j.source = source;
+    is_str(run_job(&j).text, "", "saves beside a source");
+    ok(has(dir, "step-00000001/tokenizer.json") &&
+           !has(dir, "step-00000001/notes.txt"),
+       "the tokenizer goes along and nothing else");
+}
+
+int main(void)
+{
+    static void (*const tests[])(const char *) = {
+        test_splits, test_double, test_names, test_leftovers,  test_failure,
+        test_damage, test_kill,   test_grads, test_companions,
+    };
+    char root[] = "/tmp/test_ckpt.XXXXXX", dir[64];
+    struct pp_err err = {0};
+    if (!mkdtemp(root))
+        return 1;
+    alarm(120);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        snprintf(dir, sizeof dir, "%s/run%zu/ckpt", root, i);
+        tests[i](dir);
+    }
+    if (pp_dir_remove(root, &err))
+        printf("# %s\n", err.text);
+    return done();
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* test_jsonl - documents from JSON Lines, and what is refused. */
+#include "data/jsonl.h"
+#include "data/lengths.h"
+#include "data/packed.h"
+#include "data/pieces.h"
+#include "tap.h"
+
+static int read_text(const char *text, size_t n, bool bytes,
+                     struct pp_documents *d, struct pp_err *err)
+{
+    /* A copy of the exact size, so that a sanitizer sees a read too far. */
+    char *copy = malloc(n + 1);
+    memcpy(copy, text, n);
+    FILE *f = fmemopen(copy, n, "r");
+    struct pp_jsonl j = {.name = "in", .bytes = bytes};
+    memset(d, 0, sizeof *d);
+    int rc = pp_jsonl_read(&j, f, d, err);
+    fclose(f);
+    free(copy);
+    return rc;
+}
+
+/* "1,2|3" for two documents, "/" and the labels if there are any. */
+static void is_read(const char *text, bool bytes, const char *want,
+                    const char *what)
+{
+    struct pp_documents d;
+    struct pp_err err = {0};
+    char got[1024] = "";
+    size_t at = 0;
+    if (read_text(text, strlen(text), bytes, &d, &err) != 0)
+        snprintf(got, sizeof got, "%s", err.text);
+    for (int k = 0; k < (d.labels ? 2 : 1); k++)
+        for (size_t i = 0; err.code == 0 && i < d.n; i++) {
+            const char *between = i ? "|" : k ? "/" : "";
+            at += (size_t)snprintf(got + at, sizeof got - at, "%s", between);
+            for (size_t t = d.first[i]; t < d.first[i + 1]; t++)
+                at += (size_t)snprintf(got + at, sizeof got - at, "%s%d",
+                                       t > d.first[i] ? "," : "",
+                                       (k ? d.labels : d.ids)[t]);
+        }
+    is_str(got, want, what);
+    pp_documents_finish(&d);
+}
+
+static void test_good(void)
+{
+    is_read("{\"input_ids\": [1, 2,3]}\n{\"input_ids\":[0]}\n", false,
+            "1,2,3|0", "ids");
+    is_read("{\"input_ids\":[5]}", false, "5", "a last line without its end");
+    is_read("\n{\"input_ids\":[5]}\r\n  \n", false, "5", "blank lines");
+    is_read(" { \"input_ids\" : [ 1 , 2 ] } ", false, "1,2", "white space");
+    is_read("{\"input_ids\":[1]}\n{\"input_ids\":[2,3],\"labels\":[-100,9]}",
+            false, "1|2,3/1|-100,9", "labels from the second document on");
+    is_read("{\"labels\":[-100,9],\"input_ids\":[2,3]}\n{\"input_ids\":[4]}",
+            false, "2,3|4/-100,9|4", "labels first, then a line without");
+    is_read("{\"input_ids\":[7,8,9],\"loss_mask\":[0,true,false]}", false,
+            "7,8,9/-100,8,-100", "loss_mask of numbers and words");
+    is_read("{\"input_ids\":[7,8],\"labels\":[1,2],\"loss_mask\":[1,0]}", false,
+            "7,8/1,-100", "labels and loss_mask together");
+    is_read("{\"x\":{\"a\":[1,-2.5e+3,{},[],[[\"\\n\"]]],\"b\":null},\"y\":tru"
+            "e,\"input_ids\":[4],\"text\":\"q\"}",
+            false, "4", "other keys are skipped");
+    is_read("{\"input\\u005fids\":[4]}", false, "4", "an escaped key");
+    is_read("{\"text\":\"ab\"}\n{\"text\":\"\"}", true, "97,98,256|256",
+            "bytes and the end of document");
+    is_read("{\"text\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\"}", true,
+            "34,92,47,8,12,10,13,9,0,256", "escapes");
+    is_read("{\"text\":\"\\u00e9\\u20AC\\ud83d\\ude00\xc3\xa9\"}", true,
+            "195,169,226,130,172,240,159,152,128,195,169,256",
+            "escapes beyond ASCII, a surrogate pair, raw UTF-8");
+    is_read("{\"text\":\"a\",\"input_ids\":[\"not looked at\"]}", true,
+            "97,256", "with bytes, input_ids is another key");
+    is_read("{\"input_ids\":[2147483646]}", false, "2147483646",
+            "the largest id");
+    is_read("", false, "", "an empty file");
+}
+
+static void test_bad(void)
+{
+    is_read("{\"input_ids\":[1]}\n{\"input_ids\":[1,x]}", false,
+            "in: line 2: 'x' is not a token id", "a word among the ids");
+    is_read("{\"input_ids\":[1,-1]}", false,
+            "in: line 1: '-1' is not a token id", "a negative id");
+    is_read("{\"input_ids\":[1.0]}", false,
+            "in: line 1: '1.0' is not a token id", "a fraction");
+    is_read("{\"input_ids\":[01]}", false, "in: line 1: '01' is not a token id",
+            "a leading zero");
+    is_read("{\"input_ids\":[2147483647]}", false,
+            "in: line 1: '2147483647' is not a token id", "an id too large");
+    is_read("{\"input_ids\":[99999999999999999999999]}", false,
+            "in: line 1: '99999999999999999999999' is not a token id",
+            "an id beyond 64 bits");
+    is_read("{\"input_ids\":[1,]}", false, "in: line 1: ']' is not a token id",
+            "a comma too many");
+    is_read("{\"input_ids\":[1 2]}", false, "in: line 1: '2' is not \"]\"",
+            "a comma too few");
+    is_read("{\"input_ids\":[1,2", false,
+            "in: line 1: ends where \"]\" is expected", "a line cut short");
+    is_read("{\"input_ids\":[1]} x", false,
+            "in: line 1: 'x' is not the end of the line", "more on the line");
+    is_read("[1]", false, "in: line 1: '[1' is not \"{\"", "not an object");
+    is_read("{\"text\":\"a\"}", false,
+            "in: line 1: no 'input_ids' (text needs --bytes)", "text only");
+    is_read("{\"input_ids\":[1]}", true,
+            "in: line 1: no 'text' (--bytes packs text)", "ids only");
+    is_read("{\"input_ids\":[]}", false,
+            "in: line 1: 'input_ids' is empty (--empty drop leaves such lines "
+            "out)",
+            "no tokens");
+    is_read("{\"input_ids\":[1],\"input_ids\":[2]}", false,
+            "in: line 1: 'input_ids' appears twice", "a key twice");
+    is_read("{\"input_ids\":[1,2],\"labels\":[1]}", false,
+            "in: line 1: '1' labels for 2 tokens", "too few labels");
+    is_read("{\"input_ids\":[1],\"labels\":[-5]}", false,
+            "in: line 1: '-5' is not a label (from 0 on, or -100)",
+            "a negative label");
+    is_read("{\"input_ids\":[1],\"loss_mask\":[2]}", false,
+            "in: line 1: '2' is not 0 or 1", "a mask of 2");
+    is_read("{\"input_ids\":[1],\"loss_mask\":[0,1]}", false,
+            "in: line 1: loss_mask of '2' elements for 1 tokens",
+            "a long mask");
+    is_read("{\"a\":[1,}],\"input_ids\":[1]}", false,
+            "in: line 1: '}' is not a JSON value",
+            "a skipped value is checked");
+    is_read("{\"a\":-,\"input_ids\":[1]}", false,
+            "in: line 1: '-' is not a JSON value", "half a number");
+    is_read("{\"text\":\"\\ud83d\"}", true,
+            "in: line 1: '\\ud83d' is half a character", "half a pair");
+    is_read("{\"text\":\"\\ud83d\\u0041\"}", true,
+            "in: line 1: '\\ud83d' is half a character", "a wrong second half");
+    is_read("{\"text\":\"\\x\"}", true, "in: line 1: 'x\"' is not an escape",
+            "an unknown escape");
+    is_read("{\"text\":\"a\tb\"}", true,
+            "in: line 1: '\\x09' in a string must be escaped", "a raw tab");
+    is_read("{\"text\":\"a", true, "in: line 1: ends inside a string",
+            "an open string");
+}
+
+/* Every beginning of a valid line, and every single byte of it changed, is
+ * read or refused but never crashes. */
+static void test_damage(void)
+{
+    static const char line[] =
+        "{\"k\\u0041\":[1,{\"b\":null}],\"input_ids\":[1,23],"
+        "\"labels\":[-100,4],\"loss_mask\":[1,0],\"text\":\"\\ud83d\\ude00\"}";
+    size_t n = sizeof line - 1, refused = 0;
+    for (size_t i = 1; i < n; i++)
+        for (int bytes = 0; bytes < 2; bytes++) {
+            struct pp_documents d;
+            struct pp_err err = {0};
+            refused += read_text(line, i, bytes, &d, &err) != 0;
+            pp_documents_finish(&d);
+        }
+    is_int((long long)refused, 2 * (long long)(n - 1),
+           "every beginning of a line is refused");
+    char copy[sizeof line];
+    size_t wrong = 0;
+    for (size_t i = 0; i < n; i++)
+        for (int c = 0; c < 256; c += 3) {
+            struct pp_documents d;
+            struct pp_err err = {0};
+            memcpy(copy, line, n);
+            copy[i] = (char)c;
+            if (read_text(copy, n, c & 1, &d, &err) != 0)
+                wrong += err.code != PP_EXIT_INPUT;
+            pp_documents_finish(&d);
+        }
+    is_int((long long)wrong, 0, "a changed byte is the input's fault");
+    char deep[2000] = "{\"a\":";
+    memset(deep + 5, '[', sizeof deep - 6);
+    is_read(deep, false, "in: line 1: nested deeper than '200'",
+            "no depth overflows the stack");
+}
+
+static void test_lengths(void)
+{
+    char text[] = "3\n\n0\r\n12", bad[] = "3\n4x\n";
+    FILE *f = fmemopen(text, strlen(text), "r");
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    ok(pp_lengths_read("in", f, &d, NULL, NULL, &err) == 0 && d.n == 3 &&
+           d.first[1] == 3 && d.first[2] == 3 && d.first[3] == 15,
+       "lengths");
+    fclose(f);
+    f = fmemopen(bad, strlen(bad), "r");
+    ok(pp_lengths_read("in", f, &d, NULL, NULL, &err) != 0, "a bad length");
+    is_str(err.text, "in: line 2: length: '4x' is not an integer",
+           "what the message says of it");
+    fclose(f);
+    pp_documents_finish(&d);
+}
+
+static void test_pieces(void)
+{
+    struct pp_documents d = {0};
+    struct pp_pieces p;
+    struct pp_err err = {0};
+    static const size_t lengths[] = {25, 3, 0, 10, 20};
+    for (size_t i = 0; i < 5; i++)
+        if (pp_documents_add(&d, lengths[i], NULL, &err) != 0)
+            ok(false, "%s", err.text);
+    ok(pp_pieces_make(&d, 11, 2, PP_OVERSIZE_SPLIT, true, &p, &err) == 0 &&
+           p.n == 7 && p.n_split == 2 && p.n_empty == 1 && p.n_tokens == 58,
+       "split into pieces that are aligned too");
+    ok(p.piece[2].source == 0 && p.piece[2].start == 20 &&
+           p.piece[2].length == 5 && p.slots[2] == 6 && p.piece[2].at == 20,
+       "the rest of a document");
+    ok(p.piece[3].source == 1 && p.piece[3].at == 25 && p.piece[3].slot == 4,
+       "the document after it");
+    pp_pieces_finish(&p);
+    ok(pp_pieces_make(&d, 10, 1, PP_OVERSIZE_TRUNCATE, false, &p, &err) == 0 &&
+           p.n == 5 && p.n_truncated == 2 && p.piece[4].length == 10,
+       "truncate; empty documents kept");
+    pp_pieces_finish(&p);
+    ok(pp_pieces_make(&d, 10, 1, PP_OVERSIZE_DROP, true, &p, &err) == 0 &&
+           p.n == 2 && p.n_dropped == 2,
+       "drop");
+    pp_pieces_finish(&p);
+    ok(pp_pieces_make(&d, 11, 4, PP_OVERSIZE_ERROR, true, &p, &err) != 0 &&
+           err.code == PP_EXIT_INPUT,
+       "error");
+    is_str(err.text,
+           "sequence 0 has '25' tokens, more than the 8 of a bin; see "
+           "--oversize",
+           "capacity is tested after alignment");
+    pp_documents_finish(&d);
+    is_int(pp_pieces_align(1, 1, 1), 1, "no alignment");
+    is_int(pp_pieces_align(1, 1, 2), 2, "tp 2");
+    is_int(pp_pieces_align(1, 4, 2), 8, "cp 4, tp 2");
+    is_int(pp_pieces_align(1, 2, 4), 8, "cp 2, tp 4");
+    is_int(pp_pieces_align(6, 2, 1), 12, "a multiple of 6 and cp 2");
+    is_int(pp_pieces_align(INT32_MAX, 2, 1), 0, "too much");
+}
+
+int main(void)
+{
+    test_good();
+    test_bad();
+    test_damage();
+    test_lengths();
+    test_pieces();
+    return done();
+}

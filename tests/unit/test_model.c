@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* test_model - names, parameters, saved tensors and costs of models whose
+ * numbers are known from elsewhere. */
+#include "plan/cost.h"
+#include "plan/model.h"
+#include "tap.h"
+
+/* Llama 3.2 1B, Qwen2 0.5B and Qwen3 0.6B, as their config.json says. */
+static const struct pp_model llama = {
+    .architecture = PP_LLAMA,
+    .hidden = 2048,
+    .intermediate = 8192,
+    .n_layers = 16,
+    .n_heads = 32,
+    .n_kv_heads = 8,
+    .head_dim = 64,
+    .vocab = 128256,
+    .tied = true,
+};
+static const struct pp_model qwen2 = {
+    .architecture = PP_QWEN2,
+    .hidden = 896,
+    .intermediate = 4864,
+    .n_layers = 24,
+    .n_heads = 14,
+    .n_kv_heads = 2,
+    .head_dim = 64,
+    .vocab = 151936,
+    .tied = true,
+    .qkv_bias = true,
+};
+static const struct pp_model qwen3 = {
+    .architecture = PP_QWEN3,
+    .hidden = 1024,
+    .intermediate = 3072,
+    .n_layers = 28,
+    .n_heads = 16,
+    .n_kv_heads = 8,
+    .head_dim = 128,
+    .vocab = 151936,
+    .tied = true,
+    .qk_norm = true,
+};
+
+static void test_names(void)
+{
+    static const char *const names[] = {"model.embed_tokens", "model.layers.0",
+                                        "model.layers.1", "model.norm",
+                                        "lm_head"};
+    struct pp_model m = llama;
+    m.n_layers = 2;
+    is_int((long long)pp_model_n_units(&m), 5, "two layers make five units");
+    for (size_t i = 0; i < 5; i++) {
+        struct pp_unit_id u = pp_model_unit(&m, i), back;
+        char name[PP_FQN_TEXT];
+        pp_unit_fqn(u, name);
+        is_str(name, names[i], names[i]);
+        ok(pp_unit_by_fqn(&m, name, &back) && back.kind == u.kind &&
+               back.layer == u.layer,
+           "and back");
+    }
+    static const char *const wrong[] = {
+        "model.layers.2",
+        "model.layers.-1",
+        "model.layers.01",
+        "model.layers.1 ",
+        "model.layers.1.",
+        "model.layers.+1",
+        "model.layers. 1",
+        "model.layers.",
+        "model.layers",
+        "norm",
+        "",
+        "model.layers.18446744073709551617",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct pp_unit_id u;
+        ok(!pp_unit_by_fqn(&m, wrong[i], &u), "'%s' is no unit", wrong[i]);
+    }
+}
+
+static void test_params(void)
+{
+    /* As published, embedding counted once. */
+    is_int((long long)pp_model_n_params(&llama), 1235814400, "Llama 3.2 1B");
+    is_int((long long)pp_model_n_params(&qwen2), 494032768, "Qwen2 0.5B");
+    is_int((long long)pp_model_n_params(&qwen3), 596049920, "Qwen3 0.6B");
+    struct pp_model untied = llama;
+    untied.tied = false;
+    is_int((long long)(pp_model_n_params(&untied) - pp_model_n_params(&llama)),
+           128256LL * 2048, "untied: one more table");
+    struct pp_param p[PP_N_LAYER_PARAMS];
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
+    size_t n = pp_unit_params(&qwen2, layer, p);
+    is_int((long long)n, PP_N_LAYER_PARAMS, "slots of a layer");
+    is_str(p[PP_P_K].name, "model.layers.3.self_attn.k_proj.weight", "k");
+    ok(p[PP_P_K].rows == 128 && p[PP_P_K].cols == 896 && p[PP_P_K].is_matrix &&
+           !p[PP_P_K].is_bias,
+       "its shape");
+    is_str(p[PP_P_K_BIAS].name, "model.layers.3.self_attn.k_proj.bias",
+           "its bias");
+    ok(p[PP_P_K_BIAS].rows == 128 && !p[PP_P_K_BIAS].is_matrix &&
+           p[PP_P_K_BIAS].is_bias,
+       "is a vector");
+    ok(!p[PP_P_Q_NORM].name[0] && !p[PP_P_O_BIAS].name[0],
+       "Qwen2 has neither QK-norm nor a bias on o");
+    pp_unit_params(&qwen3, layer, p);
+    is_str(p[PP_P_Q_NORM].name, "model.layers.3.self_attn.q_norm.weight",
+           "Qwen3 has QK-norm");
+    ok(p[PP_P_Q_NORM].rows == 128 && !p[PP_P_Q_BIAS].name[0], "and no bias");
+    ok(p[PP_P_O].rows == 1024 && p[PP_P_O].cols == 2048,
+       "where heads are wider than hidden, o is not square");
+}
+
+/* Tensors of a block follow each other without gaps, in every unit. */
+static void test_saved(void)
+{
+    const struct pp_model *const models[] = {&llama, &qwen2, &qwen3};
+    bool dense = true;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < pp_model_n_units(models[k]); i++) {
+            struct pp_saved s[PP_MAX_SAVED];
+            struct pp_unit_id u = pp_model_unit(models[k], i);
+            size_t n = pp_unit_saved(models[k], u, s);
+            size_t at[PP_N_SAVED_BLOCKS] = {0};
+            for (size_t j = 0; j < n; j++) {
+                dense &= s[j].offset == at[s[j].block];
+                at[s[j].block] += s[j].width;
+            }
+            for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+                dense &= at[b] == pp_unit_saved_width(models[k], u, b);
+        }
+    ok(dense, "saved tensors lie without gaps");
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0};
+    is_int((long long)pp_unit_saved_width(&llama, layer, PP_SAVED_ACT_I),
+           (32 + 16) * 64 + 32 + 2 * 8192, "a layer until I: q k v, lse, MLP");
+    is_int((long long)pp_unit_saved_width(&llama, layer, PP_SAVED_ACT_W),
+           5 * 2048 + 2 + 8192, "until W: x, norms, attention, mid, MLP");
+    is_int((long long)(pp_unit_saved_width(&qwen3, layer, PP_SAVED_ACT_W)),
+           4 * 1024 + 2 + 2048 + 3072 + 24 * 128 + 24,
+           "QK-norm keeps q and k twice");
+}
+
+static void test_costs(void)
+{
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0}, head = {PP_UNIT_HEAD, 0};
+    struct pp_unit_id embed = {PP_UNIT_EMBED, 0}, norm = {PP_UNIT_NORM, 0};
+    struct pp_flops f = pp_unit_fwd_flops(&llama, layer);
+    /* Two operations for each element of each matrix. */
+    is_near(f.per_token,
+            2.0 * (2048 * (2048 + 1024) + 2048 * 2048 + 3 * 2048 * 8192), 0,
+            "products of a layer");
+    is_near(f.per_pair, 4 * 2048, 0, "scores and values, for each pair");
+    struct pp_cost c = pp_unit_cost(&llama, layer, 1);
+    is_near(c.weight_grad, f.per_token, 0, "W is products only");
+    is_near(c.forward, f.per_token + f.per_pair, 0, "one token, one pair");
+    is_near(c.input_grad, f.per_token + 2.5 * f.per_pair, 0,
+            "I recomputes the scores");
+    is_near(pp_unit_cost(&llama, layer, 4095).forward,
+            f.per_token + 2048 * f.per_pair, 0, "half the length on average");
+    is_near(pp_cost_total(pp_unit_cost(&llama, head, 4096)),
+            5 * 2.0 * 2048 * 128256, 0, "the head is five products");
+    double small = pp_cost_total(pp_unit_cost(&llama, embed, 4096)) +
+                   pp_cost_total(pp_unit_cost(&llama, norm, 4096));
+    ok(small > 0 && small < pp_cost_total(c) / 100,
+       "embedding and norm cost something, and little");
+}
+
+static void live(int n_ranks, int n_chunks, bool v, int n, const char *want)
+{
+    char text[128];
+    int at = 0;
+    for (int s = 0; s < n_ranks * n_chunks; s++)
+        at +=
+            snprintf(text + at, sizeof text - (size_t)at, "%s%d", s ? "," : "",
+                     pp_live_microbatches(n_ranks, n_chunks, v, s, n));
+    char what[64];
+    snprintf(what, sizeof what, "alive: %d x %d%s, %d microbatches", n_ranks,
+             n_chunks, v ? " V" : "", n);
+    is_str(text, want, what);
+}
+
+int main(void)
+{
+    test_names();
+    test_params();
+    test_saved();
+    test_costs();
+    live(4, 1, false, 8, "4,3,2,1");
+    live(4, 1, false, 2, "2,2,2,1");
+    live(4, 2, true, 16, "8,7,6,5,4,3,2,1");
+    /* Interleaved: 2 (p - 1 - r) + (v - 1) p + 1 in all, rank by rank. */
+    live(4, 2, false, 16, "7,5,4,4,4,4,3,1");
+    live(2, 3, false, 16, "3,2,2,2,2,1");
+    live(1, 1, false, 4, "1");
+    return done();
+}

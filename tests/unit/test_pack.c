@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pack - packing rules against the assignments of the systems whose
+ * orders they keep, and against exhaustive search. */
+#include <math.h>
+
+#include "base/rng.h"
+#include "plan/pack.h"
+#include "tap.h"
+
+static const uint32_t small[] = {10, 20, 30, 40, 50, 60, 70, 80, 90};
+static const uint32_t medium[] = {25, 35, 45, 55, 65, 75, 85, 95, 15,
+                                  25, 35, 45, 55, 65, 75, 85, 95};
+static const uint32_t large[] = {
+    24, 13, 45, 41, 38, 27, 23, 79, 21, 85, 64, 14, 13, 21, 37, 39, 74,
+    87, 13, 81, 35, 79, 63, 38, 67, 85, 45, 10, 30, 64, 53, 45, 29, 37,
+    53, 23, 21, 58, 22, 55, 54, 87, 43, 15, 68, 78, 25, 58, 20, 80, 47,
+    90, 89, 56, 83, 34, 18, 15, 39, 47, 20, 39, 22, 58, 45, 68, 56, 30,
+    57, 55, 36, 44, 19, 87, 31, 78, 41, 30, 69, 58, 44, 81, 38, 51, 17,
+    39, 14, 50, 61, 44, 18, 37, 82, 50, 37, 73, 60, 68, 28, 43};
+static const uint32_t same[] = {30, 30, 30, 30, 30};
+static const uint32_t single[] = {50};
+static const uint32_t full[] = {100, 100, 100};
+static const uint32_t mixed[] = {10, 50, 100, 20, 80, 30, 70, 40, 60, 90};
+static const uint32_t zero[] = {3, 0, 2};
+
+/* "[[0,1],[2]]" in a static-size buffer of the caller. */
+static void print(const struct pp_bins *b, char *buf, size_t size)
+{
+    size_t at = (size_t)snprintf(buf, size, "[");
+    for (size_t k = 0; k < b->n_bins; k++) {
+        at += (size_t)snprintf(buf + at, size - at, k ? ",[" : "[");
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            at += (size_t)snprintf(buf + at, size - at, "%s%u",
+                                   i > b->first[k] ? "," : "", b->items[i]);
+        at += (size_t)snprintf(buf + at, size - at, "]");
+    }
+    snprintf(buf + at, size - at, "]");
+}
+
+static void is_packed(const char *rule, const uint32_t *lengths, size_t n,
+                      uint32_t capacity, const char *want, const char *what)
+{
+    struct pp_bins b;
+    struct pp_err err = {0};
+    char got[4096], name[64];
+    snprintf(name, sizeof name, "%s: %s", rule, what);
+    if (pp_packer_find(rule)->pack(lengths, n, capacity, &b, &err) != 0) {
+        ok(false, "%s: %s", name, err.text);
+        return;
+    }
+    print(&b, got, sizeof got);
+    is_str(got, want, name);
+    pp_bins_finish(&b);
+}
+
+#define IS_PACKED(rule, lengths, want)                                       \
+    is_packed(rule, lengths, sizeof(lengths) / sizeof *(lengths), 100, want, \
+              #lengths)
+
+static void test_assignments(void)
+{
+    IS_PACKED("next-fit", small, "[[0,1,2,3],[4],[5],[6],[7],[8]]");
+    IS_PACKED("next-fit", same, "[[0,1,2],[3,4]]");
+    IS_PACKED("next-fit", mixed, "[[0,1],[2],[3,4],[5,6],[7,8],[9]]");
+    IS_PACKED(
+        "next-fit", large,
+        "[[0,1,2],[3,4],[5,6],[7,8],[9],[10,11,12],[13,14,15],[16],[17,18],[19]"
+        ",[20],[21],[22],[23],[24],[25],[26,27,28],[29],[30,31],[32,33],[34,35,"
+        "36],[37,38],[39],[40],[41],[42,43],[44],[45],[46,47],[48,49],[50],[51]"
+        ",[52],[53],[54],[55,56,57],[58,59],[60,61,62],[63],[64],[65],[66,67],["
+        "68],[69,70],[71,72],[73],[74],[75],[76,77],[78],[79],[80],[81],[82,83]"
+        ",[84,85,86],[87],[88],[89,90,91],[92],[93,94],[95],[96],[97,98],[99]"
+        "]");
+    IS_PACKED("ffd", medium,
+              "[[16],[7],[15,8],[6],[14,9],[5,0],[13,10],[4,1],[12,11],[3,2]]");
+    IS_PACKED("ffd", single, "[[0]]");
+    IS_PACKED("ffd", full, "[[2],[1],[0]]");
+    IS_PACKED("ffd", zero, "[[0,2,1]]");
+    is_packed("ffd", small, 0, 100, "[]", "nothing");
+    IS_PACKED("bfd", small, "[[8,0],[7,1],[6,2],[5,3],[4]]");
+    IS_PACKED("bfd", same, "[[0,1,2],[3,4]]");
+    IS_PACKED("bfd", mixed, "[[2],[9,0],[4,3],[6,5],[8,7],[1]]");
+    IS_PACKED(
+        "bfd", large,
+        "[[51,27],[52],[17,1],[41,12],[73,18],[9,43],[25,57],[54,84],[92,56],["
+        "19,72],[81,90],[49,48],[7,8],[21,13],[45,38],[75,62],[16,6],[95,5],["
+        "78,74],[44,28],[65,67],[97,77],[24,32],[10,70],[29,20],[22,14],[88,15]"
+        ",[96,58],[37,3],[47,76],[63,61],[79,85],[68,42],[53,71],[66,80],[39,2]"
+        ",[69,26],[40,31],[30,50],[34,59],[83,64],[87,93],[89,99],[4,23,0],[82,"
+        "33,46],[91,94,35],[55,98,36,11],[60,86]]");
+    is_packed("bfd", small, 0, 100, "[]", "nothing");
+    is_packed("none", small, 9, 4, "[[0,1,2,3],[4,5,6,7],[8]]", "four a bin");
+    is_packed("next-fit", (const uint32_t[]){4, 1, 3, 2, 1, 3, 4, 5}, 8, 5,
+              "[[0,1],[2,3],[4,5],[6],[7]]", "exact fits");
+    is_packed("bfd", (const uint32_t[]){5, 1, 4, 3}, 4, 5, "[[0],[2,1],[3]]",
+              "a capacity that is no power of two");
+    ok(!pp_packer_find("worst"), "an unknown rule is not found");
+}
+
+/* The lognormal lengths of the packing benchmarks. */
+static uint32_t *draw_lengths(size_t n, uint32_t capacity)
+{
+    uint32_t *lengths = malloc(n * sizeof *lengths);
+    uint64_t s = 20260824;
+    for (size_t i = 0; i < n; i += 2) {
+        double u[2];
+        for (int k = 0; k < 2; k++) {
+            s = s * UINT64_C(6364136223846793005) +
+                UINT64_C(1442695040888963407);
+            u[k] = ((double)(s >> 11) + 0.5) / 9007199254740992.0;
+        }
+        double r = sqrt(-2 * log(u[0])), t = 2 * 3.14159265358979323846 * u[1];
+        const double z[2] = {r * cos(t), r * sin(t)};
+        for (int k = 0; k < 2; k++) {
+            double v = floor(exp(6 + z[k]) + 0.5);
+            v = v < 1 ? 1 : v > capacity ? capacity : v;
+            lengths[i + (size_t)k] = (uint32_t)v;
+        }
+    }
+    return lengths;
+}
+
+static uint64_t hash_bins(const struct pp_bins *b)
+{
+    uint32_t *bin_of = calloc(b->n_items, sizeof *bin_of);
+    for (size_t k = 0; k < b->n_bins; k++)
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            bin_of[b->items[i]] = (uint32_t)k;
+    uint64_t h = pp_fnv(PP_FNV_START, bin_of, b->n_items * sizeof *bin_of);
+    free(bin_of);
+    return h;
+}
+
+static void test_hashes(void)
+{
+    static const struct {
+        const char *rule;
+        size_t n;
+        uint32_t capacity;
+        uint64_t hash;
+        size_t n_bins;
+    } cases[] = {
+        {"bfd", 10000, 4096, UINT64_C(0xa892d4e849e69f7d), 1578},
+        {"bfd", 100000, 8192, UINT64_C(0x96d200827bc5498d), 8062},
+        {"ffd", 10000, 4096, UINT64_C(0x0cb0503142344f7a), 1578},
+        {"ffd", 100000, 8192, UINT64_C(0x3ca64d813db84c1a), 8062},
+        {"next-fit", 10000, 4096, UINT64_C(0x0ec32f1ef0e29f2c), 1864},
+        {"next-fit", 100000, 8192, UINT64_C(0xd4a98c503e2e9a77), 8940},
+        {"best", 100000, 8192, UINT64_C(0x96d200827bc5498d), 8062},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t *lengths = draw_lengths(cases[i].n, cases[i].capacity);
+        struct pp_bins b;
+        struct pp_err err = {0};
+        int rc = pp_packer_find(cases[i].rule)
+                     ->pack(lengths, cases[i].n, cases[i].capacity, &b, &err);
+        ok(rc == 0 && hash_bins(&b) == cases[i].hash &&
+               b.n_bins == cases[i].n_bins,
+           "%s of %zu sequences, capacity %u: upstream's assignment",
+           cases[i].rule, cases[i].n, cases[i].capacity);
+        pp_bins_finish(&b);
+        free(lengths);
+    }
+}
+
+/* Whether each item is there once, no bin is empty, none is too full. */
+static bool is_valid(const struct pp_bins *b, const uint32_t *lengths, size_t n,
+                     uint64_t capacity)
+{
+    bool good = b->n_items == n && b->first[b->n_bins] == n && !b->first[0];
+    char *seen = calloc(n + 1, 1);
+    for (size_t k = 0; k < b->n_bins; k++) {
+        uint64_t load = 0;
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++) {
+            load += lengths[b->items[i]];
+            good = good && !seen[b->items[i]];
+            seen[b->items[i]] = 1;
+        }
+        good = good && load <= capacity && b->first[k + 1] > b->first[k];
+    }
+    free(seen);
+    return good;
+}
+
+/* The fewest bins, by trying everything. load has room for n bins. */
+static size_t optimum(const uint32_t *lengths, size_t n, size_t at,
+                      uint32_t capacity, uint32_t *load, size_t n_bins,
+                      size_t best)
+{
+    if (n_bins >= best)
+        return best;
+    if (at == n)
+        return n_bins;
+    for (size_t b = 0; b <= n_bins; b++) {
+        if (b < n_bins && load[b] + lengths[at] > capacity)
+            continue;
+        uint32_t before = b < n_bins ? load[b] : 0;
+        load[b] = before + lengths[at];
+        best = optimum(lengths, n, at + 1, capacity, load,
+                       n_bins + (b == n_bins), best);
+        load[b] = before;
+    }
+    return best;
+}
+
+static void test_random(void)
+{
+    uint64_t key = pp_rng_key(7, "test");
+    size_t invalid = 0, above = 0, met = 0, wrong_best = 0, below = 0;
+    for (uint64_t r = 0; r < 400; r++) {
+        uint32_t lengths[9], load[10];
+        size_t n = 1 + pp_rng_bits(key, 100 * r) % 9, bound = 0,
+               fewest[2] = {0};
+        uint32_t capacity = 10 + (uint32_t)(pp_rng_bits(key, 100 * r + 1) % 30);
+        for (size_t i = 0; i < n; i++)
+            lengths[i] =
+                1 + (uint32_t)(pp_rng_bits(key, 100 * r + 2 + i) % capacity);
+        size_t least = optimum(lengths, n, 0, capacity, load, 0, n + 1);
+        struct pp_err err = {0};
+        if (pp_pack_lower_bound(lengths, n, capacity, &bound, &err) != 0)
+            invalid++;
+        above += bound > least;
+        met += bound == least;
+        for (const struct pp_packer *p = pp_packers; p->name; p++) {
+            struct pp_bins b;
+            if (!strcmp(p->name, "none"))
+                continue;
+            if (p->pack(lengths, n, capacity, &b, &err) != 0 ||
+                !is_valid(&b, lengths, n, capacity))
+                invalid++;
+            below += b.n_bins < least;
+            if (!strcmp(p->name, "best"))
+                fewest[0] = b.n_bins;
+            else if (!strcmp(p->name, "bfd"))
+                fewest[1] = b.n_bins;
+            else if (!strcmp(p->name, "ffd") &&
+                     fewest[0] != (b.n_bins < fewest[1] ? b.n_bins : fewest[1]))
+                wrong_best++;
+            pp_bins_finish(&b);
+        }
+    }
+    is_int((long long)invalid, 0, "all rules: each item once, no overfull bin");
+    is_int((long long)below, 0, "no rule beats exhaustive search");
+    is_int((long long)above, 0, "the lower bound is never above the optimum");
+    ok(met > 350, "the lower bound meets the optimum nearly always (%zu/400)",
+       met);
+    is_int((long long)wrong_best, 0, "best is the better of bfd and ffd");
+}
+
+static void test_bound(void)
+{
+    struct pp_err err = {0};
+    size_t bound = 99;
+    uint32_t *lengths = draw_lengths(100000, 8192);
+    ok(pp_pack_lower_bound(lengths, 100000, 8192, &bound, &err) == 0 &&
+           bound == 8062,
+       "lower bound of the benchmark");
+    free(lengths);
+    static const uint32_t above_half[] = {51, 51, 51, 51};
+    ok(pp_pack_lower_bound(above_half, 4, 100, &bound, &err) == 0 && bound == 4,
+       "items above half cannot share");
+    /* 4 x 60 leave 40 each, too little for any 50: 4 + 1 bins of pairs. */
+    static const uint32_t pairs[] = {60, 60, 60, 60, 50, 50};
+    ok(pp_pack_lower_bound(pairs, 6, 100, &bound, &err) == 0 && bound == 5,
+       "the bound is above total / capacity where thresholds tell");
+    ok(pp_pack_lower_bound(pairs, 0, 100, &bound, &err) == 0 && bound == 0,
+       "nothing needs no bin");
+}
+
+static uint64_t largest_load(const struct pp_bins *b, const uint32_t *lengths)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < b->n_bins; k++) {
+        uint64_t load = 0;
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            load += lengths[b->items[i]];
+        most = load > most ? load : most;
+    }
+    return most;
+}
+
+static void test_multiple(void)
+{
+    uint64_t key = pp_rng_key(8, "test");
+    size_t wrong = 0;
+    for (uint64_t r = 0; r < 300; r++) {
+        uint32_t lengths[40];
+        size_t n = 1 + pp_rng_bits(key, 100 * r) % 40;
+        size_t multiple = 1 + pp_rng_bits(key, 100 * r + 1) % 9;
+        for (size_t i = 0; i < n; i++)
+            lengths[i] = 1 + (uint32_t)(pp_rng_bits(key, 100 * r + 2 + i) % 60);
+        struct pp_bins b;
+        struct pp_err err = {0};
+        if (pp_packer_find("bfd")->pack(lengths, n, 100, &b, &err) != 0) {
+            wrong++;
+            continue;
+        }
+        size_t target = (b.n_bins + multiple - 1) / multiple * multiple;
+        int rc = pp_bins_multiple(&b, lengths, 100, multiple, &err);
+        if (target > n)
+            wrong += rc == 0 || err.code != PP_EXIT_INPUT;
+        else
+            wrong +=
+                rc != 0 || b.n_bins != target || !is_valid(&b, lengths, n, 100);
+        pp_bins_finish(&b);
+    }
+    is_int((long long)wrong, 0,
+           "a multiple of bins, none empty, or an error without enough items");
+    struct pp_bins b;
+    struct pp_err err = {0};
+    if (pp_packer_find("bfd")->pack(small, 9, 100, &b, &err) == 0 &&
+        pp_bins_multiple(&b, small, 100, 7, &err) == 0)
+        is_int((long long)largest_load(&b, small), 90,
+               "loads are balanced where there is room");
+    pp_bins_finish(&b);
+    /* 40 full bins, 60 + 40 and 50 + 25 + 25: spread over 41, longest first,
+     * one would hold 105, so that a full bin must be split instead. */
+    uint32_t tight[100];
+    for (size_t i = 0; i < 20; i++) {
+        static const uint32_t pattern[] = {60, 40, 50, 25, 25};
+        memcpy(tight + 5 * i, pattern, sizeof pattern);
+    }
+    ok(pp_packer_find("bfd")->pack(tight, 100, 100, &b, &err) == 0 &&
+           b.n_bins == 40 && pp_bins_multiple(&b, tight, 100, 41, &err) == 0 &&
+           b.n_bins == 41 && is_valid(&b, tight, 100, 100),
+       "a full bin is split where spreading exceeds the capacity");
+    ok(pp_bins_multiple(&b, tight, 100, 97, &err) == 0 && b.n_bins == 97 &&
+           is_valid(&b, tight, 100, 100) && largest_load(&b, tight) == 60,
+       "nearly as many bins as items");
+    pp_bins_finish(&b);
+}
+
+/* Splitting alone, down to single items. */
+static void test_split(void)
+{
+    uint64_t key = pp_rng_key(9, "test");
+    size_t wrong = 0, kept = 0;
+    for (uint64_t r = 0; r < 100; r++) {
+        /* Whole bins cut at random, so that every bin is full. */
+        uint32_t lengths[400];
+        size_t n = 0, n_full = 30;
+        for (size_t k = 0; k < n_full; k++)
+            for (uint32_t left = 100; left > 0; n++) {
+                uint32_t part =
+                    20 + (uint32_t)(pp_rng_bits(key, 1000 * r + n) % 50);
+                lengths[n] = part + 20 > left ? left : part;
+                left -= lengths[n];
+            }
+        struct pp_bins b;
+        struct pp_err err = {0};
+        if (pp_packer_find("next-fit")->pack(lengths, n, 100, &b, &err) != 0 ||
+            b.n_bins != n_full ||
+            pp_bins_multiple(&b, lengths, 100, n_full + 1, &err) != 0) {
+            wrong++;
+            continue;
+        }
+        wrong += b.n_bins != n_full + 1 || !is_valid(&b, lengths, n, 100);
+        kept += largest_load(&b, lengths) == 100;
+        pp_bins_finish(&b);
+    }
+    is_int((long long)wrong, 0, "full bins and one more");
+    ok(kept > 10, "some of them by splitting (%zu)", kept);
+}
+
+static void test_shuffle(void)
+{
+    struct pp_bins a, b, c;
+    struct pp_err err = {0};
+    const struct pp_packer *bfd = pp_packer_find("bfd");
+    char text[3][4096];
+    if (bfd->pack(large, 100, 100, &a, &err) != 0 ||
+        bfd->pack(large, 100, 100, &b, &err) != 0 ||
+        bfd->pack(large, 100, 100, &c, &err) != 0 ||
+        pp_bins_shuffle(&b, 1, &err) != 0 ||
+        pp_bins_shuffle(&c, 1, &err) != 0) {
+        ok(false, "shuffle: %s", err.text);
+        return;
+    }
+    print(&a, text[0], sizeof text[0]);
+    print(&b, text[1], sizeof text[1]);
+    print(&c, text[2], sizeof text[2]);
+    is_str(text[2], text[1], "a seed gives one order");
+    ok(strcmp(text[0], text[1]) != 0 && is_valid(&b, large, 100, 100),
+       "shuffled bins are the same bins elsewhere");
+    ok(strstr(text[1], "[55,98,36,11]"), "the order inside a bin stays");
+    if (pp_bins_shuffle(&c, 2, &err) == 0)
+        print(&c, text[2], sizeof text[2]);
+    ok(strcmp(text[1], text[2]) != 0, "another seed gives another order");
+    pp_bins_finish(&a);
+    pp_bins_finish(&b);
+    pp_bins_finish(&c);
+}
+
+int main(void)
+{
+    test_assignments();
+    test_hashes();
+    test_random();
+    test_bound();
+    test_multiple();
+    test_split();
+    test_shuffle();
+    return done();
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pack_alloc - memory runs out at the nth allocation, for every n, in
+ * reading, packing, writing and checking: status 3 and nothing left on the
+ * disk. Leaks are for AddressSanitizer to find.
+ *
+ * libpp's own calls come here through the linker's --wrap. */
+#include <unistd.h>
+
+#include "data/jsonl.h"
+#include "data/packed.h"
+#include "data/packed_write.h"
+#include "plan/pack.h"
+#include "tap.h"
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+/* Allocations that still succeed; negative: all do. */
+static struct {
+    long until;
+} heap = {-1};
+
+static bool refuse(void)
+{
+    if (heap.until == 0)
+        return true;
+    heap.until -= heap.until > 0;
+    return false;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return refuse() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refuse() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return refuse() ? NULL : __real_realloc(p, n);
+}
+
+static char text[] = "{\"input_ids\":[1,2,3,4,5,6,7]}\n"
+                     "{\"input_ids\":[1,2,3],\"labels\":[4,5,6]}\n"
+                     "{\"input_ids\":[1,2]}\n{\"input_ids\":[1,2,3]}\n";
+
+struct work {
+    FILE *in;
+    const char *dir, *rule;
+    struct pp_documents docs;
+    struct pp_pieces pieces;
+    struct pp_bins bins;
+    struct pp_packed packed;
+};
+
+static int pack(struct work *w, struct pp_err *err)
+{
+    struct pp_jsonl j = {.name = "in"};
+    size_t bound;
+    if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||
+        pp_pieces_make(&w->docs, 4, 2, PP_OVERSIZE_SPLIT, false, &w->pieces,
+                       err) != 0 ||
+        pp_packer_find(w->rule)->pack(w->pieces.slots, w->pieces.n, 4, &w->bins,
+                                      err) != 0 ||
+        pp_bins_multiple(&w->bins, w->pieces.slots, 4, 5, err) != 0 ||
+        pp_bins_shuffle(&w->bins, 1, err) != 0 ||
+        pp_pack_lower_bound(w->pieces.slots, w->pieces.n, 4, &bound, err) != 0)
+        return -1;
+    struct pp_packed_content c = {.ids = w->docs.ids,
+                                  .labels = w->docs.labels,
+                                  .pieces = w->pieces.piece,
+                                  .n_bins = w->bins.n_bins,
+                                  .first = w->bins.first,
+                                  .items = w->bins.items,
+                                  .n_inputs = w->docs.n,
+                                  .capacity = 4,
+                                  .align = 2};
+    if (pp_packed_write(w->dir, &c, err) != 0 ||
+        pp_packed_open(w->dir, &w->packed, err) != 0)
+        return -1;
+    return pp_packed_check(&w->packed, err);
+}
+
+static int try(const char *dir, const char *rule, long until,
+               struct pp_err *err)
+{
+    struct work w = {.dir = dir, .rule = rule};
+    w.in = fmemopen(text, sizeof text - 1, "r");
+    *err = (struct pp_err){0};
+    heap.until = until;
+    int rc = pack(&w, err);
+    heap.until = -1;
+    pp_packed_finish(&w.packed);
+    pp_bins_finish(&w.bins);
+    pp_pieces_finish(&w.pieces);
+    pp_documents_finish(&w.docs);
+    fclose(w.in);
+    return rc;
+}
+
+int main(void)
+{
+    char base[] = "/tmp/test_pack_alloc.XXXXXX", dir[64], tmp[80], command[96];
+    if (!mkdtemp(base))
+        return 1;
+    snprintf(dir, sizeof dir, "%s/packed", base);
+    snprintf(tmp, sizeof tmp, "%s.tmp", dir);
+    for (const struct pp_packer *p = pp_packers; p->name; p++) {
+        struct pp_err err;
+        long n = 0, wrong = 0, left = 0;
+        for (; try(dir, p->name, n, &err) != 0 && n < 1000; n++) {
+            wrong += err.code != PP_EXIT_SYSTEM;
+            left += access(tmp, F_OK) == 0;
+        }
+        ok(n > 20 && n < 1000, "%s: %ld allocations", p->name, n);
+        is_int(wrong, 0, "a failed one is the machine's fault");
+        is_int(left, 0, "and leaves nothing half-written");
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    ok(system(command) == 0, "cleared away");
+    return done();
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/* test_packed - packed directories: what is written is read back, a false
+ * statement is found, and no damage makes the reader leave its files. */
+#include "data/packed.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/packed_format.h"
+#include "data/packed_write.h"
+#include "tap.h"
+
+/* Documents of 5, 3, 4 and 1 tokens; the first is split at 3. */
+static int32_t ids[] = {7, 8, 9, 10, 11, 20, 21, 22, 30, 31, 32, 33, 5};
+static int32_t labels[] = {7,  -100, 9,    10, 11, -100, 21,
+                           22, 30,   -100, 32, 40, 5};
+static const struct pp_piece pieces[] = {{0, 0, 0, 3, 4},
+                                         {3, 0, 3, 2, 2},
+                                         {5, 1, 0, 3, 4},
+                                         {8, 2, 0, 4, 4},
+                                         {12, 3, 0, 1, 2}};
+static const size_t first[] = {0, 2, 5};
+static const uint32_t items[] = {3, 0, 2, 1, 4};
+
+static const struct pp_packed_content content = {
+    .ids = ids,
+    .labels = labels,
+    .pieces = pieces,
+    .n_bins = 2,
+    .first = first,
+    .items = items,
+    .n_inputs = 5,
+    .capacity = 8,
+    .align = 2,
+};
+
+static void same_ints(const int32_t *got, const int32_t *want, size_t n,
+                      const char *what)
+{
+    ok(!memcmp(got, want, n * sizeof *got), "%s", what);
+}
+
+static void test_contents(const char *dir)
+{
+    struct pp_err err = {0};
+    struct pp_packed p;
+    struct pp_bin b;
+    ok(pp_packed_write(dir, &content, &err) == 0, "written %s", err.text);
+    if (!ok(pp_packed_open(dir, &p, &err) == 0, "opened %s", err.text))
+        return;
+    ok(p.n_bins == 2 && p.n_sequences == 5 && p.n_inputs == 5 &&
+           p.n_tokens == 13 && p.n_slots == 16,
+       "counts");
+    ok(p.capacity == 8 && p.align == 2 && p.max_tokens == 8 &&
+           p.max_seqlen == 4 && p.vocab == 41,
+       "sizes; the vocabulary counts labels");
+    pp_packed_bin(&p, 0, &b);
+    ok(b.n_sequences == 2 && b.tokens == 8 && b.scored == 3 &&
+           b.n_groups == 2 && b.max_seqlen == 4,
+       "bin 0: counts");
+    same_ints(b.cu_seqlens, (int32_t[]){0, 4, 7}, 3, "bin 0: cu_seqlens");
+    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 8}, 3, "bin 0: slots");
+    same_ints(b.input_ids, (int32_t[]){30, 31, 32, 33, 7, 8, 9, 0}, 8,
+              "bin 0: ids");
+    same_ints(b.labels, (int32_t[]){30, -100, 32, 40, 7, -100, 9, -100}, 8,
+              "bin 0: labels");
+    pp_packed_bin(&p, 1, &b);
+    same_ints(b.cu_seqlens, (int32_t[]){0, 3, 5, 6}, 4, "bin 1: cu_seqlens");
+    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 6, 8}, 4, "bin 1: slots");
+    same_ints(b.input_ids, (int32_t[]){20, 21, 22, 0, 10, 11, 5, 0}, 8,
+              "bin 1: ids");
+    ok(b.source[0] == 1 && b.source[1] == 0 && b.source[2] == 3 &&
+           b.start[0] == 0 && b.start[1] == 3,
+       "bin 1: source and start");
+    is_int(b.scored, 3, "bin 1: position 0 of a sequence is not scored");
+    ok(pp_packed_check(&p, &err) == 0, "consistent %s", err.text);
+    pp_packed_finish(&p);
+    pp_packed_finish(&p);
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *data = malloc(1 << 16);
+    *n = fread(data, 1, 1 << 16, f);
+    fclose(f);
+    return data;
+}
+
+/* In place: some file systems flush a file that was emptied and refilled, and
+ * this happens thousands of times here. */
+static void write_file(const char *path, const char *data, size_t n)
+{
+    FILE *f = fopen(path, access(path, F_OK) == 0 ? "r+b" : "wb");
+    if (fwrite(data, 1, n, f) != n || fflush(f) != 0 ||
+        ftruncate(fileno(f), (off_t)n) != 0)
+        ok(false, "cannot write %s", path);
+    fclose(f);
+}
+
+/* Open, look at everything, check. The status: 0, or the error's code. */
+static int look(const char *dir, struct pp_err *err)
+{
+    struct pp_packed p;
+    long long sum = 0;
+    memset(err, 0, sizeof *err);
+    if (pp_packed_open(dir, &p, err) != 0)
+        return (int)err->code;
+    for (size_t k = 0; k < p.n_bins; k++) {
+        struct pp_bin b;
+        pp_packed_bin(&p, k, &b);
+        for (uint32_t i = 0; i < b.n_sequences; i++)
+            sum += (long long)b.source[i] + b.start[i];
+        for (uint32_t i = 0; i < b.tokens; i++)
+            sum += (long long)b.input_ids[i] + b.labels[i];
+    }
+    /* Keeps the reads from being thought useless. */
+    if (sum == 0x7fffffffffffffff)
+        puts("# never");
+    int rc = pp_packed_check(&p, err) == 0 ? 0 : (int)err->code;
+    pp_packed_finish(&p);
+    return rc;
+}
+
+/* Every beginning, and every byte changed in several ways, with and without a
+ * checksum that fits: refused at open or found by the check, never a read
+ * outside (which a sanitizer or a fault would tell). */
+static void test_damage(const char *dir, const char *path)
+{
+    size_t n, missed = 0, cut = 0;
+    char *data = read_file(path, &n);
+    struct pp_err err;
+    for (size_t i = 0; i < n; i++) {
+        write_file(path, data, i);
+        cut += look(dir, &err) == PP_EXIT_INPUT;
+    }
+    is_int((long long)cut, (long long)n, "every beginning is refused");
+    static const unsigned char change[] = {0x01, 0x80, 0xff, 0x10};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < 4; k++)
+            for (int fit = 0; fit < 2; fit++) {
+                char *bad = malloc(n);
+                memcpy(bad, data, n);
+                bad[i] = (char)((unsigned char)bad[i] ^ change[k]);
+                struct pp_packed_header *h = (void *)bad;
+                if (fit)
+                    h->checksum = pp_packed_sum(bad, n);
+                write_file(path, bad, n);
+                int rc = look(dir, &err);
+                missed += !fit && rc == 0;
+                free(bad);
+            }
+    is_int((long long)missed, 0, "every changed byte of the index is found");
+    write_file(path, data, n);
+    is_int(look(dir, &err), 0, "the index restored is consistent");
+    free(data);
+}
+
+static void test_column_damage(const char *dir, const char *path,
+                               const char *name)
+{
+    size_t n, found = 0;
+    char *data = read_file(path, &n);
+    struct pp_err err;
+    for (size_t i = 0; i < n; i++) {
+        data[i] = (char)(data[i] ^ 4);
+        write_file(path, data, n);
+        found += look(dir, &err) == PP_EXIT_NO;
+        data[i] = (char)(data[i] ^ 4);
+    }
+    ok(found == n, "every changed byte of %s is found", name);
+    write_file(path, data, n - 4);
+    is_int(look(dir, &err), PP_EXIT_INPUT, "a column cut short is refused");
+    ok(strstr(err.text, name) != NULL, "by name: %s", err.text);
+    remove(path);
+    is_int(look(dir, &err), PP_EXIT_INPUT, "a missing column is refused");
+    write_file(path, data, n);
+    free(data);
+}
+
+/* Statements of the index that its checksum covers but that are false. */
+static void test_lies(const char *dir, const char *path)
+{
+    size_t n;
+    struct pp_err err;
+    char *data = read_file(path, &n);
+    struct pp_packed_header *h = (void *)data;
+    struct pp_packed_record *r = (void *)(data + h->bins);
+    int32_t *cu = (void *)(data + h->cu_seqlens);
+    uint32_t *source = (void *)(data + h->source);
+#define LIE(statement, status, word)                                 \
+    do {                                                             \
+        char *saved = malloc(n);                                     \
+        memcpy(saved, data, n);                                      \
+        statement;                                                   \
+        h->checksum = pp_packed_sum(data, n);                        \
+        write_file(path, data, n);                                   \
+        is_int(look(dir, &err), status, #statement);                 \
+        ok(strstr(err.text, word) != NULL, "it says '%s': %s", word, \
+           err.text);                                                \
+        memcpy(data, saved, n);                                      \
+        free(saved);                                                 \
+    } while (0)
+    LIE(h->version = 2, PP_EXIT_INPUT, "version '2'");
+    LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
+    LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
+    LIE(h->source += 4, PP_EXIT_INPUT, "outside");
+    LIE(h->align = 3, PP_EXIT_NO, "unaligned");
+    LIE(h->capacity = 7, PP_EXIT_INPUT, "impossible");
+    LIE(h->vocab = 42, PP_EXIT_NO, "vocabulary");
+    LIE(r[1].first_slot = 4, PP_EXIT_INPUT, "bin 1");
+    LIE(r[0].n_sequences = 100, PP_EXIT_INPUT, "bin 0");
+    LIE(r[0].scored = 2, PP_EXIT_NO, "scored");
+    LIE(r[1].max_seqlen = 6, PP_EXIT_INPUT, "bin 1");
+    LIE(cu[1] = 5, PP_EXIT_INPUT, "bin 0");
+    LIE(cu[1] = -4, PP_EXIT_INPUT, "bin 0");
+    LIE(source[0] = 5, PP_EXIT_INPUT, "source");
+    LIE(source[0] = 1, PP_EXIT_NO, "twice");
+    write_file(path, data, n);
+    free(data);
+}
+
+static void test_place(const char *base)
+{
+    char dir[256], path[300];
+    struct pp_err err = {0};
+    struct pp_packed_content one = content;
+    struct pp_packed p;
+    snprintf(dir, sizeof dir, "%s/place", base);
+    ok(mkdir(dir, 0777) == 0 && pp_packed_write(dir, &one, &err) == 0,
+       "an empty directory is filled");
+    one.n_bins = 1;
+    ok(pp_packed_write(dir, &one, &err) == 0 &&
+           pp_packed_open(dir, &p, &err) == 0 && p.n_bins == 1,
+       "a packed directory is replaced");
+    pp_packed_finish(&p);
+    snprintf(path, sizeof path, "%s.tmp", dir);
+    ok(access(path, F_OK) != 0, "nothing is left beside it");
+    ok(mkdir(path, 0777) == 0 && pp_packed_write(dir, &content, &err) == 0 &&
+           access(path, F_OK) != 0,
+       "the remains of an interrupted run are no obstacle");
+    snprintf(path, sizeof path, "%s/notes", dir);
+    write_file(path, "mine", 4);
+    ok(pp_packed_write(dir, &content, &err) != 0 && err.code == PP_EXIT_INPUT &&
+           strstr(err.text, "'notes'"),
+       "a directory with a stranger's file is left alone: %s", err.text);
+    ok(access(path, F_OK) == 0, "with the file");
+    remove(path);
+    err = (struct pp_err){0};
+    snprintf(path, sizeof path, "%s/index", dir);
+    write_file(path, "PPPACX\0\0", 8);
+    ok(pp_packed_may_write(dir, &err) != 0 && err.code == PP_EXIT_INPUT,
+       "an index of another kind is left alone: %s", err.text);
+    err = (struct pp_err){0};
+    ok(pp_packed_write(path, &content, &err) != 0 && err.code == PP_EXIT_INPUT,
+       "a file is left alone: %s", err.text);
+    err = (struct pp_err){0};
+    snprintf(path, sizeof path, "%s/none/such", base);
+    ok(pp_packed_write(path, &content, &err) != 0 && err.code == PP_EXIT_SYSTEM,
+       "a missing parent: %s", err.text);
+}
+
+int main(void)
+{
+    char base[] = "/tmp/test_packed.XXXXXX", dir[64], path[3][128];
+    if (!mkdtemp(base))
+        return 1;
+    snprintf(dir, sizeof dir, "%s/packed", base);
+    for (int i = 0; i < 3; i++)
+        snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_files[i]);
+    test_contents(dir);
+    test_damage(dir, path[0]);
+    test_column_damage(dir, path[1], "input_ids");
+    test_column_damage(dir, path[2], "labels");
+    test_lies(dir, path[0]);
+    test_place(base);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    ok(system(command) == 0, "cleared away");
+    return done();
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* test_weights - parameters from a seed and from tensors. */
+#include "tap.h"
+
+#include <unistd.h>
+
+#include "run/weights.h"
+
+static const struct pp_model tiny = {
+    .architecture = PP_QWEN2,
+    .hidden = 8,
+    .intermediate = 12,
+    .n_layers = 2,
+    .n_heads = 2,
+    .n_kv_heads = 1,
+    .head_dim = 4,
+    .vocab = 500,
+    .init_range = 0.02,
+    .tied = true,
+    .qkv_bias = true,
+};
+enum { N_UNITS = 5, HEAD = 4 };
+
+static struct pp_parameters make(const struct pp_model *m, size_t first,
+                                 size_t n, size_t element_bytes)
+{
+    struct pp_parameters p;
+    struct pp_err err = {0};
+    struct pp_unit_range r = {0, first, n};
+    if (pp_parameters_init(&p, m, &r, 1, element_bytes, 0, &err)) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    return p;
+}
+
+static bool all_equal(const struct pp_parameter *t, float x)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (((const float *)t->w)[i] != x)
+            return false;
+    return true;
+}
+
+static void test_values(void)
+{
+    struct pp_parameters p = make(&tiny, 0, N_UNITS, sizeof(float));
+    pp_weights_init(&p, &tiny, 7);
+    ok(all_equal(pp_parameters_find(&p, 1, PP_P_NORM1), 1), "norms are 1");
+    ok(all_equal(pp_parameters_find(&p, 1, PP_P_K_BIAS), 0), "biases are 0");
+    const struct pp_parameter *e = &p.at[0];
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < e->n; i++) {
+        double x = ((const float *)e->w)[i];
+        sum += x;
+        squares += x * x;
+    }
+    /* 4000 draws: the bounds are more than four standard errors wide. */
+    ok(fabs(sum / (double)e->n) < 0.0015, "matrices have mean 0");
+    double deviation = sqrt(squares / (double)e->n);
+    ok(deviation > 0.019 && deviation < 0.021, "and the model's deviation");
+    ok(memcmp(pp_parameters_find(&p, 1, PP_P_Q)->w,
+              pp_parameters_find(&p, 2, PP_P_Q)->w, 64 * sizeof(float)) != 0,
+       "layers differ");
+    ok(!memcmp(e->w, pp_parameters_find(&p, HEAD, 0)->w, e->n * sizeof(float)),
+       "a tied head is the embedding");
+
+    struct pp_parameters other = make(&tiny, 0, N_UNITS, sizeof(float));
+    pp_weights_init(&other, &tiny, 8);
+    ok(memcmp(p.at[0].w, other.at[0].w, 64) != 0, "seeds differ");
+    struct pp_parameters wide = make(&tiny, 0, N_UNITS, sizeof(double));
+    pp_weights_init(&wide, &tiny, 7);
+    bool same = true;
+    for (size_t i = 0; i < e->n; i++)
+        same = same &&
+               ((const float *)e->w)[i] == (float)((double *)wide.at[0].w)[i];
+    ok(same, "double rounds to float");
+    pp_parameters_finish(&wide);
+    pp_parameters_finish(&other);
+    pp_parameters_finish(&p);
+}
+
+static void test_splits(void)
+{
+    struct pp_parameters whole = make(&tiny, 0, N_UNITS, sizeof(float));
+    pp_weights_init(&whole, &tiny, 7);
+    bool same = true;
+    for (size_t first = 0; first < N_UNITS; first++) {
+        struct pp_parameters p =
+            make(&tiny, first, N_UNITS - first, sizeof(float));
+        pp_weights_init(&p, &tiny, 7);
+        for (size_t i = 0; i < p.n; i++) {
+            struct pp_parameter *t =
+                pp_parameters_find(&whole, p.at[i].unit, p.at[i].slot);
+            same = same && !memcmp(t->w, p.at[i].w, t->n * sizeof(float));
+        }
+        pp_parameters_finish(&p);
+    }
+    ok(same, "every split gets the same values");
+    pp_parameters_finish(&whole);
+}
+
+/* Writes p's tensors as F64; skip is left out, bend gets another shape. */
+static void write_tensors(const char *path, const struct pp_parameters *p,
+                          const char *skip_name, const char *bend)
+{
+    struct pp_tensor_spec specs[64];
+    size_t n = 0;
+    struct pp_err err = {0};
+    struct pp_tensor_writer *w;
+    static double data[8192];
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (t->tied_copy || !strcmp(t->info.name, skip_name))
+            continue;
+        specs[n] = (struct pp_tensor_spec){t->info.name,
+                                           PP_DTYPE_F64,
+                                           t->info.is_matrix ? 2 : 1,
+                                           {t->info.rows, t->info.cols}};
+        if (!strcmp(t->info.name, bend)) { /* same bytes, two dimensions */
+            specs[n].n_dims = 2;
+            specs[n].dims[0] = t->info.cols;
+            specs[n].dims[1] = t->info.rows;
+        }
+        n++;
+    }
+    int rc = pp_tensor_writer_open(path, specs, n, &w, &err);
+    for (size_t i = 0; rc == 0 && i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (t->tied_copy || !strcmp(t->info.name, skip_name))
+            continue;
+        for (size_t k = 0; k < t->n; k++)
+            data[k] = ((const float *)t->w)[k];
+        rc = pp_tensor_writer_put(w, data, t->n * sizeof *data, &err);
+    }
+    if (rc || pp_tensor_writer_close(w, &err))
+        printf("Bail out! %s\n", err.text);
+}
+
+/* Loads the file and returns the message, "" when there is none. */
+static struct pp_err load(const char *path, const struct pp_model *m,
+                          struct pp_parameters *p)
+{
+    struct pp_err err = {0};
+    struct pp_tensors *t = NULL;
+    if (!pp_tensors_open(path, &t, &err))
+        (void)!pp_weights_load(p, m, t, &err);
+    pp_tensors_close(t);
+    return err;
+}
+
+static void test_load(const char *path)
+{
+    struct pp_parameters p = make(&tiny, 0, N_UNITS, sizeof(float));
+    struct pp_parameters q = make(&tiny, 0, N_UNITS, sizeof(float));
+    pp_weights_init(&p, &tiny, 3);
+    write_tensors(path, &p, "", "");
+    struct pp_err err = load(path, &tiny, &q);
+    is_str(err.text, "", "loads what was written");
+    bool same = true;
+    for (size_t i = 0; i < p.n; i++)
+        same = same && !memcmp(p.at[i].w, q.at[i].w, p.at[i].n * sizeof(float));
+    ok(same, "every value, the tied head's too");
+
+    struct pp_model untied = tiny;
+    untied.tied = false;
+    struct pp_parameters u = make(&untied, 0, N_UNITS, sizeof(float));
+    err = load(path, &untied, &u);
+    is_str(err.text, "no tensor 'lm_head.weight'", "an untied head is needed");
+    is_int(err.code, PP_EXIT_INPUT, "the caller's mistake");
+
+    write_tensors(path, &p, "model.layers.1.self_attn.k_proj.bias", "");
+    err = load(path, &tiny, &q);
+    is_str(err.text, "no tensor 'model.layers.1.self_attn.k_proj.bias'",
+           "a missing tensor is named");
+    write_tensors(path, &p, "", "model.layers.0.mlp.up_proj.weight");
+    err = load(path, &tiny, &q);
+    is_str(err.text,
+           "'model.layers.0.mlp.up_proj.weight' is [8, 12], expected [12, 8]",
+           "so is another shape");
+    write_tensors(path, &p, "", "model.norm.weight");
+    err = load(path, &tiny, &q);
+    is_str(err.text, "'model.norm.weight' is [1, 8], expected [8]",
+           "vectors have one dimension");
+    pp_parameters_finish(&u);
+    pp_parameters_finish(&q);
+    pp_parameters_finish(&p);
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/test_weights.XXXXXX", path[64];
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/w.safetensors", dir);
+    test_values();
+    test_splits();
+    test_load(path);
+    unlink(path);
+    rmdir(dir);
+    return done();
+}
