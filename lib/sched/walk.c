@@ -32,13 +32,14 @@ int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
             struct pp_err *err)
 {
     const struct pp_schedule *s = w->schedule;
-    size_t n = (size_t)s->graph->n_ranks, head = 0, waiting = n, at_end = 0;
+    size_t n = (size_t)s->graph->n_ranks, head = 0, waiting = n, at_end = 0,
+           tries = 0;
     for (size_t r = 0; r < n; r++) {
         w->pc[r] = 0;
         w->queue[r] = (int)r;
         w->queued[r] = true;
     }
-    for (; waiting > 0; waiting--) {
+    for (; waiting > 0; waiting--, tries++) {
         int r = w->rank = w->queue[head];
         size_t before = w->pc[r];
         head = (head + 1) % n;
@@ -46,9 +47,10 @@ int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
         int rc = pp_play(s, r, &w->pc[r], p, ctx, err);
         if (rc < 0)
             return rc;
-        /* Reaching an action counts as a move even at the first one: a receive
-         * that has been posted lets a rendezvous send go. */
-        if (w->pc[r] == before && before > 0)
+        /* The first try of a rank counts as a move even when it must wait: a
+         * receive that has been posted lets a rendezvous send go. The queue
+         * begins with every rank once. */
+        if (w->pc[r] == before && tries >= n)
             continue;
         for (size_t c = w->channels.first[r]; c < w->channels.first[r + 1];
              c++) {

@@ -1,0 +1,84 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsched at the command line: what it prints, what it refuses, and how.
+
+bats_require_minimum_version 1.5.0
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# fails STATUS PATTERN ARGS...: a message on stderr, nothing on stdout.
+fails() {
+    local want=$1 pattern=$2
+    shift 2
+    run --separate-stderr ppsched "$@" </dev/null
+    [ "$status" -eq "$want" ]
+    [ -z "$output" ]
+    [[ "${stderr_lines[0]}" == "ppsched: "* ]]
+    [[ "$stderr" == *"$pattern"* ]]
+}
+
+@test "a schedule is written and can be read again" {
+    ppsched -p 4 -s 1f1b -m 8 >plan.json
+    run --separate-stderr ppsched --check plan.json
+    [ "$status" -eq 0 ]
+    [ "$output" = "valid, canonical" ]
+    [ -z "$stderr" ]
+    run jq -r '.schedule.actions | length' plan.json
+    [ "$output" = 4 ]
+}
+
+@test "-o writes the same bytes, and leaves nothing beside" {
+    ppsched -p 2 -s gpipe -m 4 -o a.json
+    ppsched -p 2 -s gpipe -m 4 -o b.json
+    diff <(jq .schedule a.json) <(jq .schedule b.json)
+    [ ! -e a.json.tmp ]
+}
+
+@test "--stats has the textbook figures" {
+    run --separate-stderr ppsched -p 4 -c 2 -s interleaved -m 8 --stats
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    jq -e '.makespan == 57 and .peak == [11, 9, 7, 5]' <<<"$output"
+    jq -e '.at_depth.depth == 1 and .messages == 112' <<<"$output"
+}
+
+@test "-t draws to scale" {
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 2 -t --ascii
+    [ "$status" -eq 0 ]
+    [[ "${lines[2]}" == "rank 0 |0-1-    0===  1===|  33.3%      2" ]]
+    [[ "${lines[3]}" == "rank 1 |  0-0===1-1===    |  33.3%      1" ]]
+}
+
+@test "--list names the kinds" {
+    run --separate-stderr ppsched --list
+    [ "$status" -eq 0 ]
+    [[ "$output" == *gpipe*1f1b*interleaved* ]]
+}
+
+@test "an invalid schedule is 1, with its place" {
+    ppsched -p 2 -s 1f1b -m 2 >plan.json
+    jq '.schedule.actions[1] |= sub("1F0 1RECV_F1 1B0"; "1RECV_F1 1B0 1F0")' plan.json >bad.json
+    fails 1 "'1B0' before 1F0" --check bad.json
+}
+
+@test "a malformed cell is 2" {
+    ppsched -p 2 -s 1f1b -m 2 >plan.json
+    jq '.schedule.actions[1] |= sub("1F0"; "1FX")' plan.json >bad.json
+    fails 2 "'1FX'" --check bad.json
+}
+
+@test "what does not fit is refused with what would" {
+    fails 2 "'nosuch'" -p 2 -s nosuch -m 2
+    fails 2 "-m: '0'" -p 2 -s 1f1b -m 0
+    fails 2 "-c 1" -p 2 -c 2 -s 1f1b -m 4
+    fails 2 "--placement loop" -p 4 -c 2 --placement v -s interleaved -m 8
+    fails 2 "use -m 16 or 18" -p 8 -c 2 -s interleaved -m 17
+    fails 2 "--group" -p 4 -c 2 -s interleaved -m 7 --group 4
+    fails 1 "1 more than --memory '3'" -p 4 -s 1f1b -m 8 --memory 3
+}
+
+@test "a full disk is 3" {
+    run --separate-stderr bash -c 'ppsched -p 2 -s 1f1b -m 2 >/dev/full'
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == "ppsched: "* ]]
+}
