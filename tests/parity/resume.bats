@@ -117,7 +117,7 @@ kill_when() {
 }
 
 @test "a second run into the same directory is refused" {
-    rm -rf ckpt
+    rm -rf ckpt log
     pprun llama.json --data packed --init 5 --steps 100000 --save ckpt \
         >log 2>err &
     pid=$!
