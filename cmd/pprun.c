@@ -37,6 +37,7 @@ enum {
     OPT_LOGPROBS,
     OPT_DUMP_GRADS,
     OPT_MEMORY,
+    OPT_PLAN,
     OPT_TIME_PRODUCTS
 };
 
@@ -68,6 +69,7 @@ static const struct tool_option options[] = {
     {OPT_LOGPROBS, "logprobs", "FILE", "score the data instead of training"},
     {OPT_DUMP_GRADS, "dump-grads", "FILE", "gradients of the last step"},
     {OPT_MEMORY, "memory", "N|SIZE", "refuse a plan above N slots or SIZE"},
+    {OPT_PLAN, "plan", NULL, "print what every rank would allocate, and stop"},
     {OPT_TIME_PRODUCTS, "time-products", NULL,
      "add the share of matrix products to each line"},
     {0},
@@ -229,6 +231,9 @@ static int set_option(struct pprun *p, int id)
     case OPT_DUMP_GRADS:
         p->job.dump_grads = optarg;
         return 0;
+    case OPT_PLAN:
+        p->options.plan = true;
+        return 0;
     case OPT_TIME_PRODUCTS:
         p->job.time_products = true;
         return 0;
@@ -303,6 +308,8 @@ static int run(struct pprun *p, const char *manifest)
     if (!tool_output(p->tool) || pprun_prepare(p, manifest) ||
         pprun_check_memory(p))
         return -1;
+    if (p->options.plan)
+        return 0;
     /* Without --save a signal ends the run as usual: there is nothing to
      * come back to. */
     if (p->job.save)

@@ -189,6 +189,21 @@ fails() {
         pprun plan.json --data packed --init 1 --steps 1 --memory 1K
 }
 
+@test "what ppsched predicts is what pprun allocates, to the byte" {
+    for split in "1f1b -p 2" "gpipe -p 2 -c 2 --placement v" \
+        "interleaved -p 2 -c 3" "1f1b -p 1"; do
+        # shellcheck disable=SC2086
+        ppsplit ${split#* } model-llama |
+            ppsched -s "${split%% *}" -m 6 --data packed >p.json
+        ppsched --stats p.json >stats.json
+        pprun p.json --init 1 --steps 1 --plan >need.json
+        diff <(jq -c .arena_bytes stats.json) \
+            <(jq -c 'map(.activations)' need.json)
+        diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
+        jq -e 'all(.arena_bytes[]; . > 0)' stats.json
+    done
+}
+
 @test "checkpoints: kept as many as asked, latest is the last" {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 5 --save ckpt \
