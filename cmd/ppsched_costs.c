@@ -113,7 +113,8 @@ int ppsched_costs_init(struct ppsched *p)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->graph->n_stages; s++) {
         known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
-        c->sized |= c->stages[s].out_bytes > 0;
+        c->sized |= c->stages[s].out_bytes > 0 ||
+                    c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
     }
     const char *dtype = p->manifest.model.dtype;
     c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
