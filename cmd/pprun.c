@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "blas_threads.h"
 #include "pprun.h"
+#include "version.h"
 
 enum {
     OPT_DATA = TOOL_LONG,
@@ -316,6 +317,8 @@ static int run(struct pprun *p, const char *manifest)
         handle_signals();
     if (p->options.logprobs && pprun_logprobs_init(p))
         return -1;
+    tool_progress(p->tool, p->options.has_steps ? "the first step ..."
+                                                : "going through the data ...");
     if (pprun_threads(p, &status))
         return -1;
     if (p->options.logprobs && pprun_logprobs_write(p))
@@ -331,7 +334,7 @@ int main(int argc, char **argv)
         .synopsis = "[options] [MANIFEST]",
         .summary = "Trains the model of a stage manifest over its pipeline.",
         .options = options,
-        .facts = "devices: cpu, transports: threads",
+        .facts = PP_RUN_FACTS,
     };
     struct pprun p = {
         .tool = &t,
