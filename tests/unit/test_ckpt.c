@@ -396,6 +396,16 @@ static int64_t newest_step(const char *dir)
     return sscanf(newest(dir), "step-%" SCNd64, &step) == 1 ? step : 0;
 }
 
+_Noreturn static void save_until_killed(const char *dir, int64_t step)
+{
+    for (;; step++) {
+        struct job j = make_job(dir, 1, step);
+        j.keep = 1;
+        if (run_job(&j).code)
+            _exit(1);
+    }
+}
+
 /* A child saves step after step from where the last one was killed. */
 static void test_kill(const char *dir)
 {
@@ -404,12 +414,8 @@ static void test_kill(const char *dir)
     for (useconds_t i = 0; i < N_KILLS; i++) {
         int64_t before = newest_step(dir);
         pid_t child = fork();
-        for (int64_t step = before + 1; child == 0; step++) {
-            struct job j = make_job(dir, 1, step);
-            j.keep = 1;
-            if (run_job(&j).code)
-                _exit(1);
-        }
+        if (child == 0)
+            save_until_killed(dir, before + 1);
         while (newest_step(dir) == before &&
                waitpid(child, &status, WNOHANG) == 0)
             usleep(500);
