@@ -67,6 +67,16 @@ static int count(const struct pp_documents *d, uint32_t limit,
     return 0;
 }
 
+static int make_room(struct pp_pieces *p, size_t n, struct pp_err *err)
+{
+    p->piece = calloc(n + 1, sizeof *p->piece);
+    p->slots = calloc(n + 1, sizeof *p->slots);
+    if (p->piece && p->slots)
+        return 0;
+    pp_pieces_finish(p);
+    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
 static void add(const struct pp_documents *d, size_t i, size_t n,
                 uint32_t limit, uint32_t align, struct pp_pieces *out)
 {
@@ -93,15 +103,41 @@ int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
     *out = (struct pp_pieces){0};
     if (count(d, limit, oversize, drop_empty, &n, out, err) != 0)
         return -1;
-    out->piece = calloc(n + 1, sizeof *out->piece);
-    out->slots = calloc(n + 1, sizeof *out->slots);
-    if (!out->piece || !out->slots) {
-        pp_pieces_finish(out);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    if (make_room(out, n, err) != 0)
+        return -1;
     for (size_t i = 0; i < d->n; i++)
         add(d, i, n_pieces(document_length(d, i), limit, oversize, drop_empty),
             limit, align, out);
+    return 0;
+}
+
+int pp_pieces_wrap(const struct pp_documents *d, uint32_t capacity,
+                   struct pp_pieces *out, struct pp_err *err)
+{
+    size_t total = d->n ? d->first[d->n] : 0, n = d->n + total / capacity + 1;
+    *out = (struct pp_pieces){0};
+    if (n > UINT32_MAX)
+        return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", n);
+    if (make_room(out, n, err) != 0)
+        return -1;
+    for (size_t i = 0; i < d->n; i++) {
+        size_t at = d->first[i], end = d->first[i + 1], before = out->n;
+        out->n_empty += at == end;
+        while (at < end) {
+            size_t full = (at / capacity + 1) * capacity;
+            uint32_t length = (uint32_t)((full < end ? full : end) - at);
+            out->slots[out->n] = length;
+            out->piece[out->n++] =
+                (struct pp_piece){.at = at,
+                                  .source = (uint32_t)i,
+                                  .start = (uint32_t)(at - d->first[i]),
+                                  .length = length,
+                                  .slot = length};
+            at += length;
+        }
+        out->n_split += out->n > before + 1;
+    }
+    out->n_tokens = total;
     return 0;
 }
 

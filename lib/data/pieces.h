@@ -47,6 +47,11 @@ int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
                    uint32_t align, enum pp_oversize oversize, bool drop_empty,
                    struct pp_pieces *out, struct pp_err *err) PP_MUST_USE;
 
+/* Documents one after the other, cut wherever capacity tokens are full: pieces
+ * that fill bins in their order. Documents without tokens make none. */
+int pp_pieces_wrap(const struct pp_documents *d, uint32_t capacity,
+                   struct pp_pieces *out, struct pp_err *err) PP_MUST_USE;
+
 /* Makes the slots of n pieces as long as the longest of them. */
 void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n);
 

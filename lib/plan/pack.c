@@ -95,8 +95,8 @@ int pp_bins_make(struct pp_bins *out, const uint32_t *order,
     return 0;
 }
 
-static int pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                         struct pp_bins *out, struct pp_err *err)
+int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_bins *out, struct pp_err *err)
 {
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     size_t n_bins = 0;
@@ -148,11 +148,18 @@ static int pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
 }
 
 const struct pp_packer pp_packers[] = {
-    {"best", "the fewest bins of bfd and ffd", pack_best},
-    {"bfd", "best-fit decreasing, in TRL's order", pp_pack_bfd},
-    {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd},
-    {"next-fit", "in input order, one open bin", pack_next_fit},
-    {"none", "in input order, a fixed number a bin (--rows)", pack_none},
+    {"best", "the fewest bins of bfd and ffd", pack_best, NULL},
+    {"bfd", "best-fit decreasing, in TRL's order", pp_pack_bfd, NULL},
+    {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd, NULL},
+    {"mffd", "modified first-fit decreasing, NeMo-RL's", pp_pack_mffd, NULL},
+    {"wfd", "worst-fit decreasing, in Automodel's order", pp_pack_wfd, NULL},
+    {"first-fit", "in input order, the first bin with room", pp_pack_first_fit,
+     NULL},
+    {"next-fit", "in input order, one open bin", pp_pack_next_fit, NULL},
+    {"lpt", "longest first to the emptiest of a number of bins", pp_pack_lpt,
+     pp_parts_lpt},
+    {"karmarkar-karp", "equal bins by differencing", pp_pack_kk, pp_parts_kk},
+    {"none", "in input order, a fixed number a bin (--rows)", pack_none, NULL},
     {0},
 };
 

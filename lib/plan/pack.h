@@ -21,10 +21,16 @@ struct pp_bins {
 typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
                        struct pp_bins *out, struct pp_err *err);
 
+/* Divides n sequences into n_parts, of which there are at least 1 and at most
+ * n, with no regard to a capacity. */
+typedef int pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
+                        struct pp_bins *out, struct pp_err *err);
+
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
     pp_pack_fn *pack;
+    pp_parts_fn *divide; /* for a given number of parts; or NULL */
 };
 
 /* All rules, ending with a zeroed entry. */
@@ -34,11 +40,22 @@ const struct pp_packer *pp_packer_find(const char *name);
 
 void pp_bins_finish(struct pp_bins *b);
 
-/* Raises the number of bins to a multiple, balancing loads; no bin is empty
- * and none exceeds capacity. Fails when there are fewer items than that. */
+/* The largest sum of lengths in a bin. */
+uint64_t pp_bins_largest(const struct pp_bins *b, const uint32_t *lengths);
+
+/* Raises the number of bins to a multiple that is at least least, balancing
+ * loads; no bin is empty and none exceeds capacity. Fails when there are fewer
+ * items than that. */
 int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
-                     uint32_t capacity, size_t multiple,
+                     uint32_t capacity, size_t least, size_t multiple,
                      struct pp_err *err) PP_MUST_USE;
+
+/* The same in NeMo-RL's way: bins of most items first, of as many the last,
+ * each gives its last items up, one to a new bin at the end, until it has one
+ * left. */
+int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
+                                size_t multiple,
+                                struct pp_err *err) PP_MUST_USE;
 
 /* Puts the bins, not the items in them, in an order drawn from seed. */
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,

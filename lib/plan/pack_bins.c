@@ -5,104 +5,23 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/pack_heap.h"
 #include "plan/pack_rule.h"
-
-/* Bins as a heap by load. */
-struct heap {
-    uint64_t *load; /* by bin */
-    uint32_t *bin;  /* bin[0] is the least, or the greatest with sign -1 */
-    size_t n;
-    int sign;
-};
-
-/* Ties go to the lower bin number. */
-static bool before(const struct heap *h, uint32_t a, uint32_t b)
-{
-    if (h->load[a] != h->load[b])
-        return (h->load[a] < h->load[b]) == (h->sign > 0);
-    return a < b;
-}
-
-static void sift_down(struct heap *h, size_t i)
-{
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= h->n)
-            return;
-        if (child + 1 < h->n && before(h, h->bin[child + 1], h->bin[child]))
-            child++;
-        if (!before(h, h->bin[child], h->bin[i]))
-            return;
-        uint32_t t = h->bin[i];
-        h->bin[i] = h->bin[child];
-        h->bin[child] = t;
-        i = child;
-    }
-}
-
-static void push(struct heap *h, uint32_t bin)
-{
-    size_t i = h->n++;
-    h->bin[i] = bin;
-    while (i > 0 && before(h, h->bin[i], h->bin[(i - 1) / 2])) {
-        uint32_t t = h->bin[i];
-        h->bin[i] = h->bin[(i - 1) / 2];
-        h->bin[(i - 1) / 2] = t;
-        i = (i - 1) / 2;
-    }
-}
-
-static uint32_t pop(struct heap *h)
-{
-    uint32_t top = h->bin[0];
-    h->bin[0] = h->bin[--h->n];
-    sift_down(h, 0);
-    return top;
-}
-
-/* Longest first, each to the least loaded of n_bins bins: balanced, but with
- * no regard to capacity. Returns the largest load. */
-static uint64_t spread(const uint32_t *lengths, const uint32_t *order, size_t n,
-                       size_t n_bins, struct heap *h, uint32_t *bin_of)
-{
-    uint64_t most = 0;
-    h->n = 0;
-    h->sign = 1;
-    for (size_t b = 0; b < n_bins; b++) {
-        h->load[b] = 0;
-        push(h, (uint32_t)b);
-    }
-    for (size_t k = 0; k < n; k++) {
-        /* One for each bin first, so that none stays empty. */
-        uint32_t i = order[k], b = h->bin[0];
-        if (k < n_bins)
-            b = (uint32_t)k;
-        bin_of[i] = b;
-        h->load[b] += lengths[i];
-        most = h->load[b] > most ? h->load[b] : most;
-        if (k + 1 == n_bins)
-            for (size_t j = n_bins; j-- > 0;)
-                sift_down(h, j);
-        else if (k >= n_bins)
-            sift_down(h, 0);
-    }
-    return most;
-}
 
 /* Splits the fullest bin of several items in two of about equal load until
  * there are enough. Bin b's items are linked from head[b] through next, longest
  * first; the numbers are item plus one, 0 ends a list. */
 static void split(const uint32_t *lengths, size_t n_bins, size_t target,
-                  struct heap *h, uint32_t *head, uint32_t *next,
+                  struct pp_heap *h, uint32_t *head, uint32_t *next,
                   uint32_t *bin_of)
 {
     h->n = 0;
     h->sign = -1;
     for (size_t b = 0; b < n_bins; b++)
         if (next[head[b] - 1])
-            push(h, (uint32_t)b);
+            pp_heap_push(h, (uint32_t)b);
     while (n_bins < target) {
-        uint32_t part[2] = {pop(h), (uint32_t)n_bins++};
+        uint32_t part[2] = {pp_heap_pop(h), (uint32_t)n_bins++};
         uint32_t i = head[part[0]], *end[2] = {&head[part[0]], &head[part[1]]};
         h->load[part[0]] = h->load[part[1]] = 0;
         for (uint32_t following; i; i = following) {
@@ -116,7 +35,7 @@ static void split(const uint32_t *lengths, size_t n_bins, size_t target,
         *end[0] = *end[1] = 0;
         for (int k = 0; k < 2; k++)
             if (next[head[part[k]] - 1])
-                push(h, part[k]);
+                pp_heap_push(h, part[k]);
     }
 }
 
@@ -138,7 +57,7 @@ static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
 {
     int rc = -1;
     size_t n = b->n_items;
-    struct heap h = {
+    struct pp_heap h = {
         .load = pp_pack_alloc(target, sizeof *h.load, err),
         .bin = pp_pack_alloc(target, sizeof *h.bin, err),
     };
@@ -148,7 +67,7 @@ static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
     uint32_t *head = pp_pack_alloc(target, sizeof *head, err);
     if (!h.load || !h.bin || !order || !bin_of || !next || !head)
         goto out;
-    if (spread(lengths, order, n, target, &h, bin_of) > capacity) {
+    if (pp_pack_spread(lengths, order, n, target, &h, bin_of) > capacity) {
         for (size_t k = 0; k < b->n_bins; k++)
             for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
                 bin_of[b->items[i]] = (uint32_t)k;
@@ -172,19 +91,75 @@ out:
     return rc;
 }
 
-int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
-                     uint32_t capacity, size_t multiple, struct pp_err *err)
+/* How many bins there shall be. */
+static int find_target(const struct pp_bins *b, size_t least, size_t multiple,
+                       size_t *target, struct pp_err *err)
 {
-    size_t over = b->n_bins % multiple;
-    if (over == 0)
-        return 0;
-    size_t more = multiple - over;
-    if (more > b->n_items || b->n_bins > b->n_items - more)
+    size_t n = b->n_bins > least ? b->n_bins : least;
+    size_t over = n % multiple, more = over ? multiple - over : 0;
+    if (__builtin_add_overflow(n, more, target) || *target > b->n_items)
         return pp_fail(err, PP_EXIT_INPUT,
                        "a multiple of '%zu' bins needs %zu sequences, there "
                        "are %zu",
-                       multiple, b->n_bins + more, b->n_items);
-    return raise_bins(b, lengths, capacity, b->n_bins + more, err);
+                       multiple, n + more, b->n_items);
+    return 0;
+}
+
+int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
+                     uint32_t capacity, size_t least, size_t multiple,
+                     struct pp_err *err)
+{
+    size_t target;
+    if (find_target(b, least, multiple, &target, err) != 0)
+        return -1;
+    return target == b->n_bins ? 0
+                               : raise_bins(b, lengths, capacity, target, err);
+}
+
+/* Bins by descending number of items, of as many the last first. */
+static uint32_t *order_by_count(const struct pp_bins *b, struct pp_err *err)
+{
+    uint32_t *count = pp_pack_alloc(b->n_bins, sizeof *count, err);
+    if (!count)
+        return NULL;
+    for (size_t k = 0; k < b->n_bins; k++)
+        count[k] = (uint32_t)(b->first[k + 1] - b->first[k]);
+    uint32_t *order = pp_pack_order(count, b->n_bins, true, err);
+    free(count);
+    return order;
+}
+
+int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
+                                size_t multiple, struct pp_err *err)
+{
+    size_t target;
+    if (find_target(b, least, multiple, &target, err) != 0)
+        return -1;
+    if (target == b->n_bins)
+        return 0;
+    uint32_t *order = order_by_count(b, err);
+    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
+    struct pp_bins raised;
+    int rc = -1;
+    if (order && bin_of) {
+        for (size_t k = 0; k < b->n_bins; k++)
+            for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+                bin_of[b->items[i]] = (uint32_t)k;
+        size_t n_bins = b->n_bins;
+        for (size_t k = 0; n_bins < target; k++) {
+            size_t first = b->first[order[k]], end = b->first[order[k] + 1];
+            while (n_bins < target && --end > first)
+                bin_of[b->items[end]] = (uint32_t)n_bins++;
+        }
+        rc = pp_bins_make(&raised, b->items, bin_of, b->n_items, target, err);
+    }
+    if (rc == 0) {
+        pp_bins_finish(b);
+        *b = raised;
+    }
+    free(order);
+    free(bin_of);
+    return rc;
 }
 
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed, struct pp_err *err)

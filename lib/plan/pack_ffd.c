@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_ffd - first-fit decreasing in the order of NeMo-RL.
+/* pack_ffd - first-fit, in input order and decreasing in the order of NeMo-RL.
  *
- * Lengths descending, equal ones from the higher index down; each goes to the
- * first bin, in creation order, that has room. A tournament tree over the bins
+ * Decreasing: equal lengths from the higher index down. Each goes to the first
+ * bin, in creation order, that has room. A tournament tree over the bins
  * holds the largest space below each node: O(log bins) a step. Bins not opened
  * yet are leaves with all of their space, so opening one is no special case. */
 #include <stdlib.h>
@@ -10,9 +10,10 @@
 
 #include "plan/pack_rule.h"
 
-/* Node 1 is the root, nodes leaves..2*leaves-1 the bins. */
+/* Node 1 is the root, nodes leaves..2*leaves-1 the bins. What is stored is the
+ * space plus one, and 0 for a bin that takes no more sequences. */
 struct tree {
-    uint32_t *space;
+    uint32_t *room;
     size_t leaves;
 };
 
@@ -20,10 +21,10 @@ static int make_tree(struct tree *t, size_t leaves, uint32_t capacity,
                      struct pp_err *err)
 {
     t->leaves = leaves;
-    t->space = pp_pack_alloc(2 * leaves, sizeof *t->space, err);
-    for (size_t i = 1; t->space && i < 2 * leaves; i++)
-        t->space[i] = capacity;
-    return t->space ? 0 : -1;
+    t->room = pp_pack_alloc(2 * leaves, sizeof *t->room, err);
+    for (size_t i = 1; t->room && i < 2 * leaves; i++)
+        t->room[i] = capacity + 1;
+    return t->room ? 0 : -1;
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -37,60 +38,99 @@ static int grow_tree(struct tree *t, uint32_t capacity, struct pp_err *err)
     struct tree big;
     if (make_tree(&big, 2 * t->leaves, capacity, err) != 0)
         return -1;
-    memcpy(big.space + big.leaves, t->space + t->leaves,
-           t->leaves * sizeof *t->space);
+    memcpy(big.room + big.leaves, t->room + t->leaves,
+           t->leaves * sizeof *t->room);
     for (size_t i = big.leaves - 1; i > 0; i--)
-        big.space[i] = larger(big.space[2 * i], big.space[2 * i + 1]);
-    free(t->space);
+        big.room[i] = larger(big.room[2 * i], big.room[2 * i + 1]);
+    free(t->room);
     *t = big;
     return 0;
 }
 
-/* Takes length from the first bin with room, which must exist. */
-static size_t first_fit(struct tree *t, uint32_t length)
+/* The first bin with room, which must exist. */
+static size_t find_first(const struct tree *t, uint32_t length)
 {
     size_t i = 1;
     while (i < t->leaves)
-        i = 2 * i + (t->space[2 * i] < length);
-    size_t bin = i - t->leaves;
-    t->space[i] -= length;
-    while (i /= 2) {
-        uint32_t top = larger(t->space[2 * i], t->space[2 * i + 1]);
-        if (t->space[i] == top)
-            break;
-        t->space[i] = top;
-    }
-    return bin;
+        i = 2 * i + (t->room[2 * i] <= length);
+    return i - t->leaves;
 }
 
+static void set_room(struct tree *t, size_t bin, uint32_t room)
+{
+    size_t i = bin + t->leaves;
+    t->room[i] = room;
+    while (i /= 2) {
+        uint32_t top = larger(t->room[2 * i], t->room[2 * i + 1]);
+        if (t->room[i] == top)
+            break;
+        t->room[i] = top;
+    }
+}
+
+/* The number of sequences of each bin is counted where most is not 0. */
 static int place(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 const uint32_t *order, struct tree *t, uint32_t *bin_of,
-                 size_t *n_bins, struct pp_err *err)
+                 const uint32_t *order, uint32_t most, struct tree *t,
+                 uint32_t *count, uint32_t *bin_of, size_t *n_bins,
+                 struct pp_err *err)
 {
     for (size_t k = 0; k < n; k++) {
-        uint32_t i = order[k];
+        uint32_t i = order ? order[k] : (uint32_t)k;
         if (*n_bins == t->leaves && grow_tree(t, capacity, err) != 0)
             return -1;
-        size_t bin = first_fit(t, lengths[i]);
+        size_t bin = find_first(t, lengths[i]);
+        bool is_full = most && ++count[bin] == most;
+        set_room(t, bin, is_full ? 0 : t->room[bin + t->leaves] - lengths[i]);
         *n_bins += bin == *n_bins;
         bin_of[i] = (uint32_t)bin;
     }
     return 0;
 }
 
+int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        const uint32_t *order, uint32_t most, uint32_t *bin_of,
+                        size_t *n_bins, struct pp_err *err)
+{
+    int rc = -1;
+    struct tree t = {0};
+    uint32_t *count = most ? pp_pack_alloc(n, sizeof *count, err) : NULL;
+    *n_bins = 0;
+    if ((count || !most) && make_tree(&t, 64, capacity, err) == 0)
+        rc = place(lengths, n, capacity, order, most, &t, count, bin_of, n_bins,
+                   err);
+    free(t.room);
+    free(count);
+    return rc;
+}
+
+/* In the given order; NULL is that of the input. */
+static int first_fit_all(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         const uint32_t *order, struct pp_bins *out,
+                         struct pp_err *err)
+{
+    size_t n_bins;
+    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    int rc = -1;
+    if (bin_of && pp_pack_place_first(lengths, n, capacity, order, 0, bin_of,
+                                      &n_bins, err) == 0)
+        rc = pp_bins_make(out, order, bin_of, n, n_bins, err);
+    free(bin_of);
+    return rc;
+}
+
 int pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
                 struct pp_bins *out, struct pp_err *err)
 {
-    size_t n_bins = 0;
-    int rc = -1;
     uint32_t *order = pp_pack_order(lengths, n, true, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    struct tree t = {0};
-    if (order && bin_of && make_tree(&t, 64, capacity, err) == 0 &&
-        place(lengths, n, capacity, order, &t, bin_of, &n_bins, err) == 0)
-        rc = pp_bins_make(out, order, bin_of, n, n_bins, err);
-    free(t.space);
-    free(bin_of);
+    if (!order)
+        return -1;
+    int rc = first_fit_all(lengths, n, capacity, order, out, err);
     free(order);
     return rc;
+}
+
+int pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                      struct pp_bins *out, struct pp_err *err)
+{
+    return first_fit_all(lengths, n, capacity, NULL, out, err);
 }

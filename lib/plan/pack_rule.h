@@ -8,7 +8,18 @@
 
 #include "plan/pack.h"
 
-pp_pack_fn pp_pack_bfd, pp_pack_ffd;
+pp_pack_fn pp_pack_bfd, pp_pack_ffd, pp_pack_first_fit, pp_pack_kk, pp_pack_lpt,
+    pp_pack_mffd, pp_pack_next_fit, pp_pack_wfd;
+
+/* Of other systems; verl's may exceed the capacity. */
+pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
+
+pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal;
+
+/* As few parts as keep to the capacity. */
+int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                    uint32_t capacity, struct pp_bins *out,
+                    struct pp_err *err) PP_MUST_USE;
 
 /* n zeroed elements, or NULL with *err filled. n may be 0. */
 void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err) PP_MUST_USE;
@@ -17,6 +28,20 @@ void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err) PP_MUST_USE;
  * the higher. To be freed; NULL with *err filled. */
 uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
                         struct pp_err *err) PP_MUST_USE;
+
+struct pp_heap;
+
+/* Each item, in the given order, longest first, to the least loaded of n_bins
+ * bins, n at least; h has room for them. Returns the largest load. */
+uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
+                        size_t n, size_t n_bins, struct pp_heap *h,
+                        uint32_t *bin_of);
+
+/* First-fit in the given order (NULL: 0, 1, ...): item i into bin bin_of[i], at
+ * most so many in one; 0 is no limit. */
+int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        const uint32_t *order, uint32_t most, uint32_t *bin_of,
+                        size_t *n_bins, struct pp_err *err) PP_MUST_USE;
 
 /* Makes bins of n items placed in the given order (NULL: 0, 1, ...), item i in
  * bin bin_of[i]. */

@@ -1,61 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_pack - packing rules against the assignments of the systems whose
  * orders they keep, and against exhaustive search. */
-#include <math.h>
-
-#include "base/rng.h"
-#include "plan/pack.h"
-#include "tap.h"
-
-static const uint32_t small[] = {10, 20, 30, 40, 50, 60, 70, 80, 90};
-static const uint32_t medium[] = {25, 35, 45, 55, 65, 75, 85, 95, 15,
-                                  25, 35, 45, 55, 65, 75, 85, 95};
-static const uint32_t large[] = {
-    24, 13, 45, 41, 38, 27, 23, 79, 21, 85, 64, 14, 13, 21, 37, 39, 74,
-    87, 13, 81, 35, 79, 63, 38, 67, 85, 45, 10, 30, 64, 53, 45, 29, 37,
-    53, 23, 21, 58, 22, 55, 54, 87, 43, 15, 68, 78, 25, 58, 20, 80, 47,
-    90, 89, 56, 83, 34, 18, 15, 39, 47, 20, 39, 22, 58, 45, 68, 56, 30,
-    57, 55, 36, 44, 19, 87, 31, 78, 41, 30, 69, 58, 44, 81, 38, 51, 17,
-    39, 14, 50, 61, 44, 18, 37, 82, 50, 37, 73, 60, 68, 28, 43};
-static const uint32_t same[] = {30, 30, 30, 30, 30};
-static const uint32_t single[] = {50};
-static const uint32_t full[] = {100, 100, 100};
-static const uint32_t mixed[] = {10, 50, 100, 20, 80, 30, 70, 40, 60, 90};
-static const uint32_t zero[] = {3, 0, 2};
-
-/* "[[0,1],[2]]" in a static-size buffer of the caller. */
-static void print(const struct pp_bins *b, char *buf, size_t size)
-{
-    size_t at = (size_t)snprintf(buf, size, "[");
-    for (size_t k = 0; k < b->n_bins; k++) {
-        at += (size_t)snprintf(buf + at, size - at, k ? ",[" : "[");
-        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-            at += (size_t)snprintf(buf + at, size - at, "%s%u",
-                                   i > b->first[k] ? "," : "", b->items[i]);
-        at += (size_t)snprintf(buf + at, size - at, "]");
-    }
-    snprintf(buf + at, size - at, "]");
-}
-
-static void is_packed(const char *rule, const uint32_t *lengths, size_t n,
-                      uint32_t capacity, const char *want, const char *what)
-{
-    struct pp_bins b;
-    struct pp_err err = {0};
-    char got[4096], name[64];
-    snprintf(name, sizeof name, "%s: %s", rule, what);
-    if (pp_packer_find(rule)->pack(lengths, n, capacity, &b, &err) != 0) {
-        ok(false, "%s: %s", name, err.text);
-        return;
-    }
-    print(&b, got, sizeof got);
-    is_str(got, want, name);
-    pp_bins_finish(&b);
-}
-
-#define IS_PACKED(rule, lengths, want)                                       \
-    is_packed(rule, lengths, sizeof(lengths) / sizeof *(lengths), 100, want, \
-              #lengths)
+#include "pack_fixture.h"
 
 static void test_assignments(void)
 {
@@ -97,40 +43,6 @@ static void test_assignments(void)
     ok(!pp_packer_find("worst"), "an unknown rule is not found");
 }
 
-/* The lognormal lengths of the packing benchmarks. */
-static uint32_t *draw_lengths(size_t n, uint32_t capacity)
-{
-    uint32_t *lengths = malloc(n * sizeof *lengths);
-    uint64_t s = 20260824;
-    for (size_t i = 0; i < n; i += 2) {
-        double u[2];
-        for (int k = 0; k < 2; k++) {
-            s = s * UINT64_C(6364136223846793005) +
-                UINT64_C(1442695040888963407);
-            u[k] = ((double)(s >> 11) + 0.5) / 9007199254740992.0;
-        }
-        double r = sqrt(-2 * log(u[0])), t = 2 * 3.14159265358979323846 * u[1];
-        const double z[2] = {r * cos(t), r * sin(t)};
-        for (int k = 0; k < 2; k++) {
-            double v = floor(exp(6 + z[k]) + 0.5);
-            v = v < 1 ? 1 : v > capacity ? capacity : v;
-            lengths[i + (size_t)k] = (uint32_t)v;
-        }
-    }
-    return lengths;
-}
-
-static uint64_t hash_bins(const struct pp_bins *b)
-{
-    uint32_t *bin_of = calloc(b->n_items, sizeof *bin_of);
-    for (size_t k = 0; k < b->n_bins; k++)
-        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-            bin_of[b->items[i]] = (uint32_t)k;
-    uint64_t h = pp_fnv(PP_FNV_START, bin_of, b->n_items * sizeof *bin_of);
-    free(bin_of);
-    return h;
-}
-
 static void test_hashes(void)
 {
     static const struct {
@@ -161,25 +73,6 @@ static void test_hashes(void)
         pp_bins_finish(&b);
         free(lengths);
     }
-}
-
-/* Whether each item is there once, no bin is empty, none is too full. */
-static bool is_valid(const struct pp_bins *b, const uint32_t *lengths, size_t n,
-                     uint64_t capacity)
-{
-    bool good = b->n_items == n && b->first[b->n_bins] == n && !b->first[0];
-    char *seen = calloc(n + 1, 1);
-    for (size_t k = 0; k < b->n_bins; k++) {
-        uint64_t load = 0;
-        for (size_t i = b->first[k]; i < b->first[k + 1]; i++) {
-            load += lengths[b->items[i]];
-            good = good && !seen[b->items[i]];
-            seen[b->items[i]] = 1;
-        }
-        good = good && load <= capacity && b->first[k + 1] > b->first[k];
-    }
-    free(seen);
-    return good;
 }
 
 /* The fewest bins, by trying everything. load has room for n bins. */
@@ -267,18 +160,6 @@ static void test_bound(void)
        "nothing needs no bin");
 }
 
-static uint64_t largest_load(const struct pp_bins *b, const uint32_t *lengths)
-{
-    uint64_t most = 0;
-    for (size_t k = 0; k < b->n_bins; k++) {
-        uint64_t load = 0;
-        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-            load += lengths[b->items[i]];
-        most = load > most ? load : most;
-    }
-    return most;
-}
-
 static void test_multiple(void)
 {
     uint64_t key = pp_rng_key(8, "test");
@@ -296,7 +177,7 @@ static void test_multiple(void)
             continue;
         }
         size_t target = (b.n_bins + multiple - 1) / multiple * multiple;
-        int rc = pp_bins_multiple(&b, lengths, 100, multiple, &err);
+        int rc = pp_bins_multiple(&b, lengths, 100, 0, multiple, &err);
         if (target > n)
             wrong += rc == 0 || err.code != PP_EXIT_INPUT;
         else
@@ -309,8 +190,8 @@ static void test_multiple(void)
     struct pp_bins b;
     struct pp_err err = {0};
     if (pp_packer_find("bfd")->pack(small, 9, 100, &b, &err) == 0 &&
-        pp_bins_multiple(&b, small, 100, 7, &err) == 0)
-        is_int((long long)largest_load(&b, small), 90,
+        pp_bins_multiple(&b, small, 100, 0, 7, &err) == 0)
+        is_int((long long)pp_bins_largest(&b, small), 90,
                "loads are balanced where there is room");
     pp_bins_finish(&b);
     /* 40 full bins, 60 + 40 and 50 + 25 + 25: spread over 41, longest first,
@@ -321,11 +202,12 @@ static void test_multiple(void)
         memcpy(tight + 5 * i, pattern, sizeof pattern);
     }
     ok(pp_packer_find("bfd")->pack(tight, 100, 100, &b, &err) == 0 &&
-           b.n_bins == 40 && pp_bins_multiple(&b, tight, 100, 41, &err) == 0 &&
+           b.n_bins == 40 &&
+           pp_bins_multiple(&b, tight, 100, 0, 41, &err) == 0 &&
            b.n_bins == 41 && is_valid(&b, tight, 100, 100),
        "a full bin is split where spreading exceeds the capacity");
-    ok(pp_bins_multiple(&b, tight, 100, 97, &err) == 0 && b.n_bins == 97 &&
-           is_valid(&b, tight, 100, 100) && largest_load(&b, tight) == 60,
+    ok(pp_bins_multiple(&b, tight, 100, 0, 97, &err) == 0 && b.n_bins == 97 &&
+           is_valid(&b, tight, 100, 100) && pp_bins_largest(&b, tight) == 60,
        "nearly as many bins as items");
     pp_bins_finish(&b);
 }
@@ -350,12 +232,12 @@ static void test_split(void)
         struct pp_err err = {0};
         if (pp_packer_find("next-fit")->pack(lengths, n, 100, &b, &err) != 0 ||
             b.n_bins != n_full ||
-            pp_bins_multiple(&b, lengths, 100, n_full + 1, &err) != 0) {
+            pp_bins_multiple(&b, lengths, 100, 0, n_full + 1, &err) != 0) {
             wrong++;
             continue;
         }
         wrong += b.n_bins != n_full + 1 || !is_valid(&b, lengths, n, 100);
-        kept += largest_load(&b, lengths) == 100;
+        kept += pp_bins_largest(&b, lengths) == 100;
         pp_bins_finish(&b);
     }
     is_int((long long)wrong, 0, "full bins and one more");

@@ -60,6 +60,14 @@ struct work {
     struct pp_packed packed;
 };
 
+/* In either way. */
+static int raise_bins(struct work *w, struct pp_err *err)
+{
+    return strcmp(w->rule, "next-fit")
+               ? pp_bins_multiple(&w->bins, w->pieces.slots, 4, 0, 5, err)
+               : pp_bins_multiple_by_popping(&w->bins, 5, 1, err);
+}
+
 static int pack(struct work *w, struct pp_err *err)
 {
     struct pp_jsonl j = {.name = "in"};
@@ -69,8 +77,7 @@ static int pack(struct work *w, struct pp_err *err)
                        err) != 0 ||
         pp_packer_find(w->rule)->pack(w->pieces.slots, w->pieces.n, 4, &w->bins,
                                       err) != 0 ||
-        pp_bins_multiple(&w->bins, w->pieces.slots, 4, 5, err) != 0 ||
-        pp_bins_shuffle(&w->bins, 1, err) != 0 ||
+        raise_bins(w, err) != 0 || pp_bins_shuffle(&w->bins, 1, err) != 0 ||
         pp_pack_lower_bound(w->pieces.slots, w->pieces.n, 4, &bound, err) != 0)
         return -1;
     struct pp_packed_content c = {.ids = w->docs.ids,

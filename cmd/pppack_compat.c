@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_compat - what --compat knows of other systems: the rule, and what
+ * each does with documents that are empty or too long. */
+#include <string.h>
+
+#include "plan/pack_rule.h"
+#include "pppack.h"
+
+const struct pppack_compat pppack_compats[] = {
+    {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd}, .pops = true},
+    {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd}, .pops = true},
+    {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},
+     .pops = true},
+    {.packer = {.name = "trl-bfd", .pack = pp_pack_bfd},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_TRUNCATE,
+     .drops_empty = true},
+    {.packer = {.name = "trl-bfd-split", .pack = pp_pack_bfd},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_SPLIT,
+     .drops_empty = true},
+    {.packer = {.name = "trl-wrapped", .pack = pp_pack_next_fit},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_SPLIT,
+     .drops_empty = true,
+     .wraps = true},
+    {.packer = {.name = "automodel-knapsack", .pack = pp_pack_wfd}},
+    {.packer = {.name = "megatron-rl", .pack = pp_pack_megatron_rl}},
+    {.packer = {.name = "torchtune", .pack = pp_pack_next_fit}},
+    {.packer = {.name = "axolotl", .pack = pp_pack_axolotl}},
+    {.packer = {.name = "verl-kk",
+                .pack = pp_pack_verl,
+                .divide = pp_parts_kk}},
+    {.packer = {0}},
+};
+
+const struct pppack_compat *pppack_compat_find(const char *name)
+{
+    for (const struct pppack_compat *c = pppack_compats; c->packer.name; c++)
+        if (!strcmp(c->packer.name, name))
+            return c;
+    return NULL;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_options - the command line of pppack. */
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/num.h"
+#include "plan/pack_rule.h"
+#include "pppack.h"
+
+enum {
+    ROWS = TOOL_LONG,
+    PARTS,
+    EQUAL_SIZE,
+    PAD_TO,
+    CP,
+    TP,
+    COMPAT,
+    BINS_MIN,
+    BINS_MULTIPLE,
+    OVERSIZE,
+    EMPTY,
+    SHUFFLE,
+    BYTES,
+    LENGTHS,
+    STATS,
+    CHECK
+};
+
+const struct tool_option pppack_options[] = {
+    {'l', "capacity", "TOKENS", "the most tokens of a bin, padding included"},
+    {'a', "algorithm", "RULE", "how bins are chosen; best without it"},
+    {COMPAT, "compat", "SYSTEM", "make the bins of another system's packer"},
+    {ROWS, "rows", "N", "with -a none: sequences of a bin"},
+    {PARTS, "parts", "N", "with -a lpt or karmarkar-karp: make N bins"},
+    {EQUAL_SIZE, "equal-size", NULL, "with --parts: of as many sequences each"},
+    {PAD_TO, "pad-to", "N", "pad each sequence to a multiple of N"},
+    {CP, "cp", "N", "and to what N context-parallel ranks need"},
+    {TP, "tp", "N", "and to what N tensor-parallel ranks need"},
+    {BINS_MIN, "bins-min", "N", "make at least N bins"},
+    {BINS_MULTIPLE, "bins-multiple", "N", "make a multiple of N bins"},
+    {OVERSIZE, "oversize", "WHAT", "error (default), truncate, split or drop"},
+    {EMPTY, "empty", "WHAT", "documents without tokens: error (default), drop"},
+    {SHUFFLE, "shuffle", "SEED", "put the bins in an order drawn from SEED"},
+    {BYTES, "bytes", NULL, "tokens are the bytes of \"text\", then 256"},
+    {LENGTHS, "lengths", NULL, "read a length per line, print bins of indices"},
+    {STATS, "stats", NULL, "print statistics as JSON"},
+    {CHECK, "check", "DIR", "check a packed directory: 0 consistent, 1 not"},
+    {0},
+};
+
+/* In the order of enum pp_oversize. */
+static const char *const oversize_words[] = {"error", "truncate", "split",
+                                             "drop", NULL};
+static const char *const empty_words[] = {"error", "drop", NULL};
+
+static int parse_word(struct tool *t, const char *s, const char *what,
+                      const char *const *words, int *out)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(s, words[i])) {
+            *out = i;
+            return 0;
+        }
+    return tool_usage(t, "%s: '%s' is not a known word", what, s);
+}
+
+static int parse_capacity(struct job *j, const char *s)
+{
+    size_t v;
+    if (pp_parse_size(s, "-l", &v, &j->t.err) != 0)
+        return -1;
+    if (v < 1 || v > INT32_MAX)
+        return tool_usage(&j->t, "-l: '%s' is not between 1 and %d", s,
+                          INT32_MAX);
+    j->capacity = (uint32_t)v;
+    return 0;
+}
+
+static int parse_rule(struct job *j, const char *s)
+{
+    char known[256] = "";
+    size_t at = 0;
+    j->rule = pp_packer_find(s);
+    for (const struct pp_packer *p = pp_packers; p->name; p++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
+                               at ? ", " : "", p->name);
+    return j->rule
+               ? 0
+               : tool_usage(&j->t, "-a: no rule '%s'; there are %s", s, known);
+}
+
+static int unknown_compat(struct job *j, const char *s)
+{
+    char known[256] = "";
+    size_t at = 0;
+    for (const struct pppack_compat *c = pppack_compats; c->packer.name; c++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
+                               at ? ", " : "", c->packer.name);
+    return tool_usage(&j->t, "--compat: no system '%s'; there are %s", s,
+                      known);
+}
+
+static int parse_count(struct job *j, const char *what, int64_t *out)
+{
+    return pp_parse_int(optarg, what, 1, INT32_MAX, out, &j->t.err);
+}
+
+int pppack_take_option(struct job *j, int c)
+{
+    switch (c) {
+    case 'l':
+        return parse_capacity(j, optarg);
+    case 'a':
+        return parse_rule(j, optarg);
+    case COMPAT:
+        j->compat = pppack_compat_find(optarg);
+        return j->compat ? 0 : unknown_compat(j, optarg);
+    case ROWS:
+        return parse_count(j, "--rows", &j->rows);
+    case PARTS:
+        return parse_count(j, "--parts", &j->parts);
+    case EQUAL_SIZE:
+        j->equal_size = true;
+        return 0;
+    case PAD_TO:
+        return parse_count(j, "--pad-to", &j->pad_to);
+    case CP:
+        return parse_count(j, "--cp", &j->cp);
+    case TP:
+        return parse_count(j, "--tp", &j->tp);
+    case BINS_MIN:
+        return parse_count(j, "--bins-min", &j->bins_min);
+    case BINS_MULTIPLE:
+        return parse_count(j, "--bins-multiple", &j->bins_multiple);
+    case OVERSIZE:
+        j->has_oversize = true;
+        return parse_word(&j->t, optarg, "--oversize", oversize_words,
+                          &j->oversize);
+    case EMPTY:
+        return parse_word(&j->t, optarg, "--empty", empty_words,
+                          &j->drop_empty);
+    case SHUFFLE:
+        j->shuffled = true;
+        return pp_parse_int(optarg, "--shuffle", 0, INT64_MAX, &j->shuffle,
+                            &j->t.err);
+    case BYTES:
+        j->bytes = true;
+        return 0;
+    case LENGTHS:
+        j->from_lengths = true;
+        return 0;
+    case STATS:
+        j->stats = true;
+        return 0;
+    default:
+        j->check = optarg;
+        return 0;
+    }
+}
+
+static int set_align(struct job *j)
+{
+    uint32_t chunks = j->cp > 1 ? 2 * (uint32_t)j->cp : 1;
+    j->align =
+        pp_pieces_align((uint32_t)j->pad_to, (uint32_t)j->cp, (uint32_t)j->tp);
+    if (j->capacity % chunks)
+        return tool_usage(&j->t,
+                          "-l: '%" PRIu32 "' is not a multiple of %" PRIu32
+                          " (2 x cp)",
+                          j->capacity, chunks);
+    if (!j->align || j->align > j->capacity)
+        return tool_usage(&j->t,
+                          "-l: '%" PRIu32 "' is less than the least multiple "
+                          "that sequences are padded to",
+                          j->capacity);
+    return 0;
+}
+
+/* What another system's packer decides, and what it cannot do. */
+static int check_compat(struct job *j)
+{
+    const struct pppack_compat *c = j->compat;
+    struct tool *t = &j->t;
+    if (j->rule)
+        return tool_usage(t, "--compat and -a exclude each other");
+    if (j->has_oversize && c->decides_oversize)
+        return tool_usage(t, "--compat %s decides about --oversize",
+                          c->packer.name);
+    if (!c->pops && (j->bins_multiple > 1 || j->bins_min > 0))
+        return tool_usage(t,
+                          "--compat %s knows no --bins-min and no "
+                          "--bins-multiple",
+                          c->packer.name);
+    j->rule = &c->packer;
+    j->drop_empty |= c->drops_empty;
+    if (c->decides_oversize)
+        j->oversize = (int)c->oversize;
+    return 0;
+}
+
+static int check_rule(struct job *j)
+{
+    struct tool *t = &j->t;
+    bool none = !strcmp(j->rule->name, "none");
+    if (none != (j->rows > 0))
+        return tool_usage(t, "-a none and --rows need each other");
+    if (none && (j->bins_multiple > 1 || j->bins_min > 0))
+        return tool_usage(t, "-a none makes no --bins-multiple");
+    if (none && j->rows > INT32_MAX / (int64_t)j->capacity)
+        return tool_usage(t, "--rows: '%" PRId64 "' is too many", j->rows);
+    if (j->parts && !j->rule->divide)
+        return tool_usage(t, "--parts: %s makes as many bins as it needs",
+                          j->rule->name);
+    if (j->equal_size && (!j->parts || j->rule->divide == pp_parts_lpt))
+        return tool_usage(t, "--equal-size needs --parts and karmarkar-karp");
+    if (j->parts && (j->bins_multiple > 1 || j->bins_min > 0))
+        return tool_usage(t, "--parts says how many bins there are");
+    return 0;
+}
+
+int pppack_check_options(struct job *j, int argc)
+{
+    struct tool *t = &j->t;
+    if (j->check) {
+        if (optind < argc || j->capacity || t->output || j->from_lengths)
+            return tool_usage(t, "--check takes no input and no output");
+        return 0;
+    }
+    if (!j->capacity)
+        return tool_usage(t, "a capacity is needed (-l)");
+    if (j->from_lengths && j->bytes)
+        return tool_usage(t, "--lengths and --bytes exclude each other");
+    if (!t->output && !j->from_lengths && !j->stats)
+        return tool_usage(t, "an output directory is needed (-o)");
+    if (j->compat && check_compat(j) != 0)
+        return -1;
+    if (!j->rule)
+        j->rule = pp_packer_find("best");
+    if (check_rule(j) != 0)
+        return -1;
+    if (optind == argc && isatty(STDIN_FILENO))
+        return tool_usage(t, "standard input is a terminal; "
+                             "documents are expected");
+    if (set_align(j) != 0)
+        return -1;
+    if (j->compat && j->compat->wraps && j->align > 1)
+        return tool_usage(t, "--compat %s leaves no room for padding",
+                          j->rule->name);
+    return 0;
+}

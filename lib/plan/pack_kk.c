@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* pack_kk - Karmarkar and Karp's differencing method, in the order of verl's
+ * seqlen_balancing. "The differencing method of set partitioning", UC Berkeley
+ * report CSD-82-113, 1982.
+ *
+ * A state is a division of some sequences into parts, fullest first. The two
+ * states with the largest spread are merged, the fullest part of one with the
+ * emptiest of the other, until one state is left. Parts without sequences are
+ * not stored, so that a state of one sequence costs one part and not all of
+ * them; a merge touches only the parts that are new or change places. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/pack_rule.h"
+
+/* Sequences linked from head to tail; numbers are sequences. */
+struct part {
+    uint64_t sum;
+    uint32_t n, head, tail;
+};
+
+struct state {
+    struct part *parts; /* fullest first, none without sequences */
+    size_t n, room;     /* room is 0 while the memory is not the state's own */
+};
+
+struct partition {
+    size_t k; /* parts of a state, with the empty ones */
+    struct state *heap;
+    size_t n;
+    struct part *singles; /* of the states at the beginning */
+    struct part *joined;  /* k: scratch of a merge */
+    uint32_t *next;       /* by sequence */
+};
+
+/* Fuller; then of more sequences; then by the first one, as no two parts share
+ * any. */
+static bool above(const struct part *a, const struct part *b)
+{
+    if (a->sum != b->sum)
+        return a->sum > b->sum;
+    if (a->n != b->n)
+        return a->n > b->n;
+    return a->head > b->head;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return above(a, b) ? -1 : 1;
+}
+
+static uint64_t spread(const struct state *s, size_t k)
+{
+    return s->parts[0].sum - (s->n == k ? s->parts[k - 1].sum : 0);
+}
+
+static bool before(const struct partition *p, size_t i, size_t j)
+{
+    const struct state *a = &p->heap[i], *b = &p->heap[j];
+    uint64_t of_a = spread(a, p->k), of_b = spread(b, p->k);
+    return of_a != of_b ? of_a > of_b : above(&a->parts[0], &b->parts[0]);
+}
+
+static void sift_down(struct partition *p, size_t i)
+{
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= p->n)
+            return;
+        if (child + 1 < p->n && before(p, child + 1, child))
+            child++;
+        if (!before(p, child, i))
+            return;
+        struct state t = p->heap[i];
+        p->heap[i] = p->heap[child];
+        p->heap[child] = t;
+        i = child;
+    }
+}
+
+static int grow(struct state *s, size_t n, size_t k, struct pp_err *err)
+{
+    if (n <= s->room)
+        return 0;
+    size_t room = 2 * n < k ? 2 * n : k;
+    struct part *parts = pp_pack_alloc(room, sizeof *parts, err);
+    if (!parts)
+        return -1;
+    memcpy(parts, s->parts, s->n * sizeof *parts);
+    if (s->room)
+        free(s->parts);
+    s->parts = parts;
+    s->room = room;
+    return 0;
+}
+
+/* Merges b into a: part i with part k - 1 - i of b. */
+static int merge(struct partition *p, struct state *a, const struct state *b,
+                 struct pp_err *err)
+{
+    size_t k = p->k, n = a->n + b->n < k ? a->n + b->n : k;
+    size_t n_joined = a->n + b->n - n;
+    size_t kept = a->n - n_joined, taken = b->n - n_joined;
+    if (grow(a, n, k, err) != 0)
+        return -1;
+    for (size_t j = 0; j < n_joined; j++) {
+        struct part *q = &p->joined[j];
+        const struct part *other = &b->parts[k - 1 - (kept + j)];
+        *q = a->parts[kept + j];
+        p->next[q->tail] = other->head;
+        q->tail = other->tail;
+        q->sum += other->sum;
+        q->n += other->n;
+    }
+    qsort(p->joined, n_joined, sizeof *p->joined, compare);
+    /* Three sorted runs into one, from the end. */
+    for (size_t at = n; taken || n_joined;) {
+        const struct part *least = kept ? &a->parts[kept - 1] : NULL;
+        if (taken && (!least || above(least, &b->parts[taken - 1])))
+            least = &b->parts[taken - 1];
+        if (n_joined && (!least || above(least, &p->joined[n_joined - 1])))
+            least = &p->joined[n_joined - 1];
+        if (taken && least == &b->parts[taken - 1])
+            taken--;
+        else if (n_joined && least == &p->joined[n_joined - 1])
+            n_joined--;
+        else
+            kept--;
+        a->parts[--at] = *least;
+    }
+    a->n = n;
+    return 0;
+}
+
+static int merge_all(struct partition *p, struct pp_err *err)
+{
+    for (size_t i = p->n; i-- > 0;)
+        sift_down(p, i);
+    while (p->n > 1) {
+        struct state top = p->heap[0];
+        p->heap[0] = p->heap[--p->n];
+        sift_down(p, 0);
+        int rc = merge(p, &top, &p->heap[0], err);
+        if (p->heap[0].room)
+            free(p->heap[0].parts);
+        p->heap[0] = top;
+        if (rc != 0)
+            return -1;
+        sift_down(p, 0);
+    }
+    return 0;
+}
+
+/* The states at the beginning: of a sequence each, or with parts of equal
+ * size of k, shortest first. */
+static void begin(struct partition *p, const uint32_t *lengths,
+                  const uint32_t *order, size_t n, bool equal_size)
+{
+    size_t each = equal_size ? p->k : 1;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t s = order[i];
+        p->singles[i] = (struct part){lengths[s], 1, s, s};
+    }
+    for (p->n = 0; p->n < n / each; p->n++)
+        p->heap[p->n] = (struct state){p->singles + p->n * each, each, 0};
+}
+
+static int make_bins(const struct partition *p, size_t n, struct pp_bins *out,
+                     struct pp_err *err)
+{
+    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    if (!bin_of)
+        return -1;
+    for (size_t b = 0; b < p->k; b++) {
+        const struct part *q = &p->heap[0].parts[b];
+        for (uint32_t j = 0, i = q->head; j < q->n; j++, i = p->next[i])
+            bin_of[i] = (uint32_t)b;
+    }
+    int rc = pp_bins_make(out, NULL, bin_of, n, p->k, err);
+    free(bin_of);
+    return rc;
+}
+
+static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
+                  bool equal_size, struct pp_bins *out, struct pp_err *err)
+{
+    int rc = -1;
+    uint32_t *order = pp_pack_order(lengths, n, true, err);
+    struct partition p = {
+        .k = n_parts,
+        .heap = pp_pack_alloc(n, sizeof *p.heap, err),
+        .singles = pp_pack_alloc(n, sizeof *p.singles, err),
+        .joined = pp_pack_alloc(n_parts, sizeof *p.joined, err),
+        .next = pp_pack_alloc(n, sizeof *p.next, err),
+    };
+    if (order && p.heap && p.singles && p.joined && p.next) {
+        begin(&p, lengths, order, n, equal_size);
+        if (merge_all(&p, err) == 0)
+            rc = make_bins(&p, n, out, err);
+        for (size_t i = 0; i < p.n; i++)
+            if (p.heap[i].room)
+                free(p.heap[i].parts);
+    }
+    free(order);
+    free(p.heap);
+    free(p.singles);
+    free(p.joined);
+    free(p.next);
+    return rc;
+}
+
+int pp_parts_kk(const uint32_t *lengths, size_t n, size_t n_parts,
+                struct pp_bins *out, struct pp_err *err)
+{
+    return divide(lengths, n, n_parts, false, out, err);
+}
+
+int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
+                      struct pp_bins *out, struct pp_err *err)
+{
+    if (n % n_parts)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%zu' sequences do not make %zu parts of equal size", n,
+                       n_parts);
+    return divide(lengths, n, n_parts, true, out, err);
+}
+
+int pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
+               struct pp_bins *out, struct pp_err *err)
+{
+    return pp_parts_fewest(pp_parts_kk, lengths, n, capacity, out, err);
+}

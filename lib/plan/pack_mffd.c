@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* pack_mffd - modified first-fit decreasing as NeMo-RL has it, to the bin
+ * number. After Johnson and Garey, "A 71/60 theorem for bin packing", Journal
+ * of Complexity 1, 1985, but for the last step, which is worst-fit.
+ *
+ * Everything is a walk over the sequences by descending length, of which those
+ * placed are skipped with path compression, and a search for the first that is
+ * short enough: O(log n) a step. */
+#include <stdlib.h>
+
+#include "plan/pack_rule.h"
+
+/* Ranks are positions by descending length, equal lengths in input order:
+ * large ones are [0, medium), then medium, small and tiny ones. */
+struct mffd {
+    const uint32_t *lengths, *order;
+    size_t n;
+    uint32_t capacity;
+    size_t medium, small, tiny; /* first rank of each class */
+    uint32_t *skip;             /* by rank: no free one in [rank, skip[rank]) */
+    uint32_t *left;             /* space by bin */
+    uint32_t *bin_of;           /* by sequence */
+    uint32_t *placed; /* sequences in the order in which they were placed */
+    size_t n_placed, n_bins;
+    bool *paired; /* by bin: it has a medium one */
+};
+
+static uint32_t length(const struct mffd *m, size_t rank)
+{
+    return m->lengths[m->order[rank]];
+}
+
+/* The first rank from rank on that is not placed, or n. */
+static size_t next_free(struct mffd *m, size_t rank)
+{
+    size_t end = rank;
+    while (m->skip[end] != end)
+        end = m->skip[end];
+    while (m->skip[rank] != end) {
+        size_t following = m->skip[rank];
+        m->skip[rank] = (uint32_t)end;
+        rank = following;
+    }
+    return end;
+}
+
+/* The first rank in [from, to) whose length is at most space, or to. */
+static size_t first_within(const struct mffd *m, size_t from, size_t to,
+                           uint32_t space)
+{
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (length(m, middle) <= space)
+            to = middle;
+        else
+            from = middle + 1;
+    }
+    return to;
+}
+
+static void put(struct mffd *m, size_t rank, size_t bin)
+{
+    uint32_t i = m->order[rank];
+    m->skip[rank] = (uint32_t)rank + 1;
+    m->bin_of[i] = (uint32_t)bin;
+    m->placed[m->n_placed++] = i;
+    m->left[bin] -= m->lengths[i];
+}
+
+static void open_large(struct mffd *m)
+{
+    for (size_t rank = 0; rank < m->medium; rank++) {
+        m->left[rank] = m->capacity;
+        put(m, rank, rank);
+    }
+    m->n_bins = m->medium;
+}
+
+static void add_medium(struct mffd *m)
+{
+    for (size_t b = 0; b < m->n_bins; b++) {
+        size_t rank =
+            next_free(m, first_within(m, m->medium, m->small, m->left[b]));
+        m->paired[b] = rank < m->small;
+        if (m->paired[b])
+            put(m, rank, b);
+    }
+}
+
+/* Small ones as NeMo-RL has them: by ascending length, equal ones in input
+ * order. up[k] is the rank of the kth. */
+struct ascending {
+    uint32_t *up;
+    uint32_t *back; /* by k + 1: none free in places [back, k] */
+    size_t n;
+};
+
+static void sort_ascending(const struct mffd *m, struct ascending *a)
+{
+    a->n = m->tiny - m->small;
+    size_t k = 0, end = m->tiny;
+    while (end > m->small) {
+        size_t begin = end - 1;
+        while (begin > m->small && length(m, begin - 1) == length(m, begin))
+            begin--;
+        for (size_t rank = begin; rank < end; rank++)
+            a->up[k++] = (uint32_t)rank;
+        end = begin;
+    }
+    for (k = 0; k <= a->n; k++)
+        a->back[k] = (uint32_t)k;
+}
+
+/* One more than the last free place before end, or 0. */
+static size_t last_free(struct ascending *a, size_t end)
+{
+    size_t k = end;
+    while (a->back[k] != k)
+        k = a->back[k];
+    while (a->back[end] != k) {
+        size_t following = a->back[end];
+        a->back[end] = (uint32_t)k;
+        end = following;
+    }
+    return k;
+}
+
+static void put_small(struct mffd *m, struct ascending *a, size_t place,
+                      size_t bin)
+{
+    a->back[place + 1] = (uint32_t)place;
+    put(m, a->up[place], bin);
+}
+
+/* How many places hold lengths of at most space. */
+static size_t n_within(const struct mffd *m, const struct ascending *a,
+                       uint32_t space)
+{
+    return a->n - (first_within(m, m->small, m->tiny, space) - m->small);
+}
+
+/* From the last bin back: the shortest small one and the longest that then
+ * fits, where the two shortest would. Those placed as the shortest are a run
+ * at the front, except where the longest was taken from just behind. */
+static void add_small_pairs(struct mffd *m, struct ascending *a)
+{
+    size_t first = 0, left = a->n;
+    for (size_t b = m->n_bins; b-- > 0 && left >= 2;) {
+        if (m->paired[b])
+            continue;
+        while (a->back[first + 1] != first + 1)
+            first++;
+        uint32_t shortest = length(m, a->up[first]);
+        if (shortest > m->left[b])
+            continue;
+        size_t last = last_free(a, n_within(m, a, m->left[b] - shortest));
+        /* The second shortest does not fit either, if none but the first. */
+        if (last <= first + 1)
+            continue;
+        put_small(m, a, first, b);
+        put_small(m, a, last - 1, b);
+        left -= 2;
+    }
+}
+
+static int pair_small(struct mffd *m, struct pp_err *err)
+{
+    int rc = -1;
+    size_t n = m->tiny - m->small;
+    struct ascending a = {
+        .up = pp_pack_alloc(n, sizeof *a.up, err),
+        .back = pp_pack_alloc(n + 1, sizeof *a.back, err),
+    };
+    if (a.up && a.back) {
+        sort_ascending(m, &a);
+        add_small_pairs(m, &a);
+        rc = 0;
+    }
+    free(a.up);
+    free(a.back);
+    return rc;
+}
+
+static void fill_up(struct mffd *m)
+{
+    for (size_t b = 0; b < m->n_bins; b++)
+        for (;;) {
+            size_t rank =
+                next_free(m, first_within(m, m->medium, m->n, m->left[b]));
+            if (rank == m->n)
+                break;
+            put(m, rank, b);
+        }
+}
+
+/* Bins opened for the rest, as a heap by load and then by when it was reached;
+ * both are in one key. */
+struct rest {
+    struct entry {
+        uint64_t key;
+        uint32_t bin;
+    } * heap;
+    size_t n;
+};
+
+static void sift_down(struct rest *r, size_t i)
+{
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= r->n)
+            return;
+        child +=
+            child + 1 < r->n && r->heap[child + 1].key < r->heap[child].key;
+        if (r->heap[i].key <= r->heap[child].key)
+            return;
+        struct entry t = r->heap[i];
+        r->heap[i] = r->heap[child];
+        r->heap[child] = t;
+        i = child;
+    }
+}
+
+static void push(struct rest *r, struct entry e)
+{
+    size_t i = r->n++;
+    for (; i > 0 && e.key < r->heap[(i - 1) / 2].key; i = (i - 1) / 2)
+        r->heap[i] = r->heap[(i - 1) / 2];
+    r->heap[i] = e;
+}
+
+/* Longest first to the emptiest of the bins opened here, or to a new one; then
+ * these bins are numbered by ascending load. */
+static int place_rest(struct mffd *m, struct pp_err *err)
+{
+    size_t first_bin = m->n_bins, n_before = m->n_placed;
+    struct rest r = {.heap = pp_pack_alloc(m->n + 1, sizeof *r.heap, err)};
+    uint32_t *number = pp_pack_alloc(m->n + 1, sizeof *number, err);
+    if (r.heap && number) {
+        size_t rank = next_free(m, m->medium);
+        for (; rank < m->n; rank = next_free(m, rank)) {
+            bool opens = r.n == 0 || length(m, rank) > m->left[r.heap[0].bin];
+            uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
+            if (opens)
+                m->left[bin] = m->capacity;
+            put(m, rank, bin);
+            uint64_t load = m->capacity - m->left[bin];
+            struct entry e = {load << 32 | m->n_placed, bin};
+            if (opens)
+                push(&r, e);
+            else {
+                r.heap[0] = e;
+                sift_down(&r, 0);
+            }
+        }
+        for (uint32_t k = (uint32_t)first_bin; r.n; k++) {
+            number[r.heap[0].bin - first_bin] = k;
+            r.heap[0] = r.heap[--r.n];
+            sift_down(&r, 0);
+        }
+        for (size_t k = n_before; k < m->n_placed; k++) {
+            uint32_t *bin = &m->bin_of[m->placed[k]];
+            *bin = number[*bin - first_bin];
+        }
+    }
+    int rc = r.heap && number ? 0 : -1;
+    free(r.heap);
+    free(number);
+    return rc;
+}
+
+/* Thresholds are exact: a length above C/2, C/3, C/6. */
+static void classify(struct mffd *m)
+{
+    size_t *const end[] = {&m->medium, &m->small, &m->tiny};
+    static const uint64_t part[] = {2, 3, 6};
+    size_t rank = 0;
+    for (int c = 0; c < 3; c++) {
+        while (rank < m->n && part[c] * length(m, rank) > m->capacity)
+            rank++;
+        *end[c] = rank;
+    }
+    for (size_t k = 0; k <= m->n; k++)
+        m->skip[k] = (uint32_t)k;
+}
+
+int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out, struct pp_err *err)
+{
+    int rc = -1;
+    for (size_t i = 0; i < n; i++)
+        if (lengths[i] == 0)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "mffd takes no sequence without tokens, '%zu' is "
+                           "one",
+                           i);
+    uint32_t *order = pp_pack_order(lengths, n, false, err);
+    struct mffd m = {
+        .lengths = lengths,
+        .order = order,
+        .n = n,
+        .capacity = capacity,
+        .skip = pp_pack_alloc(n + 1, sizeof *m.skip, err),
+        .left = pp_pack_alloc(n, sizeof *m.left, err),
+        .bin_of = pp_pack_alloc(n, sizeof *m.bin_of, err),
+        .placed = pp_pack_alloc(n, sizeof *m.placed, err),
+        .paired = pp_pack_alloc(n, sizeof *m.paired, err),
+    };
+    if (order && m.skip && m.left && m.bin_of && m.placed && m.paired) {
+        classify(&m);
+        open_large(&m);
+        add_medium(&m);
+        if (pair_small(&m, err) == 0) {
+            fill_up(&m);
+            if (place_rest(&m, err) == 0)
+                rc = pp_bins_make(out, m.placed, m.bin_of, n, m.n_bins, err);
+        }
+    }
+    free(order);
+    free(m.skip);
+    free(m.left);
+    free(m.bin_of);
+    free(m.placed);
+    free(m.paired);
+    return rc;
+}
