@@ -48,8 +48,8 @@ int pppack_print_stats(struct job *j)
     FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
     if (!f)
         return -1;
-    if (!j->rows && pp_pack_lower_bound(p->slots, p->n, j->capacity, &bound,
-                                        &j->t.err) != 0)
+    if (!j->rows && pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
+                                    &bound, &j->t.err) != 0)
         return -1;
     for (size_t i = 0; i < p->n; i++)
         slots += p->piece[i].slot;
@@ -62,11 +62,13 @@ int pppack_print_stats(struct job *j)
     if (!j->from_lengths)
         fprintf(f, "  \"scored\": %" PRIu64 ",\n", count_scored(j));
     fprintf(f,
-            "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n"
+            "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n  \"gap\": %zu,\n"
+            "  \"certified\": %s,\n"
             "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32 ",\n"
             "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
-            j->bins.n_bins, bound, j->capacity, j->align, slots - p->n_tokens,
-            efficiency);
+            j->bins.n_bins, bound, j->bins.n_bins - bound,
+            !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
+            j->align, slots - p->n_tokens, efficiency);
     fprintf(f,
             "  \"empty\": %zu,\n  \"dropped\": %zu,\n  \"truncated\": %zu,\n"
             "  \"split\": %zu\n}\n",

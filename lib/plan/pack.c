@@ -131,24 +131,8 @@ static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
     return rc;
 }
 
-static int pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out, struct pp_err *err)
-{
-    struct pp_bins bfd, ffd;
-    if (pp_pack_bfd(lengths, n, capacity, &bfd, err) != 0)
-        return -1;
-    if (pp_pack_ffd(lengths, n, capacity, &ffd, err) != 0) {
-        pp_bins_finish(&bfd);
-        return -1;
-    }
-    bool better = ffd.n_bins < bfd.n_bins;
-    *out = better ? ffd : bfd;
-    pp_bins_finish(better ? &bfd : &ffd);
-    return 0;
-}
-
 const struct pp_packer pp_packers[] = {
-    {"best", "the fewest bins of bfd and ffd", pack_best, NULL},
+    {"best", "the fewest bins of all, and of a search", pp_pack_best, NULL},
     {"bfd", "best-fit decreasing, in TRL's order", pp_pack_bfd, NULL},
     {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd, NULL},
     {"mffd", "modified first-fit decreasing, NeMo-RL's", pp_pack_mffd, NULL},

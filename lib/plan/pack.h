@@ -65,4 +65,10 @@ int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
                         size_t *bound, struct pp_err *err) PP_MUST_USE;
 
+/* A better lower bound, at most n_bins of a packing that is known: L2, and what
+ * a search of bounded length shows to be impossible. */
+int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
+                    size_t n_bins, size_t *bound,
+                    struct pp_err *err) PP_MUST_USE;
+
 #endif

@@ -8,8 +8,8 @@
 
 #include "plan/pack.h"
 
-pp_pack_fn pp_pack_bfd, pp_pack_ffd, pp_pack_first_fit, pp_pack_kk, pp_pack_lpt,
-    pp_pack_mffd, pp_pack_next_fit, pp_pack_wfd;
+pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_first_fit,
+    pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit, pp_pack_wfd;
 
 /* Of other systems; verl's may exceed the capacity. */
 pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
@@ -42,6 +42,19 @@ uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
 int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
                         const uint32_t *order, uint32_t most, uint32_t *bin_of,
                         size_t *n_bins, struct pp_err *err) PP_MUST_USE;
+
+enum pp_search {
+    PP_SEARCH_FOUND,
+    PP_SEARCH_NONE,   /* there is no such packing */
+    PP_SEARCH_UNKNOWN /* the search was stopped */
+};
+
+/* Looks for a packing into at most n_bins bins; with PP_SEARCH_FOUND and out
+ * not NULL it is in *out. The work is bounded and depends on nothing but the
+ * arguments. */
+int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
+                   size_t n_bins, enum pp_search *answer, struct pp_bins *out,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Makes bins of n items placed in the given order (NULL: 0, 1, ...), item i in
  * bin bin_of[i]. */

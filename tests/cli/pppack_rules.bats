@@ -167,3 +167,23 @@ rows() {
  ask for more --parts" -l 8 --compat verl-kk
     bins '[7] [6] [5] [4] [3] [2] [1] [0]' -l 8 --compat verl-kk --parts 8
 }
+
+# counts OPTION...: bins, lower bound, gap and whether it is certified.
+counts() {
+    run --separate-stderr pppack --lengths --stats "$@" lengths
+    [ "$status" -eq 0 ]
+    jq -c '[.bins, .lower_bound, .gap, .certified]' <<<"$output"
+}
+
+@test "best searches where the other rules fail, and proves what it found" {
+    # 10 + 5 + 5 and 8 + 6 + 6; every other rule begins with 10 + 8.
+    lengths 5 5 6 8 6 10
+    [ "$(counts -l 20 -a ffd)" = '[3,2,1,false]' ]
+    [ "$(counts -l 20)" = '[2,2,0,true]' ]
+    # Their sum asks for two bins; the search shows that it takes three.
+    lengths 35 35 35 35 35
+    [ "$(counts -l 100)" = '[3,3,0,true]' ]
+    [ "$(counts -l 100 -a none --rows 3 | jq -c '.[3]')" = false ]
+    lengths 60 60 40 40
+    [ "$(counts -l 100 -a next-fit)" = '[3,2,1,false]' ]
+}
