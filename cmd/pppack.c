@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/num.h"
+#include "data/indexed.h"
 #include "data/jsonl.h"
 #include "data/lengths.h"
 #include "data/packed.h"
@@ -44,9 +45,24 @@ static int read_documents(struct job *j, FILE *f)
     return pp_jsonl_read(&reader, f, &j->docs, &j->t.err);
 }
 
+static int read_indexed(struct job *j, const char *name, size_t prefix_bytes)
+{
+    char *prefix = strndup(name, prefix_bytes);
+    if (!prefix)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    tool_progress(&j->t, "reading %s", prefix);
+    int rc = pp_indexed_read(prefix, j->drop_empty, &j->docs, &j->t.err);
+    free(prefix);
+    return rc;
+}
+
 static int read_input(struct job *j, const char *name)
 {
     bool in = !strcmp(name, "-");
+    size_t prefix_bytes;
+    if (!in && !j->bytes && !j->from_lengths &&
+        pp_indexed_named(name, &prefix_bytes))
+        return read_indexed(j, name, prefix_bytes);
     FILE *f = in ? stdin : fopen(name, "re");
     j->name = in ? "standard input" : name;
     if (!f)
@@ -60,12 +76,28 @@ static int read_input(struct job *j, const char *name)
     return rc;
 }
 
+/* Whether names[i] is the .bin of an .idx among the n names: *.bin *.idx and
+ * PREFIX.* mean each pair once. */
+static bool is_other_half(char **names, int n, int i)
+{
+    size_t length = strlen(names[i]);
+    if (length < 4 || strcmp(names[i] + length - 4, ".bin") != 0)
+        return false;
+    for (int k = 0; k < n; k++)
+        if (strlen(names[k]) == length &&
+            !memcmp(names[k], names[i], length - 4) &&
+            !strcmp(names[k] + length - 4, ".idx"))
+            return true;
+    return false;
+}
+
 static int read_inputs(struct job *j, int argc, char **argv)
 {
     if (optind == argc)
         return read_input(j, "-");
     for (int i = optind; i < argc; i++)
-        if (read_input(j, argv[i]) != 0)
+        if (!is_other_half(argv + optind, argc - optind, i - optind) &&
+            read_input(j, argv[i]) != 0)
             return -1;
     return 0;
 }

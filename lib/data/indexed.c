@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/* indexed - Megatron's .bin and .idx. All numbers are little-endian. The arrays
+ * of the index follow a header of 34 bytes, so that none is aligned: elements
+ * are copied out, never pointed at. */
+#include "data/indexed.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/num.h"
+
+enum { HEADER = 34 };
+
+static const unsigned char magic[9] = "MMIDIDX\0";
+
+/* By the index's code; 0: not tokens. */
+static const unsigned char dtype_bytes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
+
+struct indexed {
+    const char *idx_name, *bin_name;
+    const unsigned char *lengths, *pointers, *documents, *modes;
+    const unsigned char *bin;
+    size_t n_sequences, n_documents, bin_bytes;
+    unsigned dtype;
+    unsigned size; /* of a token */
+};
+
+static uint64_t load(const unsigned char *p, unsigned bytes)
+{
+    uint64_t v = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+static int fail(const struct indexed *x, struct pp_err *err, const char *what,
+                uint64_t at)
+{
+    return pp_fail(err, PP_EXIT_INPUT, "%s: sequence %" PRIu64 " %s",
+                   x->idx_name, at, what);
+}
+
+static int read_header(struct indexed *x, const unsigned char *idx,
+                       struct pp_err *err)
+{
+    uint64_t version = load(idx + 9, 8);
+    x->dtype = idx[17];
+    if (memcmp(idx, magic, sizeof magic) != 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: not the index of an indexed dataset", x->idx_name);
+    if (version != 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: version '%" PRIu64 "' is not known, only 1",
+                       x->idx_name, version);
+    if (x->dtype == 0 || x->dtype >= sizeof dtype_bytes)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: element type '%u' is not known",
+                       x->idx_name, x->dtype);
+    x->size = dtype_bytes[x->dtype];
+    if (!x->size)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: its elements are reals, not tokens", x->idx_name);
+    return 0;
+}
+
+/* Finds the arrays; nothing but them may follow the header. */
+static int lay_out(struct indexed *x, const unsigned char *idx, size_t n,
+                   struct pp_err *err)
+{
+    if (n < HEADER)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: cut short", x->idx_name);
+    if (read_header(x, idx, err) != 0)
+        return -1;
+    uint64_t n_sequences = load(idx + 18, 8), n_entries = load(idx + 26, 8);
+    size_t room = n - HEADER;
+    if (n_sequences > room / 12 || n_entries > room / 8 ||
+        12 * n_sequences + 8 * n_entries > room)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: cut short: '%zu' bytes, too few for %" PRIu64
+                       " sequences and %" PRIu64 " document entries",
+                       x->idx_name, n, n_sequences, n_entries);
+    size_t left = room - (size_t)(12 * n_sequences + 8 * n_entries);
+    x->n_sequences = (size_t)n_sequences;
+    x->lengths = idx + HEADER;
+    x->pointers = x->lengths + 4 * x->n_sequences;
+    x->documents = x->pointers + 8 * x->n_sequences;
+    x->modes = left ? x->documents + 8 * n_entries : NULL;
+    if (left && left != x->n_sequences)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%zu' bytes after the document entries, where %zu "
+                       "modes or none belong",
+                       x->idx_name, left, x->n_sequences);
+    if (n_entries == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: has no document entries",
+                       x->idx_name);
+    x->n_documents = (size_t)n_entries - 1;
+    return 0;
+}
+
+/* Each sequence lies in the tokens, none before the one before it. */
+static int check_sequences(const struct indexed *x, struct pp_err *err)
+{
+    uint64_t before = 0;
+    for (size_t i = 0; i < x->n_sequences; i++) {
+        uint64_t length = load(x->lengths + 4 * i, 4);
+        uint64_t at = load(x->pointers + 8 * i, 8);
+        if (length > INT32_MAX)
+            return fail(x, err, "has a negative length", i);
+        if (at > INT64_MAX || at < before)
+            return fail(x, err, "lies before the one before it", i);
+        if (at > x->bin_bytes || length > (x->bin_bytes - at) / x->size)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: cut short: '%zu' bytes, and sequence %zu of %s "
+                           "ends at %" PRIu64,
+                           x->bin_name, x->bin_bytes, i, x->idx_name,
+                           at + length * x->size);
+        if (x->modes && x->modes[i])
+            return fail(x, err, "has a mode other than 0, so it is not text",
+                        i);
+        before = at;
+    }
+    return 0;
+}
+
+static uint64_t document(const struct indexed *x, size_t i)
+{
+    return load(x->documents + 8 * i, 8);
+}
+
+/* Document entries go from 0 to the number of sequences and never back. */
+static int check_documents(const struct indexed *x, struct pp_err *err)
+{
+    uint64_t before = 0, last = document(x, x->n_documents);
+    if (document(x, 0) != 0 || last != x->n_sequences)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: its documents are not sequences 0 to %zu",
+                       x->idx_name, x->n_sequences);
+    for (size_t i = 0; i <= x->n_documents; i++) {
+        uint64_t entry = document(x, i);
+        if (entry < before)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: document entry %zu, '%" PRIu64
+                           "', is less than the one before it",
+                           x->idx_name, i, entry);
+        before = entry;
+    }
+    return 0;
+}
+
+/* n tokens; false when one is no token id. */
+static bool convert(const struct indexed *x, const unsigned char *p, size_t n,
+                    int32_t *out)
+{
+    /* Unsigned: 8 and 16 bits are always ids. */
+    bool is_unsigned = x->dtype == 1 || x->dtype == 8;
+    uint64_t most =
+        is_unsigned ? UINT64_MAX : (UINT64_C(1) << (8 * x->size - 1)) - 1;
+    if (most > INT32_MAX)
+        most = INT32_MAX;
+    uint64_t largest = 0;
+    for (size_t i = 0; i < n; i++, p += x->size) {
+        uint64_t v = load(p, x->size);
+        largest |= v > most ? UINT64_MAX : v;
+        out[i] = (int32_t)(uint32_t)v;
+    }
+    return largest <= INT32_MAX;
+}
+
+static int add_document(const struct indexed *x, size_t i, bool allow_empty,
+                        struct pp_documents *d, struct pp_err *err)
+{
+    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
+    uint64_t n = 0;
+    for (size_t s = first; s < end; s++) {
+        n += load(x->lengths + 4 * s, 4);
+        if (n > INT32_MAX)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: document %zu is too long to be packed",
+                           x->idx_name, i);
+    }
+    if (n == 0 && !allow_empty)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: document %zu is empty (--empty drop leaves such "
+                       "documents out)",
+                       x->idx_name, i);
+    int32_t *out = pp_documents_room(d, (size_t)n, err);
+    if (!out)
+        return -1;
+    for (size_t s = first; s < end; s++) {
+        size_t length = (size_t)load(x->lengths + 4 * s, 4);
+        size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        if (!convert(x, x->bin + at, length, out))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: sequence %zu has a number that is no token id",
+                           x->bin_name, s);
+        out += length;
+    }
+    return pp_documents_add(d, (size_t)n, NULL, err);
+}
+
+int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
+                     const char *bin_name, const void *bin, size_t bin_bytes,
+                     bool allow_empty, struct pp_documents *d,
+                     struct pp_err *err)
+{
+    struct indexed x = {
+        .idx_name = idx_name,
+        .bin_name = bin_name,
+        .bin = bin,
+        .bin_bytes = bin_bytes,
+    };
+    if (lay_out(&x, idx, idx_bytes, err) != 0 ||
+        check_sequences(&x, err) != 0 || check_documents(&x, err) != 0)
+        return -1;
+    for (size_t i = 0; i < x.n_documents; i++)
+        if (add_document(&x, i, allow_empty, d, err) != 0)
+            return -1;
+    return 0;
+}
+
+static bool ends_with(const char *s, size_t n, const char *end)
+{
+    size_t m = strlen(end);
+    return n > m && !memcmp(s + n - m, end, m);
+}
+
+/* prefix and ending, to be freed, or NULL. */
+static char *join(const char *prefix, const char *ending)
+{
+    size_t n = strlen(prefix), m = strlen(ending) + 1;
+    char *s = malloc(n + m);
+    if (s) {
+        memcpy(s, prefix, n);
+        memcpy(s + n, ending, m);
+    }
+    return s;
+}
+
+bool pp_indexed_named(const char *name, size_t *prefix_bytes)
+{
+    size_t n = strlen(name);
+    *prefix_bytes = n;
+    if (ends_with(name, n, ".idx") || ends_with(name, n, ".bin")) {
+        *prefix_bytes = n - 4;
+        return true;
+    }
+    if (pp_file_exists(name))
+        return false;
+    char *idx = join(name, ".idx");
+    bool is_there = idx && pp_file_exists(idx);
+    free(idx);
+    return is_there;
+}
+
+int pp_indexed_read(const char *prefix, bool allow_empty,
+                    struct pp_documents *d, struct pp_err *err)
+{
+    const void *idx = NULL, *bin = NULL;
+    size_t idx_bytes = 0, bin_bytes = 0;
+    char *idx_name = join(prefix, ".idx"), *bin_name = join(prefix, ".bin");
+    int rc = -1;
+    if (!idx_name || !bin_name)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (pp_file_map(idx_name, &idx, &idx_bytes, err) == 0 &&
+             pp_file_map(bin_name, &bin, &bin_bytes, err) == 0)
+        rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
+                              bin_bytes, allow_empty, d, err);
+    pp_file_unmap(idx, idx_bytes);
+    pp_file_unmap(bin, bin_bytes);
+    free(idx_name);
+    free(bin_name);
+    return rc;
+}

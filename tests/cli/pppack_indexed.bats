@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pppack_indexed - packing Megatron's indexed datasets.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# little BYTES NUMBER...: the numbers in little-endian.
+little() {
+    local bytes=$1 n i
+    shift
+    for n; do
+        for ((i = 0; i < bytes; i++)); do
+            printf "\\x$(printf %02x $((n >> 8 * i & 255)))"
+        done
+    done
+}
+
+# indexed PREFIX LENGTH...: a dataset of 16-bit ids 1, 2, ... in each document.
+indexed() {
+    local prefix=$1 n at=0
+    shift
+    for n; do
+        # shellcheck disable=SC2046
+        little 2 $(seq "$n")
+    done >"$prefix.bin"
+    {
+        printf 'MMIDIDX\0\0'
+        little 8 1
+        little 1 8
+        little 8 $# $(($# + 1))
+        little 4 "$@"
+        for n; do
+            little 8 $at
+            at=$((at + 2 * n))
+        done
+        # shellcheck disable=SC2046
+        little 8 $(seq 0 $#)
+    } >"$prefix.idx"
+}
+
+# documents LENGTH...: the same in JSON Lines.
+documents() {
+    local n
+    for n; do
+        jq -nc "{input_ids: [range(1; $n + 1)]}"
+    done
+}
+
+@test "an indexed dataset is what JSON Lines of its documents are" {
+    indexed data 5 3 4 2
+    documents 5 3 4 2 >data.jsonl
+    pppack -l 8 -o want data.jsonl
+    for name in data data.idx data.bin 'data.bin data.idx' 'data.idx data.bin'
+    do
+        # shellcheck disable=SC2086
+        run --separate-stderr pppack -l 8 -o got $name
+        [ "$status" -eq 0 ]
+        [ -z "$output" ]
+        [ -z "$stderr" ]
+        diff -r want got
+    done
+    pppack --check got
+}
+
+@test "several prefixes, and JSON Lines between them" {
+    indexed a 5 3
+    indexed b 2
+    documents 4 >c.jsonl
+    documents 5 3 4 2 | pppack -l 8 -o want
+    pppack -l 8 -o got a c.jsonl b
+    diff -r want got
+    documents 5 3 2 | pppack -l 8 -o want
+    pppack -l 8 -o got ./*.idx
+    diff -r want got
+}
+
+@test "a .bin that is cut short is an error before anything is written" {
+    indexed data 5 3 4 2
+    truncate -s -1 data.bin
+    run --separate-stderr pppack -l 8 -o out data
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "pppack: data.bin: cut short: '27' bytes, and sequence 3 of\
+ data.idx ends at 28" ]
+    [ ! -e out ]
+    [ ! -e out.tmp ]
+    indexed data 5 3 4 2
+    truncate -s -1 data.idx
+    run --separate-stderr pppack -l 8 -o out data
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: data.idx: cut short: '121' bytes, too few for 4\
+ sequences and 5 document entries" ]
+    rm data.idx
+    run --separate-stderr pppack -l 8 -o out data.bin
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: data.idx: No such file or directory' ]
+    [ ! -e out ]
+}
+
+@test "empty documents and long ones are as in JSON Lines" {
+    indexed data 10 0 3
+    run --separate-stderr pppack -l 4 --oversize split -o out data
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: data.idx: document 1 is empty (--empty drop leaves'\
+' such documents out)' ]
+    run --separate-stderr pppack -l 4 --oversize split --empty drop --stats \
+        -o out data
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.inputs, .sequences, .tokens, .empty, .split]' \
+        <<<"$output")" = '[3,4,13,1,1]' ]
+    pppack --check out
+}
