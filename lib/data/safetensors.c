@@ -192,7 +192,7 @@ static int read_index(struct pp_tensors *t, struct pp_scan *s,
         if (pp_scan_key(s, &t->arena, &key, err))
             return -1;
         if (strcmp(key, "weight_map")) {
-            if (pp_scan_skip(s, &t->arena, err))
+            if (pp_scan_skip(s, err))
                 return -1;
             continue;
         }
