@@ -117,10 +117,10 @@ static void work(struct job *j, struct pp_comm *comm, struct pp_parameters *p)
         return;
     }
     visit(j, p, true);
-    if (j->grads)
-        (void)!pp_ckpt_dump_grads(j->grads, comm, p, err);
-    else
-        (void)!pp_ckpt_save(&c, &j->state, err);
+    int rc = j->grads ? pp_ckpt_dump_grads(j->grads, comm, p, err)
+                      : pp_ckpt_save(&c, &j->state, err);
+    if ((rc != 0) != (err->code != PP_EXIT_OK))
+        pp_fail(err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
 }
 
 static void *enter(void *arg)
@@ -396,6 +396,16 @@ static int64_t newest_step(const char *dir)
     return sscanf(newest(dir), "step-%" SCNd64, &step) == 1 ? step : 0;
 }
 
+static _Noreturn void save_forever(const char *dir, int64_t step)
+{
+    for (;; step++) {
+        struct job j = make_job(dir, 1, step);
+        j.keep = 1;
+        if (run_job(&j).code)
+            _exit(1);
+    }
+}
+
 /* A child saves step after step from where the last one was killed. */
 static void test_kill(const char *dir)
 {
@@ -404,12 +414,8 @@ static void test_kill(const char *dir)
     for (useconds_t i = 0; i < N_KILLS; i++) {
         int64_t before = newest_step(dir);
         pid_t child = fork();
-        for (int64_t step = before + 1; child == 0; step++) {
-            struct job j = make_job(dir, 1, step);
-            j.keep = 1;
-            if (run_job(&j).code)
-                _exit(1);
-        }
+        if (child == 0)
+            save_forever(dir, before + 1);
         while (newest_step(dir) == before &&
                waitpid(child, &status, WNOHANG) == 0)
             usleep(500);
