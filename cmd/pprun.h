@@ -13,8 +13,8 @@ enum pprun_dtype { PPRUN_FP32, PPRUN_FP64 };
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
-    int64_t seed; /* --init; -1 when not given */
-    int dtype;    /* enum pprun_dtype */
+    int64_t seed;                     /* --init; -1 when not given */
+    int dtype;                        /* enum pprun_dtype */
     int device, transport, objective; /* of each there is one so far */
     bool plan;
     bool memory_is_slots;
