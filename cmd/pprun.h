@@ -7,11 +7,16 @@
 #include "run/job.h"
 #include "tool.h"
 
+/* The words of --dtype. */
+enum pprun_dtype { PPRUN_FP32, PPRUN_FP64 };
+
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
-    const char *dtype;
-    bool has_seed, has_steps;
+    int64_t seed;                     /* --init; -1 when not given */
+    int dtype;                        /* enum pprun_dtype */
+    int device, transport, objective; /* of each there is one so far */
+    bool plan;
     bool memory_is_slots;
     size_t memory; /* --memory: bytes or slots; 0: no limit */
 };
@@ -42,8 +47,8 @@ struct pprun {
 int pprun_prepare(struct pprun *p, const char *manifest) PP_MUST_USE;
 void pprun_finish(struct pprun *p);
 
-/* Refuses (PP_EXIT_NO) a plan above --memory; with -v prints the table of what
- * every rank needs. */
+/* Refuses (PP_EXIT_NO) a plan above --memory. Says what every rank needs: with
+ * -v as a table, with --plan as JSON on the output. */
 int pprun_check_memory(struct pprun *p) PP_MUST_USE;
 
 /* Runs all ranks as threads of this process. */
@@ -52,8 +57,7 @@ int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;
-int pprun_evaluated(void *ctx, double val_loss,
-                    struct pp_err *err) PP_MUST_USE;
+int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err) PP_MUST_USE;
 void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
 
 /* --logprobs: room before the run, the file after it. */

@@ -69,6 +69,17 @@ static void print_row(const struct pprun *p, int rank, const struct need *n)
              s[0], s[1], s[2], n->slots, s[3], s[4]);
 }
 
+static void print_json(const struct pprun *p, int rank, const struct need *n)
+{
+    bool last = rank + 1 == p->job.schedule->graph->n_ranks;
+    fprintf(p->tool->out,
+            "%s  {\"rank\": %d, \"weights\": %zu, \"gradients\": %zu, "
+            "\"optimizer\": %zu, \"slots\": %d, \"activations\": %zu, "
+            "\"total\": %zu}%s",
+            rank ? "" : "[\n", rank, n->params, n->grads, n->moments, n->slots,
+            n->arena, n->total, last ? "\n]\n" : ",\n");
+}
+
 int pprun_check_memory(struct pprun *p)
 {
     const struct pp_graph *g = p->job.schedule->graph;
@@ -87,6 +98,8 @@ int pprun_check_memory(struct pprun *p)
         print_row(p, r, &n);
         if (p->options.memory && refuse(p, r, &n))
             goto out;
+        if (p->options.plan)
+            print_json(p, r, &n);
     }
     if (p->options.memory_is_slots)
         p->job.slot_limit = (int)p->options.memory;

@@ -56,9 +56,14 @@ struct ppsched {
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
 
-/* Plans the memory of every rank: peak bytes into peak (n_ranks, when not
- * NULL). Refuses what --memory does not allow, saying by how much. */
-int ppsched_memory(struct ppsched *p, size_t *peak) PP_MUST_USE;
+/* A rank's buffers: what lives at once, and what is allocated for it. */
+struct ppsched_bytes {
+    size_t peak, arena;
+};
+
+/* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
+ * what --memory does not allow, saying by how much. */
+int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

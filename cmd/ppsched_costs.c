@@ -113,7 +113,8 @@ int ppsched_costs_init(struct ppsched *p)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->graph->n_stages; s++) {
         known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
-        c->sized |= c->stages[s].out_bytes > 0;
+        c->sized |= c->stages[s].out_bytes > 0 ||
+                    c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
     }
     const char *dtype = p->manifest.model.dtype;
     c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
@@ -177,11 +178,11 @@ static int check_rank(struct ppsched *p, int rank, size_t arena)
                                        : 0;
 }
 
-int ppsched_memory(struct ppsched *p, size_t *peak)
+int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
 {
     const struct ppsched_options *o = &p->options;
     bool bytes =
-        p->costs.sized && (peak || (o->has_memory && !o->memory_is_slots));
+        p->costs.sized && (out || (o->has_memory && !o->memory_is_slots));
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
@@ -191,8 +192,8 @@ int ppsched_memory(struct ppsched *p, size_t *peak)
             pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
             return -1;
         size_t arena = m.arena_bytes;
-        if (peak)
-            peak[r] = m.peak_bytes;
+        if (out)
+            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes};
         pp_memory_finish(&m);
         if (check_rank(p, r, arena))
             return -1;

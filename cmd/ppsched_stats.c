@@ -64,7 +64,8 @@ static void print_times(const struct ppsched *p, FILE *f,
     fputs("},\n", f);
 }
 
-static void print_memory(const struct ppsched *p, FILE *f, const size_t *bytes)
+static void print_memory(const struct ppsched *p, FILE *f,
+                         const struct ppsched_bytes *bytes)
 {
     int n = p->manifest.graph.n_ranks;
     fputs("  \"peak\": [", f);
@@ -75,7 +76,10 @@ static void print_memory(const struct ppsched *p, FILE *f, const size_t *bytes)
         return;
     fputs("  \"peak_bytes\": [", f);
     for (int r = 0; r < n; r++)
-        fprintf(f, "%s%zu", r ? ", " : "", bytes[r]);
+        fprintf(f, "%s%zu", r ? ", " : "", bytes[r].peak);
+    fputs("],\n  \"arena_bytes\": [", f);
+    for (int r = 0; r < n; r++)
+        fprintf(f, "%s%zu", r ? ", " : "", bytes[r].arena);
     fputs("],\n", f);
 }
 
@@ -83,7 +87,8 @@ int ppsched_stats(struct ppsched *p, FILE *f)
 {
     struct pp_sim sim = {0}, at = {0};
     struct pp_err *err = &p->tool->err;
-    size_t *bytes = calloc((size_t)p->manifest.graph.n_ranks, sizeof *bytes);
+    struct ppsched_bytes *bytes =
+        calloc((size_t)p->manifest.graph.n_ranks, sizeof *bytes);
     int rc = bytes ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc || ppsched_memory(p, bytes) ||
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||

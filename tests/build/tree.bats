@@ -14,7 +14,8 @@ files() {
     local ending all
     all=$(git -c safe.directory='*' ls-files -co --exclude-standard \
         2>/dev/null | sort -u)
-    [ -n "$all" ] || all=$(find . -path ./.git -prune -o -path './build*' \
+    [ -n "$all" ] || all=$(find . \( -path ./.git -o -path './build*' -o \
+        -path ./quickstart-out -o -name __pycache__ \) \
         -prune -o -type f -print | cut -c3- | sort)
     for file in $all; do
         [ -f "$file" ] || continue

@@ -43,6 +43,17 @@ fails() {
     jq -se '.[29].loss < 0.8 * .[0].loss' out
 }
 
+@test "channels that hold more than a pass sends" {
+    ppsplit -q -p 3 model-llama | ppsched -q -s 1f1b -m 2 --depth 3 >deep.json
+    ppsched -q -s 1f1b -m 2 --depth 1 deep.json >shallow.json
+    for depth in deep shallow; do
+        pprun $depth.json --data packed --init 1 --steps 4 --accumulate 2 |
+            jq -c '[.loss, .grad_norm]' >$depth
+    done
+    [ "$(wc -l <deep)" -eq 4 ]
+    cmp deep shallow
+}
+
 @test "nothing to do is a mistake" {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
@@ -187,6 +198,21 @@ fails() {
 @test "--memory in bytes says what is needed" {
     fails 1 "pprun: rank 0 needs *iB, and --memory allows 1.00 KiB" \
         pprun plan.json --data packed --init 1 --steps 1 --memory 1K
+}
+
+@test "what ppsched predicts is what pprun allocates, to the byte" {
+    for split in "1f1b -p 2" "gpipe -p 2 -c 2 --placement v" \
+        "interleaved -p 2 -c 3" "1f1b -p 1"; do
+        # shellcheck disable=SC2086
+        ppsplit ${split#* } model-llama |
+            ppsched -s "${split%% *}" -m 6 --data packed >p.json
+        ppsched --stats p.json >stats.json
+        pprun p.json --init 1 --steps 1 --plan >need.json
+        diff <(jq -c .arena_bytes stats.json) \
+            <(jq -c 'map(.activations)' need.json)
+        diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
+        jq -e 'all(.arena_bytes[]; . > 0)' stats.json
+    done
 }
 
 @test "checkpoints: kept as many as asked, latest is the last" {

@@ -396,7 +396,7 @@ static int64_t newest_step(const char *dir)
     return sscanf(newest(dir), "step-%" SCNd64, &step) == 1 ? step : 0;
 }
 
-static _Noreturn void save_forever(const char *dir, int64_t step)
+_Noreturn static void save_until_killed(const char *dir, int64_t step)
 {
     for (;; step++) {
         struct job j = make_job(dir, 1, step);
@@ -415,7 +415,7 @@ static void test_kill(const char *dir)
         int64_t before = newest_step(dir);
         pid_t child = fork();
         if (child == 0)
-            save_forever(dir, before + 1);
+            save_until_killed(dir, before + 1);
         while (newest_step(dir) == before &&
                waitpid(child, &status, WNOHANG) == 0)
             usleep(500);
