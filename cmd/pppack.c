@@ -1,109 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack - packs documents into microbatches of at most a given number of
- * tokens. The run; the command line is in pppack_options.c, the
- * work in lib/plan and lib/data. */
-#include <errno.h>
+ * tokens. The run; the command line is in pppack_options.c, the work in
+ * lib/plan and lib/data. */
+#include "pppack.h"
+
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/num.h"
-#include "data/indexed.h"
-#include "data/jsonl.h"
-#include "data/lengths.h"
 #include "data/packed.h"
 #include "data/packed_write.h"
 #include "plan/pack_rule.h"
-#include "pppack.h"
-
-static void show_read(void *ctx, size_t line, size_t bytes)
-{
-    struct job *j = ctx;
-    char size[32];
-    if (line % 256)
-        return;
-    pp_format_size(bytes, size);
-    tool_progress(&j->t, "%s: %zu lines, %s", j->name, line, size);
-}
 
 static void show_written(void *ctx, size_t bins)
 {
-    struct job *j = ctx;
+    struct pack_job *j = ctx;
     tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
 }
 
-static int read_documents(struct job *j, FILE *f)
-{
-    struct pp_jsonl reader = {
-        .name = j->name,
-        .bytes = j->bytes,
-        .allow_empty = j->drop_empty,
-        .progress = show_read,
-        .ctx = j,
-    };
-    return pp_jsonl_read(&reader, f, &j->docs, &j->t.err);
-}
-
-static int read_indexed(struct job *j, const char *name, size_t prefix_bytes)
-{
-    char *prefix = strndup(name, prefix_bytes);
-    if (!prefix)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    tool_progress(&j->t, "reading %s", prefix);
-    int rc = pp_indexed_read(prefix, j->drop_empty, &j->docs, &j->t.err);
-    free(prefix);
-    return rc;
-}
-
-static int read_input(struct job *j, const char *name)
-{
-    bool in = !strcmp(name, "-");
-    size_t prefix_bytes;
-    if (!in && !j->bytes && !j->from_lengths &&
-        pp_indexed_named(name, &prefix_bytes))
-        return read_indexed(j, name, prefix_bytes);
-    FILE *f = in ? stdin : fopen(name, "re");
-    j->name = in ? "standard input" : name;
-    if (!f)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
-                       strerror(errno));
-    int rc = j->from_lengths ? pp_lengths_read(j->name, f, &j->docs, show_read,
-                                               j, &j->t.err)
-                             : read_documents(j, f);
-    if (!in)
-        fclose(f);
-    return rc;
-}
-
-/* Whether names[i] is the .bin of an .idx among the n names: *.bin *.idx and
- * PREFIX.* mean each pair once. */
-static bool is_other_half(char **names, int n, int i)
-{
-    size_t length = strlen(names[i]);
-    if (length < 4 || strcmp(names[i] + length - 4, ".bin") != 0)
-        return false;
-    for (int k = 0; k < n; k++)
-        if (strlen(names[k]) == length &&
-            !memcmp(names[k], names[i], length - 4) &&
-            !strcmp(names[k] + length - 4, ".idx"))
-            return true;
-    return false;
-}
-
-static int read_inputs(struct job *j, int argc, char **argv)
-{
-    if (optind == argc)
-        return read_input(j, "-");
-    for (int i = optind; i < argc; i++)
-        if (!is_other_half(argv + optind, argc - optind, i - optind) &&
-            read_input(j, argv[i]) != 0)
-            return -1;
-    return 0;
-}
-
 /* Bins of the sequences, by the rule. */
-static int choose_bins(struct job *j)
+static int choose_bins(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
@@ -120,7 +35,7 @@ static int choose_bins(struct job *j)
 }
 
 /* Rules that divide into a number of parts know no capacity. */
-static int check_loads(struct job *j)
+static int check_loads(struct pack_job *j)
 {
     uint64_t most = pp_bins_largest(&j->bins, j->pieces.slots);
     if (most > j->capacity)
@@ -131,7 +46,7 @@ static int check_loads(struct job *j)
     return 0;
 }
 
-static int raise_bins(struct job *j)
+static int raise_bins(struct pack_job *j)
 {
     size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
     if (j->bins.n_bins == 0)
@@ -143,7 +58,7 @@ static int raise_bins(struct job *j)
                             multiple, &j->t.err);
 }
 
-static int pack(struct job *j)
+static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
     int rc = j->compat && j->compat->wraps
@@ -166,7 +81,7 @@ static int pack(struct job *j)
                        : 0;
 }
 
-static int write_directory(struct job *j)
+static int write_directory(struct pack_job *j)
 {
     const struct pp_packed_content content = {
         .ids = j->docs.ids,
@@ -186,7 +101,7 @@ static int write_directory(struct job *j)
     return pp_packed_write(j->t.output, &content, &j->t.err);
 }
 
-static int check_directory(struct job *j)
+static int check_directory(struct pack_job *j)
 {
     struct pp_packed p;
     if (pp_packed_open(j->check, &p, &j->t.err) != 0)
@@ -201,32 +116,32 @@ static int check_directory(struct job *j)
     return rc;
 }
 
-static int run(struct job *j, int argc, char **argv)
+static int run(struct pack_job *j, int argc, char **argv)
 {
-    if (pppack_check_options(j, argc) != 0)
+    if (pack_check_options(j, argc) != 0)
         return -1;
     if (j->check)
         return check_directory(j);
     bool directory = j->t.output && !j->from_lengths;
     if (directory && pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
-    if (read_inputs(j, argc, argv) != 0 || pack(j) != 0)
+    if (pack_read(j, argc, argv) != 0 || pack(j) != 0)
         return -1;
     if (directory && write_directory(j) != 0)
         return -1;
     if (j->stats)
-        return pppack_print_stats(j);
-    return directory ? 0 : pppack_print_bins(j);
+        return pack_print_stats(j);
+    return directory ? 0 : pack_print_bins(j);
 }
 
 int main(int argc, char **argv)
 {
-    struct job j = {
+    struct pack_job j = {
         .t = {.name = "pppack",
               .synopsis = "-l TOKENS [options] -o DIR [FILE...]",
               .summary = "Pack documents into microbatches of at most a given "
                          "number of tokens.",
-              .options = pppack_options},
+              .options = pack_options},
         .pad_to = 1,
         .cp = 1,
         .tp = 1,
@@ -236,7 +151,7 @@ int main(int argc, char **argv)
     while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {
         if (c == TOOL_STOP)
             return tool_finish(&j.t);
-        rc = pppack_take_option(&j, c);
+        rc = pack_take_option(&j, c);
     }
     if (rc == 0)
         run(&j, argc, argv);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack - what the files of cmd/pppack*.c share: one run of the program. */
+/* pppack - what the files of cmd/pppack*.c share: one run of the program, from
+ * its options to the bins. */
 #ifndef PP_CMD_PPPACK_H
 #define PP_CMD_PPPACK_H
 
+#include "data/documents.h"
 #include "data/pieces.h"
 #include "plan/pack.h"
 #include "tool.h"
 
 /* Another system's packer. */
-struct pppack_compat {
+struct pack_compat {
     struct pp_packer packer;
     bool decides_oversize; /* and how: */
     enum pp_oversize oversize;
@@ -18,15 +20,15 @@ struct pppack_compat {
 };
 
 /* Ends with a zeroed entry. */
-extern const struct pppack_compat pppack_compats[];
+extern const struct pack_compat pack_compats[];
 
-const struct pppack_compat *pppack_compat_find(const char *name);
+const struct pack_compat *pack_compat_find(const char *name);
 
-struct job {
+struct pack_job {
     struct tool t;
     /* What was asked. */
     const struct pp_packer *rule; /* NULL until it is known */
-    const struct pppack_compat *compat;
+    const struct pack_compat *compat;
     int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle;
     int oversize, drop_empty;
     bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled;
@@ -38,18 +40,22 @@ struct job {
     const char *name; /* of the file being read */
 };
 
-extern const struct tool_option pppack_options[];
+extern const struct tool_option pack_options[];
 
 /* What one option says. */
-int pppack_take_option(struct job *j, int c) PP_MUST_USE;
+int pack_take_option(struct pack_job *j, int c) PP_MUST_USE;
 
 /* After the last option: whether they go together, and what follows. */
-int pppack_check_options(struct job *j, int argc) PP_MUST_USE;
+int pack_check_options(struct pack_job *j, int argc) PP_MUST_USE;
 
-/* A bin per line; sequences are triples where some may be parts of inputs. */
-int pppack_print_bins(struct job *j);
+/* Reads the files named from optind on, or standard input. */
+int pack_read(struct pack_job *j, int argc, char **argv);
 
-/* The JSON object of --stats. */
-int pppack_print_stats(struct job *j);
+/* A line per bin with the indices of its documents, to the output; triples
+ * (index, start, length) where documents may be cut. */
+int pack_print_bins(struct pack_job *j);
+
+/* Counts, efficiency and the bound on the bins as JSON. */
+int pack_print_stats(struct pack_job *j);
 
 #endif

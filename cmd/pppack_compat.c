@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack_compat - what --compat knows of other systems: the rule, and what
  * each does with documents that are empty or too long. */
+#include "pppack.h"
+
 #include <string.h>
 
 #include "plan/pack_rule.h"
-#include "pppack.h"
 
-const struct pppack_compat pppack_compats[] = {
+const struct pack_compat pack_compats[] = {
     {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd}, .pops = true},
     {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd}, .pops = true},
     {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},
@@ -34,9 +35,9 @@ const struct pppack_compat pppack_compats[] = {
     {.packer = {0}},
 };
 
-const struct pppack_compat *pppack_compat_find(const char *name)
+const struct pack_compat *pack_compat_find(const char *name)
 {
-    for (const struct pppack_compat *c = pppack_compats; c->packer.name; c++)
+    for (const struct pack_compat *c = pack_compats; c->packer.name; c++)
         if (!strcmp(c->packer.name, name))
             return c;
     return NULL;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack_options - the command line of pppack. */
+#include "pppack.h"
+
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/num.h"
 #include "plan/pack_rule.h"
-#include "pppack.h"
 
 enum {
     ROWS = TOOL_LONG,
@@ -27,7 +28,7 @@ enum {
     CHECK
 };
 
-const struct tool_option pppack_options[] = {
+const struct tool_option pack_options[] = {
     {'l', "capacity", "TOKENS", "the most tokens of a bin, padding included"},
     {'a', "algorithm", "RULE", "how bins are chosen; best without it"},
     {COMPAT, "compat", "SYSTEM", "make the bins of another system's packer"},
@@ -65,7 +66,7 @@ static int parse_word(struct tool *t, const char *s, const char *what,
     return tool_usage(t, "%s: '%s' is not a known word", what, s);
 }
 
-static int parse_capacity(struct job *j, const char *s)
+static int parse_capacity(struct pack_job *j, const char *s)
 {
     size_t v;
     if (pp_parse_size(s, "-l", &v, &j->t.err) != 0)
@@ -77,7 +78,7 @@ static int parse_capacity(struct job *j, const char *s)
     return 0;
 }
 
-static int parse_rule(struct job *j, const char *s)
+static int parse_rule(struct pack_job *j, const char *s)
 {
     char known[256] = "";
     size_t at = 0;
@@ -90,23 +91,23 @@ static int parse_rule(struct job *j, const char *s)
                : tool_usage(&j->t, "-a: no rule '%s'; there are %s", s, known);
 }
 
-static int unknown_compat(struct job *j, const char *s)
+static int unknown_compat(struct pack_job *j, const char *s)
 {
     char known[256] = "";
     size_t at = 0;
-    for (const struct pppack_compat *c = pppack_compats; c->packer.name; c++)
+    for (const struct pack_compat *c = pack_compats; c->packer.name; c++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
                                at ? ", " : "", c->packer.name);
     return tool_usage(&j->t, "--compat: no system '%s'; there are %s", s,
                       known);
 }
 
-static int parse_count(struct job *j, const char *what, int64_t *out)
+static int parse_count(struct pack_job *j, const char *what, int64_t *out)
 {
     return pp_parse_int(optarg, what, 1, INT32_MAX, out, &j->t.err);
 }
 
-int pppack_take_option(struct job *j, int c)
+int pack_take_option(struct pack_job *j, int c)
 {
     switch (c) {
     case 'l':
@@ -114,7 +115,7 @@ int pppack_take_option(struct job *j, int c)
     case 'a':
         return parse_rule(j, optarg);
     case COMPAT:
-        j->compat = pppack_compat_find(optarg);
+        j->compat = pack_compat_find(optarg);
         return j->compat ? 0 : unknown_compat(j, optarg);
     case ROWS:
         return parse_count(j, "--rows", &j->rows);
@@ -159,7 +160,7 @@ int pppack_take_option(struct job *j, int c)
     }
 }
 
-static int set_align(struct job *j)
+static int set_align(struct pack_job *j)
 {
     uint32_t chunks = j->cp > 1 ? 2 * (uint32_t)j->cp : 1;
     j->align =
@@ -178,9 +179,9 @@ static int set_align(struct job *j)
 }
 
 /* What another system's packer decides, and what it cannot do. */
-static int check_compat(struct job *j)
+static int check_compat(struct pack_job *j)
 {
-    const struct pppack_compat *c = j->compat;
+    const struct pack_compat *c = j->compat;
     struct tool *t = &j->t;
     if (j->rule)
         return tool_usage(t, "--compat and -a exclude each other");
@@ -199,7 +200,7 @@ static int check_compat(struct job *j)
     return 0;
 }
 
-static int check_rule(struct job *j)
+static int check_rule(struct pack_job *j)
 {
     struct tool *t = &j->t;
     bool none = !strcmp(j->rule->name, "none");
@@ -219,7 +220,7 @@ static int check_rule(struct job *j)
     return 0;
 }
 
-int pppack_check_options(struct job *j, int argc)
+int pack_check_options(struct pack_job *j, int argc)
 {
     struct tool *t = &j->t;
     if (j->check) {

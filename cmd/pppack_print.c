@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_report - what pppack prints: bins, and statistics. */
+/* pppack_print - what pppack writes to standard output: bins and statistics. */
+#include "pppack.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/num.h"
 #include "data/packed.h"
-#include "pppack.h"
 
-int pppack_print_bins(struct job *j)
+int pack_print_bins(struct pack_job *j)
 {
     FILE *f = tool_output(&j->t);
     bool parts =
@@ -28,7 +30,7 @@ int pppack_print_bins(struct job *j)
     return 0;
 }
 
-static uint64_t count_scored(const struct job *j)
+static uint64_t count_scored(const struct pack_job *j)
 {
     const int32_t *labels = j->docs.labels ? j->docs.labels : j->docs.ids;
     uint64_t n = 0;
@@ -38,7 +40,7 @@ static uint64_t count_scored(const struct job *j)
     return n;
 }
 
-int pppack_print_stats(struct job *j)
+int pack_print_stats(struct pack_job *j)
 {
     size_t bound = j->bins.n_bins;
     uint64_t slots = 0;
