@@ -203,7 +203,7 @@ static int print_list(struct tool *t)
 {
     FILE *f = tool_output(t);
     for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
-        fprintf(f, "%-12s %s\n%-12s needs: %s\n%-12s %s\n", (*k)->name,
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
     return f ? 0 : -1;
 }
