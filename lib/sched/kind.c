@@ -7,11 +7,17 @@
 #include "sched/kinds.h"
 
 const struct pp_kind *const pp_kinds[] = {
-    &pp_kind_gpipe,      &pp_kind_1f1b,
-    &pp_kind_eager_1f1b, &pp_kind_interleaved,
-    &pp_kind_looped_bfs, &pp_kind_zb_h1,
-    &pp_kind_zb_h2,      &pp_kind_zb_interleaved,
-    &pp_kind_zbv,        NULL,
+    &pp_kind_gpipe,
+    &pp_kind_1f1b,
+    &pp_kind_eager_1f1b,
+    &pp_kind_interleaved,
+    &pp_kind_looped_bfs,
+    &pp_kind_zb_h1,
+    &pp_kind_zb_h2,
+    &pp_kind_zb_interleaved,
+    &pp_kind_zbv,
+    &pp_kind_dualpipev,
+    NULL,
 };
 
 const struct pp_kind *pp_kind_find(const char *name)
@@ -61,4 +67,15 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
                    "%s needs one stage on each rank, not %d stages on %d "
                    "ranks in this placement: split with 'ppsplit -p %d -c 1'",
                    s->kind, g->n_stages, g->n_ranks, g->n_ranks);
+}
+
+int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_ranks)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s needs a chain of two stages on each rank, there and "
+                   "back: split with 'ppsplit -p %d -c 2 --placement v'",
+                   s->kind, g->n_ranks);
 }

@@ -78,14 +78,9 @@ static int emit_rank(struct vee *v)
 static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err)
 {
-    const struct pp_graph *g = s->graph;
-    int p = g->n_ranks, m = o->n_microbatches;
-    if (!pp_graph_is(g, PP_PLACEMENT_V) || g->n_stages != 2 * p)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "zbv needs a chain of two stages on each rank, there "
-                       "and back: split with 'ppsplit -p %d -c 2 --placement "
-                       "v'",
-                       p);
+    int p = s->graph->n_ranks, m = o->n_microbatches;
+    if (pp_two_in_a_v(s, err))
+        return -1;
     for (int rank = 0; rank < p; rank++) {
         struct vee v = {.s = s,
                         .o = o,

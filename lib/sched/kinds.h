@@ -15,6 +15,7 @@ extern const struct pp_kind pp_kind_zb_h1;
 extern const struct pp_kind pp_kind_zb_h2;
 extern const struct pp_kind pp_kind_zb_interleaved;
 extern const struct pp_kind pp_kind_zbv;
+extern const struct pp_kind pp_kind_dualpipev;
 
 /* Appends a compute action to the row of the rank that holds stage. */
 int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
@@ -27,6 +28,9 @@ int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
 /* Refuses a graph that has not one stage on each rank. */
 int pp_one_stage_each(const struct pp_schedule *s,
                       struct pp_err *err) PP_MUST_USE;
+
+/* Refuses what is not a chain of two stages on each rank, there and back. */
+int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* 1F1B on a graph with one stage on each rank; refuses another. A stage runs
  * `ahead` forwards ahead for each stage between it and the loss. */

@@ -36,6 +36,17 @@ static bool plan(struct fixture *f, const char *kind, int m, const double *cost,
     return false;
 }
 
+/* Compute actions and empty cells, a pair being one. */
+static size_t count_cells(const struct pp_row *row)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        n += (pp_is_compute(a.op) || a.op == PP_IDLE) && !a.overlap;
+    }
+    return n;
+}
+
 /* Four ranks, eight microbatches, F = I = W = 1. cells: with idle ones. */
 static void test_figures(void)
 {
@@ -88,6 +99,13 @@ static void test_figures(void)
          {51, 51, 51, 51},
          {8, 8, 8, 8}},
         {"zbv", 2, 51, .0588, {48, 48, 48, 48}, {48, 49, 50, 51}, {8, 8, 8, 8}},
+        {"dualpipev",
+         2,
+         54,
+         .1111,
+         {34, 32, 30, 29},
+         {34, 32, 30, 29},
+         {9, 9, 9, 9}},
         {"zb-h1",
          1,
          27,
@@ -108,16 +126,16 @@ static void test_figures(void)
         struct fixture f, g;
         struct pp_sim sim = {0};
         struct pp_kind_options o = {8, 0, true};
-        bool v = !strcmp(cases[i].kind, "zbv"), same = true, idle = true;
+        bool v = !strcmp(cases[i].kind, "zbv") ||
+                 !strcmp(cases[i].kind, "dualpipev"),
+             same = true, idle = true;
         chain(&f, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
         chain(&g, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
         ok(plan(&f, cases[i].kind, 8, unit, &sim), "%s runs", cases[i].kind);
         is_near(sim.makespan, cases[i].makespan, 0, "  its makespan");
         ok(fabs(sim.bubble - cases[i].bubble) < 5e-5, "  its bubble");
         for (int r = 0; r < 4; r++) {
-            size_t n = 0;
-            for (size_t k = 0; k < f.s.rows[r].n; k++)
-                n += pp_is_compute(f.s.rows[r].actions[k].op);
+            size_t n = count_cells(&f.s.rows[r]);
             same &= n == (size_t)cases[i].actions[r] &&
                     pp_row_slots(&f.s.rows[r]) == cases[i].peak[r];
         }
@@ -125,7 +143,7 @@ static void test_figures(void)
         if (!pp_schedule_init(&g.s, &g.graph, cases[i].kind, 8, &g.err) &&
             !pp_kind_find(cases[i].kind)->emit(&g.s, &o, &g.err))
             for (int r = 0; r < 4; r++)
-                idle &= g.s.rows[r].n == (size_t)cases[i].cells[r];
+                idle &= count_cells(&g.s.rows[r]) == (size_t)cases[i].cells[r];
         ok(idle && !g.err.code, "  its cells with the empty ones");
         pp_sim_finish(&sim);
         drop(&f);
@@ -254,6 +272,9 @@ static void test_admissible(void)
     refuses("zbv", 4, 4, vee, 8, "-c 2 --placement v");
     refuses("zbv", 4, 1, loop, 8, "-c 2 --placement v");
     refuses("zbv", 4, 2, vee, 1, NULL);
+    refuses("dualpipev", 4, 2, loop, 8, "-c 2 --placement v");
+    refuses("dualpipev", 4, 2, vee, 7, "use -m 8 or more");
+    refuses("dualpipev", 4, 2, vee, 8, NULL);
 }
 
 /* Every small size passes the check at depths 0, 1 and 2, and only looped-bfs
