@@ -62,6 +62,24 @@ split() {
 @test "zbv on 1 rank" { split llama zbv -p 1 -c 2 --placement v; }
 @test "zbv on 2 ranks" { split qwen3-tied zbv -p 2 -c 2 --placement v; }
 @test "zbv on 4 ranks" { split llama zbv -p 4 -c 2 --placement v; }
+@test "dualpipev on 1 rank" { split llama dualpipev -p 1 -c 2 --placement v; }
+@test "dualpipev on 3 ranks" {
+    split qwen3-tied dualpipev -p 3 -c 2 --placement v
+}
+@test "a schedule from PyTorch's CSV" {
+    ppsched -p 2 -c 2 --placement v -s dualpipev -m 6 --export csv >v.csv
+    ppsplit -p 2 -c 2 --placement v model-llama |
+        ppsched --csv v.csv - >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-llama
+    ppsched -p 2 -c 2 --placement v -s zbv -m 6 --export csv-comms >v.csv
+    ppsplit -p 2 -c 2 --placement v model-qwen2-tied |
+        ppsched --csv v.csv - >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-qwen2-tied
+}
 @test "looped-bfs trains the same model in another order of sums" {
     ppsplit -p 2 -c 2 model-llama | ppsched -s looped-bfs -m 6 >plan.json
     rm -rf run
