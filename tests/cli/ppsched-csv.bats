@@ -64,6 +64,9 @@ accepted() {
     [ "${lines[1]}" = ",1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0" ]
     run ppsched -p 2 -c 2 -s interleaved -m 2 --export csv
     [ "${lines[0]}" = "0F0,0F1,2F0,2F1,,,,2B0,,2B1,,0B0,,0B1" ]
+    run ppsched -p 2 -c 2 -s zb-interleaved -m 1 --export csv
+    [ "${lines[0]}" = "0F0,,2F0,,2I0,2W0,0I0,0W0" ]
+    [ "${lines[1]}" = ",1F0,,3F0,3I0,1I0,3W0,1W0" ]
     run ppsched -p 2 -c 2 --placement v -s zbv -m 1 --export csv
     [ "${lines[0]}" = "0F0,,,3F0,3I0,3W0,,,,0I0,0W0,,,,,,," ]
     [ "${lines[1]}" = ",1F0,2F0,,,2I0,2W0,,1I0,1W0,,,,,,,,," ]

@@ -232,6 +232,34 @@ static void test_public_order(void)
     drop(&f);
 }
 
+/* A pair begins when both can and is done when both are: the forward of rank 0
+ * waits for its partner, and rank 1 for the whole of it. */
+static void test_pair(void)
+{
+    static const char *const text[] = {"0F0 (0F1;0B0)OVERLAP_F_B 0B1",
+                                       "1F0 1B0 1F1 1B1"};
+    struct fixture f;
+    struct pp_sim sim = {0};
+    chain(&f, 2, 1, PP_PLACEMENT_LOOP);
+    struct pp_literal_costs literal = {
+        .graph = &f.graph, .f = 1, .i = 1, .w = 1, .textbook = true};
+    struct pp_costs costs = {pp_literal_time, &literal};
+    ok(!rows(&f, 2, text) && !pp_lower(&f.s, &f.err) && !pp_check(&f.s, &f.err),
+       "a pair on two ranks");
+    char *row = pp_schedule_format_row(&f.s, 0);
+    is_str(row,
+           "0F0 0SEND_F0 0RECV_B0 (0F1;0B0)OVERLAP_F_B 0SEND_F1 0RECV_B1 0B1",
+           "  stays together between its messages");
+    free(row);
+    for (int depth = 0; depth < 3; depth++) {
+        int rc = pp_simulate(&f.s, &costs, depth == 2 ? INT_MAX : depth, &sim,
+                             &f.err);
+        ok(!rc && sim.makespan == 12, "  and takes its time");
+        pp_sim_finish(&sim);
+    }
+    drop(&f);
+}
+
 static void refuses(const char *kind, int p, int c, enum pp_placement placement,
                     int m, const char *says)
 {
@@ -343,6 +371,7 @@ int main(void)
     test_paper();
     test_closed_forms();
     test_public_order();
+    test_pair();
     test_admissible();
     test_sweep();
     test_dag();
