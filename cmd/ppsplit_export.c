@@ -13,7 +13,8 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
     size_t n = (size_t)j->graph.n_stages, layers = j->model.n_layers;
     if (j->bounds[n - 1] > layers + 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "--export: a layout cannot part norm and head");
+                       "--export: a layout cannot part norm and head, as this "
+                       "plan does");
     if (j->n_chunks > 1 && j->placement != PP_PLACEMENT_LOOP)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--export: Megatron places stages in a loop, not in a "

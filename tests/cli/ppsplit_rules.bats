@@ -54,8 +54,8 @@ fails() {
     [ "$(layers -p 2 --layout 'Et|t*4|t|ttL')" = '[1,4,1,2]' ]
     [ "$(layers -p 4 -c 1 --layout 'Et|t*4|t|ttL')" = '[1,4,1,2]' ]
     [ "$(layers -p 1 --method layout --layout 'Et*8L')" = '[8]' ]
-    [ "$(layers -p 4 --layout 'E|t|t*2|t||(t|)*2,t*2,L")" = \
-        "[0,1,2,1,0,1,1,2]' ]
+    [ "$(layers -p 4 --layout 'E|t|t*2|t||(t|)*2,t*2,L')" = \
+        '[0,1,2,1,0,1,1,2]' ]
     ppsplit -p 2 --layout 'E|t*8||L' m >plan.json
     jq -e '[.stages[].rank] == [0, 1, 0, 1]
         and .stages[0].units == ["model.embed_tokens"]
@@ -67,37 +67,36 @@ fails() {
     [ "$(layers -p 2 --layout '[["embedding", "decoder"], ["decoder",
         "decoder", "decoder", "decoder"], [], [" Decoder ", "DECODER",
         "decoder", "loss\t"]]')" = '[1,4,0,3]' ]
-    fails 2 "--layout: 'encoder" is not embedding, decoder, mtp or loss" \
-        -p 1 --layout "[["encoder"]]' m
-    fails 2 "--layout: line 1, column 3: expected a string, got '["" \
-        -p 1 --layout "[[["decoder"]]]' m
-    fails 2 "--layout: line 1, column 2: expected '[', got '\""" \
-        -p 1 --layout "["decoder"]' m
+    fails 2 "--layout: 'encoder' is not embedding, decoder, mtp or loss" \
+        -p 1 --layout '[["encoder"]]' m
+    fails 2 "--layout: line 1, column 3: expected a string, got '['" \
+        -p 1 --layout '[[["decoder"]]]' m
+    fails 2 "--layout: line 1, column 2: expected '[', got '\"'" \
+        -p 1 --layout '["decoder"]' m
     fails 2 '--layout: there is no embedding, no E' -p 1 --layout '[[]]' m
-    fails 2 "--layout: the first symbol is 't", not the embedding E" \
-        -p 1 --layout "[["decoder","loss"]]' m
-    # One row too few to be no stage at all is not one either.
-    run -2 ppsplit -p 1 --layout '[]' m
+    fails 2 "--layout: the first symbol is 't', not the embedding E" \
+        -p 1 --layout '[["decoder","loss"]]' m
+    fails 2 '--layout: there is no embedding, no E' -p 1 --layout '[]' m
 }
 
 @test "a Megatron layout that is none" {
-    fails 2 "--layout: character 2, ' ": not one of E t m L |" \
-        -p 2 --layout "E t|L' m
-    fails 2 "--layout: character 5, '*": a count cannot be counted" \
-        -p 2 --layout "Et*2*4L' m
-    fails 2 '--layout: 4 stages do not divide by 3 ranks" \
-        -p 3 --layout "Et|t*4|t|ttL' m
-    fails 2 '--layout: 4 stages are 2 chunks on each rank, not 3" \
-        -p 2 -c 3 --layout "Et|t*4|t|ttL' m
-    fails 2 "--layout: 't" is there 7 times, the model has 8 layers" \
-        -p 2 --layout "Et|t*4|t|tL' m
-    fails 2 "--layout: 'm" is there 1 times, the model has 0 multi-token \
-prediction layers" -p 2 --layout "Et*4|t*4mL' m
+    fails 2 "--layout: character 2, ' ': not one of E t m L |" \
+        -p 2 --layout 'E t|L' m
+    fails 2 "--layout: character 5, '*': a count cannot be counted" \
+        -p 2 --layout 'Et*2*4L' m
+    fails 2 '--layout: 4 stages do not divide by 3 ranks' \
+        -p 3 --layout 'Et|t*4|t|ttL' m
+    fails 2 '--layout: 4 stages are 2 chunks on each rank, not 3' \
+        -p 2 -c 3 --layout 'Et|t*4|t|ttL' m
+    fails 2 "--layout: 't' is there 7 times, the model has 8 layers" \
+        -p 2 --layout 'Et|t*4|t|tL' m
+    fails 2 "--layout: 'm' is there 1 times, the model has 0 multi-token \
+prediction layers" -p 2 --layout 'Et*4|t*4mL' m
     fails 2 '--layout: there is no embedding, no E' -p 2 --layout '|' m
-    fails 2 'Megatron places stages in a loop, not in a V" \
-        -p 2 --placement v --layout "Et|t*4|t|ttL' m
-    fails 2 "methods 'layout' and 'megatron" exclude each other" \
-        -p 2 --layout "Et*4|t*4L' --account-loss m
+    fails 2 'Megatron places stages in a loop, not in a V' \
+        -p 2 --placement v --layout 'Et|t*4|t|ttL' m
+    fails 2 "methods 'layout' and 'megatron' exclude each other" \
+        -p 2 --layout 'Et*4|t*4L' --account-loss m
     fails 2 '--method layout needs --layout' -p 2 --method layout m
 }
 
@@ -136,8 +135,8 @@ last rank" -p 3 --first 1 --account-loss m
         'Et*4|(t*4|)*6,t*3L' ]
     [ "$(export_as megatron -p 4 --layers 0,31,0,0)" = 'E|t*31||L' ]
     [ "$(export_as megatron -p 1)" = 'Et*31L' ]
-    for args in '-p 3' '-p 4 -c 2' '-p 5 --method weights" \
-        "-p 3 -c 4 --method colossalai' '-p 31 --method uniform'; do
+    for args in '-p 3' '-p 4 -c 2' '-p 5 --method weights' \
+        '-p 3 -c 4 --method colossalai' '-p 31 --method uniform'; do
         layout=$(export_as megatron $args)
         ranks=${args#-p }
         [ "$(layers $args)" = "$(layers -p "${ranks%% *}" \
@@ -151,8 +150,13 @@ last rank" -p 3 --first 1 --account-loss m
     run -0 export_as megatron -p 2 --placement v
     config 1
     echo '[["tok_embeddings","layers.0","norm"],["lm_head"]]' >f.json
-    fails 2 '--export: a layout cannot part norm and head' \
+    fails 2 '--export: a layout cannot part norm and head, as this plan does' \
         -p 2 --fqns f.json --export megatron m
+    # What is balanced for a layout keeps them together.
+    [ "$(export_as deepspeed -p 4)" = '[0, 1, 2, 3, 4]' ]
+    [ "$(export_as megatron -p 3)" = 'E|t|L' ]
+    fails 2 "4 stages are too many for 1 layers: a layout keeps norm and head \
+together" -p 4 --export megatron m
 }
 
 @test "torchtitan: the number of stages" {
@@ -228,11 +232,11 @@ ranks; values that work: 9-11" \
     [ "$(export_as deepspeed -p 4 --method type:decoder)" = \
         '[0, 4, 7, 10, 15]' ]
     [ "$(layers -p 4 --method type:decoderlayer)" = '[3,3,3,3]' ]
-    [ "$(layers -p 4 --method 'type:^Llama(Decoder|RMS)")" = \
-        "$(layers -p 4 --method "type:llama')" ]
+    [ "$(layers -p 4 --method 'type:^Llama(Decoder|RMS)')" = \
+        "$(layers -p 4 --method 'type:llama')" ]
     [ "$(export_as deepspeed -p 3 --method uniform)" = '[0, 5, 9, 15]' ]
-    fails 2 "--method: no class matches 'type:gpt"; a layer is a \
-"LlamaDecoderLayer'" -p 2 --method type:gpt m
+    fails 2 "--method: no class matches 'type:gpt'; a layer is a \
+'LlamaDecoderLayer'" -p 2 --method type:gpt m
     run --separate-stderr ppsplit -p 2 --method 'type:(' m
     [ "$status" -eq 2 ]
     [[ "$stderr" == "ppsplit: --method: 'type:(': Unmatched "* ]]
