@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -42,6 +43,11 @@ enum {
     OPT_TIME_PRODUCTS
 };
 
+/* Steps and seeds; far from overflow when they are multiplied. */
+#define LARGEST 0x1p52
+/* The largest decay rate of a moment. */
+#define BELOW_1 (1 - 1e-12)
+
 static const struct tool_option options[] = {
     {OPT_DATA, "data", "DIR", "packed directory to train on"},
     {OPT_WEIGHTS, "weights", "PATH", "start from these safetensors"},
@@ -76,31 +82,112 @@ static const struct tool_option options[] = {
     {0},
 };
 
-/* Looks s up in a list of words; their index, or a usage error. */
-static int word(struct tool *t, const char *option, const char *s,
-                const char *const *words)
+static const char *const optimizers[] = {"adamw", "sgd", NULL};
+static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const dtypes[] = {"fp32", "fp64", NULL};
+static const char *const devices[] = {"cpu", NULL};
+static const char *const transports[] = {"threads", NULL};
+static const char *const objectives[] = {"sft", NULL};
+
+/* What an option's argument becomes, and where in struct pprun it goes. */
+enum value { TEXT, FLAG, INT, INT64, REAL, WORD };
+
+static const struct setting {
+    int id;
+    const char *name;
+    enum value value;
+    size_t at;
+    double min, max;          /* INT, INT64, REAL */
+    const char *const *words; /* WORD: stored as an int, their index */
+} settings[] = {
+#define AT(member) offsetof(struct pprun, member)
+    {OPT_DATA, "--data", TEXT, AT(options.data)},
+    {OPT_EVAL, "--eval", TEXT, AT(options.eval)},
+    {OPT_WEIGHTS, "--weights", TEXT, AT(options.weights)},
+    {OPT_RESUME, "--resume", TEXT, AT(options.resume)},
+    {OPT_LOGPROBS, "--logprobs", TEXT, AT(options.logprobs)},
+    {OPT_SAVE, "--save", TEXT, AT(job.save)},
+    {OPT_DUMP_GRADS, "--dump-grads", TEXT, AT(job.dump_grads)},
+    {OPT_PLAN, "--plan", FLAG, AT(options.plan)},
+    {OPT_TIME_PRODUCTS, "--time-products", FLAG, AT(job.time_products)},
+    {OPT_ACCUMULATE, "--accumulate", INT, AT(job.accumulate), 1, 1 << 20},
+    {OPT_KEEP, "--keep", INT, AT(job.keep), 1, 1 << 20},
+    {OPT_INIT, "--init", INT64, AT(options.seed), 0, LARGEST},
+    {OPT_STEPS, "--steps", INT64, AT(job.optim.steps), 1, LARGEST},
+    {OPT_WARMUP, "--warmup", INT64, AT(job.optim.warmup), 0, LARGEST},
+    {OPT_SAVE_EVERY, "--save-every", INT64, AT(job.save_every), 1, LARGEST},
+    {OPT_EVAL_EVERY, "--eval-every", INT64, AT(job.eval_every), 1, LARGEST},
+    {OPT_LR, "--lr", REAL, AT(job.optim.lr), 0, 1e6},
+    {OPT_MIN_LR, "--min-lr", REAL, AT(job.optim.min_lr), 0, 1e6},
+    {OPT_EPS, "--eps", REAL, AT(job.optim.eps), 0, 1e6},
+    {OPT_DECAY, "--weight-decay", REAL, AT(job.optim.weight_decay), 0, 1e6},
+    {OPT_CLIP, "--clip", REAL, AT(job.optim.clip), 0, 1e300},
+    {OPT_OPTIMIZER, "--optimizer", WORD, AT(job.optim.optimizer), 0, 0,
+     optimizers},
+    {OPT_LR_SCHEDULE, "--lr-schedule", WORD, AT(job.optim.schedule), 0, 0,
+     schedules},
+    {OPT_DTYPE, "--dtype", WORD, AT(options.dtype), 0, 0, dtypes},
+    {OPT_DEVICE, "--device", WORD, AT(options.device), 0, 0, devices},
+    {OPT_TRANSPORT, "--transport", WORD, AT(options.transport), 0, 0,
+     transports},
+    {OPT_OBJECTIVE, "--objective", WORD, AT(options.objective), 0, 0,
+     objectives},
+#undef AT
+};
+
+static int set_word(struct tool *t, const struct setting *s, int *to)
 {
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(s, words[i]))
-            return i;
-    return tool_usage(t, "--%s: '%s' is not one of the names in pprun(1)",
-                      option, s);
+    for (int i = 0; s->words[i]; i++)
+        if (!strcmp(optarg, s->words[i])) {
+            *to = i;
+            return 0;
+        }
+    return tool_usage(t, "%s: '%s' is not one of the names in pprun(1)",
+                      s->name, optarg);
 }
 
-static int parse_betas(struct tool *t, const char *s, struct pp_optim *o)
+static int set_value(struct pprun *p, const struct setting *s)
+{
+    struct pp_err *err = &p->tool->err;
+    void *to = (char *)p + s->at;
+    int64_t n = 0;
+    switch (s->value) {
+    case TEXT:
+        *(const char **)to = optarg;
+        return 0;
+    case FLAG:
+        *(bool *)to = true;
+        return 0;
+    case REAL:
+        return pp_parse_real(optarg, s->name, s->min, s->max, to, err);
+    case WORD:
+        return set_word(p->tool, s, to);
+    case INT:
+    case INT64:
+        break;
+    }
+    if (pp_parse_int(optarg, s->name, (int64_t)s->min, (int64_t)s->max, &n,
+                     err))
+        return -1;
+    if (s->value == INT)
+        *(int *)to = (int)n;
+    else
+        *(int64_t *)to = n;
+    return 0;
+}
+
+static int parse_betas(struct tool *t, struct pp_optim *o)
 {
     char first[64];
-    const char *comma = strchr(s, ',');
-    if (!comma || (size_t)(comma - s) >= sizeof first)
+    const char *comma = strchr(optarg, ',');
+    if (!comma || (size_t)(comma - optarg) >= sizeof first)
         return tool_usage(t, "--betas: '%s' is not two numbers, as 0.9,0.999",
-                          s);
-    memcpy(first, s, (size_t)(comma - s));
-    first[comma - s] = '\0';
-    return pp_parse_real(first, "--betas", 0, 1 - 1e-12, &o->beta1, &t->err) ||
-                   pp_parse_real(comma + 1, "--betas", 0, 1 - 1e-12, &o->beta2,
-                                 &t->err)
-               ? -1
-               : 0;
+                          optarg);
+    memcpy(first, optarg, (size_t)(comma - optarg));
+    first[comma - optarg] = '\0';
+    if (pp_parse_real(first, "--betas", 0, BELOW_1, &o->beta1, &t->err))
+        return -1;
+    return pp_parse_real(comma + 1, "--betas", 0, BELOW_1, &o->beta2, &t->err);
 }
 
 static int parse_memory(struct tool *t, struct pprun_options *o)
@@ -111,168 +198,32 @@ static int parse_memory(struct tool *t, struct pprun_options *o)
     return o->memory ? 0 : tool_usage(t, "--memory: 0 is no memory");
 }
 
-/* Options whose value is one of few words. */
-static int set_word(struct pprun *p, int id)
-{
-    static const char *const optimizers[] = {"adamw", "sgd", NULL};
-    static const char *const schedules[] = {"constant", "cosine", NULL};
-    static const char *const dtypes[] = {"fp32", "fp64", NULL};
-    static const char *const devices[] = {"cpu", NULL};
-    static const char *const transports[] = {"threads", NULL};
-    static const char *const objectives[] = {"sft", NULL};
-    struct tool *t = p->tool;
-    int i = 0;
-    switch (id) {
-    case OPT_OPTIMIZER:
-        i = word(t, "optimizer", optarg, optimizers);
-        p->job.optim.optimizer = (enum pp_optimizer)i;
-        break;
-    case OPT_LR_SCHEDULE:
-        i = word(t, "lr-schedule", optarg, schedules);
-        p->job.optim.schedule = (enum pp_lr_schedule)i;
-        break;
-    case OPT_DTYPE:
-        i = word(t, "dtype", optarg, dtypes);
-        p->options.dtype = optarg;
-        break;
-    case OPT_DEVICE:
-        i = word(t, "device", optarg, devices);
-        break;
-    case OPT_TRANSPORT:
-        i = word(t, "transport", optarg, transports);
-        break;
-    case OPT_OBJECTIVE:
-        i = word(t, "objective", optarg, objectives);
-        break;
-    }
-    return i < 0 ? -1 : 0;
-}
-
-static int set_integer(struct pprun *p, int id)
-{
-    struct pp_job *j = &p->job;
-    struct pp_err *err = &p->tool->err;
-    int64_t n = 0;
-    int rc = 0;
-    switch (id) {
-    case OPT_INIT:
-        rc = pp_parse_int(optarg, "--init", 0, INT64_MAX, &n, err);
-        j->seed = (uint64_t)n;
-        p->options.has_seed = true;
-        break;
-    case OPT_STEPS:
-        rc = pp_parse_int(optarg, "--steps", 1, INT64_MAX / 2, &j->optim.steps,
-                          err);
-        p->options.has_steps = true;
-        break;
-    case OPT_WARMUP:
-        rc = pp_parse_int(optarg, "--warmup", 0, INT64_MAX / 2,
-                          &j->optim.warmup, err);
-        break;
-    case OPT_ACCUMULATE:
-        rc = pp_parse_int(optarg, "--accumulate", 1, 1 << 20, &n, err);
-        j->accumulate = (int)n;
-        break;
-    case OPT_SAVE_EVERY:
-        rc = pp_parse_int(optarg, "--save-every", 1, INT64_MAX / 2,
-                          &j->save_every, err);
-        break;
-    case OPT_EVAL_EVERY:
-        rc = pp_parse_int(optarg, "--eval-every", 1, INT64_MAX / 2,
-                          &j->eval_every, err);
-        break;
-    case OPT_KEEP:
-        rc = pp_parse_int(optarg, "--keep", 1, 1 << 20, &n, err);
-        j->keep = (int)n;
-        break;
-    }
-    return rc;
-}
-
-static int set_real(struct pprun *p, int id)
-{
-    struct pp_optim *o = &p->job.optim;
-    struct pp_err *err = &p->tool->err;
-    switch (id) {
-    case OPT_LR:
-        return pp_parse_real(optarg, "--lr", 0, 1e6, &o->lr, err);
-    case OPT_MIN_LR:
-        return pp_parse_real(optarg, "--min-lr", 0, 1e6, &o->min_lr, err);
-    case OPT_EPS:
-        return pp_parse_real(optarg, "--eps", 0, 1e6, &o->eps, err);
-    case OPT_DECAY:
-        return pp_parse_real(optarg, "--weight-decay", 0, 1e6, &o->weight_decay,
-                             err);
-    default:
-        return pp_parse_real(optarg, "--clip", 0, 1e300, &o->clip, err);
-    }
-}
-
 static int set_option(struct pprun *p, int id)
 {
-    switch (id) {
-    case OPT_DATA:
-        p->options.data = optarg;
-        return 0;
-    case OPT_WEIGHTS:
-        p->options.weights = optarg;
-        return 0;
-    case OPT_RESUME:
-        p->options.resume = optarg;
-        return 0;
-    case OPT_EVAL:
-        p->options.eval = optarg;
-        return 0;
-    case OPT_LOGPROBS:
-        p->options.logprobs = optarg;
-        return 0;
-    case OPT_SAVE:
-        p->job.save = optarg;
-        return 0;
-    case OPT_DUMP_GRADS:
-        p->job.dump_grads = optarg;
-        return 0;
-    case OPT_PLAN:
-        p->options.plan = true;
-        return 0;
-    case OPT_TIME_PRODUCTS:
-        p->job.time_products = true;
-        return 0;
-    case OPT_BETAS:
-        return parse_betas(p->tool, optarg, &p->job.optim);
-    case OPT_MEMORY:
+    if (id == OPT_BETAS)
+        return parse_betas(p->tool, &p->job.optim);
+    if (id == OPT_MEMORY)
         return parse_memory(p->tool, &p->options);
-    case OPT_LR:
-    case OPT_MIN_LR:
-    case OPT_EPS:
-    case OPT_DECAY:
-    case OPT_CLIP:
-        return set_real(p, id);
-    case OPT_OPTIMIZER:
-    case OPT_LR_SCHEDULE:
-    case OPT_DTYPE:
-    case OPT_DEVICE:
-    case OPT_TRANSPORT:
-    case OPT_OBJECTIVE:
-        return set_word(p, id);
-    default:
-        return set_integer(p, id);
-    }
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (settings[i].id == id)
+            return set_value(p, &settings[i]);
+    return tool_usage(p->tool, "option without a setting");
 }
 
 static int check_options(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
     struct tool *t = p->tool;
-    if (!o->has_steps && !o->eval && !o->logprobs)
+    bool trains = p->job.optim.steps > 0;
+    if (!trains && !o->eval && !o->logprobs)
         return tool_usage(t, "nothing to do: give --steps, --eval or "
                              "--logprobs");
-    if (o->logprobs && (o->has_steps || o->eval))
+    if (o->logprobs && (trains || o->eval))
         return tool_usage(t, "--logprobs scores the data and does not go with "
                              "--steps or --eval");
-    if (o->weights && o->has_seed)
+    if (o->weights && o->seed >= 0)
         return tool_usage(t, "--weights and --init exclude each other");
-    if ((p->job.save || p->job.dump_grads) && !o->has_steps)
+    if ((p->job.save || p->job.dump_grads) && !trains)
         return tool_usage(t, "--save and --dump-grads need --steps");
     return 0;
 }
@@ -317,8 +268,8 @@ static int run(struct pprun *p, const char *manifest)
         handle_signals();
     if (p->options.logprobs && pprun_logprobs_init(p))
         return -1;
-    tool_progress(p->tool, p->options.has_steps ? "the first step ..."
-                                                : "going through the data ...");
+    tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
+                                              : "going through the data ...");
     if (pprun_threads(p, &status))
         return -1;
     if (p->options.logprobs && pprun_logprobs_write(p))
@@ -338,7 +289,7 @@ int main(int argc, char **argv)
     };
     struct pprun p = {
         .tool = &t,
-        .options = {.dtype = "fp32"},
+        .options = {.seed = -1},
         .job = {.accumulate = 1,
                 .optim = {.lr = 1e-3,
                           .beta1 = 0.9,

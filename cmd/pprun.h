@@ -7,11 +7,16 @@
 #include "run/job.h"
 #include "tool.h"
 
+/* The words of --dtype. */
+enum pprun_dtype { PPRUN_FP32, PPRUN_FP64 };
+
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
-    const char *dtype;
-    bool has_seed, has_steps, plan;
+    int64_t seed;                     /* --init; -1 when not given */
+    int dtype;                        /* enum pprun_dtype */
+    int device, transport, objective; /* of each there is one so far */
+    bool plan;
     bool memory_is_slots;
     size_t memory; /* --memory: bytes or slots; 0: no limit */
 };

@@ -154,8 +154,10 @@ static int find_weights(struct pprun *p)
             tool_say(p->tool, PP_LOG_NOTE,
                      "no checkpoint in '%s' yet: starting afresh", o->resume);
     }
-    if (p->resume || o->has_seed)
+    if (p->resume || o->seed >= 0) {
+        p->job.seed = (uint64_t)o->seed;
         return 0;
+    }
     const char *path = o->weights ? o->weights : source;
     if (!o->weights && !(pp_file_is_dir(source) && pp_tensors_exist(source)))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -200,9 +202,9 @@ static int prepare_save(struct pprun *p)
         return pp_fail_errno(err, "%s", save);
     if (lock_save(p))
         return -1;
-    if (pp_config_text(
-            source, !strcmp(p->options.dtype, "fp64") ? "float64" : "float32",
-            &p->config_text, err))
+    if (pp_config_text(source,
+                       p->options.dtype == PPRUN_FP64 ? "float64" : "float32",
+                       &p->config_text, err))
         return -1;
     p->tokenizer_source = strdup(source);
     if (!p->tokenizer_source)
@@ -232,7 +234,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->forward = &p->forward;
     j->stages = p->stages;
     j->kernels =
-        strcmp(p->options.dtype, "fp64") ? &pp_kernels_f32 : &pp_kernels_f64;
+        p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
     j->score = p->options.logprobs != NULL;
     j->logps = pprun_logps;
     return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;

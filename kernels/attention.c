@@ -217,9 +217,14 @@ static void backward_tile(const struct head *h, const struct head_gradient *g,
     for (size_t i = 0; i < t.nq; i++) {
         size_t lo, hi;
         key_range(s, t, i, &lo, &hi);
-        exp_row(p + i * BLOCK_K, t.nk, lo, hi, g->lse[(t.q0 + i) * s->NH]);
-        score_gradient(dp + i * BLOCK_K, p + i * BLOCK_K, t.nk, d[i],
-                       (real)s->scale);
+        real *pi = p + i * BLOCK_K, *dpi = dp + i * BLOCK_K;
+        exp_row(pi, t.nk, lo, hi, g->lse[(t.q0 + i) * s->NH]);
+        /* Of a single score the sum is known without the rounding of o: where
+         * the softmax is 1 the gradient is 0, as it should be. */
+        real sum = d[i];
+        if (first_key(s, t.q0 + i) == t.q0 + i && lo < hi)
+            sum = pi[lo] * dpi[lo];
+        score_gradient(dpi, pi, t.nk, sum, (real)s->scale);
     }
     gemm_tn(t.nk, s->HDV, t.nq, 1, p, BLOCK_K, dout, s->ldo, 1,
             g->dv + t.k0 * s->ldkv, s->ldkv);

@@ -265,6 +265,9 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     size_t pc = 0;
     e->pass = pass;
     e->slots = 0;
+    /* All rings were emptied below: a list of fewer messages than the channel
+     * holds has only as many places. */
+    memset(e->sent, 0, 2 * (size_t)e->worker->comm->size * sizeof *e->sent);
     if (pp_play(e->schedule, e->worker->rank, &pc, &player, e, err))
         return -1;
     struct pp_comm *c = e->worker->comm;

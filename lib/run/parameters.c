@@ -129,7 +129,8 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
 {
     int rc = -1;
     struct cursor at = {0};
-    const struct pp_unit_range *r = ranges, *last = ranges + n_ranges;
+    const struct pp_unit_range *r = ranges;
+    const struct pp_unit_range *last = n_ranges ? ranges + n_ranges : ranges;
     *p = (struct pp_parameters){.element_bytes = element_bytes};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i]);

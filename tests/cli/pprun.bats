@@ -43,6 +43,17 @@ fails() {
     jq -se '.[29].loss < 0.8 * .[0].loss' out
 }
 
+@test "channels that hold more than a pass sends" {
+    ppsplit -q -p 3 model-llama | ppsched -q -s 1f1b -m 2 --depth 3 >deep.json
+    ppsched -q -s 1f1b -m 2 --depth 1 deep.json >shallow.json
+    for depth in deep shallow; do
+        pprun $depth.json --data packed --init 1 --steps 4 --accumulate 2 |
+            jq -c '[.loss, .grad_norm]' >$depth
+    done
+    [ "$(wc -l <deep)" -eq 4 ]
+    cmp deep shallow
+}
+
 @test "nothing to do is a mistake" {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]

@@ -293,6 +293,28 @@ static void large_scores(void)
     call_finish(&want);
 }
 
+/* A softmax of one score is 1 whatever the score: no gradient, not a small
+ * one, or weights that nothing depends on would follow the rounding. */
+static void lone_queries(void)
+{
+    const struct shape_case t = {"lone", 4, 2, 24,        24,       0,
+                                 0,      0, 3, {1, 1, 1}, {1, 2, 1}};
+    const struct pp_kernels *const k[] = {&pp_kernels_f32, &pp_kernels_f64};
+    bool zero = true;
+    for (size_t i = 0; i < 2; i++) {
+        struct call c;
+        call_init(&c, &t, k[i], 0);
+        call_forward(&c);
+        call_backward(&c);
+        for (size_t j = 0; j < c.dq.n; j++)
+            zero = zero && !(get(&c.dq, j) > 0) && !(get(&c.dq, j) < 0);
+        for (size_t j = 0; j < c.s.N * c.s.NKV * c.s.HDQK; j++)
+            zero = zero && !(get(&c.dk, j) > 0) && !(get(&c.dk, j) < 0);
+        call_finish(&c);
+    }
+    ok(zero, "sequences of one token: no gradient of q and k");
+}
+
 int main(void)
 {
     for (size_t i = 0; i < N_CASES; i++)
@@ -300,5 +322,6 @@ int main(void)
     for (size_t i = 0; i < N_SMALL; i++)
         against_differences(&cases[i]);
     large_scores();
+    lone_queries();
     return done();
 }

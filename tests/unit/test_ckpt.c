@@ -117,10 +117,10 @@ static void work(struct job *j, struct pp_comm *comm, struct pp_parameters *p)
         return;
     }
     visit(j, p, true);
-    if (j->grads)
-        (void)!pp_ckpt_dump_grads(j->grads, comm, p, err);
-    else
-        (void)!pp_ckpt_save(&c, &j->state, err);
+    int rc = j->grads ? pp_ckpt_dump_grads(j->grads, comm, p, err)
+                      : pp_ckpt_save(&c, &j->state, err);
+    if ((rc != 0) != (err->code != PP_EXIT_OK))
+        pp_fail(err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
 }
 
 static void *enter(void *arg)

@@ -143,8 +143,11 @@ static struct pp_err load(const char *path, const struct pp_model *m,
 {
     struct pp_err err = {0};
     struct pp_tensors *t = NULL;
-    if (!pp_tensors_open(path, &t, &err))
-        (void)!pp_weights_load(p, m, t, &err);
+    int rc = pp_tensors_open(path, &t, &err);
+    if (rc == 0)
+        rc = pp_weights_load(p, m, t, &err);
+    if ((rc != 0) != (err.code != PP_EXIT_OK))
+        pp_fail(&err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
     pp_tensors_close(t);
     return err;
 }
