@@ -40,8 +40,7 @@ static const struct tool_option options[] = {
     {'c', "chunks", "N", "stages on each rank (default 1)"},
     {PLACEMENT, "placement", "HOW", "loop (default) or v"},
     {METHOD, "method", "NAME",
-     "balanced (default), uniform, weights, megatron, parameters, "
-     "type:REGEX, colossalai"},
+     "balanced (default), uniform, weights, megatron, ..."},
     {INPUT_WEIGHT, "input-weight", "N",
      "weights: layers that the embedding counts as"},
     {OUTPUT_WEIGHT, "output-weight", "N",
@@ -59,7 +58,7 @@ static const struct tool_option options[] = {
     {ACCOUNT_LOSS, "account-loss", NULL,
      "megatron: the loss counts as a layer"},
     {EXPORT, "export", "FORM",
-     "print megatron, torchtitan, torchtitan-output, deepspeed or fqns"},
+     "print for megatron, torchtitan, deepspeed, ..."},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
     {'m', "microbatches", "N", "microbatches of a step, for memory"},
