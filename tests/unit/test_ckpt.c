@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ckpt - checkpoints between splits, through failures and kills. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <inttypes.h>
@@ -501,16 +502,13 @@ int main(void)
         test_splits, test_double, test_names, test_leftovers,  test_failure,
         test_damage, test_kill,   test_grads, test_companions,
     };
-    char root[] = "/tmp/test_ckpt.XXXXXX", dir[64];
-    struct pp_err err = {0};
-    if (!mkdtemp(root))
-        return 1;
+    char root[SCRATCH_TEXT], dir[64];
+    scratch_make(root);
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         snprintf(dir, sizeof dir, "%s/run%zu/ckpt", root, i);
         tests[i](dir);
     }
-    if (pp_dir_remove(root, &err))
-        printf("# %s\n", err.text);
+    scratch_remove(root);
     return done();
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_weights - parameters from a seed and from tensors. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <unistd.h>
@@ -192,14 +193,12 @@ static void test_load(const char *path)
 
 int main(void)
 {
-    char dir[] = "/tmp/test_weights.XXXXXX", path[64];
-    if (!mkdtemp(dir))
-        return 1;
+    char dir[SCRATCH_TEXT], path[64];
+    scratch_make(dir);
     snprintf(path, sizeof path, "%s/w.safetensors", dir);
     test_values();
     test_splits();
     test_load(path);
-    unlink(path);
-    rmdir(dir);
+    scratch_remove(dir);
     return done();
 }
