@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack - packs documents into microbatches of at most a given number of
  * tokens. Options and messages; the work is in lib/plan and lib/data. */
-#include <errno.h>
+#include "pppack.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/num.h"
-#include "data/jsonl.h"
-#include "data/lengths.h"
 #include "data/packed.h"
 #include "data/packed_write.h"
-#include "data/pieces.h"
-#include "plan/pack.h"
-#include "tool.h"
 
 enum {
     ROWS = TOOL_LONG,
@@ -54,21 +50,6 @@ static const char *const oversize_words[] = {"error", "truncate", "split",
                                              "drop", NULL};
 static const char *const empty_words[] = {"error", "drop", NULL};
 
-struct job {
-    struct tool t;
-    /* What was asked. */
-    const struct pp_packer *rule;
-    int64_t rows, pad_to, cp, tp, bins_multiple, shuffle;
-    int oversize, drop_empty;
-    bool bytes, from_lengths, stats, shuffled;
-    const char *check;
-    uint32_t capacity, align;
-    struct pp_documents docs; /* with --lengths only their lengths */
-    struct pp_pieces pieces;
-    struct pp_bins bins;
-    const char *name; /* of the file being read */
-};
-
 static int parse_word(struct tool *t, const char *s, const char *what,
                       const char *const *words, int *out)
 {
@@ -80,7 +61,7 @@ static int parse_word(struct tool *t, const char *s, const char *what,
     return tool_usage(t, "%s: '%s' is not a known word", what, s);
 }
 
-static int parse_capacity(struct job *j, const char *s)
+static int parse_capacity(struct pack_job *j, const char *s)
 {
     size_t v;
     if (pp_parse_size(s, "-l", &v, &j->t.err) != 0)
@@ -92,12 +73,12 @@ static int parse_capacity(struct job *j, const char *s)
     return 0;
 }
 
-static int parse_count(struct job *j, const char *what, int64_t *out)
+static int parse_count(struct pack_job *j, const char *what, int64_t *out)
 {
     return pp_parse_int(optarg, what, 1, INT32_MAX, out, &j->t.err);
 }
 
-static int take_option(struct job *j, int c)
+static int take_option(struct pack_job *j, int c)
 {
     switch (c) {
     case 'l':
@@ -140,7 +121,7 @@ static int take_option(struct job *j, int c)
     }
 }
 
-static int set_align(struct job *j)
+static int set_align(struct pack_job *j)
 {
     uint32_t chunks = j->cp > 1 ? 2 * (uint32_t)j->cp : 1;
     j->align =
@@ -158,7 +139,7 @@ static int set_align(struct job *j)
     return 0;
 }
 
-static int check_options(struct job *j, int argc)
+static int check_options(struct pack_job *j, int argc)
 {
     struct tool *t = &j->t;
     bool none = !strcmp(j->rule->name, "none");
@@ -185,61 +166,13 @@ static int check_options(struct job *j, int argc)
     return set_align(j);
 }
 
-static void show_read(void *ctx, size_t line, size_t bytes)
-{
-    struct job *j = ctx;
-    char size[32];
-    if (line % 256)
-        return;
-    pp_format_size(bytes, size);
-    tool_progress(&j->t, "%s: %zu lines, %s", j->name, line, size);
-}
-
 static void show_written(void *ctx, size_t bins)
 {
-    struct job *j = ctx;
+    struct pack_job *j = ctx;
     tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
 }
 
-static int read_documents(struct job *j, FILE *f)
-{
-    struct pp_jsonl reader = {
-        .name = j->name,
-        .bytes = j->bytes,
-        .allow_empty = j->drop_empty,
-        .progress = show_read,
-        .ctx = j,
-    };
-    return pp_jsonl_read(&reader, f, &j->docs, &j->t.err);
-}
-
-static int read_input(struct job *j, const char *name)
-{
-    bool in = !strcmp(name, "-");
-    FILE *f = in ? stdin : fopen(name, "re");
-    j->name = in ? "standard input" : name;
-    if (!f)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
-                       strerror(errno));
-    int rc = j->from_lengths ? pp_lengths_read(j->name, f, &j->docs, show_read,
-                                               j, &j->t.err)
-                             : read_documents(j, f);
-    if (!in)
-        fclose(f);
-    return rc;
-}
-
-static int read_inputs(struct job *j, int argc, char **argv)
-{
-    if (optind == argc)
-        return read_input(j, "-");
-    for (int i = optind; i < argc; i++)
-        if (read_input(j, argv[i]) != 0)
-            return -1;
-    return 0;
-}
-
-static int pack(struct job *j)
+static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
     if (pp_pieces_make(&j->docs, j->capacity, j->align,
@@ -264,76 +197,7 @@ static int pack(struct job *j)
                        : 0;
 }
 
-/* A bin per line; sequences are triples where some may be parts of inputs. */
-static int print_bins(struct job *j)
-{
-    FILE *f = tool_output(&j->t);
-    bool parts =
-        j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
-    if (!f)
-        return -1;
-    for (size_t b = 0; b < j->bins.n_bins; b++) {
-        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
-            fputs(i == j->bins.first[b] ? "[" : ", ", f);
-            if (parts)
-                fprintf(f, "[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", q->source,
-                        q->start, q->length);
-            else
-                fprintf(f, "%" PRIu32, q->source);
-        }
-        fputs("]\n", f);
-    }
-    return 0;
-}
-
-static uint64_t count_scored(const struct job *j)
-{
-    const int32_t *labels = j->docs.labels ? j->docs.labels : j->docs.ids;
-    uint64_t n = 0;
-    for (size_t i = 0; i < j->pieces.n; i++)
-        for (size_t k = 1; k < j->pieces.piece[i].length; k++)
-            n += labels[j->pieces.piece[i].at + k] != PP_LABEL_IGNORE;
-    return n;
-}
-
-static int print_stats(struct job *j)
-{
-    size_t bound = j->bins.n_bins;
-    uint64_t slots = 0;
-    char efficiency[32];
-    const struct pp_pieces *p = &j->pieces;
-    /* With a directory -o is taken: stdout. */
-    FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
-    if (!f)
-        return -1;
-    if (!j->rows && pp_pack_lower_bound(p->slots, p->n, j->capacity, &bound,
-                                        &j->t.err) != 0)
-        return -1;
-    for (size_t i = 0; i < p->n; i++)
-        slots += p->piece[i].slot;
-    double room = (double)j->bins.n_bins * (double)j->capacity;
-    pp_format_real(room > 0 ? (double)p->n_tokens / room : 0, efficiency);
-    fprintf(f,
-            "{\n  \"algorithm\": \"%s\",\n  \"inputs\": %zu,\n"
-            "  \"sequences\": %zu,\n  \"tokens\": %" PRIu64 ",\n",
-            j->rule->name, j->docs.n, p->n, p->n_tokens);
-    if (!j->from_lengths)
-        fprintf(f, "  \"scored\": %" PRIu64 ",\n", count_scored(j));
-    fprintf(f,
-            "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n"
-            "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32 ",\n"
-            "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
-            j->bins.n_bins, bound, j->capacity, j->align, slots - p->n_tokens,
-            efficiency);
-    fprintf(f,
-            "  \"empty\": %zu,\n  \"dropped\": %zu,\n  \"truncated\": %zu,\n"
-            "  \"split\": %zu\n}\n",
-            p->n_empty, p->n_dropped, p->n_truncated, p->n_split);
-    return 0;
-}
-
-static int write_directory(struct job *j)
+static int write_directory(struct pack_job *j)
 {
     const struct pp_packed_content content = {
         .ids = j->docs.ids,
@@ -353,7 +217,7 @@ static int write_directory(struct job *j)
     return pp_packed_write(j->t.output, &content, &j->t.err);
 }
 
-static int check_directory(struct job *j)
+static int check_directory(struct pack_job *j)
 {
     struct pp_packed p;
     if (pp_packed_open(j->check, &p, &j->t.err) != 0)
@@ -368,7 +232,7 @@ static int check_directory(struct job *j)
     return rc;
 }
 
-static int run(struct job *j, int argc, char **argv)
+static int run(struct pack_job *j, int argc, char **argv)
 {
     if (check_options(j, argc) != 0)
         return -1;
@@ -377,18 +241,18 @@ static int run(struct job *j, int argc, char **argv)
     bool directory = j->t.output && !j->from_lengths;
     if (directory && pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
-    if (read_inputs(j, argc, argv) != 0 || pack(j) != 0)
+    if (pack_read(j, argc, argv) != 0 || pack(j) != 0)
         return -1;
     if (directory && write_directory(j) != 0)
         return -1;
     if (j->stats)
-        return print_stats(j);
-    return directory ? 0 : print_bins(j);
+        return pack_print_stats(j);
+    return directory ? 0 : pack_print_bins(j);
 }
 
 int main(int argc, char **argv)
 {
-    struct job j = {
+    struct pack_job j = {
         .t = {.name = "pppack",
               .synopsis = "-l TOKENS [options] -o DIR [FILE...]",
               .summary = "Pack documents into microbatches of at most a given "

@@ -322,7 +322,7 @@ static int draw(struct ppsched *p, FILE *f)
     const struct ppsched_options *o = &p->options;
     const struct pp_schedule *s = p->schedule;
     struct pp_draw d = {o->width >= 0 ? o->width : DEFAULT_WIDTH, o->color,
-                        o->ascii};
+                        o->ascii, p->costs.literal ? NULL : "flop"};
     struct pp_err *err = &p->tool->err;
     struct pp_sim sim = {0};
     if (ppsched_memory(p, NULL) ||

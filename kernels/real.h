@@ -36,11 +36,15 @@ typedef double real;
 #define PP_INLINE static inline __attribute__((always_inline, unused))
 
 /* Before a loop whose iterations are independent although an output may be
- * one of the inputs. */
-#if defined(__clang__)
-#define PP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
+ * one of the inputs. To clang it is an order to vectorize, which a sanitizer's
+ * checks in the loop make impossible. */
+#if !defined(__clang__)
 #define PP_INDEPENDENT _Pragma("GCC ivdep")
+#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(undefined_behavior_sanitizer)
+#define PP_INDEPENDENT
+#else
+#define PP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #endif
 
 /* Row-major products, C (M, N) = alpha op(A) op(B) + beta C: the letters say

@@ -6,15 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
-int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
+/* Unless there is an error already. */
+static void fill(struct pp_err *err, enum pp_exit code, const char *fmt,
+                 va_list ap)
 {
     if (err->code != PP_EXIT_OK)
-        return -1;
+        return;
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    err->code = code;
+}
+
+int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    fill(err, code, fmt, ap);
     va_end(ap);
-    err->code = code;
     return -1;
 }
 
@@ -25,11 +32,10 @@ int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
         return -1;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    fill(err, PP_EXIT_SYSTEM, fmt, ap);
     va_end(ap);
     size_t n = strlen(err->text);
     snprintf(err->text + n, sizeof err->text - n, ": %s", strerror(saved));
-    err->code = PP_EXIT_SYSTEM;
     return -1;
 }
 

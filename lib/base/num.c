@@ -83,11 +83,13 @@ int pp_parse_real(const char *s, const char *what, double min, double max,
 
 void pp_format_real(double x, char *buf)
 {
+    char text[32];
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, 32, "%.*g", digits, x);
-        if (strtod(buf, NULL) == x)
-            return;
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
     }
+    memcpy(buf, text, sizeof text);
 }
 
 void pp_format_size(size_t bytes, char *buf)

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "data/cursor.h"
 #include "data/packed.h"
+#include "data/scan.h"
 
 /* What one line holds. */
 struct line {
@@ -26,32 +26,31 @@ struct scratch {
     size_t room;
 };
 
-/* An array of integers from min on, or of 0, 1, false and true with max 1. */
-static int scan_integers(struct pp_cursor *s, int32_t min, int32_t max,
-                         const char *what, int32_t *out, size_t *n,
-                         struct pp_err *err)
+/* An array of 0, 1, false and true. */
+static int scan_mask(struct pp_scan *s, int32_t *out, size_t *n,
+                     struct pp_err *err)
 {
-    size_t i = 0;
-    if (pp_cursor_take(s, '[', err) != 0)
+    int more;
+    *n = 0;
+    if (pp_scan_expect(s, '[', err) != 0)
         return -1;
-    if (pp_cursor_try(s, ']')) {
-        *n = 0;
-        return 0;
-    }
-    do {
-        if (pp_cursor_int32(s, min, max, what, &out[i++], err) != 0)
+    while ((more = pp_scan_more(s, ']', n, err)) > 0) {
+        int32_t *m = &out[*n - 1];
+        bool word;
+        if (pp_scan_bool(s, &word))
+            *m = word;
+        else if (pp_scan_int32(s, 0, 1, "0 or 1", m, err) != 0)
             return -1;
-    } while (pp_cursor_try(s, ','));
-    *n = i;
-    return pp_cursor_take(s, ']', err);
+    }
+    return more;
 }
 
-static int scan_text(struct pp_cursor *s, struct line *l, struct pp_err *err)
+static int scan_text(struct pp_scan *s, struct line *l, struct pp_err *err)
 {
     size_t n = 0;
     /* Decoded in place of the ids, as bytes, then widened from the end. */
     unsigned char *text = (unsigned char *)l->ids;
-    if (pp_cursor_string(s, text, &n, err) != 0)
+    if (pp_scan_text(s, (char *)text, s->n, &n, err) != 0)
         return -1;
     for (size_t i = n; i-- > 0;)
         l->ids[i] = text[i];
@@ -60,53 +59,61 @@ static int scan_text(struct pp_cursor *s, struct line *l, struct pp_err *err)
     return 0;
 }
 
-static int once(bool *seen, const char *key, struct pp_err *err)
+static int once(const struct pp_scan *s, bool *seen, const char *key,
+                struct pp_err *err)
 {
     if (*seen)
-        return pp_fail(err, PP_EXIT_INPUT, "'%s' appears twice", key);
+        return pp_scan_fail(s, err, "repeated '%s'", key);
     *seen = true;
     return 0;
 }
 
-static int scan_member(struct pp_cursor *s, const char *key, bool bytes,
+static int scan_member(struct pp_scan *s, const char *key, bool bytes,
                        struct line *l, struct pp_err *err)
 {
     if (!strcmp(key, bytes ? "text" : "input_ids")) {
-        if (once(&l->has_ids, key, err) != 0)
+        if (once(s, &l->has_ids, key, err) != 0)
             return -1;
         return bytes ? scan_text(s, l, err)
-                     : scan_integers(s, 0, INT32_MAX - 1, "a token id", l->ids,
-                                     &l->n_ids, err);
+                     : pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", l->ids,
+                                      &l->n_ids, err);
     }
     if (!strcmp(key, "labels"))
-        return once(&l->has_labels, key, err) != 0
+        return once(s, &l->has_labels, key, err) != 0
                    ? -1
-                   : scan_integers(s, PP_LABEL_IGNORE, INT32_MAX - 1, "a label",
-                                   l->labels, &l->n_labels, err);
+                   : pp_scan_int32s(s, PP_LABEL_IGNORE, INT32_MAX - 1,
+                                    "a label", l->labels, &l->n_labels, err);
     if (!strcmp(key, "loss_mask"))
-        return once(&l->has_mask, key, err) != 0
+        return once(s, &l->has_mask, key, err) != 0
                    ? -1
-                   : scan_integers(s, 0, 1, "0 or 1", l->mask, &l->n_mask, err);
-    return pp_cursor_skip(s, err);
+                   : scan_mask(s, l->mask, &l->n_mask, err);
+    return pp_scan_skip(s, err);
 }
 
-static int scan_object(struct pp_cursor *s, bool bytes, struct line *l,
+/* A key into buf, which is left empty for one that does not fit. */
+static int scan_key(struct pp_scan *s, char *buf, size_t size,
+                    struct pp_err *err)
+{
+    size_t n = 0;
+    if (pp_scan_text(s, buf, size, &n, err) != 0)
+        return -1;
+    buf[n < size && !memchr(buf, '\0', n) ? n : 0] = '\0';
+    return pp_scan_expect(s, ':', err);
+}
+
+static int scan_object(struct pp_scan *s, bool bytes, struct line *l,
                        struct pp_err *err)
 {
-    char key[64];
-    if (pp_cursor_take(s, '{', err) != 0)
+    char key[16];
+    size_t n = 0;
+    int more;
+    if (pp_scan_expect(s, '{', err) != 0)
         return -1;
-    if (!pp_cursor_try(s, '}')) {
-        do {
-            if (pp_cursor_key(s, key, sizeof key, err) != 0 ||
-                pp_cursor_take(s, ':', err) != 0 ||
-                scan_member(s, key, bytes, l, err) != 0)
-                return -1;
-        } while (pp_cursor_try(s, ','));
-        if (pp_cursor_take(s, '}', err) != 0)
+    while ((more = pp_scan_more(s, '}', &n, err)) > 0)
+        if (scan_key(s, key, sizeof key, err) != 0 ||
+            scan_member(s, key, bytes, l, err) != 0)
             return -1;
-    }
-    return pp_cursor_end(s, err);
+    return more ? -1 : pp_scan_end(s, err);
 }
 
 /* Puts the labels that the line stands for into l->labels. */
@@ -132,30 +139,21 @@ static int make_labels(struct line *l, struct pp_err *err)
     return 0;
 }
 
-static int read_line(struct pp_jsonl *j, const char *text, size_t n,
-                     struct scratch *scratch, struct pp_documents *d,
-                     struct pp_err *err)
+static int add_line(const struct pp_jsonl *j, struct line *l,
+                    struct pp_documents *d, struct pp_err *err)
 {
-    struct pp_cursor s = {.p = text, .end = text + n};
-    struct line l = {.labels = scratch->labels, .mask = scratch->mask};
-    if (pp_cursor_blank(&s))
-        return 0;
-    /* One more than the characters: the end of document. */
-    l.ids = pp_documents_room(d, n + 1, err);
-    if (!l.ids || scan_object(&s, j->bytes, &l, err) != 0)
-        return -1;
-    if (!l.has_ids)
+    bool own = l->has_labels || l->has_mask;
+    if (!l->has_ids)
         return pp_fail(err, PP_EXIT_INPUT,
                        j->bytes ? "no 'text' (--bytes packs text)"
                                 : "no 'input_ids' (text needs --bytes)");
-    bool own = l.has_labels || l.has_mask;
-    if (own && make_labels(&l, err) != 0)
+    if (own && make_labels(l, err) != 0)
         return -1;
-    if (l.n_ids == 0 && !j->allow_empty)
+    if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail(
             err, PP_EXIT_INPUT,
             "'input_ids' is empty (--empty drop leaves such lines out)");
-    return pp_documents_add(d, l.n_ids, own ? l.labels : NULL, err);
+    return pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err);
 }
 
 static int grow_scratch(struct scratch *s, size_t n, struct pp_err *err)
@@ -175,6 +173,30 @@ static int grow_scratch(struct scratch *s, size_t n, struct pp_err *err)
     return 0;
 }
 
+/* The scanner says where a line is wrong; other errors are placed here. */
+static int read_line(const struct pp_jsonl *j, struct pp_scan *s,
+                     struct scratch *scratch, struct pp_documents *d,
+                     struct pp_err *err)
+{
+    struct line l = {0};
+    if (pp_scan_peek(s) < 0)
+        return 0;
+    if (grow_scratch(scratch, s->n, err) != 0)
+        goto at;
+    l.labels = scratch->labels;
+    l.mask = scratch->mask;
+    /* One more than the characters: the end of document. */
+    l.ids = pp_documents_room(d, s->n + 1, err);
+    if (!l.ids)
+        goto at;
+    if (scan_object(s, j->bytes, &l, err) != 0)
+        return -1;
+    if (add_line(j, &l, d, err) == 0)
+        return 0;
+at:
+    return pp_fail_at(err, "%s: line %zu: ", j->name, s->lines_before + 1);
+}
+
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                   struct pp_err *err)
 {
@@ -184,14 +206,14 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
+        struct pp_scan s = {.text = text,
+                            .n = (size_t)n - (text[n - 1] == '\n'),
+                            .name = j->name,
+                            .lines_before = line};
         line++;
         bytes += (size_t)n;
-        rc = grow_scratch(&scratch, (size_t)n, err);
-        if (rc == 0)
-            rc = read_line(j, text, (size_t)n, &scratch, d, err);
-        if (rc != 0)
-            pp_fail_at(err, "%s: line %zu: ", j->name, line);
-        else if (j->progress)
+        rc = read_line(j, &s, &scratch, d, err);
+        if (rc == 0 && j->progress)
             j->progress(j->ctx, line, bytes);
     }
     if (rc == 0 && !feof(f))

@@ -192,7 +192,7 @@ static int read_index(struct pp_tensors *t, struct pp_scan *s,
         if (pp_scan_key(s, &t->arena, &key, err))
             return -1;
         if (strcmp(key, "weight_map")) {
-            if (pp_scan_skip(s, &t->arena, err))
+            if (pp_scan_skip(s, err))
                 return -1;
             continue;
         }
@@ -276,9 +276,16 @@ static int open_index(struct pp_tensors *t, const char *path,
 /* dir/name in the arena, or NULL. */
 static char *in_dir(struct pp_tensors *t, const char *dir, const char *name)
 {
-    size_t n = strlen(dir);
-    return pp_arena_printf(&t->arena, "%s%s%s", dir,
-                           n > 0 && dir[n - 1] == '/' ? "" : "/", name);
+    size_t n = strlen(dir), m = strlen(name) + 1;
+    if (n > 0 && dir[n - 1] == '/')
+        n--;
+    char *path = pp_arena_alloc(&t->arena, n + 1 + m, 1);
+    if (!path)
+        return NULL;
+    memcpy(path, dir, n);
+    path[n] = '/';
+    memcpy(path + n + 1, name, m);
+    return path;
 }
 
 static int open_any(struct pp_tensors *t, const char *path, struct pp_err *err)

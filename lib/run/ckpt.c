@@ -92,33 +92,44 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     return pp_ckpt_state_write(tmp, s, err);
 }
 
-static int sync_directories(const char *tmp, struct pp_err *err)
+static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
+                        const char *tmp, struct pp_err *err)
 {
     char optimizer[PP_PATH_TEXT];
     if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
-        pp_file_sync(optimizer, err))
+        pp_file_sync(optimizer, err) || pp_file_sync(tmp, err) ||
+        pp_ckpt_commit(c->dir, tmp, s->step, err))
         return -1;
-    return pp_file_sync(tmp, err);
+    return pp_ckpt_prune(c->dir, s->step, c->keep, err);
 }
 
-/* The steps, each with an agreement. What a step returns is in err too. */
+/* The steps, each with an agreement. */
 static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                 const char *tmp, struct pp_shard_map *map, struct pp_err *err)
 {
     bool first = c->comm->rank == 0;
+    int rc = 0;
     if (first)
-        (void)!make_directories(c->dir, tmp, err);
-    if (pp_agree(c->comm, err) ||
+        rc = make_directories(c->dir, tmp, err);
+    if (pp_agree(c->comm, rc, err) ||
         pp_shard_map_gather(map, c->comm, c->params, err))
         return -1;
-    if (!write_shards(c, tmp, map, err) && first)
-        (void)!write_rest(c, s, tmp, err);
-    if (pp_agree(c->comm, err))
+    rc = write_shards(c, tmp, map, err);
+    if (rc == 0 && first)
+        rc = write_rest(c, s, tmp, err);
+    if (pp_agree(c->comm, rc, err))
         return -1;
-    if (first && !sync_directories(tmp, err) &&
-        !pp_ckpt_commit(c->dir, tmp, s->step, err))
-        (void)!pp_ckpt_prune(c->dir, s->step, c->keep, err);
-    return pp_agree(c->comm, err);
+    if (first)
+        rc = put_in_place(c, s, tmp, err);
+    return pp_agree(c->comm, rc, err);
+}
+
+/* What cannot be removed now is swept by the next save. */
+static void discard(const char *dir)
+{
+    struct pp_err ignored = {0};
+    int rc = pp_dir_remove(dir, &ignored);
+    (void)rc;
 }
 
 int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
@@ -126,13 +137,12 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     char tmp[PP_PATH_TEXT];
     struct pp_shard_map map = {0};
-    struct pp_err ignored = {0};
     /* The same on every rank, so no agreement is needed. */
     if (pp_path(tmp, err, "%s/" PP_CKPT_NAME ".tmp", c->dir, s->step))
         return -1;
     int rc = save(c, s, tmp, &map, err);
     if (rc && c->comm->rank == 0)
-        (void)!pp_dir_remove(tmp, &ignored);
+        discard(tmp);
     pp_shard_map_finish(&map);
     return rc;
 }

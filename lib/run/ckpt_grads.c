@@ -104,16 +104,18 @@ static int dump(struct dump *d, const char *path, struct pp_err *err)
 {
     if (pp_shard_map_gather(&d->map, d->comm, d->params, err))
         return -1;
-    (void)!open_dump(d, path, err);
-    if (pp_agree(d->comm, err))
+    int rc = open_dump(d, path, err);
+    if (pp_agree(d->comm, rc, err))
         return -1;
-    if (d->comm->rank != 0) {
-        (void)!send_gradients(d, err);
-    } else if (!write_gradients(d, err)) {
-        (void)!pp_tensor_writer_close(d->writer, err);
+    if (d->comm->rank != 0)
+        rc = send_gradients(d, err);
+    else
+        rc = write_gradients(d, err);
+    if (rc == 0 && d->writer) {
+        rc = pp_tensor_writer_close(d->writer, err);
         d->writer = NULL;
     }
-    return pp_agree(d->comm, err);
+    return pp_agree(d->comm, rc, err);
 }
 
 int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,

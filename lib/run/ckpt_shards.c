@@ -16,13 +16,15 @@ static int give_up(struct pp_comm *c, struct pp_err *err)
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory for a checkpoint");
 }
 
-int pp_agree(struct pp_comm *c, struct pp_err *err)
+int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
 {
-    struct pp_err mine = *err; /* err may be filled while all is read */
+    struct pp_err mine = {0}; /* err may be filled while all is read */
+    if (rc != 0)
+        mine = *err;
     struct pp_err *all = calloc((size_t)c->size, sizeof *all);
     if (!all)
         return give_up(c, err);
-    int rc = c->ops->allgather(c, &mine, all, sizeof mine, err);
+    rc = c->ops->allgather(c, &mine, all, sizeof mine, err);
     for (int r = 0; rc == 0 && r < c->size; r++)
         if (all[r].code != PP_EXIT_OK)
             rc = pp_fail(err, all[r].code, "%s", all[r].text);

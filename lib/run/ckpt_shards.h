@@ -26,8 +26,9 @@ struct pp_shard_map {
 };
 
 /* Collective. An error of one rank is an error of all; the others take the
- * text of the lowest rank that failed. Pass err as it is, filled or not. */
-int pp_agree(struct pp_comm *c, struct pp_err *err) PP_MUST_USE;
+ * text of the lowest rank that failed. rc is what this rank's work returned:
+ * 0, or -1 with err filled. */
+int pp_agree(struct pp_comm *c, int rc, struct pp_err *err) PP_MUST_USE;
 
 /* Collective. map is pp_shard_map_finish's. */
 int pp_shard_map_gather(struct pp_shard_map *map, struct pp_comm *c,

@@ -194,7 +194,8 @@ static void draw_axis(struct picture *p)
 {
     double step = tick_step(p);
     int at = 0;
-    fprintf(p->f, "time%*s", p->rank_columns + 3, "");
+    fprintf(p->f, "%-4s%*s", p->draw.unit ? p->draw.unit : "time",
+            p->rank_columns + 3, "");
     for (int k = 0; k * step * p->scale < p->columns; k++) {
         char text[LABEL];
         int column = (int)lround(k * step * p->scale);
@@ -255,8 +256,9 @@ static void draw_figures(struct picture *p)
         slots = n > slots ? n : slots;
     }
     fprintf(p->f,
-            "makespan %s, bubble %.1f%%, at most %d slot%s, %zu messages\n",
-            makespan, 100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
+            "makespan %s%s%s, bubble %.1f%%, at most %d slot%s, %zu messages\n",
+            makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
+            100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
             p->sim->n_messages);
 }
 

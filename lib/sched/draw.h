@@ -8,9 +8,11 @@
 #include "sched/sim.h"
 
 struct pp_draw {
-    int width;  /* columns to fill at most; 0: as wide as legible */
-    bool color; /* ANSI colours */
-    bool ascii; /* no Unicode */
+    int width;        /* columns to fill at most; 0: as wide as legible */
+    bool color;       /* ANSI colours */
+    bool ascii;       /* no Unicode */
+    const char *unit; /* of the simulated times, four letters: "flop"; NULL
+                         where they have none */
 };
 
 /* Writes the picture, a legend and the figures (makespan, bubble, peak) to

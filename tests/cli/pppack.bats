@@ -208,10 +208,12 @@ END
     run --separate-stderr pppack -l 8 -o out in.jsonl
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = "pppack: in.jsonl: line 2: '2.5' is not a token id" ]
+    [ "$stderr" = "pppack: in.jsonl: line 2, column 17: expected a\
+ token id, got '2.5'" ]
     [ ! -e out ]
     run --separate-stderr pppack -l 8 -o out - <in.jsonl
-    [ "$stderr" = "pppack: standard input: line 2: '2.5' is not a token id" ]
+    [ "$stderr" = "pppack: standard input: line 2, column 17: expected a\
+ token id, got '2.5'" ]
     run --separate-stderr pppack -l 8 -o out absent.jsonl
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: absent.jsonl: No such file or directory' ]

@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     free(list.items);
     struct pp_scan s = {.text = (const char *)data, .n = n, .name = "f"};
     struct pp_err other = {0};
-    if (pp_scan_skip(&s, &a, &other) || pp_scan_end(&s, &other))
+    if (pp_scan_skip(&s, &other) || pp_scan_end(&s, &other))
         check_refused(&other);
     pp_arena_finish(&a);
     return 0;

@@ -2,6 +2,7 @@
 /* test_merged - p ranks give the bits of one rank that plays the same list
  * merged into one row, for kinds and for random lists; and the executor keeps
  * no more microbatches alive than were planned. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -314,24 +315,16 @@ static void test_slots(const struct pp_packed *data)
 
 int main(void)
 {
-    char dir[] = "/tmp/pp-merged-XXXXXX", path[64];
+    char dir[SCRATCH_TEXT], path[64];
     struct pp_packed data = {0};
     struct pp_err err = {0};
-    if (!mkdtemp(dir))
-        return 1;
+    scratch_make(dir);
     snprintf(path, sizeof path, "%s/packed", dir);
     if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
         test_slots(&data);
         test_random(&data);
     }
     pp_packed_finish(&data);
-    const char *const files[] = {"index", "input_ids", "labels"};
-    for (int i = 0; i < 3; i++) {
-        char file[96];
-        snprintf(file, sizeof file, "%s/%s", path, files[i]);
-        remove(file);
-    }
-    rmdir(path);
-    rmdir(dir);
+    scratch_remove(dir);
     return done();
 }

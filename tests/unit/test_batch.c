@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_batch - shifting inside sequences, padding, ids out of range. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <unistd.h>
@@ -78,21 +79,14 @@ static void test_views(const struct pp_packed *p)
 
 int main(void)
 {
-    char dir[] = "/tmp/pp-batch-XXXXXX", path[64], file[96];
+    char dir[SCRATCH_TEXT], path[64];
     struct pp_packed p = {0};
     struct pp_err err = {0};
-    const char *const files[] = {"index", "input_ids", "labels"};
-    if (!mkdtemp(dir))
-        return 1;
+    scratch_make(dir);
     snprintf(path, sizeof path, "%s/packed", dir);
     if (ok(!make(path, &p, &err), "packed data %s", err.text))
         test_views(&p);
     pp_packed_finish(&p);
-    for (int i = 0; i < 3; i++) {
-        snprintf(file, sizeof file, "%s/%s", path, files[i]);
-        remove(file);
-    }
-    rmdir(path);
-    rmdir(dir);
+    scratch_remove(dir);
     return done();
 }

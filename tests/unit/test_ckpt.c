@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ckpt - checkpoints between splits, through failures and kills. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <inttypes.h>
@@ -117,10 +118,10 @@ static void work(struct job *j, struct pp_comm *comm, struct pp_parameters *p)
         return;
     }
     visit(j, p, true);
-    if (j->grads)
-        (void)!pp_ckpt_dump_grads(j->grads, comm, p, err);
-    else
-        (void)!pp_ckpt_save(&c, &j->state, err);
+    int rc = j->grads ? pp_ckpt_dump_grads(j->grads, comm, p, err)
+                      : pp_ckpt_save(&c, &j->state, err);
+    if ((rc != 0) != (err->code != PP_EXIT_OK))
+        pp_fail(err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
 }
 
 static void *enter(void *arg)
@@ -501,16 +502,13 @@ int main(void)
         test_splits, test_double, test_names, test_leftovers,  test_failure,
         test_damage, test_kill,   test_grads, test_companions,
     };
-    char root[] = "/tmp/test_ckpt.XXXXXX", dir[64];
-    struct pp_err err = {0};
-    if (!mkdtemp(root))
-        return 1;
+    char root[SCRATCH_TEXT], dir[64];
+    scratch_make(root);
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         snprintf(dir, sizeof dir, "%s/run%zu/ckpt", root, i);
         tests[i](dir);
     }
-    if (pp_dir_remove(root, &err))
-        printf("# %s\n", err.text);
+    scratch_remove(root);
     return done();
 }

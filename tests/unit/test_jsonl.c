@@ -80,27 +80,38 @@ static void test_good(void)
 static void test_bad(void)
 {
     is_read("{\"input_ids\":[1]}\n{\"input_ids\":[1,x]}", false,
-            "in: line 2: 'x' is not a token id", "a word among the ids");
+            "in: line 2, column 17: expected a token id, got 'x'",
+            "a word among the ids");
     is_read("{\"input_ids\":[1,-1]}", false,
-            "in: line 1: '-1' is not a token id", "a negative id");
+            "in: line 1, column 17: expected a token id, got '-1'",
+            "a negative id");
     is_read("{\"input_ids\":[1.0]}", false,
-            "in: line 1: '1.0' is not a token id", "a fraction");
-    is_read("{\"input_ids\":[01]}", false, "in: line 1: '01' is not a token id",
+            "in: line 1, column 15: expected a token id, got '1.0'",
+            "a fraction");
+    is_read("{\"input_ids\":[01]}", false,
+            "in: line 1, column 15: expected a token id, got '01'",
             "a leading zero");
     is_read("{\"input_ids\":[2147483647]}", false,
-            "in: line 1: '2147483647' is not a token id", "an id too large");
+            "in: line 1, column 15: expected a token id, got '2147483647'",
+            "an id too large");
     is_read("{\"input_ids\":[99999999999999999999999]}", false,
-            "in: line 1: '99999999999999999999999' is not a token id",
+            "in: line 1, column 15: expected a token id, got "
+            "'99999999999999999999999'",
             "an id beyond 64 bits");
-    is_read("{\"input_ids\":[1,]}", false, "in: line 1: ']' is not a token id",
+    is_read("{\"input_ids\":[1,]}", false,
+            "in: line 1, column 17: expected a token id, got ']'",
             "a comma too many");
-    is_read("{\"input_ids\":[1 2]}", false, "in: line 1: '2' is not \"]\"",
+    is_read("{\"input_ids\":[1 2]}", false,
+            "in: line 1, column 17: expected ',' or ']', got '2'",
             "a comma too few");
     is_read("{\"input_ids\":[1,2", false,
-            "in: line 1: ends where \"]\" is expected", "a line cut short");
+            "in: line 1, column 18: expected ',' or ']', got the end",
+            "a line cut short");
     is_read("{\"input_ids\":[1]} x", false,
-            "in: line 1: 'x' is not the end of the line", "more on the line");
-    is_read("[1]", false, "in: line 1: '[1' is not \"{\"", "not an object");
+            "in: line 1, column 19: expected the end, got 'x'",
+            "more on the line");
+    is_read("[1]", false, "in: line 1, column 1: expected '{', got '['",
+            "not an object");
     is_read("{\"text\":\"a\"}", false,
             "in: line 1: no 'input_ids' (text needs --bytes)", "text only");
     is_read("{\"input_ids\":[1]}", true,
@@ -110,31 +121,40 @@ static void test_bad(void)
             "out)",
             "no tokens");
     is_read("{\"input_ids\":[1],\"input_ids\":[2]}", false,
-            "in: line 1: 'input_ids' appears twice", "a key twice");
+            "in: line 1, column 30: repeated 'input_ids'", "a key twice");
     is_read("{\"input_ids\":[1,2],\"labels\":[1]}", false,
             "in: line 1: '1' labels for 2 tokens", "too few labels");
     is_read("{\"input_ids\":[1],\"labels\":[-5]}", false,
             "in: line 1: '-5' is not a label (from 0 on, or -100)",
             "a negative label");
     is_read("{\"input_ids\":[1],\"loss_mask\":[2]}", false,
-            "in: line 1: '2' is not 0 or 1", "a mask of 2");
+            "in: line 1, column 31: expected 0 or 1, got '2'", "a mask of 2");
     is_read("{\"input_ids\":[1],\"loss_mask\":[0,1]}", false,
             "in: line 1: loss_mask of '2' elements for 1 tokens",
             "a long mask");
     is_read("{\"a\":[1,}],\"input_ids\":[1]}", false,
-            "in: line 1: '}' is not a JSON value",
+            "in: line 1, column 9: expected a value, got '}'",
             "a skipped value is checked");
     is_read("{\"a\":-,\"input_ids\":[1]}", false,
-            "in: line 1: '-' is not a JSON value", "half a number");
+            "in: line 1, column 7: expected a digit, got ','", "half a number");
     is_read("{\"text\":\"\\ud83d\"}", true,
-            "in: line 1: '\\ud83d' is half a character", "half a pair");
+            "in: line 1, column 16: half a surrogate pair", "half a pair");
     is_read("{\"text\":\"\\ud83d\\u0041\"}", true,
-            "in: line 1: '\\ud83d' is half a character", "a wrong second half");
-    is_read("{\"text\":\"\\x\"}", true, "in: line 1: 'x\"' is not an escape",
+            "in: line 1, column 22: half a surrogate pair",
+            "a wrong second half");
+    is_read("{\"text\":\"\\x\"}", true,
+            "in: line 1, column 11: expected an escape, got 'x'",
             "an unknown escape");
     is_read("{\"text\":\"a\tb\"}", true,
-            "in: line 1: '\\x09' in a string must be escaped", "a raw tab");
-    is_read("{\"text\":\"a", true, "in: line 1: ends inside a string",
+            "in: line 1, column 11: expected the end of a string, got byte 9",
+            "a raw tab");
+    is_read("{\"text\":\"\xc0\x80\"}", true,
+            "in: line 1, column 10: expected UTF-8, got byte 192", "not UTF-8");
+    is_read("{\"input_ids\\u0000\":[4]}", false,
+            "in: line 1: no 'input_ids' (text needs --bytes)",
+            "a key with a NUL is another key");
+    is_read("{\"text\":\"a", true,
+            "in: line 1, column 11: expected the end of a string, got the end",
             "an open string");
 }
 
@@ -170,7 +190,7 @@ static void test_damage(void)
     is_int((long long)wrong, 0, "a changed byte is the input's fault");
     char deep[2000] = "{\"a\":";
     memset(deep + 5, '[', sizeof deep - 6);
-    is_read(deep, false, "in: line 1: nested deeper than '200'",
+    is_read(deep, false, "in: line 1, column 206: nested deeper than 200",
             "no depth overflows the stack");
 }
 

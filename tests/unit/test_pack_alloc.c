@@ -10,6 +10,7 @@
 #include "data/packed.h"
 #include "data/packed_write.h"
 #include "plan/pack.h"
+#include "scratch.h"
 #include "tap.h"
 
 void *__real_malloc(size_t n);
@@ -107,9 +108,8 @@ static int try(const char *dir, const char *rule, long until,
 
 int main(void)
 {
-    char base[] = "/tmp/test_pack_alloc.XXXXXX", dir[64], tmp[80], command[96];
-    if (!mkdtemp(base))
-        return 1;
+    char base[SCRATCH_TEXT], dir[64], tmp[80];
+    scratch_make(base);
     snprintf(dir, sizeof dir, "%s/packed", base);
     snprintf(tmp, sizeof tmp, "%s.tmp", dir);
     for (const struct pp_packer *p = pp_packers; p->name; p++) {
@@ -123,7 +123,6 @@ int main(void)
         is_int(wrong, 0, "a failed one is the machine's fault");
         is_int(left, 0, "and leaves nothing half-written");
     }
-    snprintf(command, sizeof command, "rm -rf '%s'", base);
-    ok(system(command) == 0, "cleared away");
+    scratch_remove(base);
     return done();
 }

@@ -8,6 +8,7 @@
 
 #include "data/packed_format.h"
 #include "data/packed_write.h"
+#include "scratch.h"
 #include "tap.h"
 
 /* Documents of 5, 3, 4 and 1 tokens; the first is split at 3. */
@@ -262,9 +263,8 @@ static void test_place(const char *base)
 
 int main(void)
 {
-    char base[] = "/tmp/test_packed.XXXXXX", dir[64], path[3][128];
-    if (!mkdtemp(base))
-        return 1;
+    char base[SCRATCH_TEXT], dir[64], path[3][128];
+    scratch_make(base);
     snprintf(dir, sizeof dir, "%s/packed", base);
     for (int i = 0; i < 3; i++)
         snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_files[i]);
@@ -274,8 +274,6 @@ int main(void)
     test_column_damage(dir, path[2], "labels");
     test_lies(dir, path[0]);
     test_place(base);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", base);
-    ok(system(command) == 0, "cleared away");
+    scratch_remove(base);
     return done();
 }

@@ -9,14 +9,14 @@
 #include "sched/sim.h"
 
 /* A rank's computes as Megatron names them: F<chunk>.<microbatch>. */
-static void program(const struct fixture *f, int rank, char *buf)
+static void program(const struct fixture *f, int rank, char *buf, size_t size)
 {
     const struct pp_row *row = &f->s.rows[rank];
-    for (size_t i = 0; i < row->n; i++)
-        buf += sprintf(buf, "%s%c%d.%d", i ? " " : "",
-                       row->actions[i].op == PP_F ? 'F' : 'B',
-                       row->actions[i].stage / f->graph.n_ranks,
-                       row->actions[i].microbatch);
+    for (size_t i = 0, at = 0; i < row->n; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%c%d.%d", i ? " " : "",
+                               row->actions[i].op == PP_F ? 'F' : 'B',
+                               row->actions[i].stage / f->graph.n_ranks,
+                               row->actions[i].microbatch);
 }
 
 static void test_programs(void)
@@ -92,7 +92,7 @@ static void test_programs(void)
            "%s fits p=%d c=%d m=%d group %d", cases[i].kind, cases[i].p,
            cases[i].c, cases[i].m, cases[i].g);
         for (int r = 0; r < cases[i].p; r++) {
-            program(&f, r, got);
+            program(&f, r, got, sizeof got);
             is_str(got, cases[i].rows[r], "  the executed order of a rank");
         }
         drop(&f);

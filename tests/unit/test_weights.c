@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_weights - parameters from a seed and from tensors. */
+#include "scratch.h"
 #include "tap.h"
 
 #include <unistd.h>
@@ -143,8 +144,11 @@ static struct pp_err load(const char *path, const struct pp_model *m,
 {
     struct pp_err err = {0};
     struct pp_tensors *t = NULL;
-    if (!pp_tensors_open(path, &t, &err))
-        (void)!pp_weights_load(p, m, t, &err);
+    int rc = pp_tensors_open(path, &t, &err);
+    if (rc == 0)
+        rc = pp_weights_load(p, m, t, &err);
+    if ((rc != 0) != (err.code != PP_EXIT_OK))
+        pp_fail(&err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
     pp_tensors_close(t);
     return err;
 }
@@ -189,14 +193,12 @@ static void test_load(const char *path)
 
 int main(void)
 {
-    char dir[] = "/tmp/test_weights.XXXXXX", path[64];
-    if (!mkdtemp(dir))
-        return 1;
+    char dir[SCRATCH_TEXT], path[64];
+    scratch_make(dir);
     snprintf(path, sizeof path, "%s/w.safetensors", dir);
     test_values();
     test_splits();
     test_load(path);
-    unlink(path);
-    rmdir(dir);
+    scratch_remove(dir);
     return done();
 }

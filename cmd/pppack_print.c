@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_print - what pppack writes to standard output: bins and statistics. */
+#include "pppack.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/num.h"
+#include "data/packed.h"
+
+int pack_print_bins(struct pack_job *j)
+{
+    FILE *f = tool_output(&j->t);
+    bool parts =
+        j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
+    if (!f)
+        return -1;
+    for (size_t b = 0; b < j->bins.n_bins; b++) {
+        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
+            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
+            fputs(i == j->bins.first[b] ? "[" : ", ", f);
+            if (parts)
+                fprintf(f, "[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", q->source,
+                        q->start, q->length);
+            else
+                fprintf(f, "%" PRIu32, q->source);
+        }
+        fputs("]\n", f);
+    }
+    return 0;
+}
+
+static uint64_t count_scored(const struct pack_job *j)
+{
+    const int32_t *labels = j->docs.labels ? j->docs.labels : j->docs.ids;
+    uint64_t n = 0;
+    for (size_t i = 0; i < j->pieces.n; i++)
+        for (size_t k = 1; k < j->pieces.piece[i].length; k++)
+            n += labels[j->pieces.piece[i].at + k] != PP_LABEL_IGNORE;
+    return n;
+}
+
+int pack_print_stats(struct pack_job *j)
+{
+    size_t bound = j->bins.n_bins;
+    uint64_t slots = 0;
+    char efficiency[32];
+    const struct pp_pieces *p = &j->pieces;
+    /* With a directory -o is taken: stdout. */
+    FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
+    if (!f)
+        return -1;
+    if (!j->rows && pp_pack_lower_bound(p->slots, p->n, j->capacity, &bound,
+                                        &j->t.err) != 0)
+        return -1;
+    for (size_t i = 0; i < p->n; i++)
+        slots += p->piece[i].slot;
+    double room = (double)j->bins.n_bins * (double)j->capacity;
+    pp_format_real(room > 0 ? (double)p->n_tokens / room : 0, efficiency);
+    fprintf(f,
+            "{\n  \"algorithm\": \"%s\",\n  \"inputs\": %zu,\n"
+            "  \"sequences\": %zu,\n  \"tokens\": %" PRIu64 ",\n",
+            j->rule->name, j->docs.n, p->n, p->n_tokens);
+    if (!j->from_lengths)
+        fprintf(f, "  \"scored\": %" PRIu64 ",\n", count_scored(j));
+    fprintf(f,
+            "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n"
+            "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32 ",\n"
+            "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
+            j->bins.n_bins, bound, j->capacity, j->align, slots - p->n_tokens,
+            efficiency);
+    fprintf(f,
+            "  \"empty\": %zu,\n  \"dropped\": %zu,\n  \"truncated\": %zu,\n"
+            "  \"split\": %zu\n}\n",
+            p->n_empty, p->n_dropped, p->n_truncated, p->n_split);
+    return 0;
+}
