@@ -244,3 +244,13 @@ fails() {
     [ -z "$output" ]
     [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
 }
+
+@test "a manifest of another model is refused" {
+    jq '.model.architecture = "Qwen2ForCausalLM"' plan.json >other.json
+    fails 2 "pprun: other.json: /model/architecture: 'Qwen2ForCausalLM', but *" \
+        pprun --data packed --init 1 --steps 1 other.json
+    jq 'del(.model.params) | .model.tied |= not' plan.json |
+        ppsched -q -s 1f1b -m 2 >other.json
+    fails 2 "pprun: other.json: /model/tied: *" \
+        pprun --data packed --init 1 --steps 1 other.json
+}
