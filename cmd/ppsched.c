@@ -106,6 +106,20 @@ static int parse_int(struct tool *t, const char *what, int min, int max,
     return 0;
 }
 
+/* A number of tokens, which may end in K, M or G. */
+static int parse_tokens(struct tool *t, const char *what, int *out)
+{
+    size_t v;
+    if (pp_parse_size(optarg, what, &v, &t->err))
+        return -1;
+    if (v < 1 || v > MAX_MICROBATCHES)
+        return pp_fail(&t->err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between 1 and %d", what, optarg,
+                       MAX_MICROBATCHES);
+    *out = (int)v;
+    return 0;
+}
+
 static int set_option(struct tool *t, struct ppsched_options *o, int id)
 {
     switch (id) {
@@ -133,7 +147,7 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_SEQ_LEN:
-        return parse_int(t, "--seq-len", 1, MAX_MICROBATCHES, &o->seq_len);
+        return parse_tokens(t, "--seq-len", &o->seq_len);
     case OPT_CSV:
         o->csv = optarg;
         return 0;

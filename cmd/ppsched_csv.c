@@ -21,7 +21,7 @@ static int read_text(const char *path, const char *name, char **text, size_t *n,
     int rc = 0;
     *n = got < 0 ? 0 : (size_t)got;
     if (ferror(f))
-        rc = pp_fail_errno(err, "%s", name);
+        rc = pp_fail_read(err, name);
     else if (!feof(f))
         rc = pp_fail(err, PP_EXIT_INPUT, "%s: there is a zero byte", name);
     if (!is_stdin)

@@ -84,6 +84,20 @@ static int take_count(struct split_job *j, const char *what, int64_t min,
     return pp_parse_int(optarg, what, min, max, out, &j->t.err);
 }
 
+/* A number of tokens, which may end in K, M or G. */
+static int take_tokens(struct split_job *j, const char *what, int64_t *out)
+{
+    size_t v;
+    if (pp_parse_size(optarg, what, &v, &j->t.err))
+        return -1;
+    if (v < 1 || v > INT32_MAX)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between 1 and %d", what, optarg,
+                       INT32_MAX);
+    *out = (int64_t)v;
+    return 0;
+}
+
 static int take_method(struct split_job *j, int method)
 {
     if (method < 0)
@@ -205,9 +219,9 @@ static int take_option(struct split_job *j, int id)
     case EXPORT:
         return take_export(j);
     case SEQ_LEN:
-        return take_count(j, "--seq-len", 1, INT32_MAX, &j->seq_len);
+        return take_tokens(j, "--seq-len", &j->seq_len);
     case TOKENS:
-        return take_count(j, "--micro-batch-tokens", 1, INT32_MAX, &j->tokens);
+        return take_tokens(j, "--micro-batch-tokens", &j->tokens);
     case MEMORY:
         return take_memory(j);
     case DTYPE:

@@ -209,4 +209,6 @@ END
     run --separate-stderr ppsched --csv nosuch.csv --check
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"nosuch.csv: "* ]]
+    run --separate-stderr ppsched --csv . --check
+    [ "$status" -eq 2 ]
 }

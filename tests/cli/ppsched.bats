@@ -99,3 +99,25 @@ fails() {
     [ "$status" -eq 3 ]
     [[ "$stderr" == "ppsched: "* ]]
 }
+
+@test "input that cannot be read is the caller's mistake" {
+    run --separate-stderr bash -c 'ppsched --check <&-'
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'ppsched: <stdin>: is closed' ]
+    fails 2 '.: is a directory' --check .
+}
+
+@test "costs of nothing cannot be drawn" {
+    run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'ppsched: nothing in the schedule takes time' ]
+}
+
+@test "-o writes into a pipe that is there" {
+    mkfifo pipe
+    cat pipe >got &
+    ppsched -p 2 -s gpipe -m 2 -o pipe
+    wait
+    [ -p pipe ]
+    ppsched --check got
+}
