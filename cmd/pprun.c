@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/num.h"
 #include "blas_threads.h"
@@ -253,6 +254,19 @@ static void handle_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+/* Before the first product: OpenBLAS does not report what it lacks. */
+static int check_room(struct pprun *p)
+{
+    size_t bytes;
+    char text[32];
+    if (pp_cpu_blas_has_room(p->job.schedule->graph->n_ranks, &bytes))
+        return 0;
+    pp_format_size(bytes, text);
+    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                   "out of memory: matrix products need %s of address space",
+                   text);
+}
+
 static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
@@ -270,7 +284,7 @@ static int run(struct pprun *p, const char *manifest)
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (pprun_threads(p, &status))
+    if (check_room(p) || pprun_threads(p, &status))
         return -1;
     if (p->options.logprobs && pprun_logprobs_write(p))
         return -1;
@@ -308,5 +322,11 @@ int main(int argc, char **argv)
     if (check_options(&p) == 0 && tool_input(&t, argc, argv, &manifest) == 0)
         (void)run(&p, manifest);
     pprun_finish(&p);
-    return tool_finish(&t);
+    size_t bytes;
+    int status = tool_finish(&t);
+    /* OpenBLAS's exit handler waits for its threads, which do not end while
+     * they are refused memory. */
+    if (!pp_cpu_blas_has_room(1, &bytes))
+        _exit(status);
+    return status;
 }

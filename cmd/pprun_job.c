@@ -79,6 +79,15 @@ static int match_model(struct pprun *p)
     struct pp_err *err = &p->tool->err;
     if (pp_model_read(m->model.source, &p->model, err))
         return -1;
+    const char *name = pp_architecture_name(p->model.architecture);
+    if (strcmp(m->model.architecture, name))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s', but '%s' is '%s'",
+                       m->model.architecture, m->model.source, name);
+    if (m->model.tied != p->model.tied)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/tied: '%s', but '%s' says otherwise",
+                       m->model.tied ? "true" : "false", m->model.source);
     if (m->model.n_units != pp_model_n_units(&p->model))
         return pp_fail(
             err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",

@@ -23,6 +23,8 @@ enum {
     OPT_STEP,
     OPT_SEQ_LEN,
     OPT_MEMORY,
+    OPT_CSV,
+    OPT_EXPORT,
     OPT_CHECK,
     OPT_STATS,
     OPT_LIST,
@@ -54,6 +56,8 @@ static const struct tool_option options[] = {
     {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
+    {OPT_CSV, "csv", "FILE", "read the schedule from PyTorch's CSV"},
+    {OPT_EXPORT, "export", "FORM", "write PyTorch's CSV: csv or csv-comms"},
     {OPT_CHECK, "check", NULL, "only say whether the schedule is valid"},
     {OPT_STATS, "stats", NULL, "print figures as JSON"},
     {'t', "timeline", NULL, "draw the schedule to scale"},
@@ -102,6 +106,20 @@ static int parse_int(struct tool *t, const char *what, int min, int max,
     return 0;
 }
 
+/* A number of tokens, which may end in K, M or G. */
+static int parse_tokens(struct tool *t, const char *what, int *out)
+{
+    size_t v;
+    if (pp_parse_size(optarg, what, &v, &t->err))
+        return -1;
+    if (v < 1 || v > MAX_MICROBATCHES)
+        return pp_fail(&t->err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between 1 and %d", what, optarg,
+                       MAX_MICROBATCHES);
+    *out = (int)v;
+    return 0;
+}
+
 static int set_option(struct tool *t, struct ppsched_options *o, int id)
 {
     switch (id) {
@@ -129,7 +147,13 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_SEQ_LEN:
-        return parse_int(t, "--seq-len", 1, MAX_MICROBATCHES, &o->seq_len);
+        return parse_tokens(t, "--seq-len", &o->seq_len);
+    case OPT_CSV:
+        o->csv = optarg;
+        return 0;
+    case OPT_EXPORT:
+        o->export = optarg;
+        return 0;
     case OPT_DATA:
         o->data = optarg;
         return 0;
@@ -158,19 +182,27 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
 /* Which options go together. */
 static int check_options(struct tool *t, const struct ppsched_options *o)
 {
-    int views = o->check + o->stats + o->timeline;
+    int views = o->check + o->stats + o->timeline + (o->export != NULL);
     if (views > 1)
-        return tool_usage(t, "--check, --stats and -t exclude each other");
-    if (!o->kind && views == 0)
-        return tool_usage(t, "nothing to do: -s, --check, --stats, -t or "
-                             "--list is needed");
+        return tool_usage(t, "--check, --stats, -t and --export exclude each "
+                             "other");
+    if (o->csv && (o->kind || o->n_ranks))
+        return tool_usage(t, "--csv takes the place of -s and -p");
+    if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
+        return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
+                          o->export);
+    if (!o->kind && !o->csv && views == 0)
+        return tool_usage(t, "nothing to do: -s, --csv, --check, --stats, -t, "
+                             "--export or --list is needed");
     if (o->kind && !pp_kind_find(o->kind))
         return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
                           o->kind);
     if (o->kind && !o->n_microbatches)
         return tool_usage(t, "-s needs -m, the number of microbatches");
-    if (!o->kind && (o->n_microbatches || o->group || o->n_ranks))
-        return tool_usage(t, "-m, -p and --group need -s");
+    if (!o->kind && !o->csv && o->n_microbatches)
+        return tool_usage(t, "-m needs -s or --csv");
+    if (!o->kind && (o->group || o->n_ranks))
+        return tool_usage(t, "-p and --group need -s");
     if (!o->n_ranks && (o->n_chunks || o->placement))
         return tool_usage(t, "-c and --placement need -p");
     if (o->group && strcmp(o->kind, "interleaved"))
@@ -203,7 +235,7 @@ static int print_list(struct tool *t)
 {
     FILE *f = tool_output(t);
     for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
-        fprintf(f, "%-12s %s\n%-12s needs: %s\n%-12s %s\n", (*k)->name,
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
     return f ? 0 : -1;
 }
@@ -257,7 +289,7 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there are no stages; ppsplit makes them",
                        is_stdin ? "<stdin>" : name);
-    if (!p->options.kind && !p->manifest.has_schedule)
+    if (!p->options.kind && !p->options.csv && !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one",
                        is_stdin ? "<stdin>" : name);
@@ -268,7 +300,7 @@ static int build(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_kind *kind = pp_kind_find(o->kind);
-    struct pp_kind_options k = {o->n_microbatches, o->group};
+    struct pp_kind_options k = {o->n_microbatches, o->group, false};
     struct pp_err *err = &p->tool->err;
     if ((int64_t)p->manifest.graph.n_stages * o->n_microbatches > MAX_CELLS)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -288,12 +320,13 @@ static int build(struct ppsched *p)
 static int prepare(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    p->schedule = &p->manifest.schedule;
+    if (!p->schedule)
+        p->schedule = &p->manifest.schedule;
     if (p->options.kind && build(p))
         return -1;
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
-    if (pp_check(p->schedule, err))
+    if (p->options.csv ? ppsched_csv_check(p) : pp_check(p->schedule, err))
         return -1;
     if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
         return -1;
@@ -357,14 +390,21 @@ static int run(struct ppsched *p, int argc, char **argv)
     const struct ppsched_options *o = &p->options;
     if (o->list)
         return print_list(p->tool);
-    if (o->n_ranks ? make_abstract(p, argc, argv)
-                   : read_manifest(p, argc, argv))
+    /* A CSV file has its own stages; a manifest is read when one is named. */
+    bool has_manifest = !o->n_ranks && (!o->csv || optind < argc);
+    if (o->n_ranks && make_abstract(p, argc, argv))
+        return -1;
+    if (has_manifest && read_manifest(p, argc, argv))
+        return -1;
+    if (o->csv && ppsched_csv_read(p, has_manifest))
         return -1;
     if (prepare(p))
         return -1;
     FILE *f = tool_output(p->tool);
     if (!f)
         return -1;
+    if (o->export)
+        return ppsched_csv_export(p, f);
     if (o->stats)
         return ppsched_stats(p, f);
     if (o->timeline)
@@ -385,7 +425,9 @@ int main(int argc, char **argv)
         .name = "ppsched",
         .synopsis =
             "-s KIND -m N [options] [MANIFEST]\n"
-            "       ppsched --check | --stats | -t [options] [MANIFEST]",
+            "       ppsched --csv FILE [options] [MANIFEST]\n"
+            "       ppsched --check | --stats | -t | --export FORM [options] "
+            "[MANIFEST]",
         .summary = "Order the work of a pipeline, prove the order, and show "
                    "what it costs.",
         .options = options};
@@ -399,6 +441,7 @@ int main(int argc, char **argv)
     }
     ppsched_costs_finish(&p.costs);
     pp_schedule_finish(&p.built);
+    pp_csv_finish(&p.csv);
     pp_packed_finish(&p.packed);
     pp_manifest_finish(&p.manifest);
     return tool_finish(&t);

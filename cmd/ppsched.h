@@ -5,6 +5,7 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
 #include "tool.h"
@@ -18,7 +19,9 @@ struct ppsched_options {
     int group;
     int depth; /* -1: not given */
     bool has_cost;
-    double cost[4]; /* F, I, W, message */
+    double cost[4];     /* F, I, W, message */
+    const char *csv;    /* --csv, or NULL */
+    const char *export; /* --export, or NULL */
     const char *data;
     int step; /* 0: not given */
     int seq_len;
@@ -47,6 +50,7 @@ struct ppsched {
     struct ppsched_options options;
     struct pp_manifest manifest;
     struct pp_schedule built; /* with -s */
+    struct pp_csv csv;        /* with --csv */
     struct pp_schedule *schedule;
     struct pp_packed packed; /* with --data */
     struct ppsched_costs costs;
@@ -64,6 +68,19 @@ struct ppsched_bytes {
 /* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
  * what --memory does not allow, saying by how much. */
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
+
+/* Reads --csv: its schedule, lowered where it has no messages, becomes
+ * p->schedule, unchecked. Without a manifest its stages become p->manifest's.
+ */
+int ppsched_csv_read(struct ppsched *p, bool has_manifest) PP_MUST_USE;
+
+/* pp_check of what was read, with the file's name; warns of a file with
+ * communication that does not reduce gradients. */
+int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
+
+/* Prints --export: what -s makes, as PyTorch's class would, or what is there.
+ */
+int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

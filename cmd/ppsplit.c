@@ -19,26 +19,46 @@ enum {
     OUTPUT_WEIGHT,
     LAYERS,
     FQNS,
+    LAYOUT,
+    FIRST,
+    LAST,
+    ACCOUNT_EMBEDDING,
+    ACCOUNT_LOSS,
+    LAYERS_PER_STAGE,
+    STAGES,
+    EXPORT,
     SEQ_LEN,
     TOKENS,
     MEMORY,
     DTYPE
 };
 
-enum { MAX_RANKS = 65536, DEFAULT_SEQ_LEN = 4096 };
+enum { MAX_RANKS = SPLIT_MAX_RANKS, DEFAULT_SEQ_LEN = 4096 };
 
 static const struct tool_option options[] = {
     {'p', "ranks", "N", "pipeline ranks"},
     {'c', "chunks", "N", "stages on each rank (default 1)"},
     {PLACEMENT, "placement", "HOW", "loop (default) or v"},
     {METHOD, "method", "NAME",
-     "balanced (default), uniform, weights, layers, fqns"},
+     "balanced (default), uniform, weights, megatron, ..."},
     {INPUT_WEIGHT, "input-weight", "N",
      "weights: layers that the embedding counts as"},
     {OUTPUT_WEIGHT, "output-weight", "N",
      "weights: layers that norm and head count as"},
     {LAYERS, "layers", "N,N,...", "decoder layers of each stage"},
     {FQNS, "fqns", "FILE", "names of each stage, a JSON list of lists"},
+    {LAYERS_PER_STAGE, "layers-per-stage", "N",
+     "weights: the number of stages follows"},
+    {STAGES, "stages", "HOW", "weights: single or multi on each rank"},
+    {LAYOUT, "layout", "STRING", "a Megatron layout such as 'Ett|t*3|ttL'"},
+    {FIRST, "first", "N", "megatron: layers of the first rank"},
+    {LAST, "last", "N", "megatron: layers of the last rank"},
+    {ACCOUNT_EMBEDDING, "account-embedding", NULL,
+     "megatron: the embedding counts as a layer"},
+    {ACCOUNT_LOSS, "account-loss", NULL,
+     "megatron: the loss counts as a layer"},
+    {EXPORT, "export", "FORM",
+     "print for megatron, torchtitan, deepspeed, ..."},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
     {'m', "microbatches", "N", "microbatches of a step, for memory"},
@@ -64,6 +84,20 @@ static int take_count(struct split_job *j, const char *what, int64_t min,
     return pp_parse_int(optarg, what, min, max, out, &j->t.err);
 }
 
+/* A number of tokens, which may end in K, M or G. */
+static int take_tokens(struct split_job *j, const char *what, int64_t *out)
+{
+    size_t v;
+    if (pp_parse_size(optarg, what, &v, &j->t.err))
+        return -1;
+    if (v < 1 || v > INT32_MAX)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between 1 and %d", what, optarg,
+                       INT32_MAX);
+    *out = (int64_t)v;
+    return 0;
+}
+
 static int take_method(struct split_job *j, int method)
 {
     if (method < 0)
@@ -74,6 +108,46 @@ static int take_method(struct split_job *j, int method)
                           split_method_names[method]);
     j->has_method = true;
     j->method = (enum split_method)method;
+    return 0;
+}
+
+/* --method NAME, or type:REGEX. */
+static int take_method_word(struct split_job *j)
+{
+    static const char type[] = "type:";
+    if (strncmp(optarg, type, strlen(type)))
+        return take_method(
+            j, find_word(j, "--method", split_method_names, optarg));
+    j->type = optarg + strlen(type);
+    return take_method(j, SPLIT_TYPE);
+}
+
+static int take_stages(struct split_job *j)
+{
+    static const char *const words[] = {"single", "multi", NULL};
+    int i = find_word(j, "--stages", words, optarg);
+    j->stages_kind = i == 0 ? PP_STAGES_SINGLE : PP_STAGES_MULTI;
+    return i < 0 ? -1 : 0;
+}
+
+static int take_export(struct split_job *j)
+{
+    int i = find_word(j, "--export", split_export_names, optarg);
+    j->export = (enum split_export)(i + 1);
+    return i < 0 ? -1 : 0;
+}
+
+/* An option that is one of Megatron's rules by itself. */
+static int take_megatron(struct split_job *j, int id)
+{
+    if (take_method(j, SPLIT_MEGATRON))
+        return -1;
+    j->account_embedding |= id == ACCOUNT_EMBEDDING;
+    j->account_loss |= id == ACCOUNT_LOSS;
+    if (id == FIRST)
+        return take_count(j, "--first", 1, INT32_MAX, &j->first);
+    if (id == LAST)
+        return take_count(j, "--last", 1, INT32_MAX, &j->last);
     return 0;
 }
 
@@ -117,8 +191,7 @@ static int take_option(struct split_job *j, int id)
     case PLACEMENT:
         return take_placement(j);
     case METHOD:
-        return take_method(
-            j, find_word(j, "--method", split_method_names, optarg));
+        return take_method_word(j);
     case INPUT_WEIGHT:
         return take_count(j, "--input-weight", 0, INT32_MAX, &j->input_weight);
     case OUTPUT_WEIGHT:
@@ -130,10 +203,25 @@ static int take_option(struct split_job *j, int id)
     case FQNS:
         j->fqns = optarg;
         return take_method(j, SPLIT_FQNS);
+    case LAYOUT:
+        j->layout = optarg;
+        return take_method(j, SPLIT_LAYOUT);
+    case FIRST:
+    case LAST:
+    case ACCOUNT_EMBEDDING:
+    case ACCOUNT_LOSS:
+        return take_megatron(j, id);
+    case LAYERS_PER_STAGE:
+        return take_count(j, "--layers-per-stage", 1, INT32_MAX,
+                          &j->layers_per_stage);
+    case STAGES:
+        return take_stages(j);
+    case EXPORT:
+        return take_export(j);
     case SEQ_LEN:
-        return take_count(j, "--seq-len", 1, INT32_MAX, &j->seq_len);
+        return take_tokens(j, "--seq-len", &j->seq_len);
     case TOKENS:
-        return take_count(j, "--micro-batch-tokens", 1, INT32_MAX, &j->tokens);
+        return take_tokens(j, "--micro-batch-tokens", &j->tokens);
     case MEMORY:
         return take_memory(j);
     case DTYPE:
@@ -158,10 +246,8 @@ static int check_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)
         return tool_usage(t, "--method fqns needs --fqns");
-    if (j->method != SPLIT_WEIGHTS && j->input_weight >= 0)
-        return tool_usage(t, "--input-weight needs --method weights");
-    if (j->method != SPLIT_WEIGHTS && j->output_weight >= 0)
-        return tool_usage(t, "--output-weight needs --method weights");
+    if (split_check_rules(j))
+        return -1;
     if (optind >= argc)
         return tool_usage(t, "a model is needed: its directory or config.json");
     if (argc - optind > 1)
@@ -202,6 +288,8 @@ static int plan(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     set_defaults(j);
+    if (split_chunks(j))
+        return -1;
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
                        j->placement, &j->graph, err))
         return -1;
@@ -250,6 +338,8 @@ static int print(struct split_job *j, int argc, char **argv)
         return -1;
     if (j->table)
         return split_print_table(j, f, &j->t.err);
+    if (j->export)
+        return split_print_export(j, f, &j->t.err);
     char *command = tool_command(argc, argv);
     if (!command)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
@@ -275,7 +365,6 @@ int main(int argc, char **argv)
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
               .options = options},
-        .n_chunks = 1,
         .input_weight = -1,
         .output_weight = -1,
         .dtype = "fp32",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* --fqns: stages written out as a JSON list of lists of names, as torchtitan's
- * module_fqns_per_model_part, in the names of a manifest. */
+ * module_fqns_per_model_part, in the names of a manifest or in torchtitan's. */
 #include <string.h>
 
 #include "base/file.h"
@@ -11,9 +11,10 @@
 struct reader {
     struct split_job *j;
     struct pp_scan scan;
-    bool *seen;  /* of each unit */
-    size_t next; /* units in order so far */
-    size_t late; /* a unit that comes before its turn, or n_units */
+    bool *seen;      /* of each unit */
+    size_t next;     /* units in order so far */
+    size_t late;     /* a unit that comes before its turn, or n_units */
+    bool torchtitan; /* names are torchtitan's */
 };
 
 static size_t unit_index(const struct split_job *j, struct pp_unit_id u)
@@ -31,6 +32,27 @@ static size_t unit_index(const struct split_job *j, struct pp_unit_id u)
     return j->model.n_layers + 2;
 }
 
+/* The unit of that name in either language, which is then that of messages. */
+static bool find_unit(struct reader *r, const char *name, struct pp_unit_id *u)
+{
+    const struct pp_model *m = &r->j->model;
+    if (pp_unit_by_fqn(m, name, u))
+        return true;
+    if (!pp_torchtitan_by_fqn(m, name, u))
+        return false;
+    r->torchtitan = true;
+    return true;
+}
+
+static void name_unit(const struct reader *r, size_t i, char buf[PP_FQN_TEXT])
+{
+    struct pp_unit_id u = pp_model_unit(&r->j->model, i);
+    if (r->torchtitan)
+        pp_torchtitan_fqn(u, PP_TORCHTITAN_LM_HEAD, buf);
+    else
+        pp_unit_fqn(u, buf);
+}
+
 static int read_name(struct reader *r, int stage, size_t item)
 {
     struct split_job *j = r->j;
@@ -38,7 +60,7 @@ static int read_name(struct reader *r, int stage, size_t item)
     const char *name, *wrong = NULL;
     if (pp_scan_string(&r->scan, &j->arena, &name, &j->t.err))
         return -1;
-    if (!pp_unit_by_fqn(&j->model, name, &u))
+    if (!find_unit(r, name, &u))
         wrong = "is not in the model";
     else if (r->seen[unit_index(j, u)])
         wrong = "is there twice";
@@ -91,13 +113,13 @@ static int check_names(const struct reader *r)
     char name[PP_FQN_TEXT], other[PP_FQN_TEXT];
     for (size_t i = 0; i < j->n_units; i++)
         if (!r->seen[i]) {
-            pp_unit_fqn(pp_model_unit(&j->model, i), name);
+            name_unit(r, i, name);
             return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: no '%s'", j->fqns,
                            name);
         }
     if (r->late < j->n_units) {
-        pp_unit_fqn(pp_model_unit(&j->model, r->late), name);
-        pp_unit_fqn(pp_model_unit(&j->model, r->late - 1), other);
+        name_unit(r, r->late, name);
+        name_unit(r, r->late - 1, other);
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' comes before '%s'",
                        j->fqns, name, other);
     }

@@ -6,8 +6,9 @@
 #include "plan/split.h"
 #include "ppsplit.h"
 
-const char *const split_method_names[] = {"balanced", "uniform", "weights",
-                                          "layers",   "fqns",    NULL};
+const char *const split_method_names[] = {
+    "balanced", "uniform",    "weights", "layers",     "fqns", "layout",
+    "megatron", "parameters", "type",    "colossalai", NULL};
 
 /* Boundaries from layers per stage: the embedding lies on the first stage,
  * norm and head on the last. */
@@ -63,6 +64,9 @@ static int split_layers(struct split_job *j)
         size_t out = j->output_weight < 0 ? 1 : (size_t)j->output_weight;
         if (pp_split_weights(layers, n, in, out, counts, &j->t.err))
             return -1;
+    } else if (j->method != SPLIT_UNIFORM) {
+        if (split_rule_layers(j, counts))
+            return -1;
     } else {
         if (pp_split_uniform(layers, n, j->bounds, &j->t.err))
             return -1;
@@ -73,17 +77,32 @@ static int split_layers(struct split_job *j)
     return 0;
 }
 
+/* A layout has one symbol for norm and head: who asks for one gets the best
+ * plan that can be said in it. */
+static bool glued(const struct split_job *j)
+{
+    return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON;
+}
+
 static int split_balanced(struct split_job *j)
 {
-    size_t n = (size_t)j->graph.n_stages;
+    size_t n = (size_t)j->graph.n_stages, n_units = j->n_units;
     int *rank = pp_arena_alloc(&j->arena, n, sizeof *rank);
-    if (!rank)
+    double *costs = pp_arena_alloc(&j->arena, n_units, sizeof *costs);
+    if (!rank || !costs)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++)
         rank[s] = j->graph.stages[s].rank;
-    return pp_split_balanced_ranks(j->costs, j->n_units, n, rank,
-                                   (size_t)j->graph.n_ranks, j->bounds,
-                                   &j->t.err);
+    memcpy(costs, j->costs, n_units * sizeof *costs);
+    if (glued(j)) {
+        n_units--;
+        costs[n_units - 1] += costs[n_units];
+    }
+    if (pp_split_balanced_ranks(costs, n_units, n, rank,
+                                (size_t)j->graph.n_ranks, j->bounds, &j->t.err))
+        return -1;
+    j->bounds[n] = j->n_units;
+    return 0;
 }
 
 /* A stage without units is what somebody asks for by name, not what a rule may
@@ -91,7 +110,14 @@ static int split_balanced(struct split_job *j)
 static int check_enough(struct split_job *j)
 {
     size_t n = (size_t)j->graph.n_stages;
-    if (j->method == SPLIT_BALANCED && n > j->n_units)
+    bool units = j->method == SPLIT_BALANCED || j->method == SPLIT_PARAMETERS ||
+                 j->method == SPLIT_TYPE;
+    if (glued(j) && n >= j->n_units)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu layers: a layout "
+                       "keeps norm and head together",
+                       n, j->model.n_layers);
+    if (units && n > j->n_units)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu units (embedding, "
                        "%zu layers, norm, head)",
@@ -109,6 +135,8 @@ int split_units(struct split_job *j)
         return -1;
     if (j->method == SPLIT_FQNS)
         return split_read_fqns(j);
+    if (j->method == SPLIT_PARAMETERS || j->method == SPLIT_TYPE)
+        return split_rule_units(j);
     return j->method == SPLIT_BALANCED ? split_balanced(j) : split_layers(j);
 }
 

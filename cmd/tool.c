@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -157,7 +158,8 @@ FILE *tool_output(struct tool *t)
     if (!t->output || !strcmp(t->output, "-"))
         return t->out = stdout;
     /* A device or a pipe cannot be replaced by a rename: write it directly. */
-    bool special = !strncmp(t->output, "/dev/", 5);
+    struct stat st;
+    bool special = stat(t->output, &st) == 0 && !S_ISREG(st.st_mode);
     size_t n = strlen(t->output) + 5;
     t->out_tmp = special ? NULL : malloc(n);
     if (t->out_tmp)

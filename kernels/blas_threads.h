@@ -6,7 +6,14 @@
 #ifndef PP_KERNELS_BLAS_THREADS_H
 #define PP_KERNELS_BLAS_THREADS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /* n > 0. Call once, before the first product. */
 void pp_cpu_blas_threads(int n);
+
+/* Whether the process may still map what n threads need for their products,
+ * *bytes in all. OpenBLAS, when it is refused, asks again for ever. */
+bool pp_cpu_blas_has_room(int n, size_t *bytes);
 
 #endif

@@ -39,6 +39,15 @@ int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
     return -1;
 }
 
+int pp_fail_read(struct pp_err *err, const char *name)
+{
+    if (errno == EISDIR)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is a directory", name);
+    if (errno == EBADF)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is closed", name);
+    return pp_fail_errno(err, "%s: cannot read", name);
+}
+
 int pp_fail_at(struct pp_err *err, const char *fmt, ...)
 {
     if (err->code == PP_EXIT_OK)

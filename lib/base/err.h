@@ -32,6 +32,11 @@ int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
 int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Like pp_fail_errno, for what could be opened and not read: that is the
+ * caller's mistake where it is a directory or a standard input that is
+ * closed, and the system's otherwise. */
+int pp_fail_read(struct pp_err *err, const char *name);
+
 /* Puts a place ("plan.json: ") in front of an error already there. Returns
  * -1. Does nothing when there is none. */
 int pp_fail_at(struct pp_err *err, const char *fmt, ...)

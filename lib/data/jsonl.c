@@ -217,7 +217,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
             j->progress(j->ctx, line, bytes);
     }
     if (rc == 0 && !feof(f))
-        rc = pp_fail_errno(err, "%s: cannot read", j->name);
+        rc = pp_fail_read(err, j->name);
     free(scratch.labels);
     free(scratch.mask);
     free(text);

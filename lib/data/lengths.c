@@ -40,7 +40,7 @@ int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,
             progress(ctx, line, bytes);
     }
     if (rc == 0 && !feof(f))
-        rc = pp_fail_errno(err, "%s: cannot read", name);
+        rc = pp_fail_read(err, name);
     free(text);
     return rc;
 }

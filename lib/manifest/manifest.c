@@ -111,14 +111,6 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
     return load(document, name, m, err);
 }
 
-/* A directory can be opened and not read; that is the caller's mistake. */
-static int fail_read(const char *name, struct pp_err *err)
-{
-    if (errno == EISDIR)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: is a directory", name);
-    return pp_fail_errno(err, "%s", name);
-}
-
 static int read_all(FILE *f, const char *name, char **text, size_t *n,
                     struct pp_err *err)
 {
@@ -138,7 +130,7 @@ static int read_all(FILE *f, const char *name, char **text, size_t *n,
         used += got;
     } while (got);
     if (ferror(f)) {
-        fail_read(name, err);
+        (void)pp_fail_read(err, name);
         free(buf);
         return -1;
     }

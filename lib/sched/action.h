@@ -27,7 +27,9 @@ enum pp_op {
     PP_UNSHARD,
     PP_RESHARD,
     PP_SYNC_TIED, /* tied embedding and head gradients added; no stage */
-    PP_N_OPS
+    PP_N_OPS,
+    PP_IDLE /* nothing: an empty cell of PyTorch's CSV. Only between a kind and
+               its export, never in a schedule that is checked or run */
 };
 
 struct pp_action {

@@ -264,10 +264,30 @@ static int check_progress(const struct pp_schedule *s, struct counters *c,
     return rc == PP_AGAIN ? fail_deadlock(c, err) : rc;
 }
 
+int pp_check_computes(const struct pp_schedule *s, struct pp_err *err)
+{
+    return pp_check_rows(s, false, err);
+}
+
+int pp_unreduced_stage(const struct pp_schedule *s)
+{
+    const struct pp_graph *g = s->graph;
+    for (int stage = 0; stage < g->n_stages; stage++) {
+        const struct pp_row *row = &s->rows[g->stages[stage].rank];
+        size_t i = 0;
+        while (i < row->n && (row->actions[i].op != PP_REDUCE_GRAD ||
+                              row->actions[i].stage != stage))
+            i++;
+        if (i == row->n)
+            return stage;
+    }
+    return -1;
+}
+
 int pp_check(const struct pp_schedule *s, struct pp_err *err)
 {
     struct counters c = {0};
-    if (pp_check_rows(s, err) || pp_walk_init(&c.walk, s, err))
+    if (pp_check_rows(s, true, err) || pp_walk_init(&c.walk, s, err))
         return -1;
     int rc = check_channels(s, &c.walk.channels, err);
     if (!rc)

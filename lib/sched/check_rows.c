@@ -6,6 +6,9 @@
 #include "sched/cells.h"
 #include "sched/deps.h"
 
+/* What is known of a stage's parameters. */
+enum sharding { ALWAYS_THERE, USED, UNSHARDED, RESHARDED };
+
 struct rows {
     const struct pp_schedule *s;
     const struct pp_graph *g;
@@ -14,6 +17,8 @@ struct rows {
     uint8_t *moved; /* per link: bits of messages listed, 1 << (op - SEND_F) */
     size_t *gradients; /* per stage: B and W that have run */
     bool *reduced;     /* per stage */
+    uint8_t *sharding; /* per stage: enum sharding */
+    bool lowered;      /* messages are there */
     int rank;          /* the place being looked at */
     size_t place;
     struct pp_action action;
@@ -56,6 +61,8 @@ static int visit_dep(void *ctx, struct pp_dep dep)
         needed.stage = dep.stage;
         return fail_before(c, needed);
     }
+    if (!c->lowered)
+        return 0;
     bool forward = dep.message == PP_RECV_F;
     size_t link = pp_link(&c->cells, forward ? dep.stage : a.stage,
                           forward ? a.stage : dep.stage, a.microbatch, a.slice);
@@ -78,6 +85,10 @@ static int check_compute(struct rows *c)
                          "beside a backward of the same microbatch: it is "
                          "B, or I and W",
                          "");
+    if (c->sharding[a.stage] == RESHARDED)
+        return fail_here(c, "after RESHARD of its stage", "");
+    if (c->sharding[a.stage] == ALWAYS_THERE)
+        c->sharding[a.stage] = USED;
     if (pp_deps(c->g, a, visit_dep, c))
         return -1;
     *done |= (uint8_t)(1u << a.op);
@@ -89,6 +100,9 @@ static int check_message(struct rows *c)
 {
     struct pp_action a = c->action;
     bool down = a.op == PP_SEND_F || a.op == PP_RECV_B; /* peer is an output */
+    const struct pp_stage_node *n = &c->g->stages[a.stage];
+    if (a.peer < 0 && (down ? n->n_outputs : n->n_inputs) == 1)
+        return fail_here(c, "is between two stages of one rank", "");
     if (a.peer < 0)
         return fail_here(c, "names no other stage and none is implied", "");
     if (a.peer >= c->g->n_stages)
@@ -128,6 +142,24 @@ static int check_reduce(struct rows *c)
     return 0;
 }
 
+/* UNSHARD and RESHARD in turn, the first before any use. */
+static int check_sharding(struct rows *c)
+{
+    uint8_t *state = &c->sharding[c->action.stage];
+    if (c->action.op == PP_RESHARD) {
+        if (*state != UNSHARDED)
+            return fail_here(c, "without UNSHARD before it", "");
+        *state = RESHARDED;
+        return 0;
+    }
+    if (*state == UNSHARDED)
+        return fail_here(c, "a second time without RESHARD between", "");
+    if (*state == USED)
+        return fail_here(c, "after its stage has been used", "");
+    *state = UNSHARDED;
+    return 0;
+}
+
 static bool holds_tied(const struct rows *c, int which)
 {
     int stage = c->g->tied[which];
@@ -153,9 +185,13 @@ static int check_pair(const struct rows *c)
     const struct pp_row *row = &c->s->rows[c->rank];
     if (!c->action.overlap)
         return 0;
-    if (c->action.op == PP_F && c->place + 1 < row->n &&
-        row->actions[c->place + 1].op == PP_B &&
-        !row->actions[c->place + 1].overlap)
+    struct pp_action f = c->action, b = {.op = PP_F};
+    if (c->place + 1 < row->n)
+        b = row->actions[c->place + 1];
+    if (f.op == PP_F && b.op == PP_B && f.stage == b.stage &&
+        f.microbatch == b.microbatch && f.slice == b.slice)
+        return fail_here(c, "is paired with its own backward", "");
+    if (f.op == PP_F && b.op == PP_B && !b.overlap)
         return 0;
     return fail_here(c, "is paired with something else than F then B", "");
 }
@@ -186,7 +222,7 @@ static int check_action(struct rows *c)
         return check_compute(c);
     if (pp_is_send(op) || pp_is_recv(op))
         return check_message(c);
-    return op == PP_REDUCE_GRAD ? check_reduce(c) : 0;
+    return op == PP_REDUCE_GRAD ? check_reduce(c) : check_sharding(c);
 }
 
 static int check_row(struct rows *c, int rank)
@@ -231,6 +267,16 @@ static int check_complete(const struct rows *c)
                 if (done & 1u << PP_W && !(done & 1u << PP_I))
                     return fail_missing(c, stage, m, slice, PP_I);
             }
+    return 0;
+}
+
+static int check_resharded(const struct rows *c)
+{
+    for (int stage = 0; stage < c->g->n_stages; stage++)
+        if (c->sharding[stage] == UNSHARDED)
+            return pp_fail(c->err, PP_EXIT_NO,
+                           "rank %d: '%dRESHARD' is missing",
+                           c->g->stages[stage].rank, stage);
     return 0;
 }
 
@@ -287,17 +333,20 @@ static int check_all(struct rows *c)
     c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
     c->gradients = calloc((size_t)c->g->n_stages, sizeof *c->gradients);
     c->reduced = calloc((size_t)c->g->n_stages, sizeof *c->reduced);
-    if (!c->done || !c->moved || !c->gradients || !c->reduced)
+    c->sharding = calloc((size_t)c->g->n_stages, sizeof *c->sharding);
+    if (!c->done || !c->moved || !c->gradients || !c->reduced || !c->sharding)
         return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < c->g->n_ranks; r++)
         if (check_row(c, r))
             return -1;
-    return check_complete(c) || check_synced(c) ? -1 : 0;
+    if (check_complete(c) || check_resharded(c))
+        return -1;
+    return c->lowered ? check_synced(c) : 0;
 }
 
-int pp_check_rows(const struct pp_schedule *s, struct pp_err *err)
+int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
 {
-    struct rows c = {.s = s, .g = s->graph, .err = err};
+    struct rows c = {.s = s, .g = s->graph, .lowered = lowered, .err = err};
     if (s->n_microbatches < 1)
         return pp_fail(err, PP_EXIT_NO, "there are no microbatches");
     if (pp_cells_init(&c.cells, s, err))
@@ -307,6 +356,7 @@ int pp_check_rows(const struct pp_schedule *s, struct pp_err *err)
     free(c.moved);
     free(c.gradients);
     free(c.reduced);
+    free(c.sharding);
     pp_cells_finish(&c.cells);
     return rc;
 }

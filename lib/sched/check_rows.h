@@ -6,8 +6,10 @@
 
 #include "sched/schedule.h"
 
-/* Accepts any contents whatever. After 0, every index in every action is in
- * range and every message has an edge of the graph between two ranks. */
-int pp_check_rows(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+/* lowered: messages are there and needed. Accepts any contents whatever. After
+ * 0, every index in every action is in range and every message has an edge of
+ * the graph between two ranks. */
+int pp_check_rows(const struct pp_schedule *s, bool lowered,
+                  struct pp_err *err) PP_MUST_USE;
 
 #endif

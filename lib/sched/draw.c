@@ -333,7 +333,8 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
         .f = f, .s = s, .sim = sim, .draw = *d, .last_color = -1};
     struct column *row = NULL;
     if (sim->makespan <= 0)
-        return pp_fail(err, PP_EXIT_NO, "nothing in the schedule takes time");
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "nothing in the schedule takes time");
     p.rank_columns = snprintf(NULL, 0, "%d", sim->n_ranks - 1);
     if (find_chunks(&p, err))
         goto out;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/kind.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "sched/kinds.h"
@@ -8,7 +9,14 @@
 const struct pp_kind *const pp_kinds[] = {
     &pp_kind_gpipe,
     &pp_kind_1f1b,
+    &pp_kind_eager_1f1b,
     &pp_kind_interleaved,
+    &pp_kind_looped_bfs,
+    &pp_kind_zb_h1,
+    &pp_kind_zb_h2,
+    &pp_kind_zb_interleaved,
+    &pp_kind_zbv,
+    &pp_kind_dualpipev,
     NULL,
 };
 
@@ -28,4 +36,46 @@ int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
                           .peer = -1,
                           .op = (uint8_t)op};
     return pp_schedule_add(s, s->graph->stages[stage].rank, a, err);
+}
+
+int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
+                 int rank, int n, struct pp_err *err)
+{
+    struct pp_action a = {
+        .stage = -1, .microbatch = -1, .peer = -1, .op = PP_IDLE};
+    for (int i = 0; o->idle && i < n; i++)
+        if (pp_schedule_add(s, rank, a, err))
+            return -1;
+    return 0;
+}
+
+int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    bool *held = calloc((size_t)g->n_ranks, sizeof *held);
+    bool each = g->n_stages == g->n_ranks;
+    if (!held)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int stage = 0; each && stage < g->n_stages; stage++) {
+        each = !held[g->stages[stage].rank];
+        held[g->stages[stage].rank] = true;
+    }
+    free(held);
+    if (each)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s needs one stage on each rank, not %d stages on %d "
+                   "ranks in this placement: split with 'ppsplit -p %d -c 1'",
+                   s->kind, g->n_stages, g->n_ranks, g->n_ranks);
+}
+
+int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_ranks)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s needs a chain of two stages on each rank, there and "
+                   "back: split with 'ppsplit -p %d -c 2 --placement v'",
+                   s->kind, g->n_ranks);
 }

@@ -10,6 +10,7 @@
 struct pp_kind_options {
     int n_microbatches;
     int group; /* interleaved: microbatches per group; 0: the kind's default */
+    bool idle; /* emit PP_IDLE too, where PyTorch's class has empty cells */
 };
 
 struct pp_kind {

@@ -8,25 +8,14 @@
  * (PipeDream-Flush). */
 #include "sched/kinds.h"
 
-static int fail_chunks(const struct pp_schedule *s, struct pp_err *err)
-{
-    const struct pp_graph *g = s->graph;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs one stage on each rank, not %d stages on %d "
-                   "ranks in this placement: split with 'ppsplit -p %d -c 1'",
-                   s->kind, g->n_stages, g->n_ranks, g->n_ranks);
-}
-
 int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
-                 struct pp_err *err)
+                 int ahead, struct pp_err *err)
 {
     int m = o->n_microbatches;
-    if (s->graph->n_stages != s->graph->n_ranks)
-        return fail_chunks(s, err);
+    if (pp_one_stage_each(s, err))
+        return -1;
     for (int stage = 0; stage < s->graph->n_stages; stage++) {
-        if (s->rows[s->graph->stages[stage].rank].n > 0)
-            return fail_chunks(s, err);
-        int warmup = pp_graph_depth(s->graph, stage);
+        int warmup = ahead * pp_graph_depth(s->graph, stage);
         if (warmup < 0)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         /* Step k runs forward k and the backward warmup steps behind it. */
@@ -40,10 +29,16 @@ int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
     return 0;
 }
 
+static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
+                struct pp_err *err)
+{
+    return pp_emit_1f1b(s, o, 1, err);
+}
+
 const struct pp_kind pp_kind_1f1b = {
     .name = "1f1b",
     .summary = "one forward, one backward; at most p activations live",
     .constraint = "one stage on each rank (ppsplit -c 1), any -m",
     .paper = "Narayanan et al., PipeDream-Flush, ICML 2021",
-    .emit = pp_emit_1f1b,
+    .emit = emit,
 };

@@ -6,13 +6,30 @@
  * order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. */
 #include "sched/kinds.h"
 
+/* PyTorch's class has one stage on each rank; so do its empty cells. */
+static int idle(struct pp_schedule *s, const struct pp_kind_options *o,
+                int factor, struct pp_err *err)
+{
+    int p = s->graph->n_ranks;
+    if (!pp_graph_is(s->graph, PP_PLACEMENT_LOOP) || s->graph->n_stages != p)
+        return 0;
+    for (int r = 0; r < p; r++)
+        if (pp_emit_idle(s, o, r, factor ? factor * (p - 1 - r) : r, err))
+            return -1;
+    return 0;
+}
+
 static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err)
 {
+    if (idle(s, o, 0, err))
+        return -1;
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
             if (pp_emit(s, PP_F, stage, m, err))
                 return -1;
+    if (idle(s, o, 3, err))
+        return -1;
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = 0; m < o->n_microbatches; m++)
             if (pp_emit(s, PP_B, stage, m, err))

@@ -54,6 +54,63 @@ static int add_all(struct adding *a, const struct pp_order *o)
     return add_sync_tied(a);
 }
 
+int pp_lower_tied(struct pp_schedule *s, struct pp_err *err)
+{
+    return add_sync_tied(&(struct adding){s, err});
+}
+
+static bool is_kept(struct pp_action a)
+{
+    return a.op == PP_UNSHARD || a.op == PP_RESHARD || a.op == PP_REDUCE_GRAD;
+}
+
+/* Appends what from's row keeps up to its next compute action, or its end. */
+static int add_kept(struct adding *a, const struct pp_row *from, size_t *at)
+{
+    for (; *at < from->n && !pp_is_compute(from->actions[*at].op); ++*at)
+        if (is_kept(from->actions[*at]) && add(a, from->actions[*at]))
+            return -1;
+    return 0;
+}
+
+/* Puts the actions of old that are neither compute nor message back into the
+ * rows of lowered, whose computes are the same. */
+static int weave(const struct pp_schedule *old, struct pp_schedule *lowered,
+                 struct pp_err *err)
+{
+    struct pp_schedule woven;
+    if (pp_schedule_init(&woven, old->graph, old->kind, old->n_microbatches,
+                         err))
+        return -1;
+    woven.channel_depth = old->channel_depth;
+    struct adding a = {&woven, err};
+    int rc = 0;
+    for (int r = 0; r < old->graph->n_ranks && !rc; r++) {
+        size_t at = 0;
+        for (size_t i = 0; i < lowered->rows[r].n && !rc; i++) {
+            struct pp_action next = lowered->rows[r].actions[i];
+            bool compute = pp_is_compute(next.op);
+            if (compute || next.op == PP_SYNC_TIED)
+                rc = add_kept(&a, &old->rows[r], &at);
+            at += compute;
+            rc = rc || pp_schedule_add(&woven, r, next, err) ? -1 : 0;
+        }
+        rc = rc || add_kept(&a, &old->rows[r], &at) ? -1 : 0;
+    }
+    pp_schedule_finish(lowered);
+    *lowered = woven;
+    return rc;
+}
+
+static bool keeps_any(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (is_kept(s->rows[r].actions[i]))
+                return true;
+    return false;
+}
+
 int pp_lower(struct pp_schedule *s, struct pp_err *err)
 {
     struct pp_order o = {0};
@@ -66,6 +123,8 @@ int pp_lower(struct pp_schedule *s, struct pp_err *err)
         goto out;
     lowered.channel_depth = s->channel_depth;
     rc = add_all(&(struct adding){&lowered, err}, &o);
+    if (!rc && keeps_any(s))
+        rc = weave(s, &lowered, err);
     if (!rc) {
         struct pp_schedule old = *s;
         *s = lowered;

@@ -12,9 +12,13 @@
 
 #include "sched/schedule.h"
 
-/* Replaces the rows of s, which hold compute actions only. Fails with
- * PP_EXIT_NO when they cannot run to the end, naming the first action of each
- * stuck rank. */
+/* Replaces the rows of s, which hold no messages. Overlap pairs stay together;
+ * UNSHARD, RESHARD and REDUCE_GRAD stay before the compute action that they
+ * precede. Fails with PP_EXIT_NO when the rows cannot run to the end, naming
+ * the first action of each stuck rank. */
 int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* What lowering adds beside messages: SYNC_TIED, for rows that have theirs. */
+int pp_lower_tied(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -26,6 +26,7 @@ struct clocks {
     size_t n;
     struct pp_action action; /* whose requirements are being visited */
     size_t ready;
+    size_t pair_start; /* of the pair whose forward was the last action */
 };
 
 static int op_class(unsigned ops)
@@ -47,19 +48,43 @@ static int visit(void *ctx, struct pp_dep dep)
     return 0;
 }
 
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+static size_t duration(struct pp_action a)
 {
-    struct clocks *c = ctx;
-    (void)err;
+    return a.op == PP_B ? 2 : 1;
+}
+
+/* Raises ready to where a has all it needs. */
+static int wait_for(struct clocks *c, struct pp_action a)
+{
     c->action = a;
-    c->ready = c->clock[c->walk.rank];
-    if (pp_deps(c->cells.graph, a, visit, c))
-        return PP_AGAIN;
-    size_t end = c->ready + (a.op == PP_B ? 2 : 1);
+    return pp_deps(c->cells.graph, a, visit, c);
+}
+
+static void record(struct clocks *c, struct pp_action a, size_t start,
+                   size_t end)
+{
     size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
     c->done[N_CLASSES * cell + (size_t)op_class(1u << a.op)] = end;
     c->clock[c->walk.rank] = end;
-    c->timings[c->n++] = (struct timing){a, c->ready, end};
+    c->timings[c->n++] = (struct timing){a, start, end};
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct clocks *c = ctx;
+    size_t pc = c->walk.pc[c->walk.rank];
+    const struct pp_action *row = c->walk.schedule->rows[c->walk.rank].actions;
+    (void)err;
+    if (pc > 0 && row[pc - 1].overlap) {
+        record(c, a, c->pair_start, c->clock[c->walk.rank]);
+        return 0;
+    }
+    c->ready = c->clock[c->walk.rank];
+    if (wait_for(c, a) || (a.overlap && wait_for(c, row[pc + 1])))
+        return PP_AGAIN;
+    c->pair_start = c->ready;
+    record(c, a, c->ready,
+           c->ready + duration(a) + (a.overlap ? duration(row[pc + 1]) : 0));
     return 0;
 }
 
@@ -97,6 +122,9 @@ static int compare(const void *pa, const void *pb)
 {
     const struct pp_action *a = &((const struct pp_event *)pa)->action;
     const struct pp_action *b = &((const struct pp_event *)pb)->action;
+    /* A pair starts with its first; no other action of the rank starts then. */
+    if (a->overlap != b->overlap)
+        return a->overlap ? -1 : 1;
     if (a->stage != b->stage)
         return a->stage < b->stage ? -1 : 1;
     if (a->microbatch != b->microbatch)

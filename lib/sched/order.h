@@ -5,7 +5,9 @@
  * Every action takes a unit of time (B two, being I then W), starts when its
  * rank is free and what it waits for is done, and gives two events: its start
  * and its completion. Sorted by time, completions first, ties by stage and
- * microbatch, the events are a linear extension of both the rows and deps. */
+ * microbatch, the events are a linear extension of both the rows and deps. An
+ * overlap pair is one piece of work: it waits for what either waits for and
+ * its two starts follow each other. */
 #ifndef PP_SCHED_ORDER_H
 #define PP_SCHED_ORDER_H
 

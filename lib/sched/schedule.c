@@ -95,24 +95,36 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int rank)
     return fitted ? fitted : text;
 }
 
-/* Parses one cell and appends it. */
+static void imply_peer(const struct pp_graph *g, struct pp_action *a)
+{
+    int one;
+    if ((pp_is_send(a->op) || pp_is_recv(a->op)) && a->peer < 0 &&
+        possible_peers(g, *a, &one) == 1)
+        a->peer = one;
+}
+
+void pp_schedule_imply_peers(struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            imply_peer(s->graph, &s->rows[r].actions[i]);
+}
+
+/* Parses one action and appends it. */
 static int add_cell(struct pp_schedule *s, int rank, const char *text, size_t n,
                     uint8_t overlap, struct pp_err *err)
 {
     struct pp_action a;
-    int one;
     if (pp_action_parse(text, n, &a, err))
         return -1;
     a.overlap = overlap;
-    if ((pp_is_send(a.op) || pp_is_recv(a.op)) && a.peer < 0 &&
-        possible_peers(s->graph, a, &one) == 1)
-        a.peer = one;
+    imply_peer(s->graph, &a);
     return pp_schedule_add(s, rank, a, err);
 }
 
 /* A cell is one action, or "(F;B)OVERLAP_F_B", which is two. */
-static int add_cells(struct pp_schedule *s, int rank, const char *text,
-                     size_t n, struct pp_err *err)
+int pp_schedule_parse_cell(struct pp_schedule *s, int rank, const char *text,
+                           size_t n, struct pp_err *err)
 {
     static const char tail[] = ")OVERLAP_F_B";
     size_t n_tail = sizeof tail - 1;
@@ -135,7 +147,7 @@ int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
 {
     for (size_t place = 0; *text; place++) {
         size_t n = strcspn(text, " ");
-        if (add_cells(s, rank, text, n, err))
+        if (pp_schedule_parse_cell(s, rank, text, n, err))
             return pp_fail_at(err, "action %zu: ", place);
         text += n;
         if (*text == ' ' && *++text == '\0')

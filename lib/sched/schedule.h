@@ -45,6 +45,13 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int rank);
 int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
                           struct pp_err *err) PP_MUST_USE;
 
+/* Appends one cell, an action or a pair, as it stands in a row. */
+int pp_schedule_parse_cell(struct pp_schedule *s, int rank, const char *text,
+                           size_t n, struct pp_err *err) PP_MUST_USE;
+
+/* Fills the peers that are not written where only one stage is possible. */
+void pp_schedule_imply_peers(struct pp_schedule *s);
+
 /* How many compute actions the schedule holds. */
 size_t pp_schedule_n_compute(const struct pp_schedule *s);
 

@@ -101,17 +101,35 @@ static int visit(void *ctx, struct pp_dep dep)
     return 0;
 }
 
+/* Unbounded channels: raises ready to where a can start and says when it will
+ * be done. A pair waits for the inputs of both and is done as a whole. */
+static int wait_for_inputs(struct clocks *c, struct pp_action a, double time)
+{
+    size_t pc = c->walk.pc[c->walk.rank];
+    const struct pp_action *here =
+        &c->walk.schedule->rows[c->walk.rank].actions[pc];
+    bool second = pc > 0 && here[-1].overlap;
+    c->action = a;
+    if (!second && pp_deps(c->cells.graph, a, visit, c))
+        return PP_AGAIN;
+    if (a.overlap) {
+        c->action = here[1];
+        if (pp_deps(c->cells.graph, here[1], visit, c))
+            return PP_AGAIN;
+        time += c->costs->time(c->costs->ctx, here[1]);
+    }
+    *done_at(c, a.stage, 1u << a.op, a) = c->ready + time;
+    return 0;
+}
+
 static int compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct clocks *c = ctx;
     (void)err;
     double time = c->costs->time(c->costs->ctx, a);
     c->ready = c->clock[c->walk.rank];
-    c->action = a;
-    if (c->depth == INT_MAX && pp_deps(c->cells.graph, a, visit, c))
+    if (c->depth == INT_MAX && wait_for_inputs(c, a, time))
         return PP_AGAIN;
-    if (c->depth == INT_MAX)
-        *done_at(c, a.stage, 1u << a.op, a) = c->ready + time;
     add_span(c, a, c->ready, c->ready + time);
     c->sim->ranks[c->walk.rank].busy += time;
     return 0;

@@ -6,7 +6,8 @@
  * channel have not been received, and a receive until its message is there, as
  * in a run. With unbounded channels (depth INT_MAX) a receive is in nobody's
  * way either: each action waits for its own inputs only, which is what closed
- * forms assume. */
+ * forms assume. An overlap pair runs as one piece, its actions one after the
+ * other. */
 #ifndef PP_SCHED_SIM_H
 #define PP_SCHED_SIM_H
 

@@ -371,3 +371,12 @@ END
     [[ ${lines[0]} =~ ^pppack\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
     [ "${#lines[@]}" -eq 2 ]
 }
+
+@test "input that cannot be read is the caller's mistake" {
+    run --separate-stderr pppack -l 8 -o out .
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: .: is a directory' ]
+    run --separate-stderr bash -c 'pppack -l 8 --lengths <&-'
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: standard input: is closed' ]
+}

@@ -234,3 +234,23 @@ fails() {
     run --separate-stderr sh -c 'pprun --help >/dev/full'
     [ "$status" -eq 3 ]
 }
+
+@test "too little address space is an error, not a hang" {
+    # Sanitizers map far more than any limit.
+    ! grep -q __asan_init "$BUILDDIR/cmd/pprun" || skip "a sanitizer's build"
+    run --separate-stderr timeout 60 bash -c \
+        'ulimit -v 400000; exec pprun plan.json --data packed --init 1 --steps 2'
+    [ "$status" -eq 3 ]
+    [ -z "$output" ]
+    [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
+}
+
+@test "a manifest of another model is refused" {
+    jq '.model.architecture = "Qwen2ForCausalLM"' plan.json >other.json
+    fails 2 "pprun: other.json: /model/architecture: 'Qwen2ForCausalLM', but *" \
+        pprun --data packed --init 1 --steps 1 other.json
+    jq 'del(.model.params) | .model.tied |= not' plan.json |
+        ppsched -q -s 1f1b -m 2 >other.json
+    fails 2 "pprun: other.json: /model/tied: *" \
+        pprun --data packed --init 1 --steps 1 other.json
+}

@@ -42,6 +42,17 @@ fails() {
     jq -e '.at_depth.depth == 1 and .messages == 112' <<<"$output"
 }
 
+@test "a split backward: the published figures" {
+    run --separate-stderr ppsched -p 8 -s zb-h1 -m 24 --stats \
+        --cost 18.522,18.086,9.337,0.601
+    [ "$status" -eq 0 ]
+    jq -e '(.span_bubble * 1e4 | round) == 1585' <<<"$output"
+    run ppsched -p 4 -c 2 --placement v -s zbv -m 8 --stats
+    jq -e '.makespan == 51 and .peak == [8, 8, 8, 8]' <<<"$output"
+    run ppsched -p 4 -s zb-h2 -m 8 -t --ascii
+    [[ "$output" == *"~~ input gradient"*"++ weight gradient"* ]]
+}
+
 @test "-t draws to scale" {
     run --separate-stderr ppsched -p 2 -s 1f1b -m 2 -t --ascii
     [ "$status" -eq 0 ]
@@ -52,7 +63,8 @@ fails() {
 @test "--list names the kinds" {
     run --separate-stderr ppsched --list
     [ "$status" -eq 0 ]
-    [[ "$output" == *gpipe*1f1b*interleaved* ]]
+    [[ "$output" == *gpipe*1f1b*eager-1f1b*interleaved*looped-bfs* ]]
+    [[ "$output" == *zb-h1*zb-h2*zb-interleaved*zbv*dualpipev* ]]
 }
 
 @test "an invalid schedule is 1, with its place" {
@@ -73,6 +85,11 @@ fails() {
     fails 2 "-c 1" -p 2 -c 2 -s 1f1b -m 4
     fails 2 "--placement loop" -p 4 -c 2 --placement v -s interleaved -m 8
     fails 2 "use -m 16 or 18" -p 8 -c 2 -s interleaved -m 17
+    fails 2 "use -m 16 or 18" -p 8 -c 2 -s zb-interleaved -m 17
+    fails 2 "-p 4 -c 1" -p 4 -c 2 -s zb-h1 -m 8
+    fails 2 "-c 2 --placement v" -p 4 -c 2 -s zbv -m 8
+    fails 2 "use -m 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
+    fails 2 "--group is for" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
     fails 2 "--group" -p 4 -c 2 -s interleaved -m 7 --group 4
     fails 1 "1 more than --memory '3'" -p 4 -s 1f1b -m 8 --memory 3
 }
@@ -81,4 +98,26 @@ fails() {
     run --separate-stderr bash -c 'ppsched -p 2 -s 1f1b -m 2 >/dev/full'
     [ "$status" -eq 3 ]
     [[ "$stderr" == "ppsched: "* ]]
+}
+
+@test "input that cannot be read is the caller's mistake" {
+    run --separate-stderr bash -c 'ppsched --check <&-'
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'ppsched: <stdin>: is closed' ]
+    fails 2 '.: is a directory' --check .
+}
+
+@test "costs of nothing cannot be drawn" {
+    run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'ppsched: nothing in the schedule takes time' ]
+}
+
+@test "-o writes into a pipe that is there" {
+    mkfifo pipe
+    cat pipe >got &
+    ppsched -p 2 -s gpipe -m 2 -o pipe
+    wait
+    [ -p pipe ]
+    ppsched --check got
 }

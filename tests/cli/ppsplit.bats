@@ -307,3 +307,12 @@ fails() {
     [[ "${lines[0]}" =~ ^ppsplit\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
     [ "${#lines[@]}" -eq 2 ]
 }
+
+@test "numbers of tokens take K and M" {
+    ppsplit -p 2 --seq-len 4096 --micro-batch-tokens 8192 m | jq .stages >a
+    ppsplit -p 2 --seq-len 4K --micro-batch-tokens 8K m | jq .stages >b
+    cmp a b
+    run --separate-stderr ppsplit -p 2 --seq-len 4G m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: --seq-len: '4G' is not between 1 and 2147483647" ]
+}

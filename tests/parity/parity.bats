@@ -49,6 +49,45 @@ split() {
 @test "interleaved, 2 chunks on 4 ranks" {
     split qwen3-tied interleaved -p 4 -c 2
 }
+@test "eager-1f1b on 4 ranks" { split llama eager-1f1b -p 4; }
+@test "zb-h1 on 4 ranks" { split llama zb-h1 -p 4; }
+@test "zb-h2 on 2 ranks" { split qwen2-tied zb-h2 -p 2; }
+@test "zb-h2 on 4 ranks" { split qwen3-tied zb-h2 -p 4; }
+@test "zb-interleaved, 3 chunks on 2 ranks" {
+    split llama zb-interleaved -p 2 -c 3
+}
+@test "zb-interleaved, 2 chunks on 3 ranks" {
+    split qwen2-tied zb-interleaved -p 3 -c 2
+}
+@test "zbv on 1 rank" { split llama zbv -p 1 -c 2 --placement v; }
+@test "zbv on 2 ranks" { split qwen3-tied zbv -p 2 -c 2 --placement v; }
+@test "zbv on 4 ranks" { split llama zbv -p 4 -c 2 --placement v; }
+@test "dualpipev on 1 rank" { split llama dualpipev -p 1 -c 2 --placement v; }
+@test "dualpipev on 3 ranks" {
+    split qwen3-tied dualpipev -p 3 -c 2 --placement v
+}
+@test "a schedule from PyTorch's CSV" {
+    ppsched -p 2 -c 2 --placement v -s dualpipev -m 6 --export csv >v.csv
+    ppsplit -p 2 -c 2 --placement v model-llama |
+        ppsched --csv v.csv - >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-llama
+    ppsched -p 2 -c 2 --placement v -s zbv -m 6 --export csv-comms >v.csv
+    ppsplit -p 2 -c 2 --placement v model-qwen2-tied |
+        ppsched --csv v.csv - >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run base-qwen2-tied
+}
+@test "looped-bfs trains the same model in another order of sums" {
+    ppsplit -p 2 -c 2 model-llama | ppsched -s looped-bfs -m 6 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    run ! same run base-llama
+    paste <(jq .loss run/log) <(jq .loss base-llama/log) |
+        awk '$1 != "null" && ($1 - $2) ^ 2 > 1e-8 { exit 1 }'
+}
 @test "tied weights on 2 ranks" { split qwen2-tied 1f1b -p 2; }
 @test "tied weights on 4 ranks" { split qwen3-tied 1f1b -p 4; }
 @test "tied weights, both ends on one rank" {

@@ -71,6 +71,23 @@ static void test_rows(void)
     check("half a pair", 1, GOOD0,
           "1RECV_F0 (1F0;1F1)OVERLAP_F_B 1B0 1SEND_B0 1RECV_F1 1B1 1SEND_B1",
           "paired");
+    check("a pair of one microbatch", 1, GOOD0,
+          "1RECV_F0 (1F0;1B0)OVERLAP_F_B 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
+          "rank 1, action 1: '1F0' is paired with its own backward");
+    check("unsharded and resharded", 1, "0UNSHARD " GOOD0 " 0RESHARD", GOOD1,
+          NULL);
+    check("never resharded", 1, "0UNSHARD " GOOD0, GOOD1,
+          "rank 0: '0RESHARD' is missing");
+    check("never unsharded", 1, GOOD0 " 0RESHARD", GOOD1,
+          "'0RESHARD' without UNSHARD before it");
+    check("unsharded twice", 1, "0UNSHARD 0UNSHARD " GOOD0 " 0RESHARD", GOOD1,
+          "rank 0, action 1: '0UNSHARD' a second time without RESHARD");
+    check("resharded too early", 1, "0UNSHARD 0RESHARD " GOOD0, GOOD1,
+          "rank 0, action 2: '0F0' after RESHARD of its stage");
+    check("unsharded too late", 1, GOOD0 " 0UNSHARD 0RESHARD", GOOD1,
+          "'0UNSHARD' after its stage has been used");
+    check("a reduction twice", 1, GOOD0 " 0REDUCE_GRAD 0REDUCE_GRAD", GOOD1,
+          "'0REDUCE_GRAD' a second time");
     check("a tied sum without tied stages", 1, GOOD0 " SYNC_TIED", GOOD1,
           "no tied stage");
     check("a reduction", 1, GOOD0 " 0REDUCE_GRAD", GOOD1, NULL);
@@ -197,6 +214,51 @@ static void test_stuck(void)
     drop(&f);
 }
 
+/* Rows that have no messages yet. */
+static void test_computes(void)
+{
+    static const struct {
+        const char *row, *says;
+    } cases[] = {{"0F0 0F1 0B0 0B1", NULL},
+                 {"0F0 0F1 0B0 0B1 0B1", "action 4: '0B1' a second time"},
+                 {"0F0 0F1 0B0", "'0B1' is missing"},
+                 {"0F0 0B0 0B1 0F1", "action 2: '0B1' before 0F1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        const char *const text[] = {cases[i].row, "1F0 1B0 1F1 1B1"};
+        chain(&f, 2, 1, PP_PLACEMENT_LOOP);
+        int rc = rows(&f, 2, text) ? -2 : pp_check_computes(&f.s, &f.err);
+        ok(cases[i].says ? rc == -1 && strstr(f.err.text, cases[i].says)
+                         : rc == 0,
+           "before lowering: %s", cases[i].says ? cases[i].says : "valid");
+        drop(&f);
+    }
+}
+
+/* What is neither compute nor message keeps its place. */
+static void test_kept(void)
+{
+    struct fixture f;
+    static const char *const text[] = {
+        "0UNSHARD 0F0 0RESHARD 0UNSHARD 0B0 0REDUCE_GRAD 0RESHARD",
+        "1F0 1B0 1REDUCE_GRAD"};
+    chain(&f, 2, 1, PP_PLACEMENT_LOOP);
+    f.graph.tied[0] = 0;
+    f.graph.tied[1] = 1;
+    ok(!rows(&f, 1, text) && pp_unreduced_stage(&f.s) == -1 &&
+           !pp_lower(&f.s, &f.err) && !pp_check(&f.s, &f.err),
+       "lowering with reductions");
+    char *row = pp_schedule_format_row(&f.s, 0);
+    is_str(row,
+           "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0RESHARD 0UNSHARD 0B0 0REDUCE_GRAD "
+           "0RESHARD SYNC_TIED",
+           "  keeps them where they were");
+    free(row);
+    f.s.rows[1].actions[f.s.rows[1].n - 2].op = PP_B;
+    is_int(pp_unreduced_stage(&f.s), 1, "a stage without reduction is found");
+    drop(&f);
+}
+
 int main(void)
 {
     test_rows();
@@ -206,5 +268,7 @@ int main(void)
     test_tied();
     test_absurd();
     test_stuck();
+    test_computes();
+    test_kept();
     return done();
 }

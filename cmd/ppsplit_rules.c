@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* The rules of other systems: which of their options go together, how many
+ * stages they make, and their layers or units. The rules themselves are in
+ * lib/plan. */
+#include <inttypes.h>
+#include <regex.h>
+
+#include "plan/split_colossalai.h"
+#include "plan/split_deepspeed.h"
+#include "plan/split_megatron.h"
+#include "ppsplit.h"
+
+int split_check_rules(struct split_job *j)
+{
+    struct tool *t = &j->t;
+    bool weights = j->method == SPLIT_WEIGHTS;
+    if (!weights && j->input_weight >= 0)
+        return tool_usage(t, "--input-weight needs --method weights");
+    if (!weights && j->output_weight >= 0)
+        return tool_usage(t, "--output-weight needs --method weights");
+    if (!weights && j->layers_per_stage > 0)
+        return tool_usage(t, "--layers-per-stage needs --method weights");
+    if (!weights && j->stages_kind != PP_STAGES_ANY)
+        return tool_usage(t, "--stages needs --method weights");
+    if (j->method == SPLIT_LAYOUT && !j->layout)
+        return tool_usage(t, "--method layout needs --layout");
+    if (j->method == SPLIT_TYPE && (!j->type || !*j->type))
+        return tool_usage(t, "--method type needs an expression: type:REGEX");
+    if ((j->method == SPLIT_LAYOUT || j->method == SPLIT_MEGATRON) &&
+        j->placement != PP_PLACEMENT_LOOP)
+        return tool_usage(t, "Megatron places stages in a loop, not in a V");
+    if (j->table && j->export)
+        return tool_usage(t, "-t and --export exclude each other");
+    return 0;
+}
+
+static size_t weight_of(int64_t given)
+{
+    return given < 0 ? 1 : (size_t)given;
+}
+
+/* torchtitan's number of stages, and that -c says nothing else. */
+static int torchtitan_chunks(struct split_job *j)
+{
+    size_t n_stages;
+    const struct pp_torchtitan t = {
+        .n_layers = j->model.n_layers,
+        .input_weight = weight_of(j->input_weight),
+        .output_weight = weight_of(j->output_weight),
+        .n_ranks = (size_t)j->n_ranks,
+        .layers_per_stage = (size_t)j->layers_per_stage,
+        .kind = j->stages_kind,
+    };
+    if (pp_torchtitan_stages(&t, SPLIT_MAX_RANKS, &n_stages, &j->t.err))
+        return -1;
+    int64_t chunks = (int64_t)n_stages / j->n_ranks;
+    if (j->n_chunks > 0 && j->n_chunks != chunks)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "-c %" PRId64 " is not the %" PRId64
+                       " chunks on each rank that torchtitan's rule makes",
+                       j->n_chunks, chunks);
+    j->n_chunks = chunks;
+    return 0;
+}
+
+static int layout_chunks(struct split_job *j)
+{
+    struct pp_layout_check check = {
+        .n_ranks = (size_t)j->n_ranks,
+        .n_chunks = (size_t)j->n_chunks,
+        .n_layers = j->model.n_layers,
+    };
+    if (split_read_layout(j))
+        return -1;
+    if (pp_layout_check(j->symbols, &check, &j->t.err))
+        return pp_fail_at(&j->t.err, "--layout: ");
+    j->n_chunks = (int64_t)check.n_chunks;
+    return 0;
+}
+
+int split_chunks(struct split_job *j)
+{
+    int rc = 0;
+    if (j->method == SPLIT_LAYOUT)
+        rc = layout_chunks(j);
+    else if (j->layers_per_stage > 0 || j->stages_kind != PP_STAGES_ANY)
+        rc = torchtitan_chunks(j);
+    if (j->n_chunks == 0)
+        j->n_chunks = 1;
+    if (rc == 0 && j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%" PRId64 " ranks of %" PRId64
+                       " chunks are more than %d stages",
+                       j->n_ranks, j->n_chunks, SPLIT_MAX_RANKS);
+    return rc;
+}
+
+int split_rule_layers(struct split_job *j, size_t *counts)
+{
+    struct pp_err *err = &j->t.err;
+    if (j->method == SPLIT_LAYOUT) {
+        pp_layout_counts(j->symbols, counts);
+        return 0;
+    }
+    if (j->method == SPLIT_COLOSSALAI)
+        return pp_split_colossalai(j->model.n_layers, (size_t)j->graph.n_stages,
+                                   counts, err);
+    const struct pp_megatron m = {
+        .n_layers = j->model.n_layers,
+        .n_ranks = (size_t)j->n_ranks,
+        .n_chunks = (size_t)j->n_chunks,
+        .first = (size_t)j->first,
+        .last = (size_t)j->last,
+        .embedding = j->account_embedding,
+        .loss = j->account_loss,
+    };
+    return pp_split_megatron(&m, counts, err);
+}
+
+/* type:REGEX: 1 where the unit's class matches, 0 elsewhere. */
+static int match_types(struct split_job *j, double *weights)
+{
+    struct pp_err *err = &j->t.err;
+    regex_t regex;
+    char class[PP_FQN_TEXT], why[128];
+    bool any = false;
+    int rc = regcomp(&regex, j->type, REG_EXTENDED | REG_ICASE | REG_NOSUB);
+    if (rc) {
+        regerror(rc, &regex, why, sizeof why);
+        return pp_fail(err, PP_EXIT_INPUT, "--method: 'type:%s': %s", j->type,
+                       why);
+    }
+    for (size_t i = 0; i < j->n_units; i++) {
+        pp_unit_class(&j->model, pp_model_unit(&j->model, i), class);
+        weights[i] = regexec(&regex, class, 0, NULL, 0) == 0;
+        any |= weights[i] > 0;
+    }
+    regfree(&regex);
+    if (any)
+        return 0;
+    pp_unit_class(&j->model, pp_model_unit(&j->model, 1), class);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "--method: no class matches 'type:%s'; a layer is a '%s'",
+                   j->type, class);
+}
+
+int split_rule_units(struct split_job *j)
+{
+    double *weights = pp_arena_alloc(&j->arena, j->n_units, sizeof *weights);
+    if (!weights)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < j->n_units; i++)
+        weights[i] =
+            (double)pp_unit_n_params(&j->model, pp_model_unit(&j->model, i));
+    if (j->method == SPLIT_TYPE && match_types(j, weights))
+        return -1;
+    return pp_split_deepspeed(weights, j->n_units, (size_t)j->graph.n_stages,
+                              j->bounds, &j->t.err);
+}

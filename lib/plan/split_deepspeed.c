@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* The dynamic program goes over numbers of stages outside and over units
+ * inside, not the other way round as in DeepSpeed: its cells depend on no
+ * order, and two columns are enough. Ties go to the last candidate. */
+#include "plan/split_deepspeed.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split.h"
+
+/* The largest and smallest stage of the split kept for the first i units. */
+struct extremes {
+    double max, min;
+};
+
+/* Where the last stage of the first i units begins. Fills *cell. */
+static size_t best_start(const double *before, size_t i,
+                         const struct extremes *previous, struct extremes *cell)
+{
+    double best = INFINITY;
+    size_t start = 0;
+    *cell = (struct extremes){INFINITY, INFINITY};
+    for (size_t k = 0; k < i; k++) {
+        double sum = before[i] - before[k];
+        double max = previous[k].max > sum ? previous[k].max : sum;
+        double min = previous[k].min < sum ? previous[k].min : sum;
+        if (max - min <= best) {
+            best = max - min;
+            *cell = (struct extremes){max, min};
+            start = k;
+        }
+    }
+    return start;
+}
+
+static void partition(const double *before, size_t n, size_t n_stages,
+                      struct extremes *columns, uint32_t *starts,
+                      size_t *bounds)
+{
+    struct extremes *previous = columns, *now = columns + n + 1;
+    for (size_t i = 0; i <= n; i++)
+        previous[i] = now[i] = (struct extremes){INFINITY, INFINITY};
+    previous[0].max = 0;
+    for (size_t j = 1; j <= n_stages; j++) {
+        /* Fewer units than stages have no split here. */
+        for (size_t i = 0; i < j; i++)
+            now[i] = (struct extremes){INFINITY, INFINITY};
+        for (size_t i = j; i <= n; i++)
+            starts[j * (n + 1) + i] =
+                (uint32_t)best_start(before, i, previous, &now[i]);
+        struct extremes *other = previous;
+        previous = now;
+        now = other;
+    }
+    bounds[n_stages] = n;
+    for (size_t j = n_stages; j > 0; j--)
+        bounds[j - 1] = starts[j * (n + 1) + bounds[j]];
+}
+
+int pp_split_deepspeed(const double *weights, size_t n, size_t n_stages,
+                       size_t *bounds, struct pp_err *err)
+{
+    size_t cells;
+    int rc = -1;
+    if (n <= n_stages)
+        return pp_split_uniform(n, n_stages, bounds, err);
+    if (n_stages == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "no stages to split into");
+    if (n >= UINT32_MAX)
+        return pp_fail(err, PP_EXIT_INPUT, "%zu units are too many", n);
+    if (pp_mul(n_stages + 1, n + 1, &cells, err))
+        return -1;
+    double *before = calloc(n + 1, sizeof *before);
+    struct extremes *columns = calloc(2 * (n + 1), sizeof *columns);
+    uint32_t *starts = calloc(cells, sizeof *starts);
+    if (!before || !columns || !starts) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
+        before[i + 1] = before[i] + weights[i];
+    partition(before, n, n_stages, columns, starts, bounds);
+    rc = 0;
+out:
+    free(starts);
+    free(columns);
+    free(before);
+    return rc;
+}
+
+void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,
+                   char buf[PP_FQN_TEXT])
+{
+    const char *name = pp_architecture_name(m->architecture);
+    const char *end = strstr(name, "For");
+    int prefix = (int)(end ? (size_t)(end - name) : strlen(name));
+    switch (u.kind) {
+    case PP_UNIT_EMBED:
+        snprintf(buf, PP_FQN_TEXT, "Embedding");
+        break;
+    case PP_UNIT_LAYER:
+        snprintf(buf, PP_FQN_TEXT, "%.*sDecoderLayer", prefix, name);
+        break;
+    case PP_UNIT_NORM:
+        snprintf(buf, PP_FQN_TEXT, "%.*sRMSNorm", prefix, name);
+        break;
+    case PP_UNIT_HEAD:
+        snprintf(buf, PP_FQN_TEXT, "Linear");
+        break;
+    }
+}

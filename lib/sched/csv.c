@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading. Cells are parsed first, onto a graph of ranks without stages; then
+ * what the cells say of stages and ranks becomes the graph. */
+#include "sched/csv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The first empty cell of a file. */
+struct hole {
+    bool found;
+    int rank;
+    size_t cell;
+};
+
+static const char dialect[] =
+    "is the dialect of before November 2024, where B is the input gradient "
+    "and BW the whole backward: write I for B and B for BW";
+
+/* "2BW0", which the older dialect had. */
+static bool is_old_token(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && text[i] >= '0' && text[i] <= '9')
+        i++;
+    return i > 0 && i + 2 < n && text[i] == 'B' && text[i + 1] == 'W' &&
+           text[i + 2] >= '0' && text[i + 2] <= '9';
+}
+
+/* Ours alone: peers, slices and the tied sum. */
+static bool is_torch(struct pp_action a)
+{
+    return a.op != PP_SYNC_TIED && a.slice == 0 && a.peer < 0;
+}
+
+static int read_cell(struct pp_csv *c, int rank, const char *text, size_t n,
+                     struct pp_err *err)
+{
+    struct pp_row *row = &c->schedule.rows[rank];
+    size_t before = row->n;
+    int shown = n > 60 ? 60 : (int)n;
+    if (is_old_token(text, n))
+        return pp_fail(err, PP_EXIT_INPUT, "'%.*s' %s", shown, text, dialect);
+    if (pp_schedule_parse_cell(&c->schedule, rank, text, n, err))
+        return -1;
+    for (; before < row->n; before++) {
+        struct pp_action a = row->actions[before];
+        if (!is_torch(a))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%.*s' is not an action of PyTorch", shown, text);
+        c->messages |= pp_is_send(a.op) || pp_is_recv(a.op);
+        c->sharding |=
+            a.op == PP_UNSHARD || a.op == PP_RESHARD || a.op == PP_REDUCE_GRAD;
+    }
+    return 0;
+}
+
+static bool is_blank(char ch)
+{
+    return ch == ' ' || ch == '\t';
+}
+
+static int read_row(struct pp_csv *c, int rank, const char *text, size_t n,
+                    struct hole *hole, struct pp_err *err)
+{
+    const char *end = text + n;
+    for (size_t place = 0; text <= end; place++) {
+        const char *comma = memchr(text, ',', (size_t)(end - text));
+        const char *from = text, *to = comma ? comma : end;
+        text = to + 1;
+        while (from < to && is_blank(*from))
+            from++;
+        while (from < to && is_blank(to[-1]))
+            to--;
+        if (from == to && !hole->found)
+            *hole = (struct hole){true, rank, place};
+        if (from < to && read_cell(c, rank, from, (size_t)(to - from), err))
+            return pp_fail_at(err, "rank %d, cell %zu: ", rank, place);
+    }
+    if (c->schedule.rows[rank].n == 0)
+        return pp_fail(err, PP_EXIT_NO, "rank %d has no actions", rank);
+    return 0;
+}
+
+static size_t count_lines(const char *text, size_t n)
+{
+    size_t lines = n > 0 && text[n - 1] != '\n';
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+static int read_rows(struct pp_csv *c, const char *text, size_t n,
+                     struct pp_err *err)
+{
+    const char *end = text + n;
+    struct hole hole = {0};
+    for (int rank = 0; text < end; rank++) {
+        const char *lf = memchr(text, '\n', (size_t)(end - text));
+        const char *to = lf ? lf : end;
+        size_t length = (size_t)(to - text);
+        if (length > 0 && text[length - 1] == '\r')
+            length--;
+        if (read_row(c, rank, text, length, &hole, err))
+            return -1;
+        text = to + 1;
+    }
+    if (hole.found && (c->messages || c->sharding))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "rank %d, cell %zu: '' in a file with communication, "
+                       "which has no empty cells",
+                       hole.rank, hole.cell);
+    return 0;
+}
+
+/* --- the dialect in which W followed B --- */
+
+static int compare_work(const void *pa, const void *pb)
+{
+    const struct pp_action *a = pa, *b = pb;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->microbatch != b->microbatch)
+        return a->microbatch < b->microbatch ? -1 : 1;
+    return (int)a->op - (int)b->op; /* B, I, W */
+}
+
+/* B and W of one microbatch without I. */
+static int check_dialect(const struct pp_row *row, int rank, struct pp_err *err)
+{
+    struct pp_action *work = calloc(row->n + 1, sizeof *work);
+    size_t n = 0;
+    if (!work)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < row->n; i++)
+        if (pp_is_compute(row->actions[i].op) && row->actions[i].op != PP_F)
+            work[n++] = row->actions[i];
+    qsort(work, n, sizeof *work, compare_work);
+    size_t i = 1;
+    while (i < n && !(work[i].op == PP_W && work[i - 1].op == PP_B &&
+                      work[i].stage == work[i - 1].stage &&
+                      work[i].microbatch == work[i - 1].microbatch))
+        i++;
+    struct pp_action w = i < n ? work[i] : (struct pp_action){.stage = -1};
+    free(work);
+    if (w.stage < 0)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT, "rank %d: '%dB%d' with '%dW%d' %s", rank,
+                   w.stage, w.microbatch, w.stage, w.microbatch, dialect);
+}
+
+/* --- stages and microbatches --- */
+
+/* The rank of every stage; -1 where no compute action names it. *n_stages is at
+ * most the number of actions. */
+static int find_owners(struct pp_csv *c, int **owners, int *n_stages,
+                       struct pp_err *err)
+{
+    size_t most = pp_schedule_n_compute(&c->schedule);
+    int *rank_of = pp_arena_alloc(&c->arena, most, sizeof *rank_of);
+    if (!rank_of)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < most; i++)
+        rank_of[i] = -1;
+    *n_stages = 0;
+    for (int r = 0; r < c->graph.n_ranks; r++)
+        for (size_t i = 0; i < c->schedule.rows[r].n; i++) {
+            struct pp_action a = c->schedule.rows[r].actions[i];
+            if (!pp_is_compute(a.op))
+                continue;
+            if ((size_t)a.stage >= most)
+                return pp_fail(err, PP_EXIT_NO,
+                               "rank %d, action %zu: stage '%d' is beyond "
+                               "what so few actions can fill",
+                               r, i, a.stage);
+            if (rank_of[a.stage] >= 0 && rank_of[a.stage] != r)
+                return pp_fail(err, PP_EXIT_NO,
+                               "rank %d, action %zu: stage '%d' is on rank %d "
+                               "already",
+                               r, i, a.stage, rank_of[a.stage]);
+            rank_of[a.stage] = r;
+            if (a.stage >= *n_stages)
+                *n_stages = a.stage + 1;
+        }
+    *owners = rank_of;
+    return 0;
+}
+
+static int make_graph(struct pp_csv *c, struct pp_err *err)
+{
+    int *owners = NULL, n = 0;
+    if (find_owners(c, &owners, &n, err))
+        return -1;
+    if (n == 0)
+        return pp_fail(err, PP_EXIT_NO, "there are no compute actions");
+    struct pp_stage_node *nodes =
+        pp_arena_alloc(&c->arena, (size_t)n, sizeof *nodes);
+    int *inputs = pp_arena_alloc(&c->arena, (size_t)n, sizeof *inputs);
+    if (!nodes || !inputs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < n; s++) {
+        if (owners[s] < 0)
+            return pp_fail(err, PP_EXIT_NO, "stage %d is on no rank", s);
+        inputs[s] = s - 1;
+        nodes[s] = (struct pp_stage_node){
+            .rank = owners[s], .n_inputs = s > 0, .inputs = &inputs[s]};
+    }
+    c->graph.stages = nodes;
+    c->graph.n_stages = n;
+    return pp_graph_connect(&c->arena, &c->graph, err);
+}
+
+/* As many as the stage with most forwards runs, or as the largest number says
+ * if that is less, so that one wrong number is what stands out. */
+static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    int *forwards = calloc((size_t)g->n_stages, sizeof *forwards);
+    int most = 0, last = 0;
+    if (!forwards)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < g->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (a.op != PP_F || a.stage >= g->n_stages)
+                continue;
+            most = ++forwards[a.stage] > most ? forwards[a.stage] : most;
+            last = a.microbatch > last ? a.microbatch : last;
+        }
+    free(forwards);
+    return last < most ? last + 1 : most;
+}
+
+int pp_csv_parse(const char *text, size_t n, const struct pp_graph *on,
+                 int n_microbatches, struct pp_csv *c, struct pp_err *err)
+{
+    size_t lines = count_lines(text, n);
+    *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
+    if (lines == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "there are no rows");
+    if (lines > 1 << 24 || (on && lines != (size_t)on->n_ranks))
+        return pp_fail(err, PP_EXIT_INPUT, "%zu rows for %d pipeline ranks",
+                       lines, on ? on->n_ranks : 1 << 24);
+    c->graph.n_ranks = (int)lines;
+    if (pp_schedule_init(&c->schedule, &c->graph, "csv", n_microbatches, err) ||
+        read_rows(c, text, n, err))
+        goto fail;
+    for (int r = 0; r < c->graph.n_ranks; r++)
+        if (check_dialect(&c->schedule.rows[r], r, err))
+            goto fail;
+    if (!on && make_graph(c, err))
+        goto fail;
+    c->schedule.graph = on ? on : &c->graph;
+    pp_schedule_imply_peers(&c->schedule);
+    if (n_microbatches == 0)
+        c->schedule.n_microbatches = count_microbatches(&c->schedule, err);
+    if (c->schedule.n_microbatches >= 0)
+        return 0;
+fail:
+    pp_csv_finish(c);
+    return -1;
+}
+
+void pp_csv_finish(struct pp_csv *c)
+{
+    pp_schedule_finish(&c->schedule);
+    pp_arena_finish(&c->arena);
+    *c = (struct pp_csv){0};
+}

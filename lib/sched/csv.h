@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* csv - the files that hold a schedule for PyTorch (torch.distributed
+ * .pipelining): a line for each rank, a cell for each action.
+ *
+ * Two forms: compute actions alone, with empty cells for idle steps, and with
+ * communication. The file itself says which stage is on which rank; stages are
+ * a chain. Reading is strict: a cell is matched to its end. */
+#ifndef PP_SCHED_CSV_H
+#define PP_SCHED_CSV_H
+
+#include <stdio.h>
+
+#include "sched/schedule.h"
+
+struct pp_csv {
+    struct pp_arena arena;
+    struct pp_graph graph; /* the file's, where none was given */
+    struct pp_schedule schedule;
+    bool messages; /* the file has sends or receives */
+    bool sharding; /* or UNSHARD, RESHARD or REDUCE_GRAD */
+};
+
+/* Reads text of n bytes, with LF or CRLF. on: the stages that it is for, or
+ * NULL to take them from the file. n_microbatches: 0 to count them. Malformed
+ * text and the dialect of before November 2024 are PP_EXIT_INPUT, with the rank
+ * and the cell, counted from 0; ranks without actions and stages on no rank
+ * PP_EXIT_NO. The actions are otherwise unchecked. */
+int pp_csv_parse(const char *text, size_t n, const struct pp_graph *on,
+                 int n_microbatches, struct pp_csv *c,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Frees; accepts a zeroed struct. */
+void pp_csv_finish(struct pp_csv *c);
+
+enum pp_csv_form { PP_CSV_COMPUTE, PP_CSV_COMMS };
+
+/* Writes the rows, PP_IDLE as an empty cell. PP_CSV_COMPUTE leaves out all but
+ * compute actions. PP_CSV_COMMS adds UNSHARD, RESHARD and REDUCE_GRAD where s
+ * has none: PyTorch neither reduces nor scales gradients without. Refuses with
+ * PP_EXIT_INPUT what the format cannot say: branches and slices. */
+int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
+                 struct pp_err *err) PP_MUST_USE;
+
+#endif

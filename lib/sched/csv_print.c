@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* Writing PyTorch's CSV. What communication needs beside messages is added
+ * here, not in the schedule: pprun has no use for it. */
+#include <stdlib.h>
+
+#include "sched/csv.h"
+
+struct printing {
+    FILE *f;
+    const struct pp_schedule *s;
+    enum pp_csv_form form;
+    bool add_sharding;
+    size_t *left; /* per stage: compute actions to come */
+    int *done;    /* stages that have just had their last, none resharded yet */
+    int n_done;
+    size_t n; /* cells of the row so far */
+};
+
+static int refuse(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    for (int stage = 0; stage < g->n_stages; stage++) {
+        const struct pp_stage_node *n = &g->stages[stage];
+        if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "stage %d is not fed by the stage before it: "
+                           "PyTorch's CSV can only hold a chain",
+                           stage);
+    }
+    for (int r = 0; r < g->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].slice)
+                return pp_fail(err, PP_EXIT_INPUT,
+                               "PyTorch's CSV cannot hold slices");
+    return 0;
+}
+
+static void separate(struct printing *p)
+{
+    if (p->n++ > 0)
+        fputc(',', p->f);
+}
+
+static void print_stage(struct printing *p, int stage, const char *word)
+{
+    separate(p);
+    fprintf(p->f, "%d%s", stage, word);
+}
+
+/* Once the messages of its last action are away, a stage is done with. */
+static void print_done(struct printing *p)
+{
+    for (int i = 0; i < p->n_done; i++)
+        print_stage(p, p->done[i], "REDUCE_GRAD");
+    for (int i = 0; i < p->n_done; i++)
+        print_stage(p, p->done[i], "RESHARD");
+    p->n_done = 0;
+}
+
+/* All of a rank's stages, in the order in which they are first needed. */
+static void print_unshards(struct printing *p, const struct pp_row *row)
+{
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        if (pp_is_compute(a.op) && p->left[a.stage]++ == 0)
+            print_stage(p, a.stage, "UNSHARD");
+    }
+}
+
+static bool is_printed(const struct printing *p, struct pp_action a)
+{
+    if (p->form == PP_CSV_COMPUTE)
+        return pp_is_compute(a.op) || a.op == PP_IDLE;
+    return a.op != PP_SYNC_TIED;
+}
+
+static void print_row(struct printing *p, const struct pp_row *row)
+{
+    char text[PP_ACTION_TEXT];
+    bool second = false;
+    p->n = 0;
+    if (p->add_sharding)
+        print_unshards(p, row);
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        if (!is_printed(p, a))
+            continue;
+        if (!pp_is_send(a.op) && !second)
+            print_done(p);
+        if (second)
+            fputc(';', p->f);
+        else
+            separate(p);
+        text[0] = '\0';
+        if (a.op != PP_IDLE)
+            pp_action_format(a, false, text);
+        fprintf(p->f, "%s%s%s", a.overlap ? "(" : "", text,
+                second ? ")OVERLAP_F_B" : "");
+        second = a.overlap;
+        if (p->add_sharding && pp_is_compute(a.op) && --p->left[a.stage] == 0)
+            p->done[p->n_done++] = a.stage;
+    }
+    print_done(p);
+    fputc('\n', p->f);
+}
+
+static bool has_sharding(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            enum pp_op op = s->rows[r].actions[i].op;
+            if (op == PP_UNSHARD || op == PP_RESHARD || op == PP_REDUCE_GRAD)
+                return true;
+        }
+    return false;
+}
+
+int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
+                 struct pp_err *err)
+{
+    size_t n = (size_t)s->graph->n_stages;
+    if (refuse(s, err))
+        return -1;
+    struct printing p = {.f = f,
+                         .s = s,
+                         .form = form,
+                         .add_sharding =
+                             form == PP_CSV_COMMS && !has_sharding(s),
+                         .left = calloc(n, sizeof *p.left),
+                         .done = calloc(n, sizeof *p.done)};
+    int rc =
+        p.left && p.done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < s->graph->n_ranks && !rc; r++)
+        print_row(&p, &s->rows[r]);
+    free(p.left);
+    free(p.done);
+    return rc;
+}

@@ -1,0 +1,214 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsched and PyTorch's schedule files: public ones, defective ones, and out.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    files=$SRCDIR/tests/data/csv
+}
+
+# refused STATUS PATTERN TEXT [ARGS...]: the text (with \n) is not accepted.
+refused() {
+    local want=$1 pattern=$2
+    printf '%b' "$3" >bad.csv
+    shift 3
+    run --separate-stderr ppsched --csv bad.csv --check "$@"
+    echo "$stderr"
+    [ "$status" -eq "$want" ]
+    [ -z "$output" ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ "$stderr" == "ppsched: bad.csv: "*"$pattern"* ]]
+}
+
+# accepted TEXT [ARGS...]: valid, and not a word beside.
+accepted() {
+    printf '%b' "$1" >good.csv
+    shift
+    run --separate-stderr ppsched --csv good.csv --check "$@"
+    [ "$status" -eq 0 ]
+    [[ "$output" == valid* ]]
+    [ -z "$stderr" ]
+}
+
+@test "the public files are valid" {
+    for name in dualpipev_4rank_10mb zb1p_2rank_2stagep_compute \
+        torchtitan_custom_schedule_2rank_4stage_8mb; do
+        run --separate-stderr ppsched --csv "$files/$name.csv" --check
+        [ "$status" -eq 0 ]
+        [ "$output" = "valid, canonical" ]
+        [ -z "$stderr" ]
+    done
+}
+
+@test "sends without REDUCE_GRAD are valid, with a warning" {
+    run --separate-stderr ppsched -q --check \
+        --csv "$files/zb1p_2rank_2stagep_comms.csv"
+    [ "$status" -eq 0 ]
+    [ "$output" = "valid, canonical" ]
+    [[ "$stderr" == *"stage 0 has no REDUCE_GRAD"* ]]
+    accepted '0F0,0B0,0REDUCE_GRAD\n'
+}
+
+@test "the kinds are PyTorch's classes, cell for cell" {
+    ppsched -p 2 -c 2 -s zb-interleaved -m 8 --export csv |
+        cmp - "$files/zb1p_2rank_2stagep_compute.csv"
+    ppsched -p 4 -c 2 --placement v -s dualpipev -m 10 --export csv |
+        cmp - "$files/dualpipev_4rank_10mb.csv"
+    run ppsched -p 2 -s gpipe -m 2 --export csv
+    [ "${lines[0]}" = "0F0,0F1,,,,0B0,0B1" ]
+    [ "${lines[1]}" = ",1F0,1F1,1B0,1B1" ]
+    run ppsched -p 2 -c 2 -s looped-bfs -m 2 --export csv
+    [ "${lines[0]}" = "0F0,0F1,2F0,2F1,,,2B1,2B0,0B1,0B0" ]
+    [ "${lines[1]}" = ",1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0" ]
+    run ppsched -p 2 -c 2 -s interleaved -m 2 --export csv
+    [ "${lines[0]}" = "0F0,0F1,2F0,2F1,,,,2B0,,2B1,,0B0,,0B1" ]
+    run ppsched -p 2 -c 2 -s zb-interleaved -m 1 --export csv
+    [ "${lines[0]}" = "0F0,,2F0,,2I0,2W0,0I0,0W0" ]
+    [ "${lines[1]}" = ",1F0,,3F0,3I0,1I0,3W0,1W0" ]
+    run ppsched -p 2 -c 2 --placement v -s zbv -m 1 --export csv
+    [ "${lines[0]}" = "0F0,,,3F0,3I0,3W0,,,,0I0,0W0,,,,,,," ]
+    [ "${lines[1]}" = ",1F0,2F0,,,2I0,2W0,,1I0,1W0,,,,,,,,," ]
+}
+
+@test "what is written is read again: every kind, both forms" {
+    while read -r kind placement chunks; do
+        for form in csv csv-comms; do
+            ppsched -p 3 -c "$chunks" --placement "$placement" -s "$kind" \
+                -m 6 --export "$form" >"$kind.csv"
+            accepted "$(cat "$kind.csv")" --depth 0
+            ppsched --csv "$kind.csv" --export "$form" >again.csv
+            diff <(sed 's/,,*/,/g; s/^,//; s/,$//' "$kind.csv") again.csv
+            sed 's/$/\r/' "$kind.csv" >crlf.csv
+            diff again.csv <(ppsched --csv crlf.csv --export "$form")
+        done
+    done <<END
+gpipe loop 1
+1f1b loop 1
+eager-1f1b loop 1
+interleaved loop 2
+looped-bfs loop 2
+zb-h1 loop 1
+zb-h2 loop 1
+zb-interleaved loop 3
+zbv v 2
+dualpipev v 2
+END
+}
+
+@test "communication is complete: parameters and gradients too" {
+    run ppsched -p 2 -s 1f1b -m 2 --export csv-comms
+    [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
+0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD" ]
+    [ "${lines[1]}" = "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,\
+1SEND_B1,1REDUCE_GRAD,1RESHARD" ]
+}
+
+@test "a pair stays a pair through lowering" {
+    ppsched --csv "$files/dualpipev_4rank_10mb.csv" -o plan.json
+    jq -e '.schedule.kind == "csv" and .schedule.n_microbatches == 10 and
+        ([.stages[].rank] == [0, 1, 2, 3, 3, 2, 1, 0])' plan.json
+    run jq -r '.schedule.actions[0]' plan.json
+    [[ "$output" == *" (0F7;7B3)OVERLAP_F_B 0SEND_F7"* ]]
+    diff <(ppsched --export csv plan.json) "$files/dualpipev_4rank_10mb.csv"
+    run ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 --stats
+    jq -e '.makespan == 54 and .peak == [9, 9, 9, 9]' <<<"$output"
+}
+
+@test "a file must fit the manifest that is named" {
+    ppsched -p 2 -c 2 --placement v -s gpipe -m 8 -o vee.json
+    ppsched -p 2 -c 2 -s gpipe -m 8 -o loop.json
+    file=$files/torchtitan_custom_schedule_2rank_4stage_8mb.csv
+    run --separate-stderr ppsched --csv "$file" loop.json --check
+    [ "$status" -eq 0 ]
+    run --separate-stderr ppsched --csv "$file" vee.json --check
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"'2F0' names a stage of another rank"* ]]
+    run --separate-stderr ppsched --csv "$file" -m 9 --check
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"is missing"* ]]
+    ppsched -p 3 -s gpipe -m 8 -o three.json
+    run --separate-stderr ppsched --csv "$file" three.json --check
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"2 rows for 3 pipeline ranks"* ]]
+}
+
+@test "cells are matched to their ends" {
+    for cell in 0F0x '0F0 1F9' 0F 0F00 0f0 0REDUCE_GRAD5 F0_s1 0F0.1 -1F0 \
+        0F99999999999 '"0F0"' 'SYNC_TIED' '()OVERLAP_F_B' '(0F0)OVERLAP_F_B' \
+        '(0F1;0B0;0B1)OVERLAP_F_B' '(0F1;0B0)F' '(0F1;0B0)'; do
+        refused 2 "rank 0, cell 1: '" "0F0,$cell,0B0\n"
+    done
+    accepted ' 0F0 ,\t0B0 \n1F0,1B0'
+    accepted ',0F0,,0B0,,\r\n1F0,,1B0\r\n'
+    refused 2 "zero byte" '0F0\0,0B0\n'
+    refused 2 "no rows" ''
+    refused 2 "rank 0, cell 1: '' in a file with communication" \
+        '0F0,,0REDUCE_GRAD,0B0\n'
+}
+
+@test "the older dialect is named" {
+    for text in '0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1\n' \
+        '0F0,0F1,0BW0,0BW1\n' '0F0,0B0,0F1,0B1,0W1,0W0\n'; do
+        refused 2 "dialect of before November 2024" "$text"
+    done
+}
+
+@test "what is defective is refused" {
+    local two='1F0,1B0,1F1,1B1\n'
+    refused 1 "action 1: '0F0' a second time" "0F0,0F0,0F1,0B0,0B1\n$two"
+    refused 1 "'0W0' a second time" "0F0,0F1,0I0,0W0,0W0,0I1,0W1\n$two"
+    refused 1 "'0F7' names a microbatch that does not" \
+        '0F0,0F7,0B0,0B7\n1F0,1B0,1F7,1B7\n'
+    refused 1 "rank 0 stops at '0B0', rank 1 stops at '1F1'" \
+        '0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n'
+    refused 1 "rank 1 has no actions" \
+        '0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1\n\n'
+    refused 1 "rank 1, action 0: stage '1' is on rank 0 already" \
+        '0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1\n'
+    refused 1 "stage 1 is on no rank" '0F0,0B0\n2F0,2B0\n'
+    refused 1 "stage '5000' is beyond" '0F0,0B0\n5000F0,1B0\n'
+    refused 1 "B, or I and W" '0F0,0B0,0I0,0W0\n'
+    refused 1 "'1F2' names a microbatch" '0F0,0F1,0B0,0B1\n1F0,1B0,1F2,1B2\n'
+    refused 1 "'0B1' is missing" '0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n'
+    refused 1 "paired with its own backward" '0F0,(0F1;0B1)OVERLAP_F_B,0B0\n'
+    refused 1 "something else than F then B" '0F0,(0F1;0I0)OVERLAP_F_B,0W0\n'
+}
+
+@test "communication that is defective is refused" {
+    refused 1 "'0B0' before 0RECV_B0" "0F0,0SEND_F0,0F1,0B0,0B1\n1F0,1B0\n"
+    refused 1 "never sent" '0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n'
+    refused 1 "'0SEND_F0' before 0F0" \
+        '0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n'
+    refused 1 "between two stages of one rank" '0F0,0SEND_F0,1F0,1B0,0B0\n'
+    refused 1 "before the last backward" '0F0,0F1,0B0,0REDUCE_GRAD,0B1\n'
+    refused 1 "a second time" '0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n'
+    refused 1 "'0RESHARD' is missing" '0UNSHARD,0F0,0B0,0REDUCE_GRAD\n'
+    refused 1 "without UNSHARD before it" '0F0,0B0,0RESHARD\n'
+    refused 1 "without RESHARD between" '0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD\n'
+    refused 1 "after RESHARD of its stage" '0UNSHARD,0F0,0RESHARD,0B0\n'
+    refused 1 "after its stage has been used" '0F0,0UNSHARD,0B0,0RESHARD\n'
+    accepted '0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0RESHARD\n'
+    local pair='0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1'
+    pair+=',0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1'
+    pair+=',1REDUCE_GRAD\n'
+    refused 1 "(--depth 1 would do)" "$pair" --depth 0
+    accepted "$pair"
+}
+
+@test "options that do not go together" {
+    local file=$files/dualpipev_4rank_10mb.csv
+    for args in "-s 1f1b -m 2" "-p 2" "--group 2" "--check --export csv" \
+        "--export tsv"; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr ppsched --csv "$file" $args
+        [ "$status" -eq 2 ]
+        [[ "$stderr" == *"try 'ppsched --help'"* ]]
+    done
+    run --separate-stderr ppsched --csv nosuch.csv --check
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"nosuch.csv: "* ]]
+    run --separate-stderr ppsched --csv . --check
+    [ "$status" -eq 2 ]
+}
