@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsched - gives a manifest its schedule, proves it, simulates it, draws it:
- * options and the course of a run. */
+ * the course of a run. */
 #include "ppsched.h"
 
 #include <getopt.h>
@@ -14,222 +14,8 @@
 #include "sched/lower.h"
 #include "version.h"
 
-enum {
-    OPT_PLACEMENT = TOOL_LONG,
-    OPT_GROUP,
-    OPT_COST,
-    OPT_DEPTH,
-    OPT_DATA,
-    OPT_STEP,
-    OPT_SEQ_LEN,
-    OPT_MEMORY,
-    OPT_CSV,
-    OPT_EXPORT,
-    OPT_CHECK,
-    OPT_STATS,
-    OPT_LIST,
-    OPT_WIDTH,
-    OPT_ASCII,
-    OPT_COLOR
-};
-
-/* What a plan may hold; beyond it a mistyped number is likelier. */
-enum {
-    MAX_RANKS = 1 << 20,
-    MAX_MICROBATCHES = 1 << 24,
-    MAX_CELLS = 1 << 26, /* stages times microbatches */
-    MAX_WIDTH = 100000,
-    DEFAULT_WIDTH = 100,
-    DEFAULT_SEQ_LEN = 1024
-};
-
-static const struct tool_option options[] = {
-    {'s', "schedule", "KIND", "order the work so (see --list)"},
-    {'m', "microbatches", "N", "microbatches in a step"},
-    {'p', "ranks", "N", "no manifest: plan in the abstract on N ranks"},
-    {'c', "chunks", "N", "with -p: stages on each rank (1)"},
-    {OPT_PLACEMENT, "placement", "NAME", "with -p: loop (default) or v"},
-    {OPT_GROUP, "group", "N", "interleaved: microbatches in a group"},
-    {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
-    {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
-    {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
-    {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
-    {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
-    {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
-    {OPT_CSV, "csv", "FILE", "read the schedule from PyTorch's CSV"},
-    {OPT_EXPORT, "export", "FORM", "write PyTorch's CSV: csv or csv-comms"},
-    {OPT_CHECK, "check", NULL, "only say whether the schedule is valid"},
-    {OPT_STATS, "stats", NULL, "print figures as JSON"},
-    {'t', "timeline", NULL, "draw the schedule to scale"},
-    {OPT_WIDTH, "width", "N", "with -t: columns, 0 for no limit (100)"},
-    {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
-    {OPT_COLOR, "color", NULL, "with -t: ANSI colours"},
-    {OPT_LIST, "list", NULL, "list the kinds of schedule"},
-    {0},
-};
-
-/* --- options --- */
-
-static int parse_cost(struct tool *t, struct ppsched_options *o)
-{
-    char *copy = strdup(optarg), *rest = copy, *item;
-    int n = 0;
-    if (!copy)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    o->has_cost = true;
-    while ((item = strsep(&rest, ","))) {
-        if (n == 4 ||
-            pp_parse_real(item, "--cost", 0, 1e15, &o->cost[n], &t->err))
-            break;
-        n++;
-    }
-    if (t->err.code == PP_EXIT_OK && (item || n < 3))
-        tool_usage(t, "--cost: '%s' is not F,I,W or F,I,W,COMM", optarg);
-    free(copy);
-    return t->err.code == PP_EXIT_OK ? 0 : -1;
-}
-
-static int parse_memory(struct tool *t, struct ppsched_options *o)
-{
-    o->has_memory = true;
-    o->memory_is_slots = strspn(optarg, "0123456789") == strlen(optarg);
-    return pp_parse_size(optarg, "--memory", &o->memory, &t->err);
-}
-
-static int parse_int(struct tool *t, const char *what, int min, int max,
-                     int *out)
-{
-    int64_t v;
-    if (pp_parse_int(optarg, what, min, max, &v, &t->err))
-        return -1;
-    *out = (int)v;
-    return 0;
-}
-
-/* A number of tokens, which may end in K, M or G. */
-static int parse_tokens(struct tool *t, const char *what, int *out)
-{
-    size_t v;
-    if (pp_parse_size(optarg, what, &v, &t->err))
-        return -1;
-    if (v < 1 || v > MAX_MICROBATCHES)
-        return pp_fail(&t->err, PP_EXIT_INPUT,
-                       "%s: '%s' is not between 1 and %d", what, optarg,
-                       MAX_MICROBATCHES);
-    *out = (int)v;
-    return 0;
-}
-
-static int set_option(struct tool *t, struct ppsched_options *o, int id)
-{
-    switch (id) {
-    case 's':
-        o->kind = optarg;
-        return 0;
-    case 'm':
-        return parse_int(t, "-m", 1, MAX_MICROBATCHES, &o->n_microbatches);
-    case 'p':
-        return parse_int(t, "-p", 1, MAX_RANKS, &o->n_ranks);
-    case 'c':
-        return parse_int(t, "-c", 1, MAX_RANKS, &o->n_chunks);
-    case 't':
-        o->timeline = true;
-        return 0;
-    case OPT_PLACEMENT:
-        o->placement = optarg;
-        return 0;
-    case OPT_GROUP:
-        return parse_int(t, "--group", 1, MAX_MICROBATCHES, &o->group);
-    case OPT_DEPTH:
-        return parse_int(t, "--depth", 0, MAX_MICROBATCHES, &o->depth);
-    case OPT_MEMORY:
-        return parse_memory(t, o);
-    case OPT_COST:
-        return parse_cost(t, o);
-    case OPT_SEQ_LEN:
-        return parse_tokens(t, "--seq-len", &o->seq_len);
-    case OPT_CSV:
-        o->csv = optarg;
-        return 0;
-    case OPT_EXPORT:
-        o->export = optarg;
-        return 0;
-    case OPT_DATA:
-        o->data = optarg;
-        return 0;
-    case OPT_STEP:
-        return parse_int(t, "--step", 1, INT32_MAX, &o->step);
-    case OPT_WIDTH:
-        return parse_int(t, "--width", 0, MAX_WIDTH, &o->width);
-    case OPT_CHECK:
-        o->check = true;
-        return 0;
-    case OPT_STATS:
-        o->stats = true;
-        return 0;
-    case OPT_ASCII:
-        o->ascii = true;
-        return 0;
-    case OPT_COLOR:
-        o->color = true;
-        return 0;
-    default:
-        o->list = true;
-        return 0;
-    }
-}
-
-/* Which options go together. */
-static int check_options(struct tool *t, const struct ppsched_options *o)
-{
-    int views = o->check + o->stats + o->timeline + (o->export != NULL);
-    if (views > 1)
-        return tool_usage(t, "--check, --stats, -t and --export exclude each "
-                             "other");
-    if (o->csv && (o->kind || o->n_ranks))
-        return tool_usage(t, "--csv takes the place of -s and -p");
-    if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
-        return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
-                          o->export);
-    if (!o->kind && !o->csv && views == 0)
-        return tool_usage(t, "nothing to do: -s, --csv, --check, --stats, -t, "
-                             "--export or --list is needed");
-    if (o->kind && !pp_kind_find(o->kind))
-        return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
-                          o->kind);
-    if (o->kind && !o->n_microbatches)
-        return tool_usage(t, "-s needs -m, the number of microbatches");
-    if (!o->kind && !o->csv && o->n_microbatches)
-        return tool_usage(t, "-m needs -s or --csv");
-    if (!o->kind && (o->group || o->n_ranks))
-        return tool_usage(t, "-p and --group need -s");
-    if (!o->n_ranks && (o->n_chunks || o->placement))
-        return tool_usage(t, "-c and --placement need -p");
-    if (o->group && strcmp(o->kind, "interleaved"))
-        return tool_usage(t, "--group is for -s interleaved");
-    if (o->placement && strcmp(o->placement, "loop") &&
-        strcmp(o->placement, "v"))
-        return tool_usage(t, "--placement: '%s' is neither loop nor v",
-                          o->placement);
-    if (o->step && !o->data)
-        return tool_usage(t, "--step needs --data");
-    if (!o->timeline && (o->width >= 0 || o->ascii || o->color))
-        return tool_usage(t, "--width, --ascii and --color need -t");
-    return 0;
-}
-
-/* Reads the command line. Returns 0, or -1 when the run is over. */
-static int read_options(struct tool *t, struct ppsched_options *o, int argc,
-                        char **argv)
-{
-    int id;
-    while ((id = tool_option(t, argc, argv)) != TOOL_END)
-        if (id == TOOL_STOP || set_option(t, o, id))
-            return -1;
-    return o->list ? 0 : check_options(t, o);
-}
-
-/* --- the run --- */
+/* Stages times microbatches; beyond it a mistyped number is likelier. */
+enum { MAX_CELLS = 1 << 26 };
 
 static int print_list(struct tool *t)
 {
@@ -340,8 +126,8 @@ static int draw(struct ppsched *p, FILE *f)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_schedule *s = p->schedule;
-    struct pp_draw d = {o->width >= 0 ? o->width : DEFAULT_WIDTH, o->color,
-                        o->ascii, p->costs.literal ? NULL : "flop"};
+    struct pp_draw d = {o->width, o->color, o->ascii,
+                        p->costs.literal ? NULL : "flop"};
     struct pp_err *err = &p->tool->err;
     struct pp_sim sim = {0};
     if (ppsched_memory(p, NULL) ||
@@ -430,15 +216,10 @@ int main(int argc, char **argv)
             "[MANIFEST]",
         .summary = "Order the work of a pipeline, prove the order, and show "
                    "what it costs.",
-        .options = options};
-    struct ppsched p = {
-        .tool = &t,
-        .options = {.depth = -1, .width = -1, .seq_len = DEFAULT_SEQ_LEN}};
-    if (read_options(&t, &p.options, argc, argv) == 0) {
-        if (p.options.data && !p.options.step)
-            p.options.step = 1;
+        .options = ppsched_option_table};
+    struct ppsched p = {.tool = &t};
+    if (ppsched_read_options(&t, &p.options, argc, argv) == 0)
         run(&p, argc, argv);
-    }
     ppsched_costs_finish(&p.costs);
     pp_schedule_finish(&p.built);
     pp_csv_finish(&p.csv);

@@ -23,14 +23,21 @@ struct ppsched_options {
     const char *csv;    /* --csv, or NULL */
     const char *export; /* --export, or NULL */
     const char *data;
-    int step; /* 0: not given */
+    int step; /* with data: from 1 */
     int seq_len;
     bool has_memory, memory_is_slots;
     size_t memory;
     bool list, check, stats, timeline;
-    int width; /* -1: not given */
+    int width; /* columns; 0: no limit */
     bool ascii, color;
 };
+
+extern const struct tool_option ppsched_option_table[];
+
+/* Reads the command line into *o. Returns 0, or -1 when the run is over: help
+ * was printed, or t->err is set. */
+int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
+                         char **argv) PP_MUST_USE;
 
 /* What actions cost and what stages keep, and from where it is known. */
 struct ppsched_costs {
