@@ -138,13 +138,17 @@ static const struct setting {
 
 static int set_word(struct tool *t, const struct setting *s, int *to)
 {
-    for (int i = 0; s->words[i]; i++)
+    char known[128] = "";
+    size_t n = 0;
+    for (int i = 0; s->words[i] && n < sizeof known; i++) {
         if (!strcmp(optarg, s->words[i])) {
             *to = i;
             return 0;
         }
-    return tool_usage(t, "%s: '%s' is not one of the names in pprun(1)",
-                      s->name, optarg);
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
+                              i ? ", " : "", s->words[i]);
+    }
+    return tool_usage(t, "%s: '%s' is not one of: %s", s->name, optarg, known);
 }
 
 static int set_value(struct pprun *p, const struct setting *s)
