@@ -113,4 +113,27 @@ static inline void is_packed(const char *rule, const uint32_t *lengths,
     is_packed(rule, lengths, sizeof(lengths) / sizeof *(lengths), 100, want, \
               #lengths)
 
+/* A rule's assignment of n drawn lengths, as upstream's own code made it. */
+struct pinned {
+    const char *rule;
+    size_t n;
+    uint32_t capacity;
+    uint64_t hash;
+    size_t n_bins;
+};
+
+static inline void is_pinned(const struct pinned *c)
+{
+    uint32_t *lengths = draw_lengths(c->n, c->capacity);
+    struct pp_bins b;
+    struct pp_err err = {0};
+    int rc =
+        pp_packer_find(c->rule)->pack(lengths, c->n, c->capacity, &b, &err);
+    ok(rc == 0 && hash_bins(&b) == c->hash && b.n_bins == c->n_bins,
+       "%s of %zu sequences, capacity %u: upstream's assignment", c->rule, c->n,
+       c->capacity);
+    pp_bins_finish(&b);
+    free(lengths);
+}
+
 #endif
