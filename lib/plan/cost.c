@@ -13,11 +13,10 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_NORM: /* x to y; x, dy to dx; x, dy to sums */
         return (struct pp_cost){2 * row, 3 * row, 2 * row};
     case PP_UNIT_HEAD:
-        return (struct pp_cost){products, 2 * products, 2 * products};
     case PP_UNIT_LAYER:
         break;
     }
-    return (struct pp_cost){products + pairs, products + 2.5 * pairs, products};
+    return pp_cost_of(products, pairs, u.kind == PP_UNIT_HEAD);
 }
 
 static int smaller(int a, int b)

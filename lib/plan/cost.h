@@ -19,6 +19,16 @@ struct pp_cost {
     double forward, input_grad, weight_grad;
 };
 
+/* From the operations of a forward: products, and attention's pairs.
+ * recomputes: the unit makes its products again in each half of its backward,
+ * as the head does. */
+static inline struct pp_cost pp_cost_of(double products, double pairs,
+                                        bool recomputes)
+{
+    double backward = recomputes ? 2 * products : products;
+    return (struct pp_cost){products + pairs, backward + 2.5 * pairs, backward};
+}
+
 /* Per token of sequences of seq_len tokens, which attend (seq_len + 1) / 2
  * pairs a token. */
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,

@@ -121,3 +121,16 @@ fails() {
     [ -p pipe ]
     ppsched --check got
 }
+
+@test "the head costs twice in each half of its backward, as it recomputes" {
+    cd "$BATS_TEST_TMPDIR"
+    ppsplit -q -p 1 "$SRCDIR/tests/golden/llama/model" |
+        ppsched -q -s gpipe -m 2 >plan.json
+    ppsched --stats --seq-len 64 plan.json >stats.json
+    jq -se '.[0] as $plan | .[1] as $stats | $plan.model.units
+        | (map(select(.fqn == "lm_head").fwd_flops[0]) | add) as $head
+        | (map(.fwd_flops[0]) | add - $head) as $products
+        | (map(.fwd_flops[1]) | add) as $pairs
+        | 2 * (64 * (3 * $products + 5 * $head) + 3.5 * 64 * 65 / 2 * $pairs)
+        | . > 0 and $head > 0 and . == $stats.makespan' plan.json stats.json
+}
