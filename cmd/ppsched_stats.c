@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "base/quote.h"
 #include "ppsched.h"
 
 static void print_real(FILE *f, const char *key, double v)
@@ -13,9 +14,7 @@ static void print_real(FILE *f, const char *key, double v)
     fprintf(f, "\"%s\": %s", key, text);
 }
 
-/* The bubble as papers on zero-bubble schedules count it: a rank may begin the
- * next step before the others have ended this one. */
-static double span_bubble(const struct pp_sim *sim)
+double ppsched_span_bubble(const struct pp_sim *sim)
 {
     double busy = 0;
     for (int r = 0; r < sim->n_ranks; r++)
@@ -26,19 +25,10 @@ static double span_bubble(const struct pp_sim *sim)
 static void print_shape(const struct ppsched *p, FILE *f)
 {
     const struct pp_schedule *s = p->schedule;
-    /* Kind names from a manifest may hold anything; the document's own string
-     * rules have been applied, so only quotes and backslashes matter. */
-    fputs("{\n  \"kind\": \"", f);
-    for (const char *c = s->kind; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fputc('\\', f);
-        if ((unsigned char)*c < ' ')
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    }
+    fputs("{\n  \"kind\": ", f);
+    pp_quote_json(f, s->kind);
     fprintf(f,
-            "\",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
+            ",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
             "  \"microbatches\": %d,\n  \"canonical\": %s,\n",
             s->graph->n_ranks, s->graph->n_stages, s->n_microbatches,
             pp_schedule_is_canonical(s) ? "true" : "false");
@@ -55,7 +45,7 @@ static void print_times(const struct ppsched *p, FILE *f,
     fputs(",\n  ", f);
     print_real(f, "span", sim->span);
     fputs(",\n  ", f);
-    print_real(f, "span_bubble", span_bubble(sim));
+    print_real(f, "span_bubble", ppsched_span_bubble(sim));
     fprintf(f, ",\n  \"at_depth\": {\"depth\": %d, ",
             p->schedule->channel_depth);
     print_real(f, "makespan", at->makespan);

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/axis.h"
+#include "sched/chunks.h"
 #include "sched/memory.h"
 
-enum { LABEL = 16, MARGIN = 26, FEWEST_COLUMNS = 20 };
+enum { LABEL = PP_AXIS_TEXT, MARGIN = 26, FEWEST_COLUMNS = 20 };
 enum { WIDEST = 100000 };
 
 /* A column of both, where there is no room to tell them apart. It takes the
@@ -164,42 +166,16 @@ static void draw_rank(struct picture *p, int r, struct column *row)
             pp_row_slots(&p->s->rows[r]));
 }
 
-/* A number of at most five characters: 12, 3.5, 120k, 4.2G. */
-static int format_time(double t, char *text)
-{
-    static const char units[] = " kMGTPE";
-    size_t u = 0;
-    while (t >= 10000 && units[u + 1]) {
-        t /= 1000;
-        u++;
-    }
-    int n = snprintf(text, LABEL, "%.4g", t);
-    if (u > 0)
-        n += snprintf(text + n, (size_t)(LABEL - n), "%c", units[u]);
-    return n;
-}
-
-/* The smallest of 1, 2, 5, 10, ... whose labels do not touch. */
-static double tick_step(const struct picture *p)
-{
-    static const double steps[] = {1, 2, 5};
-    double least = 8 / p->scale, decade = pow(10, floor(log10(least)));
-    for (int i = 0; i < 3; i++)
-        if (steps[i] * decade >= least)
-            return steps[i] * decade;
-    return 10 * decade;
-}
-
 static void draw_axis(struct picture *p)
 {
-    double step = tick_step(p);
+    double step = pp_axis_step(8 / p->scale); /* labels do not touch */
     int at = 0;
     fprintf(p->f, "%-4s%*s", p->draw.unit ? p->draw.unit : "time",
             p->rank_columns + 3, "");
     for (int k = 0; k * step * p->scale < p->columns; k++) {
         char text[LABEL];
         int column = (int)lround(k * step * p->scale);
-        int n = format_time(k * step, text);
+        int n = pp_axis_format(k * step, text);
         if (column + n > p->columns)
             break;
         fprintf(p->f, "%*s%s", column - at, "", text);
@@ -249,7 +225,7 @@ static void draw_legend(struct picture *p)
 static void draw_figures(struct picture *p)
 {
     char makespan[LABEL];
-    format_time(p->sim->makespan, makespan);
+    pp_axis_format(p->sim->makespan, makespan);
     int slots = 0;
     for (int r = 0; r < p->s->graph->n_ranks; r++) {
         int n = pp_row_slots(&p->s->rows[r]);
@@ -260,24 +236,6 @@ static void draw_figures(struct picture *p)
             makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
             100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
             p->sim->n_messages);
-}
-
-static int find_chunks(struct picture *p, struct pp_err *err)
-{
-    const struct pp_graph *g = p->s->graph;
-    int *n = calloc((size_t)g->n_ranks, sizeof *n);
-    p->chunk = calloc((size_t)g->n_stages, sizeof *p->chunk);
-    if (!n || !p->chunk) {
-        free(n);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    for (int s = 0; s < g->n_stages; s++) {
-        p->chunk[s] = n[g->stages[s].rank]++;
-        if (p->chunk[s] >= p->n_chunks)
-            p->n_chunks = p->chunk[s] + 1;
-    }
-    free(n);
-    return 0;
 }
 
 /* The shortest compute action that takes time at all, and the mean forward. */
@@ -336,7 +294,8 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
         return pp_fail(err, PP_EXIT_INPUT,
                        "nothing in the schedule takes time");
     p.rank_columns = snprintf(NULL, 0, "%d", sim->n_ranks - 1);
-    if (find_chunks(&p, err))
+    p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
+    if (!p.chunk)
         goto out;
     fit(&p);
     row = calloc((size_t)p.columns + 1, sizeof *row);
