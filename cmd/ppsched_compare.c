@@ -199,9 +199,10 @@ static int draw(struct comparison *c)
         panels[n] = ppsched_panel(&e->run, &e->view);
         if (o->has_memory && o->memory_is_slots) {
             panels[n].memory = e->view.slots;
-            panels[n].bytes = false;
             panels[n].limit = c->limit;
         }
+        panels[n].memory_unit =
+            panels[n].memory == e->view.slots ? "microbatch" : NULL;
         unit = ppsched_unit(&e->run);
         n++;
     }

@@ -123,7 +123,7 @@ struct pp_svg_panel ppsched_panel(const struct ppsched *p,
                                  .messages = &v->messages,
                                  .memory = bytes ? v->bytes : v->slots,
                                  .limit = v->limit,
-                                 .bytes = bytes};
+                                 .memory_unit = bytes ? NULL : "slot"};
 }
 
 /* --- files --- */

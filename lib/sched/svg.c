@@ -16,7 +16,7 @@
 
 enum {
     LEFT = 70,    /* where time begins: the ranks' names stand before it */
-    RIGHT = 140,  /* behind the end of time: idle share and peak */
+    IDLE = 50,    /* the column of idle shares, behind the end of time */
     EDGE = 16,    /* around everything */
     HEADING = 44, /* of a panel */
     AXIS = 28,
@@ -30,13 +30,15 @@ struct page {
     FILE *f;
     const struct pp_svg *o;
     const struct pp_svg_panel *panels;
-    int n_panels, n_rows;  /* ranks of all panels */
-    double makespan, mean; /* the longest; mean time of a forward */
+    int n_panels, n_rows; /* ranks of all panels */
+    double makespan;      /* the latest end */
+    double mean, longest; /* of a forward; of any action */
     size_t n_compute, n_messages;
     int digits; /* of the largest microbatch */
     struct pp_svg_legend legend;
     struct pp_svg_lanes lanes; /* chunk and n_chunks are the panel's */
     double plot, pitch;        /* width of the axis; from rank to rank */
+    double right;              /* width behind it */
     int **chunks;              /* per panel and stage */
     int *n_chunks;             /* per panel */
 };
@@ -56,6 +58,7 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
             if (!pp_is_compute(span->action.op))
                 continue;
             g->n_compute++;
+            g->longest = fmax(g->longest, span->end - span->start);
             g->legend.ops[span->action.op] = true;
             g->legend.pairs |= span->action.overlap;
             if (span->action.op == PP_F && span->end > span->start) {
@@ -69,6 +72,25 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     g->legend.bound |= p->bound > 0;
     int digits = snprintf(NULL, 0, "%d", s->n_microbatches - 1);
     g->digits = digits > g->digits ? digits : g->digits;
+}
+
+static const char *plural(double n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* An amount of a panel's memory; text has 48 bytes. */
+static void format_memory(const struct pp_svg_panel *p, double v, bool unit,
+                          char *text)
+{
+    if (!p->memory_unit)
+        pp_format_size((size_t)v, text);
+    else if (!unit)
+        snprintf(text, 48, "%.4g", v);
+    else
+        snprintf(text, 48, "%.4g %.20s%s", v, p->memory_unit,
+                 v > 1 && !strcmp(p->memory_unit, "microbatch") ? "es"
+                                                                : plural(v));
 }
 
 /* What stands at the top of the strips: the highest peak, or the limit where
@@ -86,10 +108,10 @@ static void measure_memory(struct page *g)
     g->legend.memory = peak > 0;
     g->legend.limit = peak > 0 && limit > 0 && limit <= 2 * peak;
     g->lanes.most = g->legend.limit ? fmax(peak, limit) : peak;
-    char text[32];
-    snprintf(text, sizeof text, "%.4g slots", g->lanes.most);
-    if (g->panels[0].bytes)
-        pp_format_size((size_t)g->lanes.most, text);
+    char text[48];
+    format_memory(&g->panels[0], g->lanes.most, true, text);
+    /* Bytes take more room than a count. */
+    g->right = IDLE + EDGE + (g->panels[0].memory_unit ? 44 : 72);
     snprintf(g->legend.memory_text, sizeof g->legend.memory_text,
              "memory, up to %s", text);
 }
@@ -141,12 +163,15 @@ static void fit_width(struct page *g)
     double wish = g->mean > 0 ? g->makespan / g->mean * cell : NARROWEST;
     g->plot = fmin(fmax(wish, NARROWEST), WIDEST);
     if (g->o->width > 0)
-        g->plot = fmax(g->o->width - LEFT - RIGHT, 100);
+        g->plot = fmax(g->o->width - LEFT - g->right, 100);
     g->lanes.scale = g->plot / g->makespan;
-    /* Not even the smallest label fits where forwards are so narrow. */
-    double forward = g->mean * g->lanes.scale;
+    /* One size where forwards are narrow, so that the wider actions beside
+     * them do not shout. */
+    double fits = (g->mean * g->lanes.scale - 3) / pp_svg_digits(g->digits, 1);
+    g->lanes.font = fmin(g->lanes.font, fmax(fits, 8.5));
+    /* Not even the smallest label fits where the longest is so narrow. */
     if (g->lanes.font < PP_SVG_SMALL_FONT ||
-        4 * forward < pp_svg_digits(1, PP_SVG_SMALL_FONT))
+        g->longest * g->lanes.scale < pp_svg_digits(1, PP_SVG_SMALL_FONT) + 1)
         g->lanes.font = 0;
     else
         snprintf(g->legend.label, sizeof g->legend.label,
@@ -160,7 +185,7 @@ static double panel_height(const struct page *g, const struct pp_svg_panel *p)
 
 static double page_width(const struct page *g)
 {
-    return LEFT + g->plot + RIGHT;
+    return LEFT + g->plot + g->right;
 }
 
 /* --- what is written --- */
@@ -177,11 +202,6 @@ static void text_at(const struct page *g, const char *class, double x, double y,
     fputs("</text>\n", g->f);
 }
 
-static const char *plural(int n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void describe(const struct pp_schedule *s, char *text, size_t n)
 {
     snprintf(text, n, "%.80s: %d rank%s, %d stage%s, %d microbatch%s", s->kind,
@@ -190,18 +210,10 @@ static void describe(const struct pp_schedule *s, char *text, size_t n)
              s->n_microbatches == 1 ? "" : "es");
 }
 
-static void format_peak(const struct pp_svg_panel *p, double peak, char *text)
-{
-    if (p->bytes)
-        pp_format_size((size_t)peak, text);
-    else
-        snprintf(text, 32, "%.4g", peak);
-}
-
 static void print_figures(const struct page *g, const struct pp_svg_panel *p)
 {
     const char *unit = g->o->unit ? g->o->unit : "";
-    char makespan[PP_AXIS_TEXT], bound[PP_AXIS_TEXT], peak[32], text[240];
+    char makespan[PP_AXIS_TEXT], bound[PP_AXIS_TEXT], peak[48], text[280];
     double most = 0;
     int n;
     pp_axis_format(p->sim->makespan, makespan);
@@ -209,12 +221,9 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
                  *unit ? " " : "", unit, 100 * p->sim->bubble);
     for (int r = 0; p->memory && r < p->sim->n_ranks; r++)
         most = fmax(most, p->memory[r].peak);
-    format_peak(p, most, peak);
+    format_memory(p, most, true, peak);
     if (p->memory)
-        n += snprintf(text + n, sizeof text - (size_t)n, ", peak %s%s", peak,
-                      p->bytes    ? ""
-                      : most == 1 ? " slot"
-                                  : " slots");
+        n += snprintf(text + n, sizeof text - (size_t)n, ", peak %s", peak);
     n += snprintf(text + n, sizeof text - (size_t)n,
                   ", %zu message%s, channel depth %d", p->sim->n_messages,
                   p->sim->n_messages == 1 ? "" : "s",
@@ -229,11 +238,11 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
 static void print_heading(const struct page *g, const struct pp_svg_panel *p)
 {
     char text[200];
-    double right = LEFT + g->plot + RIGHT - EDGE;
+    double right = LEFT + g->plot + g->right - EDGE;
     describe(p->schedule, text, sizeof text);
     text_at(g, "h", EDGE, 18, text);
     print_figures(g, p);
-    text_at(g, "m e", LEFT + g->plot + 52, 35, "idle");
+    text_at(g, "m e", LEFT + g->plot + IDLE, 35, "idle");
     if (p->memory)
         text_at(g, "m e", right, 35, "peak");
 }
@@ -242,17 +251,17 @@ static void print_sides(const struct page *g, const struct pp_svg_panel *p,
                         int r)
 {
     const struct pp_sim_rank *rank = &p->sim->ranks[r];
-    char text[32];
+    char text[48];
     double y = g->lanes.lane / 2 + 4;
     double idle = p->sim->makespan > 0 ? 1 - rank->busy / p->sim->makespan : 0;
     snprintf(text, sizeof text, "rank %d", r);
     text_at(g, "e", -8, y, text);
     snprintf(text, sizeof text, "%.1f%%", 100 * fmax(idle, 0));
-    text_at(g, "m e", g->plot + 52, y, text);
+    text_at(g, "m e", g->plot + IDLE, y, text);
     if (!p->memory)
         return;
-    format_peak(p, p->memory[r].peak, text);
-    text_at(g, "m e", g->plot + RIGHT - EDGE, y, text);
+    format_memory(p, p->memory[r].peak, false, text);
+    text_at(g, "m e", g->plot + g->right - EDGE, y, text);
 }
 
 /* Vertical lines behind a panel's lanes: ticks, and the bound. */

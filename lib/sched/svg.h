@@ -16,9 +16,9 @@ struct pp_svg_panel {
     const struct pp_sim *sim;
     const struct pp_messages *messages; /* drawn where they are few; or NULL */
     const struct pp_curve *memory;      /* per rank, or NULL */
-    const double *limit; /* of memory, per rank; NULL: there is none */
-    bool bytes;          /* memory's unit; else slots */
-    double bound;        /* a makespan that no order goes below; 0: unknown */
+    const double *limit;     /* of memory, per rank; NULL: there is none */
+    const char *memory_unit; /* "slot"; NULL: bytes */
+    double bound; /* a makespan that no order goes below; 0: unknown */
 };
 
 struct pp_svg {

@@ -155,7 +155,7 @@ static void draw_label(const struct pp_svg_lanes *l, const struct cell *c)
     double height = c->bottom - c->y, font = l->font;
     if (font + 2 > height || pp_svg_digits(n, font) + 3 > c->to - c->x)
         font = PP_SVG_SMALL_FONT;
-    if (font + 1 > height || pp_svg_digits(n, font) + 2 > c->to - c->x)
+    if (font + 1 > height || pp_svg_digits(n, font) + 1 > c->to - c->x)
         return;
     put(l->f, "<text x=\"", (c->x + c->to) / 2);
     put(l->f, "\" y=\"", (c->y + c->bottom) / 2 + .36 * font);

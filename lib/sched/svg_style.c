@@ -11,7 +11,7 @@ enum { LINE = 20, SWATCH = 14 };
 
 /* Width of a character of the legend's text, a little generously: the font is
  * the viewer's. */
-static const double character = 6.3;
+static const double character = 5.7;
 
 /* The first and the last shade, red green blue. */
 static const unsigned char ends[4][2][3] = {

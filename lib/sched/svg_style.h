@@ -23,7 +23,7 @@ struct pp_svg_legend {
     bool ops[4]; /* by enum pp_op */
     bool pairs, messages, memory, limit, bound;
     int n_shades, n_chunks;
-    char memory_text[48]; /* "slots, up to 8" */
+    char memory_text[64]; /* "slots, up to 8" */
     char label[64];       /* "3: microbatch 3"; empty: there are no labels */
 };
 
