@@ -30,6 +30,24 @@ static int sort_stages(const struct pp_graph *g, int **first, int **sorted,
     return 0;
 }
 
+static int bound_memory(const struct pp_bound_case *c, const int *first,
+                        const int *sorted, struct pp_bound *b,
+                        struct pp_err *err)
+{
+    if (!c->limit)
+        return 0;
+    double *hold = pp_bound_holds(c, err), little = hold ? 0 : -1;
+    for (int r = 0; r < c->g->n_ranks && little >= 0; r++) {
+        if (first[r + 1] == first[r])
+            continue;
+        little = pp_bound_little(c, sorted + first[r], first[r + 1] - first[r],
+                                 hold, err);
+        take(b, little, "Little's law", r);
+    }
+    free(hold);
+    return little < 0 ? -1 : 0;
+}
+
 static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
                        struct pp_err *err)
 {
@@ -45,6 +63,8 @@ static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
         take(b, machine, "event graph", r);
         rc = machine < 0 ? -1 : 0;
     }
+    if (!rc)
+        rc = bound_memory(c, first, sorted, b, err);
     free(first);
     free(sorted);
     return rc;

@@ -57,4 +57,12 @@ int pp_bound_events(struct pp_bound_case *c, struct pp_err *err) PP_MUST_USE;
 double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 
+/* Per stage, the sum over all microbatches of the least time from the start of
+ * F to the end of I. malloc'ed; NULL when out of memory. */
+double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
+
+/* Little's law on a rank with a limit; -1 when out of memory. */
+double pp_bound_little(const struct pp_bound_case *c, const int *stages,
+                       int n_stages, const double *hold, struct pp_err *err);
+
 #endif
