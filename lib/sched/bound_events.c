@@ -61,8 +61,11 @@ static void watch_stage(struct events *e, int of, int stage)
     add_stream(ahead, PP_BOUND_I, stage, gains ? 0 : l.f_to_i - l.i_to_w, 0);
     add_stream(ahead, PP_BOUND_W, stage,
                l.f_to_w + (gains ? l.f_to_i : l.i_to_w), 0);
-    back->each += l.f_to_i + l.f_to_w;
-    add_stream(back, PP_BOUND_F, stage, l.f_to_i + l.f_to_w, e->c->n);
+    /* W of a source may run before its I. */
+    bool loose = of == stage && e->c->stages[of].source;
+    double kept = l.f_to_i + (loose ? 0 : l.f_to_w);
+    back->each += kept;
+    add_stream(back, PP_BOUND_F, stage, kept, e->c->n);
 }
 
 static int watch_all(struct events *e, struct pp_err *err)
@@ -163,7 +166,7 @@ static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->head[op][(size_t)s * c->n + k];
     if (k > 0)
         raise(head, own[-1] + stage->time[op]);
-    if (op > 0)
+    if (op == PP_BOUND_W && !stage->source)
         raise(head,
               c->head[op - 1][(size_t)s * c->n + k] + stage->time[op - 1]);
     raise(head, c->rank_head[c->g->stages[s].rank] +
@@ -188,15 +191,19 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
     }
     for (int s = g->n_stages; s-- > 0;) {
         double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
+        double *weight = &c->head[PP_BOUND_W][(size_t)s * c->n + k];
+        raise(head, c->head[PP_BOUND_F][(size_t)s * c->n + k] +
+                        c->stages[s].time[PP_BOUND_F]);
+        raise(weight, *head); /* the gradient has come */
         raise_head(c, s, PP_BOUND_I, k, head);
+
         double end = *head + c->stages[s].time[PP_BOUND_I];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
             raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
                   end + c->backward[c->first_edge[s] + (size_t)i]);
         }
-        raise_head(c, s, PP_BOUND_W, k,
-                   &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
+        raise_head(c, s, PP_BOUND_W, k, weight);
     }
     return 0;
 }
@@ -208,9 +215,11 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->tail[op][(size_t)s * c->n + k];
     if (k + 1 < c->n)
         raise(tail, own[1] + stage->time[op]);
-    if (op + 1 < PP_BOUND_OPS)
-        raise(tail,
-              c->tail[op + 1][(size_t)s * c->n + k] + stage->time[op + 1]);
+    for (int next = op + 1; next < PP_BOUND_OPS; next++)
+        if (op == PP_BOUND_F || !stage->source)
+            raise(tail,
+                  c->tail[next][(size_t)s * c->n + k] + stage->time[next]);
+
     raise(tail, c->rank_tail[c->g->stages[s].rank] +
                     (double)(c->n - k) * stage->after[op] - stage->time[op]);
 }

@@ -4,7 +4,8 @@
 #define PP_SCHED_ROOM_H
 
 /* What one microbatch on one stage holds, in slots or bytes. A stage without
- * input gradient frees nothing at I: its f_to_i is 0. A slot is {0, 1, 0}. */
+ * input gradient frees and takes nothing at I: all is f_to_w. A slot is
+ * {0, 1, 0}. */
 struct pp_load {
     double f_to_i; /* taken when F starts, freed when I (or B) has ended */
     double f_to_w; /* taken when F starts, freed when W (or B) has ended */
