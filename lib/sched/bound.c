@@ -48,6 +48,21 @@ static int bound_memory(const struct pp_bound_case *c, const int *first,
     return little < 0 ? -1 : 0;
 }
 
+static int bound_unequal(struct pp_bound_case *c, const int *first,
+                         const int *sorted, struct pp_bound *b,
+                         struct pp_err *err)
+{
+    pp_bound_own_paths(c);
+    for (int r = 0; r < c->g->n_ranks; r++) {
+        double own = pp_bound_unequal(c, sorted + first[r],
+                                      first[r + 1] - first[r], err);
+        if (own < 0)
+            return -1;
+        take(b, own, "unequal microbatches", r);
+    }
+    return 0;
+}
+
 static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
                        struct pp_err *err)
 {
@@ -65,6 +80,8 @@ static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
     }
     if (!rc)
         rc = bound_memory(c, first, sorted, b, err);
+    if (!rc && !c->uniform)
+        rc = bound_unequal(c, first, sorted, b, err);
     free(first);
     free(sorted);
     return rc;

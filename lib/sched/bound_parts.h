@@ -66,4 +66,12 @@ double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold, struct pp_err *err);
 
+/* Where microbatches differ. Replaces heads and tails, for good, by those of
+ * each microbatch's own data and times. */
+void pp_bound_own_paths(struct pp_bound_case *c);
+
+/* The preemptive one-machine bound on those; -1 when out of memory. */
+double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
+                        int n_stages, struct pp_err *err);
+
 #endif
