@@ -5,6 +5,7 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
@@ -27,6 +28,7 @@ struct ppsched_options {
     int depth; /* -1: not given */
     bool has_cost;
     double cost[4];     /* F, I, W, message */
+    double pair_cost;   /* of a pair, as a part of its two */
     const char *csv;    /* --csv, or NULL */
     const char *export; /* --export, or NULL */
     const char *data;
@@ -82,6 +84,7 @@ void ppsched_costs_finish(struct ppsched_costs *c);
 /* A rank's buffers: what lives at once, and what is allocated for it. */
 struct ppsched_bytes {
     size_t peak, arena;
+    size_t peak_place; /* in the row */
 };
 
 /* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
@@ -117,6 +120,7 @@ struct ppsched_view {
     struct pp_curve *bytes; /* NULL: sizes are not known */
     double *limit; /* per rank, in bytes where they are known and the limit is
                       one of bytes, else in slots; NULL: none */
+    double bound;  /* a makespan that no order goes below; 0: unknown */
 };
 
 /* Refuses what --memory does not allow. Finish it also after a failure. */
@@ -144,12 +148,17 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
 /* Prints --compare, and with --svg draws the kinds that fit. */
 int ppsched_compare(struct ppsched *p, FILE *f) PP_MUST_USE;
 
-/* Bytes of weights, gradients and moments on a rank. */
-size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
-
 /* The bubble as papers on zero-bubble schedules count it: a rank may begin the
  * next step before the others have ended this one. */
 double ppsched_span_bubble(const struct pp_sim *sim);
+
+/* Bytes of weights, gradients and moments on a rank. */
+size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
+
+/* A makespan that no order of the schedule's work on its placement can go
+ * below: with unbounded channels, within --memory where it is given. Backward
+ * is split where the schedule has any I. */
+int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

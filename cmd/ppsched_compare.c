@@ -34,7 +34,6 @@ struct comparison {
     struct ppsched *p;
     struct entry *entries;
     int n, n_fit;
-    double *limit; /* of slots, per rank, for the picture; or NULL */
 };
 
 static int read_kinds(struct comparison *c)
@@ -98,42 +97,54 @@ static void scale(struct pp_curve *c, double by)
         c->at[i].value *= by;
 }
 
-/* Counts slots in microbatches of a whole rank, and holds them against a limit
- * that is one of slots. */
-static int check_slots(struct comparison *c, struct entry *e)
+/* Holds slots, in microbatches of a whole rank, against a limit of slots; the
+ * run then has the limit in its own slots. */
+static int check_slots(const struct comparison *c, struct entry *e)
 {
     const struct ppsched_options *o = &c->p->options;
     const struct pp_graph *g = &e->run.manifest.graph;
+    e->chunks = (double)g->n_stages / g->n_ranks;
     for (int r = 0; r < g->n_ranks; r++) {
-        scale(&e->view.slots[r], 1 / e->chunks);
-        e->peak = fmax(e->peak, e->view.slots[r].peak);
-    }
-    for (int r = 0; r < g->n_ranks; r++) {
-        double over = e->view.slots[r].peak - (double)o->memory;
+        double peak = pp_row_slots(&e->run.schedule->rows[r]) / e->chunks;
+        double over = peak - (double)o->memory;
         if (o->has_memory && o->memory_is_slots && over > 1e-9)
             return pp_fail(&e->tool.err, PP_EXIT_NO,
                            "rank %d keeps %.4g microbatches alive, %.4g more "
                            "than --memory '%zu'",
-                           r, e->view.slots[r].peak, over, o->memory);
+                           r, peak, over, o->memory);
+        e->peak = fmax(e->peak, peak);
     }
+    e->run.options.has_memory = o->has_memory;
+    if (o->memory_is_slots)
+        e->run.options.memory = (size_t)((double)o->memory * e->chunks + 1e-9);
     return 0;
+}
+
+/* The view's slots as microbatches of a whole rank. */
+static void scale_view(struct entry *e)
+{
+    for (int r = 0; r < e->run.manifest.graph.n_ranks; r++) {
+        struct pp_curve *k = &e->view.slots[r];
+        k->peak /= e->chunks;
+        for (size_t i = 0; i < k->n; i++)
+            k->at[i].value /= e->chunks;
+        if (e->view.limit && e->run.options.memory_is_slots)
+            e->view.limit[r] /= e->chunks;
+    }
 }
 
 /* Plans one kind. What does not fit is no failure: its reason is kept. */
 static int plan(struct comparison *c, struct entry *e)
 {
     struct ppsched *q = &e->run;
-    int rc = place(c, e) || ppsched_prepare(q);
-    if (!rc) {
-        e->chunks =
-            (double)q->manifest.graph.n_stages / q->manifest.graph.n_ranks;
-        rc = ppsched_view_init(q, &e->view) ||
+    int rc = place(c, e) || ppsched_prepare(q) || check_slots(c, e) ||
+             ppsched_view_init(q, &e->view) ||
              pp_simulate(q->schedule, &q->costs.costs, INT_MAX, &e->sim,
-                         &e->tool.err) ||
-             check_slots(c, e);
-    }
+                         &e->tool.err);
     e->fits = !rc;
     c->n_fit += e->fits;
+    if (e->fits)
+        scale_view(e);
     if (rc && e->tool.err.code != PP_EXIT_NO &&
         e->tool.err.code != PP_EXIT_INPUT)
         return pp_fail(&c->p->tool->err, e->tool.err.code, "%s",
@@ -145,22 +156,28 @@ static int plan(struct comparison *c, struct entry *e)
 
 static void print_entry(const struct entry *e, FILE *f)
 {
-    char bytes[32] = "";
     const struct pp_curve *b = e->view.bytes;
-    double peak = 0;
+    double peak = 0, bound = fmin(e->view.bound, e->sim.makespan);
+    char text[32];
     if (!e->fits) {
         fprintf(f, "%-15s does not fit: %s\n", e->kind->name, e->tool.err.text);
         return;
     }
+    fprintf(f, "%-15s %6.3g %9.5g %6.1f%% %6.1f%%", e->kind->name, e->chunks,
+            e->sim.makespan, 100 * e->sim.bubble,
+            100 * ppsched_span_bubble(&e->sim));
+    if (bound > 0)
+        fprintf(f, " %9.5g %6.1f%%", bound,
+                100 * (e->sim.makespan / bound - 1));
+    else
+        fprintf(f, " %9s %7s", "-", "-");
+    fprintf(f, " %9.5g %6.4g", e->view.sim.makespan, e->peak);
     for (int r = 0; b && r < e->run.manifest.graph.n_ranks; r++)
         peak = fmax(peak, b[r].peak);
+    pp_format_size((size_t)peak, text);
     if (b)
-        pp_format_size((size_t)peak, bytes);
-    fprintf(f, "%-15s %6.3g %9.5g %6.1f%% %6.1f%% %9.5g %6.1f%% %6.4g %8zu",
-            e->kind->name, e->chunks, e->sim.makespan, 100 * e->sim.bubble,
-            100 * ppsched_span_bubble(&e->sim), e->view.sim.makespan,
-            100 * e->view.sim.bubble, e->peak, e->sim.n_messages);
-    fprintf(f, b ? " %12s\n" : "\n", bytes);
+        fprintf(f, " %10s", text);
+    fprintf(f, " %8zu\n", e->sim.n_messages);
 }
 
 static void print_table(const struct comparison *c, FILE *f)
@@ -173,9 +190,9 @@ static void print_table(const struct comparison *c, FILE *f)
     if (first) {
         snprintf(depth, sizeof depth, "depth %d",
                  first->run.schedule->channel_depth);
-        fprintf(f, "%-15s %6s %9s %7s %7s %9s %7s %6s %8s%s\n", "kind",
-                "chunks", "makespan", "bubble", "span's", depth, "bubble",
-                "peak", "messages", first->view.bytes ? "         peak" : "");
+        fprintf(f, "%-15s %6s %9s %7s %7s %9s %7s %9s %6s%s %8s\n", "kind",
+                "chunks", "makespan", "bubble", "span", "bound", "gap", depth,
+                "peak", first->view.bytes ? "      bytes" : "", "messages");
     }
     for (int i = 0; i < c->n; i++)
         print_entry(&c->entries[i], f);
@@ -186,43 +203,24 @@ static void print_table(const struct comparison *c, FILE *f)
 static int draw(struct comparison *c)
 {
     struct ppsched *p = c->p;
-    const struct ppsched_options *o = &p->options;
     struct pp_svg_panel *panels = calloc((size_t)c->n, sizeof *panels);
-    int n = 0, rc;
+    const char *unit = NULL;
+    int n = 0;
     if (!panels)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    const char *unit = NULL;
     for (int i = 0; i < c->n; i++) {
         const struct entry *e = &c->entries[i];
         if (!e->fits)
             continue;
         panels[n] = ppsched_panel(&e->run, &e->view);
-        if (o->has_memory && o->memory_is_slots) {
-            panels[n].memory = e->view.slots;
-            panels[n].limit = c->limit;
-        }
-        panels[n].memory_unit =
-            panels[n].memory == e->view.slots ? "microbatch" : NULL;
+        if (panels[n].memory_unit)
+            panels[n].memory_unit = "microbatch";
         unit = ppsched_unit(&e->run);
         n++;
     }
-    rc = ppsched_write_svg(p, panels, n, unit);
+    int rc = ppsched_write_svg(p, panels, n, unit);
     free(panels);
     return rc;
-}
-
-static int set_limit(struct comparison *c)
-{
-    const struct ppsched_options *o = &c->p->options;
-    int n = o->n_ranks ? o->n_ranks : c->p->manifest.graph.n_ranks;
-    if (!o->has_memory || !o->memory_is_slots)
-        return 0;
-    c->limit = calloc((size_t)n, sizeof *c->limit);
-    if (!c->limit)
-        return pp_fail(&c->p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < n; r++)
-        c->limit[r] = (double)o->memory;
-    return 0;
 }
 
 static void finish_entry(struct entry *e)
@@ -239,7 +237,7 @@ static void finish_entry(struct entry *e)
 int ppsched_compare(struct ppsched *p, FILE *f)
 {
     struct comparison c = {.p = p};
-    int rc = read_kinds(&c) || set_limit(&c);
+    int rc = read_kinds(&c);
     for (int i = 0; i < c.n && !rc; i++)
         rc = plan(&c, &c.entries[i]);
     if (!rc && p->options.svg && c.n_fit > 0)
@@ -251,6 +249,5 @@ int ppsched_compare(struct ppsched *p, FILE *f)
     for (int i = 0; i < c.n; i++)
         finish_entry(&c.entries[i]);
     free(c.entries);
-    free(c.limit);
     return rc ? -1 : 0;
 }

@@ -140,6 +140,7 @@ int ppsched_costs_init(struct ppsched *p)
     c->costs = (struct pp_costs){stage_time, c};
     if (!known || p->options.has_cost)
         set_literal(p);
+    c->costs.pair_saving = 1 - p->options.pair_cost;
     return 0;
 }
 
@@ -211,7 +212,8 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
             return -1;
         size_t arena = m.arena_bytes;
         if (out)
-            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes};
+            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes,
+                                            m.peak_place};
         pp_memory_finish(&m);
         if (check_rank(p, r, arena))
             return -1;

@@ -69,6 +69,17 @@ static double limit_of(const struct ppsched *p, int rank)
     return (double)(p->options.memory - trained);
 }
 
+/* Sums in another order may differ in the last bits: a schedule at its bound
+ * shows as that. */
+static int find_bound(struct ppsched *p, struct ppsched_view *v)
+{
+    struct pp_bound b = {0};
+    if (ppsched_bound(p, &b))
+        return -1;
+    v->bound = b.makespan < v->sim.makespan ? b.makespan : v->sim.makespan;
+    return 0;
+}
+
 int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;
@@ -86,6 +97,8 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
     if (!v->slots || (p->costs.sized && !v->bytes) ||
         (p->options.has_memory && !v->limit))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (find_bound(p, v))
+        return -1;
     for (int r = 0; r < s->graph->n_ranks; r++) {
         if (pp_curve_slots(&s->rows[r], v->sim.ranks[r].spans, &v->slots[r],
                            err) ||
@@ -123,6 +136,7 @@ struct pp_svg_panel ppsched_panel(const struct ppsched *p,
                                  .messages = &v->messages,
                                  .memory = bytes ? v->bytes : v->slots,
                                  .limit = v->limit,
+                                 .bound = v->bound,
                                  .memory_unit = bytes ? NULL : "slot"};
 }
 
