@@ -90,13 +90,6 @@ static int place(struct comparison *c, struct entry *e)
     return ppsched_abstract(&e->run);
 }
 
-static void scale(struct pp_curve *c, double by)
-{
-    c->peak *= by;
-    for (size_t i = 0; i < c->n; i++)
-        c->at[i].value *= by;
-}
-
 /* Holds slots, in microbatches of a whole rank, against a limit of slots; the
  * run then has the limit in its own slots. */
 static int check_slots(const struct comparison *c, struct entry *e)

@@ -224,13 +224,14 @@ static int print_message(struct writer *w, const struct pp_message *m,
     return 0;
 }
 
+/* Perfetto calls the track by both, name and unit. */
 static void print_counter(struct writer *w, int rank, const char *name,
-                          const struct pp_curve *c)
+                          const char *unit, const struct pp_curve *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         event(w, "C", rank, 0);
         time_member(w, "ts", ns(w, c->at[i].time));
-        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.0f}}", name, name,
+        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.0f}}", name, unit,
                 c->at[i].value);
     }
 }
@@ -267,9 +268,9 @@ int pp_trace_print(FILE *f, const struct pp_trace *t, struct pp_err *err)
     for (int r = 0; r < n && !rc; r++) {
         print_rank(&w, r);
         if (t->slots)
-            print_counter(&w, r, "slots", &t->slots[r]);
+            print_counter(&w, r, "activations", "slots", &t->slots[r]);
         if (t->bytes)
-            print_counter(&w, r, "bytes", &t->bytes[r]);
+            print_counter(&w, r, "memory", "bytes", &t->bytes[r]);
     }
     for (size_t i = 0; i < t->messages->n && !rc; i++)
         rc = print_message(&w, &t->messages->at[i], i + 1, err);
