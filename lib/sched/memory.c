@@ -87,12 +87,29 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
     return rc;
 }
 
+/* Keys and values gather gradients from all the slices behind: those of every
+ * slice are there from the first backward of the microbatch on, which is the
+ * last slice's. */
+static int touch_slices(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
+    struct pp_action a = t->action;
+    if (a.slice < last)
+        return 0;
+    for (int q = 0; q < last && !rc; q++) {
+        t->action.slice = (int16_t)q;
+        rc = touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err);
+    }
+    t->action = a;
+    return rc;
+}
+
 static int touch_backward(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage;
     enum pp_op op = t->action.op;
     bool consumes = pp_consumes_gradient(t->g, t->action);
-    if (consumes && touch_consumption(t, err))
+    if (consumes && (touch_consumption(t, err) || touch_slices(t, err)))
         return -1;
     if ((consumes || op == PP_W) &&
         touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
