@@ -18,7 +18,7 @@ struct ppsched_options {
     const char *placement;
     int group;
     int slices; /* 0: not given */
-    int depth; /* -1: not given */
+    int depth;  /* -1: not given */
     bool has_cost;
     double cost[4];     /* F, I, W, message */
     const char *csv;    /* --csv, or NULL */

@@ -20,8 +20,8 @@ static double stage_time(const void *ctx, struct pp_action a)
     if (!pp_is_compute(a.op))
         return 0;
     const double *flops = c->stages[a.stage].fwd_flops;
-    size_t part = (size_t)a.microbatch * (size_t)c->graph->n_slices +
-                  (size_t)a.slice;
+    size_t part =
+        (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
     double tokens = c->tokens[part], pairs = c->pairs[part];
     double head = c->head_flops[a.stage];
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);

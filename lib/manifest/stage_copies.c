@@ -8,8 +8,7 @@
 
 #include "manifest/sections.h"
 
-int pp_read_copy_of(const struct pp_value *at, int stage,
-                        struct pp_manifest *m)
+int pp_read_copy_of(const struct pp_value *at, int stage, struct pp_manifest *m)
 {
     struct pp_stage_node *stages = m->graph.stages;
     struct pp_value member;
@@ -51,7 +50,7 @@ void pp_imply_inputs(const struct pp_graph *g, int stage, int *inputs)
 }
 
 int pp_check_copied_units(const struct pp_value *at,
-                              const struct pp_manifest *m, int stage)
+                          const struct pp_manifest *m, int stage)
 {
     int original = m->graph.stages[stage].copy_of;
     if (original < 0 || m->stages[stage].n_units == m->stages[original].n_units)

@@ -16,7 +16,7 @@ struct rows {
     struct pp_cells cells;
     uint8_t *done;  /* per cell: bits of F, B, I, W that have run */
     uint8_t *moved; /* per link: bits of messages listed, 1 << (op - SEND_F) */
-    int *copy;         /* per microbatch: the copy it passes through, or -1 */
+    int *copy;      /* per microbatch: the copy it passes through, or -1 */
     size_t *gradients; /* per stage: B and W that have run */
     bool *reduced;     /* per stage */
     uint8_t *sharding; /* per stage: enum sharding */
@@ -51,8 +51,7 @@ static int visit_dep(void *ctx, struct pp_dep dep)
     const struct rows *c = ctx;
     struct pp_action a = c->action, needed = a;
     if (dep.message == PP_N_OPS) {
-        size_t cell =
-            pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
+        size_t cell = pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
         if (c->done[cell] & dep.ops)
             return 0;
         /* B would do as well: name the one that this schedule writes. */
@@ -292,8 +291,7 @@ static int fail_missing(const struct rows *c, int stage, size_t m, size_t slice,
 
 static int check_cell(const struct rows *c, int stage, size_t m, size_t slice)
 {
-    unsigned done =
-        c->done[pp_cell(&c->cells, stage, (int)m, (int)slice)];
+    unsigned done = c->done[pp_cell(&c->cells, stage, (int)m, (int)slice)];
     if (!(done & 1u << PP_F))
         return fail_missing(c, stage, m, slice, PP_F);
     if (!(done & (1u << PP_B | 1u << PP_I | 1u << PP_W)))

@@ -20,8 +20,8 @@ static int visit_inputs(const struct pp_graph *g, struct pp_action a,
                             n->inputs[i], a.slice, 1u << PP_F,
                             message_from(g, a.stage, n->inputs[i], PP_RECV_F)});
     if (a.slice > 0 && !rc)
-        rc = visit(ctx, (struct pp_dep){a.stage, a.slice - 1, 1u << PP_F,
-                                        PP_N_OPS});
+        rc = visit(ctx,
+                   (struct pp_dep){a.stage, a.slice - 1, 1u << PP_F, PP_N_OPS});
     return rc;
 }
 
@@ -33,10 +33,9 @@ static int visit_outputs(const struct pp_graph *g, struct pp_action a,
     const struct pp_stage_node *n = &g->stages[a.stage];
     int rc = 0;
     for (int i = 0; i < n->n_outputs && !rc; i++)
-        rc = visit(ctx,
-                   (struct pp_dep){
-                       n->outputs[i], a.slice, BACK,
-                       message_from(g, a.stage, n->outputs[i], PP_RECV_B)});
+        rc = visit(ctx, (struct pp_dep){n->outputs[i], a.slice, BACK,
+                                        message_from(g, a.stage, n->outputs[i],
+                                                     PP_RECV_B)});
     if (a.slice + 1 < g->n_slices && !rc)
         rc = visit(ctx, (struct pp_dep){a.stage, a.slice + 1,
                                         a.op == PP_I || n->input_grad

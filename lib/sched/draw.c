@@ -255,11 +255,11 @@ static void draw_figures(struct picture *p)
         double n = pp_row_slots(&p->s->rows[r]);
         slots = fmax(slots, n / p->s->graph->n_slices);
     }
-    fprintf(p->f,
-            "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
-            makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
-            100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
-            p->sim->n_messages);
+    fprintf(
+        p->f,
+        "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
+        makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
+        100 * p->sim->bubble, slots, slots == 1 ? "" : "s", p->sim->n_messages);
 }
 
 static int find_chunks(struct picture *p, struct pp_err *err)

@@ -138,7 +138,8 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
 {
     bool both = placement == PP_PLACEMENT_BOTH_WAYS;
-    if (g->n_copies != (both ? 2 : 1) || (both && g->n_stages != 2 * g->n_ranks))
+    if (g->n_copies != (both ? 2 : 1) ||
+        (both && g->n_stages != 2 * g->n_ranks))
         return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *n = &g->stages[s];

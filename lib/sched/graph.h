@@ -43,8 +43,8 @@ struct pp_graph {
 };
 
 enum pp_placement {
-    PP_PLACEMENT_LOOP, /* stage s on rank s mod p */
-    PP_PLACEMENT_V,    /* ranks 0..p-1, p-1..0, 0..p-1, ... */
+    PP_PLACEMENT_LOOP,     /* stage s on rank s mod p */
+    PP_PLACEMENT_V,        /* ranks 0..p-1, p-1..0, 0..p-1, ... */
     PP_PLACEMENT_BOTH_WAYS /* a chain on ranks 0..p-1, its copy on p-1..0 */
 };
 

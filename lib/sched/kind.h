@@ -29,7 +29,8 @@ struct pp_kind {
 /* Emits, after refusing with PP_EXIT_INPUT a graph with copies or slices that
  * the kind does not run on. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
-                 const struct pp_kind_options *o, struct pp_err *err) PP_MUST_USE;
+                 const struct pp_kind_options *o,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* All kinds, ending with NULL. */
 extern const struct pp_kind *const pp_kinds[];

@@ -4,8 +4,8 @@
  * The first half of the microbatches goes from rank 0 to rank p - 1, the second
  * half through the copies from rank p - 1 to rank 0. Rank r then does for the
  * one what rank p - 1 - r does for the other, and each half of the ranks runs
- * the order of dualpipev, whose V turns in the middle. DeepSeek-AI, "DeepSeek-V3
- * Technical Report", 2024, and the DualPipe code. */
+ * the order of dualpipev, whose V turns in the middle. DeepSeek-AI,
+ * "DeepSeek-V3 Technical Report", 2024, and the DualPipe code. */
 #include "sched/kinds.h"
 
 static int check_shape(const struct pp_schedule *s, int m, struct pp_err *err)

@@ -47,7 +47,8 @@ static void put_w(struct ways *v)
 
 static void put_pair(struct ways *v, int forward, int backward)
 {
-    struct pp_row *row = &v->s->rows[v->s->graph->stages[v->at->stage[NEAR]].rank];
+    struct pp_row *row =
+        &v->s->rows[v->s->graph->stages[v->at->stage[NEAR]].rank];
     put(v, PP_F, forward);
     if (!v->err->code)
         row->actions[row->n - 1].overlap = 1;
@@ -110,8 +111,7 @@ static void cool_down(struct ways *v)
 int pp_emit_two_ways(struct pp_schedule *s, const struct pp_two_ways *w,
                      struct pp_err *err)
 {
-    struct ways v = {
-        .s = s, .at = w, .rank = w->rank, .p = w->p, .err = err};
+    struct ways v = {.s = s, .at = w, .rank = w->rank, .p = w->p, .err = err};
     v.waiting = calloc(2 * (size_t)w->m, sizeof *v.waiting);
     if (!v.waiting)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -134,10 +134,8 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
                        "stages, not -m '%d': use -m %d or more",
                        m, 2 * p);
     for (int rank = 0; rank < p; rank++) {
-        struct pp_two_ways w = {.stage = {rank, 2 * p - 1 - rank},
-                                .m = m,
-                                .rank = rank,
-                                .p = p};
+        struct pp_two_ways w = {
+            .stage = {rank, 2 * p - 1 - rank}, .m = m, .rank = rank, .p = p};
         if (pp_emit_two_ways(s, &w, err))
             return -1;
     }

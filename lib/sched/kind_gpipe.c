@@ -20,7 +20,8 @@ static int idle(struct pp_schedule *s, const struct pp_kind_options *o,
     return 0;
 }
 
-/* All slices of a microbatch: forward from the first, backward from the last. */
+/* All slices of a microbatch: forward from the first, backward from the last.
+ */
 static int emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m,
                        struct pp_err *err)
 {

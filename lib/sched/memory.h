@@ -46,7 +46,7 @@ struct pp_memory {
     size_t arena_bytes; /* what to allocate: at most a little above the peak */
     size_t peak_bytes;  /* largest sum of live buffers, rings included */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
-    int peak_slots; /* as pp_row_slots */
+    int peak_slots;                         /* as pp_row_slots */
 };
 
 /* Plans rank's buffers. sizes has one entry per stage. */
@@ -54,8 +54,8 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Most (stage, microbatch, slice) of the row alive at once: F opens a slot, W or
- * B closes it and still counts. 1 for a row that only runs forward. */
+/* Most (stage, microbatch, slice) of the row alive at once: F opens a slot, W
+ * or B closes it and still counts. 1 for a row that only runs forward. */
 int pp_row_slots(const struct pp_row *row);
 
 /* The buffer with that key, or NULL. Logarithmic. */
