@@ -235,28 +235,6 @@ static int take_option(struct split_job *j, int id)
     }
 }
 
-/* Two copies of the weights. */
-static int check_both_ways(struct split_job *j)
-{
-    struct tool *t = &j->t;
-    if (j->placement != PP_PLACEMENT_BOTH_WAYS)
-        return 0;
-    if (j->n_ranks % 2)
-        return tool_usage(t,
-                          "--placement both-ways needs an even number of "
-                          "ranks, not '%" PRId64 "'",
-                          j->n_ranks);
-    if (j->n_chunks > 1)
-        return tool_usage(t,
-                          "--placement both-ways has one stage of each copy "
-                          "on a rank, not '%" PRId64 "' (-c)",
-                          j->n_chunks);
-    if (j->export)
-        return tool_usage(t, "--export: no other system places stages both "
-                             "ways");
-    return 0;
-}
-
 static int check_options(struct split_job *j, int argc, char **argv)
 {
     struct tool *t = &j->t;
@@ -271,7 +249,7 @@ static int check_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)
         return tool_usage(t, "--method fqns needs --fqns");
-    if (check_both_ways(j) || split_check_rules(j))
+    if (split_check_rules(j))
         return -1;
     if (optind >= argc)
         return tool_usage(t, "a model is needed: its directory or config.json");

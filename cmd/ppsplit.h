@@ -89,7 +89,7 @@ enum { SPLIT_MAX_RANKS = 65536 };
 extern const char *const split_method_names[];
 extern const char *const split_export_names[];
 
-/* Whether the options that other systems' rules take go together. */
+/* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;
 
 /* Sets n_chunks where a rule decides it, not -c. */

@@ -26,6 +26,11 @@ int pp_read_copy_of(const struct pp_value *at, int stage, struct pp_manifest *m)
     if (pp_value_int(&member, 0, INT_MAX, &original))
         return -1;
     int expected = after ? stages[stage - 1].copy_of + 1 : 0;
+    if (stages[expected].copy_of >= 0)
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' has a copy already: two of the "
+                             "weights are the most",
+                             original);
     if (original >= stage || stages[original].copy_of >= 0)
         return pp_value_fail(&member,
                              "'%" PRId64 "' is not an earlier stage that is no "
