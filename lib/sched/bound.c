@@ -94,12 +94,14 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
     struct pp_bound_case c = {.g = g, .n = (size_t)n_microbatches};
     *b = (struct pp_bound){.rank = -1, .rule = "critical path"};
     int rc = pp_bound_read(&c, split, costs, room, err);
-    if (!rc) {
-        b->makespan = pp_bound_path(&c);
-        rc = pp_bound_events(&c, err);
-    }
     if (!rc)
-        rc = bound_ranks(&c, b, err);
+        b->makespan = pp_bound_path(&c);
+    if (!rc && g->n_copies > 1) {
+        take(b, pp_bound_copies(&c), "total work", -1);
+    } else if (!rc) {
+        rc = pp_bound_events(&c, err);
+        rc = rc ? rc : bound_ranks(&c, b, err);
+    }
     pp_bound_finish(&c);
     return rc;
 }

@@ -19,6 +19,10 @@
  *   microbatches   where they differ: each one's own path on each rank, and
  *                  the true sums of work
  *
+ * Where there are copies of the weights no one knows which of them a microbatch
+ * passes through: then it is the critical path of the shorter, or the total
+ * work spread over all ranks ("total work").
+ *
  * The event graph needs microbatches in order on every stage. Where they are
  * all alike this loses nothing: call the k-th F to run on a stage microbatch k,
  * and so for I and W; whatever the k-th waited for has still run k times.
@@ -37,8 +41,8 @@ struct pp_bound {
 };
 
 /* Fills b for n_microbatches on g with the backward split into I and W (B may
- * stand for both) or whole (B). costs are asked as by pp_simulate; slices and
- * pairs are not considered. room: NULL for none. PP_EXIT_NO when one
+ * stand for both) or whole (B). costs are asked as by pp_simulate, pairs are
+ * not considered. room: NULL for none. PP_EXIT_NO when one
  * microbatch alone does not fit. Time and memory are linear in the number of
  * actions. */
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
