@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* cuda - the CUDA backend: a stream with what kernels need of it, and the two
+ * tables.
+ *
+ * A kernel's `stream` argument is a struct pp_cuda_stream, or NULL for the
+ * default stream, which has no matrix products. All pointers of a kernel are
+ * device memory, scalars and shapes excepted. Kernels return 0, a cudaError_t,
+ * or PP_CUBLAS_ERROR plus a cublasStatus_t; they only queue work. */
+#ifndef PP_KERNELS_CUDA_H
+#define PP_KERNELS_CUDA_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels.h"
+
+#define PP_CUBLAS_ERROR 10000
+
+/* Bytes of partial sums on a stream: what reductions over rows spread over. */
+#define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
+
+struct pp_cublas; /* cublas.h */
+
+struct pp_cuda_stream {
+    void *stream; /* cudaStream_t */
+    const struct pp_cublas *cublas;
+    void *blas;     /* cublasHandle_t bound to stream, with a workspace */
+    void *partials; /* PP_CUDA_PARTIAL_BYTES of device memory */
+};
+
+extern const struct pp_kernels pp_kernels_cuda_f32; /* cuda_table.cu */
+extern const struct pp_kernels pp_kernels_cuda_bf16;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
