@@ -2,7 +2,7 @@
 /* adamw and sgd on a GPU, in PyTorch's order of operations. Where the weights
  * are not float, a float master copy is updated and the weights are its
  * rounding. */
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #include <math.h>

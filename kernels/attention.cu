@@ -73,8 +73,8 @@ static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
         float score = -INFINITY;
         if (lane < n)
-            score = view.scale *
-                    dot(query, key + (size_t)lane * s->ldkv, s->HDQK);
+            score =
+                view.scale * dot(query, key + (size_t)lane * s->ldkv, s->HDQK);
         float most = fmaxf(max, warp_max(score)), by = expf(max - most);
         float p = lane < n ? expf(score - most) : 0;
         sum = sum * by + warp_sum(p);
@@ -236,10 +236,10 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
         return 0;
     if (too_large(s))
         return (int)cudaErrorInvalidValue;
-    int rc = PP_LAUNCH(delta_kernel,
-                       (unsigned)((s->N * s->NH + WARPS - 1) / WARPS), THREADS,
-                       0, stream, delta, (const elem *)dout, (const elem *)o,
-                       s->N, s->NH, s->HDV, s->ldo);
+    int rc =
+        PP_LAUNCH(delta_kernel, (unsigned)((s->N * s->NH + WARPS - 1) / WARPS),
+                  THREADS, 0, stream, delta, (const elem *)dout,
+                  (const elem *)o, s->N, s->NH, s->HDV, s->ldo);
     if (rc)
         return rc;
 #ifdef PP_ELEMENT_BF16
@@ -252,10 +252,9 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
             (const elem *)q, (const elem *)k, (const elem *)v,
             (const float *)lse, delta, view_of(s), stream);
 #endif
-    struct backward b = {(const elem *)dout, (const elem *)q,
-                         (const elem *)k,    (const elem *)v,
-                         (const float *)lse, delta,
-                         view_of(s)};
+    struct backward b = {
+        (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
+        (const float *)lse, delta,           view_of(s)};
     rc = PP_LAUNCH(dq_kernel, grid_of(s, s->NH), THREADS, 0, stream, (elem *)dq,
                    b);
     return rc ? rc

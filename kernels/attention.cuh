@@ -4,7 +4,7 @@
 #ifndef PP_KERNELS_ATTENTION_CUH
 #define PP_KERNELS_ATTENTION_CUH
 
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 /* A shape on the device: cu and cu_padded are device memory. */
@@ -18,8 +18,8 @@ struct sequence {
     int begin, length, slots; /* first row; rows that count; rows in all */
 };
 
-static __device__ inline struct sequence sequence_at(
-    const struct pp_attention_shape *s, unsigned i)
+static __device__ inline struct sequence
+sequence_at(const struct pp_attention_shape *s, unsigned i)
 {
     struct sequence q;
     q.begin = s->cu_padded[i];
@@ -56,8 +56,8 @@ static __device__ inline float row_term(const struct pp_attention_shape *s,
 bool pp_attention_mma_fits(const struct pp_attention_shape *s);
 int pp_attention_mma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
                          const __nv_bfloat16 *k, const __nv_bfloat16 *v,
-                         const __nv_bfloat16 *sinks,
-                         struct attention_view view, void *stream);
+                         const __nv_bfloat16 *sinks, struct attention_view view,
+                         void *stream);
 
 /* delta (N, NH): sum of dout o of every query and head. */
 int pp_attention_mma_bwd(__nv_bfloat16 *dq, __nv_bfloat16 *dk,

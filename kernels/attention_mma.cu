@@ -36,13 +36,14 @@ template <int D, int N>
 static __device__ inline void multiply(float c[N][4], const elem *a, int row,
                                        const elem *b)
 {
+    PP_UNROLL
     for (int n = 0; n < N; n++)
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-#pragma unroll
+    PP_UNROLL
     for (int k = 0; k < D; k += 16) {
         uint32_t fa[4], fb[4];
         load_a<D>(fa, a, row, k);
-#pragma unroll
+        PP_UNROLL
         for (int n = 0; n < N; n += 2) {
             load_b<D>(fb, b, n * 8, k);
             mma(c[n], fa, fb);
@@ -56,13 +57,13 @@ template <int D, int N>
 static __device__ inline void accumulate(float acc[D / 8][4],
                                          const float p[N][4], const elem *b)
 {
-#pragma unroll
+    PP_UNROLL
     for (int n = 0; n < N; n += 2) {
         uint32_t fa[4] = {pack_bf16(p[n][0], p[n][1]),
                           pack_bf16(p[n][2], p[n][3]),
                           pack_bf16(p[n + 1][0], p[n + 1][1]),
                           pack_bf16(p[n + 1][2], p[n + 1][3])};
-#pragma unroll
+        PP_UNROLL
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t fb[4];
             load_b_rows<D>(fb, b, n * 8, d * 8);
@@ -88,18 +89,19 @@ static __device__ inline float quad_sum(float x)
 /* Writes this lane's part of 16 rows from row `t` of a sequence on, times by[]
  * of its two rows; rows from length on are padding and become 0. */
 template <int D>
-static __device__ inline void put_rows(elem *x, size_t ld, int t,
-                                       struct sequence sq,
-                                       const float acc[D / 8][4],
-                                       const float by[2])
+static __device__ inline void
+put_rows(elem *x, size_t ld, int t, struct sequence sq,
+         const float acc[D / 8][4], const float by[2])
 {
     int lane = (int)threadIdx.x % PP_WARP;
+    PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int at = t + lane / 4 + r * 8;
         float f = at < sq.length ? by[r] : 0;
         if (at >= sq.slots)
             continue;
         elem *row = x + (size_t)at * ld + lane % 4 * 2;
+        PP_UNROLL
         for (int d = 0; d < D / 8; d++)
             *(uint32_t *)(row + d * 8) =
                 f == 0 ? 0
@@ -115,37 +117,41 @@ struct online {
 /* Scores become exp2(score - running max), 0 where a query does not see the
  * key; what was made with an older maximum is scaled down. */
 template <int D>
-static __device__ inline void softmax(struct online *w,
-                                      const struct attention_view *view, int t,
-                                      int key, float p[ROWS / 8][4],
-                                      float acc[D / 8][4])
+static __device__ inline void
+softmax(struct online *w, const struct attention_view *view, int t, int key,
+        float p[ROWS / 8][4], float acc[D / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     float scale = view->scale * LOG2E;
+    PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int query = t + lane / 4 + r * 8, first = first_key(&view->s, query);
         float max = w->max[r];
+        PP_UNROLL
         for (int n = 0; n < ROWS / 8; n++)
-            for (int j = 2 * r; j < 2 * r + 2; j++) {
-                int at = key + n * 8 + lane % 4 * 2 + j % 2;
-                p[n][j] = at <= query && at >= first ? p[n][j] * scale
-                                                     : -INFINITY;
-                max = fmaxf(max, p[n][j]);
-            }
+            PP_UNROLL
+        for (int j = 2 * r; j < 2 * r + 2; j++) {
+            int at = key + n * 8 + lane % 4 * 2 + j % 2;
+            p[n][j] = at <= query && at >= first ? p[n][j] * scale : -INFINITY;
+            max = fmaxf(max, p[n][j]);
+        }
         max = quad_max(max);
         float shift = max == -INFINITY ? 0 : max;
         float by = exp2f(w->max[r] - shift);
         w->max[r] = max;
         w->sum[r] *= by;
+        PP_UNROLL
         for (int d = 0; d < D / 8; d++) {
             acc[d][2 * r] *= by;
             acc[d][2 * r + 1] *= by;
         }
+        PP_UNROLL
         for (int n = 0; n < ROWS / 8; n++)
-            for (int j = 2 * r; j < 2 * r + 2; j++) {
-                p[n][j] = exp2f(p[n][j] - shift);
-                w->sum[r] += p[n][j];
-            }
+            PP_UNROLL
+        for (int j = 2 * r; j < 2 * r + 2; j++) {
+            p[n][j] = exp2f(p[n][j] - shift);
+            w->sum[r] += p[n][j];
+        }
     }
 }
 
@@ -164,9 +170,9 @@ struct inputs {
     const elem *q, *k, *v;
 };
 
-static __device__ inline struct inputs inputs_at(
-    const struct pp_attention_shape *s, struct sequence sq, size_t h,
-    const elem *q, const elem *k, const elem *v, size_t width)
+static __device__ inline struct inputs
+inputs_at(const struct pp_attention_shape *s, struct sequence sq, size_t h,
+          const elem *q, const elem *k, const elem *v, size_t width)
 {
     size_t row = (size_t)sq.begin, kv = h / (s->NH / s->NKV);
     struct inputs in = {q + row * s->ldq + h * width,
@@ -216,6 +222,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
     float by[2];
     size_t head = (size_t)sq.begin * s->NH + h;
+    PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int at = t + warp + lane / 4 + r * 8;
         sum = quad_sum(w.sum[r]);
@@ -266,6 +273,7 @@ static __global__ void __launch_bounds__(THREADS)
     struct inputs in = inputs_at(s, sq, h, b.q, b.k, b.v, D);
     float acc[D / 8][4] = {}, p[STEP / 8][4], ds[STEP / 8][4];
     float lse[2], delta[2];
+    PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int at = t + warp + lane / 4 + r * 8;
         bool counts = at < sq.length;
@@ -285,11 +293,13 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         multiply<D, STEP / 8>(p, tq, warp, tk);
         multiply<D, STEP / 8>(ds, tdo, warp, tv);
+        PP_UNROLL
         for (int n = 0; n < STEP / 8; n++)
-            for (int j = 0; j < 4; j++)
-                pair(&b.view, t + warp + lane / 4 + j / 2 * 8,
-                     i * STEP + n * 8 + lane % 4 * 2 + j % 2, lse[j / 2],
-                     delta[j / 2], &p[n][j], &ds[n][j]);
+            PP_UNROLL
+        for (int j = 0; j < 4; j++)
+            pair(&b.view, t + warp + lane / 4 + j / 2 * 8,
+                 i * STEP + n * 8 + lane % 4 * 2 + j % 2, lse[j / 2],
+                 delta[j / 2], &p[n][j], &ds[n][j]);
         accumulate<D, STEP / 8>(acc, ds, tk);
     }
     const float one[2] = {1, 1};
@@ -300,25 +310,24 @@ static __global__ void __launch_bounds__(THREADS)
 /* One head's queries [at, at + STEP) against this warp's 16 keys from key on:
  * transposed, keys are the rows. */
 template <int D>
-static __device__ inline void add_queries(float dk[D / 8][4],
-                                          float dv[D / 8][4],
-                                          const struct backward *b,
-                                          const elem *tk, const elem *tv,
-                                          const elem *tq, const elem *tdo,
-                                          const float *lse, const float *delta,
-                                          int at, int key)
+static __device__ inline void
+add_queries(float dk[D / 8][4], float dv[D / 8][4], const struct backward *b,
+            const elem *tk, const elem *tv, const elem *tq, const elem *tdo,
+            const float *lse, const float *delta, int at, int key)
 {
     float p[STEP / 8][4], ds[STEP / 8][4];
     int lane = (int)threadIdx.x % PP_WARP;
     int warp = (int)threadIdx.x / PP_WARP * 16;
     multiply<D, STEP / 8>(p, tk, warp, tq);
     multiply<D, STEP / 8>(ds, tv, warp, tdo);
+    PP_UNROLL
     for (int n = 0; n < STEP / 8; n++)
-        for (int j = 0; j < 4; j++) {
-            int query = n * 8 + lane % 4 * 2 + j % 2;
-            pair(&b->view, at + query, key + lane / 4 + j / 2 * 8, lse[query],
-                 delta[query], &p[n][j], &ds[n][j]);
-        }
+        PP_UNROLL
+    for (int j = 0; j < 4; j++) {
+        int query = n * 8 + lane % 4 * 2 + j % 2;
+        pair(&b->view, at + query, key + lane / 4 + j / 2 * 8, lse[query],
+             delta[query], &p[n][j], &ds[n][j]);
+    }
     accumulate<D, STEP / 8>(dv, p, tdo);
     accumulate<D, STEP / 8>(dk, ds, tq);
 }

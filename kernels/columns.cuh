@@ -9,7 +9,7 @@
 
 #include "device.cuh"
 
-#define PP_COLUMN_ROWS 8    /* rows that a block takes at a time */
+#define PP_COLUMN_ROWS 8     /* rows that a block takes at a time */
 #define PP_COLUMN_CHUNKS 256 /* at most */
 
 /* TERM has `float at(size_t row, size_t column) const` on the device. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cross_entropy on a GPU: a block for each row, one pass over the logits with
  * a running maximum (Milakov and Gimelshein 2018). */
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #include <math.h>

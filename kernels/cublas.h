@@ -9,6 +9,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     PP_CUBLAS_OP_N = 0,
     PP_CUBLAS_OP_T = 1,
@@ -33,5 +37,15 @@ struct pp_cublas {
                 const void *b, int type_b, int ldb, const void *beta, void *c,
                 int type_c, int ldc, int compute, int algorithm);
 };
+
+/* Opens cuBLAS. 0, or -1 with the reason in why (n bytes). */
+int pp_cublas_open(struct pp_cublas *c, char *why, size_t n);
+
+/* Accepts a zeroed struct. */
+void pp_cublas_close(struct pp_cublas *c);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

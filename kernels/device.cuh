@@ -17,18 +17,20 @@
 
 #ifdef PP_EMULATED
 #include "emulated.h"
+#define PP_UNROLL
 #else
+#define PP_UNROLL _Pragma("unroll")
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#define PP_LAUNCH(kernel, grid, block, shared, stream, ...)              \
+#define PP_LAUNCH(kernel, grid, block, shared, stream, ...)            \
     (kernel<<<(grid), (block), (shared), pp_cuda_stream_of(stream)>>>( \
-         __VA_ARGS__),                                                  \
+         __VA_ARGS__),                                                 \
      (int)cudaGetLastError())
 #define PP_DYNAMIC_SHARED(name) \
     extern __shared__ __align__(16) unsigned char name[]
 #endif
 
-#include "cuda.h"
+#include "cuda_stream.h"
 
 #if defined(PP_ELEMENT_F32)
 typedef float elem;

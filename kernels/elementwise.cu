@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* elementwise on a GPU. */
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256

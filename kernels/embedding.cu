@@ -2,7 +2,7 @@
 /* embedding on a GPU. The gradient of a row of the table is summed by the
  * block of the token that has its id first, over the tokens that follow in
  * order: no atomics, whatever repeats. */
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256

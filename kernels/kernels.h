@@ -9,9 +9,9 @@
  * writes (=), bwd_weight accumulates (+=). Forward writes.
  *
  * Elements are the table's type: float or double on the CPU (pp_kernels_f32,
- * pp_kernels_f64), float or bfloat16 on a GPU (cuda.h). What is accumulated
- * has a type of its own, the element's on the CPU and float on a GPU:
- * gradients of parameters, moments, master weights, statistics (rstd, lse,
+ * pp_kernels_f64), float or bfloat16 on a GPU (cuda_stream.h). What is
+ * accumulated has a type of its own, the element's on the CPU and float on a
+ * GPU: gradients of parameters, moments, master weights, statistics (rstd, lse,
  * log-probabilities) and the rotary tables. Pointers do not alias unless a
  * kernel says so. N = 0 is legal everywhere. Nothing allocates. A result
  * depends on the arguments' values and shapes alone, never on threads,

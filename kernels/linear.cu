@@ -3,7 +3,7 @@
  * matrix is its transpose there. */
 #include "columns.cuh"
 #include "cublas.h"
-#include "cuda_table.h"
+#include "cuda.cuh"
 
 #include <limits.h>
 

@@ -88,7 +88,8 @@ static __device__ inline void load_a(uint32_t a[4], const elem *tile, int row,
                                      int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_matrices(a, tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
+    load_matrices(a,
+                  tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
 }
 
 /* Two B (16, 8), of a tile that holds B transposed: b[0..1] has rows row..row
@@ -109,7 +110,8 @@ static __device__ inline void load_b_rows(uint32_t b[4], const elem *tile,
                                           int row, int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_transposed(b, tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
+    load_transposed(b,
+                    tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
 }
 
 #endif

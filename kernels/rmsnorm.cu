@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* rmsnorm on a GPU. A warp, or for wide groups a block, holds one group. */
 #include "columns.cuh"
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256
@@ -49,11 +49,10 @@ static __global__ void fwd_kernel(elem *y, float *rstd, const elem *x,
 }
 
 template <int TEAM>
-static __global__ void bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
-                                        const float *rstd, const elem *w,
-                                        size_t N, size_t G, size_t C,
-                                        size_t lddx, size_t lddy, size_t ldx,
-                                        size_t ldr)
+static __global__ void
+bwd_input_kernel(elem *dx, const elem *dy, const elem *x, const float *rstd,
+                 const elem *w, size_t N, size_t G, size_t C, size_t lddx,
+                 size_t lddy, size_t ldx, size_t ldr)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct place p = place<TEAM>(N, G, C);
@@ -68,8 +67,8 @@ static __global__ void bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
         return;
     float r = rstd[p.row * ldr + p.group % G], mean = sum * r * r / (float)C;
     for (size_t i = p.lane; i < C; i += TEAM)
-        store(&out[i], r * (to_float(d[i]) * to_float(w[i]) -
-                            to_float(in[i]) * mean));
+        store(&out[i],
+              r * (to_float(d[i]) * to_float(w[i]) - to_float(in[i]) * mean));
 }
 
 /* What row i, a group, adds to the gradient of the weight. */
@@ -92,10 +91,10 @@ PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
     if (!groups)
         return 0;
     if (C < WIDE)
-        return PP_LAUNCH((fwd_kernel<PP_WARP>),
-                         (unsigned)((groups + 7) / 8), THREADS, 0, stream,
-                         (elem *)y, (float *)rstd, (const elem *)x,
-                         (const elem *)w, N, G, C, ldy, ldr, ldx, (float)eps);
+        return PP_LAUNCH((fwd_kernel<PP_WARP>), (unsigned)((groups + 7) / 8),
+                         THREADS, 0, stream, (elem *)y, (float *)rstd,
+                         (const elem *)x, (const elem *)w, N, G, C, ldy, ldr,
+                         ldx, (float)eps);
     return PP_LAUNCH((fwd_kernel<THREADS>), (unsigned)groups, THREADS, 0,
                      stream, (elem *)y, (float *)rstd, (const elem *)x,
                      (const elem *)w, N, G, C, ldy, ldr, ldx, (float)eps);

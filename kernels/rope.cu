@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* rope on a GPU. The tables are float whatever the element. */
-#include "cuda_table.h"
+#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256
@@ -34,11 +34,10 @@ PP_ROPE(PP_CUDA(rope))
     if (!N || !G || !half)
         return 0;
     if (packs(x, half, ldx))
-        return PP_LAUNCH((rope_kernel<PP_PACK>),
-                         blocks_for(N * G * half / PP_PACK, THREADS), THREADS,
-                         0, stream, (elem *)x, (const float *)cos,
-                         (const float *)sin, position, N, G, half, ldx,
-                         (float)direction);
+        return PP_LAUNCH(
+            (rope_kernel<PP_PACK>), blocks_for(N * G * half / PP_PACK, THREADS),
+            THREADS, 0, stream, (elem *)x, (const float *)cos,
+            (const float *)sin, position, N, G, half, ldx, (float)direction);
     return PP_LAUNCH((rope_kernel<1>), blocks_for(N * G * half, THREADS),
                      THREADS, 0, stream, (elem *)x, (const float *)cos,
                      (const float *)sin, position, N, G, half, ldx,

@@ -123,8 +123,8 @@ const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
 
 uint32_t pack_bf16(float low, float high)
 {
-    return __float2bfloat16(low).bits |
-           (uint32_t)__float2bfloat16(high).bits << 16;
+    return __float2bfloat16(low).bits | (uint32_t)__float2bfloat16(high).bits
+                                            << 16;
 }
 
 /* Half `which` of a word as a number. */
@@ -191,7 +191,8 @@ int pp_emulate(dim3 grid, dim3 block, size_t shared,
     }
     if (n > MAX_THREADS || n % WARP || !threads || !warps || !stacks)
         abort();
-    pp_emulated_shared = (unsigned char *)aligned_alloc(16, (shared + 16) & ~(size_t)15);
+    pp_emulated_shared =
+        (unsigned char *)aligned_alloc(16, (shared + 16) & ~(size_t)15);
     body = &kernel;
     gridDim = grid;
     blockDim = block;

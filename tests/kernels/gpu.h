@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cuda.h"
+#include "cuda_stream.h"
 
 /* Opens the device. NULL, or why there is none. */
 const char *gpu_open(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_table - the table of GPU kernels of one element type. */
-#include "cuda_table.h"
+/* cuda - the table of GPU kernels of one element type. */
+#include "cuda.cuh"
 
 #ifdef PP_ELEMENT_F32
 #define TYPE_NAME "cuda-f32"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_table - the GPU's functions of one element type, for cuda_table.cu's
+/* cuda - the GPU's functions of one element type, for cuda.cu's
  * table. */
-#ifndef PP_KERNELS_CUDA_TABLE_H
-#define PP_KERNELS_CUDA_TABLE_H
+#ifndef PP_KERNELS_CUDA_CUH
+#define PP_KERNELS_CUDA_CUH
 
 #include "device.cuh"
 
