@@ -25,7 +25,8 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
-    int depth; /* -1: not given */
+    int slices; /* 0: not given */
+    int depth;  /* -1: not given */
     bool has_cost;
     double cost[4];     /* F, I, W, message */
     double pair_cost;   /* of a pair, as a part of its two */
@@ -60,9 +61,10 @@ struct ppsched_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     double *head_flops;           /* per stage: of the head in it, a token */
-    double *tokens, *pairs;       /* per microbatch */
+    double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
-    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch */
+    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
+                                     slice of it */
     size_t element_bytes;         /* of weights */
 };
 
@@ -80,6 +82,10 @@ struct ppsched {
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
+
+/* What a rank keeps alive at most: microbatches on a stage, slices of them
+ * counted by their part. */
+double ppsched_slots(const struct ppsched *p, int rank);
 
 /* A rank's buffers: what lives at once, and what is allocated for it. */
 struct ppsched_bytes {

@@ -23,7 +23,7 @@ struct entry {
     struct tool tool;
     struct ppsched run;
     bool borrowed;     /* the manifest is not the run's own */
-    double chunks;     /* stages of a rank, in the mean */
+    double chunks;     /* stages of a rank, in the mean; copies are one */
     struct pp_sim sim; /* with unbounded channels */
     struct ppsched_view view;
     double peak; /* microbatches of a whole rank */
@@ -76,6 +76,8 @@ static int place(struct comparison *c, struct entry *e)
     *o = c->p->options;
     o->kind = e->kind->name;
     o->has_memory = o->has_memory && !o->memory_is_slots;
+    if (!e->kind->slices)
+        o->slices = 0;
     if (!o->n_ranks) {
         e->run.manifest = c->p->manifest;
         e->borrowed = true;
@@ -85,7 +87,8 @@ static int place(struct comparison *c, struct entry *e)
     if (chunks > 1 && !e->kind->v && o->n_chunks)
         chunks = o->n_chunks;
     o->n_chunks = chunks;
-    o->placement = e->kind->v ? "v" : "loop";
+    if (!e->kind->copies)
+        o->placement = e->kind->v ? "v" : "loop";
     share_costs(o, chunks);
     return ppsched_abstract(&e->run);
 }
@@ -96,9 +99,9 @@ static int check_slots(const struct comparison *c, struct entry *e)
 {
     const struct ppsched_options *o = &c->p->options;
     const struct pp_graph *g = &e->run.manifest.graph;
-    e->chunks = (double)g->n_stages / g->n_ranks;
+    e->chunks = (double)g->n_stages / g->n_ranks / g->n_copies;
     for (int r = 0; r < g->n_ranks; r++) {
-        double peak = pp_row_slots(&e->run.schedule->rows[r]) / e->chunks;
+        double peak = ppsched_slots(&e->run, r) / e->chunks;
         double over = peak - (double)o->memory;
         if (o->has_memory && o->memory_is_slots && over > 1e-9)
             return pp_fail(&e->tool.err, PP_EXIT_NO,
@@ -117,10 +120,7 @@ static int check_slots(const struct comparison *c, struct entry *e)
 static void scale_view(struct entry *e)
 {
     for (int r = 0; r < e->run.manifest.graph.n_ranks; r++) {
-        struct pp_curve *k = &e->view.slots[r];
-        k->peak /= e->chunks;
-        for (size_t i = 0; i < k->n; i++)
-            k->at[i].value /= e->chunks;
+        pp_curve_scale(&e->view.slots[r], 1 / e->chunks);
         if (e->view.limit && e->run.options.memory_is_slots)
             e->view.limit[r] /= e->chunks;
     }

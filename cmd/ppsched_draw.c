@@ -104,6 +104,7 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
                            err) ||
             (v->bytes && find_bytes(p, r, v->sim.ranks, &v->bytes[r])))
             return -1;
+        pp_curve_scale(&v->slots[r], 1.0 / s->graph->n_slices);
         if (v->limit)
             v->limit[r] = limit_of(p, r);
     }

@@ -76,6 +76,13 @@ int pp_curve_bytes(const struct pp_row *row, const struct pp_span *spans,
     return rc;
 }
 
+void pp_curve_scale(struct pp_curve *c, double by)
+{
+    c->peak *= by;
+    for (size_t i = 0; i < c->n; i++)
+        c->at[i].value *= by;
+}
+
 void pp_curve_finish(struct pp_curve *c)
 {
     free(c->at);

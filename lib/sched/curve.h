@@ -19,8 +19,9 @@ struct pp_curve {
     double peak, peak_time; /* the first time of the largest value */
 };
 
-/* Slots: F opens one, W or B closes it; in a row that only runs forward F
- * itself does. spans has one entry for each action of the row, in order. */
+/* Slots, one for each action: F opens one, W or B closes it; in a row that only
+ * runs forward F itself does. spans has one entry for each action of the row,
+ * in order. */
 int pp_curve_slots(const struct pp_row *row, const struct pp_span *spans,
                    struct pp_curve *c, struct pp_err *err) PP_MUST_USE;
 
@@ -29,6 +30,9 @@ int pp_curve_slots(const struct pp_row *row, const struct pp_span *spans,
 int pp_curve_bytes(const struct pp_row *row, const struct pp_span *spans,
                    const struct pp_memory *m, struct pp_curve *c,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Multiplies the values: slots as parts of something larger. */
+void pp_curve_scale(struct pp_curve *c, double by);
 
 /* Frees; accepts a zeroed struct. */
 void pp_curve_finish(struct pp_curve *c);

@@ -231,7 +231,7 @@ static void print_counter(struct writer *w, int rank, const char *name,
     for (size_t i = 0; i < c->n; i++) {
         event(w, "C", rank, 0);
         time_member(w, "ts", ns(w, c->at[i].time));
-        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.0f}}", name, unit,
+        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.15g}}", name, unit,
                 c->at[i].value);
     }
 }
