@@ -49,8 +49,8 @@ static void test_deps(void)
         {"1B0.2", "1F.2 2BI.2"},
         {"1W0.1", "1F.1 1I.1"},
         {"0B0.1", "0F.1 1BI.1 0BW.2"},
-        {"0W0.1", "0F.1 1BI.1 0BW.2"},
-        {"0W0.2", "0F.2 1BI.2"},
+        {"0W0.1", "0F.1 0I.1 1BI.1 0BW.2"},
+        {"0W0.2", "0F.2 0I.2 1BI.2"},
     };
     struct fixture f;
     slice(&f, 3, 3);
