@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "sched/bound_parts.h"
 
 static void take(struct pp_bound *b, double makespan, const char *rule,
@@ -91,9 +92,12 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              const struct pp_costs *costs, const struct pp_room *room,
              struct pp_bound *b, struct pp_err *err)
 {
-    struct pp_bound_case c = {.g = g, .n = (size_t)n_microbatches};
+    struct pp_bound_case c = {.g = g};
     *b = (struct pp_bound){.rank = -1, .rule = "critical path"};
-    int rc = pp_bound_read(&c, split, costs, room, err);
+    int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c.n, err) ||
+                     pp_bound_read(&c, split, costs, room, err)
+                 ? -1
+                 : 0;
     if (!rc)
         b->makespan = pp_bound_path(&c);
     if (!rc && g->n_copies > 1) {

@@ -16,12 +16,13 @@
  *   Little's law   microbatches times the least time that each is held, over
  *                  what a rank may hold, with the room that cannot be filled
  *                  yet at the start nor any more at the end
- *   microbatches   where they differ: each one's own path on each rank, and
- *                  the true sums of work
+ *   unequal microbatches
+ *                  where they differ: each rank as one machine again, with the
+ *                  true times, in any order, and each one's own path
  *
  * Where there are copies of the weights no one knows which of them a microbatch
  * passes through: then it is the critical path of the shorter, or the total
- * work spread over all ranks ("total work").
+ * work spread over all ranks ("total work"), whatever fits in memory.
  *
  * The event graph needs microbatches in order on every stage. Where they are
  * all alike this loses nothing: call the k-th F to run on a stage microbatch k,
