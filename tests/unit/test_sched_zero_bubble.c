@@ -168,7 +168,6 @@ static void compare_makespan(const struct fixture *f, const struct pp_sim *sim,
     struct pp_err err = {0};
     int m = f->s.n_microbatches;
     double work = m * (cost[0] + cost[1] + cost[2]);
-
     ok(!pp_bound(&f->graph, m, true, &costs, NULL, &b, &err) &&
            fabs(1 - work / b.makespan - best) < 6e-5,
        "the bound leaves a bubble of %.4f", best);
