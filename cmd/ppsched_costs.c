@@ -2,6 +2,7 @@
 /* What each action costs and what each rank keeps: from the stages of the
  * manifest and the sizes of the microbatches, or literally. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,27 +152,42 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->head_flops);
 }
 
+/* "'0F3' (action 5)": where a rank needs most. */
+static void tell_place(const struct ppsched *p, int rank, size_t place,
+                       char *text, size_t bytes)
+{
+    char action[PP_ACTION_TEXT];
+    pp_action_format(p->schedule->rows[rank].actions[place], false, action);
+    snprintf(text, bytes, "'%s' (action %zu)", action, place);
+}
+
 static int refuse_slots(struct ppsched *p, int rank, int slots)
 {
+    char at[PP_ACTION_TEXT + 40];
+    tell_place(p, rank, pp_row_peak(&p->schedule->rows[rank]), at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %d slots alive, %zu more than --memory '%zu'",
-                   rank, slots, (size_t)slots - p->options.memory,
+                   "rank %d keeps %d slots alive at %s, %zu more than "
+                   "--memory '%zu'",
+                   rank, slots, at, (size_t)slots - p->options.memory,
                    p->options.memory);
 }
 
-static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
+static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,
                         size_t trained)
 {
-    char text[4][32];
-    size_t total = arena + trained;
+    char text[5][32], at[PP_ACTION_TEXT + 40];
+    size_t total = m->arena_bytes + trained;
     pp_format_size(total, text[0]);
     pp_format_size(total - p->options.memory, text[1]);
-    pp_format_size(arena, text[2]);
+    pp_format_size(m->arena_bytes, text[2]);
     pp_format_size(trained, text[3]);
+    pp_format_size(p->options.memory, text[4]);
+    tell_place(p, rank, m->peak_place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d needs %s, %s more than --memory allows: %s of "
-                   "activations and messages, %s of parameters",
-                   rank, text[0], text[1], text[2], text[3]);
+                   "rank %d needs %s, %s more than --memory allows (%s): %s of "
+                   "activations and messages, most of them live at %s, and %s "
+                   "of parameters",
+                   rank, text[0], text[1], text[4], text[2], at, text[3]);
 }
 
 /* Bytes of weights, gradients and moments on a rank. */
@@ -184,7 +200,7 @@ static size_t trained_bytes(const struct ppsched *p, int rank)
     return bytes_of(params, (double)(TRAINED_COPIES * p->costs.element_bytes));
 }
 
-static int check_rank(struct ppsched *p, int rank, size_t arena)
+static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
 {
     const struct ppsched_options *o = &p->options;
     int slots = pp_row_slots(&p->schedule->rows[rank]);
@@ -193,8 +209,9 @@ static int check_rank(struct ppsched *p, int rank, size_t arena)
     if (o->memory_is_slots)
         return (size_t)slots > o->memory ? refuse_slots(p, rank, slots) : 0;
     size_t trained = trained_bytes(p, rank);
-    return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
-                                       : 0;
+    return m->arena_bytes + trained > o->memory
+               ? refuse_bytes(p, rank, m, trained)
+               : 0;
 }
 
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
@@ -210,11 +227,11 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
         if (bytes &&
             pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
             return -1;
-        size_t arena = m.arena_bytes;
         if (out)
             out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes};
+        int rc = check_rank(p, r, &m);
         pp_memory_finish(&m);
-        if (check_rank(p, r, arena))
+        if (rc)
             return -1;
     }
     return 0;
