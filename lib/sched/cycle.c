@@ -121,18 +121,14 @@ static void find_heads(struct search *s)
 }
 
 /* "rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1'" */
-static void tell_wait(const struct pp_events *e, size_t x, size_t on,
+static void tell_wait(const struct pp_events *e, size_t in, size_t x, size_t on,
                       char *text, size_t bytes)
 {
-    struct pp_action a = action_of(e, x), b = action_of(e, on);
     int rank = rank_of(e, x), other = rank_of(e, on);
     char mine[PP_ACTION_TEXT], theirs[PP_ACTION_TEXT];
-    pp_action_format(a, false, mine);
-    pp_action_format(b, false, theirs);
-    if (rank == other)
-        snprintf(text, bytes, "rank %d waits in '%s' for its '%s'", rank, mine,
-                 theirs);
-    else if (pp_is_recv(a.op))
+    pp_action_format(action_of(e, in), false, mine);
+    pp_action_format(action_of(e, on), false, theirs);
+    if (pp_is_recv(action_of(e, x).op))
         snprintf(text, bytes, "rank %d waits in '%s' for '%s' of rank %d", rank,
                  mine, theirs, other);
     else
@@ -140,17 +136,49 @@ static void tell_wait(const struct pp_events *e, size_t x, size_t on,
                  rank, mine, other, theirs);
 }
 
-static void tell(const struct search *s, char *text, size_t bytes)
+/* A rank's waits for itself (a backward for its receive, a send for its
+ * forward) lead to one for another rank, and are told with it: as that of the
+ * compute action, where there is one. Keeps only those of the circle; each has
+ * the action that is told, in best, and the wait, in at and best_on. */
+static void fold(struct search *s, uint32_t *at)
+{
+    size_t start = 0, kept = 0;
+    while (start < s->n_best &&
+           rank_of(s->e, s->best[start]) == rank_of(s->e, s->best_on[start]))
+        start++;
+    uint32_t *in = s->from, *on = s->on; /* the search is over */
+    uint32_t told = PP_NO_EVENT;
+    for (size_t n = 0; n < s->n_best; n++) {
+        size_t i = (start + 1 + n) % s->n_best;
+        uint32_t x = s->best[i];
+        struct pp_action a = action_of(s->e, x);
+        if (!pp_is_send(a.op) && !pp_is_recv(a.op))
+            told = x;
+        if (rank_of(s->e, x) == rank_of(s->e, s->best_on[i]))
+            continue;
+        in[kept] = told == PP_NO_EVENT ? x : told;
+        at[kept] = x;
+        on[kept++] = s->best_on[i];
+        told = PP_NO_EVENT;
+    }
+    memcpy(s->best, in, kept * sizeof *in);
+    memcpy(s->best_on, on, kept * sizeof *on);
+    s->n_best = kept;
+}
+
+static void tell(struct search *s, char *text, size_t bytes)
 {
     char wait[200], more[40];
     size_t n = 0, first = 0, room = bytes - sizeof more;
+    uint32_t *at = s->queue;
     text[0] = '\0';
+    fold(s, at);
     for (size_t i = 1; i < s->n_best; i++)
         if (s->best[i] < s->best[first])
             first = i;
     for (size_t i = 0; i < s->n_best; i++) {
-        size_t at = (first + i) % s->n_best;
-        tell_wait(s->e, s->best[at], s->best_on[at], wait, sizeof wait);
+        size_t k = (first + i) % s->n_best;
+        tell_wait(s->e, s->best[k], at[k], s->best_on[k], wait, sizeof wait);
         if (n + strlen(wait) + 2 >= room) {
             snprintf(text + n, bytes - n, "; and %zu more", s->n_best - i);
             return;

@@ -200,6 +200,39 @@ static void test_words(void)
     }
 }
 
+/* Compute actions that wait for each other: whatever the streams, the circle
+ * told is theirs, not that of a message with its own other end. */
+static void test_compute_circle(void)
+{
+    static const char *const row0[] = {
+        "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1",
+        "0F0 0SEND_F0 0RECV_B0 (0F1;0B0)OVERLAP_F_B 0SEND_F1 0RECV_B1 0B1"};
+    static const char *const waits[] = {"0B0", "0F1"};
+    for (int pair = 0; pair < 2; pair++)
+        for (int i = 0; i < PP_N_SEMANTICS; i++) {
+            const char *const text[] = {
+                row0[pair],
+                "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"};
+            const struct pp_semantics *m = &pp_semantics[i];
+            bool ahead = m->buffered || !strcmp(m->name, "rendezvous");
+            char want[160];
+            struct fixture f;
+            chain(&f, 2, 1, PP_PLACEMENT_LOOP);
+            snprintf(want, sizeof want,
+                     ": rank 0 waits in '%s' for '1SEND_B0' of rank 1; rank 1 "
+                     "waits in '%s' for '0SEND_F1' of rank 0 (no depth",
+                     ahead ? waits[pair] : "0RECV_B0",
+                     ahead ? "1F1" : "1RECV_F1");
+            bool good = !rows(&f, 2, text) && !pp_check_order(&f.s, &f.err) &&
+                        pp_check_progress(&f.s, m, 1, &f.err);
+            ok(good && strstr(f.err.text, want), "%s: the circle is %s's",
+               m->name, waits[pair]);
+            if (!strstr(f.err.text, want))
+                printf("# %s\n", f.err.text);
+            drop(&f);
+        }
+}
+
 /* Rank 0 takes its second stage's input before it has sent what that is made
  * from: a circle through all ranks, told within a line. */
 static void test_long_circle(void)
@@ -228,6 +261,7 @@ int main(void)
     test_depths();
     test_emitted();
     test_words();
+    test_compute_circle();
     test_long_circle();
     ok(!pp_semantics_find("nccl"), "an unknown name is nothing");
     return done();
