@@ -183,7 +183,7 @@ static void tell(struct search *s, char *text, size_t bytes)
             snprintf(text + n, bytes - n, "; and %zu more", s->n_best - i);
             return;
         }
-        n += (size_t)sprintf(text + n, "%s%s", n ? "; " : "", wait);
+        n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? "; " : "", wait);
     }
 }
 

@@ -208,8 +208,9 @@ static void test_compute_circle(void)
         "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1",
         "0F0 0SEND_F0 0RECV_B0 (0F1;0B0)OVERLAP_F_B 0SEND_F1 0RECV_B1 0B1"};
     static const char *const waits[] = {"0B0", "0F1"};
-    for (int pair = 0; pair < 2; pair++)
+    for (int k = 0; k < 4; k++)
         for (int i = 0; i < PP_N_SEMANTICS; i++) {
+            int pair = k % 2, depth = k / 2;
             const char *const text[] = {
                 row0[pair],
                 "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"};
@@ -224,9 +225,10 @@ static void test_compute_circle(void)
                      ahead ? waits[pair] : "0RECV_B0",
                      ahead ? "1F1" : "1RECV_F1");
             bool good = !rows(&f, 2, text) && !pp_check_order(&f.s, &f.err) &&
-                        pp_check_progress(&f.s, m, 1, &f.err);
-            ok(good && strstr(f.err.text, want), "%s: the circle is %s's",
-               m->name, waits[pair]);
+                        pp_check_progress(&f.s, m, depth, &f.err);
+            ok(good && strstr(f.err.text, want),
+               "%s at depth %d: the circle is %s's", m->name, depth,
+               waits[pair]);
             if (!strstr(f.err.text, want))
                 printf("# %s\n", f.err.text);
             drop(&f);
