@@ -182,25 +182,6 @@ static int check_sync_tied(struct rows *c)
     return 0;
 }
 
-/* Whether activations of both stages come together before the loss: then the
- * backward of either waits for the forward of the other. */
-static bool meet(const struct pp_graph *g, int s1, int s2)
-{
-    uint8_t *reached = calloc((size_t)g->n_stages, sizeof *reached);
-    bool both = false;
-    if (!reached)
-        return false;
-    reached[s1] |= 1;
-    reached[s2] |= 2;
-    for (int s = 0; s < g->n_stages && !both; s++) {
-        for (int i = 0; i < g->stages[s].n_inputs; i++)
-            reached[s] |= reached[g->stages[s].inputs[i]];
-        both = reached[s] == 3;
-    }
-    free(reached);
-    return both;
-}
-
 /* The forward of a pair beside a backward that waits for it. */
 static int fail_dependent(const struct rows *c, struct pp_action backward)
 {
@@ -227,7 +208,7 @@ static int check_pair(const struct rows *c)
         b = row->actions[c->place + 1];
     if (f.op == PP_F && b.op == PP_B && f.microbatch == b.microbatch &&
         f.slice == b.slice && is_stage(c, f.stage) && is_stage(c, b.stage) &&
-        meet(c->g, f.stage, b.stage))
+        pp_graph_meet(c->g, f.stage, b.stage))
         return fail_dependent(c, b);
     if (f.op == PP_F && b.op == PP_B && !b.overlap)
         return 0;
