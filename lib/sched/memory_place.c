@@ -109,6 +109,7 @@ static void raise_peaks(struct pp_memory *m, const struct levels *l,
         m->peak_bytes = l->all;
         m->peak_place = place;
     }
+
     for (int k = 0; k < PP_N_BUFFER_KINDS; k++)
         if (l->kind[k] > m->peak_by_kind[k])
             m->peak_by_kind[k] = l->kind[k];
