@@ -206,9 +206,9 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
     pp_row_peak(&p->schedule->rows[rank], &place);
     tell_place(p, rank, place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %s slots alive at %s, %s more than --memory "
-                   "'%zu'",
-                   rank, kept, at, over, p->options.memory);
+                   "rank %d keeps %s slots alive, %s more than --memory '%zu', "
+                   "first at %s",
+                   rank, kept, over, p->options.memory, at);
 }
 
 static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,

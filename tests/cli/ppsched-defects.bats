@@ -195,15 +195,15 @@ END
     [ "$status" -eq 0 ]
     run --separate-stderr ppsched --check --csv one.csv --memory 2
     [ "$status" -eq 1 ]
-    [ "$stderr" = "ppsched: rank 0 keeps 3 slots alive at '0F2' (action 3), \
-1 more than --memory '2'" ]
+    [ "$stderr" = "ppsched: rank 0 keeps 3 slots alive, 1 more than \
+--memory '2', first at '0F2' (action 3)" ]
     printf '0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n' >pair.csv
     run ppsched --csv pair.csv --stats
     jq -e '.peak == [2, 1]' <<<"$output"
     ppsched -p 2 -s gpipe -m 4 >plan.json
     run --separate-stderr ppsched --check --memory 3 plan.json
     [ "$status" -eq 1 ]
-    [[ "$stderr" == *"rank 0 keeps 4 slots alive at '0F3' "* ]]
+    [[ "$stderr" == *"rank 0 keeps 4 slots alive, 1 more than --memory '3', first at '0F3' "* ]]
 }
 
 @test "a file is held to the placement of the manifest" {
