@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/check.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 #include "version.h"
@@ -119,7 +118,7 @@ int ppsched_prepare(struct ppsched *p)
         return -1;
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
-    if (p->options.csv ? ppsched_csv_check(p) : pp_check(p->schedule, err))
+    if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
         return -1;
     if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
         return -1;
@@ -197,10 +196,7 @@ static int print(struct ppsched *p, FILE *f, int argc, char **argv)
         return write_manifest(p, f, argc, argv);
     if (ppsched_memory(p, NULL))
         return -1;
-    fprintf(f, "valid, %s\n",
-            pp_schedule_is_canonical(p->schedule) ? "canonical"
-                                                  : "not canonical");
-    return 0;
+    return ppsched_verdict(p, f);
 }
 
 static int run(struct ppsched *p, int argc, char **argv)

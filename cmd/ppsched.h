@@ -28,10 +28,13 @@ struct ppsched_options {
     int slices; /* 0: not given */
     int depth;  /* -1: not given */
     bool has_cost;
-    double cost[4];     /* F, I, W, message */
-    double pair_cost;   /* of a pair, as a part of its two */
-    const char *csv;    /* --csv, or NULL */
-    const char *export; /* --export, or NULL */
+    double cost[4];        /* F, I, W, message */
+    double pair_cost;      /* of a pair, as a part of its two */
+    const char *csv;       /* --csv, or NULL */
+    const char *dialect;   /* of csv, or NULL */
+    bool lenient;          /* with csv: empty cells anywhere */
+    const char *semantics; /* --semantics, or NULL */
+    const char *export;    /* --export, or NULL */
     const char *data;
     int step; /* with data: from 1 */
     int seq_len;
@@ -102,7 +105,15 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
  */
 int ppsched_csv_read(struct ppsched *p, bool has_manifest) PP_MUST_USE;
 
-/* pp_check of what was read, with the file's name; warns of a file with
+/* Checks p->schedule: its channels at their depth, or what --semantics names.
+ * With all, progress is left to ppsched_verdict. */
+int ppsched_prove(struct ppsched *p) PP_MUST_USE;
+
+/* Prints what --check says of a schedule that was proved; with --semantics all
+ * a verdict for each, and the run's status is 1 where one is no. */
+int ppsched_verdict(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* ppsched_prove of what was read, with the file's name; warns of a file with
  * communication that does not reduce gradients. */
 int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
 

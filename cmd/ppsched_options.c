@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "ppsched.h"
 #include "sched/kind.h"
+#include "sched/progress.h"
 
 enum {
     OPT_PLACEMENT = TOOL_LONG,
@@ -22,7 +23,10 @@ enum {
     OPT_MEMORY,
     OPT_CSV,
     OPT_EXPORT,
+    OPT_DIALECT,
+    OPT_LENIENT,
     OPT_CHECK,
+    OPT_SEMANTICS,
     OPT_STATS,
     OPT_LIST,
     OPT_WIDTH,
@@ -61,8 +65,11 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
     {OPT_CSV, "csv", "FILE", "read the schedule from PyTorch's CSV"},
+    {OPT_DIALECT, "dialect", "NAME", "with --csv: pytorch (default) or old"},
+    {OPT_LENIENT, "lenient", NULL, "with --csv: skip cells that are empty"},
     {OPT_EXPORT, "export", "FORM", "write PyTorch's CSV: csv or csv-comms"},
     {OPT_CHECK, "check", NULL, "only say whether the schedule is valid"},
+    {OPT_SEMANTICS, "semantics", "NAME", "with --check: how messages wait"},
     {OPT_STATS, "stats", NULL, "print figures as JSON"},
     {'t', "timeline", NULL, "draw the schedule to scale"},
     {OPT_SVG, "svg", "FILE", "also draw a picture"},
@@ -172,6 +179,15 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return parse_int(t, "--step", 1, INT32_MAX, &o->step);
     case OPT_WIDTH:
         return parse_int(t, "--width", 0, MAX_WIDTH, &o->width);
+    case OPT_DIALECT:
+        o->dialect = optarg;
+        return 0;
+    case OPT_LENIENT:
+        o->lenient = true;
+        return 0;
+    case OPT_SEMANTICS:
+        o->semantics = optarg;
+        return 0;
     case OPT_CHECK:
         o->check = true;
         return 0;
@@ -207,6 +223,20 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (views > 1)
         return tool_usage(t, "--check, --stats, -t and --export exclude each "
                              "other");
+    if (!o->csv && (o->dialect || o->lenient))
+        return tool_usage(t, "--dialect and --lenient need --csv");
+    if (o->dialect && strcmp(o->dialect, "pytorch") &&
+        strcmp(o->dialect, "old"))
+        return tool_usage(t, "--dialect: '%s' is neither pytorch nor old",
+                          o->dialect);
+    if (o->semantics && !o->check)
+        return tool_usage(t, "--semantics needs --check");
+    if (o->semantics && strcmp(o->semantics, "all") &&
+        !pp_semantics_find(o->semantics))
+        return tool_usage(t,
+                          "--semantics: '%s' is none of buffered, channel, "
+                          "rendezvous, pair, rank, blocking and all",
+                          o->semantics);
     if (o->csv && (o->kind || o->n_ranks))
         return tool_usage(t, "--csv takes the place of -s and -p");
     if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
