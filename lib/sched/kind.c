@@ -16,6 +16,8 @@ const struct pp_kind *const pp_kinds[] = {
     &pp_kind_zb_h2,
     &pp_kind_zb_interleaved,
     &pp_kind_zbv,
+    &pp_kind_v_half,
+    &pp_kind_v_min,
     &pp_kind_dualpipev,
     NULL,
 };
