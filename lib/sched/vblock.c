@@ -236,10 +236,10 @@ static void squeeze_slot(struct table *t, const struct ends *e, int rank, int i)
     if (c == FREE)
         return;
     if (moves) {
-        int least = c == WEIGHT
-                        ? later(l->last_weight, l->input[l->n_weights]) + 1
-                        : earliest(t, rank, c % PP_VBLOCK_OPS,
-                                   c / PP_VBLOCK_OPS);
+        int least =
+            c == WEIGHT
+                ? later(l->last_weight, l->input[l->n_weights]) + 1
+                : earliest(t, rank, c % PP_VBLOCK_OPS, c / PP_VBLOCK_OPS);
         to = find_slot(t, l, i, least);
     }
     if (to < i) {
@@ -283,8 +283,8 @@ static void close_gaps(struct table *t)
             if (c == FREE)
                 continue;
             if (c >= 0)
-                to = later(to, earliest(t, r, c % PP_VBLOCK_OPS,
-                                        c / PP_VBLOCK_OPS));
+                to = later(
+                    to, earliest(t, r, c % PP_VBLOCK_OPS, c / PP_VBLOCK_OPS));
             move(t, r, i, to);
             l->last_weight = to;
         }
