@@ -12,6 +12,7 @@ const struct pp_kind *const pp_kinds[] = {
     &pp_kind_eager_1f1b,
     &pp_kind_interleaved,
     &pp_kind_looped_bfs,
+    &pp_kind_hanayo,
     &pp_kind_zb_h1,
     &pp_kind_zb_h2,
     &pp_kind_zb_interleaved,

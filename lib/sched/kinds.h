@@ -15,6 +15,7 @@ extern const struct pp_kind pp_kind_zb_h1;
 extern const struct pp_kind pp_kind_zb_h2;
 extern const struct pp_kind pp_kind_zb_interleaved;
 extern const struct pp_kind pp_kind_zbv;
+extern const struct pp_kind pp_kind_hanayo;
 extern const struct pp_kind pp_kind_v_half;
 extern const struct pp_kind pp_kind_v_min;
 extern const struct pp_kind pp_kind_dualpipev;
