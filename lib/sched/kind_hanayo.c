@@ -269,6 +269,8 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
     int p = s->graph->n_ranks, c = s->graph->n_stages / p;
     struct waves z = {.s = s, .p = p, .m = o->n_microbatches, .n_waves = c / 2};
     struct pp_arena arena = {0};
+    if (pp_chain_only(s, err))
+        return -1;
     if (!pp_graph_is(s->graph, PP_PLACEMENT_V) || c % 2 != 0 ||
         c * p != s->graph->n_stages)
         return pp_fail(err, PP_EXIT_INPUT,
