@@ -4,10 +4,7 @@
  * a sweep over small sizes. */
 #include "sched_fixture.h"
 
-#include <limits.h>
-
 #include "sched/memory.h"
-#include "sched/sim.h"
 
 static double spans_bubble(const struct pp_sim *sim)
 {
@@ -15,25 +12,6 @@ static double spans_bubble(const struct pp_sim *sim)
     for (int r = 0; r < sim->n_ranks; r++)
         busy += sim->ranks[r].busy;
     return 1 - busy / (sim->n_ranks * sim->span);
-}
-
-/* Builds, lowers, checks and simulates with unbounded channels. */
-static bool plan(struct fixture *f, const char *kind, int m, const double *cost,
-                 struct pp_sim *sim)
-{
-    struct pp_literal_costs literal = {.graph = &f->graph,
-                                       .f = cost[0],
-                                       .i = cost[1],
-                                       .w = cost[2],
-                                       .comm = cost[3],
-                                       .textbook = true};
-    struct pp_costs costs = {pp_literal_time, &literal};
-    if (!emit(f, kind, m, 0) && !pp_lower(&f->s, &f->err) &&
-        !pp_check(&f->s, &f->err) &&
-        !pp_simulate(&f->s, &costs, INT_MAX, sim, &f->err))
-        return true;
-    printf("# %s\n", f->err.text);
-    return false;
 }
 
 /* Compute actions and empty cells, a pair being one. */
@@ -293,7 +271,8 @@ static void test_admissible(void)
         refuses("zb-interleaved", 8, 2, loop, odd[i], "use -m ");
     refuses("zb-interleaved", 8, 2, loop, 17, "use -m 16 or 18");
     refuses("zb-interleaved", 4, 2, vee, 8, "--placement loop");
-    refuses("eager-1f1b", 4, 2, loop, 8, "eager-1f1b needs one stage");
+    refuses("eager-1f1b", 4, 2, loop, 8,
+            "eager-1f1b needs a pipeline that passes each rank once");
     refuses("zb-h1", 4, 2, loop, 8, "-p 4 -c 1");
     refuses("zb-h2", 4, 2, vee, 8, "-p 4 -c 1");
     refuses("zbv", 4, 2, loop, 8, "-c 2 --placement v");
