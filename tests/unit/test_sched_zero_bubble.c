@@ -189,6 +189,40 @@ static void test_closed_forms(void)
     }
 }
 
+/* The table of pp-schedules(7) for several stages on a rank, without messages:
+ * (p - 1) T / c, (p - 1)(F + I - W) / c, (p - 1) F / 2 and, for dualpipev,
+ * (p - 1)(T + I - 2 W) / 2, the last two of equal times. */
+static void test_chunk_forms(void)
+{
+    static const double cost[] = {1, 1.1, .8, 0}, unit[] = {1, 1, 1, 0};
+    static const struct {
+        const char *kind;
+        int c;
+        bool v;
+        const double *cost;
+        double each; /* of p - 1, in chunk times */
+        int slots;   /* p = 4 */
+    } cases[] = {{"interleaved", 3, false, cost, 2.9, 15},
+                 {"looped-bfs", 3, false, cost, 2.9, 36},
+                 {"zb-interleaved", 3, false, cost, 1.3, 12},
+                 {"zbv", 2, true, unit, 1, 8},
+                 {"dualpipev", 2, true, unit, 2, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct pp_sim sim = {0};
+        const double *t = cases[i].cost;
+        int c = cases[i].c;
+        chain(&f, 4, c, cases[i].v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
+        ok(plan(&f, cases[i].kind, 12, t, &sim), "%s with %d chunks",
+           cases[i].kind, c);
+        is_near(sim.makespan, 12 * c * (t[0] + t[1] + t[2]) + 3 * cases[i].each,
+                1e-9, "  is its closed form");
+        is_int(pp_row_slots(&f.s.rows[0]), cases[i].slots, "  and its slots");
+        pp_sim_finish(&sim);
+        drop(&f);
+    }
+}
+
 /* PyTorch's public zero-bubble order on two ranks. */
 static void test_public_order(void)
 {
@@ -349,6 +383,7 @@ int main(void)
     test_figures();
     test_paper();
     test_closed_forms();
+    test_chunk_forms();
     test_public_order();
     test_pair();
     test_admissible();
