@@ -205,8 +205,9 @@ static bool is_ready(const struct waves *z, const struct work *w, int now)
     return end > 0 && end <= now;
 }
 
-/* The work that rank l can begin, or NULL. A forward that is drawn forward adds
- * to what is alive until its place in the plan. */
+/* The work that rank l can begin, or NULL. What is drawn forward adds to what
+ * is alive until its place in the plan, so that it must not pass a place where
+ * that is as much as can be. */
 static struct work *choose(const struct waves *z, struct line *l, int now)
 {
     while (l->first < z->n_work && l->work[l->first].done)

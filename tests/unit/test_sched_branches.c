@@ -61,6 +61,13 @@ static const struct branches joined = {
     .longest = 3,
     .stages = {{0, {-1}}, {1, {-1}}, {1, {0, 1, -1}}, {2, {2, -1}}},
     .depth = {2, 1, 0}};
+static const struct branches crossing = {
+    .name = "a stage that feeds the last one too",
+    .n_ranks = 4,
+    .n_stages = 4,
+    .longest = 4,
+    .stages = {{0, {-1}}, {1, {0, -1}}, {2, {1, -1}}, {3, {0, 2, -1}}},
+    .depth = {3, 2, 1, 0}};
 /* Across both ranks, and across both again. */
 static const struct branches twice = {
     .name = "encoders on all of the model's ranks",
@@ -189,8 +196,8 @@ static void test_refusals(void)
 
 int main(void)
 {
-    const struct branches *const all[] = {&two, &uneven, &three, &shared,
-                                          &joined};
+    const struct branches *const all[] = {&two,    &uneven, &three,
+                                          &shared, &joined, &crossing};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         test_runs(all[i]);
         test_warmup(all[i]);
