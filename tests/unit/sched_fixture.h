@@ -40,9 +40,10 @@ __attribute__((unused)) static int emit(struct fixture *f, const char *kind,
 }
 
 /* Builds, lowers, checks and simulates with unbounded channels. */
-__attribute__((unused)) static bool plan(struct fixture *f, const char *kind,
-                                         int m, const double *cost,
-                                         struct pp_sim *sim)
+__attribute__((unused)) static bool plan_kind(struct fixture *f,
+                                              const char *kind, int m,
+                                              const double *cost,
+                                              struct pp_sim *sim)
 {
     struct pp_literal_costs literal = {.graph = &f->graph,
                                        .f = cost[0],

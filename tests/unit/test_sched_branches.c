@@ -155,7 +155,7 @@ static void test_time(const struct branches *b)
         struct fixture f;
         struct pp_sim sim = {0};
         build(&f, b);
-        ok(plan(&f, cases[k].kind, 9, cost, &sim), "%s: %s", cases[k].kind,
+        ok(plan_kind(&f, cases[k].kind, 9, cost, &sim), "%s: %s", cases[k].kind,
            b->name);
         is_near(sim.makespan, 3 * 9 + cases[k].each * (b->longest - 1), 0,
                 "  takes as long as a chain of its longest branch");

@@ -40,7 +40,8 @@ static void test_authors(void)
             for (int k = 0; k < 4; k++)
                 cost[k] = cases[i].cost[k] / (k < 3 ? 2 : 1);
             chain(&f, p, 2, PP_PLACEMENT_V);
-            ok(plan(&f, kind, m, cost, &sim), "%s p=%d m=%d runs", kind, p, m);
+            ok(plan_kind(&f, kind, m, cost, &sim), "%s p=%d m=%d runs", kind, p,
+               m);
             if (!ok(sim.makespan < want + .05, "  as fast as the authors'"))
                 printf("# got %.2f, expected %.1f\n", sim.makespan, want);
             pp_sim_finish(&sim);
@@ -85,7 +86,7 @@ static void test_waves(void)
                 struct pp_sim sim = {0};
                 int m = groups * p;
                 chain(&f, p, c, PP_PLACEMENT_V);
-                time &= plan(&f, "hanayo", m, unit, &sim);
+                time &= plan_kind(&f, "hanayo", m, unit, &sim);
                 double bubble = sim.makespan - 3.0 * c * m - 3.0 * (p - 1);
                 time &= bubble >= 0 && bubble <= (waves > 1 ? p / 2 : 0);
                 slots &= peak(&f) == 2 * (p - 1) + (c - 1) * p + 1;
@@ -110,7 +111,7 @@ static void test_uneven_groups(void)
                 struct pp_sim sim = {0};
                 int c = 2 * waves;
                 chain(&f, p, c, PP_PLACEMENT_V);
-                failed += !plan(&f, "hanayo", m, unit, &sim);
+                failed += !plan_kind(&f, "hanayo", m, unit, &sim);
                 worse += m >= p && sim.makespan > 3.0 * c * (m + p - 1);
                 fuller += peak(&f) > 2 * c * p;
                 n++;

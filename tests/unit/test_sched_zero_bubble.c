@@ -110,7 +110,8 @@ static void test_figures(void)
              same = true, idle = true;
         chain(&f, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
         chain(&g, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
-        ok(plan(&f, cases[i].kind, 8, unit, &sim), "%s runs", cases[i].kind);
+        ok(plan_kind(&f, cases[i].kind, 8, unit, &sim), "%s runs",
+           cases[i].kind);
         is_near(sim.makespan, cases[i].makespan, 0, "  its makespan");
         ok(fabs(sim.bubble - cases[i].bubble) < 5e-5, "  its bubble");
         for (int r = 0; r < 4; r++) {
@@ -182,7 +183,8 @@ static void test_paper(void)
             struct fixture f;
             struct pp_sim sim = {0};
             chain(&f, cases[i].p, 1, PP_PLACEMENT_LOOP);
-            bool runs = plan(&f, kinds[k], cases[i].m, cases[i].cost, &sim);
+            bool runs =
+                plan_kind(&f, kinds[k], cases[i].m, cases[i].cost, &sim);
             double got = runs ? spans_bubble(&sim) : 1;
 
             if (!ok(fabs(got - cases[i].bubble[k]) < 6e-5,
@@ -210,7 +212,8 @@ static void test_closed_forms(void)
         struct fixture f;
         struct pp_sim sim = {0};
         chain(&f, 4, 1, PP_PLACEMENT_LOOP);
-        ok(plan(&f, kinds[k], 16, cost, &sim), "%s with messages", kinds[k]);
+        ok(plan_kind(&f, kinds[k], 16, cost, &sim), "%s with messages",
+           kinds[k]);
         is_near(sim.makespan, 16 * 2.9 + excess[k], 1e-12,
                 "  is its closed form");
         pp_sim_finish(&sim);
@@ -242,7 +245,7 @@ static void test_chunk_forms(void)
         const double *t = cases[i].cost;
         int c = cases[i].c;
         chain(&f, 4, c, cases[i].v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
-        ok(plan(&f, cases[i].kind, 12, t, &sim), "%s with %d chunks",
+        ok(plan_kind(&f, cases[i].kind, 12, t, &sim), "%s with %d chunks",
            cases[i].kind, c);
         is_near(sim.makespan, 12 * c * (t[0] + t[1] + t[2]) + 3 * cases[i].each,
                 1e-9, "  is its closed form");
