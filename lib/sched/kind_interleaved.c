@@ -38,6 +38,8 @@ int pp_rounds_init(struct pp_rounds *z, const struct pp_schedule *s,
     const struct pp_graph *g = s->graph;
     *z = (struct pp_rounds){
         .p = g->n_ranks, .c = g->n_stages / g->n_ranks, .m = o->n_microbatches};
+    if (pp_chain_only(s, err))
+        return -1;
     if (!pp_graph_is(g, PP_PLACEMENT_LOOP))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s needs a chain of stages placed in a loop: split "
@@ -141,11 +143,13 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
     struct pp_rounds z;
     if (pp_rounds_init(&z, s, o, err))
         return -1;
+    if (o->group && !group_fits(z.m, z.p, o->group))
+        return fail_group(&z, o->group, err);
     if (z.c == 1)
         return pp_emit_1f1b(s, o, 1, err);
     z.g = o->group ? o->group : pp_rounds_group(z.m, z.p);
-    if (z.g == 0 || (o->group && !group_fits(z.m, z.p, z.g)))
-        return fail_group(&z, o->group, err);
+    if (z.g == 0)
+        return fail_group(&z, 0, err);
     for (int rank = 0; rank < z.p; rank++)
         if (emit_rank(s, &z, o, rank, err))
             return -1;
