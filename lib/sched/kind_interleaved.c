@@ -145,7 +145,9 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
         return -1;
     if (o->group && !group_fits(z.m, z.p, o->group))
         return fail_group(&z, o->group, err);
-    if (z.c == 1)
+    /* With one chunk Megatron-LM runs 1F1B; PyTorch's rule, the default, warms
+     * up twice as far. */
+    if (z.c == 1 && o->group)
         return pp_emit_1f1b(s, o, 1, err);
     z.g = o->group ? o->group : pp_rounds_group(z.m, z.p);
     if (z.g == 0)
@@ -159,8 +161,8 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_interleaved = {
     .name = "interleaved",
     .summary = "1f1b over several stages a rank; the bubble shrinks by c",
-    .constraint = "loop placement (ppsplit --placement loop -c N; one chunk is "
-                  "1f1b); -m a multiple of max(1, m div p), or --group",
+    .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
+                  "multiple of max(1, m div p), or --group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
     .n_chunks = 2,
     .emit = emit,
