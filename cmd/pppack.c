@@ -61,11 +61,15 @@ static int raise_bins(struct pack_job *j)
 static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
+    const struct pp_piece_options o = {
+        .capacity = j->capacity,
+        .align = j->align,
+        .oversize = (enum pp_oversize)j->oversize,
+        .drop_empty = j->drop_empty,
+    };
     int rc = j->compat && j->compat->wraps
-                 ? pp_pieces_wrap(&j->docs, j->capacity, &j->pieces, err)
-                 : pp_pieces_make(&j->docs, j->capacity, j->align,
-                                  (enum pp_oversize)j->oversize, j->drop_empty,
-                                  &j->pieces, err);
+                 ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
+                 : pp_pieces_make(&j->docs, &o, &j->pieces, err);
     if (rc != 0 || choose_bins(j) != 0)
         return -1;
     if (j->rows) {
@@ -93,6 +97,8 @@ static int write_directory(struct pack_job *j)
         .n_inputs = j->docs.n,
         .capacity = j->capacity,
         .align = j->align,
+        .docs = &j->docs,
+        .counts = j->pieces.counts,
         .progress = show_written,
         .ctx = j,
     };

@@ -72,8 +72,9 @@ int pack_print_stats(struct pack_job *j)
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
             j->align, slots - p->n_tokens, efficiency);
     fprintf(f,
-            "  \"empty\": %zu,\n  \"dropped\": %zu,\n  \"truncated\": %zu,\n"
-            "  \"split\": %zu\n}\n",
-            p->n_empty, p->n_dropped, p->n_truncated, p->n_split);
+            "  \"empty\": %" PRIu64 ",\n  \"dropped\": %" PRIu64
+            ",\n  \"truncated\": %" PRIu64 ",\n  \"split\": %" PRIu64 "\n}\n",
+            p->counts.n_empty, p->counts.n_dropped, p->counts.n_truncated,
+            p->counts.n_split);
     return 0;
 }

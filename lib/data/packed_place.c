@@ -32,7 +32,7 @@ static char *join(const char *a, const char *between, const char *b)
 static bool is_packed_file(const char *name)
 {
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        if (!strcmp(name, pp_packed_files[i]))
+        if (!strcmp(name, pp_packed_name(i)))
             return true;
     return false;
 }
@@ -41,7 +41,7 @@ static bool has_magic(const char *dir)
 {
     char magic[8];
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int f = openat(d, pp_packed_files[PP_PACKED_INDEX], O_RDONLY | O_CLOEXEC);
+    int f = openat(d, pp_packed_name(PP_PACKED_INDEX), O_RDONLY | O_CLOEXEC);
     bool good =
         f >= 0 && read(f, magic, 8) == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
     if (f >= 0)
@@ -99,7 +99,7 @@ static void remove_packed(const char *dir)
 {
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        unlinkat(d, pp_packed_files[i], 0);
+        unlinkat(d, pp_packed_name(i), 0);
     if (d >= 0)
         close(d);
     rmdir(dir);

@@ -33,6 +33,8 @@ static const struct pp_packed_content content = {
     .n_inputs = 5,
     .capacity = 8,
     .align = 2,
+    .counts = {.sequences = 5, .tokens = 15, .n_dropped = 1,
+               .dropped_tokens = 2},
 };
 
 static void same_ints(const int32_t *got, const int32_t *want, size_t n,
@@ -189,6 +191,7 @@ static void test_lies(const char *dir, const char *path)
     struct pp_packed_record *r = (void *)(data + h->bins);
     int32_t *cu = (void *)(data + h->cu_seqlens);
     uint32_t *source = (void *)(data + h->source);
+    uint32_t *start = (void *)(data + h->start);
 #define LIE(statement, status, word)                                 \
     do {                                                             \
         char *saved = malloc(n);                                     \
@@ -202,7 +205,8 @@ static void test_lies(const char *dir, const char *path)
         memcpy(data, saved, n);                                      \
         free(saved);                                                 \
     } while (0)
-    LIE(h->version = 2, PP_EXIT_INPUT, "version '2'");
+    LIE(h->version = 3, PP_EXIT_INPUT, "version '3'");
+    LIE(h->version = 1, PP_EXIT_INPUT, "header of '272' bytes");
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
     LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
     LIE(h->source += 4, PP_EXIT_INPUT, "outside");
@@ -217,6 +221,13 @@ static void test_lies(const char *dir, const char *path)
     LIE(cu[1] = -4, PP_EXIT_INPUT, "bin 0");
     LIE(source[0] = 5, PP_EXIT_INPUT, "source");
     LIE(source[0] = 1, PP_EXIT_NO, "twice");
+    LIE(h->input.tokens++, PP_EXIT_NO, "16' tokens");
+    LIE(h->input.dropped_tokens--, PP_EXIT_NO, "15' tokens");
+    LIE(h->input.n_dropped = 0, PP_EXIT_NO, "5' documents");
+    LIE(h->n_inputs++, PP_EXIT_NO, "6' documents");
+    LIE(start[1] = 5, PP_EXIT_NO, "position 3 are missing");
+    LIE(h->kind = 3, PP_EXIT_INPUT, "impossible");
+    LIE(h->n_groups--, PP_EXIT_INPUT, "contradict");
     write_file(path, data, n);
     free(data);
 }
@@ -267,7 +278,7 @@ int main(void)
     scratch_make(base);
     snprintf(dir, sizeof dir, "%s/packed", base);
     for (int i = 0; i < 3; i++)
-        snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_files[i]);
+        snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_name(i));
     test_contents(dir);
     test_damage(dir, path[0]);
     test_column_damage(dir, path[1], "input_ids");
