@@ -128,7 +128,8 @@ static size_t n_elements(const struct pp_documents *d, enum pp_column column,
 int pp_documents_put(struct pp_documents *d, enum pp_column column,
                      const float *values, struct pp_err *err)
 {
-    size_t from = n_elements(d, column, true), to = n_elements(d, column, false);
+    size_t from = n_elements(d, column, true),
+           to = n_elements(d, column, false);
     if (d->n_values[column] != from)
         return pp_fail(err, PP_EXIT_INPUT,
                        "has '%s', which what is before it has not",

@@ -44,10 +44,9 @@ static int map_file(struct pp_growing *g, size_t bytes, const char *dir,
     if (errno)
         return pp_fail_errno(err, "%s: no room for '%zu' bytes of tokens", dir,
                              bytes);
-    void *at = g->bytes
-                   ? mremap(g->at, g->bytes, bytes, MREMAP_MAYMOVE)
-                   : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                          0);
+    void *at =
+        g->bytes ? mremap(g->at, g->bytes, bytes, MREMAP_MAYMOVE)
+                 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return pp_fail_errno(err, "%s: cannot map '%zu' bytes", dir, bytes);
     g->at = at;

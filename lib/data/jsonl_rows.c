@@ -258,8 +258,7 @@ static int append_object(struct pp_rows *r, struct pp_scan *s,
         if (!f->has[bodies[i]])
             continue;
         s->at = f->at[bodies[i]];
-        if (append_list(r, s, err) != 0 ||
-            read_labels(r, s, f, body, err) != 0)
+        if (append_list(r, s, err) != 0 || read_labels(r, s, f, body, err) != 0)
             return -1;
         return pp_rows_columns(r, s, f, body, err);
     }
@@ -338,9 +337,8 @@ static int add_pair(struct pp_rows *r, struct pp_scan *s,
         if (append_value(r, s, err) != 0 ||
             read_number(r, s, f, sides[k].logp, PP_COLUMN_REF_LOGPS, err) !=
                 0 ||
-            (k == 0 &&
-             read_number(r, s, f, PP_FIELD_COLUMN + PP_COLUMN_MARGINS,
-                         PP_COLUMN_MARGINS, err) != 0) ||
+            (k == 0 && read_number(r, s, f, PP_FIELD_COLUMN + PP_COLUMN_MARGINS,
+                                   PP_COLUMN_MARGINS, err) != 0) ||
             end_row(r, s, d, err) != 0 ||
             (k == 1 && pp_documents_join(d, err) != 0))
             return -1;

@@ -69,8 +69,8 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
     bool is_float = file >= PP_PACKED_COLUMNS;
-    unsigned scope = is_float ? pp_columns[file - PP_PACKED_COLUMNS].scope
-                              : PP_SCOPE_TOKEN;
+    unsigned scope =
+        is_float ? pp_columns[file - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
     if (!c && (is_float || p->index_only))
         return 0;
     if (!c)
@@ -124,8 +124,7 @@ static int check_places(const struct pp_packed *p, struct pp_err *err)
     for (size_t b = 0, s = 0; b < p->n_bins; b++) {
         pp_packed_bin(p, b, &bin);
         for (uint32_t i = 0; i < bin.n_sequences; i++, s++) {
-            uint64_t n =
-                (uint64_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
+            uint64_t n = (uint64_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
             uint64_t bytes = p->token_files[file[s]].bytes;
             unsigned size = pp_token_bytes(f[file[s]].type);
             if (at[s] > bytes || n * size > bytes - at[s])
@@ -196,8 +195,8 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
     };
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         const uint64_t first[] = {r->first_slot, r->first_sequence, group};
-        out->columns[c] = element(p->map[PP_PACKED_COLUMNS + c],
-                                  first[pp_columns[c].scope]);
+        out->columns[c] =
+            element(p->map[PP_PACKED_COLUMNS + c], first[pp_columns[c].scope]);
     }
 }
 

@@ -25,7 +25,7 @@ struct pp_packed {
     size_t n_inputs;            /* documents in the input, dropped ones too */
     uint64_t n_tokens, n_slots; /* real tokens, and with padding */
     uint32_t capacity, align, max_tokens, max_seqlen;
-    uint32_t vocab;     /* one more than the largest token id */
+    uint32_t vocab; /* one more than the largest token id */
     enum pp_data_kind kind;
     bool index_only;   /* tokens lie in the files they came from */
     uint64_t checksum; /* of the index; what a manifest records */

@@ -36,7 +36,12 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     p.at = first[0];
     p.start = (uint32_t)(first[0] - q->at);
     p.length = (uint32_t)(first[1] - first[0]);
-    p.slot = (uint32_t)pp_round_up(p.length, c->align);
+    /* What the piece has beyond its sequences' slots is the last one's. */
+    if (k + 1 == pp_piece_n_parts(c, q))
+        for (const size_t *f = first - k; f < first; f++)
+            p.slot -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
+    else
+        p.slot = (uint32_t)pp_round_up(p.length, c->align);
     return p;
 }
 
@@ -105,8 +110,8 @@ static void lay_out(struct pp_packed_header *h, bool index_only)
         h->cu_groups = take(&at, h->n_groups + h->n_bins, 4);
     }
     if (index_only) {
-        h->token_files = take(&at, h->n_token_files,
-                              sizeof(struct pp_packed_token_file));
+        h->token_files =
+            take(&at, h->n_token_files, sizeof(struct pp_packed_token_file));
         h->token_file = take(&at, h->n_sequences, 4);
         h->token_at = take(&at, h->n_sequences, 8);
     }
@@ -233,8 +238,8 @@ static void fill_columns(struct pp_packed_header *h,
         const char *name = pp_packed_name(f);
         bool is_float = f >= PP_PACKED_COLUMNS;
         memcpy(t->name, name, strlen(name));
-        t->scope = is_float ? pp_columns[f - PP_PACKED_COLUMNS].scope
-                            : PP_SCOPE_TOKEN;
+        t->scope =
+            is_float ? pp_columns[f - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
         t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
         t->n = n[t->scope];
         t->checksum = sums[f];

@@ -69,9 +69,12 @@ static int find_first_sections(struct pp_packed *p, struct pp_err *err)
         find_section(p, PP_SECTION_BINS, h->bins, h->n_bins,
                      sizeof(struct pp_packed_record), err) != 0 ||
         find_section(p, PP_SECTION_CU, h->cu_seqlens, n_cu, 4, err) != 0 ||
-        find_section(p, PP_SECTION_CU_PADDED, h->cu_seqlens_padded, n_cu, 4, err) != 0 ||
-        find_section(p, PP_SECTION_SOURCE, h->source, h->n_sequences, 4, err) != 0 ||
-        find_section(p, PP_SECTION_START, h->start, h->n_sequences, 4, err) != 0)
+        find_section(p, PP_SECTION_CU_PADDED, h->cu_seqlens_padded, n_cu, 4,
+                     err) != 0 ||
+        find_section(p, PP_SECTION_SOURCE, h->source, h->n_sequences, 4, err) !=
+            0 ||
+        find_section(p, PP_SECTION_START, h->start, h->n_sequences, 4, err) !=
+            0)
         return -1;
     return 0;
 }
@@ -143,8 +146,8 @@ static int check_lengths(const struct pp_packed *p, size_t b,
 {
     const int32_t *cu =
         (const int32_t *)p->sections[PP_SECTION_CU] + r->first_sequence + b;
-    const int32_t *padded =
-        (const int32_t *)p->sections[PP_SECTION_CU_PADDED] + r->first_sequence + b;
+    const int32_t *padded = (const int32_t *)p->sections[PP_SECTION_CU_PADDED] +
+                            r->first_sequence + b;
     int64_t longest = 0;
     if (cu[0] != 0 || padded[0] != 0)
         return bad_bin(b, err, "cu_seqlens does not begin at 0");
@@ -207,8 +210,8 @@ static int check_bins(const struct pp_packed *p, struct pp_err *err)
         max_seqlen = r->max_seqlen > max_seqlen ? r->max_seqlen : max_seqlen;
     }
     if (sequences != p->n_sequences || slots != p->n_slots ||
-        tokens != p->n_tokens || groups != p->n_groups || max_tokens != p->max_tokens ||
-        max_seqlen != p->max_seqlen)
+        tokens != p->n_tokens || groups != p->n_groups ||
+        max_tokens != p->max_tokens || max_seqlen != p->max_seqlen)
         return bad(err, "the bins contradict the header's counts");
     return 0;
 }

@@ -20,7 +20,7 @@ static int check_file(const struct pp_packed_token_file *f, size_t i,
     if (!f->path[0] || !memchr(f->path, '\0', sizeof f->path))
         return pp_fail(err, PP_EXIT_INPUT, "index: token file %zu has no name",
                        i);
-    if (!pp_token_bytes(f->type))
+    if (f->type >= PP_TOKEN_N_TYPES || !pp_token_bytes(f->type))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: token file %zu has the unknown type '%" PRIu32
                        "'",

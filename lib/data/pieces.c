@@ -132,11 +132,12 @@ static void add(const struct pp_documents *d, size_t i,
                                      : pp_round_up(length, o->align);
         out->slots[out->n] = (uint32_t)slot;
         out->n_tokens += length;
-        out->piece[out->n] = (struct pp_piece){.at = at + start,
-                                               .source = (uint32_t)(i - o->first),
-                                               .start = (uint32_t)start,
-                                               .length = length,
-                                               .slot = (uint32_t)slot};
+        out->piece[out->n] =
+            (struct pp_piece){.at = at + start,
+                              .source = (uint32_t)(i - o->first),
+                              .start = (uint32_t)start,
+                              .length = length,
+                              .slot = (uint32_t)slot};
     }
 }
 

@@ -9,11 +9,12 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 unsigned pp_token_bytes(unsigned type)
 {
-    static const unsigned char bytes[PP_TOKEN_N_TYPES] = {
+    static const unsigned char bytes[] = {
         [PP_TOKEN_U8] = 1,  [PP_TOKEN_I8] = 1,  [PP_TOKEN_I16] = 2,
         [PP_TOKEN_I32] = 4, [PP_TOKEN_I64] = 8, [PP_TOKEN_U16] = 2,
+        [PP_TOKEN_U32] = 4, [PP_TOKEN_U64] = 8,
     };
-    return type < PP_TOKEN_N_TYPES ? bytes[type] : 0;
+    return type < sizeof bytes ? bytes[type] : 0;
 }
 
 /* One loop per type, since the compiler then knows the width. */
@@ -38,6 +39,7 @@ CONVERT(from_i16, int16_t)
 CONVERT(from_i32, int32_t)
 CONVERT(from_i64, int64_t)
 CONVERT(from_u16, uint16_t)
+CONVERT(from_u32, uint32_t)
 
 bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out)
 {
@@ -50,7 +52,10 @@ bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out)
         return from_i16(from, n, out);
     case PP_TOKEN_I32:
         return from_i32(from, n, out);
+    case PP_TOKEN_U32:
+        return from_u32(from, n, out);
     case PP_TOKEN_I64:
+    case PP_TOKEN_U64: /* above the signed range is no id either */
         return from_i64(from, n, out);
     case PP_TOKEN_U16:
         return from_u16(from, n, out);

@@ -17,7 +17,9 @@ enum pp_token_type {
     PP_TOKEN_F64 = 6, /* not tokens */
     PP_TOKEN_F32 = 7, /* not tokens */
     PP_TOKEN_U16 = 8,
-    PP_TOKEN_N_TYPES
+    PP_TOKEN_N_TYPES, /* of Megatron; the others are in other files */
+    PP_TOKEN_U32,
+    PP_TOKEN_U64
 };
 
 /* Bytes of one token; 0 for a code that is unknown or not of integers. */

@@ -33,7 +33,9 @@ static const struct pp_packed_content content = {
     .n_inputs = 5,
     .capacity = 8,
     .align = 2,
-    .counts = {.sequences = 5, .tokens = 15, .n_dropped = 1,
+    .counts = {.sequences = 5,
+               .tokens = 15,
+               .n_dropped = 1,
                .dropped_tokens = 2},
 };
 
