@@ -19,8 +19,7 @@ static void show_written(void *ctx, size_t bins)
 {
     struct pack_job *j = ctx;
     /* What was read for these bins may leave memory. */
-    if (bins % 256 == 0)
-        pp_documents_release(&j->docs);
+    pp_documents_release(&j->docs);
     tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
 }
 

@@ -214,15 +214,17 @@ static void fill_bins(struct cursor *k)
 {
     struct pp_packed_header *h = k->h;
     struct pp_packed_record *r = section(h, h->bins);
-    for (size_t b = 0; b < k->c->n_bins; b++, r++) {
+    for (size_t b = 0, said = 0; b < k->c->n_bins; b++, r++) {
         fill_bin(k, r);
         h->n_slots += r->tokens;
         h->n_tokens += r->real;
         h->max_tokens = r->tokens > h->max_tokens ? r->tokens : h->max_tokens;
         h->max_seqlen =
             r->max_seqlen > h->max_seqlen ? r->max_seqlen : h->max_seqlen;
-        if (k->c->progress && b % 256 == 0)
+        if (k->c->progress && k->c->first[b + 1] - said >= PP_PROGRESS_PIECES) {
+            said = k->c->first[b + 1];
             k->c->progress(k->c->ctx, b);
+        }
     }
 }
 

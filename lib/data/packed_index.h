@@ -7,6 +7,10 @@
 #include "data/packed_format.h"
 #include "data/packed_write.h"
 
+/* Between calls of progress. Each piece may bring a few mapped pages into
+ * memory, which the caller can let go then. */
+enum { PP_PROGRESS_PIECES = 128 };
+
 /* One sequence of a piece. */
 struct pp_part {
     size_t at;       /* of its first token in the documents' arrays */

@@ -116,7 +116,7 @@ static int put_part(struct sink files[PP_PACKED_N_FILES],
 static int put_columns(struct sink files[PP_PACKED_N_FILES],
                        const struct pp_packed_content *c, struct pp_err *err)
 {
-    for (size_t b = 0; b < c->n_bins; b++) {
+    for (size_t b = 0, said = 0; b < c->n_bins; b++) {
         for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
             const struct pp_piece *q = &c->pieces[c->items[i]];
             uint32_t n = pp_piece_n_parts(c, q);
@@ -124,8 +124,10 @@ static int put_columns(struct sink files[PP_PACKED_N_FILES],
                 if (put_part(files, c, q, k, err) != 0)
                     return -1;
         }
-        if (c->progress && b % 64 == 0)
+        if (c->progress && c->first[b + 1] - said >= PP_PROGRESS_PIECES) {
+            said = c->first[b + 1];
             c->progress(c->ctx, b);
+        }
     }
     return 0;
 }
