@@ -61,6 +61,9 @@ struct pp_bin {
     const float *columns[PP_N_COLUMNS]; /* the bin's elements; NULL: none */
 };
 
+/* Whether dir has an index of this format in it. */
+bool pp_packed_is(const char *dir);
+
 /* Maps dir and checks header, sizes and offsets (not the contents: see
  * pp_packed_check). */
 int pp_packed_open(const char *dir, struct pp_packed *p,

@@ -37,7 +37,7 @@ static bool is_packed_file(const char *name)
     return false;
 }
 
-static bool has_magic(const char *dir)
+bool pp_packed_is(const char *dir)
 {
     char magic[8];
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -87,7 +87,7 @@ int pp_packed_may_write(const char *dir, struct pp_err *err)
                        dir);
     if (look_inside(dir, &n, err) != 0)
         return -1;
-    if (n > 0 && !has_magic(dir))
+    if (n > 0 && !pp_packed_is(dir))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: exists and is not a packed directory", dir);
     return 0;

@@ -122,7 +122,7 @@ END
     cmp out/input_ids got/input_ids
     # The header: magic, version 1, 16 bits, 4 sequences, 5 entries.
     [ "$(od -An -v -t x1 -N34 m.idx | tr -d ' \n')" = \
-        4d4d49444958000001000000000000000804000000000000000500000000000000 ]
+        4d4d4944494458000001000000000000000804000000000000000500000000000000 ]
     [ "$(od -An -v -t u2 -N10 m.bin | tr -s ' ')" = ' 1 2 3 4 5' ]
     echo '{"input_ids":[70000]}' | pppack -l 1 -o wide
     pppack --export megatron -o w wide
@@ -246,5 +246,5 @@ pppack: left out: in: line 4, column 1: expected '{', got 'nonsense'" ]
     run --separate-stderr bash -c 'ulimit -f 20; pppack -l 512 -o out in.jsonl'
     [ "$status" -eq 3 ]
     [ "$stderr" = 'pppack: out.tmp/input_ids: cannot write: File too large' ]
-    [ "$(ls)" = in.jsonl ]
+    [ -z "$(find . -name "out*")" ]
 }
