@@ -103,6 +103,11 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
 {
     static const char *const names[PACK_MAX_SHARES] = {"train", "valid",
                                                        "test"};
+    if (pp_packed_is(j->t.output))
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%s: is a packed directory, and parts go beside each "
+                       "other in one",
+                       j->t.output);
     if (mkdir(j->t.output, 0777) != 0 && errno != EEXIST)
         return pp_fail_errno(&j->t.err, "%s: cannot create", j->t.output);
     for (size_t k = 0; k < j->n_shares; k++) {
@@ -122,14 +127,33 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
     return 0;
 }
 
+/* The file is written beside its place; a device is no file to be replaced. */
+static int export_safetensors(struct pack_job *j, const struct pp_packed *p)
+{
+    const char *path = j->t.output;
+    struct stat st;
+    size_t n = strlen(path) + sizeof ".tmp";
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return pp_packed_export_safetensors(p, path, &j->t.err);
+    char *tmp = malloc(n);
+    if (!tmp)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    snprintf(tmp, n, "%s.tmp", path);
+    int rc = pp_packed_export_safetensors(p, tmp, &j->t.err);
+    if (rc == 0 && rename(tmp, path) != 0)
+        rc = pp_fail_errno(&j->t.err, "%s", path);
+    free(tmp);
+    return rc;
+}
+
 int pack_export(struct pack_job *j, const char *dir)
 {
     struct pp_packed p;
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
-    int rc = !strcmp(j->export_to, "megatron")
-                 ? pp_packed_export_megatron(&p, j->t.output, &j->t.err)
-                 : pp_packed_export_safetensors(&p, j->t.output, &j->t.err);
+    int rc = strcmp(j->export_to, "megatron")
+                 ? export_safetensors(j, &p)
+                 : pp_packed_export_megatron(&p, j->t.output, &j->t.err);
     pp_packed_finish(&p);
     return rc;
 }

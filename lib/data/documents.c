@@ -89,7 +89,7 @@ int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
     d->n++;
     if (d->member)
         d->member[d->n] = (uint32_t)d->n_sequences;
-    if ((used + n - d->released) * sizeof *d->ids > d->spill_bytes)
+    if (d->spill && (used + n - d->released) * sizeof *d->ids > d->spill_bytes)
         pp_documents_release(d);
     return 0;
 }

@@ -34,6 +34,23 @@ int pp_rows_columns(struct pp_rows *r, struct pp_scan *s,
 int pp_rows_put(const struct pp_rows *r, struct pp_documents *d, size_t at,
                 struct pp_err *err) PP_MUST_USE;
 
+/* The row's values of a column begin as zeros. */
+int pp_row_start_column(struct pp_rows *r, int column,
+                        struct pp_err *err) PP_MUST_USE;
+
+/* Appends the ids that are next. */
+int pp_row_append_ids(struct pp_rows *r, struct pp_scan *s, bool scored,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Appends what an object's fields say of a sequence, and reads its columns. */
+int pp_row_append_object(struct pp_rows *r, struct pp_scan *s,
+                         const struct pp_fields *f,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* The same from the value that is next: ids, turns, or an object. */
+int pp_row_append_value(struct pp_rows *r, struct pp_scan *s,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Whether the fields are of a line that this file makes sequences of. */
 bool pp_rows_known(const struct pp_fields *f);
 

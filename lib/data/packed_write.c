@@ -4,6 +4,7 @@
  * The columns are streamed bin by bin; the index is written last. */
 #include "data/packed_write.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct sink {
     FILE *f;
     char *path;
     uint64_t sum;
+    bool unsummed; /* its checksum is known otherwise */
 };
 
 static int sink_open(struct sink *s, const struct pp_place *place,
@@ -42,7 +44,8 @@ static int sink_put(struct sink *s, const void *data, size_t bytes,
 {
     if (fwrite(data, 1, bytes, s->f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", s->path);
-    s->sum = pp_fnv(s->sum, data, bytes);
+    if (!s->unsummed)
+        s->sum = pp_fnv(s->sum, data, bytes);
     return 0;
 }
 
@@ -132,6 +135,18 @@ static int put_columns(struct sink files[PP_PACKED_N_FILES],
     return 0;
 }
 
+/* Whether labels and ids are the same bytes, so that one checksum will do:
+ * without labels, where nothing is padded. */
+static bool labels_are_ids(const struct pp_packed_content *c)
+{
+    bool same = !c->labels;
+    for (size_t i = 0; same && i < c->first[c->n_bins]; i++) {
+        const struct pp_piece *q = &c->pieces[c->items[i]];
+        same = q->slot == q->length;
+    }
+    return same;
+}
+
 static int write_files(const struct pp_place *place,
                        const struct pp_packed_content *c,
                        struct sink files[PP_PACKED_N_FILES], struct pp_err *err)
@@ -141,8 +156,11 @@ static int write_files(const struct pp_place *place,
         if ((i == PP_PACKED_INDEX || pp_content_has(c, i)) &&
             sink_open(&files[i], place, pp_packed_name(i), err) != 0)
             return -1;
+    files[PP_PACKED_LABELS].unsummed = labels_are_ids(c);
     if (put_columns(files, c, err) != 0)
         return -1;
+    if (files[PP_PACKED_LABELS].unsummed)
+        files[PP_PACKED_LABELS].sum = files[PP_PACKED_INPUT_IDS].sum;
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
         sums[i] = files[i].sum;
     struct pp_packed_header *h = pp_packed_make_index(c, sums, err);
