@@ -29,9 +29,10 @@ static int print_list(struct tool *t)
 /* Where nothing is said, the kind knows whether it needs a copy both ways. */
 static enum pp_placement placement_of(const struct ppsched_options *o)
 {
+    const struct pp_kind *kind = pp_kind_find(o->kind);
     if (!o->placement)
-        return pp_kind_find(o->kind)->copies ? PP_PLACEMENT_BOTH_WAYS
-                                             : PP_PLACEMENT_LOOP;
+        return kind && kind->copies ? PP_PLACEMENT_BOTH_WAYS
+                                    : PP_PLACEMENT_LOOP;
     return !strcmp(o->placement, "v")           ? PP_PLACEMENT_V
            : !strcmp(o->placement, "both-ways") ? PP_PLACEMENT_BOTH_WAYS
                                                 : PP_PLACEMENT_LOOP;

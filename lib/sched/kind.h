@@ -26,8 +26,12 @@ struct pp_kind {
                 struct pp_err *err);
 };
 
-/* Emits, after refusing with PP_EXIT_INPUT a graph with copies or slices that
- * the kind does not run on. */
+/* What every kind asks of a graph first: refuses with PP_EXIT_INPUT copies of
+ * the weights and slices, where it does not know what to do with them. */
+int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
+                   bool slices, struct pp_err *err) PP_MUST_USE;
+
+/* Emits what it admits. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o,
                  struct pp_err *err) PP_MUST_USE;

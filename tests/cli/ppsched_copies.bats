@@ -32,7 +32,8 @@ fails() {
     run --separate-stderr ppsched -s dualpipe -p 8 -m 20 --stats
     [ "$status" -eq 0 ]
     jq -e '.makespan == 66 and .peak == [range(8) | 9] and .copies == 2 and
-        .stages == 16 and .canonical == false' <<<"$output"
+        .stages == 16 and .canonical == false and
+        .lower_bound <= .makespan' <<<"$output"
     ppsched -s dualpipe -p 8 -m 20 --placement both-ways --stats |
         diff - <(echo "$output")
 }
@@ -101,7 +102,7 @@ fails() {
     run --separate-stderr ppsched -s seq1f1b -p 4 -m 8 --slices 4 --stats
     [ "$status" -eq 0 ]
     jq -e '.makespan == 26.25 and .peak == [1.75, 1.5, 1.25, 1] and
-        .slices == 4 and .canonical' <<<"$output"
+        .slices == 4 and .canonical and .lower_bound == .makespan' <<<"$output"
     run ppsched -s seq1f1b -p 4 -m 8 --slices 4 -t --ascii
     [[ "$output" == *"at most 1.75 slots"* ]]
     ppsched -s seq1f1b -p 2 -m 2 | jq -e '.schedule.slices == 2'
