@@ -86,10 +86,10 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err)
 {
-    if (field != PP_FIELD_OTHER) {
+    /* Tables that lack a value have null there. */
+    if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {
         if (f->has[field])
             return pp_field_repeated(s, field, err);
-        pp_scan_peek(s);
         f->has[field] = true;
         f->at[field] = s->at;
     }

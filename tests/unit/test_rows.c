@@ -101,6 +101,8 @@ static void test_pairs(void)
             "\"assistant\",\"input_ids\":[2]}],\"rejected\":[3],"
             "\"ref_chosen_logps\":-1.5,\"ref_rejected_logps\":-2}",
             "pairs (1),2+3 ref_logps=-1.5,-2", "a side of turns; sums");
+    is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":null}", "pairs 1+2",
+            "null is not there");
     is_read("{\"chosen\":[1]}",
             "in: line 1, column 15: 'chosen' and 'rejected' need each other",
             "half a pair");
