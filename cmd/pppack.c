@@ -5,17 +5,11 @@
 #include "pppack.h"
 
 #include <inttypes.h>
-#include <unistd.h>
+#include <signal.h>
+#include <stdlib.h>
 
-#include "data/packed.h"
 #include "data/packed_write.h"
 #include "plan/pack_rule.h"
-
-static void show_written(void *ctx, size_t bins)
-{
-    struct pack_job *j = ctx;
-    tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
-}
 
 /* Bins of the sequences, by the rule. */
 static int choose_bins(struct pack_job *j)
@@ -61,11 +55,17 @@ static int raise_bins(struct pack_job *j)
 static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
+    const struct pp_piece_options o = {
+        .capacity = j->capacity,
+        .align = j->align,
+        .oversize = (enum pp_oversize)j->oversize,
+        .drop_empty = j->drop_empty,
+        .first = j->first_document,
+        .end = j->first_document + j->n_documents,
+    };
     int rc = j->compat && j->compat->wraps
-                 ? pp_pieces_wrap(&j->docs, j->capacity, &j->pieces, err)
-                 : pp_pieces_make(&j->docs, j->capacity, j->align,
-                                  (enum pp_oversize)j->oversize, j->drop_empty,
-                                  &j->pieces, err);
+                 ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
+                 : pp_pieces_make(&j->docs, &o, &j->pieces, err);
     if (rc != 0 || choose_bins(j) != 0)
         return -1;
     if (j->rows) {
@@ -81,39 +81,15 @@ static int pack(struct pack_job *j)
                        : 0;
 }
 
-static int write_directory(struct pack_job *j)
+/* One directory, or what is printed instead. */
+static int pack_part(struct pack_job *j)
 {
-    const struct pp_packed_content content = {
-        .ids = j->docs.ids,
-        .labels = j->docs.labels,
-        .pieces = j->pieces.piece,
-        .n_bins = j->bins.n_bins,
-        .first = j->bins.first,
-        .items = j->bins.items,
-        .n_inputs = j->docs.n,
-        .capacity = j->capacity,
-        .align = j->align,
-        .progress = show_written,
-        .ctx = j,
-    };
-    if (j->bins.n_bins == 0)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "there is nothing to pack");
-    return pp_packed_write(j->t.output, &content, &j->t.err);
-}
-
-static int check_directory(struct pack_job *j)
-{
-    struct pp_packed p;
-    if (pp_packed_open(j->check, &p, &j->t.err) != 0)
+    bool directory = j->t.output && !j->from_lengths;
+    if (pack(j) != 0 || (directory && pack_write(j) != 0))
         return -1;
-    int rc = pp_packed_check(&p, &j->t.err);
-    if (rc != 0)
-        pp_fail_at(&j->t.err, "%s: ", j->check);
-    else
-        tool_say(&j->t, PP_LOG_DETAIL, "%s: %zu bins, consistent", j->check,
-                 p.n_bins);
-    pp_packed_finish(&p);
-    return rc;
+    if (j->stats)
+        return pack_print_stats(j);
+    return directory ? 0 : pack_print_bins(j);
 }
 
 static int run(struct pack_job *j, int argc, char **argv)
@@ -121,17 +97,17 @@ static int run(struct pack_job *j, int argc, char **argv)
     if (pack_check_options(j, argc) != 0)
         return -1;
     if (j->check)
-        return check_directory(j);
+        return pack_check(j);
+    if (j->export_to)
+        return pack_export(j, argv[optind]);
     bool directory = j->t.output && !j->from_lengths;
-    if (directory && pp_packed_may_write(j->t.output, &j->t.err) != 0)
+    if (directory && !j->parts_wanted &&
+        pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
-    if (pack_read(j, argc, argv) != 0 || pack(j) != 0)
+    if (pack_read(j, argc, argv) != 0)
         return -1;
-    if (directory && write_directory(j) != 0)
-        return -1;
-    if (j->stats)
-        return pack_print_stats(j);
-    return directory ? 0 : pack_print_bins(j);
+    j->n_documents = j->docs.n;
+    return j->parts_wanted ? pack_each_part(j, pack_part) : pack_part(j);
 }
 
 int main(int argc, char **argv)
@@ -148,6 +124,8 @@ int main(int argc, char **argv)
         .bins_multiple = 1,
     };
     int c, rc = 0;
+    /* Then a file that grows too large is an error like a full disk. */
+    signal(SIGXFSZ, SIG_IGN);
     while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {
         if (c == TOOL_STOP)
             return tool_finish(&j.t);
@@ -158,5 +136,6 @@ int main(int argc, char **argv)
     pp_bins_finish(&j.bins);
     pp_pieces_finish(&j.pieces);
     pp_documents_finish(&j.docs);
+    free(j.spill);
     return tool_finish(&j.t);
 }

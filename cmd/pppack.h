@@ -24,6 +24,8 @@ extern const struct pack_compat pack_compats[];
 
 const struct pack_compat *pack_compat_find(const char *name);
 
+enum { PACK_MAX_SHARES = 3 };
+
 struct pack_job {
     struct tool t;
     /* What was asked. */
@@ -33,6 +35,16 @@ struct pack_job {
     int oversize, drop_empty;
     bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled;
     const char *check;
+    int64_t skip_bad;
+    bool index_only;
+    const char *export_to;    /* the format, or NULL */
+    const char *parts_wanted; /* of --split, or NULL */
+    double shares[PACK_MAX_SHARES];
+    size_t n_shares;
+    /* The part of the documents being packed: all, without --split. */
+    const char *part;
+    size_t first_document, n_documents;
+    char *spill; /* where tokens go that memory does not hold */
     uint32_t capacity, align;
     struct pp_documents docs; /* with --lengths only their lengths */
     struct pp_pieces pieces;
@@ -50,6 +62,22 @@ int pack_check_options(struct pack_job *j, int argc) PP_MUST_USE;
 
 /* Reads the files named from optind on, or standard input. */
 int pack_read(struct pack_job *j, int argc, char **argv);
+
+/* Writes the directory, or the part of it that j->part names. */
+int pack_write(struct pack_job *j) PP_MUST_USE;
+
+/* Packs, writes and describes each part of --split with act. */
+int pack_each_part(struct pack_job *j,
+                   int (*act)(struct pack_job *)) PP_MUST_USE;
+
+/* A packed directory in another format. */
+int pack_export(struct pack_job *j, const char *dir) PP_MUST_USE;
+
+/* --check. */
+int pack_check(struct pack_job *j) PP_MUST_USE;
+
+/* Whether what --split asks for can be understood. */
+int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 
 /* A line per bin with the indices of its documents, to the output; triples
  * (index, start, length) where documents may be cut. */

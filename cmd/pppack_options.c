@@ -22,6 +22,10 @@ enum {
     OVERSIZE,
     EMPTY,
     SHUFFLE,
+    SPLIT,
+    SKIP_BAD,
+    INDEX_ONLY,
+    EXPORT,
     BYTES,
     LENGTHS,
     STATS,
@@ -43,6 +47,10 @@ const struct tool_option pack_options[] = {
     {OVERSIZE, "oversize", "WHAT", "error (default), truncate, split or drop"},
     {EMPTY, "empty", "WHAT", "documents without tokens: error (default), drop"},
     {SHUFFLE, "shuffle", "SEED", "put the bins in an order drawn from SEED"},
+    {SPLIT, "split", "SHARES", "into train, valid and test: 98,1,1"},
+    {SKIP_BAD, "skip-bad", "N", "leave out up to N malformed lines"},
+    {INDEX_ONLY, "index-only", NULL, "leave the tokens in their .bin files"},
+    {EXPORT, "export", "FORMAT", "write a packed DIR as megatron, safetensors"},
     {BYTES, "bytes", NULL, "tokens are the bytes of \"text\", then 256"},
     {LENGTHS, "lengths", NULL, "read a length per line, print bins of indices"},
     {STATS, "stats", NULL, "print statistics as JSON"},
@@ -145,6 +153,18 @@ int pack_take_option(struct pack_job *j, int c)
         j->shuffled = true;
         return pp_parse_int(optarg, "--shuffle", 0, INT64_MAX, &j->shuffle,
                             &j->t.err);
+    case SPLIT:
+        j->parts_wanted = optarg;
+        return pack_parse_shares(j);
+    case SKIP_BAD:
+        return pp_parse_int(optarg, "--skip-bad", 0, INT64_MAX, &j->skip_bad,
+                            &j->t.err);
+    case INDEX_ONLY:
+        j->index_only = true;
+        return 0;
+    case EXPORT:
+        j->export_to = optarg;
+        return 0;
     case BYTES:
         j->bytes = true;
         return 0;
@@ -220,9 +240,38 @@ static int check_rule(struct pack_job *j)
     return 0;
 }
 
+static int check_export(struct pack_job *j, int argc)
+{
+    struct tool *t = &j->t;
+    if (strcmp(j->export_to, "megatron") && strcmp(j->export_to, "safetensors"))
+        return tool_usage(t,
+                          "--export: no format '%s'; there are megatron, "
+                          "safetensors",
+                          j->export_to);
+    if (optind + 1 != argc || !t->output || j->capacity)
+        return tool_usage(t, "--export takes a packed directory, and -o");
+    return 0;
+}
+
+/* Options about files, which lengths are not. */
+static int check_files(struct pack_job *j)
+{
+    struct tool *t = &j->t;
+    bool directory = t->output && !j->from_lengths;
+    if (j->parts_wanted && !directory)
+        return tool_usage(t, "--split needs an output directory (-o)");
+    if (j->index_only && !directory)
+        return tool_usage(t, "--index-only needs an output directory (-o)");
+    if (j->skip_bad && j->from_lengths)
+        return tool_usage(t, "--skip-bad is about lines of JSON");
+    return 0;
+}
+
 int pack_check_options(struct pack_job *j, int argc)
 {
     struct tool *t = &j->t;
+    if (j->export_to)
+        return check_export(j, argc);
     if (j->check) {
         if (optind < argc || j->capacity || t->output || j->from_lengths)
             return tool_usage(t, "--check takes no input and no output");
@@ -232,6 +281,8 @@ int pack_check_options(struct pack_job *j, int argc)
         return tool_usage(t, "a capacity is needed (-l)");
     if (j->from_lengths && j->bytes)
         return tool_usage(t, "--lengths and --bytes exclude each other");
+    if (check_files(j) != 0)
+        return -1;
     if (!t->output && !j->from_lengths && !j->stats)
         return tool_usage(t, "an output directory is needed (-o)");
     if (j->compat && check_compat(j) != 0)

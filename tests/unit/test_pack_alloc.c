@@ -74,8 +74,10 @@ static int pack(struct work *w, struct pp_err *err)
     struct pp_jsonl j = {.name = "in"};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||
-        pp_pieces_make(&w->docs, 4, 2, PP_OVERSIZE_SPLIT, false, &w->pieces,
-                       err) != 0 ||
+        pp_pieces_make(
+            &w->docs,
+            &(struct pp_piece_options){4, 2, PP_OVERSIZE_SPLIT, false, 0, 0},
+            &w->pieces, err) != 0 ||
         pp_packer_find(w->rule)->pack(w->pieces.slots, w->pieces.n, 4, &w->bins,
                                       err) != 0 ||
         raise_bins(w, err) != 0 || pp_bins_shuffle(&w->bins, 1, err) != 0 ||
@@ -89,7 +91,9 @@ static int pack(struct work *w, struct pp_err *err)
                                   .items = w->bins.items,
                                   .n_inputs = w->docs.n,
                                   .capacity = 4,
-                                  .align = 2};
+                                  .align = 2,
+                                  .docs = &w->docs,
+                                  .counts = w->pieces.counts};
     if (pp_packed_write(w->dir, &c, err) != 0 ||
         pp_packed_open(w->dir, &w->packed, err) != 0)
         return -1;
