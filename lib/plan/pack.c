@@ -137,6 +137,7 @@ const struct pp_packer pp_packers[] = {
     {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd, NULL},
     {"mffd", "modified first-fit decreasing, NeMo-RL's", pp_pack_mffd, NULL},
     {"wfd", "worst-fit decreasing, in Automodel's order", pp_pack_wfd, NULL},
+    {"fill", "a bin at a time, by a short search", pp_pack_fill, NULL},
     {"first-fit", "in input order, the first bin with room", pp_pack_first_fit,
      NULL},
     {"next-fit", "in input order, one open bin", pp_pack_next_fit, NULL},

@@ -61,12 +61,13 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
                     struct pp_err *err) PP_MUST_USE;
 
-/* The Martello-Toth L2 lower bound on the number of bins. */
+/* A lower bound on the number of bins, from sums of lengths: the Martello-Toth
+ * L2 bound and those of dual feasible functions. */
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
                         size_t *bound, struct pp_err *err) PP_MUST_USE;
 
-/* A better lower bound, at most n_bins of a packing that is known: L2, and what
- * a search of bounded length shows to be impossible. */
+/* A better lower bound, at most n_bins of a packing that is known: that, and
+ * what a search of bounded length shows to be impossible. */
 int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
                     size_t n_bins, size_t *bound,
                     struct pp_err *err) PP_MUST_USE;

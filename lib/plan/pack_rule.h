@@ -8,8 +8,9 @@
 
 #include "plan/pack.h"
 
-pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_first_fit,
-    pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit, pp_pack_wfd;
+pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
+    pp_pack_first_fit, pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit,
+    pp_pack_wfd;
 
 /* Of other systems; verl's may exceed the capacity. */
 pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
