@@ -8,22 +8,44 @@
 #include "base/num.h"
 #include "data/packed.h"
 
+/* One of tens of millions: printf would take longer than packing does. */
+static void print_index(uint32_t v, bool first, FILE *f)
+{
+    char text[16];
+    char *end = text + sizeof text, *at = end;
+    do
+        *--at = (char)('0' + v % 10);
+    while (v /= 10);
+    *--at = first ? '[' : ' ';
+    if (!first)
+        *--at = ',';
+    fwrite_unlocked(at, 1, (size_t)(end - at), f);
+}
+
+static void print_piece(const struct pp_piece *q, bool first, FILE *f)
+{
+    fprintf(f, "%s[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", first ? "[" : ", ",
+            q->source, q->start, q->length);
+}
+
 int pack_print_bins(struct pack_job *j)
 {
     FILE *f = tool_output(&j->t);
     bool parts =
         j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
+    /* Then pieces are the documents, and need no look-up. */
+    bool whole = j->pieces.n == j->docs.n;
     if (!f)
         return -1;
     for (size_t b = 0; b < j->bins.n_bins; b++) {
-        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
-            fputs(i == j->bins.first[b] ? "[" : ", ", f);
+        size_t first = j->bins.first[b];
+        for (size_t i = first; i < j->bins.first[b + 1]; i++) {
+            uint32_t k = j->bins.items[i];
             if (parts)
-                fprintf(f, "[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", q->source,
-                        q->start, q->length);
+                print_piece(&j->pieces.piece[k], i == first, f);
             else
-                fprintf(f, "%" PRIu32, q->source);
+                print_index(whole ? k : j->pieces.piece[k].source, i == first,
+                            f);
         }
         fputs("]\n", f);
     }

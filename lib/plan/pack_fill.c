@@ -34,8 +34,8 @@ struct fill {
     size_t n_chosen, n_fullest;
     uint64_t spare; /* what the best leaves empty */
     uint32_t capacity;
-    uint32_t budget; /* completions that are left for all bins */
-    uint32_t *placed, *bin_of;
+    uint32_t budget;           /* completions that are left for all bins */
+    uint32_t *placed, *bin_at; /* in the order in which they are placed */
     size_t n_placed, n_bins;
 };
 
@@ -105,8 +105,8 @@ static void close_bin(struct fill *f)
         uint32_t c = f->fullest[k];
         f->left[c] -= k > 0;
         uint32_t i = f->classes.order[f->classes.first[c] + f->taken[c]++];
-        f->placed[f->n_placed++] = i;
-        f->bin_of[i] = (uint32_t)f->n_bins;
+        f->placed[f->n_placed] = i;
+        f->bin_at[f->n_placed++] = (uint32_t)f->n_bins;
     }
     for (size_t k = 0; k < f->n_fullest; k++)
         if (!f->left[f->fullest[k]])
@@ -153,11 +153,11 @@ int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
     f.chosen = pp_pack_alloc(n, sizeof *f.chosen, err);
     f.fullest = pp_pack_alloc(n, sizeof *f.fullest, err);
     f.placed = pp_pack_alloc(n, sizeof *f.placed, err);
-    f.bin_of = pp_pack_alloc(n, sizeof *f.bin_of, err);
+    f.bin_at = pp_pack_alloc(n, sizeof *f.bin_at, err);
     if (f.left && f.taken && f.skip && f.chosen && f.fullest && f.placed &&
-        f.bin_of) {
+        f.bin_at) {
         fill_all(&f, n);
-        rc = pp_bins_make(out, f.placed, f.bin_of, n, f.n_bins, err);
+        rc = pp_bins_gather(out, f.placed, f.bin_at, n, f.n_bins, err);
     }
     pp_classes_finish(&f.classes);
     free(f.left);
@@ -166,6 +166,6 @@ int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(f.chosen);
     free(f.fullest);
     free(f.placed);
-    free(f.bin_of);
+    free(f.bin_at);
     return rc;
 }

@@ -63,4 +63,9 @@ int pp_bins_make(struct pp_bins *out, const uint32_t *order,
                  const uint32_t *bin_of, size_t n, size_t n_bins,
                  struct pp_err *err) PP_MUST_USE;
 
+/* The same from bin_at[k], the bin of the kth of order. */
+int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                   const uint32_t *bin_at, size_t n, size_t n_bins,
+                   struct pp_err *err) PP_MUST_USE;
+
 #endif
