@@ -24,6 +24,9 @@ static int choose_bins(struct pack_job *j)
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
+    if (!j->parts && j->rule->draw)
+        return j->rule->draw(p->slots, p->n, room, (uint64_t)j->seed, &j->bins,
+                             err);
     if (!j->parts)
         return j->rule->pack(p->slots, p->n, room, &j->bins, err);
     if ((size_t)j->parts > p->n)
@@ -154,6 +157,7 @@ int main(int argc, char **argv)
         .cp = 1,
         .tp = 1,
         .bins_multiple = 1,
+        .seed = PP_PACK_SEED,
     };
     int c, rc = 0;
     while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {

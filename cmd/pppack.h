@@ -29,9 +29,9 @@ struct pack_job {
     /* What was asked. */
     const struct pp_packer *rule; /* NULL until it is known */
     const struct pack_compat *compat;
-    int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle;
+    int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
     int oversize, drop_empty;
-    bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled;
+    bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled, seeded;
     const char *check;
     uint32_t capacity, align;
     struct pp_documents docs; /* with --lengths only their lengths */

@@ -22,6 +22,7 @@ enum {
     OVERSIZE,
     EMPTY,
     SHUFFLE,
+    SEED,
     BYTES,
     LENGTHS,
     STATS,
@@ -43,6 +44,7 @@ const struct tool_option pack_options[] = {
     {OVERSIZE, "oversize", "WHAT", "error (default), truncate, split or drop"},
     {EMPTY, "empty", "WHAT", "documents without tokens: error (default), drop"},
     {SHUFFLE, "shuffle", "SEED", "put the bins in an order drawn from SEED"},
+    {SEED, "seed", "N", "of rules that draw: first-fit-shuffle; 42 without it"},
     {BYTES, "bytes", NULL, "tokens are the bytes of \"text\", then 256"},
     {LENGTHS, "lengths", NULL, "read a length per line, print bins of indices"},
     {STATS, "stats", NULL, "print statistics as JSON"},
@@ -80,7 +82,7 @@ static int parse_capacity(struct pack_job *j, const char *s)
 
 static int parse_rule(struct pack_job *j, const char *s)
 {
-    char known[256] = "";
+    char known[512] = "";
     size_t at = 0;
     j->rule = pp_packer_find(s);
     for (const struct pp_packer *p = pp_packers; p->name; p++)
@@ -93,7 +95,7 @@ static int parse_rule(struct pack_job *j, const char *s)
 
 static int unknown_compat(struct pack_job *j, const char *s)
 {
-    char known[256] = "";
+    char known[512] = "";
     size_t at = 0;
     for (const struct pack_compat *c = pack_compats; c->packer.name; c++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
@@ -144,6 +146,10 @@ int pack_take_option(struct pack_job *j, int c)
     case SHUFFLE:
         j->shuffled = true;
         return pp_parse_int(optarg, "--shuffle", 0, INT64_MAX, &j->shuffle,
+                            &j->t.err);
+    case SEED:
+        j->seeded = true;
+        return pp_parse_int(optarg, "--seed", 0, INT64_MAX, &j->seed,
                             &j->t.err);
     case BYTES:
         j->bytes = true;
@@ -210,6 +216,8 @@ static int check_rule(struct pack_job *j)
         return tool_usage(t, "-a none makes no --bins-multiple");
     if (none && j->rows > INT32_MAX / (int64_t)j->capacity)
         return tool_usage(t, "--rows: '%" PRId64 "' is too many", j->rows);
+    if (j->seeded && !j->rule->draw)
+        return tool_usage(t, "--seed: %s draws nothing", j->rule->name);
     if (j->parts && !j->rule->divide)
         return tool_usage(t, "--parts: %s makes as many bins as it needs",
                           j->rule->name);

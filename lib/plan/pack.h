@@ -26,12 +26,20 @@ typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
 typedef int pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
                         struct pp_bins *out, struct pp_err *err);
 
+/* A rule that draws from a seed. */
+typedef int pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       uint64_t seed, struct pp_bins *out, struct pp_err *err);
+
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
     pp_pack_fn *pack;
     pp_parts_fn *divide; /* for a given number of parts; or NULL */
+    pp_draw_fn *draw;    /* for a given seed, which is PP_PACK_SEED with pack;
+                            or NULL */
 };
+
+#define PP_PACK_SEED 42
 
 /* All rules, ending with a zeroed entry. */
 extern const struct pp_packer pp_packers[];

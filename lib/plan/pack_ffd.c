@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_ffd - first-fit, in input order and decreasing in the order of NeMo-RL.
+/* pack_ffd - first-fit: in input order, in a drawn one, and decreasing in the
+ * order of NeMo-RL.
  *
  * Decreasing: equal lengths from the higher index down. Each goes to the first
  * bin, in creation order, that has room. A tournament tree over the bins
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mt19937.h"
 #include "plan/pack_rule.h"
 
 /* Node 1 is the root, nodes leaves..2*leaves-1 the bins. What is stored is the
@@ -127,6 +129,31 @@ int pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
     int rc = first_fit_all(lengths, n, capacity, order, out, err);
     free(order);
     return rc;
+}
+
+int pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
+                              uint32_t capacity, uint64_t seed,
+                              struct pp_bins *out, struct pp_err *err)
+{
+    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
+    if (!order)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        order[i] = (uint32_t)i;
+    struct pp_mt19937 g;
+    pp_mt19937_seed(&g, seed);
+    pp_mt19937_shuffle(&g, order, n);
+    int rc = first_fit_all(lengths, n, capacity, order, out, err);
+    free(order);
+    return rc;
+}
+
+int pp_pack_first_fit_shuffle(const uint32_t *lengths, size_t n,
+                              uint32_t capacity, struct pp_bins *out,
+                              struct pp_err *err)
+{
+    return pp_draw_first_fit_shuffle(lengths, n, capacity, PP_PACK_SEED, out,
+                                     err);
 }
 
 int pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,

@@ -15,6 +15,10 @@ pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
 /* Of other systems; verl's may exceed the capacity. */
 pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
 
+/* First-fit in the order of Python's random.shuffle after random.seed(seed). */
+pp_pack_fn pp_pack_first_fit_shuffle;
+pp_draw_fn pp_draw_first_fit_shuffle;
+
 pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal;
 
 /* As few parts as keep to the capacity. */
