@@ -62,6 +62,15 @@ static int raise_bins(struct pack_job *j)
                             multiple, &j->t.err);
 }
 
+/* Pads bins to what their rows must be. */
+static void fill_rows(struct pack_job *j)
+{
+    const struct pp_bins *bins = &j->bins;
+    for (size_t b = 0; j->row > j->align && b < bins->n_bins; b++)
+        pp_pieces_fill_row(&j->pieces, bins->items + bins->first[b],
+                           bins->first[b + 1] - bins->first[b], j->row);
+}
+
 static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
@@ -81,6 +90,7 @@ static int pack(struct pack_job *j)
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
         return -1;
+    fill_rows(j);
     return j->shuffled ? pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err)
                        : 0;
 }

@@ -16,7 +16,8 @@ struct pack_compat {
     enum pp_oversize oversize;
     bool drops_empty; /* documents without tokens */
     bool wraps;       /* documents are cut where a bin ends */
-    bool pops;        /* raises the number of bins in NeMo-RL's way */
+    bool multiplies; /* pads for each kind of parallelism on top of the other */
+    bool pops;       /* raises the number of bins in NeMo-RL's way */
 };
 
 /* Ends with a zeroed entry. */
@@ -30,10 +31,12 @@ struct pack_job {
     const struct pp_packer *rule; /* NULL until it is known */
     const struct pack_compat *compat;
     int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
-    int oversize, drop_empty;
-    bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled, seeded;
+    int oversize, drop_empty, fp8;
+    bool has_oversize, equal_size, per_rank, bytes, from_lengths, stats,
+        shuffled, seeded;
     const char *check;
     uint32_t capacity, align;
+    uint32_t row; /* what the slots of a bin add up to is a multiple of it */
     struct pp_documents docs; /* with --lengths only their lengths */
     struct pp_pieces pieces;
     struct pp_bins bins;

@@ -16,6 +16,8 @@ enum {
     PAD_TO,
     CP,
     TP,
+    FP8,
+    PER_RANK,
     COMPAT,
     BINS_MIN,
     BINS_MULTIPLE,
@@ -39,6 +41,8 @@ const struct tool_option pack_options[] = {
     {PAD_TO, "pad-to", "N", "pad each sequence to a multiple of N"},
     {CP, "cp", "N", "and to what N context-parallel ranks need"},
     {TP, "tp", "N", "and to what N tensor-parallel ranks need"},
+    {FP8, "fp8", "RECIPE", "and bins: tensorwise, mxfp8 or blockwise"},
+    {PER_RANK, "per-rank", NULL, "-l is of one context-parallel rank"},
     {BINS_MIN, "bins-min", "N", "make at least N bins"},
     {BINS_MULTIPLE, "bins-multiple", "N", "make a multiple of N bins"},
     {OVERSIZE, "oversize", "WHAT", "error (default), truncate, split or drop"},
@@ -55,6 +59,11 @@ const struct tool_option pack_options[] = {
 /* In the order of enum pp_oversize. */
 static const char *const oversize_words[] = {"error", "truncate", "split",
                                              "drop", NULL};
+/* In the order of fp8_tokens. */
+static const char *const fp8_words[] = {"none", "tensorwise", "mxfp8",
+                                        "blockwise", NULL};
+/* What a rank's tokens of a bin must be a multiple of. */
+static const uint32_t fp8_tokens[] = {1, 16, 32, 128};
 static const char *const empty_words[] = {"error", "drop", NULL};
 
 static int parse_word(struct tool *t, const char *s, const char *what,
@@ -132,6 +141,11 @@ int pack_take_option(struct pack_job *j, int c)
         return parse_count(j, "--cp", &j->cp);
     case TP:
         return parse_count(j, "--tp", &j->tp);
+    case FP8:
+        return parse_word(&j->t, optarg, "--fp8", fp8_words, &j->fp8);
+    case PER_RANK:
+        j->per_rank = true;
+        return 0;
     case BINS_MIN:
         return parse_count(j, "--bins-min", &j->bins_min);
     case BINS_MULTIPLE:
@@ -166,22 +180,59 @@ int pack_take_option(struct pack_job *j, int c)
     }
 }
 
+/* With --per-rank the capacity of a bin is that of all context-parallel ranks.
+ */
+static int set_capacity(struct pack_job *j)
+{
+    uint64_t capacity =
+        (uint64_t)j->capacity * (j->per_rank ? (uint64_t)j->cp : 1);
+    if (capacity > INT32_MAX)
+        return tool_usage(&j->t,
+                          "-l: '%" PRIu32 "' tokens for each of %" PRId64
+                          " ranks are more than %d",
+                          j->capacity, j->cp, INT32_MAX);
+    j->capacity = (uint32_t)capacity;
+    return 0;
+}
+
+/* The capacity is one of a full bin: a multiple of what its row must be. */
+static int check_capacity(struct pack_job *j, uint32_t multiple,
+                          const char *what)
+{
+    uint32_t below = j->capacity / multiple * multiple;
+    if (j->capacity == below)
+        return 0;
+    char text[64];
+    if (below)
+        snprintf(text, sizeof text, "%" PRIu32 " and %" PRIu64 " are", below,
+                 (uint64_t)below + multiple);
+    else
+        snprintf(text, sizeof text, "%" PRIu32 " is the least", multiple);
+    return tool_usage(
+        &j->t, "-l: '%" PRIu32 "' is not a multiple of %" PRIu32 " (%s); %s",
+        j->capacity, multiple, what, text);
+}
+
 static int set_align(struct pack_job *j)
 {
-    uint32_t chunks = j->cp > 1 ? 2 * (uint32_t)j->cp : 1;
-    j->align =
-        pp_pieces_align((uint32_t)j->pad_to, (uint32_t)j->cp, (uint32_t)j->tp);
-    if (j->capacity % chunks)
-        return tool_usage(&j->t,
-                          "-l: '%" PRIu32 "' is not a multiple of %" PRIu32
-                          " (2 x cp)",
-                          j->capacity, chunks);
+    uint32_t pad_to = (uint32_t)j->pad_to, cp = (uint32_t)j->cp,
+             tp = (uint32_t)j->tp;
+    j->align = j->compat && j->compat->multiplies
+                   ? pp_pieces_align_product(pad_to, cp, tp)
+                   : pp_pieces_align(pad_to, cp, tp);
+    if (set_capacity(j) != 0 ||
+        check_capacity(j, cp > 1 ? 2 * cp : 1, "2 x cp") != 0)
+        return -1;
     if (!j->align || j->align > j->capacity)
         return tool_usage(&j->t,
                           "-l: '%" PRIu32 "' is less than the least multiple "
                           "that sequences are padded to",
                           j->capacity);
-    return 0;
+    if (j->align > INT32_MAX / fp8_tokens[j->fp8])
+        return tool_usage(&j->t, "--fp8: rows would be longer than %d tokens",
+                          INT32_MAX);
+    j->row = j->align * fp8_tokens[j->fp8];
+    return j->fp8 ? check_capacity(j, j->row, "--fp8") : 0;
 }
 
 /* What another system's packer decides, and what it cannot do. */
@@ -253,7 +304,7 @@ int pack_check_options(struct pack_job *j, int argc)
                              "documents are expected");
     if (set_align(j) != 0)
         return -1;
-    if (j->compat && j->compat->wraps && j->align > 1)
+    if (j->compat && j->compat->wraps && j->row > 1)
         return tool_usage(t, "--compat %s leaves no room for padding",
                           j->rule->name);
     return 0;

@@ -89,10 +89,11 @@ int pack_print_stats(struct pack_job *j)
             "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n  \"gap\": %zu,\n"
             "  \"certified\": %s,\n"
             "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32 ",\n"
+            "  \"row\": %" PRIu32 ",\n"
             "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
             j->bins.n_bins, bound, j->bins.n_bins - bound,
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
-            j->align, slots - p->n_tokens, efficiency);
+            j->align, j->row, slots - p->n_tokens, efficiency);
     fprintf(f,
             "  \"empty\": %zu,\n  \"dropped\": %zu,\n  \"truncated\": %zu,\n"
             "  \"split\": %zu\n}\n",

@@ -65,6 +65,19 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
                                 size_t multiple,
                                 struct pp_err *err) PP_MUST_USE;
 
+/* Moves items between bins so that the costliest bin costs less; the number of
+ * bins stays, none is empty and none exceeds capacity. The sum of all costs
+ * does not overflow. */
+int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
+                    const uint64_t *cost, uint32_t capacity,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Puts the bins in an order for steps of per_step bins, of which lanes run at a
+ * time: like ones at the same time, each step a mixture, the cheap ones at the
+ * ends of a step. lanes divides per_step, which divides the number of bins. */
+int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t lanes,
+                 size_t per_step, struct pp_err *err) PP_MUST_USE;
+
 /* Puts the bins, not the items in them, in an order drawn from seed. */
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
                     struct pp_err *err) PP_MUST_USE;

@@ -33,11 +33,11 @@ static bool has_empty(const uint32_t *lengths, size_t n)
 static int try_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
                      size_t bound, struct pp_bins *best, struct pp_err *err)
 {
-    static pp_pack_fn *const rules[] = {pp_pack_fill,      pp_pack_ffd,
-                                        pp_pack_mffd,      pp_pack_wfd,
-                                        pp_pack_axolotl,   pp_pack_megatron_rl,
-                                        pp_pack_first_fit, pp_pack_next_fit,
-                                        pp_pack_lpt,       pp_pack_kk};
+    static pp_pack_fn *const rules[] = {
+        pp_pack_fill,     pp_pack_ffd,         pp_pack_mffd,
+        pp_pack_wfd,      pp_pack_axolotl,     pp_pack_first_fit,
+        pp_pack_next_fit, pp_pack_megatron_rl, pp_pack_first_fit_shuffle,
+        pp_pack_lpt,      pp_pack_kk};
     enum { N_RULES = sizeof rules / sizeof *rules, N_SLOW = 2 };
     int n_rules = n > FEW ? N_RULES - N_SLOW : N_RULES;
     bool empty = has_empty(lengths, n);
