@@ -62,6 +62,17 @@ static int raise_bins(struct pack_job *j)
                             multiple, &j->t.err);
 }
 
+/* Before rows are padded, which is no property of the sequences. */
+static int certify(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    j->lower_bound = j->bins.n_bins;
+    return j->rows
+               ? 0
+               : pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
+                                 &j->lower_bound, &j->t.err);
+}
+
 /* Pads bins to what their rows must be. */
 static void fill_rows(struct pack_job *j)
 {
@@ -89,6 +100,10 @@ static int pack(struct pack_job *j)
         j->capacity *= (uint32_t)j->rows;
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
+        return -1;
+    if (j->stats && certify(j) != 0)
+        return -1;
+    if (pack_balance(j) != 0)
         return -1;
     fill_rows(j);
     return j->shuffled ? pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err)
@@ -137,6 +152,8 @@ static int run(struct pack_job *j, int argc, char **argv)
     if (j->check)
         return check_directory(j);
     bool directory = j->t.output && !j->from_lengths;
+    if (pack_manifest_read(j) != 0)
+        return -1;
     if (directory && pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
     double start = pp_clock();
@@ -149,6 +166,9 @@ static int run(struct pack_job *j, int argc, char **argv)
              "%zu sequences: read in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (between - start), 1e3 * (pp_clock() - between));
     if (directory && write_directory(j) != 0)
+        return -1;
+    if (directory && j->manifest_name &&
+        pack_manifest_write(j, argc, argv) != 0)
         return -1;
     if (j->stats)
         return pack_print_stats(j);
@@ -177,6 +197,7 @@ int main(int argc, char **argv)
     }
     if (rc == 0)
         run(&j, argc, argv);
+    pp_manifest_finish(&j.manifest);
     pp_bins_finish(&j.bins);
     pp_pieces_finish(&j.pieces);
     pp_documents_finish(&j.docs);

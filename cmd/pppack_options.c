@@ -21,6 +21,9 @@ enum {
     COMPAT,
     BINS_MIN,
     BINS_MULTIPLE,
+    BALANCE,
+    DP,
+    MANIFEST,
     OVERSIZE,
     EMPTY,
     SHUFFLE,
@@ -45,6 +48,9 @@ const struct tool_option pack_options[] = {
     {PER_RANK, "per-rank", NULL, "-l is of one context-parallel rank"},
     {BINS_MIN, "bins-min", "N", "make at least N bins"},
     {BINS_MULTIPLE, "bins-multiple", "N", "make a multiple of N bins"},
+    {BALANCE, "balance", "WHAT", "make bins alike in tokens or flops"},
+    {DP, "dp", "N", "with --balance: N lanes run a bin each at a time"},
+    {MANIFEST, "manifest", "FILE", "the plan: costs, lanes; gets the data"},
     {OVERSIZE, "oversize", "WHAT", "error (default), truncate, split or drop"},
     {EMPTY, "empty", "WHAT", "documents without tokens: error (default), drop"},
     {SHUFFLE, "shuffle", "SEED", "put the bins in an order drawn from SEED"},
@@ -64,6 +70,8 @@ static const char *const fp8_words[] = {"none", "tensorwise", "mxfp8",
                                         "blockwise", NULL};
 /* What a rank's tokens of a bin must be a multiple of. */
 static const uint32_t fp8_tokens[] = {1, 16, 32, 128};
+/* In the order of enum pack_balance. */
+static const char *const balance_words[] = {"none", "tokens", "flops", NULL};
 static const char *const empty_words[] = {"error", "drop", NULL};
 
 static int parse_word(struct tool *t, const char *s, const char *what,
@@ -150,6 +158,14 @@ int pack_take_option(struct pack_job *j, int c)
         return parse_count(j, "--bins-min", &j->bins_min);
     case BINS_MULTIPLE:
         return parse_count(j, "--bins-multiple", &j->bins_multiple);
+    case BALANCE:
+        return parse_word(&j->t, optarg, "--balance", balance_words,
+                          &j->balance);
+    case DP:
+        return parse_count(j, "--dp", &j->dp);
+    case MANIFEST:
+        j->manifest_name = optarg;
+        return 0;
     case OVERSIZE:
         j->has_oversize = true;
         return parse_word(&j->t, optarg, "--oversize", oversize_words,
@@ -279,6 +295,26 @@ static int check_rule(struct pack_job *j)
     return 0;
 }
 
+static int check_balance(struct pack_job *j, int argc)
+{
+    struct tool *t = &j->t;
+    const char *name = j->manifest_name;
+    if (name && !strcmp(name, "-") &&
+        (optind == argc || j->stats || j->from_lengths))
+        return tool_usage(t, "--manifest - needs input files, and prints "
+                             "nothing but the manifest");
+    if (j->dp && j->balance == PACK_BALANCE_NONE)
+        return tool_usage(t, "--dp needs --balance");
+    if (j->balance == PACK_BALANCE_NONE)
+        return 0;
+    if (j->compat || j->rows || j->shuffled)
+        return tool_usage(t, "--balance excludes --compat, --rows and "
+                             "--shuffle, which say what the order is");
+    if (j->balance == PACK_BALANCE_FLOPS && !name)
+        return tool_usage(t, "--balance flops needs --manifest");
+    return 0;
+}
+
 int pack_check_options(struct pack_job *j, int argc)
 {
     struct tool *t = &j->t;
@@ -298,6 +334,8 @@ int pack_check_options(struct pack_job *j, int argc)
     if (!j->rule)
         j->rule = pp_packer_find("best");
     if (check_rule(j) != 0)
+        return -1;
+    if (check_balance(j, argc) != 0)
         return -1;
     if (optind == argc && isatty(STDIN_FILENO))
         return tool_usage(t, "standard input is a terminal; "

@@ -6,53 +6,17 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/cost.h"
 #include "ppsched.h"
 
 /* Copies of the parameters that AdamW trains with: weights, gradients and two
  * moments. */
 enum { TRAINED_COPIES = 4 };
 
-/* Floating-point operations, which stand for time. */
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
-    if (!pp_is_compute(a.op))
-        return 0;
-    const double *flops = c->stages[a.stage].fwd_flops;
-    double tokens = c->tokens[a.microbatch], pairs = c->pairs[a.microbatch];
-    double head = c->head_flops[a.stage];
-    struct pp_cost h = pp_cost_of(tokens * head, 0, true);
-    struct pp_cost rest =
-        pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
-    double input = rest.input_grad + h.input_grad;
-    double weight = rest.weight_grad + h.weight_grad;
-    bool source = !c->graph->stages[a.stage].input_grad;
-    switch ((enum pp_op)a.op) {
-    case PP_F:
-        return rest.forward + h.forward;
-    case PP_I:
-        return source ? 0 : input;
-    case PP_W:
-        return source ? input + weight : weight;
-    default:
-        return input + weight;
-    }
-}
-
-/* Finds the head among the units of the stages. */
-static void find_head(struct ppsched *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    char name[PP_FQN_TEXT];
-    pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
-    for (int s = 0; s < m->graph.n_stages; s++)
-        for (size_t i = 0; i < m->stages[s].n_units; i++) {
-            const struct pp_manifest_unit *u =
-                &m->model.units[m->stages[s].first_unit + i];
-            if (!strcmp(u->fqn, name))
-                p->costs.head_flops[s] = u->fwd_flops[0];
-        }
+    return pp_stage_time(&c->stage, a, c->tokens[a.microbatch],
+                         c->pairs[a.microbatch]);
 }
 
 static void set_literal(struct ppsched *p)
@@ -119,26 +83,23 @@ int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     size_t m = (size_t)p->schedule->n_microbatches;
-    bool known = false;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
     c->tokens = calloc(m, sizeof *c->tokens);
     c->pairs = calloc(m, sizeof *c->pairs);
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
-    c->head_flops = calloc((size_t)c->graph->n_stages, sizeof *c->head_flops);
-    if (!c->tokens || !c->pairs || !c->sizes || !c->head_flops)
+    if (!c->tokens || !c->pairs || !c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < c->graph->n_stages; s++) {
-        known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
+    if (pp_stage_costs_init(&c->stage, &p->manifest, &p->tool->err))
+        return -1;
+    for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].out_bytes > 0 ||
                     c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
-    }
     const char *dtype = p->manifest.model.dtype;
     c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
-    find_head(p);
     set_sizes(c, measure_microbatches(p));
     c->costs = (struct pp_costs){stage_time, c};
-    if (!known || p->options.has_cost)
+    if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
     return 0;
 }
@@ -148,7 +109,7 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->tokens);
     free(c->pairs);
     free(c->sizes);
-    free(c->head_flops);
+    pp_stage_costs_finish(&c->stage);
 }
 
 static int refuse_slots(struct ppsched *p, int rank, int slots)

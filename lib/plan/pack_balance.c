@@ -2,13 +2,17 @@
 /* pack_balance - moves items between bins so that the costliest bin costs
  * less. The number of bins stays and none exceeds the capacity.
  *
- * Two beginnings, of which the better counts: the bins as they are, and the
- * items dealt anew, costliest first, each to the cheapest bin with room
- * (Graham's rule with a capacity), which fails where bins are nearly full.
- * Then rounds: the costliest bins are paired with the cheapest, and each pair
- * makes the one exchange of an item for another, or for none, or the one
- * division of all their items, that lowers the costlier most. Another round
- * pairs them differently; it ends when rounds no longer help. */
+ * Of three beginnings the best counts: the bins as they are; the items dealt
+ * anew, costliest first, each to the cheapest bin with room (Graham's rule with
+ * a capacity); and, since bins that all become full differ in nothing else, the
+ * long items by what they cost above the lowest price of a token, then the
+ * short ones each to the bin with most room. Dealing fails where bins are
+ * nearly full. Then rounds: the costliest bins are paired with
+ * the cheapest, and each pair makes the one exchange of an item for another, or
+ * for none, or the one division of all their items, that lowers the costlier
+ * most. Another round pairs them differently; it ends when rounds no longer
+ * help. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,16 +22,19 @@
 
 /* Bins without room that are passed over before one with room is taken
  * whatever it costs; rounds without gain before the end; comparisons of two
- * items in all. */
-enum { PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
+ * items in all; the part of the capacity above which an item is long. */
+enum { LONG = 8, PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
 
 struct balance {
     const uint32_t *lengths;
     const uint64_t *cost;
+    uint64_t *excess;
     size_t n, n_bins;
     uint32_t capacity;
     uint32_t *bin_of;
     uint64_t *load;          /* cost by bin */
+    uint64_t *weighed;       /* weight by bin */
+    uint32_t *best;          /* the best bins so far, by item */
     uint32_t *space;         /* by bin */
     uint32_t *order;         /* items, costliest first */
     uint32_t *head, *next;   /* items of a bin, plus one; 0 ends */
@@ -68,7 +75,7 @@ static size_t choose(struct balance *s, struct pp_cost_heap *h,
     size_t n = 0, found = SIZE_MAX;
     while (h->n && n < PASSED && found == SIZE_MAX) {
         struct pp_by_cost top = pp_cost_heap_pop(h);
-        if (top.cost != s->load[top.index])
+        if (top.cost != s->weighed[top.index])
             continue;
         if (s->space[top.index] >= length)
             found = top.index;
@@ -82,45 +89,78 @@ static size_t choose(struct balance *s, struct pp_cost_heap *h,
     return found < s->n_bins ? found : SIZE_MAX;
 }
 
-/* False when an item has no room. One for each bin first, so that none stays
- * empty. */
-static bool deal(struct balance *s, struct pp_cost_heap *h,
-                 struct pp_room *room)
+/* From here on bins are chosen by their tokens. */
+static void weigh_tokens(struct balance *s, struct pp_cost_heap *h)
 {
+    h->n = 0;
+    for (size_t b = 0; b < s->n_bins; b++) {
+        s->weighed[b] = s->capacity - s->space[b];
+        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
+    }
+}
+
+/* By the weight of the items, or from the first short one on by their tokens.
+ * False when an item has no room. One for each bin first, so that none stays
+ * empty. */
+static bool deal(struct balance *s, const uint64_t *weight, bool short_apart,
+                 struct pp_cost_heap *h, struct pp_room *room)
+{
+    bool by_tokens = false;
     clear(s);
+    memset(s->weighed, 0, s->n_bins * sizeof *s->weighed);
     for (size_t k = 0; k < s->n; k++) {
         uint32_t i = s->order[k];
+        if (short_apart && !by_tokens && k >= s->n_bins &&
+            s->lengths[i] <= s->capacity / LONG) {
+            weigh_tokens(s, h);
+            by_tokens = true;
+        }
         size_t b = k < s->n_bins ? k : choose(s, h, room, s->lengths[i]);
         if (b == SIZE_MAX)
             return false;
         put(s, i, (uint32_t)b);
+        s->weighed[b] += by_tokens ? s->lengths[i] : weight[i];
         pp_room_set(room, b, s->space[b] + 1);
-        pp_cost_heap_push(h, (struct pp_by_cost){s->load[b], (uint32_t)b});
+        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
     }
     return true;
 }
 
-/* Deals anew where that is possible and better than bins, which are restored
- * otherwise. */
-static int deal_if_better(struct balance *s, const uint32_t *bins,
-                          struct pp_err *err)
+/* Deals anew by a weight; where that is possible and better than the best bins
+ * so far, they become the best. */
+static int try_deal(struct balance *s, const uint64_t *weight, bool short_apart,
+                    uint64_t *least, struct pp_err *err)
 {
     int rc = -1;
-    uint64_t before = costliest(s);
     struct pp_room room;
-    struct pp_cost_heap h = {
-        .entries = pp_pack_alloc(s->n + PASSED, sizeof *h.entries, err)};
+    struct pp_cost_heap h = {.entries = pp_pack_alloc(s->n + s->n_bins + PASSED,
+                                                      sizeof *h.entries, err)};
     if (pp_room_init(&room, s->n_bins, s->capacity, err) == 0 && h.entries) {
-        if (!deal(s, &h, &room) || costliest(s) >= before) {
-            clear(s);
-            for (size_t i = 0; i < s->n; i++)
-                put(s, (uint32_t)i, bins[i]);
+        if (deal(s, weight, short_apart, &h, &room) && costliest(s) < *least) {
+            *least = costliest(s);
+            memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
         }
         rc = 0;
     }
     pp_room_finish(&room);
     free(h.entries);
     return rc;
+}
+
+/* Whether any item costs more than its tokens at the lowest price. */
+static bool find_excess(struct balance *s)
+{
+    double price = INFINITY;
+    bool some = false;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->lengths[i])
+            price = fmin(price, (double)s->cost[i] / s->lengths[i]);
+    for (size_t i = 0; i < s->n; i++) {
+        double excess = (double)s->cost[i] - price * s->lengths[i];
+        s->excess[i] = s->lengths[i] && excess > 0 ? (uint64_t)excess : 0;
+        some |= s->excess[i] > 0;
+    }
+    return some;
 }
 
 /* What a pair may do: exchange x of the costlier for y of the cheaper (items
@@ -273,8 +313,12 @@ static int make_room(struct balance *s, struct pp_err *err)
     s->next = pp_pack_alloc(n, sizeof *s->next, err);
     s->sorted = pp_pack_alloc(m, sizeof *s->sorted, err);
     s->keys = pp_pack_alloc(n > m ? n : m, sizeof *s->keys, err);
-    return s->bin_of && s->load && s->space && s->order && s->head && s->next &&
-                   s->sorted && s->keys
+    s->excess = pp_pack_alloc(n, sizeof *s->excess, err);
+    s->weighed = pp_pack_alloc(m, sizeof *s->weighed, err);
+    s->best = pp_pack_alloc(n, sizeof *s->best, err);
+    return s->excess && s->weighed && s->best && s->bin_of && s->load &&
+                   s->space && s->order && s->head && s->next && s->sorted &&
+                   s->keys
                ? 0
                : -1;
 }
@@ -286,10 +330,15 @@ static int balance(struct balance *s, struct pp_bins *b, struct pp_err *err)
     for (size_t k = 0; k < s->n_bins; k++)
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
             put(s, b->items[i], (uint32_t)k);
+    uint64_t least = costliest(s);
     pp_sort_by_cost(s->cost, s->n, s->keys, s->order);
-    memcpy(s->next, s->bin_of, s->n * sizeof *s->next);
-    if (deal_if_better(s, s->next, err) != 0)
+    memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
+    if (try_deal(s, s->cost, false, &least, err) != 0 ||
+        (find_excess(s) && try_deal(s, s->excess, true, &least, err) != 0))
         return -1;
+    clear(s);
+    for (size_t i = 0; i < s->n; i++)
+        put(s, (uint32_t)i, s->best[i]);
     link_all(s);
     improve(s);
     if (pp_bins_make(&balanced, s->order, s->bin_of, s->n, s->n_bins, err))
@@ -309,6 +358,9 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                         .capacity = capacity,
                         .work = WORK};
     int rc = make_room(&s, err) == 0 ? balance(&s, b, err) : -1;
+    free(s.excess);
+    free(s.weighed);
+    free(s.best);
     free(s.bin_of);
     free(s.load);
     free(s.space);
