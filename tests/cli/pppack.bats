@@ -80,7 +80,7 @@ nothing_left() {
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     diff - <(jq -cS . <<<"$output") <<'END'
-{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"efficiency":0.875,"empty":0,"gap":0,"inputs":4,"lower_bound":2,"padding":0,"scored":10,"sequences":4,"split":0,"tokens":14,"truncated":0}
+{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"efficiency":0.875,"empty":0,"gap":0,"imbalance":1.1428571428571428,"inputs":4,"lower_bound":2,"padding":0,"row":1,"scored":10,"sequences":4,"split":0,"tokens":14,"truncated":0}
 END
     [ -z "$(find . -mindepth 1 -type d)" ]
 }

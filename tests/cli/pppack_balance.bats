@@ -127,8 +127,8 @@ refused() {
         '[2,1.2222222222222223,1]' ]
     refused '--balance flops needs --manifest' --lengths -l 100 \
         --balance flops lengths
-    refused '--balance excludes --compat, --rows and --shuffle, which say what\
- the order is' --lengths -l 100 --balance tokens --shuffle 1 lengths
+    refused "--balance excludes --compat, --rows and --shuffle, which say what\
+ the order is" --lengths -l 100 --balance tokens --shuffle 1 lengths
     refused '--dp needs --balance' --lengths -l 100 --dp 2 lengths
     refused "'3' bins are not the same number for each of 2 lanes (--dp)" \
         --lengths -l 100 --balance tokens --dp 2 --bins-multiple 3 lengths
@@ -181,8 +181,8 @@ refused() {
     cp plan.json before.json
     pppack -l 200 --stats --manifest plan.json in.jsonl >stats.json
     cmp plan.json before.json
-    refused '--manifest - needs input files, and prints nothing but the\
- manifest' -l 400 --manifest - -o out3 <plan.json
+    refused "--manifest - needs input files, and prints nothing but the\
+ manifest" -l 400 --manifest - -o out3 <plan.json
     run --separate-stderr pppack -l 400 --manifest none.json -o out3 in.jsonl
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: none.json: No such file or directory' ]
