@@ -159,7 +159,7 @@ refused() {
     steps=$(jq '.data.n_bins / 4' plan.json)
     for ((k = 1; k <= steps; k++)); do
         ppsched --stats --data out --step "$k" plan.json | jq .at_depth.makespan
-    done >times
+    done >"times"
     [ "$(jq -s --argjson time "$time" \
         '(add / length - $time | fabs) < 1e-9 * $time' times)" = true ]
 }
