@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "manifest/stage_costs.h"
 #include "sched/sim.h"
 
 /* Steps that are simulated at most, evenly spread. */
 enum { MOST_STEPS = 256 };
 
-/* What a microbatch costs: n_bins of each. */
+/* What microbatches are made of: by bin and slice. */
 struct sizes {
     double *tokens, *pairs;
 };
@@ -68,16 +69,26 @@ static double find_imbalance(const struct pack_job *j)
 
 static int measure(struct pack_job *j, struct sizes *s)
 {
-    s->tokens = calloc(j->bins.n_bins, sizeof *s->tokens);
-    s->pairs = calloc(j->bins.n_bins, sizeof *s->pairs);
+    size_t n = j->bins.n_bins, n_parts;
+    size_t slices = (size_t)j->manifest.graph.n_slices;
+    if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
+        return -1;
+    s->tokens = calloc(n_parts, sizeof *s->tokens);
+    s->pairs = calloc(n_parts, sizeof *s->pairs);
     if (!s->tokens || !s->pairs)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t b = 0; b < j->bins.n_bins; b++)
-        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
-            s->tokens[b] += q->slot;
-            s->pairs[b] += pairs_of(q);
-        }
+    for (size_t b = 0; b < n; b++) {
+        const uint32_t *item = j->bins.items + j->bins.first[b],
+                       *end = j->bins.items + j->bins.first[b + 1];
+        int64_t total = 0, at = 0;
+        for (const uint32_t *i = item; i < end; i++)
+            total += j->pieces.slots[*i];
+        pp_slice_tokens((int64_t)slices, total, s->tokens + b * slices);
+        for (; item < end; at += j->pieces.slots[*item++])
+            pp_slice_pairs((int64_t)slices, total, at,
+                           j->pieces.piece[*item].length,
+                           s->pairs + b * slices);
+    }
     return 0;
 }
 
@@ -94,7 +105,9 @@ static double lane_time(const void *ctx, struct pp_action a)
     if (!pp_is_compute(a.op))
         return 0;
     size_t b = (l->first + (size_t)a.microbatch * l->lanes) % l->n_bins;
-    return pp_stage_time(l->costs, a, l->sizes->tokens[b], l->sizes->pairs[b]);
+    size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
+    return pp_stage_time(l->costs, a, l->sizes->tokens[part],
+                         l->sizes->pairs[part]);
 }
 
 /* The slowest lane's time of a step that begins with a bin. */

@@ -6,6 +6,7 @@
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "manifest/stage_costs.h"
+#include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
@@ -18,9 +19,11 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
-    int depth; /* -1: not given */
+    int slices; /* 0: not given */
+    int depth;  /* -1: not given */
     bool has_cost;
     double cost[4];     /* F, I, W, message */
+    double pair_cost;   /* of a pair, as a part of its two */
     const char *csv;    /* --csv, or NULL */
     const char *export; /* --export, or NULL */
     const char *data;
@@ -48,9 +51,10 @@ struct ppsched_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     struct pp_stage_costs stage;
-    double *tokens, *pairs;       /* per microbatch */
+    double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
-    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch */
+    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
+                                     slice of it */
     size_t element_bytes;         /* of weights */
 };
 
@@ -69,9 +73,14 @@ struct ppsched {
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
 
+/* What a rank keeps alive at most: microbatches on a stage, slices of them
+ * counted by their part. */
+double ppsched_slots(const struct ppsched *p, int rank);
+
 /* A rank's buffers: what lives at once, and what is allocated for it. */
 struct ppsched_bytes {
     size_t peak, arena;
+    size_t peak_place; /* in the row */
 };
 
 /* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
@@ -90,6 +99,14 @@ int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
 /* Prints --export: what -s makes, as PyTorch's class would, or what is there.
  */
 int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Bytes of weights, gradients and moments on a rank. */
+size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
+
+/* A makespan that no order of the schedule's work on its placement can go
+ * below: with unbounded channels, within --memory where it is given. Backward
+ * is split where the schedule has any I. */
+int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

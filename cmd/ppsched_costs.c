@@ -15,8 +15,11 @@ enum { TRAINED_COPIES = 4 };
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
-    return pp_stage_time(&c->stage, a, c->tokens[a.microbatch],
-                         c->pairs[a.microbatch]);
+    if (!pp_is_compute(a.op))
+        return 0;
+    size_t part =
+        (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
+    return pp_stage_time(&c->stage, a, c->tokens[part], c->pairs[part]);
 }
 
 static void set_literal(struct ppsched *p)
@@ -34,32 +37,33 @@ static void set_literal(struct ppsched *p)
     c->costs = (struct pp_costs){pp_literal_time, &c->literals};
 }
 
-/* Tokens and attended pairs of every microbatch: of the step's bins, or of one
- * sequence of --seq-len. Returns the most tokens of any microbatch of any
- * step. */
+/* Tokens and attended pairs of every slice of every microbatch: of the step's
+ * bins, or of one sequence of --seq-len. Returns the most tokens of any slice
+ * of any microbatch of any step. */
 static double measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     int m = p->schedule->n_microbatches;
-    double n = p->options.seq_len;
+    int64_t n = p->options.seq_len, slices = c->graph->n_slices;
     if (!p->options.data) {
         for (int k = 0; k < m; k++) {
-            c->tokens[k] = n;
-            c->pairs[k] = n * (n + 1) / 2;
+            pp_slice_tokens(slices, n, &c->tokens[k * slices]);
+            pp_slice_pairs(slices, n, 0, n, &c->pairs[k * slices]);
         }
-        return p->manifest.has_data ? p->manifest.data.max_tokens : n;
+        n = p->manifest.has_data ? p->manifest.data.max_tokens : n;
+        return (double)((n + slices - 1) / slices);
     }
     size_t first = (size_t)(p->options.step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
         pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);
-        c->tokens[k] = bin.tokens;
-        for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            double length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
-            c->pairs[k] += length * (length + 1) / 2;
-        }
+        pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
+                           bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
+                           &c->pairs[k * slices]);
     }
-    return p->packed.max_tokens;
+    return (double)((p->packed.max_tokens + slices - 1) / slices);
 }
 
 static size_t bytes_of(double per_token, double tokens)
@@ -82,11 +86,13 @@ static void set_sizes(struct ppsched_costs *c, double tokens)
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    size_t m = (size_t)p->schedule->n_microbatches;
+    size_t parts = (size_t)p->schedule->n_microbatches;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
-    c->tokens = calloc(m, sizeof *c->tokens);
-    c->pairs = calloc(m, sizeof *c->pairs);
+    if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
+        return -1;
+    c->tokens = calloc(parts, sizeof *c->tokens);
+    c->pairs = calloc(parts, sizeof *c->pairs);
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     if (!c->tokens || !c->pairs || !c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
@@ -101,6 +107,7 @@ int ppsched_costs_init(struct ppsched *p)
     c->costs = (struct pp_costs){stage_time, c};
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
+    c->costs.pair_saving = 1 - p->options.pair_cost;
     return 0;
 }
 
@@ -112,12 +119,20 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     pp_stage_costs_finish(&c->stage);
 }
 
-static int refuse_slots(struct ppsched *p, int rank, int slots)
+double ppsched_slots(const struct ppsched *p, int rank)
 {
+    return (double)pp_row_slots(&p->schedule->rows[rank]) /
+           p->manifest.graph.n_slices;
+}
+
+static int refuse_slots(struct ppsched *p, int rank, double slots)
+{
+    char kept[32], over[32];
+    pp_format_real(slots, kept);
+    pp_format_real(slots - (double)p->options.memory, over);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %d slots alive, %zu more than --memory '%zu'",
-                   rank, slots, (size_t)slots - p->options.memory,
-                   p->options.memory);
+                   "rank %d keeps %s slots alive, %s more than --memory '%zu'",
+                   rank, kept, over, p->options.memory);
 }
 
 static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
@@ -135,8 +150,7 @@ static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
                    rank, text[0], text[1], text[2], text[3]);
 }
 
-/* Bytes of weights, gradients and moments on a rank. */
-static size_t trained_bytes(const struct ppsched *p, int rank)
+size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 {
     double params = 0;
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
@@ -148,12 +162,12 @@ static size_t trained_bytes(const struct ppsched *p, int rank)
 static int check_rank(struct ppsched *p, int rank, size_t arena)
 {
     const struct ppsched_options *o = &p->options;
-    int slots = pp_row_slots(&p->schedule->rows[rank]);
+    double slots = ppsched_slots(p, rank);
     if (!o->has_memory)
         return 0;
     if (o->memory_is_slots)
-        return (size_t)slots > o->memory ? refuse_slots(p, rank, slots) : 0;
-    size_t trained = trained_bytes(p, rank);
+        return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
+    size_t trained = ppsched_trained_bytes(p, rank);
     return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
                                        : 0;
 }
@@ -173,7 +187,8 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
             return -1;
         size_t arena = m.arena_bytes;
         if (out)
-            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes};
+            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes,
+                                            m.peak_place};
         pp_memory_finish(&m);
         if (check_rank(p, r, arena))
             return -1;

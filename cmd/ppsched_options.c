@@ -12,7 +12,9 @@
 enum {
     OPT_PLACEMENT = TOOL_LONG,
     OPT_GROUP,
+    OPT_SLICES,
     OPT_COST,
+    OPT_PAIR_COST,
     OPT_DEPTH,
     OPT_DATA,
     OPT_STEP,
@@ -42,11 +44,14 @@ const struct tool_option ppsched_option_table[] = {
     {'m', "microbatches", "N", "microbatches in a step"},
     {'p', "ranks", "N", "no manifest: plan in the abstract on N ranks"},
     {'c', "chunks", "N", "with -p: stages on each rank (1)"},
-    {OPT_PLACEMENT, "placement", "NAME", "with -p: loop (default) or v"},
+    {OPT_PLACEMENT, "placement", "NAME", "with -p: loop, v or both-ways"},
     {OPT_GROUP, "group", "N", "interleaved: microbatches in a group"},
+    {OPT_SLICES, "slices", "N", "seq1f1b, gpipe: parts of each sequence"},
     {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
     {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
     {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
+    {OPT_PAIR_COST, "pair-cost", "X",
+     "time of an overlap pair, of its sum (1)"},
     {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
@@ -132,12 +137,17 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return 0;
     case OPT_GROUP:
         return parse_int(t, "--group", 1, MAX_MICROBATCHES, &o->group);
+    case OPT_SLICES:
+        return parse_int(t, "--slices", 1, PP_MAX_SLICES, &o->slices);
     case OPT_DEPTH:
         return parse_int(t, "--depth", 0, MAX_MICROBATCHES, &o->depth);
     case OPT_MEMORY:
         return parse_memory(t, o);
     case OPT_COST:
         return parse_cost(t, o);
+    case OPT_PAIR_COST:
+        return pp_parse_real(optarg, "--pair-cost", 0, 1000, &o->pair_cost,
+                             &t->err);
     case OPT_SEQ_LEN:
         return parse_tokens(t, "--seq-len", &o->seq_len);
     case OPT_CSV:
@@ -199,9 +209,11 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "-c and --placement need -p");
     if (o->group && strcmp(o->kind, "interleaved"))
         return tool_usage(t, "--group is for -s interleaved");
+    if (o->slices && !o->kind)
+        return tool_usage(t, "--slices needs -s");
     if (o->placement && strcmp(o->placement, "loop") &&
-        strcmp(o->placement, "v"))
-        return tool_usage(t, "--placement: '%s' is neither loop nor v",
+        strcmp(o->placement, "v") && strcmp(o->placement, "both-ways"))
+        return tool_usage(t, "--placement: '%s' is not loop, v or both-ways",
                           o->placement);
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");
@@ -216,7 +228,7 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
 {
     int id;
     *o = (struct ppsched_options){
-        .depth = -1, .width = -1, .seq_len = DEFAULT_SEQ_LEN};
+        .depth = -1, .width = -1, .pair_cost = 1, .seq_len = DEFAULT_SEQ_LEN};
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;

@@ -63,6 +63,26 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
     }
 }
 
+void pp_slice_tokens(int64_t n, int64_t total, double *tokens)
+{
+    for (int64_t q = 0; q < n; q++)
+        tokens[q] = (double)(total * (q + 1) / n - total * q / n);
+}
+
+void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
+                    double *pairs)
+{
+    int64_t end = at + length;
+    for (int64_t q = 0; q < n; q++) {
+        int64_t from = total * q / n, to = total * (q + 1) / n;
+        from = (from > at ? from : at) - at;
+        to = (to < end ? to : end) - at;
+        if (from < to)
+            pairs[q] += (double)to * (double)(to + 1) / 2 -
+                        (double)from * (double)(from + 1) / 2;
+    }
+}
+
 void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
                    double *per_pair)
 {

@@ -25,6 +25,16 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c);
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      double tokens, double pairs);
 
+/* The tokens of each of n slices of a microbatch, which are equal to a token;
+ * padding counts. */
+void pp_slice_tokens(int64_t n, int64_t total, double *tokens);
+
+/* Adds the pairs of a sequence at place at of a microbatch of total tokens to
+ * the slices that it lies in: a token attends to itself and to those before
+ * it. */
+void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
+                    double *pairs);
+
 /* Of forward and backward through all units of the model, whose section is
  * there: for each token, and for each attended pair. */
 void pp_model_cost(const struct pp_manifest_model *m, double *per_token,

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* The lower bound: never above the optimum of tiny instances, equal to closed
+ * forms, and what published tables have. */
+#include "sched_fixture.h"
+
+#include <limits.h>
+
+#include "base/rng.h"
+#include "optimum.h"
+#include "sched/bound.h"
+
+struct dice {
+    uint64_t key, at;
+};
+
+static int roll(struct dice *d, int n)
+{
+    return (int)(pp_rng_bits(d->key, d->at++) % (uint64_t)n);
+}
+
+/* A tiny problem: time by op, stage and microbatch. */
+struct instance {
+    struct fixture f;
+    int m;
+    bool split, alike;
+    double time[PP_N_OPS][OPT_STAGES][OPT_MICROBATCHES];
+    double limit[OPT_RANKS];
+    struct pp_load load[OPT_STAGES];
+    struct pp_room room;
+};
+
+static double instance_time(const void *ctx, struct pp_action a)
+{
+    const struct instance *x = ctx;
+    return x->time[a.op][a.stage][a.microbatch];
+}
+
+/* A chain, or with one more input somewhere. */
+static void roll_graph(struct instance *x, struct dice *d)
+{
+    static const int shapes[][3] = {/* ranks, chunks, most microbatches */
+                                    {2, 1, 4}, {2, 1, 4}, {3, 1, 3},
+                                    {1, 2, 3}, {2, 2, 3}, {2, 3, 2}};
+    const int *shape = shapes[roll(d, 6)];
+    chain(&x->f, shape[0], shape[1],
+          roll(d, 2) ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
+    x->m = 1 + roll(d, shape[2]);
+    int n = x->f.graph.n_stages, extra = roll(d, 3);
+    if (extra || n < 3)
+        return;
+    /* Stage 1 becomes a second source, or 0 feeds 2 as well. */
+    static const int both[] = {0, 1};
+    x->f.graph.stages[2].inputs = both;
+    x->f.graph.stages[2].n_inputs = 2;
+    if (roll(d, 2))
+        x->f.graph.stages[1].n_inputs = 0;
+    if (pp_graph_connect(&x->f.arena, &x->f.graph, &x->f.err))
+        printf("# %s\n", x->f.err.text);
+}
+
+/* What one microbatch of all the stages of a rank holds is the least that can
+ * be enough. */
+static void roll_room(struct instance *x, struct dice *d)
+{
+    static const struct pp_load loads[] = {
+        {0, 1, 0}, {0, 1, 0}, {4, 3, 0}, {2, 3, 1}, {1, 2, 2}};
+    int n = x->f.graph.n_stages, kind = roll(d, 5);
+    for (int s = 0; s < n; s++) {
+        struct pp_load l = loads[kind];
+        int scale = 1 + (kind > 1 ? roll(d, 2) : 0);
+        x->load[s] = (struct pp_load){scale * l.f_to_i, scale * l.f_to_w,
+                                      scale * l.i_to_w};
+        if (!x->f.graph.stages[s].input_grad)
+            x->load[s] = (struct pp_load){0, scale * (l.f_to_i + l.f_to_w), 0};
+        x->limit[x->f.graph.stages[s].rank] +=
+            x->load[s].f_to_i + x->load[s].f_to_w + x->load[s].i_to_w;
+    }
+    for (int r = 0; r < x->f.graph.n_ranks; r++)
+        x->limit[r] *= 1 + roll(d, 5) / 2.0;
+    x->room = (struct pp_room){x->limit, x->load};
+}
+
+static void roll_instance(struct instance *x, struct dice *d)
+{
+    *x = (struct instance){0};
+    roll_graph(x, d);
+    x->split = roll(d, 3) > 0;
+    x->alike = roll(d, 3) > 0;
+    int range = 1 + roll(d, 10), comm = roll(d, 3), unit = roll(d, 2);
+    for (int s = 0; s < x->f.graph.n_stages; s++)
+        for (int k = 0; k < x->m; k++)
+            for (int op = 0; op < PP_N_OPS; op++) {
+                double *t = &x->time[op][s][k];
+                *t = x->alike && k           ? t[-1]
+                     : unit && s && x->alike ? x->time[op][s - 1][k]
+                     : op < PP_SEND_F        ? 1 + roll(d, range)
+                                             : roll(d, 1 + comm);
+            }
+    for (int s = 0; s < x->f.graph.n_stages; s++)
+        for (int k = 0; k < x->m; k++) {
+            bool source = !x->f.graph.stages[s].input_grad && comm;
+            double *i = &x->time[PP_I][s][k], *w = &x->time[PP_W][s][k];
+            *w += source ? *i : 0;
+            *i = source ? 0 : *i;
+            x->time[PP_B][s][k] = *i + *w;
+        }
+    roll_room(x, d);
+}
+
+struct counts {
+    int decided, above, equal, memory, unlike;
+    double gap;
+};
+
+static void compare(struct instance *x, bool limited, struct counts *n)
+{
+    struct pp_costs costs = {.time = instance_time, .ctx = x};
+    const struct pp_room *room = limited ? &x->room : NULL;
+    struct pp_bound b;
+    if (pp_bound(&x->f.graph, x->m, x->split, &costs, room, &b, &x->f.err)) {
+        printf("# %s\n", x->f.err.text);
+        n->above++;
+        return;
+    }
+    struct optimum o = {.g = &x->f.graph,
+                        .costs = &costs,
+                        .room = room,
+                        .m = x->m,
+                        .split = x->split,
+                        .in_order = x->alike,
+                        .best = b.makespan,
+                        .nodes = 200000};
+    bool decided = optimum_find(&o);
+    if (o.best < b.makespan - 1e-9) {
+        n->above++;
+        printf("# bound %g (%s) above the optimum %g: %d ranks, %d stages, "
+               "%d microbatches, split %d, limited %d, alike %d\n",
+               b.makespan, b.rule, o.best, x->f.graph.n_ranks,
+               x->f.graph.n_stages, x->m, x->split, limited, x->alike);
+        return;
+    }
+    if (!decided)
+        return;
+    o.best = 2 * b.makespan;
+    o.nodes = 400000;
+    if (!optimum_find(&o) && o.best > b.makespan + 1e-9)
+        return;
+    n->decided++;
+    n->memory += limited;
+    n->unlike += !x->alike;
+    n->equal += o.best < b.makespan * (1 + 1e-9);
+    n->gap = fmax(n->gap, o.best / b.makespan - 1);
+}
+
+static void test_optimum(int n_instances)
+{
+    struct dice d = {.key = pp_rng_key(1, "bound")};
+    struct counts n = {0};
+    for (int i = 0; i < n_instances; i++) {
+        struct instance x;
+        roll_instance(&x, &d);
+        compare(&x, i % 2 == 1, &n);
+        drop(&x.f);
+    }
+    is_int(n.above, 0, "no bound is above the optimum");
+    printf("# %d decided, %d with a limit, %d with unequal microbatches: %d "
+           "bounds equal the optimum, the worst is %.1f %% below\n",
+           n.decided, n.memory, n.unlike, n.equal, 100 * n.gap);
+    ok(n.decided > n_instances * 8 / 10, "most optima were found");
+    ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
+}
+
+/* p ranks in line or in a V, cost F, I, W, message; limit in slots, 0: none. */
+static double bound_of(int p, int c, int m, enum pp_placement placement,
+                       bool split, const double *cost, double limit)
+{
+    struct fixture f;
+    struct pp_bound b = {0};
+    double limits[64];
+    struct pp_load load[128];
+    chain(&f, p, c, placement);
+    struct pp_literal_costs literal = {&f.graph, cost[0], cost[1],
+                                       cost[2],  cost[3], true};
+    struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
+    struct pp_room room = {limits, load};
+    for (int i = 0; i < p; i++)
+        limits[i] = limit;
+    for (int i = 0; i < p * c; i++)
+        load[i] = (struct pp_load){.f_to_w = 1};
+    if (pp_bound(&f.graph, m, split, &costs, limit > 0 ? &room : NULL, &b,
+                 &f.err)) {
+        printf("# %s\n", f.err.text);
+        b.makespan = -(int)f.err.code;
+    }
+    drop(&f);
+    return b.makespan;
+}
+
+/* schedules-theory: K < p, eight ranks in line, 24 microbatches. */
+static void test_table(void)
+{
+    static const double unit[] = {1, 1, 1, 0}, even[] = {10, 10, 8, 1},
+                        model[] = {29.718, 29.444, 19.927, 0.527};
+    static const struct {
+        const double *cost;
+        int limit, want;
+    } cases[] = {{unit, 3, 142},   {unit, 4, 111},  {unit, 5, 94},
+                 {unit, 6, 85},    {unit, 7, 82},   {unit, 8, 79},
+                 {even, 4, 1176},  {even, 6, 868},  {even, 7, 812},
+                 {even, 8, 784},   {even, 10, 754}, {model, 4, 3241},
+                 {model, 6, 2398}, {model, 7, 2267}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double b = bound_of(8, 1, 24, PP_PLACEMENT_LOOP, true, cases[i].cost,
+                            cases[i].limit);
+        ok(round(b) >= cases[i].want, "F %g, %d slots: no less than %d",
+           cases[i].cost[0], cases[i].limit, cases[i].want);
+    }
+    is_int((int)bound_of(2, 1, 3, PP_PLACEMENT_LOOP, true, unit, 0.5),
+           -PP_EXIT_NO, "half a slot is not enough for anything");
+}
+
+/* One slot on every rank of a chain: one microbatch after the other. */
+static void test_alone(void)
+{
+    static const double cost[] = {3, 4, 2, 1};
+    double once = 5 * (3 + 4) + 2 * 4 * 1 + 2;
+    is_near(bound_of(5, 1, 7, PP_PLACEMENT_LOOP, true, cost, 1), 7 * once,
+            1e-12, "one slot: m times the way there and back");
+}
+
+/* Formulas, and kinds that attain them. */
+static void test_closed_forms(void)
+{
+    static const struct {
+        const char *kind;
+        int p, c, m;
+        double cost[4];
+        bool v, split;
+    } cases[] = {
+        {"gpipe", 4, 1, 6, {3, 2, 2, 0.5}, false, false},
+        {"eager-1f1b", 4, 1, 9, {3, 2, 2, 0.5}, false, false},
+        {"zb-h2", 4, 1, 9, {3, 3, 3, 0.25}, false, true},
+        {"zb-h2", 8, 1, 24, {10, 10, 8, 1}, false, true},
+        {"looped-bfs", 4, 2, 8, {1, 1, 1, 0}, false, false},
+        {"looped-bfs", 4, 3, 8, {1, 1, 1, 0}, false, false},
+        {"zbv", 4, 2, 16, {1, 1, 1, 0}, true, true},
+        {"interleaved", 4, 2, 8, {1, 1, 1, 0}, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int p = cases[i].p, c = cases[i].c, m = cases[i].m;
+        const double *cost = cases[i].cost;
+        enum pp_placement placement =
+            cases[i].v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+        double b = bound_of(p, c, m, placement, cases[i].split, cost, 0);
+        double once = cost[0] + cost[1] + cost[2];
+        double ends = cases[i].split ? cost[0] + cost[3] : once + 2 * cost[3];
+        is_near(b, m * c * once + (p - 1) * ends, 1e-12, "the closed form");
+        struct fixture f;
+        struct pp_sim sim = {0};
+        chain(&f, p, c, placement);
+        struct pp_literal_costs literal = {&f.graph, cost[0], cost[1],
+                                           cost[2],  cost[3], true};
+        struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
+        if (emit(&f, cases[i].kind, m, 0) || pp_lower(&f.s, &f.err) ||
+            pp_simulate(&f.s, &costs, INT_MAX, &sim, &f.err))
+            printf("# %s\n", f.err.text);
+        is_near(sim.makespan, b, 1e-12, cases[i].kind);
+        pp_sim_finish(&sim);
+        drop(&f);
+    }
+}
+
+/* More room never raises the bound, more work never lowers it. */
+static void test_monotone(void)
+{
+    static const double cost[] = {1, 1, 1, 0.125};
+    bool room = true, work = true;
+    for (int v = 0; v < 2; v++)
+        for (int limit = 2; limit < 18; limit++)
+            for (int m = 1; m < 20; m++) {
+                enum pp_placement at = v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+                double b = bound_of(4, 2, m, at, true, cost, limit);
+                double more = bound_of(4, 2, m, at, true, cost, limit + 1);
+                double next = bound_of(4, 2, m + 1, at, true, cost, limit);
+                room &= more <= b + 1e-9;
+                work &= next >= b;
+            }
+    ok(room, "more room never raises the bound");
+    ok(work, "more microbatches never lower it");
+}
+
+int main(int argc, char **argv)
+{
+    test_table();
+    test_alone();
+    test_closed_forms();
+    test_monotone();
+    test_optimum(argc > 1 ? atoi(argv[1]) : 400);
+    return done();
+}
