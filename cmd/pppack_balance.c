@@ -119,7 +119,7 @@ static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
     *time = 0;
     for (size_t k = 0; k < lanes; k++) {
         struct lane lane = {c, sizes, first + k, lanes, j->bins.n_bins};
-        struct pp_costs costs = {lane_time, &lane};
+        struct pp_costs costs = {.time = lane_time, .ctx = &lane};
         struct pp_sim sim = {0};
         if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
             return -1;
