@@ -10,7 +10,14 @@
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
+#include "sched/svg.h"
 #include "tool.h"
+
+enum ppsched_color {
+    PPSCHED_COLOR_AUTO, /* on a terminal */
+    PPSCHED_COLOR_ON,
+    PPSCHED_COLOR_OFF
+};
 
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
@@ -22,18 +29,25 @@ struct ppsched_options {
     int slices; /* 0: not given */
     int depth;  /* -1: not given */
     bool has_cost;
-    double cost[4];     /* F, I, W, message */
-    double pair_cost;   /* of a pair, as a part of its two */
-    const char *csv;    /* --csv, or NULL */
-    const char *export; /* --export, or NULL */
+    double cost[4];        /* F, I, W, message */
+    double pair_cost;      /* of a pair, as a part of its two */
+    const char *csv;       /* --csv, or NULL */
+    const char *dialect;   /* of csv, or NULL */
+    bool lenient;          /* with csv: empty cells anywhere */
+    const char *semantics; /* --semantics, or NULL */
+    const char *export;    /* --export, or NULL */
     const char *data;
     int step; /* with data: from 1 */
     int seq_len;
     bool has_memory, memory_is_slots;
     size_t memory;
     bool list, check, stats, timeline;
-    int width; /* columns; 0: no limit */
-    bool ascii, color;
+    const char *svg, *trace; /* files, or NULL */
+    const char *compare;     /* kinds, or NULL */
+    int width;               /* of -t: columns, 0: no limit; of --svg: pixels,
+                                0: what fits */
+    bool ascii;
+    enum ppsched_color color;
 };
 
 extern const struct tool_option ppsched_option_table[];
@@ -92,13 +106,69 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
  */
 int ppsched_csv_read(struct ppsched *p, bool has_manifest) PP_MUST_USE;
 
-/* pp_check of what was read, with the file's name; warns of a file with
+/* Checks p->schedule: its channels at their depth, or what --semantics names.
+ * With all, progress is left to ppsched_verdict. */
+int ppsched_prove(struct ppsched *p) PP_MUST_USE;
+
+/* Prints what --check says of a schedule that was proved; with --semantics all
+ * a verdict for each, and the run's status is 1 where one is no. */
+int ppsched_verdict(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* ppsched_prove of what was read, with the file's name; warns of a file with
  * communication that does not reduce gradients. */
 int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
 
 /* Prints --export: what -s makes, as PyTorch's class would, or what is there.
  */
 int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* A manifest with stages that have no units, placed as the options say. */
+int ppsched_abstract(struct ppsched *p) PP_MUST_USE;
+
+/* Makes p->schedule with -s, or takes the one that is there, checks it, and
+ * knows what it costs. Nothing is shown or written that has not been checked.
+ */
+int ppsched_prepare(struct ppsched *p) PP_MUST_USE;
+
+/* A schedule played at its channel depth, and what pictures show of it. */
+struct ppsched_view {
+    struct pp_sim sim;
+    struct pp_messages messages;
+    struct pp_curve *slots;
+    struct pp_curve *bytes; /* NULL: sizes are not known */
+    double *limit; /* per rank, in bytes where they are known and the limit is
+                      one of bytes, else in slots; NULL: none */
+    double bound;  /* a makespan that no order goes below; 0: unknown */
+};
+
+/* Refuses what --memory does not allow. Finish it also after a failure. */
+int ppsched_view_init(struct ppsched *p, struct ppsched_view *v) PP_MUST_USE;
+void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v);
+
+/* The view as a panel of the picture: bytes where they are known, unless the
+ * limit is one of slots. */
+struct pp_svg_panel ppsched_panel(const struct ppsched *p,
+                                  const struct ppsched_view *v);
+
+/* Draws -t. */
+int ppsched_draw(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Writes the files of --svg and --trace. */
+int ppsched_pictures(struct ppsched *p) PP_MUST_USE;
+
+/* The unit of simulated times, for pictures; NULL: they have none. */
+const char *ppsched_unit(const struct ppsched *p);
+
+/* Writes panels to the file of --svg. */
+int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
+                      int n_panels, const char *unit) PP_MUST_USE;
+
+/* Prints --compare, and with --svg draws the kinds that fit. */
+int ppsched_compare(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* The bubble as papers on zero-bubble schedules count it: a rank may begin the
+ * next step before the others have ended this one. */
+double ppsched_span_bubble(const struct pp_sim *sim);
 
 /* Bytes of weights, gradients and moments on a rank. */
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank);

@@ -2,6 +2,7 @@
 /* What each action costs and what each rank keeps: from the stages of the
  * manifest and the sizes of the microbatches, or literally. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,15 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     pp_stage_costs_finish(&c->stage);
 }
 
+/* "'0F3' (action 5)": where a rank needs most. */
+static void tell_place(const struct ppsched *p, int rank, size_t place,
+                       char *text, size_t bytes)
+{
+    char action[PP_ACTION_TEXT];
+    pp_action_format(p->schedule->rows[rank].actions[place], false, action);
+    snprintf(text, bytes, "'%s' (action %zu)", action, place);
+}
+
 double ppsched_slots(const struct ppsched *p, int rank)
 {
     return (double)pp_row_slots(&p->schedule->rows[rank]) /
@@ -127,27 +137,34 @@ double ppsched_slots(const struct ppsched *p, int rank)
 
 static int refuse_slots(struct ppsched *p, int rank, double slots)
 {
-    char kept[32], over[32];
+    char kept[32], over[32], at[PP_ACTION_TEXT + 40];
+    size_t place;
     pp_format_real(slots, kept);
     pp_format_real(slots - (double)p->options.memory, over);
+    pp_row_peak(&p->schedule->rows[rank], &place);
+    tell_place(p, rank, place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %s slots alive, %s more than --memory '%zu'",
-                   rank, kept, over, p->options.memory);
+                   "rank %d keeps %s slots alive, %s more than --memory '%zu', "
+                   "first at %s",
+                   rank, kept, over, p->options.memory, at);
 }
 
-static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
+static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,
                         size_t trained)
 {
-    char text[4][32];
-    size_t total = arena + trained;
+    char text[5][32], at[PP_ACTION_TEXT + 40];
+    size_t total = m->arena_bytes + trained;
     pp_format_size(total, text[0]);
     pp_format_size(total - p->options.memory, text[1]);
-    pp_format_size(arena, text[2]);
+    pp_format_size(m->arena_bytes, text[2]);
     pp_format_size(trained, text[3]);
+    pp_format_size(p->options.memory, text[4]);
+    tell_place(p, rank, m->peak_place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d needs %s, %s more than --memory allows: %s of "
-                   "activations and messages, %s of parameters",
-                   rank, text[0], text[1], text[2], text[3]);
+                   "rank %d needs %s, %s more than --memory allows (%s): %s of "
+                   "activations and messages, most of them live at %s, and %s "
+                   "of parameters",
+                   rank, text[0], text[1], text[4], text[2], at, text[3]);
 }
 
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
@@ -159,7 +176,7 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
     return bytes_of(params, (double)(TRAINED_COPIES * p->costs.element_bytes));
 }
 
-static int check_rank(struct ppsched *p, int rank, size_t arena)
+static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
 {
     const struct ppsched_options *o = &p->options;
     double slots = ppsched_slots(p, rank);
@@ -168,8 +185,9 @@ static int check_rank(struct ppsched *p, int rank, size_t arena)
     if (o->memory_is_slots)
         return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
     size_t trained = ppsched_trained_bytes(p, rank);
-    return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
-                                       : 0;
+    return m->arena_bytes + trained > o->memory
+               ? refuse_bytes(p, rank, m, trained)
+               : 0;
 }
 
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
@@ -185,12 +203,12 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
         if (bytes &&
             pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
             return -1;
-        size_t arena = m.arena_bytes;
         if (out)
             out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes,
                                             m.peak_place};
+        int rc = check_rank(p, r, &m);
         pp_memory_finish(&m);
-        if (check_rank(p, r, arena))
+        if (rc)
             return -1;
     }
     return 0;

@@ -67,9 +67,14 @@ int ppsched_csv_read(struct ppsched *p, bool has_manifest)
         free(text);
         return -1;
     }
+    const struct ppsched_options *o = &p->options;
+    const struct pp_csv_options how = {
+        .on = has_manifest ? &p->manifest.graph : NULL,
+        .n_microbatches = o->n_microbatches,
+        .old_dialect = o->dialect && !strcmp(o->dialect, "old"),
+        .lenient = o->lenient};
     p->manifest.graph.n_slices = 1; /* of a schedule that is left behind */
-    int rc = pp_csv_parse(text, n, has_manifest ? &p->manifest.graph : NULL,
-                          p->options.n_microbatches, &p->csv, err) ||
+    int rc = pp_csv_parse(text, n, &how, &p->csv, err) ||
              complete(&p->csv.schedule, p->csv.messages, err);
     free(text);
     if (rc)
@@ -82,7 +87,7 @@ int ppsched_csv_check(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
     int stage = pp_unreduced_stage(p->schedule);
-    if (pp_check(p->schedule, err))
+    if (ppsched_prove(p))
         return pp_fail_at(err, "%s: ", file_name(p));
     if ((p->csv.messages || p->csv.sharding) && stage >= 0)
         tool_say(p->tool, PP_LOG_WARNING,

@@ -62,14 +62,26 @@ void pp_channels_finish(struct pp_channels *c)
     *c = (struct pp_channels){0};
 }
 
+static const struct pp_channel *find(const struct pp_channels *c,
+                                     struct pp_channel key)
+{
+    size_t first = c->first[key.from], n = c->first[key.from + 1] - first;
+    return bsearch(&key, c->at + first, n, sizeof key, compare);
+}
+
 size_t pp_channel_of(const struct pp_channels *c, struct pp_action a, int rank,
                      int peer_rank)
 {
     bool send = pp_is_send(a.op);
     struct pp_channel key = {send ? rank : peer_rank, send ? peer_rank : rank,
                              a.op == PP_SEND_B || a.op == PP_RECV_B};
-    size_t first = c->first[key.from], n = c->first[key.from + 1] - first;
-    const struct pp_channel *found =
-        bsearch(&key, c->at + first, n, sizeof key, compare);
+    return (size_t)(find(c, key) - c->at);
+}
+
+size_t pp_channel_between(const struct pp_channels *c, int from, int to)
+{
+    const struct pp_channel *found = find(c, (struct pp_channel){from, to, 0});
+    if (!found)
+        found = find(c, (struct pp_channel){from, to, 1});
     return (size_t)(found - c->at);
 }

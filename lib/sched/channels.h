@@ -29,4 +29,8 @@ void pp_channels_finish(struct pp_channels *c);
 size_t pp_channel_of(const struct pp_channels *c, struct pp_action a, int rank,
                      int peer_rank);
 
+/* The first channel from one rank to another: forward where there is one.
+ * There must be an edge between the two. */
+size_t pp_channel_between(const struct pp_channels *c, int from, int to);
+
 #endif

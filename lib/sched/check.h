@@ -24,9 +24,13 @@ int pp_check_computes(const struct pp_schedule *s,
  * there is nothing to reduce. */
 int pp_unreduced_stage(const struct pp_schedule *s);
 
+/* pp_check without its last part: whether ranks reach the end is then left to
+ * pp_check_progress (progress.h). */
+int pp_check_order(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
 /* 0 when valid. PP_EXIT_NO with "rank 1, action 3: '1B0' before 1F0" when not;
- * a deadlock is told as the cycle of waits, with the smallest channel depth
- * that would cure it when there is one. */
+ * a deadlock is told as the shortest circle of waits, with the smallest channel
+ * depth that would cure it when there is one. */
 int pp_check(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 #endif

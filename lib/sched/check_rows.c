@@ -109,6 +109,9 @@ static int check_message(struct rows *c)
     struct pp_action a = c->action;
     bool down = a.op == PP_SEND_F || a.op == PP_RECV_B; /* peer is an output */
     const struct pp_stage_node *n = &c->g->stages[a.stage];
+    /* The ranks of tied stages meet there; no other may wait for this one. */
+    if (c->synced)
+        return fail_here(c, "after SYNC_TIED", "");
     if (a.peer < 0 && (down ? n->n_outputs : n->n_inputs) == 1)
         return fail_here(c, "is between two stages of one rank", "");
     if (a.peer < 0)
@@ -213,6 +216,21 @@ static int check_sync_copies(struct rows *c)
     return 0;
 }
 
+/* The forward of a pair beside a backward that waits for it. */
+static int fail_dependent(const struct rows *c, struct pp_action backward)
+{
+    char text[PP_ACTION_TEXT];
+    if (c->action.stage == backward.stage)
+        return fail_here(c, "is paired with its own backward", "");
+    pp_action_format(backward, false, text);
+    return fail_here(c, "is paired with what waits for it: ", text);
+}
+
+static bool is_stage(const struct rows *c, int stage)
+{
+    return stage >= 0 && stage < c->g->n_stages;
+}
+
 /* (F;B)OVERLAP_F_B is two actions, the first marked. */
 static int check_pair(const struct rows *c)
 {
@@ -222,9 +240,10 @@ static int check_pair(const struct rows *c)
     struct pp_action f = c->action, b = {.op = PP_F};
     if (c->place + 1 < row->n)
         b = row->actions[c->place + 1];
-    if (f.op == PP_F && b.op == PP_B && f.stage == b.stage &&
-        f.microbatch == b.microbatch && f.slice == b.slice)
-        return fail_here(c, "is paired with its own backward", "");
+    if (f.op == PP_F && b.op == PP_B && f.microbatch == b.microbatch &&
+        is_stage(c, f.stage) && is_stage(c, b.stage) &&
+        pp_graph_meet(c->g, f.stage, b.stage))
+        return fail_dependent(c, b);
     if (f.op == PP_F && b.op == PP_B && !b.overlap)
         return 0;
     return fail_here(c, "is paired with something else than F then B", "");

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/csv_dialect.h"
+
 /* The first empty cell of a file. */
 struct hole {
     bool found;
@@ -13,34 +15,26 @@ struct hole {
     size_t cell;
 };
 
-static const char dialect[] =
-    "is the dialect of before November 2024, where B is the input gradient "
-    "and BW the whole backward: write I for B and B for BW";
-
-/* "2BW0", which the older dialect had. */
-static bool is_old_token(const char *text, size_t n)
-{
-    size_t i = 0;
-    while (i < n && text[i] >= '0' && text[i] <= '9')
-        i++;
-    return i > 0 && i + 2 < n && text[i] == 'B' && text[i + 1] == 'W' &&
-           text[i + 2] >= '0' && text[i + 2] <= '9';
-}
-
 /* Ours alone: peers, slices and the tied sum. */
 static bool is_torch(struct pp_action a)
 {
     return pp_has_stage(a.op) && a.slice == 0 && a.peer < 0;
 }
 
-static int read_cell(struct pp_csv *c, int rank, const char *text, size_t n,
-                     struct pp_err *err)
+static int read_cell(struct pp_csv *c, const struct pp_csv_options *o, int rank,
+                     const char *text, size_t n, struct pp_err *err)
 {
     struct pp_row *row = &c->schedule.rows[rank];
     size_t before = row->n;
     int shown = n > 60 ? 60 : (int)n;
-    if (is_old_token(text, n))
-        return pp_fail(err, PP_EXIT_INPUT, "'%.*s' %s", shown, text, dialect);
+    char now[PP_ACTION_TEXT];
+    if (o->old_dialect) {
+        if (pp_csv_translate(text, n, now, &n, err))
+            return -1;
+        text = now;
+    } else if (pp_csv_refuse_old_cell(text, n, err)) {
+        return -1;
+    }
     if (pp_schedule_parse_cell(&c->schedule, rank, text, n, err))
         return -1;
     for (; before < row->n; before++) {
@@ -60,8 +54,9 @@ static bool is_blank(char ch)
     return ch == ' ' || ch == '\t';
 }
 
-static int read_row(struct pp_csv *c, int rank, const char *text, size_t n,
-                    struct hole *hole, struct pp_err *err)
+static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int rank,
+                    const char *text, size_t n, struct hole *hole,
+                    struct pp_err *err)
 {
     const char *end = text + n;
     for (size_t place = 0; text <= end; place++) {
@@ -74,7 +69,7 @@ static int read_row(struct pp_csv *c, int rank, const char *text, size_t n,
             to--;
         if (from == to && !hole->found)
             *hole = (struct hole){true, rank, place};
-        if (from < to && read_cell(c, rank, from, (size_t)(to - from), err))
+        if (from < to && read_cell(c, o, rank, from, (size_t)(to - from), err))
             return pp_fail_at(err, "rank %d, cell %zu: ", rank, place);
     }
     if (c->schedule.rows[rank].n == 0)
@@ -90,63 +85,41 @@ static size_t count_lines(const char *text, size_t n)
     return lines;
 }
 
-static int read_rows(struct pp_csv *c, const char *text, size_t n,
+static int read_rows(struct pp_csv *c, const struct pp_csv_options *o,
+                     const char *text, size_t n, struct hole *hole,
                      struct pp_err *err)
 {
     const char *end = text + n;
-    struct hole hole = {0};
     for (int rank = 0; text < end; rank++) {
         const char *lf = memchr(text, '\n', (size_t)(end - text));
         const char *to = lf ? lf : end;
         size_t length = (size_t)(to - text);
         if (length > 0 && text[length - 1] == '\r')
             length--;
-        if (read_row(c, rank, text, length, &hole, err))
+        if (read_row(c, o, rank, text, length, hole, err))
             return -1;
         text = to + 1;
     }
-    if (hole.found && (c->messages || c->sharding))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "rank %d, cell %zu: '' in a file with communication, "
-                       "which has no empty cells",
-                       hole.rank, hole.cell);
+    for (int r = 0; r < c->graph.n_ranks && !o->old_dialect; r++)
+        if (pp_csv_refuse_old_row(&c->schedule.rows[r], r, err))
+            return -1;
     return 0;
 }
 
-/* --- the dialect in which W followed B --- */
-
-static int compare_work(const void *pa, const void *pb)
+/* An empty cell is a step in which a rank waits. */
+static int check_hole(const struct pp_csv *c, const struct hole *hole,
+                      struct pp_err *err)
 {
-    const struct pp_action *a = pa, *b = pb;
-    if (a->stage != b->stage)
-        return a->stage < b->stage ? -1 : 1;
-    if (a->microbatch != b->microbatch)
-        return a->microbatch < b->microbatch ? -1 : 1;
-    return (int)a->op - (int)b->op; /* B, I, W */
-}
-
-/* B and W of one microbatch without I. */
-static int check_dialect(const struct pp_row *row, int rank, struct pp_err *err)
-{
-    struct pp_action *work = calloc(row->n + 1, sizeof *work);
-    size_t n = 0;
-    if (!work)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < row->n; i++)
-        if (pp_is_compute(row->actions[i].op) && row->actions[i].op != PP_F)
-            work[n++] = row->actions[i];
-    qsort(work, n, sizeof *work, compare_work);
-    size_t i = 1;
-    while (i < n && !(work[i].op == PP_W && work[i - 1].op == PP_B &&
-                      work[i].stage == work[i - 1].stage &&
-                      work[i].microbatch == work[i - 1].microbatch))
-        i++;
-    struct pp_action w = i < n ? work[i] : (struct pp_action){.stage = -1};
-    free(work);
-    if (w.stage < 0)
+    const char *where = NULL;
+    if (c->messages || c->sharding)
+        where = "with communication, which has no empty cells";
+    else if (c->schedule.graph->n_stages == 1)
+        where = "of one stage, which waits for nothing";
+    if (!hole->found || !where)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT, "rank %d: '%dB%d' with '%dW%d' %s", rank,
-                   w.stage, w.microbatch, w.stage, w.microbatch, dialect);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "rank %d, cell %zu: '' in a file %s; --lenient skips it",
+                   hole->rank, hole->cell, where);
 }
 
 /* --- stages and microbatches --- */
@@ -231,28 +204,27 @@ static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
     return last < most ? last + 1 : most;
 }
 
-int pp_csv_parse(const char *text, size_t n, const struct pp_graph *on,
-                 int n_microbatches, struct pp_csv *c, struct pp_err *err)
+int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
+                 struct pp_csv *c, struct pp_err *err)
 {
     size_t lines = count_lines(text, n);
+    struct hole hole = {0};
     *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
     if (lines == 0)
         return pp_fail(err, PP_EXIT_INPUT, "there are no rows");
-    if (lines > 1 << 24 || (on && lines != (size_t)on->n_ranks))
+    if (lines > 1 << 24 || (o->on && lines != (size_t)o->on->n_ranks))
         return pp_fail(err, PP_EXIT_INPUT, "%zu rows for %d pipeline ranks",
-                       lines, on ? on->n_ranks : 1 << 24);
+                       lines, o->on ? o->on->n_ranks : 1 << 24);
     c->graph.n_ranks = (int)lines;
-    if (pp_schedule_init(&c->schedule, &c->graph, "csv", n_microbatches, err) ||
-        read_rows(c, text, n, err))
+    if (pp_schedule_init(&c->schedule, &c->graph, "csv", o->n_microbatches,
+                         err) ||
+        read_rows(c, o, text, n, &hole, err) || (!o->on && make_graph(c, err)))
         goto fail;
-    for (int r = 0; r < c->graph.n_ranks; r++)
-        if (check_dialect(&c->schedule.rows[r], r, err))
-            goto fail;
-    if (!on && make_graph(c, err))
+    c->schedule.graph = o->on ? o->on : &c->graph;
+    if (!o->lenient && check_hole(c, &hole, err))
         goto fail;
-    c->schedule.graph = on ? on : &c->graph;
     pp_schedule_imply_peers(&c->schedule);
-    if (n_microbatches == 0)
+    if (o->n_microbatches == 0)
         c->schedule.n_microbatches = count_microbatches(&c->schedule, err);
     if (c->schedule.n_microbatches >= 0)
         return 0;

@@ -20,14 +20,20 @@ struct pp_csv {
     bool sharding; /* or UNSHARD, RESHARD or REDUCE_GRAD */
 };
 
-/* Reads text of n bytes, with LF or CRLF. on: the stages that it is for, or
- * NULL to take them from the file. n_microbatches: 0 to count them. Malformed
- * text and the dialect of before November 2024 are PP_EXIT_INPUT, with the rank
- * and the cell, counted from 0; ranks without actions and stages on no rank
- * PP_EXIT_NO. The actions are otherwise unchecked. */
-int pp_csv_parse(const char *text, size_t n, const struct pp_graph *on,
-                 int n_microbatches, struct pp_csv *c,
-                 struct pp_err *err) PP_MUST_USE;
+struct pp_csv_options {
+    const struct pp_graph *on; /* the stages it is for; NULL: the file's */
+    int n_microbatches;        /* 0: counted */
+    bool old_dialect;          /* B is the input gradient, BW the whole */
+    bool lenient;              /* skip empty cells where none belong */
+};
+
+/* Reads text of n bytes, with LF or CRLF. Malformed text, the other dialect
+ * and empty cells where nobody waits (with communication, or one stage) are
+ * PP_EXIT_INPUT, with the rank and the cell, counted from 0; ranks without
+ * actions and stages on no rank PP_EXIT_NO. The actions are otherwise
+ * unchecked. */
+int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
+                 struct pp_csv *c, struct pp_err *err) PP_MUST_USE;
 
 /* Frees; accepts a zeroed struct. */
 void pp_csv_finish(struct pp_csv *c);

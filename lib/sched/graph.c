@@ -167,3 +167,20 @@ int pp_graph_depth(const struct pp_graph *g, int stage)
     free(depth);
     return d;
 }
+
+bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
+{
+    unsigned char *from = calloc((size_t)g->n_stages, sizeof *from);
+    bool both = false;
+    if (!from)
+        return false;
+    from[stage] |= 1;
+    from[other] |= 2;
+    for (int s = 0; s < g->n_stages && !both; s++) {
+        for (int i = 0; i < g->stages[s].n_inputs; i++)
+            from[s] |= from[g->stages[s].inputs[i]];
+        both = from[s] == 3;
+    }
+    free(from);
+    return both;
+}

@@ -83,4 +83,8 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
  * last stage. Warm-up depth is counted by it. -1 when out of memory. */
 int pp_graph_depth(const struct pp_graph *g, int stage);
 
+/* Whether what both stages make comes together before the loss. Then the
+ * backward of either waits for the forward of the other. */
+bool pp_graph_meet(const struct pp_graph *g, int stage, int other);
+
 #endif

@@ -30,19 +30,27 @@ const struct pp_kind *pp_kind_find(const char *name)
     return NULL;
 }
 
-int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
-                 const struct pp_kind_options *o, struct pp_err *err)
+int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
+                   bool slices, struct pp_err *err)
 {
-    if (s->graph->n_copies > 1 && !k->copies)
+    if (g->n_copies > 1 && !copies)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s runs on one copy of the weights, not two: split "
                        "without '--placement both-ways', or use dualpipe",
-                       k->name);
-    if (s->graph->n_slices > 1 && !k->slices)
+                       kind);
+    if (g->n_slices > 1 && !slices)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s runs whole sequences: slices are for seq1f1b and "
                        "gpipe",
-                       k->name);
+                       kind);
+    return 0;
+}
+
+int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
+                 const struct pp_kind_options *o, struct pp_err *err)
+{
+    if (pp_kind_admits(k->name, s->graph, k->copies, k->slices > 0, err))
+        return -1;
     return k->emit(s, o, err);
 }
 

@@ -18,6 +18,11 @@ struct pp_kind {
     const char *summary; /* one line for --list */
     const char *constraint;
     const char *paper;
+    /* What it is made for, where it can choose: so many stages on each rank,
+     * in a V or a loop. 0 chunks: one. Several in a loop may as well be more.
+     */
+    int n_chunks;
+    bool v;
     bool copies; /* runs on two copies of the weights, both ways, and only so */
     int slices;  /* takes slices: how many where none are asked for; 0: none */
     /* Fills the rows of s, which is initialised and empty. Refuses with
@@ -26,8 +31,12 @@ struct pp_kind {
                 struct pp_err *err);
 };
 
-/* Emits, after refusing with PP_EXIT_INPUT a graph with copies or slices that
- * the kind does not run on. */
+/* What every kind asks of a graph first: refuses with PP_EXIT_INPUT copies of
+ * the weights and slices, where it does not know what to do with them. */
+int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
+                   bool slices, struct pp_err *err) PP_MUST_USE;
+
+/* Emits what it admits. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o,
                  struct pp_err *err) PP_MUST_USE;

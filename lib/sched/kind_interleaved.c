@@ -158,5 +158,6 @@ const struct pp_kind pp_kind_interleaved = {
     .constraint = "loop placement (ppsplit --placement loop -c N; one chunk is "
                   "1f1b); -m a multiple of max(1, m div p), or --group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
+    .n_chunks = 2,
     .emit = emit,
 };

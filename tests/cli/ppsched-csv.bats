@@ -193,7 +193,7 @@ END
     local pair='0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1'
     pair+=',0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1'
     pair+=',1REDUCE_GRAD\n'
-    refused 1 "(--depth 1 would do)" "$pair" --depth 0
+    refused 1 "(--depth 1 would do; needs 1 in flight on 1->0" "$pair" --depth 0
     accepted "$pair"
 }
 

@@ -113,10 +113,11 @@ static void test_deadlock(void)
     /* Depth 0: the send of 0F1 waits for rank 1, which sends 1B0. */
     static const char row0[] =
         "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1";
-    check("at depth 0", 0, row0, GOOD1,
-          "deadlock at channel depth 0: rank 0 waits in '0SEND_F1' for rank 1 "
-          "to reach '1RECV_F1'; rank 1 waits in '1SEND_B0' for rank 0 to reach "
-          "'0RECV_B0' (--depth 1 would do)");
+    check(
+        "at depth 0", 0, row0, GOOD1,
+        "deadlock at channel depth 0: rank 0 waits in '0SEND_F1' for rank 1 "
+        "to reach '1RECV_F1'; rank 1 waits in '1SEND_B0' for rank 0 to reach "
+        "'0RECV_B0' (--depth 1 would do; needs 1 in flight on 1->0 backward)");
     check("at depth 1", 1, row0, GOOD1, NULL);
     check("two in flight", 1,
           "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
@@ -144,7 +145,8 @@ static void test_depth_search(void)
         "1SEND_B2 1RECV_F3 1F3 1B3 1SEND_B3"};
     chain(&f, 2, 1, PP_PLACEMENT_LOOP);
     ok(!rows(&f, 4, text) && pp_check(&f.s, &f.err) == -1 &&
-           strstr(f.err.text, "(--depth 2 would do)"),
+           strstr(f.err.text, "(--depth 2 would do; needs 2 in flight on 1->0 "
+                              "backward)"),
        "the smallest depth that cures is told");
     f.err = (struct pp_err){0};
     f.s.channel_depth = 2;

@@ -1,305 +1,243 @@
 /* SPDX-License-Identifier: MIT */
-/* Random schedules on random graphs: whatever the checker accepts at a channel
- * depth runs to its end in a round-robin walk that knows nothing of the
- * library's player, and whatever it refuses as a deadlock stops there. */
-#include "sched_fixture.h"
+/* Random schedules: whatever the checker accepts at a channel depth runs to its
+ * end in a walk that knows nothing of the library's player, and whatever it
+ * refuses as a deadlock stops there. The graph of events says the same, and
+ * under the other semantics what a walk over streams finds. */
+#include "sched/progress.h"
+#include "sched_walker.h"
 
-#include "base/rng.h"
-#include "sched/deps.h"
+/* --- a walk over streams --- */
 
-struct dice {
-    uint64_t key, at;
-};
-
-static int roll(struct dice *d, int n)
-{
-    return (int)(pp_rng_bits(d->key, d->at++) % (uint64_t)n);
-}
-
-enum { MAX_STAGES = 6, MAX_RANKS = 4, MAX_MICROBATCHES = 8, MAX_ROW = 900 };
-
-/* A random DAG with one sink, every rank in use. */
-static void random_graph(struct fixture *f, struct dice *d)
-{
-    int n = 1 + roll(d, MAX_STAGES), p = 1 + roll(d, n);
-    p = p > MAX_RANKS ? MAX_RANKS : p;
-    *f = (struct fixture){0};
-    struct pp_stage_node *nodes =
-        pp_arena_alloc(&f->arena, (size_t)n, sizeof *nodes);
-    for (int s = 0; s < n; s++) {
-        int *inputs = pp_arena_alloc(&f->arena, (size_t)n, sizeof *inputs);
-        int count = 0;
-        for (int i = 0; i < s; i++)
-            if (i == s - 1 ? roll(d, 4) > 0 : roll(d, 5) == 0)
-                inputs[count++] = i;
-        nodes[s] = (struct pp_stage_node){.rank = s < p ? s : roll(d, p),
-                                          .n_inputs = count,
-                                          .inputs = inputs};
-    }
-    f->graph = (struct pp_graph){
-        .n_ranks = p, .n_stages = n, .stages = nodes, .tied = {-1, -1}};
-    if (pp_graph_connect(&f->arena, &f->graph, &f->err))
-        printf("# %s\n", f->err.text);
-}
-
-/* --- a walk of its own --- */
-
-struct message {
-    struct pp_action action;
-    int from, to;
-};
-
-struct world {
+struct streams {
     const struct pp_schedule *s;
-    size_t pc[MAX_RANKS];
-    /* Messages sent and not yet received, oldest first. */
-    struct message pending[4 * MAX_ROW];
-    int n;
+    const char *name;
+    int depth;
+    bool done[MAX_RANKS][MAX_ROW];
 };
 
-static bool is_backward(enum pp_op op)
+static struct pp_action at(const struct streams *w, int rank, size_t i)
 {
-    return op == PP_SEND_B || op == PP_RECV_B;
+    return w->s->rows[rank].actions[i];
 }
 
-static int in_flight(const struct world *w, int from, int to, bool backward)
+static int peer_of(const struct streams *w, struct pp_action a)
 {
-    int n = 0;
-    for (int i = 0; i < w->n; i++)
-        n += w->pending[i].from == from && w->pending[i].to == to &&
-             is_backward(w->pending[i].action.op) == backward;
-    return n;
+    return w->s->graph->stages[a.peer].rank;
 }
 
-static bool waits_to_receive(const struct world *w, int rank, int from,
-                             bool backward)
+/* Whether b, after a in its row, must wait until a is done. */
+static bool is_same_stream(const struct streams *w, struct pp_action a,
+                           struct pp_action b)
 {
-    if (w->pc[rank] == w->s->rows[rank].n)
+    if (!strcmp(w->name, "blocking"))
+        return true;
+    if (is_message(a) != is_message(b))
         return false;
-    struct pp_action a = w->s->rows[rank].actions[w->pc[rank]];
-    return pp_is_recv(a.op) && is_backward(a.op) == backward &&
-           w->s->graph->stages[a.peer].rank == from;
+    if (!is_message(a) || !strcmp(w->name, "rank"))
+        return true;
+    if (!strcmp(w->name, "buffered") || peer_of(w, a) != peer_of(w, b))
+        return false;
+    return !strcmp(w->name, "pair") || pp_is_send(a.op) == pp_is_send(b.op);
 }
 
-/* One action of a rank, if it can be done now. */
-static bool advance(struct world *w, int rank)
+/* Whether a is something that b, after it in its row, works on. */
+static bool is_input(struct pp_action a, struct pp_action b)
 {
-    if (w->pc[rank] == w->s->rows[rank].n)
+    bool back = b.op == PP_B || b.op == PP_I || b.op == PP_W;
+    if (a.stage != b.stage || a.microbatch != b.microbatch)
         return false;
-    struct pp_action a = w->s->rows[rank].actions[w->pc[rank]];
-    bool backward = is_backward(a.op);
-    int depth = w->s->channel_depth;
-    if (pp_is_send(a.op)) {
-        int to = w->s->graph->stages[a.peer].rank;
-        int n = in_flight(w, rank, to, backward);
-        if (depth ? n >= depth
-                  : n > 0 || !waits_to_receive(w, to, rank, backward))
+    if (b.op == PP_SEND_F)
+        return a.op == PP_F;
+    if (b.op == PP_SEND_B)
+        return a.op == PP_B || a.op == PP_I;
+    return (a.op == PP_RECV_F && b.op == PP_F) || (a.op == PP_RECV_B && back);
+}
+
+/* Whether nothing before action i in its row holds it up; of a pair, neither
+ * of its two. */
+static bool is_its_turn(const struct streams *w, int rank, size_t i)
+{
+    struct pp_action a = at(w, rank, i);
+    for (size_t k = 0; k < i; k++) {
+        struct pp_action before = at(w, rank, k);
+        bool partner = k + 1 == i && before.overlap;
+        if (!w->done[rank][k] && !partner &&
+            (is_same_stream(w, before, a) || is_input(before, a) ||
+             (a.overlap && is_input(before, at(w, rank, i + 1)))))
             return false;
-        w->pending[w->n++] = (struct message){a, rank, to};
-    } else if (pp_is_recv(a.op)) {
-        int from = w->s->graph->stages[a.peer].rank, i = 0;
-        while (i < w->n &&
-               !(w->pending[i].from == from && w->pending[i].to == rank &&
-                 is_backward(w->pending[i].action.op) == backward))
-            i++;
-        if (i == w->n)
-            return false;
-        memmove(w->pending + i, w->pending + i + 1,
-                (size_t)(w->n - i - 1) * sizeof *w->pending);
-        w->n--;
     }
-    w->pc[rank]++;
     return true;
 }
 
-static bool reaches_end(const struct pp_schedule *s)
+static bool find_other_end(const struct streams *w, struct pp_action a,
+                           int *rank, size_t *i)
 {
-    struct world w = {.s = s};
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < s->graph->n_ranks; r++)
-            while (advance(&w, r))
-                moved = true;
-    }
-    for (int r = 0; r < s->graph->n_ranks; r++)
-        if (w.pc[r] < s->rows[r].n)
-            return false;
-    return w.n == 0;
-}
-
-/* --- random orders --- */
-
-static bool is_done(const struct pp_action *done, int n, int stage,
-                    unsigned ops, int microbatch)
-{
-    for (int i = 0; i < n; i++)
-        if (done[i].stage == stage && done[i].microbatch == microbatch &&
-            ops & 1u << done[i].op)
+    struct pp_action b = pp_other_end(a);
+    *rank = peer_of(w, a);
+    for (*i = 0; *i < w->s->rows[*rank].n; ++*i) {
+        struct pp_action c = at(w, *rank, *i);
+        if (c.op == b.op && c.stage == b.stage && c.peer == b.peer &&
+            c.microbatch == b.microbatch)
             return true;
+    }
     return false;
 }
 
-struct ready {
-    const struct pp_action *done;
-    int n, microbatch;
-};
-
-static int visit(void *ctx, struct pp_dep dep)
+/* Messages of a's channel that are sent and not received. */
+static int count_in_flight(const struct streams *w, struct pp_action a,
+                           int rank)
 {
-    struct ready *r = ctx;
-    return !is_done(r->done, r->n, dep.stage, dep.ops, r->microbatch);
+    int n = 0, r;
+    size_t k;
+    for (size_t i = 0; i < w->s->rows[rank].n; i++) {
+        struct pp_action b = at(w, rank, i);
+        if (pp_is_send(b.op) && peer_of(w, b) == peer_of(w, a) &&
+            w->done[rank][i] && find_other_end(w, b, &r, &k))
+            n += !w->done[r][k];
+    }
+    return n;
 }
 
-/* Whether every earlier microbatch has been through the same stage and op. */
-static bool is_next(const struct pp_action *done, int n, struct pp_action a)
+static bool try_action(struct streams *w, int rank, size_t i)
 {
-    for (int k = 0; k < a.microbatch; k++)
-        if (!is_done(done, n, a.stage, 1u << a.op, k))
+    struct pp_action a = at(w, rank, i);
+    int r;
+    size_t k;
+    if (w->done[rank][i] || !is_its_turn(w, rank, i))
+        return false;
+    /* The second of a pair is done with the first. */
+    if (i > 0 && at(w, rank, i - 1).overlap && !w->done[rank][i - 1])
+        return false;
+    bool endless = !strcmp(w->name, "buffered");
+    if (is_message(a)) {
+        if (!find_other_end(w, a, &r, &k))
             return false;
+        if (pp_is_recv(a.op) && !w->done[r][k])
+            return false;
+        if (pp_is_send(a.op) && !endless && w->depth == 0) {
+            if (!is_its_turn(w, r, k))
+                return false;
+            w->done[r][k] = true;
+        } else if (pp_is_send(a.op) && !endless &&
+                   count_in_flight(w, a, rank) >= w->depth) {
+            return false;
+        }
+    }
+    w->done[rank][i] = true;
     return true;
 }
 
-/* Runs ready actions in a random order; each rank's order is then feasible.
- * Mostly with microbatches in order, else channels rarely are. */
-static void random_computes(struct fixture *f, struct dice *d, int m)
+static bool streams_end(const struct pp_schedule *s, const char *name,
+                        int depth)
 {
-    struct pp_action todo[MAX_STAGES * MAX_MICROBATCHES * 3],
-        done[MAX_STAGES * MAX_MICROBATCHES * 3];
-    int n = 0, n_done = 0;
-    bool split = roll(d, 2), in_order = roll(d, 4) > 0;
-    for (int s = 0; s < f->graph.n_stages; s++)
-        for (int k = 0; k < m; k++)
-            for (int op = PP_F; op <= PP_W; op++)
-                if (op == PP_F || (op == PP_B) != split)
-                    todo[n++] = (struct pp_action){.stage = s,
-                                                   .microbatch = k,
-                                                   .peer = -1,
-                                                   .op = (uint8_t)op};
-    while (n > 0) {
-        int i = roll(d, n);
-        struct ready r = {done, n_done, todo[i].microbatch};
-        if (pp_deps(&f->graph, todo[i], visit, &r) ||
-            (in_order && !is_next(done, n_done, todo[i])))
-            continue;
-        done[n_done++] = todo[i];
-        if (pp_schedule_add(&f->s, f->graph.stages[todo[i].stage].rank, todo[i],
-                            &f->err))
-            return;
-        todo[i] = todo[--n];
+    struct streams w = {.s = s, .name = name, .depth = depth};
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < s->graph->n_ranks; r++)
+            for (size_t i = 0; i < s->rows[r].n; i++)
+                moved |= try_action(&w, r, i);
     }
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (!w.done[r][i])
+                return false;
+    return true;
 }
 
-/* Receives right before their first use, sends right after: what one would
- * write by hand. */
-struct naive {
-    struct pp_schedule *to;
-    struct pp_action action;
-    bool *received; /* by [from][to][microbatch][backward] */
-    struct pp_err *err;
-};
-
-static int add_recv(void *ctx, struct pp_dep dep)
-{
-    struct naive *n = ctx;
-    struct pp_action a = n->action;
-    if (dep.message == PP_N_OPS)
-        return 0;
-    bool *seen =
-        &n->received[((dep.stage * MAX_STAGES + a.stage) * MAX_MICROBATCHES +
-                      a.microbatch) *
-                         2 +
-                     (dep.message == PP_RECV_B)];
-    if (*seen)
-        return 0;
-    *seen = true;
-    a.op = (uint8_t)dep.message;
-    a.peer = dep.stage;
-    return pp_schedule_add(n->to, n->to->graph->stages[a.stage].rank, a,
-                           n->err);
-}
-
-static int add_send(void *ctx, struct pp_action send)
-{
-    struct naive *n = ctx;
-    return pp_schedule_add(n->to, n->to->graph->stages[send.stage].rank, send,
-                           n->err);
-}
-
-static void place_naively(struct fixture *f)
-{
-    static bool received[MAX_STAGES * MAX_STAGES * MAX_MICROBATCHES * 2];
-    struct pp_schedule to;
-    memset(received, 0, sizeof received);
-    if (pp_schedule_init(&to, &f->graph, "test", f->s.n_microbatches, &f->err))
-        return;
-    struct naive n = {.to = &to, .received = received, .err = &f->err};
-    for (int r = 0; r < f->graph.n_ranks; r++)
-        for (size_t i = 0; i < f->s.rows[r].n; i++) {
-            n.action = f->s.rows[r].actions[i];
-            if (pp_deps(&f->graph, n.action, add_recv, &n) ||
-                pp_schedule_add(&to, r, n.action, &f->err) ||
-                pp_transfers(&f->graph, n.action, add_send, &n))
-                printf("# %s\n", f->err.text);
-        }
-    pp_schedule_finish(&f->s);
-    f->s = to;
-}
+/* --- verdicts --- */
 
 struct counts {
-    int accepted, deadlocked, other, wrong;
+    int accepted, deadlocked, other, wrong, apart;
+    int passed, stopped, swapped, astray; /* other semantics */
 };
 
-/* The verdict at every depth against the walk. */
 static void compare(struct fixture *f, struct counts *c)
 {
-    for (int depth = 0; depth < 4; depth++) {
-        struct pp_err err = {0};
-        f->s.channel_depth = depth;
-        int rc = pp_check(&f->s, &err);
-        if (rc && !strstr(err.text, "deadlock")) {
-            c->other++; /* received in another order than sent */
-            return;
+    struct pp_err err = {0}, why = {0};
+    int rc = pp_check(&f->s, &err);
+    if (rc && !strstr(err.text, "deadlock")) {
+        c->other++; /* out of order, or incomplete */
+        return;
+    }
+    c->accepted += !rc;
+    c->deadlocked += rc != 0;
+    c->apart += rc != pp_check_progress(&f->s, pp_semantics_find("channel"),
+                                        f->s.channel_depth, &why);
+    if (reaches_end(&f->s) != (rc == 0)) {
+        c->wrong++;
+        printf("# depth %d: %s\n", f->s.channel_depth, err.text);
+    }
+}
+
+static void compare_semantics(struct fixture *f, struct counts *c)
+{
+    struct pp_err err = {0};
+    if (pp_check_order(&f->s, &err))
+        return;
+    for (int i = 0; i < PP_N_SEMANTICS; i++) {
+        const struct pp_semantics *m = &pp_semantics[i];
+        struct pp_err why = {0};
+        if (m->by_depth)
+            continue;
+        int rc = pp_check_progress(&f->s, m, f->s.channel_depth, &why);
+        if (rc && !strstr(why.text, "deadlock")) {
+            c->swapped++;
+            continue;
         }
-        c->accepted += !rc;
-        c->deadlocked += rc != 0;
-        if (reaches_end(&f->s) != (rc == 0)) {
-            c->wrong++;
-            printf("# depth %d: %s\n", depth, err.text);
+        c->passed += !rc;
+        c->stopped += rc != 0;
+        if (streams_end(&f->s, m->name, f->s.channel_depth) != (rc == 0)) {
+            c->astray++;
+            printf("# depth %d, %s: %s\n", f->s.channel_depth, m->name,
+                   why.text);
         }
     }
+}
+
+/* Whatever order the ranks could run in, what we make of it runs. */
+static void test_lowered(struct dice *d)
+{
+    int refused = 0, bad = 0;
+    for (int i = 0; i < 1000; i++) {
+        struct fixture f;
+        random_graph(&f, d);
+        int m = 1 + roll(d, MAX_MICROBATCHES);
+        if (pp_schedule_init(&f.s, &f.graph, "test", m, &f.err))
+            break;
+        random_computes(&f, d, m);
+        refused += pp_lower(&f.s, &f.err) || pp_check_order(&f.s, &f.err);
+        for (int k = 0; k < PP_N_SEMANTICS && !f.err.code; k++)
+            bad += pp_check_progress(&f.s, &pp_semantics[k], 0, &f.err) != 0;
+        drop(&f);
+    }
+    ok(refused == 0, "every feasible order can be lowered");
+    ok(bad == 0, "and then runs under everything, without any buffer");
 }
 
 int main(void)
 {
     struct dice d = {.key = pp_rng_key(7, "schedules")};
-    struct counts lowered = {0}, naive = {0};
-    int refused = 0;
-    for (int i = 0; i < 3000; i++) {
+    struct counts c = {0};
+    enum { N = 10000 };
+    for (int i = 0; i < N; i++) {
         struct fixture f;
-        random_graph(&f, &d);
-        int m = 1 + roll(&d, MAX_MICROBATCHES);
-        if (pp_schedule_init(&f.s, &f.graph, "test", m, &f.err))
-            return 1;
-        random_computes(&f, &d, m);
-        if (i % 2) {
-            refused += pp_lower(&f.s, &f.err) != 0;
-            compare(&f, &lowered);
-        } else {
-            place_naively(&f);
-            compare(&f, &naive);
-        }
+        random_schedule(&f, &d);
+        compare(&f, &c);
+        if (i % 8 == 0)
+            compare_semantics(&f, &c);
         drop(&f);
     }
-    printf("# lowered: %d accepted, %d deadlocks, %d others\n",
-           lowered.accepted, lowered.deadlocked, lowered.other);
-    printf("# naive: %d accepted, %d deadlocks, %d out of order\n",
-           naive.accepted, naive.deadlocked, naive.other);
-    ok(refused == 0, "every feasible order can be lowered");
-    ok(lowered.accepted == 1500 * 4,
-       "what was lowered is accepted at every depth, rendezvous included");
-    ok(naive.accepted > 1000 && naive.deadlocked > 500 && naive.other > 10,
-       "naive placement gives all verdicts");
-    ok(naive.wrong == 0 && lowered.wrong == 0,
-       "the checker's verdict is what happens");
+    printf("# %d schedules: %d accepted, %d deadlocks, %d others\n", N,
+           c.accepted, c.deadlocked, c.other);
+    printf("# other semantics: %d ends, %d deadlocks, %d swapped\n", c.passed,
+           c.stopped, c.swapped);
+    ok(c.accepted > N / 4 && c.deadlocked > N / 4 && c.other > N / 10,
+       "all verdicts are there");
+    ok(c.wrong == 0, "the checker's verdict is what happens");
+    ok(c.apart == 0, "the graph of events agrees with the player");
+    ok(c.passed > 500 && c.stopped > 300 && c.swapped > 50,
+       "all verdicts of the other semantics are there");
+    ok(c.astray == 0, "the graph's verdict under them is what happens");
+    test_lowered(&d);
     return done();
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* --check and --semantics: what is proved, and how the verdict is printed. */
+#include <limits.h>
+#include <string.h>
+
+#include "ppsched.h"
+#include "sched/check.h"
+#include "sched/progress.h"
+
+int ppsched_prove(struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    if (!o->semantics)
+        return pp_check(p->schedule, err);
+    if (pp_check_order(p->schedule, err))
+        return -1;
+    const struct pp_semantics *m = pp_semantics_find(o->semantics);
+    if (!m)
+        return 0;
+    return pp_check_progress(p->schedule, m,
+                             pp_semantics_depth(m, p->schedule, o->depth), err);
+}
+
+static int print_all(struct ppsched *p, FILE *f)
+{
+    fprintf(f, "%-11s %5s  %s\n", "semantics", "depth", "verdict");
+    for (int i = 0; i < PP_N_SEMANTICS; i++) {
+        const struct pp_semantics *m = &pp_semantics[i];
+        int depth = pp_semantics_depth(m, p->schedule, p->options.depth);
+        struct pp_err verdict = {0};
+        if (pp_check_progress(p->schedule, m, depth, &verdict)) {
+            if (verdict.code != PP_EXIT_NO)
+                return pp_fail(&p->tool->err, verdict.code, "%s", verdict.text);
+            p->tool->status = PP_EXIT_NO;
+        }
+        fprintf(f, "%-11s ", m->name);
+        if (depth == INT_MAX)
+            fprintf(f, "%5s", "-");
+        else
+            fprintf(f, "%5d", depth);
+        fprintf(f, "  %s\n", verdict.code ? verdict.text : "ok");
+    }
+    return 0;
+}
+
+int ppsched_verdict(struct ppsched *p, FILE *f)
+{
+    const char *semantics = p->options.semantics;
+    if (semantics && !strcmp(semantics, "all"))
+        return print_all(p, f);
+    fprintf(f, "valid, %s\n",
+            pp_schedule_is_canonical(p->schedule) ? "canonical"
+                                                  : "not canonical");
+    return 0;
+}

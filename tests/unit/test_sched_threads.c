@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* Random schedules on the threads transport: a thread for each rank, a message
+ * for each send. What the checker accepts at its channel depth ends, every
+ * message being what it should be; what it refuses as a deadlock stops.
+ *
+ * No clock decides. Ranks note, under one lock, what they begin and what they
+ * have done. When the last of them goes into a call out of which the contract
+ * of comm.h lets nobody return, that is the deadlock, and it calls abort. */
+#include <pthread.h>
+
+#include "comm/comm_threads.h"
+#include "sched/play.h"
+#include "sched_dice.h"
+
+struct lane {
+    int begun, received; /* sends begun, receives done */
+};
+
+struct call {
+    bool waits, is_send; /* whether the rank is in a call, and which */
+    int from, to, lane;
+};
+
+struct run {
+    const struct pp_schedule *s;
+    pthread_mutex_t lock;
+    struct lane lanes[MAX_RANKS][MAX_RANKS][2]; /* from, to, backward */
+    struct call calls[MAX_RANKS];
+    bool at_end[MAX_RANKS];
+    bool stopped; /* a deadlock was met */
+    int n_wrong;  /* messages taken for others, calls that failed */
+};
+
+struct rank {
+    struct run *run;
+    struct pp_comm *comm;
+    int rank;
+    struct pp_action sent[MAX_ROW]; /* buffers are the transport's a while */
+    int n_sent;
+};
+
+/* Whether the contract lets a rank's call return. */
+static bool can_return(const struct run *r, const struct call *c)
+{
+    const struct lane *l = &r->lanes[c->from][c->to][c->lane];
+    if (c->is_send)
+        return l->begun - l->received <= r->s->channel_depth;
+    return l->begun > l->received;
+}
+
+/* With the lock: whether nobody can move and somebody has not ended. */
+static bool is_deadlock(const struct run *r)
+{
+    int waiting = 0;
+    for (int i = 0; i < r->s->graph->n_ranks; i++) {
+        if (r->at_end[i])
+            continue;
+        if (!r->calls[i].waits || can_return(r, &r->calls[i]))
+            return false;
+        waiting++;
+    }
+    return waiting > 0;
+}
+
+static void look_for_deadlock(struct run *r, struct pp_comm *comm)
+{
+    if (r->stopped || !is_deadlock(r))
+        return;
+    r->stopped = true;
+    comm->ops->abort(comm, "deadlock");
+}
+
+static void begin(struct rank *k, struct call c)
+{
+    struct run *r = k->run;
+    pthread_mutex_lock(&r->lock);
+    r->calls[k->rank] = c;
+    r->lanes[c.from][c.to][c.lane].begun += c.is_send;
+    look_for_deadlock(r, k->comm);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Returns rc. A call may fail once the world is aborted, not before. */
+static int end(struct rank *k, struct call c, int rc, bool right)
+{
+    struct run *r = k->run;
+    pthread_mutex_lock(&r->lock);
+    r->calls[k->rank].waits = false;
+    if (rc == 0 && !c.is_send)
+        r->lanes[c.from][c.to][c.lane].received++;
+    r->n_wrong += rc ? !r->stopped : !right;
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    (void)ctx, (void)a, (void)err;
+    return 0;
+}
+
+static enum pp_lane lane_of(struct pp_action a)
+{
+    bool back = a.op == PP_SEND_B || a.op == PP_RECV_B;
+    return back ? PP_LANE_BACKWARD : PP_LANE_FORWARD;
+}
+
+static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+{
+    struct rank *k = ctx;
+    struct pp_action *buf = &k->sent[k->n_sent++];
+    *buf = a;
+    struct call c = {true, true, k->rank, peer, (int)lane_of(a)};
+    begin(k, c);
+    return end(
+        k, c,
+        k->comm->ops->send(k->comm, peer, lane_of(a), buf, sizeof *buf, err),
+        true);
+}
+
+static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+{
+    struct rank *k = ctx;
+    struct pp_action got = {0}, want = pp_other_end(a);
+    struct call c = {true, false, peer, k->rank, (int)lane_of(a)};
+    begin(k, c);
+    int rc =
+        k->comm->ops->recv(k->comm, peer, lane_of(a), &got, sizeof got, err);
+    return end(k, c, rc,
+               got.op == want.op && got.stage == want.stage &&
+                   got.microbatch == want.microbatch && got.peer == want.peer);
+}
+
+static void *run_rank(void *arg)
+{
+    static const struct pp_player player = {compute, send, recv, compute};
+    struct rank *k = arg;
+    struct run *r = k->run;
+    struct pp_err err = {0};
+    size_t pc = 0;
+    int rc = pp_play(r->s, k->rank, &pc, &player, k, &err);
+    pthread_mutex_lock(&r->lock);
+    if (!rc) {
+        r->at_end[k->rank] = true;
+        look_for_deadlock(r, k->comm);
+    }
+    pthread_mutex_unlock(&r->lock);
+    /* Its buffers stay until all have been received. */
+    for (int to = 0; to < r->s->graph->n_ranks && !rc; to++)
+        for (int lane = 0; lane < 2 && !rc; lane++)
+            rc = k->comm->ops->send_wait(k->comm, to, (enum pp_lane)lane, 0,
+                                         &err);
+    k->comm->ops->close(k->comm);
+    return NULL;
+}
+
+/* Whether it ended; *n_wrong counts what went wrong on the way. */
+static bool run_threads(const struct pp_schedule *s, int *n_wrong)
+{
+    struct run run = {.s = s};
+    struct pp_comm_world *world = NULL;
+    struct pp_err err = {0};
+    int n = s->graph->n_ranks;
+    struct rank *ranks = calloc((size_t)n, sizeof *ranks);
+    pthread_t threads[MAX_RANKS];
+    pthread_mutex_init(&run.lock, NULL);
+    if (!ranks || pp_comm_world_create(n, s->channel_depth, &world, &err))
+        exit(3);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = (struct rank){.run = &run, .rank = i};
+        if (pp_comm_threads_open(world, i, &ranks[i].comm, &err))
+            exit(3);
+    }
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]))
+            exit(3);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    pp_comm_world_destroy(world);
+    pthread_mutex_destroy(&run.lock);
+    free(ranks);
+    *n_wrong += run.n_wrong;
+    return !run.stopped;
+}
+
+int main(void)
+{
+    struct dice d = {.key = pp_rng_key(11, "threads")};
+    int accepted = 0, deadlocked = 0, apart = 0, n_wrong = 0;
+    while (accepted + deadlocked < 200) {
+        struct fixture f;
+        struct pp_err err = {0};
+        random_schedule(&f, &d);
+        int rc = pp_check(&f.s, &err);
+        if (!rc || strstr(err.text, "deadlock")) {
+            accepted += !rc;
+            deadlocked += rc != 0;
+            if (run_threads(&f.s, &n_wrong) != (rc == 0)) {
+                apart++;
+                printf("# depth %d: %s\n", f.s.channel_depth, err.text);
+            }
+        }
+        drop(&f);
+    }
+    printf("# %d accepted, %d deadlocks\n", accepted, deadlocked);
+    ok(accepted > 50 && deadlocked > 50, "both verdicts are there");
+    ok(apart == 0, "what is accepted ends, what is refused stops");
+    ok(n_wrong == 0, "every message arrives as what it is");
+    return done();
+}
