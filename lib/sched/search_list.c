@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of a rank while time goes forward. */
 struct seat {
@@ -190,22 +191,30 @@ static double liking(const struct pp_list *l, int kind, int stage, int rank)
     const struct pp_policy *p = l->policy;
     int n = l->job->graph->n_stages;
     int32_t i = l->count[group_of(l, kind, stage)];
-    if (p->order == PP_POLICY_PATH)
+    enum pp_policy_order order = p->habits[rank].order;
+    if (order == PP_POLICY_PATH)
         return l->path[group_of(l, kind, stage)] -
                p->late * i * l->work[rank];
-    bool first = (p->order == PP_POLICY_FORWARD) == (kind == PP_JOB_F);
+    bool first = (order == PP_POLICY_FORWARD) == (kind == PP_JOB_F);
     bool up = kind == PP_JOB_F ? p->shallow : false;
     return (first ? 2 * n : 0) + (up ? n - stage : stage);
 }
 
-/* Whether a stage may run further ahead of its backward. */
-static bool ahead(const struct pp_list *l, int rank, int stage)
+/* Whether a stage may not run further ahead of its backward. */
+static bool far_ahead(const struct pp_list *l, int stage)
 {
-    double limit = l->policy->ahead * l->trip[stage] / l->work[rank];
-    int32_t in_flight =
-        l->count[stage] - l->count[group_of(l, PP_JOB_I, stage)];
-    return l->policy->ahead > 0 && in_flight >= ceil(limit - 1e-9) &&
-           in_flight > 0;
+    return l->count[stage] - l->count[group_of(l, PP_JOB_I, stage)] >=
+           l->policy->ahead[stage];
+}
+
+/* Whether a is better than b: liked more and not much later, or liked less and
+ * much earlier. */
+static bool prefers(const struct pp_list *l, const struct choice *a,
+                    const struct choice *b, double patience)
+{
+    if (a->rank > b->rank)
+        return a->from <= b->from + patience * l->job->time[b->op];
+    return b->from > a->from + patience * l->job->time[a->op];
 }
 
 /* The best of what is ready now, or else the first to come. *full is set when
@@ -215,13 +224,14 @@ static struct choice choose(const struct pp_list *l, int rank, double now,
 {
     const struct pp_job *j = l->job;
     struct choice best = {-1, INFINITY, 0};
+    double patience = l->policy->habits[rank].patience;
     for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++)
         for (int kind = PP_JOB_F; kind <= PP_JOB_I; kind++) {
             int s = l->stages[k];
             int32_t op = next_op(l, kind, s);
-            if (op < 0 || (kind == PP_JOB_F && ahead(l, rank, s)))
+            if (op < 0 || (kind == PP_JOB_F && far_ahead(l, s)))
                 continue;
-            double from = fmax(l->arrival[op], now);
+            double from = l->arrival[op] > now ? l->arrival[op] : now;
             bool fits = kind == PP_JOB_F
                             ? admits(l, rank, s)
                             : !j->limit || l->seats[rank].held +
@@ -232,8 +242,7 @@ static struct choice choose(const struct pp_list *l, int rank, double now,
                 continue;
             }
             struct choice c = {op, from, liking(l, kind, s, rank)};
-            if (best.op < 0 || c.from < best.from ||
-                (c.from == best.from && c.rank > best.rank))
+            if (best.op < 0 || prefers(l, &c, &best, patience))
                 best = c;
         }
     return best;
@@ -271,10 +280,12 @@ static void start(struct pp_list *l, int rank, int32_t op, double now,
     for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
         int32_t to = j->out[i].op;
         struct seat *other = &l->seats[j->rank[j->group[to]]];
-        l->arrival[to] = fmax(l->arrival[to], end + j->out[i].lag);
+        double here = end + j->out[i].lag;
+        if (here > l->arrival[to])
+            l->arrival[to] = here;
         if (--l->missing[to] > 0 || other == seat)
             continue;
-        double t = fmax(l->arrival[to], other->clock);
+        double t = l->arrival[to] > other->clock ? l->arrival[to] : other->clock;
         other->next = t < other->next ? t : other->next;
     }
 }
@@ -282,19 +293,19 @@ static void start(struct pp_list *l, int rank, int32_t op, double now,
 /* What rank does at its time, or when it looks again. */
 static void decide(struct pp_list *l, int rank, int32_t *word)
 {
+    const struct pp_habit *habit = &l->policy->habits[rank];
     struct seat *seat = &l->seats[rank];
     double now = seat->next;
     bool full = false;
     struct choice c = choose(l, rank, now, &full);
     if (c.op >= 0 && c.from <= now &&
-        !(full && l->policy->order == PP_POLICY_FORWARD &&
+        !(full && habit->order == PP_POLICY_FORWARD &&
           pp_job_kind(l->job, c.op) != PP_JOB_F)) {
         start(l, rank, c.op, now, word);
         return;
     }
     int32_t w = choose_weight(l, rank, now);
-    double share = l->policy->squeeze;
-    if (w >= 0 && (full || c.from - now >= share * l->job->time[w]))
+    if (w >= 0 && (full || c.from - now >= habit->squeeze * l->job->time[w]))
         start(l, rank, w, now, word);
     else if (c.op >= 0 && c.from <= now)
         start(l, rank, c.op, now, word);
@@ -313,6 +324,46 @@ static void reset(struct pp_list *l)
         l->missing[op] = j->first_in[op + 1] - j->first_in[op];
         l->arrival[op] = 0;
     }
+}
+
+void pp_list_ahead(const struct pp_list *l, double trips, int32_t *ahead)
+{
+    const struct pp_graph *g = l->job->graph;
+    for (int s = 0; s < g->n_stages; s++) {
+        double n = trips * l->trip[s] / l->work[g->stages[s].rank];
+        ahead[s] = l->job->n_microbatches;
+        if (trips > 0 && n < ahead[s])
+            ahead[s] = n > 1 ? (int32_t)ceil(n - 1e-9) : 1;
+    }
+}
+
+int pp_policy_init(struct pp_policy *p, const struct pp_job *j,
+                   struct pp_err *err)
+{
+    *p = (struct pp_policy){.late = 1};
+    p->ahead = calloc((size_t)j->graph->n_stages, sizeof *p->ahead);
+    p->habits = calloc((size_t)j->graph->n_ranks, sizeof *p->habits);
+    if (!p->ahead || !p->habits)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+void pp_policy_finish(struct pp_policy *p)
+{
+    free(p->ahead);
+    free(p->habits);
+    *p = (struct pp_policy){0};
+}
+
+void pp_policy_copy(struct pp_policy *to, const struct pp_policy *from,
+                    const struct pp_job *j)
+{
+    to->shallow = from->shallow;
+    to->late = from->late;
+    memcpy(to->ahead, from->ahead,
+           (size_t)j->graph->n_stages * sizeof *to->ahead);
+    memcpy(to->habits, from->habits,
+           (size_t)j->graph->n_ranks * sizeof *to->habits);
 }
 
 bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *word)
