@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/bound.h"
+
+#include <stdlib.h>
+
+#include "sched/bound_parts.h"
+
+static void take(struct pp_bound *b, double makespan, const char *rule,
+                 int rank)
+{
+    /* A later rule is named only where it gives more than rounding. */
+    if (makespan > b->makespan * (1 + 1e-12))
+        *b = (struct pp_bound){makespan, rule, rank};
+}
+
+/* Stages by rank: those of rank r are sorted[first[r] .. first[r + 1]). */
+static int sort_stages(const struct pp_graph *g, int **first, int **sorted,
+                       struct pp_err *err)
+{
+    *first = calloc((size_t)g->n_ranks + 2, sizeof **first);
+    *sorted = calloc((size_t)g->n_stages, sizeof **sorted);
+    if (!*first || !*sorted)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++)
+        ++(*first)[g->stages[s].rank + 2];
+    for (int r = 0; r < g->n_ranks; r++)
+        (*first)[r + 2] += (*first)[r + 1];
+    for (int s = 0; s < g->n_stages; s++)
+        (*sorted)[(*first)[g->stages[s].rank + 1]++] = s;
+    return 0;
+}
+
+static int bound_memory(const struct pp_bound_case *c, const int *first,
+                        const int *sorted, struct pp_bound *b,
+                        struct pp_err *err)
+{
+    if (!c->limit)
+        return 0;
+    double *hold = pp_bound_holds(c, err), little = hold ? 0 : -1;
+    for (int r = 0; r < c->g->n_ranks && little >= 0; r++) {
+        if (first[r + 1] == first[r])
+            continue;
+        little = pp_bound_little(c, sorted + first[r], first[r + 1] - first[r],
+                                 hold, err);
+        take(b, little, "Little's law", r);
+    }
+    free(hold);
+    return little < 0 ? -1 : 0;
+}
+
+static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
+                       struct pp_err *err)
+{
+    int *first = NULL, *sorted = NULL;
+    int rc = sort_stages(c->g, &first, &sorted, err);
+    for (int r = 0; r < c->g->n_ranks && !rc; r++)
+        if (first[r + 1] > first[r])
+            take(b, c->rank_head[r] + c->work[r] + c->rank_tail[r], "rank work",
+                 r);
+    for (int r = 0; r < c->g->n_ranks && !rc; r++) {
+        double machine = pp_bound_machine(c, sorted + first[r],
+                                          first[r + 1] - first[r], err);
+        take(b, machine, "event graph", r);
+        rc = machine < 0 ? -1 : 0;
+    }
+    if (!rc)
+        rc = bound_memory(c, first, sorted, b, err);
+    free(first);
+    free(sorted);
+    return rc;
+}
+
+int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
+             const struct pp_costs *costs, const struct pp_room *room,
+             struct pp_bound *b, struct pp_err *err)
+{
+    struct pp_bound_case c = {.g = g, .n = (size_t)n_microbatches};
+    *b = (struct pp_bound){.rank = -1, .rule = "critical path"};
+    int rc = pp_bound_read(&c, split, costs, room, err);
+    if (!rc) {
+        b->makespan = pp_bound_path(&c);
+        rc = pp_bound_events(&c, err);
+    }
+    if (!rc)
+        rc = bound_ranks(&c, b, err);
+    pp_bound_finish(&c);
+    return rc;
+}

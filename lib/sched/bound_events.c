@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* Longest paths from the start (heads) and to the end (tails) of the event
+ * graph: data, order of microbatches, what the rank itself must have done
+ * before or must still do, and memory.
+ *
+ * Memory, looking ahead: when F(s,k) starts, s and the stages before it on its
+ * rank have begun k + 1 microbatches each, so by then enough must have been
+ * freed. Nothing is freed before its head, and the least time by which the
+ * heads allow enough is a head for F. Looking back, while I(s,j) runs the same
+ * stages hold every microbatch from j on that they have begun; so all forwards
+ * beyond what fits are still to come. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "sched/bound_parts.h"
+
+enum { STREAMS = 2 * (PP_BOUND_ABOVE + 1) };
+
+/* Events of one kind on one stage, in order: each frees (or, looking back,
+ * takes) amount. */
+struct stream {
+    int op, stage;
+    double amount;
+    size_t next;
+};
+
+/* The room that a stage waits for. */
+struct watch {
+    struct stream streams[STREAMS];
+    int n;
+    double each;  /* held by one more microbatch of all the stages */
+    double moved; /* by the events passed so far */
+    double time;  /* of the last of them */
+};
+
+struct events {
+    struct pp_bound_case *c;
+    struct watch *forward;  /* per stage: room for F */
+    struct watch *backward; /* per stage: what I implies */
+    struct watch *weight;   /* per stage: what W implies */
+};
+
+static void raise(double *at, double to)
+{
+    *at = to > *at ? to : *at;
+}
+
+static void add_stream(struct watch *w, int op, int stage, double amount,
+                       size_t next)
+{
+    if (amount > 0)
+        w->streams[w->n++] = (struct stream){op, stage, amount, next};
+}
+
+static void watch_stage(struct events *e, int of, int stage)
+{
+    struct pp_load l = e->c->stages[stage].load;
+    struct watch *ahead = &e->forward[of], *back = &e->backward[of];
+    bool gains = l.i_to_w > l.f_to_i; /* I frees nothing on balance */
+    ahead->each += l.f_to_i + l.f_to_w;
+    add_stream(ahead, PP_BOUND_I, stage, gains ? 0 : l.f_to_i - l.i_to_w, 0);
+    add_stream(ahead, PP_BOUND_W, stage,
+               l.f_to_w + (gains ? l.f_to_i : l.i_to_w), 0);
+    /* W of a source may run before its I. */
+    bool loose = of == stage && e->c->stages[of].source;
+    double kept = l.f_to_i + (loose ? 0 : l.f_to_w);
+    back->each += kept;
+    add_stream(back, PP_BOUND_F, stage, kept, e->c->n);
+}
+
+static int watch_all(struct events *e, struct pp_err *err)
+{
+    const struct pp_bound_case *c = e->c;
+    size_t n = (size_t)c->g->n_stages;
+    if (!c->limit)
+        return 0;
+    e->forward = calloc(n, sizeof *e->forward);
+    e->backward = calloc(n, sizeof *e->backward);
+    e->weight = calloc(n, sizeof *e->weight);
+    if (!e->forward || !e->backward || !e->weight)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < c->g->n_stages; s++) {
+        const struct pp_bound_stage *stage = &c->stages[s];
+        struct pp_load l = stage->load;
+        double kept = l.f_to_w + (l.f_to_i < l.i_to_w ? l.f_to_i : l.i_to_w);
+        watch_stage(e, s, s);
+        for (int i = 0; i < stage->n_above; i++)
+            watch_stage(e, s, stage->above[i]);
+        e->weight[s].each = kept;
+        add_stream(&e->weight[s], PP_BOUND_F, s, kept, c->n);
+    }
+    return 0;
+}
+
+/* Passes ends of I and W below microbatch k, the earliest first, until the
+ * k + 1 forwards fit. */
+static int make_room(const struct events *e, int s, size_t k, double *head,
+                     struct pp_err *err)
+{
+    const struct pp_bound_case *c = e->c;
+    struct watch *w = &e->forward[s];
+    double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
+    while ((double)(k + 1) * w->each - w->moved > limit) {
+        struct stream *first = NULL;
+        double time = 0;
+        for (int i = 0; i < w->n; i++) {
+            struct stream *t = &w->streams[i];
+            if (t->next >= k)
+                continue;
+            double end = c->head[t->op][(size_t)t->stage * c->n + t->next] +
+                         c->stages[t->stage].time[t->op];
+            if (!first || end < time) {
+                first = t;
+                time = end;
+            }
+        }
+        if (!first)
+            return pp_fail(err, PP_EXIT_NO,
+                           "rank %d cannot hold one microbatch of stage %d",
+                           c->g->stages[s].rank, s);
+        first->next++;
+        w->moved += first->amount;
+        raise(&w->time, time);
+    }
+    raise(head, w->time);
+    return 0;
+}
+
+/* Passes forwards beyond microbatch j from the last one down until the rest of
+ * them fits beside it; all that were passed come after it. */
+static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
+                       double *tail)
+{
+    const struct pp_bound_case *c = e->c;
+    double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
+    while ((double)(c->n - j) * w->each - w->moved > limit) {
+        struct stream *first = NULL;
+        double time = 0;
+        for (int i = 0; i < w->n; i++) {
+            struct stream *t = &w->streams[i];
+            if (t->next <= j + 1)
+                continue;
+            double after =
+                c->tail[PP_BOUND_F][(size_t)t->stage * c->n + t->next - 1] +
+                c->stages[t->stage].time[PP_BOUND_F];
+            if (!first || after < time) {
+                first = t;
+                time = after;
+            }
+        }
+        if (!first)
+            break;
+        first->next--;
+        w->moved += first->amount;
+        raise(&w->time, time);
+    }
+    raise(tail, w->time);
+}
+
+/* What data, order and the rank's own work make of op's head for microbatch
+ * k. */
+static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
+                       double *head)
+{
+    const struct pp_bound_stage *stage = &c->stages[s];
+    const double *own = &c->head[op][(size_t)s * c->n + k];
+    if (k > 0)
+        raise(head, own[-1] + stage->time[op]);
+    if (op == PP_BOUND_W && !stage->source)
+        raise(head,
+              c->head[op - 1][(size_t)s * c->n + k] + stage->time[op - 1]);
+    raise(head, c->rank_head[c->g->stages[s].rank] +
+                    (double)(k + 1) * stage->before[op] - stage->time[op]);
+}
+
+static int heads_of(struct events *e, size_t k, struct pp_err *err)
+{
+    const struct pp_bound_case *c = e->c;
+    const struct pp_graph *g = c->g;
+    for (int s = 0; s < g->n_stages; s++) {
+        double *head = &c->head[PP_BOUND_F][(size_t)s * c->n + k];
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            int t = g->stages[s].inputs[i];
+            raise(head, c->head[PP_BOUND_F][(size_t)t * c->n + k] +
+                            c->stages[t].time[PP_BOUND_F] +
+                            c->forward[c->first_edge[s] + (size_t)i]);
+        }
+        raise_head(c, s, PP_BOUND_F, k, head);
+        if (c->limit && make_room(e, s, k, head, err))
+            return -1;
+    }
+    for (int s = g->n_stages; s-- > 0;) {
+        double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
+        double *weight = &c->head[PP_BOUND_W][(size_t)s * c->n + k];
+        raise(head, c->head[PP_BOUND_F][(size_t)s * c->n + k] +
+                        c->stages[s].time[PP_BOUND_F]);
+        raise(weight, *head); /* the gradient has come */
+        raise_head(c, s, PP_BOUND_I, k, head);
+
+        double end = *head + c->stages[s].time[PP_BOUND_I];
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            int t = g->stages[s].inputs[i];
+            raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
+                  end + c->backward[c->first_edge[s] + (size_t)i]);
+        }
+        raise_head(c, s, PP_BOUND_W, k, weight);
+    }
+    return 0;
+}
+
+static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
+                       double *tail)
+{
+    const struct pp_bound_stage *stage = &c->stages[s];
+    const double *own = &c->tail[op][(size_t)s * c->n + k];
+    if (k + 1 < c->n)
+        raise(tail, own[1] + stage->time[op]);
+    for (int next = op + 1; next < PP_BOUND_OPS; next++)
+        if (op == PP_BOUND_F || !stage->source)
+            raise(tail,
+                  c->tail[next][(size_t)s * c->n + k] + stage->time[next]);
+
+    raise(tail, c->rank_tail[c->g->stages[s].rank] +
+                    (double)(c->n - k) * stage->after[op] - stage->time[op]);
+}
+
+static void tails_of(struct events *e, size_t k)
+{
+    const struct pp_bound_case *c = e->c;
+    const struct pp_graph *g = c->g;
+    for (int s = 0; s < g->n_stages; s++) {
+        size_t at = (size_t)s * c->n + k;
+        raise_tail(c, s, PP_BOUND_W, k, &c->tail[PP_BOUND_W][at]);
+        if (c->limit)
+            leave_room(e, &e->weight[s], s, k, &c->tail[PP_BOUND_W][at]);
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            int t = g->stages[s].inputs[i];
+            raise(&c->tail[PP_BOUND_I][at],
+                  c->tail[PP_BOUND_I][(size_t)t * c->n + k] +
+                      c->stages[t].time[PP_BOUND_I] +
+                      c->backward[c->first_edge[s] + (size_t)i]);
+        }
+        raise_tail(c, s, PP_BOUND_I, k, &c->tail[PP_BOUND_I][at]);
+        if (c->limit)
+            leave_room(e, &e->backward[s], s, k, &c->tail[PP_BOUND_I][at]);
+    }
+    for (int s = g->n_stages; s-- > 0;) {
+        double *tail = &c->tail[PP_BOUND_F][(size_t)s * c->n + k];
+        raise_tail(c, s, PP_BOUND_F, k, tail);
+        double from = *tail + c->stages[s].time[PP_BOUND_F];
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            int t = g->stages[s].inputs[i];
+            raise(&c->tail[PP_BOUND_F][(size_t)t * c->n + k],
+                  from + c->forward[c->first_edge[s] + (size_t)i]);
+        }
+    }
+}
+
+/* The last action that takes time on a stage, where only data is known. */
+static double last_tail(const struct pp_bound_case *c, int s)
+{
+    int op = PP_BOUND_W;
+    while (op > PP_BOUND_F && c->stages[s].time[op] == 0)
+        op--;
+    return c->tail[op][(size_t)s * c->n + c->n - 1];
+}
+
+/* Least head and least last tail of each rank, by data alone. */
+static void bound_ranks(struct pp_bound_case *c)
+{
+    const struct pp_graph *g = c->g;
+    for (int r = 0; r < g->n_ranks; r++)
+        c->rank_head[r] = c->rank_tail[r] = -1;
+    for (int s = 0; s < g->n_stages; s++) {
+        double head = c->head[PP_BOUND_F][(size_t)s * c->n];
+        double tail = last_tail(c, s);
+        double *at_head = &c->rank_head[g->stages[s].rank];
+        double *at_tail = &c->rank_tail[g->stages[s].rank];
+        *at_head = *at_head < 0 || head < *at_head ? head : *at_head;
+        *at_tail = *at_tail < 0 || tail < *at_tail ? tail : *at_tail;
+    }
+}
+
+double pp_bound_path(struct pp_bound_case *c)
+{
+    /* With the terms of the ranks far below zero only data counts; what this
+     * leaves in the first heads and the last tails remains true. */
+    struct events e = {.c = c};
+    const double *limit = c->limit;
+    double path = 0;
+    c->limit = NULL;
+    for (int r = 0; r < c->g->n_ranks; r++)
+        c->rank_head[r] = c->rank_tail[r] = -INFINITY;
+    heads_of(&e, 0, NULL);
+    tails_of(&e, c->n - 1);
+    c->limit = limit;
+    bound_ranks(c);
+    for (int s = 0; s < c->g->n_stages; s++)
+        raise(&path, c->head[PP_BOUND_F][(size_t)s * c->n] +
+                         c->stages[s].time[PP_BOUND_F] +
+                         c->tail[PP_BOUND_F][(size_t)s * c->n + c->n - 1]);
+    return path;
+}
+
+int pp_bound_events(struct pp_bound_case *c, struct pp_err *err)
+{
+    struct events e = {.c = c};
+    int rc = watch_all(&e, err);
+    for (size_t k = 0; k < c->n && !rc; k++)
+        rc = heads_of(&e, k, err);
+    for (size_t k = c->n; k-- > 0 && !rc;)
+        tails_of(&e, k);
+    free(e.forward);
+    free(e.backward);
+    free(e.weight);
+    return rc;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* Little's law: what all microbatches hold on a rank, times how long at least,
+ * fits into its limit times the makespan, less the room that cannot be filled
+ * yet at the start, nor any more at the end. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "sched/bound_parts.h"
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Adds to hold, per stage, what each microbatch takes from the start of F until
+ * its gradient comes, there and back through the stages behind. once: room for
+ * one microbatch. */
+static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
+{
+    const struct pp_graph *g = c->g;
+    for (size_t k = 0; k < c->n; k++) {
+        for (int s = 0; s < g->n_stages; s++)
+            once[s] = 0;
+        for (int s = g->n_stages; s-- > 0;) {
+            size_t at = (size_t)s * c->n + k;
+            once[s] += c->times[PP_BOUND_F][at];
+            hold[s] += once[s];
+            once[s] += c->times[PP_BOUND_I][at];
+
+            for (int i = 0; i < g->stages[s].n_inputs; i++) {
+                size_t e = c->first_edge[s] + (size_t)i;
+                double *to = &once[g->stages[s].inputs[i]];
+                double by = once[s] + c->forward[e] + c->backward[e];
+                *to = by > *to ? by : *to;
+            }
+        }
+    }
+}
+
+double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err)
+{
+    size_t n = (size_t)c->g->n_stages;
+    double *hold = calloc(n, sizeof *hold), *once = calloc(n, sizeof *once);
+    if (!hold || !once) {
+        free(hold);
+        hold = NULL;
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    } else {
+        add_holds(c, hold, once);
+    }
+    free(once);
+    return hold;
+}
+
+/* One kind of action that takes room, in the order of the earliest: none
+ * sooner than its head, nor than the one before has run. Seen from the end,
+ * heads are tails. */
+struct taker {
+    int op;
+    bool from_end;
+    double amount, time; /* the most of any stage, and the least */
+    double next;         /* INFINITY: no more */
+};
+
+static double taken(struct pp_load l, int op, bool from_end)
+{
+    if (op == PP_BOUND_F)
+        return l.f_to_i + l.f_to_w;
+    if (op == PP_BOUND_W)
+        return l.f_to_w + l.i_to_w;
+    return from_end ? l.f_to_i : l.i_to_w;
+}
+
+/* Moves t on to its next action; at: how many of each stage were passed. */
+static void advance(const struct pp_bound_case *c, const int *stages,
+                    int n_stages, struct taker *t, size_t *at)
+{
+    double after = t->next + t->time;
+    int best = -1;
+    t->next = INFINITY;
+    for (int i = 0; i < n_stages; i++) {
+        size_t first = (size_t)stages[i] * c->n;
+        if (at[i] == c->n)
+            continue;
+        double next = t->from_end ? c->tail[t->op][first + c->n - 1 - at[i]]
+                                  : c->head[t->op][first + at[i]];
+        if (next < t->next) {
+            t->next = next;
+            best = i;
+        }
+    }
+    if (best < 0)
+        return;
+    at[best]++;
+    t->next = after > t->next ? after : t->next;
+}
+
+/* The room that stays empty until the rank can be full, and when that is:
+ * INFINITY when it never is. at: 2 * n_stages zeros. */
+static double empty(const struct pp_bound_case *c, const int *stages,
+                    int n_stages, bool from_end, size_t *at, double *full)
+{
+    double limit = c->limit[c->g->stages[stages[0]].rank];
+    struct taker t[2] = {{.op = from_end ? PP_BOUND_W : PP_BOUND_F},
+                         {.op = PP_BOUND_I}};
+    double lost = 0, now = 0, level = 0;
+    for (int i = 0; i < 2; i++) {
+        t[i].from_end = from_end;
+        t[i].time = INFINITY;
+        t[i].next = -INFINITY;
+        for (int s = 0; s < n_stages; s++) {
+            const struct pp_bound_stage *stage = &c->stages[stages[s]];
+            double amount = taken(stage->load, t[i].op, from_end);
+            t[i].amount = amount > t[i].amount ? amount : t[i].amount;
+            t[i].time = least(t[i].time, stage->time[t[i].op]);
+        }
+        if (t[i].amount > 0)
+            advance(c, stages, n_stages, &t[i], at + i * n_stages);
+        else
+            t[i].next = INFINITY;
+    }
+    while (level < limit) {
+        int i = t[1].next < t[0].next;
+        if (t[i].next == INFINITY)
+            break;
+        lost += (limit - level) * (t[i].next - now);
+        level += t[i].amount;
+        now = t[i].next;
+        advance(c, stages, n_stages, &t[i], at + i * n_stages);
+    }
+    *full = level < limit ? INFINITY : now;
+    return lost;
+}
+
+double pp_bound_little(const struct pp_bound_case *c, const int *stages,
+                       int n_stages, const double *hold, struct pp_err *err)
+{
+    double limit = c->limit[c->g->stages[stages[0]].rank];
+    double held = 0, full, full_end;
+    size_t *at = calloc(4 * (size_t)n_stages, sizeof *at);
+    if (!at) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return -1;
+    }
+    for (int i = 0; i < n_stages; i++) {
+        const struct pp_bound_stage *s = &c->stages[stages[i]];
+        double time_i = s->time[PP_BOUND_I], time_w = s->time[PP_BOUND_W];
+        double to_w = time_w + (s->source ? 0 : time_i);
+        held += hold[stages[i]] * (s->load.f_to_i + s->load.f_to_w);
+        held += (double)c->n * (time_i * s->load.f_to_i +
+                                to_w * (s->load.f_to_w + s->load.i_to_w));
+    }
+    double lost =
+        empty(c, stages, n_stages, false, at, &full) +
+        empty(c, stages, n_stages, true, at + 2 * n_stages, &full_end);
+    free(at);
+    /* The two ends must not overlap, or what is lost would count twice. */
+    double makespan = (held + lost) / limit;
+    return makespan >= full + full_end ? makespan : held / limit;
+}

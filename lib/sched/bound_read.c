@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* From costs and graph to the case that the bounds are computed on. */
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "sched/bound_parts.h"
+
+struct reader {
+    struct pp_bound_case *c;
+    const struct pp_costs *costs;
+    bool split;
+};
+
+static double ask(const struct reader *r, enum pp_op op, int stage,
+                  int microbatch, int peer)
+{
+    struct pp_action a = {.stage = stage,
+                          .microbatch = microbatch,
+                          .peer = peer,
+                          .op = (uint8_t)op};
+    return r->costs->time(r->costs->ctx, a);
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Of one stage and microbatch. B may stand for I and W: where it takes less
+ * time than both, both are taken for less. */
+static void ask_times(const struct reader *r, int stage, int microbatch,
+                      double *time)
+{
+    double b = ask(r, PP_B, stage, microbatch, -1);
+    time[PP_BOUND_F] = ask(r, PP_F, stage, microbatch, -1);
+    time[PP_BOUND_I] = b;
+    time[PP_BOUND_W] = 0;
+    if (!r->split)
+        return;
+    double i = ask(r, PP_I, stage, microbatch, -1);
+    double w = ask(r, PP_W, stage, microbatch, -1);
+    time[PP_BOUND_I] = least(i, b);
+    time[PP_BOUND_W] = least(w, b - time[PP_BOUND_I]);
+}
+
+static void read_stage(const struct reader *r, int stage)
+{
+    struct pp_bound_case *c = r->c;
+    struct pp_bound_stage *s = &c->stages[stage];
+    double *work = &c->work[c->g->stages[stage].rank];
+    for (size_t k = 0; k < c->n; k++) {
+        double time[PP_BOUND_OPS];
+        ask_times(r, stage, (int)k, time);
+        for (int op = 0; op < PP_BOUND_OPS; op++) {
+            c->times[op][(size_t)stage * c->n + k] = time[op];
+            c->uniform &= k == 0 || time[op] == s->time[op];
+            s->time[op] = k ? least(s->time[op], time[op]) : time[op];
+            *work += time[op];
+        }
+    }
+}
+
+static void read_edges(const struct reader *r, int stage)
+{
+    const struct pp_bound_case *c = r->c;
+    const struct pp_stage_node *node = &c->g->stages[stage];
+    for (int i = 0; i < node->n_inputs; i++) {
+        int input = node->inputs[i];
+        size_t e = c->first_edge[stage] + (size_t)i;
+        for (size_t k = 0; k < c->n; k++) {
+            if (c->g->stages[input].rank == node->rank)
+                break;
+            double f = ask(r, PP_SEND_F, input, (int)k, stage);
+            double b = ask(r, PP_SEND_B, stage, (int)k, input);
+            c->forward[e] = k ? least(c->forward[e], f) : f;
+            c->backward[e] = k ? least(c->backward[e], b) : b;
+        }
+    }
+}
+
+static void set_load(const struct reader *r, const struct pp_room *room,
+                     int stage)
+{
+    struct pp_load l = room->load[stage];
+    if (!r->split)
+        l = (struct pp_load){.f_to_i = l.f_to_i + l.f_to_w};
+    if (r->c->stages[stage].source)
+        l.i_to_w = 0;
+    r->c->stages[stage].load = l;
+}
+
+/* upper comes before lower on the same rank, on a path. */
+static void relate(struct pp_bound_stage *upper, int upper_number,
+                   struct pp_bound_stage *lower)
+{
+    const double *u = upper->time, *l = lower->time;
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        lower->before[op] += u[PP_BOUND_F];
+        if (op != PP_BOUND_F)
+            upper->before[op] += l[PP_BOUND_F] + l[PP_BOUND_I];
+        if (op != PP_BOUND_W)
+            lower->after[op] += u[PP_BOUND_I] + u[PP_BOUND_W];
+    }
+    upper->after[PP_BOUND_F] += l[PP_BOUND_F] + l[PP_BOUND_I] + l[PP_BOUND_W];
+    if (lower->n_above < PP_BOUND_ABOVE)
+        lower->above[lower->n_above++] = upper_number;
+}
+
+static void relate_own(struct pp_bound_stage *s)
+{
+    const double *t = s->time;
+    for (int op = 0; op < PP_BOUND_OPS; op++)
+        for (int other = 0; other < PP_BOUND_OPS; other++) {
+            bool ordered = !s->source || op == other || op == PP_BOUND_F ||
+                           other == PP_BOUND_F;
+            s->before[op] += ordered && other <= op ? t[other] : 0;
+            s->after[op] += ordered && other >= op ? t[other] : 0;
+        }
+}
+
+/* Which stages of a rank lie on a path: seen is stamped with the stage that
+ * is looked down from. Inputs have smaller numbers. */
+static void relate_all(struct pp_bound_case *c, const int *per_rank, int *seen)
+{
+    const struct pp_graph *g = c->g;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_stage_node *node = &g->stages[s];
+        relate_own(&c->stages[s]);
+        if (per_rank[node->rank] < 2)
+            continue;
+        seen[s] = s + 1;
+        for (int t = s; t >= 0; t--) {
+            if (seen[t] != s + 1)
+                continue;
+            if (t != s && g->stages[t].rank == node->rank)
+                relate(&c->stages[t], t, &c->stages[s]);
+            for (int i = 0; i < g->stages[t].n_inputs; i++)
+                seen[g->stages[t].inputs[i]] = s + 1;
+        }
+    }
+}
+
+static int init(struct pp_bound_case *c, struct pp_err *err)
+{
+    size_t n_stages = (size_t)c->g->n_stages, n_ranks = (size_t)c->g->n_ranks;
+    size_t n_edges = 0, n;
+    if (pp_mul(n_stages, c->n, &n, err))
+        return -1;
+    c->stages = calloc(n_stages, sizeof *c->stages);
+    c->first_edge = calloc(n_stages, sizeof *c->first_edge);
+    c->work = calloc(n_ranks, sizeof *c->work);
+    c->rank_head = calloc(n_ranks, sizeof *c->rank_head);
+    c->rank_tail = calloc(n_ranks, sizeof *c->rank_tail);
+    bool ok =
+        c->stages && c->first_edge && c->work && c->rank_head && c->rank_tail;
+    for (size_t s = 0; ok && s < n_stages; s++) {
+        c->first_edge[s] = n_edges;
+        n_edges += (size_t)c->g->stages[s].n_inputs;
+    }
+    c->forward = calloc(n_edges + 1, sizeof *c->forward);
+    c->backward = calloc(n_edges + 1, sizeof *c->backward);
+    ok = ok && c->forward && c->backward;
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        c->times[op] = calloc(n, sizeof *c->times[op]);
+        c->head[op] = calloc(n, sizeof *c->head[op]);
+        c->tail[op] = calloc(n, sizeof *c->tail[op]);
+        ok = ok && c->times[op] && c->head[op] && c->tail[op];
+    }
+    return ok ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+int pp_bound_read(struct pp_bound_case *c, bool split,
+                  const struct pp_costs *costs, const struct pp_room *room,
+                  struct pp_err *err)
+{
+    struct reader r = {c, costs, split};
+    int rc = -1;
+    int *per_rank = calloc((size_t)c->g->n_ranks, sizeof *per_rank);
+    int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
+    if (!per_rank || !seen) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    if (init(c, err))
+        goto out;
+    c->uniform = true;
+    for (int s = 0; s < c->g->n_stages; s++) {
+        per_rank[c->g->stages[s].rank]++;
+        c->stages[s].source = !c->g->stages[s].input_grad;
+        read_stage(&r, s);
+        read_edges(&r, s);
+        if (room && room->limit)
+            set_load(&r, room, s);
+    }
+    c->limit = room ? room->limit : NULL;
+    relate_all(c, per_rank, seen);
+    rc = 0;
+out:
+    free(per_rank);
+    free(seen);
+    return rc;
+}
+
+void pp_bound_finish(struct pp_bound_case *c)
+{
+    free(c->stages);
+    free(c->first_edge);
+    free(c->forward);
+    free(c->backward);
+    free(c->work);
+    free(c->rank_head);
+    free(c->rank_tail);
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        free(c->times[op]);
+        free(c->head[op]);
+        free(c->tail[op]);
+    }
+    *c = (struct pp_bound_case){0};
+}
