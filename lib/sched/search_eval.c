@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/search_eval.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int pp_eval_init(struct pp_eval *e, const struct pp_job *j, struct pp_err *err)
@@ -108,7 +109,7 @@ bool pp_eval_heads(struct pp_eval *e, const int32_t *word)
         e->queued[rank] = false;
         n = run(e, word, rank, &q, n);
     }
-    e->worst = 0;
+    e->worst = -INFINITY;
     for (int r = 0; r < p; r++)
         if (e->clock[r] + j->late[r] > e->worst)
             e->worst = e->clock[r] + j->late[r];
@@ -147,24 +148,4 @@ double pp_eval_span(const struct pp_eval *e, const int32_t *word)
         span = t > span ? t : span;
     }
     return span;
-}
-
-static bool rank_fits(const struct pp_job *j, const int32_t *word, int rank)
-{
-    double held = 0;
-    for (int32_t k = j->first_word[rank]; k < j->first_word[rank + 1]; k++) {
-        int group = j->group[word[k]];
-        if (j->limit && held + j->taken[group] > j->limit[rank] + j->slack)
-            return false;
-        held += j->taken[group] - j->freed[group];
-    }
-    return true;
-}
-
-bool pp_job_fits(const struct pp_job *j, const int32_t *word)
-{
-    for (int r = 0; r < j->graph->n_ranks; r++)
-        if (!rank_fits(j, word, r))
-            return false;
-    return true;
 }

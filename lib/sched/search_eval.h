@@ -35,7 +35,4 @@ void pp_eval_tails(struct pp_eval *e);
 /* The largest span of a rank, from its first start to its last end. */
 double pp_eval_span(const struct pp_eval *e, const int32_t *word);
 
-/* Whether every rank keeps its limit under these words. */
-bool pp_job_fits(const struct pp_job *j, const int32_t *word);
-
 #endif

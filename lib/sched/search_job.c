@@ -88,6 +88,8 @@ static void init_loads(struct pp_job *j, const struct pp_room *room)
     for (int s = 0; s < n; s++) {
         struct pp_load l = room ? room->load[s] : (struct pp_load){0, 1, 0};
         double *taken = j->taken + s, *freed = j->freed + s;
+        if (!j->graph->stages[s].input_grad && j->n_kinds == 3)
+            l = (struct pp_load){0, l.f_to_i + l.f_to_w, 0};
         taken[PP_JOB_F * n] = l.f_to_i + l.f_to_w;
         taken[PP_JOB_I * n] = l.i_to_w;
         freed[PP_JOB_I * n] = l.f_to_i;

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 
 /* A run costs about this many visits per op. */
-static const double run_visits = 4;
+static const double run_visits = 16;
 
 static double try_policy(struct pp_policy_search *s, const struct pp_policy *p)
 {
@@ -25,14 +25,17 @@ static void set_habits(const struct pp_job *j, struct pp_policy *p,
         p->habits[r] = habit;
 }
 
-int pp_policy_grid(struct pp_policy_search *s, struct pp_err *err)
+int pp_policy_grid(struct pp_policy_search *s, double steps,
+                   struct pp_err *err)
 {
     static const double trips[] = {0, 1, 1.2, 1.5, 2, 3};
     static const double squeezes[] = {1, 0.5, 0.01};
     static const double patiences[] = {0, 0.3};
     struct pp_policy p;
     int rc = pp_policy_init(&p, s->job, err);
-    for (int i = 0; !rc && i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal; i++) {
+    for (int i = 0; !rc && i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal &&
+                    s->steps < steps;
+         i++) {
         int k = i;
         struct pp_habit habit = {.order = (enum pp_policy_order)(k % 3)};
         habit.patience = patiences[(k /= 3) % 2];

@@ -20,14 +20,15 @@ struct pp_policy_search {
     struct pp_policy best;
     double worst;      /* of best; infinity before the first run */
     double steps;      /* work done, in visits of an op */
-    /* Told of every order that is tried; returns true to stop. */
+    /* Told of every order that is tried. */
     void (*found)(void *ctx, const struct pp_eval *e, const int32_t *word);
     void *ctx;
     int32_t *word; /* n_ops: room for an order */
 };
 
-/* Tries the grid. */
-int pp_policy_grid(struct pp_policy_search *s, struct pp_err *err) PP_MUST_USE;
+/* Tries the grid, or as much of it as that many steps allow. */
+int pp_policy_grid(struct pp_policy_search *s, double steps,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Changes the best policy in place, as long as that many steps last. */
 int pp_policy_climb(struct pp_policy_search *s, double steps,
