@@ -5,6 +5,7 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
@@ -20,6 +21,7 @@ struct ppsched_options {
     int depth; /* -1: not given */
     bool has_cost;
     double cost[4];     /* F, I, W, message */
+    double pair_cost;   /* of a pair, as a part of its two */
     const char *csv;    /* --csv, or NULL */
     const char *export; /* --export, or NULL */
     const char *data;
@@ -71,6 +73,7 @@ void ppsched_costs_finish(struct ppsched_costs *c);
 /* A rank's buffers: what lives at once, and what is allocated for it. */
 struct ppsched_bytes {
     size_t peak, arena;
+    size_t peak_place; /* in the row */
 };
 
 /* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
@@ -89,6 +92,14 @@ int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
 /* Prints --export: what -s makes, as PyTorch's class would, or what is there.
  */
 int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Bytes of weights, gradients and moments on a rank. */
+size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
+
+/* A makespan that no order of the schedule's work on its placement can go
+ * below: with unbounded channels, within --memory where it is given. Backward
+ * is split where the schedule has any I. */
+int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

@@ -140,6 +140,7 @@ int ppsched_costs_init(struct ppsched *p)
     c->costs = (struct pp_costs){stage_time, c};
     if (!known || p->options.has_cost)
         set_literal(p);
+    c->costs.pair_saving = 1 - p->options.pair_cost;
     return 0;
 }
 
@@ -174,8 +175,7 @@ static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
                    rank, text[0], text[1], text[2], text[3]);
 }
 
-/* Bytes of weights, gradients and moments on a rank. */
-static size_t trained_bytes(const struct ppsched *p, int rank)
+size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 {
     double params = 0;
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
@@ -192,7 +192,7 @@ static int check_rank(struct ppsched *p, int rank, size_t arena)
         return 0;
     if (o->memory_is_slots)
         return (size_t)slots > o->memory ? refuse_slots(p, rank, slots) : 0;
-    size_t trained = trained_bytes(p, rank);
+    size_t trained = ppsched_trained_bytes(p, rank);
     return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
                                        : 0;
 }
@@ -212,7 +212,8 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
             return -1;
         size_t arena = m.arena_bytes;
         if (out)
-            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes};
+            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes,
+                                            m.peak_place};
         pp_memory_finish(&m);
         if (check_rank(p, r, arena))
             return -1;

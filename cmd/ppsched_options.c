@@ -13,6 +13,7 @@ enum {
     OPT_PLACEMENT = TOOL_LONG,
     OPT_GROUP,
     OPT_COST,
+    OPT_PAIR_COST,
     OPT_DEPTH,
     OPT_DATA,
     OPT_STEP,
@@ -47,6 +48,8 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
     {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
     {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
+    {OPT_PAIR_COST, "pair-cost", "X",
+     "time of an overlap pair, of its sum (1)"},
     {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
@@ -138,6 +141,9 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return parse_memory(t, o);
     case OPT_COST:
         return parse_cost(t, o);
+    case OPT_PAIR_COST:
+        return pp_parse_real(optarg, "--pair-cost", 0, 1000, &o->pair_cost,
+                             &t->err);
     case OPT_SEQ_LEN:
         return parse_tokens(t, "--seq-len", &o->seq_len);
     case OPT_CSV:
@@ -216,7 +222,7 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
 {
     int id;
     *o = (struct ppsched_options){
-        .depth = -1, .width = -1, .seq_len = DEFAULT_SEQ_LEN};
+        .depth = -1, .width = -1, .pair_cost = 1, .seq_len = DEFAULT_SEQ_LEN};
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;

@@ -5,6 +5,8 @@
 
 #include "base/num.h"
 #include "ppsched.h"
+#include "sched/idle.h"
+#include "sched/traffic.h"
 
 static void print_real(FILE *f, const char *key, double v)
 {
@@ -64,6 +66,71 @@ static void print_times(const struct ppsched *p, FILE *f,
     fputs("},\n", f);
 }
 
+static void print_bound(FILE *f, const struct pp_sim *sim,
+                        const struct pp_bound *b)
+{
+    /* Sums in another order may differ in the last bits. */
+    double bound = b->makespan < sim->makespan ? b->makespan : sim->makespan;
+    fputs("  ", f);
+    print_real(f, "lower_bound", bound);
+    fputs(",\n  ", f);
+    print_real(f, "gap", bound > 0 ? sim->makespan / bound - 1 : 0);
+    fprintf(f, ",\n  \"bound_rule\": \"%s\",\n", b->rule);
+}
+
+/* How each rank's makespan is spent. */
+static void print_idle(FILE *f, const struct pp_sim *sim)
+{
+    fputs("  \"idle\": [", f);
+    for (int r = 0; r < sim->n_ranks; r++) {
+        struct pp_idle idle = pp_idle_of(sim, r);
+        fputs(r ? ",\n    {" : "\n    {", f);
+        print_real(f, "busy", sim->ranks[r].busy);
+        fputs(", ", f);
+        print_real(f, "fill", idle.fill);
+        fputs(", ", f);
+        print_real(f, "wait_forward", idle.wait_forward);
+        fputs(", ", f);
+        print_real(f, "wait_backward", idle.wait_backward);
+        fputs(", ", f);
+        print_real(f, "drain", idle.drain);
+        fputc('}', f);
+    }
+    fputs("],\n", f);
+}
+
+static int print_channels(const struct ppsched *p, FILE *f)
+{
+    struct pp_channel_traffic *at = NULL;
+    size_t n;
+    if (pp_traffic(p->schedule, &p->costs.costs, &at, &n, &p->tool->err))
+        return -1;
+    fputs("  \"channels\": [", f);
+    for (size_t i = 0; i < n; i++) {
+        fprintf(f,
+                "%s\n    {\"from\": %d, \"to\": %d, \"direction\": \"%s\", "
+                "\"messages\": %zu, ",
+                i ? "," : "", at[i].from, at[i].to,
+                at[i].backward ? "backward" : "forward", at[i].messages);
+        print_real(f, "time", at[i].time);
+        fputc('}', f);
+    }
+    fputs("]\n", f);
+    free(at);
+    return 0;
+}
+
+/* The action at a place of rank's row, as the manifest writes it. */
+static void print_action(const struct ppsched *p, FILE *f, int rank,
+                         size_t place)
+{
+    const struct pp_row *row = &p->schedule->rows[rank];
+    char text[PP_ACTION_TEXT] = "";
+    if (place < row->n)
+        pp_action_format(row->actions[place], false, text);
+    fprintf(f, "%s\"%s\"", rank ? ", " : "", text);
+}
+
 static void print_memory(const struct ppsched *p, FILE *f,
                          const struct ppsched_bytes *bytes)
 {
@@ -71,12 +138,21 @@ static void print_memory(const struct ppsched *p, FILE *f,
     fputs("  \"peak\": [", f);
     for (int r = 0; r < n; r++)
         fprintf(f, "%s%d", r ? ", " : "", pp_row_slots(&p->schedule->rows[r]));
+    fputs("],\n  \"peak_action\": [", f);
+    for (int r = 0; r < n; r++) {
+        size_t place;
+        pp_row_peak(&p->schedule->rows[r], &place);
+        print_action(p, f, r, place);
+    }
     fputs("],\n", f);
     if (!p->costs.sized)
         return;
     fputs("  \"peak_bytes\": [", f);
     for (int r = 0; r < n; r++)
         fprintf(f, "%s%zu", r ? ", " : "", bytes[r].peak);
+    fputs("],\n  \"peak_bytes_action\": [", f);
+    for (int r = 0; r < n; r++)
+        print_action(p, f, r, bytes[r].peak_place);
     fputs("],\n  \"arena_bytes\": [", f);
     for (int r = 0; r < n; r++)
         fprintf(f, "%s%zu", r ? ", " : "", bytes[r].arena);
@@ -86,6 +162,7 @@ static void print_memory(const struct ppsched *p, FILE *f,
 int ppsched_stats(struct ppsched *p, FILE *f)
 {
     struct pp_sim sim = {0}, at = {0};
+    struct pp_bound bound;
     struct pp_err *err = &p->tool->err;
     struct ppsched_bytes *bytes =
         calloc((size_t)p->manifest.graph.n_ranks, sizeof *bytes);
@@ -93,13 +170,18 @@ int ppsched_stats(struct ppsched *p, FILE *f)
     if (rc || ppsched_memory(p, bytes) ||
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||
         pp_simulate(p->schedule, &p->costs.costs, p->schedule->channel_depth,
-                    &at, err)) {
+                    &at, err) ||
+        ppsched_bound(p, &bound)) {
         rc = -1;
     } else {
         print_shape(p, f);
         print_times(p, f, &sim, &at);
+        print_bound(f, &sim, &bound);
+        print_idle(f, &sim);
         print_memory(p, f, bytes);
-        fprintf(f, "  \"messages\": %zu\n}\n", sim.n_messages);
+        fprintf(f, "  \"messages\": %zu,\n", sim.n_messages);
+        rc = print_channels(p, f);
+        fputs("}\n", f);
     }
     pp_sim_finish(&sim);
     pp_sim_finish(&at);

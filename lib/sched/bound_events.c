@@ -29,6 +29,7 @@ struct watch {
     struct stream streams[STREAMS];
     int n;
     double each;  /* held by one more microbatch of all the stages */
+    double own;   /* held beside */
     double moved; /* by the events passed so far */
     double time;  /* of the last of them */
 };
@@ -38,6 +39,7 @@ struct events {
     struct watch *forward;  /* per stage: room for F */
     struct watch *backward; /* per stage: what I implies */
     struct watch *weight;   /* per stage: what W implies */
+    struct watch *entry;    /* per stage: what F implies of those above */
 };
 
 static void raise(double *at, double to)
@@ -52,20 +54,36 @@ static void add_stream(struct watch *w, int op, int stage, double amount,
         w->streams[w->n++] = (struct stream){op, stage, amount, next};
 }
 
+/* By a microbatch between its F and its I. */
+static double held(struct pp_load l)
+{
+    return l.f_to_i + l.f_to_w;
+}
+
 static void watch_stage(struct events *e, int of, int stage)
 {
     struct pp_load l = e->c->stages[stage].load;
     struct watch *ahead = &e->forward[of], *back = &e->backward[of];
     bool gains = l.i_to_w > l.f_to_i; /* I frees nothing on balance */
-    ahead->each += l.f_to_i + l.f_to_w;
+    ahead->each += held(l);
     add_stream(ahead, PP_BOUND_I, stage, gains ? 0 : l.f_to_i - l.i_to_w, 0);
     add_stream(ahead, PP_BOUND_W, stage,
                l.f_to_w + (gains ? l.f_to_i : l.i_to_w), 0);
-    /* W of a source may run before its I. */
-    bool loose = of == stage && e->c->stages[of].source;
-    double kept = l.f_to_i + (loose ? 0 : l.f_to_w);
-    back->each += kept;
-    add_stream(back, PP_BOUND_F, stage, kept, e->c->n);
+    back->each += held(l);
+    add_stream(back, PP_BOUND_F, stage, held(l), e->c->n);
+}
+
+/* While the first F runs, what it takes itself is not there for the others. */
+static void watch_entry(struct events *e, int s)
+{
+    const struct pp_bound_stage *stage = &e->c->stages[s];
+    struct watch *w = &e->entry[s];
+    w->own = held(stage->load);
+    for (int i = 0; i < stage->n_above; i++) {
+        double amount = held(e->c->stages[stage->above[i]].load);
+        w->each += amount;
+        add_stream(w, PP_BOUND_F, stage->above[i], amount, e->c->n);
+    }
 }
 
 static int watch_all(struct events *e, struct pp_err *err)
@@ -77,7 +95,8 @@ static int watch_all(struct events *e, struct pp_err *err)
     e->forward = calloc(n, sizeof *e->forward);
     e->backward = calloc(n, sizeof *e->backward);
     e->weight = calloc(n, sizeof *e->weight);
-    if (!e->forward || !e->backward || !e->weight)
+    e->entry = calloc(n, sizeof *e->entry);
+    if (!e->forward || !e->backward || !e->weight || !e->entry)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->g->n_stages; s++) {
         const struct pp_bound_stage *stage = &c->stages[s];
@@ -86,6 +105,7 @@ static int watch_all(struct events *e, struct pp_err *err)
         watch_stage(e, s, s);
         for (int i = 0; i < stage->n_above; i++)
             watch_stage(e, s, stage->above[i]);
+        watch_entry(e, s);
         e->weight[s].each = kept;
         add_stream(&e->weight[s], PP_BOUND_F, s, kept, c->n);
     }
@@ -133,7 +153,7 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
 {
     const struct pp_bound_case *c = e->c;
     double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
-    while ((double)(c->n - j) * w->each - w->moved > limit) {
+    while (w->own + (double)(c->n - j) * w->each - w->moved > limit) {
         struct stream *first = NULL;
         double time = 0;
         for (int i = 0; i < w->n; i++) {
@@ -157,6 +177,26 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
     raise(tail, w->time);
 }
 
+/* F(s,k) must still fit beside what the stages above it on the rank will hold
+ * then: only so many of their forwards come before it. */
+static void hold_back(const struct pp_bound_case *c, int s, size_t k,
+                      double head)
+{
+    const struct pp_bound_stage *stage = &c->stages[s];
+    double room = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
+    room -= held(stage->load);
+    for (int i = 0; i < stage->n_above; i++)
+        room -= held(c->stages[stage->above[i]].load);
+    for (int i = 0; i < stage->n_above; i++) {
+        double amount = held(c->stages[stage->above[i]].load);
+        double ahead = amount > 0 ? 1 + floor(room / amount) : INFINITY;
+        if (ahead < (double)(c->n - k))
+            raise(&c->head[PP_BOUND_F]
+                          [(size_t)stage->above[i] * c->n + k + (size_t)ahead],
+                  head + stage->time[PP_BOUND_F]);
+    }
+}
+
 /* What data, order and the rank's own work make of op's head for microbatch
  * k. */
 static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
@@ -166,7 +206,7 @@ static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->head[op][(size_t)s * c->n + k];
     if (k > 0)
         raise(head, own[-1] + stage->time[op]);
-    if (op == PP_BOUND_W && !stage->source)
+    if (op > 0)
         raise(head,
               c->head[op - 1][(size_t)s * c->n + k] + stage->time[op - 1]);
     raise(head, c->rank_head[c->g->stages[s].rank] +
@@ -188,13 +228,11 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         raise_head(c, s, PP_BOUND_F, k, head);
         if (c->limit && make_room(e, s, k, head, err))
             return -1;
+        if (c->limit)
+            hold_back(c, s, k, *head);
     }
     for (int s = g->n_stages; s-- > 0;) {
         double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
-        double *weight = &c->head[PP_BOUND_W][(size_t)s * c->n + k];
-        raise(head, c->head[PP_BOUND_F][(size_t)s * c->n + k] +
-                        c->stages[s].time[PP_BOUND_F]);
-        raise(weight, *head); /* the gradient has come */
         raise_head(c, s, PP_BOUND_I, k, head);
 
         double end = *head + c->stages[s].time[PP_BOUND_I];
@@ -203,7 +241,8 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
             raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
                   end + c->backward[c->first_edge[s] + (size_t)i]);
         }
-        raise_head(c, s, PP_BOUND_W, k, weight);
+        raise_head(c, s, PP_BOUND_W, k,
+                   &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
     }
     return 0;
 }
@@ -215,10 +254,9 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->tail[op][(size_t)s * c->n + k];
     if (k + 1 < c->n)
         raise(tail, own[1] + stage->time[op]);
-    for (int next = op + 1; next < PP_BOUND_OPS; next++)
-        if (op == PP_BOUND_F || !stage->source)
-            raise(tail,
-                  c->tail[next][(size_t)s * c->n + k] + stage->time[next]);
+    if (op + 1 < PP_BOUND_OPS)
+        raise(tail,
+              c->tail[op + 1][(size_t)s * c->n + k] + stage->time[op + 1]);
 
     raise(tail, c->rank_tail[c->g->stages[s].rank] +
                     (double)(c->n - k) * stage->after[op] - stage->time[op]);
@@ -247,6 +285,8 @@ static void tails_of(struct events *e, size_t k)
     for (int s = g->n_stages; s-- > 0;) {
         double *tail = &c->tail[PP_BOUND_F][(size_t)s * c->n + k];
         raise_tail(c, s, PP_BOUND_F, k, tail);
+        if (c->limit)
+            leave_room(e, &e->entry[s], s, k, tail);
         double from = *tail + c->stages[s].time[PP_BOUND_F];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
@@ -313,5 +353,6 @@ int pp_bound_events(struct pp_bound_case *c, struct pp_err *err)
     free(e.forward);
     free(e.backward);
     free(e.weight);
+    free(e.entry);
     return rc;
 }

@@ -12,9 +12,9 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* Adds to hold, per stage, what each microbatch takes from the start of F until
- * its gradient comes, there and back through the stages behind. once: room for
- * one microbatch. */
+/* Adds to hold, per stage, what each microbatch takes  from the start of F to
+ * the end of I, there and back through the stages behind. once: room for one
+ * microbatch. */
 static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
 {
     const struct pp_graph *g = c->g;
@@ -23,9 +23,8 @@ static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
             once[s] = 0;
         for (int s = g->n_stages; s-- > 0;) {
             size_t at = (size_t)s * c->n + k;
-            once[s] += c->times[PP_BOUND_F][at];
+            once[s] += c->times[PP_BOUND_F][at] + c->times[PP_BOUND_I][at];
             hold[s] += once[s];
-            once[s] += c->times[PP_BOUND_I][at];
 
             for (int i = 0; i < g->stages[s].n_inputs; i++) {
                 size_t e = c->first_edge[s] + (size_t)i;
@@ -144,11 +143,10 @@ double pp_bound_little(const struct pp_bound_case *c, const int *stages,
     }
     for (int i = 0; i < n_stages; i++) {
         const struct pp_bound_stage *s = &c->stages[stages[i]];
-        double time_i = s->time[PP_BOUND_I], time_w = s->time[PP_BOUND_W];
-        double to_w = time_w + (s->source ? 0 : time_i);
+        double iw = s->time[PP_BOUND_I] + s->time[PP_BOUND_W];
         held += hold[stages[i]] * (s->load.f_to_i + s->load.f_to_w);
-        held += (double)c->n * (time_i * s->load.f_to_i +
-                                to_w * (s->load.f_to_w + s->load.i_to_w));
+        held += (double)c->n *
+                (s->time[PP_BOUND_W] * s->load.f_to_w + iw * s->load.i_to_w);
     }
     double lost =
         empty(c, stages, n_stages, false, at, &full) +

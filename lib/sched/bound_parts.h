@@ -19,7 +19,7 @@ struct pp_bound_stage {
     /* What its rank has done before op k ends, for each of k + 1 microbatches,
      * and what it does from the start of the k-th from last on. */
     double before[PP_BOUND_OPS], after[PP_BOUND_OPS];
-    bool source; /* its I gives nothing: W does not wait for it */
+
     struct pp_load load;
     int above[PP_BOUND_ABOVE]; /* the nearest on its rank that it depends on */
     int n_above;
@@ -59,7 +59,7 @@ double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 
 /* Per stage, the sum over all microbatches of the least time from the start of
- * F to the coming of its gradient. malloc'ed; NULL when out of memory. */
+ * F to the end of I. malloc'ed; NULL when out of memory. */
 double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
 
 /* Little's law on a rank with a limit; -1 when out of memory. */

@@ -84,8 +84,7 @@ static void set_load(const struct reader *r, const struct pp_room *room,
     struct pp_load l = room->load[stage];
     if (!r->split)
         l = (struct pp_load){.f_to_i = l.f_to_i + l.f_to_w};
-    if (r->c->stages[stage].source)
-        l.i_to_w = 0;
+
     r->c->stages[stage].load = l;
 }
 
@@ -111,10 +110,8 @@ static void relate_own(struct pp_bound_stage *s)
     const double *t = s->time;
     for (int op = 0; op < PP_BOUND_OPS; op++)
         for (int other = 0; other < PP_BOUND_OPS; other++) {
-            bool ordered = !s->source || op == other || op == PP_BOUND_F ||
-                           other == PP_BOUND_F;
-            s->before[op] += ordered && other <= op ? t[other] : 0;
-            s->after[op] += ordered && other >= op ? t[other] : 0;
+            s->before[op] += other <= op ? t[other] : 0;
+            s->after[op] += other >= op ? t[other] : 0;
         }
 }
 
@@ -186,7 +183,7 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
         per_rank[c->g->stages[s].rank]++;
-        c->stages[s].source = !c->g->stages[s].input_grad;
+
         read_stage(&r, s);
         read_edges(&r, s);
         if (room && room->limit)

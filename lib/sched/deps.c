@@ -45,8 +45,9 @@ int pp_deps(const struct pp_graph *g, struct pp_action a,
         return visit_inputs(g, a.stage, visit, ctx);
     if ((rc = visit(ctx, own_f)))
         return rc;
-    if (a.op == PP_W && g->stages[a.stage].input_grad)
-        return visit(ctx, own_i);
+    if (a.op == PP_W &&
+        ((rc = visit(ctx, own_i)) || g->stages[a.stage].input_grad))
+        return rc;
     return visit_outputs(g, a.stage, visit, ctx);
 }
 

@@ -22,8 +22,8 @@ struct pp_dep {
  *   F(s)   F of every input
  *   I, B   F of s, and I or B of every output (W of an output that has no
  *          input gradient never occurs: such an output is a source)
- *   W      F of s, and I of s; where s has no input gradient, what I would
- *          wait for (its I does nothing, so W waits for the outputs itself)
+ *   W      F and I of s; where s has no input gradient, also what I waits
+ *          for (its I does nothing, so W needs the outputs' gradients)
  * Stops when visit returns nonzero and returns that. */
 int pp_deps(const struct pp_graph *g, struct pp_action a,
             int (*visit)(void *ctx, struct pp_dep dep), void *ctx);

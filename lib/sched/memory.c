@@ -227,18 +227,30 @@ static int touch_rings(struct touches *t, const struct pp_row *row,
     return rc ? -1 : 0;
 }
 
-int pp_row_slots(const struct pp_row *row)
+int pp_row_peak(const struct pp_row *row, size_t *place)
 {
     int live = 0, peak = 0;
     bool trains = false;
+    *place = row->n;
+
     for (size_t i = 0; i < row->n; i++) {
         enum pp_op op = row->actions[i].op;
         live += op == PP_F;
-        peak = live > peak ? live : peak;
+        if (live > peak) {
+            *place = i;
+            peak = live;
+        }
+
         trains |= op == PP_W || op == PP_B;
         live -= op == PP_W || op == PP_B;
     }
     return trains || peak == 0 ? peak : 1;
+}
+
+int pp_row_slots(const struct pp_row *row)
+{
+    size_t place;
+    return pp_row_peak(row, &place);
 }
 
 int pp_memory_plan(const struct pp_schedule *s, int rank,

@@ -44,6 +44,7 @@ struct pp_memory {
     size_t n;
     size_t arena_bytes; /* what to allocate: at most a little above the peak */
     size_t peak_bytes;  /* largest sum of live buffers, rings included */
+    size_t peak_place;  /* in the row: where it is first reached */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots; /* most (stage, microbatch) alive at once, F to W or B */
 };
@@ -56,6 +57,10 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
 /* Most (stage, microbatch) of the row alive at once: F opens a slot, W or B
  * closes it and still counts. 1 for a row that only runs forward. */
 int pp_row_slots(const struct pp_row *row);
+
+/* The same, and the place in the row of the F that first makes it so many; the
+ * row's end where there is none. */
+int pp_row_peak(const struct pp_row *row, size_t *place);
 
 /* The buffer with that key, or NULL. Logarithmic. */
 const struct pp_buffer *pp_memory_find(const struct pp_memory *m,

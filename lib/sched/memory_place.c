@@ -102,10 +102,14 @@ struct levels {
     size_t all, kind[PP_N_BUFFER_KINDS];
 };
 
-static void raise_peaks(struct pp_memory *m, const struct levels *l)
+static void raise_peaks(struct pp_memory *m, const struct levels *l,
+                        size_t place)
 {
-    if (l->all > m->peak_bytes)
+    if (l->all > m->peak_bytes) {
         m->peak_bytes = l->all;
+        m->peak_place = place;
+    }
+
     for (int k = 0; k < PP_N_BUFFER_KINDS; k++)
         if (l->kind[k] > m->peak_by_kind[k])
             m->peak_by_kind[k] = l->kind[k];
@@ -126,7 +130,7 @@ static void place(struct pp_memory *m, struct pp_buffer **first,
         }
         live.all += b->bytes;
         live.kind[b->kind] += b->bytes;
-        raise_peaks(m, &live);
+        raise_peaks(m, &live, b->first);
         if (b->bytes)
             b->offset = take(h, pp_round_up(b->bytes, ALIGNMENT));
     }

@@ -101,6 +101,20 @@ static int visit(void *ctx, struct pp_dep dep)
     return 0;
 }
 
+static bool is_second(const struct clocks *c)
+{
+    size_t pc = c->walk.pc[c->walk.rank];
+    const struct pp_row *row = &c->walk.schedule->rows[c->walk.rank];
+    return pc > 0 && row->actions[pc - 1].overlap;
+}
+
+/* Of a compute action; in a pair, less its part of what the pair saves. */
+static double time_of(const struct clocks *c, struct pp_action a, bool pair)
+{
+    double time = c->costs->time(c->costs->ctx, a);
+    return pair ? time * (1 - c->costs->pair_saving) : time;
+}
+
 /* Unbounded channels: raises ready to where a can start and says when it will
  * be done. A pair waits for the inputs of both and is done as a whole. */
 static int wait_for_inputs(struct clocks *c, struct pp_action a, double time)
@@ -108,15 +122,14 @@ static int wait_for_inputs(struct clocks *c, struct pp_action a, double time)
     size_t pc = c->walk.pc[c->walk.rank];
     const struct pp_action *here =
         &c->walk.schedule->rows[c->walk.rank].actions[pc];
-    bool second = pc > 0 && here[-1].overlap;
     c->action = a;
-    if (!second && pp_deps(c->cells.graph, a, visit, c))
+    if (!is_second(c) && pp_deps(c->cells.graph, a, visit, c))
         return PP_AGAIN;
     if (a.overlap) {
         c->action = here[1];
         if (pp_deps(c->cells.graph, here[1], visit, c))
             return PP_AGAIN;
-        time += c->costs->time(c->costs->ctx, here[1]);
+        time += time_of(c, here[1], true);
     }
     *done_at(c, a.stage, 1u << a.op, a) = c->ready + time;
     return 0;
@@ -126,7 +139,8 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct clocks *c = ctx;
     (void)err;
-    double time = c->costs->time(c->costs->ctx, a);
+    double time = time_of(c, a, a.overlap || is_second(c));
+
     c->ready = c->clock[c->walk.rank];
     if (c->depth == INT_MAX && wait_for_inputs(c, a, time))
         return PP_AGAIN;

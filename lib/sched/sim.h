@@ -17,6 +17,9 @@ struct pp_costs {
     /* Time of a compute action, or of a message (SEND). */
     double (*time)(const void *ctx, struct pp_action a);
     const void *ctx;
+    /* The part of their two times that an overlap pair saves, of its sum; 0:
+     * none. Negative where they are in each other's way. */
+    double pair_saving;
 };
 
 /* Literal costs, one stage like the other: F, I, W, and a message. A stage
