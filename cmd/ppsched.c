@@ -23,6 +23,10 @@ static int print_list(struct tool *t)
     for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
         fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
+    if (f)
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n", "auto",
+                "the best order that a search finds, within --memory", "",
+                "any stages, any -m");
     return f ? 0 : -1;
 }
 
@@ -82,6 +86,19 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     return 0;
 }
 
+/* What actions cost and keep, once there are stages and a number of
+ * microbatches. */
+static int open_costs(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
+        return -1;
+    if (p->options.data && p->packed.n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
+                       p->options.data);
+    return ppsched_costs_init(p);
+}
+
 static int build(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -94,9 +111,12 @@ static int build(struct ppsched *p)
                        p->manifest.graph.n_stages, o->n_microbatches,
                        MAX_CELLS);
     p->schedule = &p->built;
-    if (pp_schedule_init(&p->built, &p->manifest.graph, kind->name,
-                         o->n_microbatches, err) ||
-        kind->emit(&p->built, &k, err))
+    if (pp_schedule_init(&p->built, &p->manifest.graph, o->kind,
+                         o->n_microbatches, err))
+        return -1;
+    if (ppsched_is_auto(o))
+        return open_costs(p) ? -1 : ppsched_auto(p);
+    if (kind->emit(&p->built, &k, err))
         return -1;
     return pp_lower(&p->built, err);
 }
@@ -114,12 +134,7 @@ static int prepare(struct ppsched *p)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.csv ? ppsched_csv_check(p) : pp_check(p->schedule, err))
         return -1;
-    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
-        return -1;
-    if (p->options.data && p->packed.n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
-                       p->options.data);
-    return ppsched_costs_init(p);
+    return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
 }
 
 static int draw(struct ppsched *p, FILE *f)

@@ -15,7 +15,7 @@
 #include "sched/search_words.h"
 
 /* Visits of an op in a second of a machine of 2020. */
-static const double visits_per_second = 6e7;
+static const double visits_per_second = 2e8;
 
 struct search {
     const struct pp_search_options *options;
@@ -135,10 +135,8 @@ static int try_named(struct search *s, struct pp_err *err)
 static int better(struct search *s, uint64_t key, double steps, double heat,
                   struct pp_err *err)
 {
-    struct pp_local_options o = {.key = key,
-                                 .steps = steps,
-                                 .goal = s->goal,
-                                 .heat = {heat, heat / 15}};
+    struct pp_local_options o = {
+        .key = key, .steps = steps, .goal = s->goal, .heat = {heat, heat / 15}};
     double worst, done;
     memcpy(s->word, s->best, (size_t)s->job.n_ops * sizeof *s->word);
     if (pp_local_search(&s->job, &o, s->word, &worst, &done, err))

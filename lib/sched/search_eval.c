@@ -143,8 +143,8 @@ double pp_eval_span(const struct pp_eval *e, const int32_t *word)
         int32_t first = j->first_word[r], last = j->first_word[r + 1] - 1;
         if (first > last)
             continue;
-        double t = e->start[word[last]] + j->time[word[last]] -
-                   e->start[word[first]];
+        double t =
+            e->start[word[last]] + j->time[word[last]] - e->start[word[first]];
         span = t > span ? t : span;
     }
     return span;

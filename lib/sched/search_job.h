@@ -29,13 +29,13 @@ struct pp_job {
     const struct pp_graph *graph;
     int n_microbatches, n_kinds; /* 3, or 2 where backward is whole */
     int32_t n_ops;
-    double *time;                /* per op */
+    double *time;                  /* per op */
     int32_t *first_in, *first_out; /* per op, n_ops + 1: into in and out */
     struct pp_job_edge *in, *out;
-    int32_t *first_word; /* per rank, n_ranks + 1: where its word begins */
-    int32_t *group;      /* per op: kind * n_stages + stage */
-    int32_t *rank;       /* per group */
-    const double *limit; /* per rank, or NULL */
+    int32_t *first_word;   /* per rank, n_ranks + 1: where its word begins */
+    int32_t *group;        /* per op: kind * n_stages + stage */
+    int32_t *rank;         /* per group */
+    const double *limit;   /* per rank, or NULL */
     double *taken, *freed; /* per group: when its op starts, when it ends */
     double *late; /* per rank: added to its end in the objective; 0 for the
                      makespan */

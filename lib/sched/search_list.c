@@ -17,15 +17,15 @@ struct seat {
 struct pp_list {
     const struct pp_job *job;
     const struct pp_policy *policy;
-    struct seat *seats;  /* per rank */
-    int32_t *count;      /* per group: how many have run */
-    int32_t *missing;    /* per op: requirements on other stages not yet run */
-    double *arrival;     /* per op: when the others' results are here */
-    int *first_stage;    /* per rank, n_ranks + 1: into stages */
-    int *stages;         /* the stages of each rank, ascending */
-    double *trip;        /* per stage: from F's start to I's end, unhindered */
-    double *path;        /* per group: from its end to the end of the step */
-    double *work;        /* per rank: time of one microbatch */
+    struct seat *seats; /* per rank */
+    int32_t *count;     /* per group: how many have run */
+    int32_t *missing;   /* per op: requirements on other stages not yet run */
+    double *arrival;    /* per op: when the others' results are here */
+    int *first_stage;   /* per rank, n_ranks + 1: into stages */
+    int *stages;        /* the stages of each rank, ascending */
+    double *trip;       /* per stage: from F's start to I's end, unhindered */
+    double *path;       /* per group: from its end to the end of the step */
+    double *work;       /* per rank: time of one microbatch */
 };
 
 static double group_time(const struct pp_job *j, int kind, int stage)
@@ -89,8 +89,9 @@ static void seat_stages(struct pp_list *l)
         for (int s = 0; s < g->n_stages; s++)
             if (g->stages[s].rank == r) {
                 l->stages[k++] = s;
-                l->seats[r].need = fmax(
-                    l->seats[r].need, l->job->taken[PP_JOB_I * g->n_stages + s]);
+                l->seats[r].need =
+                    fmax(l->seats[r].need,
+                         l->job->taken[PP_JOB_I * g->n_stages + s]);
             }
     }
     l->first_stage[g->n_ranks] = k;
@@ -140,7 +141,7 @@ void pp_list_destroy(struct pp_list *l)
 
 /* What a rank could do next of one kind on one stage. */
 struct choice {
-    int32_t op; /* -1: nothing */
+    int32_t op;  /* -1: nothing */
     double from; /* when it can start */
     double rank; /* the policy's liking */
 };
@@ -177,8 +178,8 @@ static int32_t next_op(const struct pp_list *l, int kind, int stage)
     const struct pp_job *j = l->job;
     int group = group_of(l, kind, stage);
     int32_t i = l->count[group], op = pp_job_op(j, kind, stage, i);
-    int32_t below =
-        kind == PP_JOB_F ? j->n_microbatches : l->count[group - j->graph->n_stages];
+    int32_t below = kind == PP_JOB_F ? j->n_microbatches
+                                     : l->count[group - j->graph->n_stages];
     if (i >= below || l->missing[op] > 0)
         return -1;
     return op;
@@ -193,8 +194,7 @@ static double liking(const struct pp_list *l, int kind, int stage, int rank)
     int32_t i = l->count[group_of(l, kind, stage)];
     enum pp_policy_order order = p->habits[rank].order;
     if (order == PP_POLICY_PATH)
-        return l->path[group_of(l, kind, stage)] -
-               p->late * i * l->work[rank];
+        return l->path[group_of(l, kind, stage)] - p->late * i * l->work[rank];
     bool first = (order == PP_POLICY_FORWARD) == (kind == PP_JOB_F);
     bool up = kind == PP_JOB_F ? p->shallow : false;
     return (first ? 2 * n : 0) + (up ? n - stage : stage);
@@ -235,8 +235,8 @@ static struct choice choose(const struct pp_list *l, int rank, double now,
             bool fits = kind == PP_JOB_F
                             ? admits(l, rank, s)
                             : !j->limit || l->seats[rank].held +
-                                               j->taken[j->group[op]] <=
-                                           j->limit[rank] + j->slack;
+                                                   j->taken[j->group[op]] <=
+                                               j->limit[rank] + j->slack;
             if (!fits) {
                 *full |= from <= now;
                 continue;
@@ -285,7 +285,8 @@ static void start(struct pp_list *l, int rank, int32_t op, double now,
             l->arrival[to] = here;
         if (--l->missing[to] > 0 || other == seat)
             continue;
-        double t = l->arrival[to] > other->clock ? l->arrival[to] : other->clock;
+        double t =
+            l->arrival[to] > other->clock ? l->arrival[to] : other->clock;
         other->next = t < other->next ? t : other->next;
     }
 }

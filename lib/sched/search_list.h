@@ -19,17 +19,17 @@ enum pp_policy_order {
 };
 
 struct pp_policy {
-    bool shallow; /* of two forwards, the earlier stage's first */
-    double late;  /* PATH: what a microbatch later in the row counts for, in
-                     times of a rank's work for one */
+    bool shallow;   /* of two forwards, the earlier stage's first */
+    double late;    /* PATH: what a microbatch later in the row counts for, in
+                       times of a rank's work for one */
     int32_t *ahead; /* per stage: at most so many forwards ahead of backwards */
     struct pp_habit {
         enum pp_policy_order order;
-        double squeeze; /* a weight gradient starts when at least this share of
-                           it fits before the next known arrival */
+        double squeeze;  /* a weight gradient starts when at least this share of
+                            it fits before the next known arrival */
         double patience; /* waits for what it likes better, up to this share
                             of the time of what it could start now */
-    } *habits; /* per rank */
+    } * habits;          /* per rank */
 };
 
 /* Arrays for j, zeroed. */

@@ -11,8 +11,7 @@ static const double run_visits = 16;
 static double try_policy(struct pp_policy_search *s, const struct pp_policy *p)
 {
     s->steps += run_visits * s->job->n_ops;
-    if (!pp_list_run(s->list, p, s->word) ||
-        !pp_eval_heads(s->eval, s->word))
+    if (!pp_list_run(s->list, p, s->word) || !pp_eval_heads(s->eval, s->word))
         return INFINITY;
     s->found(s->ctx, s->eval, s->word);
     return s->eval->worst;
@@ -25,16 +24,15 @@ static void set_habits(const struct pp_job *j, struct pp_policy *p,
         p->habits[r] = habit;
 }
 
-int pp_policy_grid(struct pp_policy_search *s, double steps,
-                   struct pp_err *err)
+int pp_policy_grid(struct pp_policy_search *s, double steps, struct pp_err *err)
 {
     static const double trips[] = {0, 1, 1.2, 1.5, 2, 3};
     static const double squeezes[] = {1, 0.5, 0.01};
     static const double patiences[] = {0, 0.3};
     struct pp_policy p;
     int rc = pp_policy_init(&p, s->job, err);
-    for (int i = 0; !rc && i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal &&
-                    s->steps < steps;
+    for (int i = 0;
+         !rc && i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal && s->steps < steps;
          i++) {
         int k = i;
         struct pp_habit habit = {.order = (enum pp_policy_order)(k % 3)};
@@ -96,8 +94,8 @@ int pp_policy_climb(struct pp_policy_search *s, double steps,
     struct dice d = {s->key, 0};
     struct pp_policy now = {0}, next = {0};
     double end = s->steps + steps, at = s->worst, mean = 0;
-    int rc = pp_policy_init(&now, s->job, err) ||
-             pp_policy_init(&next, s->job, err);
+    int rc =
+        pp_policy_init(&now, s->job, err) || pp_policy_init(&next, s->job, err);
     for (int32_t op = 0; op < s->job->n_ops; op++)
         mean += s->job->time[op] / s->job->n_ops;
     if (!rc)

@@ -15,11 +15,11 @@ struct pp_policy_search {
     const struct pp_job *job;
     struct pp_list *list;
     struct pp_eval *eval;
-    double goal;       /* stop when the objective is no larger */
-    uint64_t key;      /* of the random numbers */
+    double goal;  /* stop when the objective is no larger */
+    uint64_t key; /* of the random numbers */
     struct pp_policy best;
-    double worst;      /* of best; infinity before the first run */
-    double steps;      /* work done, in visits of an op */
+    double worst; /* of best; infinity before the first run */
+    double steps; /* work done, in visits of an op */
     /* Told of every order that is tried. */
     void (*found)(void *ctx, const struct pp_eval *e, const int32_t *word);
     void *ctx;

@@ -115,8 +115,8 @@ int pp_words_of_kind(const struct pp_job *j, const struct pp_kind *kind,
     struct pens p = {.job = j, .word = word};
     int rc = -1;
     p.at = calloc((size_t)j->graph->n_ranks, sizeof *p.at);
-    p.count = calloc((size_t)(j->n_kinds * j->graph->n_stages),
-                     sizeof *p.count);
+    p.count =
+        calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
     if (!p.at || !p.count)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches, err))
