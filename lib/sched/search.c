@@ -15,7 +15,7 @@
 #include "sched/search_words.h"
 
 /* Visits of an op in a second of a machine of 2020. */
-static const double visits_per_second = 2e8;
+static const double visits_per_second = 1.2e8;
 
 struct search {
     const struct pp_search_options *options;
@@ -108,17 +108,23 @@ static int refuse(const struct search *s, int rank, struct pp_err *err)
     pp_format_real(pp_words_least(&s->job, rank), least);
     pp_format_real(s->job.limit[rank], limit);
     return pp_fail(err, PP_EXIT_NO,
-                   "rank %d holds %s with one microbatch alone, and may hold "
-                   "'%s'",
+                   "rank %d holds %s with one microbatch alone, more than its "
+                   "limit of '%s'",
                    rank, least, limit);
 }
 
-static int try_named(struct search *s, struct pp_err *err)
+static int check_room(const struct search *s, struct pp_err *err)
 {
     const struct pp_job *j = &s->job;
     for (int r = 0; j->limit && r < j->graph->n_ranks; r++)
         if (pp_words_least(j, r) > j->limit[r] + j->slack)
             return refuse(s, r, err);
+    return 0;
+}
+
+static int try_named(struct search *s, struct pp_err *err)
+{
+    const struct pp_job *j = &s->job;
     pp_words_serial(j, s->word);
     consider(s, s->word);
     for (const struct pp_kind *const *k = pp_kinds; *k && !at_goal(s); k++) {
@@ -149,7 +155,7 @@ static int better(struct search *s, uint64_t key, double steps, double heat,
 static int rounds(struct search *s, struct pp_policy_search *p, double steps,
                   struct pp_err *err)
 {
-    static const double heats[] = {0.3, 0.15, 0.3, 0.08};
+    static const double heats[] = {0.3, 1, 0.15, 0.5, 0.08};
     const int n = sizeof heats / sizeof *heats;
     uint64_t key = pp_rng_key(s->options->seed, "auto");
     for (int i = 0; i < n && !at_goal(s); i++) {
@@ -195,7 +201,7 @@ static int search(struct search *s, struct pp_err *err)
     if (!s->best || !s->word)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
-    if (set_goal(s, err) || try_named(s, err))
+    if (check_room(s, err) || set_goal(s, err) || try_named(s, err))
         return -1;
     return at_goal(s) ? 0 : try_policies(s, err);
 }
