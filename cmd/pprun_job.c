@@ -56,19 +56,22 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d' is more than pprun runs yet: 1",
                            names[i], sizes[i]);
+    if (m->graph.n_copies > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/kind: '%s': pprun does not run copies of the "
+                       "weights yet",
+                       m->schedule.kind);
+    if (m->graph.n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/kind: '%s': pprun does not run slices of "
+                       "sequences yet",
+                       m->schedule.kind);
     for (int s = 0; s < m->graph.n_stages; s++)
         if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/stages/%d: several inputs or outputs; pprun runs "
                            "chains of stages so far",
                            s);
-    for (int r = 0; r < m->graph.n_ranks; r++)
-        for (size_t i = 0; i < m->schedule.rows[r].n; i++)
-            if (m->schedule.rows[r].actions[i].slice != 0)
-                return pp_fail(err, PP_EXIT_INPUT,
-                               "/schedule/actions/%d: sequence slices are not "
-                               "run yet",
-                               r);
     return 0;
 }
 

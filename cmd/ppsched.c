@@ -30,6 +30,18 @@ static int print_list(struct tool *t)
     return f ? 0 : -1;
 }
 
+/* Where nothing is said, the kind knows whether it needs a copy both ways. */
+static enum pp_placement placement_of(const struct ppsched_options *o)
+{
+    const struct pp_kind *kind = pp_kind_find(o->kind); /* NULL for auto */
+    if (!o->placement)
+        return kind && kind->copies ? PP_PLACEMENT_BOTH_WAYS
+                                    : PP_PLACEMENT_LOOP;
+    return !strcmp(o->placement, "v")           ? PP_PLACEMENT_V
+           : !strcmp(o->placement, "both-ways") ? PP_PLACEMENT_BOTH_WAYS
+                                                : PP_PLACEMENT_LOOP;
+}
+
 /* A manifest with stages that have no units. */
 static int make_abstract(struct ppsched *p, int argc, char **argv)
 {
@@ -38,14 +50,13 @@ static int make_abstract(struct ppsched *p, int argc, char **argv)
     struct pp_mesh mesh = {o->n_ranks, 1, 1, 1, 1};
     struct pp_arena arena = {0};
     struct pp_graph graph;
-    bool v = o->placement && !strcmp(o->placement, "v");
     int rc = -1;
     if (optind < argc)
         return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
                           argv[optind]);
     if (pp_manifest_init(&p->manifest, err) ||
         pp_graph_chain(&arena, o->n_ranks, o->n_chunks ? o->n_chunks : 1,
-                       v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP, &graph, err))
+                       placement_of(o), &graph, err))
         goto out;
     struct pp_manifest_stage *stages =
         pp_arena_alloc(&arena, (size_t)graph.n_stages, sizeof *stages);
@@ -105,18 +116,20 @@ static int build(struct ppsched *p)
     const struct pp_kind *kind = pp_kind_find(o->kind);
     struct pp_kind_options k = {o->n_microbatches, o->group, false};
     struct pp_err *err = &p->tool->err;
-    if ((int64_t)p->manifest.graph.n_stages * o->n_microbatches > MAX_CELLS)
+    struct pp_graph *g = &p->manifest.graph;
+    int slices = o->slices || !kind ? o->slices : kind->slices;
+    g->n_slices = slices ? slices : 1;
+    if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%d stages of %d microbatches are more than %d actions",
-                       p->manifest.graph.n_stages, o->n_microbatches,
-                       MAX_CELLS);
+                       "%d stages of %d microbatches of %d slices are more "
+                       "than %d actions",
+                       g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
-    if (pp_schedule_init(&p->built, &p->manifest.graph, o->kind,
-                         o->n_microbatches, err))
+    if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
         return -1;
     if (ppsched_is_auto(o))
         return open_costs(p) ? -1 : ppsched_auto(p);
-    if (kind->emit(&p->built, &k, err))
+    if (pp_kind_emit(kind, &p->built, &k, err))
         return -1;
     return pp_lower(&p->built, err);
 }

@@ -18,6 +18,7 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
+    int slices;     /* 0: not given */
     int depth;      /* -1: not given */
     double seconds; /* auto: of search */
     int seed;
@@ -56,9 +57,10 @@ struct ppsched_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     double *head_flops;           /* per stage: of the head in it, a token */
-    double *tokens, *pairs;       /* per microbatch */
+    double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
-    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch */
+    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
+                                     slice of it */
     size_t element_bytes;         /* of weights */
 };
 
@@ -76,6 +78,10 @@ struct ppsched {
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
+
+/* What a rank keeps alive at most: microbatches on a stage, slices of them
+ * counted by their part. */
+double ppsched_slots(const struct ppsched *p, int rank);
 
 /* A rank's buffers: what lives at once, and what is allocated for it. */
 struct ppsched_bytes {

@@ -43,9 +43,10 @@ static int fill_room(const struct ppsched *p, struct pp_room *room,
             (double)o->memory -
             (o->memory_is_slots ? 0 : (double)ppsched_trained_bytes(p, r));
     for (int s = 0; s < g->n_stages; s++)
-        (*load)[s] = o->memory_is_slots ? (struct pp_load){.f_to_w = 1}
-                                        : pp_load_of(&p->costs.sizes[s],
-                                                     g->stages[s].input_grad);
+        (*load)[s] =
+            o->memory_is_slots
+                ? (struct pp_load){.f_to_w = 1.0 / g->n_slices}
+                : pp_load_of(&p->costs.sizes[s], g->stages[s].input_grad);
     *room = (struct pp_room){*limit, *load};
     return 0;
 }

@@ -20,7 +20,9 @@ static double stage_time(const void *ctx, struct pp_action a)
     if (!pp_is_compute(a.op))
         return 0;
     const double *flops = c->stages[a.stage].fwd_flops;
-    double tokens = c->tokens[a.microbatch], pairs = c->pairs[a.microbatch];
+    size_t part =
+        (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
+    double tokens = c->tokens[part], pairs = c->pairs[part];
     double head = c->head_flops[a.stage];
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);
     struct pp_cost rest =
@@ -70,32 +72,57 @@ static void set_literal(struct ppsched *p)
     c->costs = (struct pp_costs){pp_literal_time, &c->literals};
 }
 
-/* Tokens and attended pairs of every microbatch: of the step's bins, or of one
- * sequence of --seq-len. Returns the most tokens of any microbatch of any
- * step. */
+/* Cuts microbatch k into slices that are equal to a token; padding counts. */
+static void cut_tokens(struct ppsched_costs *c, int k, int64_t total)
+{
+    int64_t n = c->graph->n_slices;
+    for (int64_t q = 0; q < n; q++)
+        c->tokens[k * n + q] = (double)(total * (q + 1) / n - total * q / n);
+}
+
+/* Adds the pairs of a sequence at place `at` of microbatch k, which has `total`
+ * tokens, to the slices that it lies in: a token attends to itself and to those
+ * before it. */
+static void add_pairs(struct ppsched_costs *c, int k, int64_t total, int64_t at,
+                      int64_t length)
+{
+    int64_t n = c->graph->n_slices, end = at + length;
+    for (int64_t q = 0; q < n; q++) {
+        int64_t from = total * q / n, to = total * (q + 1) / n;
+        from = (from > at ? from : at) - at;
+        to = (to < end ? to : end) - at;
+        if (from < to)
+            c->pairs[k * n + q] += (double)to * (double)(to + 1) / 2 -
+                                   (double)from * (double)(from + 1) / 2;
+    }
+}
+
+/* Tokens and attended pairs of every slice of every microbatch: of the step's
+ * bins, or of one sequence of --seq-len. Returns the most tokens of any slice
+ * of any microbatch of any step. */
 static double measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     int m = p->schedule->n_microbatches;
-    double n = p->options.seq_len;
+    int64_t n = p->options.seq_len, slices = c->graph->n_slices;
     if (!p->options.data) {
         for (int k = 0; k < m; k++) {
-            c->tokens[k] = n;
-            c->pairs[k] = n * (n + 1) / 2;
+            cut_tokens(c, k, n);
+            add_pairs(c, k, n, 0, n);
         }
-        return p->manifest.has_data ? p->manifest.data.max_tokens : n;
+        n = p->manifest.has_data ? p->manifest.data.max_tokens : n;
+        return (double)((n + slices - 1) / slices);
     }
     size_t first = (size_t)(p->options.step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
         pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);
-        c->tokens[k] = bin.tokens;
-        for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            double length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
-            c->pairs[k] += length * (length + 1) / 2;
-        }
+        cut_tokens(c, k, bin.tokens);
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            add_pairs(c, k, bin.tokens, bin.cu_seqlens_padded[i],
+                      bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
     }
-    return p->packed.max_tokens;
+    return (double)((p->packed.max_tokens + slices - 1) / slices);
 }
 
 static size_t bytes_of(double per_token, double tokens)
@@ -118,12 +145,14 @@ static void set_sizes(struct ppsched_costs *c, double tokens)
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    size_t m = (size_t)p->schedule->n_microbatches;
+    size_t parts = (size_t)p->schedule->n_microbatches;
     bool known = false;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
-    c->tokens = calloc(m, sizeof *c->tokens);
-    c->pairs = calloc(m, sizeof *c->pairs);
+    if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
+        return -1;
+    c->tokens = calloc(parts, sizeof *c->tokens);
+    c->pairs = calloc(parts, sizeof *c->pairs);
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     c->head_flops = calloc((size_t)c->graph->n_stages, sizeof *c->head_flops);
     if (!c->tokens || !c->pairs || !c->sizes || !c->head_flops)
@@ -152,12 +181,20 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->head_flops);
 }
 
-static int refuse_slots(struct ppsched *p, int rank, int slots)
+double ppsched_slots(const struct ppsched *p, int rank)
 {
+    return (double)pp_row_slots(&p->schedule->rows[rank]) /
+           p->manifest.graph.n_slices;
+}
+
+static int refuse_slots(struct ppsched *p, int rank, double slots)
+{
+    char kept[32], over[32];
+    pp_format_real(slots, kept);
+    pp_format_real(slots - (double)p->options.memory, over);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %d slots alive, %zu more than --memory '%zu'",
-                   rank, slots, (size_t)slots - p->options.memory,
-                   p->options.memory);
+                   "rank %d keeps %s slots alive, %s more than --memory '%zu'",
+                   rank, kept, over, p->options.memory);
 }
 
 static int refuse_bytes(struct ppsched *p, int rank, size_t arena,
@@ -187,11 +224,11 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 static int check_rank(struct ppsched *p, int rank, size_t arena)
 {
     const struct ppsched_options *o = &p->options;
-    int slots = pp_row_slots(&p->schedule->rows[rank]);
+    double slots = ppsched_slots(p, rank);
     if (!o->has_memory)
         return 0;
     if (o->memory_is_slots)
-        return (size_t)slots > o->memory ? refuse_slots(p, rank, slots) : 0;
+        return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
     size_t trained = ppsched_trained_bytes(p, rank);
     return arena + trained > o->memory ? refuse_bytes(p, rank, arena, trained)
                                        : 0;

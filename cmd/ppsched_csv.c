@@ -49,7 +49,7 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
 static int complete(struct pp_schedule *s, bool messages, struct pp_err *err)
 {
     if (messages)
-        return pp_lower_tied(s, err);
+        return pp_lower_syncs(s, err);
     return pp_check_computes(s, err) || pp_lower(s, err) ? -1 : 0;
 }
 
@@ -67,6 +67,7 @@ int ppsched_csv_read(struct ppsched *p, bool has_manifest)
         free(text);
         return -1;
     }
+    p->manifest.graph.n_slices = 1; /* of a schedule that is left behind */
     int rc = pp_csv_parse(text, n, has_manifest ? &p->manifest.graph : NULL,
                           p->options.n_microbatches, &p->csv, err) ||
              complete(&p->csv.schedule, p->csv.messages, err);
@@ -106,7 +107,7 @@ int ppsched_csv_export(struct ppsched *p, FILE *f)
     if (pp_schedule_init(&s, &p->manifest.graph, o->kind, o->n_microbatches,
                          err))
         return -1;
-    int rc = pp_kind_find(o->kind)->emit(&s, &k, err) ||
+    int rc = pp_kind_emit(pp_kind_find(o->kind), &s, &k, err) ||
              pp_csv_print(f, &s, PP_CSV_COMPUTE, err);
     pp_schedule_finish(&s);
     return rc ? -1 : 0;

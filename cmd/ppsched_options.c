@@ -13,6 +13,7 @@
 enum {
     OPT_PLACEMENT = TOOL_LONG,
     OPT_GROUP,
+    OPT_SLICES,
     OPT_COST,
     OPT_PAIR_COST,
     OPT_DEPTH,
@@ -48,8 +49,9 @@ const struct tool_option ppsched_option_table[] = {
     {'m', "microbatches", "N", "microbatches in a step"},
     {'p', "ranks", "N", "no manifest: plan in the abstract on N ranks"},
     {'c', "chunks", "N", "with -p: stages on each rank (1)"},
-    {OPT_PLACEMENT, "placement", "NAME", "with -p: loop (default) or v"},
+    {OPT_PLACEMENT, "placement", "NAME", "with -p: loop, v or both-ways"},
     {OPT_GROUP, "group", "N", "interleaved: microbatches in a group"},
+    {OPT_SLICES, "slices", "N", "seq1f1b, gpipe: parts of each sequence"},
     {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
     {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
     {OPT_TIME, "time", "SECONDS", "auto: how long to search, about (3)"},
@@ -144,6 +146,8 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return 0;
     case OPT_GROUP:
         return parse_int(t, "--group", 1, MAX_MICROBATCHES, &o->group);
+    case OPT_SLICES:
+        return parse_int(t, "--slices", 1, PP_MAX_SLICES, &o->slices);
     case OPT_DEPTH:
         return parse_int(t, "--depth", 0, MAX_MICROBATCHES, &o->depth);
     case OPT_MEMORY:
@@ -240,9 +244,11 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (o->is_search && !ppsched_is_auto(o))
         return tool_usage(t, "--time, --seed, --whole-backward and --minimize "
                              "are for -s auto");
+    if (o->slices && !o->kind)
+        return tool_usage(t, "--slices needs -s");
     if (o->placement && strcmp(o->placement, "loop") &&
-        strcmp(o->placement, "v"))
-        return tool_usage(t, "--placement: '%s' is neither loop nor v",
+        strcmp(o->placement, "v") && strcmp(o->placement, "both-ways"))
+        return tool_usage(t, "--placement: '%s' is not loop, v or both-ways",
                           o->placement);
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");

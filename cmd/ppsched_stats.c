@@ -41,8 +41,13 @@ static void print_shape(const struct ppsched *p, FILE *f)
     }
     fprintf(f,
             "\",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
-            "  \"microbatches\": %d,\n  \"canonical\": %s,\n",
-            s->graph->n_ranks, s->graph->n_stages, s->n_microbatches,
+            "  \"microbatches\": %d,\n",
+            s->graph->n_ranks, s->graph->n_stages, s->n_microbatches);
+    if (s->graph->n_copies > 1)
+        fprintf(f, "  \"copies\": %d,\n", s->graph->n_copies);
+    if (s->graph->n_slices > 1)
+        fprintf(f, "  \"slices\": %d,\n", s->graph->n_slices);
+    fprintf(f, "  \"canonical\": %s,\n",
             pp_schedule_is_canonical(s) ? "true" : "false");
     fprintf(f, "  \"time\": \"%s\",\n", p->costs.literal ? "units" : "flops");
 }
@@ -136,8 +141,11 @@ static void print_memory(const struct ppsched *p, FILE *f,
 {
     int n = p->manifest.graph.n_ranks;
     fputs("  \"peak\": [", f);
-    for (int r = 0; r < n; r++)
-        fprintf(f, "%s%d", r ? ", " : "", pp_row_slots(&p->schedule->rows[r]));
+    for (int r = 0; r < n; r++) {
+        char text[32];
+        pp_format_real(ppsched_slots(p, r), text);
+        fprintf(f, "%s%s", r ? ", " : "", text);
+    }
     fputs("],\n  \"peak_action\": [", f);
     for (int r = 0; r < n; r++) {
         size_t place;

@@ -38,7 +38,7 @@ enum { MAX_RANKS = SPLIT_MAX_RANKS, DEFAULT_SEQ_LEN = 4096 };
 static const struct tool_option options[] = {
     {'p', "ranks", "N", "pipeline ranks"},
     {'c', "chunks", "N", "stages on each rank (default 1)"},
-    {PLACEMENT, "placement", "HOW", "loop (default) or v"},
+    {PLACEMENT, "placement", "HOW", "loop (default), v or both-ways"},
     {METHOD, "method", "NAME",
      "balanced (default), uniform, weights, megatron, ..."},
     {INPUT_WEIGHT, "input-weight", "N",
@@ -153,9 +153,12 @@ static int take_megatron(struct split_job *j, int id)
 
 static int take_placement(struct split_job *j)
 {
-    static const char *const words[] = {"loop", "v", NULL};
+    static const char *const words[] = {"loop", "v", "both-ways", NULL};
+    static const enum pp_placement placements[] = {
+        PP_PLACEMENT_LOOP, PP_PLACEMENT_V, PP_PLACEMENT_BOTH_WAYS};
     int i = find_word(j, "--placement", words, optarg);
-    j->placement = i == 1 ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+    if (i >= 0)
+        j->placement = placements[i];
     return i < 0 ? -1 : 0;
 }
 
@@ -284,14 +287,21 @@ static void set_defaults(struct split_job *j)
         j->n_microbatches = j->n_ranks;
 }
 
+/* The model is split for one copy of the weights, then the other is placed. */
+static int place(struct split_job *j, bool all)
+{
+    enum pp_placement placement = j->placement;
+    if (placement == PP_PLACEMENT_BOTH_WAYS && !all)
+        placement = PP_PLACEMENT_LOOP;
+    return pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
+                          placement, &j->graph, &j->t.err);
+}
+
 static int plan(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     set_defaults(j);
-    if (split_chunks(j))
-        return -1;
-    if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
-                       j->placement, &j->graph, err))
+    if (split_chunks(j) || place(j, false))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
     j->costs = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->costs);
@@ -302,7 +312,7 @@ static int plan(struct split_job *j)
     for (size_t i = 0; i < j->n_units; i++)
         j->costs[i] = pp_cost_total(pp_unit_cost(
             &j->model, pp_model_unit(&j->model, i), (double)j->seq_len));
-    if (split_units(j))
+    if (split_units(j) || place(j, true))
         return -1;
     return split_sums(j);
 }

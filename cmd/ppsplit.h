@@ -66,10 +66,22 @@ struct split_job {
     size_t n_units;
     const char *symbols;      /* of the layout, expanded */
     double *costs;            /* of each unit */
-    size_t *bounds;           /* graph.n_stages + 1 */
+    size_t *bounds;           /* of one copy's stages, one more than these */
     struct split_sum *stages; /* graph.n_stages */
     struct split_sum *ranks;  /* graph.n_ranks */
 };
+
+/* The units of a stage: the first, and one behind the last. Copies of the
+ * weights hold the same. */
+static inline size_t split_first(const struct split_job *j, int stage)
+{
+    return j->bounds[pp_original(&j->graph, stage)];
+}
+
+static inline size_t split_end(const struct split_job *j, int stage)
+{
+    return j->bounds[pp_original(&j->graph, stage) + 1];
+}
 
 /* Most ranks, and most stages. */
 enum { SPLIT_MAX_RANKS = 65536 };
@@ -77,7 +89,7 @@ enum { SPLIT_MAX_RANKS = 65536 };
 extern const char *const split_method_names[];
 extern const char *const split_export_names[];
 
-/* Whether the options that other systems' rules take go together. */
+/* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;
 
 /* Sets n_chunks where a rule decides it, not -c. */
@@ -93,7 +105,7 @@ int split_rule_layers(struct split_job *j, size_t *counts) PP_MUST_USE;
 /* DeepSpeed's methods, which count units: fills bounds. */
 int split_rule_units(struct split_job *j) PP_MUST_USE;
 
-/* Fills bounds by the method asked for. */
+/* Fills bounds by the method asked for; graph is that of one copy. */
 int split_units(struct split_job *j) PP_MUST_USE;
 
 /* Reads j->fqns, a JSON list of lists of names, into bounds. */

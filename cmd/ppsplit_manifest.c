@@ -36,11 +36,11 @@ static void set_stages(const struct split_job *j,
 {
     for (int s = 0; s < j->graph.n_stages; s++) {
         struct pp_manifest_stage *x = &stages[s];
-        x->first_unit = j->bounds[s];
-        x->n_units = j->bounds[s + 1] - j->bounds[s];
+        x->first_unit = split_first(j, s);
+        x->n_units = split_end(j, s) - split_first(j, s);
         /* An empty stage hands on what it gets: hidden states. */
         x->out_bytes = (double)(j->element_bytes * j->model.hidden);
-        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++) {
+        for (size_t i = split_first(j, s); i < split_end(j, s); i++) {
             x->params += units[i].params;
             for (int k = 0; k < 2; k++)
                 x->fwd_flops[k] += units[i].fwd_flops[k];

@@ -10,6 +10,28 @@
 #include "plan/split_megatron.h"
 #include "ppsplit.h"
 
+/* Two copies of the weights. */
+static int check_both_ways(struct split_job *j)
+{
+    struct tool *t = &j->t;
+    if (j->placement != PP_PLACEMENT_BOTH_WAYS)
+        return 0;
+    if (j->n_ranks % 2)
+        return tool_usage(t,
+                          "--placement both-ways needs an even number of "
+                          "ranks, not '%" PRId64 "'",
+                          j->n_ranks);
+    if (j->n_chunks > 1)
+        return tool_usage(t,
+                          "--placement both-ways has one stage of each copy "
+                          "on a rank, not '%" PRId64 "' (-c)",
+                          j->n_chunks);
+    if (j->export)
+        return tool_usage(t, "--export: no other system places stages both "
+                             "ways");
+    return 0;
+}
+
 int split_check_rules(struct split_job *j)
 {
     struct tool *t = &j->t;
@@ -28,10 +50,12 @@ int split_check_rules(struct split_job *j)
         return tool_usage(t, "--method type needs an expression: type:REGEX");
     if ((j->method == SPLIT_LAYOUT || j->method == SPLIT_MEGATRON) &&
         j->placement != PP_PLACEMENT_LOOP)
-        return tool_usage(t, "Megatron places stages in a loop, not in a V");
+        return tool_usage(t, "Megatron places stages in a loop, not %s",
+                          j->placement == PP_PLACEMENT_V ? "in a V"
+                                                         : "both ways");
     if (j->table && j->export)
         return tool_usage(t, "-t and --export exclude each other");
-    return 0;
+    return check_both_ways(j);
 }
 
 static size_t weight_of(int64_t given)

@@ -12,7 +12,7 @@ enum { UNITS_TEXT = 96, BAR = 20 };
 static void format_units(const struct split_job *j, int stage,
                          char buf[UNITS_TEXT])
 {
-    size_t first = j->bounds[stage], end = j->bounds[stage + 1];
+    size_t first = split_first(j, stage), end = split_end(j, stage);
     size_t layers = j->model.n_layers;
     size_t from = first > 0 ? first - 1 : 0;
     size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
@@ -77,7 +77,8 @@ static void print_head(const struct split_job *j, FILE *f)
         f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
         j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_ranks,
         j->graph.n_ranks == 1 ? "" : "s",
-        j->n_chunks == 1                    ? ""
+        j->graph.n_copies > 1               ? " both ways"
+        : j->n_chunks == 1                  ? ""
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
                                             : " in a V",
         split_method_names[j->method], j->seq_len);

@@ -91,15 +91,20 @@ static int split_balanced(struct split_job *j)
     double *costs = pp_arena_alloc(&j->arena, n_units, sizeof *costs);
     if (!rank || !costs)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    /* Both ways, rank r does for one copy what rank n - 1 - r does for the
+     * other: the two are as full. */
+    bool both = j->placement == PP_PLACEMENT_BOTH_WAYS;
     for (size_t s = 0; s < n; s++)
-        rank[s] = j->graph.stages[s].rank;
+        rank[s] =
+            both && s >= n / 2 ? (int)(n - 1 - s) : j->graph.stages[s].rank;
     memcpy(costs, j->costs, n_units * sizeof *costs);
     if (glued(j)) {
         n_units--;
         costs[n_units - 1] += costs[n_units];
     }
-    if (pp_split_balanced_ranks(costs, n_units, n, rank,
-                                (size_t)j->graph.n_ranks, j->bounds, &j->t.err))
+    size_t n_ranks = (size_t)j->graph.n_ranks / (both ? 2 : 1);
+    if (pp_split_balanced_ranks(costs, n_units, n, rank, n_ranks, j->bounds,
+                                &j->t.err))
         return -1;
     j->bounds[n] = j->n_units;
     return 0;
@@ -167,10 +172,12 @@ int split_sums(struct split_job *j)
     for (int s = 0; s < g->n_stages; s++) {
         struct split_sum *sum = &j->stages[s];
         struct split_sum *rank = &j->ranks[g->stages[s].rank];
-        sum->live = pp_live_microbatches(g->n_ranks, (int)j->n_chunks,
-                                         j->placement == PP_PLACEMENT_V, s,
-                                         (int)j->n_microbatches);
-        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++)
+        /* dualpipe keeps for each copy what 1F1B keeps for the only one. */
+        sum->live = pp_live_microbatches(
+            g->n_ranks, (int)j->n_chunks, j->placement == PP_PLACEMENT_V,
+            pp_original(g, s),
+            (int)((j->n_microbatches + g->n_copies - 1) / g->n_copies));
+        for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
         /* Weights, gradients and the optimizer's two moments. */
         if (pp_mul(4 * j->element_bytes, sum->params, &sum->state_bytes,

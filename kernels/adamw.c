@@ -40,14 +40,14 @@ PP_CLONES static void sgd_all(real *restrict w, const real *restrict g,
 
 PP_ADAMW(PP_KERNEL(adamw))
 {
-    (void)stream;
+    (void)master, (void)stream;
     adamw_all(w, m, v, g, n, s);
     return 0;
 }
 
 PP_SGD(PP_KERNEL(sgd))
 {
-    (void)stream;
+    (void)master, (void)stream;
     sgd_all(w, g, n, s);
     return 0;
 }

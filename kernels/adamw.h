@@ -3,6 +3,8 @@
  * PyTorch computes them.
  *
  *   w, m, v   (n) updated in place       g (n) gradient, read
+ *   master    (n) where weights have fewer bits than what is accumulated: it
+ *             is updated and w becomes its rounding; NULL: w is its own
  *   g is multiplied by g_scale first (clipping)
  *   w *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
  *   w -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps),  bc = 1 - b^step
@@ -18,12 +20,12 @@ struct pp_adamw_step {
     double g_scale;
 };
 
-#define PP_ADAMW(name)                                            \
-    int(name)(void *w, void *m, void *v, const void *g, size_t n, \
+#define PP_ADAMW(name)                                                \
+    int(name)(void *w, void *master, void *m, void *v, const void *g, \
+              size_t n, const struct pp_adamw_step *s, void *stream)
+#define PP_SGD(name)                                          \
+    int(name)(void *w, void *master, const void *g, size_t n, \
               const struct pp_adamw_step *s, void *stream)
-#define PP_SGD(name)                                                           \
-    int(name)(void *w, const void *g, size_t n, const struct pp_adamw_step *s, \
-              void *stream)
 typedef PP_ADAMW(pp_adamw_fn);
 typedef PP_SGD(pp_sgd_fn);
 

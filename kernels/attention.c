@@ -277,10 +277,8 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
     return 0;
 }
 
-#ifdef PP_REAL_F32 /* once for both types: it counts elements */
-size_t pp_attention_scratch(const struct pp_attention_shape *s)
+PP_ATTENTION_SCRATCH(PP_KERNEL(attention_scratch))
 {
     (void)s; /* tiles have one size; other backends look at the shape */
     return (size_t)2 * BLOCK_Q * BLOCK_K;
 }
-#endif

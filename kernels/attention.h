@@ -10,14 +10,15 @@
  *   sinks  (NH) or NULL         one more score in every softmax, without value
  *
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows; both
- * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
- * row t attends rows s of its sequence with s <= t, and t - s < window where
- * window > 0. Query head h uses key head h / (NH / NKV).
+ * arrays have n_sequences + 1 entries, N = cu_padded[n_sequences], and no
+ * sequence takes more than max_seqlen rows, padding included. Query row t
+ * attends rows s of its sequence with s <= t, and t - s < window where window >
+ * 0. Query head h uses key head h / (NH / NKV).
  *
  * Never holds a [T,T] matrix: scores are made in blocks, the softmax is online
  * (Milakov and Gimelshein 2018; Dao et al. 2022), backward makes them again.
  *   dq, dk, dv   like q, k, v; written, padding 0
- *   scratch      pp_attention_scratch() elements
+ *   scratch      attention_scratch() elements
  * Backward finds the sinks' share in lse; their own gradient is not computed.
  */
 #ifndef PP_KERNELS_ATTENTION_H
@@ -49,6 +50,8 @@ typedef PP_ATTENTION_BWD(pp_attention_bwd_fn);
 
 /* Elements of scratch for forward or backward at shape s; only the head
  * widths, NH, NKV and N count. */
-size_t pp_attention_scratch(const struct pp_attention_shape *s);
+#define PP_ATTENTION_SCRATCH(name) \
+    size_t(name)(const struct pp_attention_shape *s)
+typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
 
 #endif

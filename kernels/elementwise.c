@@ -29,6 +29,13 @@ PP_ADD(PP_KERNEL(add))
     return 0;
 }
 
+PP_ADD(PP_KERNEL(add_gradient))
+{
+    (void)stream;
+    add_all(y, a, b, n);
+    return 0;
+}
+
 PP_COPY(PP_KERNEL(copy))
 {
     (void)stream;

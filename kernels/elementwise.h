@@ -2,10 +2,12 @@
 /* elementwise - whole tensors.
  *
  *   add           y = a + b       n elements; y may be a or b
+ *   add_gradient  y = a + b       the same for accumulated values
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
- *   sum_squares   *out = sum x^2  in double, one fixed order: blocks of 1024
- *                 elements, each by the lanes of reduce.h, ascending */
+ *   sum_squares   *out = sum x^2  of accumulated values, in double, in an order
+ *                 that depends on n alone; on the CPU blocks of 1024, each by
+ *                 the lanes of reduce.h, ascending */
 #ifndef PP_KERNELS_ELEMENTWISE_H
 #define PP_KERNELS_ELEMENTWISE_H
 

@@ -38,3 +38,13 @@ PP_EMBEDDING_BWD_WEIGHT(PP_KERNEL(embedding_bwd_weight))
             add_row(table + (size_t)ids[t] * C, d + t * C, C);
     return 0;
 }
+
+PP_SCATTER(PP_KERNEL(scatter))
+{
+    (void)stream;
+    real *out = y;
+    const real *in = x;
+    for (size_t t = 0; t < N; t++)
+        memcpy(out + (size_t)rows[t] * C, in + t * C, C * sizeof *out);
+    return 0;
+}

@@ -3,7 +3,9 @@
  *
  *   ids (N), each in [0, V): checked by the caller before step 0
  *   w   (V, C)     y (N, C) written     dw (V, C) accumulated, rows ascending
- * A negative id is padding: y is 0 and nothing is accumulated. */
+ * A negative id is padding: y is 0 and nothing is accumulated.
+ *
+ * scatter - y[rows[t]] = x[t], rows distinct; other rows of y stay */
 #ifndef PP_KERNELS_EMBEDDING_H
 #define PP_KERNELS_EMBEDDING_H
 
@@ -16,7 +18,11 @@
 #define PP_EMBEDDING_BWD_WEIGHT(name)                                 \
     int(name)(void *dw, const void *dy, const int32_t *ids, size_t N, \
               size_t C, void *stream)
+#define PP_SCATTER(name)                                                       \
+    int(name)(void *y, const void *x, const int32_t *rows, size_t N, size_t C, \
+              void *stream)
 typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn);
 typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);
+typedef PP_SCATTER(pp_scatter_fn);
 
 #endif

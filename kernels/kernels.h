@@ -8,9 +8,12 @@
  * Backward is two functions, so that a schedule may run them apart: bwd_input
  * writes (=), bwd_weight accumulates (+=). Forward writes.
  *
- * Elements are the table's type: float (pp_kernels_f32) or double
- * (pp_kernels_f64); statistics and gradients too. Pointers do not alias unless
- * a kernel says so. N = 0 is legal everywhere. Nothing allocates. A result
+ * Elements are the table's type: float or double on the CPU (pp_kernels_f32,
+ * pp_kernels_f64), float or bfloat16 on a GPU (cuda_stream.h). What is
+ * accumulated has a type of its own, the element's on the CPU and float on a
+ * GPU: gradients of parameters, moments, master weights, statistics (rstd, lse,
+ * log-probabilities) and the rotary tables. Pointers do not alias unless a
+ * kernel says so. N = 0 is legal everywhere. Nothing allocates. A result
  * depends on the arguments' values and shapes alone, never on threads,
  * addresses or earlier calls: parity bit for bit rests on it.
  *
@@ -35,6 +38,7 @@
 struct pp_kernels {
     const char *name; /* "cpu-f32" */
     size_t element_bytes;
+    size_t accumulator_bytes;
 
     pp_linear_fwd_fn *linear_fwd;
     pp_linear_bwd_input_fn *linear_bwd_input;
@@ -43,15 +47,18 @@ struct pp_kernels {
     pp_rmsnorm_bwd_input_fn *rmsnorm_bwd_input;
     pp_rmsnorm_bwd_weight_fn *rmsnorm_bwd_weight;
     pp_rope_fn *rope;
+    pp_attention_scratch_fn *attention_scratch;
     pp_attention_fwd_fn *attention_fwd;
     pp_attention_bwd_fn *attention_bwd;
     pp_swiglu_fwd_fn *swiglu_fwd;
     pp_swiglu_bwd_fn *swiglu_bwd;
     pp_embedding_fwd_fn *embedding_fwd;
     pp_embedding_bwd_weight_fn *embedding_bwd_weight;
+    pp_scatter_fn *scatter;
     pp_cross_entropy_fwd_fn *cross_entropy_fwd;
     pp_cross_entropy_bwd_fn *cross_entropy_bwd;
     pp_add_fn *add;
+    pp_add_fn *add_gradient;
     pp_copy_fn *copy;
     pp_zero_fn *zero;
     pp_sum_squares_fn *sum_squares;

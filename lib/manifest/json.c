@@ -164,7 +164,10 @@ static bool is_one_of(const char *key, const char *const *keys)
 
 /* Keys that version 1 keeps for what a later version will mean by them. */
 static const char *const reserved[] = {
-    "components", "copy_of", "stream", "frozen", "slices", NULL,
+    "components",
+    "stream",
+    "frozen",
+    NULL,
 };
 
 int pp_value_object(const struct pp_value *at, const char *const *keys)

@@ -247,7 +247,7 @@ int pp_manifest_set_model(struct pp_manifest *m,
 static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)
 {
     if (a->n_ranks != b->n_ranks || a->n_stages != b->n_stages ||
-        memcmp(a->tied, b->tied, sizeof a->tied))
+        a->n_copies != b->n_copies || memcmp(a->tied, b->tied, sizeof a->tied))
         return false;
     for (int s = 0; s < a->n_stages; s++) {
         const struct pp_stage_node *x = &a->stages[s], *y = &b->stages[s];

@@ -9,7 +9,7 @@
 #define DEFAULT_DEPTH 1
 
 static const char *const schedule_keys[] = {
-    "kind", "n_microbatches", "channel_depth", "actions", NULL,
+    "kind", "n_microbatches", "slices", "channel_depth", "actions", NULL,
 };
 
 static int check_range(const struct pp_value *row, const struct pp_schedule *s,
@@ -17,7 +17,8 @@ static int check_range(const struct pp_value *row, const struct pp_schedule *s,
 {
     int last = s->graph->n_stages - 1;
     bool stage = a.stage > last || a.peer > last;
-    if (!stage && a.microbatch < s->n_microbatches)
+    bool slice = a.slice >= s->graph->n_slices;
+    if (!stage && !slice && a.microbatch < s->n_microbatches)
         return 0;
     char text[PP_ACTION_TEXT];
     pp_action_format(a, a.peer >= 0, text);
@@ -26,6 +27,10 @@ static int check_range(const struct pp_value *row, const struct pp_schedule *s,
                              "action %zu: '%s' is beyond the last stage, "
                              "%d",
                              i, text, last);
+    if (slice)
+        return pp_value_fail(row,
+                             "action %zu: '%s' is beyond the last slice, %d", i,
+                             text, s->graph->n_slices - 1);
     return pp_value_fail(row,
                          "action %zu: '%s' is beyond the last microbatch, "
                          "%d",
@@ -68,18 +73,22 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
 int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
 {
     const char *kind;
-    int64_t n_microbatches, depth = DEFAULT_DEPTH;
+    int64_t n_microbatches, slices = 1, depth = DEFAULT_DEPTH;
     struct pp_value member;
     if (pp_value_object(at, schedule_keys) ||
         pp_value_get_text(at, "kind", &kind) ||
         pp_value_get_int(at, "n_microbatches", 1, PP_MAX_MICROBATCHES,
                          &n_microbatches))
         return -1;
+    if (pp_value_find(at, "slices", &member) &&
+        pp_value_int(&member, 1, PP_MAX_SLICES, &slices))
+        return -1;
     if (pp_value_find(at, "channel_depth", &member) &&
         pp_value_int(&member, 0, PP_MAX_MICROBATCHES, &depth))
         return -1;
     if (!m->has_stages)
         return pp_value_fail(at, "there are no stages to schedule");
+    m->graph.n_slices = (int)slices;
     if (pp_schedule_init(&m->schedule, &m->graph, kind, (int)n_microbatches,
                          at->source->err))
         return -1;
@@ -96,6 +105,8 @@ json_t *pp_write_schedule_section(const struct pp_schedule *s,
     json_t *o = json_object(), *actions = json_array();
     int bad = pp_put_text(o, "kind", s->kind, err);
     bad |= pp_put(o, "n_microbatches", json_integer(s->n_microbatches));
+    if (s->graph->n_slices > 1)
+        bad |= pp_put(o, "slices", json_integer(s->graph->n_slices));
     bad |= pp_put(o, "channel_depth", json_integer(s->channel_depth));
     for (int r = 0; r < s->graph->n_ranks && !bad; r++) {
         char *text = pp_schedule_format_row(s, r);

@@ -29,6 +29,20 @@ int pp_read_data_section(const struct pp_value *at,
 int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
+/* What stages_section.c asks of stage_copies.c, in this order: reads the key
+ * of a stage (-1 where it has none) ... */
+int pp_read_copy_of(const struct pp_value *at, int stage,
+                    struct pp_manifest *m) PP_MUST_USE;
+/* ... gives one that names no inputs the stage before, or a copy the copies of
+ * its original's ... */
+void pp_imply_inputs(const struct pp_graph *g, int stage, int *inputs);
+/* ... compares the units of a copy and its original, in number ... */
+int pp_check_copied_units(const struct pp_value *at,
+                          const struct pp_manifest *m, int stage) PP_MUST_USE;
+/* ... and when all are read, makes sure that none lacks a copy. */
+int pp_count_copies(const struct pp_value *at,
+                    struct pp_manifest *m) PP_MUST_USE;
+
 /* The cost keys that units and stages share. Absent ones fail when required
  * and are left alone otherwise. */
 struct pp_unit_costs {

@@ -14,8 +14,8 @@
 
 static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const stage_keys[] = {
-    "stage",     "rank",      "inputs", "params", "fwd_flops",
-    "act_bytes", "out_bytes", "units",  NULL,
+    "stage",     "rank",      "copy_of",   "inputs", "params",
+    "fwd_flops", "act_bytes", "out_bytes", "units",  NULL,
 };
 
 int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
@@ -41,7 +41,7 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
 }
 
 /* inputs: ascending, and only stages before this one, so that the graph has no
- * cycle by construction. Without the key a stage follows the one before. */
+ * cycle by construction. */
 static int read_inputs(const struct pp_value *at, int stage,
                        struct pp_manifest *m)
 {
@@ -49,13 +49,15 @@ static int read_inputs(const struct pp_value *at, int stage,
     struct pp_value list;
     size_t n = stage > 0;
     bool given = pp_value_find(at, "inputs", &list);
+    if (node->copy_of >= 0)
+        n = (size_t)m->graph.stages[node->copy_of].n_inputs;
     if (given && pp_value_array(&list, &n))
         return -1;
     int *inputs = pp_arena_alloc(&m->arena, n, sizeof *inputs);
     if (!inputs)
         return pp_value_no_memory(at);
-    if (!given && n)
-        inputs[0] = stage - 1;
+    if (!given)
+        pp_imply_inputs(&m->graph, stage, inputs);
     for (size_t i = 0; given && i < n; i++) {
         struct pp_value item = pp_value_item(&list, i);
         int64_t v;
@@ -199,8 +201,13 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
     if (pp_value_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
         return -1;
     m->graph.stages[stage].rank = (int)rank;
+    if (pp_read_copy_of(at, stage, m))
+        return -1;
+    int original = m->graph.stages[stage].copy_of;
+    if (original >= 0)
+        next_unit = m->stages[original].first_unit;
     if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
-        read_costs(at, m, stage, s))
+        pp_check_copied_units(at, m, stage) || read_costs(at, m, stage, s))
         return -1;
     return 0;
 }
@@ -275,8 +282,10 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
         struct pp_value stage = pp_value_item(at, s);
         if (read_stage(&stage, (int)s, next_unit, m))
             return -1;
-        next_unit += m->stages[s].n_units;
+        next_unit = m->stages[s].first_unit + m->stages[s].n_units;
     }
+    if (pp_count_copies(at, m))
+        return -1;
     if (check_ranks(at, m) || check_tiling(at, m))
         return -1;
     find_tied(m);
@@ -308,6 +317,8 @@ static json_t *write_stage(const struct pp_manifest_model *model,
     json_t *o = json_object(), *inputs = json_array(), *units = json_array();
     int bad = pp_put(o, "stage", json_integer(number));
     bad |= pp_put(o, "rank", json_integer(node->rank));
+    if (node->copy_of >= 0)
+        bad |= pp_put(o, "copy_of", json_integer(node->copy_of));
     for (int i = 0; i < node->n_inputs; i++)
         bad |= json_array_append_new(inputs, json_integer(node->inputs[i]));
     bad |= pp_put(o, "inputs", inputs);

@@ -231,8 +231,8 @@ static int sync_tied(struct pp_exec *e, struct pp_err *err)
     void *mine = t->embed ? t->embed : t->head;
     size_t bytes = t->n * k->element_bytes;
     if (t->peer < 0) {
-        int failed =
-            k->add(t->embed, t->embed, t->head, t->n, e->worker->stream);
+        int failed = k->add_gradient(t->embed, t->embed, t->head, t->n,
+                                     e->worker->stream);
         memcpy(t->head, t->embed, bytes);
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
                       : 0;
@@ -243,7 +243,7 @@ static int sync_tied(struct pp_exec *e, struct pp_err *err)
         return -1;
     const void *embed = t->embed ? t->embed : t->received;
     const void *head = t->embed ? t->received : t->head;
-    int failed = k->add(mine, embed, head, t->n, e->worker->stream);
+    int failed = k->add_gradient(mine, embed, head, t->n, e->worker->stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 

@@ -64,7 +64,8 @@ struct pp_layer_ops {
                       const struct pp_layer_blocks *b, void *scratch,
                       struct pp_err *err);
     /* Elements of scratch that any of the three needs for that many tokens. */
-    size_t (*scratch)(const struct pp_model *m, size_t tokens);
+    size_t (*scratch)(const struct pp_model *m, const struct pp_kernels *k,
+                      size_t tokens);
 };
 
 /* The functions of a unit's kind. */

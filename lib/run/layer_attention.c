@@ -41,11 +41,12 @@ static struct pp_attention_shape shape(const struct pp_model *m,
     };
 }
 
-size_t pp_layer_attention_scratch(const struct pp_model *m, size_t tokens)
+size_t pp_layer_attention_scratch(const struct pp_model *m,
+                                  const struct pp_kernels *k, size_t tokens)
 {
     struct pp_microbatch mb = {.tokens = tokens};
     struct pp_attention_shape s = shape(m, &mb);
-    return widths(m).q * tokens + pp_attention_scratch(&s);
+    return widths(m).q * tokens + k->attention_scratch(&s);
 }
 
 /* QK-norm: queries and keys of QKV from the raw ones. */

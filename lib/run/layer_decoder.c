@@ -107,10 +107,11 @@ static int decoder_bwd_weight(const struct pp_layer *l,
 }
 
 /* The MLP's and attention's use the same memory, one after the other. */
-static size_t decoder_scratch(const struct pp_model *m, size_t tokens)
+static size_t decoder_scratch(const struct pp_model *m,
+                              const struct pp_kernels *k, size_t tokens)
 {
     size_t mlp = m->intermediate * tokens;
-    size_t attention = pp_layer_attention_scratch(m, tokens);
+    size_t attention = pp_layer_attention_scratch(m, k, tokens);
     return mlp > attention ? mlp : attention;
 }
 

@@ -20,6 +20,7 @@ int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
                                   void *const *s, struct pp_err *err);
 
 /* Elements of scratch. */
-size_t pp_layer_attention_scratch(const struct pp_model *m, size_t tokens);
+size_t pp_layer_attention_scratch(const struct pp_model *m,
+                                  const struct pp_kernels *k, size_t tokens);
 
 #endif

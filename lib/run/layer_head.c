@@ -38,9 +38,10 @@ static struct head_scratch head_buffers(const struct pp_layer *l, void *scratch)
     return h;
 }
 
-static size_t head_scratch(const struct pp_model *m, size_t tokens)
+static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
+                           size_t tokens)
 {
-    (void)tokens;
+    (void)k, (void)tokens;
     return block_rows(m) * (m->vocab + 2 * m->hidden + 1);
 }
 
@@ -132,9 +133,8 @@ static int head_bwd_input(const struct pp_layer *l,
             return -1;
         PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT], n,
                                          C, V, C, V, l->stream));
-        /* Every row is scored at most once: adding to 0 scatters. */
-        PP_LAYER_RUN(k->embedding_bwd_weight(dx, h.dx, mb->scored_rows + at, n,
-                                             C, l->stream));
+        PP_LAYER_RUN(
+            k->scatter(dx, h.dx, mb->scored_rows + at, n, C, l->stream));
     }
     return 0;
 }

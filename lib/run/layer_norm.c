@@ -50,9 +50,10 @@ static int norm_bwd_weight(const struct pp_layer *l,
     return 0;
 }
 
-static size_t norm_scratch(const struct pp_model *m, size_t tokens)
+static size_t norm_scratch(const struct pp_model *m, const struct pp_kernels *k,
+                           size_t tokens)
 {
-    (void)m, (void)tokens;
+    (void)m, (void)k, (void)tokens;
     return 0;
 }
 

@@ -119,7 +119,8 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
         if (w->graph->stages[s].rank != w->rank)
             continue;
         const struct pp_unit_range *u = &j->stages[s];
-        size_t scratch = pp_stage_scratch(j->model, u->first, u->n, tokens);
+        size_t scratch =
+            pp_stage_scratch(j->model, j->kernels, u->first, u->n, tokens);
         most = scratch > most ? scratch : most;
         if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
                           w->graph->stages[s].input_grad, err))

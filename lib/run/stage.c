@@ -83,14 +83,14 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
     };
 }
 
-size_t pp_stage_scratch(const struct pp_model *m, size_t first, size_t n,
-                        size_t tokens)
+size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
+                        size_t first, size_t n, size_t tokens)
 {
     size_t most = 0;
     for (size_t i = first; i < first + n; i++) {
         enum pp_unit_kind kind = pp_model_unit(m, i).kind;
-        size_t k = pp_layer_ops(kind)->scratch(m, tokens);
-        most = k > most ? k : most;
+        size_t layer = pp_layer_ops(kind)->scratch(m, k, tokens);
+        most = layer > most ? layer : most;
     }
     return 2 * m->hidden * tokens + most;
 }

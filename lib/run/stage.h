@@ -48,8 +48,8 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
                     struct pp_stage_bytes *out);
 
 /* Elements of scratch that the three functions below need. */
-size_t pp_stage_scratch(const struct pp_model *m, size_t first, size_t n,
-                        size_t tokens);
+size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
+                        size_t first, size_t n, size_t tokens);
 
 /* blocks: the stage's three saved blocks for this microbatch. x, y, dx and dy
  * are (tokens, width) or NULL where the width is 0. */

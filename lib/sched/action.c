@@ -18,6 +18,7 @@ static const char *const op_names[PP_N_OPS] = {
     [PP_REDUCE_GRAD] = "REDUCE_GRAD",
     [PP_UNSHARD] = "UNSHARD",
     [PP_RESHARD] = "RESHARD",
+    [PP_SYNC_COPIES] = "SYNC_COPIES",
     [PP_SYNC_TIED] = "SYNC_TIED",
 };
 
@@ -31,7 +32,7 @@ size_t pp_action_format(struct pp_action a, bool with_peer, char *buf)
     char *end = buf + PP_ACTION_TEXT, *p = buf;
     enum pp_op op = a.op;
 #define ADD(...) (p += snprintf(p, (size_t)(end - p), __VA_ARGS__))
-    if (op != PP_SYNC_TIED)
+    if (pp_has_stage(op))
         ADD("%d", a.stage);
     ADD("%s", op_names[op]);
     if (has_microbatch(op))
@@ -82,7 +83,7 @@ static bool read_action(const char *p, const char *end, struct pp_action *a)
     bool numbered = p < end && *p >= '0' && *p <= '9';
     if (numbered && !read_number(&p, end, INT32_MAX, &a->stage))
         return false;
-    if (!read_op(&p, end, &a->op) || numbered == (a->op == PP_SYNC_TIED))
+    if (!read_op(&p, end, &a->op) || numbered != pp_has_stage(a->op))
         return false;
     if (!has_microbatch(a->op))
         return p == end;

@@ -26,14 +26,16 @@ enum pp_op {
     PP_REDUCE_GRAD, /* a stage's gradients summed over dp; no microbatch */
     PP_UNSHARD,
     PP_RESHARD,
-    PP_SYNC_TIED, /* tied embedding and head gradients added; no stage */
+    PP_SYNC_COPIES, /* gradients of the copies of the weights added, on every
+                       rank that holds one; no stage */
+    PP_SYNC_TIED,   /* tied embedding and head gradients added; no stage */
     PP_N_OPS,
     PP_IDLE /* nothing: an empty cell of PyTorch's CSV. Only between a kind and
                its export, never in a schedule that is checked or run */
 };
 
 struct pp_action {
-    int32_t stage;      /* -1 for SYNC_TIED */
+    int32_t stage;      /* -1 for SYNC_COPIES and SYNC_TIED */
     int32_t microbatch; /* -1 where the op has none */
     int32_t peer;       /* SEND, RECV: the other stage. Others: -1 */
     int16_t slice;      /* 0 unless the sequence is sliced */
@@ -56,6 +58,15 @@ static inline bool pp_is_recv(enum pp_op op)
 {
     return op == PP_RECV_F || op == PP_RECV_B;
 }
+
+/* All but what concerns a rank as a whole. */
+static inline bool pp_has_stage(enum pp_op op)
+{
+    return op < PP_SYNC_COPIES;
+}
+
+/* Most slices of a microbatch: what an action can name. */
+#define PP_MAX_SLICES INT16_MAX
 
 /* Longest text of one action, with the final NUL. */
 #define PP_ACTION_TEXT 64

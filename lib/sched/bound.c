@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "sched/bound_parts.h"
 
 static void take(struct pp_bound *b, double makespan, const char *rule,
@@ -48,6 +49,21 @@ static int bound_memory(const struct pp_bound_case *c, const int *first,
     return little < 0 ? -1 : 0;
 }
 
+static int bound_unequal(struct pp_bound_case *c, const int *first,
+                         const int *sorted, struct pp_bound *b,
+                         struct pp_err *err)
+{
+    pp_bound_own_paths(c);
+    for (int r = 0; r < c->g->n_ranks; r++) {
+        double own = pp_bound_unequal(c, sorted + first[r],
+                                      first[r + 1] - first[r], err);
+        if (own < 0)
+            return -1;
+        take(b, own, "unequal microbatches", r);
+    }
+    return 0;
+}
+
 static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
                        struct pp_err *err)
 {
@@ -65,6 +81,8 @@ static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
     }
     if (!rc)
         rc = bound_memory(c, first, sorted, b, err);
+    if (!rc && !c->uniform)
+        rc = bound_unequal(c, first, sorted, b, err);
     free(first);
     free(sorted);
     return rc;
@@ -74,15 +92,20 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              const struct pp_costs *costs, const struct pp_room *room,
              struct pp_bound *b, struct pp_err *err)
 {
-    struct pp_bound_case c = {.g = g, .n = (size_t)n_microbatches};
+    struct pp_bound_case c = {.g = g};
     *b = (struct pp_bound){.rank = -1, .rule = "critical path"};
-    int rc = pp_bound_read(&c, split, costs, room, err);
-    if (!rc) {
-        b->makespan = pp_bound_path(&c);
-        rc = pp_bound_events(&c, err);
-    }
+    int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c.n, err) ||
+                     pp_bound_read(&c, split, costs, room, err)
+                 ? -1
+                 : 0;
     if (!rc)
-        rc = bound_ranks(&c, b, err);
+        b->makespan = pp_bound_path(&c);
+    if (!rc && g->n_copies > 1) {
+        take(b, pp_bound_copies(&c), "total work", -1);
+    } else if (!rc) {
+        rc = pp_bound_events(&c, err);
+        rc = rc ? rc : bound_ranks(&c, b, err);
+    }
     pp_bound_finish(&c);
     return rc;
 }

@@ -16,8 +16,13 @@
  *   Little's law   microbatches times the least time that each is held, over
  *                  what a rank may hold, with the room that cannot be filled
  *                  yet at the start nor any more at the end
- *   microbatches   where they differ: each one's own path on each rank, and
- *                  the true sums of work
+ *   unequal microbatches
+ *                  where they differ: each rank as one machine again, with the
+ *                  true times, in any order, and each one's own path
+ *
+ * Where there are copies of the weights no one knows which of them a microbatch
+ * passes through: then it is the critical path of the shorter, or the total
+ * work spread over all ranks ("total work"), whatever fits in memory.
  *
  * The event graph needs microbatches in order on every stage. Where they are
  * all alike this loses nothing: call the k-th F to run on a stage microbatch k,
@@ -37,8 +42,8 @@ struct pp_bound {
 };
 
 /* Fills b for n_microbatches on g with the backward split into I and W (B may
- * stand for both) or whole (B). costs are asked as by pp_simulate; slices and
- * pairs are not considered. room: NULL for none. PP_EXIT_NO when one
+ * stand for both) or whole (B). costs are asked as by pp_simulate, pairs are
+ * not considered. room: NULL for none. PP_EXIT_NO when one
  * microbatch alone does not fit. Time and memory are linear in the number of
  * actions. */
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,

@@ -234,7 +234,6 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
     for (int s = g->n_stages; s-- > 0;) {
         double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
         raise_head(c, s, PP_BOUND_I, k, head);
-
         double end = *head + c->stages[s].time[PP_BOUND_I];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
@@ -257,7 +256,6 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     if (op + 1 < PP_BOUND_OPS)
         raise(tail,
               c->tail[op + 1][(size_t)s * c->n + k] + stage->time[op + 1]);
-
     raise(tail, c->rank_tail[c->g->stages[s].rank] +
                     (double)(c->n - k) * stage->after[op] - stage->time[op]);
 }
@@ -321,13 +319,24 @@ static void bound_ranks(struct pp_bound_case *c)
     }
 }
 
+static double path_through(const struct pp_bound_case *c, int copy)
+{
+    double path = 0;
+    for (int s = 0; s < c->g->n_stages; s++)
+        if (pp_copy_number(c->g, s) == copy)
+            raise(&path, c->head[PP_BOUND_F][(size_t)s * c->n] +
+                             c->stages[s].time[PP_BOUND_F] +
+                             c->tail[PP_BOUND_F][(size_t)s * c->n + c->n - 1]);
+    return path;
+}
+
 double pp_bound_path(struct pp_bound_case *c)
 {
     /* With the terms of the ranks far below zero only data counts; what this
      * leaves in the first heads and the last tails remains true. */
     struct events e = {.c = c};
     const double *limit = c->limit;
-    double path = 0;
+    double path = INFINITY;
     c->limit = NULL;
     for (int r = 0; r < c->g->n_ranks; r++)
         c->rank_head[r] = c->rank_tail[r] = -INFINITY;
@@ -335,10 +344,10 @@ double pp_bound_path(struct pp_bound_case *c)
     tails_of(&e, c->n - 1);
     c->limit = limit;
     bound_ranks(c);
-    for (int s = 0; s < c->g->n_stages; s++)
-        raise(&path, c->head[PP_BOUND_F][(size_t)s * c->n] +
-                         c->stages[s].time[PP_BOUND_F] +
-                         c->tail[PP_BOUND_F][(size_t)s * c->n + c->n - 1]);
+    for (int copy = 0; copy < c->g->n_copies; copy++) {
+        double through = path_through(c, copy);
+        path = through < path ? through : path;
+    }
     return path;
 }
 

@@ -25,7 +25,6 @@ static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
             size_t at = (size_t)s * c->n + k;
             once[s] += c->times[PP_BOUND_F][at] + c->times[PP_BOUND_I][at];
             hold[s] += once[s];
-
             for (int i = 0; i < g->stages[s].n_inputs; i++) {
                 size_t e = c->first_edge[s] + (size_t)i;
                 double *to = &once[g->stages[s].inputs[i]];

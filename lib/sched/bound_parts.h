@@ -19,7 +19,6 @@ struct pp_bound_stage {
     /* What its rank has done before op k ends, for each of k + 1 microbatches,
      * and what it does from the start of the k-th from last on. */
     double before[PP_BOUND_OPS], after[PP_BOUND_OPS];
-
     struct pp_load load;
     int above[PP_BOUND_ABOVE]; /* the nearest on its rank that it depends on */
     int n_above;
@@ -27,7 +26,7 @@ struct pp_bound_stage {
 
 struct pp_bound_case {
     const struct pp_graph *g;
-    size_t n; /* microbatches */
+    size_t n; /* microbatches, or slices of them */
     bool uniform;
     struct pp_bound_stage *stages;
     size_t *first_edge;          /* per stage: number of its first input */
@@ -47,8 +46,13 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
                   struct pp_err *err) PP_MUST_USE;
 void pp_bound_finish(struct pp_bound_case *c);
 
-/* Fills rank_head and rank_tail from data alone. Returns the critical path. */
+/* Fills rank_head and rank_tail from data alone. Returns the critical path,
+ * through the copy of the weights where it is shorter. */
 double pp_bound_path(struct pp_bound_case *c);
+
+/* Where there are copies of the weights: all the work, spread evenly over the
+ * ranks, each with its head and tail. */
+double pp_bound_copies(const struct pp_bound_case *c);
 
 /* Fills head and tail. PP_EXIT_NO when a microbatch does not fit. */
 int pp_bound_events(struct pp_bound_case *c, struct pp_err *err) PP_MUST_USE;
@@ -65,5 +69,13 @@ double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
 /* Little's law on a rank with a limit; -1 when out of memory. */
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold, struct pp_err *err);
+
+/* Where microbatches differ. Replaces heads and tails, for good, by those of
+ * each microbatch's own data and times. */
+void pp_bound_own_paths(struct pp_bound_case *c);
+
+/* The preemptive one-machine bound on those; -1 when out of memory. */
+double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
+                        int n_stages, struct pp_err *err);
 
 #endif

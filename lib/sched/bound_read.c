@@ -11,11 +11,15 @@ struct reader {
     bool split;
 };
 
-static double ask(const struct reader *r, enum pp_op op, int stage,
-                  int microbatch, int peer)
+/* Slices are as good as microbatches: what they wait for among each other can
+ * be left out of a bound. */
+static double ask(const struct reader *r, enum pp_op op, int stage, int peer,
+                  size_t k)
 {
+    size_t n_slices = (size_t)r->c->g->n_slices;
     struct pp_action a = {.stage = stage,
-                          .microbatch = microbatch,
+                          .microbatch = (int32_t)(k / n_slices),
+                          .slice = (int16_t)(k % n_slices),
                           .peer = peer,
                           .op = (uint8_t)op};
     return r->costs->time(r->costs->ctx, a);
@@ -28,17 +32,16 @@ static double least(double a, double b)
 
 /* Of one stage and microbatch. B may stand for I and W: where it takes less
  * time than both, both are taken for less. */
-static void ask_times(const struct reader *r, int stage, int microbatch,
-                      double *time)
+static void ask_times(const struct reader *r, int stage, size_t k, double *time)
 {
-    double b = ask(r, PP_B, stage, microbatch, -1);
-    time[PP_BOUND_F] = ask(r, PP_F, stage, microbatch, -1);
+    double b = ask(r, PP_B, stage, -1, k);
+    time[PP_BOUND_F] = ask(r, PP_F, stage, -1, k);
     time[PP_BOUND_I] = b;
     time[PP_BOUND_W] = 0;
     if (!r->split)
         return;
-    double i = ask(r, PP_I, stage, microbatch, -1);
-    double w = ask(r, PP_W, stage, microbatch, -1);
+    double i = ask(r, PP_I, stage, -1, k);
+    double w = ask(r, PP_W, stage, -1, k);
     time[PP_BOUND_I] = least(i, b);
     time[PP_BOUND_W] = least(w, b - time[PP_BOUND_I]);
 }
@@ -50,7 +53,7 @@ static void read_stage(const struct reader *r, int stage)
     double *work = &c->work[c->g->stages[stage].rank];
     for (size_t k = 0; k < c->n; k++) {
         double time[PP_BOUND_OPS];
-        ask_times(r, stage, (int)k, time);
+        ask_times(r, stage, k, time);
         for (int op = 0; op < PP_BOUND_OPS; op++) {
             c->times[op][(size_t)stage * c->n + k] = time[op];
             c->uniform &= k == 0 || time[op] == s->time[op];
@@ -70,8 +73,8 @@ static void read_edges(const struct reader *r, int stage)
         for (size_t k = 0; k < c->n; k++) {
             if (c->g->stages[input].rank == node->rank)
                 break;
-            double f = ask(r, PP_SEND_F, input, (int)k, stage);
-            double b = ask(r, PP_SEND_B, stage, (int)k, input);
+            double f = ask(r, PP_SEND_F, input, stage, k);
+            double b = ask(r, PP_SEND_B, stage, input, k);
             c->forward[e] = k ? least(c->forward[e], f) : f;
             c->backward[e] = k ? least(c->backward[e], b) : b;
         }
@@ -84,7 +87,6 @@ static void set_load(const struct reader *r, const struct pp_room *room,
     struct pp_load l = room->load[stage];
     if (!r->split)
         l = (struct pp_load){.f_to_i = l.f_to_i + l.f_to_w};
-
     r->c->stages[stage].load = l;
 }
 
@@ -116,17 +118,19 @@ static void relate_own(struct pp_bound_stage *s)
 }
 
 /* Which stages of a rank lie on a path: seen is stamped with the stage that
- * is looked down from. Inputs have smaller numbers. */
-static void relate_all(struct pp_bound_case *c, const int *per_rank, int *seen)
+ * is looked down from, until all of its rank are met. Inputs have smaller
+ * numbers. */
+static void relate_all(struct pp_bound_case *c, int *met, int *seen)
 {
     const struct pp_graph *g = c->g;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *node = &g->stages[s];
         relate_own(&c->stages[s]);
-        if (per_rank[node->rank] < 2)
-            continue;
         seen[s] = s + 1;
-        for (int t = s; t >= 0; t--) {
+        int left = met[node->rank]++;
+        for (int t = s; t >= 0 && left > 0; t--) {
+            if (t != s && g->stages[t].rank == node->rank)
+                left--;
             if (seen[t] != s + 1)
                 continue;
             if (t != s && g->stages[t].rank == node->rank)
@@ -172,9 +176,9 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
 {
     struct reader r = {c, costs, split};
     int rc = -1;
-    int *per_rank = calloc((size_t)c->g->n_ranks, sizeof *per_rank);
+    int *met = calloc((size_t)c->g->n_ranks, sizeof *met);
     int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
-    if (!per_rank || !seen) {
+    if (!met || !seen) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }
@@ -182,7 +186,6 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
         goto out;
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
-        per_rank[c->g->stages[s].rank]++;
 
         read_stage(&r, s);
         read_edges(&r, s);
@@ -190,10 +193,10 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
             set_load(&r, room, s);
     }
     c->limit = room ? room->limit : NULL;
-    relate_all(c, per_rank, seen);
+    relate_all(c, met, seen);
     rc = 0;
 out:
-    free(per_rank);
+    free(met);
     free(seen);
     return rc;
 }

@@ -5,16 +5,6 @@
 
 #include "base/num.h"
 
-static size_t count_slices(const struct pp_schedule *s)
-{
-    int most = 0;
-    for (int r = 0; r < s->graph->n_ranks; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].slice > most)
-                most = s->rows[r].actions[i].slice;
-    return (size_t)most + 1;
-}
-
 int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
                   struct pp_err *err)
 {
@@ -22,7 +12,7 @@ int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
     size_t per_stage, n = (size_t)g->n_stages, n_edges = 0;
     *c = (struct pp_cells){.graph = g,
                            .n_microbatches = (size_t)s->n_microbatches,
-                           .n_slices = count_slices(s)};
+                           .n_slices = (size_t)g->n_slices};
     c->first_edge = calloc(n + 1, sizeof *c->first_edge);
     if (!c->first_edge)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

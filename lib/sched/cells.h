@@ -16,7 +16,6 @@ struct pp_cells {
     size_t *first_edge; /* per stage: number of its first input's edge */
 };
 
-/* Slices are counted from the actions: one more than the largest. */
 int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
                   struct pp_err *err) PP_MUST_USE;
 void pp_cells_finish(struct pp_cells *c);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sched/cells.h"
+#include "sched/copies.h"
 #include "sched/deps.h"
 
 /* What is known of a stage's parameters. */
@@ -15,6 +16,7 @@ struct rows {
     struct pp_cells cells;
     uint8_t *done;  /* per cell: bits of F, B, I, W that have run */
     uint8_t *moved; /* per link: bits of messages listed, 1 << (op - SEND_F) */
+    int *copy;      /* per microbatch: the copy it passes through, or -1 */
     size_t *gradients; /* per stage: B and W that have run */
     bool *reduced;     /* per stage */
     uint8_t *sharding; /* per stage: enum sharding */
@@ -22,7 +24,8 @@ struct rows {
     int rank;          /* the place being looked at */
     size_t place;
     struct pp_action action;
-    bool synced; /* SYNC_TIED has been met in this row */
+    bool added;  /* SYNC_COPIES has been met in this row */
+    bool synced; /* SYNC_TIED has */
     struct pp_err *err;
 };
 
@@ -43,22 +46,21 @@ static int fail_before(const struct rows *c, struct pp_action other)
     return fail_here(c, "before ", text);
 }
 
-static size_t cell_of(const struct rows *c, int stage)
-{
-    return pp_cell(&c->cells, stage, c->action.microbatch, c->action.slice);
-}
-
 static int visit_dep(void *ctx, struct pp_dep dep)
 {
     const struct rows *c = ctx;
     struct pp_action a = c->action, needed = a;
     if (dep.message == PP_N_OPS) {
-        if (c->done[cell_of(c, dep.stage)] & dep.ops)
+        size_t cell = pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
+        if (c->done[cell] & dep.ops)
             return 0;
-        /* I or B would do: name the one that this schedule writes. */
-        bool forward = dep.ops & 1u << PP_F;
-        needed.op = forward ? PP_F : a.op == PP_B ? PP_B : PP_I;
+        /* B would do as well: name the one that this schedule writes. */
+        needed.op = dep.ops & 1u << PP_F   ? PP_F
+                    : a.op == PP_B         ? PP_B
+                    : dep.ops & 1u << PP_W ? PP_W
+                                           : PP_I;
         needed.stage = dep.stage;
+        needed.slice = (int16_t)dep.slice;
         return fail_before(c, needed);
     }
     if (!c->lowered)
@@ -75,8 +77,14 @@ static int visit_dep(void *ctx, struct pp_dep dep)
 static int check_compute(struct rows *c)
 {
     struct pp_action a = c->action;
-    uint8_t *done = &c->done[cell_of(c, a.stage)];
+    uint8_t *done =
+        &c->done[pp_cell(&c->cells, a.stage, a.microbatch, a.slice)];
     unsigned split = 1u << PP_I | 1u << PP_W, whole = 1u << PP_B;
+    if (pp_copy_number(c->g, a.stage) != c->copy[a.microbatch])
+        return fail_here(c,
+                         "is of a microbatch that passes through another copy "
+                         "of the weights",
+                         "");
     if (*done & 1u << a.op)
         return fail_here(c, "a second time", "");
     if ((a.op == PP_B && *done & split) ||
@@ -120,7 +128,7 @@ static int check_message(struct rows *c)
     if (!pp_is_send(a.op))
         return 0;
     unsigned made = a.op == PP_SEND_F ? 1u << PP_F : 1u << PP_B | 1u << PP_I;
-    if (c->done[cell_of(c, a.stage)] & made)
+    if (c->done[pp_cell(&c->cells, a.stage, a.microbatch, a.slice)] & made)
         return 0;
     a.op = a.op == PP_SEND_F ? PP_F : PP_B;
     return fail_before(c, a);
@@ -128,7 +136,10 @@ static int check_message(struct rows *c)
 
 static bool all_gradients(const struct rows *c, int stage)
 {
-    return c->gradients[stage] == c->cells.n_microbatches * c->cells.n_slices;
+    size_t n = 0;
+    for (size_t m = 0; m < c->cells.n_microbatches; m++)
+        n += c->copy[m] == pp_copy_number(c->g, stage);
+    return c->gradients[stage] == n * c->cells.n_slices;
 }
 
 static int check_reduce(struct rows *c)
@@ -160,22 +171,45 @@ static int check_sharding(struct rows *c)
     return 0;
 }
 
-static bool holds_tied(const struct rows *c, int which)
+static bool is_tied(const struct pp_graph *g, int stage)
 {
-    int stage = c->g->tied[which];
-    return stage >= 0 && c->g->stages[stage].rank == c->rank;
+    int original = pp_original(g, stage);
+    return original == g->tied[0] || original == g->tied[1];
 }
 
 static int check_sync_tied(struct rows *c)
 {
-    if (!holds_tied(c, 0) && !holds_tied(c, 1))
-        return fail_here(c, "on a rank that holds no tied stage", "");
+    bool holds = false;
     if (c->synced)
         return fail_here(c, "a second time", "");
-    for (int i = 0; i < 2; i++)
-        if (holds_tied(c, i) && !all_gradients(c, c->g->tied[i]))
+    for (int s = 0; s < c->g->n_stages; s++) {
+        if (c->g->stages[s].rank != c->rank || !is_tied(c->g, s))
+            continue;
+        holds = true;
+        if (!all_gradients(c, s))
             return fail_here(c, "before the last backward of a tied stage", "");
+    }
+    if (!holds)
+        return fail_here(c, "on a rank that holds no tied stage", "");
+    if (c->g->n_copies > 1 && !c->added)
+        return fail_here(c, "before SYNC_COPIES", "");
     c->synced = true;
+    return 0;
+}
+
+/* All ranks that hold copies meet there: nothing that another rank could wait
+ * for may stand behind it. */
+static int check_sync_copies(struct rows *c)
+{
+    const struct pp_row *row = &c->s->rows[c->rank];
+    if (c->g->n_copies == 1)
+        return fail_here(c, "where there is one copy of the weights", "");
+    if (c->added)
+        return fail_here(c, "a second time", "");
+    for (size_t i = c->place + 1; i < row->n; i++)
+        if (row->actions[i].op <= PP_RECV_B)
+            return fail_before(c, row->actions[i]);
+    c->added = true;
     return 0;
 }
 
@@ -206,6 +240,8 @@ static int check_ranges(const struct rows *c)
     if (a.op <= PP_RECV_B &&
         (a.microbatch < 0 || a.microbatch >= c->s->n_microbatches))
         return fail_here(c, "names a microbatch that does not exist", "");
+    if (a.slice < 0 || a.slice >= c->g->n_slices)
+        return fail_here(c, "names a slice that does not exist", "");
     return 0;
 }
 
@@ -214,6 +250,8 @@ static int check_action(struct rows *c)
     enum pp_op op = c->action.op;
     if (check_pair(c))
         return -1;
+    if (op == PP_SYNC_COPIES)
+        return check_sync_copies(c);
     if (op == PP_SYNC_TIED)
         return check_sync_tied(c);
     if (check_ranges(c))
@@ -229,7 +267,7 @@ static int check_row(struct rows *c, int rank)
 {
     const struct pp_row *row = &c->s->rows[rank];
     c->rank = rank;
-    c->synced = false;
+    c->added = c->synced = false;
     for (c->place = 0; c->place < row->n; c->place++) {
         c->action = row->actions[c->place];
         if (check_action(c))
@@ -251,22 +289,30 @@ static int fail_missing(const struct rows *c, int stage, size_t m, size_t slice,
                    c->g->stages[stage].rank, text);
 }
 
+static int check_cell(const struct rows *c, int stage, size_t m, size_t slice)
+{
+    unsigned done = c->done[pp_cell(&c->cells, stage, (int)m, (int)slice)];
+    if (!(done & 1u << PP_F))
+        return fail_missing(c, stage, m, slice, PP_F);
+    if (!(done & (1u << PP_B | 1u << PP_I | 1u << PP_W)))
+        return fail_missing(c, stage, m, slice, PP_B);
+    if (done & 1u << PP_I && !(done & 1u << PP_W))
+        return fail_missing(c, stage, m, slice, PP_W);
+    if (done & 1u << PP_W && !(done & 1u << PP_I))
+        return fail_missing(c, stage, m, slice, PP_I);
+    return 0;
+}
+
+/* Every microbatch has been through all of one copy. */
 static int check_complete(const struct rows *c)
 {
-    size_t i = 0;
     for (int stage = 0; stage < c->g->n_stages; stage++)
         for (size_t m = 0; m < c->cells.n_microbatches; m++)
-            for (size_t slice = 0; slice < c->cells.n_slices; slice++, i++) {
-                unsigned done = c->done[i];
-                if (!(done & 1u << PP_F))
-                    return fail_missing(c, stage, m, slice, PP_F);
-                if (!(done & (1u << PP_B | 1u << PP_I | 1u << PP_W)))
-                    return fail_missing(c, stage, m, slice, PP_B);
-                if (done & 1u << PP_I && !(done & 1u << PP_W))
-                    return fail_missing(c, stage, m, slice, PP_W);
-                if (done & 1u << PP_W && !(done & 1u << PP_I))
-                    return fail_missing(c, stage, m, slice, PP_I);
-            }
+            for (size_t slice = 0; slice < c->cells.n_slices; slice++)
+                if ((c->copy[m] < 0 ||
+                     c->copy[m] == pp_copy_number(c->g, stage)) &&
+                    check_cell(c, stage, m, slice))
+                    return -1;
     return 0;
 }
 
@@ -280,31 +326,37 @@ static int check_resharded(const struct rows *c)
     return 0;
 }
 
+static int check_holds(const struct rows *c, int rank, enum pp_op op)
+{
+    const struct pp_row *row = &c->s->rows[rank];
+    char text[PP_ACTION_TEXT];
+    for (size_t at = row->n; at > 0; at--)
+        if (row->actions[at - 1].op == op)
+            return 0;
+    pp_action_format((struct pp_action){.op = (uint8_t)op}, false, text);
+    return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing", rank, text);
+}
+
+/* Whatever makes the gradients of equal weights equal. */
 static int check_synced(const struct rows *c)
 {
-    for (int i = 0; i < 2; i++) {
-        if (c->g->tied[i] < 0)
-            continue;
-        int rank = c->g->stages[c->g->tied[i]].rank;
-        const struct pp_row *row = &c->s->rows[rank];
-        size_t at = row->n;
-        while (at > 0 && row->actions[at - 1].op != PP_SYNC_TIED)
-            at--;
-        if (at == 0)
-            return pp_fail(c->err, PP_EXIT_NO,
-                           "rank %d: 'SYNC_TIED' is missing", rank);
+    for (int s = 0; s < c->g->n_stages; s++) {
+        int rank = c->g->stages[s].rank;
+        if ((c->g->n_copies > 1 && check_holds(c, rank, PP_SYNC_COPIES)) ||
+            (is_tied(c->g, s) && check_holds(c, rank, PP_SYNC_TIED)))
+            return -1;
     }
     return 0;
 }
 
 /* A table per cell would be as large as the microbatch count claims, so first
- * make sure that the actions can fill it: a schedule with fewer computes than
- * cells lacks one of the first n + 1 cells. */
+ * make sure that the actions can fill it, once for all copies: a schedule with
+ * fewer computes than cells lacks one of the first n + 1 cells. */
 static int check_enough(const struct rows *c)
 {
     size_t n = pp_schedule_n_compute(c->s), first = 0;
     size_t per_stage = c->cells.n_microbatches * c->cells.n_slices;
-    if (c->cells.n_cells <= n)
+    if (c->cells.n_cells / (size_t)c->g->n_copies <= n)
         return 0;
     bool *seen = calloc(n + 1, sizeof *seen);
     if (!seen)
@@ -313,29 +365,36 @@ static int check_enough(const struct rows *c)
         for (size_t i = 0; i < c->s->rows[r].n; i++) {
             struct pp_action a = c->s->rows[r].actions[i];
             if (a.op != PP_F || a.stage < 0 || a.stage >= c->g->n_stages ||
-                a.microbatch < 0 || a.microbatch >= c->s->n_microbatches)
+                a.microbatch < 0 || a.microbatch >= c->s->n_microbatches ||
+                a.slice < 0 || a.slice >= c->g->n_slices)
                 continue;
-            size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
+            size_t cell = pp_cell(&c->cells, pp_original(c->g, a.stage),
+                                  a.microbatch, a.slice);
             if (cell <= n)
                 seen[cell] = true;
         }
     while (seen[first])
         first++;
     free(seen);
-    return fail_missing(c, (int)(first / per_stage),
-                        first % per_stage / c->cells.n_slices,
-                        first % c->cells.n_slices, PP_F);
+    size_t m = first % per_stage / c->cells.n_slices;
+    int stage = (int)(first / per_stage);
+    if (pp_copy_of(c->s, (int)m) > 0)
+        stage += c->g->n_stages / c->g->n_copies;
+    return fail_missing(c, stage, m, first % c->cells.n_slices, PP_F);
 }
 
 static int check_all(struct rows *c)
 {
     c->done = calloc(c->cells.n_cells + 1, sizeof *c->done);
     c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
+    c->copy = calloc(c->cells.n_microbatches, sizeof *c->copy);
     c->gradients = calloc((size_t)c->g->n_stages, sizeof *c->gradients);
     c->reduced = calloc((size_t)c->g->n_stages, sizeof *c->reduced);
     c->sharding = calloc((size_t)c->g->n_stages, sizeof *c->sharding);
-    if (!c->done || !c->moved || !c->gradients || !c->reduced || !c->sharding)
+    if (!c->done || !c->moved || !c->copy || !c->gradients || !c->reduced ||
+        !c->sharding)
         return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
+    pp_copies_of(c->s, c->copy);
     for (int r = 0; r < c->g->n_ranks; r++)
         if (check_row(c, r))
             return -1;
@@ -354,6 +413,7 @@ int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
     int rc = check_enough(&c) || check_all(&c) ? -1 : 0;
     free(c.done);
     free(c.moved);
+    free(c.copy);
     free(c.gradients);
     free(c.reduced);
     free(c.sharding);

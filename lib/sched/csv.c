@@ -30,7 +30,7 @@ static bool is_old_token(const char *text, size_t n)
 /* Ours alone: peers, slices and the tied sum. */
 static bool is_torch(struct pp_action a)
 {
-    return a.op != PP_SYNC_TIED && a.slice == 0 && a.peer < 0;
+    return pp_has_stage(a.op) && a.slice == 0 && a.peer < 0;
 }
 
 static int read_cell(struct pp_csv *c, int rank, const char *text, size_t n,

@@ -37,7 +37,8 @@ enum pp_csv_form { PP_CSV_COMPUTE, PP_CSV_COMMS };
 /* Writes the rows, PP_IDLE as an empty cell. PP_CSV_COMPUTE leaves out all but
  * compute actions. PP_CSV_COMMS adds UNSHARD, RESHARD and REDUCE_GRAD where s
  * has none: PyTorch neither reduces nor scales gradients without. Refuses with
- * PP_EXIT_INPUT what the format cannot say: branches and slices. */
+ * PP_EXIT_INPUT what the format cannot say: branches, slices, copies of the
+ * weights. */
 int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
                  struct pp_err *err) PP_MUST_USE;
 

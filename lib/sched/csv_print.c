@@ -19,6 +19,11 @@ struct printing {
 static int refuse(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
+    if (g->n_copies > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "PyTorch's CSV has no copies of the weights");
+    if (g->n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT, "PyTorch's CSV has no slices");
     for (int stage = 0; stage < g->n_stages; stage++) {
         const struct pp_stage_node *n = &g->stages[stage];
         if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
@@ -27,11 +32,6 @@ static int refuse(const struct pp_schedule *s, struct pp_err *err)
                            "PyTorch's CSV can only hold a chain",
                            stage);
     }
-    for (int r = 0; r < g->n_ranks; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].slice)
-                return pp_fail(err, PP_EXIT_INPUT,
-                               "PyTorch's CSV cannot hold slices");
     return 0;
 }
 
@@ -71,7 +71,7 @@ static bool is_printed(const struct printing *p, struct pp_action a)
 {
     if (p->form == PP_CSV_COMPUTE)
         return pp_is_compute(a.op) || a.op == PP_IDLE;
-    return a.op != PP_SYNC_TIED;
+    return pp_has_stage(a.op);
 }
 
 static void print_row(struct printing *p, const struct pp_row *row)

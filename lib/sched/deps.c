@@ -9,46 +9,56 @@ static enum pp_op message_from(const struct pp_graph *g, int to, int from,
     return g->stages[from].rank == g->stages[to].rank ? PP_N_OPS : recv;
 }
 
-/* What F waits for: F of every input. */
-static int visit_inputs(const struct pp_graph *g, int stage,
+/* What F waits for: F of every input, and of the slice before. */
+static int visit_inputs(const struct pp_graph *g, struct pp_action a,
                         int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
 {
-    const struct pp_stage_node *n = &g->stages[stage];
+    const struct pp_stage_node *n = &g->stages[a.stage];
     int rc = 0;
     for (int i = 0; i < n->n_inputs && !rc; i++)
         rc = visit(ctx, (struct pp_dep){
-                            n->inputs[i], 1u << PP_F,
-                            message_from(g, stage, n->inputs[i], PP_RECV_F)});
+                            n->inputs[i], a.slice, 1u << PP_F,
+                            message_from(g, a.stage, n->inputs[i], PP_RECV_F)});
+    if (a.slice > 0 && !rc)
+        rc = visit(ctx,
+                   (struct pp_dep){a.stage, a.slice - 1, 1u << PP_F, PP_N_OPS});
     return rc;
 }
 
-/* What the consumer of gradients waits for: I or B of every output. */
-static int visit_outputs(const struct pp_graph *g, int stage,
+/* What the consumer of gradients waits for: I or B of every output, and the
+ * backward of the slice behind. */
+static int visit_outputs(const struct pp_graph *g, struct pp_action a,
                          int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
 {
-    const struct pp_stage_node *n = &g->stages[stage];
+    const struct pp_stage_node *n = &g->stages[a.stage];
     int rc = 0;
     for (int i = 0; i < n->n_outputs && !rc; i++)
-        rc = visit(ctx, (struct pp_dep){
-                            n->outputs[i], BACK,
-                            message_from(g, stage, n->outputs[i], PP_RECV_B)});
+        rc = visit(ctx, (struct pp_dep){n->outputs[i], a.slice, BACK,
+                                        message_from(g, a.stage, n->outputs[i],
+                                                     PP_RECV_B)});
+    if (a.slice + 1 < g->n_slices && !rc)
+        rc = visit(ctx, (struct pp_dep){a.stage, a.slice + 1,
+                                        a.op == PP_I || n->input_grad
+                                            ? BACK
+                                            : 1u << PP_B | 1u << PP_W,
+                                        PP_N_OPS});
     return rc;
 }
 
 int pp_deps(const struct pp_graph *g, struct pp_action a,
             int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
 {
-    struct pp_dep own_f = {a.stage, 1u << PP_F, PP_N_OPS};
-    struct pp_dep own_i = {a.stage, 1u << PP_I, PP_N_OPS};
+    struct pp_dep own_f = {a.stage, a.slice, 1u << PP_F, PP_N_OPS};
+    struct pp_dep own_i = {a.stage, a.slice, 1u << PP_I, PP_N_OPS};
     int rc;
     if (a.op == PP_F)
-        return visit_inputs(g, a.stage, visit, ctx);
+        return visit_inputs(g, a, visit, ctx);
     if ((rc = visit(ctx, own_f)))
         return rc;
     if (a.op == PP_W &&
         ((rc = visit(ctx, own_i)) || g->stages[a.stage].input_grad))
         return rc;
-    return visit_outputs(g, a.stage, visit, ctx);
+    return visit_outputs(g, a, visit, ctx);
 }
 
 int pp_transfers(const struct pp_graph *g, struct pp_action a,

@@ -10,9 +10,9 @@
 #include "sched/graph.h"
 
 /* A requirement of an action: one of ops (a bit mask of 1 << PP_x) must have
- * run on that stage for the same microbatch and slice. */
+ * run on that stage for the same microbatch and that slice. */
 struct pp_dep {
-    int stage;
+    int stage, slice;
     unsigned ops;
     enum pp_op message; /* PP_RECV_F or PP_RECV_B when the stage is another
                            and on another rank, else PP_N_OPS */
@@ -24,6 +24,11 @@ struct pp_dep {
  *          input gradient never occurs: such an output is a source)
  *   W      F and I of s; where s has no input gradient, also what I waits
  *          for (its I does nothing, so W needs the outputs' gradients)
+ * and between the slices of a microbatch on s, since a token attends to those
+ * before it:
+ *   F      F of the slice before, which leaves its keys and values
+ *   I, B   I or B of the slice behind, which adds to their gradients; where s
+ *          has no input gradient B and W wait for its B or W
  * Stops when visit returns nonzero and returns that. */
 int pp_deps(const struct pp_graph *g, struct pp_action a,
             int (*visit)(void *ctx, struct pp_dep dep), void *ctx);

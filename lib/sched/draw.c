@@ -159,9 +159,9 @@ static void draw_rank(struct picture *p, int r, struct column *row)
     fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
     print_row(p, row);
     double span = p->sim->makespan;
-    fprintf(p->f, "%s %5.1f%% %6d\n", wall,
+    fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
             span > 0 ? 100 * (1 - rank->busy / span) : 0,
-            pp_row_slots(&p->s->rows[r]));
+            (double)pp_row_slots(&p->s->rows[r]) / p->s->graph->n_slices);
 }
 
 /* A number of at most five characters: 12, 3.5, 120k, 4.2G. */
@@ -250,16 +250,16 @@ static void draw_figures(struct picture *p)
 {
     char makespan[LABEL];
     format_time(p->sim->makespan, makespan);
-    int slots = 0;
+    double slots = 0;
     for (int r = 0; r < p->s->graph->n_ranks; r++) {
-        int n = pp_row_slots(&p->s->rows[r]);
-        slots = n > slots ? n : slots;
+        double n = pp_row_slots(&p->s->rows[r]);
+        slots = fmax(slots, n / p->s->graph->n_slices);
     }
-    fprintf(p->f,
-            "makespan %s%s%s, bubble %.1f%%, at most %d slot%s, %zu messages\n",
-            makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
-            100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
-            p->sim->n_messages);
+    fprintf(
+        p->f,
+        "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
+        makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
+        100 * p->sim->bubble, slots, slots == 1 ? "" : "s", p->sim->n_messages);
 }
 
 static int find_chunks(struct picture *p, struct pp_err *err)

@@ -8,8 +8,14 @@
 int pp_placement_rank(enum pp_placement placement, int n_ranks, int stage)
 {
     int at = stage % n_ranks;
-    bool back = placement == PP_PLACEMENT_V && stage / n_ranks % 2 == 1;
+    bool back = placement != PP_PLACEMENT_LOOP && stage / n_ranks % 2 == 1;
     return back ? n_ranks - 1 - at : at;
+}
+
+/* Whether stage s begins a chain that is placed so. */
+static bool is_first(enum pp_placement placement, int n_ranks, int s)
+{
+    return s == 0 || (placement == PP_PLACEMENT_BOTH_WAYS && s == n_ranks);
 }
 
 int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
@@ -17,7 +23,13 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
                    struct pp_err *err)
 {
     size_t n;
-    if (pp_mul((size_t)n_ranks, (size_t)n_chunks, &n, err))
+    int n_copies = placement == PP_PLACEMENT_BOTH_WAYS ? 2 : 1;
+    if (n_copies > 1 && n_chunks > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%d chunks: both ways, a rank has one stage of each "
+                       "copy",
+                       n_chunks);
+    if (pp_mul((size_t)n_ranks, (size_t)(n_chunks * n_copies), &n, err))
         return -1;
     if (n > 1 << 24)
         return pp_fail(err, PP_EXIT_INPUT, "%d ranks of %d chunks are too many",
@@ -25,7 +37,8 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
     *g = (struct pp_graph){.n_ranks = n_ranks,
                            .n_stages = (int)n,
                            .stages = pp_arena_alloc(a, n, sizeof *g->stages),
-                           .tied = {-1, -1}};
+                           .tied = {-1, -1},
+                           .n_copies = n_copies};
     int *inputs = pp_arena_alloc(a, n, sizeof *inputs);
     if (!g->stages || !inputs)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -33,7 +46,7 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
         inputs[s] = s - 1;
         g->stages[s] = (struct pp_stage_node){
             .rank = pp_placement_rank(placement, n_ranks, s),
-            .n_inputs = s > 0,
+            .n_inputs = !is_first(placement, n_ranks, s),
             .inputs = &inputs[s]};
     }
     return pp_graph_connect(a, g, err);
@@ -58,16 +71,50 @@ static int check_stage(const struct pp_graph *g, int s, struct pp_err *err)
     return 0;
 }
 
+/* A copy's inputs are the same copy's of its original's inputs. */
+static int check_copy(const struct pp_graph *g, int s, struct pp_err *err)
+{
+    const struct pp_stage_node *n = &g->stages[s];
+    int original = pp_original(g, s);
+    const struct pp_stage_node *o = &g->stages[original];
+    bool same = n->n_inputs == o->n_inputs;
+    for (int i = 0; same && i < n->n_inputs; i++)
+        same = n->inputs[i] - o->inputs[i] == s - original;
+    if (same)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "stage %d: inputs are not the copies of those of stage %d, "
+                   "whose weights it has",
+                   s, original);
+}
+
+static int check_stages(struct pp_graph *g, struct pp_err *err)
+{
+    if (g->n_copies < 0 || g->n_copies > PP_MAX_COPIES ||
+        g->n_stages % (g->n_copies ? g->n_copies : 1))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%d stages are not the same stages %d times",
+                       g->n_stages, g->n_copies);
+    g->n_copies = g->n_copies ? g->n_copies : 1;
+    g->n_slices = g->n_slices ? g->n_slices : 1;
+    for (int s = 0; s < g->n_stages; s++) {
+        int original = pp_original(g, s);
+        g->stages[s].copy_of = original < s ? original : -1;
+        if (check_stage(g, s, err) || check_copy(g, s, err))
+            return -1;
+    }
+    return 0;
+}
+
 int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 {
     int **outputs = pp_arena_alloc(a, (size_t)g->n_stages, sizeof *outputs);
     if (!outputs)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < g->n_stages; s++) {
-        if (check_stage(g, s, err))
-            return -1;
+    if (check_stages(g, err))
+        return -1;
+    for (int s = 0; s < g->n_stages; s++)
         g->stages[s].n_outputs = 0;
-    }
     for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i < g->stages[s].n_inputs; i++)
             g->stages[g->stages[s].inputs[i]].n_outputs++;
@@ -90,10 +137,15 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
 {
+    bool both = placement == PP_PLACEMENT_BOTH_WAYS;
+    if (g->n_copies != (both ? 2 : 1) ||
+        (both && g->n_stages != 2 * g->n_ranks))
+        return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *n = &g->stages[s];
+        bool first = is_first(placement, g->n_ranks, s);
         if (n->rank != pp_placement_rank(placement, g->n_ranks, s) ||
-            n->n_inputs != (s > 0) || (s > 0 && n->inputs[0] != s - 1))
+            n->n_inputs != !first || (!first && n->inputs[0] != s - 1))
             return false;
     }
     return true;

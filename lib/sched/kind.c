@@ -17,6 +17,8 @@ const struct pp_kind *const pp_kinds[] = {
     &pp_kind_zb_interleaved,
     &pp_kind_zbv,
     &pp_kind_dualpipev,
+    &pp_kind_dualpipe,
+    &pp_kind_seq1f1b,
     NULL,
 };
 
@@ -28,14 +30,37 @@ const struct pp_kind *pp_kind_find(const char *name)
     return NULL;
 }
 
-int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
-            struct pp_err *err)
+int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
+                 const struct pp_kind_options *o, struct pp_err *err)
+{
+    if (s->graph->n_copies > 1 && !k->copies)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s runs on one copy of the weights, not two: split "
+                       "without '--placement both-ways', or use dualpipe",
+                       k->name);
+    if (s->graph->n_slices > 1 && !k->slices)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s runs whole sequences: slices are for seq1f1b and "
+                       "gpipe",
+                       k->name);
+    return k->emit(s, o, err);
+}
+
+int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
+                  int microbatch, int slice, struct pp_err *err)
 {
     struct pp_action a = {.stage = stage,
                           .microbatch = microbatch,
                           .peer = -1,
+                          .slice = (int16_t)slice,
                           .op = (uint8_t)op};
     return pp_schedule_add(s, s->graph->stages[stage].rank, a, err);
+}
+
+int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
+            struct pp_err *err)
+{
+    return pp_emit_slice(s, op, stage, microbatch, 0, err);
 }
 
 int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,

@@ -18,11 +18,19 @@ struct pp_kind {
     const char *summary; /* one line for --list */
     const char *constraint;
     const char *paper;
+    bool copies; /* runs on two copies of the weights, both ways, and only so */
+    int slices;  /* takes slices: how many where none are asked for; 0: none */
     /* Fills the rows of s, which is initialised and empty. Refuses with
      * PP_EXIT_INPUT what does not fit, naming what would. */
     int (*emit)(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err);
 };
+
+/* Emits, after refusing with PP_EXIT_INPUT a graph with copies or slices that
+ * the kind does not run on. */
+int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
+                 const struct pp_kind_options *o,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* All kinds, ending with NULL. */
 extern const struct pp_kind *const pp_kinds[];

@@ -3,7 +3,8 @@
  *
  * Stages ascend, then descend, so that any number of stages on a rank and any
  * placement works; microbatches ascend in both halves, which is the canonical
- * order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. */
+ * order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. With slices
+ * it is the order of Li et al., "TeraPipe", ICML 2021. */
 #include "sched/kinds.h"
 
 /* PyTorch's class has one stage on each rank; so do its empty cells. */
@@ -19,6 +20,18 @@ static int idle(struct pp_schedule *s, const struct pp_kind_options *o,
     return 0;
 }
 
+/* All slices of a microbatch: forward from the first, backward from the last.
+ */
+static int emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m,
+                       struct pp_err *err)
+{
+    int n = s->graph->n_slices;
+    for (int q = 0; q < n; q++)
+        if (pp_emit_slice(s, op, stage, m, op == PP_F ? q : n - 1 - q, err))
+            return -1;
+    return 0;
+}
+
 static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err)
 {
@@ -26,13 +39,13 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
         return -1;
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
-            if (pp_emit(s, PP_F, stage, m, err))
+            if (emit_slices(s, PP_F, stage, m, err))
                 return -1;
     if (idle(s, o, 3, err))
         return -1;
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = 0; m < o->n_microbatches; m++)
-            if (pp_emit(s, PP_B, stage, m, err))
+            if (emit_slices(s, PP_B, stage, m, err))
                 return -1;
     return 0;
 }
@@ -42,5 +55,6 @@ const struct pp_kind pp_kind_gpipe = {
     .summary = "all forwards, then all backwards; m activations live",
     .constraint = "none: any stages on any ranks, any -m",
     .paper = "Huang et al., GPipe, NeurIPS 2019",
+    .slices = 1,
     .emit = emit,
 };

@@ -16,10 +16,16 @@ extern const struct pp_kind pp_kind_zb_h2;
 extern const struct pp_kind pp_kind_zb_interleaved;
 extern const struct pp_kind pp_kind_zbv;
 extern const struct pp_kind pp_kind_dualpipev;
+extern const struct pp_kind pp_kind_dualpipe;
+extern const struct pp_kind pp_kind_seq1f1b;
 
 /* Appends a compute action to the row of the rank that holds stage. */
 int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
             struct pp_err *err) PP_MUST_USE;
+
+/* The same of a slice. */
+int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
+                  int microbatch, int slice, struct pp_err *err) PP_MUST_USE;
 
 /* n empty cells on rank, when the options ask for them. */
 int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -31,6 +37,17 @@ int pp_one_stage_each(const struct pp_schedule *s,
 
 /* Refuses what is not a chain of two stages on each rank, there and back. */
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* The order of one rank that forwards and backwards pass in both directions:
+ * the part that dualpipe and dualpipev share. */
+struct pp_two_ways {
+    int stage[2]; /* of the way that begins nearer, and of the other */
+    int first[2]; /* microbatch of each */
+    int m;        /* microbatches of each */
+    int rank, p;  /* place of the rank, and how many until the ways turn */
+};
+int pp_emit_two_ways(struct pp_schedule *s, const struct pp_two_ways *w,
+                     struct pp_err *err) PP_MUST_USE;
 
 /* 1F1B on a graph with one stage on each rank; refuses another. A stage runs
  * `ahead` forwards ahead for each stage between it and the loss. */

@@ -28,18 +28,31 @@ static int add_transfer(void *ctx, struct pp_action send)
     return add(ctx, send) || add(ctx, pp_other_end(send)) ? -1 : 0;
 }
 
-/* Once on every rank that holds one of the two copies. */
-static int add_sync_tied(struct adding *a)
+static int add_sync(struct adding *a, int rank, enum pp_op op)
+{
+    const struct pp_row *row = &a->to->rows[rank];
+    struct pp_action sync = {
+        .stage = -1, .microbatch = -1, .peer = -1, .op = (uint8_t)op};
+    if (row->n > 0 && row->actions[row->n - 1].op == op)
+        return 0;
+    return pp_schedule_add(a->to, rank, sync, a->err);
+}
+
+/* Once on every rank: first the copies of the weights agree, then in each of
+ * them embedding and head. */
+static int add_syncs(struct adding *a)
 {
     const struct pp_graph *g = a->to->graph;
-    struct pp_action sync = {
-        .stage = -1, .microbatch = -1, .peer = -1, .op = PP_SYNC_TIED};
-    if (g->tied[0] < 0)
-        return 0;
-    int r0 = g->stages[g->tied[0]].rank, r1 = g->stages[g->tied[1]].rank;
-    if (pp_schedule_add(a->to, r0, sync, a->err))
-        return -1;
-    return r1 == r0 ? 0 : pp_schedule_add(a->to, r1, sync, a->err);
+    for (int s = 0; g->n_copies > 1 && s < g->n_stages; s++)
+        if (add_sync(a, g->stages[s].rank, PP_SYNC_COPIES))
+            return -1;
+    for (int s = 0; s < g->n_stages; s++) {
+        int original = pp_original(g, s);
+        if ((original == g->tied[0] || original == g->tied[1]) &&
+            add_sync(a, g->stages[s].rank, PP_SYNC_TIED))
+            return -1;
+    }
+    return 0;
 }
 
 static int add_all(struct adding *a, const struct pp_order *o)
@@ -51,12 +64,12 @@ static int add_all(struct adding *a, const struct pp_order *o)
                 : add(a, action))
             return -1;
     }
-    return add_sync_tied(a);
+    return add_syncs(a);
 }
 
-int pp_lower_tied(struct pp_schedule *s, struct pp_err *err)
+int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err)
 {
-    return add_sync_tied(&(struct adding){s, err});
+    return add_syncs(&(struct adding){s, err});
 }
 
 static bool is_kept(struct pp_action a)
@@ -90,7 +103,7 @@ static int weave(const struct pp_schedule *old, struct pp_schedule *lowered,
         for (size_t i = 0; i < lowered->rows[r].n && !rc; i++) {
             struct pp_action next = lowered->rows[r].actions[i];
             bool compute = pp_is_compute(next.op);
-            if (compute || next.op == PP_SYNC_TIED)
+            if (compute || !pp_has_stage(next.op))
                 rc = add_kept(&a, &old->rows[r], &at);
             at += compute;
             rc = rc || pp_schedule_add(&woven, r, next, err) ? -1 : 0;
@@ -155,7 +168,7 @@ int pp_schedule_merge(const struct pp_schedule *s,
             rc = add(&a, o.events[i].action);
     }
     if (!rc)
-        rc = add_sync_tied(&a);
+        rc = add_syncs(&a);
     if (rc)
         pp_schedule_finish(dst);
 out:

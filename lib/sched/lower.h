@@ -5,8 +5,9 @@
  * (order.h: simulated starts at unit cost, ties by stage and microbatch) and
  * each transfer is listed on both ranks at its producer's completion. Every
  * rank's list is a subsequence of that one order, so the result makes progress
- * at any channel depth, rendezvous included. Also appends SYNC_TIED where the
- * graph has tied stages. */
+ * at any channel depth, rendezvous included. Also appends SYNC_COPIES where the
+ * weights are there more than once, and SYNC_TIED where the graph has tied
+ * stages. */
 #ifndef PP_SCHED_LOWER_H
 #define PP_SCHED_LOWER_H
 
@@ -18,7 +19,8 @@
  * the first action of each stuck rank. */
 int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
-/* What lowering adds beside messages: SYNC_TIED, for rows that have theirs. */
-int pp_lower_tied(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+/* What lowering adds beside messages, SYNC_COPIES and SYNC_TIED, for rows that
+ * have theirs. */
+int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 #endif

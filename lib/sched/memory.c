@@ -87,12 +87,29 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
     return rc;
 }
 
+/* Keys and values gather gradients from all the slices behind: those of every
+ * slice are there from the first backward of the microbatch on, which is the
+ * last slice's. */
+static int touch_slices(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
+    struct pp_action a = t->action;
+    if (a.slice < last)
+        return 0;
+    for (int q = 0; q < last && !rc; q++) {
+        t->action.slice = (int16_t)q;
+        rc = touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err);
+    }
+    t->action = a;
+    return rc;
+}
+
 static int touch_backward(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage;
     enum pp_op op = t->action.op;
     bool consumes = pp_consumes_gradient(t->g, t->action);
-    if (consumes && touch_consumption(t, err))
+    if (consumes && (touch_consumption(t, err) || touch_slices(t, err)))
         return -1;
     if ((consumes || op == PP_W) &&
         touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
@@ -232,7 +249,6 @@ int pp_row_peak(const struct pp_row *row, size_t *place)
     int live = 0, peak = 0;
     bool trains = false;
     *place = row->n;
-
     for (size_t i = 0; i < row->n; i++) {
         enum pp_op op = row->actions[i].op;
         live += op == PP_F;
@@ -240,7 +256,6 @@ int pp_row_peak(const struct pp_row *row, size_t *place)
             *place = i;
             peak = live;
         }
-
         trains |= op == PP_W || op == PP_B;
         live -= op == PP_W || op == PP_B;
     }

@@ -14,7 +14,8 @@ enum pp_buffer_kind {
     PP_BUF_ACT_I,   /* saved by F, read last by I or B (by W or B where the
                        stage has no input gradient) */
     PP_BUF_ACT_W,   /* saved by F, read last by W or B */
-    PP_BUF_GRAD_W,  /* output gradients kept from I to W; within B alone too */
+    PP_BUF_GRAD_W,  /* output gradients kept from I to W; within B alone too.
+                       A slice's from the last slice's I or B on */
     PP_BUF_OUTPUT,  /* F's result: to its last SEND_F or local consumer's F */
     PP_BUF_INPUT,   /* from RECV_F to F; peer is the input stage */
     PP_BUF_DOUTPUT, /* from RECV_B to pp_consumes_gradient's action; peer is
@@ -34,7 +35,7 @@ struct pp_buffer {
     size_t bytes, offset;               /* offset is a multiple of 64 */
 };
 
-/* Bytes of one stage's buffers for the largest microbatch. */
+/* Bytes of one stage's buffers for the largest microbatch, or slice of it. */
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
 };
@@ -46,7 +47,7 @@ struct pp_memory {
     size_t peak_bytes;  /* largest sum of live buffers, rings included */
     size_t peak_place;  /* in the row: where it is first reached */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
-    int peak_slots; /* most (stage, microbatch) alive at once, F to W or B */
+    int peak_slots;                         /* as pp_row_slots */
 };
 
 /* Plans rank's buffers. sizes has one entry per stage. */
@@ -54,8 +55,8 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Most (stage, microbatch) of the row alive at once: F opens a slot, W or B
- * closes it and still counts. 1 for a row that only runs forward. */
+/* Most (stage, microbatch, slice) of the row alive at once: F opens a slot, W
+ * or B closes it and still counts. 1 for a row that only runs forward. */
 int pp_row_slots(const struct pp_row *row);
 
 /* The same, and the place in the row of the F that first makes it so many; the

@@ -10,7 +10,7 @@
 #include "sched/deps.h"
 #include "sched/walk.h"
 
-enum { N_CLASSES = 3 }; /* of completion times: F, I or B, W */
+enum { N_CLASSES = 3 }; /* of completion times: F, I or B, W or B */
 
 struct timing {
     struct pp_action action;
@@ -29,18 +29,19 @@ struct clocks {
     size_t pair_start; /* of the pair whose forward was the last action */
 };
 
+/* Where a completion that one of ops gives is kept. */
 static int op_class(unsigned ops)
 {
     if (ops & 1u << PP_F)
         return 0;
-    return ops & (1u << PP_I | 1u << PP_B) ? 1 : 2;
+    return ops & 1u << PP_W ? 2 : 1;
 }
 
 static int visit(void *ctx, struct pp_dep dep)
 {
     struct clocks *c = ctx;
     size_t cell =
-        pp_cell(&c->cells, dep.stage, c->action.microbatch, c->action.slice);
+        pp_cell(&c->cells, dep.stage, c->action.microbatch, dep.slice);
     size_t done = c->done[N_CLASSES * cell + (size_t)op_class(dep.ops)];
     if (done == 0)
         return PP_AGAIN;
@@ -65,6 +66,8 @@ static void record(struct clocks *c, struct pp_action a, size_t start,
 {
     size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
     c->done[N_CLASSES * cell + (size_t)op_class(1u << a.op)] = end;
+    if (a.op == PP_B)
+        c->done[N_CLASSES * cell + (size_t)op_class(1u << PP_W)] = end;
     c->clock[c->walk.rank] = end;
     c->timings[c->n++] = (struct timing){a, start, end};
 }

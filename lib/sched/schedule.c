@@ -170,7 +170,7 @@ bool pp_schedule_is_canonical(const struct pp_schedule *s)
 {
     /* The order inside a row is enough: a stage is on one rank. */
     struct pp_action *last = calloc((size_t)s->graph->n_stages, sizeof *last);
-    bool canonical = last != NULL;
+    bool canonical = last != NULL && s->graph->n_copies == 1;
     for (int st = 0; canonical && st < s->graph->n_stages; st++)
         last[st].microbatch = -1;
     for (int r = 0; canonical && r < s->graph->n_ranks; r++)

@@ -57,13 +57,14 @@ size_t pp_schedule_n_compute(const struct pp_schedule *s);
 
 /* Whether weight gradients run in canonical order: per stage by ascending
  * microbatch, slices descending within it. Such schedules give the same bits
- * as each other under every split. */
+ * as each other under every split with equal slicing. Never where there are
+ * copies of the weights: each sums a part of the microbatches. */
 bool pp_schedule_is_canonical(const struct pp_schedule *s);
 
 /* Moves every row into one, as a single rank plays it: dst lies on
  * merged_graph (the same stages, all on rank 0), holds the compute actions in
  * an order that respects both the rows and the dependencies, and no message.
- * SYNC_TIED stays, once, at the end. */
+ * SYNC_COPIES and SYNC_TIED stay, once, at the end. */
 int pp_schedule_merge(const struct pp_schedule *s,
                       const struct pp_graph *merged_graph,
                       struct pp_schedule *dst, struct pp_err *err) PP_MUST_USE;

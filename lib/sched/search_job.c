@@ -127,6 +127,11 @@ int pp_job_init(struct pp_job *j, const struct pp_schedule *s, bool split,
     *j = (struct pp_job){.graph = s->graph,
                          .n_microbatches = s->n_microbatches,
                          .n_kinds = split ? 3 : 2};
+    if (s->graph->n_copies > 1 || s->graph->n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s orders whole sequences on one copy of the weights, "
+                       "not slices or copies",
+                       s->kind);
     int64_t n = (int64_t)j->n_kinds * s->graph->n_stages * s->n_microbatches;
     if (n > INT32_MAX / 4)
         return pp_fail(err, PP_EXIT_INPUT,

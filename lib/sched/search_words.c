@@ -121,7 +121,7 @@ int pp_words_of_kind(const struct pp_job *j, const struct pp_kind *kind,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches, err))
         rc = -1;
-    else if (kind->emit(&s, &o, &refusal))
+    else if (pp_kind_emit(kind, &s, &o, &refusal))
         rc = refusal.code == PP_EXIT_SYSTEM
                  ? pp_fail(err, refusal.code, "%s", refusal.text)
                  : PP_AGAIN;

@@ -13,7 +13,7 @@
 #include "sched/deps.h"
 #include "sched/walk.h"
 
-enum { N_CLASSES = 3 }; /* of completion times: F, I or B, W */
+enum { N_CLASSES = 3 }; /* of completion times: F, I or B, W or B */
 
 /* Of one channel, by place in its FIFO. */
 struct traffic {
@@ -41,18 +41,19 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     const struct pp_literal_costs *c = ctx;
     bool source = !c->textbook && !pp_is_send(a.op) && a.stage >= 0 &&
                   !c->graph->stages[a.stage].input_grad;
+    int n = c->graph->n_slices;
     switch ((enum pp_op)a.op) {
     case PP_F:
-        return c->f;
+        return c->f / n;
     case PP_B:
-        return c->i + c->w;
+        return (c->i + c->w) / n;
     case PP_I:
-        return source ? 0 : c->i;
+        return source ? 0 : c->i / n;
     case PP_W:
-        return source ? c->i + c->w : c->w;
+        return (source ? c->i + c->w : c->w) / n;
     case PP_SEND_F:
     case PP_SEND_B:
-        return c->comm;
+        return c->comm / n;
     default:
         return 0;
     }
@@ -66,18 +67,25 @@ static void add_span(struct clocks *c, struct pp_action a, double start,
     c->clock[c->walk.rank] = end;
 }
 
+/* Where a completion that one of ops gives is kept. */
 static int op_class(unsigned ops)
 {
     if (ops & 1u << PP_F)
         return 0;
-    return ops & (1u << PP_I | 1u << PP_B) ? 1 : 2;
+    return ops & 1u << PP_W ? 2 : 1;
 }
 
-static double *done_at(const struct clocks *c, int stage, unsigned ops,
-                       struct pp_action a)
+static double *done_at(const struct clocks *c, size_t cell, unsigned ops)
 {
-    size_t cell = pp_cell(&c->cells, stage, a.microbatch, a.slice);
     return &c->done[N_CLASSES * cell + (size_t)op_class(ops)];
+}
+
+static void set_done(struct clocks *c, struct pp_action a, double time)
+{
+    size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
+    *done_at(c, cell, 1u << a.op) = time;
+    if (a.op == PP_B)
+        *done_at(c, cell, 1u << PP_W) = time;
 }
 
 /* The time that the message takes which dep's stage sends for action a. */
@@ -92,7 +100,9 @@ static double message_time(const struct clocks *c, struct pp_action a,
 static int visit(void *ctx, struct pp_dep dep)
 {
     struct clocks *c = ctx;
-    double done = *done_at(c, dep.stage, dep.ops, c->action);
+    size_t cell =
+        pp_cell(&c->cells, dep.stage, c->action.microbatch, dep.slice);
+    double done = *done_at(c, cell, dep.ops);
     if (done < 0)
         return PP_AGAIN;
     if (dep.message != PP_N_OPS)
@@ -131,7 +141,7 @@ static int wait_for_inputs(struct clocks *c, struct pp_action a, double time)
             return PP_AGAIN;
         time += time_of(c, here[1], true);
     }
-    *done_at(c, a.stage, 1u << a.op, a) = c->ready + time;
+    set_done(c, a, c->ready + time);
     return 0;
 }
 
@@ -140,7 +150,6 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     struct clocks *c = ctx;
     (void)err;
     double time = time_of(c, a, a.overlap || is_second(c));
-
     c->ready = c->clock[c->walk.rank];
     if (c->depth == INT_MAX && wait_for_inputs(c, a, time))
         return PP_AGAIN;

@@ -22,9 +22,10 @@ struct pp_costs {
     double pair_saving;
 };
 
-/* Literal costs, one stage like the other: F, I, W, and a message. A stage
- * without input gradient costs 0 at I and I + W at W when textbook is false;
- * literal figures (F=1 I=1 W=1 everywhere) when true. */
+/* Literal costs, one stage like the other: F, I, W, and a message; a slice
+ * costs its equal part. A stage without input gradient costs 0 at I and I + W
+ * at W when textbook is false; literal figures (F=1 I=1 W=1 everywhere) when
+ * true. */
 struct pp_literal_costs {
     const struct pp_graph *graph;
     double f, i, w, comm;

@@ -43,12 +43,12 @@ none() {
 
 @test "every file names its licence at the top" {
     {
-        for file in $(files c h in 1 5 7 bats bash) \
+        for file in $(files c h cu cuh cpp in 1 5 7 bats bash) \
             $(scripts 'sh|bash|python3'); do
             head -n 2 "$file" | grep -q 'SPDX-License-Identifier: MIT' ||
                 echo "$file"
         done
-        for file in $(files c h); do
+        for file in $(files c h cu cuh cpp); do
             [ "$(head -n 1 "$file")" = \
                 '/* SPDX-License-Identifier: MIT */' ] || echo "$file"
         done
@@ -56,19 +56,20 @@ none() {
 }
 
 @test "no file is longer than 600 lines" {
-    for file in $(files c h bats bash 1 5 7) $(scripts 'sh|bash|python3'); do
+    for file in $(files c h cu cuh cpp bats bash 1 5 7) \
+        $(scripts 'sh|bash|python3'); do
         length=$(wc -l <"$file")
         [ "$length" -le 600 ] || echo "$file: $length"
     done | none 'too long'
 }
 
 @test "file names are unique over the tree" {
-    { files c h bats bash 1 5 7; scripts 'sh|bash|python3'; } | sort -u |
+    { files c h cu cuh cpp bats bash 1 5 7; scripts 'sh|bash|python3'; } | sort -u |
         sed 's,.*/,,' | sort | uniq -d | none 'used twice'
 }
 
 @test "text has LF, no trailing blanks, a final newline and no tabs" {
-    for file in $(files c h bats bash 1 5 7 md build) \
+    for file in $(files c h cu cuh cpp bats bash 1 5 7 md build) \
         $(scripts 'sh|bash|python3'); do
         grep -nP '\r|[ \t]$' "$file" | sed "s,^,$file:," || true
         [ -z "$(tail -c 1 "$file")" ] || echo "$file: no final newline"
@@ -109,7 +110,7 @@ END
 }
 
 @test "kernels include nothing above them" {
-    grep -nE '^#include "[a-z_]+/' kernels/*.[ch] |
+    grep -nE '^#include "[a-z_]+/' kernels/*.{c,h,cu,cuh} |
         grep -v '"base/' | none 'against the arrows'
 }
 
@@ -120,18 +121,18 @@ END
 
 @test "lib and kernels never print, exit or read the environment" {
     grep -nE '\b(printf|puts|putchar|perror|exit|_exit|getenv|setenv) ?\(' \
-        lib/*/*.c kernels/*.c |
+        lib/*/*.c kernels/*.{c,cu,cuh} |
         none 'belongs in cmd'
 }
 
 @test "no leftovers: TODO, FIXME, #if 0" {
     grep -nE '\b(TODO|FIXME|XXX|HACK)\b|^ *# *if 0' \
-        $(files c h 1 5 7) $(scripts 'sh|bash|python3') |
+        $(files c h cu cuh cpp 1 5 7) $(scripts 'sh|bash|python3') |
         none leftovers
 }
 
 @test "every source and every test is in a meson.build" {
-    for file in $(files c bats); do
+    for file in $(files c cu cpp bats); do
         build=$(dirname "$file")/meson.build
         name=$(basename "$file")
         grep -qE "'(${name//./\\.}|${name%.*})'" "$build" || echo "$file"
@@ -140,7 +141,7 @@ END
 
 @test "C is formatted by clang-format 14" {
     command -v clang-format-14 >/dev/null || skip 'clang-format-14 is missing'
-    clang-format-14 --dry-run -Werror $(files c h)
+    clang-format-14 --dry-run -Werror $(files c h cu cuh cpp)
 }
 
 @test "shellcheck finds nothing in the scripts" {

@@ -73,7 +73,7 @@ static void arrays_init(struct arrays *a, const struct pp_kernels *k)
     for (int i = 0; i < 4; i++)
         fill_normal(&a->big[i], "big", 1);
     a->rstd = values_new(k, (size_t)T * NH, 0);
-    a->scratch = values_new(k, pp_attention_scratch(&a->s), 0);
+    a->scratch = values_new(k, k->attention_scratch(&a->s), 0);
     for (int32_t t = 0; t < T; t++) {
         a->ids[t] = t * 7 % 1000;
         a->positions[t] = t;
@@ -170,8 +170,8 @@ static void bench_tensors(struct arrays *a)
     BENCH("sum_squares", bytes, "GB/s", k->sum_squares(&sum, x, n, NULL));
     k->zero(z, n, NULL);
     BENCH("adamw", 7 * bytes, "GB/s",
-          k->adamw(x, y, z, a->big[3].at, n, &s, NULL));
-    BENCH("sgd", 3 * bytes, "GB/s", k->sgd(x, a->big[3].at, n, &s, NULL));
+          k->adamw(x, NULL, y, z, a->big[3].at, n, &s, NULL));
+    BENCH("sgd", 3 * bytes, "GB/s", k->sgd(x, NULL, a->big[3].at, n, &s, NULL));
 }
 
 int bench(void)

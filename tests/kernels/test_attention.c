@@ -76,7 +76,7 @@ static void call_init(struct call *c, const struct shape_case *t,
     c->dq = values_new(k, c->q.n, shift);
     c->dk = values_new(k, c->kk.n, shift);
     c->dv = values_new(k, c->v.n, shift);
-    c->scratch = values_new(k, pp_attention_scratch(&c->s), shift);
+    c->scratch = values_new(k, k->attention_scratch(&c->s), shift);
     fill_normal(&c->q, "q", 1);
     fill_normal(&c->kk, "k", 1);
     fill_normal(&c->v, "v", 1);

@@ -213,7 +213,7 @@ static void test_adamw(const struct pp_kernels *k)
                                   .bias2 = 1 - pow(0.95, step),
                                   .g_scale = 0.5};
         fill_normal(&g, step == 2 ? "g2" : "g", 1);
-        if (k->adamw(w.at, m.at, v.at, g.at, n, &s, NULL))
+        if (k->adamw(w.at, NULL, m.at, v.at, g.at, n, &s, NULL))
             abort();
         for (size_t i = 0; i < n; i++) {
             double d = get(&g, i) * s.g_scale;
@@ -243,7 +243,7 @@ static void test_sgd(const struct pp_kernels *k)
     fill_integers(&g, "g", 8);
     struct values was = values_new(k, 17, 0);
     memcpy(was.at, w.at, 17 * w.bytes);
-    same = !k->sgd(w.at, g.at, 17, &s, NULL);
+    same = !k->sgd(w.at, NULL, g.at, 17, &s, NULL);
     for (size_t i = 0; i < 17; i++)
         same = same && get(&w, i) == get(&was, i) - 0.5 * (2 * get(&g, i) +
                                                            0.25 * get(&was, i));
@@ -263,8 +263,8 @@ static void test_empty(const struct pp_kernels *k)
            !k->sum_squares(&sum, NULL, 0, NULL) && sum == 0 &&
            !k->embedding_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 1, NULL) &&
-           !k->adamw(NULL, NULL, NULL, NULL, 0, &s, NULL) &&
-           !k->sgd(NULL, NULL, 0, &s, NULL),
+           !k->adamw(NULL, NULL, NULL, NULL, NULL, 0, &s, NULL) &&
+           !k->sgd(NULL, NULL, NULL, 0, &s, NULL),
        "%s kernels without rows", k->name);
 }
 

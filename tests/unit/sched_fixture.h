@@ -33,7 +33,7 @@ __attribute__((unused)) static int emit(struct fixture *f, const char *kind,
     const struct pp_kind *k = pp_kind_find(kind);
     if (pp_schedule_init(&f->s, &f->graph, k->name, m, &f->err))
         return -1;
-    return k->emit(&f->s, &o, &f->err);
+    return pp_kind_emit(k, &f->s, &o, &f->err);
 }
 
 /* Rows given as text, at channel depth 1. Returns 0 when all could be read. */

@@ -165,6 +165,39 @@ static void test_abstract(void)
     pp_manifest_finish(&m);
 }
 
+/* A chain and its copy, two slices; the copies name no inputs. */
+static const char copies[] =
+    "{\"format\": \"pp-manifest\", \"version\": 1, \"mesh\": {\"pp\": 2},"
+    "\"stages\": [{\"stage\": 0, \"rank\": 0}, {\"stage\": 1, \"rank\": 1},"
+    "{\"stage\": 2, \"rank\": 1, \"copy_of\": 0},"
+    "{\"stage\": 3, \"rank\": 0, \"copy_of\": 1}],"
+    "\"schedule\": {\"kind\": \"x\", \"slices\": 2, \"n_microbatches\": 1,"
+    "\"actions\": [\"0F0 0F0.1\", \"\"]}}";
+
+static void test_copies(void)
+{
+    struct pp_manifest m, again;
+    struct pp_err err = {0};
+    ok(parse(copies, &m), "copies and slices are read");
+    is_int(m.graph.n_copies, 2, "copies");
+    is_int(m.graph.n_slices, 2, "slices");
+    is_int(m.graph.stages[3].copy_of, 1, "a copy knows of what");
+    is_int(m.graph.stages[2].n_inputs, 0, "the copy of a source is one");
+    is_int(m.graph.stages[3].inputs[0], 2, "a copy follows copies");
+    is_int(m.schedule.rows[0].actions[1].slice, 1, "a slice of a row");
+    struct pp_graph g = m.graph;
+    ok(!pp_manifest_set_stages(&m, &m.mesh, &g, m.stages, &err) &&
+           m.graph.n_copies == 2 && m.has_schedule && m.graph.n_slices == 2,
+       "they are set as they were, and the schedule stays");
+    char *text = text_of(&m);
+    ok(parse(text, &again) && strstr(text, "\"copy_of\": 1,"),
+       "and read again as they were written");
+    is_text(&again, text, "the same bytes");
+    free(text);
+    pp_manifest_finish(&again);
+    pp_manifest_finish(&m);
+}
+
 /* Four units, the third with awkward numbers. */
 static struct pp_manifest_unit some_units[] = {
     {"model.embed_tokens", 7, {0, 0}, {0, 0, 1}, 16},
@@ -423,6 +456,7 @@ int main(void)
     test_man_page();
     test_own();
     test_abstract();
+    test_copies();
     test_setters();
     test_what_goes();
     test_extensions();

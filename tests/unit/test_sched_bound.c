@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The lower bound: never above the optimum of tiny instances. */
+/* The lower bound: never above the optimum of tiny instances, equal to closed
+ * forms, and what published tables have. */
 #include "sched_fixture.h"
+
+#include <limits.h>
 
 #include "base/rng.h"
 #include "optimum.h"
@@ -167,8 +170,131 @@ static void test_optimum(int n_instances)
     ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
 }
 
+/* p ranks in line or in a V, cost F, I, W, message; limit in slots, 0: none. */
+static double bound_of(int p, int c, int m, enum pp_placement placement,
+                       bool split, const double *cost, double limit)
+{
+    struct fixture f;
+    struct pp_bound b = {0};
+    double limits[64];
+    struct pp_load load[128];
+    chain(&f, p, c, placement);
+    struct pp_literal_costs literal = {&f.graph, cost[0], cost[1],
+                                       cost[2],  cost[3], true};
+    struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
+    struct pp_room room = {limits, load};
+    for (int i = 0; i < p; i++)
+        limits[i] = limit;
+    for (int i = 0; i < p * c; i++)
+        load[i] = (struct pp_load){.f_to_w = 1};
+    if (pp_bound(&f.graph, m, split, &costs, limit > 0 ? &room : NULL, &b,
+                 &f.err)) {
+        printf("# %s\n", f.err.text);
+        b.makespan = -(int)f.err.code;
+    }
+    drop(&f);
+    return b.makespan;
+}
+
+/* schedules-theory: K < p, eight ranks in line, 24 microbatches. */
+static void test_table(void)
+{
+    static const double unit[] = {1, 1, 1, 0}, even[] = {10, 10, 8, 1},
+                        model[] = {29.718, 29.444, 19.927, 0.527};
+    static const struct {
+        const double *cost;
+        int limit, want;
+    } cases[] = {{unit, 3, 142},   {unit, 4, 111},  {unit, 5, 94},
+                 {unit, 6, 85},    {unit, 7, 82},   {unit, 8, 79},
+                 {even, 4, 1176},  {even, 6, 868},  {even, 7, 812},
+                 {even, 8, 784},   {even, 10, 754}, {model, 4, 3241},
+                 {model, 6, 2398}, {model, 7, 2267}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double b = bound_of(8, 1, 24, PP_PLACEMENT_LOOP, true, cases[i].cost,
+                            cases[i].limit);
+        ok(round(b) >= cases[i].want, "F %g, %d slots: no less than %d",
+           cases[i].cost[0], cases[i].limit, cases[i].want);
+    }
+    is_int((int)bound_of(2, 1, 3, PP_PLACEMENT_LOOP, true, unit, 0.5),
+           -PP_EXIT_NO, "half a slot is not enough for anything");
+}
+
+/* One slot on every rank of a chain: one microbatch after the other. */
+static void test_alone(void)
+{
+    static const double cost[] = {3, 4, 2, 1};
+    double once = 5 * (3 + 4) + 2 * 4 * 1 + 2;
+    is_near(bound_of(5, 1, 7, PP_PLACEMENT_LOOP, true, cost, 1), 7 * once,
+            1e-12, "one slot: m times the way there and back");
+}
+
+/* Formulas, and kinds that attain them. */
+static void test_closed_forms(void)
+{
+    static const struct {
+        const char *kind;
+        int p, c, m;
+        double cost[4];
+        bool v, split;
+    } cases[] = {
+        {"gpipe", 4, 1, 6, {3, 2, 2, 0.5}, false, false},
+        {"eager-1f1b", 4, 1, 9, {3, 2, 2, 0.5}, false, false},
+        {"zb-h2", 4, 1, 9, {3, 3, 3, 0.25}, false, true},
+        {"zb-h2", 8, 1, 24, {10, 10, 8, 1}, false, true},
+        {"looped-bfs", 4, 2, 8, {1, 1, 1, 0}, false, false},
+        {"looped-bfs", 4, 3, 8, {1, 1, 1, 0}, false, false},
+        {"zbv", 4, 2, 16, {1, 1, 1, 0}, true, true},
+        {"interleaved", 4, 2, 8, {1, 1, 1, 0}, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int p = cases[i].p, c = cases[i].c, m = cases[i].m;
+        const double *cost = cases[i].cost;
+        enum pp_placement placement =
+            cases[i].v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+        double b = bound_of(p, c, m, placement, cases[i].split, cost, 0);
+        double once = cost[0] + cost[1] + cost[2];
+        double ends = cases[i].split ? cost[0] + cost[3] : once + 2 * cost[3];
+        is_near(b, m * c * once + (p - 1) * ends, 1e-12, "the closed form");
+        struct fixture f;
+        struct pp_sim sim = {0};
+        chain(&f, p, c, placement);
+        struct pp_literal_costs literal = {&f.graph, cost[0], cost[1],
+                                           cost[2],  cost[3], true};
+        struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
+        if (emit(&f, cases[i].kind, m, 0) || pp_lower(&f.s, &f.err) ||
+            pp_simulate(&f.s, &costs, INT_MAX, &sim, &f.err))
+            printf("# %s\n", f.err.text);
+        is_near(sim.makespan, b, 1e-12, cases[i].kind);
+        pp_sim_finish(&sim);
+        drop(&f);
+    }
+}
+
+/* More room never raises the bound, more work never lowers it. */
+static void test_monotone(void)
+{
+    static const double cost[] = {1, 1, 1, 0.125};
+    bool room = true, work = true;
+    for (int v = 0; v < 2; v++)
+        for (int limit = 2; limit < 18; limit++)
+            for (int m = 1; m < 20; m++) {
+                enum pp_placement at = v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+                double b = bound_of(4, 2, m, at, true, cost, limit);
+                double more = bound_of(4, 2, m, at, true, cost, limit + 1);
+                double next = bound_of(4, 2, m + 1, at, true, cost, limit);
+                room &= more <= b + 1e-9;
+                work &= next >= b;
+            }
+    ok(room, "more room never raises the bound");
+    ok(work, "more microbatches never lower it");
+}
+
 int main(int argc, char **argv)
 {
+    test_table();
+    test_alone();
+    test_closed_forms();
+    test_monotone();
     test_optimum(argc > 1 ? atoi(argv[1]) : 400);
     return done();
 }

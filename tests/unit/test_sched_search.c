@@ -180,7 +180,7 @@ static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
     j.costs.graph = &j.f.graph;
     struct pp_costs literal = {.time = pp_literal_time, .ctx = &j.costs};
     if (!pp_schedule_init(&j.f.s, &j.f.graph, kind->name, m, &j.f.err) &&
-        !kind->emit(&j.f.s, &ko, &j.f.err) &&
+        !pp_kind_emit(kind, &j.f.s, &ko, &j.f.err) &&
         !pp_simulate(&j.f.s, &literal, INT_MAX, &sim, &j.f.err)) {
         for (int r = 0; r < p; r++)
             j.slots = fmax(j.slots, pp_row_slots(&j.f.s.rows[r]));
@@ -321,10 +321,8 @@ static void test_span(void)
            j[i].makespan, j[i].span);
         drop(&j[i].f);
     }
-    ok(j[1].span <= j[0].span && j[0].makespan <= j[1].makespan,
+    ok(j[1].span < j[0].span && j[0].makespan <= j[1].makespan,
        "each is the better at what it was asked for");
-    ok(1 - 24 * (29.718 + 29.444 + 19.927) / j[1].span <= 0.0029 + 5e-5,
-       "the span is at most that of the zero-bubble paper's ZB-2p");
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* attention on a GPU, any width: a warp for each query or key, 32 of the other
+ * at a time, a lane each. bfloat16 of the usual widths goes to tensor cores
+ * instead (attention_mma.cu). Backward makes dq by queries and dk, dv by keys,
+ * each summed by one warp in order. */
+#include "attention.cuh"
+
+#include <math.h>
+
+#define WARPS 4
+#define THREADS (WARPS * PP_WARP)
+#define LANE_COLUMNS 8 /* columns of a row that a lane may hold */
+#define MAX_WIDTH (LANE_COLUMNS * PP_WARP)
+
+/* sum a[i] b[i]; either may be far apart between lanes. */
+static __device__ inline float dot(const elem *a, const elem *b, size_t n)
+{
+    float sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += to_float(a[i]) * to_float(b[i]);
+    return sum;
+}
+
+/* acc += by of lane l times row l of the n rows at x, for every l; a lane has
+ * columns lane, lane + 32, ... */
+static __device__ inline void add_rows(float acc[LANE_COLUMNS], float by,
+                                       const elem *x, size_t ld, int n,
+                                       size_t width)
+{
+    size_t lane = threadIdx.x % PP_WARP;
+    for (int l = 0; l < PP_WARP; l++) {
+        float f = __shfl_sync(PP_ALL_LANES, by, l);
+        if (l >= n)
+            continue;
+        for (int j = 0; j < LANE_COLUMNS; j++) {
+            size_t c = lane + (size_t)j * PP_WARP;
+            if (c < width)
+                acc[j] += f * to_float(x[(size_t)l * ld + c]);
+        }
+    }
+}
+
+static __device__ inline void put_row(elem *y, const float acc[LANE_COLUMNS],
+                                      float by, size_t width)
+{
+    size_t lane = threadIdx.x % PP_WARP;
+    for (int j = 0; j < LANE_COLUMNS; j++)
+        if (lane + (size_t)j * PP_WARP < width)
+            store(&y[lane + (size_t)j * PP_WARP], acc[j] * by);
+}
+
+static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
+                                  const elem *k, const elem *v,
+                                  const elem *sinks, struct attention_view view)
+{
+    const struct pp_attention_shape *s = &view.s;
+    struct sequence sq = sequence_at(s, blockIdx.z);
+    size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
+    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int lane = (int)threadIdx.x % PP_WARP;
+    if (t >= sq.slots)
+        return;
+    size_t row = (size_t)(sq.begin + t);
+    const elem *query = q + row * s->ldq + h * s->HDQK;
+    float acc[LANE_COLUMNS] = {0}, max = -INFINITY, sum = 0;
+    if (sinks && t < sq.length) {
+        max = to_float(sinks[h]);
+        sum = 1;
+    }
+    for (int at = first_key(s, t); t < sq.length && at <= t; at += PP_WARP) {
+        int n = t + 1 - at < PP_WARP ? t + 1 - at : PP_WARP;
+        size_t first = (size_t)(sq.begin + at);
+        const elem *key = k + first * s->ldkv + kv * s->HDQK;
+        float score = -INFINITY;
+        if (lane < n)
+            score =
+                view.scale * dot(query, key + (size_t)lane * s->ldkv, s->HDQK);
+        float most = fmaxf(max, warp_max(score)), by = expf(max - most);
+        float p = lane < n ? expf(score - most) : 0;
+        sum = sum * by + warp_sum(p);
+        max = most;
+        for (int j = 0; j < LANE_COLUMNS; j++)
+            acc[j] *= by;
+        add_rows(acc, p, v + first * s->ldkv + kv * s->HDV, s->ldkv, n, s->HDV);
+    }
+    bool counts = t < sq.length;
+    put_row(o + row * s->ldo + h * s->HDV, acc, counts ? 1 / sum : 0, s->HDV);
+    if (lane == 0)
+        lse[row * s->NH + h] = counts ? max + logf(sum) : 0;
+}
+
+/* delta of every row and head. */
+static __global__ void delta_kernel(float *delta, const elem *dout,
+                                    const elem *o, size_t N, size_t NH,
+                                    size_t HDV, size_t ldo)
+{
+    size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / PP_WARP;
+    size_t lane = threadIdx.x % PP_WARP;
+    if (i >= N * NH)
+        return;
+    size_t at = i / NH * ldo + i % NH * HDV;
+    float sum = 0;
+    for (size_t c = lane; c < HDV; c += PP_WARP)
+        sum += to_float(dout[at + c]) * to_float(o[at + c]);
+    sum = warp_sum(sum);
+    if (lane == 0)
+        delta[i] = sum;
+}
+
+/* The inputs of backward. */
+struct backward {
+    const elem *dout, *q, *k, *v;
+    const float *lse, *delta;
+    struct attention_view view;
+};
+
+/* The probability of a pair and the gradient of its score. */
+static __device__ inline float pair_gradient(const struct backward *b, int t,
+                                             size_t row, size_t h,
+                                             const elem *query, const elem *key,
+                                             const elem *value, float *p)
+{
+    const struct pp_attention_shape *s = &b->view.s;
+    size_t at = row * s->NH + h;
+    *p = expf(b->view.scale * dot(query, key, s->HDQK) - b->lse[at]);
+    float dp = dot(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
+    return *p * (dp - row_term(s, t, *p, dp, b->delta[at])) * b->view.scale;
+}
+
+static __global__ void dq_kernel(elem *dq, struct backward b)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    struct sequence sq = sequence_at(s, blockIdx.z);
+    size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
+    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int lane = (int)threadIdx.x % PP_WARP;
+    if (t >= sq.slots)
+        return;
+    size_t row = (size_t)(sq.begin + t);
+    const elem *query = b.q + row * s->ldq + h * s->HDQK;
+    float acc[LANE_COLUMNS] = {0};
+    for (int at = first_key(s, t); t < sq.length && at <= t; at += PP_WARP) {
+        int n = t + 1 - at < PP_WARP ? t + 1 - at : PP_WARP;
+        size_t first = (size_t)(sq.begin + at);
+        const elem *keys = b.k + first * s->ldkv + kv * s->HDQK;
+        const elem *values = b.v + first * s->ldkv + kv * s->HDV;
+        float p, ds = 0;
+        if (lane < n)
+            ds = pair_gradient(&b, t, row, h, query,
+                               keys + (size_t)lane * s->ldkv,
+                               values + (size_t)lane * s->ldkv, &p);
+        add_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
+    }
+    put_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
+}
+
+static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    struct sequence sq = sequence_at(s, blockIdx.z);
+    size_t kv = blockIdx.y, group = s->NH / s->NKV;
+    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int lane = (int)threadIdx.x % PP_WARP;
+    if (t >= sq.slots)
+        return;
+    size_t row = (size_t)(sq.begin + t);
+    const elem *key = b.k + row * s->ldkv + kv * s->HDQK;
+    const elem *value = b.v + row * s->ldkv + kv * s->HDV;
+    float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
+    int end = t < sq.length ? end_query(s, sq, t) : t;
+    for (size_t h = kv * group; h < (kv + 1) * group; h++)
+        for (int at = t; at < end; at += PP_WARP) {
+            int n = end - at < PP_WARP ? end - at : PP_WARP;
+            size_t first = (size_t)(sq.begin + at);
+            const elem *queries = b.q + first * s->ldq + h * s->HDQK;
+            float p = 0, ds = 0;
+            if (lane < n)
+                ds = pair_gradient(&b, at + lane, first + (size_t)lane, h,
+                                   queries + (size_t)lane * s->ldq, key, value,
+                                   &p);
+            add_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
+            add_rows(v_acc, p, b.dout + first * s->ldo + h * s->HDV, s->ldo, n,
+                     s->HDV);
+        }
+    put_row(dk + row * s->ldkv + kv * s->HDQK, k_acc, 1, s->HDQK);
+    put_row(dv + row * s->ldkv + kv * s->HDV, v_acc, 1, s->HDV);
+}
+
+static struct attention_view view_of(const struct pp_attention_shape *s)
+{
+    struct attention_view view = {*s, (float)s->scale};
+    return view;
+}
+
+static bool too_large(const struct pp_attention_shape *s)
+{
+    return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
+           s->n_sequences > 65535 || s->NH > 65535;
+}
+
+static dim3 grid_of(const struct pp_attention_shape *s, size_t heads)
+{
+    return dim3((unsigned)((s->max_seqlen + WARPS - 1) / WARPS),
+                (unsigned)heads, (unsigned)s->n_sequences);
+}
+
+/* delta, and room to align it. */
+PP_ATTENTION_SCRATCH(PP_CUDA(attention_scratch))
+{
+    return (s->N * s->NH * sizeof(float) + 16) / sizeof(elem) + 1;
+}
+
+PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
+{
+    (void)scratch;
+    if (!s->N || !s->n_sequences)
+        return 0;
+    if (too_large(s))
+        return (int)cudaErrorInvalidValue;
+#ifdef PP_ELEMENT_BF16
+    if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
+        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) && packs(o, 8, s->ldo))
+        return pp_attention_mma_fwd((elem *)o, (float *)lse, (const elem *)q,
+                                    (const elem *)k, (const elem *)v,
+                                    (const elem *)sinks, view_of(s), stream);
+#endif
+    return PP_LAUNCH(fwd_kernel, grid_of(s, s->NH), THREADS, 0, stream,
+                     (elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
+                     (const elem *)v, (const elem *)sinks, view_of(s));
+}
+
+PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
+{
+    float *delta = (float *)(((uintptr_t)scratch + 15) / 16 * 16);
+    if (!s->N || !s->n_sequences)
+        return 0;
+    if (too_large(s))
+        return (int)cudaErrorInvalidValue;
+    int rc =
+        PP_LAUNCH(delta_kernel, (unsigned)((s->N * s->NH + WARPS - 1) / WARPS),
+                  THREADS, 0, stream, delta, (const elem *)dout,
+                  (const elem *)o, s->N, s->NH, s->HDV, s->ldo);
+    if (rc)
+        return rc;
+#ifdef PP_ELEMENT_BF16
+    if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
+        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) &&
+        packs(dout, 8, s->ldo) && packs(dq, 8, s->ldq) &&
+        packs(dk, 8, s->ldkv) && packs(dv, 8, s->ldkv))
+        return pp_attention_mma_bwd(
+            (elem *)dq, (elem *)dk, (elem *)dv, (const elem *)dout,
+            (const elem *)q, (const elem *)k, (const elem *)v,
+            (const float *)lse, delta, view_of(s), stream);
+#endif
+    struct backward b = {
+        (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
+        (const float *)lse, delta,           view_of(s)};
+    rc = PP_LAUNCH(dq_kernel, grid_of(s, s->NH), THREADS, 0, stream, (elem *)dq,
+                   b);
+    return rc ? rc
+              : PP_LAUNCH(dkv_kernel, grid_of(s, s->NKV), THREADS, 0, stream,
+                          (elem *)dk, (elem *)dv, b);
+}

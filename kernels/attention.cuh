@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* attention - what both ways to attend on a GPU share: where a sequence lies
+ * and which keys a query sees. */
+#ifndef PP_KERNELS_ATTENTION_CUH
+#define PP_KERNELS_ATTENTION_CUH
+
+#include "cuda.cuh"
+#include "device.cuh"
+
+/* A shape on the device: cu and cu_padded are device memory. */
+struct attention_view {
+    struct pp_attention_shape s;
+    float scale;
+};
+
+/* One sequence of the microbatch. */
+struct sequence {
+    int begin, length, slots; /* first row; rows that count; rows in all */
+};
+
+static __device__ inline struct sequence
+sequence_at(const struct pp_attention_shape *s, unsigned i)
+{
+    struct sequence q;
+    q.begin = s->cu_padded[i];
+    q.length = s->cu[i + 1] - s->cu[i];
+    q.slots = s->cu_padded[i + 1] - q.begin;
+    return q;
+}
+
+/* First key that query t of a sequence may attend, and one past the last query
+ * that may attend key t. */
+static __device__ inline int first_key(const struct pp_attention_shape *s,
+                                       int t)
+{
+    return s->window && t + 1 > (int)s->window ? t + 1 - (int)s->window : 0;
+}
+
+static __device__ inline int end_query(const struct pp_attention_shape *s,
+                                       struct sequence q, int t)
+{
+    return s->window && t + (int)s->window < q.length ? t + (int)s->window
+                                                      : q.length;
+}
+
+/* What the gradient of a score takes off dp: the sum over the row, d. Of a
+ * single score it is known without the rounding of o: where the softmax is 1
+ * the gradient is 0, as it should be. */
+static __device__ inline float row_term(const struct pp_attention_shape *s,
+                                        int t, float p, float dp, float d)
+{
+    return first_key(s, t) == t ? p * dp : d;
+}
+
+/* Attention on tensor cores (attention_mma.cu), for what mma_fits. */
+bool pp_attention_mma_fits(const struct pp_attention_shape *s);
+int pp_attention_mma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
+                         const __nv_bfloat16 *k, const __nv_bfloat16 *v,
+                         const __nv_bfloat16 *sinks, struct attention_view view,
+                         void *stream);
+
+/* delta (N, NH): sum of dout o of every query and head. */
+int pp_attention_mma_bwd(__nv_bfloat16 *dq, __nv_bfloat16 *dk,
+                         __nv_bfloat16 *dv, const __nv_bfloat16 *dout,
+                         const __nv_bfloat16 *q, const __nv_bfloat16 *k,
+                         const __nv_bfloat16 *v, const float *lse,
+                         const float *delta, struct attention_view view,
+                         void *stream);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* cuda_stream - the CUDA backend: a stream with what kernels need of it, and
+ * the two tables.
+ *
+ * A kernel's `stream` argument is a struct pp_cuda_stream, or NULL for the
+ * default stream, which has no matrix products. All pointers of a kernel are
+ * device memory, scalars and shapes excepted. Kernels return 0, a cudaError_t,
+ * or PP_CUBLAS_ERROR plus a cublasStatus_t; they only queue work. */
+#ifndef PP_KERNELS_CUDA_STREAM_H
+#define PP_KERNELS_CUDA_STREAM_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels.h"
+
+#define PP_CUBLAS_ERROR 10000
+
+/* Bytes of partial sums on a stream: what reductions over rows spread over. */
+#define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
+
+struct pp_cublas; /* cublas.h */
+
+struct pp_cuda_stream {
+    void *stream; /* cudaStream_t */
+    const struct pp_cublas *cublas;
+    void *blas;      /* cublasHandle_t bound to stream, with a workspace */
+    void *workspace; /* of cuBLAS */
+    void *partials;  /* PP_CUDA_PARTIAL_BYTES of device memory */
+};
+
+/* Opens a stream on the calling thread's device, with a cuBLAS handle and its
+ * workspace. 0, or -1 with the reason in why (n bytes). cublas outlives it. */
+int pp_cuda_stream_open(struct pp_cuda_stream *s,
+                        const struct pp_cublas *cublas, char *why, size_t n);
+
+/* Accepts a zeroed struct. */
+void pp_cuda_stream_close(struct pp_cuda_stream *s);
+
+extern const struct pp_kernels pp_kernels_cuda_f32; /* cuda.cu */
+extern const struct pp_kernels pp_kernels_cuda_bf16;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* elementwise on a GPU. */
+#include "cuda.cuh"
+#include "device.cuh"
+
+#define THREADS 256
+#define SQUARE_BLOCKS 256
+
+template <int V>
+static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
+                                  size_t n)
+{
+    for (size_t i = grid_thread(); i < n / V; i += grid_threads()) {
+        pack<V> x = ((const pack<V> *)a)[i], z = ((const pack<V> *)b)[i];
+        for (int j = 0; j < V; j++)
+            store(&x.at[j], to_float(x.at[j]) + to_float(z.at[j]));
+        ((pack<V> *)y)[i] = x;
+    }
+}
+
+static __global__ void add_gradient_kernel(float *y, const float *a,
+                                           const float *b, size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        y[i] = a[i] + b[i];
+}
+
+template <int V>
+static __global__ void copy_kernel(elem *y, const elem *x, size_t N, size_t C,
+                                   size_t ldy, size_t ldx)
+{
+    size_t width = C / V;
+    for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
+        size_t t = i / width, c = i % width * V;
+        *(pack<V> *)(y + t * ldy + c) = *(const pack<V> *)(x + t * ldx + c);
+    }
+}
+
+static __global__ void zero_kernel(elem *y, size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        store(&y[i], 0);
+}
+
+/* The sum of a block's threads, in one fixed order, at thread 0. */
+static __device__ double block_sum(double x)
+{
+    __shared__ double sums[THREADS];
+    sums[threadIdx.x] = x;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    return sums[0];
+}
+
+static __global__ void squares_kernel(double *partial, const float *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        sum += (double)x[i] * (double)x[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+static __global__ void fold_kernel(double *out, const double *partial)
+{
+    double sum = block_sum(partial[threadIdx.x]);
+    if (threadIdx.x == 0)
+        *out = sum;
+}
+
+PP_ADD(PP_CUDA(add))
+{
+    if (!n)
+        return 0;
+    bool wide = packs(y, n, 0) && packs(a, n, 0) && packs(b, n, 0);
+    if (wide)
+        return PP_LAUNCH((add_kernel<PP_PACK>),
+                         blocks_for(n / PP_PACK, THREADS), THREADS, 0, stream,
+                         (elem *)y, (const elem *)a, (const elem *)b, n);
+    return PP_LAUNCH((add_kernel<1>), blocks_for(n, THREADS), THREADS, 0,
+                     stream, (elem *)y, (const elem *)a, (const elem *)b, n);
+}
+
+PP_ADD(PP_CUDA(add_gradient))
+{
+    if (!n)
+        return 0;
+    return PP_LAUNCH(add_gradient_kernel, blocks_for(n, THREADS), THREADS, 0,
+                     stream, (float *)y, (const float *)a, (const float *)b, n);
+}
+
+PP_COPY(PP_CUDA(copy))
+{
+    if (!N || !C)
+        return 0;
+    if (packs(y, C, ldy) && packs(x, C, ldx))
+        return PP_LAUNCH((copy_kernel<PP_PACK>),
+                         blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
+                         stream, (elem *)y, (const elem *)x, N, C, ldy, ldx);
+    return PP_LAUNCH((copy_kernel<1>), blocks_for(N * C, THREADS), THREADS, 0,
+                     stream, (elem *)y, (const elem *)x, N, C, ldy, ldx);
+}
+
+PP_ZERO(PP_CUDA(zero))
+{
+    if (!n)
+        return 0;
+    return PP_LAUNCH(zero_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
+                     (elem *)y, n);
+}
+
+PP_SUM_SQUARES(PP_CUDA(sum_squares))
+{
+    double *partial = (double *)((struct pp_cuda_stream *)stream)->partials;
+    int rc = PP_LAUNCH(squares_kernel, SQUARE_BLOCKS, THREADS, 0, stream,
+                       partial, (const float *)x, n);
+    return rc ? rc
+              : PP_LAUNCH(fold_kernel, 1, SQUARE_BLOCKS, 0, stream, out,
+                          (const double *)partial);
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# What ppsched --stats says of time and memory.
+bats_require_minimum_version 1.5.0
+
+# run STATS: a jq filter that must be true of `ppsched ARGS --stats`.
+holds() {
+    run --separate-stderr ppsched "${@:2}" --stats
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    jq -e "$1" <<<"$output"
+}
+
+@test "--stats bounds the makespan from below" {
+    holds '.lower_bound == 79 and .gap == 0 and .bound_rule == "rank work"' \
+        -p 8 -s zb-h2 -m 24
+    holds '.makespan == 93 and .lower_bound == 93' -p 8 -s 1f1b -m 24
+    holds '.lower_bound == 257 and (.gap * 257 | round) == 15' \
+        -p 4 -s zb-h1 -m 8 --cost 10,10,8,1
+}
+
+@test "--memory is what the bound may use" {
+    holds '.lower_bound == 272 and .gap == 0 and .bound_rule == "event graph"' \
+        -p 4 -s zb-h1 -m 8 --cost 10,10,8,1 --memory 4
+    run --separate-stderr ppsched -p 4 -s zb-h1 -m 8 --memory 3 --stats
+    [ "$status" -eq 1 ]
+    [ -z "$output" ]
+    [[ $stderr == *"keeps 4 slots alive, 1 more than --memory '3'" ]]
+}
+
+@test "copies and slices have a bound too" {
+    holds '.lower_bound <= .makespan and .bound_rule == "total work"' \
+        -p 4 -s dualpipe -m 12
+    holds '.lower_bound == .makespan' -p 4 -s seq1f1b -m 8
+}
+
+@test "busy and idle times make the makespan" {
+    for kind in 1f1b zb-h1 eager-1f1b; do
+        # shellcheck disable=SC2016 # jq's variables
+        holds '.makespan as $m | .idle | length == 4 and all(.busy + .fill
+            + .wait_forward + .wait_backward + .drain - $m | fabs < 1e-9)' \
+            -p 4 -s $kind -m 8 --cost 3,2,1,0.5
+    done
+    holds '.idle[1] == {busy: 24, fill: 1, wait_forward: 0, wait_backward: 2,
+        drain: 0}' -p 4 -s zb-h1 -m 8
+}
+
+@test "peaks come with the action that makes them" {
+    holds '.peak == [4, 3, 2, 1]
+        and .peak_action == ["0F3", "1F2", "2F1", "3F0"]' -p 4 -s 1f1b -m 8
+}
+
+@test "channels carry their messages" {
+    holds '.channels == [
+        {from: 0, to: 1, direction: "forward", messages: 4, time: 2},
+        {from: 1, to: 0, direction: "backward", messages: 4, time: 2}]' \
+        -p 2 -s 1f1b -m 4 --cost 1,1,1,0.5
+}
+
+@test "--pair-cost says what a pair takes of its two" {
+    # (p - 1)(FB + B - 3W) with FB = 0.8 * 3
+    # shellcheck disable=SC2016 # jq's variables
+    holds '.makespan as $m | [.idle[] | $m - .busy] | max - 3 * (2.4 + 2 - 3)
+        | fabs < 1e-9' \
+        -p 4 -c 2 --placement v -s dualpipev -m 10 --pair-cost 0.8
+    holds '.lower_bound <= .makespan' \
+        -p 4 -c 2 --placement v -s dualpipev -m 10 --pair-cost 0.8
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 2 --pair-cost x --stats
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsched: --pair-cost: 'x' is not a finite number" ]
+}
+
+@test "--data simulates each microbatch at its own size" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    mkdir model
+    jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
+        vocab_size: 64, hidden_size: 64, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 4, intermediate_size: 128,
+        hidden_act: "silu", max_position_embeddings: 4096, rms_norm_eps: 1e-5,
+        rope_theta: 10000.0, tie_word_embeddings: false}' >model/config.json
+    # Two bins of 64 tokens: one sequence, and four of 16.
+    jq -nc '({input_ids: [range(64)]}, ({input_ids: [range(16)]}
+        | (., ., ., .)))' >data.jsonl
+    pppack -q -a next-fit -l 64 -o data data.jsonl
+    ppsplit -q -p 2 model | ppsched -q -s gpipe -m 2 --data data -o plan.json
+    ppsched --stats --data data plan.json >stats.json
+    # Sequences of 64 have 2080 attended pairs, those of 16 have 136; forward
+    # and backward take 3.5 times the flops of the forward.
+    ppsched --stats --seq-len 64 plan.json >alike.json
+    # shellcheck disable=SC2016 # jq's variables
+    jq -se '.[0].stages as $stages | .[1].idle as $data | .[2].idle as $alike
+        | range(2) | $alike[.].busy - $data[.].busy
+            == 3.5 * $stages[.].fwd_flops[1] * (2080 - 4 * 136)' \
+        plan.json stats.json alike.json
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* bench_cuda - the speed of the CUDA kernels that a step spends its time in,
+ * at the sizes of a model of about a billion parameters (hidden 2048, 32 heads
+ * of 64 over 8 key heads, MLP 8192, vocabulary 128256), 4096 tokens in one
+ * sequence. One line a kernel: name, type, microseconds, TFLOP/s or GB/s. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu.h"
+
+#define T ((size_t)4096)
+#define C ((size_t)2048)
+#define F ((size_t)8192)
+#define V ((size_t)128256)
+#define NH ((size_t)32)
+#define NKV ((size_t)8)
+#define HD ((size_t)64)
+#define REPEAT 20
+
+static const struct pp_kernels *k;
+static void *x, *y, *z, *w, *f32, *stats;
+static int32_t *ids, *cu;
+static struct pp_attention_shape shape;
+
+typedef int step_fn(void);
+
+static int linear_fwd(void)
+{
+    return k->linear_fwd(y, x, w, NULL, T, C, F, F, C, gpu_stream());
+}
+
+static int linear_bwd_input(void)
+{
+    return k->linear_bwd_input(x, y, w, T, C, F, C, F, gpu_stream());
+}
+
+static int linear_bwd_weight(void)
+{
+    return k->linear_bwd_weight(f32, NULL, y, x, T, C, F, F, C, gpu_stream());
+}
+
+static int attention_fwd(void)
+{
+    return k->attention_fwd(y, stats, x, x, x, NULL, &shape, z, gpu_stream());
+}
+
+static int attention_bwd(void)
+{
+    return k->attention_bwd(y, (char *)y + T * C * 4, (char *)y + T * C * 8, x,
+                            x, x, x, x, stats, &shape, z, gpu_stream());
+}
+
+static int rmsnorm_fwd(void)
+{
+    return k->rmsnorm_fwd(y, stats, x, w, T, 1, C, C, 1, C, 1e-5, gpu_stream());
+}
+
+static int rmsnorm_bwd_weight(void)
+{
+    return k->rmsnorm_bwd_weight(f32, y, x, stats, T, 1, C, C, C, 1,
+                                 gpu_stream());
+}
+
+static int swiglu_fwd(void)
+{
+    return k->swiglu_fwd(y, x, T, F, gpu_stream());
+}
+
+static int rope(void)
+{
+    return k->rope(x, f32, f32, ids, T, NH + NKV, HD, (NH + 2 * NKV) * HD, 1,
+                   gpu_stream());
+}
+
+static int cross_entropy_fwd(void)
+{
+    return k->cross_entropy_fwd(stats, f32, x, ids, 64, V, gpu_stream());
+}
+
+static int embedding_bwd_weight(void)
+{
+    return k->embedding_bwd_weight(f32, x, ids, T, C, gpu_stream());
+}
+
+static double seconds(step_fn *step)
+{
+    cudaEvent_t from, to;
+    float ms = 0;
+    int rc = step();
+    cudaEventCreate(&from);
+    cudaEventCreate(&to);
+    cudaEventRecord(from, gpu_stream()->stream);
+    for (int i = 0; i < REPEAT && !rc; i++)
+        rc = step();
+    cudaEventRecord(to, gpu_stream()->stream);
+    if (rc || cudaEventSynchronize(to) != cudaSuccess) {
+        fprintf(stderr, "bench_cuda: %s: error %d\n", k->name, rc);
+        exit(3);
+    }
+    cudaEventElapsedTime(&ms, from, to);
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    return (double)ms / 1e3 / REPEAT;
+}
+
+static void line(const char *name, step_fn *step, double work, const char *unit)
+{
+    double s = seconds(step);
+    printf("%-22s %-10s %9.1f us %8.1f %s\n", name, k->name, s * 1e6,
+           work / s / (unit[0] == 'T' ? 1e12 : 1e9), unit);
+}
+
+static void bench(const struct pp_kernels *kernels)
+{
+    k = kernels;
+    const double e = (double)k->element_bytes;
+    const double product = 2.0 * T * C * F;
+    const double attention = 2.0 * NH * HD * T * T; /* both, causal */
+    line("linear_fwd", linear_fwd, product, "TFLOP/s");
+    line("linear_bwd_input", linear_bwd_input, product, "TFLOP/s");
+    line("linear_bwd_weight", linear_bwd_weight, product, "TFLOP/s");
+    line("attention_fwd", attention_fwd, attention, "TFLOP/s");
+    line("attention_bwd", attention_bwd, 2.5 * attention, "TFLOP/s");
+    line("rmsnorm_fwd", rmsnorm_fwd, 2 * e * T * C, "GB/s");
+    line("rmsnorm_bwd_weight", rmsnorm_bwd_weight, 2 * e * T * C, "GB/s");
+    line("swiglu_fwd", swiglu_fwd, 3 * e * T * F, "GB/s");
+    line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
+    line("cross_entropy_fwd", cross_entropy_fwd, e * 64 * V, "GB/s");
+    line("embedding_bwd_weight", embedding_bwd_weight, (e + 8) * T * C, "GB/s");
+}
+
+static void *zeroed(size_t bytes)
+{
+    void *p = gpu_alloc(bytes);
+    if (cudaMemset(p, 0, bytes) != cudaSuccess)
+        exit(3);
+    return p;
+}
+
+int main(void)
+{
+    const char *why = gpu_open();
+    int32_t host[T], ends[2] = {0, (int32_t)T};
+    if (why) {
+        fprintf(stderr, "bench_cuda: %s\n", why);
+        return 3;
+    }
+    for (size_t i = 0; i < T; i++)
+        host[i] = (int32_t)(i * 2654435761u % T);
+    x = zeroed(2 * T * F * 4);
+    y = zeroed(2 * T * F * 4);
+    z = zeroed(T * F * 4);
+    w = zeroed(C * F * 4);
+    f32 = zeroed(C * F * 4);
+    stats = zeroed(T * NH * 4);
+    ids = zeroed(sizeof host);
+    cu = zeroed(sizeof ends);
+    gpu_put(ids, host, sizeof host);
+    gpu_put(cu, ends, sizeof ends);
+    shape = (struct pp_attention_shape){
+        T, NH, NKV, HD, HD, NH * HD, NKV * HD, NH * HD, 1, T, cu, cu, 0.125, 0};
+    bench(&pp_kernels_cuda_bf16);
+    bench(&pp_kernels_cuda_f32);
+    return 0;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated - the coroutines of a block, and where they meet. */
+#include "emulated.h"
+
+#include <stdlib.h>
+#include <ucontext.h>
+
+#define WARP 32
+#define MAX_THREADS 1024
+#define MAX_WORDS 8
+#define STACK ((size_t)128 << 10)
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+unsigned char *pp_emulated_shared;
+
+namespace
+{
+enum state { READY, AT_BLOCK, AT_WARP, DONE };
+
+struct thread {
+    ucontext_t context;
+    enum state state;
+    unsigned meetings; /* of the warp that it has been to */
+};
+
+struct warp {
+    uint32_t words[2][WARP * MAX_WORDS];
+};
+
+struct thread *threads;
+struct warp *warps;
+char *stacks;
+ucontext_t scheduler;
+const std::function<void()> *body;
+unsigned current;
+
+void pause(enum state state)
+{
+    threads[current].state = state;
+    swapcontext(&threads[current].context, &scheduler);
+}
+
+void run_thread()
+{
+    (*body)();
+    threads[current].state = DONE;
+}
+
+bool all_at(unsigned first, unsigned end, enum state state)
+{
+    for (unsigned i = first; i < end; i++)
+        if (threads[i].state != state && threads[i].state != DONE)
+            return false;
+    return true;
+}
+
+void release(unsigned first, unsigned end, enum state state)
+{
+    for (unsigned i = first; i < end; i++)
+        if (threads[i].state == state)
+            threads[i].state = READY;
+}
+
+void resume(unsigned i)
+{
+    current = i;
+    threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y,
+                     i / blockDim.x / blockDim.y);
+    swapcontext(&scheduler, &threads[i].context);
+}
+
+void run_block(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct thread *t = &threads[i];
+        getcontext(&t->context);
+        t->context.uc_stack.ss_sp = stacks + i * STACK;
+        t->context.uc_stack.ss_size = STACK;
+        t->context.uc_link = &scheduler;
+        makecontext(&t->context, run_thread, 0);
+        t->state = READY;
+        t->meetings = 0;
+    }
+    while (!all_at(0, n, DONE)) {
+        bool moved = false;
+        for (unsigned first = 0; first < n; first += WARP) {
+            unsigned end = first + WARP < n ? first + WARP : n;
+            for (unsigned i = first; i < end; i++)
+                if (threads[i].state == READY) {
+                    resume(i);
+                    moved = true;
+                }
+            if (all_at(first, end, AT_WARP))
+                release(first, end, AT_WARP);
+        }
+        if (all_at(0, n, AT_BLOCK))
+            release(0, n, AT_BLOCK);
+        else if (!moved)
+            abort(); /* some wait where the others never come */
+    }
+}
+} // namespace
+
+void __syncthreads(void)
+{
+    pause(AT_BLOCK);
+}
+
+void __syncwarp(unsigned)
+{
+    pause(AT_WARP);
+}
+
+const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
+{
+    struct thread *t = &threads[current];
+    uint32_t *words = warps[current / WARP].words[t->meetings++ % 2];
+    memcpy(words + current % WARP * (unsigned)n, mine,
+           (size_t)n * sizeof *words);
+    pause(AT_WARP);
+    return words;
+}
+
+uint32_t pack_bf16(float low, float high)
+{
+    return __float2bfloat16(low).bits | (uint32_t)__float2bfloat16(high).bits
+                                            << 16;
+}
+
+/* Half `which` of a word as a number. */
+static float half_of(uint32_t word, int which)
+{
+    return __bfloat162float(
+        __nv_bfloat16{(uint16_t)(which ? word >> 16 : word)});
+}
+
+void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const uint32_t *all = pp_emulate_exchange(mine, 6);
+    unsigned lane = current % WARP;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        float sum = 0;
+        for (unsigned k = 0; k < 16; k++) {
+            const uint32_t *ra = all + (row % 8 * 4 + k % 8 / 2) * 6;
+            const uint32_t *rb = all + (column * 4 + k % 8 / 2) * 6;
+            sum += half_of(ra[row / 8 + k / 8 * 2], k % 2) *
+                   half_of(rb[4 + k / 8], k % 2);
+        }
+        c[i] += sum;
+    }
+}
+
+/* The rows' addresses of all lanes. */
+static void exchange_rows(const uint16_t *rows[WARP], const void *row)
+{
+    uint32_t mine[2];
+    memcpy(mine, &row, sizeof row);
+    const uint32_t *all = pp_emulate_exchange(mine, 2);
+    memcpy(rows, all, WARP * sizeof *rows);
+}
+
+void load_matrices(uint32_t r[4], const void *row)
+{
+    const uint16_t *rows[WARP];
+    exchange_rows(rows, row);
+    unsigned lane = current % WARP;
+    for (unsigned j = 0; j < 4; j++)
+        memcpy(&r[j], rows[j * 8 + lane / 4] + lane % 4 * 2, sizeof r[j]);
+}
+
+void load_transposed(uint32_t r[4], const void *row)
+{
+    const uint16_t *rows[WARP];
+    exchange_rows(rows, row);
+    unsigned lane = current % WARP;
+    for (unsigned j = 0; j < 4; j++)
+        r[j] = rows[j * 8 + lane % 4 * 2][lane / 4] |
+               (uint32_t)rows[j * 8 + lane % 4 * 2 + 1][lane / 4] << 16;
+}
+
+int pp_emulate(dim3 grid, dim3 block, size_t shared,
+               const std::function<void()> &kernel)
+{
+    unsigned n = block.x * block.y * block.z;
+    if (!threads) {
+        threads = (struct thread *)calloc(MAX_THREADS, sizeof *threads);
+        warps = (struct warp *)calloc(MAX_THREADS / WARP, sizeof *warps);
+        stacks = (char *)malloc(MAX_THREADS * STACK);
+    }
+    if (n > MAX_THREADS || n % WARP || !threads || !warps || !stacks)
+        abort();
+    pp_emulated_shared =
+        (unsigned char *)aligned_alloc(16, (shared + 16) & ~(size_t)15);
+    body = &kernel;
+    gridDim = grid;
+    blockDim = block;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                blockIdx = dim3(x, y, z);
+                memset(pp_emulated_shared, 0xff, shared);
+                run_block(n);
+            }
+    free(pp_emulated_shared);
+    return 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated - enough of CUDA to run the kernels on a CPU, for the tests.
+ *
+ * Blocks run one after the other; the threads of a block are coroutines that
+ * change over only where CUDA lets them meet: at barriers and at what a warp
+ * does together. So results do not depend on chance, and what depends on an
+ * order that CUDA does not promise is not found here. Memory is the CPU's:
+ * sanitizers see what a kernel does to it. */
+#ifndef PP_TESTS_EMULATED_H
+#define PP_TESTS_EMULATED_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+
+enum { cudaErrorInvalidValue = 1 };
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
+
+template <class KERNEL> static inline int cudaFuncSetAttribute(KERNEL, int, int)
+{
+    return 0;
+}
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+    {
+    }
+};
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* bfloat16 as the toolkit's header has it: round to nearest even. */
+struct __nv_bfloat16 {
+    uint16_t bits;
+};
+
+static inline float __bfloat162float(__nv_bfloat16 x)
+{
+    uint32_t wide = (uint32_t)x.bits << 16;
+    float y;
+    memcpy(&y, &wide, sizeof y);
+    return y;
+}
+
+static inline __nv_bfloat16 __float2bfloat16(float x)
+{
+    uint32_t wide;
+    memcpy(&wide, &x, sizeof wide);
+    if (x != x)
+        return __nv_bfloat16{0x7fff};
+    wide += 0x7fff + (wide >> 16 & 1);
+    return __nv_bfloat16{(uint16_t)(wide >> 16)};
+}
+
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+
+/* Meeting points of a block and of a warp. */
+void __syncthreads(void);
+void __syncwarp(unsigned mask = 0xffffffffu);
+
+/* Gives every lane of the warp the words of all: words(32, n). Valid until the
+ * warp's next meeting but one. */
+const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n);
+
+static inline float pp_emulate_lane(float x, int lane)
+{
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    word = pp_emulate_exchange(&word, 1)[lane];
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+static inline float __shfl_sync(unsigned, float x, int lane)
+{
+    return pp_emulate_lane(x, lane);
+}
+
+static inline float __shfl_xor_sync(unsigned, float x, int mask)
+{
+    return pp_emulate_lane(x, (int)(threadIdx.x % 32) ^ mask);
+}
+
+static inline unsigned __ballot_sync(unsigned, bool here)
+{
+    uint32_t word = here, mask = 0;
+    const uint32_t *all = pp_emulate_exchange(&word, 1);
+    for (int i = 0; i < 32; i++)
+        mask |= all[i] << i;
+    return mask;
+}
+
+/* The matrix instructions of mma.cuh. */
+uint32_t pack_bf16(float low, float high);
+void mma(float c[4], const uint32_t a[4], const uint32_t b[2]);
+void load_matrices(uint32_t r[4], const void *row);
+void load_transposed(uint32_t r[4], const void *row);
+
+static inline void copy_begin(void *shared, const void *from, bool there)
+{
+    if (there)
+        memcpy(shared, from, 16);
+    else
+        memset(shared, 0, 16);
+}
+
+static inline void copy_commit(void)
+{
+}
+
+template <int KEEP> static inline void copy_wait(void)
+{
+}
+
+/* Runs kernel for every thread of the grid. */
+int pp_emulate(dim3 grid, dim3 block, size_t shared,
+               const std::function<void()> &kernel);
+extern unsigned char *pp_emulated_shared;
+
+#define PP_LAUNCH(kernel, grid, block, shared, stream, ...) \
+    ((void)(stream),                                        \
+     pp_emulate((grid), (block), (shared), [=]() { kernel(__VA_ARGS__); }))
+#define PP_DYNAMIC_SHARED(name) unsigned char *name = pp_emulated_shared
+
+#endif

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cuda - every CUDA kernel against the CPU's in fp64 on the same numbers,
+ * by normalised error with a bound for each type; outputs are poisoned first,
+ * shapes are odd, and integers come out exact. */
+#include "base/rng.h"
+#include "gpu.h"
+#include "tap.h"
+
+enum kind { ELEMENT, ACCUMULATED, DOUBLES };
+
+/* The same numbers on the device and, in double, for the reference. */
+struct tensor {
+    size_t n, bytes; /* bytes of a number on the device */
+    double *want;
+    void *at;
+    void *base;
+};
+
+struct call {
+    const struct pp_kernels *k; /* under test */
+    struct tensor tensors[24];
+    int n;
+    bool integers;
+};
+
+static const struct pp_kernels *const ref = &pp_kernels_f64;
+
+static double from_bf16(uint16_t x)
+{
+    uint32_t word = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &word, sizeof f);
+    return (double)f;
+}
+
+static uint16_t to_bf16(double x)
+{
+    float f = (float)x;
+    uint32_t word;
+    memcpy(&word, &f, sizeof word);
+    return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+}
+
+static void encode(const struct tensor *t, void *out)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->bytes == 2)
+            ((uint16_t *)out)[i] = to_bf16(t->want[i]);
+        else if (t->bytes == 4)
+            ((float *)out)[i] = (float)t->want[i];
+        else
+            ((double *)out)[i] = t->want[i];
+}
+
+static double decode(const void *in, size_t bytes, size_t i)
+{
+    return bytes == 2   ? from_bf16(((const uint16_t *)in)[i])
+           : bytes == 4 ? (double)((const float *)in)[i]
+                        : ((const double *)in)[i];
+}
+
+/* A tensor of n numbers, `shift` of them behind an aligned address. */
+static struct tensor *make(struct call *c, enum kind kind, size_t n,
+                           size_t shift)
+{
+    struct tensor *t = &c->tensors[c->n++];
+    t->n = n;
+    t->bytes = kind == ELEMENT       ? c->k->element_bytes
+               : kind == ACCUMULATED ? c->k->accumulator_bytes
+                                     : sizeof(double);
+    t->want = malloc((n + 1) * sizeof *t->want);
+    t->base = gpu_alloc((n + shift + 1) * t->bytes);
+    t->at = (char *)t->base + shift * t->bytes;
+    if (!t->want)
+        abort();
+    return t;
+}
+
+static void upload(struct tensor *t)
+{
+    void *raw = malloc((t->n + 1) * t->bytes);
+    if (!raw)
+        abort();
+    encode(t, raw);
+    for (size_t i = 0; i < t->n; i++) /* the reference sees the rounding */
+        t->want[i] = decode(raw, t->bytes, i);
+    gpu_put(t->at, raw, t->n * t->bytes);
+    free(raw);
+}
+
+/* Normal numbers, or integers that sums of products keep exact. */
+static struct tensor *in_at(struct call *c, enum kind kind, size_t n,
+                            size_t shift)
+{
+    struct tensor *t = make(c, kind, n, shift);
+    uint64_t key = pp_rng_key(11, "cuda") + (uint64_t)c->n * 977;
+    for (size_t i = 0; i < n; i++)
+        t->want[i] = c->integers ? (double)(pp_rng_bits(key, i) % 5) - 2
+                                 : pp_rng_normal(key, i);
+    upload(t);
+    return t;
+}
+
+static struct tensor *in(struct call *c, enum kind kind, size_t n)
+{
+    return in_at(c, kind, n, 0);
+}
+
+/* What a kernel writes: not a number until then, as far as the reference's
+ * number says; other places hold `keep`. */
+static struct tensor *out(struct call *c, enum kind kind, size_t n)
+{
+    struct tensor *t = make(c, kind, n, 0);
+    for (size_t i = 0; i < n; i++)
+        t->want[i] = NAN;
+    upload(t);
+    return t;
+}
+
+/* Normalised error of what the device holds against t->want. A place that the
+ * reference left alone must still be not a number. */
+static double error_of(const struct tensor *t)
+{
+    double error = 0, size = 0;
+    void *raw = malloc((t->n + 1) * t->bytes);
+    if (!raw)
+        abort();
+    gpu_get(raw, t->at, t->n * t->bytes);
+    for (size_t i = 0; i < t->n; i++) {
+        double got = decode(raw, t->bytes, i), want = t->want[i];
+        if (isnan(want) && isnan(got))
+            continue;
+        error += (got - want) * (got - want);
+        size += want * want;
+    }
+    free(raw);
+    return error == 0 ? 0 : error / (size > 0 ? size : 1);
+}
+
+static double bound_of(const struct call *c, double bf16, double f32)
+{
+    return c->k->element_bytes == 2 ? bf16 : f32;
+}
+
+/* One line for one output. */
+static void close_to(struct call *c, const struct tensor *t, double bound,
+                     const char *what)
+{
+    double e = error_of(t);
+    if (!ok(e <= (c->integers ? 0 : bound), "%s %s%s (NMSE %.1e)", c->k->name,
+            what, c->integers ? ", integers" : "", e))
+        printf("# bound %.1e\n", bound);
+}
+
+static void finish(struct call *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        free(c->tensors[i].want);
+        gpu_free(c->tensors[i].base);
+    }
+    c->n = 0;
+}
+
+static int32_t *ids_on_device(const int32_t *ids, size_t n)
+{
+    int32_t *p = gpu_alloc((n + 1) * sizeof *p);
+    gpu_put(p, ids, n * sizeof *p);
+    return p;
+}
+
+static void test_linear(struct call *c, size_t N, size_t C, size_t OC,
+                        size_t gap)
+{
+    size_t ldx = C + gap, ldy = OC + gap;
+    struct tensor *x = in(c, ELEMENT, N * ldx), *w = in(c, ELEMENT, OC * C);
+    struct tensor *b = in(c, ELEMENT, OC), *dy = in(c, ELEMENT, N * ldy);
+    struct tensor *y = out(c, ELEMENT, N * ldy), *dx = out(c, ELEMENT, N * ldx);
+    struct tensor *dw = in(c, ACCUMULATED, OC * C),
+                  *db = in(c, ACCUMULATED, OC);
+    void *s = gpu_stream();
+    const struct pp_kernels *k = c->k;
+    int rc =
+        k->linear_fwd(y->at, x->at, w->at, b->at, N, C, OC, ldy, ldx, s) ||
+        k->linear_bwd_input(dx->at, dy->at, w->at, N, C, OC, ldx, ldy, s) ||
+        k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy, ldx,
+                             s);
+    ref->linear_fwd(y->want, x->want, w->want, b->want, N, C, OC, ldy, ldx,
+                    NULL);
+    ref->linear_bwd_input(dx->want, dy->want, w->want, N, C, OC, ldx, ldy,
+                          NULL);
+    ref->linear_bwd_weight(dw->want, db->want, dy->want, x->want, N, C, OC, ldy,
+                           ldx, NULL);
+    ok(!rc, "%s linear %zu x %zu x %zu runs", k->name, N, C, OC);
+    close_to(c, y, bound_of(c, 1e-5, 1e-11), "linear_fwd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-11), "linear_bwd_input");
+    close_to(c, dw, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight");
+    close_to(c, db, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight bias");
+    finish(c);
+}
+
+static void test_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
+{
+    size_t ld = G * C + 8, ldr = G + 1;
+    struct tensor *x = in(c, ELEMENT, N * ld), *w = in(c, ELEMENT, C);
+    struct tensor *dy = in(c, ELEMENT, N * ld), *y = out(c, ELEMENT, N * ld);
+    struct tensor *rstd = out(c, ACCUMULATED, N * ldr);
+    struct tensor *dx = out(c, ELEMENT, N * ld), *dw = in(c, ACCUMULATED, C);
+    void *s = gpu_stream();
+    const struct pp_kernels *k = c->k;
+    int rc = k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, G, C, ld, ldr, ld,
+                            1e-5, s) ||
+             k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, N, G,
+                                  C, ld, ld, ld, ldr, s) ||
+             k->rmsnorm_bwd_weight(dw->at, dy->at, x->at, rstd->at, N, G, C, ld,
+                                   ld, ldr, s);
+    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, G, C, ld, ldr,
+                     ld, 1e-5, NULL);
+    ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want, N,
+                           G, C, ld, ld, ld, ldr, NULL);
+    ref->rmsnorm_bwd_weight(dw->want, dy->want, x->want, rstd->want, N, G, C,
+                            ld, ld, ldr, NULL);
+    ok(!rc, "%s rmsnorm of %zu x %zu groups of %zu runs", k->name, N, G, C);
+    close_to(c, y, bound_of(c, 1e-5, 1e-12), "rmsnorm_fwd");
+    close_to(c, rstd, 1e-12, "rmsnorm_fwd rstd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-12), "rmsnorm_bwd_input");
+    close_to(c, dw, 1e-11, "rmsnorm_bwd_weight");
+    finish(c);
+}
+
+static void test_rope(struct call *c, size_t N, size_t G, size_t HD, size_t gap)
+{
+    size_t ld = G * HD + gap, half = HD / 2;
+    struct tensor *x = in(c, ELEMENT, N * ld);
+    struct tensor *cosine = in(c, ACCUMULATED, 7 * half);
+    struct tensor *sine = in(c, ACCUMULATED, 7 * half);
+    int32_t *position = malloc((N + 1) * sizeof *position);
+    for (size_t i = 0; i < N; i++)
+        position[i] = (int32_t)(i * 5 % 7);
+    int32_t *at = ids_on_device(position, N);
+    int rc = c->k->rope(x->at, cosine->at, sine->at, at, N, G, HD, ld, -1,
+                        gpu_stream());
+    ref->rope(x->want, cosine->want, sine->want, position, N, G, HD, ld, -1,
+              NULL);
+    ok(!rc, "%s rope of %zu x %zu heads of %zu runs", c->k->name, N, G, HD);
+    close_to(c, x, bound_of(c, 1e-5, 1e-12), "rope");
+    free(position);
+    gpu_free(at);
+    finish(c);
+}
+
+static void test_swiglu(struct call *c, size_t N, size_t C)
+{
+    struct tensor *gu = in(c, ELEMENT, N * 2 * C), *dy = in(c, ELEMENT, N * C);
+    struct tensor *y = out(c, ELEMENT, N * C);
+    struct tensor *dgu = out(c, ELEMENT, N * 2 * C);
+    int rc = c->k->swiglu_fwd(y->at, gu->at, N, C, gpu_stream()) ||
+             c->k->swiglu_bwd(dgu->at, dy->at, gu->at, N, C, gpu_stream());
+    ref->swiglu_fwd(y->want, gu->want, N, C, NULL);
+    ref->swiglu_bwd(dgu->want, dy->want, gu->want, N, C, NULL);
+    ok(!rc, "%s swiglu of %zu x %zu runs", c->k->name, N, C);
+    close_to(c, y, bound_of(c, 1e-5, 1e-12), "swiglu_fwd");
+    close_to(c, dgu, bound_of(c, 1e-5, 1e-12), "swiglu_bwd");
+    finish(c);
+}
+
+static void test_embedding(struct call *c, size_t N, size_t C, size_t V)
+{
+    struct tensor *w = in(c, ELEMENT, V * C), *dy = in(c, ELEMENT, N * C);
+    struct tensor *y = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, V * C);
+    struct tensor *rows = in(c, ELEMENT, V * C);
+    int32_t *ids = malloc((N + V + 1) * sizeof *ids);
+    for (size_t i = 0; i < N; i++)
+        ids[i] = (int32_t)(i * i % (V + 1)) - 1;
+    int32_t *at = ids_on_device(ids, N);
+    void *s = gpu_stream();
+    int rc = c->k->embedding_fwd(y->at, at, w->at, N, C, s) ||
+             c->k->embedding_bwd_weight(dw->at, dy->at, at, N, C, s);
+    ref->embedding_fwd(y->want, ids, w->want, N, C, NULL);
+    ref->embedding_bwd_weight(dw->want, dy->want, ids, N, C, NULL);
+    gpu_free(at);
+    size_t some = N < V ? N : V;
+    for (size_t i = 0; i < some; i++)
+        ids[i] = (int32_t)(V - 1 - i);
+    at = ids_on_device(ids, some);
+    rc = rc || c->k->scatter(rows->at, dy->at, at, some, C, s);
+    ref->scatter(rows->want, dy->want, ids, some, C, NULL);
+    ok(!rc, "%s embedding of %zu in %zu x %zu runs", c->k->name, N, V, C);
+    close_to(c, y, 0, "embedding_fwd");
+    close_to(c, dw, 1e-12, "embedding_bwd_weight");
+    close_to(c, rows, 0, "scatter");
+    free(ids);
+    gpu_free(at);
+    finish(c);
+}
+
+static void test_cross_entropy(struct call *c, size_t N, size_t V)
+{
+    struct tensor *x = in(c, ELEMENT, N * V);
+    struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
+    int32_t *targets = malloc((N + 1) * sizeof *targets);
+    for (size_t i = 0; i < N; i++)
+        targets[i] = (int32_t)((i * 7 + 3) % V);
+    int32_t *at = ids_on_device(targets, N);
+    void *s = gpu_stream();
+    int rc = c->k->cross_entropy_fwd(lse->at, logp->at, x->at, at, N, V, s) ||
+             c->k->cross_entropy_bwd(x->at, lse->at, at, N, V, 0.25, s);
+    ref->cross_entropy_fwd(lse->want, logp->want, x->want, targets, N, V, NULL);
+    ref->cross_entropy_bwd(x->want, lse->want, targets, N, V, 0.25, NULL);
+    ok(!rc, "%s cross_entropy of %zu x %zu runs", c->k->name, N, V);
+    close_to(c, lse, 1e-12, "cross_entropy_fwd lse");
+    close_to(c, logp, 1e-12, "cross_entropy_fwd logp");
+    close_to(c, x, bound_of(c, 1e-5, 1e-12), "cross_entropy_bwd");
+    free(targets);
+    gpu_free(at);
+    finish(c);
+}
+
+static void test_elementwise(struct call *c, size_t N, size_t C, size_t shift)
+{
+    size_t n = N * C;
+    struct tensor *a = in_at(c, ELEMENT, n, shift), *b = in(c, ELEMENT, n);
+    struct tensor *y = out(c, ELEMENT, n), *z = out(c, ELEMENT, N * (C + 3));
+    struct tensor *f = in(c, ACCUMULATED, n), *g = in(c, ACCUMULATED, n);
+    struct tensor *sum = out(c, DOUBLES, 1), *zero = out(c, ELEMENT, n);
+    void *s = gpu_stream();
+    const struct pp_kernels *k = c->k;
+    int rc = k->add(y->at, a->at, b->at, n, s) ||
+             k->copy(z->at, a->at, N, C, C + 3, C, s) ||
+             k->add_gradient(f->at, f->at, g->at, n, s) ||
+             k->sum_squares(sum->at, g->at, n, s) || k->zero(zero->at, n, s);
+    ref->add(y->want, a->want, b->want, n, NULL);
+    ref->copy(z->want, a->want, N, C, C + 3, C, NULL);
+    ref->add_gradient(f->want, f->want, g->want, n, NULL);
+    ref->sum_squares(sum->want, g->want, n, NULL);
+    ref->zero(zero->want, n, NULL);
+    ok(!rc, "%s elementwise of %zu x %zu runs", k->name, N, C);
+    close_to(c, y, bound_of(c, 1e-5, 1e-13), "add");
+    close_to(c, z, 0, "copy");
+    close_to(c, f, 1e-13, "add_gradient");
+    close_to(c, sum, 1e-24, "sum_squares");
+    close_to(c, zero, 0, "zero");
+    finish(c);
+}
+
+/* Ten steps; a master copy where the weights have fewer bits. */
+static void test_optimizers(struct call *c, size_t n)
+{
+    struct tensor *w = in(c, ELEMENT, n), *m = in(c, ACCUMULATED, n);
+    struct tensor *v = in(c, ACCUMULATED, n), *g = in(c, ACCUMULATED, n);
+    struct tensor *master = in(c, ACCUMULATED, n), *w2 = in(c, ELEMENT, n);
+    bool small = c->k->element_bytes < c->k->accumulator_bytes;
+    void *s = gpu_stream();
+    int rc = 0;
+    for (size_t i = 0; i < n; i++) {
+        m->want[i] = 0;
+        v->want[i] = 0;
+        master->want[i] = w->want[i];
+        w2->want[i] = w->want[i];
+    }
+    upload(m), upload(v), upload(master), upload(w2);
+    struct pp_adamw_step step = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 1, 0.5};
+    for (int i = 1; i <= 10; i++) {
+        step.bias1 = 1 - pow(step.beta1, i);
+        step.bias2 = 1 - pow(step.beta2, i);
+        rc = rc || c->k->adamw(w->at, small ? master->at : NULL, m->at, v->at,
+                               g->at, n, &step, s);
+        ref->adamw(w->want, NULL, m->want, v->want, g->want, n, &step, NULL);
+    }
+    ok(!rc, "%s adamw of %zu runs", c->k->name, n);
+    close_to(c, w, bound_of(c, 1e-5, 1e-11), "adamw");
+    close_to(c, v, 1e-11, "adamw second moment");
+    if (small) {
+        memcpy(master->want, w->want, n * sizeof(double));
+        close_to(c, master, 1e-11, "adamw master");
+    }
+    rc = c->k->sgd(w2->at, NULL, g->at, n, &step, s);
+    ref->sgd(w2->want, NULL, g->want, n, &step, NULL);
+    ok(!rc, "%s sgd of %zu runs", c->k->name, n);
+    close_to(c, w2, bound_of(c, 1e-5, 1e-12), "sgd");
+    finish(c);
+}
+
+#define MAX_SEQUENCES 4
+
+struct attention_case {
+    const char *name;
+    size_t NH, NKV, HDQK, HDV, gap, window;
+    bool sinks;
+    size_t n;
+    int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
+};
+
+static const struct attention_case attention_cases[] = {
+    {"plain", 2, 2, 4, 4, 0, 0, 0, 2, {3, 5}, {3, 5}},
+    {"padding", 2, 1, 4, 4, 0, 0, 0, 4, {3, 0, 1, 4}, {4, 2, 1, 8}},
+    {"groups, gaps", 6, 2, 3, 3, 5, 0, 0, 2, {37, 2}, {38, 2}},
+    {"widths, window, sinks", 2, 1, 40, 33, 2, 3, 1, 2, {9, 36}, {9, 40}},
+    {"64", 2, 1, 64, 64, 0, 0, 0, 3, {65, 1, 64}, {72, 8, 64}},
+    {"64, window", 2, 2, 64, 64, 8, 40, 1, 2, {150, 17}, {152, 24}},
+    {"64, window 1", 1, 1, 64, 64, 0, 1, 0, 1, {70}, {80}},
+    {"128", 4, 2, 128, 128, 0, 0, 0, 2, {130, 31}, {136, 32}},
+    {"128, sinks", 1, 1, 128, 128, 0, 0, 1, 2, {64, 0}, {64, 8}},
+};
+#define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
+
+static struct pp_attention_shape attention_shape(const struct attention_case *t,
+                                                 int32_t *cu, int32_t *padded)
+{
+    size_t width = t->HDQK > t->HDV ? t->HDQK : t->HDV, longest = 0;
+    cu[0] = padded[0] = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        cu[i + 1] = cu[i] + t->real[i];
+        padded[i + 1] = padded[i] + t->padded[i];
+        if ((size_t)t->padded[i] > longest)
+            longest = (size_t)t->padded[i];
+    }
+    return (struct pp_attention_shape){
+        .N = (size_t)padded[t->n],
+        .NH = t->NH,
+        .NKV = t->NKV,
+        .HDQK = t->HDQK,
+        .HDV = t->HDV,
+        .ldq = t->NH * t->HDQK + t->gap,
+        .ldkv = t->NKV * width + t->gap,
+        .ldo = t->NH * t->HDV + t->gap,
+        .n_sequences = t->n,
+        .max_seqlen = longest,
+        .cu = cu,
+        .cu_padded = padded,
+        .scale = 1 / sqrt((double)t->HDQK),
+        .window = t->window,
+    };
+}
+
+/* Rows of padding hold anything that is a number, as in a run; what lies
+ * between rows stays as it was. */
+static void test_attention(struct call *c, const struct attention_case *t)
+{
+    int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];
+    struct pp_attention_shape s = attention_shape(t, cu, padded), d = s;
+    size_t N = s.N;
+    struct tensor *q = in(c, ELEMENT, N * s.ldq);
+    struct tensor *k = in(c, ELEMENT, N * s.ldkv);
+    struct tensor *v = in(c, ELEMENT, N * s.ldkv);
+    struct tensor *dout = in(c, ELEMENT, N * s.ldo);
+    struct tensor *sinks = in(c, ELEMENT, t->NH);
+    struct tensor *o = out(c, ELEMENT, N * s.ldo);
+    struct tensor *lse = out(c, ACCUMULATED, N * t->NH);
+    struct tensor *dq = out(c, ELEMENT, N * s.ldq);
+    struct tensor *dk = out(c, ELEMENT, N * s.ldkv);
+    struct tensor *dv = out(c, ELEMENT, N * s.ldkv);
+    struct tensor *scratch = out(c, ELEMENT, c->k->attention_scratch(&s));
+    double *tiles = malloc(ref->attention_scratch(&s) * sizeof *tiles);
+    d.cu = ids_on_device(cu, t->n + 1);
+    d.cu_padded = ids_on_device(padded, t->n + 1);
+    int rc = c->k->attention_fwd(o->at, lse->at, q->at, k->at, v->at,
+                                 t->sinks ? sinks->at : NULL, &d, scratch->at,
+                                 gpu_stream()) ||
+             c->k->attention_bwd(dq->at, dk->at, dv->at, dout->at, q->at, k->at,
+                                 v->at, o->at, lse->at, &d, scratch->at,
+                                 gpu_stream());
+    ref->attention_fwd(o->want, lse->want, q->want, k->want, v->want,
+                       t->sinks ? sinks->want : NULL, &s, tiles, NULL);
+    ref->attention_bwd(dq->want, dk->want, dv->want, dout->want, q->want,
+                       k->want, v->want, o->want, lse->want, &s, tiles, NULL);
+    ok(!rc, "%s attention, %s, runs", c->k->name, t->name);
+    close_to(c, o, bound_of(c, 2e-5, 1e-11), "attention_fwd");
+    close_to(c, lse, bound_of(c, 1e-9, 1e-11), "attention_fwd lse");
+    close_to(c, dq, bound_of(c, 5e-5, 1e-11), "attention_bwd dq");
+    close_to(c, dk, bound_of(c, 5e-5, 1e-11), "attention_bwd dk");
+    close_to(c, dv, bound_of(c, 5e-5, 1e-11), "attention_bwd dv");
+    free(tiles);
+    gpu_free((void *)d.cu);
+    gpu_free((void *)d.cu_padded);
+    finish(c);
+}
+
+static void test_table(const struct pp_kernels *k)
+{
+    struct call c = {.k = k};
+    test_linear(&c, 5, 7, 3, 2);
+    test_linear(&c, 33, 40, 24, 0);
+    test_rmsnorm(&c, 5, 1, 33);
+    test_rmsnorm(&c, 3, 4, 16);
+    test_rmsnorm(&c, 40, 1, 1040);
+    test_rmsnorm(&c, 700, 1, 3);
+    test_rope(&c, 9, 3, 16, 5);
+    test_rope(&c, 9, 3, 32, 8);
+    test_swiglu(&c, 5, 24);
+    test_swiglu(&c, 5, 7);
+    test_embedding(&c, 600, 24, 5);
+    test_embedding(&c, 3, 7, 300);
+    test_cross_entropy(&c, 3, 1000);
+    test_cross_entropy(&c, 2, 5);
+    test_elementwise(&c, 5, 24, 0);
+    test_elementwise(&c, 5, 13, 1);
+    test_optimizers(&c, 1003);
+    for (size_t i = 0; i < N_ATTENTION; i++)
+        test_attention(&c, &attention_cases[i]);
+    c.integers = true;
+    test_linear(&c, 17, 24, 9, 1);
+    test_embedding(&c, 300, 8, 11);
+    test_elementwise(&c, 3, 16, 0);
+}
+
+int main(void)
+{
+    const char *why = gpu_open();
+    if (why) {
+        printf("1..0 # skip %s\n", why);
+        return 0;
+    }
+    printf("# %s\n", gpu_name());
+    test_table(&pp_kernels_cuda_f32);
+    test_table(&pp_kernels_cuda_bf16);
+    return done();
+}
