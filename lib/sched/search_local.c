@@ -148,8 +148,8 @@ static double estimate(const struct local *l, int rank, struct move m)
     double start[MAX_SHIFT + 1], longest = 0;
     double clock = 0, tail = j->late[rank];
     bool left = m.to < m.from;
-    for (int32_t k = 0; k < n; k++)
-        ops[k] = l->word[low + (left ? k - 1 : k + 1)];
+    for (int32_t k = 0; k < n - 1; k++)
+        ops[left ? k + 1 : k] = l->word[left ? low + k : low + k + 1];
     ops[left ? 0 : n - 1] = l->word[m.from];
     if (low > j->first_word[rank]) {
         int32_t before = l->word[low - 1];
