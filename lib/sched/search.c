@@ -17,6 +17,9 @@
 /* Visits of an op in a second of a machine of 2020. */
 static const double visits_per_second = 1.2e8;
 
+/* Share of the time for a smaller span, once the bound is reached. */
+#define TIES 0.1
+
 struct search {
     const struct pp_search_options *options;
     struct pp_job job;
@@ -24,27 +27,37 @@ struct search {
     int32_t *best, *word;
     double worst, second; /* of best: the objective; its span breaks ties */
     double goal, eps;
+    bool tied; /* the makespan stands, and the span is bettered */
 };
 
-/* Keeps word when it is better than the best so far. */
+/* Whether word is better than the best so far. */
+static bool is_better(const struct search *s, const struct pp_eval *e,
+                      const int32_t *word, double span)
+{
+    if (s->tied)
+        return span < s->second - s->eps &&
+               pp_eval_makespan(e, word) <= s->worst + s->eps;
+    return e->worst < s->worst - s->eps ||
+           (e->worst <= s->worst + s->eps && span < s->second - s->eps);
+}
+
 static void found(void *ctx, const struct pp_eval *e, const int32_t *word)
 {
     struct search *s = ctx;
-    if (e->worst > s->worst + s->eps)
+    double span = pp_eval_span(e, word);
+    if (!is_better(s, e, word, span))
         return;
-    double second = pp_eval_span(e, word);
-    if (e->worst > s->worst - s->eps && second >= s->second - s->eps)
-        return;
-    s->worst = e->worst;
-    s->second = second;
+    if (!s->tied)
+        s->worst = e->worst;
+    s->second = span;
     memcpy(s->best, word, (size_t)s->job.n_ops * sizeof *s->best);
-    if (s->options->progress)
+    if (s->options->progress && !s->tied)
         s->options->progress(s->options->ctx, s->worst, s->goal);
 }
 
 static bool at_goal(const struct search *s)
 {
-    return s->worst <= s->goal + s->eps;
+    return (s->tied ? s->second : s->worst) <= s->goal + s->eps;
 }
 
 /* Tries words from elsewhere, which may not fit or not run. */
@@ -169,7 +182,7 @@ static int rounds(struct search *s, struct pp_policy_search *p, double steps,
     return 0;
 }
 
-static int try_policies(struct search *s, struct pp_err *err)
+static int try_policies(struct search *s, double seconds, struct pp_err *err)
 {
     struct pp_policy_search p = {.job = &s->job,
                                  .eval = &s->eval,
@@ -178,7 +191,7 @@ static int try_policies(struct search *s, struct pp_err *err)
                                  .found = found,
                                  .ctx = s,
                                  .word = s->word};
-    double steps = s->options->seconds * visits_per_second;
+    double steps = seconds * visits_per_second;
     int rc = -1;
     p.goal += s->eps;
     p.list = pp_list_create(&s->job);
@@ -192,8 +205,21 @@ static int try_policies(struct search *s, struct pp_err *err)
     return rc;
 }
 
+/* Of the orders with that makespan, one with a small span: the same search for
+ * it, in which nothing with a larger makespan counts. */
+static int break_ties(struct search *s, double seconds, struct pp_err *err)
+{
+    s->tied = true;
+    count_from_arrival(s);
+    s->goal = most_work(&s->job);
+    if (!at_goal(s) && try_named(s, err))
+        return -1;
+    return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
+}
+
 static int search(struct search *s, struct pp_err *err)
 {
+    double seconds = s->options->seconds;
     if (pp_eval_init(&s->eval, &s->job, err))
         return -1;
     s->best = calloc((size_t)s->job.n_ops, sizeof *s->best);
@@ -201,9 +227,12 @@ static int search(struct search *s, struct pp_err *err)
     if (!s->best || !s->word)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
-    if (check_room(s, err) || set_goal(s, err) || try_named(s, err))
+    if (check_room(s, err) || set_goal(s, err) || try_named(s, err) ||
+        (!at_goal(s) && try_policies(s, seconds, err)))
         return -1;
-    return at_goal(s) ? 0 : try_policies(s, err);
+    if (s->options->span)
+        return 0;
+    return break_ties(s, at_goal(s) ? seconds * TIES : 0, err);
 }
 
 int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,

@@ -135,6 +135,19 @@ void pp_eval_tails(struct pp_eval *e)
     }
 }
 
+double pp_eval_makespan(const struct pp_eval *e, const int32_t *word)
+{
+    const struct pp_job *j = e->job;
+    double makespan = 0;
+    for (int r = 0; r < j->graph->n_ranks; r++) {
+        int32_t last = j->first_word[r + 1] - 1;
+        if (last >= j->first_word[r])
+            makespan =
+                fmax(makespan, e->start[word[last]] + j->time[word[last]]);
+    }
+    return makespan;
+}
+
 double pp_eval_span(const struct pp_eval *e, const int32_t *word)
 {
     const struct pp_job *j = e->job;

@@ -32,6 +32,9 @@ bool pp_eval_heads(struct pp_eval *e, const int32_t *word);
 /* Fills tail; after pp_eval_heads of the same words. */
 void pp_eval_tails(struct pp_eval *e);
 
+/* The last end of all, whatever the objective. */
+double pp_eval_makespan(const struct pp_eval *e, const int32_t *word);
+
 /* The largest span of a rank, from its first start to its last end. */
 double pp_eval_span(const struct pp_eval *e, const int32_t *word);
 

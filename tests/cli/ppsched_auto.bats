@@ -82,3 +82,11 @@ more than its limit of '1'" ]
     [[ "$stderr" == *"are for -s auto"* ]]
     ppsched --list | grep -q '^auto '
 }
+
+@test "of orders with one makespan, auto takes one with a small span" {
+    ppsched -s auto -p 8 -m 24 --memory 15 --stats >got
+    [ "$(jq .gap got)" = 0 ]
+    ppsched -s zb-h2 -p 8 -m 24 --stats >want
+    jq -e --slurpfile w want '.makespan == $w[0].makespan and
+        .span <= $w[0].span' got
+}
