@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/draw.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 #include "version.h"
@@ -37,8 +36,7 @@ static enum pp_placement placement_of(const struct ppsched_options *o)
                                                 : PP_PLACEMENT_LOOP;
 }
 
-/* A manifest with stages that have no units. */
-static int make_abstract(struct ppsched *p, int argc, char **argv)
+int ppsched_abstract(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
@@ -46,9 +44,6 @@ static int make_abstract(struct ppsched *p, int argc, char **argv)
     struct pp_arena arena = {0};
     struct pp_graph graph;
     int rc = -1;
-    if (optind < argc)
-        return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
-                          argv[optind]);
     if (pp_manifest_init(&p->manifest, err) ||
         pp_graph_chain(&arena, o->n_ranks, o->n_chunks ? o->n_chunks : 1,
                        placement_of(o), &graph, err))
@@ -85,7 +80,8 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there are no stages; ppsplit makes them",
                        is_stdin ? "<stdin>" : name);
-    if (!p->options.kind && !p->options.csv && !p->manifest.has_schedule)
+    if (!p->options.kind && !p->options.csv && !p->options.compare &&
+        !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one",
                        is_stdin ? "<stdin>" : name);
@@ -113,9 +109,7 @@ static int build(struct ppsched *p)
     return pp_lower(&p->built, err);
 }
 
-/* The schedule to look at: built, or the manifest's. Nothing is shown or
- * written that has not been checked. */
-static int prepare(struct ppsched *p)
+int ppsched_prepare(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
     if (!p->schedule)
@@ -132,27 +126,6 @@ static int prepare(struct ppsched *p)
         return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
                        p->options.data);
     return ppsched_costs_init(p);
-}
-
-static int draw(struct ppsched *p, FILE *f)
-{
-    const struct ppsched_options *o = &p->options;
-    const struct pp_schedule *s = p->schedule;
-    struct pp_draw d = {o->width, o->color, o->ascii,
-                        p->costs.literal ? NULL : "flop"};
-    struct pp_err *err = &p->tool->err;
-    struct pp_sim sim = {0};
-    if (ppsched_memory(p, NULL) ||
-        pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
-        return -1;
-    fprintf(f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
-            s->kind, s->graph->n_ranks, s->graph->n_ranks == 1 ? "" : "s",
-            s->graph->n_stages, s->graph->n_stages == 1 ? "" : "s",
-            s->n_microbatches, s->n_microbatches == 1 ? "" : "es",
-            s->channel_depth);
-    int rc = pp_draw(f, s, &sim, &d, err);
-    pp_sim_finish(&sim);
-    return rc;
 }
 
 static int set_data(struct ppsched *p)
@@ -183,35 +156,64 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     return rc ? -1 : pp_manifest_write(&p->manifest, f, err);
 }
 
-static int run(struct ppsched *p, int argc, char **argv)
+/* What the options say to work on. */
+static int read_input(struct ppsched *p, int argc, char **argv)
 {
     const struct ppsched_options *o = &p->options;
-    if (o->list)
-        return print_list(p->tool);
     /* A CSV file has its own stages; a manifest is read when one is named. */
     bool has_manifest = !o->n_ranks && (!o->csv || optind < argc);
-    if (o->n_ranks && make_abstract(p, argc, argv))
+    if (o->n_ranks && optind < argc)
+        return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
+                          argv[optind]);
+    if (o->n_ranks && !o->compare && ppsched_abstract(p))
         return -1;
     if (has_manifest && read_manifest(p, argc, argv))
         return -1;
-    if (o->csv && ppsched_csv_read(p, has_manifest))
-        return -1;
-    if (prepare(p))
-        return -1;
-    FILE *f = tool_output(p->tool);
-    if (!f)
-        return -1;
+    return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
+}
+
+/* Whether something is printed: not where pictures are all that was asked for,
+ * or where one of them goes to standard output in place of the manifest. */
+static bool prints(const struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    bool view = o->check || o->stats || o->timeline || o->export;
+    bool taken = !p->tool->output && ((o->svg && !strcmp(o->svg, "-")) ||
+                                      (o->trace && !strcmp(o->trace, "-")));
+    return view || ((o->kind || o->csv) && !taken);
+}
+
+static int print(struct ppsched *p, FILE *f, int argc, char **argv)
+{
+    const struct ppsched_options *o = &p->options;
     if (o->export)
         return ppsched_csv_export(p, f);
     if (o->stats)
         return ppsched_stats(p, f);
     if (o->timeline)
-        return draw(p, f);
+        return ppsched_draw(p, f);
     if (!o->check)
         return write_manifest(p, f, argc, argv);
     if (ppsched_memory(p, NULL))
         return -1;
     return ppsched_verdict(p, f);
+}
+
+static int run(struct ppsched *p, int argc, char **argv)
+{
+    const struct ppsched_options *o = &p->options;
+    FILE *f;
+    if (o->list)
+        return print_list(p->tool);
+    if (read_input(p, argc, argv))
+        return -1;
+    if (o->compare)
+        return (f = tool_output(p->tool)) ? ppsched_compare(p, f) : -1;
+    if (ppsched_prepare(p) || ((o->svg || o->trace) && ppsched_pictures(p)))
+        return -1;
+    if (!prints(p))
+        return 0;
+    return (f = tool_output(p->tool)) ? print(p, f, argc, argv) : -1;
 }
 
 int main(int argc, char **argv)
@@ -221,8 +223,9 @@ int main(int argc, char **argv)
         .synopsis =
             "-s KIND -m N [options] [MANIFEST]\n"
             "       ppsched --csv FILE [options] [MANIFEST]\n"
-            "       ppsched --check | --stats | -t | --export FORM [options] "
-            "[MANIFEST]",
+            "       ppsched --compare KIND,KIND,... -m N [options] [MANIFEST]\n"
+            "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
+            "|\n               --export FORM [options] [MANIFEST]",
         .summary = "Order the work of a pipeline, prove the order, and show "
                    "what it costs.",
         .options = ppsched_option_table};

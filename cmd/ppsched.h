@@ -5,11 +5,19 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "manifest/stage_costs.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
+#include "sched/svg.h"
 #include "tool.h"
+
+enum ppsched_color {
+    PPSCHED_COLOR_AUTO, /* on a terminal */
+    PPSCHED_COLOR_ON,
+    PPSCHED_COLOR_OFF
+};
 
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
@@ -34,8 +42,12 @@ struct ppsched_options {
     bool has_memory, memory_is_slots;
     size_t memory;
     bool list, check, stats, timeline;
-    int width; /* columns; 0: no limit */
-    bool ascii, color;
+    const char *svg, *trace; /* files, or NULL */
+    const char *compare;     /* kinds, or NULL */
+    int width;               /* of -t: columns, 0: no limit; of --svg: pixels,
+                                0: what fits */
+    bool ascii;
+    enum ppsched_color color;
 };
 
 extern const struct tool_option ppsched_option_table[];
@@ -52,7 +64,7 @@ struct ppsched_costs {
     struct pp_literal_costs literals;
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
-    double *head_flops;           /* per stage: of the head in it, a token */
+    struct pp_stage_costs stage;
     double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
@@ -109,6 +121,54 @@ int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
 /* Prints --export: what -s makes, as PyTorch's class would, or what is there.
  */
 int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* A manifest with stages that have no units, placed as the options say. */
+int ppsched_abstract(struct ppsched *p) PP_MUST_USE;
+
+/* Makes p->schedule with -s, or takes the one that is there, checks it, and
+ * knows what it costs. Nothing is shown or written that has not been checked.
+ */
+int ppsched_prepare(struct ppsched *p) PP_MUST_USE;
+
+/* A schedule played at its channel depth, and what pictures show of it. */
+struct ppsched_view {
+    struct pp_sim sim;
+    struct pp_messages messages;
+    struct pp_curve *slots;
+    struct pp_curve *bytes; /* NULL: sizes are not known */
+    double *limit; /* per rank, in bytes where they are known and the limit is
+                      one of bytes, else in slots; NULL: none */
+    double bound;  /* a makespan that no order goes below; 0: unknown */
+};
+
+/* Refuses what --memory does not allow. Finish it also after a failure. */
+int ppsched_view_init(struct ppsched *p, struct ppsched_view *v) PP_MUST_USE;
+void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v);
+
+/* The view as a panel of the picture: bytes where they are known, unless the
+ * limit is one of slots. */
+struct pp_svg_panel ppsched_panel(const struct ppsched *p,
+                                  const struct ppsched_view *v);
+
+/* Draws -t. */
+int ppsched_draw(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Writes the files of --svg and --trace. */
+int ppsched_pictures(struct ppsched *p) PP_MUST_USE;
+
+/* The unit of simulated times, for pictures; NULL: they have none. */
+const char *ppsched_unit(const struct ppsched *p);
+
+/* Writes panels to the file of --svg. */
+int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
+                      int n_panels, const char *unit) PP_MUST_USE;
+
+/* Prints --compare, and with --svg draws the kinds that fit. */
+int ppsched_compare(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* The bubble as papers on zero-bubble schedules count it: a rank may begin the
+ * next step before the others have ended this one. */
+double ppsched_span_bubble(const struct pp_sim *sim);
 
 /* Bytes of weights, gradients and moments on a rank. */
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank);

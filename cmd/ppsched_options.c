@@ -31,7 +31,11 @@ enum {
     OPT_LIST,
     OPT_WIDTH,
     OPT_ASCII,
-    OPT_COLOR
+    OPT_COLOR,
+    OPT_NO_COLOR,
+    OPT_SVG,
+    OPT_TRACE,
+    OPT_COMPARE
 };
 
 /* What a plan may hold; beyond it a mistyped number is likelier. */
@@ -39,6 +43,7 @@ enum {
     MAX_RANKS = 1 << 20,
     MAX_MICROBATCHES = 1 << 24,
     MAX_WIDTH = 100000,
+    MIN_PIXELS = 400,
     DEFAULT_WIDTH = 100,
     DEFAULT_SEQ_LEN = 1024
 };
@@ -67,9 +72,13 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_SEMANTICS, "semantics", "NAME", "with --check: how messages wait"},
     {OPT_STATS, "stats", NULL, "print figures as JSON"},
     {'t', "timeline", NULL, "draw the schedule to scale"},
-    {OPT_WIDTH, "width", "N", "with -t: columns, 0 for no limit (100)"},
+    {OPT_SVG, "svg", "FILE", "also draw a picture"},
+    {OPT_TRACE, "trace", "FILE", "also write a trace for Perfetto"},
+    {OPT_COMPARE, "compare", "KINDS", "a table of several kinds: A,B,..."},
+    {OPT_WIDTH, "width", "N", "columns of -t (100, 0: all), pixels of --svg"},
     {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
-    {OPT_COLOR, "color", NULL, "with -t: ANSI colours"},
+    {OPT_COLOR, "color", NULL, "with -t: ANSI colours, not only on terminals"},
+    {OPT_NO_COLOR, "no-color", NULL, "with -t: no ANSI colours"},
     {OPT_LIST, "list", NULL, "list the kinds of schedule"},
     {0},
 };
@@ -189,7 +198,17 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         o->ascii = true;
         return 0;
     case OPT_COLOR:
-        o->color = true;
+    case OPT_NO_COLOR:
+        o->color = id == OPT_COLOR ? PPSCHED_COLOR_ON : PPSCHED_COLOR_OFF;
+        return 0;
+    case OPT_SVG:
+        o->svg = optarg;
+        return 0;
+    case OPT_TRACE:
+        o->trace = optarg;
+        return 0;
+    case OPT_COMPARE:
+        o->compare = optarg;
         return 0;
     default:
         o->list = true;
@@ -223,9 +242,10 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
         return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
                           o->export);
-    if (!o->kind && !o->csv && views == 0)
-        return tool_usage(t, "nothing to do: -s, --csv, --check, --stats, -t, "
-                             "--export or --list is needed");
+    if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace)
+        return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
+                             "--stats, -t, --svg, --trace, --export or --list "
+                             "is needed");
     if (o->kind && !pp_kind_find(o->kind))
         return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
                           o->kind);
@@ -247,8 +267,45 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
                           o->placement);
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");
-    if (!o->timeline && (o->width >= 0 || o->ascii || o->color))
-        return tool_usage(t, "--width, --ascii and --color need -t");
+    return 0;
+}
+
+/* Options of pictures, and what goes to standard output. */
+static int check_pictures(struct tool *t, const struct ppsched_options *o)
+{
+    bool svg = o->svg && !strcmp(o->svg, "-");
+    bool trace = o->trace && !strcmp(o->trace, "-");
+    bool prints =
+        o->check || o->stats || o->timeline || o->export || o->compare;
+    if (svg + trace + (prints && !t->output) > 1)
+        return tool_usage(t, "--svg, --trace and what is printed cannot all go "
+                             "to standard output");
+    if (!o->timeline && (o->ascii || o->color != PPSCHED_COLOR_AUTO))
+        return tool_usage(t, "--ascii, --color and --no-color need -t");
+    if (o->width >= 0 && !o->timeline == !o->svg)
+        return tool_usage(t, "--width needs either -t or --svg");
+    if (o->width >= 0 && o->svg && o->width < MIN_PIXELS)
+        return tool_usage(t, "--width: a picture has %d pixels or more",
+                          MIN_PIXELS);
+    return 0;
+}
+
+/* --compare stands where -s would. */
+static int check_compare(struct tool *t, const struct ppsched_options *o)
+{
+    if (o->kind || o->csv || o->check || o->stats || o->timeline || o->export ||
+        o->trace)
+        return tool_usage(t, "--compare goes with none of -s, --csv, --check, "
+                             "--stats, -t, --export and --trace");
+    if (!o->n_microbatches)
+        return tool_usage(t, "--compare needs -m, the number of microbatches");
+    if (o->placement || o->group)
+        return tool_usage(t, "--compare places every kind as it needs and "
+                             "groups microbatches by default");
+    if (o->n_chunks && !o->n_ranks)
+        return tool_usage(t, "-c needs -p");
+    if (o->step && !o->data)
+        return tool_usage(t, "--step needs --data");
     return 0;
 }
 
@@ -262,11 +319,12 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;
-    if (!o->list && check_options(t, o))
+    if (!o->list && ((o->compare ? check_compare : check_options)(t, o) ||
+                     check_pictures(t, o)))
         return -1;
     if (o->data && !o->step)
         o->step = 1;
     if (o->width < 0)
-        o->width = DEFAULT_WIDTH;
+        o->width = o->timeline ? DEFAULT_WIDTH : 0;
     return 0;
 }

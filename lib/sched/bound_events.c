@@ -29,7 +29,6 @@ struct watch {
     struct stream streams[STREAMS];
     int n;
     double each;  /* held by one more microbatch of all the stages */
-    double own;   /* held beside */
     double moved; /* by the events passed so far */
     double time;  /* of the last of them */
 };
@@ -39,7 +38,6 @@ struct events {
     struct watch *forward;  /* per stage: room for F */
     struct watch *backward; /* per stage: what I implies */
     struct watch *weight;   /* per stage: what W implies */
-    struct watch *entry;    /* per stage: what F implies of those above */
 };
 
 static void raise(double *at, double to)
@@ -73,19 +71,6 @@ static void watch_stage(struct events *e, int of, int stage)
     add_stream(back, PP_BOUND_F, stage, held(l), e->c->n);
 }
 
-/* While the first F runs, what it takes itself is not there for the others. */
-static void watch_entry(struct events *e, int s)
-{
-    const struct pp_bound_stage *stage = &e->c->stages[s];
-    struct watch *w = &e->entry[s];
-    w->own = held(stage->load);
-    for (int i = 0; i < stage->n_above; i++) {
-        double amount = held(e->c->stages[stage->above[i]].load);
-        w->each += amount;
-        add_stream(w, PP_BOUND_F, stage->above[i], amount, e->c->n);
-    }
-}
-
 static int watch_all(struct events *e, struct pp_err *err)
 {
     const struct pp_bound_case *c = e->c;
@@ -95,8 +80,7 @@ static int watch_all(struct events *e, struct pp_err *err)
     e->forward = calloc(n, sizeof *e->forward);
     e->backward = calloc(n, sizeof *e->backward);
     e->weight = calloc(n, sizeof *e->weight);
-    e->entry = calloc(n, sizeof *e->entry);
-    if (!e->forward || !e->backward || !e->weight || !e->entry)
+    if (!e->forward || !e->backward || !e->weight)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->g->n_stages; s++) {
         const struct pp_bound_stage *stage = &c->stages[s];
@@ -105,7 +89,6 @@ static int watch_all(struct events *e, struct pp_err *err)
         watch_stage(e, s, s);
         for (int i = 0; i < stage->n_above; i++)
             watch_stage(e, s, stage->above[i]);
-        watch_entry(e, s);
         e->weight[s].each = kept;
         add_stream(&e->weight[s], PP_BOUND_F, s, kept, c->n);
     }
@@ -153,7 +136,7 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
 {
     const struct pp_bound_case *c = e->c;
     double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
-    while (w->own + (double)(c->n - j) * w->each - w->moved > limit) {
+    while ((double)(c->n - j) * w->each - w->moved > limit) {
         struct stream *first = NULL;
         double time = 0;
         for (int i = 0; i < w->n; i++) {
@@ -175,26 +158,6 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
         raise(&w->time, time);
     }
     raise(tail, w->time);
-}
-
-/* F(s,k) must still fit beside what the stages above it on the rank will hold
- * then: only so many of their forwards come before it. */
-static void hold_back(const struct pp_bound_case *c, int s, size_t k,
-                      double head)
-{
-    const struct pp_bound_stage *stage = &c->stages[s];
-    double room = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
-    room -= held(stage->load);
-    for (int i = 0; i < stage->n_above; i++)
-        room -= held(c->stages[stage->above[i]].load);
-    for (int i = 0; i < stage->n_above; i++) {
-        double amount = held(c->stages[stage->above[i]].load);
-        double ahead = amount > 0 ? 1 + floor(room / amount) : INFINITY;
-        if (ahead < (double)(c->n - k))
-            raise(&c->head[PP_BOUND_F]
-                          [(size_t)stage->above[i] * c->n + k + (size_t)ahead],
-                  head + stage->time[PP_BOUND_F]);
-    }
 }
 
 /* What data, order and the rank's own work make of op's head for microbatch
@@ -228,8 +191,6 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         raise_head(c, s, PP_BOUND_F, k, head);
         if (c->limit && make_room(e, s, k, head, err))
             return -1;
-        if (c->limit)
-            hold_back(c, s, k, *head);
     }
     for (int s = g->n_stages; s-- > 0;) {
         double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
@@ -283,8 +244,6 @@ static void tails_of(struct events *e, size_t k)
     for (int s = g->n_stages; s-- > 0;) {
         double *tail = &c->tail[PP_BOUND_F][(size_t)s * c->n + k];
         raise_tail(c, s, PP_BOUND_F, k, tail);
-        if (c->limit)
-            leave_room(e, &e->entry[s], s, k, tail);
         double from = *tail + c->stages[s].time[PP_BOUND_F];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
@@ -362,6 +321,5 @@ int pp_bound_events(struct pp_bound_case *c, struct pp_err *err)
     free(e.forward);
     free(e.backward);
     free(e.weight);
-    free(e.entry);
     return rc;
 }
