@@ -30,10 +30,15 @@ enum {
     SEQ_LEN,
     TOKENS,
     MEMORY,
-    DTYPE
+    DTYPE,
+    FOR
 };
 
-enum { MAX_RANKS = SPLIT_MAX_RANKS, DEFAULT_SEQ_LEN = 4096 };
+enum {
+    MAX_RANKS = SPLIT_MAX_RANKS,
+    DEFAULT_SEQ_LEN = 4096,
+    DEFAULT_ROUNDS = 4 /* microbatches for each rank */
+};
 
 static const struct tool_option options[] = {
     {'p', "ranks", "N", "pipeline ranks"},
@@ -61,7 +66,8 @@ static const struct tool_option options[] = {
      "print for megatron, torchtitan, deepspeed, ..."},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
-    {'m', "microbatches", "N", "microbatches of a step, for memory"},
+    {FOR, "for", "KIND", "the schedule that will run (default 1f1b, ...)"},
+    {'m', "microbatches", "N", "microbatches of a step"},
     {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
     {DTYPE, "dtype", "TYPE", "fp32 (default) or fp64"},
     {'t', "table", NULL, "print a table for people"},
@@ -229,6 +235,9 @@ static int take_option(struct split_job *j, int id)
         return take_memory(j);
     case DTYPE:
         return take_dtype(j);
+    case FOR:
+        j->kind = optarg;
+        return 0;
     default:
         j->table = true;
         return 0;
@@ -283,8 +292,9 @@ static void set_defaults(struct split_job *j)
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
     if (j->tokens == 0)
         j->tokens = j->seq_len;
+    j->shorten = j->n_microbatches > 0 || j->kind;
     if (j->n_microbatches == 0)
-        j->n_microbatches = j->n_ranks;
+        j->n_microbatches = DEFAULT_ROUNDS * j->n_ranks;
 }
 
 /* The model is split for one copy of the weights, then the other is placed. */
@@ -301,7 +311,7 @@ static int plan(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     set_defaults(j);
-    if (split_chunks(j) || place(j, false))
+    if (split_chunks(j) || split_schedule(j) || place(j, false))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
     j->costs = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->costs);
@@ -312,7 +322,7 @@ static int plan(struct split_job *j)
     for (size_t i = 0; i < j->n_units; i++)
         j->costs[i] = pp_cost_total(pp_unit_cost(
             &j->model, pp_model_unit(&j->model, i), (double)j->seq_len));
-    if (split_units(j) || place(j, true))
+    if (split_run_init(j) || split_units(j) || place(j, true))
         return -1;
     return split_sums(j);
 }
@@ -387,6 +397,7 @@ int main(int argc, char **argv)
     if (id == TOOL_END && run(&j, argc, argv) == 0 && j.t.verbose)
         tool_say(&j.t, PP_LOG_DETAIL, "%d stages, %zu units", j.graph.n_stages,
                  j.n_units);
+    split_run_finish(&j.run);
     pp_arena_finish(&j.arena);
     return tool_finish(&j.t);
 }

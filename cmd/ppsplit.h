@@ -9,8 +9,9 @@
 #include "base/arena.h"
 #include "plan/cost.h"
 #include "plan/model.h"
+#include "plan/split_step.h"
 #include "plan/split_torchtitan.h"
-#include "sched/graph.h"
+#include "sched/kind.h"
 #include "tool.h"
 
 enum split_method {
@@ -42,7 +43,24 @@ struct split_sum {
     double cost;              /* F, I and W of one token */
     size_t state_bytes;       /* weights, gradients, two moments */
     double activations_bytes; /* at most, of all live microbatches */
-    int live;                 /* microbatches; of a stage only */
+    double live;              /* microbatches; of a stage only */
+    double busy;              /* of a step; of a rank only */
+};
+
+/* The schedule that will run, and what a split means for it. */
+struct split_run {
+    const struct pp_kind *kind;
+    bool known; /* the schedule is not too long to be simulated */
+    struct pp_graph graph;
+    struct pp_schedule order;   /* without messages */
+    struct pp_schedule lowered; /* with them, where memory is asked for */
+    struct pp_makespan makespan;
+    struct pp_split_memory memory;
+    struct pp_split_step step;
+    double (*times)[PP_N_TIMES]; /* by unit and slice, of a microbatch */
+    double (*bytes)[PP_N_UNIT_BYTES];
+    double *limit; /* per rank */
+    struct pp_split_found found;
 };
 
 struct split_job {
@@ -57,7 +75,9 @@ struct split_job {
     enum pp_placement placement;
     enum split_method method;
     bool has_method, table;
+    bool shorten; /* -m or --for: the step counts, not the costliest rank */
     const char *layers, *fqns, *layout, *type, *dtype, *source;
+    const char *kind; /* --for */
     size_t memory_bytes, element_bytes;
     /* The answer. */
     struct pp_arena arena;
@@ -69,6 +89,7 @@ struct split_job {
     size_t *bounds;           /* of one copy's stages, one more than these */
     struct split_sum *stages; /* graph.n_stages */
     struct split_sum *ranks;  /* graph.n_ranks */
+    struct split_run run;
 };
 
 /* The units of a stage: the first, and one behind the last. Copies of the
@@ -110,6 +131,26 @@ int split_units(struct split_job *j) PP_MUST_USE;
 
 /* Reads j->fqns, a JSON list of lists of names, into bounds. */
 int split_read_fqns(struct split_job *j) PP_MUST_USE;
+
+/* The schedule that will run, of the kind asked for or the placement's. */
+int split_schedule(struct split_job *j) PP_MUST_USE;
+
+/* What the units take and keep under it. */
+int split_run_init(struct split_job *j) PP_MUST_USE;
+void split_run_finish(struct split_run *run);
+
+/* Improves bounds until the step is as short as was found, within --memory
+ * where that can be. Without -m and --for, only where memory asks for another
+ * split. n_units: fewer than there are where a layout keeps the
+ * last ones together. */
+int split_shorten(struct split_job *j, size_t n_units) PP_MUST_USE;
+
+/* Microbatches alive on each stage, where the schedule is known. */
+int split_measure_stages(struct split_job *j) PP_MUST_USE;
+
+/* What a table or --memory asks for of the ranks: their buffers, how long they
+ * compute, and the step. */
+int split_measure_ranks(struct split_job *j) PP_MUST_USE;
 
 /* Fills stages and ranks from bounds. */
 int split_sums(struct split_job *j) PP_MUST_USE;

@@ -107,7 +107,7 @@ static int split_balanced(struct split_job *j)
                                 &j->t.err))
         return -1;
     j->bounds[n] = j->n_units;
-    return 0;
+    return split_shorten(j, n_units);
 }
 
 /* A stage without units is what somebody asks for by name, not what a rule may
@@ -169,14 +169,17 @@ int split_sums(struct split_job *j)
     j->ranks = pp_arena_alloc(&j->arena, (size_t)g->n_ranks, sizeof *j->ranks);
     if (!j->stages || !j->ranks)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < g->n_stages; s++) {
-        struct split_sum *sum = &j->stages[s];
-        struct split_sum *rank = &j->ranks[g->stages[s].rank];
+    for (int s = 0; s < g->n_stages; s++)
         /* dualpipe keeps for each copy what 1F1B keeps for the only one. */
-        sum->live = pp_live_microbatches(
+        j->stages[s].live = pp_live_microbatches(
             g->n_ranks, (int)j->n_chunks, j->placement == PP_PLACEMENT_V,
             pp_original(g, s),
             (int)((j->n_microbatches + g->n_copies - 1) / g->n_copies));
+    if (split_measure_stages(j))
+        return -1;
+    for (int s = 0; s < g->n_stages; s++) {
+        struct split_sum *sum = &j->stages[s];
+        struct split_sum *rank = &j->ranks[g->stages[s].rank];
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
         /* Weights, gradients and the optimizer's two moments. */
@@ -188,5 +191,5 @@ int split_sums(struct split_job *j)
         rank->state_bytes += sum->state_bytes;
         rank->activations_bytes += sum->activations_bytes;
     }
-    return 0;
+    return split_measure_ranks(j);
 }

@@ -9,7 +9,7 @@
 
 /* Numbers in tables, and steps of the search and pieces it simulates: some
  * tenths of a second. */
-enum { MAX_CELLS = 1 << 22, MAX_WORK = 100000000 };
+enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
 
 struct search {
     struct pp_cuts *cuts;
