@@ -76,8 +76,15 @@ int split_schedule(struct split_job *j)
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
-        MAX_CELLS / j->n_microbatches)
+        MAX_CELLS / j->n_microbatches) {
+        if (j->kind || j->rank_speed)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%d stages of %" PRId64
+                           " microbatches are too many to simulate",
+                           run->graph.n_stages, j->n_microbatches);
+        j->shorten = false;
         return 0;
+    }
     if (j->kind ? emit(j, (int)j->n_microbatches, &run->order, err)
                 : emit_default(j))
         return -1;
@@ -97,8 +104,6 @@ static double pairs_before(const struct split_job *j, int64_t n)
  * pairs, which every token of a microbatch has (seq_len + 1) / 2 of. */
 static void set_times(struct split_job *j, size_t i)
 {
-    struct pp_unit_id u = pp_model_unit(&j->model, i);
-    struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
     int64_t n = j->run.graph.n_slices, tokens = j->tokens;
     double scale =
         (double)tokens * ((double)j->seq_len + 1) / 2 / pairs_before(j, tokens);
@@ -106,8 +111,7 @@ static void set_times(struct split_job *j, size_t i)
         int64_t from = tokens * q / n, to = tokens * (q + 1) / n;
         double pairs = pairs_before(j, to) - pairs_before(j, from);
         struct pp_cost c =
-            pp_cost_of(f.per_token * (double)(to - from),
-                       f.per_pair * pairs * scale, u.kind == PP_UNIT_HEAD);
+            split_unit_cost(j, i, (double)(to - from), pairs * scale);
         double *t = j->run.times[i * (size_t)n + (size_t)q];
         t[PP_TIME_F] = c.forward;
         t[PP_TIME_I] = c.input_grad;
@@ -116,17 +120,18 @@ static void set_times(struct split_job *j, size_t i)
 }
 
 /* Tokens of the largest slice. */
-static double slice_tokens(const struct split_job *j)
+double split_slice_tokens(const struct split_job *j)
 {
     int64_t n = j->run.graph.n_slices;
     return (double)((j->tokens + n - 1) / n);
 }
 
-static void set_bytes(struct split_job *j, size_t i)
+void split_unit_bytes(const struct split_job *j, size_t i,
+                      double b[PP_N_UNIT_BYTES])
 {
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double *b = j->run.bytes[i], element = (double)j->element_bytes;
-    double kept = element * slice_tokens(j);
+    double element = (double)j->element_bytes;
+    double kept = element * split_slice_tokens(j);
     b[PP_UNIT_ACT_I] =
         kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_I);
     b[PP_UNIT_ACT_W] =
@@ -137,9 +142,9 @@ static void set_bytes(struct split_job *j, size_t i)
     b[PP_UNIT_TRAINED] = 4 * element * (double)pp_unit_n_params(&j->model, u);
 }
 
-static double message_bytes(const struct split_job *j)
+double split_message_bytes(const struct split_job *j)
 {
-    return (double)(j->model.hidden * j->element_bytes) * slice_tokens(j);
+    return (double)(j->model.hidden * j->element_bytes) * split_slice_tokens(j);
 }
 
 int split_run_init(struct split_job *j)
@@ -154,16 +159,20 @@ int split_run_init(struct split_job *j)
     run->bytes = pp_arena_alloc(&j->arena, j->n_units, sizeof *run->bytes);
     run->limit =
         pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *run->limit);
-    if (!run->times || !run->bytes || !run->limit)
+    double *messages = pp_arena_alloc(&j->arena, j->n_units, sizeof *messages);
+    if (!run->times || !run->bytes || !run->limit || !messages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++) {
         set_times(j, i);
-        set_bytes(j, i);
+        split_unit_bytes(j, i, run->bytes[i]);
+        messages[i] = j->latency + j->seconds_per_byte * split_message_bytes(j);
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
                                .n_units = j->n_units,
                                .times = (const double(*)[PP_N_TIMES])run->times,
+                               .messages = messages,
+                               .speed = j->speeds,
                                .limit = run->limit};
     if (j->memory_bytes == 0 && !j->table)
         return 0;
@@ -172,7 +181,7 @@ int split_run_init(struct split_job *j)
         return -1;
     return pp_split_memory_init(&run->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                j->n_units, message_bytes(j), err);
+                                j->n_units, split_message_bytes(j), err);
 }
 
 /* What ppsched and pprun allocate on a rank for its activations and messages.
@@ -189,7 +198,7 @@ static int plan_rank(struct split_job *j, const size_t *bounds, int rank,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++) {
         int o = pp_original(&run->graph, (int)s);
-        sizes[s].output = (size_t)ceil(message_bytes(j));
+        sizes[s].output = (size_t)ceil(split_message_bytes(j));
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
             sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
@@ -355,6 +364,8 @@ int split_measure_ranks(struct split_job *j)
         j->ranks[r].activations_bytes = (double)bytes;
     }
     count_busy(j);
+    if (j->shorten)
+        return 0;
     return pp_split_step_time(&run->step, j->bounds, &run->found.makespan,
                               &j->t.err);
 }
