@@ -365,6 +365,21 @@ static int run(struct split_job *j, int argc, char **argv)
     return print(j, argc, argv);
 }
 
+/* With -v: what was split, and how good that is. */
+static void say(struct split_job *j)
+{
+    const struct pp_split_found *x = &j->run.found;
+    tool_say(&j->t, PP_LOG_DETAIL, "%d stages, %zu units", j->graph.n_stages,
+             j->n_units);
+    if (j->shorten)
+        tool_say(&j->t, PP_LOG_DETAIL,
+                 "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
+                 "for any split (gap %.2f %%), %zu simulated",
+                 j->run.kind->name, j->n_microbatches, x->makespan,
+                 j->measured ? "s" : "flop", x->bound,
+                 100 * (1 - x->bound / x->makespan), x->n_simulated);
+}
+
 int main(int argc, char **argv)
 {
     struct split_job j = {
@@ -382,9 +397,8 @@ int main(int argc, char **argv)
     while ((id = tool_option(&j.t, argc, argv)) >= 0)
         if (take_option(&j, id))
             break;
-    if (id == TOOL_END && run(&j, argc, argv) == 0 && j.t.verbose)
-        tool_say(&j.t, PP_LOG_DETAIL, "%d stages, %zu units", j.graph.n_stages,
-                 j.n_units);
+    if (id == TOOL_END && run(&j, argc, argv) == 0)
+        say(&j);
     split_run_finish(&j.run);
     pp_arena_finish(&j.arena);
     return tool_finish(&j.t);

@@ -9,8 +9,8 @@
 #include "base/num.h"
 #include "ppsplit.h"
 
-/* Ranks tried, as a multiple of those asked for. */
-enum { MAX_MORE = 4 };
+/* Ranks tried: a multiple of those asked for, and some for the few. */
+enum { MAX_MORE = 4, SOME_MORE = 8 };
 
 static double need(const struct split_job *j, int rank)
 {
@@ -40,7 +40,7 @@ static int64_t more_ranks(const struct split_job *j)
     int64_t n = j->n_ranks;
     if (j->method != SPLIT_BALANCED || j->rank_speed || !j->run.known)
         return 0;
-    while (!found && ++n <= MAX_MORE * j->n_ranks &&
+    while (!found && ++n <= MAX_MORE * j->n_ranks + SOME_MORE &&
            n * j->n_chunks <= (int64_t)j->n_units) {
         struct split_job other = *j;
         other.n_ranks = n;
