@@ -27,7 +27,10 @@ static const char *default_kind(const struct split_job *j)
     case PP_PLACEMENT_BOTH_WAYS:
         return "dualpipe";
     case PP_PLACEMENT_V:
-        return j->n_chunks == 1 ? "1f1b" : j->n_chunks == 2 ? "zbv" : "gpipe";
+        return j->n_chunks == 1   ? "1f1b"
+               : j->n_chunks == 2 ? "zbv"
+               : j->n_chunks % 2  ? "gpipe"
+                                  : "hanayo";
     case PP_PLACEMENT_LOOP:
         break;
     }
@@ -70,7 +73,9 @@ int split_schedule(struct split_job *j)
     struct pp_err *err = &j->t.err;
     run->kind = pp_kind_find(j->kind ? j->kind : default_kind(j));
     if (!run->kind)
-        return tool_usage(&j->t, "--for: '%s' is not known", j->kind);
+        return tool_usage(
+            &j->t, "--for: '%s' is not known%s", j->kind,
+            strcmp(j->kind, "auto") ? "" : ": its order depends on the split");
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
                        j->placement, &run->graph, err))
         return -1;
@@ -363,6 +368,10 @@ int split_measure_ranks(struct split_job *j)
             return -1;
         j->ranks[r].activations_bytes = (double)bytes;
     }
+    if (j->graph.n_stages == j->graph.n_ranks)
+        for (int s = 0; s < j->graph.n_stages; s++)
+            j->stages[s].activations_bytes =
+                j->ranks[j->graph.stages[s].rank].activations_bytes;
     count_busy(j);
     if (j->shorten)
         return 0;

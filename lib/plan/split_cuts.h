@@ -95,7 +95,7 @@ static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
 /* Less by more than rounding. */
 static inline bool pp_cuts_less(double a, double b)
 {
-    return a < b - 1e-10 * b;
+    return a < b * (1 - 1e-10);
 }
 
 #endif
