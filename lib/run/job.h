@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "data/packed.h"
 #include "data/safetensors.h"
+#include "run/device.h"
 #include "run/layer.h"
 #include "run/optim.h"
 #include "run/parameters.h"
@@ -36,8 +37,9 @@ struct pp_job {
     const struct pp_schedule *forward;  /* the same list, forward only */
     const struct pp_unit_range *stages; /* by stage number */
     const struct pp_kernels *kernels;
-    bool time_products;
-    int slot_limit; /* 0: as planned */
+    const struct pp_device_ops *device; /* the kernels'; NULL: the CPU */
+    bool time_products;                 /* on the CPU */
+    int slot_limit;                     /* 0: as planned */
 
     const struct pp_packed *data; /* training, or what is to be scored */
     const struct pp_packed *eval; /* or NULL */

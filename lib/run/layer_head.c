@@ -78,11 +78,23 @@ static int make_gradient(const struct pp_layer *l,
     return 0;
 }
 
-static double element(const struct pp_layer *l, const void *p, size_t i)
+/* Adds a block's -logp to *sum in row order. The only place inside a step where
+ * the host waits for the device. */
+static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const void *logp, size_t at, size_t n, double *sum,
+                      struct pp_err *err)
 {
-    return l->kernels->element_bytes == sizeof(float)
-               ? (double)((const float *)p)[i]
-               : ((const double *)p)[i];
+    double room[MAX_ROWS];
+    size_t bytes = l->kernels->accumulator_bytes;
+    const void *p = pp_device_read(l->device, logp, n * bytes, room, err);
+    for (size_t i = 0; p && i < n; i++) {
+        double x = bytes == sizeof(float) ? (double)((const float *)p)[i]
+                                          : ((const double *)p)[i];
+        *sum -= x;
+        if (mb->logps)
+            mb->logps[at + i] = x;
+    }
+    return p ? 0 : -1;
 }
 
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -104,12 +116,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         PP_LAYER_RUN(k->cross_entropy_fwd(pp_layer_at(l, s[PP_S_HEAD_LSE], at),
                                           h.logp, h.logits, mb->targets + at, n,
                                           l->model->vocab, l->stream));
-        for (size_t i = 0; i < n; i++) {
-            double logp = element(l, h.logp, i);
-            sum -= logp;
-            if (mb->logps)
-                mb->logps[at + i] = logp;
-        }
+        if (read_logps(l, mb, h.logp, at, n, &sum, err))
+            return -1;
     }
     *mb->loss = sum * mb->scale;
     return 0;

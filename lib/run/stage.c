@@ -18,6 +18,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
         .kernels = env->kernels,
         .rope_cos = env->rope_cos,
         .rope_sin = env->rope_sin,
+        .device = env->device,
         .stream = env->stream,
     };
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
@@ -32,6 +33,8 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
                   size_t first, size_t n, bool input_grad, struct pp_err *err)
 {
     memset(s, 0, sizeof *s);
+    s->kernels = env->kernels;
+    s->stream = env->stream;
     s->n_layers = n;
     s->hidden = env->model->hidden;
     s->element_bytes = env->kernels->element_bytes;
@@ -110,12 +113,14 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
     return b;
 }
 
-static void copy(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *to, const void *from, size_t width)
+/* A stage without layers. */
+static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
+                   void *to, const void *from, struct pp_err *err)
 {
-    size_t bytes = mb->tokens * width * s->element_bytes;
-    if (bytes)
-        memcpy(to, from, bytes);
+    size_t width = s->in_width;
+    int rc =
+        s->kernels->copy(to, from, mb->tokens, width, width, width, s->stream);
+    return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
 
 /* Between layers, values pass through two buffers in turn at the front of
@@ -126,8 +131,8 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
 {
     size_t half = s->hidden * mb->tokens;
     void *rest = at(s, scratch, 2 * half);
-    if (s->n_layers == 0)
-        copy(s, mb, y, x, s->in_width);
+    if (s->n_layers == 0 && pass_on(s, mb, y, x, err))
+        return -1;
     for (size_t i = 0; i < s->n_layers; i++) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
@@ -145,8 +150,8 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
 {
     size_t half = s->hidden * mb->tokens;
     void *rest = at(s, scratch, 2 * half);
-    if (s->n_layers == 0 && dx)
-        copy(s, mb, dx, dy, s->in_width);
+    if (s->n_layers == 0 && dx && pass_on(s, mb, dx, dy, err))
+        return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);

@@ -15,10 +15,13 @@ struct pp_stage_env {
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
     const void *rope_cos, *rope_sin;
-    void *stream;
+    struct pp_device *device; /* NULL: the CPU */
+    void *stream;             /* what the kernels take */
 };
 
 struct pp_stage {
+    const struct pp_kernels *kernels;
+    void *stream;
     size_t n_layers;
     struct pp_layer *layers;
     size_t *widths[PP_N_SAVED_BLOCKS]; /* by layer: elements per token before
