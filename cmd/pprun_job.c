@@ -245,8 +245,6 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->schedule = &p->manifest.schedule;
     j->forward = &p->forward;
     j->stages = p->stages;
-    j->kernels =
-        p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
     j->score = p->options.logprobs != NULL;
     j->logps = pprun_logps;
     return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;

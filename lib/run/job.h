@@ -24,7 +24,8 @@ struct pp_step_report {
     double lr;
     uint64_t tokens; /* real ones, padding not counted */
     double seconds;
-    double bubble;   /* measured: 1 - compute / (ranks x longest rank) */
+    double bubble;   /* measured: 1 - compute / (ranks x longest rank); -1 on a
+                        device whose work is queued: the host cannot see it */
     double products; /* share of compute in matrix products; -1: not timed */
     bool has_val_loss;
     double val_loss;

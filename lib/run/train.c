@@ -141,7 +141,8 @@ static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
         r->peak_slots[k] = (int)tail[TAIL_SLOTS];
     }
     rep->grad_norm = sqrt(squares);
-    rep->bubble = 1 - compute / (r->comm->size * wall);
+    rep->bubble =
+        r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;
     rep->products = r->job->time_products ? products / compute : -1;
     rep->peak_slots = r->peak_slots;
     return stop;

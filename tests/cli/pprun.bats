@@ -93,6 +93,22 @@ fails() {
     [ "$status" -eq 2 ]
 }
 
+@test "a device that is not there is refused with a reason" {
+    compgen -G '/dev/nvidia[0-9]*' >/dev/null && skip 'there is a GPU'
+    fails 3 "pprun: --device cuda: *" \
+        pprun plan.json --device cuda --data packed --init 1 --steps 1
+    if [[ $(pprun -V) == *cuda* ]]; then
+        [[ $stderr == *"no GPU "* ]]
+        pprun plan.json --device cuda --data packed --init 1 --steps 1 \
+            --plan | jq -e 'length == 2' >/dev/null
+        fails 2 "pprun: CUDA_DEVICE_MAX_CONNECTIONS is '1': *" \
+            env CUDA_DEVICE_MAX_CONNECTIONS=1 pprun plan.json --device cuda \
+            --data packed --init 1 --steps 1
+    else
+        [[ $stderr == *"built without CUDA" ]]
+    fi
+}
+
 @test "a manifest without a section says which tool adds it" {
     ppsplit -p 2 model-llama >split.json
     fails 2 "pprun: split.json: no schedule; add one with ppsched *" \
