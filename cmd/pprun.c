@@ -66,7 +66,7 @@ static const struct tool_option options[] = {
     {OPT_ACCUMULATE, "accumulate", "N", "passes of the schedule a step (1)"},
     {OPT_OBJECTIVE, "objective", "NAME", "sft"},
     {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
-    {OPT_DTYPE, "dtype", "NAME", "fp32 (default) or fp64"},
+    {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
     {OPT_TRANSPORT, "transport", "NAME", "threads"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
@@ -85,7 +85,7 @@ static const struct tool_option options[] = {
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
-static const char *const dtypes[] = {"fp32", "fp64", NULL};
+static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", NULL};
 static const char *const objectives[] = {"sft", NULL};

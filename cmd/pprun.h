@@ -7,8 +7,8 @@
 #include "run/job.h"
 #include "tool.h"
 
-/* The words of --dtype. */
-enum pprun_dtype { PPRUN_FP32, PPRUN_FP64 };
+/* The words of --dtype: indices of pp_precisions. */
+enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
 /* The words of --device. */
 enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
 

@@ -27,12 +27,13 @@ static int prepare_cuda(struct pprun *p)
 
 static int choose_cuda(struct pprun *p)
 {
-    if (p->options.dtype != PPRUN_FP32)
+    if (p->options.dtype == PPRUN_FP64)
         return tool_usage(p->tool, "--dtype: fp64 is the CPU's alone");
     if (p->job.time_products)
         return tool_usage(p->tool, "--time-products works on the CPU alone");
     p->job.device = &pp_device_cuda;
-    p->job.kernels = &pp_kernels_cuda_f32;
+    p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
+                                                    : &pp_kernels_cuda_f32;
     return prepare_cuda(p);
 }
 #else
@@ -47,6 +48,8 @@ int pprun_choose_device(struct pprun *p)
 {
     if (p->options.device == PPRUN_CUDA)
         return choose_cuda(p);
+    if (p->options.dtype == PPRUN_BF16)
+        return tool_usage(p->tool, "--dtype: bf16 needs --device cuda");
     p->job.device = &pp_device_cpu;
     p->job.kernels =
         p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;

@@ -5,6 +5,7 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "plan/precision.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
@@ -68,7 +69,7 @@ struct ppsched_costs {
     bool sized;                   /* the stages know how much they keep */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
                                      slice of it */
-    size_t element_bytes;         /* of weights */
+    const struct pp_precision *precision;
 };
 
 struct ppsched {

@@ -10,10 +10,6 @@
 #include "plan/cost.h"
 #include "ppsched.h"
 
-/* Copies of the parameters that AdamW trains with: weights, gradients and two
- * moments. */
-enum { TRAINED_COPIES = 4 };
-
 /* Floating-point operations, which stand for time. */
 static double stage_time(const void *ctx, struct pp_action a)
 {
@@ -164,7 +160,9 @@ int ppsched_costs_init(struct ppsched *p)
                     c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
     }
     const char *dtype = p->manifest.model.dtype;
-    c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
+    c->precision = dtype ? pp_precision_find(dtype) : NULL;
+    if (!c->precision)
+        c->precision = &pp_precisions[0];
     find_head(p);
     set_sizes(c, measure_microbatches(p));
     c->costs = (struct pp_costs){stage_time, c};
@@ -235,7 +233,8 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
         if (p->manifest.graph.stages[s].rank == rank)
             params += (double)p->manifest.stages[s].params;
-    return bytes_of(params, (double)(TRAINED_COPIES * p->costs.element_bytes));
+    return bytes_of(params,
+                    (double)pp_precision_trained_bytes(p->costs.precision));
 }
 
 static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "plan/cost.h"
 #include "plan/model.h"
+#include "plan/precision.h"
 #include "plan/split_torchtitan.h"
 #include "sched/graph.h"
 #include "tool.h"
@@ -57,8 +58,9 @@ struct split_job {
     enum pp_placement placement;
     enum split_method method;
     bool has_method, table;
-    const char *layers, *fqns, *layout, *type, *dtype, *source;
-    size_t memory_bytes, element_bytes;
+    const char *layers, *fqns, *layout, *type, *source;
+    size_t memory_bytes;
+    const struct pp_precision *precision;
     /* The answer. */
     struct pp_arena arena;
     struct pp_model model;

@@ -45,7 +45,7 @@ struct pp_layer {
 };
 
 /* The unit's three saved blocks for one microbatch, each at least
- * pp_unit_saved_width() * tokens elements. In forward-only runs the same
+ * pp_unit_saved_bytes() * tokens. In forward-only runs the same
  * blocks serve every unit in turn. */
 struct pp_layer_blocks {
     void *block[PP_N_SAVED_BLOCKS]; /* grad_w may be NULL in forward */

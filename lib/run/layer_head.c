@@ -41,8 +41,9 @@ static struct head_scratch head_buffers(const struct pp_layer *l, void *scratch)
 static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
                            size_t tokens)
 {
-    (void)k, (void)tokens;
-    return block_rows(m) * (m->vocab + 2 * m->hidden + 1);
+    (void)tokens;
+    return block_rows(m) *
+           (m->vocab + 2 * m->hidden + k->accumulator_bytes / k->element_bytes);
 }
 
 static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
@@ -73,8 +74,8 @@ static int make_gradient(const struct pp_layer *l,
     if (make_logits(l, mb, h, s[PP_S_HEAD_X], at, n, err))
         return -1;
     PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
-        h->logits, pp_layer_at(l, s[PP_S_HEAD_LSE], at), mb->targets + at, n,
-        l->model->vocab, mb->scale, l->stream));
+        h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
+        mb->targets + at, n, l->model->vocab, mb->scale, l->stream));
     return 0;
 }
 
@@ -113,9 +114,9 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         n = block_end(mb, at, h.rows);
         if (make_logits(l, mb, &h, x, at, n, err))
             return -1;
-        PP_LAYER_RUN(k->cross_entropy_fwd(pp_layer_at(l, s[PP_S_HEAD_LSE], at),
-                                          h.logp, h.logits, mb->targets + at, n,
-                                          l->model->vocab, l->stream));
+        PP_LAYER_RUN(k->cross_entropy_fwd(
+            pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.logp, h.logits,
+            mb->targets + at, n, l->model->vocab, l->stream));
         if (read_logps(l, mb, h.logp, at, n, &sum, err))
             return -1;
     }

@@ -21,8 +21,8 @@ static size_t largest(const struct pp_job *j, bool slots)
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       j->kernels->element_bytes, largest(j, true), &out[s]);
+        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n, j->kernels,
+                       largest(j, true), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)

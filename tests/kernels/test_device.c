@@ -79,6 +79,9 @@ struct place {
 static const struct place on_cpu = {NULL, &pp_kernels_f32};
 static const struct place on_f32 = {&pp_device_emulated, &pp_kernels_cuda_f32};
 
+static const struct place on_bf16 = {&pp_device_emulated,
+                                     &pp_kernels_cuda_bf16};
+
 /* What a run said. */
 struct result {
     double loss[STEPS], norm[STEPS], val_loss;
@@ -361,6 +364,8 @@ int main(void)
         ok(done_run(&run) && scores.n_logps > 0, "and scores");
         test_place(&on_f32, 1e-5, &cpu, &scores, &data);
         test_resume(&on_f32, 1e-5, dir, &data);
+        test_place(&on_bf16, 2e-2, &cpu, &scores, &data);
+        test_resume(&on_bf16, 2e-2, dir, &data);
     }
     pp_packed_finish(&data);
     scratch_remove(dir);
