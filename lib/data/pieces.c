@@ -18,12 +18,22 @@ static uint64_t lcm(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
+static uint32_t with_pad_to(uint64_t parts, uint32_t pad_to)
+{
+    uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
+    return align > INT32_MAX ? 0 : (uint32_t)align;
+}
+
 uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
 {
     uint64_t parts =
         lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
-    uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
-    return align > INT32_MAX ? 0 : (uint32_t)align;
+    return with_pad_to(parts, pad_to);
+}
+
+uint32_t pp_pieces_align_product(uint32_t pad_to, uint32_t cp, uint32_t tp)
+{
+    return with_pad_to((cp > 1 ? 2 * (uint64_t)cp : 1) * tp, pad_to);
 }
 
 static size_t document_length(const struct pp_documents *d, size_t i)
@@ -97,6 +107,10 @@ static int count(const struct pp_documents *d, const struct pp_piece_options *o,
     uint32_t limit = o->capacity;
     for (size_t i = o->first; i < o->end; i++) {
         size_t length = document_length(d, i);
+        if (!d->member && length > 0 && length <= limit) {
+            ++*n;
+            continue;
+        }
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
         if ((length > limit ||
@@ -119,10 +133,29 @@ static int make_room(struct pp_pieces *p, size_t n, struct pp_err *err)
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
+/* Most documents are one sequence that fits: a piece without a division. */
+static bool add_whole(const struct pp_documents *d, size_t i,
+                      const struct pp_piece_options *o, struct pp_pieces *out)
+{
+    size_t at = d->first[i], length = d->first[i + 1] - at;
+    if (length == 0 || length > o->capacity)
+        return false;
+    size_t slot = o->align == 1 ? length : pp_round_up(length, o->align);
+    out->slots[out->n] = (uint32_t)slot;
+    out->n_tokens += length;
+    out->piece[out->n++] = (struct pp_piece){.at = at,
+                                             .source = (uint32_t)(i - o->first),
+                                             .length = (uint32_t)length,
+                                             .slot = (uint32_t)slot};
+    return true;
+}
+
 static void add(const struct pp_documents *d, size_t i,
                 const struct pp_piece_options *o, struct pp_pieces *out)
 {
     uint32_t limit = o->capacity;
+    if (!d->member && add_whole(d, i, o, out))
+        return;
     size_t n = n_pieces(d, i, o);
     size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
     for (size_t k = 0; k < n; k++, out->n++) {
@@ -223,6 +256,22 @@ void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n)
             longest = p->slots[members[i]];
     for (size_t i = 0; i < n; i++)
         p->slots[members[i]] = p->piece[members[i]].slot = longest;
+}
+
+void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
+                        uint32_t row)
+{
+    uint64_t total = 0;
+    uint32_t shortest = members[0];
+    for (size_t i = 0; i < n; i++) {
+        total += p->slots[members[i]];
+        if (p->slots[members[i]] < p->slots[shortest])
+            shortest = members[i];
+    }
+    if (total % row == 0)
+        return;
+    p->slots[shortest] += row - (uint32_t)(total % row);
+    p->piece[shortest].slot = p->slots[shortest];
 }
 
 void pp_pieces_finish(struct pp_pieces *p)

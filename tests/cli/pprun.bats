@@ -247,6 +247,16 @@ fails() {
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json
     done
+    # In bf16 statistics take more than their neighbours.
+    [[ $(pprun -V) == *cuda* ]] || return 0
+    ppsplit -p 2 --dtype bf16 model-qwen3 |
+        ppsched -s 1f1b -m 6 --data packed >p.json
+    ppsched --stats p.json >stats.json
+    pprun p.json --init 1 --steps 1 --plan --device cuda --dtype bf16 \
+        >need.json
+    diff <(jq -c .arena_bytes stats.json) <(jq -c 'map(.activations)' need.json)
+    jq -e 'all(.[]; .gradients == 2 * .weights and
+        .optimizer == 6 * .weights)' need.json
 }
 
 @test "checkpoints: kept as many as asked, latest is the last" {
