@@ -249,6 +249,7 @@ fails() {
     done
     # In bf16 statistics take more than their neighbours.
     [[ $(pprun -V) == *cuda* ]] || return 0
+    model qwen3 true
     ppsplit -p 2 --dtype bf16 model-qwen3 |
         ppsched -s 1f1b -m 6 --data packed >p.json
     ppsched --stats p.json >stats.json
