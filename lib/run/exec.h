@@ -33,7 +33,8 @@ struct pp_worker {
     struct pp_batch batch;
     void *scratch;
     struct pp_tied tied;
-    void *stream;
+    struct pp_device *device; /* where all of it is */
+    void *stream;             /* what the kernels take */
 };
 
 struct pp_exec {

@@ -12,8 +12,9 @@
 #include "base/err.h"
 #include "kernels.h"
 #include "plan/model.h"
+#include "run/device.h"
 
-/* What every layer sees of one microbatch. */
+/* What every layer sees of one microbatch. The integers are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
     size_t n_sequences, max_seqlen;
@@ -39,11 +40,12 @@ struct pp_layer {
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL where there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL when only forward runs */
     const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
+    struct pp_device *device;        /* where all of it is; NULL: the CPU */
     void *stream;
 };
 
 /* The unit's three saved blocks for one microbatch, each at least
- * pp_unit_saved_width() * tokens elements. In forward-only runs the same
+ * pp_unit_saved_bytes() * tokens. In forward-only runs the same
  * blocks serve every unit in turn. */
 struct pp_layer_blocks {
     void *block[PP_N_SAVED_BLOCKS]; /* grad_w may be NULL in forward */
@@ -71,9 +73,9 @@ struct pp_layer_ops {
 /* The functions of a unit's kind. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Rows of the tables, (positions, head_dim / 2) elements of element_bytes
- * each, for the model's RoPE. Computed in double. */
+/* Rows of the tables, (positions, head_dim / 2) values of that many bytes
+ * each, for the model's RoPE, in host memory. Computed in double. */
 void pp_rope_tables(const struct pp_model *m, size_t positions,
-                    size_t element_bytes, void *cos, void *sin);
+                    size_t value_bytes, void *cos, void *sin);
 
 #endif

@@ -21,8 +21,8 @@ static size_t largest(const struct pp_job *j, bool slots)
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       j->kernels->element_bytes, largest(j, true), &out[s]);
+        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n, j->kernels,
+                       largest(j, true), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -54,8 +54,10 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
                     ? PP_WITH_GRADS | PP_WITH_MOMENTS
                     : PP_WITH_GRADS;
-    int rc = pp_parameters_init(&r->params, j->model, mine, n,
-                                j->kernels->element_bytes, flags, err);
+    const struct pp_parameter_memory where = {
+        r->device, r->kernels.element_bytes, r->kernels.accumulator_bytes};
+    int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
+                                   err);
     free(mine);
     return rc;
 }
@@ -95,26 +97,45 @@ static int fill_params(struct pp_rank *r, struct pp_err *err)
         return pp_weights_load(&r->params, j->model, j->weights, err)
                    ? pp_fail_at(err, "%s: ", j->weights_path)
                    : 0;
-    pp_weights_init(&r->params, j->model, j->seed);
-    return 0;
+    return pp_weights_init(&r->params, j->model, j->seed, err);
+}
+
+/* Computed here and brought to the device. */
+static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
+{
+    struct pp_device *d = r->device;
+    size_t size = r->kernels.accumulator_bytes;
+    size_t n = positions * (r->job->model->head_dim / 2);
+    void *c = make(n, size, err), *s = make(n, size, err);
+    int rc = -1;
+    r->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
+    r->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
+    if (c && s && r->rope_cos && r->rope_sin) {
+        pp_rope_tables(r->job->model, positions, size, c, s);
+        rc = d->ops->put(d, r->rope_cos, c, n * size, err) ||
+                     d->ops->put(d, r->rope_sin, s, n * size, err)
+                 ? -1
+                 : 0;
+    }
+    free(c);
+    free(s);
+    return rc;
 }
 
 static int make_stages(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    size_t positions = largest(j, false), tokens = largest(j, true), most = 0;
-    size_t element = j->kernels->element_bytes;
-    size_t half = j->model->head_dim / 2;
-    r->rope_cos = make(positions * half, element, err);
-    r->rope_sin = make(positions * half, element, err);
+    size_t tokens = largest(j, true), most = 0;
     w->stages = calloc((size_t)w->graph->n_stages, sizeof *w->stages);
-    if (!r->rope_cos || !r->rope_sin || !w->stages)
+    if (!w->stages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    pp_rope_tables(j->model, positions, element, r->rope_cos, r->rope_sin);
+    if (make_rope(r, largest(j, false), err))
+        return -1;
 
     const struct pp_stage_env env = {j->model,    &r->kernels, &r->params,
-                                     r->rope_cos, r->rope_sin, w->stream};
+                                     r->rope_cos, r->rope_sin, r->device,
+                                     w->stream};
     for (int s = 0; s < w->graph->n_stages; s++) {
         if (w->graph->stages[s].rank != w->rank)
             continue;
@@ -126,9 +147,11 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
                           w->graph->stages[s].input_grad, err))
             return -1;
     }
-    w->scratch = make(most, element, err);
-    return w->scratch ? pp_batch_init(&w->batch, tokens, j->model->vocab, err)
-                      : -1;
+    w->scratch = pp_device_alloc(r->device, most, j->kernels->element_bytes,
+                                 "kernels", err);
+    if (!w->scratch || pp_batch_init(&w->batch, tokens, j->model->vocab, err))
+        return -1;
+    return pp_batch_attach(&w->batch, r->device, err);
 }
 
 /* Where the tied pair's gradients are, and who holds the other. */
@@ -150,7 +173,8 @@ static int make_tied(struct pp_rank *r, struct pp_err *err)
     t->peer = e && h ? -1 : g->stages[g->tied[e ? 1 : 0]].rank;
     if (t->peer < 0)
         return 0;
-    t->received = make(t->n, r->kernels.element_bytes, err);
+    t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
+                                  "tied gradients", err);
     return t->received ? 0 : -1;
 }
 
@@ -191,7 +215,37 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->mine = make(n, sizeof *r->mine, err);
     r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
     r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
-    return r->losses && r->mine && r->all && r->peak_slots ? 0 : -1;
+    r->squares_here = make(r->params.n, sizeof *r->squares_here, err);
+    r->squares = pp_device_alloc(r->device, r->params.n, sizeof *r->squares,
+                                 "norms", err);
+    return r->losses && r->mine && r->all && r->peak_slots && r->squares_here &&
+                   r->squares
+               ? 0
+               : -1;
+}
+
+/* How this rank receives from the others of its process. */
+static int copy_between_ranks(void *ctx, void *to, const void *from,
+                              size_t bytes, struct pp_err *err)
+{
+    struct pp_device *d = ctx;
+    return d->ops->copy(d, to, from, bytes, err) || d->ops->wait(d, err) ? -1
+                                                                         : 0;
+}
+
+static int open_device(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_device_ops *ops =
+        r->job->device ? r->job->device : &pp_device_cpu;
+    if (ops->open(r->comm->rank, &r->device, err))
+        return -1;
+    if (!ops->is_host) {
+        r->comm->copy = copy_between_ranks;
+        r->comm->copy_ctx = r->device;
+    }
+    r->worker.device = r->device;
+    r->worker.stream = r->device->stream;
+    return 0;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -201,8 +255,11 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->job = j;
     r->comm = comm;
     r->kernels = *j->kernels;
+    if (open_device(r, err))
+        return -1;
     if (j->time_products) {
         r->timed.inner = j->kernels;
+        r->timed.stream = r->worker.stream;
         r->kernels = pp_timed_kernels(j->kernels);
         r->worker.stream = &r->timed;
     }
@@ -222,18 +279,23 @@ static void rank_finish(struct pp_rank *r)
         for (int s = 0; s < r->worker.graph->n_stages; s++)
             pp_stage_finish(&r->worker.stages[s]);
     free(r->worker.stages);
-    free(r->worker.scratch);
-    free(r->worker.tied.received);
+    pp_device_free(r->device, r->worker.scratch);
+    pp_device_free(r->device, r->worker.tied.received);
     pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
     pp_parameters_finish(&r->params);
-    free(r->rope_cos);
-    free(r->rope_sin);
+    pp_device_free(r->device, r->rope_cos);
+    pp_device_free(r->device, r->rope_sin);
+    pp_device_free(r->device, r->squares);
+    free(r->squares_here);
     free(r->losses);
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
+    r->comm->copy = NULL;
+    if (r->device)
+        r->device->ops->close(r->device);
 }
 
 static int rank_work(struct pp_rank *r, enum pp_exit *status,
