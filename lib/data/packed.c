@@ -16,8 +16,6 @@
 const char *const pp_packed_files[PP_PACKED_N_FILES] = {"index", "input_ids",
                                                         "labels"};
 
-enum { BINS, CU, CU_PADDED, SOURCE, START, COLUMNS };
-
 static int map_file(struct pp_packed *p, const char *dir, int file,
                     struct pp_err *err)
 {
@@ -86,14 +84,17 @@ static int find_sections(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     uint64_t n_cu = h->n_sequences + h->n_bins;
-    if (find_section(p, COLUMNS, h->columns, h->n_columns,
+    if (find_section(p, PP_SECTION_COLUMNS, h->columns, h->n_columns,
                      sizeof(struct pp_packed_column), err) != 0 ||
-        find_section(p, BINS, h->bins, h->n_bins,
+        find_section(p, PP_SECTION_BINS, h->bins, h->n_bins,
                      sizeof(struct pp_packed_record), err) != 0 ||
-        find_section(p, CU, h->cu_seqlens, n_cu, 4, err) != 0 ||
-        find_section(p, CU_PADDED, h->cu_seqlens_padded, n_cu, 4, err) != 0 ||
-        find_section(p, SOURCE, h->source, h->n_sequences, 4, err) != 0 ||
-        find_section(p, START, h->start, h->n_sequences, 4, err) != 0)
+        find_section(p, PP_SECTION_CU, h->cu_seqlens, n_cu, 4, err) != 0 ||
+        find_section(p, PP_SECTION_CU_PADDED, h->cu_seqlens_padded, n_cu, 4,
+                     err) != 0 ||
+        find_section(p, PP_SECTION_SOURCE, h->source, h->n_sequences, 4, err) !=
+            0 ||
+        find_section(p, PP_SECTION_START, h->start, h->n_sequences, 4, err) !=
+            0)
         return -1;
     p->n_bins = h->n_bins;
     p->n_sequences = h->n_sequences;
@@ -113,7 +114,7 @@ const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
                                                 int file)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    const struct pp_packed_column *c = p->sections[COLUMNS];
+    const struct pp_packed_column *c = p->sections[PP_SECTION_COLUMNS];
     const char *name = pp_packed_files[file];
     for (uint32_t i = 0; i < h->n_columns; i++)
         if (!strncmp(c[i].name, name, sizeof c[i].name))
@@ -147,9 +148,9 @@ static int check_lengths(const struct pp_packed *p, size_t b,
                          const struct pp_packed_record *r, struct pp_err *err)
 {
     const int32_t *cu =
-        (const int32_t *)p->sections[CU] + r->first_sequence + b;
-    const int32_t *padded =
-        (const int32_t *)p->sections[CU_PADDED] + r->first_sequence + b;
+        (const int32_t *)p->sections[PP_SECTION_CU] + r->first_sequence + b;
+    const int32_t *padded = (const int32_t *)p->sections[PP_SECTION_CU_PADDED] +
+                            r->first_sequence + b;
     int64_t longest = 0;
     if (cu[0] != 0 || padded[0] != 0)
         return bad_bin(b, err, "cu_seqlens does not begin at 0");
@@ -169,7 +170,7 @@ static int check_lengths(const struct pp_packed *p, size_t b,
 
 static int check_bins(const struct pp_packed *p, struct pp_err *err)
 {
-    const struct pp_packed_record *r = p->sections[BINS];
+    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
     uint64_t sequences = 0, slots = 0, tokens = 0;
     uint32_t max_tokens = 0, max_seqlen = 0;
     for (size_t b = 0; b < p->n_bins; b++, r++) {
@@ -196,7 +197,7 @@ static int check_bins(const struct pp_packed *p, struct pp_err *err)
 
 static int check_sources(const struct pp_packed *p, struct pp_err *err)
 {
-    const uint32_t *source = p->sections[SOURCE];
+    const uint32_t *source = p->sections[PP_SECTION_SOURCE];
     for (size_t i = 0; i < p->n_sequences; i++)
         if (source[i] >= p->n_inputs)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -249,7 +250,7 @@ int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
 {
     const struct pp_packed_record *r =
-        (const struct pp_packed_record *)p->sections[BINS] + b;
+        (const struct pp_packed_record *)p->sections[PP_SECTION_BINS] + b;
     size_t cu = r->first_sequence + b;
     *out = (struct pp_bin){
         .n_sequences = r->n_sequences,
@@ -257,10 +258,13 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
         .scored = r->scored,
         .n_groups = r->n_groups,
         .max_seqlen = r->max_seqlen,
-        .cu_seqlens = (const int32_t *)p->sections[CU] + cu,
-        .cu_seqlens_padded = (const int32_t *)p->sections[CU_PADDED] + cu,
-        .source = (const uint32_t *)p->sections[SOURCE] + r->first_sequence,
-        .start = (const uint32_t *)p->sections[START] + r->first_sequence,
+        .cu_seqlens = (const int32_t *)p->sections[PP_SECTION_CU] + cu,
+        .cu_seqlens_padded =
+            (const int32_t *)p->sections[PP_SECTION_CU_PADDED] + cu,
+        .source = (const uint32_t *)p->sections[PP_SECTION_SOURCE] +
+                  r->first_sequence,
+        .start =
+            (const uint32_t *)p->sections[PP_SECTION_START] + r->first_sequence,
         .input_ids =
             (const int32_t *)p->map[PP_PACKED_INPUT_IDS] + r->first_slot,
         .labels = (const int32_t *)p->map[PP_PACKED_LABELS] + r->first_slot,
@@ -269,7 +273,8 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
 
 void pp_packed_finish(struct pp_packed *p)
 {
-    for (int i = 0; i < PP_PACKED_N_FILES; i++)
+    free(p->owned);
+    for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);
 }

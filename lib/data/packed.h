@@ -24,7 +24,8 @@ struct pp_packed {
     uint64_t checksum;  /* of the index; what a manifest records */
     const void *map[3]; /* index, input_ids, labels */
     size_t map_bytes[3];
-    const void *sections[8]; /* private to packed.c */
+    const void *sections[8]; /* private to packed*.c */
+    void *owned; /* where all of it is when made in memory, else NULL */
 };
 
 /* One bin. Sequence i lies at cu_seqlens_padded[i] of the columns and has

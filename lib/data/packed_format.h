@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_format - the bytes of a packed directory's index, as structs.
  *
- * For packed.c and packed_write.c only; pp-pack(5) is the reference. All
+ * For the files packed*.c only; pp-pack(5) is the reference. All
  * numbers are little endian and every section starts at a multiple of 8, so
  * that a mapped index is used in place. */
 #ifndef PP_DATA_PACKED_FORMAT_H
@@ -28,6 +28,16 @@ enum pp_packed_file {
 
 /* The files of a packed directory, by the enum above. */
 extern const char *const pp_packed_files[PP_PACKED_N_FILES];
+
+/* The sections of the index, in pp_packed.sections. */
+enum pp_packed_section {
+    PP_SECTION_BINS,
+    PP_SECTION_CU,
+    PP_SECTION_CU_PADDED,
+    PP_SECTION_SOURCE,
+    PP_SECTION_START,
+    PP_SECTION_COLUMNS
+};
 
 struct pp_packed_header {
     char magic[8];
