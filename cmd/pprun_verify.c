@@ -207,9 +207,8 @@ int pprun_verify(struct pprun *p)
     char hint[PP_VERIFY_HINT_TEXT];
     int rc = -1;
     if (pp_packed_unpack(&p->data, &y.single, err) ||
-        pp_verify_init(&y.v, &p->model, p->job.schedule->graph,
-                       p->data.n_sequences, p->job.kernels->element_bytes,
-                       err) ||
+        pp_verify_init(&y.v, &p->model, p->job.schedule->graph, &p->data,
+                       p->job.kernels->element_bytes, err) ||
         make_one(&y, err) || run_all(&y))
         goto out;
     tool_erase(p->tool);

@@ -48,8 +48,9 @@ struct pp_verify_row {
 
 /* What a stage gives to the next one, in the first step. */
 struct pp_verify_output {
-    struct pp_verify_error output;
-    size_t sequence; /* the worst, by number in the step */
+    struct pp_verify_error e;
+    size_t microbatch, sequence; /* the worst, and its number in there */
+    bool first_sequences;        /* some that begin a microbatch differ too */
 };
 
 struct pp_verify_scalar {
@@ -73,7 +74,7 @@ struct pp_verify_job {
 struct pp_verify {
     const struct pp_model *model; /* borrowed */
     const struct pp_graph *graph; /* the mesh's, borrowed */
-    size_t n_sequences;           /* of a step */
+    const struct pp_packed *data; /* the mesh's, borrowed */
     size_t element_bytes;         /* of the mesh */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
@@ -91,13 +92,15 @@ struct pp_verify {
     bool same;
 };
 
+/* data: the mesh's, whose sequences the other runs take one by one under the
+ * same numbers. */
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
-                   const struct pp_graph *mesh, size_t n_sequences,
+                   const struct pp_graph *mesh, const struct pp_packed *data,
                    size_t element_bytes, struct pp_err *err) PP_MUST_USE;
 void pp_verify_finish(struct pp_verify *v);
 
 /* The job's callbacks; ctx is a struct pp_verify_job. The reference runs
- * first. */
+ * first, and fails where its numbers are not finite. */
 int pp_verify_report(void *ctx, const struct pp_step_report *r,
                      struct pp_err *err) PP_MUST_USE;
 int pp_verify_inspect(void *ctx, const struct pp_inspection *i,

@@ -78,9 +78,29 @@ static void hint_forward(const struct pp_verify *v, int stage, char *text)
     snprintf(
         text, PP_VERIFY_HINT_TEXT,
         "the output of stage %d on rank %d is the first that differs, most "
-        "in sequence %zu of the step: look at what this stage receives "
-        "and at its sequence bounds and positions",
-        stage, rank(v, stage), o->sequence);
+        "in sequence %zu of microbatch %zu: %s",
+        stage, rank(v, stage), o->sequence, o->microbatch,
+        o->first_sequences
+            ? "look at what this stage receives"
+            : "sequences that begin a microbatch agree, so look at the "
+              "bounds of sequences and their positions in this stage");
+}
+
+static void hint_loss(const struct pp_verify *v, char *text)
+{
+    const struct pp_verify_scalar *loss = &v->scalars[PP_VERIFY_LOSS];
+    double factor, ratio = loss->found / loss->expected;
+    if (is_scaled(v, &factor) && fabs(factor - ratio) < 1e-3 * fabs(ratio))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the outputs of all stages agree, and the loss and the "
+                 "gradients are %.6g times what they should be: look at the "
+                 "normaliser",
+                 ratio);
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the outputs of all stages agree and the loss differs: look "
+                 "at the labels, at their shift inside each sequence, and "
+                 "whether all microbatches have one normaliser");
 }
 
 static void hint_backward(const struct pp_verify *v, char *text)
@@ -128,17 +148,14 @@ void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
     if (v->same)
         return;
     for (int s = 0; s < v->graph->n_stages; s++)
-        if (beyond(v->outputs[s].output)) {
+        if (beyond(v->outputs[s].e)) {
             hint_forward(v, s, text);
             return;
         }
     for (size_t i = 0; i < v->n_rows; i++)
         gradients |= beyond(v->rows[i].gradient);
     if (beyond(v->scalars[PP_VERIFY_LOSS].e))
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "the outputs of all stages agree and the loss differs: look "
-                 "at the labels, their shift and the normaliser, where the "
-                 "head is");
+        hint_loss(v, text);
     else if (gradients)
         hint_backward(v, text);
     else if (beyond(v->scalars[PP_VERIFY_NORM].e))
