@@ -14,6 +14,9 @@
  * microbatches, and sequences. */
 enum { MAX_SLOTS = 48, MIN_SLOTS = 8, ALL_SLOTS = 2048, MAX_SEQUENCES = 5 };
 
+/* How many learning rates are tried. Smaller ones drown in rounding. */
+enum { MAX_TRIES = 3 };
+
 /* Everything of one --verify. */
 struct verify {
     struct pprun *p;
@@ -94,8 +97,9 @@ static int run(struct verify *y, enum pp_verify_run which, double lr,
         j->accumulate = (int)y->single.n_bins;
         j->slot_limit = 0;
     }
-    if (which == PP_VERIFY_REFERENCE)
-        j->kernels = &pp_kernels_f64;
+    if (which != PP_VERIFY_MESH)
+        j->kernels =
+            which == PP_VERIFY_TWIN ? &pp_kernels_f32 : &pp_kernels_f64;
     struct pp_verify_job ctx = {&y->v, which, j->data,
                                 j->kernels->element_bytes};
     j->optim.lr = lr;
@@ -121,11 +125,13 @@ static int run_all(struct verify *y)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--verify: no token of the first step is scored: there "
                        "is nothing to compare");
-    if (run(y, PP_VERIFY_REFERENCE, lr, PP_VERIFY_STEPS))
-        return -1;
-    if (y->p->options.dtype != PPRUN_FP64 &&
-        run(y, PP_VERIFY_TWIN, lr, PP_VERIFY_STEPS))
-        return -1;
+    for (int i = 0; i < MAX_TRIES; i++, lr /= 8) {
+        if (run(y, PP_VERIFY_REFERENCE, lr, PP_VERIFY_STEPS) ||
+            run(y, PP_VERIFY_TWIN, lr, PP_VERIFY_STEPS))
+            return -1;
+        if (i + 1 == MAX_TRIES || pp_verify_is_calm(&y->v))
+            break;
+    }
     return run(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
                    pp_verify_judge(&y->v, err)
                ? -1

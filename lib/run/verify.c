@@ -200,5 +200,5 @@ double pp_verify_lr(const struct pp_verify *v)
         g += v->tensors[i].g_norm * v->tensors[i].g_norm;
         w += v->tensors[i].w_norm * v->tensors[i].w_norm;
     }
-    return g > 0 ? 1e-2 * sqrt(w / g) : 0;
+    return g > 0 ? 2e-3 * sqrt(w / g) : 0;
 }

@@ -6,18 +6,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool has_twin(const struct pp_verify *v)
+static bool is_double(const struct pp_verify *v)
 {
-    return v->element_bytes != sizeof(double);
+    return v->element_bytes == sizeof(double);
 }
 
 /* What the mesh may show where the twin shows so much. Not-a-number anywhere
  * stays one, and is no error within a bound. */
 static double bound(const struct pp_verify *v, double twin)
 {
-    double floor = has_twin(v) ? PP_VERIFY_FLOOR_F32 : PP_VERIFY_FLOOR_F64;
-    double b = has_twin(v) ? fmax(floor, PP_VERIFY_FACTOR * twin) : floor;
-    return fmin(b, PP_VERIFY_CAP);
+    double floor = is_double(v) ? PP_VERIFY_FLOOR_F64 : PP_VERIFY_FLOOR_F32;
+    double scale = is_double(v) ? DBL_EPSILON / FLT_EPSILON : 1;
+    return fmin(fmax(floor, PP_VERIFY_FACTOR * twin * scale), PP_VERIFY_CAP);
 }
 
 /* A tensor whose elements are a thousand times smaller than the model's are
@@ -63,7 +63,7 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
     double root = SMALL * sqrt((double)t->n);
     double g = fmax(t->g_norm, root * mean.g);
     double w = fmax(t->moved, root * mean.w);
-    double epsilon = has_twin(v) ? FLT_EPSILON : DBL_EPSILON;
+    double epsilon = is_double(v) ? DBL_EPSILON : FLT_EPSILON;
     struct pp_verify_row r = {
         .name = t->name,
         .tensor = order,
@@ -159,6 +159,22 @@ static int by_worst(const void *a, const void *b)
     if (x->tensor != y->tensor)
         return x->tensor < y->tensor ? -1 : 1;
     return (x->stage > y->stage) - (x->stage < y->stage);
+}
+
+bool pp_verify_is_calm(const struct pp_verify *v)
+{
+    const double *loss = v->loss[PP_VERIFY_REFERENCE];
+    struct sizes mean = mean_sizes(v);
+    for (int i = 1; i < PP_VERIFY_STEPS; i++)
+        if (!(loss[i] < loss[i - 1]))
+            return false;
+    for (size_t i = 0; i < v->n_tensors; i++) {
+        const struct pp_verify_tensor *t = &v->tensors[i];
+        double w = fmax(t->moved, SMALL * sqrt((double)t->n) * mean.w);
+        if (!(PP_VERIFY_FACTOR * ratio(v->seen[i].w, w) <= PP_VERIFY_CAP))
+            return false;
+    }
+    return true;
 }
 
 int pp_verify_judge(struct pp_verify *v, struct pp_err *err)
