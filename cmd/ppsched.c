@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/draw.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 #include "version.h"
@@ -22,13 +21,17 @@ static int print_list(struct tool *t)
     for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
         fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
+    if (f)
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n", "auto",
+                "the best order that a search finds, within --memory", "",
+                "any stages, any -m");
     return f ? 0 : -1;
 }
 
 /* Where nothing is said, the kind knows whether it needs a copy both ways. */
 static enum pp_placement placement_of(const struct ppsched_options *o)
 {
-    const struct pp_kind *kind = pp_kind_find(o->kind);
+    const struct pp_kind *kind = pp_kind_find(o->kind); /* NULL for auto */
     if (!o->placement)
         return kind && kind->copies ? PP_PLACEMENT_BOTH_WAYS
                                     : PP_PLACEMENT_LOOP;
@@ -37,8 +40,7 @@ static enum pp_placement placement_of(const struct ppsched_options *o)
                                                 : PP_PLACEMENT_LOOP;
 }
 
-/* A manifest with stages that have no units. */
-static int make_abstract(struct ppsched *p, int argc, char **argv)
+int ppsched_abstract(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
@@ -46,9 +48,6 @@ static int make_abstract(struct ppsched *p, int argc, char **argv)
     struct pp_arena arena = {0};
     struct pp_graph graph;
     int rc = -1;
-    if (optind < argc)
-        return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
-                          argv[optind]);
     if (pp_manifest_init(&p->manifest, err) ||
         pp_graph_chain(&arena, o->n_ranks, o->n_chunks ? o->n_chunks : 1,
                        placement_of(o), &graph, err))
@@ -85,11 +84,25 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there are no stages; ppsplit makes them",
                        is_stdin ? "<stdin>" : name);
-    if (!p->options.kind && !p->options.csv && !p->manifest.has_schedule)
+    if (!p->options.kind && !p->options.csv && !p->options.compare &&
+        !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one",
                        is_stdin ? "<stdin>" : name);
     return 0;
+}
+
+/* What actions cost and keep, once there are stages and a number of
+ * microbatches. */
+static int open_costs(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
+        return -1;
+    if (p->options.data && p->packed.n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
+                       p->options.data);
+    return ppsched_costs_init(p);
 }
 
 static int build(struct ppsched *p)
@@ -99,7 +112,7 @@ static int build(struct ppsched *p)
     struct pp_kind_options k = {o->n_microbatches, o->group, false};
     struct pp_err *err = &p->tool->err;
     struct pp_graph *g = &p->manifest.graph;
-    int slices = o->slices ? o->slices : kind->slices;
+    int slices = o->slices || !kind ? o->slices : kind->slices;
     g->n_slices = slices ? slices : 1;
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -107,17 +120,17 @@ static int build(struct ppsched *p)
                        "than %d actions",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
-    if (pp_schedule_init(&p->built, g, kind->name, o->n_microbatches, err) ||
-        pp_kind_emit(kind, &p->built, &k, err))
+    if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
+        return -1;
+    if (ppsched_is_auto(o))
+        return open_costs(p) ? -1 : ppsched_auto(p);
+    if (pp_kind_emit(kind, &p->built, &k, err))
         return -1;
     return pp_lower(&p->built, err);
 }
 
-/* The schedule to look at: built, or the manifest's. Nothing is shown or
- * written that has not been checked. */
-static int prepare(struct ppsched *p)
+int ppsched_prepare(struct ppsched *p)
 {
-    struct pp_err *err = &p->tool->err;
     if (!p->schedule)
         p->schedule = &p->manifest.schedule;
     if (p->options.kind && build(p))
@@ -126,33 +139,7 @@ static int prepare(struct ppsched *p)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
         return -1;
-    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
-        return -1;
-    if (p->options.data && p->packed.n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
-                       p->options.data);
-    return ppsched_costs_init(p);
-}
-
-static int draw(struct ppsched *p, FILE *f)
-{
-    const struct ppsched_options *o = &p->options;
-    const struct pp_schedule *s = p->schedule;
-    struct pp_draw d = {o->width, o->color, o->ascii,
-                        p->costs.literal ? NULL : "flop"};
-    struct pp_err *err = &p->tool->err;
-    struct pp_sim sim = {0};
-    if (ppsched_memory(p, NULL) ||
-        pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
-        return -1;
-    fprintf(f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
-            s->kind, s->graph->n_ranks, s->graph->n_ranks == 1 ? "" : "s",
-            s->graph->n_stages, s->graph->n_stages == 1 ? "" : "s",
-            s->n_microbatches, s->n_microbatches == 1 ? "" : "es",
-            s->channel_depth);
-    int rc = pp_draw(f, s, &sim, &d, err);
-    pp_sim_finish(&sim);
-    return rc;
+    return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
 }
 
 static int set_data(struct ppsched *p)
@@ -183,35 +170,64 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     return rc ? -1 : pp_manifest_write(&p->manifest, f, err);
 }
 
-static int run(struct ppsched *p, int argc, char **argv)
+/* What the options say to work on. */
+static int read_input(struct ppsched *p, int argc, char **argv)
 {
     const struct ppsched_options *o = &p->options;
-    if (o->list)
-        return print_list(p->tool);
     /* A CSV file has its own stages; a manifest is read when one is named. */
     bool has_manifest = !o->n_ranks && (!o->csv || optind < argc);
-    if (o->n_ranks && make_abstract(p, argc, argv))
+    if (o->n_ranks && optind < argc)
+        return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
+                          argv[optind]);
+    if (o->n_ranks && !o->compare && ppsched_abstract(p))
         return -1;
     if (has_manifest && read_manifest(p, argc, argv))
         return -1;
-    if (o->csv && ppsched_csv_read(p, has_manifest))
-        return -1;
-    if (prepare(p))
-        return -1;
-    FILE *f = tool_output(p->tool);
-    if (!f)
-        return -1;
+    return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
+}
+
+/* Whether something is printed: not where pictures are all that was asked for,
+ * or where one of them goes to standard output in place of the manifest. */
+static bool prints(const struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    bool view = o->check || o->stats || o->timeline || o->export;
+    bool taken = !p->tool->output && ((o->svg && !strcmp(o->svg, "-")) ||
+                                      (o->trace && !strcmp(o->trace, "-")));
+    return view || ((o->kind || o->csv) && !taken);
+}
+
+static int print(struct ppsched *p, FILE *f, int argc, char **argv)
+{
+    const struct ppsched_options *o = &p->options;
     if (o->export)
         return ppsched_csv_export(p, f);
     if (o->stats)
         return ppsched_stats(p, f);
     if (o->timeline)
-        return draw(p, f);
+        return ppsched_draw(p, f);
     if (!o->check)
         return write_manifest(p, f, argc, argv);
     if (ppsched_memory(p, NULL))
         return -1;
     return ppsched_verdict(p, f);
+}
+
+static int run(struct ppsched *p, int argc, char **argv)
+{
+    const struct ppsched_options *o = &p->options;
+    FILE *f;
+    if (o->list)
+        return print_list(p->tool);
+    if (read_input(p, argc, argv))
+        return -1;
+    if (o->compare)
+        return (f = tool_output(p->tool)) ? ppsched_compare(p, f) : -1;
+    if (ppsched_prepare(p) || ((o->svg || o->trace) && ppsched_pictures(p)))
+        return -1;
+    if (!prints(p))
+        return 0;
+    return (f = tool_output(p->tool)) ? print(p, f, argc, argv) : -1;
 }
 
 int main(int argc, char **argv)
@@ -221,8 +237,9 @@ int main(int argc, char **argv)
         .synopsis =
             "-s KIND -m N [options] [MANIFEST]\n"
             "       ppsched --csv FILE [options] [MANIFEST]\n"
-            "       ppsched --check | --stats | -t | --export FORM [options] "
-            "[MANIFEST]",
+            "       ppsched --compare KIND,KIND,... -m N [options] [MANIFEST]\n"
+            "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
+            "|\n               --export FORM [options] [MANIFEST]",
         .summary = "Order the work of a pipeline, prove the order, and show "
                    "what it costs.",
         .options = ppsched_option_table};

@@ -5,11 +5,19 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "manifest/stage_costs.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
+#include "sched/svg.h"
 #include "tool.h"
+
+enum ppsched_color {
+    PPSCHED_COLOR_AUTO, /* on a terminal */
+    PPSCHED_COLOR_ON,
+    PPSCHED_COLOR_OFF
+};
 
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
@@ -18,8 +26,12 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
-    int slices; /* 0: not given */
-    int depth;  /* -1: not given */
+    int slices;     /* 0: not given */
+    int depth;      /* -1: not given */
+    double seconds; /* auto: of search */
+    int seed;
+    bool whole_backward, minimize_span;
+    bool is_search; /* one of those was given */
     bool has_cost;
     double cost[4];        /* F, I, W, message */
     double pair_cost;      /* of a pair, as a part of its two */
@@ -34,9 +46,16 @@ struct ppsched_options {
     bool has_memory, memory_is_slots;
     size_t memory;
     bool list, check, stats, timeline;
-    int width; /* columns; 0: no limit */
-    bool ascii, color;
+    const char *svg, *trace; /* files, or NULL */
+    const char *compare;     /* kinds, or NULL */
+    int width;               /* of -t: columns, 0: no limit; of --svg: pixels,
+                                0: what fits */
+    bool ascii;
+    enum ppsched_color color;
 };
+
+/* Whether -s is auto, which is searched for and not made by a rule. */
+bool ppsched_is_auto(const struct ppsched_options *o);
 
 extern const struct tool_option ppsched_option_table[];
 
@@ -52,7 +71,7 @@ struct ppsched_costs {
     struct pp_literal_costs literals;
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
-    double *head_flops;           /* per stage: of the head in it, a token */
+    struct pp_stage_costs stage;
     double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
@@ -110,6 +129,54 @@ int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
  */
 int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
 
+/* A manifest with stages that have no units, placed as the options say. */
+int ppsched_abstract(struct ppsched *p) PP_MUST_USE;
+
+/* Makes p->schedule with -s, or takes the one that is there, checks it, and
+ * knows what it costs. Nothing is shown or written that has not been checked.
+ */
+int ppsched_prepare(struct ppsched *p) PP_MUST_USE;
+
+/* A schedule played at its channel depth, and what pictures show of it. */
+struct ppsched_view {
+    struct pp_sim sim;
+    struct pp_messages messages;
+    struct pp_curve *slots;
+    struct pp_curve *bytes; /* NULL: sizes are not known */
+    double *limit; /* per rank, in bytes where they are known and the limit is
+                      one of bytes, else in slots; NULL: none */
+    double bound;  /* a makespan that no order goes below; 0: unknown */
+};
+
+/* Refuses what --memory does not allow. Finish it also after a failure. */
+int ppsched_view_init(struct ppsched *p, struct ppsched_view *v) PP_MUST_USE;
+void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v);
+
+/* The view as a panel of the picture: bytes where they are known, unless the
+ * limit is one of slots. */
+struct pp_svg_panel ppsched_panel(const struct ppsched *p,
+                                  const struct ppsched_view *v);
+
+/* Draws -t. */
+int ppsched_draw(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Writes the files of --svg and --trace. */
+int ppsched_pictures(struct ppsched *p) PP_MUST_USE;
+
+/* The unit of simulated times, for pictures; NULL: they have none. */
+const char *ppsched_unit(const struct ppsched *p);
+
+/* Writes panels to the file of --svg. */
+int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
+                      int n_panels, const char *unit) PP_MUST_USE;
+
+/* Prints --compare, and with --svg draws the kinds that fit. */
+int ppsched_compare(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* The bubble as papers on zero-bubble schedules count it: a rank may begin the
+ * next step before the others have ended this one. */
+double ppsched_span_bubble(const struct pp_sim *sim);
+
 /* Bytes of weights, gradients and moments on a rank. */
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
 
@@ -117,6 +184,9 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
  * below: with unbounded channels, within --memory where it is given. Backward
  * is split where the schedule has any I. */
 int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
+
+/* Fills p->built, lowered, with the best order that a search finds. */
+int ppsched_auto(struct ppsched *p) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

@@ -9,6 +9,7 @@
 #include "ppsched.h"
 #include "sched/kind.h"
 #include "sched/progress.h"
+#include "sched/search.h"
 
 enum {
     OPT_PLACEMENT = TOOL_LONG,
@@ -17,6 +18,10 @@ enum {
     OPT_COST,
     OPT_PAIR_COST,
     OPT_DEPTH,
+    OPT_TIME,
+    OPT_SEED,
+    OPT_WHOLE_BACKWARD,
+    OPT_MINIMIZE,
     OPT_DATA,
     OPT_STEP,
     OPT_SEQ_LEN,
@@ -31,7 +36,11 @@ enum {
     OPT_LIST,
     OPT_WIDTH,
     OPT_ASCII,
-    OPT_COLOR
+    OPT_COLOR,
+    OPT_NO_COLOR,
+    OPT_SVG,
+    OPT_TRACE,
+    OPT_COMPARE
 };
 
 /* What a plan may hold; beyond it a mistyped number is likelier. */
@@ -39,6 +48,7 @@ enum {
     MAX_RANKS = 1 << 20,
     MAX_MICROBATCHES = 1 << 24,
     MAX_WIDTH = 100000,
+    MIN_PIXELS = 400,
     DEFAULT_WIDTH = 100,
     DEFAULT_SEQ_LEN = 1024
 };
@@ -53,6 +63,10 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_SLICES, "slices", "N", "seq1f1b, gpipe: parts of each sequence"},
     {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
     {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
+    {OPT_TIME, "time", "SECONDS", "auto: how long to search, about (3)"},
+    {OPT_SEED, "seed", "N", "auto: of the random numbers (1)"},
+    {OPT_WHOLE_BACKWARD, "whole-backward", NULL, "auto: B, not I and W"},
+    {OPT_MINIMIZE, "minimize", "WHAT", "auto: makespan (default) or span"},
     {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
     {OPT_PAIR_COST, "pair-cost", "X",
      "time of an overlap pair, of its sum (1)"},
@@ -67,9 +81,13 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_SEMANTICS, "semantics", "NAME", "with --check: how messages wait"},
     {OPT_STATS, "stats", NULL, "print figures as JSON"},
     {'t', "timeline", NULL, "draw the schedule to scale"},
-    {OPT_WIDTH, "width", "N", "with -t: columns, 0 for no limit (100)"},
+    {OPT_SVG, "svg", "FILE", "also draw a picture"},
+    {OPT_TRACE, "trace", "FILE", "also write a trace for Perfetto"},
+    {OPT_COMPARE, "compare", "KINDS", "a table of several kinds: A,B,..."},
+    {OPT_WIDTH, "width", "N", "columns of -t (100, 0: all), pixels of --svg"},
     {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
-    {OPT_COLOR, "color", NULL, "with -t: ANSI colours"},
+    {OPT_COLOR, "color", NULL, "with -t: ANSI colours, not only on terminals"},
+    {OPT_NO_COLOR, "no-color", NULL, "with -t: no ANSI colours"},
     {OPT_LIST, "list", NULL, "list the kinds of schedule"},
     {0},
 };
@@ -150,6 +168,24 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return parse_int(t, "--depth", 0, MAX_MICROBATCHES, &o->depth);
     case OPT_MEMORY:
         return parse_memory(t, o);
+    case OPT_TIME:
+        o->is_search = true;
+        return pp_parse_real(optarg, "--time", 0, 1e6, &o->seconds, &t->err);
+    case OPT_SEED:
+        o->is_search = true;
+        return parse_int(t, "--seed", 0, INT32_MAX, &o->seed);
+    case OPT_WHOLE_BACKWARD:
+        o->is_search = o->whole_backward = true;
+        return 0;
+    case OPT_MINIMIZE:
+        o->is_search = true;
+        o->minimize_span = !strcmp(optarg, "span");
+        if (!o->minimize_span && strcmp(optarg, "makespan"))
+            return tool_usage(t,
+                              "--minimize: '%s' is neither makespan nor "
+                              "span",
+                              optarg);
+        return 0;
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_PAIR_COST:
@@ -189,12 +225,27 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         o->ascii = true;
         return 0;
     case OPT_COLOR:
-        o->color = true;
+    case OPT_NO_COLOR:
+        o->color = id == OPT_COLOR ? PPSCHED_COLOR_ON : PPSCHED_COLOR_OFF;
+        return 0;
+    case OPT_SVG:
+        o->svg = optarg;
+        return 0;
+    case OPT_TRACE:
+        o->trace = optarg;
+        return 0;
+    case OPT_COMPARE:
+        o->compare = optarg;
         return 0;
     default:
         o->list = true;
         return 0;
     }
+}
+
+bool ppsched_is_auto(const struct ppsched_options *o)
+{
+    return o->kind && !strcmp(o->kind, "auto");
 }
 
 /* Which options go together. */
@@ -223,10 +274,11 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
         return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
                           o->export);
-    if (!o->kind && !o->csv && views == 0)
-        return tool_usage(t, "nothing to do: -s, --csv, --check, --stats, -t, "
-                             "--export or --list is needed");
-    if (o->kind && !pp_kind_find(o->kind))
+    if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace)
+        return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
+                             "--stats, -t, --svg, --trace, --export or --list "
+                             "is needed");
+    if (o->kind && !ppsched_is_auto(o) && !pp_kind_find(o->kind))
         return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
                           o->kind);
     if (o->kind && !o->n_microbatches)
@@ -239,6 +291,9 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "-c and --placement need -p");
     if (o->group && strcmp(o->kind, "interleaved"))
         return tool_usage(t, "--group is for -s interleaved");
+    if (o->is_search && !ppsched_is_auto(o))
+        return tool_usage(t, "--time, --seed, --whole-backward and --minimize "
+                             "are for -s auto");
     if (o->slices && !o->kind)
         return tool_usage(t, "--slices needs -s");
     if (o->placement && strcmp(o->placement, "loop") &&
@@ -247,8 +302,45 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
                           o->placement);
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");
-    if (!o->timeline && (o->width >= 0 || o->ascii || o->color))
-        return tool_usage(t, "--width, --ascii and --color need -t");
+    return 0;
+}
+
+/* Options of pictures, and what goes to standard output. */
+static int check_pictures(struct tool *t, const struct ppsched_options *o)
+{
+    bool svg = o->svg && !strcmp(o->svg, "-");
+    bool trace = o->trace && !strcmp(o->trace, "-");
+    bool prints =
+        o->check || o->stats || o->timeline || o->export || o->compare;
+    if (svg + trace + (prints && !t->output) > 1)
+        return tool_usage(t, "--svg, --trace and what is printed cannot all go "
+                             "to standard output");
+    if (!o->timeline && (o->ascii || o->color != PPSCHED_COLOR_AUTO))
+        return tool_usage(t, "--ascii, --color and --no-color need -t");
+    if (o->width >= 0 && !o->timeline == !o->svg)
+        return tool_usage(t, "--width needs either -t or --svg");
+    if (o->width >= 0 && o->svg && o->width < MIN_PIXELS)
+        return tool_usage(t, "--width: a picture has %d pixels or more",
+                          MIN_PIXELS);
+    return 0;
+}
+
+/* --compare stands where -s would. */
+static int check_compare(struct tool *t, const struct ppsched_options *o)
+{
+    if (o->kind || o->csv || o->check || o->stats || o->timeline || o->export ||
+        o->trace)
+        return tool_usage(t, "--compare goes with none of -s, --csv, --check, "
+                             "--stats, -t, --export and --trace");
+    if (!o->n_microbatches)
+        return tool_usage(t, "--compare needs -m, the number of microbatches");
+    if (o->placement || o->group)
+        return tool_usage(t, "--compare places every kind as it needs and "
+                             "groups microbatches by default");
+    if (o->n_chunks && !o->n_ranks)
+        return tool_usage(t, "-c needs -p");
+    if (o->step && !o->data)
+        return tool_usage(t, "--step needs --data");
     return 0;
 }
 
@@ -257,16 +349,21 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv)
 {
     int id;
-    *o = (struct ppsched_options){
-        .depth = -1, .width = -1, .pair_cost = 1, .seq_len = DEFAULT_SEQ_LEN};
+    *o = (struct ppsched_options){.depth = -1,
+                                  .seconds = PP_SEARCH_SECONDS,
+                                  .seed = 1,
+                                  .width = -1,
+                                  .pair_cost = 1,
+                                  .seq_len = DEFAULT_SEQ_LEN};
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;
-    if (!o->list && check_options(t, o))
+    if (!o->list && ((o->compare ? check_compare : check_options)(t, o) ||
+                     check_pictures(t, o)))
         return -1;
     if (o->data && !o->step)
         o->step = 1;
     if (o->width < 0)
-        o->width = DEFAULT_WIDTH;
+        o->width = o->timeline ? DEFAULT_WIDTH : 0;
     return 0;
 }

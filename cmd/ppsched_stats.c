@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "base/quote.h"
 #include "ppsched.h"
 #include "sched/idle.h"
 #include "sched/traffic.h"
@@ -15,9 +16,7 @@ static void print_real(FILE *f, const char *key, double v)
     fprintf(f, "\"%s\": %s", key, text);
 }
 
-/* The bubble as papers on zero-bubble schedules count it: a rank may begin the
- * next step before the others have ended this one. */
-static double span_bubble(const struct pp_sim *sim)
+double ppsched_span_bubble(const struct pp_sim *sim)
 {
     double busy = 0;
     for (int r = 0; r < sim->n_ranks; r++)
@@ -28,19 +27,10 @@ static double span_bubble(const struct pp_sim *sim)
 static void print_shape(const struct ppsched *p, FILE *f)
 {
     const struct pp_schedule *s = p->schedule;
-    /* Kind names from a manifest may hold anything; the document's own string
-     * rules have been applied, so only quotes and backslashes matter. */
-    fputs("{\n  \"kind\": \"", f);
-    for (const char *c = s->kind; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fputc('\\', f);
-        if ((unsigned char)*c < ' ')
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    }
+    fputs("{\n  \"kind\": ", f);
+    pp_quote_json(f, s->kind);
     fprintf(f,
-            "\",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
+            ",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
             "  \"microbatches\": %d,\n",
             s->graph->n_ranks, s->graph->n_stages, s->n_microbatches);
     if (s->graph->n_copies > 1)
@@ -62,7 +52,7 @@ static void print_times(const struct ppsched *p, FILE *f,
     fputs(",\n  ", f);
     print_real(f, "span", sim->span);
     fputs(",\n  ", f);
-    print_real(f, "span_bubble", span_bubble(sim));
+    print_real(f, "span_bubble", ppsched_span_bubble(sim));
     fprintf(f, ",\n  \"at_depth\": {\"depth\": %d, ",
             p->schedule->channel_depth);
     print_real(f, "makespan", at->makespan);

@@ -151,24 +151,57 @@ int tool_input(struct tool *t, int argc, char **argv, const char **name)
     return 0;
 }
 
-FILE *tool_output(struct tool *t)
+int tool_open(struct tool *t, const char *name, struct tool_file *file)
 {
-    if (t->out)
-        return t->out;
-    if (!t->output || !strcmp(t->output, "-"))
-        return t->out = stdout;
+    *file = (struct tool_file){.name = name};
+    if (!name || !strcmp(name, "-")) {
+        file->f = stdout;
+        return 0;
+    }
     /* A device or a pipe cannot be replaced by a rename: write it directly. */
     struct stat st;
-    bool special = stat(t->output, &st) == 0 && !S_ISREG(st.st_mode);
-    size_t n = strlen(t->output) + 5;
-    t->out_tmp = special ? NULL : malloc(n);
-    if (t->out_tmp)
-        snprintf(t->out_tmp, n, "%s.tmp", t->output);
-    const char *path = t->out_tmp ? t->out_tmp : t->output;
-    t->out = fopen(path, "w");
-    if (!t->out)
-        pp_fail_errno(&t->err, "%s", path);
-    return t->out;
+    bool special = stat(name, &st) == 0 && !S_ISREG(st.st_mode);
+    size_t n = strlen(name) + 5;
+    file->tmp = special ? NULL : malloc(n);
+    if (file->tmp)
+        snprintf(file->tmp, n, "%s.tmp", name);
+    const char *path = file->tmp ? file->tmp : name;
+    file->f = fopen(path, "w");
+    if (file->f)
+        return 0;
+    pp_fail_errno(&t->err, "%s", path);
+    free(file->tmp);
+    file->tmp = NULL;
+    return -1;
+}
+
+int tool_close(struct tool *t, struct tool_file *file)
+{
+    /* An error of an earlier write may have left no errno behind. */
+    bool failed = ferror(file->f) != 0;
+    errno = EIO;
+    if (fflush(file->f) != 0 || (file->f != stdout && fclose(file->f) != 0) ||
+        failed)
+        pp_fail_errno(&t->err, "writing %s failed",
+                      file->f == stdout ? "standard output" : file->name);
+    if (file->tmp && t->err.code != PP_EXIT_OK)
+        remove(file->tmp);
+    else if (file->tmp && rename(file->tmp, file->name) != 0)
+        pp_fail_errno(&t->err, "%s", file->name);
+    free(file->tmp);
+    *file = (struct tool_file){0};
+    return t->err.code == PP_EXIT_OK ? 0 : -1;
+}
+
+FILE *tool_output(struct tool *t)
+{
+    struct tool_file file;
+    if (t->out)
+        return t->out;
+    if (tool_open(t, t->output, &file))
+        return NULL;
+    t->out_tmp = file.tmp;
+    return t->out = file.f;
 }
 
 void tool_erase(struct tool *t)
@@ -209,30 +242,15 @@ void tool_progress(struct tool *t, const char *fmt, ...)
     t->progress_shown = true;
 }
 
-/* Closes the output and puts it in its place, or removes it after a failure. */
-static void finish_output(struct tool *t)
-{
-    FILE *f = t->out ? t->out : stdout;
-    const char *name = f == stdout ? "standard output" : t->output;
-    /* An error of an earlier write may have left no errno behind. */
-    bool failed = ferror(f) != 0;
-    errno = EIO;
-    if (fflush(f) != 0 || (fclose(f) != 0 && errno != EBADF) || failed)
-        pp_fail_errno(&t->err, "writing %s failed", name);
-    if (!t->out_tmp)
-        return;
-    if (t->err.code != PP_EXIT_OK)
-        remove(t->out_tmp);
-    else if (rename(t->out_tmp, t->output) != 0)
-        pp_fail_errno(&t->err, "%s", t->output);
-    free(t->out_tmp);
-    t->out_tmp = NULL;
-}
-
 int tool_finish(struct tool *t)
 {
     tool_erase(t);
-    finish_output(t);
+    /* Standard output is checked also where nothing has been written. */
+    struct tool_file out = {t->out ? t->out : stdout, t->output, t->out_tmp};
+    bool is_stdout = out.f == stdout;
+    tool_close(t, &out);
+    if (is_stdout && fclose(stdout) != 0 && errno != EBADF)
+        pp_fail_errno(&t->err, "writing standard output failed");
     if (t->err.code == PP_EXIT_OK)
         return t->status;
     fprintf(stderr, "%s: %s\n", t->name, t->err.text);

@@ -59,6 +59,20 @@ int tool_input(struct tool *t, int argc, char **argv, const char **name);
  * and renamed by tool_finish. NULL with t->err set on failure. */
 FILE *tool_output(struct tool *t);
 
+/* A further file that a tool writes: beside its name as NAME.tmp, then renamed.
+ * "-" is stdout, and a device or a pipe is written directly. */
+struct tool_file {
+    FILE *f;
+    const char *name;
+    char *tmp; /* NULL: written directly */
+};
+
+/* tool_close puts the file in its place, or removes it when t->err is set;
+ * stdout it only flushes. Both return -1 with t->err set on failure. */
+int tool_open(struct tool *t, const char *name,
+              struct tool_file *file) PP_MUST_USE;
+int tool_close(struct tool *t, struct tool_file *file);
+
 /* A note for people on stderr: shown with -v (detail), unless -q (note). */
 void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/rng.h"
 #include "data/packed_format.h"
+#include "data/packed_sections.h"
 
 /* A set under way. Counted first, with nothing allocated, then filled. */
 struct builder {
@@ -16,6 +17,7 @@ struct builder {
     struct pp_packed_record *records;    /* all NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
+    int32_t *tokens; /* a bin of the set that is read: its ids, its labels */
 };
 
 static void add_bin(struct builder *b)
@@ -63,21 +65,29 @@ static struct place add_sequence(struct builder *b, uint32_t start,
     return at;
 }
 
-/* Allocates what was counted and begins anew. */
-static int begin(struct builder *b, struct pp_packed *out, struct pp_err *err)
+/* Allocates what was counted and begins anew; from is what will be read, or
+ * NULL. */
+static int begin(struct builder *b, const struct pp_packed *from,
+                 struct pp_packed *out, struct pp_err *err)
 {
+    size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
     size_t words = 2 * (n_cu + b->n_sequences + b->n_slots);
     if (b->n_sequences > UINT32_MAX || b->n_slots > SIZE_MAX / 64 ||
         pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
         return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
     char *owned = calloc(1, bytes + words * 4);
-    if (!owned)
+    int32_t *scratch = calloc(2 * tokens + 1, sizeof *scratch);
+    if (!owned || !scratch) {
+        free(owned);
+        free(scratch);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
     memset(out, 0, sizeof *out);
     out->owned = owned;
     out->n_bins = b->n_bins;
     out->n_sequences = out->n_inputs = b->n_sequences;
+    out->n_groups = b->n_sequences;
     out->n_slots = b->n_slots;
     out->align = 1;
     int32_t *at = (int32_t *)(owned + bytes);
@@ -87,7 +97,21 @@ static int begin(struct builder *b, struct pp_packed *out, struct pp_err *err)
     b->start = b->source + out->n_sequences;
     b->ids = (int32_t *)b->start + out->n_sequences;
     b->labels = b->ids + out->n_slots;
+    b->tokens = scratch;
     return 0;
+}
+
+/* Bin i of p, beginning anew at its end; its tokens are wherever they are, so
+ * they are copied, but not for counting. */
+static void read_bin(struct builder *b, const struct pp_packed *p, size_t i,
+                     struct pp_bin *bin)
+{
+    pp_packed_bin(p, i % p->n_bins, bin);
+    if (!b->tokens)
+        return;
+    bin->input_ids = b->tokens;
+    bin->labels = b->tokens + p->max_tokens;
+    pp_packed_tokens(p, i % p->n_bins, b->tokens, b->tokens + p->max_tokens);
 }
 
 /* The counts that the columns decide. */
@@ -110,6 +134,7 @@ static void finish(struct builder *b)
     for (size_t t = 0; t < p->n_slots; t++)
         if ((uint32_t)b->ids[t] + 1 > p->vocab)
             p->vocab = (uint32_t)b->ids[t] + 1;
+    free(b->tokens);
     p->capacity = p->max_tokens;
     p->sections[PP_SECTION_BINS] = b->records;
     p->sections[PP_SECTION_CU] = b->cu;
@@ -148,10 +173,10 @@ static int copy(const struct pp_packed *p, size_t n_bins, bool single,
     struct builder b = {0};
     struct pp_bin bin;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && begin(&b, out, err))
+        if (pass == 1 && begin(&b, p, out, err))
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
-            pp_packed_bin(p, i % p->n_bins, &bin);
+            read_bin(&b, p, i, &bin);
             copy_bin(&b, &bin, single);
         }
     }
@@ -205,7 +230,7 @@ static void small_bin(struct builder *b, const struct pp_bin *bin, double by,
         uint32_t length = scaled(old, by);
         uint32_t padding = slot > old ? scaled(slot - old, by) : 0;
         struct place to = add_sequence(b, 0, length, length + padding);
-        fill(b, to, length, bin->labels + at, old, l);
+        fill(b, to, length, bin->labels ? bin->labels + at : NULL, old, l);
     }
 }
 
@@ -231,14 +256,14 @@ int pp_packed_likeness(const struct pp_packed *p, size_t n_bins,
     double by =
         p && p->max_tokens > l->tokens ? (double)l->tokens / p->max_tokens : 1;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && begin(&b, out, err))
+        if (pass == 1 && begin(&b, p, out, err))
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             if (!p) {
                 random_bin(&b, l);
                 continue;
             }
-            pp_packed_bin(p, i % p->n_bins, &bin);
+            read_bin(&b, p, i, &bin);
             small_bin(&b, &bin, by, l);
         }
     }

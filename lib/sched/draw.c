@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/axis.h"
+#include "sched/chunks.h"
 #include "sched/memory.h"
 
-enum { LABEL = 16, MARGIN = 26, FEWEST_COLUMNS = 20 };
+enum { LABEL = PP_AXIS_TEXT, MARGIN = 26, FEWEST_COLUMNS = 20 };
 enum { WIDEST = 100000 };
 
 /* A column of both, where there is no room to tell them apart. It takes the
@@ -29,7 +31,10 @@ struct picture {
     int n_chunks;     /* most on one rank */
     int columns;      /* of the time axis */
     double scale;     /* columns per time */
+    double mean;      /* time of a forward */
     int last_color;   /* -1: none */
+    bool last_pair;   /* of the last colour */
+    bool pairs;       /* there are some */
     int rank_columns; /* of the longest rank's number */
 };
 
@@ -38,6 +43,7 @@ struct column {
     int op; /* -1: idle */
     int chunk;
     char label;
+    bool pair; /* of an overlap pair: underlined where there are colours */
 };
 
 static const char *fill(const struct picture *p, int op)
@@ -51,15 +57,16 @@ static const char *fill(const struct picture *p, int op)
     return op < 0 ? " " : p->draw.ascii ? plain[op] : blocks[op];
 }
 
-static void set_color(struct picture *p, int color)
+static void set_color(struct picture *p, int color, bool pair)
 {
-    if (!p->draw.color || color == p->last_color)
+    if (!p->draw.color || (color == p->last_color && pair == p->last_pair))
         return;
     if (color < 0)
         fputs("\033[0m", p->f);
     else
-        fprintf(p->f, "\033[30;48;5;%dm", color);
+        fprintf(p->f, "\033[%d;30;48;5;%dm", pair ? 4 : 24, color);
     p->last_color = color;
+    p->last_pair = pair;
 }
 
 /* Blue forward, green backward, orange weight gradient; later chunks darker. */
@@ -89,7 +96,7 @@ static char short_label(const struct picture *p, struct pp_action a)
 }
 
 static void draw_cell(const struct picture *p, struct column *row,
-                      const struct pp_span *s)
+                      const struct pp_span *s, bool pair)
 {
     int from = (int)lround(s->start * p->scale);
     int to = (int)lround(s->end * p->scale);
@@ -101,7 +108,7 @@ static void draw_cell(const struct picture *p, struct column *row,
     }
     for (int i = from; i < to && i < p->columns; i++)
         row[i] = (struct column){s->action.op, p->chunk[s->action.stage],
-                                 i - from < n ? label[i - from] : 0};
+                                 i - from < n ? label[i - from] : 0, pair};
 }
 
 /* Without labels: each column shows what takes most of its time, or that it is
@@ -133,7 +140,7 @@ static void draw_bars(const struct picture *p, struct column *row,
 static void print_row(struct picture *p, const struct column *row)
 {
     for (int i = 0; i < p->columns; i++) {
-        set_color(p, color_of(&row[i]));
+        set_color(p, color_of(&row[i]), row[i].pair);
         if (row[i].label)
             fputc(row[i].label, p->f);
         else
@@ -141,7 +148,7 @@ static void print_row(struct picture *p, const struct column *row)
                                                           : fill(p, row[i].op),
                   p->f);
     }
-    set_color(p, -1);
+    set_color(p, -1, false);
 }
 
 static void draw_rank(struct picture *p, int r, struct column *row)
@@ -149,13 +156,17 @@ static void draw_rank(struct picture *p, int r, struct column *row)
     const struct pp_sim_rank *rank = &p->sim->ranks[r];
     const char *wall = p->draw.ascii ? "|" : "\u2502";
     for (int i = 0; i < p->columns; i++)
-        row[i] = (struct column){-1, 0, 0};
+        row[i] = (struct column){.op = -1};
     if (p->style == STYLE_BARS)
         draw_bars(p, row, rank);
     else
-        for (size_t i = 0; i < rank->n; i++)
-            if (pp_is_compute(rank->spans[i].action.op))
-                draw_cell(p, row, &rank->spans[i]);
+        for (size_t i = 0; i < rank->n; i++) {
+            const struct pp_span *s = &rank->spans[i];
+            bool pair = s->action.overlap || (i > 0 && s[-1].action.overlap);
+            p->pairs |= pair;
+            if (pp_is_compute(s->action.op))
+                draw_cell(p, row, s, pair);
+        }
     fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
     print_row(p, row);
     double span = p->sim->makespan;
@@ -164,42 +175,16 @@ static void draw_rank(struct picture *p, int r, struct column *row)
             (double)pp_row_slots(&p->s->rows[r]) / p->s->graph->n_slices);
 }
 
-/* A number of at most five characters: 12, 3.5, 120k, 4.2G. */
-static int format_time(double t, char *text)
-{
-    static const char units[] = " kMGTPE";
-    size_t u = 0;
-    while (t >= 10000 && units[u + 1]) {
-        t /= 1000;
-        u++;
-    }
-    int n = snprintf(text, LABEL, "%.4g", t);
-    if (u > 0)
-        n += snprintf(text + n, (size_t)(LABEL - n), "%c", units[u]);
-    return n;
-}
-
-/* The smallest of 1, 2, 5, 10, ... whose labels do not touch. */
-static double tick_step(const struct picture *p)
-{
-    static const double steps[] = {1, 2, 5};
-    double least = 8 / p->scale, decade = pow(10, floor(log10(least)));
-    for (int i = 0; i < 3; i++)
-        if (steps[i] * decade >= least)
-            return steps[i] * decade;
-    return 10 * decade;
-}
-
 static void draw_axis(struct picture *p)
 {
-    double step = tick_step(p);
+    double step = pp_axis_step(8 / p->scale); /* labels do not touch */
     int at = 0;
     fprintf(p->f, "%-4s%*s", p->draw.unit ? p->draw.unit : "time",
             p->rank_columns + 3, "");
     for (int k = 0; k * step * p->scale < p->columns; k++) {
         char text[LABEL];
         int column = (int)lround(k * step * p->scale);
-        int n = format_time(k * step, text);
+        int n = pp_axis_format(k * step, text);
         if (column + n > p->columns)
             break;
         fprintf(p->f, "%*s%s", column - at, "", text);
@@ -217,6 +202,29 @@ static bool uses(const struct pp_schedule *s, enum pp_op op)
     return false;
 }
 
+/* What the labels say, or how to see some. */
+static void draw_key(struct picture *p)
+{
+    double needed = p->sim->makespan / p->mean + MARGIN + p->rank_columns;
+    if (p->style == STYLE_FULL && p->n_chunks > 1)
+        fputs("b3: second stage of the rank, microbatch 3", p->f);
+    else if (p->style == STYLE_FULL)
+        fputs("3: microbatch 3", p->f);
+    else if (p->style == STYLE_SHORT && p->n_chunks > 1)
+        fprintf(p->f,
+                "3: last digit of the microbatch; second stage a-j, third "
+                "A-J%s",
+                p->n_chunks > 3 ? ", fourth 0-9, ..." : "");
+    else if (p->style == STYLE_SHORT)
+        fputs("3: last digit of the microbatch", p->f);
+    else if (needed < WIDEST)
+        fprintf(p->f, "   (--width %.0f tells microbatches apart)",
+                ceil(needed) + 1);
+    if (p->pairs && p->draw.color)
+        fputs("   underlined: pairs", p->f);
+    fputc('\n', p->f);
+}
+
 static void draw_legend(struct picture *p)
 {
     static const char *const names[] = {[PP_F] = "forward",
@@ -225,31 +233,22 @@ static void draw_legend(struct picture *p)
                                         [PP_W] = "weight gradient"};
     bool bars = p->style == STYLE_BARS;
     for (int op = 0; op < 4; op++) {
-        struct column c = {op, 0, 0};
+        struct column c = {.op = op};
         if (bars ? op == PP_W : !uses(p->s, (enum pp_op)op))
             continue;
-        set_color(p, color_of(&c));
+        set_color(p, color_of(&c), false);
         fprintf(p->f, "%s%s", fill(p, op), fill(p, op));
-        set_color(p, -1);
+        set_color(p, -1, false);
         fprintf(p->f, " %s%s", bars && op == OP_MIXED ? "both" : names[op],
                 bars && op == OP_MIXED ? "" : "   ");
     }
-    if (p->style == STYLE_FULL && p->n_chunks > 1)
-        fputs("b3: second stage of the rank, microbatch 3", p->f);
-    else if (p->style == STYLE_FULL)
-        fputs("3: microbatch 3", p->f);
-    else if (p->style == STYLE_SHORT && p->n_chunks > 1)
-        fputs("3: last digit of the microbatch; second stage a-j, third A-J",
-              p->f);
-    else if (p->style == STYLE_SHORT)
-        fputs("3: last digit of the microbatch", p->f);
-    fputc('\n', p->f);
+    draw_key(p);
 }
 
 static void draw_figures(struct picture *p)
 {
     char makespan[LABEL];
-    format_time(p->sim->makespan, makespan);
+    pp_axis_format(p->sim->makespan, makespan);
     double slots = 0;
     for (int r = 0; r < p->s->graph->n_ranks; r++) {
         double n = pp_row_slots(&p->s->rows[r]);
@@ -260,24 +259,6 @@ static void draw_figures(struct picture *p)
         "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
         makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
         100 * p->sim->bubble, slots, slots == 1 ? "" : "s", p->sim->n_messages);
-}
-
-static int find_chunks(struct picture *p, struct pp_err *err)
-{
-    const struct pp_graph *g = p->s->graph;
-    int *n = calloc((size_t)g->n_ranks, sizeof *n);
-    p->chunk = calloc((size_t)g->n_stages, sizeof *p->chunk);
-    if (!n || !p->chunk) {
-        free(n);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    for (int s = 0; s < g->n_stages; s++) {
-        p->chunk[s] = n[g->stages[s].rank]++;
-        if (p->chunk[s] >= p->n_chunks)
-            p->n_chunks = p->chunk[s] + 1;
-    }
-    free(n);
-    return 0;
 }
 
 /* The shortest compute action that takes time at all, and the mean forward. */
@@ -304,23 +285,23 @@ static void measure(const struct pp_sim *sim, double *shortest, double *mean)
 static void fit(struct picture *p)
 {
     const struct pp_sim *sim = p->sim;
-    double shortest, mean;
+    double shortest;
     char label[LABEL];
     int width = p->draw.width ? p->draw.width : WIDEST;
     int room = width - MARGIN - p->rank_columns, longest;
     struct pp_action last = {.stage = p->s->graph->n_stages - 1,
                              .microbatch = p->s->n_microbatches - 1};
     longest = full_label(p, last, label) + 1;
-    measure(sim, &shortest, &mean);
+    measure(sim, &shortest, &p->mean);
     room = room < FEWEST_COLUMNS ? FEWEST_COLUMNS : room;
     double whole = floor(room * shortest / sim->makespan * (1 + 1e-12));
-    double most = ceil(longest * shortest / mean);
+    double most = ceil(longest * shortest / p->mean);
     if (whole >= 1)
         p->scale = (whole < most ? whole : most) / shortest;
     else
         p->scale = room / sim->makespan;
     p->columns = (int)lround(sim->makespan * p->scale);
-    double forward = mean * p->scale * (1 + 1e-12);
+    double forward = p->mean * p->scale * (1 + 1e-12);
     p->style = forward >= longest ? STYLE_FULL
                : forward >= 1     ? STYLE_SHORT
                                   : STYLE_BARS;
@@ -336,7 +317,8 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
         return pp_fail(err, PP_EXIT_INPUT,
                        "nothing in the schedule takes time");
     p.rank_columns = snprintf(NULL, 0, "%d", sim->n_ranks - 1);
-    if (find_chunks(&p, err))
+    p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
+    if (!p.chunk)
         goto out;
     fit(&p);
     row = calloc((size_t)p.columns + 1, sizeof *row);

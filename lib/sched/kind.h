@@ -18,6 +18,11 @@ struct pp_kind {
     const char *summary; /* one line for --list */
     const char *constraint;
     const char *paper;
+    /* What it is made for, where it can choose: so many stages on each rank,
+     * in a V or a loop. 0 chunks: one. Several in a loop may as well be more.
+     */
+    int n_chunks;
+    bool v;
     bool copies; /* runs on two copies of the weights, both ways, and only so */
     int slices;  /* takes slices: how many where none are asked for; 0: none */
     /* Fills the rows of s, which is initialised and empty. Refuses with

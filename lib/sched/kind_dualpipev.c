@@ -148,5 +148,7 @@ const struct pp_kind pp_kind_dualpipev = {
     .constraint = "V placement of two chunks (ppsplit -c 2 --placement v); -m "
                   "at least the number of stages",
     .paper = "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
+    .n_chunks = 2,
+    .v = true,
     .emit = emit,
 };

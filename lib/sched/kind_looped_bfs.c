@@ -32,5 +32,6 @@ const struct pp_kind pp_kind_looped_bfs = {
     .summary = "breadth first: a stage over all microbatches, then the next",
     .constraint = "none: any stages on any ranks, any -m",
     .paper = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023",
+    .n_chunks = 2,
     .emit = emit,
 };

@@ -135,5 +135,6 @@ const struct pp_kind pp_kind_zb_interleaved = {
     .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
                   "multiple of max(1, m div p)",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .n_chunks = 2,
     .emit = emit,
 };

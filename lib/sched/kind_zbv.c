@@ -100,5 +100,7 @@ const struct pp_kind pp_kind_zbv = {
     .constraint = "V placement of two chunks (ppsplit -c 2 --placement v), "
                   "any -m",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .n_chunks = 2,
+    .v = true,
     .emit = emit,
 };

@@ -104,3 +104,10 @@ make_scratch() {
     [ -s shown ]
     ppsched -p 4 -s 1f1b -m 6 -t | diff shown -
 }
+
+@test "the README's picture is what ppsched draws" {
+    command=$(grep -o 'ppsched [^`]*--svg man/zbv.svg' "$SRCDIR/README.md")
+    mkdir man
+    $command >plan.json
+    cmp man/zbv.svg "$SRCDIR/man/zbv.svg"
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* --compare: several kinds of schedule for the same work, as a table and as
+ * one picture.
+ *
+ * In the abstract each kind gets the stages that it is made for, and the work
+ * of a rank is the same for all: where a rank has c stages each costs a c-th of
+ * --cost, and each of its slots is a c-th of a microbatch on the whole rank,
+ * which is what memory is counted in. A message is a message: kinds with more
+ * stages pay for more of them. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "ppsched.h"
+#include "sched/kind.h"
+
+/* One kind. It is planned by a run of its own, whose errors say why it does
+ * not fit. */
+struct entry {
+    const struct pp_kind *kind;
+    struct tool tool;
+    struct ppsched run;
+    bool borrowed;     /* the manifest is not the run's own */
+    double chunks;     /* stages of a rank, in the mean; copies are one */
+    struct pp_sim sim; /* with unbounded channels */
+    struct ppsched_view view;
+    double peak; /* microbatches of a whole rank */
+    bool fits;
+};
+
+/* Stands in the table for what no kind emits. */
+static const struct pp_kind automatic = {.name = "auto"};
+
+struct comparison {
+    struct ppsched *p;
+    struct entry *entries;
+    int n, n_fit;
+};
+
+static int read_kinds(struct comparison *c)
+{
+    struct tool *t = c->p->tool;
+    char *copy = strdup(c->p->options.compare), *rest = copy, *name;
+    size_t n = strlen(c->p->options.compare) / 2 + 1;
+    c->entries = calloc(n, sizeof *c->entries);
+    if (!copy || !c->entries)
+        pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    while (t->err.code == PP_EXIT_OK && (name = strsep(&rest, ","))) {
+        const struct pp_kind *kind =
+            strcmp(name, automatic.name) ? pp_kind_find(name) : &automatic;
+        if (kind)
+            c->entries[c->n++].kind = kind;
+        else
+            tool_usage(t,
+                       "--compare: '%s' is not a schedule; --list names them",
+                       name);
+    }
+    free(copy);
+    return t->err.code == PP_EXIT_OK ? 0 : -1;
+}
+
+/* Costs of a stage that is one of n_chunks on its rank. */
+static void share_costs(struct ppsched_options *o, int n_chunks)
+{
+    if (!o->has_cost)
+        memcpy(o->cost, (double[]){1, 1, 1, 0}, sizeof o->cost);
+    o->has_cost = true;
+    for (int i = 0; i < 3; i++)
+        o->cost[i] /= n_chunks;
+}
+
+/* Gives the entry's run its options and stages. */
+static int place(struct comparison *c, struct entry *e)
+{
+    struct ppsched_options *o = &e->run.options;
+    e->tool = *c->p->tool;
+    e->run.tool = &e->tool;
+    *o = c->p->options;
+    o->kind = e->kind->name;
+    o->has_memory =
+        o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
+    if (!e->kind->slices)
+        o->slices = 0;
+    if (!o->n_ranks) {
+        e->run.manifest = c->p->manifest;
+        e->borrowed = true;
+        return 0;
+    }
+    int chunks = e->kind->n_chunks ? e->kind->n_chunks : 1;
+    bool asked = e->kind == &automatic || (chunks > 1 && !e->kind->v);
+    if (asked && o->n_chunks)
+        chunks = o->n_chunks;
+    o->n_chunks = chunks;
+    if (!e->kind->copies && e->kind != &automatic)
+        o->placement = e->kind->v ? "v" : "loop";
+    if (o->has_memory && o->memory_is_slots)
+        o->memory *= (size_t)chunks;
+    share_costs(o, chunks);
+    return ppsched_abstract(&e->run);
+}
+
+/* Holds slots, in microbatches of a whole rank, against a limit of slots; the
+ * run then has the limit in its own slots. */
+static int check_slots(const struct comparison *c, struct entry *e)
+{
+    const struct ppsched_options *o = &c->p->options;
+    const struct pp_graph *g = &e->run.manifest.graph;
+    e->chunks = (double)g->n_stages / g->n_ranks / g->n_copies;
+    for (int r = 0; r < g->n_ranks; r++) {
+        double peak = ppsched_slots(&e->run, r) / e->chunks;
+        double over = peak - (double)o->memory;
+        if (o->has_memory && o->memory_is_slots && over > 1e-9)
+            return pp_fail(&e->tool.err, PP_EXIT_NO,
+                           "rank %d keeps %.4g microbatches alive, %.4g more "
+                           "than --memory '%zu'",
+                           r, peak, over, o->memory);
+        e->peak = fmax(e->peak, peak);
+    }
+    e->run.options.has_memory = o->has_memory;
+    if (o->memory_is_slots)
+        e->run.options.memory = (size_t)((double)o->memory * e->chunks + 1e-9);
+    return 0;
+}
+
+/* The view's slots as microbatches of a whole rank. */
+static void scale_view(struct entry *e)
+{
+    for (int r = 0; r < e->run.manifest.graph.n_ranks; r++) {
+        pp_curve_scale(&e->view.slots[r], 1 / e->chunks);
+        if (e->view.limit && e->run.options.memory_is_slots)
+            e->view.limit[r] /= e->chunks;
+    }
+}
+
+/* Plans one kind. What does not fit is no failure: its reason is kept. */
+static int plan(struct comparison *c, struct entry *e)
+{
+    struct ppsched *q = &e->run;
+    int rc = place(c, e) || ppsched_prepare(q) || check_slots(c, e) ||
+             ppsched_view_init(q, &e->view) ||
+             pp_simulate(q->schedule, &q->costs.costs, INT_MAX, &e->sim,
+                         &e->tool.err);
+    e->fits = !rc;
+    c->n_fit += e->fits;
+    if (e->fits)
+        scale_view(e);
+    if (rc && e->tool.err.code != PP_EXIT_NO &&
+        e->tool.err.code != PP_EXIT_INPUT)
+        return pp_fail(&c->p->tool->err, e->tool.err.code, "%s",
+                       e->tool.err.text);
+    return 0;
+}
+
+/* --- the table --- */
+
+static void print_entry(const struct entry *e, FILE *f)
+{
+    const struct pp_curve *b = e->view.bytes;
+    double peak = 0, bound = fmin(e->view.bound, e->sim.makespan);
+    char text[32];
+    if (!e->fits) {
+        fprintf(f, "%-15s does not fit: %s\n", e->kind->name, e->tool.err.text);
+        return;
+    }
+    fprintf(f, "%-15s %6.3g %9.5g %6.1f%% %6.1f%%", e->kind->name, e->chunks,
+            e->sim.makespan, 100 * e->sim.bubble,
+            100 * ppsched_span_bubble(&e->sim));
+    if (bound > 0)
+        fprintf(f, " %9.5g %6.1f%%", bound,
+                100 * (e->sim.makespan / bound - 1));
+    else
+        fprintf(f, " %9s %7s", "-", "-");
+    fprintf(f, " %9.5g %6.4g", e->view.sim.makespan, e->peak);
+    for (int r = 0; b && r < e->run.manifest.graph.n_ranks; r++)
+        peak = fmax(peak, b[r].peak);
+    pp_format_size((size_t)peak, text);
+    if (b)
+        fprintf(f, " %10s", text);
+    fprintf(f, " %8zu\n", e->sim.n_messages);
+}
+
+static void print_table(const struct comparison *c, FILE *f)
+{
+    const struct entry *first = NULL;
+    char depth[32];
+    for (int i = c->n; i-- > 0;)
+        if (c->entries[i].fits)
+            first = &c->entries[i];
+    if (first) {
+        snprintf(depth, sizeof depth, "depth %d",
+                 first->run.schedule->channel_depth);
+        fprintf(f, "%-15s %6s %9s %7s %7s %9s %7s %9s %6s%s %8s\n", "kind",
+                "chunks", "makespan", "bubble", "span", "bound", "gap", depth,
+                "peak", first->view.bytes ? "      bytes" : "", "messages");
+    }
+    for (int i = 0; i < c->n; i++)
+        print_entry(&c->entries[i], f);
+}
+
+/* --- the picture --- */
+
+static int draw(struct comparison *c)
+{
+    struct ppsched *p = c->p;
+    struct pp_svg_panel *panels = calloc((size_t)c->n, sizeof *panels);
+    const char *unit = NULL;
+    int n = 0;
+    if (!panels)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    for (int i = 0; i < c->n; i++) {
+        const struct entry *e = &c->entries[i];
+        if (!e->fits)
+            continue;
+        panels[n] = ppsched_panel(&e->run, &e->view);
+        if (panels[n].memory_unit)
+            panels[n].memory_unit = "microbatch";
+        unit = ppsched_unit(&e->run);
+        n++;
+    }
+    int rc = ppsched_write_svg(p, panels, n, unit);
+    free(panels);
+    return rc;
+}
+
+static void finish_entry(struct entry *e)
+{
+    ppsched_view_finish(&e->run, &e->view);
+    pp_sim_finish(&e->sim);
+    ppsched_costs_finish(&e->run.costs);
+    pp_schedule_finish(&e->run.built);
+    pp_packed_finish(&e->run.packed);
+    if (!e->borrowed)
+        pp_manifest_finish(&e->run.manifest);
+}
+
+int ppsched_compare(struct ppsched *p, FILE *f)
+{
+    struct comparison c = {.p = p};
+    int rc = read_kinds(&c);
+    for (int i = 0; i < c.n && !rc; i++)
+        rc = plan(&c, &c.entries[i]);
+    if (!rc && p->options.svg && c.n_fit > 0)
+        rc = draw(&c);
+    if (!rc)
+        print_table(&c, f);
+    if (!rc && c.n_fit == 0)
+        p->tool->status = PP_EXIT_NO;
+    for (int i = 0; i < c.n; i++)
+        finish_entry(&c.entries[i]);
+    free(c.entries);
+    return rc ? -1 : 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* Pictures of one schedule: -t, --svg and --trace. All show it at its channel
+ * depth, as a run would have it. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ppsched.h"
+#include "sched/draw.h"
+#include "sched/trace.h"
+
+/* The trace's time: a unit is a millisecond, a petaflop takes a second. */
+static const double ns_per_unit = 1e6, ns_per_flop = 1e-6;
+
+const char *ppsched_unit(const struct ppsched *p)
+{
+    return p->costs.literal ? NULL : "flop";
+}
+
+int ppsched_draw(struct ppsched *p, FILE *f)
+{
+    const struct ppsched_options *o = &p->options;
+    const struct pp_schedule *s = p->schedule;
+    bool terminal = f == stdout && isatty(STDOUT_FILENO);
+    bool color = o->color == PPSCHED_COLOR_ON ||
+                 (o->color == PPSCHED_COLOR_AUTO && terminal);
+    struct pp_draw d = {o->width, color, o->ascii, ppsched_unit(p)};
+    struct pp_err *err = &p->tool->err;
+    struct pp_sim sim = {0};
+    if (ppsched_memory(p, NULL) ||
+        pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
+        return -1;
+    fprintf(f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
+            s->kind, s->graph->n_ranks, s->graph->n_ranks == 1 ? "" : "s",
+            s->graph->n_stages, s->graph->n_stages == 1 ? "" : "s",
+            s->n_microbatches, s->n_microbatches == 1 ? "" : "es",
+            s->channel_depth);
+    int rc = pp_draw(f, s, &sim, &d, err);
+    pp_sim_finish(&sim);
+    return rc;
+}
+
+/* --- what pictures show --- */
+
+static bool in_bytes(const struct ppsched *p)
+{
+    return p->costs.sized &&
+           !(p->options.has_memory && p->options.memory_is_slots);
+}
+
+static int find_bytes(struct ppsched *p, int rank,
+                      const struct pp_sim_rank *ranks, struct pp_curve *c)
+{
+    struct pp_memory m = {0};
+    struct pp_err *err = &p->tool->err;
+    if (pp_memory_plan(p->schedule, rank, p->costs.sizes, &m, err))
+        return -1;
+    int rc =
+        pp_curve_bytes(&p->schedule->rows[rank], ranks[rank].spans, &m, c, err);
+    pp_memory_finish(&m);
+    return rc;
+}
+
+/* What --memory leaves for a rank's activations and messages. */
+static double limit_of(const struct ppsched *p, int rank)
+{
+    size_t trained =
+        p->options.memory_is_slots ? 0 : ppsched_trained_bytes(p, rank);
+    return (double)(p->options.memory - trained);
+}
+
+/* Sums in another order may differ in the last bits: a schedule at its bound
+ * shows as that. */
+static int find_bound(struct ppsched *p, struct ppsched_view *v)
+{
+    struct pp_bound b = {0};
+    if (ppsched_bound(p, &b))
+        return -1;
+    v->bound = b.makespan < v->sim.makespan ? b.makespan : v->sim.makespan;
+    return 0;
+}
+
+int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
+{
+    const struct pp_schedule *s = p->schedule;
+    struct pp_err *err = &p->tool->err;
+    size_t n = (size_t)s->graph->n_ranks;
+    *v = (struct ppsched_view){0};
+    if (ppsched_memory(p, NULL) ||
+        pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err) ||
+        pp_messages_find(s, v->sim.ranks, &p->costs.costs, s->channel_depth,
+                         &v->messages, err))
+        return -1;
+    v->slots = calloc(n, sizeof *v->slots);
+    v->bytes = p->costs.sized ? calloc(n, sizeof *v->bytes) : NULL;
+    v->limit = p->options.has_memory ? calloc(n, sizeof *v->limit) : NULL;
+    if (!v->slots || (p->costs.sized && !v->bytes) ||
+        (p->options.has_memory && !v->limit))
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (find_bound(p, v))
+        return -1;
+    for (int r = 0; r < s->graph->n_ranks; r++) {
+        if (pp_curve_slots(&s->rows[r], v->sim.ranks[r].spans, &v->slots[r],
+                           err) ||
+            (v->bytes && find_bytes(p, r, v->sim.ranks, &v->bytes[r])))
+            return -1;
+        pp_curve_scale(&v->slots[r], 1.0 / s->graph->n_slices);
+        if (v->limit)
+            v->limit[r] = limit_of(p, r);
+    }
+    return 0;
+}
+
+static void finish_curves(struct pp_curve *c, int n)
+{
+    for (int r = 0; c && r < n; r++)
+        pp_curve_finish(&c[r]);
+    free(c);
+}
+
+void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v)
+{
+    finish_curves(v->slots, p->manifest.graph.n_ranks);
+    finish_curves(v->bytes, p->manifest.graph.n_ranks);
+    free(v->limit);
+    pp_messages_finish(&v->messages);
+    pp_sim_finish(&v->sim);
+    *v = (struct ppsched_view){0};
+}
+
+struct pp_svg_panel ppsched_panel(const struct ppsched *p,
+                                  const struct ppsched_view *v)
+{
+    bool bytes = in_bytes(p);
+    return (struct pp_svg_panel){.schedule = p->schedule,
+                                 .sim = &v->sim,
+                                 .messages = &v->messages,
+                                 .memory = bytes ? v->bytes : v->slots,
+                                 .limit = v->limit,
+                                 .bound = v->bound,
+                                 .memory_unit = bytes ? NULL : "slot"};
+}
+
+/* --- files --- */
+
+int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
+                      int n_panels, const char *unit)
+{
+    struct pp_svg o = {p->options.width, unit};
+    struct tool_file file;
+    if (p->options.timeline)
+        o.width = 0; /* --width is -t's */
+    if (tool_open(p->tool, p->options.svg, &file))
+        return -1;
+    int rc = pp_svg(file.f, panels, n_panels, &o, &p->tool->err);
+    return tool_close(p->tool, &file) || rc ? -1 : 0;
+}
+
+static int write_trace(struct ppsched *p, const struct ppsched_view *v)
+{
+    bool literal = p->costs.literal;
+    struct pp_trace t = {
+        .schedule = p->schedule,
+        .ranks = v->sim.ranks,
+        .messages = &v->messages,
+        .slots = v->slots,
+        .bytes = v->bytes,
+        .ns = pp_trace_ns(v->sim.makespan, literal ? ns_per_unit : ns_per_flop),
+        .unit = literal ? "unit" : "flop"};
+    struct tool_file file;
+    if (tool_open(p->tool, p->options.trace, &file))
+        return -1;
+    int rc = pp_trace_print(file.f, &t, &p->tool->err);
+    return tool_close(p->tool, &file) || rc ? -1 : 0;
+}
+
+int ppsched_pictures(struct ppsched *p)
+{
+    struct ppsched_view v;
+    int rc = ppsched_view_init(p, &v);
+    if (!rc && p->options.svg) {
+        struct pp_svg_panel panel = ppsched_panel(p, &v);
+        rc = ppsched_write_svg(p, &panel, 1, ppsched_unit(p));
+    }
+    if (!rc && p->options.trace)
+        rc = write_trace(p, &v);
+    ppsched_view_finish(p, &v);
+    return rc;
+}

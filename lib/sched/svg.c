@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* The page: how wide and how high everything is, and what is written around
+ * the lanes. */
+#include "sched/svg.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/quote.h"
+#include "sched/axis.h"
+#include "sched/chunks.h"
+#include "sched/svg_rank.h"
+#include "sched/svg_style.h"
+
+enum {
+    LEFT = 70,    /* where time begins: the ranks' names stand before it */
+    IDLE = 50,    /* the column of idle shares, behind the end of time */
+    EDGE = 16,    /* around everything */
+    HEADING = 44, /* of a panel */
+    AXIS = 28,
+    NARROWEST = 600, /* the time axis of a picture that may choose */
+    WIDEST = 1330,
+    MANY_TITLES = 4000, /* actions; with more none has a title of its own */
+    MANY_MESSAGES = 300 /* with more none is drawn */
+};
+
+struct page {
+    FILE *f;
+    const struct pp_svg *o;
+    const struct pp_svg_panel *panels;
+    int n_panels, n_rows; /* ranks of all panels */
+    double makespan;      /* the latest end */
+    double mean, longest; /* of a forward; of any action */
+    size_t n_compute, n_messages;
+    int digits; /* of the largest microbatch */
+    struct pp_svg_legend legend;
+    struct pp_svg_lanes lanes; /* chunk and n_chunks are the panel's */
+    double plot, pitch;        /* width of the axis; from rank to rank */
+    double right;              /* width behind it */
+    int **chunks;              /* per panel and stage */
+    int *n_chunks;             /* per panel */
+};
+
+/* --- what there is to draw --- */
+
+static void measure_panel(struct page *g, const struct pp_svg_panel *p)
+{
+    const struct pp_schedule *s = p->schedule;
+    double forward = 0;
+    size_t n = 0;
+    g->n_rows += p->sim->n_ranks;
+    g->makespan = fmax(g->makespan, p->sim->makespan);
+    for (int r = 0; r < p->sim->n_ranks; r++)
+        for (size_t i = 0; i < p->sim->ranks[r].n; i++) {
+            const struct pp_span *span = &p->sim->ranks[r].spans[i];
+            if (!pp_is_compute(span->action.op))
+                continue;
+            g->n_compute++;
+            g->longest = fmax(g->longest, span->end - span->start);
+            g->legend.ops[span->action.op] = true;
+            g->legend.pairs |= span->action.overlap;
+            if (span->action.op == PP_F && span->end > span->start) {
+                forward += span->end - span->start;
+                n++;
+            }
+        }
+    if (n > 0 && (g->mean <= 0 || forward / (double)n < g->mean))
+        g->mean = forward / (double)n;
+    g->n_messages += p->messages ? p->messages->n : 0;
+    g->legend.bound |= p->bound > 0;
+    int digits = snprintf(NULL, 0, "%d", s->n_microbatches - 1);
+    g->digits = digits > g->digits ? digits : g->digits;
+}
+
+static const char *plural(double n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* An amount of a panel's memory; text has 48 bytes. */
+static void format_memory(const struct pp_svg_panel *p, double v, bool unit,
+                          char *text)
+{
+    if (!p->memory_unit)
+        pp_format_size((size_t)v, text);
+    else if (!unit)
+        snprintf(text, 48, "%.4g", v);
+    else
+        snprintf(text, 48, "%.4g %.20s%s", v, p->memory_unit,
+                 v > 1 && !strcmp(p->memory_unit, "microbatch") ? "es"
+                                                                : plural(v));
+}
+
+/* What stands at the top of the strips: the highest peak, or the limit where
+ * that is not far above. */
+static void measure_memory(struct page *g)
+{
+    double peak = 0, limit = 0;
+    for (int i = 0; i < g->n_panels; i++) {
+        const struct pp_svg_panel *p = &g->panels[i];
+        for (int r = 0; p->memory && r < p->sim->n_ranks; r++) {
+            peak = fmax(peak, p->memory[r].peak);
+            limit = fmax(limit, p->limit ? p->limit[r] : 0);
+        }
+    }
+    g->legend.memory = peak > 0;
+    g->legend.limit = peak > 0 && limit > 0 && limit <= 2 * peak;
+    g->lanes.most = g->legend.limit ? fmax(peak, limit) : peak;
+    char text[48];
+    format_memory(&g->panels[0], g->lanes.most, true, text);
+    /* Bytes take more room than a count. */
+    g->right = IDLE + EDGE + (g->panels[0].memory_unit ? 44 : 72);
+    snprintf(g->legend.memory_text, sizeof g->legend.memory_text,
+             "memory, up to %s", text);
+}
+
+static int find_chunks(struct page *g, struct pp_err *err)
+{
+    g->chunks = calloc((size_t)g->n_panels, sizeof *g->chunks);
+    g->n_chunks = calloc((size_t)g->n_panels, sizeof *g->n_chunks);
+    if (!g->chunks || !g->n_chunks)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int i = 0; i < g->n_panels; i++) {
+        g->chunks[i] =
+            pp_chunks(g->panels[i].schedule->graph, &g->n_chunks[i], err);
+        if (!g->chunks[i])
+            return -1;
+        if (g->n_chunks[i] > g->legend.n_chunks)
+            g->legend.n_chunks = g->n_chunks[i];
+    }
+    g->legend.n_shades =
+        g->legend.n_chunks < PP_SVG_SHADES ? g->legend.n_chunks : PP_SVG_SHADES;
+    return 0;
+}
+
+/* --- how large --- */
+
+/* Lanes are lower where there are many; halves of pairs need two labels. */
+static void fit_height(struct page *g)
+{
+    static const struct {
+        int rows;
+        double lane, strip, gap;
+    } sizes[] = {{8, 24, 14, 8},
+                 {16, 20, 11, 6},
+                 {40, 16, 8, 4},
+                 {80, 12, 6, 3},
+                 {INT32_MAX, 8, 4, 2}};
+    size_t i = 0;
+    while (g->n_rows > sizes[i].rows)
+        i++;
+    g->lanes.lane = sizes[i].lane + (g->legend.pairs && i < 3 ? 4 : 0);
+    g->lanes.strip = g->legend.memory ? sizes[i].strip : 0;
+    g->lanes.font = fmin(11, g->lanes.lane - 4);
+    g->pitch = g->lanes.lane + g->lanes.strip + sizes[i].gap;
+}
+
+static void fit_width(struct page *g)
+{
+    double cell = fmax(24, pp_svg_digits(g->digits, g->lanes.font) + 5);
+    double wish = g->mean > 0 ? g->makespan / g->mean * cell : NARROWEST;
+    g->plot = fmin(fmax(wish, NARROWEST), WIDEST);
+    if (g->o->width > 0)
+        g->plot = fmax(g->o->width - LEFT - g->right, 100);
+    g->lanes.scale = g->plot / g->makespan;
+    /* One size where forwards are narrow, so that the wider actions beside
+     * them do not shout. */
+    double fits = (g->mean * g->lanes.scale - 3) / pp_svg_digits(g->digits, 1);
+    g->lanes.font = fmin(g->lanes.font, fmax(fits, 8.5));
+    /* Not even the smallest label fits where the longest is so narrow. */
+    if (g->lanes.font < PP_SVG_SMALL_FONT ||
+        g->longest * g->lanes.scale < pp_svg_digits(1, PP_SVG_SMALL_FONT) + 1)
+        g->lanes.font = 0;
+    else
+        snprintf(g->legend.label, sizeof g->legend.label,
+                 "number: the microbatch");
+}
+
+static double panel_height(const struct page *g, const struct pp_svg_panel *p)
+{
+    return HEADING + p->sim->n_ranks * g->pitch;
+}
+
+static double page_width(const struct page *g)
+{
+    return LEFT + g->plot + g->right;
+}
+
+/* --- what is written --- */
+
+static void text_at(const struct page *g, const char *class, double x, double y,
+                    const char *text)
+{
+    fprintf(g->f, "<text class=\"%s\" x=\"", class);
+    pp_svg_number(g->f, x);
+    fputs("\" y=\"", g->f);
+    pp_svg_number(g->f, y);
+    fputs("\">", g->f);
+    pp_quote_xml(g->f, text);
+    fputs("</text>\n", g->f);
+}
+
+static void describe(const struct pp_schedule *s, char *text, size_t n)
+{
+    snprintf(text, n, "%.80s: %d rank%s, %d stage%s, %d microbatch%s", s->kind,
+             s->graph->n_ranks, plural(s->graph->n_ranks), s->graph->n_stages,
+             plural(s->graph->n_stages), s->n_microbatches,
+             s->n_microbatches == 1 ? "" : "es");
+}
+
+static void print_figures(const struct page *g, const struct pp_svg_panel *p)
+{
+    const char *unit = g->o->unit ? g->o->unit : "";
+    char makespan[PP_AXIS_TEXT], bound[PP_AXIS_TEXT], peak[48], text[280];
+    double most = 0;
+    int n;
+    pp_axis_format(p->sim->makespan, makespan);
+    n = snprintf(text, sizeof text, "makespan %s%s%s, bubble %.1f%%", makespan,
+                 *unit ? " " : "", unit, 100 * p->sim->bubble);
+    for (int r = 0; p->memory && r < p->sim->n_ranks; r++)
+        most = fmax(most, p->memory[r].peak);
+    format_memory(p, most, true, peak);
+    if (p->memory)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", peak %s", peak);
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  ", %zu message%s, channel depth %d", p->sim->n_messages,
+                  p->sim->n_messages == 1 ? "" : "s",
+                  p->schedule->channel_depth);
+    pp_axis_format(p->bound, bound);
+    if (p->bound > 0)
+        snprintf(text + n, sizeof text - (size_t)n, ", lower bound %s%s%s",
+                 bound, *unit ? " " : "", unit);
+    text_at(g, "m", EDGE, 35, text);
+}
+
+static void print_heading(const struct page *g, const struct pp_svg_panel *p)
+{
+    char text[200];
+    double right = LEFT + g->plot + g->right - EDGE;
+    describe(p->schedule, text, sizeof text);
+    text_at(g, "h", EDGE, 18, text);
+    print_figures(g, p);
+    text_at(g, "m e", LEFT + g->plot + IDLE, 35, "idle");
+    if (p->memory)
+        text_at(g, "m e", right, 35, "peak");
+}
+
+static void print_sides(const struct page *g, const struct pp_svg_panel *p,
+                        int r)
+{
+    const struct pp_sim_rank *rank = &p->sim->ranks[r];
+    char text[48];
+    double y = g->lanes.lane / 2 + 4;
+    double idle = p->sim->makespan > 0 ? 1 - rank->busy / p->sim->makespan : 0;
+    snprintf(text, sizeof text, "rank %d", r);
+    text_at(g, "e", -8, y, text);
+    snprintf(text, sizeof text, "%.1f%%", 100 * fmax(idle, 0));
+    text_at(g, "m e", g->plot + IDLE, y, text);
+    if (!p->memory)
+        return;
+    format_memory(p, p->memory[r].peak, false, text);
+    text_at(g, "m e", g->plot + g->right - EDGE, y, text);
+}
+
+/* Vertical lines behind a panel's lanes: ticks, and the bound. */
+static void print_grid(const struct page *g, const struct pp_svg_panel *p)
+{
+    double step = pp_axis_step(60 / g->lanes.scale);
+    double height = p->sim->n_ranks * g->pitch;
+    fputs("<path class=\"g\" d=\"", g->f);
+    for (int k = 0; k * step * g->lanes.scale <= g->plot + .01; k++) {
+        fputs("M", g->f);
+        pp_svg_number(g->f, k * step * g->lanes.scale);
+        fputs(" -4V", g->f);
+        pp_svg_number(g->f, height);
+    }
+    fputs("\"/>\n", g->f);
+    if (p->bound <= 0)
+        return;
+    fputs("<path class=\"u\" d=\"M", g->f);
+    pp_svg_number(g->f, p->bound * g->lanes.scale);
+    fputs(" -4V", g->f);
+    pp_svg_number(g->f, height);
+    fputs("\"/>\n", g->f);
+}
+
+/* From the edge of the sender's lane to the facing edge of the receiver's. */
+static void print_messages(const struct page *g, const struct pp_svg_panel *p)
+{
+    if (!p->messages || !g->legend.messages)
+        return;
+    fputs("<path class=\"x\" d=\"", g->f);
+    for (size_t i = 0; i < p->messages->n; i++) {
+        const struct pp_message *m = &p->messages->at[i];
+        bool down = m->to > m->from;
+        fputs("M", g->f);
+        pp_svg_number(g->f, m->leaves * g->lanes.scale);
+        fputs(" ", g->f);
+        pp_svg_number(g->f, m->from * g->pitch + (down ? g->lanes.lane : 0));
+        fputs("L", g->f);
+        pp_svg_number(g->f, m->arrives * g->lanes.scale);
+        fputs(" ", g->f);
+        pp_svg_number(g->f, m->to * g->pitch + (down ? 0 : g->lanes.lane));
+    }
+    fputs("\"/>\n", g->f);
+}
+
+static void open_rank(const struct page *g, int rank, const char *class)
+{
+    fprintf(g->f, "<g%s transform=\"translate(0,", class);
+    pp_svg_number(g->f, rank * g->pitch);
+    fputs(")\">\n", g->f);
+}
+
+static void print_panel(struct page *g, int panel, double y)
+{
+    const struct pp_svg_panel *p = &g->panels[panel];
+    /* A seam between actions, where they are wide enough for one. */
+    bool seam = g->mean * g->lanes.scale > 3;
+    g->lanes.chunk = g->chunks[panel];
+    g->lanes.n_chunks = g->n_chunks[panel];
+    fputs("<g transform=\"translate(0,", g->f);
+    pp_svg_number(g->f, y);
+    fputs(")\">\n", g->f);
+    print_heading(g, p);
+    fprintf(g->f, "<g transform=\"translate(%d,%d)\">\n", LEFT, HEADING);
+    for (int r = 0; r < p->sim->n_ranks; r++) {
+        open_rank(g, r, "");
+        pp_svg_ground(&g->lanes, p, r);
+        print_sides(g, p, r);
+        fputs("</g>\n", g->f);
+    }
+    print_grid(g, p);
+    print_messages(g, p);
+    for (int r = 0; r < p->sim->n_ranks; r++) {
+        open_rank(g, r, seam ? " class=\"d\"" : "");
+        pp_svg_cells(&g->lanes, p, r);
+        fputs("</g>\n", g->f);
+    }
+    fputs("</g>\n</g>\n", g->f);
+}
+
+static void print_axis(const struct page *g, double y)
+{
+    double step = pp_axis_step(60 / g->lanes.scale);
+    text_at(g, "m e", LEFT - 8, y + 12, g->o->unit ? g->o->unit : "time");
+    for (int k = 0; k * step * g->lanes.scale <= g->plot + .01; k++) {
+        char text[PP_AXIS_TEXT];
+        pp_axis_format(k * step, text);
+        text_at(g, "m c", LEFT + k * step * g->lanes.scale, y + 12, text);
+    }
+}
+
+static void print_page(struct page *g)
+{
+    char title[200];
+    double y = EDGE / 2, width = page_width(g), height = y;
+    double legend =
+        pp_svg_legend(NULL, &g->legend, EDGE, 0, width - EDGE) + EDGE / 2;
+    for (int i = 0; i < g->n_panels; i++)
+        height += panel_height(g, &g->panels[i]);
+    height += AXIS + legend;
+    describe(g->panels[0].schedule, title, sizeof title);
+    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", g->f);
+    pp_svg_number(g->f, width);
+    fputs("\" height=\"", g->f);
+    pp_svg_number(g->f, height);
+    fputs("\" viewBox=\"0 0 ", g->f);
+    pp_svg_number(g->f, width);
+    fputs(" ", g->f);
+    pp_svg_number(g->f, height);
+    fputs("\" role=\"img\">\n<title>", g->f);
+    pp_quote_xml(g->f, title);
+    if (g->n_panels > 1)
+        fprintf(g->f, ", and %d more", g->n_panels - 1);
+    fputs("</title>\n", g->f);
+    pp_svg_style(g->f, g->legend.n_shades, g->lanes.font);
+    fputs("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n", g->f);
+    for (int i = 0; i < g->n_panels; i++) {
+        print_panel(g, i, y);
+        y += panel_height(g, &g->panels[i]);
+    }
+    print_axis(g, y);
+    pp_svg_legend(g->f, &g->legend, EDGE, y + AXIS, width - EDGE);
+    fputs("</svg>\n", g->f);
+}
+
+int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
+           const struct pp_svg *o, struct pp_err *err)
+{
+    struct page g = {.f = f, .o = o, .panels = panels, .n_panels = n_panels};
+    for (int i = 0; i < n_panels; i++)
+        measure_panel(&g, &panels[i]);
+    if (g.makespan <= 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "nothing in the schedule takes time");
+    int rc = find_chunks(&g, err);
+    if (!rc) {
+        g.lanes.f = f;
+        g.lanes.titles = g.n_compute <= MANY_TITLES;
+        g.legend.messages = g.n_messages > 0 && g.n_messages <= MANY_MESSAGES;
+        measure_memory(&g);
+        fit_height(&g);
+        fit_width(&g);
+        g.lanes.n_shades = g.legend.n_shades;
+        print_page(&g);
+    }
+    for (int i = 0; i < n_panels && g.chunks; i++)
+        free(g.chunks[i]);
+    free(g.chunks);
+    free(g.n_chunks);
+    return rc;
+}

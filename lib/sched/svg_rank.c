@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* Where actions are many, those of one colour are one path: a picture of 50
+ * thousand actions stays near a megabyte. */
+#include "sched/svg_rank.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched/svg_style.h"
+
+void pp_svg_number(FILE *f, double v)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%.2f", v);
+    while (text[n - 1] == '0')
+        n--;
+    if (text[n - 1] == '.')
+        n--;
+    text[n] = '\0';
+    fputs(strcmp(text, "-0") ? text : "0", f);
+}
+
+static void put(FILE *f, const char *before, double v)
+{
+    fputs(before, f);
+    pp_svg_number(f, v);
+}
+
+/* --- the strip of memory --- */
+
+static double level_y(const struct pp_svg_lanes *l, double value)
+{
+    double height = l->most > 0 ? value / l->most : 0;
+    return l->lane + 1 + (l->strip - 1) * (1 - height);
+}
+
+/* Levels closer together than a quarter of a pixel become one line from the
+ * highest of them to the last. */
+static void draw_curve(const struct pp_svg_lanes *l, const struct pp_curve *c)
+{
+    put(l->f, "<path class=\"s\" d=\"M0 ", level_y(l, 0));
+    for (size_t i = 1; i < c->n;) {
+        double x = c->at[i].time * l->scale, top = c->at[i].value;
+        for (i++; i < c->n && c->at[i].time * l->scale - x < .25; i++)
+            top = fmax(top, c->at[i].value);
+        put(l->f, "H", x);
+        put(l->f, "V", level_y(l, top));
+        if (c->at[i - 1].value != top)
+            put(l->f, "V", level_y(l, c->at[i - 1].value));
+    }
+    fputs("z\"/>\n", l->f);
+}
+
+void pp_svg_ground(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
+                   int rank)
+{
+    double width = p->sim->makespan * l->scale;
+    put(l->f, "<path class=\"l\" d=\"M0 0H", width);
+    put(l->f, "V", l->lane);
+    fputs("H0z\"/>\n", l->f);
+    if (l->strip <= 0)
+        return;
+    const struct pp_curve *c = &p->memory[rank];
+    draw_curve(l, c);
+    if (p->limit && p->limit[rank] <= l->most) {
+        put(l->f, "<path class=\"k\" d=\"M0 ", level_y(l, p->limit[rank]));
+        put(l->f, "H", width);
+        fputs("\"/>\n", l->f);
+    }
+    if (c->peak > 0) {
+        put(l->f, "<circle class=\"p\" cx=\"", c->peak_time * l->scale);
+        put(l->f, "\" cy=\"", level_y(l, c->peak));
+        fputs("\" r=\"2\"/>\n", l->f);
+    }
+}
+
+/* --- the lane of actions --- */
+
+struct cell {
+    struct pp_action action;
+    double start, end; /* in time, for the title */
+    double x, to, y, bottom;
+};
+
+/* The cell of span i. The two of a pair share its time, one above the other.
+ */
+static struct cell cell_at(const struct pp_svg_lanes *l,
+                           const struct pp_sim_rank *r, size_t i)
+{
+    const struct pp_span *s = &r->spans[i];
+    struct cell c = {s->action, s->start, s->end, 0, 0, 0, l->lane};
+    if (s->action.overlap) {
+        c.end = s[1].end;
+        c.bottom = l->lane / 2;
+    } else if (i > 0 && s[-1].action.overlap) {
+        c.start = s[-1].start;
+        c.y = l->lane / 2;
+    }
+    c.x = c.start * l->scale;
+    c.to = c.end * l->scale;
+    return c;
+}
+
+static int shade_of(const struct pp_svg_lanes *l, int stage)
+{
+    return l->chunk[stage] * l->n_shades / l->n_chunks;
+}
+
+static void outline(FILE *f, const struct cell *c)
+{
+    put(f, "M", c->x);
+    put(f, " ", c->y);
+    put(f, "H", c->to);
+    put(f, "V", c->bottom);
+    put(f, "H", c->x);
+    fputc('z', f);
+}
+
+static void draw_titled(const struct pp_svg_lanes *l, const struct cell *c)
+{
+    char text[PP_ACTION_TEXT];
+    pp_action_format(c->action, false, text);
+    fprintf(l->f, "<path class=\"%s\" d=\"",
+            pp_svg_class(c->action.op, shade_of(l, c->action.stage)));
+    outline(l->f, c);
+    fprintf(l->f, "\"><title>%s: %.6g to %.6g</title></path>\n", text, c->start,
+            c->end);
+}
+
+/* All actions of one colour. */
+static void draw_color(const struct pp_svg_lanes *l,
+                       const struct pp_sim_rank *r, enum pp_op op, int shade)
+{
+    bool any = false;
+    for (size_t i = 0; i < r->n; i++) {
+        struct pp_action a = r->spans[i].action;
+        if (a.op != op || shade_of(l, a.stage) != shade)
+            continue;
+        struct cell c = cell_at(l, r, i);
+        if (!any)
+            fprintf(l->f, "<path class=\"%s\" d=\"", pp_svg_class(op, shade));
+        any = true;
+        outline(l->f, &c);
+    }
+    if (any)
+        fputs("\"/>\n", l->f);
+}
+
+/* The microbatch's number, in the larger font that fits. */
+static void draw_label(const struct pp_svg_lanes *l, const struct cell *c)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d", c->action.microbatch);
+    double height = c->bottom - c->y, font = l->font;
+    if (font + 2 > height || pp_svg_digits(n, font) + 3 > c->to - c->x)
+        font = PP_SVG_SMALL_FONT;
+    if (font + 1 > height || pp_svg_digits(n, font) + 1 > c->to - c->x)
+        return;
+    put(l->f, "<text x=\"", (c->x + c->to) / 2);
+    put(l->f, "\" y=\"", (c->y + c->bottom) / 2 + .36 * font);
+    fprintf(l->f, "\"%s>%s</text>\n", font < l->font ? " class=\"t\"" : "",
+            text);
+}
+
+void pp_svg_cells(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
+                  int rank)
+{
+    const struct pp_sim_rank *r = &p->sim->ranks[rank];
+    for (size_t i = 0; i < r->n && l->titles; i++) {
+        struct cell c = cell_at(l, r, i);
+        if (pp_is_compute(c.action.op))
+            draw_titled(l, &c);
+    }
+    for (int op = 0; op <= PP_W && !l->titles; op++)
+        for (int s = 0; s < l->n_shades; s++)
+            draw_color(l, r, (enum pp_op)op, s);
+    if (l->font <= 0)
+        return;
+    fputs("<g class=\"n\">\n", l->f);
+    for (size_t i = 0; i < r->n; i++) {
+        struct cell c = cell_at(l, r, i);
+        if (pp_is_compute(c.action.op))
+            draw_label(l, &c);
+    }
+    fputs("</g>\n", l->f);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* Times are rounded to whole nanoseconds once, starts and ends alike, so that
+ * what does not overlap before does not overlap after. Events are in no order
+ * of time: neither viewer asks for one. */
+#include "sched/trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "base/quote.h"
+
+enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_CHANNELS = 3 };
+
+/* A track of messages: a thread of a rank's process. */
+struct track {
+    int rank, peer;
+    bool backward, recv;
+    int lane;   /* 0, 1, ... of tracks that are otherwise the same */
+    int thread; /* of the rank */
+    int64_t end;
+};
+
+struct writer {
+    FILE *f;
+    const struct pp_trace *t;
+    bool any;
+    struct track *tracks; /* in the order of their first message */
+    size_t n, capacity;
+    int *threads;  /* per rank: the next number */
+    size_t *first; /* per rank: its latest track, and from a track to the */
+    size_t *next;  /* one before: SIZE_MAX ends */
+};
+
+static int64_t ns(const struct writer *w, double time)
+{
+    return (int64_t)llround(time * w->t->ns);
+}
+
+double pp_trace_ns(double longest, double wish)
+{
+    /* A microsecond for the whole is too short, four days are too long. */
+    while (longest * wish > 3.5e14)
+        wish /= 1000;
+    while (longest > 0 && longest * wish < 1e3 && longest * wish * 1e3 < 3.5e14)
+        wish *= 1000;
+    return wish;
+}
+
+/* Begins an event: what all have in common. */
+static void event(struct writer *w, const char *phase, int rank, int thread)
+{
+    fprintf(w->f, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", w->any ? ",\n" : "",
+            phase, rank + 1, thread);
+    w->any = true;
+}
+
+/* Microseconds, as the format has them. */
+static void time_member(struct writer *w, const char *key, int64_t t)
+{
+    fprintf(w->f, ",\"%s\":%" PRId64 ".%03d", key, t / 1000, (int)(t % 1000));
+}
+
+static void metadata(struct writer *w, int rank, int thread, const char *what,
+                     const char *name)
+{
+    event(w, "M", rank, thread);
+    fprintf(w->f, ",\"name\":\"%s_name\",\"args\":{\"name\":", what);
+    pp_quote_json(w->f, name);
+    fputs("}}", w->f);
+    event(w, "M", rank, thread);
+    fprintf(w->f, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}}",
+            what, *what == 'p' ? rank : thread);
+}
+
+static const char *category(enum pp_op op)
+{
+    static const char *const names[PP_N_OPS] = {
+        "forward", "backward", "input gradient", "weight gradient",
+        "send",    "recv",     "send",           "recv",
+        "sync",    "sync",     "sync",           "sync"};
+    return names[op];
+}
+
+static void slice(struct writer *w, struct pp_action a, int rank, int thread,
+                  int64_t from, int64_t to)
+{
+    static const char *const letters[PP_N_OPS] = {
+        "F",      "B",      "I",           "W",       "SEND_F",  "RECV_F",
+        "SEND_B", "RECV_B", "REDUCE_GRAD", "UNSHARD", "RESHARD", "SYNC_TIED"};
+    char text[PP_ACTION_TEXT];
+    pp_action_format(a, false, text);
+    event(w, "X", rank, thread);
+    time_member(w, "ts", from);
+    time_member(w, "dur", to - from);
+    fprintf(w->f,
+            ",\"name\":\"%s\",\"cat\":\"%s\",\"args\":{\"op\":\"%s\","
+            "\"stage\":%d,\"microbatch\":%d,\"slice\":%d",
+            text, category(a.op), letters[a.op], a.stage, a.microbatch,
+            a.slice);
+    if (a.peer >= 0)
+        fprintf(w->f, ",\"peer\":%d", a.peer);
+    fputs("}}", w->f);
+}
+
+/* Actions of the rank itself; its messages are the tracks'. */
+static void print_rank(struct writer *w, int rank)
+{
+    const struct pp_sim_rank *r = &w->t->ranks[rank];
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    metadata(w, rank, 0, "process", name);
+    metadata(w, rank, THREAD_COMPUTE, "thread", "compute");
+    bool syncs = false;
+    for (size_t i = 0; i < r->n; i++) {
+        struct pp_action a = r->spans[i].action;
+        bool sync = a.op >= PP_REDUCE_GRAD;
+        if (sync && !syncs)
+            metadata(w, rank, THREAD_SYNC, "thread", "sync");
+        syncs |= sync;
+        if (sync || pp_is_compute(a.op))
+            slice(w, a, rank, sync ? THREAD_SYNC : THREAD_COMPUTE,
+                  ns(w, r->spans[i].start), ns(w, r->spans[i].end));
+    }
+}
+
+/* --- channels --- */
+
+static int add_track(struct writer *w, struct track t, struct pp_err *err)
+{
+    if (w->n == w->capacity) {
+        size_t capacity = w->capacity ? 2 * w->capacity : 64, bytes, links;
+        if (pp_mul(capacity, sizeof *w->tracks, &bytes, err) ||
+            pp_mul(capacity, sizeof *w->next, &links, err))
+            return -1;
+        struct track *tracks = realloc(w->tracks, bytes);
+        if (tracks)
+            w->tracks = tracks;
+        size_t *next = realloc(w->next, links);
+        if (next)
+            w->next = next;
+        if (!tracks || !next)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        w->capacity = capacity;
+    }
+    char name[80], lane[24] = "";
+    t.thread = w->threads[t.rank]++;
+    if (t.lane > 0)
+        snprintf(lane, sizeof lane, " (%d)", t.lane + 1);
+    snprintf(name, sizeof name, "%s %s rank %d%s", t.recv ? "recv" : "send",
+             t.backward ? (t.recv ? "B from" : "B to")
+                        : (t.recv ? "F from" : "F to"),
+             t.peer, lane);
+    metadata(w, t.rank, t.thread, "thread", name);
+    w->next[w->n] = w->first[t.rank];
+    w->first[t.rank] = w->n;
+    w->tracks[w->n++] = t;
+    return 0;
+}
+
+/* The first track of its kind that is free at `from`, or a new one; NULL with
+ * *err filled. Taken until `to`. */
+static struct track *take_track(struct writer *w, struct track t, int64_t from,
+                                int64_t to, struct pp_err *err)
+{
+    struct track *found = NULL;
+    for (size_t i = w->first[t.rank]; i != SIZE_MAX; i = w->next[i]) {
+        struct track *k = &w->tracks[i];
+        if (k->peer != t.peer || k->backward != t.backward || k->recv != t.recv)
+            continue;
+        t.lane++;
+        if (k->end <= from)
+            found = k;
+    }
+    if (!found) {
+        if (add_track(w, t, err))
+            return NULL;
+        found = &w->tracks[w->n - 1];
+    }
+    found->end = to;
+    return found;
+}
+
+/* An end of an arrow, inside the slice from..to: at its start or just before
+ * its end. */
+static void arrow(struct writer *w, bool begins, size_t id, int rank,
+                  int64_t from, int64_t to)
+{
+    event(w, begins ? "s" : "f", rank, THREAD_COMPUTE);
+    time_member(w, "ts", begins ? to - 1 : from);
+    fprintf(w->f, ",\"name\":\"message\",\"cat\":\"message\",\"id\":%zu%s}", id,
+            begins ? "" : ",\"bp\":\"e\"");
+}
+
+static int print_message(struct writer *w, const struct pp_message *m,
+                         size_t id, struct pp_err *err)
+{
+    const struct pp_span *recv = &w->t->ranks[m->to].spans[m->recv];
+    const struct pp_span *made = &w->t->ranks[m->from].spans[m->producer];
+    const struct pp_span *used = &w->t->ranks[m->to].spans[m->consumer];
+    bool backward = m->action.op == PP_SEND_B;
+    int64_t from = ns(w, m->leaves), to = ns(w, m->arrives);
+    struct track *k =
+        take_track(w, (struct track){m->from, m->to, backward, false, 0, 0, 0},
+                   from, to, err);
+    if (!k)
+        return -1;
+    slice(w, m->action, m->from, k->thread, from, to);
+    from = ns(w, recv->start);
+    to = ns(w, recv->end);
+    k = take_track(w, (struct track){m->to, m->from, backward, true, 0, 0, 0},
+                   from, to, err);
+    if (!k)
+        return -1;
+    slice(w, recv->action, m->to, k->thread, from, to);
+    /* A slice without length holds no arrow. */
+    int64_t made_from = ns(w, made->start), made_to = ns(w, made->end);
+    int64_t used_from = ns(w, used->start), used_to = ns(w, used->end);
+    if (made_from < made_to && used_from < used_to) {
+        arrow(w, true, id, m->from, made_from, made_to);
+        arrow(w, false, id, m->to, used_from, used_to);
+    }
+    return 0;
+}
+
+/* Perfetto calls the track by both, name and unit. */
+static void print_counter(struct writer *w, int rank, const char *name,
+                          const char *unit, const struct pp_curve *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        event(w, "C", rank, 0);
+        time_member(w, "ts", ns(w, c->at[i].time));
+        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.15g}}", name, unit,
+                c->at[i].value);
+    }
+}
+
+static void print_head(struct writer *w)
+{
+    const struct pp_schedule *s = w->t->schedule;
+    char text[32];
+    pp_format_real(1e6 / w->t->ns, text);
+    fputs("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"kind\":", w->f);
+    pp_quote_json(w->f, s->kind);
+    fprintf(w->f,
+            ",\"ranks\":%d,\"stages\":%d,\"microbatches\":%d,"
+            "\"channel_depth\":%d,\"a_millisecond_is\":\"%s ",
+            s->graph->n_ranks, s->graph->n_stages, s->n_microbatches,
+            s->channel_depth, text);
+    fprintf(w->f, "%s\"},\n\"traceEvents\":[\n", w->t->unit);
+}
+
+int pp_trace_print(FILE *f, const struct pp_trace *t, struct pp_err *err)
+{
+    struct writer w = {.f = f, .t = t};
+    int n = t->schedule->graph->n_ranks, rc = 0;
+    w.threads = calloc((size_t)n, sizeof *w.threads);
+    w.first = calloc((size_t)n, sizeof *w.first);
+    if (!w.threads || !w.first)
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < n && !rc; r++) {
+        w.threads[r] = THREAD_CHANNELS;
+        w.first[r] = SIZE_MAX;
+    }
+    if (!rc)
+        print_head(&w);
+    for (int r = 0; r < n && !rc; r++) {
+        print_rank(&w, r);
+        if (t->slots)
+            print_counter(&w, r, "activations", "slots", &t->slots[r]);
+        if (t->bytes)
+            print_counter(&w, r, "memory", "bytes", &t->bytes[r]);
+    }
+    for (size_t i = 0; i < t->messages->n && !rc; i++)
+        rc = print_message(&w, &t->messages->at[i], i + 1, err);
+    if (!rc)
+        fputs("\n]}\n", f);
+    free(w.tracks);
+    free(w.next);
+    free(w.threads);
+    free(w.first);
+    return rc;
+}

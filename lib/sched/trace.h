@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* trace - what happened when, as JSON for Perfetto and chrome://tracing. The
+ * spans may be simulated or measured; both give the same tracks.
+ *
+ * Each rank is a process. Its thread 1 is what it computes and 2 its
+ * synchronisation; then there are, for each channel, a track of the messages
+ * under way from it and one of what it waits for: messages of one track that
+ * overlap (channel depth above 1) take a further one. An arrow leads from the
+ * action that makes a message to the one that uses it. Counters say how many
+ * slots and bytes a rank holds. Format: "Trace Event Format", the Chromium
+ * project. */
+#ifndef PP_SCHED_TRACE_H
+#define PP_SCHED_TRACE_H
+
+#include <stdio.h>
+
+#include "sched/curve.h"
+#include "sched/messages.h"
+
+/* All pointers are borrowed. */
+struct pp_trace {
+    const struct pp_schedule *schedule;
+    const struct pp_sim_rank *ranks; /* spans of all actions, in order */
+    const struct pp_messages *messages;
+    const struct pp_curve *slots, *bytes; /* per rank, or NULL */
+    double ns;        /* nanoseconds of the trace to a unit of spans' time */
+    const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */
+};
+
+/* Nanoseconds to a unit of time that suit times up to `longest`: `wish`, or
+ * that times a power of 1000 where a picture would be too short or too long
+ * for whole nanoseconds. */
+double pp_trace_ns(double longest, double wish);
+
+/* Writes the JSON text, one event a line. Stream errors are the caller's to
+ * check. */
+int pp_trace_print(FILE *f, const struct pp_trace *t,
+                   struct pp_err *err) PP_MUST_USE;
+
+#endif

@@ -1,0 +1,277 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsched's pictures: --svg, --trace, --compare and the colours of -t.
+
+bats_require_minimum_version 1.5.0
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# fails STATUS PATTERN ARGS...: one message on stderr, nothing on stdout.
+fails() {
+    local want=$1 pattern=$2
+    shift 2
+    run --separate-stderr ppsched "$@" </dev/null
+    [ "$status" -eq "$want" ]
+    [ -z "$output" ]
+    [[ "${stderr_lines[0]}" == "ppsched: "* ]]
+    [[ "$stderr" == *"$pattern"* ]]
+}
+
+# Well-formed, and nothing but numbers where numbers belong.
+well_formed() {
+    xmllint --noout "$1"
+    ! grep -E '[^a-z](nan|inf)[^a-z]' "$1"
+}
+
+@test "--svg draws, and the manifest is written as without" {
+    ppsched -p 4 -c 2 --placement v -s zbv -m 8 --svg zbv.svg >plan.json
+    well_formed zbv.svg
+    [ ! -e zbv.svg.tmp ]
+    ppsched --check plan.json
+    # The page and every action have a title.
+    [ "$(grep -o '<title>' zbv.svg | wc -l)" -eq $((1 + 4 * 2 * 8 * 3)) ]
+    grep -q '<title>zbv: 4 ranks, 8 stages, 8 microbatches</title>' zbv.svg
+    grep -q 'makespan 51, bubble 5.9%, peak 8 slots, 96 messages' zbv.svg
+    grep -q 'lower bound 51<' zbv.svg
+    grep -q '@media screen and (prefers-color-scheme:dark)' zbv.svg
+    [ "$(grep -c '>rank [0-3]</text>' zbv.svg)" -eq 4 ]
+}
+
+@test "without -s the pictures are all there is" {
+    ppsched -p 2 -s 1f1b -m 3 >plan.json
+    run --separate-stderr ppsched --svg a.svg --trace a.json plan.json
+    [ "$status" -eq 0 ]
+    [ -z "$output$stderr" ]
+    well_formed a.svg
+    jq -e '.traceEvents | length > 0' a.json
+    run --separate-stderr ppsched --svg - plan.json
+    [ "$output" = "$(cat a.svg)" ]
+    # In place of the manifest, too, unless that goes elsewhere.
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 3 --svg -
+    [ "$output" = "$(cat a.svg)" ]
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 3 --svg - -o again.json
+    [ "$output" = "$(cat a.svg)" ]
+    diff <(jq .schedule plan.json) <(jq .schedule again.json)
+    run --separate-stderr ppsched --svg b.svg --stats plan.json
+    jq -e '.makespan == 12' <<<"$output"
+    cmp a.svg b.svg
+}
+
+@test "a picture knows what is in it" {
+    ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 --svg pairs.svg >/dev/null
+    grep -q 'pair, run as one' pairs.svg
+    ppsched -p 4 -s 1f1b -m 8 --memory 5 --svg limit.svg >/dev/null
+    grep -q 'class="k"' limit.svg
+    grep -q 'memory, up to 5 slots' limit.svg
+    ppsched -p 4 -s 1f1b -m 8 --svg plain.svg >/dev/null
+    run ! grep -q 'class="k"\|pair, run' plain.svg
+    grep -q '>message<' plain.svg
+    well_formed pairs.svg
+    well_formed limit.svg
+}
+
+@test "a large picture stays small, and has the width asked for" {
+    ppsched -p 32 -c 2 --placement v -s zbv -m 256 --svg big.svg >/dev/null
+    well_formed big.svg
+    [ "$(wc -c <big.svg)" -lt 3000000 ]
+    [ "$(grep -o '<title>' big.svg | wc -l)" -eq 1 ]
+    run ! grep -q 'number: the microbatch' big.svg
+    ppsched -p 32 -s zb-h1 -m 256 --width 12000 --svg wide.svg >/dev/null
+    grep -q '<svg [^>]* width="12000"' wide.svg
+    grep -q '>255</text>' wide.svg
+}
+
+@test "odd sizes are drawn" {
+    local n=0
+    while read -r line; do
+        n=$((n + 1))
+        # shellcheck disable=SC2086 # words
+        ppsched $line --svg odd.svg --trace odd.json >/dev/null
+        well_formed odd.svg
+        check_trace odd.json
+    done <<'END'
+-p 1 -s 1f1b -m 1
+-p 1 -s gpipe -m 300
+-p 70 -s 1f1b -m 1
+-p 3 -s zb-h1 -m 4 --cost 1,0,0
+-p 3 -s zb-h1 -m 4 --cost 0,0,1
+-p 2 -s 1f1b -m 4 --cost 1e15,1e15,1e15,1e15
+-p 2 -s 1f1b -m 4 --cost 1e-12,1e-12,1e-12
+-p 2 -s zb-h2 -m 4 --cost 1e-9,1e9,1
+-p 2 -c 9 -s interleaved -m 4 --depth 0
+-p 4 -c 2 --placement v -s dualpipev -m 8 --depth 3 --cost 1,1,1,5
+END
+    [ "$n" -eq 10 ]
+}
+
+@test "what cannot be written is the machine's fault, and leaves nothing" {
+    for option in --svg --trace; do
+        fails 3 'nosuch/a' -p 2 -s 1f1b -m 2 $option nosuch/a
+        [ "${#stderr_lines[@]}" -eq 1 ]
+        fails 3 '/dev/full' -p 2 -s 1f1b -m 2 $option /dev/full
+        run bash -c "ppsched -p 2 -s 1f1b -m 2 $option - >/dev/full"
+        [ "$status" -eq 3 ]
+    done
+    fails 2 'nothing in the schedule takes time' -p 2 -s 1f1b -m 2 \
+        --cost 0,0,0 --svg a.svg
+    [ ! -e a.svg ] && [ ! -e a.svg.tmp ]
+    fails 1 "--memory '1'" -p 2 -s 1f1b -m 2 --memory 1 --svg a.svg
+    [ ! -e a.svg ] && [ ! -e a.svg.tmp ]
+}
+
+@test "options of pictures that do not go together" {
+    fails 2 'cannot all go' -p 2 -s 1f1b -m 2 --svg - --stats
+    fails 2 'cannot all go' -p 2 -s 1f1b -m 2 --svg - --trace -
+    fails 2 '--width needs' -p 2 -s 1f1b -m 2 --width 900
+    fails 2 '400 pixels' -p 2 -s 1f1b -m 2 --width 100 --svg a.svg
+    fails 2 'need -t' -p 2 -s 1f1b -m 2 --no-color
+    fails 2 'goes with none' --compare 1f1b -s 1f1b -p 2 -m 2
+    fails 2 '--compare needs -m' --compare 1f1b -p 2
+    fails 2 "'nosuch'" --compare 1f1b,nosuch -p 2 -m 2
+    fails 2 "''" --compare 1f1b, -p 2 -m 2
+}
+
+# What Perfetto asks of a trace and does not say: slices of a track do not
+# overlap, arrows begin and end inside slices of compute tracks, counters come
+# back to 0, everything has a name.
+check_trace() {
+    jq -e '
+        .traceEvents as $all
+        | [$all[] | select(.ph == "X")] as $slices
+        | ($slices | group_by([.pid, .tid]) | map(sort_by(.ts)) | all(
+            . as $track | all(range(1; length);
+                $track[. - 1].ts + $track[. - 1].dur
+                    <= $track[.].ts + 0.0004)))
+        and ([$all[] | select(.ph == "s" or .ph == "f")]
+            | group_by(.id) | all(
+                length == 2 and (map(.ph) | sort) == ["f", "s"]))
+        and ([$all[] | select(.ph == "s" or .ph == "f")] | all(
+            . as $tip | any($slices[];
+                .pid == $tip.pid and .tid == $tip.tid and .tid == 1
+                and .ts <= $tip.ts and $tip.ts < .ts + .dur)))
+        and ([$all[] | select(.ph == "C")] | group_by([.pid, .name])
+            | all(.[-1].args | to_entries[0].value == 0))
+        and ([$all[] | select(.ph == "M" and .name == "thread_name")
+                | [.pid, .tid]] | sort) as $named
+            | ($slices | map([.pid, .tid]) | unique) - $named == []
+    ' "$1" >/dev/null
+}
+
+@test "--trace has tracks, arrows and counters" {
+    ppsched -p 4 -c 2 --placement v -s zbv -m 6 --cost 1,1,1,.3 \
+        --trace t.json >plan.json
+    check_trace t.json
+    ppsched --stats plan.json --cost 1,1,1,.3 >stats.json
+    # A slice for each action of the list, messages included.
+    [ "$(jq '[.schedule.actions[] | split(" ") | length] | add' plan.json)" \
+        -eq "$(jq '[.traceEvents[] | select(.ph == "X")] | length' t.json)" ]
+    jq -se '.[0].traceEvents as $t | .[1] as $stats
+        | ([$t[] | select(.ph == "s")] | length) == $stats.messages
+        and ([$t[] | select(.ph == "X" and .tid == 1) | .ts + .dur] | max)
+            == ($stats.at_depth.makespan * 1000 | round)
+        and ([$t[] | select(.ph == "C" and .name == "activations")]
+            | group_by(.pid) | map(map(.args.slots) | max)) == $stats.peak
+        ' t.json stats.json
+    jq -e '[.traceEvents[] | select(.name == "thread_name") | .args.name]
+        | unique == ["compute", "recv B from rank 0", "recv B from rank 1",
+            "recv B from rank 2", "recv B from rank 3", "recv F from rank 0",
+            "recv F from rank 1", "recv F from rank 2", "recv F from rank 3",
+            "send B to rank 0", "send B to rank 1", "send B to rank 2",
+            "send B to rank 3", "send F to rank 0", "send F to rank 1",
+            "send F to rank 2", "send F to rank 3"]' t.json
+    jq -e '.otherData.a_millisecond_is == "1 unit"' t.json
+    jq -e '.traceEvents[] | select(.name == "3F0") | .dur == 1000
+        and .args == {"op": "F", "stage": 3, "microbatch": 0, "slice": 0}' \
+        t.json
+}
+
+@test "messages under way at once have tracks of their own" {
+    ppsched -p 2 -s gpipe -m 4 --cost 1,1,1,3 --depth 3 --trace t.json \
+        >/dev/null
+    check_trace t.json
+    grep -q '"send F to rank 1 (3)"' t.json
+    run ! grep -q '"send F to rank 1 (4)"' t.json
+}
+
+@test "a plan of a model is drawn in bytes and operations" {
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" |
+        ppsched -s zb-h1 -m 4 --memory 1G --svg a.svg --trace a.json >plan.json
+    well_formed a.svg
+    grep -q '>flop</text>' a.svg
+    grep -q 'memory, up to [0-9.]* MiB' a.svg
+    check_trace a.json
+    ppsched --stats plan.json >stats.json
+    jq -se '.[0].traceEvents as $t
+        | ([$t[] | select(.ph == "C" and .name == "memory")]
+            | group_by(.pid) | map(map(.args.bytes) | max)) == .[1].peak_bytes
+        ' a.json stats.json
+}
+
+@test "a name from a manifest cannot break out of a picture" {
+    ppsched -p 2 -s 1f1b -m 2 | jq '.schedule.kind = "<b>&\"\\"' >plan.json
+    ppsched --svg a.svg --trace a.json plan.json
+    well_formed a.svg
+    jq -e '.otherData.kind == "<b>&\"\\"' a.json
+}
+
+@test "--compare: the same work, as each kind has it" {
+    run --separate-stderr ppsched --compare gpipe,1f1b,interleaved,zbv \
+        -p 4 -m 8 --memory 6 --svg all.svg
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [[ "${lines[0]}" == kind*chunks*makespan*bubble*span*bound*gap*"depth 1"*peak*messages ]]
+    [ "${lines[1]}" = "gpipe           does not fit: rank 0 keeps 8 microbatches alive, 2 more than --memory '6'" ]
+    # 57 and 51 chunk units, which are halves here; 11 and 8 slots likewise.
+    [[ "${lines[2]}" =~ ^1f1b\ +1\ +33\ +27.3%\ .*\ 4\ +48$ ]]
+    [[ "${lines[3]}" =~ ^interleaved\ +2\ +28.5\ +15.8%\ .*\ 5.5\ +112$ ]]
+    [[ "${lines[4]}" =~ ^zbv\ +2\ +25.5\ +5.9%\ .*\ 25.5\ +0.0%\ .*\ 4\ +96$ ]]
+    [ "${#lines[@]}" -eq 5 ]
+    well_formed all.svg
+    [ "$(grep -c 'class="h"' all.svg)" -eq 3 ]
+    grep -q 'peak 5.5 microbatches' all.svg
+    grep -q 'memory, up to 6 microbatches' all.svg
+}
+
+@test "--compare takes chunks and costs" {
+    ppsched --compare interleaved -p 2 -c 4 -m 4 --cost 4,4,4,1 >got
+    ppsched -p 2 -c 4 -s interleaved -m 4 --cost 1,1,1,1 --stats >want
+    read -r _ chunks makespan _ < <(tail -1 got)
+    [ "$chunks" = 4 ]
+    [ "$makespan" = "$(jq .makespan want)" ]
+}
+
+@test "--compare on a model's stages says what would fit, or is 1" {
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >stages.json
+    run --separate-stderr ppsched --compare 1f1b,zbv -m 4 stages.json
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == *bytes* ]]
+    [[ "${lines[1]}" == 1f1b*MiB* ]]
+    [[ "${lines[2]}" == "zbv "*"does not fit: "*"'ppsplit -p 2 -c 2 --placement v'" ]]
+    run --separate-stderr ppsched --compare zbv -m 4 --svg none.svg stages.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == "zbv "*"does not fit: "* ]]
+    [ ! -e none.svg ]
+}
+
+@test "-t has colours on a terminal, or as asked" {
+    run ppsched -p 2 -s 1f1b -m 2 -t
+    [[ "$output" != *$'\033'* ]]
+    run ppsched -p 2 -s 1f1b -m 2 -t --color
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+    command -v script >/dev/null || skip 'script is missing'
+    run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t' /dev/null
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+    run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t --no-color' /dev/null
+    [[ "$output" == *'rank 1'* && "$output" != *$'\033'* ]]
+}
+
+@test "-t tells pairs, many chunks, and how wide to be" {
+    run ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 -t --color
+    [[ "$output" == *$'\033[4;30;48;5;'*'underlined: pairs'* ]]
+    run ppsched -p 2 -c 4 -s interleaved -m 12 -t --width 220
+    [[ "$output" == *'second stage a-j, third A-J, fourth 0-9'* ]]
+    run ppsched -p 32 -s zb-h1 -m 256 -t
+    [[ "$output" =~ '(--width '([0-9]+)' tells microbatches apart)' ]]
+    run ppsched -p 32 -s zb-h1 -m 256 -t --width "${BASH_REMATCH[1]}"
+    [[ "$output" == *'3: last digit of the microbatch'* ]]
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/* What pictures and traces are made of: every action drawn once and to scale,
+ * messages between what makes and what uses them, curves that peak where the
+ * memory plan says, text that is quoted. Sizes are odd on purpose. */
+#include "sched_fixture.h"
+
+#include <limits.h>
+
+#include "base/quote.h"
+#include "sched/axis.h"
+#include "sched/svg.h"
+#include "sched/trace.h"
+
+/* A schedule with all that a picture takes. */
+struct scene {
+    struct fixture f;
+    struct pp_literal_costs literal;
+    struct pp_costs costs;
+    struct pp_sim sim;
+    struct pp_messages messages;
+    struct pp_curve slots[64];
+};
+
+struct shape {
+    const char *kind;
+    int p, c;
+    enum pp_placement placement;
+    int m;
+    double cost[4];
+};
+
+static const struct shape shapes[] = {
+    {"1f1b", 1, 1, PP_PLACEMENT_LOOP, 1, {1, 1, 1, 0}},
+    {"1f1b", 4, 1, PP_PLACEMENT_LOOP, 7, {1, 1, 1, .25}},
+    {"gpipe", 3, 1, PP_PLACEMENT_LOOP, 11, {1e-9, 2e-9, 3e-9, 0}},
+    {"interleaved", 4, 4, PP_PLACEMENT_LOOP, 8, {3e14, 1, 1, 7}},
+    {"zb-h1", 5, 1, PP_PLACEMENT_LOOP, 9, {10, 10, 8, 1}},
+    {"zb-h2", 2, 1, PP_PLACEMENT_LOOP, 1, {0, 1, 0, 0}},
+    {"zbv", 4, 2, PP_PLACEMENT_V, 6, {1, 0, 1, .1}},
+    {"dualpipev", 4, 2, PP_PLACEMENT_V, 8, {1, 1, 1, 0}},
+    {"dualpipev", 16, 2, PP_PLACEMENT_V, 33, {1, 2, .5, .1}},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static bool build(struct scene *s, const struct shape *h)
+{
+    *s = (struct scene){0};
+    struct fixture *f = &s->f;
+    chain(f, h->p, h->c, h->placement);
+    s->literal = (struct pp_literal_costs){.graph = &f->graph,
+                                           .f = h->cost[0],
+                                           .i = h->cost[1],
+                                           .w = h->cost[2],
+                                           .comm = h->cost[3],
+                                           .textbook = true};
+    s->costs = (struct pp_costs){.time = pp_literal_time, .ctx = &s->literal};
+    bool good = !emit(f, h->kind, h->m, 0) && !pp_lower(&f->s, &f->err) &&
+                !pp_check(&f->s, &f->err) &&
+                !pp_simulate(&f->s, &s->costs, 1, &s->sim, &f->err) &&
+                !pp_messages_find(&f->s, s->sim.ranks, &s->costs, 1,
+                                  &s->messages, &f->err);
+    for (int r = 0; good && r < h->p; r++)
+        good = !pp_curve_slots(&f->s.rows[r], s->sim.ranks[r].spans,
+                               &s->slots[r], &f->err);
+    if (!good)
+        printf("# %s\n", f->err.text);
+    return good;
+}
+
+static void finish(struct scene *s)
+{
+    for (int r = 0; r < 64; r++)
+        pp_curve_finish(&s->slots[r]);
+    pp_messages_finish(&s->messages);
+    pp_sim_finish(&s->sim);
+    drop(&s->f);
+}
+
+static char *draw(struct scene *s, int width)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    struct pp_svg_panel panel = {.schedule = &s->f.s,
+                                 .sim = &s->sim,
+                                 .messages = &s->messages,
+                                 .memory = s->slots,
+                                 .memory_unit = "slot"};
+    struct pp_svg o = {width, NULL};
+    int rc = pp_svg(f, &panel, 1, &o, &s->f.err);
+    fclose(f);
+    if (rc)
+        printf("# %s\n", s->f.err.text);
+    /* What follows the axis is the legend, which has cells of its own. */
+    char *axis = strstr(text, ">time</text>");
+    if (axis)
+        *axis = '\0';
+    return text;
+}
+
+/* --- cells --- */
+
+struct box {
+    double x, y, to, bottom;
+};
+
+/* The next outline of an action in the picture, or NULL. */
+static const char *next_box(const char *at, struct box *b)
+{
+    double back;
+    while ((at = strstr(at, "M"))) {
+        if (sscanf(at, "M%lf %lfH%lfV%lfH%lfz", &b->x, &b->y, &b->to,
+                   &b->bottom, &back) == 5 &&
+            back == b->x && (at[-1] == '"' || at[-1] == 'z'))
+            return at + 1;
+        at++;
+    }
+    return NULL;
+}
+
+static bool is_cell(const struct pp_span *s)
+{
+    return pp_is_compute(s->action.op);
+}
+
+/* Where a span is drawn in time: a pair as a whole. */
+static void extent(const struct pp_sim_rank *r, size_t i, double *from,
+                   double *to)
+{
+    const struct pp_span *s = &r->spans[i];
+    bool second = i > 0 && s[-1].action.overlap;
+    *from = second ? s[-1].start : s->start;
+    *to = s->action.overlap ? s[1].end : s->end;
+}
+
+/* Titled pictures have the cells in the order of the spans. */
+static void test_cells(const struct shape *h)
+{
+    struct scene s;
+    if (!ok(build(&s, h), "%s, %d ranks: planned", h->kind, h->p))
+        goto out;
+    char *svg = draw(&s, 900);
+    const char *at = svg ? strstr(svg, "<g class=\"d\"") : NULL;
+    double plot = 900 - 70 - (50 + 16 + 44), scale = plot / s.sim.makespan;
+    size_t cells = 0, wrong = 0, outside = 0;
+    at = at ? at : svg;
+    /* The grounds of lanes come first and begin at 0 0 like cells may. */
+    at = at ? strstr(at, "<title>0F0: ") : NULL;
+    while (at && strncmp(at, "<path", 5))
+        at--;
+    for (int r = 0; at && r < h->p; r++)
+        for (size_t i = 0; i < s.sim.ranks[r].n; i++) {
+            struct box b;
+            double from, to;
+            if (!is_cell(&s.sim.ranks[r].spans[i]) || !(at = next_box(at, &b)))
+                continue;
+            extent(&s.sim.ranks[r], i, &from, &to);
+            wrong += fabs(b.x - from * scale) > .006 ||
+                     fabs(b.to - to * scale) > .006 || b.y >= b.bottom;
+            outside +=
+                b.x < 0 || b.to > plot + .006 || b.y < 0 || b.bottom > 40;
+            cells++;
+        }
+    struct box more;
+    is_int((long long)cells, (long long)pp_schedule_n_compute(&s.f.s),
+           "every action is a cell");
+    ok(at && !next_box(at, &more), "and there is no other");
+    is_int((long long)wrong, 0, "each is to scale");
+    is_int((long long)outside, 0, "and inside the lane");
+    free(svg);
+out:
+    finish(&s);
+}
+
+/* Without titles, cells are joined by colour: still each once. */
+static void test_many(void)
+{
+    static const struct shape big = {"zbv",          8,   2,
+                                     PP_PLACEMENT_V, 256, {1, 1, 1, 0}};
+    struct scene s;
+    if (!ok(build(&s, &big), "a large picture is planned"))
+        goto out;
+    char *svg = draw(&s, 0);
+    long long cells = 0, n = (long long)pp_schedule_n_compute(&s.f.s);
+    struct box b;
+    for (const char *at = svg; (at = next_box(at, &b));)
+        cells++;
+    is_int(cells, n + 8, "each action is drawn once, and a ground a rank");
+    ok(!strstr(svg, "<title>0F0"), "none has a title");
+    ok(strlen(svg) < 40 * (size_t)n, "in few bytes each");
+    free(svg);
+out:
+    finish(&s);
+}
+
+static void test_refused(void)
+{
+    static const struct shape nothing = {"gpipe",           2, 1,
+                                         PP_PLACEMENT_LOOP, 2, {0, 0, 0, 0}};
+    struct scene s;
+    ok(build(&s, &nothing), "work that takes no time is planned");
+    free(draw(&s, 0));
+    is_int(s.f.err.code, PP_EXIT_INPUT, "and cannot be drawn");
+    finish(&s);
+}
+
+/* --- messages and curves --- */
+
+static void test_messages(const struct shape *h, int depth)
+{
+    struct scene s;
+    size_t bad = 0;
+    if (!build(&s, h))
+        goto out;
+    pp_sim_finish(&s.sim);
+    pp_messages_finish(&s.messages);
+    ok(!pp_simulate(&s.f.s, &s.costs, depth, &s.sim, &s.f.err) &&
+           !pp_messages_find(&s.f.s, s.sim.ranks, &s.costs, depth, &s.messages,
+                             &s.f.err),
+       "%s: messages at depth %d", h->kind, depth);
+    is_int((long long)s.messages.n, (long long)s.sim.n_messages,
+           "as many as were simulated");
+    double slack = 1e-9 * s.sim.makespan;
+    for (size_t i = 0; i < s.messages.n; i++) {
+        const struct pp_message *m = &s.messages.at[i];
+        const struct pp_span *from = s.sim.ranks[m->from].spans;
+        const struct pp_span *to = s.sim.ranks[m->to].spans;
+        struct pp_action recv = to[m->recv].action;
+        bad += recv.stage != m->action.peer || recv.peer != m->action.stage ||
+               recv.microbatch != m->action.microbatch ||
+               from[m->producer].action.stage != m->action.stage ||
+               to[m->consumer].action.stage != m->action.peer ||
+               m->leaves < from[m->producer].end - slack ||
+               m->arrives > to[m->consumer].start + slack ||
+               fabs(m->arrives - m->leaves - h->cost[3]) > slack;
+    }
+    is_int((long long)bad, 0, "each goes from its maker to its user in time");
+out:
+    finish(&s);
+}
+
+static void test_curves(const struct shape *h)
+{
+    struct scene s;
+    size_t bad = 0;
+    struct pp_stage_bytes sizes[64];
+    if (!build(&s, h))
+        goto out;
+    for (int i = 0; i < 64; i++)
+        sizes[i] = (struct pp_stage_bytes){700 + (size_t)i, 300, 200, 64};
+    for (int r = 0; r < h->p; r++) {
+        const struct pp_row *row = &s.f.s.rows[r];
+        const struct pp_span *spans = s.sim.ranks[r].spans;
+        struct pp_memory m;
+        struct pp_curve bytes = {0};
+        if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err) ||
+            pp_curve_bytes(row, spans, &m, &bytes, &s.f.err))
+            break;
+        bad += s.slots[r].peak != pp_row_slots(row) ||
+               bytes.peak != (double)m.peak_bytes ||
+               s.slots[r].at[s.slots[r].n - 1].value != 0 ||
+               bytes.at[bytes.n - 1].value != 0;
+        for (size_t i = 1; i < bytes.n; i++)
+            bad += bytes.at[i].time < bytes.at[i - 1].time;
+        pp_memory_finish(&m);
+        pp_curve_finish(&bytes);
+    }
+    ok(!s.f.err.code && bad == 0,
+       "%s: curves peak as the plan says and end empty", h->kind);
+out:
+    finish(&s);
+}
+
+/* --- text --- */
+
+static void test_text(void)
+{
+    char *text = NULL, number[PP_AXIS_TEXT];
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    pp_quote_json(f, "a\"b\\c\n\x7f");
+    fputc('|', f);
+    pp_quote_xml(f, "a<b>&\"c\"\n");
+    fclose(f);
+    is_str(text, "\"a\\\"b\\\\c\\u000a\x7f\"|a&lt;b&gt;&amp;&quot;c&quot; ",
+           "strings are quoted");
+    free(text);
+    is_near(pp_axis_step(1), 1, 0, "a step is one");
+    is_near(pp_axis_step(1.01), 2, 0, "two");
+    is_near(pp_axis_step(.03), .05, 1e-12, "or five of a power of ten");
+    is_near(pp_axis_step(51), 100, 1e-12, "or the next");
+    pp_axis_format(123456, number);
+    is_str(number, "123.5k", "large numbers are short");
+    is_near(pp_trace_ns(57, 1e6), 1e6, 0, "a unit is a millisecond");
+    ok(1e-9 * pp_trace_ns(1e-9, 1e6) >= 1e3, "small times grow");
+    ok(1e17 * pp_trace_ns(1e17, 1e6) < 4e14, "large times shrink");
+}
+
+int main(void)
+{
+    for (int i = 0; i < N_SHAPES; i++) {
+        test_cells(&shapes[i]);
+        test_messages(&shapes[i], 1);
+        test_curves(&shapes[i]);
+    }
+    test_messages(&shapes[4], 0);
+    test_messages(&shapes[4], 3);
+    test_messages(&shapes[4], INT_MAX);
+    test_messages(&shapes[7], INT_MAX);
+    test_many();
+    test_refused();
+    test_text();
+    return done();
+}
