@@ -41,7 +41,10 @@ enum {
     OPT_DUMP_GRADS,
     OPT_MEMORY,
     OPT_PLAN,
-    OPT_TIME_PRODUCTS
+    OPT_TIME_PRODUCTS,
+    OPT_VERIFY,
+    OPT_SHRINK,
+    OPT_JSON
 };
 
 /* Steps and seeds; far from overflow when they are multiplied. */
@@ -80,6 +83,9 @@ static const struct tool_option options[] = {
     {OPT_PLAN, "plan", NULL, "print what every rank would allocate, and stop"},
     {OPT_TIME_PRODUCTS, "time-products", NULL,
      "add the share of matrix products to each line"},
+    {OPT_VERIFY, "verify", NULL, "compare with one rank in fp64, and stop"},
+    {OPT_SHRINK, "shrink", NULL, "with --verify: a small model and data"},
+    {OPT_JSON, "json", NULL, "with --verify: JSON instead of a table"},
     {0},
 };
 
@@ -111,6 +117,9 @@ static const struct setting {
     {OPT_DUMP_GRADS, "--dump-grads", TEXT, AT(job.dump_grads)},
     {OPT_PLAN, "--plan", FLAG, AT(options.plan)},
     {OPT_TIME_PRODUCTS, "--time-products", FLAG, AT(job.time_products)},
+    {OPT_VERIFY, "--verify", FLAG, AT(options.verify)},
+    {OPT_SHRINK, "--shrink", FLAG, AT(options.shrink)},
+    {OPT_JSON, "--json", FLAG, AT(options.json)},
     {OPT_ACCUMULATE, "--accumulate", INT, AT(job.accumulate), 1, 1 << 20},
     {OPT_KEEP, "--keep", INT, AT(job.keep), 1, 1 << 20},
     {OPT_INIT, "--init", INT64, AT(options.seed), 0, LARGEST},
@@ -215,19 +224,39 @@ static int set_option(struct pprun *p, int id)
     return tool_usage(p->tool, "option without a setting");
 }
 
+static int check_verify(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const struct pp_job *j = &p->job;
+    if (!o->verify)
+        return tool_usage(p->tool, "--shrink and --json need --verify");
+    if (j->optim.steps > 0 || j->save || j->dump_grads || o->eval ||
+        o->logprobs || o->resume || o->plan)
+        return tool_usage(p->tool,
+                          "--verify makes its own steps and does not go with "
+                          "--steps, --save, --dump-grads, --eval, --logprobs, "
+                          "--resume or --plan");
+    if (o->shrink && o->weights)
+        return tool_usage(p->tool, "--shrink makes its own weights and does "
+                                   "not go with --weights");
+    return 0;
+}
+
 static int check_options(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
     struct tool *t = p->tool;
     bool trains = p->job.optim.steps > 0;
+    if (o->weights && o->seed >= 0)
+        return tool_usage(t, "--weights and --init exclude each other");
+    if (o->verify || o->shrink || o->json)
+        return check_verify(p);
     if (!trains && !o->eval && !o->logprobs)
-        return tool_usage(t, "nothing to do: give --steps, --eval or "
-                             "--logprobs");
+        return tool_usage(t, "nothing to do: give --steps, --eval, --logprobs "
+                             "or --verify");
     if (o->logprobs && (trains || o->eval))
         return tool_usage(t, "--logprobs scores the data and does not go with "
                              "--steps or --eval");
-    if (o->weights && o->seed >= 0)
-        return tool_usage(t, "--weights and --init exclude each other");
     if ((p->job.save || p->job.dump_grads) && !trains)
         return tool_usage(t, "--save and --dump-grads need --steps");
     return 0;
@@ -276,12 +305,18 @@ static int run(struct pprun *p, const char *manifest)
     enum pp_exit status = PP_EXIT_OK;
     pp_cpu_blas_threads(1);
     if (!tool_output(p->tool) || pprun_choose_device(p) ||
-        pprun_prepare(p, manifest) || pprun_check_memory(p))
+        pprun_prepare(p, manifest))
+        return -1;
+    if (p->options.verify && pprun_verify_prepare(p))
+        return -1;
+    if (pprun_check_memory(p))
         return -1;
     if (p->options.plan)
         return 0;
     if (pprun_check_device(p))
         return -1;
+    if (p->options.verify)
+        return check_room(p) ? -1 : pprun_verify(p);
     /* Without --save a signal ends the run as usual: there is nothing to
      * come back to. */
     if (p->job.save)

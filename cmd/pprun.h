@@ -20,6 +20,7 @@ struct pprun_options {
     int device;               /* enum pprun_device */
     int transport, objective; /* of each there is one so far */
     bool plan;
+    bool verify, shrink, json;
     bool memory_is_slots;
     size_t memory; /* --memory: bytes or slots; 0: no limit */
 };
@@ -59,6 +60,11 @@ int pprun_check_device(struct pprun *p) PP_MUST_USE;
 /* Refuses (PP_EXIT_NO) a plan above --memory. Says what every rank needs: with
  * -v as a table, with --plan as JSON on the output. */
 int pprun_check_memory(struct pprun *p) PP_MUST_USE;
+
+/* --verify: settings, model and data, before the plan is looked at; then the
+ * runs and what they show. */
+int pprun_verify_prepare(struct pprun *p) PP_MUST_USE;
+int pprun_verify(struct pprun *p) PP_MUST_USE;
 
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;

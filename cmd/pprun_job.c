@@ -136,6 +136,8 @@ static int open_data(struct pprun *p)
     const struct pprun_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
+    if (!dir && o->shrink)
+        return 0; /* it makes up its own */
     if (!dir)
         return tool_usage(p->tool, "no data: give --data DIR");
     if (open_packed(p, dir, &p->data))
@@ -167,8 +169,8 @@ static int find_weights(struct pprun *p)
             tool_say(p->tool, PP_LOG_NOTE,
                      "no checkpoint in '%s' yet: starting afresh", o->resume);
     }
-    if (p->resume || o->seed >= 0) {
-        p->job.seed = (uint64_t)o->seed;
+    if (p->resume || o->seed >= 0 || o->shrink) {
+        p->job.seed = (uint64_t)(o->shrink && o->seed < 0 ? 1 : o->seed);
         return 0;
     }
     const char *path = o->weights ? o->weights : source;

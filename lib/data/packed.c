@@ -203,7 +203,8 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
 void pp_packed_finish(struct pp_packed *p)
 {
     pp_packed_unmap_tokens(p);
-    for (int i = 0; i < PP_PACKED_N_FILES; i++)
+    free(p->owned);
+    for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);
 }

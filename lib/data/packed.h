@@ -35,6 +35,7 @@ struct pp_packed {
     size_t map_bytes[PP_PACKED_N_FILES];
     const void *sections[11];
     struct pp_token_map *token_files;
+    void *owned; /* where all of it is when made in memory, else NULL */
 };
 
 /* One bin. Sequence i lies at cu_seqlens_padded[i] of the columns and has

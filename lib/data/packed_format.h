@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_format - the bytes of a packed directory's index, as structs.
  *
- * For packed.c and packed_write.c only; pp-pack(5) is the reference. All
+ * For the files packed*.c only; pp-pack(5) is the reference. All
  * numbers are little endian and every section starts at a multiple of 8, so
  * that a mapped index is used in place. */
 #ifndef PP_DATA_PACKED_FORMAT_H

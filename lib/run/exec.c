@@ -123,6 +123,9 @@ static int forward(struct pp_exec *e, const struct pp_stage *s,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, e->worker->scratch, err))
         return -1;
+    if (e->pass->output && s->out_width)
+        e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
+                        s->out_width);
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     if (e->pass->logps && has_head)

@@ -65,6 +65,10 @@ struct pp_pass {
     /* Called after the head's forward with each row's log-probability, or
      * NULL. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+    /* Called after the forward of a stage that has an output, or NULL: see
+     * struct pp_job. */
+    void (*output)(void *ctx, int stage, size_t bin,
+                   const struct pp_microbatch *mb, const void *y, size_t width);
     void *ctx;
 };
 

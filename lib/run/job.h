@@ -32,6 +32,14 @@ struct pp_step_report {
     const int *peak_slots; /* counted, by rank */
 };
 
+/* What a rank holds between the end of a step's backward and its update, and
+ * once more after the last update. */
+struct pp_inspection {
+    int rank;
+    int64_t updates;                    /* made so far */
+    const struct pp_parameters *params; /* gradients complete, not clipped */
+};
+
 struct pp_job {
     const struct pp_model *model;
     const struct pp_schedule *schedule; /* lowered; carries the graph */
@@ -63,6 +71,15 @@ struct pp_job {
      * microbatch's log-probabilities to logps, on the rank with the head. */
     bool score;
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+
+    /* For --verify; each may be NULL. inspect is called by every rank before
+     * every update and after the last one; output after every forward of a
+     * stage that has an output y, (mb->tokens, width). Ranks call at the same
+     * time. */
+    int (*inspect)(void *ctx, const struct pp_inspection *i,
+                   struct pp_err *err);
+    void (*output)(void *ctx, int stage, size_t bin,
+                   const struct pp_microbatch *mb, const void *y, size_t width);
 
     /* Called by rank 0 alone; a failure ends the run. */
     int (*report)(void *ctx, const struct pp_step_report *r,

@@ -60,6 +60,8 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .scale = scored ? 1 / (double)scored : 0,
             .sync = i + 1 == j->accumulate,
             .losses = r->losses + (size_t)i * (size_t)m,
+            .output = j->output,
+            .ctx = j->ctx,
         };
         if (pp_exec_run(&r->train, &pass, err))
             return -1;
@@ -148,6 +150,13 @@ static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
     return stop;
 }
 
+static int inspect(const struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_inspection at = {r->comm->rank, r->step, &r->params};
+    return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
+}
+
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                       struct pp_err *err)
 {
@@ -170,10 +179,13 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     *stop = sum_up(r, rep);
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
-    if (!isfinite(rep->grad_norm) || !isfinite(rep->loss))
+    /* Who inspects judges for himself. */
+    if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "step %lld: loss is %g and the gradient norm %g",
                        (long long)rep->step, rep->loss, rep->grad_norm);
+    if (inspect(r, err))
+        return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
                         pp_optim_clip(&j->optim, rep->grad_norm),
                         r->worker.stream, err))
@@ -227,6 +239,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;
+        if (last && inspect(r, err))
+            return -1;
     }
     return 0;
 }

@@ -76,7 +76,7 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval or --logprobs" ]
+        "pprun: nothing to do: give --steps, --eval, --logprobs or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 

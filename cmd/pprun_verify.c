@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* --verify: the runs that are compared, and what is said of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "data/packed_memory.h"
+#include "plan/shrink.h"
+#include "pprun.h"
+#include "run/verify.h"
+#include "sched/lower.h"
+
+/* Of a --shrink: slots of the largest microbatch, fewer where there are many
+ * microbatches, and sequences. */
+enum { MAX_SLOTS = 48, MIN_SLOTS = 8, ALL_SLOTS = 2048, MAX_SEQUENCES = 5 };
+
+/* How many learning rates are tried. Smaller ones drown in rounding. */
+enum { MAX_TRIES = 3 };
+
+/* Everything of one --verify. */
+struct verify {
+    struct pprun *p;
+    struct pp_verify v;
+    struct pp_packed packed, single; /* the first step's microbatches, and its
+                                        sequences one by one */
+    struct pp_arena arena;
+    struct pp_graph graph; /* the same stages on one rank */
+    struct pp_schedule one;
+};
+
+int pprun_verify_prepare(struct pprun *p)
+{
+    struct pp_job *j = &p->job;
+    j->optim.optimizer = PP_SGD_OPTIMIZER;
+    j->optim.steps = PP_VERIFY_STEPS;
+    j->optim.clip = j->optim.weight_decay = 0;
+    j->optim.warmup = 0;
+    j->optim.schedule = PP_LR_CONSTANT;
+    if (p->options.shrink)
+        pp_model_shrink(&p->model);
+    size_t n = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate;
+    size_t slots = ALL_SLOTS / n;
+    const struct pp_likeness likeness = {
+        .tokens = (uint32_t)(slots > MAX_SLOTS   ? MAX_SLOTS
+                             : slots < MIN_SLOTS ? MIN_SLOTS
+                                                 : slots),
+        .max_sequences = MAX_SEQUENCES,
+        .vocab = (uint32_t)p->model.vocab,
+        .seed = j->seed,
+    };
+    struct pp_packed step = {0};
+    struct pp_err *err = &p->tool->err;
+    if (p->options.shrink
+            ? pp_packed_likeness(j->data, n, &likeness, &step, err)
+            : pp_packed_take(j->data, n, &step, err))
+        return -1;
+    pp_packed_finish(&p->data);
+    p->data = step;
+    j->data = &p->data;
+    return 0;
+}
+
+/* One rank, the same stages, one microbatch: forward through all, and back. */
+static int make_one(struct verify *y, struct pp_err *err)
+{
+    const struct pp_graph *mesh = y->p->job.schedule->graph;
+    int n = mesh->n_stages / mesh->n_copies;
+    if (pp_graph_chain(&y->arena, 1, n, PP_PLACEMENT_LOOP, &y->graph, err))
+        return -1;
+    y->graph.tied[0] = mesh->tied[0];
+    y->graph.tied[1] = mesh->tied[1];
+    if (pp_schedule_init(&y->one, &y->graph, "one", 1, err))
+        return -1;
+    for (int i = 0; i < 2 * n; i++) {
+        const struct pp_action a = {.peer = -1,
+                                    .op = i < n ? PP_F : PP_B,
+                                    .stage = i < n ? i : 2 * n - 1 - i};
+        if (pp_schedule_add(&y->one, 0, a, err))
+            return -1;
+    }
+    return pp_lower(&y->one, err);
+}
+
+/* The job of a run, in p while it is under way. */
+static int run(struct verify *y, enum pp_verify_run which, double lr,
+               int64_t steps)
+{
+    struct pprun *p = y->p;
+    const struct pp_job mesh = p->job;
+    struct pp_job *j = &p->job;
+    enum pp_exit status;
+    static const char *const words[] = {
+        "one rank in fp64 ...", "one rank in fp32 ...", "the pipeline ..."};
+    if (which != PP_VERIFY_MESH) {
+        j->schedule = &y->one;
+        j->data = &y->single;
+        j->accumulate = (int)y->single.n_bins;
+        j->slot_limit = 0;
+    }
+    if (which != PP_VERIFY_MESH)
+        j->kernels =
+            which == PP_VERIFY_TWIN ? &pp_kernels_f32 : &pp_kernels_f64;
+    struct pp_verify_job ctx = {&y->v, which, j->data,
+                                j->kernels->element_bytes};
+    j->optim.lr = lr;
+    j->optim.steps = steps;
+    j->report = pp_verify_report;
+    j->inspect = pp_verify_inspect;
+    j->output = pp_verify_output;
+    j->stop = NULL;
+    j->ctx = &ctx;
+    tool_progress(p->tool, "%s", words[which]);
+    int rc = pprun_threads(p, &status);
+    p->job = mesh;
+    return rc;
+}
+
+static int run_all(struct verify *y)
+{
+    struct pp_err *err = &y->p->tool->err;
+    if (run(y, PP_VERIFY_REFERENCE, 0, 1))
+        return -1;
+    double lr = pp_verify_lr(&y->v);
+    if (lr == 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--verify: no token of the first step is scored: there "
+                       "is nothing to compare");
+    for (int i = 0; i < MAX_TRIES; i++, lr /= 8) {
+        if (run(y, PP_VERIFY_REFERENCE, lr, PP_VERIFY_STEPS) ||
+            run(y, PP_VERIFY_TWIN, lr, PP_VERIFY_STEPS))
+            return -1;
+        if (i + 1 == MAX_TRIES || pp_verify_is_calm(&y->v))
+            break;
+    }
+    return run(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
+                   pp_verify_judge(&y->v, err)
+               ? -1
+               : 0;
+}
+
+static const char *verdict(struct pp_verify_error e)
+{
+    return e.error <= e.bound ? "ok" : "DIFFERS";
+}
+
+static void print_table(const struct verify *y, const char *hint)
+{
+    const struct pp_verify *v = &y->v;
+    FILE *f = y->p->tool->out;
+    fprintf(f, "%-24s %14s %14s %9s %9s\n", "", "found", "expected", "error",
+            "bound");
+    for (int i = 0; i < PP_VERIFY_SCALARS; i++) {
+        const struct pp_verify_scalar *s = &v->scalars[i];
+        fprintf(f, "%-24s %14.8g %14.8g %9.1e %9.1e %s\n", s->name, s->found,
+                s->expected, s->e.error, s->e.bound, verdict(s->e));
+    }
+    fprintf(f, "\n%-48s %5s %4s %9s %9s %9s %9s\n", "parameter", "stage",
+            "rank", "gradient", "bound", "weights", "bound");
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        fprintf(f, "%-48s %5d %4d %9.1e %9.1e %9.1e %9.1e %s\n", r->name,
+                r->stage, r->rank, r->gradient.error, r->gradient.bound,
+                r->weights.error, r->weights.bound,
+                r->worst <= 1 ? "ok" : "DIFFERS");
+    }
+    if (v->same)
+        fprintf(f, "\nthe same: %zu tensors\n", v->n_rows);
+    else
+        fprintf(f, "\nnot the same: %s\n", hint);
+}
+
+static void put(FILE *f, const char *key, double x)
+{
+    char text[32];
+    pp_format_real(x, text);
+    /* JSON has no word for what is not a number. */
+    fprintf(f, ", \"%s\": %s", key, x - x == 0 ? text : "null");
+}
+
+static void print_json(const struct verify *y, const char *hint)
+{
+    const struct pp_verify *v = &y->v;
+    FILE *f = y->p->tool->out;
+    fprintf(f, "{\"same\": %s, \"hint\": \"%s\",\n \"scalars\": [",
+            v->same ? "true" : "false", hint);
+    for (int i = 0; i < PP_VERIFY_SCALARS; i++) {
+        const struct pp_verify_scalar *s = &v->scalars[i];
+        fprintf(f, "%s\n  {\"name\": \"%s\"", i ? "," : "", s->name);
+        put(f, "found", s->found);
+        put(f, "expected", s->expected);
+        put(f, "error", s->e.error);
+        put(f, "bound", s->e.bound);
+        fputc('}', f);
+    }
+    fprintf(f, "],\n \"parameters\": [");
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        fprintf(f, "%s\n  {\"name\": \"%s\", \"stage\": %d, \"rank\": %d",
+                i ? "," : "", r->name, r->stage, r->rank);
+        put(f, "gradient_error", r->gradient.error);
+        put(f, "gradient_bound", r->gradient.bound);
+        put(f, "weights_error", r->weights.error);
+        put(f, "weights_bound", r->weights.bound);
+        fputc('}', f);
+    }
+    fprintf(f, "]}\n");
+}
+
+int pprun_verify(struct pprun *p)
+{
+    struct verify y = {.p = p};
+    struct pp_err *err = &p->tool->err;
+    char hint[PP_VERIFY_HINT_TEXT];
+    int rc = -1;
+    if (pp_packed_unpack(&p->data, &y.single, err) ||
+        pp_verify_init(&y.v, &p->model, p->job.schedule->graph, &p->data,
+                       p->job.kernels->element_bytes, err) ||
+        make_one(&y, err) || run_all(&y))
+        goto out;
+    tool_erase(p->tool);
+    pp_verify_hint(&y.v, hint);
+    if (p->options.json)
+        print_json(&y, hint);
+    else
+        print_table(&y, hint);
+    p->tool->status = y.v.same ? PP_EXIT_OK : PP_EXIT_NO;
+    rc = 0;
+out:
+    pp_verify_finish(&y.v);
+    pp_packed_finish(&y.single);
+    pp_schedule_finish(&y.one);
+    pp_arena_finish(&y.arena);
+    return rc;
+}

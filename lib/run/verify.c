@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* verify - collects what the runs of --verify compute, and compares. */
+#include "run/verify_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/rng.h"
+
+static double at(const void *p, size_t i, size_t element_bytes)
+{
+    return element_bytes == sizeof(double) ? ((const double *)p)[i]
+                                           : (double)((const float *)p)[i];
+}
+
+static struct pp_verify_seen *seen(const struct pp_verify *v,
+                                   enum pp_verify_run run,
+                                   const struct pp_parameter *p)
+{
+    size_t row = run == PP_VERIFY_MESH ? 1 + (size_t)p->stage : 0;
+    return &v->seen[row * v->n_tensors + p->order];
+}
+
+static int count_tensors(struct pp_verify *v, struct pp_err *err)
+{
+    struct pp_param slots[PP_N_LAYER_PARAMS];
+    for (int fill = 0; fill < 2; fill++) {
+        size_t k = 0;
+        for (size_t u = 0; u < pp_model_n_units(v->model); u++) {
+            size_t n =
+                pp_unit_params(v->model, pp_model_unit(v->model, u), slots);
+            for (size_t i = 0; i < n; i++) {
+                if (!slots[i].name[0])
+                    continue;
+                if (fill)
+                    memcpy(v->tensors[k].name, slots[i].name, PP_FQN_TEXT);
+                k++;
+            }
+        }
+        if (fill)
+            break;
+        v->n_tensors = k;
+        v->tensors = calloc(k, sizeof *v->tensors);
+        if (!v->tensors)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    return 0;
+}
+
+int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
+                   const struct pp_graph *mesh, const struct pp_packed *data,
+                   size_t element_bytes, struct pp_err *err)
+{
+    *v = (struct pp_verify){.model = m,
+                            .graph = mesh,
+                            .data = data,
+                            .element_bytes = element_bytes};
+    size_t stages = (size_t)mesh->n_stages, n;
+    if (pp_mul(data->n_sequences, stages * PP_VERIFY_N_RUNS, &n, err) ||
+        count_tensors(v, err))
+        return -1;
+    v->probes = calloc(n + 1, PP_VERIFY_VALUES * sizeof *v->probes);
+    v->seen = calloc((stages + 1) * v->n_tensors, sizeof *v->seen);
+    v->rows = calloc(stages * v->n_tensors, sizeof *v->rows);
+    v->outputs = calloc(stages, sizeof *v->outputs);
+    if (!v->probes || !v->seen || !v->rows || !v->outputs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+void pp_verify_finish(struct pp_verify *v)
+{
+    for (size_t i = 0; i < v->n_tensors; i++) {
+        free(v->tensors[i].g);
+        free(v->tensors[i].w);
+    }
+    free(v->tensors);
+    free(v->probes);
+    free(v->seen);
+    free(v->rows);
+    free(v->outputs);
+    memset(v, 0, sizeof *v);
+}
+
+int pp_verify_report(void *ctx, const struct pp_step_report *r,
+                     struct pp_err *err)
+{
+    const struct pp_verify_job *j = ctx;
+    if (j->run == PP_VERIFY_REFERENCE &&
+        !(isfinite(r->loss) && isfinite(r->grad_norm)))
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "one rank alone: step %lld: loss is %g and the gradient "
+                       "norm %g",
+                       (long long)r->step, r->loss, r->grad_norm);
+    j->v->loss[j->run][r->step - 1] = r->loss;
+    if (r->step == 1)
+        j->v->norm[j->run] = r->grad_norm;
+    return 0;
+}
+
+/* The reference's tensors are kept: gradients and weights at the start, then
+ * weights at the end in their place. */
+static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
+                int64_t updates, struct pp_err *err)
+{
+    const double *g = p->g, *w = p->w;
+    if (!t->g) {
+        t->n = p->n;
+        t->g = calloc(p->n, sizeof *t->g);
+        t->w = calloc(p->n, sizeof *t->w);
+    }
+    if (!t->g || !t->w)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    double g2 = 0, w2 = 0, moved = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        g2 += g[i] * g[i];
+        w2 += w[i] * w[i];
+        moved += (w[i] - t->w[i]) * (w[i] - t->w[i]);
+    }
+    memcpy(t->w, w, p->n * sizeof *t->w);
+    t->w_norm = sqrt(w2);
+    t->moved = sqrt(moved);
+    if (updates > 0)
+        return 0;
+    memcpy(t->g, g, p->n * sizeof *t->g);
+    t->g_norm = sqrt(g2);
+    return 0;
+}
+
+static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
+                    const struct pp_parameter *p, int64_t updates, size_t bytes)
+{
+    double g2 = 0, w2 = 0, dot = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        double g = at(p->g, i, bytes), w = at(p->w, i, bytes) - t->w[i];
+        g2 += (g - t->g[i]) * (g - t->g[i]);
+        dot += g * t->g[i];
+        w2 += w * w;
+    }
+    s->held = true;
+    if (updates > 0) {
+        s->w = sqrt(w2);
+        return;
+    }
+    s->g = sqrt(g2);
+    s->dot = t->g_norm > 0 ? dot / (t->g_norm * t->g_norm) : 1;
+}
+
+int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
+                      struct pp_err *err)
+{
+    const struct pp_verify_job *j = ctx;
+    struct pp_verify *v = j->v;
+    if (i->updates > 0 && i->updates < PP_VERIFY_STEPS)
+        return 0;
+    for (size_t k = 0; k < i->params->n; k++) {
+        const struct pp_parameter *p = &i->params->at[k];
+        struct pp_verify_tensor *t = &v->tensors[p->order];
+        if (j->run != PP_VERIFY_REFERENCE)
+            compare(t, seen(v, j->run, p), p, i->updates, j->element_bytes);
+        else if (keep(t, p, i->updates, err))
+            return -1;
+    }
+    return 0;
+}
+
+void pp_verify_output(void *ctx, int stage, size_t bin,
+                      const struct pp_microbatch *mb, const void *y,
+                      size_t width)
+{
+    const struct pp_verify_job *j = ctx;
+    struct pp_bin b;
+    pp_packed_bin(j->data, bin, &b);
+    for (uint32_t s = 0; s < b.n_sequences; s++) {
+        double *to = pp_verify_probe(j->v, j->run, stage, b.source[s]),
+               squares = 0;
+        size_t first = (size_t)b.cu_seqlens_padded[s] * width;
+        size_t n = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]) * width;
+        double sum[PP_VERIFY_SIGNS] = {0};
+        if (to[PP_VERIFY_SIGNS] > 0 || first + n > mb->tokens * width)
+            continue; /* the first step's is there */
+        for (size_t i = 0; i < n; i++) {
+            double x = at(y, first + i, j->element_bytes);
+            uint64_t bits = pp_rng_bits(0, i);
+            for (int k = 0; k < PP_VERIFY_SIGNS; k++)
+                sum[k] += bits >> k & 1 ? x : -x;
+            squares += x * x;
+        }
+        memcpy(to, sum, sizeof sum);
+        to[PP_VERIFY_SIGNS] = sqrt(squares);
+    }
+}
+
+double pp_verify_lr(const struct pp_verify *v)
+{
+    double g = 0, w = 0;
+    for (size_t i = 0; i < v->n_tensors; i++) {
+        g += v->tensors[i].g_norm * v->tensors[i].g_norm;
+        w += v->tensors[i].w_norm * v->tensors[i].w_norm;
+    }
+    return g > 0 ? 2e-3 * sqrt(w / g) : 0;
+}

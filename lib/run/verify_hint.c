@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* verify_hint - what a pattern of differences says of where the fault is.
+ *
+ * Values pass the stages forward, then gradients pass them backward, so the
+ * first difference on that way is where to look. */
+#include <math.h>
+#include <stdio.h>
+
+#include "run/verify.h"
+
+static bool beyond(struct pp_verify_error e)
+{
+    return !(e.error <= e.bound);
+}
+
+/* Of a stage's tensors, how many gradients differ, and of what unit. */
+struct stage_count {
+    int tensors, bad;
+};
+
+static struct stage_count count(const struct pp_verify *v, int stage)
+{
+    struct stage_count c = {0, 0};
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        if (r->stage != stage)
+            continue;
+        c.tensors++;
+        c.bad += beyond(r->gradient);
+    }
+    return c;
+}
+
+static int rank(const struct pp_verify *v, int stage)
+{
+    return v->graph->stages[stage].rank;
+}
+
+/* All gradients that differ are the same multiple of the right ones. */
+static bool is_scaled(const struct pp_verify *v, double *factor)
+{
+    double low = INFINITY, high = -INFINITY;
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        if (!beyond(r->gradient))
+            continue;
+        /* A multiple has no part beside the reference's direction. */
+        if (!(fabs(r->gradient.error - fabs(r->factor - 1)) <
+              1e-2 * r->gradient.error))
+            return false;
+        low = fmin(low, r->factor);
+        high = fmax(high, r->factor);
+    }
+    *factor = low;
+    return high - low <= 1e-3 * fabs(high);
+}
+
+/* Only the two ends of a tied model differ. */
+static bool is_tied(const struct pp_verify *v)
+{
+    const int *tied = v->graph->tied;
+    bool any = false;
+    if (tied[0] < 0)
+        return false;
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        bool end = r->tensor == 0 || r->tensor + 1 == v->n_tensors;
+        if (beyond(r->gradient) && !end)
+            return false;
+        any |= beyond(r->gradient);
+    }
+    return any;
+}
+
+static void hint_forward(const struct pp_verify *v, int stage, char *text)
+{
+    const struct pp_verify_output *o = &v->outputs[stage];
+    snprintf(
+        text, PP_VERIFY_HINT_TEXT,
+        "the output of stage %d on rank %d is the first that differs, most "
+        "in sequence %zu of microbatch %zu: %s",
+        stage, rank(v, stage), o->sequence, o->microbatch,
+        o->first_sequences
+            ? "look at what this stage receives"
+            : "sequences that begin a microbatch agree, so look at the "
+              "bounds of sequences and their positions in this stage");
+}
+
+static void hint_loss(const struct pp_verify *v, char *text)
+{
+    const struct pp_verify_scalar *loss = &v->scalars[PP_VERIFY_LOSS];
+    double factor, ratio = loss->found / loss->expected;
+    if (is_scaled(v, &factor) && fabs(factor - ratio) < 1e-3 * fabs(ratio))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the outputs of all stages agree, and the loss and the "
+                 "gradients are %.6g times what they should be: look at the "
+                 "normaliser",
+                 ratio);
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the outputs of all stages agree and the loss differs: look "
+                 "at the labels, at their shift inside each sequence, and "
+                 "whether all microbatches have one normaliser");
+}
+
+static void hint_backward(const struct pp_verify *v, char *text)
+{
+    int last = -1, bad = 0, whole = 0, below = 0;
+    double factor;
+    for (int s = 0; s < v->graph->n_stages; s++) {
+        struct stage_count c = count(v, s);
+        bad += c.bad > 0;
+        whole += c.bad > 0 && c.bad == c.tensors;
+        below += c.tensors > 0;
+        if (c.bad)
+            last = s;
+    }
+    if (is_tied(v))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "only the gradients of the tied embedding and head differ: "
+                 "those of stages %d and %d are not added as they should",
+                 v->graph->tied[0], v->graph->tied[1]);
+    else if (bad == 1)
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and only stage %d on rank "
+                 "%d has other gradients: look at its weight gradients, one "
+                 "left out or made twice",
+                 last, rank(v, last));
+    else if (is_scaled(v, &factor))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and the gradients that "
+                 "differ are %.4g times what they should be: look at the "
+                 "normaliser",
+                 factor);
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and gradients differ from "
+                 "stage %d on rank %d down%s: look at its backward and at the "
+                 "gradient that it receives",
+                 last, rank(v, last),
+                 whole == bad && bad < below ? ", those above agree" : "");
+}
+
+void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
+{
+    bool gradients = false;
+    text[0] = '\0';
+    if (v->same)
+        return;
+    for (int s = 0; s < v->graph->n_stages; s++)
+        if (beyond(v->outputs[s].e)) {
+            hint_forward(v, s, text);
+            return;
+        }
+    for (size_t i = 0; i < v->n_rows; i++)
+        gradients |= beyond(v->rows[i].gradient);
+    if (beyond(v->scalars[PP_VERIFY_LOSS].e))
+        hint_loss(v, text);
+    else if (gradients)
+        hint_backward(v, text);
+    else if (beyond(v->scalars[PP_VERIFY_NORM].e))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "every gradient agrees and their norm differs: look at how "
+                 "it is summed over the ranks");
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the first step agrees and a later one differs: look at the "
+                 "update and at what is kept from step to step");
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun --verify at the command line: what it prints, and what it refuses. What
+# it must catch is in tests/parity.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    model qwen3-tied true
+    data 1 20 >data.jsonl
+    pppack -q -l 48 --pad-to 4 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    ppsplit -q -p 2 -c 2 --placement v model-qwen3-tied |
+        ppsched -q -s zbv -m 5 >tied.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+refuses() {
+    local want=$1
+    shift
+    run --separate-stderr pprun "$@"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "pprun: $want" ]
+}
+
+@test "a plan on its own data, in both types" {
+    for dtype in fp32 fp64; do
+        run --separate-stderr pprun --verify --data packed --init 1 \
+            --dtype $dtype plan.json
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+        [ "${lines[-1]}" = "the same: 57 tensors" ]
+        [ "$(grep -c ' ok$' <<<"$output")" -eq 60 ]
+    done
+}
+
+@test "tied ends are both held to the reference" {
+    run --separate-stderr pprun --verify --data packed --init 1 tied.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"model.embed_tokens.weight "*" 0    0 "* ]]
+    [[ "$output" == *"lm_head.weight "*" 3    0 "* ]]
+}
+
+@test "the table is ordered, worst first, and names stage and rank" {
+    pprun --verify --data packed --init 1 --json tied.json >out
+    jq -e '.same and .hint == ""' out
+    jq -e '[.parameters[] | [.gradient_error / .gradient_bound,
+        .weights_error / .weights_bound] | max] | . == (sort | reverse)' out
+    jq -e '[.parameters[].name] | index("model.layers.0.self_attn.q_norm.weight")' out
+    jq -e 'all(.parameters[]; .rank == [0, 1, 1, 0][.stage])' out
+    jq -e '[.scalars[].name] == ["loss of step 1", "gradient norm of step 1",
+        "loss of step 5"]' out
+}
+
+@test "the loss is the one that training prints" {
+    pprun --verify --data packed --init 1 --json plan.json >out
+    pprun --data packed --init 1 --steps 1 plan.json >step
+    [ "$(jq '.scalars[0].found' out)" = "$(jq .loss step)" ]
+    [ "$(jq '.scalars[1].found' out)" = "$(jq .grad_norm step)" ]
+}
+
+@test "in small: without data, with the shape of some, with a seed" {
+    for args in "" "--data packed" "--init 7" "--accumulate 3" \
+        "--dtype fp64"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pprun --verify --shrink $args tied.json
+        echo "$args: $output"
+        [ "$status" -eq 0 ]
+    done
+    pprun --verify --shrink --init 1 tied.json >one
+    pprun --verify --shrink --init 2 tied.json >two
+    run ! cmp one two
+    pprun --verify --shrink tied.json | cmp - one
+}
+
+@test "a full-size model in small" {
+    mkdir -p large
+    jq '. + {hidden_size: 8192, intermediate_size: 28672, vocab_size: 128256,
+        num_hidden_layers: 32, num_attention_heads: 64,
+        num_key_value_heads: 8, head_dim: 128, rope_theta: 500000.0}' \
+        model-llama/config.json >large/config.json
+    ppsplit -q -p 8 -c 2 large | ppsched -q -s interleaved -m 16 >large.json
+    run --separate-stderr timeout 60 pprun --verify --shrink large.json
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = "the same: 291 tensors" ]
+}
+
+@test "nothing scored is nothing compared" {
+    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
+        pppack -q -l 8 -o unscored
+    refuses "--verify: no token of the first step is scored: there is nothing\
+ to compare" --verify --data unscored --init 1 plan.json
+}
+
+@test "what does not go together" {
+    refuses "--shrink and --json need --verify" --shrink --steps 1 plan.json
+    refuses "--verify makes its own steps and does not go with --steps, --save,\
+ --dump-grads, --eval, --logprobs, --resume or --plan" \
+        --verify --steps 1 plan.json
+    refuses "--shrink makes its own weights and does not go with --weights" \
+        --verify --shrink --weights w plan.json
+    refuses "no data: give --data DIR" --verify --init 1 plan.json
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun --verify over a pairwise cover of what a pipeline may be.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+LAYERS=12
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    export FACTORS="$SRCDIR/tests/parity/cover.factors"
+    "$SRCDIR/tests/parity/cover" "$FACTORS" >rows
+    local name head
+    for name in llama qwen2 qwen3; do
+        for head in tied untied; do
+            model "$name-$head" "$([ $head = tied ] && echo true || echo false)"
+            jq ".num_hidden_layers = $LAYERS | .hidden_size = 16 |
+                .intermediate_size = 24 | .head_dim = 6" \
+                "model-$name-$head/config.json" >config
+            mv config "model-$name-$head/config.json"
+        done
+    done
+    data 1 40 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    pppack -q -l 48 --pad-to 8 -o aligned data.jsonl
+    pppack -q -l 144 -a none --rows 3 -o rows-of-3 data.jsonl
+    mv rows-of-3 padded
+    pppack -q -l 48 -a none --rows 1 -o single data.jsonl
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# layers HOW STAGES: options of ppsplit; some stages hold none.
+layers() {
+    [ "$1" = uneven ] || return 0
+    awk -v n="$2" -v left=$LAYERS 'BEGIN {
+        printf "--layers "
+        for (i = 1; i < n; i++) {
+            k = (i * 7) % 3
+            left -= k
+            printf "%d,", k
+        }
+        print left
+    }'
+}
+
+# microbatches KIND RANKS: an odd number where any will do.
+microbatches() {
+    case $1 in
+    interleaved | zb-interleaved | dualpipev) echo $((2 * $2)) ;;
+    *) echo $((2 * $2 + 1)) ;;
+    esac
+}
+
+# plan WAY RANKS LAYERS HEAD MODEL DEPTH: a manifest.
+plan() {
+    local kind chunks placement
+    IFS=: read -r kind chunks placement <<<"$1"
+    # shellcheck disable=SC2046
+    ppsplit -q -p "$2" -c "$chunks" --placement "$placement" \
+        $(layers "$3" $((chunks * $2))) "model-$5-$4" |
+        ppsched -q -s "$kind" -m "$(microbatches "$kind" "$2")" --depth "$6"
+}
+
+@test "the cover has every pair, and misses some without its last rows" {
+    [ "$(wc -l <rows)" -ge 60 ]
+    local check="$SRCDIR/tests/parity/cover"
+    [ -z "$("$check" -v check=rows "$FACTORS")" ]
+    head -n 50 rows >fewer
+    [ -n "$("$check" -v check=fewer "$FACTORS")" ]
+}
+
+@test "every kind that pprun runs is in the cover" {
+    ppsched --list | sed -n 's/^\([a-z0-9-]\{1,\}\) .*/\1/p' | sort >kinds
+    grep '^way ' "$FACTORS" | tr ' ' '\n' | sed -n 's/:.*//p' | sort -u >run
+    # Planned, not run yet.
+    comm -23 kinds run >missing
+    diff missing - <<<"dualpipe
+seq1f1b"
+}
+
+@test "every row of the cover computes what one rank does" {
+    local way ranks how data head model dtype depth
+    while read -r way ranks how data head model dtype depth; do
+        plan "$way" "$ranks" "$how" "$head" "$model" "$depth" >plan.json
+        pprun --verify --init 1 --data "$data" --dtype "$dtype" plan.json \
+            >table || {
+            echo "$way $ranks $how $data $head $model $dtype $depth:"
+            cat table
+            return 1
+        }
+    done <rows
+}

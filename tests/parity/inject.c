@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/* inject - faults for pprun --verify to catch, made where they would be made.
+ *
+ * Linked into a pprun of its own; the linker hands the calls below over
+ * (--wrap). PP_INJECT names the fault. Runs of one rank, which the reference
+ * is, stay whole. The product has none of this. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm_threads.h"
+#include "run/exec.h"
+#include "run/optim.h"
+
+/* What this rank is doing. Every run has threads of its own. */
+static _Thread_local struct pp_exec *exec;
+static _Thread_local const struct pp_player *inner;
+static _Thread_local struct pp_action now;
+
+static bool is(const char *fault)
+{
+    const char *name = getenv("PP_INJECT");
+    return exec && exec->worker->comm->size > 1 && name && !strcmp(name, fault);
+}
+
+int __real_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                       struct pp_err *err);
+int __wrap_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                       struct pp_err *err);
+
+/* tied-unsummed: the last pass is not known as such.
+ * dummy-counted: a sequence that fills a bin up is scored too. */
+int __wrap_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                       struct pp_err *err)
+{
+    struct pp_pass p = *pass;
+    exec = e;
+    if (is("tied-unsummed"))
+        p.sync = false;
+    if (is("dummy-counted"))
+        p.scale = 1 / (1 / p.scale + 1);
+    return __real_pp_exec_run(e, &p, err);
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    now = a;
+    return inner->compute(ctx, a, err);
+}
+
+int __real_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
+                   const struct pp_player *p, void *ctx, struct pp_err *err);
+int __wrap_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
+                   const struct pp_player *p, void *ctx, struct pp_err *err);
+
+int __wrap_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
+                   const struct pp_player *p, void *ctx, struct pp_err *err)
+{
+    const struct pp_player outer = {compute, p->send, p->recv, p->sync};
+    inner = p;
+    return exec ? __real_pp_play(s, rank, pc, &outer, ctx, err)
+                : __real_pp_play(s, rank, pc, p, ctx, err);
+}
+
+int __real_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, bool score_all, struct pp_microbatch *mb,
+                         struct pp_err *err);
+int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, bool score_all, struct pp_microbatch *mb,
+                         struct pp_err *err);
+
+/* label-shift: over the bounds of sequences, whose last row then predicts the
+ * first token of the next.
+ * positions: not restarted where a sequence begins. */
+int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, bool score_all, struct pp_microbatch *mb,
+                         struct pp_err *err)
+{
+    struct pp_bin v;
+    if (__real_pp_batch_view(b, p, bin, score_all, mb, err))
+        return -1;
+    if (is("label-shift")) {
+        pp_packed_bin(p, bin, &v);
+        mb->n_scored = 0;
+        for (uint32_t t = 0; t + 1 < v.tokens; t++) {
+            if (v.labels[t + 1] == PP_LABEL_IGNORE)
+                continue;
+            b->scored_rows[mb->n_scored] = (int32_t)t;
+            b->targets[mb->n_scored++] = v.labels[t + 1];
+        }
+    }
+    for (size_t t = 0; is("positions") && t < mb->tokens; t++)
+        b->positions[t] = (int32_t)(t % p->max_seqlen); /* the table's end */
+    return 0;
+}
+
+/* A microbatch as a faulty stage sees it. */
+struct seen {
+    struct pp_microbatch mb;
+    int32_t whole[2];
+};
+
+/* bounds: the sequences of a middle stage's microbatch became one.
+ * local-mean: each microbatch is divided by its own scored tokens. */
+static const struct pp_microbatch *see(struct seen *s,
+                                       const struct pp_microbatch *mb)
+{
+    s->mb = *mb;
+    s->whole[1] = (int32_t)mb->tokens;
+    if (is("bounds") && now.stage == 1) {
+        s->mb.n_sequences = 1;
+        s->mb.max_seqlen = mb->tokens;
+        s->mb.cu_seqlens = s->mb.cu_seqlens_padded = s->whole;
+    }
+    if (is("local-mean") && mb->n_scored > 0)
+        s->mb.scale = 1 / (double)mb->n_scored / exec->schedule->n_microbatches;
+    return &s->mb;
+}
+
+int __real_pp_stage_fwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *y, const void *x,
+                        void *const *blocks, void *scratch, struct pp_err *err);
+int __wrap_pp_stage_fwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *y, const void *x,
+                        void *const *blocks, void *scratch, struct pp_err *err);
+int __real_pp_stage_bwd_input(const struct pp_stage *s,
+                              const struct pp_microbatch *mb, void *dx,
+                              const void *dy, void *const *blocks,
+                              void *scratch, struct pp_err *err);
+int __wrap_pp_stage_bwd_input(const struct pp_stage *s,
+                              const struct pp_microbatch *mb, void *dx,
+                              const void *dy, void *const *blocks,
+                              void *scratch, struct pp_err *err);
+int __real_pp_stage_bwd_weight(const struct pp_stage *s,
+                               const struct pp_microbatch *mb,
+                               void *const *blocks, void *scratch,
+                               struct pp_err *err);
+int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
+                               const struct pp_microbatch *mb,
+                               void *const *blocks, void *scratch,
+                               struct pp_err *err);
+
+int __wrap_pp_stage_fwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *y, const void *x,
+                        void *const *blocks, void *scratch, struct pp_err *err)
+{
+    struct seen seen = {.whole = {0, 0}};
+    return __real_pp_stage_fwd(s, see(&seen, mb), y, x, blocks, scratch, err);
+}
+
+int __wrap_pp_stage_bwd_input(const struct pp_stage *s,
+                              const struct pp_microbatch *mb, void *dx,
+                              const void *dy, void *const *blocks,
+                              void *scratch, struct pp_err *err)
+{
+    struct seen seen = {.whole = {0, 0}};
+    return __real_pp_stage_bwd_input(s, see(&seen, mb), dx, dy, blocks, scratch,
+                                     err);
+}
+
+/* weight-skipped: one microbatch of one stage has no weight gradient.
+ * weight-twice: has it twice. */
+int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
+                               const struct pp_microbatch *mb,
+                               void *const *blocks, void *scratch,
+                               struct pp_err *err)
+{
+    struct seen seen = {.whole = {0, 0}};
+    bool chosen = now.stage == 1 && now.microbatch == 2;
+    if (is("weight-skipped") && chosen)
+        return 0;
+    if (is("weight-twice") && chosen &&
+        __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err))
+        return -1;
+    return __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err);
+}
+
+const struct pp_buffer *__real_pp_memory_find(const struct pp_memory *m,
+                                              enum pp_buffer_kind kind,
+                                              int stage, int microbatch,
+                                              int slice, int peer);
+const struct pp_buffer *__wrap_pp_memory_find(const struct pp_memory *m,
+                                              enum pp_buffer_kind kind,
+                                              int stage, int microbatch,
+                                              int slice, int peer);
+
+/* slot: a backward takes the activations of the next microbatch. */
+const struct pp_buffer *__wrap_pp_memory_find(const struct pp_memory *m,
+                                              enum pp_buffer_kind kind,
+                                              int stage, int microbatch,
+                                              int slice, int peer)
+{
+    bool activations = kind == PP_BUF_ACT_I || kind == PP_BUF_ACT_W;
+    if (activations && now.op != PP_F && now.stage == 1 &&
+        now.microbatch == 0 && is("slot"))
+        microbatch = 1;
+    return __real_pp_memory_find(m, kind, stage, microbatch, slice, peer);
+}
+
+int __real_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
+                           struct pp_parameters *p, int64_t step,
+                           double g_scale, void *stream, struct pp_err *err);
+int __wrap_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
+                           struct pp_parameters *p, int64_t step,
+                           double g_scale, void *stream, struct pp_err *err);
+
+/* update-lost: the third step leaves a rank's last tensor alone.
+ * update-infinite: the first step's is no number any more. */
+int __wrap_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
+                           struct pp_parameters *p, int64_t step,
+                           double g_scale, void *stream, struct pp_err *err)
+{
+    struct pp_parameters fewer = *p;
+    if (step == 3 && is("update-lost"))
+        fewer.n--;
+    if (step == 1 && is("update-infinite"))
+        g_scale = INFINITY;
+    return __real_pp_optim_update(o, k, &fewer, step, g_scale, stream, err);
+}
+
+/* A transport with faults of its own in front of the real one. */
+static const struct pp_transport *real_ops;
+
+/* shared-lane: forward and backward traffic between two ranks is one channel.
+ */
+static enum pp_lane lane_of(enum pp_lane lane)
+{
+    return lane == PP_LANE_BACKWARD && is("shared-lane") ? PP_LANE_FORWARD
+                                                         : lane;
+}
+
+static int faulty_send(struct pp_comm *c, int to, enum pp_lane lane,
+                       const void *buf, size_t bytes, struct pp_err *err)
+{
+    return real_ops->send(c, to, lane_of(lane), buf, bytes, err);
+}
+
+static int faulty_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
+                            int keep, struct pp_err *err)
+{
+    return real_ops->send_wait(c, to, lane_of(lane), keep, err);
+}
+
+/* Messages that overtook each other, by lane. */
+static _Thread_local struct {
+    int n; /* received on the lane */
+    void *late;
+} lanes[PP_N_LANES];
+
+/* overtaking-forward, -backward: from the first rank that sends on the lane,
+ * the first message comes after the second. */
+static int faulty_recv(struct pp_comm *c, int from, enum pp_lane lane,
+                       void *buf, size_t bytes, struct pp_err *err)
+{
+    bool overtakes = (lane == PP_LANE_FORWARD && is("overtaking-forward")) ||
+                     (lane == PP_LANE_BACKWARD && is("overtaking-backward"));
+    int n = lanes[lane].n++;
+    if (!overtakes || n > 1)
+        return real_ops->recv(c, from, lane_of(lane), buf, bytes, err);
+    if (n == 1) {
+        memcpy(buf, lanes[lane].late, bytes);
+        free(lanes[lane].late);
+        return 0;
+    }
+    lanes[lane].late = malloc(bytes);
+    return real_ops->recv(c, from, lane, lanes[lane].late, bytes, err) ||
+                   real_ops->recv(c, from, lane, buf, bytes, err)
+               ? -1
+               : 0;
+}
+
+int __real_pp_comm_threads_open(struct pp_comm_world *w, int rank,
+                                struct pp_comm **out, struct pp_err *err);
+int __wrap_pp_comm_threads_open(struct pp_comm_world *w, int rank,
+                                struct pp_comm **out, struct pp_err *err);
+
+/* Called for one rank after the other, before their threads start. */
+int __wrap_pp_comm_threads_open(struct pp_comm_world *w, int rank,
+                                struct pp_comm **out, struct pp_err *err)
+{
+    static struct pp_transport faulty;
+    if (__real_pp_comm_threads_open(w, rank, out, err))
+        return -1;
+    real_ops = (*out)->ops;
+    faulty = *real_ops;
+    faulty.send = faulty_send;
+    faulty.send_wait = faulty_send_wait;
+    faulty.recv = faulty_recv;
+    (*out)->ops = &faulty;
+    return 0;
+}

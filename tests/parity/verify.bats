@@ -1,0 +1,107 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun --verify: a fault of every kind is caught, with words that point at it.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    model qwen3-tied true
+    data 1 20 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    # Microbatches of one size: what comes in the wrong order has the right one.
+    data 1 20 | jq -c '.input_ids += [range(12)] |
+        {input_ids: .input_ids[:12]}' | pppack -q -l 24 -o even
+    ppsplit -q -p 3 model-llama |
+        ppsched -q -s gpipe -m 5 --depth 2 >three.json
+    ppsplit -q -p 2 -c 2 --placement v model-qwen3-tied |
+        ppsched -q -s zbv -m 5 --depth 2 >tied.json
+    # Rank 1 takes a gradient and an activation in the other order than rank 0
+    # sends them, which is right as long as they have channels of their own.
+    ppsplit -q -p 2 -c 2 model-llama |
+        ppsched -q -s interleaved -m 4 --depth 2 >straight.json
+    sed 's/1RECV_B0 1RECV_F3/1RECV_F3 1RECV_B0/' straight.json >crossed.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# caught FAULT PLAN DATA PATTERN: the plan is right without the fault, and with
+# it the last line is like the pattern.
+caught() {
+    run --separate-stderr env PP_INJECT=none \
+        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
+        --data "$3" "$2"
+    [ "$status" -eq 0 ]
+    run --separate-stderr env PP_INJECT="$1" timeout 60 \
+        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
+        --data "$3" "$2"
+    echo "status $status: ${lines[-1]} $stderr"
+    [ "$status" -eq 1 ]
+    [ -z "$stderr" ]
+    # shellcheck disable=SC2053
+    [[ "${lines[-1]}" == $4 ]]
+}
+
+@test "sequence bounds lost on a middle stage" {
+    caught bounds three.json packed "*stage 1 on rank 1 is the first*\
+sequences that begin a microbatch agree, so look at the bounds*"
+}
+@test "positions not restarted" {
+    caught positions three.json packed "*stage 0 on rank 0 is the first*\
+sequences that begin a microbatch agree, so look at the bounds*positions*"
+}
+@test "labels shifted across sequences" {
+    caught label-shift three.json packed \
+        "*outputs of all stages agree and the loss differs:*their shift*"
+}
+@test "a mean of every microbatch instead of one of the step" {
+    caught local-mean three.json packed "*outputs of all stages agree and\
+ the loss differs:*whether all microbatches have one normaliser"
+}
+@test "a dummy sequence counted" {
+    caught dummy-counted three.json packed \
+        "*the loss and the gradients are 0.99* times *the normaliser"
+}
+@test "a weight gradient left out" {
+    caught weight-skipped three.json packed \
+        "*loss agree, and only stage 1 on rank 1*weight gradients*"
+}
+@test "a weight gradient made twice" {
+    caught weight-twice three.json packed \
+        "*loss agree, and only stage 1 on rank 1*weight gradients*"
+}
+@test "activations of another microbatch" {
+    caught slot three.json even "*loss agree, and gradients differ from\
+ stage 1 on rank 1 down, those above agree:*its backward*"
+}
+@test "tied gradients not added" {
+    caught tied-unsummed tied.json packed \
+        "*only the gradients of the tied embedding and head*stages 0 and 3*"
+}
+@test "activations that overtake each other" {
+    caught overtaking-forward three.json even \
+        "*stage 1 on rank 1 is the first*look at what this stage receives"
+}
+@test "gradients that overtake each other" {
+    caught overtaking-backward three.json even "*loss agree, and gradients\
+ differ from stage 1 on rank 1 down*the gradient that it receives"
+}
+@test "activations and gradients on one channel" {
+    run ! cmp straight.json crossed.json
+    caught shared-lane crossed.json even \
+        "*stage 1 on rank 1 is the first*look at what this stage receives"
+}
+@test "an update lost in a later step" {
+    caught update-lost three.json packed \
+        "*the first step agrees and a later one differs: look at the update*"
+}
+
+@test "numbers that are not finite differ, and are null in JSON" {
+    PP_INJECT=update-infinite run --separate-stderr \
+        "$BUILDDIR/tests/parity/pprun_inject" --verify --shrink --json \
+        three.json
+    [ "$status" -eq 1 ]
+    jq -e '.same == false and .scalars[2].found == null' <<<"$output"
+}
