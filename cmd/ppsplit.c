@@ -264,7 +264,8 @@ static int check_options(struct split_job *j, int argc, char **argv)
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
-    if (!pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
+    if (!pp_architecture_trained(j->model.architecture) ||
+        !pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
         return 0;
     if (pp_tensors_open(j->source, &tensors, &j->t.err))
         return -1;
