@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "data/packed_write.h"
 #include "plan/pack_rule.h"
 
@@ -17,6 +18,9 @@ static int choose_bins(struct pack_job *j)
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
+    if (!j->parts && j->rule->draw)
+        return j->rule->draw(p->slots, p->n, room, (uint64_t)j->seed, &j->bins,
+                             err);
     if (!j->parts)
         return j->rule->pack(p->slots, p->n, room, &j->bins, err);
     if ((size_t)j->parts > p->n)
@@ -52,6 +56,26 @@ static int raise_bins(struct pack_job *j)
                             multiple, &j->t.err);
 }
 
+/* Before rows are padded, which is no property of the sequences. */
+static int certify(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    j->lower_bound = j->bins.n_bins;
+    return j->rows
+               ? 0
+               : pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
+                                 &j->lower_bound, &j->t.err);
+}
+
+/* Pads bins to what their rows must be. */
+static void fill_rows(struct pack_job *j)
+{
+    const struct pp_bins *bins = &j->bins;
+    for (size_t b = 0; j->row > j->align && b < bins->n_bins; b++)
+        pp_pieces_fill_row(&j->pieces, bins->items + bins->first[b],
+                           bins->first[b + 1] - bins->first[b], j->row);
+}
+
 static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
@@ -77,6 +101,11 @@ static int pack(struct pack_job *j)
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
         return -1;
+    if (j->stats && certify(j) != 0)
+        return -1;
+    if (pack_balance(j) != 0)
+        return -1;
+    fill_rows(j);
     return j->shuffled ? pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err)
                        : 0;
 }
@@ -85,11 +114,19 @@ static int pack(struct pack_job *j)
 static int pack_part(struct pack_job *j)
 {
     bool directory = j->t.output && !j->from_lengths;
-    if (pack(j) != 0 || (directory && pack_write(j) != 0))
+    uint32_t capacity = j->capacity;
+    double start = pp_clock();
+    if (pack(j) != 0)
         return -1;
-    if (j->stats)
-        return pack_print_stats(j);
-    return directory ? 0 : pack_print_bins(j);
+    tool_say(&j->t, PP_LOG_DETAIL, "%zu sequences: packed in %.3f ms",
+             j->pieces.n, 1e3 * (pp_clock() - start));
+    if (directory && pack_write(j) != 0)
+        return -1;
+    if (j->stats ? pack_print_stats(j) != 0
+                 : !directory && pack_print_bins(j) != 0)
+        return -1;
+    j->capacity = capacity; /* the next part begins as this one did */
+    return 0;
 }
 
 static int run(struct pack_job *j, int argc, char **argv)
@@ -101,13 +138,23 @@ static int run(struct pack_job *j, int argc, char **argv)
     if (j->export_to)
         return pack_export(j, argv[optind]);
     bool directory = j->t.output && !j->from_lengths;
+    if (pack_manifest_read(j) != 0)
+        return -1;
     if (directory && !j->parts_wanted &&
         pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
+    double start = pp_clock();
     if (pack_read(j, argc, argv) != 0)
         return -1;
+    tool_say(&j->t, PP_LOG_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
+             1e3 * (pp_clock() - start));
     j->n_documents = j->docs.n;
-    return j->parts_wanted ? pack_each_part(j, pack_part) : pack_part(j);
+    if (j->parts_wanted)
+        return pack_each_part(j, pack_part);
+    if (pack_part(j) != 0)
+        return -1;
+    return directory && j->manifest_name ? pack_manifest_write(j, argc, argv)
+                                         : 0;
 }
 
 int main(int argc, char **argv)
@@ -122,6 +169,7 @@ int main(int argc, char **argv)
         .cp = 1,
         .tp = 1,
         .bins_multiple = 1,
+        .seed = PP_PACK_SEED,
     };
     int c, rc = 0;
     /* Then a file that grows too large is an error like a full disk. */
@@ -133,6 +181,7 @@ int main(int argc, char **argv)
     }
     if (rc == 0)
         run(&j, argc, argv);
+    pp_manifest_finish(&j.manifest);
     pp_bins_finish(&j.bins);
     pp_pieces_finish(&j.pieces);
     pp_documents_finish(&j.docs);

@@ -8,22 +8,44 @@
 #include "base/num.h"
 #include "data/packed.h"
 
+/* One of tens of millions: printf would take longer than packing does. */
+static void print_index(uint32_t v, bool first, FILE *f)
+{
+    char text[16];
+    char *end = text + sizeof text, *at = end;
+    do
+        *--at = (char)('0' + v % 10);
+    while (v /= 10);
+    *--at = first ? '[' : ' ';
+    if (!first)
+        *--at = ',';
+    fwrite_unlocked(at, 1, (size_t)(end - at), f);
+}
+
+static void print_piece(const struct pp_piece *q, bool first, FILE *f)
+{
+    fprintf(f, "%s[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", first ? "[" : ", ",
+            q->source, q->start, q->length);
+}
+
 int pack_print_bins(struct pack_job *j)
 {
     FILE *f = tool_output(&j->t);
     bool parts =
         j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
+    /* Then pieces are the documents, and need no look-up. */
+    bool whole = j->pieces.n == j->docs.n;
     if (!f)
         return -1;
     for (size_t b = 0; b < j->bins.n_bins; b++) {
-        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
-            fputs(i == j->bins.first[b] ? "[" : ", ", f);
+        size_t first = j->bins.first[b];
+        for (size_t i = first; i < j->bins.first[b + 1]; i++) {
+            uint32_t k = j->bins.items[i];
             if (parts)
-                fprintf(f, "[%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", q->source,
-                        q->start, q->length);
+                print_piece(&j->pieces.piece[k], i == first, f);
             else
-                fprintf(f, "%" PRIu32, q->source);
+                print_index(whole ? k : j->pieces.piece[k].source, i == first,
+                            f);
         }
         fputs("]\n", f);
     }
@@ -86,18 +108,37 @@ static void print_counts(const struct pp_input_counts *c, FILE *f)
     fputs("}\n", f);
 }
 
+static void print_figure(FILE *f, const char *key, double v)
+{
+    char text[32];
+    pp_format_real(v, text);
+    fprintf(f, "  \"%s\": %s,\n", key, text);
+}
+
+/* Before and after --balance, or what there is without it. */
+static void print_figures(const struct pack_job *j, FILE *f)
+{
+    if (j->bins.n_bins == 0)
+        return;
+    if (j->balance != PACK_BALANCE_NONE)
+        print_figure(f, "imbalance_before", j->before.imbalance);
+    print_figure(f, "imbalance", j->after.imbalance);
+    if (!j->manifest.has_schedule)
+        return;
+    if (j->balance != PACK_BALANCE_NONE)
+        print_figure(f, "step_time_before", j->before.step_time);
+    print_figure(f, "step_time", j->after.step_time);
+}
+
 int pack_print_stats(struct pack_job *j)
 {
-    size_t bound = j->bins.n_bins;
+    size_t bound = j->lower_bound;
     uint64_t slots = 0;
     char efficiency[32];
     const struct pp_pieces *p = &j->pieces;
     /* With a directory -o is taken: stdout. */
     FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
     if (!f)
-        return -1;
-    if (!j->rows && pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
-                                    &bound, &j->t.err) != 0)
         return -1;
     uint64_t n_sequences, scored;
     count_sequences(j, &n_sequences, &scored);
@@ -118,10 +159,12 @@ int pack_print_stats(struct pack_job *j)
             "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n  \"gap\": %zu,\n"
             "  \"certified\": %s,\n"
             "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32 ",\n"
+            "  \"row\": %" PRIu32 ",\n"
             "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
             j->bins.n_bins, bound, j->bins.n_bins - bound,
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
-            j->align, slots - p->n_tokens, efficiency);
+            j->align, j->row, slots - p->n_tokens, efficiency);
+    print_figures(j, f);
     print_counts(&p->counts, f);
     return 0;
 }

@@ -18,12 +18,22 @@ static uint64_t lcm(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
+static uint32_t with_pad_to(uint64_t parts, uint32_t pad_to)
+{
+    uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
+    return align > INT32_MAX ? 0 : (uint32_t)align;
+}
+
 uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
 {
     uint64_t parts =
         lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
-    uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
-    return align > INT32_MAX ? 0 : (uint32_t)align;
+    return with_pad_to(parts, pad_to);
+}
+
+uint32_t pp_pieces_align_product(uint32_t pad_to, uint32_t cp, uint32_t tp)
+{
+    return with_pad_to((cp > 1 ? 2 * (uint64_t)cp : 1) * tp, pad_to);
 }
 
 static size_t document_length(const struct pp_documents *d, size_t i)
@@ -223,6 +233,22 @@ void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n)
             longest = p->slots[members[i]];
     for (size_t i = 0; i < n; i++)
         p->slots[members[i]] = p->piece[members[i]].slot = longest;
+}
+
+void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
+                        uint32_t row)
+{
+    uint64_t total = 0;
+    uint32_t shortest = members[0];
+    for (size_t i = 0; i < n; i++) {
+        total += p->slots[members[i]];
+        if (p->slots[members[i]] < p->slots[shortest])
+            shortest = members[i];
+    }
+    if (total % row == 0)
+        return;
+    p->slots[shortest] += row - (uint32_t)(total % row);
+    p->piece[shortest].slot = p->slots[shortest];
 }
 
 void pp_pieces_finish(struct pp_pieces *p)

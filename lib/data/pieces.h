@@ -50,6 +50,10 @@ struct pp_pieces {
  * cut what a rank then has into tp. 0 when above 2^31. */
 uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp);
 
+/* The same as NeMo-RL pads, to a multiple of 2 x cp x tp where both are above
+ * 1, which is more than either needs. */
+uint32_t pp_pieces_align_product(uint32_t pad_to, uint32_t cp, uint32_t tp);
+
 /* Which documents, and how. */
 struct pp_piece_options {
     uint32_t capacity, align;
@@ -75,6 +79,11 @@ int pp_pieces_wrap(const struct pp_documents *d,
 
 /* Makes the slots of n pieces as long as the longest of them. */
 void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n);
+
+/* Lengthens the shortest of n slots until all together are a multiple of row.
+ * n is at least 1. */
+void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
+                        uint32_t row);
 
 void pp_pieces_finish(struct pp_pieces *p);
 
