@@ -15,6 +15,7 @@
 enum {
     PLACEMENT = TOOL_LONG,
     METHOD,
+    MOE_LAYER_FREQ,
     INPUT_WEIGHT,
     OUTPUT_WEIGHT,
     LAYERS,
@@ -41,6 +42,8 @@ static const struct tool_option options[] = {
     {PLACEMENT, "placement", "HOW", "loop (default), v or both-ways"},
     {METHOD, "method", "NAME",
      "balanced (default), uniform, weights, megatron, ..."},
+    {MOE_LAYER_FREQ, "moe-layer-freq", "FREQ",
+     "layers with experts, in Megatron's words"},
     {INPUT_WEIGHT, "input-weight", "N",
      "weights: layers that the embedding counts as"},
     {OUTPUT_WEIGHT, "output-weight", "N",
@@ -195,6 +198,9 @@ static int take_option(struct split_job *j, int id)
         return take_placement(j);
     case METHOD:
         return take_method_word(j);
+    case MOE_LAYER_FREQ:
+        j->moe_layer_freq = optarg;
+        return 0;
     case INPUT_WEIGHT:
         return take_count(j, "--input-weight", 0, INT32_MAX, &j->input_weight);
     case OUTPUT_WEIGHT:

@@ -56,6 +56,7 @@ struct split_job {
     enum split_export export;
     enum pp_placement placement;
     enum split_method method;
+    const char *moe_layer_freq;
     bool has_method, table;
     const char *layers, *fqns, *layout, *type, *dtype, *source;
     size_t memory_bytes, element_bytes;
@@ -92,7 +93,8 @@ extern const char *const split_export_names[];
 /* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;
 
-/* Sets n_chunks where a rule decides it, not -c. */
+/* Sets what a rule decides: n_chunks, where -c does not, and which layers have
+ * experts, where the configuration does not. */
 int split_chunks(struct split_job *j) PP_MUST_USE;
 
 /* Reads j->layout, a string or a JSON list of lists, into symbols. */

@@ -109,3 +109,26 @@ can be planned, but pprun does not train it yet" ]
     [ "$stderr" = \
         "ppsplit: m/config.json: 'num_local_experts' is missing" ]
 }
+
+# sparse ARGS...: 1 for each layer with experts, 0 for the others.
+sparse() {
+    ppsplit -p 1 "$@" m | jq -c '[.model.units[1:-2][].params] |
+        map(if . > 1e10 then 1 else 0 end) | map(tostring) | add'
+}
+
+@test "Megatron's frequency of layers with experts" {
+    deepseek
+    sed -i 's/: 61/: 6/' m/config.json
+    [ "$(sparse)" = '"000111"' ]
+    [ "$(sparse --moe-layer-freq 1)" = '"111111"' ]
+    [ "$(sparse --moe-layer-freq 2)" = '"101010"' ]
+    [ "$(sparse --moe-layer-freq '([0]*1+[1]*5)')" = '"011111"' ]
+    run --separate-stderr ppsplit -p 1 --moe-layer-freq '[0]*3' m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = \
+        "ppsplit: --moe-layer-freq: '[0]*3' is for 3 layers, not 6" ]
+    gpt2
+    run --separate-stderr ppsplit -p 1 --moe-layer-freq 1 m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: --moe-layer-freq: 'm' has no experts" ]
+}
