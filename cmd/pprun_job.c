@@ -88,6 +88,11 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",
                        m->model.architecture, m->model.source, name);
+    if (!pp_architecture_trained(p->model.architecture))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' can be planned, but pprun "
+                       "does not train it yet",
+                       name);
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",

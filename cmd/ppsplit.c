@@ -15,6 +15,7 @@
 enum {
     PLACEMENT = TOOL_LONG,
     METHOD,
+    MOE_LAYER_FREQ,
     INPUT_WEIGHT,
     OUTPUT_WEIGHT,
     LAYERS,
@@ -48,6 +49,8 @@ static const struct tool_option options[] = {
     {PLACEMENT, "placement", "HOW", "loop (default), v or both-ways"},
     {METHOD, "method", "NAME",
      "balanced (default), uniform, weights, megatron, ..."},
+    {MOE_LAYER_FREQ, "moe-layer-freq", "FREQ",
+     "layers with experts, in Megatron's words"},
     {INPUT_WEIGHT, "input-weight", "N",
      "weights: layers that the embedding counts as"},
     {OUTPUT_WEIGHT, "output-weight", "N",
@@ -204,6 +207,9 @@ static int take_option(struct split_job *j, int id)
         return take_placement(j);
     case METHOD:
         return take_method_word(j);
+    case MOE_LAYER_FREQ:
+        j->moe_layer_freq = optarg;
+        return 0;
     case INPUT_WEIGHT:
         return take_count(j, "--input-weight", 0, INT32_MAX, &j->input_weight);
     case OUTPUT_WEIGHT:
@@ -282,7 +288,8 @@ static int check_options(struct split_job *j, int argc, char **argv)
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
-    if (!pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
+    if (!pp_architecture_trained(j->model.architecture) ||
+        !pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
         return 0;
     if (pp_tensors_open(j->source, &tensors, &j->t.err))
         return -1;

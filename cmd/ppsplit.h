@@ -76,6 +76,7 @@ struct split_job {
     enum split_export export;
     enum pp_placement placement;
     enum split_method method;
+    const char *moe_layer_freq;
     bool has_method, table;
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
@@ -133,7 +134,8 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
  * multiply nothing weigh a little too. */
 double split_token_cost(const struct split_job *j, size_t i);
 
-/* Sets n_chunks where a rule decides it, not -c. */
+/* Sets what a rule decides: n_chunks, where -c does not, and which layers have
+ * experts, where the configuration does not. */
 int split_chunks(struct split_job *j) PP_MUST_USE;
 
 /* Reads j->layout, a string or a JSON list of lists, into symbols. */

@@ -63,7 +63,11 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
                                 x->weight[0] * tokens + x->weight[1] * pairs};
     }
     struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
-    return pp_cost_of(f.per_token * tokens, f.per_pair * pairs,
+    /* Of the pairs, those that lie in the layer's window. */
+    double length = (double)j->seq_len;
+    double seen =
+        pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
+    return pp_cost_of(f.per_token * tokens, f.per_pair * pairs * seen,
                       u.kind == PP_UNIT_HEAD);
 }
 

@@ -9,6 +9,7 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
 {
     char fqn[PP_FQN_TEXT];
     double element = (double)j->precision->element_bytes;
+    double length = (double)j->seq_len;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
@@ -19,7 +20,9 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
             return -1;
         x->params = pp_unit_n_params(&j->model, u);
         x->fwd_flops[0] = f.per_token;
-        x->fwd_flops[1] = f.per_pair;
+        /* A pair counts as much of one as lies in the window. */
+        x->fwd_flops[1] = f.per_pair * (pp_attended_pairs(f.window, length) /
+                                        pp_attended_pairs(0, length));
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
             x->act_bytes[b] = (double)pp_unit_saved_bytes(
                 &j->model, u, (enum pp_saved_block)b, j->precision);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <regex.h>
 
+#include "plan/moe_frequency.h"
 #include "plan/split_colossalai.h"
 #include "plan/split_deepspeed.h"
 #include "plan/split_megatron.h"
@@ -102,9 +103,25 @@ static int layout_chunks(struct split_job *j)
     return 0;
 }
 
+static int set_experts(struct split_job *j)
+{
+    struct pp_model *m = &j->model;
+    if (!j->moe_layer_freq)
+        return 0;
+    if (!m->moe.n_experts)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--moe-layer-freq: '%s' has no experts", j->source);
+    if (pp_moe_frequency(j->moe_layer_freq, m->n_layers, &m->moe.layers,
+                         &j->t.err))
+        return pp_fail_at(&j->t.err, "--moe-layer-freq: ");
+    return 0;
+}
+
 int split_chunks(struct split_job *j)
 {
-    int rc = 0;
+    int rc = set_experts(j);
+    if (rc)
+        return -1;
     if (j->method == SPLIT_LAYOUT)
         rc = layout_chunks(j);
     else if (j->layers_per_stage > 0 || j->stages_kind != PP_STAGES_ANY)

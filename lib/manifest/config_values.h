@@ -37,4 +37,17 @@ int pp_config_only_number(const struct pp_value *object, const char *key,
 int pp_config_read_rope(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
 
+/* Of the architectures that are only planned. Experts and windows; other sizes
+ * have been read. */
+int pp_config_read_moe(const struct pp_value *root,
+                       struct pp_model *m) PP_MUST_USE;
+
+/* Sizes of latent attention; n_heads has been read. */
+int pp_config_read_mla(const struct pp_value *root,
+                       struct pp_model *m) PP_MUST_USE;
+
+/* All sizes of GPT-2, under names of their own. */
+int pp_config_read_gpt2(const struct pp_value *root,
+                        struct pp_model *m) PP_MUST_USE;
+
 #endif

@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "manifest/config_values.h"
+#include "plan/inventory.h"
 
 #define CONFIG_NAME "config.json"
 
@@ -30,10 +31,13 @@ struct family {
     int64_t head_dim;     /* default; 0: hidden / heads */
     int64_t max_position; /* default */
     bool qkv_bias;        /* without attention_bias saying so */
+    bool o_bias;          /* the same */
     bool attention_bias;  /* the key counts */
     bool mlp_bias;        /* the key counts */
     bool qk_norm;
-    bool windows; /* use_sliding_window and layer_types count */
+    bool windows;   /* use_sliding_window and layer_types count */
+    int64_t window; /* default, of those that are only planned */
+    bool moe, mla;
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = {.model_type = "llama",
@@ -52,6 +56,32 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .attention_bias = true,
                   .qk_norm = true,
                   .windows = true},
+    [PP_QWEN3_MOE] = {.model_type = "qwen3_moe",
+                      .kv_heads = 4,
+                      .max_position = 32768,
+                      .attention_bias = true,
+                      .qk_norm = true,
+                      .window = 4096,
+                      .moe = true},
+    [PP_MIXTRAL] = {.model_type = "mixtral",
+                    .kv_heads = 8,
+                    .max_position = 131072,
+                    .moe = true},
+    [PP_GPT_OSS] = {.model_type = "gpt_oss",
+                    .kv_heads = 8,
+                    .head_dim = 64,
+                    .max_position = 131072,
+                    .qkv_bias = true,
+                    .o_bias = true,
+                    .attention_bias = true,
+                    .window = 128,
+                    .moe = true},
+    [PP_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
+                        .max_position = 4096,
+                        .attention_bias = true,
+                        .moe = true,
+                        .mla = true},
+    [PP_GPT2] = {.model_type = "gpt2"},
 };
 
 static int read_architecture(const struct pp_value *root, struct pp_model *m)
@@ -117,23 +147,13 @@ static int read_head_dim(const struct pp_value *root, const struct family *f,
     return 0;
 }
 
-static int read_sizes(const struct pp_value *root, const struct family *f,
+static int read_heads(const struct pp_value *root, const struct family *f,
                       struct pp_model *m)
 {
-    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
-        pp_config_get_size(root, "hidden_size", INT_MAX, &m->hidden) ||
-        pp_config_get_size(root, "intermediate_size", INT_MAX,
-                           &m->intermediate) ||
-        pp_config_get_size(root, "num_hidden_layers", MAX_LAYERS,
-                           &m->n_layers) ||
-        pp_config_get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
-        return -1;
     struct pp_value at;
     bool there = pp_value_find(root, "num_key_value_heads", &at);
     m->n_kv_heads = f->kv_heads && !there ? (size_t)f->kv_heads : m->n_heads;
-    m->max_position = (size_t)f->max_position;
-    if (pp_config_opt_size(root, "num_key_value_heads", &m->n_kv_heads) ||
-        pp_config_opt_size(root, "max_position_embeddings", &m->max_position))
+    if (pp_config_opt_size(root, "num_key_value_heads", &m->n_kv_heads))
         return -1;
     pp_value_find(root, "num_attention_heads", &at);
     if (m->n_heads % m->n_kv_heads)
@@ -144,13 +164,29 @@ static int read_sizes(const struct pp_value *root, const struct family *f,
     return read_head_dim(root, f, m);
 }
 
+static int read_sizes(const struct pp_value *root, const struct family *f,
+                      struct pp_model *m)
+{
+    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
+        pp_config_get_size(root, "hidden_size", INT_MAX, &m->hidden) ||
+        pp_config_get_size(root, "intermediate_size", INT_MAX,
+                           &m->intermediate) ||
+        pp_config_get_size(root, "num_hidden_layers",
+                           f->moe ? PP_SET_LAYERS : MAX_LAYERS, &m->n_layers) ||
+        pp_config_get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
+        return -1;
+    m->max_position = (size_t)f->max_position;
+    m->window = (size_t)f->window;
+    if (pp_config_opt_size(root, "max_position_embeddings", &m->max_position) ||
+        (f->mla ? pp_config_read_mla(root, m) : read_heads(root, f, m)))
+        return -1;
+    return f->moe ? pp_config_read_moe(root, m) : 0;
+}
+
 /* Sizes are below 2^31 each, their products are not. */
 static int check_total(const struct pp_value *root, const struct pp_model *m)
 {
-    double h = (double)m->hidden, q = (double)m->n_heads * (double)m->head_dim;
-    double kv = (double)m->n_kv_heads * (double)m->head_dim;
-    double layer = h * (2 * q + 2 * kv + 3 * (double)m->intermediate);
-    double total = (double)m->n_layers * layer + 2 * h * (double)m->vocab;
+    double total = pp_model_estimate(m);
     if (total > MAX_PARAMS)
         return pp_value_fail(root, "'%.3g' parameters are too many", total);
     return 0;
@@ -197,11 +233,14 @@ static int read_switches(const struct pp_value *root, const struct family *f,
                          struct pp_model *m)
 {
     m->qk_norm = f->qk_norm;
-    if (f->attention_bias &&
-        (pp_config_opt_bool(root, "attention_bias", &m->qkv_bias) ||
-         pp_config_opt_bool(root, "attention_bias", &m->o_bias)))
-        return -1;
-    m->qkv_bias |= f->qkv_bias;
+    m->qkv_bias = f->qkv_bias;
+    m->o_bias = f->o_bias;
+    bool bias = f->o_bias;
+    if (f->attention_bias) {
+        if (pp_config_opt_bool(root, "attention_bias", &bias))
+            return -1;
+        m->qkv_bias = m->o_bias = bias;
+    }
     if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
         return -1;
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
@@ -212,10 +251,16 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (pp_value_is_object(root) || read_architecture(root, m))
         return -1;
     const struct family *f = &families[m->architecture];
+    bool gpt2 = m->architecture == PP_GPT2;
     m->norm_eps = 1e-6;
     m->init_range = 0.02;
-    if (read_sizes(root, f, m) || check_total(root, m) ||
-        check_features(root, f) || read_switches(root, f, m) ||
+    if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
+        return -1;
+    if (read_switches(root, f, m) || check_total(root, m))
+        return -1;
+    if (!pp_architecture_trained(m->architecture))
+        return 0;
+    if (check_features(root, f) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
         pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
         return -1;

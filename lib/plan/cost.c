@@ -5,7 +5,8 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             double seq_len)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
-    double products = f.per_token, pairs = f.per_pair * (seq_len + 1) / 2;
+    double products = f.per_token,
+           pairs = f.per_pair * pp_attended_pairs(f.window, seq_len);
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
     switch (u.kind) {
     case PP_UNIT_EMBED: /* copy a row; add the gradient to a row */

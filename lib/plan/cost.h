@@ -30,7 +30,7 @@ static inline struct pp_cost pp_cost_of(double products, double pairs,
 }
 
 /* Per token of sequences of seq_len tokens, which attend (seq_len + 1) / 2
- * pairs a token. */
+ * pairs a token, or fewer in a window. */
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             double seq_len);
 

@@ -8,6 +8,11 @@ static const char *const architecture_names[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = "LlamaForCausalLM",
     [PP_QWEN2] = "Qwen2ForCausalLM",
     [PP_QWEN3] = "Qwen3ForCausalLM",
+    [PP_QWEN3_MOE] = "Qwen3MoeForCausalLM",
+    [PP_MIXTRAL] = "MixtralForCausalLM",
+    [PP_GPT_OSS] = "GptOssForCausalLM",
+    [PP_DEEPSEEK_V3] = "DeepseekV3ForCausalLM",
+    [PP_GPT2] = "GPT2LMHeadModel",
 };
 
 const char *pp_architecture_name(enum pp_architecture a)
@@ -139,30 +144,11 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     set_param(&out[PP_P_NORM1], fqn, "input_layernorm.weight", m->hidden, 1);
     set_param(&out[PP_P_NORM2], fqn, "post_attention_layernorm.weight",
               m->hidden, 1);
-    attention_params(m, fqn, out);
-    mlp_params(m, fqn, out);
+    if (!m->mla.kv_rank)
+        attention_params(m, fqn, out);
+    if (!pp_layer_set_has(&m->moe.layers, u.layer))
+        mlp_params(m, fqn, out);
     return PP_N_LAYER_PARAMS;
-}
-
-uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
-{
-    struct pp_param p[PP_N_LAYER_PARAMS];
-    size_t n = pp_unit_params(m, u, p);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (uint64_t)p[i].rows * p[i].cols;
-    return sum;
-}
-
-uint64_t pp_model_n_params(const struct pp_model *m)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < pp_model_n_units(m); i++) {
-        struct pp_unit_id u = pp_model_unit(m, i);
-        if (u.kind != PP_UNIT_HEAD || !m->tied)
-            sum += pp_unit_n_params(m, u);
-    }
-    return sum;
 }
 
 static void layer_saved(const struct pp_model *m, struct pp_saved *out)
@@ -229,33 +215,4 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
         statistics[block] += out[i].is_statistic ? out[i].width : 0;
     }
     return n;
-}
-
-size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
-                           enum pp_saved_block block)
-{
-    struct pp_saved s[PP_MAX_SAVED];
-    size_t n = pp_unit_saved(m, u, s), sum = 0;
-    for (size_t i = 0; i < n; i++)
-        if (s[i].block == block)
-            sum += s[i].width;
-    return sum;
-}
-
-struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
-{
-    double h = (double)m->hidden, q = (double)(m->n_heads * m->head_dim);
-    double kv = (double)(m->n_kv_heads * m->head_dim);
-    switch (u.kind) {
-    case PP_UNIT_LAYER:
-        return (struct pp_flops){2 * h * (q + 2 * kv) + 2 * q * h +
-                                     6 * h * (double)m->intermediate,
-                                 4 * q};
-    case PP_UNIT_HEAD:
-        return (struct pp_flops){2 * h * (double)m->vocab, 0};
-    case PP_UNIT_EMBED:
-    case PP_UNIT_NORM:
-        break;
-    }
-    return (struct pp_flops){0, 0};
 }

@@ -13,7 +13,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pp_architecture { PP_LLAMA, PP_QWEN2, PP_QWEN3, PP_N_ARCHITECTURES };
+enum pp_architecture {
+    PP_LLAMA,
+    PP_QWEN2,
+    PP_QWEN3,
+    PP_N_TRAINED, /* those before it are trained, those after it planned */
+    PP_QWEN3_MOE = PP_N_TRAINED,
+    PP_MIXTRAL,
+    PP_GPT_OSS,
+    PP_DEEPSEEK_V3, /* Moonlight too */
+    PP_GPT2,
+    PP_N_ARCHITECTURES
+};
 
 enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
 
@@ -23,6 +34,40 @@ struct pp_rope {
     double factor;                            /* linear, llama3 */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double original_max_position;             /* llama3 */
+};
+
+/* Some of a model's layers. Models with such sets have no more layers. */
+#define PP_SET_LAYERS 1024
+struct pp_layer_set {
+    uint64_t bits[PP_SET_LAYERS / 64];
+};
+
+static inline void pp_layer_set_add(struct pp_layer_set *s, size_t layer)
+{
+    s->bits[layer / 64] |= UINT64_C(1) << layer % 64;
+}
+
+static inline bool pp_layer_set_has(const struct pp_layer_set *s, size_t layer)
+{
+    return layer < PP_SET_LAYERS && s->bits[layer / 64] >> layer % 64 & 1;
+}
+
+/* Mixture of experts: what stands in the place of the MLP of some layers. */
+struct pp_moe {
+    struct pp_layer_set layers;
+    size_t n_experts; /* 0: there are none */
+    size_t top_k;     /* experts that a token goes to */
+    size_t intermediate;
+    size_t shared;   /* width of what every token goes through, or 0 */
+    bool biases;     /* on the router and the experts */
+    bool score_bias; /* one number for each expert, for choosing only */
+};
+
+/* Multi-head latent attention: queries, and keys with values, of low rank. */
+struct pp_mla {
+    size_t q_rank;                    /* 0: queries are of full rank */
+    size_t kv_rank;                   /* 0: there is no latent attention */
+    size_t nope_dim, rope_dim, v_dim; /* of a head */
 };
 
 struct pp_model {
@@ -37,10 +82,23 @@ struct pp_model {
     bool o_bias;
     bool mlp_bias;
     bool qk_norm; /* RMSNorm of every query and key head, before RoPE */
+    /* Of the architectures that are only planned: */
+    bool sinks;    /* a learnt logit of each head that attends nothing */
+    size_t window; /* positions that the layers of windowed attend, or 0 */
+    struct pp_layer_set windowed;
+    struct pp_moe moe;
+    struct pp_mla mla;
 };
 
 /* "LlamaForCausalLM" and the like, as config.json's architectures has it. */
 const char *pp_architecture_name(enum pp_architecture a);
+
+/* Whether pprun trains it. What pp_unit_params and pp_unit_saved list is whole
+ * for such models only; counts, costs and sizes are for all. */
+static inline bool pp_architecture_trained(enum pp_architecture a)
+{
+    return a < PP_N_TRAINED;
+}
 
 enum pp_unit_kind { PP_UNIT_EMBED, PP_UNIT_LAYER, PP_UNIT_NORM, PP_UNIT_HEAD };
 
@@ -98,8 +156,9 @@ enum pp_layer_param {
 enum { PP_P_WEIGHT = 0 }; /* the only slot of embedding, norm and head */
 
 /* Fills the unit's parameter table: out[slot].name is "" where this model has
- * no such parameter. Returns the number of slots (1 for all but layers). The
- * head's parameter is named lm_head.weight even when tied. */
+ * no such parameter, or one of another shape than these. Returns the number of
+ * slots (1 for all but layers). The head's parameter is named lm_head.weight
+ * even when tied. */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_param out[PP_N_LAYER_PARAMS]);
 
@@ -170,14 +229,19 @@ size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_saved_block block);
 
 /* Floating-point operations of one forward: per token, and per attended pair
- * of positions (a sequence of n tokens has n (n + 1) / 2). A multiplication and
- * an addition count two; products only. Weight gradient and input gradient of
- * the products cost the same each; the pairs' input gradient costs 2.5 times
- * their forward (the scores are recomputed). */
+ * of positions (a sequence of n tokens has n (n + 1) / 2, or less where a
+ * window is set). Tokens of a mixture of experts go to top_k of them. A
+ * multiplication and an addition count two; products only. Weight gradient and
+ * input gradient of the products cost the same each; the pairs' input gradient
+ * costs 2.5 times their forward (the scores are recomputed). */
 struct pp_flops {
     double per_token, per_pair;
+    size_t window; /* 0: none */
 };
 struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
                                   struct pp_unit_id u);
+
+/* Pairs that a token of a sequence of seq_len tokens attends, on average. */
+double pp_attended_pairs(size_t window, double seq_len);
 
 #endif

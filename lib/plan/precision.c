@@ -29,6 +29,9 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            const struct pp_precision *p)
 {
     struct pp_saved s[PP_MAX_SAVED];
+    /* What is only planned has sums and no list; its statistics are few. */
+    if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))
+        return pp_unit_saved_width(m, u, block) * p->element_bytes;
     size_t n = pp_unit_saved(m, u, s), sum = 0;
     for (size_t i = 0; i < n; i++)
         if (s[i].block == block)

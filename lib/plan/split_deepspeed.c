@@ -97,17 +97,21 @@ void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT])
 {
     const char *name = pp_architecture_name(m->architecture);
-    const char *end = strstr(name, "For");
-    int prefix = (int)(end ? (size_t)(end - name) : strlen(name));
+    bool gpt2 = m->architecture == PP_GPT2;
+    int prefix = (int)(strstr(name, gpt2 ? "LM" : "For") - name);
     switch (u.kind) {
     case PP_UNIT_EMBED:
         snprintf(buf, PP_FQN_TEXT, "Embedding");
         break;
     case PP_UNIT_LAYER:
-        snprintf(buf, PP_FQN_TEXT, "%.*sDecoderLayer", prefix, name);
+        snprintf(buf, PP_FQN_TEXT, "%.*s%s", prefix, name,
+                 gpt2 ? "Block" : "DecoderLayer");
         break;
     case PP_UNIT_NORM:
-        snprintf(buf, PP_FQN_TEXT, "%.*sRMSNorm", prefix, name);
+        if (gpt2)
+            snprintf(buf, PP_FQN_TEXT, "LayerNorm");
+        else
+            snprintf(buf, PP_FQN_TEXT, "%.*sRMSNorm", prefix, name);
         break;
     case PP_UNIT_HEAD:
         snprintf(buf, PP_FQN_TEXT, "Linear");

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* config_planned - what a config.json says of the parts that only plans know:
+ * mixtures of experts, latent attention, windows, GPT-2. Rotary embeddings,
+ * activations and quantisation change neither a parameter nor a product, so
+ * nothing is asked about them. */
+#include <limits.h>
+#include <string.h>
+
+#include "manifest/config_values.h"
+
+/* A number that may be 0; *out is left alone where it is not set. */
+static int opt_count(const struct pp_value *root, const char *key, size_t *out)
+{
+    struct pp_value at;
+    int64_t v;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (pp_value_int(&at, 0, INT_MAX, &v))
+        return -1;
+    *out = (size_t)v;
+    return 0;
+}
+
+static int read_window(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value at;
+    size_t n = 0;
+    bool use = true, listed = pp_config_find_set(root, "layer_types", &at);
+    if (m->architecture == PP_QWEN3_MOE)
+        use = false;
+    if (pp_config_opt_bool(root, "use_sliding_window", &use) ||
+        pp_config_opt_size(root, "sliding_window", &m->window))
+        return -1;
+    if (!use)
+        m->window = 0;
+    if (listed && pp_value_array(&at, &n))
+        return -1;
+    if (listed && n != m->n_layers)
+        return pp_value_fail(&at, "%zu types for %zu layers", n, m->n_layers);
+    for (size_t i = 0; i < m->n_layers; i++) {
+        /* GPT-OSS alternates, and begins with a window. */
+        const char *type = m->architecture == PP_GPT_OSS && i % 2
+                               ? "full_attention"
+                               : "sliding_attention";
+        struct pp_value item;
+        if (listed) {
+            item = pp_value_item(&at, i);
+            if (pp_value_text(&item, &type))
+                return -1;
+        }
+        if (!strcmp(type, "sliding_attention"))
+            pp_layer_set_add(&m->windowed, i);
+        else if (strcmp(type, "full_attention"))
+            return pp_value_fail(&item, "'%.*s' is not supported",
+                                 PP_VALUE_QUOTE, type);
+    }
+    return 0;
+}
+
+/* Qwen3-MoE: every decoder_sparse_step-th layer, but those of
+ * mlp_only_layers. */
+static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_layer_set dense = {0};
+    struct pp_value list;
+    size_t n, step = 1;
+    if (pp_config_opt_size(root, "decoder_sparse_step", &step))
+        return -1;
+    if (pp_config_find_set(root, "mlp_only_layers", &list)) {
+        if (pp_value_array(&list, &n))
+            return -1;
+        for (size_t i = 0; i < n; i++) {
+            struct pp_value item = pp_value_item(&list, i);
+            int64_t layer;
+            if (pp_value_int(&item, 0, (int64_t)m->n_layers - 1, &layer))
+                return -1;
+            pp_layer_set_add(&dense, (size_t)layer);
+        }
+    }
+    for (size_t i = 0; i < m->n_layers; i++)
+        if ((i + 1) % step == 0 && !pp_layer_set_has(&dense, i))
+            pp_layer_set_add(&m->moe.layers, i);
+    return 0;
+}
+
+/* DeepSeek: the first are dense, and of the others every moe_layer_freq-th,
+ * counted from the first layer of all, is not. */
+static int read_first_dense(const struct pp_value *root, struct pp_model *m)
+{
+    size_t first = 3, step = 1;
+    if (opt_count(root, "first_k_dense_replace", &first) ||
+        pp_config_opt_size(root, "moe_layer_freq", &step))
+        return -1;
+    for (size_t i = first; i < m->n_layers; i++)
+        if (i % step == 0)
+            pp_layer_set_add(&m->moe.layers, i);
+    return 0;
+}
+
+/* num_experts and num_local_experts are two names of the same. */
+static int read_n_experts(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value at;
+    bool qwen = m->architecture == PP_QWEN3_MOE;
+    const char *key = qwen ? "num_experts" : "num_local_experts";
+    const char *other = qwen ? "num_local_experts" : "num_experts";
+    if (m->architecture == PP_DEEPSEEK_V3)
+        key = "n_routed_experts";
+    else if (!pp_config_find_set(root, key, &at) &&
+             pp_config_find_set(root, other, &at))
+        key = other;
+    return pp_config_get_size(root, key, INT_MAX, &m->moe.n_experts);
+}
+
+int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_moe *e = &m->moe;
+    bool deepseek = m->architecture == PP_DEEPSEEK_V3;
+    bool qwen = m->architecture == PP_QWEN3_MOE;
+    size_t n_shared = deepseek;
+    struct pp_value at;
+    e->intermediate = m->intermediate;
+    e->biases = m->architecture == PP_GPT_OSS;
+    e->score_bias = deepseek;
+    m->sinks = m->architecture == PP_GPT_OSS;
+    if (read_n_experts(root, m) ||
+        pp_config_get_size(root, "num_experts_per_tok", INT_MAX, &e->top_k))
+        return -1;
+    pp_value_find(root, "num_experts_per_tok", &at);
+    if (e->top_k > e->n_experts)
+        return pp_value_fail(&at, "'%zu' is more than there are experts, %zu",
+                             e->top_k, e->n_experts);
+    if ((qwen || deepseek) && pp_config_get_size(root, "moe_intermediate_size",
+                                                 INT_MAX, &e->intermediate))
+        return -1;
+    if (deepseek && opt_count(root, "n_shared_experts", &n_shared))
+        return -1;
+    e->shared = n_shared * e->intermediate;
+    if (deepseek)
+        return read_first_dense(root, m);
+    if (qwen && read_sparse_step(root, m))
+        return -1;
+    for (size_t i = 0; !qwen && i < m->n_layers; i++)
+        pp_layer_set_add(&e->layers, i);
+    return read_window(root, m);
+}
+
+int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_mla *a = &m->mla;
+    if (pp_config_opt_size(root, "q_lora_rank", &a->q_rank) ||
+        pp_config_get_size(root, "kv_lora_rank", INT_MAX, &a->kv_rank) ||
+        pp_config_get_size(root, "qk_nope_head_dim", INT_MAX, &a->nope_dim) ||
+        pp_config_get_size(root, "qk_rope_head_dim", INT_MAX, &a->rope_dim) ||
+        pp_config_get_size(root, "v_head_dim", INT_MAX, &a->v_dim))
+        return -1;
+    m->n_kv_heads = m->n_heads;
+    m->head_dim = a->nope_dim + a->rope_dim;
+    return 0;
+}
+
+int pp_config_read_gpt2(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value at;
+    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
+        pp_config_get_size(root, "n_embd", INT_MAX, &m->hidden) ||
+        pp_config_get_size(root, "n_layer", PP_SET_LAYERS, &m->n_layers) ||
+        pp_config_get_size(root, "n_head", INT_MAX, &m->n_heads))
+        return -1;
+    m->intermediate = 4 * m->hidden;
+    m->max_position = 1024;
+    m->tied = true;
+    if (pp_config_opt_size(root, "n_inner", &m->intermediate) ||
+        pp_config_opt_size(root, "n_positions", &m->max_position))
+        return -1;
+    pp_value_find(root, "n_embd", &at);
+    if (m->hidden % m->n_heads)
+        return pp_value_fail(&at, "'%zu' is not a multiple of n_head, %zu",
+                             m->hidden, m->n_heads);
+    m->n_kv_heads = m->n_heads;
+    m->head_dim = m->hidden / m->n_heads;
+    return 0;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/inventory.h"
+
+struct list {
+    struct pp_weight_group *at;
+    size_t n;
+};
+
+/* A vector: a bias, or the weight of a norm. */
+static void add_vector(struct list *l, size_t n, enum pp_share share)
+{
+    l->at[l->n++] = (struct pp_weight_group){n, 1, 1, 0, share};
+}
+
+static void add_matrix(struct list *l, size_t rows, size_t cols,
+                       enum pp_share share)
+{
+    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, 1, share};
+}
+
+/* What of a layer is listed by name. Biases of products whose sum the ranks of
+ * a group share belong to all of them. */
+static void add_params(const struct pp_model *m, struct pp_unit_id u,
+                       struct list *l)
+{
+    struct pp_param p[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(m, u, p);
+    for (size_t i = 0; i < n; i++) {
+        bool whole = i == PP_P_O_BIAS || i == PP_P_DOWN_BIAS ||
+                     !(p[i].is_matrix || p[i].is_bias);
+        enum pp_share share = whole ? PP_SHARE_NONE : PP_SHARE_TENSOR;
+        if (!p[i].name[0])
+            continue;
+        if (p[i].is_matrix)
+            add_matrix(l, p[i].rows, p[i].cols, share);
+        else
+            add_vector(l, p[i].rows, share);
+    }
+}
+
+/* The low ranks are the same for all heads, and small: every rank has them. */
+static void add_mla(const struct pp_model *m, struct list *l)
+{
+    const struct pp_mla *a = &m->mla;
+    size_t h = m->hidden, nh = m->n_heads;
+    size_t q = nh * (a->nope_dim + a->rope_dim);
+    if (a->q_rank) {
+        add_matrix(l, a->q_rank, h, PP_SHARE_NONE);
+        add_vector(l, a->q_rank, PP_SHARE_NONE);
+        if (m->qkv_bias)
+            add_vector(l, a->q_rank, PP_SHARE_NONE);
+    }
+    add_matrix(l, q, a->q_rank ? a->q_rank : h, PP_SHARE_TENSOR);
+    add_matrix(l, a->kv_rank + a->rope_dim, h, PP_SHARE_NONE);
+    add_vector(l, a->kv_rank, PP_SHARE_NONE);
+    if (m->qkv_bias)
+        add_vector(l, a->kv_rank + a->rope_dim, PP_SHARE_NONE);
+    add_matrix(l, nh * (a->nope_dim + a->v_dim), a->kv_rank, PP_SHARE_TENSOR);
+    add_matrix(l, h, nh * a->v_dim, PP_SHARE_TENSOR);
+    if (m->o_bias)
+        add_vector(l, h, PP_SHARE_NONE);
+}
+
+/* Gate and up have one shape, and so do their biases. */
+static void add_experts(const struct pp_model *m, struct list *l)
+{
+    const struct pp_moe *e = &m->moe;
+    size_t h = m->hidden, i = e->intermediate, n = e->n_experts, k = e->top_k;
+    const struct pp_weight_group products[] = {
+        {i, h, 2 * n, 2 * k, PP_SHARE_EXPERTS},
+        {h, i, n, k, PP_SHARE_EXPERTS},
+    };
+    const struct pp_weight_group biases[] = {
+        {i, 1, 2 * n, 0, PP_SHARE_EXPERTS},
+        {h, 1, n, 0, PP_SHARE_EXPERTS},
+    };
+    add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
+    if (e->score_bias)
+        add_vector(l, n, PP_SHARE_NONE);
+    for (size_t j = 0; j < 2; j++)
+        l->at[l->n++] = products[j];
+    if (e->biases) {
+        add_vector(l, n, PP_SHARE_NONE);
+        for (size_t j = 0; j < 2; j++)
+            l->at[l->n++] = biases[j];
+    }
+    if (!e->shared)
+        return;
+    for (size_t j = 0; j < 3; j++)
+        add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
+}
+
+/* GPT-2 has biases everywhere, norms included, and an MLP of two products. */
+static void add_gpt2_layer(const struct pp_model *m, struct list *l)
+{
+    size_t h = m->hidden, i = m->intermediate;
+    for (size_t j = 0; j < 4; j++)
+        add_vector(l, h, PP_SHARE_NONE);
+    add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
+    add_vector(l, 3 * h, PP_SHARE_TENSOR);
+    add_matrix(l, h, h, PP_SHARE_TENSOR);
+    add_vector(l, h, PP_SHARE_NONE);
+    add_matrix(l, i, h, PP_SHARE_TENSOR);
+    add_vector(l, i, PP_SHARE_TENSOR);
+    add_matrix(l, h, i, PP_SHARE_TENSOR);
+    add_vector(l, h, PP_SHARE_NONE);
+}
+
+static void add_layer(const struct pp_model *m, struct pp_unit_id u,
+                      struct list *l)
+{
+    if (m->architecture == PP_GPT2) {
+        add_gpt2_layer(m, l);
+        return;
+    }
+    add_params(m, u, l);
+    if (m->sinks)
+        add_vector(l, m->n_heads, PP_SHARE_TENSOR);
+    if (m->mla.kv_rank)
+        add_mla(m, l);
+    if (pp_layer_set_has(&m->moe.layers, u.layer))
+        add_experts(m, l);
+}
+
+size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
+                         struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
+{
+    struct list l = {out, 0};
+    bool gpt2 = m->architecture == PP_GPT2;
+    switch (u.kind) {
+    case PP_UNIT_EMBED: /* rows are copied, not multiplied by */
+        out[l.n++] = (struct pp_weight_group){m->vocab, m->hidden, 1, 0,
+                                              PP_SHARE_TENSOR};
+        if (gpt2)
+            out[l.n++] = (struct pp_weight_group){m->max_position, m->hidden, 1,
+                                                  0, PP_SHARE_NONE};
+        break;
+    case PP_UNIT_LAYER:
+        add_layer(m, u, &l);
+        break;
+    case PP_UNIT_NORM:
+        add_vector(&l, m->hidden, PP_SHARE_NONE);
+        if (gpt2)
+            add_vector(&l, m->hidden, PP_SHARE_NONE);
+        break;
+    case PP_UNIT_HEAD:
+        add_matrix(&l, m->vocab, m->hidden, PP_SHARE_TENSOR);
+        break;
+    }
+    return l.n;
+}
+
+void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
+                    uint64_t out[PP_N_SHARES])
+{
+    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    size_t n = pp_unit_inventory(m, u, w);
+    for (int s = 0; s < PP_N_SHARES; s++)
+        out[s] = 0;
+    for (size_t i = 0; i < n; i++)
+        out[w[i].share] += (uint64_t)w[i].rows * w[i].cols * w[i].count;
+}
+
+uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
+{
+    uint64_t shares[PP_N_SHARES], sum = 0;
+    pp_unit_shares(m, u, shares);
+    for (int s = 0; s < PP_N_SHARES; s++)
+        sum += shares[s];
+    return sum;
+}
+
+uint64_t pp_model_n_params(const struct pp_model *m)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        if (u.kind != PP_UNIT_HEAD || !m->tied)
+            sum += pp_unit_n_params(m, u);
+    }
+    return sum;
+}
+
+double pp_model_estimate(const struct pp_model *m)
+{
+    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    double sum = 0;
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        size_t n = pp_unit_inventory(m, pp_model_unit(m, i), w);
+        for (size_t j = 0; j < n; j++)
+            sum += (double)w[j].rows * (double)w[j].cols * (double)w[j].count;
+    }
+    return sum;
+}
+
+struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
+{
+    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    size_t n = pp_unit_inventory(m, u, w);
+    struct pp_flops f = {0};
+    for (size_t i = 0; i < n; i++)
+        f.per_token +=
+            2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
+    if (u.kind != PP_UNIT_LAYER)
+        return f;
+    size_t v = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
+    f.per_pair = 2 * (double)m->n_heads * (double)(m->head_dim + v);
+    if (pp_layer_set_has(&m->windowed, u.layer))
+        f.window = m->window;
+    return f;
+}
+
+double pp_attended_pairs(size_t window, double seq_len)
+{
+    double w = (double)window;
+    if (window == 0 || seq_len <= w)
+        return (seq_len + 1) / 2;
+    /* The first w positions attend what there is, the others w each. */
+    return w - w * (w - 1) / (2 * seq_len);
+}

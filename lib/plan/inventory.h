@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* inventory - all weights of a unit, for every architecture that can be
+ * planned: how many there are, how parallel ranks share them, and which of them
+ * a token is multiplied by. Numbers of parameters and operations are sums over
+ * it.
+ *
+ * Names and places of single tensors are pp_unit_params', for the architectures
+ * that are trained. */
+#ifndef PP_PLAN_INVENTORY_H
+#define PP_PLAN_INVENTORY_H
+
+#include "plan/model.h"
+
+enum pp_share {
+    PP_SHARE_NONE,    /* every rank has it whole */
+    PP_SHARE_TENSOR,  /* the ranks of a tensor-parallel group divide it */
+    PP_SHARE_EXPERTS, /* those of an expert-parallel group do */
+    PP_N_SHARES
+};
+
+/* Tensors of one shape: (rows, cols), cols 1 for a vector. */
+struct pp_weight_group {
+    size_t rows, cols, count;
+    size_t used; /* of count, those that a token is multiplied by */
+    enum pp_share share;
+};
+
+/* Enough for the weights of any unit. */
+#define PP_MAX_WEIGHT_GROUPS (PP_N_LAYER_PARAMS + 18)
+
+/* Fills the unit's weights; returns their number. */
+size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
+                         struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
+
+/* Elements of the unit's weights that are shared in each of these ways. */
+void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
+                    uint64_t out[PP_N_SHARES]);
+
+/* pp_model_n_params before it is known that the sum fits. */
+double pp_model_estimate(const struct pp_model *m);
+
+#endif

@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit and architectures that are planned and not trained: mixtures of
+# experts, latent attention, windows, GPT-2. Totals are in the unit tests.
+
+bats_require_minimum_version 1.5.0
+
+# config TYPE KEYS: a config.json of a published model's size in the directory
+# m, with these keys beside the sizes.
+config() {
+    mkdir -p m
+    cat >m/config.json <<END
+{"model_type": "$1", "vocab_size": 129280, "hidden_size": 7168,
+ "intermediate_size": 18432, "num_hidden_layers": 61,
+ "num_attention_heads": 128, "num_key_value_heads": 128,
+ "hidden_act": "silu", "num_experts_per_tok": 8, $2}
+END
+}
+
+deepseek() {
+    config deepseek_v3 '"n_routed_experts": 256, "n_shared_experts": 1,
+        "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
+        "moe_layer_freq": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "num_nextn_predict_layers": 1,
+        "rope_scaling": {"type": "yarn", "factor": 40},
+        "quantization_config": {"quant_method": "fp8"}'
+}
+
+gpt2() {
+    mkdir -p m
+    echo '{"architectures": ["GPT2LMHeadModel"], "vocab_size": 50257,
+        "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}' \
+        >m/config.json
+}
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+@test "a published model is planned, parameter by parameter" {
+    deepseek
+    ppsplit -p 16 m >plan.json
+    jq -e '.model.params == 671026419200 and
+        .model.architecture == "DeepseekV3ForCausalLM" and
+        ([.model.units[].params] | add) == .model.params and
+        (.model.units | length) == 64' plan.json
+    # Three dense layers, then one router, one shared and 256 routed experts.
+    jq -e '.model.units[3].params == 583483392 and
+        .model.units[4].params == 11507286272' plan.json
+}
+
+@test "the first layers are dense, the others are not" {
+    deepseek
+    ppsplit -p 2 m | jq -e '[.model.units[1:62][].params] |
+        .[2] < .[3] and .[0] == .[2] and .[3] == .[60]'
+    ppsplit -p 8 -t m >table
+    grep -q '^m: DeepseekV3ForCausalLM, 61 layers, 671 B parameters' table
+}
+
+@test "a window makes long sequences cheap" {
+    config gpt_oss '"num_local_experts": 32, "head_dim": 64,
+        "sliding_window": 128'
+    ppsplit -p 2 --seq-len 8192 m | jq -e '.model.units as $u |
+        $u[2].fwd_flops[1] == 4 * 128 * 64 and
+        $u[1].fwd_flops[1] < $u[2].fwd_flops[1] / 30 and
+        $u[1].params == $u[2].params'
+    ppsplit -p 2 --seq-len 128 m | jq -e '.model.units as $u |
+        $u[1].fwd_flops[1] == $u[2].fwd_flops[1]'
+}
+
+@test "GPT-2 has a tied head and a table of positions" {
+    gpt2
+    ppsplit -p 2 m | jq -e '.model.tied and .model.params == 124439808 and
+        .model.units[0].params == (50257 + 1024) * 768 and
+        .model.units[1].fqn == "model.layers.0" and
+        .model.units[1].params == 7087872'
+    [ "$(ppsplit -p 2 --method type:gpt2block --export deepspeed m)" = \
+        '[0, 7, 15]' ]
+}
+
+@test "the layers of other systems' rules are counted as ever" {
+    deepseek
+    [ "$(ppsplit -p 8 --method weights m |
+        jq -c '[.stages[].units | map(select(test("layers"))) | length]')" = \
+        '[7,8,8,8,8,8,8,6]' ]
+    [ "$(ppsplit -p 2 --layers 30,31 --export megatron m)" = \
+        'Et*30|t*31L' ]
+}
+
+@test "weights beside the config are not asked about" {
+    gpt2
+    printf 'nothing of the kind' >m/model.safetensors
+    ppsplit -p 2 m >/dev/null
+}
+
+@test "pprun refuses by name what is only planned" {
+    gpt2
+    ppsplit -p 2 m | ppsched -s 1f1b -m 2 >plan.json
+    run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "pprun: plan.json: /model/architecture: 'GPT2LMHeadModel' \
+can be planned, but pprun does not train it yet" ]
+}
+
+@test "a config that lacks what the architecture needs" {
+    config mixtral '"head_dim": 64'
+    run --separate-stderr ppsplit -p 2 m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = \
+        "ppsplit: m/config.json: 'num_local_experts' is missing" ]
+}
+
+# sparse ARGS...: 1 for each layer with experts, 0 for the others.
+sparse() {
+    ppsplit -p 1 "$@" m | jq -c '[.model.units[1:-2][].params] |
+        map(if . > 1e10 then 1 else 0 end) | map(tostring) | add'
+}
+
+@test "Megatron's frequency of layers with experts" {
+    deepseek
+    sed -i 's/: 61/: 6/' m/config.json
+    [ "$(sparse)" = '"000111"' ]
+    [ "$(sparse --moe-layer-freq 1)" = '"111111"' ]
+    [ "$(sparse --moe-layer-freq 2)" = '"101010"' ]
+    [ "$(sparse --moe-layer-freq '([0]*1+[1]*5)')" = '"011111"' ]
+    run --separate-stderr ppsplit -p 1 --moe-layer-freq '[0]*3' m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = \
+        "ppsplit: --moe-layer-freq: '[0]*3' is for 3 layers, not 6" ]
+    gpt2
+    run --separate-stderr ppsplit -p 1 --moe-layer-freq 1 m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: --moe-layer-freq: 'm' has no experts" ]
+}
