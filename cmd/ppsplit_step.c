@@ -135,16 +135,16 @@ void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES])
 {
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double element = (double)j->precision->element_bytes;
-    double kept = element * split_slice_tokens(j);
-    b[PP_UNIT_ACT_I] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_I);
-    b[PP_UNIT_ACT_W] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_W);
+    double tokens = split_slice_tokens(j);
+    b[PP_UNIT_ACT_I] = tokens * (double)pp_unit_saved_bytes(
+                                    &j->model, u, PP_SAVED_ACT_I, j->precision);
+    b[PP_UNIT_ACT_W] = tokens * (double)pp_unit_saved_bytes(
+                                    &j->model, u, PP_SAVED_ACT_W, j->precision);
     b[PP_UNIT_GRAD_W] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_GRAD_W);
-    /* Weights, gradients and the optimizer's two moments. */
-    b[PP_UNIT_TRAINED] = 4 * element * (double)pp_unit_n_params(&j->model, u);
+        tokens * (double)pp_unit_saved_bytes(&j->model, u, PP_SAVED_GRAD_W,
+                                             j->precision);
+    b[PP_UNIT_TRAINED] = (double)pp_precision_trained_bytes(j->precision) *
+                         (double)pp_unit_n_params(&j->model, u);
 }
 
 double split_message_bytes(const struct split_job *j)
