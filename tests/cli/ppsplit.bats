@@ -273,7 +273,7 @@ fails() {
     fails 2 "one model, not 'n' too" -p 2 m n
     fails 2 "--method: 'best' is not known" -p 2 --method best m
     fails 2 "--placement: 'w' is not known" -p 2 --placement w m
-    fails 2 "--dtype: 'bf16' is not known" -p 2 --dtype bf16 m
+    fails 2 "--dtype: 'fp8' is not known" -p 2 --dtype fp8 m
     fails 2 '--method layers needs --layers' -p 2 --method layers m
     fails 2 '--method fqns needs --fqns' -p 2 --method fqns m
     fails 2 "methods 'weights' and 'layers' exclude each other" \
