@@ -62,7 +62,7 @@ static int read_list(struct parser *p)
         return 0;
     }
     for (;;) {
-        size_t v;
+        size_t v = 0;
         if (read_number(p, &v))
             return -1;
         if (v > 1) {
@@ -96,7 +96,7 @@ static int repeat(struct parser *p, size_t from, size_t n)
 static int read_sum(struct parser *p, int depth)
 {
     for (;;) {
-        size_t from = p->n, n;
+        size_t from = p->n, n = 0;
         char c = next(p);
         if (c == '(' && depth == MAX_DEPTH)
             return fail(p, "fewer parentheses");
