@@ -56,11 +56,6 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d' is more than pprun runs yet: 1",
                            names[i], sizes[i]);
-    if (m->graph.n_copies > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/kind: '%s': pprun does not run copies of the "
-                       "weights yet",
-                       m->schedule.kind);
     if (m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/schedule/kind: '%s': pprun does not run slices of "
@@ -110,7 +105,8 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < m->graph.n_stages; s++)
         p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
-                                              m->stages[s].n_units};
+                                              m->stages[s].n_units,
+                                              pp_copy_number(&m->graph, s)};
     return 0;
 }
 

@@ -114,7 +114,8 @@ int pprun_logprobs_init(struct pprun *p)
     return 0;
 }
 
-/* Called on the rank with the head; no other writes here. */
+/* Called on the rank with the head, or with a copy of it: each writes what its
+ * own microbatches score. */
 void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 {
     struct pprun *p = ctx;

@@ -62,7 +62,7 @@ static int send_gradients(struct dump *d, struct pp_err *err)
     struct pp_comm *c = d->comm;
     for (size_t i = 0; i < d->params->n; i++) {
         const struct pp_parameter *t = &d->params->at[i];
-        if (t->tied_copy)
+        if (!pp_parameter_counts(t))
             continue;
         read_gradient(d, t);
         if (c->ops->send(c, 0, PP_LANE_SYNC, d->buf, t->n * sizeof *d->buf,

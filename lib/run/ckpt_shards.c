@@ -32,16 +32,11 @@ int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
     return rc;
 }
 
-static bool is_saved(const struct pp_parameter *t)
-{
-    return !t->tied_copy;
-}
-
 static size_t count_saved(const struct pp_parameters *p)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
-        n += is_saved(&p->at[i]);
+        n += pp_parameter_counts(&p->at[i]);
     return n;
 }
 
@@ -50,7 +45,7 @@ static void list_saved(const struct pp_parameters *p, int rank,
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        if (!is_saved(t))
+        if (!pp_parameter_counts(t))
             continue;
         *out = (struct pp_saved_tensor){.rows = t->info.rows,
                                         .cols = t->info.cols,
@@ -147,8 +142,9 @@ static int put_tensors(struct pp_tensor_writer *w,
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        if (is_saved(t) && pp_tensor_writer_put(w, pp_parameter_data(t, block),
-                                                t->n * p->element_bytes, err))
+        if (pp_parameter_counts(t) &&
+            pp_tensor_writer_put(w, pp_parameter_data(t, block),
+                                 t->n * p->element_bytes, err))
             return -1;
     }
     return 0;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "run/sync_copies.h"
 #include "sched/deps.h"
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
@@ -223,9 +224,8 @@ static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 }
 
 /* Both ranks add embedding + head in that order: the same bits everywhere. */
-static int sync_tied(struct pp_exec *e, struct pp_err *err)
+static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
 {
-    struct pp_tied *t = &e->worker->tied;
     struct pp_comm *c = e->worker->comm;
     const struct pp_kernels *k = e->worker->kernels;
     void *mine = t->embed ? t->embed : t->head;
@@ -250,8 +250,12 @@ static int sync_tied(struct pp_exec *e, struct pp_err *err)
 static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    if (a.op == PP_SYNC_TIED && e->pass->sync)
-        return sync_tied(e, err);
+    struct pp_tied *tied = e->worker->tied;
+    if (a.op == PP_SYNC_COPIES && e->pass->sync)
+        return pp_sync_copies(e->worker, err);
+    for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)
+        if (e->pass->sync && tied[k].used && sync_tied(e, &tied[k], err))
+            return -1;
     /* With one data-parallel lane there is nothing to reduce, and unsharded
      * parameters are always there. */
     return 0;

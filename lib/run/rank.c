@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "run/ckpt.h"
+#include "run/sync_copies.h"
 #include "run/weights.h"
 
 static size_t largest(const struct pp_job *j, bool slots)
@@ -113,8 +114,12 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     pp_rope_tables(j->model, positions, element, r->rope_cos, r->rope_sin);
 
-    const struct pp_stage_env env = {j->model,    &r->kernels, &r->params,
-                                     r->rope_cos, r->rope_sin, w->stream};
+    struct pp_stage_env env = {.model = j->model,
+                               .kernels = &r->kernels,
+                               .params = &r->params,
+                               .rope_cos = r->rope_cos,
+                               .rope_sin = r->rope_sin,
+                               .stream = w->stream};
     for (int s = 0; s < w->graph->n_stages; s++) {
         if (w->graph->stages[s].rank != w->rank)
             continue;
@@ -122,6 +127,7 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
         size_t scratch =
             pp_stage_scratch(j->model, j->kernels, u->first, u->n, tokens);
         most = scratch > most ? scratch : most;
+        env.copy = u->copy;
         if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
                           w->graph->stages[s].input_grad, err))
             return -1;
@@ -131,27 +137,40 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
                       : -1;
 }
 
-/* Where the tied pair's gradients are, and who holds the other. */
-static int make_tied(struct pp_rank *r, struct pp_err *err)
+/* Where the tied pair's gradients are in a copy, and who holds the other. */
+static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
-    struct pp_tied *t = &r->worker.tied;
+    struct pp_tied *t = &r->worker.tied[copy];
     size_t head = pp_model_n_units(r->job->model) - 1;
-    if (g->tied[0] < 0)
-        return 0;
-    const struct pp_parameter *e = pp_parameters_find(&r->params, 0, 0);
-    const struct pp_parameter *h = pp_parameters_find(&r->params, head, 0);
+    const struct pp_parameter *e = pp_parameters_find(&r->params, copy, 0, 0);
+    const struct pp_parameter *h =
+        pp_parameters_find(&r->params, copy, head, 0);
     if (!e && !h)
         return 0;
     t->used = true;
     t->embed = e ? e->g : NULL;
     t->head = h ? h->g : NULL;
     t->n = e ? e->n : h->n;
-    t->peer = e && h ? -1 : g->stages[g->tied[e ? 1 : 0]].rank;
+    int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
+    t->peer = e && h ? -1 : g->stages[other].rank;
     if (t->peer < 0)
         return 0;
     t->received = make(t->n, r->kernels.element_bytes, err);
     return t->received ? 0 : -1;
+}
+
+/* What SYNC_TIED and SYNC_COPIES work with. */
+static int make_syncs(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_graph *g = r->worker.graph;
+    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
+        if (make_tied(r, k, err))
+            return -1;
+    if (g->n_copies == 1)
+        return 0;
+    r->worker.copied = make(PP_COPIED_PART, r->kernels.element_bytes, err);
+    return r->worker.copied ? 0 : -1;
 }
 
 static int make_execs(struct pp_rank *r, struct pp_err *err)
@@ -176,6 +195,13 @@ out:
     return rc;
 }
 
+/* Microbatches of the passes that an evaluation takes. */
+static size_t n_eval(const struct pp_job *j)
+{
+    size_t m = (size_t)j->schedule->n_microbatches;
+    return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
+}
+
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -191,7 +217,11 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->mine = make(n, sizeof *r->mine, err);
     r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
     r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
-    return r->losses && r->mine && r->all && r->peak_slots ? 0 : -1;
+    r->n_eval = n_eval(j);
+    r->eval_losses = make(r->n_eval, sizeof *r->eval_losses, err);
+    return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses
+               ? 0
+               : -1;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -210,8 +240,9 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.comm = comm;
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
+    r->worker.params = &r->params;
     if (make_params(r, err) || fill_params(r, err) || make_stages(r, err) ||
-        make_tied(r, err) || make_execs(r, err) || make_gather(r, err))
+        make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
     return 0;
 }
@@ -223,7 +254,9 @@ static void rank_finish(struct pp_rank *r)
             pp_stage_finish(&r->worker.stages[s]);
     free(r->worker.stages);
     free(r->worker.scratch);
-    free(r->worker.tied.received);
+    free(r->worker.copied);
+    for (int k = 0; k < PP_MAX_COPIES; k++)
+        free(r->worker.tied[k].received);
     pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
@@ -231,6 +264,7 @@ static void rank_finish(struct pp_rank *r)
     free(r->rope_cos);
     free(r->rope_sin);
     free(r->losses);
+    free(r->eval_losses);
     free(r->mine);
     free(r->all);
     free(r->peak_slots);

@@ -22,7 +22,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
     };
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p =
-            pp_parameters_find(env->params, unit, slot);
+            pp_parameters_find(env->params, env->copy, unit, slot);
         l->w[slot] = p ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }

@@ -14,6 +14,7 @@ struct pp_stage_env {
     const struct pp_model *model;
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
+    int copy; /* whose of them */
     const void *rope_cos, *rope_sin;
     void *stream;
 };

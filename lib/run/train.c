@@ -9,7 +9,7 @@
 
 /* What each rank tells the others after a step, in doubles: a sum of squares
  * for every tensor of the model (0 where another rank holds it), a loss for
- * every microbatch (0 unless this rank holds the head), then these. Integers
+ * every microbatch (0 unless this rank ran its head), then these. Integers
  * below 2^53 survive. */
 enum tail {
     TAIL_COMPUTE,
@@ -64,12 +64,6 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     return 0;
 }
 
-static bool has_head(const struct pp_rank *r)
-{
-    size_t head = pp_model_n_units(r->job->model) - 1;
-    return pp_parameters_find(&r->params, head, 0) != NULL;
-}
-
 static int tell(struct pp_rank *r, const double tail[N_TAIL],
                 struct pp_err *err)
 {
@@ -77,15 +71,13 @@ static int tell(struct pp_rank *r, const double tail[N_TAIL],
     memset(r->mine, 0, n * sizeof *r->mine);
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pp_parameter *p = &r->params.at[i];
-        /* A tied weight is one parameter: the embedding counts. */
-        if (!p->tied_copy && r->kernels.sum_squares(&r->mine[p->order], p->g,
-                                                    p->n, r->worker.stream))
+        if (pp_parameter_counts(p) &&
+            r->kernels.sum_squares(&r->mine[p->order], p->g, p->n,
+                                   r->worker.stream))
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
-    if (has_head(r))
-        memcpy(r->mine + r->n_tensors, r->losses,
-               n_losses(r) * sizeof *r->losses);
+    memcpy(r->mine + r->n_tensors, r->losses, n_losses(r) * sizeof *r->losses);
     memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
     return r->comm->ops->allgather(r->comm, r->mine, r->all,
                                    n * sizeof *r->mine, err);

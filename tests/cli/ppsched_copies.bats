@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Two copies of the weights and slices of sequences, from ppsplit through
-# ppsched to pprun, which refuses them by name.
+# ppsched to pprun, which refuses slices by name.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -146,9 +146,7 @@ fails() {
     ppsched -s gpipe -p 2 -m 4 --slices 2 | ppsched --check
 }
 
-@test "pprun refuses both by name" {
-    fails 2 "*'dualpipe': pprun does not run copies of the weights yet" \
-        pprun both.json --data none --init 1 --steps 1
+@test "pprun refuses slices by name" {
     fails 2 "*'seq1f1b': pprun does not run slices of sequences yet" \
         pprun sliced.json --data none --init 1 --steps 1
 }
