@@ -5,17 +5,12 @@
 #include "pppack.h"
 
 #include <inttypes.h>
-#include <unistd.h>
+#include <signal.h>
+#include <stdlib.h>
 
-#include "data/packed.h"
+#include "base/clock.h"
 #include "data/packed_write.h"
 #include "plan/pack_rule.h"
-
-static void show_written(void *ctx, size_t bins)
-{
-    struct pack_job *j = ctx;
-    tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
-}
 
 /* Bins of the sequences, by the rule. */
 static int choose_bins(struct pack_job *j)
@@ -23,6 +18,9 @@ static int choose_bins(struct pack_job *j)
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
+    if (!j->parts && j->rule->draw)
+        return j->rule->draw(p->slots, p->n, room, (uint64_t)j->seed, &j->bins,
+                             err);
     if (!j->parts)
         return j->rule->pack(p->slots, p->n, room, &j->bins, err);
     if ((size_t)j->parts > p->n)
@@ -58,14 +56,40 @@ static int raise_bins(struct pack_job *j)
                             multiple, &j->t.err);
 }
 
+/* Before rows are padded, which is no property of the sequences. */
+static int certify(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    j->lower_bound = j->bins.n_bins;
+    return j->rows
+               ? 0
+               : pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
+                                 &j->lower_bound, &j->t.err);
+}
+
+/* Pads bins to what their rows must be. */
+static void fill_rows(struct pack_job *j)
+{
+    const struct pp_bins *bins = &j->bins;
+    for (size_t b = 0; j->row > j->align && b < bins->n_bins; b++)
+        pp_pieces_fill_row(&j->pieces, bins->items + bins->first[b],
+                           bins->first[b + 1] - bins->first[b], j->row);
+}
+
 static int pack(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
+    const struct pp_piece_options o = {
+        .capacity = j->capacity,
+        .align = j->align,
+        .oversize = (enum pp_oversize)j->oversize,
+        .drop_empty = j->drop_empty,
+        .first = j->first_document,
+        .end = j->first_document + j->n_documents,
+    };
     int rc = j->compat && j->compat->wraps
-                 ? pp_pieces_wrap(&j->docs, j->capacity, &j->pieces, err)
-                 : pp_pieces_make(&j->docs, j->capacity, j->align,
-                                  (enum pp_oversize)j->oversize, j->drop_empty,
-                                  &j->pieces, err);
+                 ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
+                 : pp_pieces_make(&j->docs, &o, &j->pieces, err);
     if (rc != 0 || choose_bins(j) != 0)
         return -1;
     if (j->rows) {
@@ -77,43 +101,32 @@ static int pack(struct pack_job *j)
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
         return -1;
+    if (j->stats && certify(j) != 0)
+        return -1;
+    if (pack_balance(j) != 0)
+        return -1;
+    fill_rows(j);
     return j->shuffled ? pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err)
                        : 0;
 }
 
-static int write_directory(struct pack_job *j)
+/* One directory, or what is printed instead. */
+static int pack_part(struct pack_job *j)
 {
-    const struct pp_packed_content content = {
-        .ids = j->docs.ids,
-        .labels = j->docs.labels,
-        .pieces = j->pieces.piece,
-        .n_bins = j->bins.n_bins,
-        .first = j->bins.first,
-        .items = j->bins.items,
-        .n_inputs = j->docs.n,
-        .capacity = j->capacity,
-        .align = j->align,
-        .progress = show_written,
-        .ctx = j,
-    };
-    if (j->bins.n_bins == 0)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "there is nothing to pack");
-    return pp_packed_write(j->t.output, &content, &j->t.err);
-}
-
-static int check_directory(struct pack_job *j)
-{
-    struct pp_packed p;
-    if (pp_packed_open(j->check, &p, &j->t.err) != 0)
+    bool directory = j->t.output && !j->from_lengths;
+    uint32_t capacity = j->capacity;
+    double start = pp_clock();
+    if (pack(j) != 0)
         return -1;
-    int rc = pp_packed_check(&p, &j->t.err);
-    if (rc != 0)
-        pp_fail_at(&j->t.err, "%s: ", j->check);
-    else
-        tool_say(&j->t, PP_LOG_DETAIL, "%s: %zu bins, consistent", j->check,
-                 p.n_bins);
-    pp_packed_finish(&p);
-    return rc;
+    tool_say(&j->t, PP_LOG_DETAIL, "%zu sequences: packed in %.3f ms",
+             j->pieces.n, 1e3 * (pp_clock() - start));
+    if (directory && pack_write(j) != 0)
+        return -1;
+    if (j->stats ? pack_print_stats(j) != 0
+                 : !directory && pack_print_bins(j) != 0)
+        return -1;
+    j->capacity = capacity; /* the next part begins as this one did */
+    return 0;
 }
 
 static int run(struct pack_job *j, int argc, char **argv)
@@ -121,17 +134,27 @@ static int run(struct pack_job *j, int argc, char **argv)
     if (pack_check_options(j, argc) != 0)
         return -1;
     if (j->check)
-        return check_directory(j);
+        return pack_check(j);
+    if (j->export_to)
+        return pack_export(j, argv[optind]);
     bool directory = j->t.output && !j->from_lengths;
-    if (directory && pp_packed_may_write(j->t.output, &j->t.err) != 0)
+    if (pack_manifest_read(j) != 0)
         return -1;
-    if (pack_read(j, argc, argv) != 0 || pack(j) != 0)
+    if (directory && !j->parts_wanted &&
+        pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
-    if (directory && write_directory(j) != 0)
+    double start = pp_clock();
+    if (pack_read(j, argc, argv) != 0)
         return -1;
-    if (j->stats)
-        return pack_print_stats(j);
-    return directory ? 0 : pack_print_bins(j);
+    tool_say(&j->t, PP_LOG_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
+             1e3 * (pp_clock() - start));
+    j->n_documents = j->docs.n;
+    if (j->parts_wanted)
+        return pack_each_part(j, pack_part);
+    if (pack_part(j) != 0)
+        return -1;
+    return directory && j->manifest_name ? pack_manifest_write(j, argc, argv)
+                                         : 0;
 }
 
 int main(int argc, char **argv)
@@ -146,8 +169,11 @@ int main(int argc, char **argv)
         .cp = 1,
         .tp = 1,
         .bins_multiple = 1,
+        .seed = PP_PACK_SEED,
     };
     int c, rc = 0;
+    /* Then a file that grows too large is an error like a full disk. */
+    signal(SIGXFSZ, SIG_IGN);
     while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {
         if (c == TOOL_STOP)
             return tool_finish(&j.t);
@@ -155,8 +181,10 @@ int main(int argc, char **argv)
     }
     if (rc == 0)
         run(&j, argc, argv);
+    pp_manifest_finish(&j.manifest);
     pp_bins_finish(&j.bins);
     pp_pieces_finish(&j.pieces);
     pp_documents_finish(&j.docs);
+    free(j.spill);
     return tool_finish(&j.t);
 }

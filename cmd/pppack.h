@@ -6,6 +6,7 @@
 
 #include "data/documents.h"
 #include "data/pieces.h"
+#include "manifest/manifest.h"
 #include "plan/pack.h"
 #include "tool.h"
 
@@ -16,7 +17,8 @@ struct pack_compat {
     enum pp_oversize oversize;
     bool drops_empty; /* documents without tokens */
     bool wraps;       /* documents are cut where a bin ends */
-    bool pops;        /* raises the number of bins in NeMo-RL's way */
+    bool multiplies; /* pads for each kind of parallelism on top of the other */
+    bool pops;       /* raises the number of bins in NeMo-RL's way */
 };
 
 /* Ends with a zeroed entry. */
@@ -24,20 +26,52 @@ extern const struct pack_compat pack_compats[];
 
 const struct pack_compat *pack_compat_find(const char *name);
 
+enum { PACK_MAX_SHARES = 3 };
+
+enum pack_balance {
+    PACK_BALANCE_NONE,
+    PACK_BALANCE_TOKENS,
+    PACK_BALANCE_FLOPS
+};
+
+/* How even bins are. */
+struct pack_figures {
+    double imbalance; /* the costliest bin over the mean */
+    double step_time; /* simulated, with a schedule */
+};
+
 struct pack_job {
     struct tool t;
     /* What was asked. */
     const struct pp_packer *rule; /* NULL until it is known */
     const struct pack_compat *compat;
-    int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle;
-    int oversize, drop_empty;
-    bool has_oversize, equal_size, bytes, from_lengths, stats, shuffled;
+    int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
+    int64_t dp; /* lanes; 0 until it is known */
+    int oversize, drop_empty, fp8, balance;
+    const char *manifest_name;
+    bool has_oversize, equal_size, per_rank, bytes, from_lengths, stats,
+        shuffled, seeded;
     const char *check;
+    int64_t skip_bad;
+    bool index_only;
+    const char *export_to;    /* the format, or NULL */
+    const char *parts_wanted; /* of --split, or NULL */
+    double shares[PACK_MAX_SHARES];
+    size_t n_shares;
+    /* The part of the documents being packed: all, without --split. */
+    const char *part;
+    size_t first_document, n_documents;
+    char *spill; /* where tokens go that memory does not hold */
     uint32_t capacity, align;
+    uint32_t row; /* what the slots of a bin add up to is a multiple of it */
     struct pp_documents docs; /* with --lengths only their lengths */
     struct pp_pieces pieces;
     struct pp_bins bins;
-    const char *name; /* of the file being read */
+    struct pp_manifest manifest;       /* with manifest_name */
+    double per_token, per_pair;        /* with --balance flops */
+    size_t lower_bound;                /* with --stats */
+    struct pack_figures before, after; /* of --balance, with --stats */
+    const char *name;                  /* of the file being read */
 };
 
 extern const struct tool_option pack_options[];
@@ -50,6 +84,32 @@ int pack_check_options(struct pack_job *j, int argc) PP_MUST_USE;
 
 /* Reads the files named from optind on, or standard input. */
 int pack_read(struct pack_job *j, int argc, char **argv);
+
+/* Writes the directory, or the part of it that j->part names. */
+int pack_write(struct pack_job *j) PP_MUST_USE;
+
+/* Packs, writes and describes each part of --split with act. */
+int pack_each_part(struct pack_job *j,
+                   int (*act)(struct pack_job *)) PP_MUST_USE;
+
+/* A packed directory in another format. */
+int pack_export(struct pack_job *j, const char *dir) PP_MUST_USE;
+
+/* --check. */
+int pack_check(struct pack_job *j) PP_MUST_USE;
+
+/* Whether what --split asks for can be understood. */
+int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
+
+/* Reads --manifest and takes from it what is not asked for. */
+int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
+
+/* Writes what was packed into the manifest: to its file, or to stdout where it
+ * came from stdin. */
+int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
+
+/* --balance, and the figures before and after. */
+int pack_balance(struct pack_job *j) PP_MUST_USE;
 
 /* A line per bin with the indices of its documents, to the output; triples
  * (index, start, length) where documents may be cut. */

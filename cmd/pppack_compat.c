@@ -8,9 +8,19 @@
 #include "plan/pack_rule.h"
 
 const struct pack_compat pack_compats[] = {
-    {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd}, .pops = true},
-    {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd}, .pops = true},
+    {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd},
+     .multiplies = true,
+     .pops = true},
     {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "nemo-rl-ffs",
+                .pack = pp_pack_first_fit_shuffle,
+                .draw = pp_draw_first_fit_shuffle},
+     .multiplies = true,
      .pops = true},
     {.packer = {.name = "trl-bfd", .pack = pp_pack_bfd},
      .decides_oversize = true,

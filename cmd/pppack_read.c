@@ -3,15 +3,19 @@
 #include "pppack.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
+#include "data/arrays.h"
 #include "data/indexed.h"
 #include "data/jsonl.h"
 #include "data/lengths.h"
+#include "data/packed_documents.h"
 
 static void show_read(void *ctx, size_t line, size_t bytes)
 {
@@ -23,12 +27,20 @@ static void show_read(void *ctx, size_t line, size_t bytes)
     tool_progress(&j->t, "%s: %zu lines, %s", j->name, line, size);
 }
 
+static void show_skipped(void *ctx, const char *error)
+{
+    struct pack_job *j = ctx;
+    tool_say(&j->t, PP_LOG_NOTE, "left out: %s", error);
+}
+
 static int read_documents(struct pack_job *j, FILE *f)
 {
     struct pp_jsonl reader = {
         .name = j->name,
         .bytes = j->bytes,
         .allow_empty = j->drop_empty,
+        .skip_bad = (size_t)j->skip_bad,
+        .skipped = show_skipped,
         .progress = show_read,
         .ctx = j,
     };
@@ -42,18 +54,31 @@ static int read_indexed(struct pack_job *j, const char *name,
     if (!prefix)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     tool_progress(&j->t, "reading %s", prefix);
-    int rc = pp_indexed_read(prefix, j->drop_empty, &j->docs, &j->t.err);
+    int rc = pp_indexed_read(prefix, j->drop_empty, j->index_only, &j->docs,
+                             &j->t.err);
     free(prefix);
     return rc;
 }
 
-static int read_input(struct pack_job *j, const char *name)
+static int read_packed(struct pack_job *j, const char *dir)
+{
+    struct pp_packed p;
+    if (!pp_packed_is(dir))
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: is a directory", dir);
+    if (pp_packed_open(dir, &p, &j->t.err) != 0)
+        return -1;
+    tool_progress(&j->t, "reading %s", dir);
+    int rc = pp_packed_documents(&p, &j->docs, &j->t.err);
+    if (rc != 0)
+        pp_fail_at(&j->t.err, "%s: ", dir);
+    pp_packed_finish(&p);
+    return rc;
+}
+
+/* A file or standard input, line by line. */
+static int read_lines(struct pack_job *j, const char *name)
 {
     bool in = !strcmp(name, "-");
-    size_t prefix_bytes;
-    if (!in && !j->bytes && !j->from_lengths &&
-        pp_indexed_named(name, &prefix_bytes))
-        return read_indexed(j, name, prefix_bytes);
     FILE *f = in ? stdin : fopen(name, "re");
     j->name = in ? "standard input" : name;
     if (!f)
@@ -67,14 +92,44 @@ static int read_input(struct pack_job *j, const char *name)
     return rc;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && !strcmp(s + n - m, end);
+}
+
+static int read_input(struct pack_job *j, const char *name)
+{
+    bool drop = j->drop_empty;
+    size_t prefix_bytes;
+    if (!strcmp(name, "-") || j->bytes || j->from_lengths) {
+        if (!j->index_only)
+            return read_lines(j, name);
+    } else if (pp_indexed_named(name, &prefix_bytes)) {
+        return read_indexed(j, name, prefix_bytes);
+    }
+    if (j->index_only)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%s: --index-only needs indexed datasets, whose tokens "
+                       "can stay where they are",
+                       name);
+    if (pp_file_is_dir(name))
+        return read_packed(j, name);
+    if (ends_with(name, ".npy"))
+        return pp_npy_read(name, drop, &j->docs, &j->t.err);
+    if (ends_with(name, ".safetensors"))
+        return pp_columns_file_read(name, drop, &j->docs, &j->t.err);
+    return read_lines(j, name);
+}
+
 /* Whether names[i] is the .bin of an .idx among the n names: *.bin *.idx and
  * PREFIX.* mean each pair once. */
-static bool is_other_half(char **names, int n, int i)
+static bool is_other_half(char **names, size_t n, size_t i)
 {
     size_t length = strlen(names[i]);
-    if (length < 4 || strcmp(names[i] + length - 4, ".bin") != 0)
+    if (!ends_with(names[i], ".bin"))
         return false;
-    for (int k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         if (strlen(names[k]) == length &&
             !memcmp(names[k], names[i], length - 4) &&
             !strcmp(names[k] + length - 4, ".idx"))
@@ -82,13 +137,93 @@ static bool is_other_half(char **names, int n, int i)
     return false;
 }
 
-int pack_read(struct pack_job *j, int argc, char **argv)
+/* Whether names[i] is NAME.labels.npy or the like beside a NAME.npy among the
+ * n names, with which it is read. */
+static bool is_companion(char **names, size_t n, size_t i)
 {
-    if (optind == argc)
-        return read_input(j, "-");
-    for (int i = optind; i < argc; i++)
-        if (!is_other_half(argv + optind, argc - optind, i - optind) &&
-            read_input(j, argv[i]) != 0)
+    if (!ends_with(names[i], ".npy"))
+        return false;
+    for (size_t k = 0; k < n; k++) {
+        size_t base = strlen(names[k]) - strlen(".npy");
+        const char *rest = names[i] + base;
+        if (k != i && ends_with(names[k], ".npy") &&
+            strlen(names[i]) > base + 5 && !memcmp(names[k], names[i], base) &&
+            *rest == '.' && strchr(rest + 1, '.') == strrchr(rest + 1, '.'))
+            return true;
+    }
+    return false;
+}
+
+static int read_all(struct pack_job *j, char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!is_other_half(names, n, i) && !is_companion(names, n, i) &&
+            read_input(j, names[i]) != 0)
             return -1;
     return 0;
+}
+
+/* The pattern that matches the name alone; to be freed. */
+static char *escape(const char *name)
+{
+    char *s = malloc(2 * strlen(name) + 1), *to = s;
+    for (; s && *name; name++) {
+        if (strchr("*?[\\", *name))
+            *to++ = '\\';
+        *to++ = *name;
+    }
+    if (s)
+        *to = '\0';
+    return s;
+}
+
+/* Adds what an operand means: the files that match, or itself where it is no
+ * pattern or a file is called so. */
+static int expand(struct pack_job *j, const char *name, glob_t *g)
+{
+    char *pattern = pp_file_exists(name) ? escape(name) : strdup(name);
+    if (!pattern)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    int rc =
+        glob(pattern, GLOB_NOMAGIC | (g->gl_pathc ? GLOB_APPEND : 0), NULL, g);
+    free(pattern);
+    if (rc == GLOB_NOMATCH)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: no file matches", name);
+    return rc ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "%s: cannot be expanded",
+                        name)
+              : 0;
+}
+
+/* Tokens beyond what memory should hold go beside the output. */
+static int choose_spill(struct pack_job *j)
+{
+    enum { SPILL_BYTES = 64 << 20 };
+    if (j->from_lengths)
+        return 0;
+    j->spill = strdup(j->t.output ? j->t.output : P_tmpdir "/");
+    if (!j->spill)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    size_t n = strlen(j->spill);
+    while (n > 1 && j->spill[n - 1] == '/' && j->t.output)
+        j->spill[--n] = '\0';
+    char *slash = strrchr(j->spill, '/');
+    if (slash)
+        slash[slash == j->spill] = '\0';
+    j->docs.spill = slash ? j->spill : ".";
+    j->docs.spill_bytes = SPILL_BYTES;
+    return 0;
+}
+
+int pack_read(struct pack_job *j, int argc, char **argv)
+{
+    glob_t g = {0};
+    char in[] = "-", *only_in[] = {in};
+    int rc = choose_spill(j);
+    for (int i = optind; i < argc && rc == 0; i++)
+        rc = expand(j, argv[i], &g);
+    if (rc == 0)
+        rc = optind == argc ? read_all(j, only_in, 1)
+                            : read_all(j, g.gl_pathv, g.gl_pathc);
+    globfree(&g);
+    return rc;
 }

@@ -5,6 +5,7 @@
 
 #include "data/packed.h"
 #include "manifest/manifest.h"
+#include "manifest/stage_costs.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
@@ -63,7 +64,7 @@ struct ppsched_costs {
     struct pp_literal_costs literals;
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
-    double *head_flops;           /* per stage: of the head in it, a token */
+    struct pp_stage_costs stage;
     double *tokens, *pairs;       /* per microbatch and slice */
     bool sized;                   /* the stages know how much they keep */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or

@@ -7,55 +7,20 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/cost.h"
 #include "ppsched.h"
 
 /* Copies of the parameters that AdamW trains with: weights, gradients and two
  * moments. */
 enum { TRAINED_COPIES = 4 };
 
-/* Floating-point operations, which stand for time. */
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
     if (!pp_is_compute(a.op))
         return 0;
-    const double *flops = c->stages[a.stage].fwd_flops;
     size_t part =
         (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
-    double tokens = c->tokens[part], pairs = c->pairs[part];
-    double head = c->head_flops[a.stage];
-    struct pp_cost h = pp_cost_of(tokens * head, 0, true);
-    struct pp_cost rest =
-        pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
-    double input = rest.input_grad + h.input_grad;
-    double weight = rest.weight_grad + h.weight_grad;
-    bool source = !c->graph->stages[a.stage].input_grad;
-    switch ((enum pp_op)a.op) {
-    case PP_F:
-        return rest.forward + h.forward;
-    case PP_I:
-        return source ? 0 : input;
-    case PP_W:
-        return source ? input + weight : weight;
-    default:
-        return input + weight;
-    }
-}
-
-/* Finds the head among the units of the stages. */
-static void find_head(struct ppsched *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    char name[PP_FQN_TEXT];
-    pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
-    for (int s = 0; s < m->graph.n_stages; s++)
-        for (size_t i = 0; i < m->stages[s].n_units; i++) {
-            const struct pp_manifest_unit *u =
-                &m->model.units[m->stages[s].first_unit + i];
-            if (!strcmp(u->fqn, name))
-                p->costs.head_flops[s] = u->fwd_flops[0];
-        }
+    return pp_stage_time(&c->stage, a, c->tokens[part], c->pairs[part]);
 }
 
 static void set_literal(struct ppsched *p)
@@ -73,31 +38,6 @@ static void set_literal(struct ppsched *p)
     c->costs = (struct pp_costs){pp_literal_time, &c->literals};
 }
 
-/* Cuts microbatch k into slices that are equal to a token; padding counts. */
-static void cut_tokens(struct ppsched_costs *c, int k, int64_t total)
-{
-    int64_t n = c->graph->n_slices;
-    for (int64_t q = 0; q < n; q++)
-        c->tokens[k * n + q] = (double)(total * (q + 1) / n - total * q / n);
-}
-
-/* Adds the pairs of a sequence at place `at` of microbatch k, which has `total`
- * tokens, to the slices that it lies in: a token attends to itself and to those
- * before it. */
-static void add_pairs(struct ppsched_costs *c, int k, int64_t total, int64_t at,
-                      int64_t length)
-{
-    int64_t n = c->graph->n_slices, end = at + length;
-    for (int64_t q = 0; q < n; q++) {
-        int64_t from = total * q / n, to = total * (q + 1) / n;
-        from = (from > at ? from : at) - at;
-        to = (to < end ? to : end) - at;
-        if (from < to)
-            c->pairs[k * n + q] += (double)to * (double)(to + 1) / 2 -
-                                   (double)from * (double)(from + 1) / 2;
-    }
-}
-
 /* Tokens and attended pairs of every slice of every microbatch: of the step's
  * bins, or of one sequence of --seq-len. Returns the most tokens of any slice
  * of any microbatch of any step. */
@@ -108,8 +48,8 @@ static double measure_microbatches(struct ppsched *p)
     int64_t n = p->options.seq_len, slices = c->graph->n_slices;
     if (!p->options.data) {
         for (int k = 0; k < m; k++) {
-            cut_tokens(c, k, n);
-            add_pairs(c, k, n, 0, n);
+            pp_slice_tokens(slices, n, &c->tokens[k * slices]);
+            pp_slice_pairs(slices, n, 0, n, &c->pairs[k * slices]);
         }
         n = p->manifest.has_data ? p->manifest.data.max_tokens : n;
         return (double)((n + slices - 1) / slices);
@@ -118,10 +58,11 @@ static double measure_microbatches(struct ppsched *p)
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
         pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);
-        cut_tokens(c, k, bin.tokens);
+        pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
-            add_pairs(c, k, bin.tokens, bin.cu_seqlens_padded[i],
-                      bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
+            pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
+                           bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
+                           &c->pairs[k * slices]);
     }
     return (double)((p->packed.max_tokens + slices - 1) / slices);
 }
@@ -147,7 +88,6 @@ int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     size_t parts = (size_t)p->schedule->n_microbatches;
-    bool known = false;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
     if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
@@ -155,20 +95,18 @@ int ppsched_costs_init(struct ppsched *p)
     c->tokens = calloc(parts, sizeof *c->tokens);
     c->pairs = calloc(parts, sizeof *c->pairs);
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
-    c->head_flops = calloc((size_t)c->graph->n_stages, sizeof *c->head_flops);
-    if (!c->tokens || !c->pairs || !c->sizes || !c->head_flops)
+    if (!c->tokens || !c->pairs || !c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < c->graph->n_stages; s++) {
-        known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
+    if (pp_stage_costs_init(&c->stage, &p->manifest, &p->tool->err))
+        return -1;
+    for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].out_bytes > 0 ||
                     c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
-    }
     const char *dtype = p->manifest.model.dtype;
     c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
-    find_head(p);
     set_sizes(c, measure_microbatches(p));
     c->costs = (struct pp_costs){stage_time, c};
-    if (!known || p->options.has_cost)
+    if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
     return 0;
@@ -179,7 +117,7 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->tokens);
     free(c->pairs);
     free(c->sizes);
-    free(c->head_flops);
+    pp_stage_costs_finish(&c->stage);
 }
 
 /* "'0F3' (action 5)": where a rank needs most. */

@@ -10,13 +10,12 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "base/rng.h"
+#include "data/token_type.h"
 
 enum { HEADER = 34 };
 
 static const unsigned char magic[9] = "MMIDIDX\0";
-
-/* By the index's code; 0: not tokens. */
-static const unsigned char dtype_bytes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
 
 struct indexed {
     const char *idx_name, *bin_name;
@@ -54,10 +53,10 @@ static int read_header(struct indexed *x, const unsigned char *idx,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: version '%" PRIu64 "' is not known, only 1",
                        x->idx_name, version);
-    if (x->dtype == 0 || x->dtype >= sizeof dtype_bytes)
+    if (x->dtype == 0 || x->dtype >= PP_TOKEN_N_TYPES)
         return pp_fail(err, PP_EXIT_INPUT, "%s: element type '%u' is not known",
                        x->idx_name, x->dtype);
-    x->size = dtype_bytes[x->dtype];
+    x->size = pp_token_bytes(x->dtype);
     if (!x->size)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: its elements are reals, not tokens", x->idx_name);
@@ -148,55 +147,102 @@ static int check_documents(const struct indexed *x, struct pp_err *err)
     return 0;
 }
 
-/* n tokens; false when one is no token id. */
-static bool convert(const struct indexed *x, const unsigned char *p, size_t n,
-                    int32_t *out)
+/* The tokens of document i. */
+static int count_tokens(const struct indexed *x, size_t i, bool allow_empty,
+                        size_t *n, struct pp_err *err)
 {
-    /* Unsigned: 8 and 16 bits are always ids. */
-    bool is_unsigned = x->dtype == 1 || x->dtype == 8;
-    uint64_t most =
-        is_unsigned ? UINT64_MAX : (UINT64_C(1) << (8 * x->size - 1)) - 1;
-    if (most > INT32_MAX)
-        most = INT32_MAX;
-    uint64_t largest = 0;
-    for (size_t i = 0; i < n; i++, p += x->size) {
-        uint64_t v = load(p, x->size);
-        largest |= v > most ? UINT64_MAX : v;
-        out[i] = (int32_t)(uint32_t)v;
+    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
+    uint64_t sum = 0;
+    for (size_t s = first; s < end; s++) {
+        sum += load(x->lengths + 4 * s, 4);
+        if (sum > INT32_MAX)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: document %zu is too long to be packed",
+                           x->idx_name, i);
     }
-    return largest <= INT32_MAX;
+    if (sum == 0 && !allow_empty)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: document %zu is empty (--empty drop leaves such "
+                       "documents out)",
+                       x->idx_name, i);
+    *n = (size_t)sum;
+    return 0;
+}
+
+static int bad_token(const struct indexed *x, size_t s, struct pp_err *err)
+{
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s: sequence %zu has a number that is no token id",
+                   x->bin_name, s);
 }
 
 static int add_document(const struct indexed *x, size_t i, bool allow_empty,
                         struct pp_documents *d, struct pp_err *err)
 {
-    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
-    uint64_t n = 0;
-    for (size_t s = first; s < end; s++) {
-        n += load(x->lengths + 4 * s, 4);
-        if (n > INT32_MAX)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: document %zu is too long to be packed",
-                           x->idx_name, i);
-    }
-    if (n == 0 && !allow_empty)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: document %zu is empty (--empty drop leaves such "
-                       "documents out)",
-                       x->idx_name, i);
-    int32_t *out = pp_documents_room(d, (size_t)n, err);
+    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
+    if (count_tokens(x, i, allow_empty, &n, err) != 0)
+        return -1;
+    int32_t *out = pp_documents_room(d, n, err);
     if (!out)
         return -1;
     for (size_t s = first; s < end; s++) {
         size_t length = (size_t)load(x->lengths + 4 * s, 4);
         size_t at = (size_t)load(x->pointers + 8 * s, 8);
-        if (!convert(x, x->bin + at, length, out))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: sequence %zu has a number that is no token id",
-                           x->bin_name, s);
+        if (!pp_token_convert(x->dtype, x->bin + at, length, out))
+            return bad_token(x, s, err);
         out += length;
     }
-    return pp_documents_add(d, (size_t)n, NULL, err);
+    if (pp_documents_add(d, n, NULL, err) != 0)
+        return -1;
+    return pp_documents_end(d, PP_DATA_DOCUMENTS, err);
+}
+
+/* Whether n numbers are all token ids. */
+static bool are_tokens(const struct indexed *x, const unsigned char *p,
+                       size_t n)
+{
+    int32_t some[1024];
+    for (size_t k; n > 0; n -= k, p += k * x->size) {
+        k = n < 1024 ? n : 1024;
+        if (!pp_token_convert(x->dtype, p, k, some))
+            return false;
+    }
+    return true;
+}
+
+/* A document whose tokens stay where they are. */
+static int place_document(const struct indexed *x, size_t i, bool allow_empty,
+                          struct pp_documents *d, struct pp_err *err)
+{
+    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
+    size_t begin = first < end ? (size_t)load(x->pointers + 8 * first, 8) : 0;
+    size_t next = begin;
+    if (count_tokens(x, i, allow_empty, &n, err) != 0)
+        return -1;
+    for (size_t s = first; s < end; s++) {
+        size_t length = (size_t)load(x->lengths + 4 * s, 4);
+        size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        if (length > 0 && at != next)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: the sequences of document %zu do not lie one "
+                           "after the other, so an index alone cannot name it",
+                           x->idx_name, i);
+        if (!are_tokens(x, x->bin + at, length))
+            return bad_token(x, s, err);
+        next = at + length * x->size;
+    }
+    if (pp_documents_add(d, n, NULL, err) != 0 ||
+        pp_documents_end(d, PP_DATA_DOCUMENTS, err) != 0)
+        return -1;
+    return pp_documents_place(d, begin, err);
+}
+
+static int check_all(struct indexed *x, const void *idx, size_t idx_bytes,
+                     struct pp_err *err)
+{
+    if (lay_out(x, idx, idx_bytes, err) != 0 || check_sequences(x, err) != 0)
+        return -1;
+    return check_documents(x, err);
 }
 
 int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
@@ -210,8 +256,7 @@ int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
         .bin = bin,
         .bin_bytes = bin_bytes,
     };
-    if (lay_out(&x, idx, idx_bytes, err) != 0 ||
-        check_sequences(&x, err) != 0 || check_documents(&x, err) != 0)
+    if (check_all(&x, idx, idx_bytes, err) != 0)
         return -1;
     for (size_t i = 0; i < x.n_documents; i++)
         if (add_document(&x, i, allow_empty, d, err) != 0)
@@ -253,21 +298,64 @@ bool pp_indexed_named(const char *name, size_t *prefix_bytes)
     return is_there;
 }
 
-int pp_indexed_read(const char *prefix, bool allow_empty,
-                    struct pp_documents *d, struct pp_err *err)
+/* Takes the map of the tokens. */
+static int index_parse(struct indexed *x, const void *idx, size_t idx_bytes,
+                       bool allow_empty, struct pp_documents *d,
+                       struct pp_err *err)
 {
-    const void *idx = NULL, *bin = NULL;
-    size_t idx_bytes = 0, bin_bytes = 0;
-    char *idx_name = join(prefix, ".idx"), *bin_name = join(prefix, ".bin");
+    struct pp_token_file f = {
+        .path = strdup(x->bin_name), .map = x->bin, .bytes = x->bin_bytes};
+    int rc = f.path ? check_all(x, idx, idx_bytes, err)
+                    : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rc == 0) {
+        f.type = x->dtype;
+        f.checksum = pp_fnv(PP_FNV_START, f.map, f.bytes);
+    }
+    if (pp_documents_add_file(d, &f, err) != 0 || rc != 0)
+        return -1;
+    for (size_t i = 0; i < x->n_documents; i++)
+        if (place_document(x, i, allow_empty, d, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* Reads the two named files. */
+static int read_pair(const char *idx_name, const char *bin_name,
+                     bool allow_empty, bool index_only, struct pp_documents *d,
+                     struct pp_err *err)
+{
+    const void *idx, *bin;
+    size_t idx_bytes, bin_bytes;
     int rc = -1;
-    if (!idx_name || !bin_name)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_file_map(idx_name, &idx, &idx_bytes, err) == 0 &&
-             pp_file_map(bin_name, &bin, &bin_bytes, err) == 0)
+    if (pp_file_map(idx_name, &idx, &idx_bytes, err) != 0)
+        return -1;
+    if (pp_file_map(bin_name, &bin, &bin_bytes, err) != 0) {
+        pp_file_unmap(idx, idx_bytes);
+        return -1;
+    }
+    if (index_only) {
+        struct indexed x = {.idx_name = idx_name,
+                            .bin_name = bin_name,
+                            .bin = bin,
+                            .bin_bytes = bin_bytes};
+        rc = index_parse(&x, idx, idx_bytes, allow_empty, d, err);
+    } else {
         rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
                               bin_bytes, allow_empty, d, err);
+        pp_file_unmap(bin, bin_bytes);
+    }
     pp_file_unmap(idx, idx_bytes);
-    pp_file_unmap(bin, bin_bytes);
+    return rc;
+}
+
+int pp_indexed_read(const char *prefix, bool allow_empty, bool index_only,
+                    struct pp_documents *d, struct pp_err *err)
+{
+    char *idx_name = join(prefix, ".idx"), *bin_name = join(prefix, ".bin");
+    int rc =
+        idx_name && bin_name
+            ? read_pair(idx_name, bin_name, allow_empty, index_only, d, err)
+            : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     free(idx_name);
     free(bin_name);
     return rc;

@@ -14,11 +14,13 @@
  * prefix. */
 bool pp_indexed_named(const char *name, size_t *prefix_bytes);
 
-/* Appends the documents of PREFIX.idx and PREFIX.bin. Everything the index says
+/* Appends the documents of PREFIX.idx and PREFIX.bin. With index_only their
+ * tokens are left where they are: each document's sequences have to lie one
+ * after the other then. Everything the index says
  * is verified against the size of the tokens before any is read; malformed
  * input is PP_EXIT_INPUT with the file's name. Empty documents are an error
  * unless allowed. */
-int pp_indexed_read(const char *prefix, bool allow_empty,
+int pp_indexed_read(const char *prefix, bool allow_empty, bool index_only,
                     struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
 /* The same from memory; the names are for messages. */

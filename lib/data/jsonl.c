@@ -3,47 +3,23 @@
  *
  * A scanner of its own: a general JSON library would build a value per token.
  * Every token takes at least one character of its line, so the line's length
- * bounds all arrays and the loops need no checks of room. */
+ * bounds all arrays and the loops need no checks of room. Lines with
+ * "input_ids" are read here as they come, others in jsonl_rows.c. */
 #include "data/jsonl.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
+#include "data/jsonl_rows.h"
 #include "data/packed.h"
-#include "data/scan.h"
 
 /* What one line holds. */
 struct line {
     int32_t *ids, *labels, *mask; /* room for every character of the line */
     size_t n_ids, n_labels, n_mask;
-    bool has_ids, has_labels, has_mask;
+    struct pp_fields fields;
 };
-
-/* Scratch that grows with the longest line. */
-struct scratch {
-    int32_t *labels, *mask;
-    size_t room;
-};
-
-/* An array of 0, 1, false and true. */
-static int scan_mask(struct pp_scan *s, int32_t *out, size_t *n,
-                     struct pp_err *err)
-{
-    int more;
-    *n = 0;
-    if (pp_scan_expect(s, '[', err) != 0)
-        return -1;
-    while ((more = pp_scan_more(s, ']', n, err)) > 0) {
-        int32_t *m = &out[*n - 1];
-        bool word;
-        if (pp_scan_bool(s, &word))
-            *m = word;
-        else if (pp_scan_int32(s, 0, 1, "0 or 1", m, err) != 0)
-            return -1;
-    }
-    return more;
-}
 
 static int scan_text(struct pp_scan *s, struct line *l, struct pp_err *err)
 {
@@ -59,91 +35,190 @@ static int scan_text(struct pp_scan *s, struct line *l, struct pp_err *err)
     return 0;
 }
 
-static int once(const struct pp_scan *s, bool *seen, const char *key,
-                struct pp_err *err)
+/* With the byte tokenizer only these fields mean something. */
+static bool is_of_bytes(enum pp_field f)
 {
-    if (*seen)
-        return pp_scan_fail(s, err, "repeated '%s'", key);
-    *seen = true;
-    return 0;
+    return f == PP_FIELD_TEXT || f == PP_FIELD_LABELS || f == PP_FIELD_MASK;
 }
 
-static int scan_member(struct pp_scan *s, const char *key, bool bytes,
+/* Documents are read as they come; where other fields are is noted. */
+static int scan_member(struct pp_scan *s, enum pp_field field, bool bytes,
                        struct line *l, struct pp_err *err)
 {
-    if (!strcmp(key, bytes ? "text" : "input_ids")) {
-        if (once(s, &l->has_ids, key, err) != 0)
-            return -1;
-        return bytes ? scan_text(s, l, err)
-                     : pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", l->ids,
-                                      &l->n_ids, err);
+    if (bytes ? !is_of_bytes(field) : field == PP_FIELD_TEXT)
+        field = PP_FIELD_OTHER;
+    if (field > PP_FIELD_MASK)
+        return pp_field_note(s, field, &l->fields, err);
+    if (l->fields.has[field])
+        return pp_field_repeated(s, field, err);
+    l->fields.has[field] = true;
+    pp_scan_peek(s);
+    l->fields.at[field] = s->at;
+    switch (field) {
+    case PP_FIELD_TEXT:
+        return scan_text(s, l, err);
+    case PP_FIELD_IDS:
+        return pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", l->ids,
+                              &l->n_ids, err);
+    case PP_FIELD_LABELS:
+        return pp_scan_int32s(s, PP_LABEL_IGNORE, INT32_MAX - 1, "a label",
+                              l->labels, &l->n_labels, err);
+    default:
+        return pp_scan_mask(s, l->mask, &l->n_mask, err);
     }
-    if (!strcmp(key, "labels"))
-        return once(s, &l->has_labels, key, err) != 0
-                   ? -1
-                   : pp_scan_int32s(s, PP_LABEL_IGNORE, INT32_MAX - 1,
-                                    "a label", l->labels, &l->n_labels, err);
-    if (!strcmp(key, "loss_mask"))
-        return once(s, &l->has_mask, key, err) != 0
-                   ? -1
-                   : scan_mask(s, l->mask, &l->n_mask, err);
-    return pp_scan_skip(s, err);
-}
-
-/* A key into buf, which is left empty for one that does not fit. */
-static int scan_key(struct pp_scan *s, char *buf, size_t size,
-                    struct pp_err *err)
-{
-    size_t n = 0;
-    if (pp_scan_text(s, buf, size, &n, err) != 0)
-        return -1;
-    buf[n < size && !memchr(buf, '\0', n) ? n : 0] = '\0';
-    return pp_scan_expect(s, ':', err);
 }
 
 static int scan_object(struct pp_scan *s, bool bytes, struct line *l,
                        struct pp_err *err)
 {
-    char key[16];
     size_t n = 0;
     int more;
     if (pp_scan_expect(s, '{', err) != 0)
         return -1;
-    while ((more = pp_scan_more(s, '}', &n, err)) > 0)
-        if (scan_key(s, key, sizeof key, err) != 0 ||
-            scan_member(s, key, bytes, l, err) != 0)
+    while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
+        enum pp_field field;
+        if (pp_field_key(s, &field, err) != 0 ||
+            scan_member(s, field, bytes, l, err) != 0)
             return -1;
+    }
     return more ? -1 : pp_scan_end(s, err);
 }
 
 /* Puts the labels that the line stands for into l->labels. */
 static int make_labels(struct line *l, struct pp_err *err)
 {
-    if (l->has_labels && l->n_labels != l->n_ids)
+    bool has_labels = l->fields.has[PP_FIELD_LABELS];
+    bool has_mask = l->fields.has[PP_FIELD_MASK];
+    if (has_labels && l->n_labels != l->n_ids)
         return pp_fail(err, PP_EXIT_INPUT, "'%zu' labels for %zu tokens",
                        l->n_labels, l->n_ids);
-    if (l->has_mask && l->n_mask != l->n_ids)
+    if (has_mask && l->n_mask != l->n_ids)
         return pp_fail(err, PP_EXIT_INPUT,
                        "loss_mask of '%zu' elements for %zu tokens", l->n_mask,
                        l->n_ids);
-    for (size_t i = 0; l->has_labels && i < l->n_labels; i++)
+    for (size_t i = 0; has_labels && i < l->n_labels; i++)
         if (l->labels[i] < 0 && l->labels[i] != PP_LABEL_IGNORE)
             return pp_fail(err, PP_EXIT_INPUT,
                            "'%d' is not a label (from 0 on, or %d)",
                            l->labels[i], PP_LABEL_IGNORE);
-    if (!l->has_labels)
+    if (!has_labels)
         memcpy(l->labels, l->ids, l->n_ids * sizeof *l->labels);
-    for (size_t i = 0; l->has_mask && i < l->n_mask; i++)
+    for (size_t i = 0; has_mask && i < l->n_mask; i++)
         if (!l->mask[i])
             l->labels[i] = PP_LABEL_IGNORE;
     return 0;
 }
 
-static int add_line(const struct pp_jsonl *j, struct line *l,
-                    struct pp_documents *d, struct pp_err *err)
+/* Positions that begin anew at 0 say where a row's sequences begin: marks them
+ * in l->mask. */
+static int mark_positions(struct pp_scan *s, struct line *l, struct pp_err *err)
 {
-    bool own = l->has_labels || l->has_mask;
-    if (!l->has_ids)
+    size_t n;
+    int32_t before = -1;
+    s->at = l->fields.at[PP_FIELD_POSITIONS];
+    /* Into mask, where the marks then take the place of the numbers. */
+    if (pp_scan_int32s(s, 0, INT32_MAX, "a position", l->mask, &n, err) != 0)
+        return -1;
+    if (n != l->n_ids)
+        return pp_fail(err, PP_EXIT_INPUT, "'%zu' position_ids for %zu tokens",
+                       n, l->n_ids);
+    for (size_t i = 0; i < n; i++) {
+        int32_t p = l->mask[i];
+        if (p != 0 && p != before + 1)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "position_ids: '%d' is neither 0 nor one more than "
+                           "the one before it",
+                           p);
+        before = p;
+        l->mask[i] = p == 0;
+    }
+    return 0;
+}
+
+/* The same from the lengths of a row's sequences, or from where they start. */
+static int mark_lengths(struct pp_scan *s, struct line *l, enum pp_field field,
+                        struct pp_err *err)
+{
+    size_t n = 0, at = 0, k = 0;
+    int32_t v;
+    int more;
+    memset(l->mask, 0, l->n_ids * sizeof *l->mask);
+    s->at = l->fields.at[field];
+    if (pp_scan_expect(s, '[', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0) {
+        if (pp_scan_int32(s, 0, INT32_MAX, "a length", &v, err) != 0)
+            return -1;
+        if (field == PP_FIELD_STARTS) {
+            if ((k == 0) != (v == 0) || (size_t)v < at || (size_t)v >= l->n_ids)
+                return pp_scan_fail(s, err, "'%d' is no start in this row", v);
+            l->mask[at = (size_t)v] = 1;
+        } else if ((size_t)v > l->n_ids - at) {
+            return pp_scan_fail(s, err, "'%d' leads beyond the row", v);
+        } else if (v > 0) {
+            l->mask[at] = 1;
+            at += (size_t)v;
+        }
+        k++;
+    }
+    if (more == 0 && field == PP_FIELD_LENGTHS && at != l->n_ids)
+        return pp_scan_fail(s, err, "seq_lengths of '%zu' tokens for %zu", at,
+                            l->n_ids);
+    return more;
+}
+
+/* Where the row's sequences begin; one sequence where nothing says so. */
+static int mark_starts(struct pp_scan *s, struct line *l, struct pp_err *err)
+{
+    if (l->fields.has[PP_FIELD_LENGTHS])
+        return mark_lengths(s, l, PP_FIELD_LENGTHS, err);
+    if (l->fields.has[PP_FIELD_STARTS])
+        return mark_lengths(s, l, PP_FIELD_STARTS, err);
+    if (l->fields.has[PP_FIELD_POSITIONS])
+        return mark_positions(s, l, err);
+    memset(l->mask, 0, l->n_ids * sizeof *l->mask);
+    return 0;
+}
+
+static bool has_more(const struct pp_fields *f)
+{
+    for (int i = PP_FIELD_COLUMN; i < PP_N_FIELDS; i++)
+        if (f->has[i])
+            return true;
+    return f->has[PP_FIELD_POSITIONS] || f->has[PP_FIELD_LENGTHS] ||
+           f->has[PP_FIELD_STARTS];
+}
+
+/* A row of several sequences, or with columns. */
+static int add_sequences(struct pp_scan *s, struct line *l, struct pp_rows *r,
+                         const int32_t *labels, struct pp_documents *d,
+                         struct pp_err *err)
+{
+    r->n = l->n_ids;
+    r->ids = l->ids;
+    memset(r->has, 0, sizeof r->has);
+    if (mark_starts(s, l, err) != 0 ||
+        pp_rows_columns(r, s, &l->fields, 0, err) != 0)
+        return -1;
+    for (size_t at = 0, end; at < l->n_ids; at = end) {
+        for (end = at + 1; end < l->n_ids && !l->mask[end];)
+            end++;
+        if (pp_documents_add(d, end - at, labels ? labels + at : NULL, err) !=
+                0 ||
+            pp_rows_put(r, d, at, err) != 0 ||
+            pp_documents_end(d, PP_DATA_DOCUMENTS, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_line(const struct pp_jsonl *j, struct pp_scan *s, struct line *l,
+                    struct pp_rows *r, struct pp_documents *d,
+                    struct pp_err *err)
+{
+    const bool *has = l->fields.has;
+    bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK];
+    if (!has[j->bytes ? PP_FIELD_TEXT : PP_FIELD_IDS])
         return pp_fail(err, PP_EXIT_INPUT,
                        j->bytes ? "no 'text' (--bytes packs text)"
                                 : "no 'input_ids' (text needs --bytes)");
@@ -153,48 +228,63 @@ static int add_line(const struct pp_jsonl *j, struct line *l,
         return pp_fail(
             err, PP_EXIT_INPUT,
             "'input_ids' is empty (--empty drop leaves such lines out)");
-    return pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err);
-}
-
-static int grow_scratch(struct scratch *s, size_t n, struct pp_err *err)
-{
-    if (n + 1 <= s->room)
-        return 0;
-    size_t room = n + n / 2 + 1024;
-    free(s->labels);
-    free(s->mask);
-    s->labels = calloc(room, sizeof *s->labels);
-    s->mask = calloc(room, sizeof *s->mask);
-    s->room = room;
-    if (!s->labels || !s->mask) {
-        s->room = 0;
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    return 0;
+    if (l->n_ids > 0 && has_more(&l->fields))
+        return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
+    if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0)
+        return -1;
+    return pp_documents_end(d, PP_DATA_DOCUMENTS, err);
 }
 
 /* The scanner says where a line is wrong; other errors are placed here. */
+static int place(const struct pp_jsonl *j, const struct pp_scan *s,
+                 struct pp_err *err)
+{
+    size_t n = strlen(j->name);
+    if (strncmp(err->text, j->name, n) == 0 &&
+        strncmp(err->text + n, ": line ", 7) == 0)
+        return -1;
+    return pp_fail_at(err, "%s: line %zu: ", j->name, s->lines_before + 1);
+}
+
 static int read_line(const struct pp_jsonl *j, struct pp_scan *s,
-                     struct scratch *scratch, struct pp_documents *d,
+                     struct pp_rows *r, struct pp_documents *d,
                      struct pp_err *err)
 {
     struct line l = {0};
     if (pp_scan_peek(s) < 0)
         return 0;
-    if (grow_scratch(scratch, s->n, err) != 0)
-        goto at;
-    l.labels = scratch->labels;
-    l.mask = scratch->mask;
+    if (pp_rows_room(r, s->n, err) != 0)
+        return place(j, s, err);
+    l.labels = r->labels;
+    l.mask = r->mask;
     /* One more than the characters: the end of document. */
     l.ids = pp_documents_room(d, s->n + 1, err);
     if (!l.ids)
-        goto at;
+        return place(j, s, err);
     if (scan_object(s, j->bytes, &l, err) != 0)
         return -1;
-    if (add_line(j, &l, d, err) == 0)
+    bool is_row = !l.fields.has[PP_FIELD_IDS] && pp_rows_known(&l.fields);
+    int rc = is_row ? pp_rows_add(r, s, &l.fields, d, err)
+                    : add_line(j, s, &l, r, d, err);
+    return rc != 0 ? place(j, s, err) : 0;
+}
+
+/* The line, or nothing of it where it may be left out. */
+static int take_line(const struct pp_jsonl *j, struct pp_scan *s,
+                     struct pp_rows *r, struct pp_documents *d,
+                     struct pp_err *err)
+{
+    size_t before = d->n;
+    if (read_line(j, s, r, d, err) == 0)
         return 0;
-at:
-    return pp_fail_at(err, "%s: line %zu: ", j->name, s->lines_before + 1);
+    if (err->code != PP_EXIT_INPUT || d->n_skipped >= j->skip_bad)
+        return -1;
+    pp_documents_cut(d, before);
+    d->n_skipped++;
+    if (j->skipped)
+        j->skipped(j->ctx, err->text);
+    *err = (struct pp_err){0};
+    return 0;
 }
 
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
@@ -202,7 +292,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
 {
     char *text = NULL;
     size_t room = 0, line = 0, bytes = 0;
-    struct scratch scratch = {0};
+    struct pp_rows rows = {0};
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
@@ -212,14 +302,13 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                             .lines_before = line};
         line++;
         bytes += (size_t)n;
-        rc = read_line(j, &s, &scratch, d, err);
+        rc = take_line(j, &s, &rows, d, err);
         if (rc == 0 && j->progress)
             j->progress(j->ctx, line, bytes);
     }
     if (rc == 0 && !feof(f))
         rc = pp_fail_read(err, j->name);
-    free(scratch.labels);
-    free(scratch.mask);
+    pp_rows_finish(&rows);
     free(text);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonl - documents from JSON Lines: an object per line with "input_ids", or
- * with "text" for the byte tokenizer, and optionally "labels" or "loss_mask".
- * pppack(1) says what each means. Other keys are checked and skipped. */
+ * with "text" for the byte tokenizer, or a chat, a preference pair or rollouts.
+ * pppack(1) says what each key means. Other keys are checked and skipped. */
 #ifndef PP_DATA_JSONL_H
 #define PP_DATA_JSONL_H
 
@@ -16,6 +16,10 @@ struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens: an error otherwise */
+    size_t skip_bad;  /* malformed lines to leave out, of all inputs of the
+                         documents; each is counted there */
+    /* Called with the error of each; may be NULL. */
+    void (*skipped)(void *ctx, const char *error);
     pp_read_progress_fn *progress; /* may be NULL */
     void *ctx;
 };

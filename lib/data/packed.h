@@ -8,23 +8,33 @@
 #ifndef PP_DATA_PACKED_H
 #define PP_DATA_PACKED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/columns.h"
 
 #define PP_LABEL_IGNORE (-100)
 
+enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS }; /* index, ids, labels, others */
+
 struct pp_packed {
     size_t n_bins, n_sequences; /* sequences in all bins */
-    size_t n_inputs;            /* sequences in the input, dropped ones too */
+    size_t n_groups;            /* groups in all bins */
+    size_t n_inputs;            /* documents in the input, dropped ones too */
     uint64_t n_tokens, n_slots; /* real tokens, and with padding */
     uint32_t capacity, align, max_tokens, max_seqlen;
-    uint32_t vocab;     /* one more than the largest token id */
-    uint64_t checksum;  /* of the index; what a manifest records */
-    const void *map[3]; /* index, input_ids, labels */
-    size_t map_bytes[3];
-    const void *sections[8]; /* private to packed.c */
+    uint32_t vocab; /* one more than the largest token id */
+    enum pp_data_kind kind;
+    bool index_only;   /* tokens lie in the files they came from */
+    uint64_t checksum; /* of the index; what a manifest records */
+    /* Private to packed*.c. */
+    uint32_t version;
+    const void *map[PP_PACKED_N_FILES];
+    size_t map_bytes[PP_PACKED_N_FILES];
+    const void *sections[11];
+    struct pp_token_map *token_files;
 };
 
 /* One bin. Sequence i lies at cu_seqlens_padded[i] of the columns and has
@@ -42,10 +52,17 @@ struct pp_bin {
     const uint32_t *source;           /* input index of each sequence */
     const uint32_t *start;            /* its first token's position there: not 0
                                          where a long input was split */
-    const int32_t *input_ids;         /* tokens */
-    const int32_t *labels;            /* tokens; aligned with input_ids, not
-                                         shifted */
+    /* tokens of each, and labels are aligned with input_ids, not shifted; NULL
+     * with index_only: see pp_packed_tokens. */
+    const int32_t *input_ids, *labels;
+    /* n_groups + 1: group g is sequences cu_groups[g]..cu_groups[g + 1]; NULL
+     * where each sequence is one. */
+    const uint32_t *cu_groups;
+    const float *columns[PP_N_COLUMNS]; /* the bin's elements; NULL: none */
 };
+
+/* Whether dir has an index of this format in it. */
+bool pp_packed_is(const char *dir);
 
 /* Maps dir and checks header, sizes and offsets (not the contents: see
  * pp_packed_check). */
@@ -55,8 +72,13 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 /* b < n_bins. */
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
+/* Copies the ids and labels of a bin, as many as its tokens, wherever they
+ * lie. An id of another file that is no token id is -1. */
+void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
+                      int32_t *labels);
+
 /* Reads everything: checksums, counts, alignment, ids, padding, each input
- * token at most once. PP_EXIT_NO with the first fault. */
+ * token packed once or counted as left out. PP_EXIT_NO with the first fault. */
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps; accepts a zeroed struct. */

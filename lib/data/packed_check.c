@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_check - whether what a packed directory says of itself is true. */
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
+#include "data/packed_sections.h"
+#include "data/packed_tokens.h"
 
 /* A run of one input's tokens. */
 struct run {
@@ -23,11 +27,11 @@ static int check_sums(const struct pp_packed *p, struct pp_err *err)
         p->checksum)
         return pp_fail(err, PP_EXIT_NO, "index: its checksum is wrong");
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
-        if (pp_fnv(PP_FNV_START, p->map[f], p->map_bytes[f]) !=
-            pp_packed_column(p, f)->checksum)
+        if (p->map[f] && pp_fnv(PP_FNV_START, p->map[f], p->map_bytes[f]) !=
+                             pp_packed_column(p, f)->checksum)
             return pp_fail(err, PP_EXIT_NO, "%s: its checksum is wrong",
-                           pp_packed_files[f]);
-    return 0;
+                           pp_packed_name(f));
+    return pp_packed_check_tokens(p, err);
 }
 
 /* Sequence i of a bin: ids, labels and padding; counts what is scored and
@@ -54,28 +58,51 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     return 0;
 }
 
-static int check_bins(const struct pp_packed *p, struct run *runs,
-                      struct pp_err *err)
+/* Room for the tokens of a bin where they are not mapped. */
+struct tokens {
+    int32_t *ids, *labels;
+};
+
+/* One bin; its runs, and *vocab raised. */
+static int check_bin(const struct pp_packed *p, size_t b,
+                     const struct tokens *room, struct run *runs,
+                     uint32_t *vocab, struct pp_err *err)
 {
-    uint32_t vocab = 0;
-    for (size_t b = 0; b < p->n_bins; b++) {
-        struct pp_bin bin;
-        uint32_t scored = 0;
-        pp_packed_bin(p, b, &bin);
-        for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            int32_t slot =
-                bin.cu_seqlens_padded[i + 1] - bin.cu_seqlens_padded[i];
-            if ((uint32_t)slot % p->align != 0)
-                return no(b, err, "unaligned slot of length", slot);
-            if (check_sequence(&bin, b, i, &scored, &vocab, err) != 0)
-                return -1;
-            int32_t length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
-            *runs++ =
-                (struct run){bin.source[i], bin.start[i], (uint32_t)length};
-        }
-        if (scored != bin.scored)
-            return no(b, err, "wrong count of scored labels", bin.scored);
+    struct pp_bin bin;
+    uint32_t scored = 0;
+    pp_packed_bin(p, b, &bin);
+    if (p->index_only) {
+        pp_packed_tokens(p, b, room->ids, room->labels);
+        bin.input_ids = room->ids;
+        bin.labels = room->labels;
     }
+    for (uint32_t i = 0; i < bin.n_sequences; i++) {
+        int32_t slot = bin.cu_seqlens_padded[i + 1] - bin.cu_seqlens_padded[i];
+        if ((uint32_t)slot % p->align != 0)
+            return no(b, err, "unaligned slot of length", slot);
+        if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
+            return -1;
+        int32_t length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
+        *runs++ = (struct run){bin.source[i], bin.start[i], (uint32_t)length};
+    }
+    for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
+        for (uint32_t i = bin.cu_groups[g] + 1; i < bin.cu_groups[g + 1]; i++)
+            if (bin.source[i] != bin.source[i - 1])
+                return no(b, err, "a group of several inputs, one of them",
+                          bin.source[i]);
+    if (scored != bin.scored)
+        return no(b, err, "wrong count of scored labels", bin.scored);
+    return 0;
+}
+
+static int check_bins(const struct pp_packed *p, const struct tokens *room,
+                      struct run *runs, struct pp_err *err)
+{
+    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
+    uint32_t vocab = 0;
+    for (size_t b = 0; b < p->n_bins; b++)
+        if (check_bin(p, b, room, runs + r[b].first_sequence, &vocab, err) != 0)
+            return -1;
     if (vocab != p->vocab)
         return pp_fail(err, PP_EXIT_NO,
                        "index: vocabulary '%u' where the ids make it %u",
@@ -91,28 +118,76 @@ static int compare_runs(const void *va, const void *vb)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-static int check_once(struct run *runs, size_t n, struct pp_err *err)
+/* No token is packed twice, and of no input that is there a token before the
+ * last packed one is missing; *n_there inputs are. */
+static int check_runs(struct run *runs, size_t n, bool counted,
+                      uint64_t *n_there, struct pp_err *err)
 {
     qsort(runs, n, sizeof *runs, compare_runs);
-    for (size_t i = 1; i < n; i++)
-        if (runs[i].source == runs[i - 1].source &&
-            runs[i].start < (uint64_t)runs[i - 1].start + runs[i - 1].length)
+    *n_there = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool same = i > 0 && runs[i].source == runs[i - 1].source;
+        uint64_t end =
+            same ? (uint64_t)runs[i - 1].start + runs[i - 1].length : 0;
+        *n_there += !same;
+        if (runs[i].start < end)
             return pp_fail(err, PP_EXIT_NO, "input '%u' is packed twice",
                            runs[i].source);
+        if (counted && runs[i].start > end)
+            return pp_fail(err, PP_EXIT_NO,
+                           "input '%u': tokens before position %u are missing",
+                           runs[i].source, runs[i].start);
+    }
     return 0;
+}
+
+/* What is not there was counted when it was left out. */
+static int check_counts(const struct pp_packed *p, uint64_t n_there,
+                        struct pp_err *err)
+{
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    const struct pp_packed_input *in = &h->input;
+    uint64_t tokens = p->n_tokens + in->dropped_tokens + in->truncated_tokens;
+    uint64_t inputs = n_there + in->n_dropped + in->n_empty;
+    if (tokens != in->tokens)
+        return pp_fail(err, PP_EXIT_NO,
+                       "'%" PRIu64 "' tokens of the input, of which %" PRIu64
+                       " are packed, dropped or cut off",
+                       in->tokens, tokens);
+    if (inputs != p->n_inputs)
+        return pp_fail(err, PP_EXIT_NO,
+                       "'%zu' documents of the input, of which %" PRIu64
+                       " are packed, dropped or empty",
+                       p->n_inputs, inputs);
+    return 0;
+}
+
+static int check(const struct pp_packed *p, const struct tokens *room,
+                 struct run *runs, struct pp_err *err)
+{
+    bool counted = p->version > 1;
+    uint64_t n_there;
+    if (check_sums(p, err) != 0 || check_bins(p, room, runs, err) != 0 ||
+        check_runs(runs, p->n_sequences, counted, &n_there, err) != 0)
+        return -1;
+    return counted ? check_counts(p, n_there, err) : 0;
 }
 
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err)
 {
-    size_t bytes;
+    size_t bytes, n = p->index_only ? p->max_tokens : 1;
     if (pp_mul(p->n_sequences, sizeof(struct run), &bytes, err) != 0)
         return -1;
     struct run *runs = malloc(bytes);
-    if (!runs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct tokens room = {calloc(n, sizeof *room.ids),
+                          calloc(n, sizeof *room.labels)};
     int rc = -1;
-    if (check_sums(p, err) == 0 && check_bins(p, runs, err) == 0)
-        rc = check_once(runs, p->n_sequences, err);
+    if (!runs || !room.ids || !room.labels)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else
+        rc = check(p, &room, runs, err);
     free(runs);
+    free(room.ids);
+    free(room.labels);
     return rc;
 }

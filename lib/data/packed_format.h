@@ -12,9 +12,11 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "data/columns.h"
+#include "data/packed.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
-#define PP_PACKED_VERSION 1
+#define PP_PACKED_VERSION 2
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -23,11 +25,12 @@ enum pp_packed_file {
     PP_PACKED_INDEX,
     PP_PACKED_INPUT_IDS,
     PP_PACKED_LABELS,
-    PP_PACKED_N_FILES
+    PP_PACKED_COLUMNS, /* and on: enum pp_column */
 };
+static_assert(PP_PACKED_COLUMNS + PP_N_COLUMNS == PP_PACKED_N_FILES, "files");
 
-/* The files of a packed directory, by the enum above. */
-extern const char *const pp_packed_files[PP_PACKED_N_FILES];
+/* The name of one of a packed directory's files, by the enum above. */
+const char *pp_packed_name(int file);
 
 struct pp_packed_header {
     char magic[8];
@@ -38,11 +41,28 @@ struct pp_packed_header {
     uint32_t capacity, align, max_tokens, max_seqlen, vocab, n_columns;
     /* Offsets of the sections from the start of the file. */
     uint64_t columns, bins, cu_seqlens, cu_seqlens_padded, source, start;
+    /* Version 1 ends here. The next five sections need not be there: 0. */
+    uint64_t first_group, cu_groups, token_files, token_file, token_at;
+    uint64_t n_groups;
+    uint32_t kind, n_token_files;
+    struct pp_packed_input {
+        uint64_t sequences, tokens, n_empty, n_dropped, dropped_tokens,
+            n_truncated, truncated_tokens, n_split, n_skipped;
+    } input;
 };
-static_assert(sizeof(struct pp_packed_header) == 144, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 272, "pp-pack(5)");
 
-enum { PP_SCOPE_TOKEN, PP_SCOPE_SEQUENCE, PP_SCOPE_GROUP };
+enum { PP_PACKED_HEADER_1 = 144 }; /* bytes of version 1's header */
+
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
+
+/* A file of tokens that were not copied. */
+struct pp_packed_token_file {
+    char path[1024]; /* zero-padded */
+    uint64_t bytes, checksum;
+    uint32_t type, reserved; /* type: enum pp_token_type */
+};
+static_assert(sizeof(struct pp_packed_token_file) == 1048, "pp-pack(5)");
 
 /* A column is the file of its name: n elements of one type, in packed order. */
 struct pp_packed_column {
@@ -53,9 +73,7 @@ struct pp_packed_column {
 };
 static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
 
-struct pp_packed;
-
-/* The table's entry for one of pp_packed_files, or NULL. */
+/* The table's entry for one of the files, or NULL. */
 const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
                                                 int file);
 

@@ -32,16 +32,16 @@ static char *join(const char *a, const char *between, const char *b)
 static bool is_packed_file(const char *name)
 {
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        if (!strcmp(name, pp_packed_files[i]))
+        if (!strcmp(name, pp_packed_name(i)))
             return true;
     return false;
 }
 
-static bool has_magic(const char *dir)
+bool pp_packed_is(const char *dir)
 {
     char magic[8];
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int f = openat(d, pp_packed_files[PP_PACKED_INDEX], O_RDONLY | O_CLOEXEC);
+    int f = openat(d, pp_packed_name(PP_PACKED_INDEX), O_RDONLY | O_CLOEXEC);
     bool good =
         f >= 0 && read(f, magic, 8) == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
     if (f >= 0)
@@ -87,7 +87,7 @@ int pp_packed_may_write(const char *dir, struct pp_err *err)
                        dir);
     if (look_inside(dir, &n, err) != 0)
         return -1;
-    if (n > 0 && !has_magic(dir))
+    if (n > 0 && !pp_packed_is(dir))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: exists and is not a packed directory", dir);
     return 0;
@@ -99,7 +99,7 @@ static void remove_packed(const char *dir)
 {
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        unlinkat(d, pp_packed_files[i], 0);
+        unlinkat(d, pp_packed_name(i), 0);
     if (d >= 0)
         close(d);
     rmdir(dir);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_write - makes a packed directory from tokens in memory and bins. */
+/* packed_write - makes a packed directory from documents and bins. */
 #ifndef PP_DATA_PACKED_WRITE_H
 #define PP_DATA_PACKED_WRITE_H
 
@@ -10,7 +10,8 @@
 #include "data/pieces.h"
 
 struct pp_packed_content {
-    const int32_t *ids;    /* tokens of all inputs */
+    const int32_t *ids;    /* tokens of all inputs; NULL: an index only, of the
+                              files that docs names */
     const int32_t *labels; /* likewise, or NULL: the ids are the labels */
     const struct pp_piece *pieces; /* none empty */
     size_t n_bins;
@@ -18,6 +19,11 @@ struct pp_packed_content {
     const uint32_t *items; /* indices into pieces */
     size_t n_inputs;
     uint32_t capacity, align;
+    /* What the pieces are of: their sequences, columns and files. NULL: a piece
+     * is a sequence, and there are no columns. */
+    const struct pp_documents *docs;
+    size_t first_document; /* source 0 */
+    struct pp_input_counts counts;
     /* Called now and then with the bins written so far; may be NULL. */
     void (*progress)(void *ctx, size_t bins);
     void *ctx;

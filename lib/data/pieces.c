@@ -18,49 +18,101 @@ static uint64_t lcm(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
+static uint32_t with_pad_to(uint64_t parts, uint32_t pad_to)
 {
-    uint64_t parts =
-        lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
     uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
     return align > INT32_MAX ? 0 : (uint32_t)align;
 }
 
+uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
+{
+    uint64_t parts =
+        lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
+    return with_pad_to(parts, pad_to);
+}
+
+uint32_t pp_pieces_align_product(uint32_t pad_to, uint32_t cp, uint32_t tp)
+{
+    return with_pad_to((cp > 1 ? 2 * (uint64_t)cp : 1) * tp, pad_to);
+}
+
 static size_t document_length(const struct pp_documents *d, size_t i)
 {
-    return d->first[i + 1] - d->first[i];
+    return d->first[pp_documents_sequence(d, i + 1)] -
+           d->first[pp_documents_sequence(d, i)];
+}
+
+static size_t document_slot(const struct pp_documents *d, size_t i,
+                            uint32_t align)
+{
+    size_t slot = 0, end = pp_documents_sequence(d, i + 1);
+    for (size_t s = pp_documents_sequence(d, i); s < end; s++)
+        slot += pp_round_up(d->first[s + 1] - d->first[s], align);
+    return slot;
+}
+
+static bool is_group(const struct pp_documents *d, size_t i)
+{
+    return d->member && d->member[i + 1] - d->member[i] > 1;
 }
 
 /* How many pieces a document makes. */
-static size_t n_pieces(size_t length, uint32_t limit, enum pp_oversize oversize,
-                       bool drop_empty)
+static size_t n_pieces(const struct pp_documents *d, size_t i,
+                       const struct pp_piece_options *o)
 {
+    size_t length = document_length(d, i), limit = o->capacity;
     if (length == 0)
-        return !drop_empty;
-    if (length <= limit || oversize == PP_OVERSIZE_TRUNCATE)
+        return !o->drop_empty;
+    if (is_group(d, i))
+        return document_slot(d, i, o->align) <= limit;
+    if (length <= limit || o->oversize == PP_OVERSIZE_TRUNCATE)
         return 1;
-    return oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
+    return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
+}
+
+/* Document i is too long: what becomes of it. */
+static int count_oversize(const struct pp_documents *d, size_t i,
+                          const struct pp_piece_options *o,
+                          struct pp_input_counts *c, struct pp_err *err)
+{
+    size_t length = document_length(d, i);
+    if (o->oversize == PP_OVERSIZE_ERROR)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s %zu has '%zu' tokens, more than the %" PRIu32
+                       " of a bin; see --oversize",
+                       is_group(d, i) ? "group" : "sequence", i - o->first,
+                       is_group(d, i) ? document_slot(d, i, o->align) : length,
+                       o->capacity);
+    if (is_group(d, i) && o->oversize != PP_OVERSIZE_DROP)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "group %zu has '%zu' tokens and cannot be cut; "
+                       "--oversize drop leaves it out",
+                       i - o->first, document_slot(d, i, o->align));
+    if (o->oversize == PP_OVERSIZE_DROP) {
+        c->n_dropped++;
+        c->dropped_tokens += length;
+    } else if (o->oversize == PP_OVERSIZE_TRUNCATE) {
+        c->n_truncated++;
+        c->truncated_tokens += length - o->capacity;
+    } else {
+        c->n_split++;
+    }
+    return 0;
 }
 
 /* Counts pieces, and documents by what happens to them. */
-static int count(const struct pp_documents *d, uint32_t limit,
-                 enum pp_oversize oversize, bool drop_empty, size_t *n,
-                 struct pp_pieces *out, struct pp_err *err)
+static int count(const struct pp_documents *d, const struct pp_piece_options *o,
+                 size_t *n, struct pp_pieces *out, struct pp_err *err)
 {
-    for (size_t i = 0; i < d->n; i++) {
+    uint32_t limit = o->capacity;
+    for (size_t i = o->first; i < o->end; i++) {
         size_t length = document_length(d, i);
-        *n += n_pieces(length, limit, oversize, drop_empty);
-        out->n_empty += length == 0;
-        if (length <= limit)
-            continue;
-        if (oversize == PP_OVERSIZE_ERROR)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "sequence %zu has '%zu' tokens, more than the "
-                           "%" PRIu32 " of a bin; see --oversize",
-                           i, length, limit);
-        out->n_truncated += oversize == PP_OVERSIZE_TRUNCATE;
-        out->n_split += oversize == PP_OVERSIZE_SPLIT;
-        out->n_dropped += oversize == PP_OVERSIZE_DROP;
+        *n += n_pieces(d, i, o);
+        out->counts.n_empty += length == 0;
+        if ((length > limit ||
+             (is_group(d, i) && document_slot(d, i, o->align) > limit)) &&
+            count_oversize(d, i, o, &out->counts, err) != 0)
+            return -1;
     }
     if (*n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", *n);
@@ -77,66 +129,98 @@ static int make_room(struct pp_pieces *p, size_t n, struct pp_err *err)
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-static void add(const struct pp_documents *d, size_t i, size_t n,
-                uint32_t limit, uint32_t align, struct pp_pieces *out)
+static void add(const struct pp_documents *d, size_t i,
+                const struct pp_piece_options *o, struct pp_pieces *out)
 {
+    uint32_t limit = o->capacity;
+    size_t n = n_pieces(d, i, o);
+    size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
     for (size_t k = 0; k < n; k++, out->n++) {
         size_t start = k * limit, left = document_length(d, i) - start;
         uint32_t length = left > limit ? limit : (uint32_t)left;
-        uint32_t slot = (uint32_t)pp_round_up(length, align);
-        out->slots[out->n] = slot;
+        size_t slot = is_group(d, i) ? document_slot(d, i, o->align)
+                                     : pp_round_up(length, o->align);
+        out->slots[out->n] = (uint32_t)slot;
         out->n_tokens += length;
-        out->piece[out->n] = (struct pp_piece){.at = d->first[i] + start,
-                                               .source = (uint32_t)i,
-                                               .start = (uint32_t)start,
-                                               .length = length,
-                                               .slot = slot};
+        out->piece[out->n] =
+            (struct pp_piece){.at = at + start,
+                              .source = (uint32_t)(i - o->first),
+                              .start = (uint32_t)start,
+                              .length = length,
+                              .slot = (uint32_t)slot};
     }
 }
 
-int pp_pieces_make(const struct pp_documents *d, uint32_t capacity,
-                   uint32_t align, enum pp_oversize oversize, bool drop_empty,
+/* The options with end filled in, and what the input holds counted. */
+static struct pp_piece_options begin(const struct pp_documents *d,
+                                     const struct pp_piece_options *o,
+                                     struct pp_pieces *out)
+{
+    struct pp_piece_options all = *o;
+    if (!all.end)
+        all.end = d->n;
+    size_t first = pp_documents_sequence(d, all.first);
+    size_t end = pp_documents_sequence(d, all.end);
+    *out = (struct pp_pieces){0};
+    out->counts.sequences = end - first;
+    out->counts.tokens = d->first ? d->first[end] - d->first[first] : 0;
+    out->counts.n_skipped = d->n_skipped;
+    return all;
+}
+
+int pp_pieces_make(const struct pp_documents *d,
+                   const struct pp_piece_options *options,
                    struct pp_pieces *out, struct pp_err *err)
 {
-    uint32_t limit = capacity / align * align;
+    struct pp_piece_options o = begin(d, options, out);
     size_t n = 0;
-    *out = (struct pp_pieces){0};
-    if (count(d, limit, oversize, drop_empty, &n, out, err) != 0)
+    o.capacity = o.capacity / o.align * o.align; /* what slots can fill */
+    if (count(d, &o, &n, out, err) != 0 || make_room(out, n, err) != 0)
         return -1;
-    if (make_room(out, n, err) != 0)
-        return -1;
-    for (size_t i = 0; i < d->n; i++)
-        add(d, i, n_pieces(document_length(d, i), limit, oversize, drop_empty),
-            limit, align, out);
+    for (size_t i = o.first; i < o.end; i++)
+        add(d, i, &o, out);
     return 0;
 }
 
-int pp_pieces_wrap(const struct pp_documents *d, uint32_t capacity,
+/* A document's pieces, where base is the first token of all. */
+static void wrap(const struct pp_documents *d, size_t i,
+                 const struct pp_piece_options *o, size_t base,
+                 struct pp_pieces *out)
+{
+    size_t at = d->first[i] - base, end = d->first[i + 1] - base;
+    size_t before = out->n, start = at;
+    out->counts.n_empty += at == end;
+    while (at < end) {
+        size_t full = (at / o->capacity + 1) * o->capacity;
+        uint32_t length = (uint32_t)((full < end ? full : end) - at);
+        out->slots[out->n] = length;
+        out->piece[out->n++] =
+            (struct pp_piece){.at = base + at,
+                              .source = (uint32_t)(i - o->first),
+                              .start = (uint32_t)(at - start),
+                              .length = length,
+                              .slot = length};
+        at += length;
+    }
+    out->counts.n_split += out->n > before + 1;
+}
+
+int pp_pieces_wrap(const struct pp_documents *d,
+                   const struct pp_piece_options *options,
                    struct pp_pieces *out, struct pp_err *err)
 {
-    size_t total = d->n ? d->first[d->n] : 0, n = d->n + total / capacity + 1;
-    *out = (struct pp_pieces){0};
+    struct pp_piece_options o = begin(d, options, out);
+    size_t total = (size_t)out->counts.tokens;
+    size_t n = o.end - o.first + total / o.capacity + 1;
+    if (d->member)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "groups cannot be cut where a bin is full");
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", n);
     if (make_room(out, n, err) != 0)
         return -1;
-    for (size_t i = 0; i < d->n; i++) {
-        size_t at = d->first[i], end = d->first[i + 1], before = out->n;
-        out->n_empty += at == end;
-        while (at < end) {
-            size_t full = (at / capacity + 1) * capacity;
-            uint32_t length = (uint32_t)((full < end ? full : end) - at);
-            out->slots[out->n] = length;
-            out->piece[out->n++] =
-                (struct pp_piece){.at = at,
-                                  .source = (uint32_t)i,
-                                  .start = (uint32_t)(at - d->first[i]),
-                                  .length = length,
-                                  .slot = length};
-            at += length;
-        }
-        out->n_split += out->n > before + 1;
-    }
+    for (size_t i = o.first; i < o.end; i++)
+        wrap(d, i, &o, d->first[o.first], out);
     out->n_tokens = total;
     return 0;
 }
@@ -149,6 +233,22 @@ void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n)
             longest = p->slots[members[i]];
     for (size_t i = 0; i < n; i++)
         p->slots[members[i]] = p->piece[members[i]].slot = longest;
+}
+
+void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
+                        uint32_t row)
+{
+    uint64_t total = 0;
+    uint32_t shortest = members[0];
+    for (size_t i = 0; i < n; i++) {
+        total += p->slots[members[i]];
+        if (p->slots[members[i]] < p->slots[shortest])
+            shortest = members[i];
+    }
+    if (total % row == 0)
+        return;
+    p->slots[shortest] += row - (uint32_t)(total % row);
+    p->piece[shortest].slot = p->slots[shortest];
 }
 
 void pp_pieces_finish(struct pp_pieces *p)

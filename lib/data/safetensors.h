@@ -37,6 +37,7 @@ struct pp_tensor {
     uint64_t n;       /* elements */
     const void *data; /* mapped; may be unaligned */
     size_t bytes;
+    const char *dtype_name; /* as the file has it: "U16" */
 };
 
 struct pp_tensors; /* an open set */

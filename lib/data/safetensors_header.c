@@ -56,6 +56,7 @@ static int read_dtype(struct header *h, struct entry *e, struct pp_err *err)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (!strcmp(dtypes[i].name, name)) {
             e->tensor.dtype = dtypes[i].dtype;
+            e->tensor.dtype_name = dtypes[i].name;
             e->bits = dtypes[i].bits;
             return 0;
         }

@@ -3,6 +3,7 @@
  * skipping a value recurses. */
 #include "data/scan.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,6 +157,57 @@ int pp_scan_int32(struct pp_scan *s, int32_t min, int32_t max, const char *what,
     return int32(s, min, max, out) ? 0 : pp_scan_unexpected(s, what, err);
 }
 
+/* The value of the digits, one to seven, at the start of eight bytes, and how
+ * many there are; 0 when none or more, or a 0 leads. All eight are looked at
+ * together, as a little-endian word: numbers differ in length, and a branch on
+ * each byte would be mispredicted once a number. */
+static inline size_t seven_digits(const char *p, uint32_t *out)
+{
+    static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+                  "little endian machines only");
+    uint64_t word, other;
+    memcpy(&word, p, sizeof word);
+    word ^= UINT64_C(0x3030303030303030);
+    /* The top bit of each byte above 9; a carry only reaches later ones. */
+    other = (word | (word + UINT64_C(0x7676767676767676))) &
+            UINT64_C(0x8080808080808080);
+    size_t n = other ? (size_t)__builtin_ctzll(other) / 8 : 0;
+    if (n == 0 || (n > 1 && *p == '0'))
+        return 0;
+    word <<= 64 - 8 * n;
+    word = (word * 10 + (word >> 8)) & UINT64_C(0x00ff00ff00ff00ff);
+    word = (word * 100 + (word >> 16)) & UINT64_C(0x0000ffff0000ffff);
+    *out = (uint32_t)(word * 10000 + (word >> 32));
+    return n;
+}
+
+/* Reads elements as long as they are short and nothing but a comma and at most
+ * one blank is between them; ends behind the last of them. Anything else, and
+ * every error, is left to the caller. Returns how many there are. */
+static size_t plain_int32s(struct pp_scan *s, int32_t min, int32_t max,
+                           int32_t *out)
+{
+    enum { SPACE = 1, SIGN = 1, WORD = 8, NEXT = 1 };
+    const char *p = s->text + s->at, *end = s->text + s->n;
+    size_t n = 0;
+    while (end - p >= SPACE + SIGN + WORD + NEXT) {
+        uint32_t v = 0;
+        p += *p == ' ';
+        bool minus = *p == '-';
+        p += minus;
+        size_t digits = seven_digits(p, &v);
+        int32_t value = minus ? -(int32_t)v : (int32_t)v;
+        p += digits;
+        if (!digits || (*p != ',' && *p != ']') || value < min || value > max)
+            break;
+        out[n++] = value;
+        s->at = (size_t)(p - s->text);
+        if (*p++ == ']')
+            break;
+    }
+    return n;
+}
+
 int pp_scan_int32s(struct pp_scan *s, int32_t min, int32_t max,
                    const char *what, int32_t *out, size_t *n,
                    struct pp_err *err)
@@ -164,9 +216,13 @@ int pp_scan_int32s(struct pp_scan *s, int32_t min, int32_t max,
     int follows;
     if (pp_scan_expect(s, '[', err))
         return -1;
-    while ((follows = more(s, ']', &k, err)) > 0)
-        if (!int32(s, min, max, &out[k - 1]))
+    while ((follows = more(s, ']', &k, err)) > 0) {
+        size_t n_plain = plain_int32s(s, min, max, &out[k - 1]);
+        if (n_plain)
+            k += n_plain - 1;
+        else if (!int32(s, min, max, &out[k - 1]))
             return pp_scan_unexpected(s, what, err);
+    }
     *n = k;
     return follows;
 }

@@ -16,22 +16,25 @@ void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err)
     return p;
 }
 
-/* One stable pass of a radix sort by 16 bits of the key, in to out. The key is
- * the length, complemented where descend is all ones. */
+/* One stable pass of a radix sort by the bits of mask, at shift, in to out (in
+ * NULL: 0, 1, ...). The key is the length, complemented where descend is all
+ * ones. */
 static void sort_pass(const uint32_t *lengths, size_t n, uint32_t descend,
-                      unsigned shift, size_t *count, const uint32_t *in,
-                      uint32_t *out)
+                      unsigned shift, uint32_t mask, uint32_t *count,
+                      const uint32_t *in, uint32_t *out)
 {
-    memset(count, 0, 65536 * sizeof *count);
+    memset(count, 0, ((size_t)mask + 1) * sizeof *count);
     for (size_t i = 0; i < n; i++)
-        count[((lengths[i] ^ descend) >> shift) & 0xffff]++;
-    for (size_t k = 0, at = 0; k < 65536; k++) {
-        size_t here = count[k];
+        count[((lengths[i] ^ descend) >> shift) & mask]++;
+    for (uint32_t k = 0, at = 0; k <= mask; k++) {
+        uint32_t here = count[k];
         count[k] = at;
         at += here;
     }
-    for (size_t i = 0; i < n; i++)
-        out[count[((lengths[in[i]] ^ descend) >> shift) & 0xffff]++] = in[i];
+    for (size_t k = 0; k < n; k++) {
+        uint32_t i = in ? in[k] : (uint32_t)k;
+        out[count[((lengths[i] ^ descend) >> shift) & mask]++] = i;
+    }
 }
 
 static void reverse(uint32_t *a, size_t n)
@@ -46,35 +49,37 @@ static void reverse(uint32_t *a, size_t n)
 uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
                         struct pp_err *err)
 {
-    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
-    uint32_t *other = pp_pack_alloc(n, sizeof *other, err);
-    size_t *count = pp_pack_alloc(65536, sizeof *count, err);
+    enum { BITS = 16 };
     /* Descending and stable; or ascending and stable, read backwards. */
-    uint32_t descend = higher_first ? 0 : UINT32_MAX, all = 0;
-    if (order && other && count) {
-        for (size_t i = 0; i < n; i++) {
-            other[i] = (uint32_t)i;
-            all |= lengths[i];
-        }
-        sort_pass(lengths, n, descend, 0, count, other, order);
-        if (all > 0xffff) {
-            sort_pass(lengths, n, descend, 16, count, order, other);
-            memcpy(order, other, n * sizeof *order);
-        }
+    uint32_t descend = higher_first ? 0 : UINT32_MAX, all = 1;
+    for (size_t i = 0; i < n; i++)
+        all |= lengths[i];
+    /* No more bits than there are: counts of few stay in the cache. */
+    unsigned bits = 32 - (unsigned)__builtin_clz(all);
+    uint32_t mask = (UINT32_C(1) << (bits < BITS ? bits : BITS)) - 1;
+    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
+    uint32_t *count = pp_pack_alloc((size_t)mask + 1, sizeof *count, err);
+    uint32_t *low = NULL;
+    if (bits > BITS)
+        low = pp_pack_alloc(n, sizeof *low, err);
+    if (order && count && (low || bits <= BITS)) {
+        sort_pass(lengths, n, descend, 0, mask, count, NULL, low ? low : order);
+        if (low)
+            sort_pass(lengths, n, descend, BITS, mask, count, low, order);
         if (higher_first)
             reverse(order, n);
     } else {
         free(order);
         order = NULL;
     }
-    free(other);
+    free(low);
     free(count);
     return order;
 }
 
-int pp_bins_make(struct pp_bins *out, const uint32_t *order,
-                 const uint32_t *bin_of, size_t n, size_t n_bins,
-                 struct pp_err *err)
+/* With first[b + 1] where bin b's next item goes; it ends at b's end. */
+static int begin_bins(struct pp_bins *out, const uint32_t *bins, size_t n,
+                      size_t n_bins, struct pp_err *err)
 {
     *out = (struct pp_bins){.n_bins = n_bins, .n_items = n};
     out->first = pp_pack_alloc(n_bins + 2, sizeof *out->first, err);
@@ -83,15 +88,34 @@ int pp_bins_make(struct pp_bins *out, const uint32_t *order,
         pp_bins_finish(out);
         return -1;
     }
-    /* first[b + 1] is where bin b's next item goes; it ends at b's end. */
     for (size_t i = 0; i < n; i++)
-        out->first[bin_of[i] + 2]++;
+        out->first[bins[i] + 2]++;
     for (size_t b = 2; b <= n_bins; b++)
         out->first[b] += out->first[b - 1];
+    return 0;
+}
+
+int pp_bins_make(struct pp_bins *out, const uint32_t *order,
+                 const uint32_t *bin_of, size_t n, size_t n_bins,
+                 struct pp_err *err)
+{
+    if (begin_bins(out, bin_of, n, n_bins, err) != 0)
+        return -1;
     for (size_t k = 0; k < n; k++) {
         uint32_t i = order ? order[k] : (uint32_t)k;
         out->items[out->first[bin_of[i] + 1]++] = i;
     }
+    return 0;
+}
+
+int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                   const uint32_t *bin_at, size_t n, size_t n_bins,
+                   struct pp_err *err)
+{
+    if (begin_bins(out, bin_at, n, n_bins, err) != 0)
+        return -1;
+    for (size_t k = 0; k < n; k++)
+        out->items[out->first[bin_at[k] + 1]++] = order[k];
     return 0;
 }
 
@@ -132,18 +156,23 @@ static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
 }
 
 const struct pp_packer pp_packers[] = {
-    {"best", "the fewest bins of all, and of a search", pp_pack_best, NULL},
-    {"bfd", "best-fit decreasing, in TRL's order", pp_pack_bfd, NULL},
-    {"ffd", "first-fit decreasing, in NeMo-RL's order", pp_pack_ffd, NULL},
-    {"mffd", "modified first-fit decreasing, NeMo-RL's", pp_pack_mffd, NULL},
-    {"wfd", "worst-fit decreasing, in Automodel's order", pp_pack_wfd, NULL},
-    {"first-fit", "in input order, the first bin with room", pp_pack_first_fit,
-     NULL},
-    {"next-fit", "in input order, one open bin", pp_pack_next_fit, NULL},
-    {"lpt", "longest first to the emptiest of a number of bins", pp_pack_lpt,
-     pp_parts_lpt},
-    {"karmarkar-karp", "equal bins by differencing", pp_pack_kk, pp_parts_kk},
-    {"none", "in input order, a fixed number a bin (--rows)", pack_none, NULL},
+    {"best", "the fewest bins of all, and of a search", .pack = pp_pack_best},
+    {"bfd", "best-fit decreasing, in TRL's order", .pack = pp_pack_bfd},
+    {"ffd", "first-fit decreasing, in NeMo-RL's order", .pack = pp_pack_ffd},
+    {"mffd", "modified first-fit decreasing, NeMo-RL's", .pack = pp_pack_mffd},
+    {"wfd", "worst-fit decreasing, in Automodel's order", .pack = pp_pack_wfd},
+    {"fill", "a bin at a time, by a short search", .pack = pp_pack_fill},
+    {"first-fit", "in input order, the first bin with room",
+     .pack = pp_pack_first_fit},
+    {"first-fit-shuffle", "the same in NeMo-RL's random order (--seed)",
+     .pack = pp_pack_first_fit_shuffle, .draw = pp_draw_first_fit_shuffle},
+    {"next-fit", "in input order, one open bin", .pack = pp_pack_next_fit},
+    {"lpt", "longest first to the emptiest of a number of bins",
+     .pack = pp_pack_lpt, .divide = pp_parts_lpt},
+    {"karmarkar-karp", "equal bins by differencing", .pack = pp_pack_kk,
+     .divide = pp_parts_kk},
+    {"none", "in input order, a fixed number a bin (--rows)",
+     .pack = pack_none},
     {0},
 };
 

@@ -26,12 +26,20 @@ typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
 typedef int pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
                         struct pp_bins *out, struct pp_err *err);
 
+/* A rule that draws from a seed. */
+typedef int pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       uint64_t seed, struct pp_bins *out, struct pp_err *err);
+
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
     pp_pack_fn *pack;
     pp_parts_fn *divide; /* for a given number of parts; or NULL */
+    pp_draw_fn *draw;    /* for a given seed, which is PP_PACK_SEED with pack;
+                            or NULL */
 };
+
+#define PP_PACK_SEED 42
 
 /* All rules, ending with a zeroed entry. */
 extern const struct pp_packer pp_packers[];
@@ -57,16 +65,30 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
                                 size_t multiple,
                                 struct pp_err *err) PP_MUST_USE;
 
+/* Moves items between bins so that the costliest bin costs less; the number of
+ * bins stays, none is empty and none exceeds capacity. The sum of all costs
+ * does not overflow. */
+int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
+                    const uint64_t *cost, uint32_t capacity,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Puts the bins in an order for steps of per_step bins, of which lanes run at a
+ * time: like ones at the same time, each step a mixture, the cheap ones at the
+ * ends of a step. lanes divides per_step, which divides the number of bins. */
+int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t lanes,
+                 size_t per_step, struct pp_err *err) PP_MUST_USE;
+
 /* Puts the bins, not the items in them, in an order drawn from seed. */
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
                     struct pp_err *err) PP_MUST_USE;
 
-/* The Martello-Toth L2 lower bound on the number of bins. */
+/* A lower bound on the number of bins, from sums of lengths: the Martello-Toth
+ * L2 bound and those of dual feasible functions. */
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
                         size_t *bound, struct pp_err *err) PP_MUST_USE;
 
-/* A better lower bound, at most n_bins of a packing that is known: L2, and what
- * a search of bounded length shows to be impossible. */
+/* A better lower bound, at most n_bins of a packing that is known: that, and
+ * what a search of bounded length shows to be impossible. */
 int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
                     size_t n_bins, size_t *bound,
                     struct pp_err *err) PP_MUST_USE;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/pack_classes.h"
 #include "plan/pack_rule.h"
 
 enum { MAX_LEVELS = 6 }; /* 64^6 > 2^32 */
@@ -106,24 +107,27 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Places the items; the number of bins. Lengths are counted in units. */
-static size_t place(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    uint32_t unit, const uint32_t *order, struct queues *q,
-                    struct spaces *s, uint32_t *bin_of)
+/* Places m items of a length, none of which has been placed, and puts their
+ * bins into bin_at. A bin that has taken one and has room for another has the
+ * smallest sufficient space; the search goes on only where it has none. */
+static void place_class(size_t length, size_t m, size_t n_spaces,
+                        struct queues *q, struct spaces *s, uint32_t *bin_at,
+                        uint32_t *n_bins)
 {
-    size_t n_bins = 0, n_spaces = (size_t)capacity / unit + 1;
-    for (size_t k = 0; k < n; k++) {
-        uint32_t i = order[k], bin;
-        size_t length = lengths[i] / unit, space = find(s, length, n_spaces);
-        if (space == SIZE_MAX) {
+    size_t space = find(s, length, n_spaces);
+    for (size_t k = 0; k < m; k++) {
+        bool opens = space == SIZE_MAX;
+        if (opens)
             space = n_spaces - 1;
-            bin = (uint32_t)n_bins++;
-        } else
-            bin = take(q, s, space);
-        put(q, s, space - length, bin);
-        bin_of[i] = bin;
+        bin_at[k] = opens ? (*n_bins)++ : take(q, s, space);
+        put(q, s, space - length, bin_at[k]);
+        if (space - length >= length)
+            space -= length;
+        else if (opens)
+            space = SIZE_MAX;
+        else if (!q->head[space])
+            space = find(s, space + 1, n_spaces);
     }
-    return n_bins;
 }
 
 int pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
@@ -136,25 +140,29 @@ int pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
         unit = gcd(lengths[i], unit);
     unit = unit ? unit : 1;
     size_t n_spaces = (size_t)capacity / unit + 1;
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    struct pp_classes c;
+    if (pp_classes_init(&c, lengths, n, err) != 0)
+        return -1;
+    uint32_t *bin_at = pp_pack_alloc(n, sizeof *bin_at, err);
     struct queues q = {
         .head = pp_pack_alloc(n_spaces, sizeof *q.head, err),
         .tail = pp_pack_alloc(n_spaces, sizeof *q.tail, err),
         .next = pp_pack_alloc(n, sizeof *q.next, err),
     };
     struct spaces s;
-    if (make_spaces(&s, n_spaces, err) == 0 && order && bin_of && q.head &&
-        q.tail && q.next) {
-        size_t n_bins =
-            place(lengths, n, capacity, unit, order, &q, &s, bin_of);
-        rc = pp_bins_make(out, order, bin_of, n, n_bins, err);
+    if (make_spaces(&s, n_spaces, err) == 0 && bin_at && q.head && q.tail &&
+        q.next) {
+        uint32_t n_bins = 0;
+        for (size_t k = 0; k < c.n; k++)
+            place_class(c.length[k] / unit, c.count[k], n_spaces, &q, &s,
+                        bin_at + c.first[k], &n_bins);
+        rc = pp_bins_gather(out, c.order, bin_at, n, n_bins, err);
     }
     free_spaces(&s);
     free(q.head);
     free(q.tail);
     free(q.next);
-    free(bin_of);
-    free(order);
+    free(bin_at);
+    pp_classes_finish(&c);
     return rc;
 }

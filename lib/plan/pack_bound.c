@@ -1,55 +1,161 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_bound - how few bins there can be.
+/* pack_bound - how few bins there can be: the best of three bounds.
  *
  * Martello and Toth, "Lower bounds and reduction procedures for the bin
  * packing problem", Discrete Applied Mathematics 28, 1990: the bound L2. For a
  * threshold a, items above C - a share a bin with nothing of size a or more,
  * items above C/2 not with each other, and the items of [a, C/2] fill what the
  * second kind leaves and then bins of their own. Only a that are item lengths
- * matter, so after sorting one sweep finds the best. */
+ * matter, so after sorting one sweep finds the best.
+ *
+ * Dual feasible functions map lengths so that what fits into a bin still does;
+ * the sum of what they map to is a bound. Fekete and Schepers, "New classes of
+ * fast lower bounds for bin packing problems", Mathematical Programming 91,
+ * 2001: u(k) takes a share x of a bin to floor((k + 1) x) / k where (k + 1) x
+ * is not whole, after the sweep's rounding of what is above C - a to a whole
+ * bin and of what is below a to nothing. Carlier, Clautiaux and Moukrim, "New
+ * reduction procedures and lower bounds for the two-dimensional bin packing
+ * problem with fixed orientation", Computers & Operations Research 34, 2007:
+ * lengths in units of a, rounded down below half a bin and to what that leaves
+ * above. */
 #include <stdlib.h>
 
+#include "plan/pack_classes.h"
 #include "plan/pack_rule.h"
 
-/* Items by descending length: [0, big) above C/2, sum[k] of the first k. */
-static size_t sweep(const uint32_t *lengths, const uint32_t *order,
-                    const uint64_t *sum, size_t n, uint64_t capacity)
+/* The largest k of u(k), and how many a and how much work in all the last
+ * bound is tried with. */
+enum { MOST_K = 16, MOST_UNITS = 128, WORK = 1 << 22 };
+
+struct bound {
+    struct pp_classes classes;
+    uint64_t capacity;
+    size_t n;
+    uint64_t *count, *sum; /* of the first k classes; the sum in parts */
+};
+
+static uint64_t ceil_div(uint64_t a, uint64_t b)
 {
-    size_t big = 0, best = 0;
-    while (big < n && 2 * (uint64_t)lengths[order[big]] > capacity)
+    return a / b + (a % b != 0);
+}
+
+/* Items of classes [0, big) are above C/2. */
+static uint64_t sweep_l2(const struct bound *b)
+{
+    const uint32_t *length = b->classes.length;
+    uint64_t capacity = b->capacity;
+    size_t big = 0;
+    while (big < b->classes.n && 2 * (uint64_t)length[big] > capacity)
         big++;
-    best = big;
-    size_t alone = big; /* items above capacity - a: fewer as a falls */
-    for (size_t k = big; k < n; k++) {
-        uint64_t a = lengths[order[k]];
-        if (k + 1 < n && lengths[order[k + 1]] == a)
-            continue;
-        while (alone > 0 && lengths[order[alone - 1]] <= capacity - a)
+    uint64_t n_big = b->count[big], best = n_big;
+    size_t alone = big; /* those above capacity - a: fewer as a falls */
+    for (size_t k = big; k < b->classes.n; k++) {
+        while (alone > 0 && length[alone - 1] <= capacity - length[k])
             alone--;
-        uint64_t small = sum[k + 1] - sum[big];
-        uint64_t left = (big - alone) * capacity - (sum[big] - sum[alone]);
+        uint64_t n_alone = b->count[alone];
+        uint64_t small = b->sum[k + 1] - b->sum[big];
+        uint64_t left =
+            (n_big - n_alone) * capacity - (b->sum[big] - b->sum[alone]);
         uint64_t more = small > left ? small - left : 0;
-        size_t bound = big + (size_t)((more + capacity - 1) / capacity);
+        uint64_t bound = n_big + ceil_div(more, capacity);
         best = bound > best ? bound : best;
     }
     return best;
 }
 
+/* Sums of what u(k) takes lengths to, of which a bin holds whole: k times the
+ * capacity. */
+static void sum_rounded(struct bound *b, uint64_t k)
+{
+    for (size_t c = 0; c < b->classes.n; c++) {
+        uint64_t length = b->classes.length[c], times = (k + 1) * length;
+        uint64_t part = times % b->capacity ? times / b->capacity * b->capacity
+                                            : length * k;
+        b->sum[c + 1] = b->sum[c] + part * b->classes.count[c];
+    }
+}
+
+static uint64_t sweep_rounded(const struct bound *b, uint64_t whole)
+{
+    const uint32_t *length = b->classes.length;
+    uint64_t best = 0;
+    size_t alone = b->classes.n;
+    for (size_t k = 0; k < b->classes.n; k++) {
+        if (2 * (uint64_t)length[k] > b->capacity)
+            continue;
+        while (alone > 0 && length[alone - 1] <= b->capacity - length[k])
+            alone--;
+        uint64_t bound =
+            b->count[alone] + ceil_div(b->sum[k + 1] - b->sum[alone], whole);
+        best = bound > best ? bound : best;
+    }
+    return best;
+}
+
+/* Lengths in units of a, two to one so that half a bin is whole. */
+static uint64_t bound_by_unit(const struct bound *b, uint64_t a)
+{
+    uint64_t units = b->capacity / a, sum = 0;
+    for (size_t c = 0; c < b->classes.n; c++) {
+        uint64_t length = b->classes.length[c], part;
+        if (2 * length > b->capacity)
+            part = 2 * (units - (b->capacity - length) / a);
+        else
+            part = 2 * length == b->capacity ? units : 2 * (length / a);
+        sum += part * b->classes.count[c];
+    }
+    return ceil_div(sum, 2 * units);
+}
+
+static uint64_t best_by_unit(const struct bound *b)
+{
+    uint64_t best = 0;
+    size_t n = b->classes.n, first = 0, most = WORK / (n + 1);
+    most = most > MOST_UNITS ? MOST_UNITS : most;
+    while (first < n && 2 * (uint64_t)b->classes.length[first] > b->capacity)
+        first++;
+    size_t step = most ? (n - first) / most + 1 : n;
+    for (size_t c = first; c < n; c += step)
+        if (b->classes.length[c]) {
+            uint64_t bound = bound_by_unit(b, b->classes.length[c]);
+            best = bound > best ? bound : best;
+        }
+    return best;
+}
+
+static uint64_t best_bound(struct bound *b)
+{
+    for (size_t c = 0; c < b->classes.n; c++) {
+        uint64_t count = b->classes.count[c];
+        b->count[c + 1] = b->count[c] + count;
+        b->sum[c + 1] = b->sum[c] + count * b->classes.length[c];
+    }
+    uint64_t best = sweep_l2(b), bound = best_by_unit(b), limit;
+    best = bound > best ? bound : best;
+    for (uint64_t k = 2; k <= MOST_K; k++) {
+        if (__builtin_mul_overflow(b->n, k * b->capacity, &limit))
+            break;
+        sum_rounded(b, k);
+        bound = sweep_rounded(b, k * b->capacity);
+        best = bound > best ? bound : best;
+    }
+    /* Items of no length need a bin too. */
+    return b->n && !best ? 1 : best;
+}
+
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
                         size_t *bound, struct pp_err *err)
 {
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    uint64_t *sum = pp_pack_alloc(n + 1, sizeof *sum, err);
-    int rc = order && sum ? 0 : -1;
-    if (rc == 0) {
-        for (size_t i = 0; i < n; i++)
-            sum[i + 1] = sum[i] + lengths[order[i]];
-        *bound = sweep(lengths, order, sum, n, capacity);
-        /* Items of no length need a bin too. */
-        if (n && !*bound)
-            *bound = 1;
-    }
-    free(order);
-    free(sum);
+    struct bound b = {.capacity = capacity, .n = n};
+    if (pp_classes_init(&b.classes, lengths, n, err) != 0)
+        return -1;
+    b.count = pp_pack_alloc(b.classes.n + 1, sizeof *b.count, err);
+    b.sum = pp_pack_alloc(b.classes.n + 1, sizeof *b.sum, err);
+    int rc = b.count && b.sum ? 0 : -1;
+    if (rc == 0)
+        *bound = (size_t)best_bound(&b);
+    pp_classes_finish(&b.classes);
+    free(b.count);
+    free(b.sum);
     return rc;
 }

@@ -7,7 +7,8 @@
  * states with the largest spread are merged, the fullest part of one with the
  * emptiest of the other, until one state is left. Parts without sequences are
  * not stored, so that a state of one sequence costs one part and not all of
- * them; a merge touches only the parts that are new or change places. */
+ * them. States list their parts by number: a merge looks for the places of the
+ * parts that are new or change places, and moves the numbers in between. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,17 +21,18 @@ struct part {
 };
 
 struct state {
-    struct part *parts; /* fullest first, none without sequences */
-    size_t n, room;     /* room is 0 while the memory is not the state's own */
+    uint32_t *parts; /* fullest first, none without sequences */
+    size_t n, room;  /* room is 0 while the memory is not the state's own */
 };
 
 struct partition {
     size_t k; /* parts of a state, with the empty ones */
     struct state *heap;
     size_t n;
-    struct part *singles; /* of the states at the beginning */
-    struct part *joined;  /* k: scratch of a merge */
-    uint32_t *next;       /* by sequence */
+    struct part *part; /* by number: that of a sequence at the beginning */
+    uint32_t *singles; /* parts of the states at the beginning */
+    uint32_t *joined;  /* k: scratch of a merge */
+    uint32_t *next;    /* by sequence */
 };
 
 /* Fuller; then of more sequences; then by the first one, as no two parts share
@@ -44,21 +46,25 @@ static bool above(const struct part *a, const struct part *b)
     return a->head > b->head;
 }
 
-static int compare(const void *a, const void *b)
+static int compare(const void *a, const void *b, void *parts)
 {
-    return above(a, b) ? -1 : 1;
+    const struct part *part = parts;
+    return above(&part[*(const uint32_t *)a], &part[*(const uint32_t *)b]) ? -1
+                                                                           : 1;
 }
 
-static uint64_t spread(const struct state *s, size_t k)
+static uint64_t spread(const struct partition *p, const struct state *s)
 {
-    return s->parts[0].sum - (s->n == k ? s->parts[k - 1].sum : 0);
+    uint64_t least = s->n == p->k ? p->part[s->parts[p->k - 1]].sum : 0;
+    return p->part[s->parts[0]].sum - least;
 }
 
 static bool before(const struct partition *p, size_t i, size_t j)
 {
     const struct state *a = &p->heap[i], *b = &p->heap[j];
-    uint64_t of_a = spread(a, p->k), of_b = spread(b, p->k);
-    return of_a != of_b ? of_a > of_b : above(&a->parts[0], &b->parts[0]);
+    uint64_t of_a = spread(p, a), of_b = spread(p, b);
+    return of_a != of_b ? of_a > of_b
+                        : above(&p->part[a->parts[0]], &p->part[b->parts[0]]);
 }
 
 static void sift_down(struct partition *p, size_t i)
@@ -83,7 +89,7 @@ static int grow(struct state *s, size_t n, size_t k, struct pp_err *err)
     if (n <= s->room)
         return 0;
     size_t room = 2 * n < k ? 2 * n : k;
-    struct part *parts = pp_pack_alloc(room, sizeof *parts, err);
+    uint32_t *parts = pp_pack_alloc(room, sizeof *parts, err);
     if (!parts)
         return -1;
     memcpy(parts, s->parts, s->n * sizeof *parts);
@@ -94,7 +100,39 @@ static int grow(struct state *s, size_t n, size_t k, struct pp_err *err)
     return 0;
 }
 
-/* Merges b into a: part i with part k - 1 - i of b. */
+/* How many of the n parts, fullest first, are above one. */
+static size_t n_above(const struct partition *p, const uint32_t *parts,
+                      size_t n, uint32_t one)
+{
+    size_t from = 0;
+    while (from < n) {
+        size_t middle = from + (n - from) / 2;
+        if (above(&p->part[parts[middle]], &p->part[one]))
+            from = middle + 1;
+        else
+            n = middle;
+    }
+    return from;
+}
+
+/* Part i with part k - 1 - i of b: those that both have. */
+static void join(struct partition *p, const struct state *a,
+                 const struct state *b, size_t kept, size_t n_joined)
+{
+    for (size_t j = 0; j < n_joined; j++) {
+        uint32_t i = a->parts[kept + j];
+        struct part *q = &p->part[i];
+        const struct part *other = &p->part[b->parts[p->k - 1 - (kept + j)]];
+        p->next[q->tail] = other->head;
+        q->tail = other->tail;
+        q->sum += other->sum;
+        q->n += other->n;
+        p->joined[j] = i;
+    }
+    qsort_r(p->joined, n_joined, sizeof *p->joined, compare, p->part);
+}
+
+/* Merges b into a. */
 static int merge(struct partition *p, struct state *a, const struct state *b,
                  struct pp_err *err)
 {
@@ -103,30 +141,19 @@ static int merge(struct partition *p, struct state *a, const struct state *b,
     size_t kept = a->n - n_joined, taken = b->n - n_joined;
     if (grow(a, n, k, err) != 0)
         return -1;
-    for (size_t j = 0; j < n_joined; j++) {
-        struct part *q = &p->joined[j];
-        const struct part *other = &b->parts[k - 1 - (kept + j)];
-        *q = a->parts[kept + j];
-        p->next[q->tail] = other->head;
-        q->tail = other->tail;
-        q->sum += other->sum;
-        q->n += other->n;
-    }
-    qsort(p->joined, n_joined, sizeof *p->joined, compare);
-    /* Three sorted runs into one, from the end. */
+    join(p, a, b, kept, n_joined);
+    /* Three sorted runs into one, from the end; what is kept of a moves in
+     * blocks. */
     for (size_t at = n; taken || n_joined;) {
-        const struct part *least = kept ? &a->parts[kept - 1] : NULL;
-        if (taken && (!least || above(least, &b->parts[taken - 1])))
-            least = &b->parts[taken - 1];
-        if (n_joined && (!least || above(least, &p->joined[n_joined - 1])))
-            least = &p->joined[n_joined - 1];
-        if (taken && least == &b->parts[taken - 1])
-            taken--;
-        else if (n_joined && least == &p->joined[n_joined - 1])
-            n_joined--;
-        else
-            kept--;
-        a->parts[--at] = *least;
+        bool of_b =
+            taken && (!n_joined || above(&p->part[p->joined[n_joined - 1]],
+                                         &p->part[b->parts[taken - 1]]));
+        uint32_t least = of_b ? b->parts[--taken] : p->joined[--n_joined];
+        size_t stay = n_above(p, a->parts, kept, least), block = kept - stay;
+        at -= block;
+        memmove(a->parts + at, a->parts + stay, block * sizeof *a->parts);
+        kept = stay;
+        a->parts[--at] = least;
     }
     a->n = n;
     return 0;
@@ -159,7 +186,8 @@ static void begin(struct partition *p, const uint32_t *lengths,
     size_t each = equal_size ? p->k : 1;
     for (size_t i = 0; i < n; i++) {
         uint32_t s = order[i];
-        p->singles[i] = (struct part){lengths[s], 1, s, s};
+        p->part[s] = (struct part){lengths[s], 1, s, s};
+        p->singles[i] = s;
     }
     for (p->n = 0; p->n < n / each; p->n++)
         p->heap[p->n] = (struct state){p->singles + p->n * each, each, 0};
@@ -172,7 +200,7 @@ static int make_bins(const struct partition *p, size_t n, struct pp_bins *out,
     if (!bin_of)
         return -1;
     for (size_t b = 0; b < p->k; b++) {
-        const struct part *q = &p->heap[0].parts[b];
+        const struct part *q = &p->part[p->heap[0].parts[b]];
         for (uint32_t j = 0, i = q->head; j < q->n; j++, i = p->next[i])
             bin_of[i] = (uint32_t)b;
     }
@@ -189,11 +217,12 @@ static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
     struct partition p = {
         .k = n_parts,
         .heap = pp_pack_alloc(n, sizeof *p.heap, err),
+        .part = pp_pack_alloc(n, sizeof *p.part, err),
         .singles = pp_pack_alloc(n, sizeof *p.singles, err),
         .joined = pp_pack_alloc(n_parts, sizeof *p.joined, err),
         .next = pp_pack_alloc(n, sizeof *p.next, err),
     };
-    if (order && p.heap && p.singles && p.joined && p.next) {
+    if (order && p.heap && p.part && p.singles && p.joined && p.next) {
         begin(&p, lengths, order, n, equal_size);
         if (merge_all(&p, err) == 0)
             rc = make_bins(&p, n, out, err);
@@ -203,6 +232,7 @@ static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
     }
     free(order);
     free(p.heap);
+    free(p.part);
     free(p.singles);
     free(p.joined);
     free(p.next);

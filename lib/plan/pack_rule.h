@@ -8,11 +8,16 @@
 
 #include "plan/pack.h"
 
-pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_first_fit,
-    pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit, pp_pack_wfd;
+pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
+    pp_pack_first_fit, pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit,
+    pp_pack_wfd;
 
 /* Of other systems; verl's may exceed the capacity. */
 pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
+
+/* First-fit in the order of Python's random.shuffle after random.seed(seed). */
+pp_pack_fn pp_pack_first_fit_shuffle;
+pp_draw_fn pp_draw_first_fit_shuffle;
 
 pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal;
 
@@ -61,5 +66,10 @@ int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
 int pp_bins_make(struct pp_bins *out, const uint32_t *order,
                  const uint32_t *bin_of, size_t n, size_t n_bins,
                  struct pp_err *err) PP_MUST_USE;
+
+/* The same from bin_at[k], the bin of the kth of order. */
+int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                   const uint32_t *bin_at, size_t n, size_t n_bins,
+                   struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -10,6 +10,7 @@
  * that a completion is tried once. */
 #include <stdlib.h>
 
+#include "plan/pack_classes.h"
 #include "plan/pack_rule.h"
 
 /* A choice: one of the class put into the bin that is open. */
@@ -19,8 +20,8 @@ struct choice {
 };
 
 struct search {
-    uint32_t *length, *left; /* by class, longest first: how many are left */
-    size_t n_classes;
+    struct pp_classes classes;
+    uint32_t *left;        /* by class: how many are left */
     struct choice *chosen; /* one for each sequence, in order */
     size_t n_chosen, n;
     uint64_t steps; /* left */
@@ -31,17 +32,9 @@ struct search {
 /* The longest class from c on that has some left and fits. */
 static size_t next_class(struct search *s, size_t c, uint64_t space)
 {
-    size_t end = s->n_classes;
-    if (c < end && s->length[c] > space) {
-        while (c < end) {
-            size_t middle = c + (end - c) / 2;
-            if (s->length[middle] <= space)
-                end = middle;
-            else
-                c = middle + 1;
-        }
-    }
-    for (; c < s->n_classes && !s->left[c]; c++)
+    if (c < s->classes.n && s->classes.length[c] > space)
+        c = pp_classes_within(&s->classes, c, space);
+    for (; c < s->classes.n && !s->left[c]; c++)
         s->steps -= s->steps > 0;
     return c;
 }
@@ -49,9 +42,9 @@ static size_t next_class(struct search *s, size_t c, uint64_t space)
 /* Whether something left fits: then the bin is not complete. */
 static bool fits_more(struct search *s, uint64_t space)
 {
-    for (size_t c = s->n_classes; c-- > 0; s->steps -= s->steps > 0)
+    for (size_t c = s->classes.n; c-- > 0; s->steps -= s->steps > 0)
         if (s->left[c])
-            return s->length[c] <= space;
+            return s->classes.length[c] <= space;
     return false;
 }
 
@@ -69,7 +62,7 @@ static bool back_up(struct search *s, size_t *c, uint64_t *space)
     while (s->n_chosen > 0) {
         struct choice last = s->chosen[--s->n_chosen];
         s->left[last.class]++;
-        *space += s->length[last.class];
+        *space += s->classes.length[last.class];
         if (!last.opens) {
             *c = last.class + 1;
             return true;
@@ -80,7 +73,7 @@ static bool back_up(struct search *s, size_t *c, uint64_t *space)
             return false;
         uint64_t load = 0;
         for (size_t k = s->n_chosen; k-- > 0;) {
-            load += s->length[s->chosen[k].class];
+            load += s->classes.length[s->chosen[k].class];
             if (s->chosen[k].opens)
                 break;
         }
@@ -102,11 +95,11 @@ static enum pp_search run(struct search *s)
         if (closed) {
             c = next_class(s, 0, s->capacity);
             take(s, c, true);
-            space = s->capacity - s->length[c];
+            space = s->capacity - s->classes.length[c];
             closed = false;
-        } else if ((c = next_class(s, c, space)) < s->n_classes) {
+        } else if ((c = next_class(s, c, space)) < s->classes.n) {
             take(s, c, false);
-            space -= s->length[c];
+            space -= s->classes.length[c];
         } else if (space <= s->spare && !fits_more(s, space)) {
             s->spare -= space;
             closed = true;
@@ -117,39 +110,34 @@ static enum pp_search run(struct search *s)
 }
 
 static int make_classes(struct search *s, const uint32_t *lengths,
-                        const uint32_t *order, struct pp_err *err)
+                        struct pp_err *err)
 {
-    s->length = pp_pack_alloc(s->n, sizeof *s->length, err);
-    s->left = pp_pack_alloc(s->n, sizeof *s->left, err);
-    s->chosen = pp_pack_alloc(s->n, sizeof *s->chosen, err);
-    if (!s->length || !s->left || !s->chosen)
+    if (pp_classes_init(&s->classes, lengths, s->n, err) != 0)
         return -1;
-    for (size_t k = 0; k < s->n; k++) {
-        uint32_t here = lengths[order[k]];
-        if (k == 0 || here != s->length[s->n_classes - 1])
-            s->length[s->n_classes++] = here;
-        s->left[s->n_classes - 1]++;
-    }
+    s->left = pp_pack_alloc(s->classes.n, sizeof *s->left, err);
+    s->chosen = pp_pack_alloc(s->n, sizeof *s->chosen, err);
+    if (!s->left || !s->chosen)
+        return -1;
+    for (size_t c = 0; c < s->classes.n; c++)
+        s->left[c] = s->classes.count[c];
     return 0;
 }
 
 /* The sequences of each class in their order. */
-static int make_bins(const struct search *s, const uint32_t *order,
-                     struct pp_bins *out, struct pp_err *err)
+static int make_bins(const struct search *s, struct pp_bins *out,
+                     struct pp_err *err)
 {
     int rc = -1;
     uint32_t *bin_of = pp_pack_alloc(s->n, sizeof *bin_of, err);
-    uint32_t *next = pp_pack_alloc(s->n_classes, sizeof *next, err);
+    size_t *next = pp_pack_alloc(s->classes.n, sizeof *next, err);
     uint32_t *placed = pp_pack_alloc(s->n, sizeof *placed, err);
     if (bin_of && next && placed) {
-        for (size_t k = 0; k < s->n; k++)
-            s->left[s->chosen[k].class]++;
-        for (size_t c = 1; c < s->n_classes; c++)
-            next[c] = next[c - 1] + s->left[c - 1];
+        for (size_t c = 0; c < s->classes.n; c++)
+            next[c] = s->classes.first[c];
         size_t n_bins = 0;
         for (size_t k = 0; k < s->n; k++) {
             n_bins += s->chosen[k].opens;
-            placed[k] = order[next[s->chosen[k].class]++];
+            placed[k] = s->classes.order[next[s->chosen[k].class]++];
             bin_of[placed[k]] = (uint32_t)(n_bins - 1);
         }
         rc = pp_bins_make(out, placed, bin_of, s->n, n_bins, err);
@@ -175,15 +163,13 @@ int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
         return 0;
     struct search s = {
         .n = n, .capacity = capacity, .steps = STEPS, .spare = room - total};
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    int rc = order ? make_classes(&s, lengths, order, err) : -1;
+    int rc = make_classes(&s, lengths, err);
     if (rc == 0) {
         *answer = run(&s);
         if (*answer == PP_SEARCH_FOUND && out)
-            rc = make_bins(&s, order, out, err);
+            rc = make_bins(&s, out, err);
     }
-    free(order);
-    free(s.length);
+    pp_classes_finish(&s.classes);
     free(s.left);
     free(s.chosen);
     return rc;

@@ -16,8 +16,10 @@ int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
     b->scored_rows = calloc(n, sizeof *b->scored_rows);
     b->targets = calloc(n, sizeof *b->targets);
     b->logps = calloc(n, sizeof *b->logps);
+    b->ids = calloc(n, sizeof *b->ids);
+    b->labels = calloc(n, sizeof *b->labels);
     if (!b->positions || !b->input_ids || !b->scored_rows || !b->targets ||
-        !b->logps)
+        !b->logps || !b->ids || !b->labels)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
@@ -29,6 +31,8 @@ void pp_batch_finish(struct pp_batch *b)
     free(b->scored_rows);
     free(b->targets);
     free(b->logps);
+    free(b->ids);
+    free(b->labels);
     memset(b, 0, sizeof *b);
 }
 
@@ -69,6 +73,11 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p, size_t bin,
     struct pp_bin v = {.cu_seqlens = b->empty, .cu_seqlens_padded = b->empty};
     if (bin != PP_NO_BIN)
         pp_packed_bin(p, bin, &v);
+    if (bin != PP_NO_BIN && p->index_only) {
+        pp_packed_tokens(p, bin, b->ids, b->labels);
+        v.input_ids = b->ids;
+        v.labels = b->labels;
+    }
     size_t n_scored = 0;
     int32_t bad;
     for (uint32_t i = 0; i < v.n_sequences; i++)

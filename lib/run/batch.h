@@ -20,7 +20,8 @@ struct pp_batch {
     int32_t vocab;
     int32_t *positions, *input_ids, *scored_rows, *targets;
     double *logps;
-    int32_t empty[1]; /* cu_seqlens of a microbatch without sequences */
+    int32_t *ids, *labels; /* where the packed data lie in other files */
+    int32_t empty[1];      /* cu_seqlens of a microbatch without sequences */
 };
 
 int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sched/csv_dialect.h"
+#include "sched/csv_wait.h"
 
 /* The first empty cell of a file. */
 struct hole {
@@ -54,9 +55,10 @@ static bool is_blank(char ch)
     return ch == ' ' || ch == '\t';
 }
 
-static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int rank,
-                    const char *text, size_t n, struct hole *hole,
-                    struct pp_err *err)
+static int read_cells(struct pp_csv *c, const struct pp_csv_options *o,
+                      int rank, const char *text, size_t n,
+                      struct pp_csv_waits *waits, struct hole *hole,
+                      struct pp_err *err)
 {
     const char *end = text + n;
     for (size_t place = 0; text <= end; place++) {
@@ -69,12 +71,31 @@ static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int rank,
             to--;
         if (from == to && !hole->found)
             *hole = (struct hole){true, rank, place};
-        if (from < to && read_cell(c, o, rank, from, (size_t)(to - from), err))
+        size_t length = (size_t)(to - from);
+        int rc = length == 0 ? 0
+                 : pp_csv_is_wait(from, length)
+                     ? pp_csv_add_wait(waits, from, length,
+                                       c->schedule.rows[rank].n, place, err)
+                     : read_cell(c, o, rank, from, length, err);
+        if (rc)
             return pp_fail_at(err, "rank %d, cell %zu: ", rank, place);
     }
-    if (c->schedule.rows[rank].n == 0)
-        return pp_fail(err, PP_EXIT_NO, "rank %d has no actions", rank);
     return 0;
+}
+
+static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int rank,
+                    const char *text, size_t n, struct hole *hole,
+                    struct pp_err *err)
+{
+    struct pp_csv_waits waits = {0};
+    int rc = read_cells(c, o, rank, text, n, &waits, hole, err);
+    const struct pp_row *row = &c->schedule.rows[rank];
+    if (!rc && pp_csv_check_waits(&waits, row, err))
+        rc = pp_fail_at(err, "rank %d, ", rank);
+    if (!rc && row->n == 0)
+        rc = pp_fail(err, PP_EXIT_NO, "rank %d has no actions", rank);
+    free(waits.list);
+    return rc;
 }
 
 static size_t count_lines(const char *text, size_t n)

@@ -7,19 +7,14 @@
 #include "sched/kinds.h"
 
 const struct pp_kind *const pp_kinds[] = {
-    &pp_kind_gpipe,
-    &pp_kind_1f1b,
-    &pp_kind_eager_1f1b,
-    &pp_kind_interleaved,
-    &pp_kind_looped_bfs,
-    &pp_kind_zb_h1,
-    &pp_kind_zb_h2,
-    &pp_kind_zb_interleaved,
-    &pp_kind_zbv,
-    &pp_kind_dualpipev,
-    &pp_kind_dualpipe,
-    &pp_kind_seq1f1b,
-    NULL,
+    &pp_kind_gpipe,          &pp_kind_1f1b,
+    &pp_kind_eager_1f1b,     &pp_kind_interleaved,
+    &pp_kind_looped_bfs,     &pp_kind_hanayo,
+    &pp_kind_zb_h1,          &pp_kind_zb_h2,
+    &pp_kind_zb_interleaved, &pp_kind_zbv,
+    &pp_kind_v_half,         &pp_kind_v_min,
+    &pp_kind_dualpipev,      &pp_kind_dualpipe,
+    &pp_kind_seq1f1b,        NULL,
 };
 
 const struct pp_kind *pp_kind_find(const char *name)
@@ -102,9 +97,27 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
                    s->kind, g->n_stages, g->n_ranks, g->n_ranks);
 }
 
+int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    for (int stage = 0; stage < g->n_stages; stage++) {
+        const struct pp_stage_node *n = &g->stages[stage];
+        if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s needs a chain, and stage %d is not fed by the "
+                           "stage before it alone: gpipe and looped-bfs take "
+                           "branches, and 1f1b, eager-1f1b, zb-h1 and zb-h2 "
+                           "where each rank is passed once",
+                           s->kind, stage);
+    }
+    return 0;
+}
+
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
+    if (pp_chain_only(s, err))
+        return -1;
     if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_ranks)
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,

@@ -1,32 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /* 1f1b - warm up, then one forward and one backward in turn, then drain.
  *
- * A stage warms up with as many forwards as there are stages between it and
- * the loss, counted along the longest path, so that branches of different
- * lengths meet. Also right for fewer microbatches than ranks. Narayanan et
+ * A rank warms up with as many forwards as there are ranks between it and the
+ * loss, counted along the longest path, so that branches of different lengths
+ * meet. Also right for fewer microbatches than ranks. Narayanan et
  * al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021
  * (PipeDream-Flush). */
 #include "sched/kinds.h"
+#include "sched/passage.h"
+
+/* Step k runs forward k and the backward warmup steps behind it. */
+static int emit_rank(struct pp_schedule *s, const struct pp_passage *p,
+                     int rank, int m, int warmup, struct pp_err *err)
+{
+    for (int k = 0; k < m + warmup; k++) {
+        if (k < m && pp_passage_emit(s, p, PP_F, rank, k, err))
+            return -1;
+        if (k >= warmup && pp_passage_emit(s, p, PP_B, rank, k - warmup, err))
+            return -1;
+    }
+    return 0;
+}
 
 int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                  int ahead, struct pp_err *err)
 {
-    int m = o->n_microbatches;
-    if (pp_one_stage_each(s, err))
+    struct pp_passage p;
+    if (pp_passage_init(&p, s, err))
         return -1;
-    for (int stage = 0; stage < s->graph->n_stages; stage++) {
-        int warmup = ahead * pp_graph_depth(s->graph, stage);
-        if (warmup < 0)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        /* Step k runs forward k and the backward warmup steps behind it. */
-        for (int k = 0; k < m + warmup; k++) {
-            if (k < m && pp_emit(s, PP_F, stage, k, err))
-                return -1;
-            if (k >= warmup && pp_emit(s, PP_B, stage, k - warmup, err))
-                return -1;
-        }
-    }
-    return 0;
+    int rc = 0;
+    for (int r = 0; !rc && r < s->graph->n_ranks; r++)
+        rc = emit_rank(s, &p, r, o->n_microbatches, ahead * p.depth[r], err);
+    pp_passage_finish(&p);
+    return rc;
 }
 
 static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -38,7 +44,7 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_1f1b = {
     .name = "1f1b",
     .summary = "one forward, one backward; at most p activations live",
-    .constraint = "one stage on each rank (ppsplit -c 1), any -m",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
     .paper = "Narayanan et al., PipeDream-Flush, ICML 2021",
     .emit = emit,
 };

@@ -15,7 +15,7 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_eager_1f1b = {
     .name = "eager-1f1b",
     .summary = "1f1b with twice the warm-up, which hides slow messages",
-    .constraint = "one stage on each rank (ppsplit -c 1), any -m",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
     .paper = "Zhuang et al., MLSys 2023",
     .emit = emit,
 };

@@ -38,6 +38,8 @@ int pp_rounds_init(struct pp_rounds *z, const struct pp_schedule *s,
     const struct pp_graph *g = s->graph;
     *z = (struct pp_rounds){
         .p = g->n_ranks, .c = g->n_stages / g->n_ranks, .m = o->n_microbatches};
+    if (pp_chain_only(s, err))
+        return -1;
     if (!pp_graph_is(g, PP_PLACEMENT_LOOP))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s needs a chain of stages placed in a loop: split "
@@ -141,11 +143,15 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
     struct pp_rounds z;
     if (pp_rounds_init(&z, s, o, err))
         return -1;
-    if (z.c == 1)
+    if (o->group && !group_fits(z.m, z.p, o->group))
+        return fail_group(&z, o->group, err);
+    /* With one chunk Megatron-LM runs 1F1B; PyTorch's rule, the default, warms
+     * up twice as far. */
+    if (z.c == 1 && o->group)
         return pp_emit_1f1b(s, o, 1, err);
     z.g = o->group ? o->group : pp_rounds_group(z.m, z.p);
-    if (z.g == 0 || (o->group && !group_fits(z.m, z.p, z.g)))
-        return fail_group(&z, o->group, err);
+    if (z.g == 0)
+        return fail_group(&z, 0, err);
     for (int rank = 0; rank < z.p; rank++)
         if (emit_rank(s, &z, o, rank, err))
             return -1;
@@ -155,8 +161,8 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_interleaved = {
     .name = "interleaved",
     .summary = "1f1b over several stages a rank; the bubble shrinks by c",
-    .constraint = "loop placement (ppsplit --placement loop -c N; one chunk is "
-                  "1f1b); -m a multiple of max(1, m div p), or --group",
+    .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
+                  "multiple of max(1, m div p), or --group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
     .n_chunks = 2,
     .emit = emit,

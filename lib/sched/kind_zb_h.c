@@ -4,58 +4,45 @@
  * An input gradient is passed on at once; a weight gradient waits until the
  * rank has nothing better to do, or until as many microbatches are alive as the
  * limit allows: p for H1, as in 1F1B, and 2p - 1 for H2, which fills the
- * warm-up too. p is the longest path to the loss, in stages. Qi et al.,
+ * warm-up too. p is the longest path to the loss, in ranks. Qi et al.,
  * "Zero Bubble Pipeline Parallelism", ICLR 2024. */
 #include "sched/kinds.h"
+#include "sched/passage.h"
 
-static int emit_stage(struct pp_schedule *s, int stage, int m, int warmup,
-                      int limit, struct pp_err *err)
+static int emit_rank(struct pp_schedule *s, const struct pp_passage *p,
+                     int rank, int m, int factor, struct pp_err *err)
 {
-    int f = 0, w = 0;
+    int warmup = factor * p->depth[rank] + 1;
+    int limit = factor * (p->longest - 1) + 1, f = 0, w = 0;
     for (; f < warmup && f < m; f++)
-        if (pp_emit(s, PP_F, stage, f, err))
+        if (pp_passage_emit(s, p, PP_F, rank, f, err))
             return -1;
     for (int i = 0; i < m; i++) {
-        if (pp_emit(s, PP_I, stage, i, err))
+        if (pp_passage_emit(s, p, PP_I, rank, i, err))
             return -1;
-        if ((f == m || f - w >= limit) && pp_emit(s, PP_W, stage, w++, err))
+        if ((f == m || f - w >= limit) &&
+            pp_passage_emit(s, p, PP_W, rank, w++, err))
             return -1;
-        if (f < m && pp_emit(s, PP_F, stage, f++, err))
+        if (f < m && pp_passage_emit(s, p, PP_F, rank, f++, err))
             return -1;
     }
     for (; w < m; w++)
-        if (pp_emit(s, PP_W, stage, w, err))
+        if (pp_passage_emit(s, p, PP_W, rank, w, err))
             return -1;
     return 0;
-}
-
-static int longest_path(const struct pp_graph *g)
-{
-    int longest = 0;
-    for (int stage = 0; stage < g->n_stages; stage++) {
-        int depth = g->stages[stage].n_inputs ? 0 : pp_graph_depth(g, stage);
-        if (depth < 0)
-            return -1;
-        longest = depth > longest ? depth : longest;
-    }
-    return longest + 1;
 }
 
 static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
                 int factor, struct pp_err *err)
 {
-    if (pp_one_stage_each(s, err))
+    struct pp_passage p;
+    if (pp_passage_init(&p, s, err))
         return -1;
-    int p = longest_path(s->graph);
-    for (int stage = 0; stage < s->graph->n_stages; stage++) {
-        int depth = p < 0 ? -1 : pp_graph_depth(s->graph, stage);
-        if (depth < 0)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        if (emit_stage(s, stage, o->n_microbatches, factor * depth + 1,
-                       factor * (p - 1) + 1, err))
-            return -1;
-    }
-    return 0;
+    int rc = 0;
+    for (int r = 0; !rc && r < s->graph->n_ranks; r++)
+        rc = emit_rank(s, &p, r, o->n_microbatches, factor, err);
+    pp_passage_finish(&p);
+    return rc;
 }
 
 static int emit_h1(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -73,7 +60,7 @@ static int emit_h2(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_zb_h1 = {
     .name = "zb-h1",
     .summary = "backward split; a third of 1f1b's bubble at its memory",
-    .constraint = "one stage on each rank (ppsplit -c 1), any -m",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_h1,
 };
@@ -81,7 +68,7 @@ const struct pp_kind pp_kind_zb_h1 = {
 const struct pp_kind pp_kind_zb_h2 = {
     .name = "zb-h2",
     .summary = "backward split; hardly a bubble, at most 2p - 1 slots",
-    .constraint = "one stage on each rank (ppsplit -c 1), any -m",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_h2,
 };

@@ -15,6 +15,9 @@ extern const struct pp_kind pp_kind_zb_h1;
 extern const struct pp_kind pp_kind_zb_h2;
 extern const struct pp_kind pp_kind_zb_interleaved;
 extern const struct pp_kind pp_kind_zbv;
+extern const struct pp_kind pp_kind_hanayo;
+extern const struct pp_kind pp_kind_v_half;
+extern const struct pp_kind pp_kind_v_min;
 extern const struct pp_kind pp_kind_dualpipev;
 extern const struct pp_kind pp_kind_dualpipe;
 extern const struct pp_kind pp_kind_seq1f1b;
@@ -35,6 +38,9 @@ int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
 int pp_one_stage_each(const struct pp_schedule *s,
                       struct pp_err *err) PP_MUST_USE;
 
+/* Refuses branches, naming the kinds that take them. */
+int pp_chain_only(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
 /* Refuses what is not a chain of two stages on each rank, there and back. */
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
@@ -49,8 +55,8 @@ struct pp_two_ways {
 int pp_emit_two_ways(struct pp_schedule *s, const struct pp_two_ways *w,
                      struct pp_err *err) PP_MUST_USE;
 
-/* 1F1B on a graph with one stage on each rank; refuses another. A stage runs
- * `ahead` forwards ahead for each stage between it and the loss. */
+/* 1F1B on a pipeline that passes each rank once; refuses another. A rank runs
+ * `ahead` forwards ahead for each rank between it and the loss. */
 int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                  int ahead, struct pp_err *err) PP_MUST_USE;
 

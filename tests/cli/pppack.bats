@@ -80,7 +80,7 @@ nothing_left() {
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     diff - <(jq -cS . <<<"$output") <<'END'
-{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"efficiency":0.875,"empty":0,"gap":0,"inputs":4,"lower_bound":2,"padding":0,"scored":10,"sequences":4,"split":0,"tokens":14,"truncated":0}
+{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"dropped_tokens":0,"efficiency":0.875,"empty":0,"gap":0,"imbalance":1.1428571428571428,"input_tokens":14,"inputs":4,"lower_bound":2,"padding":0,"row":1,"scored":10,"sequences":4,"skipped":0,"split":0,"tokens":14,"truncated":0,"truncated_tokens":0}
 END
     [ -z "$(find . -mindepth 1 -type d)" ]
 }
@@ -128,7 +128,7 @@ END
     run --separate-stderr pppack -l 10 --cp 2 --stats in.jsonl
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pppack: -l: '10' is not a multiple of 4 (2 x cp)" ]
+        "pppack: -l: '10' is not a multiple of 4 (2 x cp); 8 and 12 are" ]
     run --separate-stderr pppack -l 16 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl
     [ "$status" -eq 2 ]
     run --separate-stderr pppack -l 24 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl
@@ -340,7 +340,7 @@ END
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: bad/index: version '255' needs a newer pptools, this\
- one reads 1" ]
+ one reads 2" ]
     change index 0
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]

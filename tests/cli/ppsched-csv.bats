@@ -212,3 +212,17 @@ END
     run --separate-stderr ppsched --csv . --check
     [ "$status" -eq 2 ]
 }
+
+@test "the waits of newer files are read, each after what it waits for" {
+    accepted '0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\n'
+    rows='0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD\n'
+    rows+='1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_SEND_B0\n'
+    accepted "$rows"
+    refused 1 'rank 0, cell 2 waits before there is 0REDUCE_GRAD' \
+        '0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n'
+    refused 1 'rank 0, cell 4 waits again for 0REDUCE_GRAD' \
+        '0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD\n'
+    refused 2 "'0WAIT_F0' is not an action" '0F0,0WAIT_F0,0B0\n'
+    refused 2 "'0WAIT_SEND_F' is not an action" '0F0,0WAIT_SEND_F,0B0\n'
+    refused 2 "'0WAIT_' is not an action" '0F0,0B0,0WAIT_\n'
+}

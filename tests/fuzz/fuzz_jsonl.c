@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check(const struct pp_documents *d, bool bytes)
 {
-    for (size_t i = 0; i < d->n; i++)
+    for (size_t i = 0; i < d->n_sequences; i++)
         for (size_t k = d->first[i]; k < d->first[i + 1]; k++) {
             int32_t id = d->ids[k], label = d->labels ? d->labels[k] : id;
             if (id < 0 || (bytes && id > PP_BYTES_END) ||

@@ -62,6 +62,11 @@ split() {
 @test "zbv on 1 rank" { split llama zbv -p 1 -c 2 --placement v; }
 @test "zbv on 2 ranks" { split qwen3-tied zbv -p 2 -c 2 --placement v; }
 @test "zbv on 4 ranks" { split llama zbv -p 4 -c 2 --placement v; }
+@test "v-half on 3 ranks" { split llama v-half -p 3 -c 2 --placement v; }
+@test "v-min on 2 ranks" { split qwen3-tied v-min -p 2 -c 2 --placement v; }
+@test "hanayo, two waves on 2 ranks" {
+    split llama hanayo -p 2 -c 4 --placement v
+}
 @test "dualpipev on 1 rank" { split llama dualpipev -p 1 -c 2 --placement v; }
 @test "dualpipev on 3 ranks" {
     split qwen3-tied dualpipev -p 3 -c 2 --placement v

@@ -5,9 +5,12 @@
 #ifndef PP_TESTS_SCHED_FIXTURE_H
 #define PP_TESTS_SCHED_FIXTURE_H
 
+#include <limits.h>
+
 #include "sched/check.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
+#include "sched/sim.h"
 #include "tap.h"
 
 struct fixture {
@@ -34,6 +37,27 @@ __attribute__((unused)) static int emit(struct fixture *f, const char *kind,
     if (pp_schedule_init(&f->s, &f->graph, k->name, m, &f->err))
         return -1;
     return pp_kind_emit(k, &f->s, &o, &f->err);
+}
+
+/* Builds, lowers, checks and simulates with unbounded channels. */
+__attribute__((unused)) static bool plan_kind(struct fixture *f,
+                                              const char *kind, int m,
+                                              const double *cost,
+                                              struct pp_sim *sim)
+{
+    struct pp_literal_costs literal = {.graph = &f->graph,
+                                       .f = cost[0],
+                                       .i = cost[1],
+                                       .w = cost[2],
+                                       .comm = cost[3],
+                                       .textbook = true};
+    struct pp_costs costs = {pp_literal_time, &literal};
+    if (!emit(f, kind, m, 0) && !pp_lower(&f->s, &f->err) &&
+        !pp_check(&f->s, &f->err) &&
+        !pp_simulate(&f->s, &costs, INT_MAX, sim, &f->err))
+        return true;
+    printf("# %s\n", f->err.text);
+    return false;
 }
 
 /* Rows given as text, at channel depth 1. Returns 0 when all could be read. */

@@ -6,6 +6,15 @@
 #include "data/pieces.h"
 #include "tap.h"
 
+static int make(const struct pp_documents *d, uint32_t capacity, uint32_t align,
+                enum pp_oversize oversize, bool drop_empty,
+                struct pp_pieces *out, struct pp_err *err)
+{
+    const struct pp_piece_options o = {capacity,   align, oversize,
+                                       drop_empty, 0,     0};
+    return pp_pieces_make(d, &o, out, err);
+}
+
 static int read_text(const char *text, size_t n, bool bytes,
                      struct pp_documents *d, struct pp_err *err)
 {
@@ -221,8 +230,8 @@ static void test_pieces(void)
     for (size_t i = 0; i < 5; i++)
         if (pp_documents_add(&d, lengths[i], NULL, &err) != 0)
             ok(false, "%s", err.text);
-    ok(pp_pieces_make(&d, 11, 2, PP_OVERSIZE_SPLIT, true, &p, &err) == 0 &&
-           p.n == 7 && p.n_split == 2 && p.n_empty == 1 && p.n_tokens == 58,
+    ok(make(&d, 11, 2, PP_OVERSIZE_SPLIT, true, &p, &err) == 0 && p.n == 7 &&
+           p.counts.n_split == 2 && p.counts.n_empty == 1 && p.n_tokens == 58,
        "split into pieces that are aligned too");
     ok(p.piece[2].source == 0 && p.piece[2].start == 20 &&
            p.piece[2].length == 5 && p.slots[2] == 6 && p.piece[2].at == 20,
@@ -230,15 +239,15 @@ static void test_pieces(void)
     ok(p.piece[3].source == 1 && p.piece[3].at == 25 && p.piece[3].slot == 4,
        "the document after it");
     pp_pieces_finish(&p);
-    ok(pp_pieces_make(&d, 10, 1, PP_OVERSIZE_TRUNCATE, false, &p, &err) == 0 &&
-           p.n == 5 && p.n_truncated == 2 && p.piece[4].length == 10,
+    ok(make(&d, 10, 1, PP_OVERSIZE_TRUNCATE, false, &p, &err) == 0 &&
+           p.n == 5 && p.counts.n_truncated == 2 && p.piece[4].length == 10,
        "truncate; empty documents kept");
     pp_pieces_finish(&p);
-    ok(pp_pieces_make(&d, 10, 1, PP_OVERSIZE_DROP, true, &p, &err) == 0 &&
-           p.n == 2 && p.n_dropped == 2,
+    ok(make(&d, 10, 1, PP_OVERSIZE_DROP, true, &p, &err) == 0 && p.n == 2 &&
+           p.counts.n_dropped == 2,
        "drop");
     pp_pieces_finish(&p);
-    ok(pp_pieces_make(&d, 11, 4, PP_OVERSIZE_ERROR, true, &p, &err) != 0 &&
+    ok(make(&d, 11, 4, PP_OVERSIZE_ERROR, true, &p, &err) != 0 &&
            err.code == PP_EXIT_INPUT,
        "error");
     is_str(err.text,

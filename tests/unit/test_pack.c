@@ -52,6 +52,8 @@ static void test_hashes(void)
         {"ffd", 100000, 8192, UINT64_C(0x3ca64d813db84c1a), 8062},
         {"next-fit", 10000, 4096, UINT64_C(0x0ec32f1ef0e29f2c), 1864},
         {"next-fit", 100000, 8192, UINT64_C(0xd4a98c503e2e9a77), 8940},
+        {"first-fit-shuffle", 10000, 4096, UINT64_C(0x656c0fc188eebc3d), 1583},
+        {"first-fit-shuffle", 100000, 8192, UINT64_C(0xd5c91640ad755465), 8071},
         {"best", 100000, 8192, UINT64_C(0x96d200827bc5498d), 8062},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -69,16 +69,29 @@ static int raise_bins(struct work *w, struct pp_err *err)
                : pp_bins_multiple_by_popping(&w->bins, 5, 1, err);
 }
 
+static int balance(struct work *w, struct pp_err *err)
+{
+    uint64_t cost[16];
+    for (size_t i = 0; i < w->pieces.n; i++)
+        cost[i] = i + 1;
+    if (pp_bins_balance(&w->bins, w->pieces.slots, cost, 4, err) != 0)
+        return -1;
+    return pp_bins_deal(&w->bins, cost, 1, w->bins.n_bins, err);
+}
+
 static int pack(struct work *w, struct pp_err *err)
 {
     struct pp_jsonl j = {.name = "in"};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||
-        pp_pieces_make(&w->docs, 4, 2, PP_OVERSIZE_SPLIT, false, &w->pieces,
-                       err) != 0 ||
+        pp_pieces_make(
+            &w->docs,
+            &(struct pp_piece_options){4, 2, PP_OVERSIZE_SPLIT, false, 0, 0},
+            &w->pieces, err) != 0 ||
         pp_packer_find(w->rule)->pack(w->pieces.slots, w->pieces.n, 4, &w->bins,
                                       err) != 0 ||
-        raise_bins(w, err) != 0 || pp_bins_shuffle(&w->bins, 1, err) != 0 ||
+        raise_bins(w, err) != 0 || balance(w, err) != 0 ||
+        pp_bins_shuffle(&w->bins, 1, err) != 0 ||
         pp_pack_lower_bound(w->pieces.slots, w->pieces.n, 4, &bound, err) != 0)
         return -1;
     struct pp_packed_content c = {.ids = w->docs.ids,
@@ -89,7 +102,9 @@ static int pack(struct work *w, struct pp_err *err)
                                   .items = w->bins.items,
                                   .n_inputs = w->docs.n,
                                   .capacity = 4,
-                                  .align = 2};
+                                  .align = 2,
+                                  .docs = &w->docs,
+                                  .counts = w->pieces.counts};
     if (pp_packed_write(w->dir, &c, err) != 0 ||
         pp_packed_open(w->dir, &w->packed, err) != 0)
         return -1;

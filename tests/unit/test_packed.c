@@ -33,6 +33,10 @@ static const struct pp_packed_content content = {
     .n_inputs = 5,
     .capacity = 8,
     .align = 2,
+    .counts = {.sequences = 5,
+               .tokens = 15,
+               .n_dropped = 1,
+               .dropped_tokens = 2},
 };
 
 static void same_ints(const int32_t *got, const int32_t *want, size_t n,
@@ -189,6 +193,7 @@ static void test_lies(const char *dir, const char *path)
     struct pp_packed_record *r = (void *)(data + h->bins);
     int32_t *cu = (void *)(data + h->cu_seqlens);
     uint32_t *source = (void *)(data + h->source);
+    uint32_t *start = (void *)(data + h->start);
 #define LIE(statement, status, word)                                 \
     do {                                                             \
         char *saved = malloc(n);                                     \
@@ -202,7 +207,8 @@ static void test_lies(const char *dir, const char *path)
         memcpy(data, saved, n);                                      \
         free(saved);                                                 \
     } while (0)
-    LIE(h->version = 2, PP_EXIT_INPUT, "version '2'");
+    LIE(h->version = 3, PP_EXIT_INPUT, "version '3'");
+    LIE(h->version = 1, PP_EXIT_INPUT, "header of '272' bytes");
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
     LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
     LIE(h->source += 4, PP_EXIT_INPUT, "outside");
@@ -217,8 +223,111 @@ static void test_lies(const char *dir, const char *path)
     LIE(cu[1] = -4, PP_EXIT_INPUT, "bin 0");
     LIE(source[0] = 5, PP_EXIT_INPUT, "source");
     LIE(source[0] = 1, PP_EXIT_NO, "twice");
+    LIE(h->input.tokens++, PP_EXIT_NO, "16' tokens");
+    LIE(h->input.dropped_tokens--, PP_EXIT_NO, "15' tokens");
+    LIE(h->input.n_dropped = 0, PP_EXIT_NO, "5' documents");
+    LIE(h->n_inputs++, PP_EXIT_NO, "6' documents");
+    LIE(start[1] = 5, PP_EXIT_NO, "position 3 are missing");
+    LIE(h->kind = 3, PP_EXIT_INPUT, "impossible");
+    LIE(h->n_groups--, PP_EXIT_INPUT, "contradict");
     write_file(path, data, n);
     free(data);
+}
+
+/* The same directory as version 1 of this format: a shorter header, and nobody
+ * counted what was left out. */
+static void test_version_1(const char *dir, const char *path)
+{
+    enum { SHORTER = sizeof(struct pp_packed_header) - PP_PACKED_HEADER_1 };
+    size_t n;
+    struct pp_err err;
+    char *data = read_file(path, &n);
+    char *old = malloc(n);
+    memcpy(old, data, PP_PACKED_HEADER_1);
+    memcpy(old + PP_PACKED_HEADER_1, data + sizeof(struct pp_packed_header),
+           n - sizeof(struct pp_packed_header));
+    struct pp_packed_header *h = (void *)old;
+    uint64_t *offsets[] = {&h->columns,           &h->bins,   &h->cu_seqlens,
+                           &h->cu_seqlens_padded, &h->source, &h->start};
+    for (size_t i = 0; i < 6; i++)
+        *offsets[i] -= SHORTER;
+    h->version = 1;
+    h->header_bytes = PP_PACKED_HEADER_1;
+    h->index_bytes = n - SHORTER;
+    h->checksum = pp_packed_sum(old, n - SHORTER);
+    write_file(path, old, n - SHORTER);
+    is_int(look(dir, &err), 0, "version 1 is read");
+    write_file(path, old, PP_PACKED_HEADER_1 - 1);
+    is_int(look(dir, &err), PP_EXIT_INPUT, "and refused when cut short");
+    write_file(path, data, n);
+    free(old);
+    free(data);
+}
+
+/* Two pairs in a bin, one in another; margins for pairs, rewards for
+ * sequences, advantages for tokens. */
+static void test_groups(const char *base)
+{
+    static size_t starts[] = {0, 3, 5, 6, 10, 11, 13};
+    static uint32_t member[] = {0, 2, 4, 6};
+    static float advantages[13], rewards[] = {0, 1, 2, 3, 4, 5},
+                                 margins[] = {.5, 1.5, 2.5};
+    static const struct pp_piece groups[] = {
+        {0, 0, 0, 5, 6}, {5, 1, 0, 5, 6}, {10, 2, 0, 3, 4}};
+    static const size_t bins[] = {0, 2, 3};
+    static const uint32_t order[] = {2, 0, 1};
+    struct pp_documents docs = {.n = 3,
+                                .n_sequences = 6,
+                                .first = starts,
+                                .member = member,
+                                .kind = PP_DATA_PAIRS};
+    struct pp_packed_content c = content;
+    struct pp_packed p;
+    struct pp_bin b;
+    struct pp_err err = {0};
+    char dir[256];
+    for (int i = 0; i < 13; i++)
+        advantages[i] = (float)i;
+    docs.columns[PP_COLUMN_ADVANTAGES] = advantages;
+    docs.columns[PP_COLUMN_REWARDS] = rewards;
+    docs.columns[PP_COLUMN_MARGINS] = margins;
+    c.pieces = groups;
+    c.first = bins;
+    c.items = order;
+    c.n_inputs = 3;
+    c.capacity = 10;
+    c.docs = &docs;
+    c.counts = (struct pp_input_counts){.sequences = 6, .tokens = 13};
+    snprintf(dir, sizeof dir, "%s/groups", base);
+    if (!ok(pp_packed_write(dir, &c, &err) == 0 &&
+                pp_packed_open(dir, &p, &err) == 0,
+            "pairs are written %s", err.text))
+        return;
+    ok(p.kind == PP_DATA_PAIRS && p.n_groups == 3 && p.n_sequences == 6,
+       "and known as such");
+    pp_packed_bin(&p, 0, &b);
+    ok(b.n_groups == 2 && b.n_sequences == 4 && b.cu_groups[1] == 2 &&
+           b.cu_groups[2] == 4 && b.start[1] == 1 && b.start[3] == 3,
+       "two pairs in a bin");
+    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 2, 4, 8, 10}, 5,
+              "each sequence is aligned");
+    ok(b.columns[PP_COLUMN_MARGINS][0] == 2.5F &&
+           b.columns[PP_COLUMN_REWARDS][2] == 0 &&
+           b.columns[PP_COLUMN_ADVANTAGES][2] == 11 &&
+           b.columns[PP_COLUMN_ADVANTAGES][7] == 0,
+       "columns go with pair, sequence and token; padding is 0");
+    pp_packed_bin(&p, 1, &b);
+    ok(b.n_groups == 1 && b.cu_groups[0] == 0 && b.cu_groups[1] == 2 &&
+           b.columns[PP_COLUMN_MARGINS][0] == 1.5F &&
+           b.columns[PP_COLUMN_REWARDS][0] == 2,
+       "and one in the next");
+    ok(pp_packed_check(&p, &err) == 0, "consistent %s", err.text);
+    pp_packed_finish(&p);
+    char path[300];
+    snprintf(path, sizeof path, "%s/index", dir);
+    test_damage(dir, path);
+    snprintf(path, sizeof path, "%s/margins", dir);
+    test_column_damage(dir, path, "margins");
 }
 
 static void test_place(const char *base)
@@ -267,12 +376,14 @@ int main(void)
     scratch_make(base);
     snprintf(dir, sizeof dir, "%s/packed", base);
     for (int i = 0; i < 3; i++)
-        snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_files[i]);
+        snprintf(path[i], sizeof path[i], "%s/%s", dir, pp_packed_name(i));
     test_contents(dir);
     test_damage(dir, path[0]);
     test_column_damage(dir, path[1], "input_ids");
     test_column_damage(dir, path[2], "labels");
     test_lies(dir, path[0]);
+    test_version_1(dir, path[0]);
+    test_groups(base);
     test_place(base);
     scratch_remove(base);
     return done();

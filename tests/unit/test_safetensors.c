@@ -310,8 +310,8 @@ static void test_conversions(void)
         uint16_t h = (uint16_t)i;
         memcpy(bytes + 1 + 2 * i, &h, 2);
     }
-    struct pp_tensor t = {"t",   PP_DTYPE_F16, 1,     {65536},
-                          65536, bytes + 1,    131072};
+    struct pp_tensor t = {"t",   PP_DTYPE_F16, 1,      {65536},
+                          65536, bytes + 1,    131072, "F16"};
     int bad = pp_tensor_read_f32(&t, 0, 65536, f, &err) ||
               pp_tensor_read_f64(&t, 0, 65536, d, &err);
     long long right = 0;

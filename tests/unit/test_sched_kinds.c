@@ -3,10 +3,7 @@
  * and peaks of an independent model, and each kind's admissibility rule. */
 #include "sched_fixture.h"
 
-#include <limits.h>
-
 #include "sched/memory.h"
-#include "sched/sim.h"
 
 /* A rank's computes as Megatron names them: F<chunk>.<microbatch>. */
 static void program(const struct fixture *f, int rank, char *buf, size_t size)

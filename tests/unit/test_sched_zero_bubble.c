@@ -4,11 +4,8 @@
  * a sweep over small sizes. */
 #include "sched_fixture.h"
 
-#include <limits.h>
-
 #include "sched/bound.h"
 #include "sched/memory.h"
-#include "sched/sim.h"
 
 static double spans_bubble(const struct pp_sim *sim)
 {
@@ -16,25 +13,6 @@ static double spans_bubble(const struct pp_sim *sim)
     for (int r = 0; r < sim->n_ranks; r++)
         busy += sim->ranks[r].busy;
     return 1 - busy / (sim->n_ranks * sim->span);
-}
-
-/* Builds, lowers, checks and simulates with unbounded channels. */
-static bool plan(struct fixture *f, const char *kind, int m, const double *cost,
-                 struct pp_sim *sim)
-{
-    struct pp_literal_costs literal = {.graph = &f->graph,
-                                       .f = cost[0],
-                                       .i = cost[1],
-                                       .w = cost[2],
-                                       .comm = cost[3],
-                                       .textbook = true};
-    struct pp_costs costs = {pp_literal_time, &literal};
-    if (!emit(f, kind, m, 0) && !pp_lower(&f->s, &f->err) &&
-        !pp_check(&f->s, &f->err) &&
-        !pp_simulate(&f->s, &costs, INT_MAX, sim, &f->err))
-        return true;
-    printf("# %s\n", f->err.text);
-    return false;
 }
 
 /* Compute actions and empty cells, a pair being one. */
@@ -132,7 +110,8 @@ static void test_figures(void)
              same = true, idle = true;
         chain(&f, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
         chain(&g, 4, cases[i].c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
-        ok(plan(&f, cases[i].kind, 8, unit, &sim), "%s runs", cases[i].kind);
+        ok(plan_kind(&f, cases[i].kind, 8, unit, &sim), "%s runs",
+           cases[i].kind);
         is_near(sim.makespan, cases[i].makespan, 0, "  its makespan");
         ok(fabs(sim.bubble - cases[i].bubble) < 5e-5, "  its bubble");
         for (int r = 0; r < 4; r++) {
@@ -204,7 +183,8 @@ static void test_paper(void)
             struct fixture f;
             struct pp_sim sim = {0};
             chain(&f, cases[i].p, 1, PP_PLACEMENT_LOOP);
-            bool runs = plan(&f, kinds[k], cases[i].m, cases[i].cost, &sim);
+            bool runs =
+                plan_kind(&f, kinds[k], cases[i].m, cases[i].cost, &sim);
             double got = runs ? spans_bubble(&sim) : 1;
 
             if (!ok(fabs(got - cases[i].bubble[k]) < 6e-5,
@@ -232,9 +212,44 @@ static void test_closed_forms(void)
         struct fixture f;
         struct pp_sim sim = {0};
         chain(&f, 4, 1, PP_PLACEMENT_LOOP);
-        ok(plan(&f, kinds[k], 16, cost, &sim), "%s with messages", kinds[k]);
+        ok(plan_kind(&f, kinds[k], 16, cost, &sim), "%s with messages",
+           kinds[k]);
         is_near(sim.makespan, 16 * 2.9 + excess[k], 1e-12,
                 "  is its closed form");
+        pp_sim_finish(&sim);
+        drop(&f);
+    }
+}
+
+/* The table of pp-schedules(7) for several stages on a rank, without messages:
+ * (p - 1) T / c, (p - 1)(F + I - W) / c, (p - 1) F / 2 and, for dualpipev,
+ * (p - 1)(T + I - 2 W) / 2, the last two of equal times. */
+static void test_chunk_forms(void)
+{
+    static const double cost[] = {1, 1.1, .8, 0}, unit[] = {1, 1, 1, 0};
+    static const struct {
+        const char *kind;
+        int c;
+        bool v;
+        const double *cost;
+        double each; /* of p - 1, in chunk times */
+        int slots;   /* p = 4 */
+    } cases[] = {{"interleaved", 3, false, cost, 2.9, 15},
+                 {"looped-bfs", 3, false, cost, 2.9, 36},
+                 {"zb-interleaved", 3, false, cost, 1.3, 12},
+                 {"zbv", 2, true, unit, 1, 8},
+                 {"dualpipev", 2, true, unit, 2, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct pp_sim sim = {0};
+        const double *t = cases[i].cost;
+        int c = cases[i].c;
+        chain(&f, 4, c, cases[i].v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
+        ok(plan_kind(&f, cases[i].kind, 12, t, &sim), "%s with %d chunks",
+           cases[i].kind, c);
+        is_near(sim.makespan, 12 * c * (t[0] + t[1] + t[2]) + 3 * cases[i].each,
+                1e-9, "  is its closed form");
+        is_int(pp_row_slots(&f.s.rows[0]), cases[i].slots, "  and its slots");
         pp_sim_finish(&sim);
         drop(&f);
     }
@@ -322,7 +337,8 @@ static void test_admissible(void)
         refuses("zb-interleaved", 8, 2, loop, odd[i], "use -m ");
     refuses("zb-interleaved", 8, 2, loop, 17, "use -m 16 or 18");
     refuses("zb-interleaved", 4, 2, vee, 8, "--placement loop");
-    refuses("eager-1f1b", 4, 2, loop, 8, "eager-1f1b needs one stage");
+    refuses("eager-1f1b", 4, 2, loop, 8,
+            "eager-1f1b needs a pipeline that passes each rank once");
     refuses("zb-h1", 4, 2, loop, 8, "-p 4 -c 1");
     refuses("zb-h2", 4, 2, vee, 8, "-p 4 -c 1");
     refuses("zbv", 4, 2, loop, 8, "-c 2 --placement v");
@@ -399,6 +415,7 @@ int main(void)
     test_figures();
     test_paper();
     test_closed_forms();
+    test_chunk_forms();
     test_public_order();
     test_pair();
     test_admissible();

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_balance - --balance: bins that cost alike, in the order of steps and
+ * lanes, and what that gains: the imbalance, and with a schedule the time of a
+ * step. */
+#include "pppack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "manifest/stage_costs.h"
+#include "sched/sim.h"
+
+/* Steps that are simulated at most, evenly spread. */
+enum { MOST_STEPS = 256 };
+
+/* What microbatches are made of: by bin and slice. */
+struct sizes {
+    double *tokens, *pairs;
+};
+
+/* The sequences that a piece holds: several where a document is a group, which
+ * is never cut. Returns how many; the first is *first. */
+static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
+                           size_t *first)
+{
+    size_t document = j->first_document + q->source;
+    *first = pp_documents_sequence(&j->docs, document);
+    return pp_documents_sequence(&j->docs, document + 1) - *first;
+}
+
+static double pairs(double length)
+{
+    return length * (length + 1) / 2;
+}
+
+static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
+{
+    size_t first, n = sequences_of(j, q, &first);
+    double sum = 0;
+    if (n == 1)
+        return pairs(q->length);
+    for (size_t s = first; s < first + n; s++)
+        sum += pairs((double)(j->docs.first[s + 1] - j->docs.first[s]));
+    return sum;
+}
+
+/* Of one piece, by what is balanced. */
+static double cost_of(const struct pack_job *j, const struct pp_piece *q)
+{
+    if (j->balance != PACK_BALANCE_FLOPS)
+        return q->slot;
+    return j->per_token * q->slot + j->per_pair * pairs_of(j, q);
+}
+
+/* As integers that lose little and do not overflow when added up. */
+static uint64_t *make_costs(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    uint64_t *cost = calloc(p->n + 1, sizeof *cost);
+    double total = 0;
+    if (!cost) {
+        pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < p->n; i++)
+        total += cost_of(j, &p->piece[i]);
+    /* Tokens are whole already. */
+    double scale = j->balance == PACK_BALANCE_FLOPS && total > 0
+                       ? (double)(UINT64_C(1) << 61) / total
+                       : 1;
+    for (size_t i = 0; i < p->n; i++)
+        cost[i] = (uint64_t)(scale * cost_of(j, &p->piece[i]));
+    return cost;
+}
+
+/* The costliest bin over the mean. */
+static double find_imbalance(const struct pack_job *j)
+{
+    double most = 0, total = 0;
+    for (size_t b = 0; b < j->bins.n_bins; b++) {
+        double here = 0;
+        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
+            here += cost_of(j, &j->pieces.piece[j->bins.items[i]]);
+        most = here > most ? here : most;
+        total += here;
+    }
+    return total > 0 ? most * (double)j->bins.n_bins / total : 1;
+}
+
+/* Adds a piece's attended pairs; its slot begins at token `at` of `total`. */
+static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
+                      int64_t total, int64_t at, double *out)
+{
+    const struct pp_piece *q = &j->pieces.piece[item];
+    size_t first, n = sequences_of(j, q, &first);
+    if (n == 1)
+        pp_slice_pairs(slices, total, at, q->length, out);
+    for (size_t s = first; n > 1 && s < first + n; s++) {
+        size_t length = j->docs.first[s + 1] - j->docs.first[s];
+        pp_slice_pairs(slices, total, at, (int64_t)length, out);
+        at += (int64_t)pp_round_up(length, j->align);
+    }
+}
+
+static int measure(struct pack_job *j, struct sizes *s)
+{
+    size_t n = j->bins.n_bins, n_parts;
+    size_t slices = (size_t)j->manifest.graph.n_slices;
+    if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
+        return -1;
+    s->tokens = calloc(n_parts, sizeof *s->tokens);
+    s->pairs = calloc(n_parts, sizeof *s->pairs);
+    if (!s->tokens || !s->pairs)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t b = 0; b < n; b++) {
+        const uint32_t *item = j->bins.items + j->bins.first[b],
+                       *end = j->bins.items + j->bins.first[b + 1];
+        int64_t total = 0, at = 0;
+        for (const uint32_t *i = item; i < end; i++)
+            total += j->pieces.slots[*i];
+        pp_slice_tokens((int64_t)slices, total, s->tokens + b * slices);
+        for (; item < end; at += j->pieces.slots[*item++])
+            add_pairs(j, *item, (int64_t)slices, total, at,
+                      s->pairs + b * slices);
+    }
+    return 0;
+}
+
+/* One lane's part of a step. */
+struct lane {
+    const struct pp_stage_costs *costs;
+    const struct sizes *sizes;
+    size_t first, lanes, n_bins;
+};
+
+static double lane_time(const void *ctx, struct pp_action a)
+{
+    const struct lane *l = ctx;
+    if (!pp_is_compute(a.op))
+        return 0;
+    size_t b = (l->first + (size_t)a.microbatch * l->lanes) % l->n_bins;
+    size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
+    return pp_stage_time(l->costs, a, l->sizes->tokens[part],
+                         l->sizes->pairs[part]);
+}
+
+/* The slowest lane's time of a step that begins with a bin. */
+static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
+                         const struct sizes *sizes, size_t first, double *time)
+{
+    const struct pp_schedule *s = &j->manifest.schedule;
+    size_t lanes = (size_t)j->manifest.mesh.dp;
+    *time = 0;
+    for (size_t k = 0; k < lanes; k++) {
+        struct lane lane = {c, sizes, first + k, lanes, j->bins.n_bins};
+        struct pp_costs costs = {.time = lane_time, .ctx = &lane};
+        struct pp_sim sim = {0};
+        if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
+            return -1;
+        *time = sim.makespan > *time ? sim.makespan : *time;
+        pp_sim_finish(&sim);
+    }
+    return 0;
+}
+
+/* The mean over the steps. */
+static int simulate(struct pack_job *j, double *time)
+{
+    struct pp_stage_costs c = {0};
+    struct sizes sizes = {0};
+    size_t per_step = (size_t)j->manifest.schedule.n_microbatches *
+                      (size_t)j->manifest.mesh.dp;
+    size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
+    size_t n = steps < MOST_STEPS ? steps : MOST_STEPS;
+    double total = 0;
+    int rc = pp_stage_costs_init(&c, &j->manifest, &j->t.err);
+    if (rc == 0)
+        rc = measure(j, &sizes);
+    for (size_t k = 0; rc == 0 && k < n; k++) {
+        double here;
+        rc = simulate_step(j, &c, &sizes, k * steps / n * per_step, &here);
+        total += here;
+    }
+    *time = total / (double)n;
+    free(sizes.tokens);
+    free(sizes.pairs);
+    pp_stage_costs_finish(&c);
+    return rc;
+}
+
+/* The figures of the bins as they are. */
+static int report(struct pack_job *j, struct pack_figures *f)
+{
+    if (!j->stats || j->bins.n_bins == 0)
+        return 0;
+    f->imbalance = find_imbalance(j);
+    if (!j->manifest.has_schedule)
+        return 0;
+    tool_progress(&j->t, "simulating");
+    return simulate(j, &f->step_time);
+}
+
+static int rearrange(struct pack_job *j)
+{
+    size_t lanes = (size_t)j->dp, per_step = j->bins.n_bins;
+    if (j->bins_multiple > 1)
+        per_step = (size_t)j->bins_multiple;
+    if (per_step % lanes)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "'%zu' bins are not the same number for each of %zu "
+                       "lanes (--dp)",
+                       per_step, lanes);
+    uint64_t *cost = make_costs(j);
+    if (!cost)
+        return -1;
+    tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
+    int rc = pp_bins_balance(&j->bins, j->pieces.slots, cost, j->capacity,
+                             &j->t.err);
+    if (rc == 0)
+        rc = pp_bins_deal(&j->bins, cost, lanes, per_step, &j->t.err);
+    free(cost);
+    return rc;
+}
+
+int pack_balance(struct pack_job *j)
+{
+    if (report(j, &j->before) != 0)
+        return -1;
+    j->after = j->before;
+    if (j->balance == PACK_BALANCE_NONE || j->bins.n_bins == 0)
+        return 0;
+    return rearrange(j) == 0 ? report(j, &j->after) : -1;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* mt19937 - the Mersenne Twister as CPython seeds and uses it, for the orders
+ * of programs that draw from Python's random. For anything else: base/rng.h.
+ * Matsumoto and Nishimura, ACM Transactions on Modeling and Computer
+ * Simulation 8, 1998. */
+#ifndef PP_BASE_MT19937_H
+#define PP_BASE_MT19937_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PP_MT19937_WORDS = 624 };
+
+struct pp_mt19937 {
+    uint32_t word[PP_MT19937_WORDS];
+    size_t at;
+};
+
+/* As random.seed(seed) does for an integer. */
+void pp_mt19937_seed(struct pp_mt19937 *g, uint64_t seed);
+
+/* The next 32 bits. */
+uint32_t pp_mt19937_next(struct pp_mt19937 *g);
+
+/* Below n, at least 1, as random.randrange(n) draws it. */
+uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n);
+
+/* As random.shuffle does to a list. */
+void pp_mt19937_shuffle(struct pp_mt19937 *g, uint32_t *list, size_t n);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* jsonl_row - one sequence, as its ids, turns and columns are found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/jsonl_rows.h"
+#include "data/packed.h"
+
+int pp_rows_room(struct pp_rows *r, size_t n, struct pp_err *err)
+{
+    if (n + 1 <= r->room)
+        return 0;
+    size_t room = n + n / 2 + 1024;
+    free(r->labels);
+    free(r->mask);
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        free(r->values[c]);
+        r->values[c] = NULL;
+    }
+    r->labels = calloc(room, sizeof *r->labels);
+    r->mask = calloc(room, sizeof *r->mask);
+    r->room = room;
+    if (!r->labels || !r->mask) {
+        r->room = 0;
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    return 0;
+}
+
+void pp_rows_finish(struct pp_rows *r)
+{
+    free(r->labels);
+    free(r->mask);
+    free(r->group);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        free(r->values[c]);
+}
+
+int pp_row_start_column(struct pp_rows *r, int column, struct pp_err *err)
+{
+    if (r->has[column])
+        return 0;
+    if (!r->values[column]) {
+        r->values[column] = calloc(r->room, sizeof(float));
+        if (!r->values[column])
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    memset(r->values[column], 0, r->room * sizeof(float));
+    r->has[column] = true;
+    return 0;
+}
+
+/* Numbers for tokens from body on, or for all; or one number for all of the
+ * body. */
+static int read_tokens(struct pp_rows *r, struct pp_scan *s, int column,
+                       size_t body, struct pp_err *err)
+{
+    float *out = r->values[column];
+    size_t n = 0, start = s->at, n_body = r->n - body;
+    float one;
+    int more;
+    if (pp_scan_peek(s) != '[') {
+        if (pp_scan_float(s, &one, err) != 0)
+            return -1;
+        for (size_t i = body; i < r->n; i++)
+            out[i] = one;
+        return 0;
+    }
+    s->at++;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0)
+        if (pp_scan_float(s, &out[n - 1], err) != 0)
+            return -1;
+    if (more < 0)
+        return -1;
+    if (n == n_body && body > 0) {
+        memmove(out + body, out, n * sizeof *out);
+        memset(out, 0, body * sizeof *out);
+    } else if (n != r->n) {
+        s->at = start;
+        return pp_scan_fail(s, err, "'%zu' %s for %zu tokens", n,
+                            pp_columns[column].name, n_body);
+    }
+    return 0;
+}
+
+int pp_rows_columns(struct pp_rows *r, struct pp_scan *s,
+                    const struct pp_fields *f, size_t body, struct pp_err *err)
+{
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        if (!f->has[PP_FIELD_COLUMN + c])
+            continue;
+        s->at = f->at[PP_FIELD_COLUMN + c];
+        if (pp_row_start_column(r, c, err) != 0)
+            return -1;
+        int rc = pp_columns[c].scope == PP_SCOPE_TOKEN
+                     ? read_tokens(r, s, c, body, err)
+                     : pp_scan_float(s, r->values[c], err);
+        if (rc != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int pp_rows_put(const struct pp_rows *r, struct pp_documents *d, size_t at,
+                struct pp_err *err)
+{
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        bool per_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
+        if (r->has[c] &&
+            pp_documents_put(d, (enum pp_column)c,
+                             r->values[c] + (per_token ? at : 0), err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int pp_row_append_ids(struct pp_rows *r, struct pp_scan *s, bool scored,
+                      struct pp_err *err)
+{
+    size_t n, from = r->n;
+    if (pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", r->ids + from, &n,
+                       err) != 0)
+        return -1;
+    r->n += n;
+    for (size_t i = from; i < r->n; i++)
+        r->labels[i] = scored ? r->ids[i] : PP_LABEL_IGNORE;
+    return 0;
+}
+
+static int count_mismatch(const struct pp_scan *s, size_t n, const char *what,
+                          size_t tokens, struct pp_err *err)
+{
+    return pp_scan_fail(s, err, "'%zu' %s for %zu tokens", n, what, tokens);
+}
+
+/* The labels and loss mask of the tokens from body on. */
+static int read_labels(struct pp_rows *r, struct pp_scan *s,
+                       const struct pp_fields *f, size_t body,
+                       struct pp_err *err)
+{
+    size_t n, n_body = r->n - body;
+    if (f->has[PP_FIELD_LABELS]) {
+        s->at = f->at[PP_FIELD_LABELS];
+        if (pp_scan_int32s(s, PP_LABEL_IGNORE, INT32_MAX - 1, "a label",
+                           r->mask, &n, err) != 0)
+            return -1;
+        if (n != n_body)
+            return count_mismatch(s, n, "labels", n_body, err);
+        for (size_t i = 0; i < n; i++)
+            if (r->mask[i] < 0 && r->mask[i] != PP_LABEL_IGNORE)
+                return pp_scan_fail(s, err, "'%d' is not a label", r->mask[i]);
+        memcpy(r->labels + body, r->mask, n * sizeof *r->labels);
+    }
+    if (f->has[PP_FIELD_MASK]) {
+        s->at = f->at[PP_FIELD_MASK];
+        if (pp_scan_mask(s, r->mask, &n, err) != 0)
+            return -1;
+        if (n != n_body)
+            return count_mismatch(s, n, "elements of loss_mask", n_body, err);
+        for (size_t i = 0; i < n; i++)
+            if (!r->mask[i])
+                r->labels[body + i] = PP_LABEL_IGNORE;
+            else if (r->labels[body + i] == PP_LABEL_IGNORE &&
+                     !f->has[PP_FIELD_LABELS])
+                r->labels[body + i] = r->ids[body + i];
+    }
+    return 0;
+}
+
+/* Whether a turn is scored: as it says, or when it is the assistant's, or when
+ * it does not say whose it is. */
+static int read_train(struct pp_scan *s, const struct pp_fields *f, bool *out,
+                      struct pp_err *err)
+{
+    char role[16];
+    size_t n;
+    int32_t number;
+    if (f->has[PP_FIELD_TRAIN]) {
+        s->at = f->at[PP_FIELD_TRAIN];
+        if (pp_scan_bool(s, out))
+            return 0;
+        if (pp_scan_int32(s, 0, 1, "true or false", &number, err) != 0)
+            return -1;
+        *out = number == 1;
+        return 0;
+    }
+    *out = true;
+    if (!f->has[PP_FIELD_ROLE])
+        return 0;
+    s->at = f->at[PP_FIELD_ROLE];
+    if (pp_scan_text(s, role, sizeof role, &n, err) != 0)
+        return -1;
+    *out = n == strlen("assistant") && !memcmp(role, "assistant", n);
+    return 0;
+}
+
+static int append_turn(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
+{
+    struct pp_fields f;
+    size_t body = r->n;
+    bool train;
+    if (pp_fields_scan(s, &f, err) != 0)
+        return -1;
+    size_t end = s->at;
+    if (!f.has[PP_FIELD_IDS])
+        return pp_scan_fail(s, err, "a turn without 'input_ids'");
+    if (read_train(s, &f, &train, err) != 0)
+        return -1;
+    s->at = f.at[PP_FIELD_IDS];
+    if (pp_row_append_ids(r, s, train, err) != 0 ||
+        read_labels(r, s, &f, body, err) != 0)
+        return -1;
+    /* A turn's values are for its own tokens. */
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (f.has[PP_FIELD_COLUMN + c])
+            return pp_scan_fail(s, err,
+                                "'%s' belongs beside the turns, not in one",
+                                pp_columns[c].name);
+    s->at = end;
+    return 0;
+}
+
+static int append_turns(struct pp_rows *r, struct pp_scan *s,
+                        struct pp_err *err)
+{
+    size_t n = 0;
+    int more;
+    if (pp_scan_expect(s, '[', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0)
+        if (append_turn(r, s, err) != 0)
+            return -1;
+    return more;
+}
+
+/* Ids, or turns. */
+static int append_list(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
+{
+    struct pp_scan ahead = *s;
+    bool list = pp_scan_peek(&ahead) == '[';
+    ahead.at += list;
+    return list && pp_scan_peek(&ahead) == '{'
+               ? append_turns(r, s, err)
+               : pp_row_append_ids(r, s, true, err);
+}
+
+int pp_row_append_object(struct pp_rows *r, struct pp_scan *s,
+                         const struct pp_fields *f, struct pp_err *err)
+{
+    static const enum pp_field bodies[] = {PP_FIELD_IDS, PP_FIELD_RESPONSE,
+                                           PP_FIELD_MESSAGES};
+    size_t body = r->n;
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        if (!f->has[bodies[i]])
+            continue;
+        s->at = f->at[bodies[i]];
+        if (append_list(r, s, err) != 0 || read_labels(r, s, f, body, err) != 0)
+            return -1;
+        return pp_rows_columns(r, s, f, body, err);
+    }
+    return pp_scan_fail(s, err, "no 'input_ids'");
+}
+
+int pp_row_append_value(struct pp_rows *r, struct pp_scan *s,
+                        struct pp_err *err)
+{
+    struct pp_fields f;
+    if (pp_scan_peek(s) != '{')
+        return append_list(r, s, err);
+    if (pp_fields_scan(s, &f, err) != 0)
+        return -1;
+    size_t end = s->at;
+    if (pp_row_append_object(r, s, &f, err) != 0)
+        return -1;
+    s->at = end;
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* npy - NumPy's files of one array: a magic, a version, the length of a header
+ * that is a Python dictionary, the elements. Of that dictionary's language only
+ * what NumPy itself writes is read: {'descr': '<i4', 'fortran_order': False,
+ * 'shape': (3, 4), }. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "data/arrays.h"
+#include "data/token_type.h"
+
+static const struct {
+    const char *descr;
+    unsigned type;
+} types[] = {
+    {"|b1", PP_TOKEN_U8},  {"|u1", PP_TOKEN_U8},  {"|i1", PP_TOKEN_I8},
+    {"<u2", PP_TOKEN_U16}, {"<i2", PP_TOKEN_I16}, {"<u4", PP_TOKEN_U32},
+    {"<i4", PP_TOKEN_I32}, {"<u8", PP_TOKEN_U64}, {"<i8", PP_TOKEN_I64},
+    {"<f4", PP_TOKEN_F32}, {"<f8", PP_TOKEN_F64},
+};
+
+/* What is left of a header. */
+struct text {
+    const char *at, *end;
+};
+
+static bool skip(struct text *t, const char *word)
+{
+    size_t n = strlen(word);
+    while (t->at < t->end && (*t->at == ' ' || *t->at == '\n'))
+        t->at++;
+    if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0)
+        return false;
+    t->at += n;
+    return true;
+}
+
+static bool read_type(struct text *t, unsigned *type)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct text ahead = *t;
+        if (skip(&ahead, "'") && skip(&ahead, types[i].descr) &&
+            skip(&ahead, "'")) {
+            *t = ahead;
+            *type = types[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_size(struct text *t, size_t *out)
+{
+    const char *start = t->at;
+    *out = 0;
+    for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++)
+        if (__builtin_mul_overflow(*out, (size_t)10, out) ||
+            __builtin_add_overflow(*out, (size_t)(*t->at - '0'), out))
+            return false;
+    return t->at > start;
+}
+
+/* (3,) or (3, 4) */
+static bool read_shape(struct text *t, struct pp_array *a)
+{
+    if (!skip(t, "("))
+        return false;
+    while (!skip(t, ")")) {
+        if (a->n_dims == PP_ARRAY_MAX_DIMS ||
+            !read_size(t, &a->dims[a->n_dims]))
+            return false;
+        a->n_dims++;
+        if (!skip(t, ","))
+            return skip(t, ")");
+    }
+    return true;
+}
+
+static bool read_dictionary(struct text *t, struct pp_array *a)
+{
+    bool type = false, order = false, shape = false;
+    if (!skip(t, "{"))
+        return false;
+    while (!skip(t, "}")) {
+        if (!type && skip(t, "'descr':") && read_type(t, &a->type))
+            type = true;
+        else if (!order && skip(t, "'fortran_order':") && skip(t, "False"))
+            order = true;
+        else if (!shape && skip(t, "'shape':") && read_shape(t, a))
+            shape = true;
+        else
+            return false;
+        skip(t, ",");
+    }
+    return type && order && shape && skip(t, "") && t->at == t->end;
+}
+
+static unsigned element_bytes(unsigned type)
+{
+    unsigned n = pp_token_bytes(type);
+    return n ? n : type == PP_TOKEN_F32 ? 4 : 8;
+}
+
+/* Where the header lies: false when the file is none. */
+static bool find_header(const unsigned char *p, size_t n, struct text *out)
+{
+    if (n < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3)
+        return false;
+    size_t at = p[6] == 1 ? 10 : 12, length = p[8] | (size_t)p[9] << 8;
+    if (p[6] > 1) {
+        if (n < 12)
+            return false;
+        length |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
+    }
+    if (length > n - at)
+        return false;
+    *out = (struct text){(const char *)p + at, (const char *)p + at + length};
+    return true;
+}
+
+int pp_npy_parse(const char *name, const void *data, size_t bytes,
+                 struct pp_array *out, struct pp_err *err)
+{
+    struct text t = {0};
+    size_t size = 0;
+    *out = (struct pp_array){.n = 1};
+    if (!find_header(data, bytes, &t))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: not a .npy file, or cut short",
+                       name);
+    if (!read_dictionary(&t, out) || out->n_dims == 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: not a plain array of one or two dimensions in "
+                       "little-endian C order",
+                       name);
+    bool large = false;
+    for (int i = 0; i < out->n_dims; i++)
+        large |= __builtin_mul_overflow(out->n, out->dims[i], &out->n);
+    large |= __builtin_mul_overflow(out->n, element_bytes(out->type), &size);
+    size_t there = bytes - (size_t)(t.end - (const char *)data);
+    if (large || size != there)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%zu' bytes of elements, which is not what its "
+                       "shape says",
+                       name, there);
+    out->data = t.end;
+    return 0;
+}
+
+/* The files of one input. */
+struct npy {
+    const char *path;
+    struct {
+        const void *map;
+        size_t bytes;
+    } files[24]; /* more than there are names */
+    size_t n;
+};
+
+/* NAME.npy, or NAME.what.npy; to be freed. */
+static char *companion(const char *path, const char *what)
+{
+    size_t n = strlen(path) - strlen(".npy");
+    size_t size = n + strlen(what) + sizeof "..npy";
+    char *s = malloc(size);
+    if (s)
+        snprintf(s, size, "%.*s%s%s.npy", (int)n, path, *what ? "." : "", what);
+    return s;
+}
+
+static int find(void *ctx, const char *name, struct pp_array *out,
+                struct pp_err *err)
+{
+    struct npy *x = ctx;
+    bool is_ids = !strcmp(name, "input_ids");
+    char *path = companion(x->path, is_ids ? "" : name);
+    if (!path)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = 0;
+    if (is_ids || pp_file_exists(path)) {
+        rc = pp_file_map(path, &x->files[x->n].map, &x->files[x->n].bytes, err);
+        if (rc == 0) {
+            rc = pp_npy_parse(path, x->files[x->n].map, x->files[x->n].bytes,
+                              out, err);
+            x->n++;
+        }
+        rc = rc == 0 ? 1 : -1;
+    }
+    free(path);
+    return rc;
+}
+
+int pp_npy_read(const char *path, bool allow_empty, struct pp_documents *d,
+                struct pp_err *err)
+{
+    struct npy x = {.path = path};
+    int rc = pp_arrays_read(path, find, &x, allow_empty, d, err);
+    for (size_t i = 0; i < x.n; i++)
+        pp_file_unmap(x.files[i].map, x.files[i].bytes);
+    return rc;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* packed_index - a few bytes per sequence, so it is built as a whole. Sizes
+ * are counted first, then the sections are filled bin by bin. */
+#include "data/packed_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "data/token_type.h"
+
+static size_t first_sequence(const struct pp_packed_content *c,
+                             const struct pp_piece *q)
+{
+    size_t i = c->first_document + q->source;
+    return c->docs ? pp_documents_sequence(c->docs, i) : i;
+}
+
+uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
+                          const struct pp_piece *q)
+{
+    if (!c->docs || !c->docs->member)
+        return 1;
+    const uint32_t *member = c->docs->member + c->first_document + q->source;
+    return member[1] - member[0];
+}
+
+struct pp_part pp_piece_part(const struct pp_packed_content *c,
+                             const struct pp_piece *q, uint32_t k)
+{
+    struct pp_part p = {q->at, first_sequence(c, q) + k, q->start, q->length,
+                        q->slot};
+    if (pp_piece_n_parts(c, q) == 1)
+        return p;
+    const size_t *first = c->docs->first + p.sequence;
+    p.at = first[0];
+    p.start = (uint32_t)(first[0] - q->at);
+    p.length = (uint32_t)(first[1] - first[0]);
+    /* What the piece has beyond its sequences' slots is the last one's. */
+    if (k + 1 == pp_piece_n_parts(c, q))
+        for (const size_t *f = first - k; f < first; f++)
+            p.slot -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
+    else
+        p.slot = (uint32_t)pp_round_up(p.length, c->align);
+    return p;
+}
+
+bool pp_content_has(const struct pp_packed_content *c, int file)
+{
+    if (file < PP_PACKED_COLUMNS)
+        return c->ids != NULL;
+    return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
+}
+
+/* Sequences of bin b. */
+static size_t count_parts(const struct pp_packed_content *c, size_t b)
+{
+    size_t n = 0;
+    for (size_t i = c->first[b]; i < c->first[b + 1]; i++)
+        n += pp_piece_n_parts(c, &c->pieces[c->items[i]]);
+    return n;
+}
+
+/* What is known before anything is filled in. */
+static struct pp_packed_header count(const struct pp_packed_content *c)
+{
+    struct pp_packed_header h = {
+        .magic = PP_PACKED_MAGIC,
+        .version = PP_PACKED_VERSION,
+        .header_bytes = sizeof h,
+        .n_bins = c->n_bins,
+        .n_groups = c->first[c->n_bins],
+        .n_inputs = c->n_inputs,
+        .capacity = c->capacity,
+        .align = c->align,
+        .kind = c->docs ? c->docs->kind : PP_DATA_DOCUMENTS,
+        .n_token_files = c->ids ? 0 : (uint32_t)c->docs->n_files,
+        .input = {c->counts.sequences, c->counts.tokens, c->counts.n_empty,
+                  c->counts.n_dropped, c->counts.dropped_tokens,
+                  c->counts.n_truncated, c->counts.truncated_tokens,
+                  c->counts.n_split, c->counts.n_skipped},
+    };
+    for (size_t b = 0; b < c->n_bins; b++)
+        h.n_sequences += count_parts(c, b);
+    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
+        h.n_columns += pp_content_has(c, f);
+    return h;
+}
+
+/* Takes room for n elements at a multiple of 8. */
+static uint64_t take(uint64_t *at, uint64_t n, size_t size)
+{
+    uint64_t here = *at;
+    *at = pp_round_up(here + n * size, 8);
+    return here;
+}
+
+/* Offsets of all sections after the header. */
+static void lay_out(struct pp_packed_header *h, bool index_only)
+{
+    uint64_t at = sizeof *h, n_cu = h->n_sequences + h->n_bins;
+    h->columns = take(&at, h->n_columns, sizeof(struct pp_packed_column));
+    h->bins = take(&at, h->n_bins, sizeof(struct pp_packed_record));
+    h->cu_seqlens = take(&at, n_cu, 4);
+    h->cu_seqlens_padded = take(&at, n_cu, 4);
+    h->source = take(&at, h->n_sequences, 4);
+    h->start = take(&at, h->n_sequences, 4);
+    if (h->n_groups != h->n_sequences) {
+        h->first_group = take(&at, h->n_bins, 8);
+        h->cu_groups = take(&at, h->n_groups + h->n_bins, 4);
+    }
+    if (index_only) {
+        h->token_files =
+            take(&at, h->n_token_files, sizeof(struct pp_packed_token_file));
+        h->token_file = take(&at, h->n_sequences, 4);
+        h->token_at = take(&at, h->n_sequences, 8);
+    }
+    h->index_bytes = at;
+}
+
+/* The section at an offset. */
+static void *section(struct pp_packed_header *h, uint64_t offset)
+{
+    return (char *)h + offset;
+}
+
+/* Where the arrays of a bin are being filled. */
+struct cursor {
+    struct pp_packed_header *h;
+    const struct pp_packed_content *c;
+    size_t bin, sequence, group; /* the next ones */
+    int32_t *ids;                /* room for a sequence of an index-only */
+};
+
+/* The ids of a part, copied from its file if need be. */
+static const int32_t *ids_of(const struct cursor *k, const struct pp_piece *q,
+                             const struct pp_part *p)
+{
+    const struct pp_documents *d = k->c->docs;
+    if (k->c->ids)
+        return k->c->ids + p->at;
+    size_t i = k->c->first_document + q->source;
+    const struct pp_token_file *f = &d->files[d->file_of[i]];
+    uint64_t at = d->file_at[i] + (uint64_t)p->start * pp_token_bytes(f->type);
+    ((uint32_t *)section(k->h, k->h->token_file))[k->sequence] = d->file_of[i];
+    ((uint64_t *)section(k->h, k->h->token_at))[k->sequence] = at;
+    pp_token_convert(f->type, (const char *)f->map + at, p->length, k->ids);
+    return k->ids;
+}
+
+/* Scored labels of a part; raises *vocab to cover its ids. */
+static uint32_t scan(const int32_t *ids, const int32_t *labels, uint32_t n,
+                     uint32_t *vocab)
+{
+    uint32_t scored = 0;
+    int32_t largest = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        largest = ids[i] > largest ? ids[i] : largest;
+        largest = labels[i] > largest ? labels[i] : largest;
+        scored += i > 0 && labels[i] != PP_LABEL_IGNORE;
+    }
+    if (largest >= 0 && (uint32_t)largest >= *vocab)
+        *vocab = (uint32_t)largest + 1;
+    return scored;
+}
+
+static void fill_part(struct cursor *k, struct pp_packed_record *r,
+                      const struct pp_piece *q, const struct pp_part *p)
+{
+    struct pp_packed_header *h = k->h;
+    size_t s = k->sequence, cu = s + k->bin;
+    int32_t *sums = (int32_t *)section(h, h->cu_seqlens) + cu;
+    int32_t *padded = (int32_t *)section(h, h->cu_seqlens_padded) + cu;
+    const int32_t *ids = ids_of(k, q, p);
+    ((uint32_t *)section(h, h->source))[s] = q->source;
+    ((uint32_t *)section(h, h->start))[s] = p->start;
+    sums[1] = sums[0] + (int32_t)p->length;
+    padded[1] = padded[0] + (int32_t)p->slot;
+    r->scored += scan(ids, k->c->labels ? k->c->labels + p->at : ids, p->length,
+                      &h->vocab);
+    r->max_seqlen = p->slot > r->max_seqlen ? p->slot : r->max_seqlen;
+    r->real += p->length;
+    r->tokens += p->slot;
+    k->sequence++;
+}
+
+static void fill_bin(struct cursor *k, struct pp_packed_record *r)
+{
+    struct pp_packed_header *h = k->h;
+    uint32_t *cu_groups =
+        h->cu_groups ? (uint32_t *)section(h, h->cu_groups) : NULL;
+    r->first_sequence = k->sequence;
+    r->first_slot = h->n_slots;
+    if (cu_groups)
+        ((uint64_t *)section(h, h->first_group))[k->bin] = k->group;
+    for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
+        const struct pp_piece *q = &k->c->pieces[k->c->items[i]];
+        uint32_t n = pp_piece_n_parts(k->c, q);
+        for (uint32_t m = 0; m < n; m++) {
+            struct pp_part p = pp_piece_part(k->c, q, m);
+            fill_part(k, r, q, &p);
+        }
+        k->group++;
+        if (cu_groups)
+            cu_groups[k->group + k->bin] =
+                (uint32_t)(k->sequence - r->first_sequence);
+        r->n_groups++;
+    }
+    r->n_sequences = (uint32_t)(k->sequence - r->first_sequence);
+    k->bin++;
+}
+
+static void fill_bins(struct cursor *k)
+{
+    struct pp_packed_header *h = k->h;
+    struct pp_packed_record *r = section(h, h->bins);
+    for (size_t b = 0, said = 0; b < k->c->n_bins; b++, r++) {
+        fill_bin(k, r);
+        h->n_slots += r->tokens;
+        h->n_tokens += r->real;
+        h->max_tokens = r->tokens > h->max_tokens ? r->tokens : h->max_tokens;
+        h->max_seqlen =
+            r->max_seqlen > h->max_seqlen ? r->max_seqlen : h->max_seqlen;
+        if (k->c->progress && k->c->first[b + 1] - said >= PP_PROGRESS_PIECES) {
+            said = k->c->first[b + 1];
+            k->c->progress(k->c->ctx, b);
+        }
+    }
+}
+
+static void fill_columns(struct pp_packed_header *h,
+                         const struct pp_packed_content *c,
+                         const uint64_t sums[PP_PACKED_N_FILES])
+{
+    const uint64_t n[] = {h->n_slots, h->n_sequences, h->n_groups};
+    struct pp_packed_column *t = section(h, h->columns);
+    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
+        if (!pp_content_has(c, f))
+            continue;
+        const char *name = pp_packed_name(f);
+        bool is_float = f >= PP_PACKED_COLUMNS;
+        memcpy(t->name, name, strlen(name));
+        t->scope =
+            is_float ? pp_columns[f - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
+        t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
+        t->n = n[t->scope];
+        t->checksum = sums[f];
+        t++;
+    }
+}
+
+static int fill_token_files(struct pp_packed_header *h,
+                            const struct pp_packed_content *c,
+                            struct pp_err *err)
+{
+    struct pp_packed_token_file *t = section(h, h->token_files);
+    for (uint32_t i = 0; i < h->n_token_files; i++) {
+        const struct pp_token_file *f = &c->docs->files[i];
+        size_t n = strlen(f->path);
+        if (n >= sizeof t[i].path)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: this name is too long for an index", f->path);
+        memcpy(t[i].path, f->path, n);
+        t[i].bytes = f->bytes;
+        t[i].checksum = f->checksum;
+        t[i].type = f->type;
+    }
+    return 0;
+}
+
+struct pp_packed_header *
+pp_packed_make_index(const struct pp_packed_content *c,
+                     const uint64_t sums[PP_PACKED_N_FILES], struct pp_err *err)
+{
+    struct pp_packed_header head = count(c);
+    lay_out(&head, !c->ids);
+    struct pp_packed_header *h = calloc(1, head.index_bytes);
+    struct cursor k = {.h = h, .c = c};
+    if (!c->ids)
+        k.ids = calloc(c->capacity, sizeof *k.ids);
+    if (!h || (!c->ids && !k.ids)) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto bad;
+    }
+    *h = head;
+    fill_bins(&k);
+    fill_columns(h, c, sums);
+    if (!c->ids && fill_token_files(h, c, err) != 0)
+        goto bad;
+    h->checksum = pp_packed_sum(h, h->index_bytes);
+    free(k.ids);
+    return h;
+bad:
+    free(k.ids);
+    free(h);
+    return NULL;
+}

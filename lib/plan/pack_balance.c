@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/* pack_balance - moves items between bins so that the costliest bin costs
+ * less. The number of bins stays and none exceeds the capacity.
+ *
+ * Of three beginnings the best counts: the bins as they are; the items dealt
+ * anew, costliest first, each to the cheapest bin with room (Graham's rule with
+ * a capacity); and, since bins that all become full differ in nothing else, the
+ * long items by what they cost above the lowest price of a token, then the
+ * short ones each to the bin with most room. Dealing fails where bins are
+ * nearly full. Then rounds: the costliest bins are paired with
+ * the cheapest, and each pair makes the one exchange of an item for another, or
+ * for none, or the one division of all their items, that lowers the costlier
+ * most. Another round pairs them differently; it ends when rounds no longer
+ * help. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/pack_costs.h"
+#include "plan/pack_room.h"
+#include "plan/pack_rule.h"
+
+/* Bins without room that are passed over before one with room is taken
+ * whatever it costs; rounds without gain before the end; comparisons of two
+ * items in all; the part of the capacity above which an item is long. */
+enum { LONG = 8, PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
+
+struct balance {
+    const uint32_t *lengths;
+    const uint64_t *cost;
+    uint64_t *excess;
+    size_t n, n_bins;
+    uint32_t capacity;
+    uint32_t *bin_of;
+    uint64_t *load;          /* cost by bin */
+    uint64_t *weighed;       /* weight by bin */
+    uint32_t *best;          /* the best bins so far, by item */
+    uint32_t *space;         /* by bin */
+    uint32_t *order;         /* items, costliest first */
+    uint32_t *head, *next;   /* items of a bin, plus one; 0 ends */
+    uint32_t *sorted;        /* bins, costliest first */
+    struct pp_by_cost *keys; /* n_bins or n */
+    size_t work;             /* left */
+};
+
+static void put(struct balance *s, uint32_t i, uint32_t b)
+{
+    s->bin_of[i] = b;
+    s->load[b] += s->cost[i];
+    s->space[b] -= s->lengths[i];
+}
+
+/* Bins are empty. */
+static void clear(struct balance *s)
+{
+    memset(s->load, 0, s->n_bins * sizeof *s->load);
+    for (size_t b = 0; b < s->n_bins; b++)
+        s->space[b] = s->capacity;
+}
+
+static uint64_t costliest(const struct balance *s)
+{
+    uint64_t most = 0;
+    for (size_t b = 0; b < s->n_bins; b++)
+        most = s->load[b] > most ? s->load[b] : most;
+    return most;
+}
+
+/* The cheapest bin with room of the few cheapest, or the first with room;
+ * SIZE_MAX when there is none. Outdated entries of the heap are dropped. */
+static size_t choose(struct balance *s, struct pp_cost_heap *h,
+                     const struct pp_room *room, uint32_t length)
+{
+    struct pp_by_cost passed[PASSED];
+    size_t n = 0, found = SIZE_MAX;
+    while (h->n && n < PASSED && found == SIZE_MAX) {
+        struct pp_by_cost top = pp_cost_heap_pop(h);
+        if (top.cost != s->weighed[top.index])
+            continue;
+        if (s->space[top.index] >= length)
+            found = top.index;
+        else
+            passed[n++] = top;
+    }
+    while (n)
+        pp_cost_heap_push(h, passed[--n]);
+    if (found == SIZE_MAX && room->room[1] > length)
+        found = pp_room_first(room, length);
+    return found < s->n_bins ? found : SIZE_MAX;
+}
+
+/* From here on bins are chosen by their tokens. */
+static void weigh_tokens(struct balance *s, struct pp_cost_heap *h)
+{
+    h->n = 0;
+    for (size_t b = 0; b < s->n_bins; b++) {
+        s->weighed[b] = s->capacity - s->space[b];
+        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
+    }
+}
+
+/* By the weight of the items, or from the first short one on by their tokens.
+ * False when an item has no room. One for each bin first, so that none stays
+ * empty. */
+static bool deal(struct balance *s, const uint64_t *weight, bool short_apart,
+                 struct pp_cost_heap *h, struct pp_room *room)
+{
+    bool by_tokens = false;
+    clear(s);
+    memset(s->weighed, 0, s->n_bins * sizeof *s->weighed);
+    for (size_t k = 0; k < s->n; k++) {
+        uint32_t i = s->order[k];
+        if (short_apart && !by_tokens && k >= s->n_bins &&
+            s->lengths[i] <= s->capacity / LONG) {
+            weigh_tokens(s, h);
+            by_tokens = true;
+        }
+        size_t b = k < s->n_bins ? k : choose(s, h, room, s->lengths[i]);
+        if (b == SIZE_MAX)
+            return false;
+        put(s, i, (uint32_t)b);
+        s->weighed[b] += by_tokens ? s->lengths[i] : weight[i];
+        pp_room_set(room, b, s->space[b] + 1);
+        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
+    }
+    return true;
+}
+
+/* Deals anew by a weight; where that is possible and better than the best bins
+ * so far, they become the best. */
+static int try_deal(struct balance *s, const uint64_t *weight, bool short_apart,
+                    uint64_t *least, struct pp_err *err)
+{
+    int rc = -1;
+    struct pp_room room;
+    struct pp_cost_heap h = {.entries = pp_pack_alloc(s->n + s->n_bins + PASSED,
+                                                      sizeof *h.entries, err)};
+    if (pp_room_init(&room, s->n_bins, s->capacity, err) == 0 && h.entries) {
+        if (deal(s, weight, short_apart, &h, &room) && costliest(s) < *least) {
+            *least = costliest(s);
+            memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
+        }
+        rc = 0;
+    }
+    pp_room_finish(&room);
+    free(h.entries);
+    return rc;
+}
+
+/* Whether any item costs more than its tokens at the lowest price. */
+static bool find_excess(struct balance *s)
+{
+    double price = INFINITY;
+    bool some = false;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->lengths[i])
+            price = fmin(price, (double)s->cost[i] / s->lengths[i]);
+    for (size_t i = 0; i < s->n; i++) {
+        double excess = (double)s->cost[i] - price * s->lengths[i];
+        s->excess[i] = s->lengths[i] && excess > 0 ? (uint64_t)excess : 0;
+        some |= s->excess[i] > 0;
+    }
+    return some;
+}
+
+/* What a pair may do: exchange x of the costlier for y of the cheaper (items
+ * plus one, 0 for none), or divide anew. */
+struct deed {
+    uint64_t most; /* the costlier then */
+    uint32_t x, y;
+    bool divides;
+};
+
+/* Whether the exchange leaves both within the capacity and the costlier
+ * cheaper than the deed in hand. */
+static void look_at(const struct balance *s, uint32_t high, uint32_t low,
+                    uint32_t x, uint32_t y, struct deed *best)
+{
+    uint64_t lost = s->cost[x - 1], got = y ? s->cost[y - 1] : 0;
+    uint64_t out = s->lengths[x - 1], in = y ? s->lengths[y - 1] : 0;
+    if (lost <= got || s->space[low] + in < out || s->space[high] + out < in)
+        return;
+    uint64_t a = s->load[high] - lost + got, b = s->load[low] + lost - got;
+    a = a > b ? a : b;
+    if (a < best->most)
+        *best = (struct deed){a, x, y, false};
+}
+
+static void find_exchange(struct balance *s, uint32_t high, uint32_t low,
+                          struct deed *best)
+{
+    for (uint32_t x = s->head[high]; x && s->work; x = s->next[x - 1]) {
+        /* The last of a bin stays. */
+        if (s->next[s->head[high] - 1])
+            look_at(s, high, low, x, 0, best);
+        for (uint32_t y = s->head[low]; y && s->work; y = s->next[y - 1]) {
+            look_at(s, high, low, x, y, best);
+            s->work--;
+        }
+    }
+}
+
+/* Both bins' items, costliest first, each to the cheaper with room. The lists
+ * are sorted; with move they are made anew. Returns the costlier's cost,
+ * UINT64_MAX where an item has no room. */
+static uint64_t divide(struct balance *s, uint32_t high, uint32_t low,
+                       bool move)
+{
+    const uint32_t bin[] = {high, low};
+    uint32_t at[] = {s->head[high], s->head[low]};
+    uint32_t *end[] = {&s->head[high], &s->head[low]};
+    uint64_t load[] = {0, 0}, space[] = {s->capacity, s->capacity};
+    while (at[0] || at[1]) {
+        int from = !at[0] || (at[1] && s->cost[at[1] - 1] > s->cost[at[0] - 1]);
+        uint32_t item = at[from], i = item - 1;
+        int to = load[1] < load[0];
+        at[from] = s->next[i];
+        if (space[to] < s->lengths[i])
+            to = !to;
+        if (space[to] < s->lengths[i])
+            return UINT64_MAX;
+        load[to] += s->cost[i];
+        space[to] -= s->lengths[i];
+        if (move) {
+            s->bin_of[i] = bin[to];
+            *end[to] = item;
+            end[to] = &s->next[i];
+        }
+    }
+    if (move)
+        for (int k = 0; k < 2; k++) {
+            *end[k] = 0;
+            s->load[bin[k]] = load[k];
+            s->space[bin[k]] = (uint32_t)space[k];
+        }
+    return load[0] > load[1] ? load[0] : load[1];
+}
+
+static void unlink_item(struct balance *s, uint32_t b, uint32_t item)
+{
+    uint32_t *at = &s->head[b];
+    while (*at != item)
+        at = &s->next[*at - 1];
+    *at = s->next[item - 1];
+    s->load[b] -= s->cost[item - 1];
+    s->space[b] += s->lengths[item - 1];
+}
+
+/* Keeps the list sorted. */
+static void link_item(struct balance *s, uint32_t b, uint32_t item)
+{
+    uint32_t *at = &s->head[b];
+    while (*at && s->cost[*at - 1] > s->cost[item - 1])
+        at = &s->next[*at - 1];
+    s->next[item - 1] = *at;
+    *at = item;
+    put(s, item - 1, b);
+}
+
+static void improve_pair(struct balance *s, uint32_t high, uint32_t low)
+{
+    struct deed best = {.most = s->load[high]};
+    find_exchange(s, high, low, &best);
+    if (divide(s, high, low, false) < best.most)
+        divide(s, high, low, true);
+    else if (best.x) {
+        unlink_item(s, high, best.x);
+        if (best.y) {
+            unlink_item(s, low, best.y);
+            link_item(s, high, best.y);
+        }
+        link_item(s, low, best.x);
+    }
+}
+
+static void improve(struct balance *s)
+{
+    size_t half = s->n_bins / 2;
+    uint64_t before = costliest(s);
+    for (size_t round = 0, idle = 0; half && idle < IDLE_ROUNDS && s->work;
+         round++) {
+        pp_sort_by_cost(s->load, s->n_bins, s->keys, s->sorted);
+        for (size_t k = 0; k < half; k++) {
+            size_t partner = s->n_bins - 1 - (k + round) % half;
+            uint32_t high = s->sorted[k], low = s->sorted[partner];
+            if (s->load[high] > s->load[low])
+                improve_pair(s, high, low);
+        }
+        uint64_t most = costliest(s);
+        idle = most < before ? 0 : idle + 1;
+        before = most;
+    }
+}
+
+static void link_all(struct balance *s)
+{
+    memset(s->head, 0, s->n_bins * sizeof *s->head);
+    for (size_t k = s->n; k-- > 0;) {
+        uint32_t i = s->order[k], b = s->bin_of[i];
+        s->next[i] = s->head[b];
+        s->head[b] = i + 1;
+    }
+}
+
+static int make_room(struct balance *s, struct pp_err *err)
+{
+    size_t n = s->n, m = s->n_bins;
+    s->bin_of = pp_pack_alloc(n, sizeof *s->bin_of, err);
+    s->load = pp_pack_alloc(m, sizeof *s->load, err);
+    s->space = pp_pack_alloc(m, sizeof *s->space, err);
+    s->order = pp_pack_alloc(n, sizeof *s->order, err);
+    s->head = pp_pack_alloc(m, sizeof *s->head, err);
+    s->next = pp_pack_alloc(n, sizeof *s->next, err);
+    s->sorted = pp_pack_alloc(m, sizeof *s->sorted, err);
+    s->keys = pp_pack_alloc(n > m ? n : m, sizeof *s->keys, err);
+    s->excess = pp_pack_alloc(n, sizeof *s->excess, err);
+    s->weighed = pp_pack_alloc(m, sizeof *s->weighed, err);
+    s->best = pp_pack_alloc(n, sizeof *s->best, err);
+    return s->excess && s->weighed && s->best && s->bin_of && s->load &&
+                   s->space && s->order && s->head && s->next && s->sorted &&
+                   s->keys
+               ? 0
+               : -1;
+}
+
+static int balance(struct balance *s, struct pp_bins *b, struct pp_err *err)
+{
+    struct pp_bins balanced;
+    clear(s);
+    for (size_t k = 0; k < s->n_bins; k++)
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            put(s, b->items[i], (uint32_t)k);
+    uint64_t least = costliest(s);
+    pp_sort_by_cost(s->cost, s->n, s->keys, s->order);
+    memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
+    if (try_deal(s, s->cost, false, &least, err) != 0 ||
+        (find_excess(s) && try_deal(s, s->excess, true, &least, err) != 0))
+        return -1;
+    clear(s);
+    for (size_t i = 0; i < s->n; i++)
+        put(s, (uint32_t)i, s->best[i]);
+    link_all(s);
+    improve(s);
+    if (pp_bins_make(&balanced, s->order, s->bin_of, s->n, s->n_bins, err))
+        return -1;
+    pp_bins_finish(b);
+    *b = balanced;
+    return 0;
+}
+
+int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
+                    const uint64_t *cost, uint32_t capacity, struct pp_err *err)
+{
+    struct balance s = {.lengths = lengths,
+                        .cost = cost,
+                        .n = b->n_items,
+                        .n_bins = b->n_bins,
+                        .capacity = capacity,
+                        .work = WORK};
+    int rc = make_room(&s, err) == 0 ? balance(&s, b, err) : -1;
+    free(s.excess);
+    free(s.weighed);
+    free(s.best);
+    free(s.bin_of);
+    free(s.load);
+    free(s.space);
+    free(s.order);
+    free(s.head);
+    free(s.next);
+    free(s.sorted);
+    free(s.keys);
+    return rc;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* pack_fill - one bin after the other, each filled as well as a short search
+ * finds.
+ *
+ * The minimum bin slack heuristic: Gupta and Ho, "A new heuristic algorithm
+ * for the one-dimensional bin-packing problem", Production Planning & Control
+ * 10, 1999, with the longest sequence left as every bin's first (Fleszar and
+ * Hindi, Computers & Operations Research 29, 2002). A bin is completed by
+ * descending lengths, first with the longest that fit; what was taken last is
+ * exchanged first, until nothing is left empty or the bin's share of the work
+ * is done. The fullest completion counts. Equal lengths are one class. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/pack_classes.h"
+#include "plan/pack_rule.h"
+
+/* Completions that are looked at: for all bins, and at least and at most for
+ * one. */
+enum { COMPLETIONS = 1 << 24, LEAST = 8, MOST = 4096 };
+
+/* With many sequences one in so many of each length is held back until what is
+ * left is shorter than one in so many of a bin: the last bins, too, want
+ * sequences of all lengths. */
+enum { MANY = 1 << 16, HELD = 64, SHORT = 32 };
+
+struct fill {
+    struct pp_classes classes;
+    uint32_t *left;    /* by class, without those held back */
+    uint32_t *taken;   /* by class */
+    uint32_t *skip;    /* by class: none has any left in [c, skip[c]) */
+    uint32_t *chosen;  /* classes in the open bin, longest first */
+    uint32_t *fullest; /* the best of them */
+    size_t n_chosen, n_fullest;
+    uint64_t spare; /* what the best leaves empty */
+    uint32_t capacity;
+    uint32_t budget;           /* completions that are left for all bins */
+    uint32_t *placed, *bin_at; /* in the order in which they are placed */
+    size_t n_placed, n_bins;
+};
+
+/* The first class from c on with sequences left, which chosen ones count out,
+ * no longer than space. */
+static size_t next_class(struct fill *f, size_t c, uint64_t space)
+{
+    size_t end = f->classes.n;
+    if (c < end && f->classes.length[c] > space)
+        c = pp_classes_within(&f->classes, c, space);
+    for (;;) {
+        while (f->skip[c] != c) {
+            f->skip[c] = f->skip[f->skip[c]];
+            c = f->skip[c];
+        }
+        if (c == end || f->left[c])
+            return c;
+        c++;
+    }
+}
+
+static void take(struct fill *f, size_t c, uint64_t *space)
+{
+    f->chosen[f->n_chosen++] = (uint32_t)c;
+    f->left[c]--;
+    *space -= f->classes.length[c];
+}
+
+/* Undoes the last choice but the first; what comes after it is tried next. */
+static bool back_up(struct fill *f, size_t *c, uint64_t *space)
+{
+    if (f->n_chosen == 1)
+        return false;
+    *c = f->chosen[--f->n_chosen];
+    f->left[*c]++;
+    *space += f->classes.length[(*c)++];
+    return true;
+}
+
+/* Completes the bin that holds the one chosen class. */
+static void complete(struct fill *f, uint64_t space)
+{
+    size_t c = f->chosen[0];
+    uint32_t most = f->budget < LEAST ? LEAST : f->budget, tried = 0;
+    most = most > MOST ? MOST : most;
+    f->spare = UINT64_MAX;
+    for (;;) {
+        while ((c = next_class(f, c, space)) < f->classes.n)
+            take(f, c, &space);
+        if (space < f->spare) {
+            f->spare = space;
+            f->n_fullest = f->n_chosen;
+            memcpy(f->fullest, f->chosen, f->n_chosen * sizeof *f->chosen);
+        }
+        if (space == 0 || ++tried == most || !back_up(f, &c, &space))
+            break;
+    }
+    f->budget -= tried < f->budget ? tried : f->budget;
+    for (size_t k = 1; k < f->n_chosen; k++)
+        f->left[f->chosen[k]]++;
+}
+
+/* Puts a sequence of each class of the best completion into a new bin. */
+static void close_bin(struct fill *f)
+{
+    for (size_t k = 0; k < f->n_fullest; k++) {
+        uint32_t c = f->fullest[k];
+        f->left[c] -= k > 0;
+        uint32_t i = f->classes.order[f->classes.first[c] + f->taken[c]++];
+        f->placed[f->n_placed] = i;
+        f->bin_at[f->n_placed++] = (uint32_t)f->n_bins;
+    }
+    for (size_t k = 0; k < f->n_fullest; k++)
+        if (!f->left[f->fullest[k]])
+            f->skip[f->fullest[k]] = f->fullest[k] + 1;
+    f->n_bins++;
+}
+
+/* Fills bins as long as a sequence longer than shortest is left. */
+static void fill_bins(struct fill *f, int64_t shortest)
+{
+    f->skip[f->classes.n] = (uint32_t)f->classes.n;
+    for (size_t c = 0; c < f->classes.n; c++)
+        f->skip[c] = (uint32_t)c;
+    for (size_t c; (c = next_class(f, 0, f->capacity)) < f->classes.n &&
+                   f->classes.length[c] > shortest;) {
+        uint64_t space = f->capacity;
+        f->n_chosen = 0;
+        take(f, c, &space);
+        complete(f, space);
+        close_bin(f);
+    }
+}
+
+static void fill_all(struct fill *f, size_t n)
+{
+    for (size_t c = 0; n > MANY && c < f->classes.n; c++)
+        f->left[c] = f->classes.count[c] - f->classes.count[c] / HELD;
+    fill_bins(f, f->capacity / SHORT);
+    for (size_t c = 0; c < f->classes.n; c++)
+        f->left[c] = f->classes.count[c] - f->taken[c];
+    fill_bins(f, -1);
+}
+
+int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out, struct pp_err *err)
+{
+    int rc = -1;
+    struct fill f = {.capacity = capacity, .budget = COMPLETIONS};
+    if (pp_classes_init(&f.classes, lengths, n, err) != 0)
+        return -1;
+    f.left = pp_pack_alloc(f.classes.n, sizeof *f.left, err);
+    f.taken = pp_pack_alloc(f.classes.n, sizeof *f.taken, err);
+    f.skip = pp_pack_alloc(f.classes.n + 1, sizeof *f.skip, err);
+    f.chosen = pp_pack_alloc(n, sizeof *f.chosen, err);
+    f.fullest = pp_pack_alloc(n, sizeof *f.fullest, err);
+    f.placed = pp_pack_alloc(n, sizeof *f.placed, err);
+    f.bin_at = pp_pack_alloc(n, sizeof *f.bin_at, err);
+    if (f.left && f.taken && f.skip && f.chosen && f.fullest && f.placed &&
+        f.bin_at) {
+        fill_all(&f, n);
+        rc = pp_bins_gather(out, f.placed, f.bin_at, n, f.n_bins, err);
+    }
+    pp_classes_finish(&f.classes);
+    free(f.left);
+    free(f.taken);
+    free(f.skip);
+    free(f.chosen);
+    free(f.fullest);
+    free(f.placed);
+    free(f.bin_at);
+    return rc;
+}

@@ -1,0 +1,190 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pppack_balance - what sequences and rows are padded to, bins that cost alike,
+# their order, and the manifest.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+lengths() {
+    printf '%s\n' "$@" >lengths
+}
+
+# documents N...: JSON Lines of so many tokens each.
+documents() {
+    for n; do
+        jq -cn --argjson n "$n" '{input_ids: [range($n) | . + 1]}'
+    done
+}
+
+# many: two hundred documents of 1 to 200 tokens.
+many() {
+    # shellcheck disable=SC2046 # a word each
+    documents $(awk 'BEGIN { srand(7)
+        for (i = 0; i < 200; i++) print int(1 + 200 * rand() ^ 2) }')
+}
+
+# plan KIND M [DP]: plan.json of a small model in two stages.
+plan() {
+    mkdir -p model
+    jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
+        vocab_size: 64, hidden_size: 16, num_hidden_layers: 4,
+        num_attention_heads: 2, num_key_value_heads: 1, intermediate_size: 40,
+        hidden_act: "silu", max_position_embeddings: 4096, rms_norm_eps: 1e-5,
+        rope_theta: 10000.0, tie_word_embeddings: false}' >model/config.json
+    ppsplit -q -p 2 model | ppsched -q -s "$1" -m "$2" |
+        jq ".mesh.dp = ${3:-1}" >plan.json
+}
+
+# stats JQ OPTION...: a figure of the lengths.
+stats() {
+    local what=$1
+    shift
+    run --separate-stderr pppack --lengths --stats "$@" lengths
+    [ "$status" -eq 0 ]
+    jq -c "$what" <<<"$output"
+}
+
+refused() {
+    local want=$1
+    shift
+    run --separate-stderr pppack "$@"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "pppack: $want" ]
+}
+
+@test "fp8 pads rows, each rank's part of them" {
+    lengths 5 7 40 3
+    [ "$(stats '[.align, .row, .padding]' -l 64 --fp8 tensorwise)" = \
+        '[1,16,9]' ]
+    [ "$(stats '[.align, .row, .padding]' -l 64 --fp8 mxfp8)" = '[1,32,9]' ]
+    [ "$(stats '[.align, .row]' -l 8192 --cp 8 --tp 8 --fp8 blockwise)" = \
+        '[64,8192]' ]
+    # NeMo-RL pads for one kind of parallelism on top of the other.
+    [ "$(stats '[.align, .row]' -l 16384 --cp 8 --tp 8 --fp8 blockwise \
+        --compat nemo-rl-ffd)" = '[128,16384]' ]
+    [ "$(stats .align -l 64 --cp 4 --tp 2)" = 8 ]
+    [ "$(stats .align -l 64 --cp 4 --tp 2 --compat nemo-rl-mffd)" = 16 ]
+    [ "$(stats .align -l 64 --tp 2)" = 2 ]
+    refused "-l: '100' is not a multiple of 16 (--fp8); 96 and 112 are" \
+        -l 100 --fp8 tensorwise --stats lengths
+    refused "-l: '100' is not a multiple of 128 (--fp8); 128 is the least" \
+        -l 100 --fp8 blockwise --stats lengths
+    refused "-l: '10' is not a multiple of 4 (2 x cp); 8 and 12 are" \
+        -l 10 --cp 2 --stats lengths
+}
+
+@test "padding of a row goes to its shortest sequence" {
+    documents 5 7 40 3 >in.jsonl
+    pppack -l 64 --fp8 mxfp8 --pad-to 2 -o out in.jsonl
+    pppack --check out
+    [ "$(pppack -l 64 --fp8 mxfp8 --pad-to 2 --stats in.jsonl |
+        jq -c '[.bins, .padding, .lower_bound]')" = '[1,9,1]' ]
+    # Slots 40 8 6 10: the last, which had 4 for its 3 tokens, has what is left
+    # to 64.
+    [ "$(od -An -v -t d4 -w4 -j $((4 * 57)) -N 16 out/input_ids |
+        tr -d ' ' | paste -sd,)" = 0,0,0,0 ]
+    [ "$(stat -c %s out/input_ids)" -eq 256 ]
+}
+
+@test "a sequence longer than a context-parallel rank's part is kept" {
+    lengths 5 30 3 40
+    refused "sequence 1 has '30' tokens, more than the 16 of a bin; see\
+ --oversize" --lengths -l 16 --cp 4 lengths
+    [ "$(stats '[.capacity, .bins, .dropped]' -l 16 --cp 4 --per-rank)" = \
+        '[64,2,0]' ]
+    lengths 65
+    refused "sequence 0 has '65' tokens, more than the 64 of a bin; see\
+ --oversize" --lengths -l 16 --cp 4 --per-rank lengths
+}
+
+@test "a seed for the rules that draw" {
+    lengths 5 3 2 7 6 1 4 4 8 2
+    run --separate-stderr pppack --lengths -l 10 -a first-fit-shuffle lengths
+    [ "$status" -eq 0 ]
+    first=$output
+    [ "$(pppack --lengths -l 10 --compat nemo-rl-ffs --seed 42 lengths)" = \
+        "$first" ]
+    [ "$(pppack --lengths -l 10 --compat nemo-rl-ffs --seed 7 lengths)" != \
+        "$first" ]
+    # random.seed(42); random.shuffle of ten: 7 3 2 8 5 6 9 4 0 1.
+    [ "$(tr -d ' ' <<<"$first" | paste -sd ' ')" = \
+        '[7,2,5,9] [3,1] [8] [6,4] [0]' ]
+    refused '--seed: bfd draws nothing' --lengths -l 10 -a bfd --seed 1 lengths
+}
+
+@test "bins are balanced, and as many as before" {
+    lengths 90 10 10 10 10 10 10 10 10 10 10 10
+    [ "$(stats '[.bins, .imbalance, .imbalance_before]' -l 100 \
+        --bins-multiple 2)" = '[2,1,null]' ]
+    lengths 60 40 50 30
+    [ "$(stats '[.bins, .imbalance_before, .imbalance]' -l 110 -a bfd \
+        --balance tokens)" = \
+        '[2,1.2222222222222223,1]' ]
+    refused '--balance flops needs --manifest' --lengths -l 100 \
+        --balance flops lengths
+    refused "--balance excludes --compat, --rows and --shuffle, which say what\
+ the order is" --lengths -l 100 --balance tokens --shuffle 1 lengths
+    refused '--dp needs --balance' --lengths -l 100 --dp 2 lengths
+    refused "'3' bins are not the same number for each of 2 lanes (--dp)" \
+        --lengths -l 100 --balance tokens --dp 2 --bins-multiple 3 lengths
+}
+
+@test "the model's cost balances where tokens do not" {
+    plan 1f1b 2
+    many >in.jsonl
+    run --separate-stderr pppack -l 600 --stats --bins-multiple 32 \
+        --balance flops --manifest plan.json in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(jq '.bins % 32 == 0 and .imbalance < 1.01 and
+        .imbalance < .imbalance_before and
+        .step_time < 1.01 * .step_time_before' <<<"$output")" = true ]
+    # The schedule says how many bins a step takes.
+    plan 1f1b 6 2
+    run --separate-stderr pppack -l 600 --stats --balance flops \
+        --manifest plan.json in.jsonl
+    [ "$(jq '.bins % 12' <<<"$output")" -eq 0 ]
+}
+
+@test "the step time is the one that ppsched simulates" {
+    plan zb-h1 4
+    many >in.jsonl
+    time=$(pppack -q -l 600 --stats --bins-multiple 4 --balance tokens \
+        --manifest plan.json -o out in.jsonl | jq .step_time)
+    steps=$(jq '.data.n_bins / 4' plan.json)
+    for ((k = 1; k <= steps; k++)); do
+        ppsched --stats --data out --step "$k" plan.json | jq .at_depth.makespan
+    done >"times"
+    [ "$(jq -s --argjson time "$time" \
+        '(add / length - $time | fabs) < 1e-9 * $time' times)" = true ]
+}
+
+@test "the manifest gets the data" {
+    plan 1f1b 2
+    many >in.jsonl
+    pppack -l 400 --manifest plan.json -o out in.jsonl
+    [ "$(jq -c '[.data.path, .data.capacity, .history[-1].tool,
+        (.schedule | length > 0)]' plan.json)" = '["out",400,"pppack",true]' ]
+    jq 'del(.data)' plan.json | ppsched -s 1f1b -m 2 --data out |
+        jq .data >theirs
+    jq .data plan.json | diff theirs -
+    # As a filter.
+    jq 'del(.data)' plan.json |
+        pppack -l 400 --manifest - -o out2 in.jsonl >plan2.json
+    [ "$(jq -r .data.path plan2.json)" = out2 ]
+    # Nothing written, nothing changed.
+    cp plan.json before.json
+    pppack -l 200 --stats --manifest plan.json in.jsonl >stats.json
+    cmp plan.json before.json
+    refused "--manifest - needs input files, and prints nothing but the\
+ manifest" -l 400 --manifest - -o out3 <plan.json
+    run --separate-stderr pppack -l 400 --manifest none.json -o out3 in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: none.json: No such file or directory' ]
+    [ ! -e out3 ]
+}

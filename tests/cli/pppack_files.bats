@@ -1,0 +1,250 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pppack_files - what pppack reads and writes beside JSON Lines: arrays, packed
+# directories, parts, other formats; and what happens when the disk is full.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# documents LENGTH...: a document of consecutive ids for each length.
+documents() {
+    local n
+    for n; do
+        jq -nc "{input_ids: [range(1; $n + 1)]}"
+    done
+}
+
+# int32 FILE: its numbers.
+int32() {
+    od -An -v -t d4 -w4 "$1" | tr -d ' ' | paste -sd ' '
+}
+
+# float32 FILE: likewise.
+float32() {
+    od -An -v -t f4 -w4 "$1" | tr -d ' ' | paste -sd ' '
+}
+
+# little BYTES NUMBER...: the numbers in little-endian.
+little() {
+    local bytes=$1 n i
+    shift
+    for n; do
+        for ((i = 0; i < bytes; i++)); do
+            printf "\\x$(printf %02x $((n >> 8 * i & 255)))"
+        done
+    done
+}
+
+# npy DESCR SHAPE BYTES NUMBER...: a .npy file.
+npy() {
+    local header="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
+    printf '\x93NUMPY\x01\x00'
+    little 2 ${#header}
+    printf %s "$header"
+    shift 2
+    little "$@"
+}
+
+# refused MESSAGE ARGUMENT...: status 2, that message, nothing written.
+refused() {
+    local want=$1
+    shift
+    run --separate-stderr pppack "$@"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr%%$'\n'*}" = "pppack: $want" ]
+    [ -z "$(find . -name '*.tmp')" ]
+}
+
+@test "pairs stay in one bin, and are dropped as a whole" {
+    cat >in.jsonl <<'END'
+{"prompt":[1],"chosen":[2,3],"rejected":[4],"margin":0.5}
+{"chosen":[5,6,7,8,9],"rejected":[1,2,3,4],"margin":1}
+{"chosen":[7],"rejected":[8,9],"margin":2}
+END
+    run --separate-stderr pppack -l 8 --oversize drop --stats -o out in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(jq -c '[.inputs, .sequences, .tokens, .scored, .bins, .dropped,
+        .input_tokens, .dropped_tokens]' <<<"$output")" = \
+        '[3,4,8,4,1,1,17,9]' ]
+    [ "$(int32 out/input_ids)" = '1 2 3 1 4 7 8 9' ]
+    [ "$(int32 out/labels)" = '-100 2 3 -100 4 7 8 9' ]
+    [ "$(float32 out/margins)" = '0.5 2' ]
+    pppack --check out
+    refused "group 1 has '9' tokens, more than the 8 of a bin; see --oversize" \
+        -l 8 -o no in.jsonl
+    refused "group 1 has '9' tokens and cannot be cut; --oversize drop leaves \
+it out" -l 8 --oversize split -o no in.jsonl
+}
+
+@test "rollouts of a group, their columns, and packing them again" {
+    cat >in.jsonl <<'END'
+{"prompt":[1],"response":[2,3],"advantages":1,"logprobs":[-1,-2],"group":1}
+{"prompt":[1],"response":[4],"advantages":-1,"logprobs":[-3],"group":1}
+{"prompt":[5],"response":[6],"advantages":0,"logprobs":[-4],"group":2}
+END
+    pppack -l 16 --pad-to 2 -a next-fit -o out in.jsonl
+    pppack --check out
+    [ "$(int32 out/input_ids)" = '1 2 3 0 1 4 5 6' ]
+    [ "$(float32 out/advantages)" = '0 1 1 0 0 -1 0 0' ]
+    [ "$(float32 out/logprobs)" = '0 -1 -2 0 0 -3 0 -4' ]
+    pppack -l 16 --pad-to 2 -a next-fit -o again out
+    diff -r out again
+    pppack --export safetensors -o out.safetensors out
+    pppack -l 16 --pad-to 2 -a next-fit -o again out.safetensors
+    diff -r out again
+    refused "'logprobs' have no place in an indexed dataset" \
+        --export megatron -o indexed out
+    [ ! -e indexed.bin ]
+}
+
+@test "pieces come together again" {
+    documents 5 13 4 2 >in.jsonl
+    pppack -l 8 -o want --oversize split in.jsonl
+    pppack -l 3 -o small --oversize split in.jsonl
+    pppack --check small
+    pppack -l 8 -o got --oversize split small
+    diff -r want got
+}
+
+@test "an exported dataset has the same sequences" {
+    documents 5 3 4 2 >in.jsonl
+    pppack -l 8 -o out in.jsonl
+    run --separate-stderr pppack --export megatron -o m out
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ -z "$stderr" ]
+    pppack -l 8 -a next-fit -o got m
+    cmp out/input_ids got/input_ids
+    # The header: magic, version 1, 16 bits, 4 sequences, 5 entries.
+    [ "$(od -An -v -t x1 -N34 m.idx | tr -d ' \n')" = \
+        4d4d4944494458000001000000000000000804000000000000000500000000000000 ]
+    [ "$(od -An -v -t u2 -N10 m.bin | tr -s ' ')" = ' 1 2 3 4 5' ]
+    echo '{"input_ids":[70000]}' | pppack -l 1 -o wide
+    pppack --export megatron -o w wide
+    [ "$(od -An -v -t d4 w.bin | tr -d ' ')" = 70000 ]
+    echo '{"input_ids":[1,2],"loss_mask":[0,1]}' | pppack -l 2 -o masked
+    refused "bin 0: 'labels' other than the ids have no place in an indexed \
+dataset" --export megatron -o n masked
+    [ ! -e n.bin ]
+    refused "--export: no format 'csv'; there are megatron, safetensors" \
+        --export csv -o n out
+}
+
+@test "an index alone reads the tokens where they are" {
+    documents 5 3 4 2 >in.jsonl
+    pppack -l 8 -o copy in.jsonl
+    pppack --export megatron -o m copy
+    run --separate-stderr pppack -l 4 --oversize split --index-only -o out m
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(ls out)" = index ]
+    pppack --check out
+    pppack -l 4 --oversize split -o want m
+    pppack -l 8 -o again out
+    pppack -l 8 -o copy want
+    diff -r copy again
+    cp m.bin kept
+    printf '\x07' | dd of=m.bin conv=notrunc status=none
+    run --separate-stderr pppack --check out
+    [ "$status" -eq 1 ]
+    [ "$stderr" = 'pppack: out: m.bin: its checksum is wrong' ]
+    truncate -s -2 m.bin
+    run --separate-stderr pppack --check out
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: out: m.bin: '26' bytes where the index says 28" ]
+    cp kept m.bin
+    pppack --check out
+    refused 'in.jsonl: --index-only needs indexed datasets, whose tokens can '\
+'stay where they are' -l 8 --index-only -o no in.jsonl
+}
+
+@test "arrays of NumPy" {
+    npy '<u2' '(6,)' 2 1 2 3 1 2 1 >a.npy
+    pppack -l 6 -o out a.npy
+    [ "$(int32 out/input_ids)" = '1 2 3 1 2 1' ]
+    npy '<i8' '(4,)' 8 0 3 5 6 >a.cu_seqlens.npy
+    npy '|b1' '(6,)' 1 0 1 1 1 1 1 >a.loss_mask.npy
+    printf '%s\n' '{"input_ids":[1,2,3],"loss_mask":[0,1,1]}' \
+        '{"input_ids":[1,2]}' '{"input_ids":[1]}' | pppack -l 4 -o want
+    pppack -l 4 -o out a.npy
+    diff -r want out
+    pppack -l 4 -o out '*.npy'
+    diff -r want out
+    npy '<i4' '(2, 2)' 4 1 2 3 4 >b.npy
+    run --separate-stderr pppack -l 2 --stats b.npy
+    [ "$(jq -c '[.inputs, .tokens]' <<<"$output")" = '[2,4]' ]
+    truncate -s -1 b.npy
+    refused "b.npy: '15' bytes of elements, which is not what its shape says" \
+        -l 4 -o no b.npy
+    : >c.npy
+    refused 'c.npy: not a .npy file, or cut short' -l 4 -o no c.npy
+}
+
+@test "patterns are expanded, names with their characters are not" {
+    documents 5 >a1.jsonl
+    documents 3 >'a[1].jsonl'
+    documents 2 >b.jsonl
+    documents 5 3 2 | pppack -l 8 -o want
+    pppack -l 8 -o got '*.jsonl'
+    diff -r want got
+    pppack -l 8 -o got 'a[1].jsonl'
+    [ "$(int32 got/input_ids)" = '1 2 3' ]
+    refused 'c*.jsonl: no file matches' -l 8 -o no 'c*.jsonl'
+}
+
+@test "--split divides the documents in order" {
+    # shellcheck disable=SC2046
+    documents $(seq 1 25) >in.jsonl
+    run --separate-stderr pppack -l 25 --split 8,1,1 --stats -o out in.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    # 0.8 x 25 is 20, 0.9 x 25 is 22.5, which is even at 22.
+    [ "$(jq -c '[.part, .inputs, .tokens]' <<<"$output" | paste -sd ' ')" = \
+        '["train",20,210] ["valid",2,43] ["test",3,72]' ]
+    for part in train valid test; do
+        pppack --check "out/$part"
+    done
+    head -n 20 in.jsonl | pppack -l 25 -o want
+    diff -r want out/train
+    run --separate-stderr pppack -l 25 --split 1,0 -o two in.jsonl
+    [ "$(ls two)" = train ]
+    head -n 1 in.jsonl >one.jsonl
+    run --separate-stderr pppack -l 25 --split 98,1,1 -o three one.jsonl
+    [ "$stderr" = 'pppack: three/valid: no document is left for it
+pppack: three/test: no document is left for it' ]
+    refused "--split: '0,0' is not one to three shares of a whole" \
+        -l 25 --split 0,0 -o no in.jsonl
+    refused "--split: '1,1,1,1' is not one to three shares of a whole" \
+        -l 25 --split 1,1,1,1 -o no in.jsonl
+    refused '--split needs an output directory (-o)' -l 25 --split 1,1 \
+        --stats in.jsonl
+}
+
+@test "malformed lines may be left out, and are counted" {
+    { documents 5; echo '{"input_ids":[1,'; documents 3; echo nonsense; } >in
+    run --separate-stderr pppack -l 8 --skip-bad 2 --stats -o out in
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.inputs, .skipped, .tokens]' <<<"$output")" = '[2,2,8]' ]
+    [ "$stderr" = "pppack: left out: in: line 2, column 17: expected a token \
+id, got the end
+pppack: left out: in: line 4, column 1: expected '{', got 'nonsense'" ]
+    pppack --check out
+    run --separate-stderr pppack -q -l 8 --skip-bad 2 -o out in
+    [ -z "$stderr" ]
+    refused "in: line 4, column 1: expected '{', got 'nonsense'" \
+        -q -l 8 --skip-bad 1 -o no in
+}
+
+@test "a file that grows too large leaves nothing behind" {
+    # shellcheck disable=SC2046
+    documents $(seq 200 300) >in.jsonl
+    run --separate-stderr bash -c 'ulimit -f 20; pppack -l 512 -o out in.jsonl'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = 'pppack: out.tmp/input_ids: cannot write: File too large' ]
+    [ -z "$(find . -name "out*")" ]
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* fuzz_packed - any bytes as the index of a packed directory: refused with a
+ * reason, or bins that can be walked without leaving it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/packed_format.h"
+#include "data/packed_sections.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* Sums what the index says of each bin, so that everything is read. */
+static uint64_t walk(const struct pp_packed *p)
+{
+    uint64_t sum = 0;
+    for (size_t b = 0; b < p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(p, b, &bin);
+        if (bin.tokens > p->capacity || bin.n_sequences == 0)
+            abort();
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            sum += bin.source[i] + (uint64_t)bin.start[i] +
+                   (uint32_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]) +
+                   (uint32_t)bin.cu_seqlens_padded[i + 1];
+        for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
+            if (bin.cu_groups[g + 1] > bin.n_sequences)
+                abort();
+    }
+    for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
+        const struct pp_packed_column *c = pp_packed_column(p, f);
+        sum += c ? c->n : 0;
+    }
+    return sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct pp_packed p = {0};
+    struct pp_err err = {0};
+    /* An aligned copy of the exact size. */
+    void *copy = malloc(n ? n : 1);
+    if (!copy)
+        return 0;
+    if (n)
+        memcpy(copy, data, n);
+    p.map[PP_PACKED_INDEX] = copy;
+    p.map_bytes[PP_PACKED_INDEX] = n;
+    if (pp_packed_find_sections(&p, &err) != 0 ||
+        pp_packed_check_sections(&p, &err) != 0) {
+        if (err.code != PP_EXIT_INPUT || !*err.text)
+            abort();
+    } else if (walk(&p) == UINT64_MAX) {
+        abort();
+    }
+    free(copy);
+    return 0;
+}

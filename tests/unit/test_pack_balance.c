@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pack_balance - bins that cost alike: never costlier than before, close
+ * to the best on instances small enough to try everything, and in an order that
+ * suits steps and lanes. */
+#include "pack_fixture.h"
+
+/* The costliest bin. */
+static uint64_t costliest(const struct pp_bins *b, const uint64_t *cost)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < b->n_bins; k++) {
+        uint64_t here = 0;
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            here += cost[b->items[i]];
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+struct trial {
+    uint32_t lengths[10], capacity;
+    uint64_t cost[10], load[10];
+    uint32_t space[10];
+    size_t n, n_bins;
+};
+
+/* The least that the costliest bin can cost, by trying everything. */
+static uint64_t optimum(struct trial *t, size_t at, size_t used, uint64_t most,
+                        uint64_t best)
+{
+    if (most >= best || t->n - at < t->n_bins - used)
+        return best;
+    if (at == t->n)
+        return most;
+    for (size_t b = 0; b < t->n_bins && b <= used; b++) {
+        if (t->space[b] < t->lengths[at])
+            continue;
+        t->space[b] -= t->lengths[at];
+        t->load[b] += t->cost[at];
+        best = optimum(t, at + 1, used + (b == used),
+                       t->load[b] > most ? t->load[b] : most, best);
+        t->space[b] += t->lengths[at];
+        t->load[b] -= t->cost[at];
+    }
+    return best;
+}
+
+static void make_trial(struct trial *t, uint64_t key, uint64_t round)
+{
+    *t = (struct trial){.capacity = 100};
+    t->n = 4 + pp_rng_bits(key, 100 * round) % 6;
+    for (size_t i = 0; i < t->n; i++) {
+        t->lengths[i] =
+            1 + (uint32_t)(pp_rng_bits(key, 100 * round + 1 + i) % 60);
+        t->cost[i] = 50 * t->lengths[i] + t->lengths[i] * t->lengths[i];
+    }
+}
+
+static void test_optimum(void)
+{
+    uint64_t key = pp_rng_key(12, "balance");
+    size_t wrong = 0, met = 0, n = 300;
+    double worst = 1;
+    for (uint64_t r = 0; r < n; r++) {
+        struct trial t;
+        struct pp_bins b;
+        struct pp_err err = {0};
+        make_trial(&t, key, r);
+        if (pp_packer_find("bfd")->pack(t.lengths, t.n, t.capacity, &b, &err)) {
+            wrong++;
+            continue;
+        }
+        uint64_t before = costliest(&b, t.cost);
+        t.n_bins = b.n_bins;
+        for (size_t k = 0; k < t.n_bins; k++)
+            t.space[k] = t.capacity;
+        uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
+        wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, &err) ||
+                 !is_valid(&b, t.lengths, t.n, t.capacity) ||
+                 b.n_bins != t.n_bins;
+        uint64_t after = costliest(&b, t.cost);
+        wrong += after > before || after < least;
+        met += after == least;
+        worst = fmax(worst, (double)after / (double)least);
+        pp_bins_finish(&b);
+    }
+    is_int((long long)wrong, 0, "balanced: as many bins, none costlier");
+    ok(met > n * 3 / 4 && worst < 1.4,
+       "the best of all divisions in %zu of %zu, at worst %.2f of it", met, n,
+       worst);
+}
+
+static void test_large(void)
+{
+    uint32_t *lengths = draw_lengths(20000, 4096);
+    uint64_t *cost = malloc(20000 * sizeof *cost);
+    uint64_t total = 0;
+    struct pp_bins b = {0};
+    struct pp_err err = {0};
+    for (size_t i = 0; i < 20000; i++) {
+        cost[i] = 20000 * (uint64_t)lengths[i] +
+                  4 * (uint64_t)lengths[i] * lengths[i];
+        total += cost[i];
+    }
+    ok(pp_packer_find("best")->pack(lengths, 20000, 16384, &b, &err) == 0 &&
+           pp_bins_multiple(&b, lengths, 16384, 0, 64, &err) == 0 &&
+           pp_bins_balance(&b, lengths, cost, 16384, &err) == 0 &&
+           is_valid(&b, lengths, 20000, 16384),
+       "20000 sequences in a multiple of 64 bins");
+    double ratio =
+        (double)costliest(&b, cost) * (double)b.n_bins / (double)total;
+    ok(ratio < 1.001, "the costliest of %zu bins is %.5f of the mean", b.n_bins,
+       ratio);
+    pp_bins_finish(&b);
+    free(cost);
+    free(lengths);
+}
+
+/* Bins of one item each, of costs 1..n. */
+static void test_deal(void)
+{
+    enum { N = 24, LANES = 2, PER_STEP = 8 };
+    uint32_t lengths[N];
+    uint64_t cost[N];
+    struct pp_bins b = {0};
+    struct pp_err err = {0};
+    for (size_t i = 0; i < N; i++) {
+        lengths[i] = 100;
+        cost[i] = i + 1;
+    }
+    if (!ok(pp_packer_find("bfd")->pack(lengths, N, 100, &b, &err) == 0 &&
+                pp_bins_deal(&b, cost, LANES, PER_STEP, &err) == 0 &&
+                is_valid(&b, lengths, N, 100),
+            "dealt"))
+        return;
+    /* Rounds of 24 23, 22 21, ... in turn to steps 0 1 2 2 1 0 0 1 2 2 1 0; the
+     * costliest of a step's four stand in the middle; lanes change sides. */
+    static const uint64_t want[N] = {12, 11, 24, 23, 13, 14, 1, 2, //
+                                     10, 9,  22, 21, 15, 16, 3, 4, //
+                                     8,  7,  20, 19, 17, 18, 5, 6};
+    size_t wrong = 0;
+    for (size_t k = 0; k < N; k++)
+        wrong += cost[b.items[b.first[k]]] != want[k];
+    is_int((long long)wrong, 0, "like bins at a time, cheap ones at the ends");
+    pp_bins_finish(&b);
+}
+
+int main(void)
+{
+    test_optimum();
+    test_large();
+    test_deal();
+    return done();
+}
