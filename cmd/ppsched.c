@@ -21,13 +21,17 @@ static int print_list(struct tool *t)
     for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
         fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
+    if (f)
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n", "auto",
+                "the best order that a search finds, within --memory", "",
+                "any stages, any -m");
     return f ? 0 : -1;
 }
 
 /* Where nothing is said, the kind knows whether it needs a copy both ways. */
 static enum pp_placement placement_of(const struct ppsched_options *o)
 {
-    const struct pp_kind *kind = pp_kind_find(o->kind);
+    const struct pp_kind *kind = pp_kind_find(o->kind); /* NULL for auto */
     if (!o->placement)
         return kind && kind->copies ? PP_PLACEMENT_BOTH_WAYS
                                     : PP_PLACEMENT_LOOP;
@@ -88,6 +92,19 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     return 0;
 }
 
+/* What actions cost and keep, once there are stages and a number of
+ * microbatches. */
+static int open_costs(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
+        return -1;
+    if (p->options.data && p->packed.n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
+                       p->options.data);
+    return ppsched_costs_init(p);
+}
+
 static int build(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -95,7 +112,7 @@ static int build(struct ppsched *p)
     struct pp_kind_options k = {o->n_microbatches, o->group, false};
     struct pp_err *err = &p->tool->err;
     struct pp_graph *g = &p->manifest.graph;
-    int slices = o->slices ? o->slices : kind->slices;
+    int slices = o->slices || !kind ? o->slices : kind->slices;
     g->n_slices = slices ? slices : 1;
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -103,15 +120,17 @@ static int build(struct ppsched *p)
                        "than %d actions",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
-    if (pp_schedule_init(&p->built, g, kind->name, o->n_microbatches, err) ||
-        pp_kind_emit(kind, &p->built, &k, err))
+    if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
+        return -1;
+    if (ppsched_is_auto(o))
+        return open_costs(p) ? -1 : ppsched_auto(p);
+    if (pp_kind_emit(kind, &p->built, &k, err))
         return -1;
     return pp_lower(&p->built, err);
 }
 
 int ppsched_prepare(struct ppsched *p)
 {
-    struct pp_err *err = &p->tool->err;
     if (!p->schedule)
         p->schedule = &p->manifest.schedule;
     if (p->options.kind && build(p))
@@ -120,12 +139,7 @@ int ppsched_prepare(struct ppsched *p)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
         return -1;
-    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
-        return -1;
-    if (p->options.data && p->packed.n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
-                       p->options.data);
-    return ppsched_costs_init(p);
+    return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
 }
 
 static int set_data(struct ppsched *p)

@@ -26,8 +26,12 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
-    int slices; /* 0: not given */
-    int depth;  /* -1: not given */
+    int slices;     /* 0: not given */
+    int depth;      /* -1: not given */
+    double seconds; /* auto: of search */
+    int seed;
+    bool whole_backward, minimize_span;
+    bool is_search; /* one of those was given */
     bool has_cost;
     double cost[4];        /* F, I, W, message */
     double pair_cost;      /* of a pair, as a part of its two */
@@ -49,6 +53,9 @@ struct ppsched_options {
     bool ascii;
     enum ppsched_color color;
 };
+
+/* Whether -s is auto, which is searched for and not made by a rule. */
+bool ppsched_is_auto(const struct ppsched_options *o);
 
 extern const struct tool_option ppsched_option_table[];
 
@@ -177,6 +184,9 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
  * below: with unbounded channels, within --memory where it is given. Backward
  * is split where the schedule has any I. */
 int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
+
+/* Fills p->built, lowered, with the best order that a search finds. */
+int ppsched_auto(struct ppsched *p) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

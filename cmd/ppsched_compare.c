@@ -30,6 +30,9 @@ struct entry {
     bool fits;
 };
 
+/* Stands in the table for what no kind emits. */
+static const struct pp_kind automatic = {.name = "auto"};
+
 struct comparison {
     struct ppsched *p;
     struct entry *entries;
@@ -45,7 +48,8 @@ static int read_kinds(struct comparison *c)
     if (!copy || !c->entries)
         pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     while (t->err.code == PP_EXIT_OK && (name = strsep(&rest, ","))) {
-        const struct pp_kind *kind = pp_kind_find(name);
+        const struct pp_kind *kind =
+            strcmp(name, automatic.name) ? pp_kind_find(name) : &automatic;
         if (kind)
             c->entries[c->n++].kind = kind;
         else
@@ -75,7 +79,8 @@ static int place(struct comparison *c, struct entry *e)
     e->run.tool = &e->tool;
     *o = c->p->options;
     o->kind = e->kind->name;
-    o->has_memory = o->has_memory && !o->memory_is_slots;
+    o->has_memory =
+        o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
     if (!e->kind->slices)
         o->slices = 0;
     if (!o->n_ranks) {
@@ -84,11 +89,14 @@ static int place(struct comparison *c, struct entry *e)
         return 0;
     }
     int chunks = e->kind->n_chunks ? e->kind->n_chunks : 1;
-    if (chunks > 1 && !e->kind->v && o->n_chunks)
+    bool asked = e->kind == &automatic || (chunks > 1 && !e->kind->v);
+    if (asked && o->n_chunks)
         chunks = o->n_chunks;
     o->n_chunks = chunks;
-    if (!e->kind->copies)
+    if (!e->kind->copies && e->kind != &automatic)
         o->placement = e->kind->v ? "v" : "loop";
+    if (o->has_memory && o->memory_is_slots)
+        o->memory *= (size_t)chunks;
     share_costs(o, chunks);
     return ppsched_abstract(&e->run);
 }

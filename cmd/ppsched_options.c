@@ -9,6 +9,7 @@
 #include "ppsched.h"
 #include "sched/kind.h"
 #include "sched/progress.h"
+#include "sched/search.h"
 
 enum {
     OPT_PLACEMENT = TOOL_LONG,
@@ -17,6 +18,10 @@ enum {
     OPT_COST,
     OPT_PAIR_COST,
     OPT_DEPTH,
+    OPT_TIME,
+    OPT_SEED,
+    OPT_WHOLE_BACKWARD,
+    OPT_MINIMIZE,
     OPT_DATA,
     OPT_STEP,
     OPT_SEQ_LEN,
@@ -58,6 +63,10 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_SLICES, "slices", "N", "seq1f1b, gpipe: parts of each sequence"},
     {OPT_DEPTH, "depth", "N", "messages in flight on a channel (1)"},
     {OPT_MEMORY, "memory", "N|SIZE", "limit of a rank: slots, or bytes"},
+    {OPT_TIME, "time", "SECONDS", "auto: how long to search, about (3)"},
+    {OPT_SEED, "seed", "N", "auto: of the random numbers (1)"},
+    {OPT_WHOLE_BACKWARD, "whole-backward", NULL, "auto: B, not I and W"},
+    {OPT_MINIMIZE, "minimize", "WHAT", "auto: makespan (default) or span"},
     {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
     {OPT_PAIR_COST, "pair-cost", "X",
      "time of an overlap pair, of its sum (1)"},
@@ -159,6 +168,24 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return parse_int(t, "--depth", 0, MAX_MICROBATCHES, &o->depth);
     case OPT_MEMORY:
         return parse_memory(t, o);
+    case OPT_TIME:
+        o->is_search = true;
+        return pp_parse_real(optarg, "--time", 0, 1e6, &o->seconds, &t->err);
+    case OPT_SEED:
+        o->is_search = true;
+        return parse_int(t, "--seed", 0, INT32_MAX, &o->seed);
+    case OPT_WHOLE_BACKWARD:
+        o->is_search = o->whole_backward = true;
+        return 0;
+    case OPT_MINIMIZE:
+        o->is_search = true;
+        o->minimize_span = !strcmp(optarg, "span");
+        if (!o->minimize_span && strcmp(optarg, "makespan"))
+            return tool_usage(t,
+                              "--minimize: '%s' is neither makespan nor "
+                              "span",
+                              optarg);
+        return 0;
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_PAIR_COST:
@@ -216,6 +243,11 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     }
 }
 
+bool ppsched_is_auto(const struct ppsched_options *o)
+{
+    return o->kind && !strcmp(o->kind, "auto");
+}
+
 /* Which options go together. */
 static int check_options(struct tool *t, const struct ppsched_options *o)
 {
@@ -246,7 +278,7 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
                              "--stats, -t, --svg, --trace, --export or --list "
                              "is needed");
-    if (o->kind && !pp_kind_find(o->kind))
+    if (o->kind && !ppsched_is_auto(o) && !pp_kind_find(o->kind))
         return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
                           o->kind);
     if (o->kind && !o->n_microbatches)
@@ -259,6 +291,9 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "-c and --placement need -p");
     if (o->group && strcmp(o->kind, "interleaved"))
         return tool_usage(t, "--group is for -s interleaved");
+    if (o->is_search && !ppsched_is_auto(o))
+        return tool_usage(t, "--time, --seed, --whole-backward and --minimize "
+                             "are for -s auto");
     if (o->slices && !o->kind)
         return tool_usage(t, "--slices needs -s");
     if (o->placement && strcmp(o->placement, "loop") &&
@@ -314,8 +349,12 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv)
 {
     int id;
-    *o = (struct ppsched_options){
-        .depth = -1, .width = -1, .pair_cost = 1, .seq_len = DEFAULT_SEQ_LEN};
+    *o = (struct ppsched_options){.depth = -1,
+                                  .seconds = PP_SEARCH_SECONDS,
+                                  .seed = 1,
+                                  .width = -1,
+                                  .pair_cost = 1,
+                                  .seq_len = DEFAULT_SEQ_LEN};
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;

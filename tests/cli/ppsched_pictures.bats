@@ -64,7 +64,7 @@ well_formed() {
     grep -q 'class="k"' limit.svg
     grep -q 'memory, up to 5 slots' limit.svg
     ppsched -p 4 -s 1f1b -m 8 --svg plain.svg >/dev/null
-    ! grep -q 'class="k"\|pair, run' plain.svg
+    run ! grep -q 'class="k"\|pair, run' plain.svg
     grep -q '>message<' plain.svg
     well_formed pairs.svg
     well_formed limit.svg
@@ -75,7 +75,7 @@ well_formed() {
     well_formed big.svg
     [ "$(wc -c <big.svg)" -lt 3000000 ]
     [ "$(grep -o '<title>' big.svg | wc -l)" -eq 1 ]
-    ! grep -q 'number: the microbatch' big.svg
+    run ! grep -q 'number: the microbatch' big.svg
     ppsched -p 32 -s zb-h1 -m 256 --width 12000 --svg wide.svg >/dev/null
     grep -q '<svg [^>]* width="12000"' wide.svg
     grep -q '>255</text>' wide.svg
@@ -190,7 +190,7 @@ check_trace() {
         >/dev/null
     check_trace t.json
     grep -q '"send F to rank 1 (3)"' t.json
-    ! grep -q '"send F to rank 1 (4)"' t.json
+    run ! grep -q '"send F to rank 1 (4)"' t.json
 }
 
 @test "a plan of a model is drawn in bytes and operations" {

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* The course of the search: what is tried, in which order and for how long. */
+#include "sched/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/rng.h"
+#include "sched/bound.h"
+#include "sched/play.h"
+#include "sched/search_local.h"
+#include "sched/search_policy.h"
+#include "sched/search_words.h"
+
+/* Visits of an op in a second of a machine of 2020. */
+static const double visits_per_second = 1.2e8;
+
+/* Share of the time for a smaller span, once the bound is reached. */
+#define TIES 0.1
+
+struct search {
+    const struct pp_search_options *options;
+    struct pp_job job;
+    struct pp_eval eval;
+    int32_t *best, *word;
+    double worst, second; /* of best: the objective; its span breaks ties */
+    double goal, eps;
+    bool tied; /* the makespan stands, and the span is bettered */
+};
+
+/* Whether word is better than the best so far. */
+static bool is_better(const struct search *s, const struct pp_eval *e,
+                      const int32_t *word, double span)
+{
+    if (s->tied)
+        return span < s->second - s->eps &&
+               pp_eval_makespan(e, word) <= s->worst + s->eps;
+    return e->worst < s->worst - s->eps ||
+           (e->worst <= s->worst + s->eps && span < s->second - s->eps);
+}
+
+static void found(void *ctx, const struct pp_eval *e, const int32_t *word)
+{
+    struct search *s = ctx;
+    double span = pp_eval_span(e, word);
+    if (!is_better(s, e, word, span))
+        return;
+    if (!s->tied)
+        s->worst = e->worst;
+    s->second = span;
+    memcpy(s->best, word, (size_t)s->job.n_ops * sizeof *s->best);
+    if (s->options->progress && !s->tied)
+        s->options->progress(s->options->ctx, s->worst, s->goal);
+}
+
+static bool at_goal(const struct search *s)
+{
+    return (s->tied ? s->second : s->worst) <= s->goal + s->eps;
+}
+
+/* Tries words from elsewhere, which may not fit or not run. */
+static void consider(struct search *s, const int32_t *word)
+{
+    if (pp_words_fit(&s->job, word) && pp_eval_heads(&s->eval, word))
+        found(s, &s->eval, word);
+}
+
+/* For the span: a rank's end counts from the first moment that anything can
+ * reach it, as if it began there. */
+static void count_from_arrival(struct search *s)
+{
+    const struct pp_job *j = &s->job;
+    const struct pp_graph *g = j->graph;
+    for (int r = 0; r < g->n_ranks; r++)
+        j->late[r] = -INFINITY;
+    pp_words_serial(j, s->word);
+    /* In the serial order, microbatch 0 goes down unhindered. */
+    if (!pp_eval_heads(&s->eval, s->word))
+        return;
+    for (int st = 0; st < g->n_stages; st++) {
+        double start = s->eval.start[pp_job_op(j, PP_JOB_F, st, 0)];
+        if (-start > j->late[g->stages[st].rank])
+            j->late[g->stages[st].rank] = -start;
+    }
+}
+
+static double most_work(const struct pp_job *j)
+{
+    double most = 0;
+    for (int r = 0; r < j->graph->n_ranks; r++) {
+        double work = 0;
+        for (int32_t op = 0; op < j->n_ops; op++)
+            if (j->rank[j->group[op]] == r)
+                work += j->time[op];
+        most = fmax(most, work);
+    }
+    return most;
+}
+
+static int set_goal(struct search *s, struct pp_err *err)
+{
+    const struct pp_search_options *o = s->options;
+    struct pp_bound bound;
+    if (pp_bound(s->job.graph, s->job.n_microbatches, o->split, o->costs,
+                 o->room, &bound, err))
+        return -1;
+    s->eps = 1e-9 * bound.makespan;
+    s->goal = bound.makespan;
+    if (o->span) {
+        count_from_arrival(s);
+        s->goal = most_work(&s->job);
+    }
+    return 0;
+}
+
+static int refuse(const struct search *s, int rank, struct pp_err *err)
+{
+    char least[32], limit[32];
+    pp_format_real(pp_words_least(&s->job, rank), least);
+    pp_format_real(s->job.limit[rank], limit);
+    return pp_fail(err, PP_EXIT_NO,
+                   "rank %d holds %s with one microbatch alone, more than its "
+                   "limit of '%s'",
+                   rank, least, limit);
+}
+
+static int check_room(const struct search *s, struct pp_err *err)
+{
+    const struct pp_job *j = &s->job;
+    for (int r = 0; j->limit && r < j->graph->n_ranks; r++)
+        if (pp_words_least(j, r) > j->limit[r] + j->slack)
+            return refuse(s, r, err);
+    return 0;
+}
+
+static int try_named(struct search *s, struct pp_err *err)
+{
+    const struct pp_job *j = &s->job;
+    pp_words_serial(j, s->word);
+    consider(s, s->word);
+    for (const struct pp_kind *const *k = pp_kinds; *k && !at_goal(s); k++) {
+        int rc = pp_words_of_kind(j, *k, s->word, err);
+        if (rc == -1)
+            return -1;
+        if (rc == 0)
+            consider(s, s->word);
+    }
+    return 0;
+}
+
+/* Annealing from the best so far. */
+static int better(struct search *s, uint64_t key, double steps, double heat,
+                  struct pp_err *err)
+{
+    struct pp_local_options o = {
+        .key = key, .steps = steps, .goal = s->goal, .heat = {heat, heat / 15}};
+    double worst, done;
+    memcpy(s->word, s->best, (size_t)s->job.n_ops * sizeof *s->word);
+    if (pp_local_search(&s->job, &o, s->word, &worst, &done, err))
+        return -1;
+    consider(s, s->word);
+    return 0;
+}
+
+/* Policies and moves in turn, for the share of the work that is left. */
+static int rounds(struct search *s, struct pp_policy_search *p, double steps,
+                  struct pp_err *err)
+{
+    static const double heats[] = {0.3, 1, 0.15, 0.5, 0.08};
+    const int n = sizeof heats / sizeof *heats;
+    uint64_t key = pp_rng_key(s->options->seed, "auto");
+    for (int i = 0; i < n && !at_goal(s); i++) {
+        p->key = pp_rng_bits(key, (uint64_t)(2 * i));
+        if (pp_policy_climb(p, steps / (2 * n), err))
+            return -1;
+        if (!at_goal(s) && better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)),
+                                  steps / (2 * n), heats[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int try_policies(struct search *s, double seconds, struct pp_err *err)
+{
+    struct pp_policy_search p = {.job = &s->job,
+                                 .eval = &s->eval,
+                                 .goal = s->goal,
+                                 .worst = INFINITY,
+                                 .found = found,
+                                 .ctx = s,
+                                 .word = s->word};
+    double steps = seconds * visits_per_second;
+    int rc = -1;
+    p.goal += s->eps;
+    p.list = pp_list_create(&s->job);
+    if (!p.list)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (!pp_policy_init(&p.best, &s->job, err) &&
+             !pp_policy_grid(&p, steps / 2, err))
+        rc = rounds(s, &p, steps - p.steps, err);
+    pp_policy_finish(&p.best);
+    pp_list_destroy(p.list);
+    return rc;
+}
+
+/* Of the orders with that makespan, one with a small span: the same search for
+ * it, in which nothing with a larger makespan counts. */
+static int break_ties(struct search *s, double seconds, struct pp_err *err)
+{
+    s->tied = true;
+    count_from_arrival(s);
+    s->goal = most_work(&s->job);
+    if (!at_goal(s) && try_named(s, err))
+        return -1;
+    return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
+}
+
+static int search(struct search *s, struct pp_err *err)
+{
+    double seconds = s->options->seconds;
+    if (pp_eval_init(&s->eval, &s->job, err))
+        return -1;
+    s->best = calloc((size_t)s->job.n_ops, sizeof *s->best);
+    s->word = calloc((size_t)s->job.n_ops, sizeof *s->word);
+    if (!s->best || !s->word)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    s->worst = s->second = INFINITY;
+    if (check_room(s, err) || set_goal(s, err) || try_named(s, err) ||
+        (!at_goal(s) && try_policies(s, seconds, err)))
+        return -1;
+    if (s->options->span)
+        return 0;
+    return break_ties(s, at_goal(s) ? seconds * TIES : 0, err);
+}
+
+int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
+              struct pp_err *err)
+{
+    struct search s = {.options = o};
+    int rc = pp_job_init(&s.job, schedule, o->split, o->costs, o->room, err);
+    if (!rc)
+        rc = search(&s, err);
+    if (!rc)
+        rc = pp_words_emit(&s.job, s.best, schedule, err);
+    free(s.best);
+    free(s.word);
+    pp_eval_finish(&s.eval);
+    pp_job_finish(&s.job);
+    return rc;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_job.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "sched/deps.h"
+
+/* One round over all requirements: counts them, or fills them in. */
+struct edges {
+    struct pp_job *job;
+    const struct pp_costs *costs;
+    struct pp_action action;
+    int32_t op;
+    bool fill;
+};
+
+static int visit(void *ctx, struct pp_dep dep)
+{
+    struct edges *e = ctx;
+    struct pp_job *j = e->job;
+    bool forward = dep.ops & 1u << PP_F;
+    if (dep.stage == e->action.stage)
+        return 0; /* on the same rank, in this order in every word */
+    int32_t from = pp_job_op(j, forward ? PP_JOB_F : PP_JOB_I, dep.stage,
+                             e->action.microbatch);
+    double lag = 0;
+    if (!e->fill) {
+        j->first_in[e->op + 1]++;
+        j->first_out[from + 1]++;
+        return 0;
+    }
+    if (dep.message != PP_N_OPS) {
+        struct pp_action message = e->action;
+        message.op = (uint8_t)dep.message;
+        message.peer = dep.stage;
+        lag = e->costs->time(e->costs->ctx, pp_other_end(message));
+    }
+    j->in[j->first_in[e->op]++] = (struct pp_job_edge){from, lag};
+    j->out[j->first_out[from]++] = (struct pp_job_edge){e->op, lag};
+    return 0;
+}
+
+static void visit_all(struct pp_job *j, const struct pp_costs *costs, bool fill)
+{
+    struct edges e = {.job = j, .costs = costs, .fill = fill};
+    for (e.op = 0; e.op < j->n_ops; e.op++) {
+        e.action = pp_job_action(j, e.op);
+        pp_deps(j->graph, e.action, visit, &e); /* visit never stops it */
+    }
+}
+
+/* Sums counts kept one place up; after filling, moves back what moved on. */
+static void sum_up(int32_t *first, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        first[i + 1] += first[i];
+}
+
+static void move_back(int32_t *first, int32_t n)
+{
+    for (int32_t i = n; i > 0; i--)
+        first[i] = first[i - 1];
+    first[0] = 0;
+}
+
+static int init_edges(struct pp_job *j, const struct pp_costs *costs,
+                      struct pp_err *err)
+{
+    visit_all(j, costs, false);
+    sum_up(j->first_in, j->n_ops);
+    sum_up(j->first_out, j->n_ops);
+    size_t n = (size_t)j->first_in[j->n_ops];
+    j->in = calloc(n + 1, sizeof *j->in);
+    j->out = calloc(n + 1, sizeof *j->out);
+    if (!j->in || !j->out)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    visit_all(j, costs, true);
+    move_back(j->first_in, j->n_ops);
+    move_back(j->first_out, j->n_ops);
+    return 0;
+}
+
+static void init_loads(struct pp_job *j, const struct pp_room *room)
+{
+    int n = j->graph->n_stages;
+    for (int s = 0; s < n; s++) {
+        struct pp_load l = room ? room->load[s] : (struct pp_load){0, 1, 0};
+        double *taken = j->taken + s, *freed = j->freed + s;
+        if (!j->graph->stages[s].input_grad && j->n_kinds == 3)
+            l = (struct pp_load){0, l.f_to_i + l.f_to_w, 0};
+        taken[PP_JOB_F * n] = l.f_to_i + l.f_to_w;
+        taken[PP_JOB_I * n] = l.i_to_w;
+        freed[PP_JOB_I * n] = l.f_to_i;
+        freed[(j->n_kinds - 1) * n] += l.f_to_w + l.i_to_w;
+    }
+    j->limit = room ? room->limit : NULL;
+    for (int r = 0; j->limit && r < j->graph->n_ranks; r++)
+        j->slack = fmax(j->slack, 1e-9 * j->limit[r]);
+}
+
+static int allocate(struct pp_job *j, struct pp_err *err)
+{
+    size_t n = (size_t)j->n_ops, groups = (size_t)j->n_kinds;
+    groups *= (size_t)j->graph->n_stages;
+    j->time = calloc(n, sizeof *j->time);
+    j->group = calloc(n, sizeof *j->group);
+    j->first_in = calloc(n + 1, sizeof *j->first_in);
+    j->first_out = calloc(n + 1, sizeof *j->first_out);
+    j->first_word =
+        calloc((size_t)j->graph->n_ranks + 1, sizeof *j->first_word);
+    j->rank = calloc(groups, sizeof *j->rank);
+    j->taken = calloc(groups, sizeof *j->taken);
+    j->freed = calloc(groups, sizeof *j->freed);
+    j->late = calloc((size_t)j->graph->n_ranks, sizeof *j->late);
+    if (!j->time || !j->group || !j->first_in || !j->first_out ||
+        !j->first_word || !j->rank || !j->taken || !j->freed || !j->late)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+int pp_job_init(struct pp_job *j, const struct pp_schedule *s, bool split,
+                const struct pp_costs *costs, const struct pp_room *room,
+                struct pp_err *err)
+{
+    *j = (struct pp_job){.graph = s->graph,
+                         .n_microbatches = s->n_microbatches,
+                         .n_kinds = split ? 3 : 2};
+    if (s->graph->n_copies > 1 || s->graph->n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s orders whole sequences on one copy of the weights, "
+                       "not slices or copies",
+                       s->kind);
+    int64_t n = (int64_t)j->n_kinds * s->graph->n_stages * s->n_microbatches;
+    if (n > INT32_MAX / 4)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%d stages of %d microbatches are too many to search",
+                       s->graph->n_stages, s->n_microbatches);
+    j->n_ops = (int32_t)n;
+    if (allocate(j, err))
+        return -1;
+    for (int32_t op = 0; op < j->n_ops; op++) {
+        struct pp_action a = pp_job_action(j, op);
+        j->group[op] = op / j->n_microbatches;
+        j->rank[j->group[op]] = s->graph->stages[a.stage].rank;
+        j->time[op] = costs->time(costs->ctx, a);
+        j->first_word[s->graph->stages[a.stage].rank + 1]++;
+    }
+    sum_up(j->first_word, s->graph->n_ranks);
+    init_loads(j, room);
+    return init_edges(j, costs, err);
+}
+
+void pp_job_finish(struct pp_job *j)
+{
+    free(j->time);
+    free(j->group);
+    free(j->first_in);
+    free(j->first_out);
+    free(j->in);
+    free(j->out);
+    free(j->first_word);
+    free(j->rank);
+    free(j->taken);
+    free(j->freed);
+    free(j->late);
+    *j = (struct pp_job){0};
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_list.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a rank while time goes forward. */
+struct seat {
+    double clock; /* when it is free */
+    double next;  /* when it decides again */
+    double held;  /* memory */
+    double need;  /* most that an input gradient takes while it runs */
+    int32_t n;    /* of its word */
+};
+
+struct pp_list {
+    const struct pp_job *job;
+    const struct pp_policy *policy;
+    struct seat *seats; /* per rank */
+    int32_t *count;     /* per group: how many have run */
+    int32_t *missing;   /* per op: requirements on other stages not yet run */
+    double *arrival;    /* per op: when the others' results are here */
+    int *first_stage;   /* per rank, n_ranks + 1: into stages */
+    int *stages;        /* the stages of each rank, ascending */
+    double *trip;       /* per stage: from F's start to I's end, unhindered */
+    double *path;       /* per group: from its end to the end of the step */
+    double *work;       /* per rank: time of one microbatch */
+};
+
+static double group_time(const struct pp_job *j, int kind, int stage)
+{
+    /* Microbatches differ little; their mean stands for all. */
+    double sum = 0;
+    for (int i = 0; kind < j->n_kinds && i < j->n_microbatches; i++)
+        sum += j->time[pp_job_op(j, kind, stage, i)];
+    return sum / j->n_microbatches;
+}
+
+static double first_lag(const struct pp_job *j, int kind, int stage, int from)
+{
+    int32_t op = pp_job_op(j, kind, stage, 0);
+    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++)
+        if (pp_job_stage(j, j->in[i].op) == from)
+            return j->in[i].lag;
+    return 0;
+}
+
+/* Round trips from the last stage up, ways to the end from the first down. */
+static void measure(struct pp_list *l)
+{
+    const struct pp_job *j = l->job;
+    const struct pp_graph *g = j->graph;
+    int n = g->n_stages;
+    for (int s = n - 1; s >= 0; s--) {
+        const struct pp_stage_node *node = &g->stages[s];
+        double trip = 0;
+        for (int i = 0; i < node->n_outputs; i++) {
+            int to = node->outputs[i];
+            trip = fmax(trip, first_lag(j, PP_JOB_F, to, s) + l->trip[to] +
+                                  first_lag(j, PP_JOB_I, s, to));
+        }
+        for (int kind = 0; kind < j->n_kinds; kind++)
+            l->work[node->rank] += group_time(j, kind, s);
+        l->trip[s] =
+            trip + group_time(j, PP_JOB_F, s) + group_time(j, PP_JOB_I, s);
+    }
+    for (int s = 0; s < n; s++) {
+        const struct pp_stage_node *node = &g->stages[s];
+        double back = group_time(j, PP_JOB_W, s);
+        for (int i = 0; i < node->n_inputs; i++) {
+            int from = node->inputs[i];
+            back = fmax(back, first_lag(j, PP_JOB_I, from, s) +
+                                  group_time(j, PP_JOB_I, from) +
+                                  l->path[PP_JOB_I * n + from]);
+        }
+        l->path[PP_JOB_I * n + s] = back;
+        l->path[s] = back + l->trip[s] - group_time(j, PP_JOB_F, s);
+    }
+}
+
+/* The stages of each rank, and what their input gradients take at once. */
+static void seat_stages(struct pp_list *l)
+{
+    const struct pp_graph *g = l->job->graph;
+    int k = 0;
+    for (int r = 0; r < g->n_ranks; r++) {
+        l->first_stage[r] = k;
+        for (int s = 0; s < g->n_stages; s++)
+            if (g->stages[s].rank == r) {
+                l->stages[k++] = s;
+                l->seats[r].need =
+                    fmax(l->seats[r].need,
+                         l->job->taken[PP_JOB_I * g->n_stages + s]);
+            }
+    }
+    l->first_stage[g->n_ranks] = k;
+}
+
+struct pp_list *pp_list_create(const struct pp_job *j)
+{
+    size_t p = (size_t)j->graph->n_ranks, n = (size_t)j->graph->n_stages;
+    struct pp_list *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->job = j;
+    l->seats = calloc(p, sizeof *l->seats);
+    l->count = calloc(3 * n, sizeof *l->count);
+    l->missing = calloc((size_t)j->n_ops, sizeof *l->missing);
+    l->arrival = calloc((size_t)j->n_ops, sizeof *l->arrival);
+    l->first_stage = calloc(p + 1, sizeof *l->first_stage);
+    l->stages = calloc(n, sizeof *l->stages);
+    l->trip = calloc(n, sizeof *l->trip);
+    l->path = calloc(3 * n, sizeof *l->path);
+    l->work = calloc(p, sizeof *l->work);
+    if (!l->seats || !l->count || !l->missing || !l->arrival ||
+        !l->first_stage || !l->stages || !l->trip || !l->path || !l->work) {
+        pp_list_destroy(l);
+        return NULL;
+    }
+    seat_stages(l);
+    measure(l);
+    return l;
+}
+
+void pp_list_destroy(struct pp_list *l)
+{
+    if (!l)
+        return;
+    free(l->seats);
+    free(l->count);
+    free(l->missing);
+    free(l->arrival);
+    free(l->first_stage);
+    free(l->stages);
+    free(l->trip);
+    free(l->path);
+    free(l->work);
+    free(l);
+}
+
+/* What a rank could do next of one kind on one stage. */
+struct choice {
+    int32_t op;  /* -1: nothing */
+    double from; /* when it can start */
+    double rank; /* the policy's liking */
+};
+
+static int group_of(const struct pp_list *l, int kind, int stage)
+{
+    return kind * l->job->graph->n_stages + stage;
+}
+
+/* Banker's rule for the next forward of stage: the oldest microbatch on this
+ * rank that has forwards to run keeps room for all of them. */
+static bool admits(const struct pp_list *l, int rank, int stage)
+{
+    const struct pp_job *j = l->job;
+    if (!j->limit)
+        return true;
+    int32_t oldest = l->count[stage];
+    double room = j->limit[rank] + j->slack - l->seats[rank].held -
+                  l->seats[rank].need - j->taken[stage];
+    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++)
+        if (l->count[l->stages[k]] < oldest)
+            oldest = l->count[l->stages[k]];
+    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++) {
+        int s = l->stages[k];
+        if (s != stage && l->count[s] == oldest)
+            room -= j->taken[s];
+    }
+    return room >= 0;
+}
+
+/* The next op of that group when what it waits for has at least begun. */
+static int32_t next_op(const struct pp_list *l, int kind, int stage)
+{
+    const struct pp_job *j = l->job;
+    int group = group_of(l, kind, stage);
+    int32_t i = l->count[group], op = pp_job_op(j, kind, stage, i);
+    int32_t below = kind == PP_JOB_F ? j->n_microbatches
+                                     : l->count[group - j->graph->n_stages];
+    if (i >= below || l->missing[op] > 0)
+        return -1;
+    return op;
+}
+
+/* How much the policy likes the next op of a kind on a stage: more is
+ * better. */
+static double liking(const struct pp_list *l, int kind, int stage, int rank)
+{
+    const struct pp_policy *p = l->policy;
+    int n = l->job->graph->n_stages;
+    int32_t i = l->count[group_of(l, kind, stage)];
+    enum pp_policy_order order = p->habits[rank].order;
+    if (order == PP_POLICY_PATH)
+        return l->path[group_of(l, kind, stage)] - p->late * i * l->work[rank];
+    bool first = (order == PP_POLICY_FORWARD) == (kind == PP_JOB_F);
+    bool up = kind == PP_JOB_F ? p->shallow : false;
+    return (first ? 2 * n : 0) + (up ? n - stage : stage);
+}
+
+/* Whether a stage may not run further ahead of its backward. */
+static bool far_ahead(const struct pp_list *l, int stage)
+{
+    return l->count[stage] - l->count[group_of(l, PP_JOB_I, stage)] >=
+           l->policy->ahead[stage];
+}
+
+/* Whether a is better than b: liked more and not much later, or liked less and
+ * much earlier. */
+static bool prefers(const struct pp_list *l, const struct choice *a,
+                    const struct choice *b, double patience)
+{
+    if (a->rank > b->rank)
+        return a->from <= b->from + patience * l->job->time[b->op];
+    return b->from > a->from + patience * l->job->time[a->op];
+}
+
+/* The best of what is ready now, or else the first to come. *full is set when
+ * memory stands in the way of something ready. */
+static struct choice choose(const struct pp_list *l, int rank, double now,
+                            bool *full)
+{
+    const struct pp_job *j = l->job;
+    struct choice best = {-1, INFINITY, 0};
+    double patience = l->policy->habits[rank].patience;
+    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++)
+        for (int kind = PP_JOB_F; kind <= PP_JOB_I; kind++) {
+            int s = l->stages[k];
+            int32_t op = next_op(l, kind, s);
+            if (op < 0 || (kind == PP_JOB_F && far_ahead(l, s)))
+                continue;
+            double from = l->arrival[op] > now ? l->arrival[op] : now;
+            bool fits = kind == PP_JOB_F
+                            ? admits(l, rank, s)
+                            : !j->limit || l->seats[rank].held +
+                                                   j->taken[j->group[op]] <=
+                                               j->limit[rank] + j->slack;
+            if (!fits) {
+                *full |= from <= now;
+                continue;
+            }
+            struct choice c = {op, from, liking(l, kind, s, rank)};
+            if (best.op < 0 || prefers(l, &c, &best, patience))
+                best = c;
+        }
+    return best;
+}
+
+/* The oldest weight gradient that can run. */
+static int32_t choose_weight(const struct pp_list *l, int rank, double now)
+{
+    const struct pp_job *j = l->job;
+    int32_t best = -1, oldest = INT32_MAX;
+    if (j->n_kinds < 3)
+        return -1;
+    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++) {
+        int32_t op = next_op(l, PP_JOB_W, l->stages[k]);
+        int32_t i = l->count[group_of(l, PP_JOB_W, l->stages[k])];
+        if (op >= 0 && l->arrival[op] <= now && i <= oldest) {
+            best = op;
+            oldest = i;
+        }
+    }
+    return best;
+}
+
+static void start(struct pp_list *l, int rank, int32_t op, double now,
+                  int32_t *word)
+{
+    const struct pp_job *j = l->job;
+    struct seat *seat = &l->seats[rank];
+    int group = j->group[op];
+    double end = now + j->time[op];
+    word[j->first_word[rank] + seat->n++] = op;
+    l->count[group]++;
+    seat->held += j->taken[group] - j->freed[group];
+    seat->clock = seat->next = end;
+    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
+        int32_t to = j->out[i].op;
+        struct seat *other = &l->seats[j->rank[j->group[to]]];
+        double here = end + j->out[i].lag;
+        if (here > l->arrival[to])
+            l->arrival[to] = here;
+        if (--l->missing[to] > 0 || other == seat)
+            continue;
+        double t =
+            l->arrival[to] > other->clock ? l->arrival[to] : other->clock;
+        other->next = t < other->next ? t : other->next;
+    }
+}
+
+/* What rank does at its time, or when it looks again. */
+static void decide(struct pp_list *l, int rank, int32_t *word)
+{
+    const struct pp_habit *habit = &l->policy->habits[rank];
+    struct seat *seat = &l->seats[rank];
+    double now = seat->next;
+    bool full = false;
+    struct choice c = choose(l, rank, now, &full);
+    if (c.op >= 0 && c.from <= now &&
+        !(full && habit->order == PP_POLICY_FORWARD &&
+          pp_job_kind(l->job, c.op) != PP_JOB_F)) {
+        start(l, rank, c.op, now, word);
+        return;
+    }
+    int32_t w = choose_weight(l, rank, now);
+    if (w >= 0 && (full || c.from - now >= habit->squeeze * l->job->time[w]))
+        start(l, rank, w, now, word);
+    else if (c.op >= 0 && c.from <= now)
+        start(l, rank, c.op, now, word);
+    else
+        seat->next = c.from;
+}
+
+static void reset(struct pp_list *l)
+{
+    const struct pp_job *j = l->job;
+    for (int r = 0; r < j->graph->n_ranks; r++)
+        l->seats[r] = (struct seat){.need = l->seats[r].need};
+    for (int g = 0; g < j->n_kinds * j->graph->n_stages; g++)
+        l->count[g] = 0;
+    for (int32_t op = 0; op < j->n_ops; op++) {
+        l->missing[op] = j->first_in[op + 1] - j->first_in[op];
+        l->arrival[op] = 0;
+    }
+}
+
+void pp_list_ahead(const struct pp_list *l, double trips, int32_t *ahead)
+{
+    const struct pp_graph *g = l->job->graph;
+    for (int s = 0; s < g->n_stages; s++) {
+        double n = trips * l->trip[s] / l->work[g->stages[s].rank];
+        ahead[s] = l->job->n_microbatches;
+        if (trips > 0 && n < ahead[s])
+            ahead[s] = n > 1 ? (int32_t)ceil(n - 1e-9) : 1;
+    }
+}
+
+int pp_policy_init(struct pp_policy *p, const struct pp_job *j,
+                   struct pp_err *err)
+{
+    *p = (struct pp_policy){.late = 1};
+    p->ahead = calloc((size_t)j->graph->n_stages, sizeof *p->ahead);
+    p->habits = calloc((size_t)j->graph->n_ranks, sizeof *p->habits);
+    if (!p->ahead || !p->habits)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+void pp_policy_finish(struct pp_policy *p)
+{
+    free(p->ahead);
+    free(p->habits);
+    *p = (struct pp_policy){0};
+}
+
+void pp_policy_copy(struct pp_policy *to, const struct pp_policy *from,
+                    const struct pp_job *j)
+{
+    to->shallow = from->shallow;
+    to->late = from->late;
+    memcpy(to->ahead, from->ahead,
+           (size_t)j->graph->n_stages * sizeof *to->ahead);
+    memcpy(to->habits, from->habits,
+           (size_t)j->graph->n_ranks * sizeof *to->habits);
+}
+
+bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *word)
+{
+    const struct pp_job *j = l->job;
+    l->policy = p;
+    reset(l);
+    for (;;) {
+        int rank = 0;
+        for (int r = 1; r < j->graph->n_ranks; r++)
+            if (l->seats[r].next < l->seats[rank].next)
+                rank = r;
+        if (isinf(l->seats[rank].next))
+            break;
+        decide(l, rank, word);
+    }
+    for (int r = 0; r < j->graph->n_ranks; r++)
+        if (l->seats[r].n < j->first_word[r + 1] - j->first_word[r])
+            return false;
+    return true;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_local.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "sched/search_eval.h"
+
+enum { MAX_SHIFT = 24, TRIES = 32 };
+
+/* An op taken from one place of its word and put in another; what lies between
+ * moves up by one. */
+struct move {
+    int32_t from, to;
+};
+
+struct local {
+    const struct pp_job *job;
+    const struct pp_local_options *options;
+    struct pp_eval now, next; /* of word, and of the word being tried */
+    int32_t *word, *best;
+    double *held; /* per place: memory before its op */
+    double best_worst, mean, heat, eps;
+    uint64_t n_random;
+};
+
+static uint64_t random_bits(struct local *l)
+{
+    return pp_rng_bits(l->options->key, l->n_random++);
+}
+
+/* Below n, which is far below 2^32. */
+static int32_t random_below(struct local *l, int32_t n)
+{
+    return (int32_t)((random_bits(l) >> 32) * (uint64_t)n >> 32);
+}
+
+static double random_real(struct local *l)
+{
+    return (double)(random_bits(l) >> 11) * 0x1p-53;
+}
+
+static void fill_held(struct local *l)
+{
+    const struct pp_job *j = l->job;
+    for (int r = 0; r < j->graph->n_ranks; r++) {
+        double held = 0;
+        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++) {
+            int group = j->group[l->word[k]];
+            l->held[k] = held;
+            held += j->taken[group] - j->freed[group];
+        }
+    }
+}
+
+static bool has_edge(const struct pp_job *j, int32_t from, int32_t to)
+{
+    for (int32_t i = j->first_in[to]; i < j->first_in[to + 1]; i++)
+        if (j->in[i].op == from)
+            return true;
+    return false;
+}
+
+/* Whether the order of two ops of a rank, a before b, is free. */
+static bool may_pass(const struct pp_job *j, int32_t a, int32_t b)
+{
+    if (j->group[a] == j->group[b])
+        return false;
+    if (a % j->n_microbatches != b % j->n_microbatches)
+        return true;
+    return pp_job_stage(j, a) != pp_job_stage(j, b) && !has_edge(j, a, b);
+}
+
+/* How far the op at place k may move in a direction, at most `most` places,
+ * by order and memory. */
+static int32_t reach(const struct local *l, int rank, int32_t k, int32_t most,
+                     bool left)
+{
+    const struct pp_job *j = l->job;
+    int32_t x = l->word[k], d = 0;
+    int gx = j->group[x];
+    double room = j->limit ? j->limit[rank] + j->slack : INFINITY;
+    double change = j->taken[gx] - j->freed[gx];
+    for (; d < most; d++) {
+        int32_t at = left ? k - d - 1 : k + d + 1;
+        if (at < j->first_word[rank] || at >= j->first_word[rank + 1])
+            break;
+        int32_t y = l->word[at];
+        if (!(left ? may_pass(j, y, x) : may_pass(j, x, y)))
+            break;
+        /* Going left, y then runs with x's change; going right, without. */
+        double held = l->held[at] + (left ? change : -change);
+        if (held + j->taken[j->group[y]] > room)
+            break;
+    }
+    return d;
+}
+
+/* x itself at its new place. */
+static bool fits_there(const struct local *l, int rank, struct move m)
+{
+    const struct pp_job *j = l->job;
+    if (!j->limit)
+        return true;
+    int gx = j->group[l->word[m.from]];
+    double held = l->held[m.to];
+    if (m.to > m.from) {
+        int gy = j->group[l->word[m.to]];
+        held += j->taken[gy] - j->freed[gy] - j->taken[gx] + j->freed[gx];
+    }
+    return held + j->taken[gx] <= j->limit[rank] + j->slack;
+}
+
+static double ready_at(const struct pp_eval *e, int32_t op)
+{
+    const struct pp_job *j = e->job;
+    double ready = 0;
+    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
+        int32_t from = j->in[i].op;
+        double t = e->start[from] + j->time[from] + j->in[i].lag;
+        ready = t > ready ? t : ready;
+    }
+    return ready;
+}
+
+static double tail_of(const struct pp_eval *e, int32_t op)
+{
+    const struct pp_job *j = e->job;
+    double tail = 0;
+    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
+        int32_t to = j->out[i].op;
+        double t = j->out[i].lag + j->time[to] + e->tail[to];
+        tail = t > tail ? t : tail;
+    }
+    return tail;
+}
+
+/* The longest path through the ops that the move shifts, were the rest of the
+ * schedule as it is. */
+static double estimate(const struct local *l, int rank, struct move m)
+{
+    const struct pp_job *j = l->job;
+    int32_t low = m.from < m.to ? m.from : m.to;
+    int32_t n = (m.from < m.to ? m.to - m.from : m.from - m.to) + 1;
+    int32_t ops[MAX_SHIFT + 1];
+    double start[MAX_SHIFT + 1], longest = 0;
+    double clock = 0, tail = j->late[rank];
+    bool left = m.to < m.from;
+    for (int32_t k = 0; k < n - 1; k++)
+        ops[left ? k + 1 : k] = l->word[left ? low + k : low + k + 1];
+    ops[left ? 0 : n - 1] = l->word[m.from];
+    if (low > j->first_word[rank]) {
+        int32_t before = l->word[low - 1];
+        clock = l->now.start[before] + j->time[before];
+    }
+    if (low + n < j->first_word[rank + 1]) {
+        int32_t after = l->word[low + n];
+        tail = j->time[after] + l->now.tail[after];
+    }
+    for (int32_t k = 0; k < n; k++) {
+        double ready = ready_at(&l->now, ops[k]);
+        start[k] = ready > clock ? ready : clock;
+        clock = start[k] + j->time[ops[k]];
+    }
+    for (int32_t k = n - 1; k >= 0; k--) {
+        double after = tail_of(&l->now, ops[k]);
+        tail = after > tail ? after : tail;
+        double path = start[k] + j->time[ops[k]] + tail;
+        longest = path > longest ? path : longest;
+        tail += j->time[ops[k]];
+    }
+    return longest;
+}
+
+static void shift(int32_t *word, struct move m)
+{
+    int32_t op = word[m.from];
+    if (m.to < m.from)
+        memmove(word + m.to + 1, word + m.to,
+                (size_t)(m.from - m.to) * sizeof *word);
+    else
+        memmove(word + m.from, word + m.from + 1,
+                (size_t)(m.to - m.from) * sizeof *word);
+    word[m.to] = op;
+}
+
+/* A random move of an op on a longest path. False when none was found. */
+static bool propose(struct local *l, struct move *m, int *rank)
+{
+    const struct pp_job *j = l->job;
+    const struct pp_eval *e = &l->now;
+    for (int i = 0; i < TRIES; i++) {
+        int32_t k = random_below(l, j->n_ops), op = l->word[k];
+        if (e->start[op] + j->time[op] + e->tail[op] < e->worst - l->eps)
+            continue;
+        uint64_t bits = random_bits(l);
+        bool left = bits & 1;
+        int32_t most = bits & 2 ? 2 : MAX_SHIFT;
+        *rank = j->rank[j->group[op]];
+        int32_t d = reach(l, *rank, k, most, left);
+        if (d == 0)
+            continue;
+        d = 1 + random_below(l, d);
+        *m = (struct move){k, left ? k - d : k + d};
+        if (fits_there(l, *rank, *m))
+            return true;
+    }
+    return false;
+}
+
+static void keep(struct local *l, struct move m)
+{
+    const struct pp_job *j = l->job;
+    int32_t low = m.from < m.to ? m.from : m.to;
+    int32_t high = m.from < m.to ? m.to : m.from;
+    struct pp_eval other = l->now;
+    double held = l->held[low];
+    l->now = l->next;
+    l->next = other;
+    for (int32_t k = low; k <= high; k++) {
+        int group = j->group[l->word[k]];
+        l->held[k] = held;
+        held += j->taken[group] - j->freed[group];
+    }
+    pp_eval_tails(&l->now);
+    if (l->now.worst < l->best_worst - l->eps) {
+        l->best_worst = l->now.worst;
+        memcpy(l->best, l->word, (size_t)j->n_ops * sizeof *l->best);
+    }
+}
+
+/* One move; returns its cost in visits. */
+static double step(struct local *l)
+{
+    const struct pp_job *j = l->job;
+    struct move m;
+    int rank;
+    if (!propose(l, &m, &rank))
+        return 4 * TRIES;
+    double bound = l->now.worst - l->heat * log(1 - random_real(l));
+    if (estimate(l, rank, m) > bound + l->eps)
+        return 2 * MAX_SHIFT;
+    shift(l->word, m);
+    if (pp_eval_heads(&l->next, l->word) && l->next.worst <= bound + l->eps) {
+        keep(l, m);
+        return 2.0 * j->n_ops;
+    }
+    shift(l->word, (struct move){m.to, m.from});
+    return j->n_ops;
+}
+
+static double anneal(struct local *l)
+{
+    const struct pp_local_options *o = l->options;
+    double done = 0, ratio = log(o->heat[1] / o->heat[0]);
+    while (done < o->steps && l->best_worst > o->goal + l->eps) {
+        l->heat = l->mean * o->heat[0] * exp(ratio * done / o->steps);
+        done += step(l);
+    }
+    return done;
+}
+
+static int init(struct local *l, struct pp_err *err)
+{
+    const struct pp_job *j = l->job;
+    if (pp_eval_init(&l->now, j, err) || pp_eval_init(&l->next, j, err))
+        return -1;
+    l->best = calloc((size_t)j->n_ops, sizeof *l->best);
+    l->held = calloc((size_t)j->n_ops, sizeof *l->held);
+    if (!l->best || !l->held)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int32_t op = 0; op < j->n_ops; op++)
+        l->mean += j->time[op] / j->n_ops;
+    if (!pp_eval_heads(&l->now, l->word))
+        return pp_fail(err, PP_EXIT_NO, "the words cannot run to the end");
+    pp_eval_tails(&l->now);
+    fill_held(l);
+    l->eps = 1e-10 * l->now.worst;
+    l->best_worst = l->now.worst;
+    memcpy(l->best, l->word, (size_t)j->n_ops * sizeof *l->best);
+    return 0;
+}
+
+int pp_local_search(const struct pp_job *j, const struct pp_local_options *o,
+                    int32_t *word, double *worst, double *steps,
+                    struct pp_err *err)
+{
+    struct local l = {.job = j, .options = o, .word = word};
+    int rc = init(&l, err);
+    if (!rc) {
+        *steps = anneal(&l);
+        *worst = l.best_worst;
+        memcpy(word, l.best, (size_t)j->n_ops * sizeof *word);
+    }
+    free(l.best);
+    free(l.held);
+    pp_eval_finish(&l.now);
+    pp_eval_finish(&l.next);
+    return rc;
+}

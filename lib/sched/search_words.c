@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_words.h"
+
+#include <stdlib.h>
+
+#include "sched/play.h"
+
+/* Where each rank's word has got to. */
+struct pens {
+    const struct pp_job *job;
+    int32_t *word;
+    int32_t *at;    /* per rank */
+    int32_t *count; /* per group */
+};
+
+static void put(struct pens *p, int kind, int stage)
+{
+    const struct pp_job *j = p->job;
+    int group = kind * j->graph->n_stages + stage;
+    p->word[p->at[j->rank[group]]++] =
+        pp_job_op(j, kind, stage, p->count[group]++);
+}
+
+void pp_words_serial(const struct pp_job *j, int32_t *word)
+{
+    const struct pp_graph *g = j->graph;
+    for (int r = 0; r < g->n_ranks; r++) {
+        int32_t k = j->first_word[r];
+        for (int i = 0; i < j->n_microbatches; i++) {
+            for (int s = 0; s < g->n_stages; s++)
+                if (g->stages[s].rank == r)
+                    word[k++] = pp_job_op(j, PP_JOB_F, s, i);
+            for (int s = g->n_stages - 1; s >= 0; s--)
+                for (int kind = PP_JOB_I;
+                     g->stages[s].rank == r && kind < j->n_kinds; kind++)
+                    word[k++] = pp_job_op(j, kind, s, i);
+        }
+    }
+}
+
+double pp_words_least(const struct pp_job *j, int rank)
+{
+    const struct pp_graph *g = j->graph;
+    double held = 0, least = 0;
+    for (int s = 0; s < g->n_stages; s++)
+        if (g->stages[s].rank == rank)
+            held += j->taken[s];
+    least = held;
+    for (int s = g->n_stages - 1; s >= 0; s--)
+        for (int kind = PP_JOB_I;
+             g->stages[s].rank == rank && kind < j->n_kinds; kind++) {
+            int group = kind * g->n_stages + s;
+            held += j->taken[group];
+            least = held > least ? held : least;
+            held -= j->freed[group];
+        }
+    return least;
+}
+
+bool pp_words_fit(const struct pp_job *j, const int32_t *word)
+{
+    for (int r = 0; j->limit && r < j->graph->n_ranks; r++) {
+        double held = 0, limit = j->limit[r] + j->slack;
+        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++) {
+            int group = j->group[word[k]];
+            if (held + j->taken[group] > limit)
+                return false;
+            held += j->taken[group] - j->freed[group];
+        }
+    }
+    return true;
+}
+
+/* Takes over a row, the k-th of a kind on a stage being microbatch k. */
+static bool take_row(struct pens *p, const struct pp_row *row)
+{
+    bool split = p->job->n_kinds == 3;
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        bool whole = a.op == PP_B;
+        if (!pp_is_compute(a.op) || a.slice)
+            return false;
+        if (!split && a.op != PP_F && !whole)
+            return false;
+        if (a.op == PP_F)
+            put(p, PP_JOB_F, a.stage);
+        if (a.op == PP_I || whole)
+            put(p, PP_JOB_I, a.stage);
+        if (a.op == PP_W || (whole && split))
+            put(p, PP_JOB_W, a.stage);
+    }
+    return true;
+}
+
+static bool take_rows(struct pens *p, const struct pp_schedule *s)
+{
+    const struct pp_job *j = p->job;
+    for (int r = 0; r < j->graph->n_ranks; r++) {
+        size_t n = 0, most = (size_t)(j->first_word[r + 1] - j->first_word[r]);
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            n += 1 + (j->n_kinds == 3 && s->rows[r].actions[i].op == PP_B);
+        p->at[r] = j->first_word[r];
+        if (n != most || !take_row(p, &s->rows[r]))
+            return false;
+    }
+    return true;
+}
+
+int pp_words_of_kind(const struct pp_job *j, const struct pp_kind *kind,
+                     int32_t *word, struct pp_err *err)
+{
+    struct pp_schedule s = {0};
+    struct pp_err refusal = {0};
+    struct pp_kind_options o = {.n_microbatches = j->n_microbatches};
+    struct pens p = {.job = j, .word = word};
+    int rc = -1;
+    p.at = calloc((size_t)j->graph->n_ranks, sizeof *p.at);
+    p.count =
+        calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
+    if (!p.at || !p.count)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches, err))
+        rc = -1;
+    else if (pp_kind_emit(kind, &s, &o, &refusal))
+        rc = refusal.code == PP_EXIT_SYSTEM
+                 ? pp_fail(err, refusal.code, "%s", refusal.text)
+                 : PP_AGAIN;
+    else
+        rc = take_rows(&p, &s) ? 0 : PP_AGAIN;
+    pp_schedule_finish(&s);
+    free(p.at);
+    free(p.count);
+    return rc;
+}
+
+int pp_words_emit(const struct pp_job *j, const int32_t *word,
+                  struct pp_schedule *s, struct pp_err *err)
+{
+    for (int r = 0; r < j->graph->n_ranks; r++)
+        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++)
+            if (pp_schedule_add(s, r, pp_job_action(j, word[k]), err))
+                return -1;
+    return 0;
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsched -s auto at the command line: what it finds, keeps to and refuses.
+
+bats_require_minimum_version 1.5.0
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+auto() { ppsched -s auto --time 0.2 "$@"; }
+
+@test "auto reaches the bound, says so, and is checked like any schedule" {
+    auto -p 4 -m 8 --cost 10,10,8,1 --memory 7 >plan.json
+    run ppsched --check plan.json
+    [ "$output" = "valid, canonical" ]
+    auto -p 4 -m 8 --cost 10,10,8,1 --memory 7 --stats >stats.json
+    [ "$(jq .makespan stats.json)" = 257 ]
+    [ "$(jq .lower_bound stats.json)" = 257 ]
+    [ "$(jq -r .kind stats.json)" = auto ]
+}
+
+@test "auto keeps to a limit in slots, whatever the placement" {
+    auto -p 4 -c 2 --placement v -m 9 --memory 4 --stats >stats.json
+    [ "$(jq '.peak | max' stats.json)" -le 4 ]
+    auto -p 4 -c 2 --placement loop -m 9 --memory 5 --stats >stats.json
+    [ "$(jq '.peak | max' stats.json)" -le 5 ]
+}
+
+@test "auto gives the same bytes again" {
+    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 -o a.json
+    cp a.json first.json
+    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 -o a.json
+    cmp a.json first.json
+    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 --seed 9 --check
+}
+
+@test "auto refuses memory that no order fits, and names the least" {
+    run --separate-stderr auto -p 3 -c 2 --placement v -m 4 --memory 1
+    [ "$status" -eq 1 ]
+    [ -z "$output" ]
+    [ "$stderr" = "ppsched: rank 0 holds 2 with one microbatch alone, \
+more than its limit of '1'" ]
+}
+
+@test "auto leaves backward whole where asked" {
+    auto -p 4 -m 8 --whole-backward >plan.json
+    run jq -r '.schedule.actions[]' plan.json
+    [[ "$output" == *"0B0"* ]]
+    [[ "$output" != *W* ]]
+    [[ "$output" != *I* ]]
+}
+
+@test "auto has the least span where that is asked for" {
+    auto -p 4 -m 8 --cost 10,10,8,1 --minimize span --memory 8 --stats >a.json
+    auto -p 4 -m 8 --cost 10,10,8,1 --memory 8 --stats >b.json
+    [ "$(jq .span a.json)" -le "$(jq .span b.json)" ]
+    run --separate-stderr auto -p 4 -m 8 --minimize time
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"--minimize: 'time' is neither makespan nor span"* ]]
+}
+
+@test "auto keeps to bytes: what is planned fits" {
+    model='{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000, "tie_word_embeddings": false}'
+    mkdir model
+    printf '%s' "$model" >model/config.json
+    ppsplit -p 4 model >split.json
+    auto -m 8 --seq-len 128 --memory 16M split.json >wide.json
+    auto -m 8 --seq-len 128 --memory 5M split.json >plan.json
+    ppsched --check --seq-len 128 --memory 5M plan.json
+    run --separate-stderr auto -m 8 --seq-len 128 --memory 1M split.json
+    [ "$status" -eq 1 ]
+    run --separate-stderr auto -p 4 -m 8 --memory 5M
+    [ "$status" -eq 2 ]
+}
+
+@test "options of auto are for auto" {
+    run --separate-stderr ppsched -p 4 -s 1f1b -m 8 --seed 3
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"are for -s auto"* ]]
+    ppsched --list | grep -q '^auto '
+}
+
+@test "of orders with one makespan, auto takes one with a small span" {
+    ppsched -s auto -p 8 -m 24 --memory 15 --stats >got
+    [ "$(jq .gap got)" = 0 ]
+    ppsched -s zb-h2 -p 8 -m 24 --stats >want
+    jq -e --slurpfile w want '.makespan == $w[0].makespan and
+        .span <= $w[0].span' got
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* auto: the optimum of tiny pipelines, never worse than a named kind, never
+ * above the limit, and the figures that other searches reach. */
+#include "sched_fixture.h"
+
+#include <limits.h>
+
+#include "base/rng.h"
+#include "optimum.h"
+#include "sched/bound.h"
+#include "sched/memory.h"
+#include "sched/search.h"
+
+/* What is asked of a search, and what came of it. */
+struct job {
+    struct fixture f;
+    int m;
+    double slots; /* 0: no limit */
+    struct pp_literal_costs costs;
+    struct pp_search_options o;
+    double limit[32];
+    struct pp_load load[64];
+    struct pp_room room;
+    double makespan, span;
+    int peak;
+};
+
+static void set(struct job *j, int p, int c, enum pp_placement placement, int m,
+                double slots)
+{
+    static const struct pp_search_options options = {
+        .split = true, .seed = 1, .seconds = 0.5};
+    *j = (struct job){.m = m, .slots = slots, .o = options};
+    chain(&j->f, p, c, placement);
+    j->costs = (struct pp_literal_costs){.f = 1, .i = 1, .w = 1};
+    j->costs.textbook = true;
+}
+
+static void cost(struct job *j, double f, double i, double w, double comm)
+{
+    j->costs.f = f;
+    j->costs.i = i;
+    j->costs.w = w;
+    j->costs.comm = comm;
+}
+
+/* Searches, simulates, lowers and checks. Whether all went well. */
+static bool run(struct job *j, const struct pp_costs *costs)
+{
+    struct pp_costs literal = {.time = pp_literal_time, .ctx = &j->costs};
+    struct fixture *f = &j->f;
+    struct pp_sim sim;
+    j->costs.graph = &f->graph;
+    j->o.costs = costs ? costs : &literal;
+    for (int r = 0; r < f->graph.n_ranks; r++)
+        j->limit[r] = j->slots;
+    for (int s = 0; s < f->graph.n_stages; s++)
+        j->load[s] = (struct pp_load){.f_to_w = 1};
+    j->room = (struct pp_room){j->limit, j->load};
+    j->o.room = j->slots > 0 ? &j->room : NULL;
+    if (pp_schedule_init(&f->s, &f->graph, "auto", j->m, &f->err) ||
+        pp_search(&f->s, &j->o, &f->err) ||
+        pp_simulate(&f->s, j->o.costs, INT_MAX, &sim, &f->err))
+        return false;
+    j->makespan = sim.makespan;
+    j->span = sim.span;
+    pp_sim_finish(&sim);
+    for (int r = 0; r < f->graph.n_ranks; r++)
+        if (pp_row_slots(&f->s.rows[r]) > j->peak)
+            j->peak = pp_row_slots(&f->s.rows[r]);
+    if (j->slots > 0 && j->peak > j->slots)
+        pp_fail(&f->err, PP_EXIT_NO, "%d slots", j->peak);
+    return f->err.code == PP_EXIT_OK && !pp_lower(&f->s, &f->err) &&
+           !pp_check(&f->s, &f->err);
+}
+
+struct dice {
+    uint64_t key, at;
+};
+
+static int roll(struct dice *d, int n)
+{
+    return (int)(pp_rng_bits(d->key, d->at++) % (uint64_t)n);
+}
+
+/* Times by stage and op, every microbatch alike. */
+struct table {
+    double time[PP_N_OPS][OPT_STAGES];
+};
+
+static double table_time(const void *ctx, struct pp_action a)
+{
+    const struct table *t = ctx;
+    return t->time[a.op][a.stage];
+}
+
+static void roll_times(struct table *t, struct dice *d)
+{
+    int range = 1 + roll(d, 10), comm = roll(d, 3);
+    for (int s = 0; s < OPT_STAGES; s++) {
+        for (int op = 0; op < PP_N_OPS; op++)
+            t->time[op][s] =
+                op < PP_SEND_F ? 1 + roll(d, range) : roll(d, 1 + comm);
+        t->time[PP_B][s] = t->time[PP_I][s] + t->time[PP_W][s];
+    }
+}
+
+/* 1 when no order is better, 0 when one is, -1 when that took too long. */
+static int is_optimal(struct job *j, const struct pp_costs *costs)
+{
+    struct pp_bound b;
+    struct optimum o = {.g = &j->f.graph,
+                        .costs = costs,
+                        .room = j->o.room,
+                        .m = j->m,
+                        .split = j->o.split,
+                        .in_order = true,
+                        .best = j->makespan,
+                        .nodes = 300000};
+    if (pp_bound(&j->f.graph, j->m, o.split, costs, o.room, &b, &j->f.err))
+        return -1;
+    if (j->makespan <= b.makespan * (1 + 1e-9))
+        return 1;
+    bool whole = optimum_find(&o);
+    if (o.best < j->makespan - 1e-9) {
+        printf("# %g, but %g is possible: %d ranks, %d stages, %d "
+               "microbatches, %g slots, split %d\n",
+               j->makespan, o.best, j->f.graph.n_ranks, j->f.graph.n_stages,
+               j->m, j->slots, o.split);
+        return 0;
+    }
+    return whole ? 1 : -1;
+}
+
+static void test_optimum(int n)
+{
+    static const int shapes[][3] = {/* ranks, chunks, most microbatches */
+                                    {2, 1, 5},
+                                    {3, 1, 4},
+                                    {2, 2, 3},
+                                    {2, 3, 2}};
+    struct dice d = {.key = pp_rng_key(1, "search")};
+    int count[3] = {0}, *decided = count + 1, failed = 0;
+    for (int i = 0; i < n; i++) {
+        const int *shape = shapes[roll(&d, 4)];
+        struct job j;
+        struct table t;
+        struct pp_costs costs = {.time = table_time, .ctx = &t};
+        bool v = roll(&d, 2);
+        set(&j, shape[0], shape[1], v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP,
+            1 + roll(&d, shape[2]), 0);
+        j.slots = roll(&d, 4) ? shape[1] + roll(&d, 2 * shape[1]) : 0;
+        j.o.split = roll(&d, 3) > 0;
+        j.o.seconds = 0.2;
+        roll_times(&t, &d);
+        if (!run(&j, &costs)) {
+            printf("# %s\n", j.f.err.text);
+            failed++;
+        } else {
+            decided[is_optimal(&j, &costs)]++;
+        }
+        drop(&j.f);
+    }
+    is_int(failed, 0, "tiny pipelines: every search ends in a valid schedule");
+    is_int(decided[0], 0, "and no order is better");
+    printf("# %d are optimal, %d were not decided\n", decided[1], decided[-1]);
+    ok(decided[1] > n * 9 / 10, "most were decided");
+}
+
+/* At the memory that each kind takes, auto is at least as good. */
+static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
+                         int m, const double *costs, int *n, int *worse)
+{
+    struct pp_kind_options ko = {.n_microbatches = m};
+    struct job j;
+    struct pp_sim sim;
+    set(&j, p, c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP, m, 0);
+    cost(&j, costs[0], costs[1], costs[2], costs[3]);
+    j.o.seconds = 0; /* even with no time at all */
+    j.costs.graph = &j.f.graph;
+    struct pp_costs literal = {.time = pp_literal_time, .ctx = &j.costs};
+    if (!pp_schedule_init(&j.f.s, &j.f.graph, kind->name, m, &j.f.err) &&
+        !pp_kind_emit(kind, &j.f.s, &ko, &j.f.err) &&
+        !pp_simulate(&j.f.s, &literal, INT_MAX, &sim, &j.f.err)) {
+        for (int r = 0; r < p; r++)
+            j.slots = fmax(j.slots, pp_row_slots(&j.f.s.rows[r]));
+        pp_schedule_finish(&j.f.s);
+        bool good = run(&j, NULL) && j.makespan <= sim.makespan * (1 + 1e-9);
+        if (!good)
+            printf("# %s, p=%d c=%d m=%d: %g, not %g; %s\n", kind->name, p, c,
+                   m, sim.makespan, j.makespan, j.f.err.text);
+        *n += 1;
+        *worse += !good;
+        pp_sim_finish(&sim);
+    }
+    drop(&j.f);
+}
+
+static void test_kinds(void)
+{
+    static const double costs[][4] = {
+        {1, 1, 1, 0}, {10, 10, 8, 1}, {7, 11, 5, 3}};
+    int n = 0, worse = 0;
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++)
+        for (int p = 2; p <= 4; p++)
+            for (int c = 1; c <= 2; c++)
+                for (int v = 0; v < c; v++)
+                    for (int m = 1; m <= 3 * p; m += p)
+                        for (int i = 0; i < 3; i++)
+                            compare_kind(*k, p, c, v, m, costs[i], &n, &worse);
+    printf("# %d kinds compared\n", n);
+    ok(n > 200, "there are kinds to compare with");
+    is_int(worse, 0, "never worse than a named kind at its own memory");
+}
+
+/* Makespans at p = 8, m = 24 that an event-driven list scheduler reaches below
+ * p slots, and the optimum from p on. */
+static void test_few_slots(void)
+{
+    static const struct {
+        double slots, f, i, w, comm, most;
+    } want[] = {
+        {3, 1, 1, 1, 0, 148},    {4, 1, 1, 1, 0, 116},
+        {6, 1, 1, 1, 0, 87},     {8, 1, 1, 1, 0, 79},
+        {4, 10, 10, 8, 1, 1238}, {6, 10, 10, 8, 1, 916},
+        {7, 10, 10, 8, 1, 856},  {8, 10, 10, 8, 1, 784},
+        {10, 10, 10, 8, 1, 759}, {6, 29.718, 29.444, 19.927, 0.527, 2480}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct job j;
+        set(&j, 8, 1, PP_PLACEMENT_LOOP, 24, want[i].slots);
+        cost(&j, want[i].f, want[i].i, want[i].w, want[i].comm);
+        j.o.seconds = 1;
+        bool valid = run(&j, NULL);
+        ok(valid && j.makespan <= want[i].most + 1e-6,
+           "%g slots, F %g: %g is at most %g", want[i].slots, want[i].f,
+           j.makespan, want[i].most);
+        drop(&j.f);
+    }
+}
+
+static void test_same_bytes(void)
+{
+    char *text[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        struct job j;
+        set(&j, 3, 2, PP_PLACEMENT_V, 7, 5);
+        cost(&j, 5, 6, 4, 1);
+        if (run(&j, NULL))
+            text[i] = pp_schedule_format_row(&j.f.s, 1);
+        drop(&j.f);
+    }
+    ok(text[0] && text[1] && !strcmp(text[0], text[1]),
+       "the same seed finds the same order");
+    free(text[0]);
+    free(text[1]);
+}
+
+static void test_refusal(void)
+{
+    struct job j;
+    set(&j, 3, 2, PP_PLACEMENT_V, 4, 1);
+    ok(!run(&j, NULL) && j.f.err.code == PP_EXIT_NO,
+       "a slot for two stages of a rank is not enough");
+    is_str(j.f.err.text,
+           "rank 0 holds 2 with one microbatch alone, more than its limit of "
+           "'1'",
+           "and the least that is enough is named");
+    drop(&j.f);
+    set(&j, 3, 2, PP_PLACEMENT_V, 4, 2);
+    ok(run(&j, NULL) && j.peak == 2, "two slots are");
+    drop(&j.f);
+}
+
+static void test_whole(void)
+{
+    struct job j;
+    size_t n = 0;
+    set(&j, 4, 1, PP_PLACEMENT_LOOP, 8, 0);
+    cost(&j, 10, 10, 8, 1);
+    j.o.split = false;
+    ok(run(&j, NULL), "backward is left whole");
+    for (int r = 0; r < 4; r++)
+        for (size_t i = 0; i < j.f.s.rows[r].n; i++)
+            n += j.f.s.rows[r].actions[i].op == PP_B;
+    is_int((long long)n, 4 * 8, "every backward is a B");
+    is_near(j.makespan, (8 + 4 - 1) * 28 + 2 * 3 * 1, 1e-9,
+            "and the closed form of the optimum is reached");
+    drop(&j.f);
+}
+
+/* Two sources on one rank: forwards of one branch must not fill the memory
+ * that the other needs. */
+static void test_branches(void)
+{
+    static const int both[] = {0, 1};
+    struct job j;
+    for (int slots = 3; slots < 6; slots++) {
+        set(&j, 2, 2, PP_PLACEMENT_LOOP, 6, slots);
+        struct pp_stage_node *st = j.f.graph.stages;
+        for (int s = 0; s < 4; s++)
+            st[s].rank = s == 3;
+        st[1].n_inputs = 0;
+        st[2].n_inputs = 2;
+        st[2].inputs = both;
+        bool valid = !pp_graph_connect(&j.f.arena, &j.f.graph, &j.f.err) &&
+                     run(&j, NULL);
+        ok(valid, "two branches in %d slots: %g", slots, j.makespan);
+        drop(&j.f);
+    }
+}
+
+static void test_span(void)
+{
+    struct job j[2];
+    for (int i = 0; i < 2; i++) {
+        set(&j[i], 8, 1, PP_PLACEMENT_LOOP, 24, 16);
+        cost(&j[i], 29.718, 29.444, 19.927, 0.527);
+        j[i].o.span = i;
+        bool valid = run(&j[i], NULL);
+        ok(valid, "%s: makespan %g, span %g", i ? "span" : "makespan",
+           j[i].makespan, j[i].span);
+        drop(&j[i].f);
+    }
+    ok(j[1].span <= j[0].span && j[0].makespan <= j[1].makespan,
+       "each is as good at what it was asked for");
+}
+
+int main(int argc, char **argv)
+{
+    test_optimum(argc > 1 ? atoi(argv[1]) : 300);
+    test_kinds();
+    test_few_slots();
+    test_same_bytes();
+    test_refusal();
+    test_whole();
+    test_branches();
+    test_span();
+    return done();
+}
