@@ -56,11 +56,6 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d' is more than pprun runs yet: 1",
                            names[i], sizes[i]);
-    if (m->graph.n_slices > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/kind: '%s': pprun does not run slices of "
-                       "sequences yet",
-                       m->schedule.kind);
     for (int s = 0; s < m->graph.n_stages; s++)
         if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
             return pp_fail(err, PP_EXIT_INPUT,

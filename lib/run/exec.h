@@ -45,9 +45,10 @@ struct pp_exec {
     const struct pp_schedule *schedule;
     struct pp_memory memory;
     unsigned char *arena;
-    size_t *sent;   /* messages sent, by 2 * rank + lane: places in the rings */
-    bool trains;    /* the list has a backward: slots are opened and closed */
-    int slot_limit; /* most live (stage, microbatch); 0: as planned */
+    size_t *sent; /* messages sent, by 2 * rank + lane: places in the rings */
+    bool trains;  /* the list has a backward: slots are opened and closed */
+    struct pp_slice_blocks *before; /* (n_slices) of the action under way */
+    int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
 
     /* Counted while running. */
     int slots, peak_slots;

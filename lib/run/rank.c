@@ -19,11 +19,18 @@ static size_t largest(const struct pp_job *j, bool slots)
     return a > b ? a : b;
 }
 
+/* Most tokens of a microbatch, or of a slice where there are several. */
+static size_t most_tokens(const struct pp_job *j)
+{
+    size_t slices = (size_t)j->schedule->graph->n_slices;
+    return (largest(j, true) + slices - 1) / slices;
+}
+
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
         pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       j->kernels->element_bytes, largest(j, true), &out[s]);
+                       j->kernels->element_bytes, most_tokens(j), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -104,7 +111,8 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    size_t positions = largest(j, false), tokens = largest(j, true), most = 0;
+    size_t positions = largest(j, false), tokens = most_tokens(j), most = 0;
+    size_t context = w->graph->n_slices > 1 ? positions : 0;
     size_t element = j->kernels->element_bytes;
     size_t half = j->model->head_dim / 2;
     r->rope_cos = make(positions * half, element, err);
@@ -124,8 +132,8 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
         if (w->graph->stages[s].rank != w->rank)
             continue;
         const struct pp_unit_range *u = &j->stages[s];
-        size_t scratch =
-            pp_stage_scratch(j->model, j->kernels, u->first, u->n, tokens);
+        size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
+                                          tokens, context);
         most = scratch > most ? scratch : most;
         env.copy = u->copy;
         if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
@@ -133,7 +141,8 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
             return -1;
     }
     w->scratch = make(most, element, err);
-    return w->scratch ? pp_batch_init(&w->batch, tokens, j->model->vocab, err)
+    return w->scratch ? pp_batch_init(&w->batch, largest(j, true),
+                                      j->model->vocab, err)
                       : -1;
 }
 

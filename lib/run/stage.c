@@ -84,12 +84,12 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
 }
 
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t first, size_t n, size_t tokens)
+                        size_t first, size_t n, size_t tokens, size_t context)
 {
     size_t most = 0;
     for (size_t i = first; i < first + n; i++) {
         enum pp_unit_kind kind = pp_model_unit(m, i).kind;
-        size_t layer = pp_layer_ops(kind)->scratch(m, k, tokens);
+        size_t layer = pp_layer_ops(kind)->scratch(m, k, tokens, context);
         most = layer > most ? layer : most;
     }
     return 2 * m->hidden * tokens + most;
@@ -105,8 +105,10 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void *const *blocks, size_t i)
 {
     struct pp_layer_blocks b;
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        b.block[k] = at(s, blocks[k], s->widths[k][i] * mb->tokens);
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+        b.width[k] = s->widths[k][i];
+        b.block[k] = at(s, blocks[k], b.width[k] * mb->tokens);
+    }
     return b;
 }
 

@@ -48,9 +48,10 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
                     size_t element_bytes, size_t tokens,
                     struct pp_stage_bytes *out);
 
-/* Elements of scratch that the three functions below need. */
+/* Elements of scratch that the three functions below need; context as in
+ * layer.h. */
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t first, size_t n, size_t tokens);
+                        size_t first, size_t n, size_t tokens, size_t context);
 
 /* blocks: the stage's three saved blocks for this microbatch. x, y, dx and dy
  * are (tokens, width) or NULL where the width is 0. */
