@@ -34,6 +34,7 @@ struct ppsched_options {
     bool is_search; /* one of those was given */
     bool has_cost;
     double cost[4];        /* F, I, W, message */
+    const char *comm;      /* --comm, or NULL */
     double pair_cost;      /* of a pair, as a part of its two */
     const char *csv;       /* --csv, or NULL */
     const char *dialect;   /* of csv, or NULL */
@@ -64,6 +65,13 @@ extern const struct tool_option ppsched_option_table[];
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv) PP_MUST_USE;
 
+/* --comm over other costs. */
+struct ppsched_messages {
+    struct pp_costs inner;
+    double *time; /* by the lower stage of a boundary */
+    int n_slices;
+};
+
 /* What actions cost and what stages keep, and from where it is known. */
 struct ppsched_costs {
     struct pp_costs costs;
@@ -76,7 +84,8 @@ struct ppsched_costs {
     bool sized;                   /* the stages know how much they keep */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
                                      slice of it */
-    size_t element_bytes;         /* of weights */
+    struct ppsched_messages messages;
+    size_t element_bytes; /* of weights */
 };
 
 struct ppsched {
@@ -93,6 +102,9 @@ struct ppsched {
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
+
+/* Lets p->costs take the times of messages from --comm. */
+int ppsched_messages_init(struct ppsched *p) PP_MUST_USE;
 
 /* What a rank keeps alive at most: microbatches on a stage, slices of them
  * counted by their part. */

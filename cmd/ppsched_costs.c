@@ -109,7 +109,7 @@ int ppsched_costs_init(struct ppsched *p)
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
-    return 0;
+    return p->options.comm ? ppsched_messages_init(p) : 0;
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)
@@ -117,6 +117,7 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->tokens);
     free(c->pairs);
     free(c->sizes);
+    free(c->messages.time);
     pp_stage_costs_finish(&c->stage);
 }
 

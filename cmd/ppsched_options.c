@@ -16,6 +16,7 @@ enum {
     OPT_GROUP,
     OPT_SLICES,
     OPT_COST,
+    OPT_COMM,
     OPT_PAIR_COST,
     OPT_DEPTH,
     OPT_TIME,
@@ -68,6 +69,7 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_WHOLE_BACKWARD, "whole-backward", NULL, "auto: B, not I and W"},
     {OPT_MINIMIZE, "minimize", "WHAT", "auto: makespan (default) or span"},
     {OPT_COST, "cost", "F,I,W[,COMM]", "literal costs (1,1,1,0)"},
+    {OPT_COMM, "comm", "T[,T...]", "time of a message, across each boundary"},
     {OPT_PAIR_COST, "pair-cost", "X",
      "time of an overlap pair, of its sum (1)"},
     {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
@@ -188,6 +190,9 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
         return 0;
     case OPT_COST:
         return parse_cost(t, o);
+    case OPT_COMM:
+        o->comm = optarg;
+        return 0;
     case OPT_PAIR_COST:
         return pp_parse_real(optarg, "--pair-cost", 0, 1000, &o->pair_cost,
                              &t->err);

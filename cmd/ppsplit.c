@@ -30,10 +30,17 @@ enum {
     SEQ_LEN,
     TOKENS,
     MEMORY,
-    DTYPE
+    DTYPE,
+    FOR,
+    COSTS,
+    RANK_SPEED
 };
 
-enum { MAX_RANKS = SPLIT_MAX_RANKS, DEFAULT_SEQ_LEN = 4096 };
+enum {
+    MAX_RANKS = SPLIT_MAX_RANKS,
+    DEFAULT_SEQ_LEN = 4096,
+    DEFAULT_ROUNDS = 4 /* microbatches for each rank */
+};
 
 static const struct tool_option options[] = {
     {'p', "ranks", "N", "pipeline ranks"},
@@ -61,7 +68,10 @@ static const struct tool_option options[] = {
      "print for megatron, torchtitan, deepspeed, ..."},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
-    {'m', "microbatches", "N", "microbatches of a step, for memory"},
+    {FOR, "for", "KIND", "the schedule that will run (default 1f1b, ...)"},
+    {COSTS, "costs", "FILE", "measured costs, from pprun --profile"},
+    {RANK_SPEED, "rank-speed", "S,S,...", "how fast each rank is"},
+    {'m', "microbatches", "N", "microbatches of a step"},
     {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
     {DTYPE, "dtype", "TYPE", "fp32 (default) or fp64"},
     {'t', "table", NULL, "print a table for people"},
@@ -229,6 +239,15 @@ static int take_option(struct split_job *j, int id)
         return take_memory(j);
     case DTYPE:
         return take_dtype(j);
+    case FOR:
+        j->kind = optarg;
+        return 0;
+    case COSTS:
+        j->costs_file = optarg;
+        return 0;
+    case RANK_SPEED:
+        j->rank_speed = optarg;
+        return 0;
     default:
         j->table = true;
         return 0;
@@ -283,8 +302,11 @@ static void set_defaults(struct split_job *j)
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
     if (j->tokens == 0)
         j->tokens = j->seq_len;
+    j->shorten =
+        j->method == SPLIT_BALANCED &&
+        (j->n_microbatches > 0 || j->kind || j->costs_file || j->rank_speed);
     if (j->n_microbatches == 0)
-        j->n_microbatches = j->n_ranks;
+        j->n_microbatches = DEFAULT_ROUNDS * j->n_ranks;
 }
 
 /* The model is split for one copy of the weights, then the other is placed. */
@@ -297,48 +319,24 @@ static int place(struct split_job *j, bool all)
                           placement, &j->graph, &j->t.err);
 }
 
-static int plan(struct split_job *j)
+int split_plan(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     set_defaults(j);
-    if (split_chunks(j) || place(j, false))
-        return -1;
     j->n_units = pp_model_n_units(&j->model);
+    if (split_chunks(j) || split_schedule(j) || place(j, false) ||
+        split_read_costs(j) || split_read_speeds(j))
+        return -1;
     j->costs = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->costs);
     j->bounds = pp_arena_alloc(&j->arena, (size_t)j->graph.n_stages + 1,
                                sizeof *j->bounds);
     if (!j->costs || !j->bounds)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++)
-        j->costs[i] = pp_cost_total(pp_unit_cost(
-            &j->model, pp_model_unit(&j->model, i), (double)j->seq_len));
-    if (split_units(j) || place(j, true))
+        j->costs[i] = split_token_cost(j, i);
+    if (split_run_init(j) || split_units(j) || place(j, true))
         return -1;
     return split_sums(j);
-}
-
-/* --memory: the fullest rank is the answer. */
-static int check_memory(struct split_job *j)
-{
-    char need[32], limit[32], over[32];
-    double most = 0;
-    int rank = 0;
-    for (int r = 0; r < j->graph.n_ranks; r++) {
-        double bytes =
-            (double)j->ranks[r].state_bytes + j->ranks[r].activations_bytes;
-        if (bytes > most) {
-            most = bytes;
-            rank = r;
-        }
-    }
-    if (j->memory_bytes == 0 || most <= (double)j->memory_bytes)
-        return 0;
-    pp_format_size((size_t)most, need);
-    pp_format_size(j->memory_bytes, limit);
-    pp_format_size((size_t)(most - (double)j->memory_bytes), over);
-    return pp_fail(&j->t.err, PP_EXIT_NO,
-                   "rank %d needs %s, %s more than the limit of %s", rank, need,
-                   over, limit);
 }
 
 static int print(struct split_job *j, int argc, char **argv)
@@ -362,9 +360,24 @@ static int run(struct split_job *j, int argc, char **argv)
 {
     if (check_options(j, argc, argv) ||
         pp_model_read(j->source, &j->model, &j->t.err) || check_weights(j) ||
-        plan(j) || check_memory(j))
+        split_plan(j) || split_check_memory(j))
         return -1;
     return print(j, argc, argv);
+}
+
+/* With -v: what was split, and how good that is. */
+static void say(struct split_job *j)
+{
+    const struct pp_split_found *x = &j->run.found;
+    tool_say(&j->t, PP_LOG_DETAIL, "%d stages, %zu units", j->graph.n_stages,
+             j->n_units);
+    if (j->shorten)
+        tool_say(&j->t, PP_LOG_DETAIL,
+                 "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
+                 "for any split (gap %.2f %%), %zu simulated",
+                 j->run.kind->name, j->n_microbatches, x->makespan,
+                 j->measured ? "s" : "flop", x->bound,
+                 100 * (1 - x->bound / x->makespan), x->n_simulated);
 }
 
 int main(int argc, char **argv)
@@ -384,9 +397,9 @@ int main(int argc, char **argv)
     while ((id = tool_option(&j.t, argc, argv)) >= 0)
         if (take_option(&j, id))
             break;
-    if (id == TOOL_END && run(&j, argc, argv) == 0 && j.t.verbose)
-        tool_say(&j.t, PP_LOG_DETAIL, "%d stages, %zu units", j.graph.n_stages,
-                 j.n_units);
+    if (id == TOOL_END && run(&j, argc, argv) == 0)
+        say(&j);
+    split_run_finish(&j.run);
     pp_arena_finish(&j.arena);
     return tool_finish(&j.t);
 }

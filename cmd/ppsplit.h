@@ -7,10 +7,12 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "manifest/profile_json.h"
 #include "plan/cost.h"
 #include "plan/model.h"
+#include "plan/split_step.h"
 #include "plan/split_torchtitan.h"
-#include "sched/graph.h"
+#include "sched/kind.h"
 #include "tool.h"
 
 enum split_method {
@@ -42,7 +44,24 @@ struct split_sum {
     double cost;              /* F, I and W of one token */
     size_t state_bytes;       /* weights, gradients, two moments */
     double activations_bytes; /* at most, of all live microbatches */
-    int live;                 /* microbatches; of a stage only */
+    double live;              /* microbatches; of a stage only */
+    double busy;              /* of a step; of a rank only */
+};
+
+/* The schedule that will run, and what a split means for it. */
+struct split_run {
+    const struct pp_kind *kind;
+    bool known; /* the schedule is not too long to be simulated */
+    struct pp_graph graph;
+    struct pp_schedule order;   /* without messages */
+    struct pp_schedule lowered; /* with them, where memory is asked for */
+    struct pp_makespan makespan;
+    struct pp_split_memory memory;
+    struct pp_split_step step;
+    double (*times)[PP_N_TIMES]; /* by unit and slice, of a microbatch */
+    double (*bytes)[PP_N_UNIT_BYTES];
+    double *limit; /* per rank */
+    struct pp_split_found found;
 };
 
 struct split_job {
@@ -57,18 +76,25 @@ struct split_job {
     enum pp_placement placement;
     enum split_method method;
     bool has_method, table;
+    bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
+                     the costliest rank */
     const char *layers, *fqns, *layout, *type, *dtype, *source;
+    const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
     size_t memory_bytes, element_bytes;
     /* The answer. */
     struct pp_arena arena;
     struct pp_model model;
     struct pp_graph graph;
     size_t n_units;
-    const char *symbols;      /* of the layout, expanded */
-    double *costs;            /* of each unit */
+    struct pp_unit_seconds *measured; /* of each unit; NULL without --costs */
+    double seconds_per_byte, latency; /* of a message */
+    double *speeds;                   /* per rank; NULL: all alike */
+    const char *symbols;              /* of the layout, expanded */
+    double *costs;                    /* of each unit */
     size_t *bounds;           /* of one copy's stages, one more than these */
     struct split_sum *stages; /* graph.n_stages */
     struct split_sum *ranks;  /* graph.n_ranks */
+    struct split_run run;
 };
 
 /* The units of a stage: the first, and one behind the last. Copies of the
@@ -92,6 +118,19 @@ extern const char *const split_export_names[];
 /* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;
 
+/* Reads --costs and --rank-speed. */
+int split_read_costs(struct split_job *j) PP_MUST_USE;
+int split_read_speeds(struct split_job *j) PP_MUST_USE;
+
+/* What unit i takes for so many tokens and attended pairs: seconds with
+ * --costs, else operations of matrix products, as ppsched counts them. */
+struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
+                               double tokens, double pairs);
+
+/* What it weighs for one token, by which ranks are compared: units that
+ * multiply nothing weigh a little too. */
+double split_token_cost(const struct split_job *j, size_t i);
+
 /* Sets n_chunks where a rule decides it, not -c. */
 int split_chunks(struct split_job *j) PP_MUST_USE;
 
@@ -111,8 +150,41 @@ int split_units(struct split_job *j) PP_MUST_USE;
 /* Reads j->fqns, a JSON list of lists of names, into bounds. */
 int split_read_fqns(struct split_job *j) PP_MUST_USE;
 
+/* The schedule that will run, of the kind asked for or the placement's. */
+int split_schedule(struct split_job *j) PP_MUST_USE;
+
+/* What the units take and keep under it. */
+int split_run_init(struct split_job *j) PP_MUST_USE;
+void split_run_finish(struct split_run *run);
+
+/* What unit i keeps of one slice of a microbatch, and trains; tokens of a
+ * slice, at most; a message of that many. */
+void split_unit_bytes(const struct split_job *j, size_t i,
+                      double b[PP_N_UNIT_BYTES]);
+double split_slice_tokens(const struct split_job *j);
+double split_message_bytes(const struct split_job *j);
+
+/* Improves bounds until the step is as short as was found, within --memory
+ * where that can be. Where j->shorten is not set, only where memory asks for
+ * another split. n_units: fewer than there are where a layout keeps the last
+ * ones together. */
+int split_shorten(struct split_job *j, size_t n_units) PP_MUST_USE;
+
+/* Microbatches alive on each stage, where the schedule is known. */
+int split_measure_stages(struct split_job *j) PP_MUST_USE;
+
+/* What a table or --memory asks for of the ranks: their buffers, how long they
+ * compute, and the step. */
+int split_measure_ranks(struct split_job *j) PP_MUST_USE;
+
 /* Fills stages and ranks from bounds. */
 int split_sums(struct split_job *j) PP_MUST_USE;
+
+/* From the options to bounds, stages and ranks. */
+int split_plan(struct split_job *j) PP_MUST_USE;
+
+/* --memory: PP_EXIT_NO where a rank needs more, with what would fit. */
+int split_check_memory(struct split_job *j) PP_MUST_USE;
 
 /* Prints the table for people. */
 int split_print_table(const struct split_job *j, FILE *f,

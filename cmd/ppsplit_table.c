@@ -191,6 +191,55 @@ static void print_foot(const struct split_job *j, FILE *f)
             size, j->dtype, j->tokens, j->n_microbatches);
 }
 
+/* "1.25 s", "3.2e+12 flop". */
+static void format_step(const struct split_job *j, double step, char buf[48])
+{
+    snprintf(buf, 48, j->measured ? "%.4g s" : "%.4g flop", step);
+}
+
+/* How long the schedule takes, and what could be gained. */
+static void print_step(const struct split_job *j, FILE *f)
+{
+    const struct pp_split_found *x = &j->run.found;
+    int n = j->graph.n_ranks, busiest = 0;
+    double busy = 0;
+    char step[48];
+    if (!j->run.known || x->makespan <= 0)
+        return;
+    for (int r = 0; r < n; r++) {
+        busy += j->ranks[r].busy;
+        busiest = j->ranks[r].busy > j->ranks[busiest].busy ? r : busiest;
+    }
+    format_step(j, x->makespan, step);
+    fprintf(f,
+            "A step of %" PRId64 " microbatches under %s takes %s; ranks are "
+            "idle %.1f %% of it,\nrank %d least, %.1f %%.",
+            j->n_microbatches, j->run.kind->name, step,
+            100 * (1 - busy / (n * x->makespan)), busiest,
+            100 * (1 - j->ranks[busiest].busy / x->makespan));
+    if (j->shorten && x->proved)
+        fprintf(f, " No split takes less.");
+    else if (j->shorten)
+        fprintf(f, " No split takes %.2f %% less.",
+                100 * (1 - x->bound / x->makespan));
+    fputc('\n', f);
+}
+
+/* How full each rank is, by --memory. */
+static void print_room(const struct split_job *j, FILE *f)
+{
+    if (j->memory_bytes == 0)
+        return;
+    fprintf(f, "Of the memory allowed, ranks 0, 1, ... use");
+    for (int r = 0; r < j->graph.n_ranks; r++)
+        fprintf(f, "%s %.0f %%", r ? "," : "",
+                100 *
+                    ((double)j->ranks[r].state_bytes +
+                     j->ranks[r].activations_bytes) /
+                    (double)j->memory_bytes);
+    fprintf(f, ".\n");
+}
+
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     static const char mark[] = "  <- largest";
@@ -200,6 +249,8 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     if (!one)
         print_ranks(j, j->graph.n_ranks > 1 ? mark : "", f);
     print_foot(j, f);
+    print_step(j, f);
+    print_room(j, f);
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the table");
     return 0;

@@ -84,6 +84,55 @@ static bool glued(const struct split_job *j)
     return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON;
 }
 
+/* The split that some other method makes, where it makes one without empty
+ * stages whose step is shorter than that of bounds. */
+static int try_rule(struct split_job *j, enum split_method method,
+                    double *shortest)
+{
+    struct split_job other = *j;
+    size_t n = (size_t)j->graph.n_stages;
+    double makespan;
+    other.method = method;
+    other.bounds = pp_arena_alloc(&j->arena, n + 1, sizeof *other.bounds);
+    if (!other.bounds)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = method == SPLIT_PARAMETERS ? split_rule_units(&other)
+                                        : split_layers(&other);
+    j->arena = other.arena;
+    for (size_t s = 0; s < n && !rc; s++)
+        if (other.bounds[s] >= other.bounds[s + 1])
+            rc = -1;
+    if (rc) /* a rule that cannot is no failure */
+        return 0;
+    if (pp_split_step_time(&j->run.step, other.bounds, &makespan, &j->t.err))
+        return -1;
+    if (makespan < *shortest) {
+        *shortest = makespan;
+        memcpy(j->bounds, other.bounds, (n + 1) * sizeof *j->bounds);
+    }
+    return 0;
+}
+
+/* Where the search for the shortest step begins: at the best of what the rules
+ * make, so that none of them is better in the end. */
+static int try_rules(struct split_job *j)
+{
+    /* DeepSpeed's rule takes time with the square of these. */
+    enum { MAX_UNITS = 256 };
+    static const enum split_method rules[] = {
+        SPLIT_UNIFORM, SPLIT_WEIGHTS, SPLIT_COLOSSALAI, SPLIT_PARAMETERS};
+    double shortest;
+    if (!j->shorten || glued(j))
+        return 0;
+    if (pp_split_step_time(&j->run.step, j->bounds, &shortest, &j->t.err))
+        return -1;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if ((rules[i] != SPLIT_PARAMETERS || j->n_units <= MAX_UNITS) &&
+            try_rule(j, rules[i], &shortest))
+            return -1;
+    return 0;
+}
+
 static int split_balanced(struct split_job *j)
 {
     size_t n = (size_t)j->graph.n_stages, n_units = j->n_units;
@@ -107,7 +156,9 @@ static int split_balanced(struct split_job *j)
                                 &j->t.err))
         return -1;
     j->bounds[n] = j->n_units;
-    return 0;
+    if (try_rules(j))
+        return -1;
+    return split_shorten(j, n_units);
 }
 
 /* A stage without units is what somebody asks for by name, not what a rule may
@@ -169,14 +220,17 @@ int split_sums(struct split_job *j)
     j->ranks = pp_arena_alloc(&j->arena, (size_t)g->n_ranks, sizeof *j->ranks);
     if (!j->stages || !j->ranks)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < g->n_stages; s++) {
-        struct split_sum *sum = &j->stages[s];
-        struct split_sum *rank = &j->ranks[g->stages[s].rank];
+    for (int s = 0; s < g->n_stages; s++)
         /* dualpipe keeps for each copy what 1F1B keeps for the only one. */
-        sum->live = pp_live_microbatches(
+        j->stages[s].live = pp_live_microbatches(
             g->n_ranks, (int)j->n_chunks, j->placement == PP_PLACEMENT_V,
             pp_original(g, s),
             (int)((j->n_microbatches + g->n_copies - 1) / g->n_copies));
+    if (split_measure_stages(j))
+        return -1;
+    for (int s = 0; s < g->n_stages; s++) {
+        struct split_sum *sum = &j->stages[s];
+        struct split_sum *rank = &j->ranks[g->stages[s].rank];
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
         /* Weights, gradients and the optimizer's two moments. */
@@ -188,5 +242,5 @@ int split_sums(struct split_job *j)
         rank->state_bytes += sum->state_bytes;
         rank->activations_bytes += sum->activations_bytes;
     }
-    return 0;
+    return split_measure_ranks(j);
 }

@@ -107,6 +107,10 @@ static int count(const struct pp_documents *d, const struct pp_piece_options *o,
     uint32_t limit = o->capacity;
     for (size_t i = o->first; i < o->end; i++) {
         size_t length = document_length(d, i);
+        if (!d->member && length > 0 && length <= limit) {
+            ++*n;
+            continue;
+        }
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
         if ((length > limit ||
@@ -129,10 +133,29 @@ static int make_room(struct pp_pieces *p, size_t n, struct pp_err *err)
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
+/* Most documents are one sequence that fits: a piece without a division. */
+static bool add_whole(const struct pp_documents *d, size_t i,
+                      const struct pp_piece_options *o, struct pp_pieces *out)
+{
+    size_t at = d->first[i], length = d->first[i + 1] - at;
+    if (length == 0 || length > o->capacity)
+        return false;
+    size_t slot = o->align == 1 ? length : pp_round_up(length, o->align);
+    out->slots[out->n] = (uint32_t)slot;
+    out->n_tokens += length;
+    out->piece[out->n++] = (struct pp_piece){.at = at,
+                                             .source = (uint32_t)(i - o->first),
+                                             .length = (uint32_t)length,
+                                             .slot = (uint32_t)slot};
+    return true;
+}
+
 static void add(const struct pp_documents *d, size_t i,
                 const struct pp_piece_options *o, struct pp_pieces *out)
 {
     uint32_t limit = o->capacity;
+    if (!d->member && add_whole(d, i, o, out))
+        return;
     size_t n = n_pieces(d, i, o);
     size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
     for (size_t k = 0; k < n; k++, out->n++) {

@@ -93,3 +93,18 @@ holds() {
             == 3.5 * $stages[.].fwd_flops[1] * (2080 - 4 * 136)' \
         plan.json stats.json alike.json
 }
+
+@test "--comm says what a message takes, for all boundaries or for each" {
+    ppsched -s gpipe -p 4 -m 8 --cost 1,1,1,0.25 --stats >cost
+    ppsched -s gpipe -p 4 -m 8 --comm 0.25 --stats | diff cost -
+    ppsched -s gpipe -p 4 -m 8 --comm 0.25,0.25,0.25 --stats | diff cost -
+    # Down and up once: twice the sum over the work of eight and the fill.
+    run ppsched -s gpipe -p 4 -m 8 --comm 1,2,0.5 --stats
+    [ "$(jq .makespan <<<"$output")" = 40 ]
+    [ "$(jq .lower_bound <<<"$output")" = 40 ]
+    run --separate-stderr ppsched -s gpipe -p 4 -m 8 --comm 1,2 --stats
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == "ppsched: --comm: '1,2' is neither one time nor 3, one for each boundary between stages" ]]
+    run --separate-stderr ppsched -s gpipe -p 4 -m 8 --comm 1,x,2 --stats
+    [ "$status" -eq 2 ]
+}

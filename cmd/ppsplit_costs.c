@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* What a unit takes: by its operations, or as it was measured (--costs); and
+ * how fast ranks are (--rank-speed). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "manifest/profile_json.h"
+#include "ppsplit.h"
+
+/* Puts the measured units in the model's order. */
+static int match(struct split_job *j, const struct pp_profile *p)
+{
+    struct pp_err *err = &j->t.err;
+    char name[PP_FQN_TEXT];
+    size_t at = 0;
+    for (size_t i = 0; i < p->n_units; i++) {
+        struct pp_unit_id u;
+        if (!pp_unit_by_fqn(&j->model, p->units[i].fqn, &u))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: /units/%zu/fqn: '%s' is not in the model",
+                           j->costs_file, i, p->units[i].fqn);
+    }
+    for (size_t i = 0; i < j->n_units; i++) {
+        pp_unit_fqn(pp_model_unit(&j->model, i), name);
+        /* They are in order as a rule. */
+        size_t tried = 0;
+        while (tried < p->n_units && strcmp(p->units[at].fqn, name)) {
+            at = (at + 1) % p->n_units;
+            tried++;
+        }
+        if (tried == p->n_units)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: /units: no '%s'",
+                           j->costs_file, name);
+        j->measured[i] = p->units[at];
+    }
+    return 0;
+}
+
+int split_read_costs(struct split_job *j)
+{
+    struct pp_profile p;
+    if (!j->costs_file)
+        return 0;
+    j->measured = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->measured);
+    if (!j->measured)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_profile_read(j->costs_file, &j->arena, &p, &j->t.err))
+        return -1;
+    j->seconds_per_byte = p.seconds_per_byte;
+    j->latency = p.latency;
+    return match(j, &p);
+}
+
+struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
+                               double tokens, double pairs)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    if (j->measured) {
+        const struct pp_unit_seconds *x = &j->measured[i];
+        return (struct pp_cost){x->fwd[0] * tokens + x->fwd[1] * pairs,
+                                x->input[0] * tokens + x->input[1] * pairs,
+                                x->weight[0] * tokens + x->weight[1] * pairs};
+    }
+    struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+    return pp_cost_of(f.per_token * tokens, f.per_pair * pairs,
+                      u.kind == PP_UNIT_HEAD);
+}
+
+double split_token_cost(const struct split_job *j, size_t i)
+{
+    double length = (double)j->seq_len;
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    return pp_cost_total(j->measured
+                             ? split_unit_cost(j, i, 1, (length + 1) / 2)
+                             : pp_unit_cost(&j->model, u, length));
+}
+
+int split_read_speeds(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    int64_t n = 0;
+    if (!j->rank_speed)
+        return 0;
+    char *text = pp_arena_strdup(&j->arena, j->rank_speed);
+    j->speeds =
+        pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *j->speeds);
+    if (!text || !j->speeds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ",")); n++) {
+        double v;
+        if (pp_parse_real(item, "--rank-speed", 1e-6, 1e6, &v, err))
+            return -1;
+        if (n < j->n_ranks)
+            j->speeds[n] = v;
+    }
+    if (n != j->n_ranks)
+        return tool_usage(
+            &j->t, "--rank-speed: '%s' is for %" PRId64 " ranks, not %" PRId64,
+            j->rank_speed, n, j->n_ranks);
+    return 0;
+}

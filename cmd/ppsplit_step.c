@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+/* The schedule that will run: its order on the stages, what units take and
+ * keep under it, and the split whose step is shortest. */
+#include "plan/split_step.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "ppsplit.h"
+#include "sched/kind.h"
+#include "sched/lower.h"
+
+/* Stages times microbatches that are simulated; beyond, the costs of ranks are
+ * all that is compared. */
+enum { MAX_CELLS = 1 << 20 };
+
+/* How often limits are lowered by what places in the arena cost. */
+enum { MAX_CORRECTIONS = 8 };
+
+/* The kind that a placement is usually for. */
+static const char *default_kind(const struct split_job *j)
+{
+    switch (j->placement) {
+    case PP_PLACEMENT_BOTH_WAYS:
+        return "dualpipe";
+    case PP_PLACEMENT_V:
+        return j->n_chunks == 1   ? "1f1b"
+               : j->n_chunks == 2 ? "zbv"
+               : j->n_chunks % 2  ? "gpipe"
+                                  : "hanayo";
+    case PP_PLACEMENT_LOOP:
+        break;
+    }
+    return j->n_chunks == 1 ? "1f1b" : "interleaved";
+}
+
+static int emit(struct split_job *j, int n_microbatches, struct pp_schedule *s,
+                struct pp_err *err)
+{
+    const struct pp_kind *kind = j->run.kind;
+    struct pp_kind_options o = {.n_microbatches = n_microbatches};
+    if (pp_schedule_init(s, &j->run.graph, kind->name, n_microbatches, err))
+        return -1;
+    return pp_kind_emit(kind, s, &o, err);
+}
+
+/* The kind that nobody asked for takes the next number of microbatches that it
+ * can run. */
+static int emit_default(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    for (int64_t m = j->n_microbatches;; m++) {
+        struct pp_err err = {0};
+        if (!emit(j, (int)m, &run->order, &err)) {
+            j->n_microbatches = m;
+            return 0;
+        }
+        pp_schedule_finish(&run->order);
+        if (err.code != PP_EXIT_INPUT ||
+            m == j->n_microbatches + 2 * j->n_ranks) {
+            j->t.err = err;
+            return -1;
+        }
+    }
+}
+
+int split_schedule(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    struct pp_err *err = &j->t.err;
+    run->kind = pp_kind_find(j->kind ? j->kind : default_kind(j));
+    if (!run->kind)
+        return tool_usage(
+            &j->t, "--for: '%s' is not known%s", j->kind,
+            strcmp(j->kind, "auto") ? "" : ": its order depends on the split");
+    if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
+                       j->placement, &run->graph, err))
+        return -1;
+    run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
+    if ((int64_t)run->graph.n_stages * run->graph.n_slices >
+        MAX_CELLS / j->n_microbatches) {
+        if (j->kind || j->rank_speed)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%d stages of %" PRId64
+                           " microbatches are too many to simulate",
+                           run->graph.n_stages, j->n_microbatches);
+        j->shorten = false;
+        return 0;
+    }
+    if (j->kind ? emit(j, (int)j->n_microbatches, &run->order, err)
+                : emit_default(j))
+        return -1;
+    run->known = true;
+    return pp_makespan_init(&run->makespan, &run->order, err);
+}
+
+/* Attended pairs in the first n tokens of a microbatch of whole sequences. */
+static double pairs_before(const struct split_job *j, int64_t n)
+{
+    double length = (double)j->seq_len, rest = (double)(n % j->seq_len);
+    return (double)(n / j->seq_len) * length * (length + 1) / 2 +
+           rest * (rest + 1) / 2;
+}
+
+/* Of unit i in each slice of a microbatch: products by tokens, attention by
+ * pairs, which every token of a microbatch has (seq_len + 1) / 2 of. */
+static void set_times(struct split_job *j, size_t i)
+{
+    int64_t n = j->run.graph.n_slices, tokens = j->tokens;
+    double scale =
+        (double)tokens * ((double)j->seq_len + 1) / 2 / pairs_before(j, tokens);
+    for (int64_t q = 0; q < n; q++) {
+        int64_t from = tokens * q / n, to = tokens * (q + 1) / n;
+        double pairs = pairs_before(j, to) - pairs_before(j, from);
+        struct pp_cost c =
+            split_unit_cost(j, i, (double)(to - from), pairs * scale);
+        double *t = j->run.times[i * (size_t)n + (size_t)q];
+        t[PP_TIME_F] = c.forward;
+        t[PP_TIME_I] = c.input_grad;
+        t[PP_TIME_W] = c.weight_grad;
+    }
+}
+
+/* Tokens of the largest slice. */
+double split_slice_tokens(const struct split_job *j)
+{
+    int64_t n = j->run.graph.n_slices;
+    return (double)((j->tokens + n - 1) / n);
+}
+
+void split_unit_bytes(const struct split_job *j, size_t i,
+                      double b[PP_N_UNIT_BYTES])
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double element = (double)j->element_bytes;
+    double kept = element * split_slice_tokens(j);
+    b[PP_UNIT_ACT_I] =
+        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_I);
+    b[PP_UNIT_ACT_W] =
+        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_W);
+    b[PP_UNIT_GRAD_W] =
+        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_GRAD_W);
+    /* Weights, gradients and the optimizer's two moments. */
+    b[PP_UNIT_TRAINED] = 4 * element * (double)pp_unit_n_params(&j->model, u);
+}
+
+double split_message_bytes(const struct split_job *j)
+{
+    return (double)(j->model.hidden * j->element_bytes) * split_slice_tokens(j);
+}
+
+int split_run_init(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    struct pp_err *err = &j->t.err;
+    size_t slices = (size_t)run->graph.n_slices;
+    if (!run->known)
+        return 0;
+    run->times =
+        pp_arena_alloc(&j->arena, j->n_units * slices, sizeof *run->times);
+    run->bytes = pp_arena_alloc(&j->arena, j->n_units, sizeof *run->bytes);
+    run->limit =
+        pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *run->limit);
+    double *messages = pp_arena_alloc(&j->arena, j->n_units, sizeof *messages);
+    if (!run->times || !run->bytes || !run->limit || !messages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < j->n_units; i++) {
+        set_times(j, i);
+        split_unit_bytes(j, i, run->bytes[i]);
+        messages[i] = j->latency + j->seconds_per_byte * split_message_bytes(j);
+    }
+    run->step =
+        (struct pp_split_step){.makespan = &run->makespan,
+                               .n_units = j->n_units,
+                               .times = (const double(*)[PP_N_TIMES])run->times,
+                               .messages = messages,
+                               .speed = j->speeds,
+                               .limit = run->limit};
+    if (j->memory_bytes == 0 && !j->table)
+        return 0;
+    if (emit(j, (int)j->n_microbatches, &run->lowered, err) ||
+        pp_lower(&run->lowered, err))
+        return -1;
+    return pp_split_memory_init(&run->memory, &run->lowered,
+                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
+                                j->n_units, split_message_bytes(j), err);
+}
+
+/* What ppsched and pprun allocate on a rank for its activations and messages.
+ */
+static int plan_rank(struct split_job *j, const size_t *bounds, int rank,
+                     size_t *bytes)
+{
+    const struct split_run *run = &j->run;
+    struct pp_err *err = &j->t.err;
+    size_t n = (size_t)run->graph.n_stages;
+    struct pp_memory m;
+    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
+    if (!sizes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < n; s++) {
+        int o = pp_original(&run->graph, (int)s);
+        sizes[s].output = (size_t)ceil(split_message_bytes(j));
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
+            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
+            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
+            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+        }
+    }
+    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
+    free(sizes);
+    if (rc)
+        return -1;
+    *bytes = m.arena_bytes;
+    pp_memory_finish(&m);
+    return 0;
+}
+
+/* Lowers the limit of each rank whose buffers fit together but not in their
+ * places. *changed: there is one. */
+static int correct(struct split_job *j, const size_t *bounds, bool *changed)
+{
+    struct split_run *run = &j->run;
+    *changed = false;
+    for (int r = 0; r < run->graph.n_ranks; r++) {
+        double trained = 0,
+               need = pp_split_memory_need(&run->memory, bounds, r);
+        size_t arena;
+        for (int s = 0; s < run->graph.n_stages; s++) {
+            int o = pp_original(&run->graph, s);
+            for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
+                if (run->graph.stages[s].rank == r)
+                    trained += run->bytes[i][PP_UNIT_TRAINED];
+        }
+        if (plan_rank(j, bounds, r, &arena))
+            return -1;
+        double over = trained + (double)arena - (double)j->memory_bytes;
+        if (over > 0 && need <= run->limit[r]) {
+            run->limit[r] = need - over;
+            *changed = true;
+        }
+    }
+    return 0;
+}
+
+static bool fits(const struct split_job *j)
+{
+    for (int r = 0; r < j->run.graph.n_ranks; r++)
+        if (pp_split_memory_need(&j->run.memory, j->bounds, r) >
+            (double)j->memory_bytes)
+            return false;
+    return true;
+}
+
+/* A layout's last symbol is norm and head: the last units become one. Their
+ * boundary is no longer one that a split can have. */
+static int glue(struct split_job *j, struct pp_split_step *step, size_t n_units)
+{
+    struct split_run *run = &j->run;
+    size_t slices = (size_t)run->graph.n_slices, n = n_units * slices;
+    double(*times)[PP_N_TIMES] = pp_arena_alloc(&j->arena, n, sizeof *times);
+    if (!times)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    memcpy(times, run->times, n * sizeof *times);
+    for (size_t i = n; i < j->n_units * slices; i++)
+        for (size_t k = 0; k < PP_N_TIMES; k++)
+            times[n - slices + i % slices][k] += run->times[i][k];
+    if (run->memory.before)
+        memcpy(run->memory.before[n_units], run->memory.before[j->n_units],
+               sizeof *run->memory.before);
+    step->times = (const double(*)[PP_N_TIMES])times;
+    step->n_units = n_units;
+    return 0;
+}
+
+int split_shorten(struct split_job *j, size_t n_units)
+{
+    struct split_run *run = &j->run;
+    struct pp_split_step step = run->step;
+    size_t last = (size_t)(run->graph.n_stages / run->graph.n_copies);
+    bool again = false;
+    if (!run->known)
+        return 0;
+    if (n_units < j->n_units && glue(j, &step, n_units))
+        return -1;
+    step.memory = j->memory_bytes ? &run->memory : NULL;
+    for (int r = 0; r < run->graph.n_ranks; r++)
+        run->limit[r] = (double)j->memory_bytes;
+    if (!j->shorten) {
+        if (j->memory_bytes == 0)
+            return 0;
+        if (correct(j, j->bounds, &again))
+            return -1;
+        if (!again && fits(j))
+            return 0;
+    }
+    again = true;
+    for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
+        j->bounds[last] = n_units;
+        if (pp_split_step(&step, j->bounds, &run->found, &j->t.err))
+            return -1;
+        j->bounds[last] = j->n_units;
+        again = false;
+        if (j->memory_bytes && correct(j, j->bounds, &again))
+            return -1;
+    }
+    return 0;
+}
+
+/* Most microbatches that each stage keeps at once; slices count by their part.
+ */
+static int count_live(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
+    int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
+    for (int r = 0; live && most && r < run->graph.n_ranks; r++) {
+        const struct pp_row *row = &run->order.rows[r];
+        for (size_t i = 0; i < row->n; i++) {
+            int s = row->actions[i].stage;
+            enum pp_op op = row->actions[i].op;
+            live[s] += op == PP_F;
+            most[s] = live[s] > most[s] ? live[s] : most[s];
+            live[s] -= op == PP_W || op == PP_B;
+        }
+    }
+    for (int s = 0; live && most && s < run->graph.n_stages; s++)
+        j->stages[s].live = (double)most[s] / run->graph.n_slices;
+    bool done = live && most;
+    free(live);
+    free(most);
+    return done ? 0 : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+/* How long each rank computes in a step. */
+static void count_busy(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    size_t slices = (size_t)run->graph.n_slices;
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        struct split_sum *rank = &j->ranks[run->graph.stages[s].rank];
+        double speed =
+            run->step.speed ? run->step.speed[run->graph.stages[s].rank] : 1;
+        double m = (double)(j->n_microbatches / run->graph.n_copies);
+        for (size_t i = split_first(j, s); i < split_end(j, s); i++)
+            for (size_t q = 0; q < slices; q++)
+                for (size_t k = 0; k < PP_N_TIMES; k++)
+                    rank->busy += m * run->times[i * slices + q][k] / speed;
+    }
+}
+
+int split_measure_stages(struct split_job *j)
+{
+    return j->run.known ? count_live(j) : 0;
+}
+
+int split_measure_ranks(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    if (!run->known || run->lowered.n_microbatches == 0)
+        return 0;
+    for (int r = 0; r < run->graph.n_ranks; r++) {
+        size_t bytes;
+        if (plan_rank(j, j->bounds, r, &bytes))
+            return -1;
+        j->ranks[r].activations_bytes = (double)bytes;
+    }
+    if (j->graph.n_stages == j->graph.n_ranks)
+        for (int s = 0; s < j->graph.n_stages; s++)
+            j->stages[s].activations_bytes =
+                j->ranks[j->graph.stages[s].rank].activations_bytes;
+    count_busy(j);
+    if (j->shorten)
+        return 0;
+    return pp_split_step_time(&run->step, j->bounds, &run->found.makespan,
+                              &j->t.err);
+}
+
+void split_run_finish(struct split_run *run)
+{
+    pp_split_memory_finish(&run->memory);
+    pp_makespan_finish(&run->makespan);
+    pp_schedule_finish(&run->order);
+    pp_schedule_finish(&run->lowered);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/split_cuts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+/* Times of every unit as sums, so that a stage's are one difference. */
+static int init_units(struct pp_cuts *x, struct pp_err *err)
+{
+    const struct pp_split_step *p = x->problem;
+    size_t slices = x->width / PP_N_TIMES;
+    for (size_t i = 0; i < x->n_units; i++) {
+        for (size_t k = 0; k < x->width; k++) {
+            double t = p->times[i * slices + k / PP_N_TIMES][k % PP_N_TIMES];
+            if (!isfinite(t) || t < 0)
+                return pp_fail(err, PP_EXIT_INPUT, "unit %zu costs '%g'", i, t);
+            x->before[(i + 1) * x->width + k] = x->before[i * x->width + k] + t;
+        }
+        if (p->messages && i + 1 < x->n_units)
+            x->message[i] = p->messages[i];
+    }
+    return 0;
+}
+
+int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
+                 struct pp_err *err)
+{
+    const struct pp_graph *g = p->makespan->graph;
+    size_t cells = (size_t)g->n_stages * (size_t)g->n_slices, size, total;
+    *x = (struct pp_cuts){.problem = p,
+                          .n_units = p->n_units,
+                          .n_stages = (size_t)(g->n_stages / g->n_copies),
+                          .width = PP_N_TIMES * (size_t)g->n_slices,
+                          .most = most};
+    if (pp_mul(x->n_stages, x->width + 1, &size, err) ||
+        pp_mul(size, most + 1, &size, err) ||
+        pp_mul(p->n_units + 1, x->width, &total, err))
+        return -1;
+    x->before = calloc(total, sizeof *x->before);
+    x->message = calloc(p->n_units + 1, sizeof *x->message);
+    x->weights = calloc(size, sizeof *x->weights);
+    x->times.slice = calloc(cells, sizeof *x->times.slice);
+    x->times.message = calloc(cells, sizeof *x->times.message);
+    x->counts.slice = calloc(cells, sizeof *x->counts.slice);
+    x->counts.message = calloc(cells, sizeof *x->counts.message);
+    bool all = x->before && x->message && x->weights && x->times.slice &&
+               x->times.message && x->counts.slice && x->counts.message;
+    int rc = all ? init_units(x, err)
+                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rc)
+        pp_cuts_finish(x);
+    return rc;
+}
+
+static double speed_of(const struct pp_cuts *x, int stage)
+{
+    const struct pp_split_step *p = x->problem;
+    return p->speed ? p->speed[p->makespan->graph->stages[stage].rank] : 1;
+}
+
+double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
+{
+    const struct pp_graph *g = x->problem->makespan->graph;
+    size_t slices = (size_t)g->n_slices;
+    for (int s = 0; s < g->n_stages; s++) {
+        size_t o = (size_t)pp_original(g, s), at = (size_t)s * slices;
+        const double *from = &x->before[bounds[o] * x->width];
+        const double *to = &x->before[bounds[o + 1] * x->width];
+        double speed = speed_of(x, s);
+        for (size_t k = 0; k < x->width; k++)
+            x->times.slice[at + k / PP_N_TIMES][k % PP_N_TIMES] =
+                (to[k] - from[k]) / speed;
+        /* An empty stage hands on what it gets. */
+        for (size_t q = 0; q < slices; q++)
+            x->times.message[at + q] =
+                bounds[o + 1] > 0 ? x->message[bounds[o + 1] - 1] : 0;
+    }
+    x->n_pieces += x->problem->makespan->n_pieces;
+    return pp_makespan(x->problem->makespan, &x->times);
+}
+
+static void add_cut(struct pp_cuts *x)
+{
+    const struct pp_graph *g = x->problem->makespan->graph;
+    size_t slices = (size_t)g->n_slices, row = x->width + 1;
+    double *cut = &x->weights[x->n * x->n_stages * row];
+    pp_makespan_path(x->problem->makespan, &x->times, &x->counts);
+    memset(cut, 0, x->n_stages * row * sizeof *cut);
+    for (int s = 0; s < g->n_stages; s++) {
+        double *to = &cut[(size_t)pp_original(g, s) * row];
+        size_t at = (size_t)s * slices;
+        double speed = speed_of(x, s);
+        for (size_t k = 0; k < x->width; k++)
+            to[k] +=
+                x->counts.slice[at + k / PP_N_TIMES][k % PP_N_TIMES] / speed;
+        for (size_t q = 0; q < slices; q++)
+            to[x->width] += x->counts.message[at + q];
+    }
+    x->n++;
+}
+
+double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds)
+{
+    double time = pp_cuts_time(x, bounds);
+    if (x->n < x->most)
+        add_cut(x);
+    return time;
+}
+
+double pp_cut_cost(const struct pp_cuts *x, size_t cut, const size_t *bounds)
+{
+    double sum = 0;
+    for (size_t s = 0; s < x->n_stages; s++)
+        sum += pp_cut_stage(x, pp_cut_weights(x, cut, s), bounds[s],
+                            bounds[s + 1]);
+    return sum;
+}
+
+void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
+                  uint32_t *end)
+{
+    size_t n = x->n_units, row = n + 1;
+    for (size_t i = 0; i <= n; i++)
+        least[x->n_stages * row + i] = i == n ? 0 : INFINITY;
+    for (size_t s = x->n_stages; s-- > 0;) {
+        const double *w = &weights[s * (x->width + 1)];
+        const double *next = &least[(s + 1) * row];
+        double best = INFINITY; /* of an end behind i, from unit 0 on */
+        uint32_t best_end = 0;
+        least[s * row + n] = INFINITY;
+        for (size_t i = n; i-- > 0;) {
+            double to = pp_cut_stage(x, w, 0, i + 1) + next[i + 1];
+            if (to < best) {
+                best = to;
+                best_end = (uint32_t)(i + 1);
+            }
+            least[s * row + i] = best - pp_cut_sum(x, w, 0, i);
+            if (end)
+                end[s * row + i] = best_end;
+        }
+    }
+}
+
+void pp_cuts_finish(struct pp_cuts *x)
+{
+    free(x->before);
+    free(x->message);
+    free(x->weights);
+    free(x->times.slice);
+    free(x->times.message);
+    free(x->counts.slice);
+    free(x->counts.message);
+    *x = (struct pp_cuts){0};
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* How much better a partition could be, by the cuts alone. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split_cuts.h"
+
+/* Rounds of weighting, and numbers gone through in all: some tenths of a
+ * second. */
+enum { MAX_ROUNDS = 100, MAX_CELLS = 50000000, MAX_HALVINGS = 60 };
+
+/* --- cuts together --- */
+
+struct blend {
+    const struct pp_cuts *cuts;
+    double *share;   /* per cut; their sum is 1 */
+    double *weights; /* the cuts, each by its share */
+    double *least;
+    uint32_t *end;
+    size_t *bounds; /* of the partition that takes least by them */
+    double *cost;   /* per cut: of that partition */
+};
+
+/* The least that any partition takes by the weighted mean of the cuts. */
+static double least_of(struct blend *z)
+{
+    const struct pp_cuts *x = z->cuts;
+    size_t size = x->n_stages * (x->width + 1), row = x->n_units + 1;
+    memset(z->weights, 0, size * sizeof *z->weights);
+    for (size_t c = 0; c < x->n; c++) {
+        const double *w = pp_cut_weights(x, c, 0);
+        if (z->share[c] > 1e-9)
+            for (size_t k = 0; k < size; k++)
+                z->weights[k] += z->share[c] * w[k];
+    }
+    pp_cut_least(x, z->weights, z->least, z->end);
+    z->bounds[0] = 0;
+    for (size_t s = 0; s < x->n_stages; s++)
+        z->bounds[s + 1] = z->end[s * row + z->bounds[s]];
+    return z->least[0];
+}
+
+/* A cut that the partition is far above gets a larger share: every share is
+ * multiplied by what grows exponentially with the cost. */
+static void shift_shares(struct blend *z, double best, double step)
+{
+    const struct pp_cuts *x = z->cuts;
+    double most = 0, sum = 0;
+    for (size_t c = 0; c < x->n; c++) {
+        z->cost[c] = pp_cut_cost(x, c, z->bounds);
+        most = z->cost[c] > most ? z->cost[c] : most;
+    }
+    for (size_t c = 0; c < x->n; c++)
+        sum += z->share[c] *= exp(step * (z->cost[c] - most) / best);
+    for (size_t c = 0; c < x->n; c++)
+        z->share[c] /= sum;
+}
+
+static int blend_bound(const struct pp_cuts *x, double best, double *bound,
+                       struct pp_err *err)
+{
+    size_t row = x->n_units + 1, table = (x->n_stages + 1) * row;
+    size_t rounds = MAX_CELLS / table;
+    struct blend z = {.cuts = x};
+    int rc = -1;
+    z.share = calloc(x->n, sizeof *z.share);
+    z.cost = calloc(x->n, sizeof *z.cost);
+    z.weights = calloc(x->n_stages * (x->width + 1), sizeof *z.weights);
+    z.least = malloc(table * sizeof *z.least);
+    z.end = malloc(table * sizeof *z.end);
+    z.bounds = calloc(x->n_stages + 1, sizeof *z.bounds);
+    if (!z.share || !z.cost || !z.weights || !z.least || !z.end || !z.bounds) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    for (size_t c = 0; c < x->n; c++)
+        z.share[c] = 1.0 / (double)x->n;
+    if (rounds > MAX_ROUNDS)
+        rounds = MAX_ROUNDS;
+    for (size_t i = 0; i < rounds; i++) {
+        double least = least_of(&z);
+        *bound = least > *bound ? least : *bound;
+        shift_shares(&z, best, 4 / sqrt(1 + (double)i));
+    }
+    rc = 0;
+out:
+    free(z.share);
+    free(z.cost);
+    free(z.weights);
+    free(z.least);
+    free(z.end);
+    free(z.bounds);
+    return rc;
+}
+
+/* --- stage by stage --- */
+
+/* One stage's cut: what its own units weigh, and at least those of the stages
+ * in front and behind; messages at their cheapest. */
+struct local {
+    const double *own;
+    double *front, *behind; /* width of each */
+    double messages;
+};
+
+static double local_cost(const struct pp_cuts *x, const struct local *l,
+                         size_t i, size_t j)
+{
+    return pp_cut_sum(x, l->front, 0, i) + pp_cut_sum(x, l->own, i, j) +
+           pp_cut_sum(x, l->behind, j, x->n_units) + l->messages;
+}
+
+/* The cut that is heaviest on stage s, for its mean unit. */
+static size_t heaviest(const struct pp_cuts *x, size_t s)
+{
+    size_t best = 0;
+    double most = -1;
+    for (size_t c = 0; c < x->n; c++) {
+        double sum = pp_cut_sum(x, pp_cut_weights(x, c, s), 0, x->n_units);
+        if (sum > most) {
+            most = sum;
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* No weight in front or behind is above the stage's own, so that a stage that
+ * begins later or ends sooner never takes longer. */
+static void set_local(const struct pp_cuts *x, size_t s, double cheapest,
+                      struct local *l)
+{
+    size_t c = heaviest(x, s);
+    l->own = pp_cut_weights(x, c, s);
+    memcpy(l->front, l->own, x->width * sizeof *l->front);
+    memcpy(l->behind, l->own, x->width * sizeof *l->behind);
+    for (size_t t = 0; t < x->n_stages; t++) {
+        const double *w = pp_cut_weights(x, c, t);
+        double *side = t < s ? l->front : l->behind;
+        l->messages += w[x->width] * cheapest;
+        for (size_t k = 0; k < x->width && t != s; k++)
+            side[k] = w[k] < side[k] ? w[k] : side[k];
+    }
+}
+
+/* Whether every stage can stay within a time. */
+static bool all_within(const struct pp_cuts *x, const struct local *l,
+                       double time)
+{
+    size_t at = 0, n = x->n_units;
+    for (size_t s = 0; s < x->n_stages; s++) {
+        size_t low = at, high = n - (x->n_stages - 1 - s);
+        while (low < high) {
+            size_t middle = low + (high - low + 1) / 2;
+            if (local_cost(x, &l[s], at, middle) <= time)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        if (low == at)
+            return false;
+        at = low;
+    }
+    return at == n;
+}
+
+static int local_bound(const struct pp_cuts *x, double best, double *bound,
+                       struct pp_err *err)
+{
+    size_t n = x->n_stages;
+    struct local *l = calloc(n, sizeof *l);
+    double *sides = calloc(2 * n * x->width, sizeof *sides);
+    double cheapest = INFINITY, low = *bound, high = best;
+    int rc = 0;
+    if (!l || !sides) {
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    for (size_t i = 0; i < x->n_units; i++)
+        cheapest = x->message[i] < cheapest ? x->message[i] : cheapest;
+    for (size_t s = 0; s < n; s++) {
+        l[s].front = &sides[2 * s * x->width];
+        l[s].behind = l[s].front + x->width;
+        set_local(x, s, cheapest, &l[s]);
+    }
+    for (int i = 0; i < MAX_HALVINGS && low < high; i++) {
+        double middle = low + (high - low) / 2;
+        if (all_within(x, l, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    *bound = low;
+out:
+    free(l);
+    free(sides);
+    return rc;
+}
+
+int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
+                  struct pp_err *err)
+{
+    *bound = 0;
+    if (x->n == 0 || !isfinite(best))
+        return 0;
+    if (blend_bound(x, best, bound, err) || local_bound(x, best, bound, err))
+        return -1;
+    /* Sums in another order may round above the best. */
+    *bound = *bound > best ? best : *bound;
+    return 0;
+}

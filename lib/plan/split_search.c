@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* All partitions, depth first: a branch is left when some cut says that
+ * whatever it leads to takes as long as the best. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "plan/split_cuts.h"
+
+/* Numbers in tables, and steps of the search and pieces it simulates: some
+ * tenths of a second. */
+enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
+
+struct search {
+    struct pp_cuts *cuts;
+    size_t most;    /* cuts that the tables have room for */
+    size_t n;       /* cuts that the tables have */
+    double *least;  /* per cut, see pp_cut_least */
+    double *prefix; /* per stage and cut: what the stages before take */
+    size_t *trial;  /* boundaries so far */
+    size_t *next;   /* per stage: the end to try next */
+    size_t killer;  /* the cut that ended the last branch */
+    size_t work;
+    double *best;
+    size_t *bounds;
+};
+
+/* Tables for the cuts that have come since, whose prefixes end at stage s. */
+static void take_cuts(struct search *z, size_t s)
+{
+    struct pp_cuts *x = z->cuts;
+    for (; z->n < x->n && z->n < z->most; z->n++) {
+        size_t row = x->n_units + 1, c = z->n;
+        pp_cut_least(x, pp_cut_weights(x, c, 0),
+                     &z->least[c * (x->n_stages + 1) * row], NULL);
+        z->prefix[c] = 0;
+        for (size_t k = 0; k < s; k++)
+            z->prefix[(k + 1) * z->most + c] =
+                z->prefix[k * z->most + c] +
+                pp_cut_stage(x, pp_cut_weights(x, c, k), z->trial[k],
+                             z->trial[k + 1]);
+    }
+}
+
+/* Whether stage s may end at j, by cut c. */
+static bool may(struct search *z, size_t s, size_t j, size_t c)
+{
+    const struct pp_cuts *x = z->cuts;
+    size_t row = x->n_units + 1;
+    double sum = z->prefix[s * z->most + c] +
+                 pp_cut_stage(x, pp_cut_weights(x, c, s), z->trial[s], j);
+    z->prefix[(s + 1) * z->most + c] = sum;
+    z->work++;
+    return pp_cuts_less(
+        sum + z->least[(c * (x->n_stages + 1) + s + 1) * row + j], *z->best);
+}
+
+static bool may_all(struct search *z, size_t s, size_t j)
+{
+    if (z->killer < z->n && !may(z, s, j, z->killer))
+        return false;
+    for (size_t c = 0; c < z->n; c++)
+        if (!may(z, s, j, c)) {
+            z->killer = c;
+            return false;
+        }
+    return true;
+}
+
+static void try_leaf(struct search *z)
+{
+    struct pp_cuts *x = z->cuts;
+    if (!pp_cuts_fits(x, z->trial))
+        return;
+    double time = pp_cuts_simulate(x, z->trial);
+    z->work += x->problem->makespan->n_pieces;
+    take_cuts(z, x->n_stages - 1);
+    if (!pp_cuts_less(time, *z->best))
+        return;
+    *z->best = time;
+    for (size_t s = 0; s <= x->n_stages; s++)
+        z->bounds[s] = z->trial[s];
+}
+
+/* True at the end, false when it was given up. */
+static bool descend(struct search *z)
+{
+    size_t n = z->cuts->n_units, last = z->cuts->n_stages - 1, s = 0;
+    z->trial[0] = 0;
+    z->trial[last + 1] = n;
+    z->next[0] = last == 0 ? n : 1;
+    for (;;) {
+        size_t j = z->next[s]++;
+        if (z->work > MAX_WORK)
+            return false;
+        if (j > n - (last - s)) {
+            if (s-- == 0)
+                return true;
+            continue;
+        }
+        z->work++;
+        if (!may_all(z, s, j))
+            continue;
+        z->trial[s + 1] = j;
+        if (s == last) {
+            try_leaf(z);
+            continue;
+        }
+        s++;
+        z->next[s] = s == last ? n : j + 1;
+    }
+}
+
+int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
+                   struct pp_err *err)
+{
+    size_t table = (x->n_stages + 1) * (x->n_units + 1);
+    struct search z = {
+        .cuts = x, .most = MAX_CELLS / table, .best = best, .bounds = bounds};
+    int rc = -1;
+    *whole = false;
+    if (z.most > x->most)
+        z.most = x->most;
+    if (z.most < 2)
+        return 0;
+    z.least = malloc(z.most * table * sizeof *z.least);
+    z.prefix = calloc(z.most * (x->n_stages + 1), sizeof *z.prefix);
+    z.trial = calloc(x->n_stages + 1, sizeof *z.trial);
+    z.next = calloc(x->n_stages + 1, sizeof *z.next);
+    if (!z.least || !z.prefix || !z.trial || !z.next) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    take_cuts(&z, 0);
+    *whole = descend(&z);
+    rc = 0;
+out:
+    free(z.least);
+    free(z.prefix);
+    free(z.trial);
+    free(z.next);
+    return rc;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* The local search: from a partition to one that no single move improves. A
+ * move shifts some adjacent boundaries by one, which takes a unit's worth from
+ * a stage and gives it to any other. */
+#include "plan/split_step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "plan/split_cuts.h"
+
+/* Cuts kept, and pieces of simulated steps: some tenths of a second. */
+enum { MAX_CUTS = 256, MAX_PIECES = 60000000 };
+
+struct move {
+    size_t first, last; /* boundaries; first 0: none */
+    int by;             /* 1 or -1 */
+};
+
+struct climb {
+    struct pp_cuts cuts;
+    size_t *bounds;  /* the best so far */
+    size_t *trial;   /* scratch */
+    double *cost;    /* per cut: of the best */
+    double *change;  /* per cut and boundary: when it goes up by one, summed
+                        over the boundaries up to it; then down by one */
+    size_t *order;   /* cuts, those that say most first */
+    double makespan; /* of the best */
+};
+
+/* When boundary b goes by `by` alone. */
+static double change_of(const struct pp_cuts *x, size_t cut,
+                        const size_t *bounds, size_t b, int by)
+{
+    const double *before = pp_cut_weights(x, cut, b - 1);
+    const double *behind = pp_cut_weights(x, cut, b);
+    size_t from = bounds[b], to = by > 0 ? from + 1 : from - 1;
+    size_t unit = by > 0 ? from : to;
+    double moved = pp_cut_sum(x, before, unit, unit + 1) -
+                   pp_cut_sum(x, behind, unit, unit + 1);
+    double message = x->message[to - 1] - x->message[from - 1];
+    return by * moved + before[x->width] * message;
+}
+
+/* Fills cost, change and order for the best partition. A boundary behind the
+ * first unit cannot go down, and no legal move has it do so. */
+static void weigh(struct climb *z)
+{
+    const struct pp_cuts *x = &z->cuts;
+    size_t n = x->n_stages;
+    for (size_t c = 0; c < x->n; c++) {
+        double *up = &z->change[2 * n * c], *down = up + n;
+        z->cost[c] = pp_cut_cost(x, c, z->bounds);
+        up[0] = down[0] = 0;
+        for (size_t b = 1; b < n; b++) {
+            up[b] = up[b - 1] + change_of(x, c, z->bounds, b, 1);
+            down[b] = down[b - 1];
+            if (z->bounds[b] > 1)
+                down[b] += change_of(x, c, z->bounds, b, -1);
+        }
+        size_t at = c;
+        for (; at > 0 && z->cost[z->order[at - 1]] < z->cost[c]; at--)
+            z->order[at] = z->order[at - 1];
+        z->order[at] = c;
+    }
+}
+
+static bool legal(const struct climb *z, struct move m)
+{
+    size_t loser = m.by > 0 ? m.last : m.first - 1;
+    return z->bounds[loser + 1] - z->bounds[loser] > 1;
+}
+
+/* What the cuts say that the move leads to at least; infinite when that is no
+ * better than least. */
+static double promise(const struct climb *z, struct move m, double least)
+{
+    size_t n = z->cuts.n_stages;
+    double most = 0;
+    for (size_t i = 0; i < z->cuts.n; i++) {
+        size_t c = z->order[i];
+        const double *change = &z->change[2 * n * c + (m.by > 0 ? 0 : n)];
+        double cost = z->cost[c] + change[m.last] - change[m.first - 1];
+        if (!pp_cuts_less(cost, least))
+            return INFINITY;
+        most = cost > most ? cost : most;
+    }
+    return most;
+}
+
+static void apply(const struct climb *z, struct move m)
+{
+    memcpy(z->trial, z->bounds, (z->cuts.n_stages + 1) * sizeof *z->trial);
+    for (size_t b = m.first; b <= m.last; b++)
+        z->trial[b] = m.by > 0 ? z->trial[b] + 1 : z->trial[b] - 1;
+}
+
+/* The legal move that promises most; first is 0 when none may help. */
+static struct move best_move(const struct climb *z)
+{
+    struct move best = {0};
+    double least = z->makespan;
+    for (size_t first = 1; first < z->cuts.n_stages; first++)
+        for (size_t last = first; last < z->cuts.n_stages; last++)
+            for (int by = -1; by <= 1; by += 2) {
+                struct move m = {first, last, by};
+                if (!legal(z, m))
+                    continue;
+                double cost = promise(z, m, least);
+                if (cost >= least)
+                    continue;
+                apply(z, m);
+                if (pp_cuts_fits(&z->cuts, z->trial)) {
+                    least = cost;
+                    best = m;
+                }
+            }
+    return best;
+}
+
+/* Every simulation of a move adds the cut that says what it leads to, so that
+ * no move is simulated twice. */
+static void climb(struct climb *z)
+{
+    struct pp_cuts *x = &z->cuts;
+    while (x->n < x->most && x->n_pieces < MAX_PIECES) {
+        weigh(z);
+        struct move m = best_move(z);
+        if (m.first == 0)
+            return;
+        apply(z, m);
+        double time = pp_cuts_simulate(x, z->trial);
+        if (!pp_cuts_less(time, z->makespan))
+            continue;
+        z->makespan = time;
+        memcpy(z->bounds, z->trial, (x->n_stages + 1) * sizeof *z->bounds);
+    }
+}
+
+/* --- memory --- */
+
+static double excess(const struct climb *z, const size_t *bounds, int *rank,
+                     double *total)
+{
+    const struct pp_split_step *p = z->cuts.problem;
+    return pp_split_memory_excess(p->memory, bounds, p->limit, rank, total);
+}
+
+/* Whether some stage of the rank gives up a unit in this move. */
+static bool relieves(const struct climb *z, struct move m, int rank)
+{
+    const struct pp_graph *g = z->cuts.problem->makespan->graph;
+    size_t loser = m.by > 0 ? m.last : m.first - 1;
+    for (int s = (int)loser; s < g->n_stages; s += (int)z->cuts.n_stages)
+        if (g->stages[s].rank == rank)
+            return true;
+    return false;
+}
+
+/* Takes units from the rank that is furthest above its limit for as long as
+ * that makes what is too much less. */
+static void repair(struct climb *z)
+{
+    size_t n = z->cuts.n_stages;
+    double least, most;
+    int rank = 0;
+    while ((most = excess(z, z->bounds, &rank, &least)) > 0) {
+        struct move best = {0};
+        for (size_t first = 1; first < n; first++)
+            for (size_t last = first; last < n; last++)
+                for (int by = -1; by <= 1; by += 2) {
+                    struct move m = {first, last, by};
+                    double total, largest;
+                    if (!legal(z, m) || !relieves(z, m, rank))
+                        continue;
+                    apply(z, m);
+                    largest = excess(z, z->trial, NULL, &total);
+                    if (total < least || (total == least && largest < most)) {
+                        least = total;
+                        most = largest;
+                        best = m;
+                    }
+                }
+        if (best.first == 0)
+            return;
+        apply(z, best);
+        memcpy(z->bounds, z->trial, (n + 1) * sizeof *z->bounds);
+    }
+}
+
+/* Where every rank has one stage: from the first stage on, as much as fits,
+ * which finds a partition that fits if there is one. */
+static void fill(struct climb *z)
+{
+    const struct pp_split_step *p = z->cuts.problem;
+    const struct pp_graph *g = p->makespan->graph;
+    size_t n = z->cuts.n_stages, units = z->cuts.n_units;
+    if (g->n_stages != g->n_ranks)
+        return;
+    z->trial[0] = 0;
+    for (size_t s = 0; s < n; s++) {
+        int rank = g->stages[s].rank;
+        size_t low = z->trial[s] + 1, high = units - (n - 1 - s);
+        if (s == n - 1)
+            low = high;
+        while (low < high) {
+            z->trial[s + 1] = low + (high - low + 1) / 2;
+            if (pp_split_memory_need(p->memory, z->trial, rank) <=
+                p->limit[rank])
+                low = z->trial[s + 1];
+            else
+                high = z->trial[s + 1] - 1;
+        }
+        z->trial[s + 1] = low;
+    }
+    if (pp_cuts_fits(&z->cuts, z->trial))
+        memcpy(z->bounds, z->trial, (n + 1) * sizeof *z->bounds);
+}
+
+static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
+{
+    size_t n = z->cuts.n_stages, most = z->cuts.most, size;
+    z->bounds = bounds;
+    if (pp_mul(2 * n, most, &size, err))
+        return -1;
+    z->trial = calloc(n + 1, sizeof *z->trial);
+    z->cost = calloc(most, sizeof *z->cost);
+    z->change = calloc(size, sizeof *z->change);
+    z->order = calloc(most, sizeof *z->order);
+    if (!z->trial || !z->cost || !z->change || !z->order)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
+}
+
+static int run(struct climb *z, struct pp_split_found *found,
+               struct pp_err *err)
+{
+    struct pp_cuts *x = &z->cuts;
+    if (!pp_cuts_fits(x, z->bounds)) {
+        repair(z);
+        if (!pp_cuts_fits(x, z->bounds))
+            fill(z);
+    }
+    z->makespan = pp_cuts_simulate(x, z->bounds);
+    if (pp_cuts_fits(x, z->bounds))
+        climb(z);
+    else
+        z->makespan = INFINITY;
+    if (pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
+        return -1;
+    found->makespan = found->bound = z->makespan;
+    if (!found->proved && pp_cuts_bound(x, z->makespan, &found->bound, err))
+        return -1;
+    found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
+    return 0;
+}
+
+int pp_split_step(const struct pp_split_step *p, size_t *bounds,
+                  struct pp_split_found *found, struct pp_err *err)
+{
+    struct climb z = {0};
+    int rc = -1;
+    *found = (struct pp_split_found){0};
+    if (!pp_cuts_init(&z.cuts, p, MAX_CUTS, err) && !allocate(&z, bounds, err))
+        rc = run(&z, found, err);
+    free(z.trial);
+    free(z.cost);
+    free(z.change);
+    free(z.order);
+    pp_cuts_finish(&z.cuts);
+    return rc;
+}
+
+int pp_split_step_time(const struct pp_split_step *p, const size_t *bounds,
+                       double *makespan, struct pp_err *err)
+{
+    struct pp_cuts x = {0};
+    if (pp_cuts_init(&x, p, 0, err))
+        return -1;
+    *makespan = pp_cuts_time(&x, bounds);
+    pp_cuts_finish(&x);
+    return 0;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/* A walk without clocks lists the pieces in an order that respects what they
+ * wait for. What lies on the same rank comes earlier in its row, so that only
+ * waits for other ranks are kept. */
+#include "sched/makespan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "sched/cells.h"
+#include "sched/deps.h"
+#include "sched/walk.h"
+
+enum { N_OPS = 4, N_CLASSES = 3 }; /* of completions: F, I or B, W or B */
+
+struct build {
+    struct pp_makespan *x;
+    struct pp_walk walk;
+    struct pp_cells cells;
+    int32_t *piece;          /* by cell and class: which one does it, or -1 */
+    int32_t *last;           /* by rank: its last piece so far, or -1 */
+    struct pp_action action; /* whose requirements are being visited */
+    struct pp_err *err;
+};
+
+static int32_t *piece_of(const struct build *b, int stage, int microbatch,
+                         int slice, unsigned ops)
+{
+    size_t cell = pp_cell(&b->cells, stage, microbatch, slice);
+    size_t k = ops & 1u << PP_F ? 0 : ops & 1u << PP_W ? 2 : 1;
+    return &b->piece[N_CLASSES * cell + k];
+}
+
+static int add_wait(struct pp_makespan *x, struct pp_wait w, struct pp_err *err)
+{
+    if (x->n_waits == x->wait_capacity) {
+        size_t capacity = x->wait_capacity ? 2 * x->wait_capacity : 256, bytes;
+        if (pp_mul(capacity, sizeof *x->waits, &bytes, err))
+            return -1;
+        struct pp_wait *grown = realloc(x->waits, bytes);
+        if (!grown)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        x->waits = grown;
+        x->wait_capacity = capacity;
+    }
+    x->waits[x->n_waits++] = w;
+    return 0;
+}
+
+static int visit(void *ctx, struct pp_dep dep)
+{
+    struct build *b = ctx;
+    const struct pp_graph *g = b->x->graph;
+    struct pp_action a = b->action;
+    int32_t piece = *piece_of(b, dep.stage, a.microbatch, dep.slice, dep.ops);
+    if (piece < 0)
+        return PP_AGAIN;
+    if (g->stages[dep.stage].rank == g->stages[a.stage].rank)
+        return 0;
+    int cut = dep.message == PP_RECV_B ? a.stage : dep.stage;
+    struct pp_wait w = {piece, cut * g->n_slices + dep.slice};
+    return add_wait(b->x, w, b->err);
+}
+
+static int wait_for(struct build *b, struct pp_action a)
+{
+    b->action = a;
+    return pp_deps(b->x->graph, a, visit, b);
+}
+
+static int32_t time_index(const struct pp_graph *g, struct pp_action a)
+{
+    return N_OPS * (a.stage * g->n_slices + a.slice) + a.op;
+}
+
+static void set_done(struct build *b, struct pp_action a, int32_t piece)
+{
+    *piece_of(b, a.stage, a.microbatch, a.slice, 1u << a.op) = piece;
+    if (a.op == PP_B)
+        *piece_of(b, a.stage, a.microbatch, a.slice, 1u << PP_W) = piece;
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct build *b = ctx;
+    struct pp_makespan *x = b->x;
+    int rank = b->walk.rank;
+    size_t pc = b->walk.pc[rank], n_waits = x->n_waits;
+    const struct pp_action *row = b->walk.schedule->rows[rank].actions;
+    if (pc > 0 && row[pc - 1].overlap)
+        return 0;
+    b->err = err;
+    int rc = wait_for(b, a);
+    if (!rc && a.overlap)
+        rc = wait_for(b, row[pc + 1]);
+    if (rc) {
+        x->n_waits = n_waits;
+        return rc;
+    }
+    int32_t piece = (int32_t)x->n_pieces++;
+    x->pieces[piece] = (struct pp_piece){
+        .before = b->last[rank],
+        .wait = (uint32_t)n_waits,
+        .time = {time_index(x->graph, a),
+                 a.overlap ? time_index(x->graph, row[pc + 1]) : -1}};
+    b->last[rank] = piece;
+    set_done(b, a, piece);
+    if (a.overlap)
+        set_done(b, row[pc + 1], piece);
+    return 0;
+}
+
+static int pass_message(void *ctx, struct pp_action a, int peer_rank,
+                        struct pp_err *err)
+{
+    (void)ctx, (void)a, (void)peer_rank, (void)err;
+    return 0;
+}
+
+static int pass_sync(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    (void)ctx, (void)a, (void)err;
+    return 0;
+}
+
+static int allocate(struct build *b, const struct pp_schedule *s)
+{
+    struct pp_makespan *x = b->x;
+    struct pp_err *err = b->err;
+    size_t n = pp_schedule_n_compute(s), classes;
+    size_t ranks = (size_t)s->graph->n_ranks;
+    size_t slices = (size_t)(s->graph->n_stages * s->graph->n_slices);
+    if (n > INT32_MAX / 4 || slices > INT32_MAX / N_OPS)
+        return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
+    if (pp_mul(b->cells.n_cells, N_CLASSES, &classes, err))
+        return -1;
+    b->piece = malloc((classes + 1) * sizeof *b->piece);
+    b->last = malloc(ranks * sizeof *b->last);
+    x->pieces = calloc(n + 1, sizeof *x->pieces);
+    x->done = calloc(n + 1, sizeof *x->done);
+    x->op = calloc(slices * N_OPS, sizeof *x->op);
+    if (!b->piece || !b->last || !x->pieces || !x->done || !x->op)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memset(b->piece, -1, (classes + 1) * sizeof *b->piece);
+    memset(b->last, -1, ranks * sizeof *b->last);
+    return 0;
+}
+
+int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
+                     struct pp_err *err)
+{
+    static const struct pp_player player = {compute, pass_message, pass_message,
+                                            pass_sync};
+    struct build b = {.x = x, .err = err};
+    *x = (struct pp_makespan){.graph = s->graph};
+    int rc = pp_walk_init(&b.walk, s, err) || pp_cells_init(&b.cells, s, err) ||
+                     allocate(&b, s)
+                 ? -1
+                 : pp_walk(&b.walk, &player, &b, err);
+    if (rc == PP_AGAIN)
+        rc = pp_fail(err, PP_EXIT_NO, "the order does not reach its end");
+    if (rc)
+        pp_makespan_finish(x);
+    else
+        x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
+    free(b.piece);
+    free(b.last);
+    pp_cells_finish(&b.cells);
+    pp_walk_finish(&b.walk);
+    return rc;
+}
+
+static void set_op_times(struct pp_makespan *x, const struct pp_times *t)
+{
+    int n = x->graph->n_slices;
+    for (int i = 0; i < x->graph->n_stages * n; i++) {
+        const double *from = t->slice[i];
+        double *op = &x->op[N_OPS * i],
+               whole = from[PP_TIME_I] + from[PP_TIME_W];
+        bool input = x->graph->stages[i / n].input_grad;
+        op[PP_F] = from[PP_TIME_F];
+        op[PP_B] = whole;
+        op[PP_I] = input ? from[PP_TIME_I] : 0;
+        op[PP_W] = input ? from[PP_TIME_W] : whole;
+    }
+}
+
+double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
+{
+    double makespan = 0, *done = x->done;
+    set_op_times(x, t);
+    for (size_t i = 0; i < x->n_pieces; i++) {
+        const struct pp_piece *p = &x->pieces[i];
+        double ready = p->before >= 0 ? done[p->before] : 0;
+        for (uint32_t w = p->wait; w < p[1].wait; w++) {
+            const struct pp_wait *wait = &x->waits[w];
+            double there = done[wait->piece] + t->message[wait->message];
+            ready = there > ready ? there : ready;
+        }
+        ready += x->op[p->time[0]];
+        if (p->time[1] >= 0)
+            ready += x->op[p->time[1]];
+        done[i] = ready;
+        makespan = ready > makespan ? ready : makespan;
+    }
+    return makespan;
+}
+
+static void count(const struct pp_graph *g, int32_t time,
+                  const struct pp_times *counts)
+{
+    int i = time / N_OPS;
+    enum pp_op op = (enum pp_op)(time % N_OPS);
+    bool input = g->stages[i / g->n_slices].input_grad;
+    double *to = counts->slice[i];
+    bool whole = op == PP_B || (op == PP_W && !input);
+    to[PP_TIME_F] += op == PP_F;
+    to[PP_TIME_I] += whole || (op == PP_I && input);
+    to[PP_TIME_W] += whole || op == PP_W;
+}
+
+/* The piece for which i waited longest: as in the pass above, the first of
+ * equals. */
+static int32_t came_from(const struct pp_makespan *x, const struct pp_times *t,
+                         int32_t i, int *message)
+{
+    const struct pp_piece *p = &x->pieces[i];
+    int32_t from = p->before;
+    double ready = from >= 0 ? x->done[from] : 0;
+    *message = -1;
+    for (uint32_t w = p->wait; w < p[1].wait; w++) {
+        const struct pp_wait *wait = &x->waits[w];
+        double there = x->done[wait->piece] + t->message[wait->message];
+        if (there > ready || from < 0) {
+            ready = there;
+            from = wait->piece;
+            *message = wait->message;
+        }
+    }
+    return from;
+}
+
+void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
+                      const struct pp_times *counts)
+{
+    size_t n = (size_t)(x->graph->n_stages * x->graph->n_slices);
+    int32_t at = x->n_pieces > 0 ? 0 : -1;
+    int message;
+    memset(counts->slice, 0, n * sizeof *counts->slice);
+    memset(counts->message, 0, n * sizeof *counts->message);
+    for (size_t i = 1; i < x->n_pieces; i++)
+        if (x->done[i] > x->done[at])
+            at = (int32_t)i;
+    while (at >= 0) {
+        count(x->graph, x->pieces[at].time[0], counts);
+        if (x->pieces[at].time[1] >= 0)
+            count(x->graph, x->pieces[at].time[1], counts);
+        at = came_from(x, t, at, &message);
+        if (message >= 0)
+            counts->message[message]++;
+    }
+}
+
+void pp_makespan_finish(struct pp_makespan *x)
+{
+    free(x->pieces);
+    free(x->waits);
+    free(x->done);
+    free(x->op);
+    *x = (struct pp_makespan){0};
+}

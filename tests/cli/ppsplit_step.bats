@@ -1,0 +1,180 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit at the command line: the split whose step is shortest, under memory,
+# for ranks of different speed and at measured costs.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir -p m
+    cat >m/config.json <<END
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 5,
+ "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
+ "vocab_size": 64000, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+ "hidden_act": "silu", "max_position_embeddings": 2048,
+ "tie_word_embeddings": false}
+END
+}
+
+# makespan KIND M [ppsplit ARGS...]: of the plan, as ppsched simulates it.
+makespan() {
+    local kind=$1 m=$2
+    shift 2
+    ppsplit "$@" m | ppsched -s "$kind" -m "$m" --seq-len 2048 --stats |
+        jq .makespan
+}
+
+# shortest KIND M P C [ARGS...]: the least over all splits, by ppsched.
+shortest() {
+    local kind=$1 m=$2 p=$3 c=$4
+    shift 4
+    ppsplit -p 1 --export fqns m >all.json
+    jq -c --argjson n $((p * c)) '.[0] as $u | ($u | length) as $k
+        | def cut($from; $left): if $left == 1 then [[$u[$from:]]] else
+            [range($from + 1; $k - $left + 2) as $to
+             | cut($to; $left - 1)[] | [$u[$from:$to]] + .] end;
+        cut(0; $n)[]' all.json |
+        while read -r split; do
+            echo "$split" >split.json
+            makespan "$kind" "$m" -p "$p" -c "$c" --fqns split.json "$@"
+        done | jq -s min
+}
+
+@test "no split has a shorter step" {
+    for t in '1f1b 3 3 1' 'zb-h1 5 3 1' 'interleaved 4 2 2' \
+        'zbv 5 2 2 --placement v' 'seq1f1b 3 3 1'; do
+        read -r kind m p c place <<<"$t"
+        # shellcheck disable=SC2086 # options
+        want=$(shortest "$kind" "$m" "$p" "$c" $place)
+        # shellcheck disable=SC2086 # options
+        got=$(makespan "$kind" "$m" --for "$kind" -m "$m" -p "$p" -c "$c" \
+            $place)
+        echo "$t: $got, not $want"
+        [ "$got" = "$want" ]
+    done
+}
+
+@test "no rule of another system has a shorter step" {
+    for p in 2 3; do
+        best=$(makespan 1f1b 8 -p $p -m 8)
+        for method in uniform weights parameters colossalai \
+            type:decoderlayer; do
+            other=$(makespan 1f1b 8 -p $p --method $method)
+            echo "$method on $p ranks: $other"
+            jq -ne "$best <= $other"
+        done
+    done
+}
+
+@test "memory is the schedule's, and what ppsched allows" {
+    # What no rank may exceed by a byte, gpipe keeping all microbatches.
+    for kind in 1f1b gpipe zb-h1; do
+        low=1 high=16384
+        while [ $((high - low)) -gt 1 ]; do
+            half=$(((low + high) / 2))
+            if ppsplit -p 3 --for $kind -m 6 --memory ${half}M m >/dev/null \
+                2>&1; then high=$half; else low=$half; fi
+        done
+        echo "$kind: $high MiB"
+        ppsplit -p 3 --for $kind -m 6 --memory ${high}M m |
+            ppsched -s $kind -m 6 --seq-len 2048 --memory ${high}M >/dev/null
+        eval "need_${kind%%-*}=$high"
+    done
+    [ "$need_gpipe" -gt "$need_1f1b" ]
+}
+
+@test "a budget that nothing fits says what would" {
+    run --separate-stderr ppsplit -p 2 --memory 2G m
+    [ "$status" -eq 1 ]
+    [ -z "$output" ]
+    echo "$stderr"
+    [[ "$stderr" == *'more than the limit of 2.00 GiB (stage '*' bytes): it would fit with '*'-p '* ]]
+    p=${stderr##*-p }
+    run -0 ppsplit -p "$p" --memory 2G m
+    run -1 ppsplit -p $((p - 1)) --memory 2G m
+}
+
+@test "ranks of different speed" {
+    plan=$(ppsplit -p 2 -m 64 --rank-speed 1,3 m)
+    jq -e '(.stages | map(.fwd_flops[0])) as [$a, $b] | $b > 2 * $a' \
+        <<<"$plan"
+    run --separate-stderr ppsplit -p 2 --rank-speed 1,1,1 m
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "ppsplit: --rank-speed: '1,1,1' is for 3 ranks, not 2" ]
+    run --separate-stderr ppsplit -p 2 --rank-speed 1,0 m
+    [ "$status" -eq 2 ]
+}
+
+# profile FILTER: measured costs, all layers alike, changed by a jq filter.
+profile() {
+    ppsplit -p 1 --export fqns m | jq '{format: "pp-profile", version: 1,
+        units: [.[0][] | {fqn: ., fwd: [1e-6, 0], input: [1e-6, 0],
+            weight: [1e-6, 0]}],
+        messages: {seconds_per_byte: 0, latency: 0}}' | jq "$1" >p.json
+}
+
+@test "the step of two microbatches is not that of many" {
+    profile .
+    units() { ppsplit -p 2 --costs p.json "$@" m |
+        jq -c '[.stages[].units | length]'; }
+    # The first rank waits while the last works: with 5 units it takes 3 x 5
+    # + 6 x 3 or 5 x 5 + 3 x 3, with 4 as many as 36.
+    [ "$(units -m 2)" = '[5,3]' ]
+    [ "$(units -m 200)" = '[4,4]' ]
+}
+
+@test "measured costs" {
+    units() { ppsplit "$@" m | jq -c '[.stages[].units | length]'; }
+    profile .
+    [ "$(units -p 2 -m 100 --costs p.json)" = '[4,4]' ]
+    # The head alone takes as long as seven others.
+    profile '.units[-1].fwd[0] = 19e-6'
+    [ "$(units -p 2 -m 100 --costs p.json)" = '[7,1]' ]
+    # Messages are short behind every unit: they do not move a boundary, but
+    # they take time.
+    profile .
+    step() { ppsplit -t "$@" m | sed -n 's/.*takes \(.*\) s; .*/\1/p'; }
+    before=$(step -p 2 -m 4 --costs p.json)
+    profile '.messages.latency = 1'
+    after=$(step -p 2 -m 4 --costs p.json)
+    jq -ne "$after > $before + 2"
+}
+
+@test "profiles that are not" {
+    refused() {
+        profile "$1"
+        run --separate-stderr ppsplit -p 2 --costs p.json m
+        echo "$stderr"
+        [ "$status" -eq 2 ]
+        [ "${stderr_lines[0]}" = "ppsplit: p.json: $2" ]
+    }
+    refused '.format = "x"' "/format: 'x' is not 'pp-profile'"
+    refused '.version = 2' "/version: version 2 is newer than this program's 1"
+    refused 'del(.units[3])' "/units: no 'model.layers.2'"
+    refused '.units[3].fqn = "model.layers.9"' \
+        "/units/3/fqn: 'model.layers.9' is not in the model"
+    refused '.units[3].fqn = "model.layers.1"' \
+        "/units: 'model.layers.1' is there twice"
+    profile '.units[3].fwd[0] = -1'
+    run --separate-stderr ppsplit -p 2 --costs p.json m
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *'p.json: /units/3/fwd/0: '* ]]
+}
+
+@test "the table tells the step" {
+    run -0 ppsplit -p 2 -m 8 -t m
+    [[ "$output" == *'A step of 8 microbatches under 1f1b takes '*' flop; ranks are idle '*'No split takes less.'* ]]
+    run -0 ppsplit -p 2 -m 8 --memory 80G -t m
+    [[ "$output" == *'Of the memory allowed, ranks 0, 1, ... use '*' %, '*' %.'* ]]
+}
+
+@test "kinds that do not fit" {
+    run --separate-stderr ppsplit -p 2 --for nosuch m
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "ppsplit: --for: 'nosuch' is not known" ]
+    run --separate-stderr ppsplit -p 2 --for zbv -m 4 m
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"split with 'ppsplit -p 2 -c 2 --placement v'"* ]]
+}
