@@ -65,8 +65,8 @@ static const struct tool_option options[] = {
     {OPT_MIN_LR, "min-lr", "X", "what cosine ends at (0)"},
     {OPT_ACCUMULATE, "accumulate", "N", "passes of the schedule a step (1)"},
     {OPT_OBJECTIVE, "objective", "NAME", "sft"},
-    {OPT_DEVICE, "device", "NAME", "cpu"},
-    {OPT_DTYPE, "dtype", "NAME", "fp32 (default) or fp64"},
+    {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
+    {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
     {OPT_TRANSPORT, "transport", "NAME", "threads"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
@@ -85,8 +85,8 @@ static const struct tool_option options[] = {
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
-static const char *const dtypes[] = {"fp32", "fp64", NULL};
-static const char *const devices[] = {"cpu", NULL};
+static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
+static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", NULL};
 static const char *const objectives[] = {"sft", NULL};
 
@@ -275,11 +275,13 @@ static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
     pp_cpu_blas_threads(1);
-    if (!tool_output(p->tool) || pprun_prepare(p, manifest) ||
-        pprun_check_memory(p))
+    if (!tool_output(p->tool) || pprun_choose_device(p) ||
+        pprun_prepare(p, manifest) || pprun_check_memory(p))
         return -1;
     if (p->options.plan)
         return 0;
+    if (pprun_check_device(p))
+        return -1;
     /* Without --save a signal ends the run as usual: there is nothing to
      * come back to. */
     if (p->job.save)

@@ -7,15 +7,18 @@
 #include "run/job.h"
 #include "tool.h"
 
-/* The words of --dtype. */
-enum pprun_dtype { PPRUN_FP32, PPRUN_FP64 };
+/* The words of --dtype: indices of pp_precisions. */
+enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
+/* The words of --device. */
+enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
 
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
-    int64_t seed;                     /* --init; -1 when not given */
-    int dtype;                        /* enum pprun_dtype */
-    int device, transport, objective; /* of each there is one so far */
+    int64_t seed;             /* --init; -1 when not given */
+    int dtype;                /* enum pprun_dtype */
+    int device;               /* enum pprun_device */
+    int transport, objective; /* of each there is one so far */
     bool plan;
     bool memory_is_slots;
     size_t memory; /* --memory: bytes or slots; 0: no limit */
@@ -46,6 +49,12 @@ struct pprun {
  * checks every file before a rank starts. */
 int pprun_prepare(struct pprun *p, const char *manifest) PP_MUST_USE;
 void pprun_finish(struct pprun *p);
+
+/* Sets the job's device and kernels. */
+int pprun_choose_device(struct pprun *p) PP_MUST_USE;
+
+/* Whether this machine has the device, before a rank starts. */
+int pprun_check_device(struct pprun *p) PP_MUST_USE;
 
 /* Refuses (PP_EXIT_NO) a plan above --memory. Says what every rank needs: with
  * -v as a table, with --plan as JSON on the output. */

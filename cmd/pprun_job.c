@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "manifest/config_text.h"
 #include "manifest/model_json.h"
+#include "plan/precision.h"
 #include "pprun.h"
 #include "run/ckpt.h"
 #include "sched/check.h"
@@ -62,6 +63,11 @@ static int check_supported(const struct pprun *p)
                            "/stages/%d: several inputs or outputs; pprun runs "
                            "chains of stages so far",
                            s);
+    if (m->graph.n_slices > 1 && !p->job.device->is_host)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/slices: '%d' is more than --device %s runs: "
+                       "1; use --device cpu",
+                       m->graph.n_slices, p->job.device->name);
     return 0;
 }
 
@@ -205,8 +211,7 @@ static int prepare_save(struct pprun *p)
         return pp_fail_errno(err, "%s", save);
     if (lock_save(p))
         return -1;
-    if (pp_config_text(source,
-                       p->options.dtype == PPRUN_FP64 ? "float64" : "float32",
+    if (pp_config_text(source, pp_precisions[p->options.dtype].hugging_face,
                        &p->config_text, err))
         return -1;
     p->tokenizer_source = strdup(source);
@@ -230,14 +235,18 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (check_supported(p) || match_model(p))
         return pp_fail_at(err,
                           "%s: ", strcmp(manifest, "-") ? manifest : "<stdin>");
+    if (p->options.dtype == PPRUN_BF16 &&
+        (p->model.hidden % 2 || p->model.intermediate % 2))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--dtype bf16 needs even sizes; hidden_size is %zu and "
+                       "intermediate_size %zu",
+                       p->model.hidden, p->model.intermediate);
     if (pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
         return -1;
     j->model = &p->model;
     j->schedule = &p->manifest.schedule;
     j->forward = &p->forward;
     j->stages = p->stages;
-    j->kernels =
-        p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
     j->score = p->options.logprobs != NULL;
     j->logps = pprun_logps;
     return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;

@@ -30,10 +30,13 @@ static int rank_need(const struct pprun *p, int rank,
     *n = (struct need){.params = elements * j->kernels->element_bytes,
                        .arena = memory.arena_bytes,
                        .slots = memory.peak_slots};
+    size_t wide = elements * j->kernels->accumulator_bytes;
     if (trains)
-        n->grads = n->params;
+        n->grads = wide;
     if (trains && j->optim.optimizer == PP_ADAMW_OPTIMIZER)
-        n->moments = 2 * n->params;
+        n->moments = 2 * wide;
+    if (trains && n->params < wide) /* master weights */
+        n->moments += wide;
     n->total = n->params + n->grads + n->moments + n->arena;
     pp_memory_finish(&memory);
     return 0;

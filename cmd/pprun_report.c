@@ -22,14 +22,16 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
     double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
     double rest = each * (double)left;
     int width = 24, full = (int)(width * r->step / p->job.optim.steps);
+    char bubble[32] = "";
+    if (r->bubble >= 0)
+        snprintf(bubble, sizeof bubble, "  bubble %.0f%%", 100 * r->bubble);
     tool_progress(p->tool,
                   "[%.*s%.*s] %" PRId64 "/%" PRId64
-                  "  loss %.4f  norm %.3g  %.0f tok/s  bubble %.0f%%  %d:%02d "
-                  "left",
+                  "  loss %.4f  norm %.3g  %.0f tok/s%s  %d:%02d left",
                   full, "########################", width - full,
                   "........................", r->step, p->job.optim.steps,
-                  r->loss, r->grad_norm, (double)r->tokens / r->seconds,
-                  100 * r->bubble, (int)rest / 60, (int)rest % 60);
+                  r->loss, r->grad_norm, (double)r->tokens / r->seconds, bubble,
+                  (int)rest / 60, (int)rest % 60);
 }
 
 /* Sends what was written on its way: whoever reads the lines waits for them,
@@ -59,7 +61,8 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     fprintf(f, ", \"tokens\": %" PRIu64, r->tokens);
     put(f, "seconds", r->seconds);
     put(f, "tokens_per_s", (double)r->tokens / r->seconds);
-    put(f, "bubble", r->bubble);
+    if (r->bubble >= 0)
+        put(f, "bubble", r->bubble);
     if (r->products >= 0)
         put(f, "products", r->products);
     if (r->has_val_loss)

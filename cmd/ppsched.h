@@ -6,6 +6,7 @@
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "manifest/stage_costs.h"
+#include "plan/precision.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
 #include "sched/memory.h"
@@ -85,7 +86,7 @@ struct ppsched_costs {
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch, or
                                      slice of it */
     struct ppsched_messages messages;
-    size_t element_bytes; /* of weights */
+    const struct pp_precision *precision;
 };
 
 struct ppsched {

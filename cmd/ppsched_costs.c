@@ -9,10 +9,6 @@
 #include "base/num.h"
 #include "ppsched.h"
 
-/* Copies of the parameters that AdamW trains with: weights, gradients and two
- * moments. */
-enum { TRAINED_COPIES = 4 };
-
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
@@ -103,7 +99,9 @@ int ppsched_costs_init(struct ppsched *p)
         c->sized |= c->stages[s].out_bytes > 0 ||
                     c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
     const char *dtype = p->manifest.model.dtype;
-    c->element_bytes = dtype && !strcmp(dtype, "fp64") ? 8 : 4;
+    c->precision = dtype ? pp_precision_find(dtype) : NULL;
+    if (!c->precision)
+        c->precision = &pp_precisions[0];
     set_sizes(c, measure_microbatches(p));
     c->costs = (struct pp_costs){stage_time, c};
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
@@ -174,7 +172,8 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
         if (p->manifest.graph.stages[s].rank == rank)
             params += (double)p->manifest.stages[s].params;
-    return bytes_of(params, (double)(TRAINED_COPIES * p->costs.element_bytes));
+    return bytes_of(params,
+                    (double)pp_precision_trained_bytes(p->costs.precision));
 }
 
 static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)

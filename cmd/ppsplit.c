@@ -73,7 +73,7 @@ static const struct tool_option options[] = {
     {RANK_SPEED, "rank-speed", "S,S,...", "how fast each rank is"},
     {'m', "microbatches", "N", "microbatches of a step"},
     {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
-    {DTYPE, "dtype", "TYPE", "fp32 (default) or fp64"},
+    {DTYPE, "dtype", "TYPE", "fp32 (default), fp64 or bf16"},
     {'t', "table", NULL, "print a table for people"},
     {0},
 };
@@ -174,12 +174,11 @@ static int take_placement(struct split_job *j)
 
 static int take_dtype(struct split_job *j)
 {
-    static const char *const words[] = {"fp32", "fp64", NULL};
+    static const char *const words[] = {"fp32", "fp64", "bf16", NULL};
     int i = find_word(j, "--dtype", words, optarg);
     if (i < 0)
         return -1;
-    j->dtype = words[i];
-    j->element_bytes = i == 0 ? 4 : 8;
+    j->precision = pp_precision_find(words[i]);
     return 0;
 }
 
@@ -390,8 +389,7 @@ int main(int argc, char **argv)
               .options = options},
         .input_weight = -1,
         .output_weight = -1,
-        .dtype = "fp32",
-        .element_bytes = 4,
+        .precision = &pp_precisions[0],
     };
     int id;
     while ((id = tool_option(&j.t, argc, argv)) >= 0)

@@ -10,6 +10,7 @@
 #include "manifest/profile_json.h"
 #include "plan/cost.h"
 #include "plan/model.h"
+#include "plan/precision.h"
 #include "plan/split_step.h"
 #include "plan/split_torchtitan.h"
 #include "sched/kind.h"
@@ -78,9 +79,10 @@ struct split_job {
     bool has_method, table;
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
-    const char *layers, *fqns, *layout, *type, *dtype, *source;
+    const char *layers, *fqns, *layout, *type, *source;
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
-    size_t memory_bytes, element_bytes;
+    size_t memory_bytes;
+    const struct pp_precision *precision;
     /* The answer. */
     struct pp_arena arena;
     struct pp_model model;

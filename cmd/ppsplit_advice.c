@@ -9,8 +9,8 @@
 #include "base/num.h"
 #include "ppsplit.h"
 
-/* Ranks tried: a multiple of those asked for, and some for the few. */
-enum { MAX_MORE = 4, SOME_MORE = 8 };
+/* Numbers of ranks tried: every one is a plan of its own. */
+enum { MAX_TRIES = 16, MAX_STAGES = 64 };
 
 static double need(const struct split_job *j, int rank)
 {
@@ -33,14 +33,15 @@ static bool fits(const struct split_job *j)
 }
 
 /* The least number of ranks for which the same command fits; 0: none that was
- * tried. */
+ * tried, as where stages are so many that it would take long. */
 static int64_t more_ranks(const struct split_job *j)
 {
     bool found = false;
     int64_t n = j->n_ranks;
     if (j->method != SPLIT_BALANCED || j->rank_speed || !j->run.known)
         return 0;
-    while (!found && ++n <= MAX_MORE * j->n_ranks + SOME_MORE &&
+    while (!found && ++n <= j->n_ranks + MAX_TRIES &&
+           n * j->n_chunks <= MAX_STAGES &&
            n * j->n_chunks <= (int64_t)j->n_units) {
         struct split_job other = *j;
         other.n_ranks = n;

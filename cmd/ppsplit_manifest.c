@@ -8,7 +8,7 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
                      struct pp_manifest_unit *units)
 {
     char fqn[PP_FQN_TEXT];
-    double element = (double)j->element_bytes;
+    double element = (double)j->precision->element_bytes;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
@@ -21,8 +21,8 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         x->fwd_flops[0] = f.per_token;
         x->fwd_flops[1] = f.per_pair;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            x->act_bytes[b] =
-                element * (double)pp_unit_saved_width(&j->model, u, b);
+            x->act_bytes[b] = (double)pp_unit_saved_bytes(
+                &j->model, u, (enum pp_saved_block)b, j->precision);
         /* Nothing leaves the head but a loss. */
         x->out_bytes =
             u.kind == PP_UNIT_HEAD ? 0 : element * (double)j->model.hidden;
@@ -39,7 +39,7 @@ static void set_stages(const struct split_job *j,
         x->first_unit = split_first(j, s);
         x->n_units = split_end(j, s) - split_first(j, s);
         /* An empty stage hands on what it gets: hidden states. */
-        x->out_bytes = (double)(j->element_bytes * j->model.hidden);
+        x->out_bytes = (double)(j->precision->element_bytes * j->model.hidden);
         for (size_t i = split_first(j, s); i < split_end(j, s); i++) {
             x->params += units[i].params;
             for (int k = 0; k < 2; k++)
@@ -57,7 +57,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     struct pp_manifest_model model = {
         .source = j->source,
         .architecture = pp_architecture_name(j->model.architecture),
-        .dtype = j->dtype,
+        .dtype = j->precision->name,
         .tied = j->model.tied,
         .params = pp_model_n_params(&j->model),
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),

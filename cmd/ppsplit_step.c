@@ -134,22 +134,25 @@ double split_slice_tokens(const struct split_job *j)
 void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES])
 {
+    static const struct {
+        int bytes;
+        enum pp_saved_block block;
+    } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
+                {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
+                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W}};
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double element = (double)j->element_bytes;
-    double kept = element * split_slice_tokens(j);
-    b[PP_UNIT_ACT_I] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_I);
-    b[PP_UNIT_ACT_W] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_ACT_W);
-    b[PP_UNIT_GRAD_W] =
-        kept * (double)pp_unit_saved_width(&j->model, u, PP_SAVED_GRAD_W);
-    /* Weights, gradients and the optimizer's two moments. */
-    b[PP_UNIT_TRAINED] = 4 * element * (double)pp_unit_n_params(&j->model, u);
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+        b[kept[k].bytes] = split_slice_tokens(j) *
+                           (double)pp_unit_saved_bytes(
+                               &j->model, u, kept[k].block, j->precision);
+    b[PP_UNIT_TRAINED] = (double)pp_precision_trained_bytes(j->precision) *
+                         (double)pp_unit_n_params(&j->model, u);
 }
 
 double split_message_bytes(const struct split_job *j)
 {
-    return (double)(j->model.hidden * j->element_bytes) * split_slice_tokens(j);
+    return (double)(j->model.hidden * j->precision->element_bytes) *
+           split_slice_tokens(j);
 }
 
 int split_run_init(struct split_job *j)

@@ -188,7 +188,7 @@ static void print_foot(const struct split_job *j, FILE *f)
             "The fullest rank holds %s: %s weights, gradients and two moments, "
             "and the\nactivations of microbatches of %" PRId64
             " tokens, %" PRId64 " in a step.\n",
-            size, j->dtype, j->tokens, j->n_microbatches);
+            size, j->precision->name, j->tokens, j->n_microbatches);
 }
 
 /* "1.25 s", "3.2e+12 flop". */

@@ -200,16 +200,17 @@ int split_units(struct split_job *j)
 static void add_unit(const struct split_job *j, struct split_sum *sum, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double width[PP_N_SAVED_BLOCKS];
+    double bytes[PP_N_SAVED_BLOCKS];
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        width[b] = (double)pp_unit_saved_width(&j->model, u, b);
+        bytes[b] = (double)pp_unit_saved_bytes(
+            &j->model, u, (enum pp_saved_block)b, j->precision);
     /* What W needs of the output gradients exists for one microbatch only:
      * 1F1B runs W right after I. */
-    double kept = width[PP_SAVED_ACT_I] + width[PP_SAVED_ACT_W];
+    double kept = bytes[PP_SAVED_ACT_I] + bytes[PP_SAVED_ACT_W];
     sum->params += pp_unit_n_params(&j->model, u);
     sum->cost += j->costs[i];
-    sum->activations_bytes += (kept * sum->live + width[PP_SAVED_GRAD_W]) *
-                              (double)j->tokens * (double)j->element_bytes;
+    sum->activations_bytes +=
+        (kept * sum->live + bytes[PP_SAVED_GRAD_W]) * (double)j->tokens;
 }
 
 int split_sums(struct split_job *j)
@@ -233,9 +234,8 @@ int split_sums(struct split_job *j)
         struct split_sum *rank = &j->ranks[g->stages[s].rank];
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
-        /* Weights, gradients and the optimizer's two moments. */
-        if (pp_mul(4 * j->element_bytes, sum->params, &sum->state_bytes,
-                   &j->t.err))
+        if (pp_mul(pp_precision_trained_bytes(j->precision), sum->params,
+                   &sum->state_bytes, &j->t.err))
             return -1;
         rank->params += sum->params;
         rank->cost += sum->cost;

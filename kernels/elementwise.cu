@@ -4,7 +4,6 @@
 #include "device.cuh"
 
 #define THREADS 256
-#define SQUARE_BLOCKS 256
 
 template <int V>
 static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
@@ -66,9 +65,10 @@ static __global__ void squares_kernel(double *partial, const float *x, size_t n)
         partial[blockIdx.x] = sum;
 }
 
-static __global__ void fold_kernel(double *out, const double *partial)
+static __global__ void fold_kernel(double *out, const double *partial,
+                                   unsigned blocks)
 {
-    double sum = block_sum(partial[threadIdx.x]);
+    double sum = block_sum(threadIdx.x < blocks ? partial[threadIdx.x] : 0);
     if (threadIdx.x == 0)
         *out = sum;
 }
@@ -117,9 +117,12 @@ PP_ZERO(PP_CUDA(zero))
 PP_SUM_SQUARES(PP_CUDA(sum_squares))
 {
     double *partial = (double *)((struct pp_cuda_stream *)stream)->partials;
-    int rc = PP_LAUNCH(squares_kernel, SQUARE_BLOCKS, THREADS, 0, stream,
-                       partial, (const float *)x, n);
+    unsigned blocks = blocks_for(n, THREADS);
+    if (blocks > THREADS) /* as many as one block folds */
+        blocks = THREADS;
+    int rc = PP_LAUNCH(squares_kernel, blocks, THREADS, 0, stream, partial,
+                       (const float *)x, n);
     return rc ? rc
-              : PP_LAUNCH(fold_kernel, 1, SQUARE_BLOCKS, 0, stream, out,
-                          (const double *)partial);
+              : PP_LAUNCH(fold_kernel, 1, THREADS, 0, stream, out,
+                          (const double *)partial, blocks);
 }

@@ -67,6 +67,13 @@ struct pp_transport {
 struct pp_comm {
     const struct pp_transport *ops;
     int rank, size;
+
+    /* How recv moves bytes out of another rank's buffer where both are ranks of
+     * one process, arrived on return. NULL: memcpy. Set by the rank whose
+     * buffers are not the host's; copy_ctx is handed back. */
+    int (*copy)(void *copy_ctx, void *to, const void *from, size_t bytes,
+                struct pp_err *err);
+    void *copy_ctx;
 };
 
 #endif

@@ -190,14 +190,17 @@ static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
     if (post.bytes != bytes)
         return fail_size(c, from, lane, post.bytes, bytes, err);
 
-    if (bytes > 0)
+    int rc = 0;
+    if (bytes > 0 && c->copy)
+        rc = c->copy(c->copy_ctx, buf, post.buf, bytes, err);
+    else if (bytes > 0)
         memcpy(buf, post.buf, bytes);
     pthread_mutex_lock(&ch->lock);
     ch->copying = false;
     ch->received++;
     pthread_cond_signal(&ch->changed);
     pthread_mutex_unlock(&ch->lock);
-    return 0;
+    return rc;
 }
 
 /* Returns when all ranks have arrived; false when the world is aborted before
@@ -290,7 +293,8 @@ int pp_comm_threads_open(struct pp_comm_world *w, int rank,
     struct threads_comm *c = malloc(sizeof *c);
     if (!c)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    *c = (struct threads_comm){{&threads_transport, rank, w->size}, w};
+    *c = (struct threads_comm){
+        {.ops = &threads_transport, .rank = rank, .size = w->size}, w};
     *out = &c->base;
     return 0;
 }

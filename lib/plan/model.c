@@ -171,26 +171,26 @@ static void layer_saved(const struct pp_model *m, struct pp_saved *out)
     size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
     size_t norm = m->qk_norm; /* 0 removes what only QK-norm needs */
     const struct pp_saved table[PP_N_LAYER_SAVED] = {
-        [PP_S_X] = {PP_SAVED_ACT_W, h, 0},
-        [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, 0},
-        [PP_S_NORM1] = {PP_SAVED_ACT_W, h, 0},
-        [PP_S_QKV_RAW] = {PP_SAVED_ACT_W, norm * qk * hd, 0},
-        [PP_S_QK_RSTD] = {PP_SAVED_ACT_W, norm * qk, 0},
-        [PP_S_QKV] = {PP_SAVED_ACT_I, qkv * hd, 0},
-        [PP_S_LSE] = {PP_SAVED_ACT_I, m->n_heads, 0},
-        [PP_S_ATTN] = {PP_SAVED_ACT_W, m->n_heads * hd, 0},
-        [PP_S_MID] = {PP_SAVED_ACT_W, h, 0},
-        [PP_S_RSTD2] = {PP_SAVED_ACT_W, 1, 0},
-        [PP_S_NORM2] = {PP_SAVED_ACT_W, h, 0},
-        [PP_S_GATE_UP] = {PP_SAVED_ACT_I, 2 * i, 0},
-        [PP_S_ACT] = {PP_SAVED_ACT_W, i, 0},
-        [PP_S_DNORM1] = {PP_SAVED_GRAD_W, h, 0},
-        [PP_S_DQK_NORM] = {PP_SAVED_GRAD_W, norm * qk * hd, 0},
-        [PP_S_DQKV] = {PP_SAVED_GRAD_W, qkv * hd, 0},
-        [PP_S_DMID] = {PP_SAVED_GRAD_W, h, 0},
-        [PP_S_DNORM2] = {PP_SAVED_GRAD_W, h, 0},
-        [PP_S_DGATE_UP] = {PP_SAVED_GRAD_W, 2 * i, 0},
-        [PP_S_DY] = {PP_SAVED_GRAD_W, h, 0},
+        [PP_S_X] = {PP_SAVED_ACT_W, h},
+        [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, true},
+        [PP_S_NORM1] = {PP_SAVED_ACT_W, h},
+        [PP_S_QKV_RAW] = {PP_SAVED_ACT_W, norm * qk * hd},
+        [PP_S_QK_RSTD] = {PP_SAVED_ACT_W, norm * qk, true},
+        [PP_S_QKV] = {PP_SAVED_ACT_I, qkv * hd},
+        [PP_S_LSE] = {PP_SAVED_ACT_I, m->n_heads, true},
+        [PP_S_ATTN] = {PP_SAVED_ACT_W, m->n_heads * hd},
+        [PP_S_MID] = {PP_SAVED_ACT_W, h},
+        [PP_S_RSTD2] = {PP_SAVED_ACT_W, 1, true},
+        [PP_S_NORM2] = {PP_SAVED_ACT_W, h},
+        [PP_S_GATE_UP] = {PP_SAVED_ACT_I, 2 * i},
+        [PP_S_ACT] = {PP_SAVED_ACT_W, i},
+        [PP_S_DNORM1] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DQK_NORM] = {PP_SAVED_GRAD_W, norm * qk * hd},
+        [PP_S_DQKV] = {PP_SAVED_GRAD_W, qkv * hd},
+        [PP_S_DMID] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DNORM2] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DGATE_UP] = {PP_SAVED_GRAD_W, 2 * i},
+        [PP_S_DY] = {PP_SAVED_GRAD_W, h},
     };
     memcpy(out, table, sizeof table);
 }
@@ -198,11 +198,12 @@ static void layer_saved(const struct pp_model *m, struct pp_saved *out)
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_saved out[PP_MAX_SAVED])
 {
-    size_t n = 0, h = m->hidden, used[PP_N_SAVED_BLOCKS] = {0};
+    size_t n = 0, h = m->hidden;
+    size_t used[PP_N_SAVED_BLOCKS] = {0}, statistics[PP_N_SAVED_BLOCKS] = {0};
     switch (u.kind) {
     case PP_UNIT_EMBED:
         n = PP_N_EMBED_SAVED;
-        out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h, 0};
+        out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
         break;
     case PP_UNIT_LAYER:
         n = PP_N_LAYER_SAVED;
@@ -210,19 +211,22 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
         break;
     case PP_UNIT_NORM:
         n = PP_N_NORM_SAVED;
-        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, h, 0};
-        out[PP_S_FN_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, 0};
-        out[PP_S_FN_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h, 0};
+        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
+        out[PP_S_FN_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+        out[PP_S_FN_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
         break;
     case PP_UNIT_HEAD:
         n = PP_N_HEAD_SAVED;
-        out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h, 0};
-        out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, 0};
+        out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
+        out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
         break;
     }
     for (size_t i = 0; i < n; i++) {
-        out[i].offset = used[out[i].block];
-        used[out[i].block] += out[i].width;
+        enum pp_saved_block block = out[i].block;
+        out[i].offset = used[block];
+        out[i].statistics = statistics[block];
+        used[block] += out[i].width;
+        statistics[block] += out[i].is_statistic ? out[i].width : 0;
     }
     return n;
 }

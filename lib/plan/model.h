@@ -121,8 +121,10 @@ enum pp_saved_block {
 struct pp_saved {
     enum pp_saved_block block;
     size_t width;
-    size_t offset; /* elements per token before it in the unit's block: the
-                      tensor of T tokens begins at offset * T */
+    bool is_statistic; /* of the accumulated type, not the element's */
+    size_t offset;     /* values per token before it in the unit's block: the
+                          tensor of T tokens begins behind offset * T */
+    size_t statistics; /* how many of those are statistics */
 };
 
 /* Saved tensors of a decoder layer. QKV = (NH + 2 NKV) head_dim. */
@@ -163,7 +165,7 @@ enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED }; /* ACT_W both */
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_saved out[PP_MAX_SAVED]);
 
-/* Elements per token of a whole block of the unit. */
+/* Values per token of a whole block of the unit; precision.h has bytes. */
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_saved_block block);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
                   struct pp_err *err)
 {
@@ -38,6 +40,8 @@ void pp_batch_finish(struct pp_batch *b)
     free(b->cu_seqlens_padded);
     free(b->ids);
     free(b->labels);
+    free(b->here);
+    pp_device_free(b->device, b->there);
     memset(b, 0, sizeof *b);
 }
 
@@ -143,4 +147,49 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                            "vocabulary of %d",
                            part->bin, bad, b->vocab);
     return 0;
+}
+
+/* Arrays of a microbatch, each with room for one entry more than tokens. */
+#define N_ARRAYS 6
+
+int pp_batch_attach(struct pp_batch *b, struct pp_device *d, struct pp_err *err)
+{
+    size_t n;
+    if (pp_device_ops(d)->is_host)
+        return 0;
+    if (pp_mul(b->max_tokens + 1, N_ARRAYS, &n, err))
+        return -1;
+    b->device = d;
+    b->here = calloc(n, sizeof *b->here);
+    if (!b->here)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    b->there = pp_device_alloc(d, n, sizeof *b->there, "token ids", err);
+    return b->there ? 0 : -1;
+}
+
+int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
+                  struct pp_err *err)
+{
+    const struct {
+        const int32_t **at;
+        size_t n;
+    } arrays[N_ARRAYS] = {
+        {&mb->cu_seqlens, mb->n_sequences + 1},
+        {&mb->cu_seqlens_padded, mb->n_sequences + 1},
+        {&mb->positions, mb->tokens},
+        {&mb->input_ids, mb->tokens},
+        {&mb->scored_rows, mb->n_scored},
+        {&mb->targets, mb->n_scored},
+    };
+    size_t used = 0;
+    if (!b->there)
+        return 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        memcpy(b->here + used, *arrays[i].at,
+               arrays[i].n * sizeof **arrays[i].at);
+        *arrays[i].at = b->there + used;
+        used += arrays[i].n;
+    }
+    return b->device->ops->put(b->device, b->there, b->here,
+                               used * sizeof *b->here, err);
 }

@@ -35,11 +35,25 @@ struct pp_batch {
     int32_t *cu_seqlens, *cu_seqlens_padded; /* (max_tokens + 1) */
     double *logps;
     int32_t *ids, *labels; /* where the packed data lie in other files */
+
+    /* Where kernels do not see the host's memory: all integers of one
+     * microbatch, here and there. */
+    struct pp_device *device;
+    int32_t *here, *there;
 };
 
 int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
                   struct pp_err *err) PP_MUST_USE;
 void pp_batch_finish(struct pp_batch *b);
+
+/* Room on the device, which outlives b, for pp_batch_send. */
+int pp_batch_attach(struct pp_batch *b, struct pp_device *d,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Lets the pointers of *mb, which are for the host, point to what kernels can
+ * read. Kernels that were queued before have what they were given. */
+int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
+                  struct pp_err *err) PP_MUST_USE;
 
 /* Fills *mb from a part of a bin of at most max_tokens; the pointers in it are
  * b's. Sequences are those with a row in the part; where it begins inside the

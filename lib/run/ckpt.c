@@ -66,14 +66,15 @@ static int write_shards(const struct pp_ckpt *c, const char *tmp,
 {
     static const char *const stems[] = PP_CKPT_STEMS;
     char stem[PP_PATH_TEXT];
-    for (enum pp_weights_block b = PP_BLOCK_W; b <= PP_BLOCK_V; b++) {
+    for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
         if (!stems[b] || !c->params->blocks[b])
             continue;
         if (pp_path(stem, err, "%s/%s", tmp, stems[b]) ||
             pp_shard_write(stem, map, c->params, b, err))
             return -1;
         if (c->comm->rank == 0 &&
-            pp_shard_write_index(stem, map, c->params->element_bytes, err))
+            pp_shard_write_index(stem, map, pp_parameters_bytes(c->params, b),
+                                 err))
             return -1;
     }
     return 0;

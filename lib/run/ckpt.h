@@ -8,8 +8,9 @@
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is
  * complete. DIR/latest is a symbolic link to the newest.
  *
- * Tensors have the run's element type, F32 or F64, and the weights are the
- * master weights: there is no second copy of them in optimizer/. */
+ * Weights have the run's element type. Where that is F32 or F64 they are the
+ * master weights: there is no second copy of them in optimizer/. A BF16 run
+ * keeps F32 master weights there, and every moment in F32. */
 #ifndef PP_RUN_CKPT_H
 #define PP_RUN_CKPT_H
 

@@ -7,11 +7,13 @@
 #include "base/num.h"
 #include "run/ckpt.h"
 #include "run/ckpt_shards.h"
+#include "run/staging.h"
 
 /* One rank's part of the dump. */
 struct dump {
     struct pp_comm *comm;
     const struct pp_parameters *params;
+    struct pp_staging staging;
     struct pp_shard_map map;
     float *buf; /* the largest tensor that passes here */
     struct pp_tensor_spec *specs;
@@ -36,6 +38,8 @@ static int open_dump(struct dump *d, const char *path, struct pp_err *err)
             most = d->map.at[i].rows * d->map.at[i].cols;
     if (pp_mul(most, sizeof *d->buf, &bytes, err))
         return -1;
+    if (pp_staging_init(&d->staging, d->params, err))
+        return -1;
     d->buf = malloc(bytes);
     d->specs = calloc(d->map.n + 1, sizeof *d->specs);
     if (!d->buf || !d->specs)
@@ -48,13 +52,18 @@ static int open_dump(struct dump *d, const char *path, struct pp_err *err)
     return pp_tensor_writer_open(path, d->specs, d->map.n, &d->writer, err);
 }
 
-static void read_gradient(struct dump *d, const struct pp_parameter *t)
+static int read_gradient(struct dump *d, const struct pp_parameter *t,
+                         struct pp_err *err)
 {
-    if (d->params->element_bytes == sizeof(double))
+    const void *g = pp_staging_read(&d->staging, t, PP_BLOCK_G, err);
+    if (!g)
+        return -1;
+    if (d->params->accumulator_bytes == sizeof(double))
         for (size_t i = 0; i < t->n; i++)
-            d->buf[i] = (float)((const double *)t->g)[i];
+            d->buf[i] = (float)((const double *)g)[i];
     else
-        memcpy(d->buf, t->g, t->n * sizeof *d->buf);
+        memcpy(d->buf, g, t->n * sizeof *d->buf);
+    return 0;
 }
 
 static int send_gradients(struct dump *d, struct pp_err *err)
@@ -64,7 +73,10 @@ static int send_gradients(struct dump *d, struct pp_err *err)
         const struct pp_parameter *t = &d->params->at[i];
         if (!pp_parameter_counts(t))
             continue;
-        read_gradient(d, t);
+        if (read_gradient(d, t, err)) {
+            c->ops->abort(c, err->text); /* rank 0 waits for the tensor */
+            return -1;
+        }
         if (c->ops->send(c, 0, PP_LANE_SYNC, d->buf, t->n * sizeof *d->buf,
                          err) ||
             c->ops->send_wait(c, 0, PP_LANE_SYNC, 0, err))
@@ -90,10 +102,12 @@ static int write_gradients(struct dump *d, struct pp_err *err)
     for (size_t i = 0; i < d->map.n; i++) {
         const struct pp_saved_tensor *t = &d->map.at[i];
         size_t bytes = t->rows * t->cols * sizeof *d->buf;
-        if (t->rank == 0)
-            read_gradient(d, by_name(d->params, t->name));
-        else if (c->ops->recv(c, t->rank, PP_LANE_SYNC, d->buf, bytes, err))
+        if (t->rank == 0) {
+            if (rc == 0)
+                rc = read_gradient(d, by_name(d->params, t->name), err);
+        } else if (c->ops->recv(c, t->rank, PP_LANE_SYNC, d->buf, bytes, err)) {
             return -1;
+        }
         if (rc == 0)
             rc = pp_tensor_writer_put(d->writer, d->buf, bytes, err);
     }
@@ -125,6 +139,7 @@ int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
     int rc = dump(&d, path, err);
     pp_tensor_writer_abort(d.writer);
     pp_shard_map_finish(&d.map);
+    pp_staging_finish(&d.staging);
     free(d.specs);
     free(d.buf);
     return rc;

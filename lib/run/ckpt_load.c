@@ -69,13 +69,33 @@ static int load_block(const char *path, const char *stem,
     return rc;
 }
 
+/* Whether there are master weights beside the weights. */
+static int find_master(const char *path, const char *stem, bool *found,
+                       struct pp_err *err)
+{
+    char one[PP_PATH_TEXT], index[PP_PATH_TEXT];
+    if (pp_path(one, err, "%s/%s.safetensors", path, stem) ||
+        pp_path(index, err, "%s.index.json", one))
+        return -1;
+    *found = pp_file_exists(one) || pp_file_exists(index);
+    return 0;
+}
+
 int pp_ckpt_load(const char *path, struct pp_parameters *p,
                  const struct pp_model *m, struct pp_ckpt_state *s,
                  struct pp_err *err)
 {
     static const char *const stems[] = PP_CKPT_STEMS;
     (void)m; /* p knows its shapes */
-    for (enum pp_weights_block b = PP_BLOCK_W; b <= PP_BLOCK_V; b++)
+    bool has_master;
+    if (find_master(path, stems[PP_BLOCK_MASTER], &has_master, err))
+        return -1;
+    /* What trains goes on from the master weights, and rounds those. */
+    enum pp_weights_block weights =
+        has_master && p->blocks[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
+    if (load_block(path, stems[weights], p, PP_BLOCK_W, err))
+        return -1;
+    for (enum pp_weights_block b = PP_BLOCK_G; b <= PP_BLOCK_V; b++)
         if (stems[b] && p->blocks[b] && load_block(path, stems[b], p, b, err))
             return -1;
     return pp_ckpt_state_read(path, s, err);

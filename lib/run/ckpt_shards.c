@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "run/ckpt_files.h"
+#include "run/staging.h"
 
 /* Out of memory between two messages: the others would wait for ever. */
 static int give_up(struct pp_comm *c, struct pp_err *err)
@@ -140,14 +141,28 @@ static int put_tensors(struct pp_tensor_writer *w,
                        const struct pp_parameters *p,
                        enum pp_weights_block block, struct pp_err *err)
 {
-    for (size_t i = 0; i < p->n; i++) {
+    struct pp_staging s;
+    int rc = pp_staging_init(&s, p, err);
+    for (size_t i = 0; rc == 0 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        if (pp_parameter_counts(t) &&
-            pp_tensor_writer_put(w, pp_parameter_data(t, block),
-                                 t->n * p->element_bytes, err))
-            return -1;
+        if (!pp_parameter_counts(t))
+            continue;
+        const void *data = pp_staging_read(&s, t, block, err);
+        rc = data ? pp_tensor_writer_put(
+                        w, data, t->n * pp_parameters_bytes(p, block), err)
+                  : -1;
     }
-    return 0;
+    pp_staging_finish(&s);
+    return rc;
+}
+
+static enum pp_dtype dtype_of(const struct pp_parameters *p,
+                              enum pp_weights_block block)
+{
+    size_t bytes = pp_parameters_bytes(p, block);
+    return bytes == sizeof(double)  ? PP_DTYPE_F64
+           : bytes == sizeof(float) ? PP_DTYPE_F32
+                                    : PP_DTYPE_BF16;
 }
 
 static int write_file(const char *path, const struct pp_parameters *p,
@@ -156,10 +171,8 @@ static int write_file(const char *path, const struct pp_parameters *p,
                       enum pp_weights_block block, struct pp_err *err)
 {
     struct pp_tensor_writer *w;
-    enum pp_dtype dtype =
-        p->element_bytes == sizeof(double) ? PP_DTYPE_F64 : PP_DTYPE_F32;
     for (size_t i = 0; i < n; i++)
-        specs[i] = pp_saved_tensor_spec(&list[i], dtype);
+        specs[i] = pp_saved_tensor_spec(&list[i], dtype_of(p, block));
     if (pp_tensor_writer_open(path, specs, n, &w, err))
         return -1;
     if (put_tensors(w, p, block, err)) {

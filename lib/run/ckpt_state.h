@@ -12,6 +12,7 @@
     {                                                               \
         [PP_BLOCK_W] = "model", [PP_BLOCK_M] = "optimizer/exp_avg", \
         [PP_BLOCK_V] = "optimizer/exp_avg_sq",                      \
+        [PP_BLOCK_MASTER] = "optimizer/master",                     \
     }
 
 /* The counters, in and out of CHECKPOINT/optimizer/state.safetensors. */

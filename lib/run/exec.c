@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/num.h"
 #include "run/sync_copies.h"
 #include "sched/deps.h"
 
@@ -21,25 +20,22 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     const struct pp_row *row = &s->rows[w->rank];
     for (size_t i = 0; i < row->n; i++)
         e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
-    size_t bytes = pp_round_up(e->memory.arena_bytes + 64, 64);
-    e->arena = aligned_alloc(64, bytes);
+    e->arena = pp_device_alloc(w->device, e->memory.arena_bytes, 1,
+                               "activations and messages", err);
     e->sent = calloc(2 * (size_t)s->graph->n_ranks, sizeof *e->sent);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
-    if (!e->arena || !e->sent || !e->before) {
-        char size[32];
-        pp_format_size(bytes, size);
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "out of memory: activations and messages need %s", size);
-    }
-    /* Touched here, so that no page is first met inside a step. */
-    memset(e->arena, 0, bytes);
+    if (!e->arena)
+        return -1;
+    if (!e->sent || !e->before)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
 void pp_exec_finish(struct pp_exec *e)
 {
     pp_memory_finish(&e->memory);
-    free(e->arena);
+    if (e->worker)
+        pp_device_free(e->worker->device, e->arena);
     free(e->sent);
     free(e->before);
     memset(e, 0, sizeof *e);
@@ -116,19 +112,22 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
     }
 }
 
+/* The microbatch as kernels see it, and as the host does. */
 static int view(const struct pp_exec *e, struct pp_action a,
-                struct pp_microbatch *mb, struct pp_err *err)
+                struct pp_microbatch *mb, struct pp_microbatch *host,
+                struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
     const struct pp_batch_part part = {
         bin_of(p, a), a.slice, e->schedule->graph->n_slices, p->score_all};
-    if (pp_batch_view(&e->worker->batch, p->packed, &part, mb, err))
+    if (pp_batch_view(&e->worker->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);
-    mb->before = e->before;
-    mb->scale = p->scale;
-    mb->logps = p->logps ? e->worker->batch.logps : NULL;
-    return 0;
+    host->before = e->before;
+    host->scale = p->scale;
+    host->logps = p->logps ? e->worker->batch.logps : NULL;
+    *mb = *host;
+    return pp_batch_send(&e->worker->batch, mb, err);
 }
 
 static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
@@ -147,8 +146,8 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 }
 
 static int forward(struct pp_exec *e, const struct pp_stage *s,
-                   struct pp_microbatch *mb, struct pp_action a,
-                   void *const *blocks, struct pp_err *err)
+                   struct pp_microbatch *mb, const struct pp_microbatch *host,
+                   struct pp_action a, void *const *blocks, struct pp_err *err)
 {
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
@@ -162,7 +161,7 @@ static int forward(struct pp_exec *e, const struct pp_stage *s,
         e->pass->losses[a.microbatch] =
             (a.slice ? e->pass->losses[a.microbatch] : 0) + loss;
     if (e->pass->logps && has_head)
-        e->pass->logps(e->pass->ctx, bin_of(e->pass, a), mb);
+        e->pass->logps(e->pass->ctx, bin_of(e->pass, a), host);
     return 0;
 }
 
@@ -190,15 +189,15 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     const struct pp_stage *s = &e->worker->stages[a.stage];
-    struct pp_microbatch mb;
+    struct pp_microbatch mb, host;
     void *blocks[PP_N_SAVED_BLOCKS];
     double start = pp_clock();
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
-    if (view(e, a, &mb, err))
+    if (view(e, a, &mb, &host, err))
         return -1;
     find_blocks(e, a, blocks);
-    int rc = a.op == PP_F ? forward(e, s, &mb, a, blocks, err)
+    int rc = a.op == PP_F ? forward(e, s, &mb, &host, a, blocks, err)
                           : backward(e, s, &mb, a, blocks, err);
     e->compute_seconds += pp_clock() - start;
     return rc;
@@ -217,6 +216,18 @@ static size_t message_bytes(const struct pp_exec *e, struct pp_action a)
     return rows * (out ? s->out_width : s->in_width) * s->element_bytes;
 }
 
+/* Sends what queued work is still writing: a receiver cannot wait for work of
+ * which it knows nothing. */
+static int post(struct pp_exec *e, int to, enum pp_lane lane, const void *buf,
+                size_t bytes, struct pp_err *err)
+{
+    struct pp_comm *c = e->worker->comm;
+    struct pp_device *d = e->worker->device;
+    return d->ops->wait(d, err) || c->ops->send(c, to, lane, buf, bytes, err)
+               ? -1
+               : 0;
+}
+
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
@@ -228,7 +239,7 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                     ? buffer(e, PP_BUF_OUTPUT, a.stage, a, -1)
                     : buffer(e, PP_BUF_DINPUT, a.stage, a, a.peer);
     if (depth == 0)
-        return c->ops->send(c, peer, (enum pp_lane)lane, buf, bytes, err);
+        return post(e, peer, (enum pp_lane)lane, buf, bytes, err);
 
     /* The output is free once it is in the ring, whose oldest place is free
      * once fewer than depth messages are under way. */
@@ -238,10 +249,11 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     if (c->ops->send_wait(c, peer, (enum pp_lane)lane, depth - 1, err))
         return -1;
     void *ring = e->arena + place->offset;
-    if (bytes)
-        memcpy(ring, buf, bytes);
+    struct pp_device *d = e->worker->device;
+    if (d->ops->copy(d, ring, buf, bytes, err))
+        return -1;
     (*sent)++;
-    return c->ops->send(c, peer, (enum pp_lane)lane, ring, bytes, err);
+    return post(e, peer, (enum pp_lane)lane, ring, bytes, err);
 }
 
 static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
@@ -262,15 +274,15 @@ static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
     struct pp_comm *c = e->worker->comm;
     const struct pp_kernels *k = e->worker->kernels;
     void *mine = t->embed ? t->embed : t->head;
-    size_t bytes = t->n * k->element_bytes;
+    struct pp_device *d = e->worker->device;
+    size_t bytes = t->n * k->accumulator_bytes;
     if (t->peer < 0) {
         int failed = k->add_gradient(t->embed, t->embed, t->head, t->n,
                                      e->worker->stream);
-        memcpy(t->head, t->embed, bytes);
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
-                      : 0;
+                      : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
-    if (c->ops->send(c, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
+    if (post(e, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
         c->ops->recv(c, t->peer, PP_LANE_SYNC, t->received, bytes, err) ||
         c->ops->send_wait(c, t->peer, PP_LANE_SYNC, 0, err))
         return -1;

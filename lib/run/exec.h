@@ -37,7 +37,8 @@ struct pp_worker {
     struct pp_tied tied[PP_MAX_COPIES];
     void *copied; /* (PP_COPIED_PART) another copy's gradients, at SYNC_COPIES;
                      NULL where there is one copy of the weights */
-    void *stream;
+    struct pp_device *device; /* where all of it is */
+    void *stream;             /* what the kernels take */
 };
 
 struct pp_exec {

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "data/packed.h"
 #include "data/safetensors.h"
+#include "run/device.h"
 #include "run/layer.h"
 #include "run/optim.h"
 #include "run/parameters.h"
@@ -23,7 +24,8 @@ struct pp_step_report {
     double lr;
     uint64_t tokens; /* real ones, padding not counted */
     double seconds;
-    double bubble;   /* measured: 1 - compute / (ranks x longest rank) */
+    double bubble;   /* measured: 1 - compute / (ranks x longest rank); -1 on a
+                        device whose work is queued: the host cannot see it */
     double products; /* share of compute in matrix products; -1: not timed */
     bool has_val_loss;
     double val_loss;
@@ -36,8 +38,9 @@ struct pp_job {
     const struct pp_schedule *forward;  /* the same list, forward only */
     const struct pp_unit_range *stages; /* by stage number */
     const struct pp_kernels *kernels;
-    bool time_products;
-    int slot_limit; /* 0: as planned */
+    const struct pp_device_ops *device; /* the kernels'; NULL: the CPU */
+    bool time_products;                 /* on the CPU */
+    int slot_limit;                     /* 0: as planned */
 
     const struct pp_packed *data; /* training, or what is to be scored */
     const struct pp_packed *eval; /* or NULL */

@@ -22,7 +22,11 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
     size_t n = pp_unit_saved(l->model, l->unit, s);
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
-        at[i] = block ? pp_layer_at(l, block, s[i].offset * tokens) : NULL;
+        size_t statistics = s[i].statistics * tokens;
+        size_t elements = s[i].offset * tokens - statistics;
+        at[i] = block ? pp_layer_statistic_at(
+                            l, pp_layer_at(l, block, elements), statistics)
+                      : NULL;
     }
 }
 

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "kernels.h"
 #include "plan/model.h"
+#include "run/device.h"
 
 /* A slice of the same microbatch that came before, and the stage's blocks of
  * it. */
@@ -22,7 +23,7 @@ struct pp_slice_blocks {
 };
 
 /* What every layer sees of one microbatch, or of a slice of it: then rows are
- * the slice's. */
+ * the slice's. The integers behind the pointers are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
     size_t n_sequences, max_seqlen;
@@ -55,15 +56,16 @@ struct pp_layer {
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL where there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL when only forward runs */
     const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
+    struct pp_device *device;        /* where all of it is; NULL: the CPU */
     void *stream;
 };
 
 /* The unit's three saved blocks for one microbatch, each at least
- * pp_unit_saved_width() * tokens elements. In forward-only runs the same
+ * pp_unit_saved_bytes() * tokens. In forward-only runs the same
  * blocks serve every unit in turn. */
 struct pp_layer_blocks {
-    void *block[PP_N_SAVED_BLOCKS];  /* grad_w may be NULL in forward */
-    size_t width[PP_N_SAVED_BLOCKS]; /* elements per token before the unit's in
+    void *block[PP_N_SAVED_BLOCKS];   /* grad_w may be NULL in forward */
+    size_t offset[PP_N_SAVED_BLOCKS]; /* bytes per token before the unit's in
                                         the stage's blocks */
 };
 
@@ -91,9 +93,9 @@ struct pp_layer_ops {
 /* The functions of a unit's kind. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Rows of the tables, (positions, head_dim / 2) elements of element_bytes
- * each, for the model's RoPE. Computed in double. */
+/* Rows of the tables, (positions, head_dim / 2) values of that many bytes
+ * each, for the model's RoPE, in host memory. Computed in double. */
 void pp_rope_tables(const struct pp_model *m, size_t positions,
-                    size_t element_bytes, void *cos, void *sin);
+                    size_t value_bytes, void *cos, void *sin);
 
 #endif

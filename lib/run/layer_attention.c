@@ -60,10 +60,11 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
                                 w.qk, m->norm_eps, l->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(
-        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QK_RSTD], NH),
-        pp_layer_at(l, s[PP_S_QKV_RAW], w.q), l->w[PP_P_K_NORM], T, NKV, HD,
-        w.qkv, NH + NKV, w.qk, m->norm_eps, l->stream));
+    PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
+                                pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH),
+                                pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
+                                l->w[PP_P_K_NORM], T, NKV, HD, w.qkv, NH + NKV,
+                                w.qk, m->norm_eps, l->stream));
     return 0;
 }
 
@@ -139,8 +140,8 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
         l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-        pp_layer_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T, NKV, HD,
-        w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
+        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T,
+        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
     return 0;
 }
 
@@ -195,8 +196,8 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
             l->g[PP_P_K_NORM], pp_layer_at(l, s[PP_S_DQK_NORM], w.q),
             pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-            pp_layer_at(l, s[PP_S_QK_RSTD], NH), T, NKV, HD, w.qk, w.qk,
-            NH + NKV, l->stream));
+            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), T, NKV, HD, w.qk,
+            w.qk, NH + NKV, l->stream));
     return 0;
 }
 

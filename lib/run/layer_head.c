@@ -41,8 +41,9 @@ static struct head_scratch head_buffers(const struct pp_layer *l, void *scratch)
 static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
                            size_t tokens, size_t context)
 {
-    (void)k, (void)tokens, (void)context;
-    return block_rows(m) * (m->vocab + 2 * m->hidden + 1);
+    (void)tokens, (void)context;
+    return block_rows(m) *
+           (m->vocab + 2 * m->hidden + k->accumulator_bytes / k->element_bytes);
 }
 
 static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
@@ -73,16 +74,28 @@ static int make_gradient(const struct pp_layer *l,
     if (make_logits(l, mb, h, s[PP_S_HEAD_X], at, n, err))
         return -1;
     PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
-        h->logits, pp_layer_at(l, s[PP_S_HEAD_LSE], at), mb->targets + at, n,
-        l->model->vocab, mb->scale, l->stream));
+        h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
+        mb->targets + at, n, l->model->vocab, mb->scale, l->stream));
     return 0;
 }
 
-static double element(const struct pp_layer *l, const void *p, size_t i)
+/* Adds a block's -logp to *sum in row order. The only place inside a step where
+ * the host waits for the device. */
+static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const void *logp, size_t at, size_t n, double *sum,
+                      struct pp_err *err)
 {
-    return l->kernels->element_bytes == sizeof(float)
-               ? (double)((const float *)p)[i]
-               : ((const double *)p)[i];
+    double room[MAX_ROWS];
+    size_t bytes = l->kernels->accumulator_bytes;
+    const void *p = pp_device_read(l->device, logp, n * bytes, room, err);
+    for (size_t i = 0; p && i < n; i++) {
+        double x = bytes == sizeof(float) ? (double)((const float *)p)[i]
+                                          : ((const double *)p)[i];
+        *sum -= x;
+        if (mb->logps)
+            mb->logps[at + i] = x;
+    }
+    return p ? 0 : -1;
 }
 
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -101,15 +114,11 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         n = block_end(mb, at, h.rows);
         if (make_logits(l, mb, &h, x, at, n, err))
             return -1;
-        PP_LAYER_RUN(k->cross_entropy_fwd(pp_layer_at(l, s[PP_S_HEAD_LSE], at),
-                                          h.logp, h.logits, mb->targets + at, n,
-                                          l->model->vocab, l->stream));
-        for (size_t i = 0; i < n; i++) {
-            double logp = element(l, h.logp, i);
-            sum -= logp;
-            if (mb->logps)
-                mb->logps[at + i] = logp;
-        }
+        PP_LAYER_RUN(k->cross_entropy_fwd(
+            pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.logp, h.logits,
+            mb->targets + at, n, l->model->vocab, l->stream));
+        if (read_logps(l, mb, h.logp, at, n, &sum, err))
+            return -1;
     }
     *mb->loss = sum * mb->scale;
     return 0;

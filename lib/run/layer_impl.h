@@ -20,6 +20,13 @@ static inline void *pp_layer_at(const struct pp_layer *l, const void *p,
     return (char *)p + n * l->kernels->element_bytes;
 }
 
+/* The same by values of the accumulated type. */
+static inline void *pp_layer_statistic_at(const struct pp_layer *l,
+                                          const void *p, size_t n)
+{
+    return (char *)p + n * l->kernels->accumulator_bytes;
+}
+
 /* The error of a kernel that returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
 

@@ -53,8 +53,7 @@ static void saved_before(const struct pp_layer *l,
     struct pp_layer_blocks of;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
         void *base = slice->block[k];
-        of.block[k] =
-            base ? pp_layer_at(l, base, b->width[k] * slice->tokens) : NULL;
+        of.block[k] = base ? (char *)base + b->offset[k] * slice->tokens : NULL;
     }
     pp_layer_saved(l, slice->tokens, &of, at);
 }

@@ -35,9 +35,10 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
-        int rc = o->optimizer == PP_ADAMW_OPTIMIZER
-                     ? k->adamw(a->w, NULL, a->m, a->v, a->g, a->n, &s, stream)
-                     : k->sgd(a->w, NULL, a->g, a->n, &s, stream);
+        int rc =
+            o->optimizer == PP_ADAMW_OPTIMIZER
+                ? k->adamw(a->w, a->master, a->m, a->v, a->g, a->n, &s, stream)
+                : k->sgd(a->w, a->master, a->g, a->n, &s, stream);
         if (rc)
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed: %d",
                            a->info.name, rc);

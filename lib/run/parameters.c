@@ -15,6 +15,12 @@
 
 #define ALIGN_BYTES 64
 
+static size_t widest(const struct pp_parameters *p)
+{
+    return p->accumulator_bytes > p->element_bytes ? p->accumulator_bytes
+                                                   : p->element_bytes;
+}
+
 /* What the layout has reached. */
 struct cursor {
     size_t n;     /* tensors placed */
@@ -62,7 +68,7 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
     if (pp_mul(info->rows, info->cols, &t->n, err))
         return -1;
     at->n++;
-    return grow(at, t->n, p->element_bytes, err);
+    return grow(at, t->n, widest(p), err);
 }
 
 /* Places the unit's tensors when r holds it (r may be NULL), and counts them
@@ -97,18 +103,22 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
 static int allocate_blocks(struct pp_parameters *p, int flags,
                            struct pp_err *err)
 {
-    const bool wanted[4] = {true, flags & PP_WITH_GRADS,
-                            flags & PP_WITH_MOMENTS, flags & PP_WITH_MOMENTS};
-    size_t bytes =
-        pp_round_up(p->n_elements * p->element_bytes + 1, ALIGN_BYTES);
-    for (int b = 0; b < 4; b++) {
+    bool narrow = p->element_bytes < p->accumulator_bytes;
+    const bool wanted[PP_N_BLOCKS] = {
+        [PP_BLOCK_W] = true,
+        [PP_BLOCK_G] = flags & PP_WITH_GRADS,
+        [PP_BLOCK_M] = flags & PP_WITH_MOMENTS,
+        [PP_BLOCK_V] = flags & PP_WITH_MOMENTS,
+        [PP_BLOCK_MASTER] = narrow && flags & PP_WITH_GRADS,
+    };
+    for (int b = 0; b < PP_N_BLOCKS; b++) {
         if (!wanted[b])
             continue;
-        p->blocks[b] = aligned_alloc(ALIGN_BYTES, bytes);
+        size_t size = pp_parameters_bytes(p, (enum pp_weights_block)b);
+        p->blocks[b] =
+            pp_device_alloc(p->device, p->n_elements, size, "parameters", err);
         if (!p->blocks[b])
-            return pp_fail(err, PP_EXIT_SYSTEM,
-                           "out of memory: %zu bytes for parameters", bytes);
-        memset(p->blocks[b], 0, bytes);
+            return -1;
     }
     return 0;
 }
@@ -116,11 +126,13 @@ static int allocate_blocks(struct pp_parameters *p, int flags,
 static void set_addresses(struct pp_parameters *p, const size_t *offsets)
 {
     for (size_t i = 0; i < p->n; i++) {
-        void **fields[4] = {&p->at[i].w, &p->at[i].g, &p->at[i].m, &p->at[i].v};
-        for (int b = 0; b < 4; b++)
+        struct pp_parameter *t = &p->at[i];
+        void **fields[PP_N_BLOCKS] = {&t->w, &t->g, &t->m, &t->v, &t->master};
+        for (int b = 0; b < PP_N_BLOCKS; b++)
             if (p->blocks[b])
-                *fields[b] =
-                    (char *)p->blocks[b] + offsets[i] * p->element_bytes;
+                *fields[b] = (char *)p->blocks[b] +
+                             offsets[i] * pp_parameters_bytes(
+                                              p, (enum pp_weights_block)b);
     }
 }
 
@@ -146,9 +158,21 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
                        const struct pp_unit_range *ranges, size_t n_ranges,
                        size_t element_bytes, int flags, struct pp_err *err)
 {
+    const struct pp_parameter_memory where = {
+        .element_bytes = element_bytes, .accumulator_bytes = element_bytes};
+    return pp_parameters_init_on(p, m, ranges, n_ranges, &where, flags, err);
+}
+
+int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
+                          const struct pp_unit_range *ranges, size_t n_ranges,
+                          const struct pp_parameter_memory *where, int flags,
+                          struct pp_err *err)
+{
     int rc = -1;
     struct cursor at = {0};
-    *p = (struct pp_parameters){.element_bytes = element_bytes};
+    *p = (struct pp_parameters){.element_bytes = where->element_bytes,
+                                .accumulator_bytes = where->accumulator_bytes,
+                                .device = where->device};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i]);
     /* One more than needed: a rank may hold nothing. */
@@ -224,15 +248,15 @@ void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,
     *n = 0;
     if (!first || !first->g)
         return NULL;
-    *n = ((size_t)((char *)last->g - (char *)first->g)) / p->element_bytes +
+    *n = (size_t)((char *)last->g - (char *)first->g) / p->accumulator_bytes +
          last->n;
     return first->g;
 }
 
 void pp_parameters_finish(struct pp_parameters *p)
 {
-    for (int b = 0; b < 4; b++)
-        free(p->blocks[b]);
+    for (int b = 0; b < PP_N_BLOCKS; b++)
+        pp_device_free(p->device, p->blocks[b]);
     free(p->at);
     *p = (struct pp_parameters){0};
 }

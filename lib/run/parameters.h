@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* parameters - the tensors that one rank trains: weights, gradients and
- * optimizer moments, in four blocks. */
+/* parameters - the tensors that one rank trains: weights, gradients,
+ * optimizer moments and master weights, in five blocks of device memory. */
 #ifndef PP_RUN_PARAMETERS_H
 #define PP_RUN_PARAMETERS_H
 
@@ -9,6 +9,18 @@
 
 #include "base/err.h"
 #include "plan/model.h"
+#include "run/device.h"
+
+/* The blocks. Weights have the run's element type, the others the type of what
+ * is accumulated (kernels.h). */
+enum pp_weights_block {
+    PP_BLOCK_W,
+    PP_BLOCK_G,
+    PP_BLOCK_M,
+    PP_BLOCK_V,
+    PP_BLOCK_MASTER, /* where elements are narrower than accumulated values */
+    PP_N_BLOCKS
+};
 
 struct pp_parameter {
     struct pp_param info; /* Hugging Face name and shape */
@@ -19,7 +31,7 @@ struct pp_parameter {
     int stage, copy;      /* of the stage: which copy of the weights */
     bool tied_copy; /* the head of a tied model: loads, initialises and saves
                        as model.embed_tokens.weight, which is written once */
-    void *w, *g, *m, *v; /* (n) elements each; g, m, v may be NULL */
+    void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
 };
 
 /* What a rank holds. q, k and v of a layer are contiguous in w and in g, as
@@ -27,10 +39,11 @@ struct pp_parameter {
 struct pp_parameters {
     struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
-    size_t element_bytes;
+    size_t element_bytes, accumulator_bytes;
     size_t n_elements; /* of each block: all tensors, and the gaps that let
                           every unit begin on a cache line */
-    void *blocks[4];   /* w, g, m, v; zeroed; NULL when not asked for */
+    void *blocks[PP_N_BLOCKS]; /* zeroed; NULL when not asked for */
+    struct pp_device *device;  /* whose memory this is; NULL: the CPU's */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -48,6 +61,25 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
                        const struct pp_unit_range *ranges, size_t n_ranges,
                        size_t element_bytes, int flags,
                        struct pp_err *err) PP_MUST_USE;
+
+/* The same in the memory of a device, which outlives p, where what is
+ * accumulated has a type of its own. With gradients come master weights, where
+ * elements are narrower. */
+struct pp_parameter_memory {
+    struct pp_device *device; /* NULL: the CPU's */
+    size_t element_bytes, accumulator_bytes;
+};
+int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
+                          const struct pp_unit_range *ranges, size_t n_ranges,
+                          const struct pp_parameter_memory *where, int flags,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* Bytes of an element of that block. */
+static inline size_t pp_parameters_bytes(const struct pp_parameters *p,
+                                         enum pp_weights_block block)
+{
+    return block == PP_BLOCK_W ? p->element_bytes : p->accumulator_bytes;
+}
 
 /* The tensor of that copy, unit and slot, or NULL. */
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,

@@ -29,8 +29,8 @@ static size_t most_tokens(const struct pp_job *j)
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       j->kernels->element_bytes, most_tokens(j), &out[s]);
+        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n, j->kernels,
+                       most_tokens(j), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -62,8 +62,10 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
                     ? PP_WITH_GRADS | PP_WITH_MOMENTS
                     : PP_WITH_GRADS;
-    int rc = pp_parameters_init(&r->params, j->model, mine, n,
-                                j->kernels->element_bytes, flags, err);
+    const struct pp_parameter_memory where = {
+        r->device, r->kernels.element_bytes, r->kernels.accumulator_bytes};
+    int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
+                                   err);
     free(mine);
     return rc;
 }
@@ -103,8 +105,29 @@ static int fill_params(struct pp_rank *r, struct pp_err *err)
         return pp_weights_load(&r->params, j->model, j->weights, err)
                    ? pp_fail_at(err, "%s: ", j->weights_path)
                    : 0;
-    pp_weights_init(&r->params, j->model, j->seed);
-    return 0;
+    return pp_weights_init(&r->params, j->model, j->seed, err);
+}
+
+/* Computed here and brought to the device. */
+static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
+{
+    struct pp_device *d = r->device;
+    size_t size = r->kernels.accumulator_bytes;
+    size_t n = positions * (r->job->model->head_dim / 2);
+    void *c = make(n, size, err), *s = make(n, size, err);
+    int rc = -1;
+    r->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
+    r->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
+    if (c && s && r->rope_cos && r->rope_sin) {
+        pp_rope_tables(r->job->model, positions, size, c, s);
+        rc = d->ops->put(d, r->rope_cos, c, n * size, err) ||
+                     d->ops->put(d, r->rope_sin, s, n * size, err)
+                 ? -1
+                 : 0;
+    }
+    free(c);
+    free(s);
+    return rc;
 }
 
 static int make_stages(struct pp_rank *r, struct pp_err *err)
@@ -113,20 +136,18 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
     struct pp_worker *w = &r->worker;
     size_t positions = largest(j, false), tokens = most_tokens(j), most = 0;
     size_t context = w->graph->n_slices > 1 ? positions : 0;
-    size_t element = j->kernels->element_bytes;
-    size_t half = j->model->head_dim / 2;
-    r->rope_cos = make(positions * half, element, err);
-    r->rope_sin = make(positions * half, element, err);
     w->stages = calloc((size_t)w->graph->n_stages, sizeof *w->stages);
-    if (!r->rope_cos || !r->rope_sin || !w->stages)
+    if (!w->stages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    pp_rope_tables(j->model, positions, element, r->rope_cos, r->rope_sin);
+    if (make_rope(r, positions, err))
+        return -1;
 
     struct pp_stage_env env = {.model = j->model,
                                .kernels = &r->kernels,
                                .params = &r->params,
                                .rope_cos = r->rope_cos,
                                .rope_sin = r->rope_sin,
+                               .device = r->device,
                                .stream = w->stream};
     for (int s = 0; s < w->graph->n_stages; s++) {
         if (w->graph->stages[s].rank != w->rank)
@@ -140,10 +161,12 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
                           w->graph->stages[s].input_grad, err))
             return -1;
     }
-    w->scratch = make(most, element, err);
-    return w->scratch ? pp_batch_init(&w->batch, largest(j, true),
-                                      j->model->vocab, err)
-                      : -1;
+    w->scratch = pp_device_alloc(r->device, most, j->kernels->element_bytes,
+                                 "kernels", err);
+    if (!w->scratch ||
+        pp_batch_init(&w->batch, largest(j, true), j->model->vocab, err))
+        return -1;
+    return pp_batch_attach(&w->batch, r->device, err);
 }
 
 /* Where the tied pair's gradients are in a copy, and who holds the other. */
@@ -165,7 +188,8 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     t->peer = e && h ? -1 : g->stages[other].rank;
     if (t->peer < 0)
         return 0;
-    t->received = make(t->n, r->kernels.element_bytes, err);
+    t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
+                                  "tied gradients", err);
     return t->received ? 0 : -1;
 }
 
@@ -178,7 +202,9 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
             return -1;
     if (g->n_copies == 1)
         return 0;
-    r->worker.copied = make(PP_COPIED_PART, r->kernels.element_bytes, err);
+    r->worker.copied =
+        pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
+                        "copied gradients", err);
     return r->worker.copied ? 0 : -1;
 }
 
@@ -226,11 +252,39 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->mine = make(n, sizeof *r->mine, err);
     r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
     r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
+    r->squares_here = make(r->params.n, sizeof *r->squares_here, err);
+    r->squares = pp_device_alloc(r->device, r->params.n, sizeof *r->squares,
+                                 "norms", err);
     r->n_eval = n_eval(j);
     r->eval_losses = make(r->n_eval, sizeof *r->eval_losses, err);
-    return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses
+    return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses &&
+                   r->squares_here && r->squares
                ? 0
                : -1;
+}
+
+/* How this rank receives from the others of its process. */
+static int copy_between_ranks(void *ctx, void *to, const void *from,
+                              size_t bytes, struct pp_err *err)
+{
+    struct pp_device *d = ctx;
+    return d->ops->copy(d, to, from, bytes, err) || d->ops->wait(d, err) ? -1
+                                                                         : 0;
+}
+
+static int open_device(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_device_ops *ops =
+        r->job->device ? r->job->device : &pp_device_cpu;
+    if (ops->open(r->comm->rank, &r->device, err))
+        return -1;
+    if (!ops->is_host) {
+        r->comm->copy = copy_between_ranks;
+        r->comm->copy_ctx = r->device;
+    }
+    r->worker.device = r->device;
+    r->worker.stream = r->device->stream;
+    return 0;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -240,8 +294,11 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->job = j;
     r->comm = comm;
     r->kernels = *j->kernels;
+    if (open_device(r, err))
+        return -1;
     if (j->time_products) {
         r->timed.inner = j->kernels;
+        r->timed.stream = r->worker.stream;
         r->kernels = pp_timed_kernels(j->kernels);
         r->worker.stream = &r->timed;
     }
@@ -262,21 +319,26 @@ static void rank_finish(struct pp_rank *r)
         for (int s = 0; s < r->worker.graph->n_stages; s++)
             pp_stage_finish(&r->worker.stages[s]);
     free(r->worker.stages);
-    free(r->worker.scratch);
-    free(r->worker.copied);
+    pp_device_free(r->device, r->worker.scratch);
+    pp_device_free(r->device, r->worker.copied);
     for (int k = 0; k < PP_MAX_COPIES; k++)
-        free(r->worker.tied[k].received);
+        pp_device_free(r->device, r->worker.tied[k].received);
     pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
     pp_parameters_finish(&r->params);
-    free(r->rope_cos);
-    free(r->rope_sin);
+    pp_device_free(r->device, r->rope_cos);
+    pp_device_free(r->device, r->rope_sin);
+    pp_device_free(r->device, r->squares);
+    free(r->squares_here);
     free(r->losses);
     free(r->eval_losses);
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
+    r->comm->copy = NULL;
+    if (r->device)
+        r->device->ops->close(r->device);
 }
 
 static int rank_work(struct pp_rank *r, enum pp_exit *status,

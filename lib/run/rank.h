@@ -16,7 +16,10 @@ struct pp_rank {
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
-    void *rope_cos, *rope_sin;
+    struct pp_device *device;
+    void *rope_cos, *rope_sin; /* on the device */
+    double *squares;           /* (params.n) likewise */
+    double *squares_here;
     double *losses;      /* (accumulate x n_microbatches) of one step */
     double *eval_losses; /* (n_eval) one for every microbatch */
     size_t n_eval;       /* microbatches of the passes over the eval data */

@@ -35,24 +35,24 @@ static double frequency_of(const struct pp_model *m, size_t i)
     return f;
 }
 
-static void store(void *table, size_t element_bytes, size_t at, double x)
+static void store(void *table, size_t value_bytes, size_t at, double x)
 {
-    if (element_bytes == sizeof(float))
+    if (value_bytes == sizeof(float))
         ((float *)table)[at] = (float)x;
     else
         ((double *)table)[at] = x;
 }
 
 void pp_rope_tables(const struct pp_model *m, size_t positions,
-                    size_t element_bytes, void *cos_table, void *sin_table)
+                    size_t value_bytes, void *cos_table, void *sin_table)
 {
     size_t half = m->head_dim / 2;
     for (size_t i = 0; i < half; i++) {
         double f = frequency_of(m, i);
         for (size_t t = 0; t < positions; t++) {
             double angle = (double)t * f;
-            store(cos_table, element_bytes, t * half + i, cos(angle));
-            store(sin_table, element_bytes, t * half + i, sin(angle));
+            store(cos_table, value_bytes, t * half + i, cos(angle));
+            store(sin_table, value_bytes, t * half + i, sin(angle));
         }
     }
 }

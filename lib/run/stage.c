@@ -4,6 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/precision.h"
+
+/* What a block's size depends on. */
+static struct pp_precision precision_of(const struct pp_kernels *k)
+{
+    return (struct pp_precision){.element_bytes = k->element_bytes,
+                                 .accumulator_bytes = k->accumulator_bytes};
+}
+
 size_t pp_boundary_width(const struct pp_model *m, size_t at)
 {
     return at == 0 || at == pp_model_n_units(m) ? 0 : m->hidden;
@@ -18,6 +27,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
         .kernels = env->kernels,
         .rope_cos = env->rope_cos,
         .rope_sin = env->rope_sin,
+        .device = env->device,
         .stream = env->stream,
     };
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
@@ -31,7 +41,10 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
 int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
                   size_t first, size_t n, bool input_grad, struct pp_err *err)
 {
+    const struct pp_precision types = precision_of(env->kernels);
     memset(s, 0, sizeof *s);
+    s->kernels = env->kernels;
+    s->stream = env->stream;
     s->n_layers = n;
     s->hidden = env->model->hidden;
     s->element_bytes = env->kernels->element_bytes;
@@ -41,18 +54,18 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
     s->layers = calloc(n + 1, sizeof *s->layers);
     int failed = !s->layers;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        s->widths[k] = calloc(n + 1, sizeof *s->widths[k]);
-        failed |= !s->widths[k];
+        s->offsets[k] = calloc(n + 1, sizeof *s->offsets[k]);
+        failed |= !s->offsets[k];
     }
     if (failed)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         bind(&s->layers[i], env, first + i);
-        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-            s->widths[k][i] = s->block_width[k];
-            s->block_width[k] += pp_unit_saved_width(
-                env->model, s->layers[i].unit, (enum pp_saved_block)k);
-        }
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+            s->offsets[k][i + 1] =
+                s->offsets[k][i] +
+                pp_unit_saved_bytes(env->model, s->layers[i].unit,
+                                    (enum pp_saved_block)k, &types);
     }
     return 0;
 }
@@ -61,25 +74,25 @@ void pp_stage_finish(struct pp_stage *s)
 {
     free(s->layers);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        free(s->widths[k]);
+        free(s->offsets[k]);
     memset(s, 0, sizeof *s);
 }
 
 void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
-                    size_t element_bytes, size_t tokens,
+                    const struct pp_kernels *k, size_t tokens,
                     struct pp_stage_bytes *out)
 {
-    size_t width[PP_N_SAVED_BLOCKS] = {0};
+    const struct pp_precision types = precision_of(k);
+    size_t bytes[PP_N_SAVED_BLOCKS] = {0};
     for (size_t i = first; i < first + n; i++)
-        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-            width[k] += pp_unit_saved_width(m, pp_model_unit(m, i),
-                                            (enum pp_saved_block)k);
-    size_t unit = element_bytes * tokens;
+        for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+            bytes[b] += pp_unit_saved_bytes(m, pp_model_unit(m, i),
+                                            (enum pp_saved_block)b, &types);
     *out = (struct pp_stage_bytes){
-        .act_i = width[PP_SAVED_ACT_I] * unit,
-        .act_w = width[PP_SAVED_ACT_W] * unit,
-        .grad_w = width[PP_SAVED_GRAD_W] * unit,
-        .output = pp_boundary_width(m, first + n) * unit,
+        .act_i = bytes[PP_SAVED_ACT_I] * tokens,
+        .act_w = bytes[PP_SAVED_ACT_W] * tokens,
+        .grad_w = bytes[PP_SAVED_GRAD_W] * tokens,
+        .output = pp_boundary_width(m, first + n) * k->element_bytes * tokens,
     };
 }
 
@@ -106,18 +119,21 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
 {
     struct pp_layer_blocks b;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        b.width[k] = s->widths[k][i];
-        b.block[k] = at(s, blocks[k], b.width[k] * mb->tokens);
+        b.offset[k] = s->offsets[k][i];
+        b.block[k] =
+            blocks[k] ? (char *)blocks[k] + b.offset[k] * mb->tokens : NULL;
     }
     return b;
 }
 
-static void copy(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *to, const void *from, size_t width)
+/* A stage without layers. */
+static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
+                   void *to, const void *from, struct pp_err *err)
 {
-    size_t bytes = mb->tokens * width * s->element_bytes;
-    if (bytes)
-        memcpy(to, from, bytes);
+    size_t width = s->in_width;
+    int rc =
+        s->kernels->copy(to, from, mb->tokens, width, width, width, s->stream);
+    return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
 
 /* Between layers, values pass through two buffers in turn at the front of
@@ -128,8 +144,8 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
 {
     size_t half = s->hidden * mb->tokens;
     void *rest = at(s, scratch, 2 * half);
-    if (s->n_layers == 0)
-        copy(s, mb, y, x, s->in_width);
+    if (s->n_layers == 0 && pass_on(s, mb, y, x, err))
+        return -1;
     for (size_t i = 0; i < s->n_layers; i++) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
@@ -147,8 +163,8 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
 {
     size_t half = s->hidden * mb->tokens;
     void *rest = at(s, scratch, 2 * half);
-    if (s->n_layers == 0 && dx)
-        copy(s, mb, dx, dy, s->in_width);
+    if (s->n_layers == 0 && dx && pass_on(s, mb, dx, dy, err))
+        return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);

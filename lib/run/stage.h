@@ -16,15 +16,17 @@ struct pp_stage_env {
     const struct pp_parameters *params;
     int copy; /* whose of them */
     const void *rope_cos, *rope_sin;
-    void *stream;
+    struct pp_device *device; /* NULL: the CPU */
+    void *stream;             /* what the kernels take */
 };
 
 struct pp_stage {
+    const struct pp_kernels *kernels;
+    void *stream;
     size_t n_layers;
     struct pp_layer *layers;
-    size_t *widths[PP_N_SAVED_BLOCKS]; /* by layer: elements per token before
-                                          its part of the block */
-    size_t block_width[PP_N_SAVED_BLOCKS]; /* of the whole stage */
+    size_t *offsets[PP_N_SAVED_BLOCKS]; /* by layer: bytes per token before its
+                                           part of the block */
     size_t in_width, out_width; /* elements per token at its two ends: hidden,
                                    or 0 before the embedding and after the
                                    head */
@@ -45,7 +47,7 @@ size_t pp_boundary_width(const struct pp_model *m, size_t at);
 /* Bytes of the stage's buffers for a microbatch of that many tokens: what the
  * memory plan takes. Needs no stage: a plan is made without parameters. */
 void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
-                    size_t element_bytes, size_t tokens,
+                    const struct pp_kernels *k, size_t tokens,
                     struct pp_stage_bytes *out);
 
 /* Elements of scratch that the three functions below need; context as in

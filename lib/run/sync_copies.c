@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/sync_copies.h"
 
-#include <string.h>
-
 /* The gradients of a stage that is there twice. */
 struct copied {
     char *at[2]; /* of first and second copy; NULL: the other rank's */
@@ -22,18 +20,20 @@ static int add_here(const struct pp_worker *w, const struct copied *c,
 {
     if (add(w, c->at[0], c->at[0], c->at[1], c->n, err))
         return -1;
-    memcpy(c->at[1], c->at[0], c->n * w->kernels->element_bytes);
-    return 0;
+    return w->device->ops->copy(w->device, c->at[1], c->at[0],
+                                c->n * w->kernels->accumulator_bytes, err);
 }
 
 static int add_part(const struct pp_worker *w, const struct copied *c,
                     size_t from, size_t n, struct pp_err *err)
 {
     const struct pp_transport *ops = w->comm->ops;
-    size_t element = w->kernels->element_bytes;
+    size_t element = w->kernels->accumulator_bytes;
     bool is_first = c->at[0] != NULL;
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
-    if (ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
+    /* The receiver cannot wait for what is still queued here. */
+    if (w->device->ops->wait(w->device, err) ||
+        ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
         ops->recv(w->comm, c->peer, PP_LANE_SYNC, w->copied, n * element,
                   err) ||
         ops->send_wait(w->comm, c->peer, PP_LANE_SYNC, 0, err))

@@ -45,9 +45,12 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int m = j->schedule->n_microbatches;
-    if (r->params.blocks[1])
-        memset(r->params.blocks[1], 0,
-               r->params.n_elements * r->params.element_bytes);
+    struct pp_device *d = r->worker.device;
+    void *grads = r->params.blocks[PP_BLOCK_G];
+    if (grads &&
+        d->ops->zero(d, grads,
+                     r->params.n_elements * r->params.accumulator_bytes, err))
+        return -1;
     memset(r->losses, 0, n_losses(r) * sizeof *r->losses);
     for (int i = 0; i < j->accumulate; i++) {
         const struct pp_pass pass = {
@@ -64,19 +67,36 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     return 0;
 }
 
+/* A sum of squares for every tensor of this rank that counts. A second copy
+ * has the order of the first, and must not write over it. */
+static int sum_squares(struct pp_rank *r, struct pp_err *err)
+{
+    struct pp_device *d = r->worker.device;
+    size_t n = r->params.n;
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_parameter *p = &r->params.at[i];
+        if (pp_parameter_counts(p) &&
+            r->kernels.sum_squares(&r->squares[i], p->g, p->n,
+                                   r->worker.stream))
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
+                           p->info.name);
+    }
+    if (d->ops->get(d, r->squares_here, r->squares, n * sizeof *r->squares,
+                    err))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (pp_parameter_counts(&r->params.at[i]))
+            r->mine[r->params.at[i].order] = r->squares_here[i];
+    return 0;
+}
+
 static int tell(struct pp_rank *r, const double tail[N_TAIL],
                 struct pp_err *err)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
     memset(r->mine, 0, n * sizeof *r->mine);
-    for (size_t i = 0; i < r->params.n; i++) {
-        const struct pp_parameter *p = &r->params.at[i];
-        if (pp_parameter_counts(p) &&
-            r->kernels.sum_squares(&r->mine[p->order], p->g, p->n,
-                                   r->worker.stream))
-            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
-                           p->info.name);
-    }
+    if (sum_squares(r, err))
+        return -1;
     memcpy(r->mine + r->n_tensors, r->losses, n_losses(r) * sizeof *r->losses);
     memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
     return r->comm->ops->allgather(r->comm, r->mine, r->all,
@@ -115,7 +135,8 @@ static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
         r->peak_slots[k] = (int)tail[TAIL_SLOTS];
     }
     rep->grad_norm = sqrt(squares);
-    rep->bubble = 1 - compute / (r->comm->size * wall);
+    rep->bubble =
+        r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;
     rep->products = r->job->time_products ? products / compute : -1;
     rep->peak_slots = r->peak_slots;
     return stop;

@@ -3,15 +3,14 @@
 #include "run/weights.h"
 
 #include "base/rng.h"
+#include "run/staging.h"
 
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block)
 {
     void *const data[] = {
-        [PP_BLOCK_W] = t->w,
-        [PP_BLOCK_G] = t->g,
-        [PP_BLOCK_M] = t->m,
-        [PP_BLOCK_V] = t->v,
+        [PP_BLOCK_W] = t->w, [PP_BLOCK_G] = t->g,           [PP_BLOCK_M] = t->m,
+        [PP_BLOCK_V] = t->v, [PP_BLOCK_MASTER] = t->master,
     };
     return data[block];
 }
@@ -21,45 +20,52 @@ const char *pp_parameter_file_name(const struct pp_parameter *t)
     return t->tied_copy ? "model.embed_tokens.weight" : t->info.name;
 }
 
-static void set_element(const struct pp_parameters *p, struct pp_parameter *t,
-                        size_t i, double x)
+static void set_element(const struct pp_parameters *p, void *to, size_t i,
+                        double x)
 {
-    if (p->element_bytes == sizeof(double))
-        ((double *)t->w)[i] = x;
+    if (p->accumulator_bytes == sizeof(double))
+        ((double *)to)[i] = x;
     else
-        ((float *)t->w)[i] = (float)x;
+        ((float *)to)[i] = (float)x;
 }
 
-static void fill_constant(const struct pp_parameters *p, struct pp_parameter *t,
-                          double x)
+static void fill_constant(const struct pp_parameters *p,
+                          const struct pp_parameter *t, void *to, double x)
 {
     for (size_t i = 0; i < t->n; i++)
-        set_element(p, t, i, x);
+        set_element(p, to, i, x);
 }
 
-static void fill_normal(const struct pp_parameters *p, struct pp_parameter *t,
-                        uint64_t seed, double range)
+static void fill_normal(const struct pp_parameters *p,
+                        const struct pp_parameter *t, void *to, uint64_t seed,
+                        double range)
 {
     uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
     for (size_t i = 0; i < t->n; i++)
-        set_element(p, t, i, range * pp_rng_normal(key, i));
+        set_element(p, to, i, range * pp_rng_normal(key, i));
 }
 
-void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
-                     uint64_t seed)
+int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
+                    uint64_t seed, struct pp_err *err)
 {
-    for (size_t i = 0; i < p->n; i++) {
-        struct pp_parameter *t = &p->at[i];
+    struct pp_staging s;
+    int rc = pp_staging_init(&s, p, err);
+    for (size_t i = 0; rc == 0 && i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        void *to = pp_staging_open(&s, t, PP_BLOCK_W);
         if (t->info.is_bias)
-            fill_constant(p, t, 0);
+            fill_constant(p, t, to, 0);
         else if (!t->info.is_matrix)
-            fill_constant(p, t, 1); /* the other vectors are norms' */
+            fill_constant(p, t, to, 1); /* the other vectors are norms' */
         else
-            fill_normal(p, t, seed, m->init_range);
+            fill_normal(p, t, to, seed, m->init_range);
+        rc = pp_staging_store(&s, t, PP_BLOCK_W, err);
     }
+    pp_staging_finish(&s);
+    return rc;
 }
 
-static int read_tensor(const struct pp_parameters *p, struct pp_parameter *t,
+static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        enum pp_weights_block block, const struct pp_tensors *in,
                        struct pp_err *err)
 {
@@ -69,19 +75,23 @@ static int read_tensor(const struct pp_parameters *p, struct pp_parameter *t,
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
     if (pp_weights_check_tensor(&t->info, x, err))
         return -1;
-    void *out = pp_parameter_data(t, block);
-    return p->element_bytes == sizeof(double)
-               ? pp_tensor_read_f64(x, 0, t->n, out, err)
-               : pp_tensor_read_f32(x, 0, t->n, out, err);
+    void *to = pp_staging_open(s, t, block);
+    if (s->params->accumulator_bytes == sizeof(double)
+            ? pp_tensor_read_f64(x, 0, t->n, to, err)
+            : pp_tensor_read_f32(x, 0, t->n, to, err))
+        return -1;
+    return pp_staging_store(s, t, block, err);
 }
 
 int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
                     const struct pp_tensors *t, struct pp_err *err)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (read_tensor(p, &p->at[i], block, t, err))
-            return -1;
-    return 0;
+    struct pp_staging s;
+    int rc = pp_staging_init(&s, p, err);
+    for (size_t i = 0; rc == 0 && i < p->n; i++)
+        rc = read_tensor(&s, &p->at[i], block, t, err);
+    pp_staging_finish(&s);
+    return rc;
 }
 
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,

@@ -11,8 +11,8 @@
 /* As transformers initialises: matrices normal(0, init_range), norm weights 1,
  * biases 0. A tensor's values depend on seed and name alone, so every split
  * gets the same. */
-void pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
-                     uint64_t seed);
+int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
+                    uint64_t seed, struct pp_err *err) PP_MUST_USE;
 
 /* Reads every tensor of p by name, converting to its element type. The head of
  * a tied model takes the embedding, as transformers has it, even when the file
@@ -30,17 +30,15 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
 int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
                             struct pp_err *err) PP_MUST_USE;
 
-/* Which block of the parameters to write or read. */
-enum pp_weights_block { PP_BLOCK_W, PP_BLOCK_G, PP_BLOCK_M, PP_BLOCK_V };
-
-/* The tensor's elements in that block, or NULL. */
+/* The tensor's elements in that block, device memory, or NULL. */
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block);
 
 /* The name under which files have it: the embedding's for a tied head. */
 const char *pp_parameter_file_name(const struct pp_parameter *t);
 
-/* pp_weights_load for any block. */
+/* pp_weights_load for any block. Reading the weights sets master weights too,
+ * and rounds them. */
 int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 

@@ -93,6 +93,22 @@ fails() {
     [ "$status" -eq 2 ]
 }
 
+@test "a device that is not there is refused with a reason" {
+    compgen -G '/dev/nvidia[0-9]*' >/dev/null && skip 'there is a GPU'
+    fails 3 "pprun: --device cuda: *" \
+        pprun plan.json --device cuda --data packed --init 1 --steps 1
+    if [[ $(pprun -V) == *cuda* ]]; then
+        [[ $stderr == *"no GPU "* ]]
+        pprun plan.json --device cuda --data packed --init 1 --steps 1 \
+            --plan | jq -e 'length == 2' >/dev/null
+        fails 2 "pprun: CUDA_DEVICE_MAX_CONNECTIONS is '1': *" \
+            env CUDA_DEVICE_MAX_CONNECTIONS=1 pprun plan.json --device cuda \
+            --data packed --init 1 --steps 1
+    else
+        [[ $stderr == *"built without CUDA" ]]
+    fi
+}
+
 @test "a manifest without a section says which tool adds it" {
     ppsplit -p 2 model-llama >split.json
     fails 2 "pprun: split.json: no schedule; add one with ppsched *" \
@@ -231,6 +247,17 @@ fails() {
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json
     done
+    # In bf16 statistics take more than their neighbours.
+    [[ $(pprun -V) == *cuda* ]] || return 0
+    model qwen3 true
+    ppsplit -p 2 --dtype bf16 model-qwen3 |
+        ppsched -s 1f1b -m 6 --data packed >p.json
+    ppsched --stats p.json >stats.json
+    pprun p.json --init 1 --steps 1 --plan --device cuda --dtype bf16 \
+        >need.json
+    diff <(jq -c .arena_bytes stats.json) <(jq -c 'map(.activations)' need.json)
+    jq -e 'all(.[]; .gradients == 2 * .weights and
+        .optimizer == 6 * .weights)' need.json
 }
 
 @test "checkpoints: kept as many as asked, latest is the last" {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* emulated - the coroutines of a block, and where they meet. */
 #include "emulated.h"
+#include "emulated_gate.h"
 
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
@@ -17,8 +19,12 @@ namespace
 {
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
+/* Begun once, on a stack of its own, and then gone back to for every block: a
+ * jump needs no system call. */
 struct thread {
     ucontext_t context;
+    jmp_buf at;
+    bool begun;
     enum state state;
     unsigned meetings; /* of the warp that it has been to */
 };
@@ -30,20 +36,23 @@ struct warp {
 struct thread *threads;
 struct warp *warps;
 char *stacks;
-ucontext_t scheduler;
+jmp_buf scheduler;
 const std::function<void()> *body;
 unsigned current;
 
 void pause(enum state state)
 {
     threads[current].state = state;
-    swapcontext(&threads[current].context, &scheduler);
+    if (!_setjmp(threads[current].at))
+        _longjmp(scheduler, 1);
 }
 
 void run_thread()
 {
-    (*body)();
-    threads[current].state = DONE;
+    for (;;) {
+        (*body)();
+        pause(DONE);
+    }
 }
 
 bool all_at(unsigned first, unsigned end, enum state state)
@@ -66,20 +75,23 @@ void resume(unsigned i)
     current = i;
     threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y,
                      i / blockDim.x / blockDim.y);
-    swapcontext(&scheduler, &threads[i].context);
+    if (_setjmp(scheduler))
+        return;
+    if (threads[i].begun)
+        _longjmp(threads[i].at, 1);
+    threads[i].begun = true;
+    getcontext(&threads[i].context);
+    threads[i].context.uc_stack.ss_sp = stacks + i * STACK;
+    threads[i].context.uc_stack.ss_size = STACK;
+    makecontext(&threads[i].context, run_thread, 0);
+    setcontext(&threads[i].context);
 }
 
 void run_block(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        struct thread *t = &threads[i];
-        getcontext(&t->context);
-        t->context.uc_stack.ss_sp = stacks + i * STACK;
-        t->context.uc_stack.ss_size = STACK;
-        t->context.uc_link = &scheduler;
-        makecontext(&t->context, run_thread, 0);
-        t->state = READY;
-        t->meetings = 0;
+        threads[i].state = READY;
+        threads[i].meetings = 0;
     }
     while (!all_at(0, n, DONE)) {
         bool moved = false;
@@ -184,6 +196,7 @@ int pp_emulate(dim3 grid, dim3 block, size_t shared,
                const std::function<void()> &kernel)
 {
     unsigned n = block.x * block.y * block.z;
+    pp_emulated_enter();
     if (!threads) {
         threads = (struct thread *)calloc(MAX_THREADS, sizeof *threads);
         warps = (struct warp *)calloc(MAX_THREADS / WARP, sizeof *warps);
@@ -204,5 +217,6 @@ int pp_emulate(dim3 grid, dim3 block, size_t shared,
                 run_block(n);
             }
     free(pp_emulated_shared);
+    pp_emulated_leave();
     return 0;
 }

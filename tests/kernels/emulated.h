@@ -123,7 +123,8 @@ template <int KEEP> static inline void copy_wait(void)
 {
 }
 
-/* Runs kernel for every thread of the grid. */
+/* Runs kernel for every thread of the grid: one at a time, whichever thread of
+ * the process asks. */
 int pp_emulate(dim3 grid, dim3 block, size_t shared,
                const std::function<void()> &kernel);
 extern unsigned char *pp_emulated_shared;

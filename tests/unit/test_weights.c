@@ -35,6 +35,16 @@ static struct pp_parameters make(const struct pp_model *m, size_t first,
     return p;
 }
 
+static void init(struct pp_parameters *p, const struct pp_model *m,
+                 uint64_t seed)
+{
+    struct pp_err err = {0};
+    if (pp_weights_init(p, m, seed, &err)) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+}
+
 static bool all_equal(const struct pp_parameter *t, float x)
 {
     for (size_t i = 0; i < t->n; i++)
@@ -46,7 +56,7 @@ static bool all_equal(const struct pp_parameter *t, float x)
 static void test_values(void)
 {
     struct pp_parameters p = make(&tiny, 0, N_UNITS, sizeof(float));
-    pp_weights_init(&p, &tiny, 7);
+    init(&p, &tiny, 7);
     ok(all_equal(pp_parameters_find(&p, 0, 1, PP_P_NORM1), 1), "norms are 1");
     ok(all_equal(pp_parameters_find(&p, 0, 1, PP_P_K_BIAS), 0), "biases are 0");
     const struct pp_parameter *e = &p.at[0];
@@ -68,10 +78,10 @@ static void test_values(void)
        "a tied head is the embedding");
 
     struct pp_parameters other = make(&tiny, 0, N_UNITS, sizeof(float));
-    pp_weights_init(&other, &tiny, 8);
+    init(&other, &tiny, 8);
     ok(memcmp(p.at[0].w, other.at[0].w, 64) != 0, "seeds differ");
     struct pp_parameters wide = make(&tiny, 0, N_UNITS, sizeof(double));
-    pp_weights_init(&wide, &tiny, 7);
+    init(&wide, &tiny, 7);
     bool same = true;
     for (size_t i = 0; i < e->n; i++)
         same = same &&
@@ -85,12 +95,12 @@ static void test_values(void)
 static void test_splits(void)
 {
     struct pp_parameters whole = make(&tiny, 0, N_UNITS, sizeof(float));
-    pp_weights_init(&whole, &tiny, 7);
+    init(&whole, &tiny, 7);
     bool same = true;
     for (size_t first = 0; first < N_UNITS; first++) {
         struct pp_parameters p =
             make(&tiny, first, N_UNITS - first, sizeof(float));
-        pp_weights_init(&p, &tiny, 7);
+        init(&p, &tiny, 7);
         for (size_t i = 0; i < p.n; i++) {
             struct pp_parameter *t =
                 pp_parameters_find(&whole, 0, p.at[i].unit, p.at[i].slot);
@@ -158,7 +168,7 @@ static void test_load(const char *path)
 {
     struct pp_parameters p = make(&tiny, 0, N_UNITS, sizeof(float));
     struct pp_parameters q = make(&tiny, 0, N_UNITS, sizeof(float));
-    pp_weights_init(&p, &tiny, 3);
+    init(&p, &tiny, 3);
     write_tensors(path, &p, "", "");
     struct pp_err err = load(path, &tiny, &q);
     is_str(err.text, "", "loads what was written");

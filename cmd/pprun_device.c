@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* What a run computes on and with: --device and --dtype. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "pprun.h"
+
+#ifdef PP_HAVE_CUDA
+#include "cuda_stream.h"
+#include "run/device_cuda.h"
+
+/* Before CUDA starts: streams are mapped on so many queues, and with one, work
+ * that must overlap waits for each other. */
+static int prepare_cuda(struct pprun *p)
+{
+    const char *name = "CUDA_DEVICE_MAX_CONNECTIONS";
+    const char *given = getenv(name);
+    if (given && !strcmp(given, "1"))
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "%s is '1': messages would wait behind kernels; unset "
+                       "it",
+                       name);
+    if (setenv(name, "32", 0) != 0)
+        return pp_fail_errno(&p->tool->err, "%s", name);
+    return 0;
+}
+
+static int choose_cuda(struct pprun *p)
+{
+    if (p->options.dtype == PPRUN_FP64)
+        return tool_usage(p->tool, "--dtype: fp64 is the CPU's alone");
+    if (p->job.time_products)
+        return tool_usage(p->tool, "--time-products works on the CPU alone");
+    p->job.device = &pp_device_cuda;
+    p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
+                                                    : &pp_kernels_cuda_f32;
+    return prepare_cuda(p);
+}
+#else
+static int choose_cuda(struct pprun *p)
+{
+    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                   "--device cuda: this pprun was built without CUDA");
+}
+#endif
+
+int pprun_choose_device(struct pprun *p)
+{
+    if (p->options.device == PPRUN_CUDA)
+        return choose_cuda(p);
+    if (p->options.dtype == PPRUN_BF16)
+        return tool_usage(p->tool, "--dtype: bf16 needs --device cuda");
+    p->job.device = &pp_device_cpu;
+    p->job.kernels =
+        p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
+    return 0;
+}
+
+int pprun_check_device(struct pprun *p)
+{
+    const struct pp_job *j = &p->job;
+    struct pp_err *err = &p->tool->err;
+    if (j->device->check(j->schedule->graph->n_ranks, err))
+        return pp_fail_at(err, "--device %s: ", j->device->name);
+    return 0;
+}

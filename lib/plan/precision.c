@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/precision.h"
+
+#include <string.h>
+
+const struct pp_precision pp_precisions[] = {
+    {"fp32", "float32", 4, 4},
+    {"fp64", "float64", 8, 8},
+    {"bf16", "bfloat16", 2, 4},
+    {NULL, NULL, 0, 0},
+};
+
+const struct pp_precision *pp_precision_find(const char *name)
+{
+    for (const struct pp_precision *p = pp_precisions; p->name; p++)
+        if (!strcmp(p->name, name))
+            return p;
+    return NULL;
+}
+
+size_t pp_precision_trained_bytes(const struct pp_precision *p)
+{
+    bool has_master = p->element_bytes < p->accumulator_bytes;
+    return p->element_bytes + (has_master ? 4 : 3) * p->accumulator_bytes;
+}
+
+size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+                           enum pp_saved_block block,
+                           const struct pp_precision *p)
+{
+    struct pp_saved s[PP_MAX_SAVED];
+    size_t n = pp_unit_saved(m, u, s), sum = 0;
+    for (size_t i = 0; i < n; i++)
+        if (s[i].block == block)
+            sum += s[i].width * (s[i].is_statistic ? p->accumulator_bytes
+                                                   : p->element_bytes);
+    return sum;
+}

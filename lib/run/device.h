@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* device - where a rank's tensors live and its kernels run: this machine's
+ * memory and processor, or a GPU's.
+ *
+ * Whatever a kernel reads or writes is device memory. Host code touches it
+ * through this table alone: on a GPU it could not, and what runs on a CPU
+ * would not show it. Work is queued in the order of the calls; only get, wait
+ * and close look back. A handle is used by one thread, the rank's.
+ *
+ * Functions that can fail return 0, or -1 with *err filled (PP_EXIT_SYSTEM);
+ * what queued kernels did wrong is reported by the next call that waits. */
+#ifndef PP_RUN_DEVICE_H
+#define PP_RUN_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct pp_device; /* one rank's handle; each kind has its own */
+
+struct pp_device_ops {
+    const char *name;
+    bool is_host; /* its memory is the host's, and nothing is ever queued */
+
+    /* Whether n_ranks of this process can be opened; says why not. */
+    int (*check)(int n_ranks, struct pp_err *err);
+
+    /* Opens the handle of a rank of this process, on the rank's thread. */
+    int (*open)(int rank, struct pp_device **out, struct pp_err *err);
+
+    /* Waits, and releases the handle, not the memory. Accepts NULL. */
+    void (*close)(struct pp_device *d);
+
+    /* Zeroed memory that begins on a cache line, or NULL when there is not
+     * enough. free accepts NULL. */
+    void *(*alloc)(struct pp_device *d, size_t bytes);
+    void (*free)(struct pp_device *d, void *p);
+
+    /* Host memory to the device's. from is the caller's again on return. */
+    int (*put)(struct pp_device *d, void *to, const void *from, size_t bytes,
+               struct pp_err *err);
+
+    /* Device memory to the host's, once all queued work is done. */
+    int (*get)(struct pp_device *d, void *to, const void *from, size_t bytes,
+               struct pp_err *err);
+
+    /* Queues a copy between memories of any device of this kind, another
+     * rank's or the host's among them. */
+    int (*copy)(struct pp_device *d, void *to, const void *from, size_t bytes,
+                struct pp_err *err);
+
+    int (*zero)(struct pp_device *d, void *p, size_t bytes, struct pp_err *err);
+
+    /* Returns when all queued work is done. */
+    int (*wait)(struct pp_device *d, struct pp_err *err);
+};
+
+/* What every handle begins with. */
+struct pp_device {
+    const struct pp_device_ops *ops;
+    void *stream; /* what this device's kernels take; NULL on the CPU */
+};
+
+extern const struct pp_device_ops pp_device_cpu;
+
+/* Below, a device of NULL is the CPU, which needs no handle. */
+static inline const struct pp_device_ops *pp_device_ops(struct pp_device *d)
+{
+    return d ? d->ops : &pp_device_cpu;
+}
+
+/* Memory for n things of size bytes. NULL with *err filled when there is not
+ * enough; what names it in the message. */
+void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,
+                      const char *what, struct pp_err *err);
+
+/* Accepts NULL as p. */
+void pp_device_free(struct pp_device *d, void *p);
+
+/* Device memory where the host can read it: p itself, or a copy in room. NULL
+ * with *err filled on failure. */
+const void *pp_device_read(struct pp_device *d, const void *p, size_t bytes,
+                           void *room, struct pp_err *err);
+
+#endif

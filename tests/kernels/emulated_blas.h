@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated_blas - what cuBLAS's documentation says of its product, on the
+ * CPU: sums in double, rounded once. */
+#ifndef PP_TESTS_EMULATED_BLAS_H
+#define PP_TESTS_EMULATED_BLAS_H
+
+/* struct pp_cublas's gemm; handle is not used. */
+int pp_emulated_gemm(void *handle, int op_a, int op_b, int m, int n, int k,
+                     const void *alpha, const void *a, int type_a, int lda,
+                     const void *b, int type_b, int ldb, const void *beta,
+                     void *c, int type_c, int ldc, int compute, int algorithm);
+
+#endif

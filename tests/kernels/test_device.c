@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/* test_device - the trainer on a device whose memory is not the host's: losses
+ * of the CPU's run, the same bits however many ranks, checkpoints that go on
+ * with the same bits and load elsewhere. */
+#include "device_emulated.h"
+#include "scratch.h"
+#include "tap.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "comm/comm_threads.h"
+#include "cuda_stream.h"
+#include "data/packed_write.h"
+#include "run/ckpt.h"
+#include "run/job.h"
+#include "sched/check.h"
+#include "sched/kind.h"
+#include "sched/lower.h"
+
+enum { N_SEQUENCES = 6, LONGEST = 12, N_LAYERS = 2, N_UNITS = N_LAYERS + 3 };
+enum { M = 4, STEPS = 3, MAX_RANKS = 4, N_ROWS = N_SEQUENCES * LONGEST };
+
+static const struct pp_model model = {
+    .architecture = PP_QWEN3,
+    .hidden = 16,
+    .intermediate = 24,
+    .n_layers = N_LAYERS,
+    .n_heads = 4,
+    .n_kv_heads = 2,
+    .head_dim = 6,
+    .vocab = 37,
+    .max_position = 64,
+    .norm_eps = 1e-6,
+    .init_range = 0.2,
+    .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},
+    .tied = true,
+    .qk_norm = true,
+};
+
+static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
+{
+    int32_t ids[N_ROWS];
+    struct pp_piece pieces[N_SEQUENCES] = {0};
+    uint32_t items[N_SEQUENCES];
+    size_t first[] = {0, 2, 3, 5, 6}, n = 0;
+    for (uint32_t i = 0; i < N_SEQUENCES; i++) {
+        uint32_t length = 3 + (uint32_t)(pp_rng_uniform(1, i) * (LONGEST - 3));
+        pieces[i].source = i;
+        pieces[i].at = n;
+        pieces[i].slot = length;
+        pieces[i].length = length;
+        items[i] = i;
+        for (uint32_t t = 0; t < length; t++)
+            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * 37);
+        n += length;
+    }
+    const struct pp_packed_content c = {.ids = ids,
+                                        .pieces = pieces,
+                                        .n_bins = 4,
+                                        .first = first,
+                                        .items = items,
+                                        .n_inputs = N_SEQUENCES,
+                                        .capacity = 64,
+                                        .align = 1};
+    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
+                                                                        : 0;
+}
+
+/* Where and how a run computes. */
+struct place {
+    const struct pp_device_ops *device;
+    const struct pp_kernels *kernels;
+};
+static const struct place on_cpu = {NULL, &pp_kernels_f32};
+static const struct place on_f32 = {&pp_device_emulated, &pp_kernels_cuda_f32};
+
+static const struct place on_bf16 = {&pp_device_emulated,
+                                     &pp_kernels_cuda_bf16};
+
+/* What a run said. */
+struct result {
+    double loss[STEPS], norm[STEPS], val_loss;
+    double logps[N_ROWS];
+    int n;
+    size_t n_logps;
+};
+
+struct run {
+    const struct place *place;
+    const char *kind;
+    int ranks;
+    int64_t steps;
+    const char *save, *resume;
+    bool score;
+    const struct pp_packed *data;
+    struct result *out;
+};
+
+static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
+{
+    (void)err;
+    struct result *to = ctx;
+    to->loss[r->step - 1] = r->loss;
+    to->norm[r->step - 1] = r->grad_norm;
+    to->val_loss = r->val_loss;
+    to->n++;
+    return 0;
+}
+
+static void keep_logps(void *ctx, size_t bin, const struct pp_microbatch *mb)
+{
+    (void)bin;
+    struct result *to = ctx;
+    for (size_t i = 0; i < mb->n_scored; i++)
+        if (mb->scored_rows[i] >= 0 && to->n_logps < N_ROWS)
+            to->logps[to->n_logps++] = mb->logps[i];
+}
+
+struct thread {
+    const struct pp_job *job;
+    struct pp_comm *comm;
+    pthread_t id;
+    enum pp_exit status;
+    struct pp_err err;
+};
+
+static void *enter(void *arg)
+{
+    struct thread *t = arg;
+    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
+        t->status = t->err.code;
+    return NULL;
+}
+
+static int run_ranks(const struct pp_job *job, struct pp_err *err)
+{
+    struct thread t[MAX_RANKS] = {0};
+    struct pp_comm_world *world = NULL;
+    int n = job->schedule->graph->n_ranks;
+    if (pp_comm_world_create(n, job->schedule->channel_depth, &world, err))
+        return -1;
+    for (int r = 0; r < n; r++) {
+        t[r].job = job;
+        if (pp_comm_threads_open(world, r, &t[r].comm, err))
+            return -1;
+    }
+    for (int r = 0; r < n; r++)
+        pthread_create(&t[r].id, NULL, enter, &t[r]);
+    for (int r = 0; r < n; r++) {
+        pthread_join(t[r].id, NULL);
+        if (t[r].err.code)
+            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
+    }
+    for (int r = 0; r < n; r++)
+        t[r].comm->ops->close(t[r].comm);
+    pp_comm_world_destroy(world);
+    return err->code ? -1 : 0;
+}
+
+/* The units of each stage: as even as it goes. */
+static void split_units(struct pp_graph *g, struct pp_unit_range *stages)
+{
+    for (int i = 0; i < g->n_stages; i++) {
+        size_t first = (size_t)i * N_UNITS / (size_t)g->n_stages;
+        size_t end = (size_t)(i + 1) * N_UNITS / (size_t)g->n_stages;
+        stages[i] = (struct pp_unit_range){i, first, end - first, 0};
+    }
+    g->tied[0] = 0;
+    g->tied[1] = g->n_stages - 1;
+}
+
+static int prepare(const struct run *run, struct pp_arena *a,
+                   struct pp_graph *g, struct pp_unit_range *stages,
+                   struct pp_schedule *s, struct pp_schedule *forward,
+                   struct pp_err *err)
+{
+    const struct pp_kind_options o = {.n_microbatches = M};
+    if (pp_graph_chain(a, run->ranks, 1, PP_PLACEMENT_LOOP, g, err))
+        return -1;
+    split_units(g, stages);
+    return pp_schedule_init(s, g, run->kind, M, err) ||
+                   pp_kind_emit(pp_kind_find(run->kind), s, &o, err) ||
+                   pp_lower(s, err) || pp_check(s, err) ||
+                   pp_schedule_forward_only(s, forward, err)
+               ? -1
+               : 0;
+}
+
+/* True when the run came to its end. */
+static bool done_run(const struct run *run)
+{
+    struct pp_arena a = {0};
+    struct pp_graph g = {0};
+    struct pp_schedule s = {0}, forward = {0};
+    struct pp_unit_range stages[MAX_RANKS];
+    struct pp_err err = {0};
+    memset(run->out, 0, sizeof *run->out);
+    if (!prepare(run, &a, &g, stages, &s, &forward, &err)) {
+        const struct pp_job job = {
+            .model = &model,
+            .schedule = &s,
+            .forward = &forward,
+            .stages = stages,
+            .kernels = run->place->kernels,
+            .device = run->place->device,
+            .data = run->data,
+            .eval = run->score ? NULL : run->data,
+            .seed = 3,
+            .optim = {.lr = 1e-2,
+                      .beta1 = .9,
+                      .beta2 = .99,
+                      .eps = 1e-8,
+                      .weight_decay = .1,
+                      .clip = 1,
+                      .steps = run->steps},
+            .accumulate = 1,
+            .save = run->save,
+            .resume = run->resume,
+            .config_text = "{}\n",
+            .score = run->score,
+            .logps = keep_logps,
+            .report = keep,
+            .ctx = run->out,
+        };
+        int rc = run_ranks(&job, &err);
+        (void)rc; /* err says the same */
+    }
+    if (err.code)
+        printf("# %s, %d ranks: %s\n", run->kind, run->ranks, err.text);
+    pp_schedule_finish(&forward);
+    pp_schedule_finish(&s);
+    pp_arena_finish(&a);
+    return !err.code;
+}
+
+static bool same(const struct result *a, const struct result *b)
+{
+    return a->n == b->n && a->val_loss == b->val_loss &&
+           !memcmp(a->loss, b->loss, sizeof a->loss) &&
+           !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+static double worst(const double *a, const double *b, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs(a[i] - b[i]) / fmax(fabs(b[i]), 1e-3));
+    return most;
+}
+
+/* The promise of the device under test, without which the rest says little:
+ * a host that reads its memory dies. */
+static void test_protection(void)
+{
+    struct pp_device *d = NULL;
+    struct pp_err err = {0};
+    int status = 0;
+    ok(!pp_device_emulated.open(0, &d, &err), "a device");
+    int *p = d->ops->alloc(d, sizeof *p), got = 1;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(*(volatile int *)p);
+    ok(child > 0 && waitpid(child, &status, 0) == child &&
+           WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV,
+       "whose memory the host cannot read");
+    ok(!d->ops->get(d, &got, p, sizeof got, &err) && got == 0,
+       "but by a copy, and it is zero");
+    d->ops->free(d, p);
+    d->ops->close(d);
+}
+
+static void test_place(const struct place *place, double bound,
+                       const struct result *cpu, const struct result *scores,
+                       const struct pp_packed *data)
+{
+    static const char *const kinds[] = {"1f1b", "gpipe", "zb-h1"};
+    const char *name = place->kernels->name;
+    struct result one, many;
+    struct run run = {.place = place,
+                      .kind = "1f1b",
+                      .ranks = 1,
+                      .steps = STEPS,
+                      .data = data,
+                      .out = &one};
+    ok(done_run(&run), "%s trains on one rank", name);
+    double loss = worst(one.loss, cpu->loss, STEPS);
+    double norm = worst(one.norm, cpu->norm, STEPS);
+    ok(loss < bound && norm < 10 * bound && loss > 0,
+       "%s: the CPU's losses (%.2g off) and norms (%.2g)", name, loss, norm);
+    ok(worst(&one.val_loss, &cpu->val_loss, 1) < bound,
+       "%s: and validation loss", name);
+    run.out = &many;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        run.kind = kinds[i];
+        run.ranks = i == 0 ? 4 : 2;
+        ok(done_run(&run) && same(&one, &many), "%s: %s on %d: the same bits",
+           name, run.kind, run.ranks);
+    }
+    run.score = true;
+    ok(done_run(&run) && many.n_logps == scores->n_logps &&
+           worst(many.logps, scores->logps, scores->n_logps) < 10 * bound,
+       "%s: the CPU's log-probabilities", name);
+}
+
+/* Two steps, saved by two ranks, and one more by one rank, on the device and
+ * on the CPU. */
+static void test_resume(const struct place *place, double bound,
+                        const char *scratch, const struct pp_packed *data)
+{
+    const char *name = place->kernels->name;
+    struct result whole, part;
+    char dir[SCRATCH_TEXT + 32], path[SCRATCH_TEXT + 64];
+    snprintf(dir, sizeof dir, "%s/%s", scratch, name);
+    snprintf(path, sizeof path, "%s/step-00000002", dir);
+    struct run run = {.place = place,
+                      .kind = "1f1b",
+                      .ranks = 2,
+                      .steps = STEPS,
+                      .data = data,
+                      .out = &whole};
+    ok(done_run(&run), "%s: three steps at once", name);
+    run.steps = 2;
+    run.save = dir;
+    run.out = &part;
+    ok(done_run(&run), "%s: two steps, saved", name);
+    run.steps = STEPS;
+    run.save = NULL;
+    run.resume = path;
+    run.ranks = 1;
+    ok(done_run(&run) && part.n == 1 && part.loss[2] == whole.loss[2] &&
+           part.norm[2] == whole.norm[2] && part.val_loss == whole.val_loss,
+       "%s: the third goes on with the same bits", name);
+    run.place = &on_cpu;
+    ok(done_run(&run) && worst(&part.loss[2], &whole.loss[2], 1) < bound &&
+           part.loss[2] != whole.loss[2],
+       "%s: and on the CPU as near as it can", name);
+}
+
+int main(void)
+{
+    char dir[SCRATCH_TEXT], path[64];
+    struct pp_packed data = {0};
+    struct pp_err err = {0};
+    struct result cpu, scores;
+    scratch_make(dir);
+    snprintf(path, sizeof path, "%s/packed", dir);
+    test_protection();
+    if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
+        struct run run = {.place = &on_cpu,
+                          .kind = "1f1b",
+                          .ranks = 1,
+                          .steps = STEPS,
+                          .data = &data,
+                          .out = &cpu};
+        ok(done_run(&run), "the CPU trains");
+        run.score = true;
+        run.out = &scores;
+        ok(done_run(&run) && scores.n_logps > 0, "and scores");
+        test_place(&on_f32, 1e-5, &cpu, &scores, &data);
+        test_resume(&on_f32, 1e-5, dir, &data);
+        test_place(&on_bf16, 2e-2, &cpu, &scores, &data);
+        test_resume(&on_bf16, 2e-2, dir, &data);
+    }
+    pp_packed_finish(&data);
+    scratch_remove(dir);
+    return done();
+}
