@@ -57,22 +57,17 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d' is more than pprun runs yet: 1",
                            names[i], sizes[i]);
-    if (m->graph.n_copies > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/kind: '%s': pprun does not run copies of the "
-                       "weights yet",
-                       m->schedule.kind);
-    if (m->graph.n_slices > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/kind: '%s': pprun does not run slices of "
-                       "sequences yet",
-                       m->schedule.kind);
     for (int s = 0; s < m->graph.n_stages; s++)
         if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/stages/%d: several inputs or outputs; pprun runs "
                            "chains of stages so far",
                            s);
+    if (m->graph.n_slices > 1 && !p->job.device->is_host)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/slices: '%d' is more than --device %s runs: "
+                       "1; use --device cpu",
+                       m->graph.n_slices, p->job.device->name);
     return 0;
 }
 
@@ -116,7 +111,8 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < m->graph.n_stages; s++)
         p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
-                                              m->stages[s].n_units};
+                                              m->stages[s].n_units,
+                                              pp_copy_number(&m->graph, s)};
     return 0;
 }
 

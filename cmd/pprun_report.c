@@ -117,7 +117,8 @@ int pprun_logprobs_init(struct pprun *p)
     return 0;
 }
 
-/* Called on the rank with the head; no other writes here. */
+/* Called on the rank with the head, or with a copy of it: each writes what its
+ * own microbatches score. */
 void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 {
     struct pprun *p = ctx;
@@ -128,8 +129,8 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
     size_t k = 0;
     for (uint32_t i = 0; i < bin.n_sequences; i++) {
         double *to = p->logps[bin.source[i]] + bin.start[i];
-        int32_t start = bin.cu_seqlens_padded[i];
-        int32_t end = bin.cu_seqlens_padded[i + 1];
+        int32_t start = bin.cu_seqlens_padded[i] - (int32_t)mb->first_row;
+        int32_t end = bin.cu_seqlens_padded[i + 1] - (int32_t)mb->first_row;
         /* The row of position t predicts position t + 1. */
         for (; k < mb->n_scored && mb->scored_rows[k] < end; k++)
             to[mb->scored_rows[k] - start + 1] = mb->logps[k];

@@ -18,11 +18,12 @@
 #define BLOCK_Q 64
 #define BLOCK_K 256
 
-/* One head of one sequence: pointers to its first row. */
+/* One head of one sequence: pointers to its first rows, which of the queries
+ * is row context. */
 struct head {
     const struct pp_attention_shape *s;
     const real *q, *k, *v;
-    size_t length;
+    size_t context, length; /* length: of the keys; 0 without queries */
 };
 
 /* The keys [k0, k0 + nk) against the queries [q0, q0 + nq) of a sequence. */
@@ -53,17 +54,25 @@ static void key_range(const struct pp_attention_shape *s, struct tile t,
         *lo = *hi;
 }
 
+/* First row of a sequence's keys. */
+static size_t key_row(const struct pp_attention_shape *s, size_t sequence)
+{
+    return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
+}
+
 static struct head head_at(const struct pp_attention_shape *s, const real *q,
                            const real *k, const real *v, size_t sequence,
                            size_t h)
 {
     size_t row = (size_t)s->cu_padded[sequence], kv = h / (s->NH / s->NKV);
+    size_t key = key_row(s, sequence), context = sequence ? 0 : s->context;
     return (struct head){
         .s = s,
         .q = q + row * s->ldq + h * s->HDQK,
-        .k = k + row * s->ldkv + kv * s->HDQK,
-        .v = v + row * s->ldkv + kv * s->HDV,
-        .length = (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
+        .k = k + key * s->ldkv + kv * s->HDQK,
+        .v = v + key * s->ldkv + kv * s->HDV,
+        .context = context,
+        .length = context + (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
     };
 }
 
@@ -71,8 +80,9 @@ static struct head head_at(const struct pp_attention_shape *s, const real *q,
 static void scores(const struct head *h, struct tile t, real *out)
 {
     const struct pp_attention_shape *s = h->s;
-    gemm_nt(t.nq, t.nk, s->HDQK, (real)s->scale, h->q + t.q0 * s->ldq, s->ldq,
-            h->k + t.k0 * s->ldkv, s->ldkv, 0, out, BLOCK_K);
+    gemm_nt(t.nq, t.nk, s->HDQK, (real)s->scale,
+            h->q + (t.q0 - h->context) * s->ldq, s->ldq, h->k + t.k0 * s->ldkv,
+            s->ldkv, 0, out, BLOCK_K);
 }
 
 /* x = exp(x - shift) on [lo, hi), 0 elsewhere; returns the sum. */
@@ -147,7 +157,8 @@ static void forward_block(const struct head *h, size_t q0, real *o, real *lse,
     const struct pp_attention_shape *s = h->s;
     size_t nq = smaller(BLOCK_Q, h->length - q0);
     struct online w;
-    o += q0 * s->ldo;
+    o += (q0 - h->context) * s->ldo;
+    lse += (q0 - h->context) * s->NH;
     for (size_t i = 0; i < nq; i++) {
         w.max[i] = sink ? *sink : -(real)INFINITY;
         w.sum[i] = sink ? 1 : 0;
@@ -163,7 +174,7 @@ static void forward_block(const struct head *h, size_t q0, real *o, real *lse,
     }
     for (size_t i = 0; i < nq; i++) {
         scale_row(o + i * s->ldo, s->HDV, (real)(1 / w.sum[i]));
-        lse[(q0 + i) * s->NH] = (real)((double)w.max[i] + log(w.sum[i]));
+        lse[i * s->NH] = (real)((double)w.max[i] + log(w.sum[i]));
     }
 }
 
@@ -188,7 +199,7 @@ PP_ATTENTION_FWD(PP_KERNEL(attention_fwd))
         clear_rows(l, s->NH, s->NH, row + n, end);
         for (size_t h = 0; h < s->NH; h++) {
             struct head head = head_at(s, q, k, v, i, h);
-            for (size_t q0 = 0; q0 < n; q0 += BLOCK_Q)
+            for (size_t q0 = head.context; q0 < head.length; q0 += BLOCK_Q)
                 forward_block(&head, q0, out + row * s->ldo + h * s->HDV,
                               l + row * s->NH + h, sink ? sink + h : NULL,
                               scratch);
@@ -209,8 +220,9 @@ static void backward_tile(const struct head *h, const struct head_gradient *g,
                           struct tile t, const real *d, real *p, real *dp)
 {
     const struct pp_attention_shape *s = h->s;
-    const real *dout = g->dout + t.q0 * s->ldo;
-    const real *q = h->q + t.q0 * s->ldq, *k = h->k + t.k0 * s->ldkv;
+    size_t row = t.q0 - h->context;
+    const real *dout = g->dout + row * s->ldo;
+    const real *q = h->q + row * s->ldq, *k = h->k + t.k0 * s->ldkv;
     scores(h, t, p);
     gemm_nt(t.nq, t.nk, s->HDV, 1, dout, s->ldo, h->v + t.k0 * s->ldkv, s->ldkv,
             0, dp, BLOCK_K);
@@ -218,7 +230,7 @@ static void backward_tile(const struct head *h, const struct head_gradient *g,
         size_t lo, hi;
         key_range(s, t, i, &lo, &hi);
         real *pi = p + i * BLOCK_K, *dpi = dp + i * BLOCK_K;
-        exp_row(pi, t.nk, lo, hi, g->lse[(t.q0 + i) * s->NH]);
+        exp_row(pi, t.nk, lo, hi, g->lse[(row + i) * s->NH]);
         /* Of a single score the sum is known without the rounding of o: where
          * the softmax is 1 the gradient is 0, as it should be. */
         real sum = d[i];
@@ -229,7 +241,7 @@ static void backward_tile(const struct head *h, const struct head_gradient *g,
     gemm_tn(t.nk, s->HDV, t.nq, 1, p, BLOCK_K, dout, s->ldo, 1,
             g->dv + t.k0 * s->ldkv, s->ldkv);
     gemm_nn(t.nq, s->HDQK, t.nk, 1, dp, BLOCK_K, k, s->ldkv, 1,
-            g->dq + t.q0 * s->ldq, s->ldq);
+            g->dq + row * s->ldq, s->ldq);
     gemm_tn(t.nk, s->HDQK, t.nq, 1, dp, BLOCK_K, q, s->ldq, 1,
             g->dk + t.k0 * s->ldkv, s->ldkv);
 }
@@ -239,11 +251,11 @@ static void backward_head(const struct head *h, const struct head_gradient *g,
 {
     const struct pp_attention_shape *s = h->s;
     real d[BLOCK_Q];
-    for (size_t q0 = 0; q0 < h->length; q0 += BLOCK_Q) {
-        size_t nq = smaller(BLOCK_Q, h->length - q0);
+    for (size_t q0 = h->context; q0 < h->length; q0 += BLOCK_Q) {
+        size_t nq = smaller(BLOCK_Q, h->length - q0), row = q0 - h->context;
         for (size_t i = 0; i < nq; i++)
-            d[i] = (real)row_dot(g->dout + (q0 + i) * s->ldo,
-                                 g->o + (q0 + i) * s->ldo, s->HDV);
+            d[i] = (real)row_dot(g->dout + (row + i) * s->ldo,
+                                 g->o + (row + i) * s->ldo, s->HDV);
         size_t k0 = first_key(s, q0) / BLOCK_K * BLOCK_K;
         for (; k0 < q0 + nq; k0 += BLOCK_K) {
             struct tile t = {q0, nq, k0, smaller(BLOCK_K, q0 + nq - k0)};
@@ -258,16 +270,17 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
     real *gq = dq, *gk = dk, *gv = dv;
     const real *gout = dout, *out = o, *l = lse;
     clear_rows(gq, s->ldq, s->NH * s->HDQK, 0, s->N);
-    clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, s->N);
-    clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, s->N);
+    clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, s->N + s->context);
+    clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, s->N + s->context);
     for (size_t i = 0; i < s->n_sequences; i++)
         for (size_t h = 0; h < s->NH; h++) {
             size_t row = (size_t)s->cu_padded[i], kv = h / (s->NH / s->NKV);
+            size_t key = key_row(s, i);
             struct head head = head_at(s, q, k, v, i, h);
             struct head_gradient g = {
                 .dq = gq + row * s->ldq + h * s->HDQK,
-                .dk = gk + row * s->ldkv + kv * s->HDQK,
-                .dv = gv + row * s->ldkv + kv * s->HDV,
+                .dk = gk + key * s->ldkv + kv * s->HDQK,
+                .dv = gv + key * s->ldkv + kv * s->HDV,
                 .dout = gout + row * s->ldo + h * s->HDV,
                 .o = out + row * s->ldo + h * s->HDV,
                 .lse = l + row * s->NH + h,

@@ -192,9 +192,9 @@ static struct attention_view view_of(const struct pp_attention_shape *s)
     return view;
 }
 
-static bool too_large(const struct pp_attention_shape *s)
+static bool is_refused(const struct pp_attention_shape *s)
 {
-    return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
+    return s->context || s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
            s->n_sequences > 65535 || s->NH > 65535;
 }
 
@@ -215,7 +215,7 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
     (void)scratch;
     if (!s->N || !s->n_sequences)
         return 0;
-    if (too_large(s))
+    if (is_refused(s))
         return (int)cudaErrorInvalidValue;
 #ifdef PP_ELEMENT_BF16
     if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
@@ -234,7 +234,7 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
     float *delta = (float *)(((uintptr_t)scratch + 15) / 16 * 16);
     if (!s->N || !s->n_sequences)
         return 0;
-    if (too_large(s))
+    if (is_refused(s))
         return (int)cudaErrorInvalidValue;
     int rc =
         PP_LAUNCH(delta_kernel, (unsigned)((s->N * s->NH + WARPS - 1) / WARPS),

@@ -15,6 +15,10 @@
  * attends rows s of its sequence with s <= t, and t - s < window where window >
  * 0. Query head h uses key head h / (NH / NKV).
  *
+ * A slice of a sequence attends to what came before the slice: k and v (and dk,
+ * dv) then begin with context more rows of the first sequence, N + context in
+ * all, and its query row t stands for row context + t of it.
+ *
  * Never holds a [T,T] matrix: scores are made in blocks, the softmax is online
  * (Milakov and Gimelshein 2018; Dao et al. 2022), backward makes them again.
  *   dq, dk, dv   like q, k, v; written, padding 0
@@ -33,7 +37,8 @@ struct pp_attention_shape {
     size_t n_sequences, max_seqlen;
     const int32_t *cu, *cu_padded;
     double scale;
-    size_t window; /* 0: none */
+    size_t window;  /* 0: none */
+    size_t context; /* 0 unless a slice begins inside a sequence; CPU only */
 };
 
 #define PP_ATTENTION_FWD(name)                                                 \

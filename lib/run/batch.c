@@ -18,10 +18,13 @@ int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
     b->scored_rows = calloc(n, sizeof *b->scored_rows);
     b->targets = calloc(n, sizeof *b->targets);
     b->logps = calloc(n, sizeof *b->logps);
+    b->cu_seqlens = calloc(n + 1, sizeof *b->cu_seqlens);
+    b->cu_seqlens_padded = calloc(n + 1, sizeof *b->cu_seqlens_padded);
     b->ids = calloc(n, sizeof *b->ids);
     b->labels = calloc(n, sizeof *b->labels);
     if (!b->positions || !b->input_ids || !b->scored_rows || !b->targets ||
-        !b->logps || !b->ids || !b->labels)
+        !b->logps || !b->cu_seqlens || !b->cu_seqlens_padded || !b->ids ||
+        !b->labels)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
@@ -33,6 +36,8 @@ void pp_batch_finish(struct pp_batch *b)
     free(b->scored_rows);
     free(b->targets);
     free(b->logps);
+    free(b->cu_seqlens);
+    free(b->cu_seqlens_padded);
     free(b->ids);
     free(b->labels);
     free(b->here);
@@ -45,66 +50,102 @@ static bool is_token(const struct pp_batch *b, int32_t id)
     return id >= 0 && id < b->vocab;
 }
 
-/* One sequence: real rows [start, start + n), padding up to end. False with
- * *bad at an id that is no token. */
-static bool view_sequence(struct pp_batch *b, const struct pp_bin *bin,
-                          int32_t start, int32_t n, int32_t end, bool score_all,
-                          size_t *n_scored, int32_t *bad)
+/* One sequence of a bin: rows [start, end), the first n of them real; and
+ * those that lie in the part, [from, to). */
+struct rows {
+    int32_t start, n, end, from, to;
+};
+
+static int32_t larger(int32_t a, int32_t b)
 {
-    for (int32_t t = start; t < end; t++) {
-        bool real = t < start + n;
-        b->positions[t] = t - start;
-        b->input_ids[t] = real ? bin->input_ids[t] : -1;
-        if (real && !is_token(b, *bad = bin->input_ids[t]))
+    return a > b ? a : b;
+}
+
+static int32_t smaller(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Appends the rows to mb. False with *bad at an id that is no token. */
+static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
+                      const struct rows *r, bool score_all,
+                      struct pp_microbatch *mb, int32_t *bad)
+{
+    int32_t base = (int32_t)mb->first_row, real_end = r->start + r->n;
+    for (int32_t t = r->from; t < r->to; t++) {
+        b->positions[t - base] = t - r->start;
+        b->input_ids[t - base] = t < real_end ? bin->input_ids[t] : -1;
+        if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
-        if (t + 1 >= start + n)
+        if (t + 1 >= real_end)
             continue;
         int32_t target = score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
         if (target == PP_LABEL_IGNORE)
             continue;
         if (!is_token(b, *bad = target))
             return false;
-        b->scored_rows[*n_scored] = t;
-        b->targets[*n_scored] = target;
-        (*n_scored)++;
+        b->scored_rows[mb->n_scored] = t - base;
+        b->targets[mb->n_scored++] = target;
     }
     return true;
 }
 
-int pp_batch_view(struct pp_batch *b, const struct pp_packed *p, size_t bin,
-                  bool score_all, struct pp_microbatch *mb, struct pp_err *err)
+/* The same of a whole sequence of the bin, of which the part may have none. */
+static bool view_sequence(struct pp_batch *b, const struct pp_bin *bin,
+                          uint32_t i, bool score_all, struct pp_microbatch *mb,
+                          int32_t *bad)
 {
-    struct pp_bin v = {.cu_seqlens = b->empty, .cu_seqlens_padded = b->empty};
-    if (bin != PP_NO_BIN)
-        pp_packed_bin(p, bin, &v);
-    if (bin != PP_NO_BIN && p->index_only) {
-        pp_packed_tokens(p, bin, b->ids, b->labels);
+    int32_t first = (int32_t)mb->first_row, end = first + (int32_t)mb->tokens;
+    struct rows r = {.start = bin->cu_seqlens_padded[i],
+                     .n = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i],
+                     .end = bin->cu_seqlens_padded[i + 1]};
+    r.from = larger(r.start, first);
+    r.to = smaller(r.end, end);
+    if (r.from >= r.to)
+        return true;
+    int32_t real = larger(smaller(r.to, r.start + r.n) - r.from, 0);
+    if (real > 0 && r.from > r.start)
+        mb->context = (size_t)(r.from - r.start);
+    size_t at = mb->n_sequences++;
+    b->cu_seqlens[at + 1] = b->cu_seqlens[at] + real;
+    b->cu_seqlens_padded[at + 1] = r.to - first;
+    return view_rows(b, bin, &r, score_all, mb, bad);
+}
+
+int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
+                  const struct pp_batch_part *part, struct pp_microbatch *mb,
+                  struct pp_err *err)
+{
+    struct pp_bin v = {0};
+    if (part->bin != PP_NO_BIN)
+        pp_packed_bin(p, part->bin, &v);
+    if (part->bin != PP_NO_BIN && p->index_only) {
+        pp_packed_tokens(p, part->bin, b->ids, b->labels);
         v.input_ids = b->ids;
         v.labels = b->labels;
     }
-    size_t n_scored = 0;
+    size_t first = pp_slice_begin(v.tokens, part->slice, part->n_slices);
+    size_t end = pp_slice_begin(v.tokens, part->slice + 1, part->n_slices);
     int32_t bad;
+    *mb = (struct pp_microbatch){
+        .tokens = end - first,
+        .max_seqlen = v.max_seqlen,
+        .cu_seqlens = b->cu_seqlens,
+        .cu_seqlens_padded = b->cu_seqlens_padded,
+        .positions = b->positions,
+        .input_ids = b->input_ids,
+        .scored_rows = b->scored_rows,
+        .targets = b->targets,
+        .first_row = first,
+        .n_before = (size_t)part->slice,
+        .goes_on = part->slice + 1 < part->n_slices,
+    };
     for (uint32_t i = 0; i < v.n_sequences; i++)
-        if (!view_sequence(b, &v, v.cu_seqlens_padded[i],
-                           v.cu_seqlens[i + 1] - v.cu_seqlens[i],
-                           v.cu_seqlens_padded[i + 1], score_all, &n_scored,
-                           &bad))
+        if (!view_sequence(b, &v, i, part->score_all, mb, &bad))
             return pp_fail(err, PP_EXIT_INPUT,
                            "packed data: bin %zu: id '%d' is not in the "
                            "vocabulary of %d",
-                           bin, bad, b->vocab);
-    *mb = (struct pp_microbatch){
-        .tokens = v.tokens,
-        .n_sequences = v.n_sequences,
-        .max_seqlen = v.max_seqlen,
-        .cu_seqlens = v.cu_seqlens,
-        .cu_seqlens_padded = v.cu_seqlens_padded,
-        .positions = b->positions,
-        .input_ids = b->input_ids,
-        .n_scored = n_scored,
-        .scored_rows = b->scored_rows,
-        .targets = b->targets,
-    };
+                           part->bin, bad, b->vocab);
     return 0;
 }
 

@@ -71,7 +71,7 @@ static int send_gradients(struct dump *d, struct pp_err *err)
     struct pp_comm *c = d->comm;
     for (size_t i = 0; i < d->params->n; i++) {
         const struct pp_parameter *t = &d->params->at[i];
-        if (t->tied_copy)
+        if (!pp_parameter_counts(t))
             continue;
         if (read_gradient(d, t, err)) {
             c->ops->abort(c, err->text); /* rank 0 waits for the tensor */

@@ -33,16 +33,11 @@ int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
     return rc;
 }
 
-static bool is_saved(const struct pp_parameter *t)
-{
-    return !t->tied_copy;
-}
-
 static size_t count_saved(const struct pp_parameters *p)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
-        n += is_saved(&p->at[i]);
+        n += pp_parameter_counts(&p->at[i]);
     return n;
 }
 
@@ -51,7 +46,7 @@ static void list_saved(const struct pp_parameters *p, int rank,
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        if (!is_saved(t))
+        if (!pp_parameter_counts(t))
             continue;
         *out = (struct pp_saved_tensor){.rows = t->info.rows,
                                         .cols = t->info.cols,
@@ -150,7 +145,7 @@ static int put_tensors(struct pp_tensor_writer *w,
     int rc = pp_staging_init(&s, p, err);
     for (size_t i = 0; rc == 0 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        if (!is_saved(t))
+        if (!pp_parameter_counts(t))
             continue;
         const void *data = pp_staging_read(&s, t, block, err);
         rc = data ? pp_tensor_writer_put(

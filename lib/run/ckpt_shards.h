@@ -11,7 +11,7 @@
 #include "run/parameters.h"
 #include "run/weights.h"
 
-/* A tensor that is saved; tied copies are not. Travels between ranks. */
+/* A tensor that is saved: one that counts. Travels between ranks. */
 struct pp_saved_tensor {
     char name[PP_FQN_TEXT];
     uint64_t rows, cols, order;

@@ -5,13 +5,13 @@
 #include "run/rank.h"
 
 /* Walks all bins of p in passes of the list's n_microbatches; the last pass is
- * filled up with empty microbatches. Adds the losses in bin order. */
+ * filled up with empty microbatches. A loss for each microbatch is written
+ * where this rank runs its head; losses may be NULL. */
 static int walk(struct pp_rank *r, const struct pp_packed *p, double scale,
-                double *loss, struct pp_err *err)
+                double *losses, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     uint64_t m = (uint64_t)j->forward->n_microbatches;
-    *loss = 0;
     for (uint64_t first = 0; first < p->n_bins; first += m) {
         const struct pp_pass pass = {
             .packed = p,
@@ -19,15 +19,29 @@ static int walk(struct pp_rank *r, const struct pp_packed *p, double scale,
             .end = p->n_bins,
             .scale = scale,
             .score_all = j->score,
-            .losses = r->losses,
+            .losses = losses ? losses + first : r->losses,
             .logps = j->score ? j->logps : NULL,
             .ctx = j->ctx,
         };
-        memset(r->losses, 0, m * sizeof *r->losses);
         if (pp_exec_run(&r->forward, &pass, err))
             return -1;
-        for (uint64_t k = 0; k < m; k++)
-            *loss += r->losses[k];
+    }
+    return 0;
+}
+
+/* The sum in the order of the bins, whichever rank has each. */
+static int add_losses(struct pp_rank *r, size_t n, double *loss,
+                      struct pp_err *err)
+{
+    size_t m = (size_t)r->job->forward->n_microbatches;
+    *loss = 0;
+    for (size_t first = 0; first < n; first += m) {
+        if (r->comm->ops->allgather(r->comm, r->eval_losses + first, r->all,
+                                    m * sizeof *r->eval_losses, err))
+            return -1;
+        for (size_t k = 0; k < m; k++)
+            for (int rank = 0; rank < r->comm->size; rank++)
+                *loss += r->all[(size_t)rank * m + k];
     }
     return 0;
 }
@@ -36,24 +50,18 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
 {
     const struct pp_packed *p = r->job->eval;
     uint64_t scored = 0;
-    double mine;
     for (size_t i = 0; i < p->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(p, i, &b);
         scored += b.scored;
     }
-    if (walk(r, p, scored ? 1 / (double)scored : 0, &mine, err) ||
-        r->comm->ops->allgather(r->comm, &mine, r->all, sizeof mine, err))
+    memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
+    if (walk(r, p, scored ? 1 / (double)scored : 0, r->eval_losses, err))
         return -1;
-    /* Only the rank with the head has a loss. */
-    *loss = 0;
-    for (int k = 0; k < r->comm->size; k++)
-        *loss += r->all[k];
-    return 0;
+    return add_losses(r, p->n_bins, loss, err);
 }
 
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)
 {
-    double loss;
-    return walk(r, r->job->data, 0, &loss, err);
+    return walk(r, r->job->data, 0, NULL, err);
 }

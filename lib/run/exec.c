@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "run/sync_copies.h"
 #include "sched/deps.h"
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
@@ -22,7 +23,10 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->arena = pp_device_alloc(w->device, e->memory.arena_bytes, 1,
                                "activations and messages", err);
     e->sent = calloc(2 * (size_t)s->graph->n_ranks, sizeof *e->sent);
-    if (!e->arena || !e->sent)
+    e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
+    if (!e->arena)
+        return -1;
+    if (!e->sent || !e->before)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
@@ -33,6 +37,7 @@ void pp_exec_finish(struct pp_exec *e)
     if (e->worker)
         pp_device_free(e->worker->device, e->arena);
     free(e->sent);
+    free(e->before);
     memset(e, 0, sizeof *e);
 }
 
@@ -84,17 +89,42 @@ static size_t bin_of(const struct pp_pass *p, struct pp_action a)
     return at < p->end ? (size_t)(at % p->packed->n_bins) : PP_NO_BIN;
 }
 
+/* Tokens of a's whole microbatch. */
+static size_t tokens_of(const struct pp_pass *p, struct pp_action a)
+{
+    struct pp_bin b = {0};
+    if (bin_of(p, a) != PP_NO_BIN)
+        pp_packed_bin(p->packed, bin_of(p, a), &b);
+    return b.tokens;
+}
+
+/* The slices of a microbatch before a's, with the blocks of its stage. */
+static void view_before(const struct pp_exec *e, struct pp_action a)
+{
+    int n = e->schedule->graph->n_slices;
+    size_t tokens = tokens_of(e->pass, a);
+    for (int16_t q = 0; q < a.slice; q++) {
+        struct pp_action of = a;
+        of.slice = q;
+        e->before[q].tokens =
+            pp_slice_begin(tokens, q + 1, n) - pp_slice_begin(tokens, q, n);
+        find_blocks(e, of, e->before[q].block);
+    }
+}
+
 /* The microbatch as kernels see it, and as the host does. */
 static int view(const struct pp_exec *e, struct pp_action a,
                 struct pp_microbatch *mb, struct pp_microbatch *host,
                 struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    if (pp_batch_view(&e->worker->batch, p->packed, bin_of(p, a), p->score_all,
-                      host, err))
+    const struct pp_batch_part part = {
+        bin_of(p, a), a.slice, e->schedule->graph->n_slices, p->score_all};
+    if (pp_batch_view(&e->worker->batch, p->packed, &part, host, err))
         return -1;
+    view_before(e, a);
+    host->before = e->before;
     host->scale = p->scale;
-    host->loss = &p->losses[a.microbatch];
     host->logps = p->logps ? e->worker->batch.logps : NULL;
     *mb = *host;
     return pp_batch_send(&e->worker->batch, mb, err);
@@ -116,11 +146,12 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 }
 
 static int forward(struct pp_exec *e, const struct pp_stage *s,
-                   const struct pp_microbatch *mb,
-                   const struct pp_microbatch *host, struct pp_action a,
-                   void *const *blocks, struct pp_err *err)
+                   struct pp_microbatch *mb, const struct pp_microbatch *host,
+                   struct pp_action a, void *const *blocks, struct pp_err *err)
 {
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
+    double loss = 0;
+    mb->loss = &loss;
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, e->worker->scratch, err))
         return -1;
     if (e->pass->output && s->out_width)
@@ -128,6 +159,10 @@ static int forward(struct pp_exec *e, const struct pp_stage *s,
                         s->out_width);
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
+    /* Slices of a microbatch come in order. */
+    if (has_head)
+        e->pass->losses[a.microbatch] =
+            (a.slice ? e->pass->losses[a.microbatch] : 0) + loss;
     if (e->pass->logps && has_head)
         e->pass->logps(e->pass->ctx, bin_of(e->pass, a), host);
     return 0;
@@ -171,17 +206,17 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     return rc;
 }
 
-/* The other rank's bytes of a message: the tokens of its microbatch at the
- * width of the boundary it crosses. */
+/* The other rank's bytes of a message: the tokens of its slice at the width of
+ * the boundary it crosses. */
 static size_t message_bytes(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_stage *s = &e->worker->stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
-    size_t bin = bin_of(e->pass, a);
-    struct pp_bin b = {0};
-    if (bin != PP_NO_BIN)
-        pp_packed_bin(e->pass->packed, bin, &b);
-    return b.tokens * (out ? s->out_width : s->in_width) * s->element_bytes;
+    size_t tokens = tokens_of(e->pass, a);
+    int n = e->schedule->graph->n_slices;
+    size_t rows = pp_slice_begin(tokens, a.slice + 1, n) -
+                  pp_slice_begin(tokens, a.slice, n);
+    return rows * (out ? s->out_width : s->in_width) * s->element_bytes;
 }
 
 /* Sends what queued work is still writing: a receiver cannot wait for work of
@@ -237,9 +272,8 @@ static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 }
 
 /* Both ranks add embedding + head in that order: the same bits everywhere. */
-static int sync_tied(struct pp_exec *e, struct pp_err *err)
+static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
 {
-    struct pp_tied *t = &e->worker->tied;
     struct pp_comm *c = e->worker->comm;
     const struct pp_kernels *k = e->worker->kernels;
     void *mine = t->embed ? t->embed : t->head;
@@ -264,8 +298,12 @@ static int sync_tied(struct pp_exec *e, struct pp_err *err)
 static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    if (a.op == PP_SYNC_TIED && e->pass->sync)
-        return sync_tied(e, err);
+    struct pp_tied *tied = e->worker->tied;
+    if (a.op == PP_SYNC_COPIES && e->pass->sync)
+        return pp_sync_copies(e->worker, err);
+    for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)
+        if (e->pass->sync && tied[k].used && sync_tied(e, &tied[k], err))
+            return -1;
     /* With one data-parallel lane there is nothing to reduce, and unsharded
      * parameters are always there. */
     return 0;

@@ -15,7 +15,8 @@
 #include "sched/memory.h"
 #include "sched/play.h"
 
-/* Gradients of a tied embedding and head, added at SYNC_TIED. */
+/* Gradients of a tied embedding and head of one copy of the weights, added at
+ * SYNC_TIED. */
 struct pp_tied {
     bool used;
     void *embed, *head; /* this rank's gradients, or NULL */
@@ -29,10 +30,13 @@ struct pp_worker {
     struct pp_comm *comm;
     const struct pp_kernels *kernels;
     const struct pp_graph *graph;
+    const struct pp_parameters *params;
     struct pp_stage *stages; /* by stage number; others' are zeroed */
     struct pp_batch batch;
     void *scratch;
-    struct pp_tied tied;
+    struct pp_tied tied[PP_MAX_COPIES];
+    void *copied; /* (PP_COPIED_PART) another copy's gradients, at SYNC_COPIES;
+                     NULL where there is one copy of the weights */
     struct pp_device *device; /* where all of it is */
     void *stream;             /* what the kernels take */
 };
@@ -42,9 +46,10 @@ struct pp_exec {
     const struct pp_schedule *schedule;
     struct pp_memory memory;
     unsigned char *arena;
-    size_t *sent;   /* messages sent, by 2 * rank + lane: places in the rings */
-    bool trains;    /* the list has a backward: slots are opened and closed */
-    int slot_limit; /* most live (stage, microbatch); 0: as planned */
+    size_t *sent; /* messages sent, by 2 * rank + lane: places in the rings */
+    bool trains;  /* the list has a backward: slots are opened and closed */
+    struct pp_slice_blocks *before; /* (n_slices) of the action under way */
+    int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
 
     /* Counted while running. */
     int slots, peak_slots;
@@ -59,11 +64,11 @@ struct pp_pass {
     const struct pp_packed *packed;
     uint64_t first, end;
     double scale;   /* 1 / scored tokens of the step; 0 when there are none */
-    bool sync;      /* the last pass of a step: SYNC_TIED acts */
+    bool sync;      /* the last pass of a step: SYNC_COPIES and _TIED act */
     bool score_all; /* log-probabilities of every token */
-    double *losses; /* (n_microbatches) written on the rank with the head */
+    double *losses; /* (n_microbatches) written where this rank runs the head */
     /* Called after the head's forward with each row's log-probability, or
-     * NULL. */
+     * NULL. Copies of the head call from their own ranks. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
     /* Called after the forward of a stage that has an output, or NULL: see
      * struct pp_job. */

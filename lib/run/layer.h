@@ -6,6 +6,7 @@
 #ifndef PP_RUN_LAYER_H
 #define PP_RUN_LAYER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,12 +15,20 @@
 #include "plan/model.h"
 #include "run/device.h"
 
-/* What every layer sees of one microbatch. The integers are device memory. */
+/* A slice of the same microbatch that came before, and the stage's blocks of
+ * it. */
+struct pp_slice_blocks {
+    size_t tokens;
+    void *block[PP_N_SAVED_BLOCKS];
+};
+
+/* What every layer sees of one microbatch, or of a slice of it: then rows are
+ * the slice's. The integers behind the pointers are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
     size_t n_sequences, max_seqlen;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
-    const int32_t *positions; /* (tokens) restart at 0 in every sequence */
+    const int32_t *positions; /* (tokens) place in its sequence */
     const int32_t *input_ids; /* (tokens) -1 on padding */
 
     /* The head's. Rows whose prediction is scored, ascending, and the token
@@ -30,6 +39,13 @@ struct pp_microbatch {
     double *loss;  /* written by F: sum of -logp over scored rows, in row
                       order, times scale */
     double *logps; /* (n_scored) written by F, or NULL */
+
+    /* Of a slice. */
+    size_t first_row; /* tokens of the slices before */
+    size_t context;   /* of them, those of the sequence that goes on here */
+    size_t n_before;  /* slices before, from the first */
+    const struct pp_slice_blocks *before; /* (n_before) */
+    bool goes_on;                         /* others come behind */
 };
 
 /* One unit bound to its parameters on one rank. */
@@ -48,7 +64,9 @@ struct pp_layer {
  * pp_unit_saved_bytes() * tokens. In forward-only runs the same
  * blocks serve every unit in turn. */
 struct pp_layer_blocks {
-    void *block[PP_N_SAVED_BLOCKS]; /* grad_w may be NULL in forward */
+    void *block[PP_N_SAVED_BLOCKS];   /* grad_w may be NULL in forward */
+    size_t offset[PP_N_SAVED_BLOCKS]; /* bytes per token before the unit's in
+                                        the stage's blocks */
 };
 
 struct pp_layer_ops {
@@ -65,9 +83,11 @@ struct pp_layer_ops {
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *scratch,
                       struct pp_err *err);
-    /* Elements of scratch that any of the three needs for that many tokens. */
+    /* Elements of scratch that any of the three needs for that many tokens,
+     * behind a context of so many at most; that is 0 where nothing is sliced.
+     */
     size_t (*scratch)(const struct pp_model *m, const struct pp_kernels *k,
-                      size_t tokens);
+                      size_t tokens, size_t context);
 };
 
 /* The functions of a unit's kind. */

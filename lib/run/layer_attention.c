@@ -92,7 +92,8 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
 
 int pp_layer_attention_fwd(const struct pp_layer *l,
                            const struct pp_microbatch *mb, const void *x,
-                           void *const *s, void *scratch, struct pp_err *err)
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
@@ -108,10 +109,13 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
     PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
                          T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
                          l->stream));
-    PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
-                                  pp_layer_at(l, s[PP_S_QKV], w.q),
-                                  pp_layer_at(l, s[PP_S_QKV], w.qk), NULL, &a,
-                                  scratch, l->stream));
+    if (!pp_is_slice(mb))
+        PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
+                                      pp_layer_at(l, s[PP_S_QKV], w.q),
+                                      pp_layer_at(l, s[PP_S_QKV], w.qk), NULL,
+                                      &a, scratch, l->stream));
+    else if (pp_layer_slice_attention_fwd(l, mb, &a, b, s, scratch, err))
+        return -1;
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_MID], s[PP_S_ATTN], l->w[PP_P_O],
                                l->w[PP_P_O_BIAS], T, w.q, C, C, w.q,
                                l->stream));
@@ -143,6 +147,7 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
 
 int pp_layer_attention_bwd_input(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *dx,
+                                 const struct pp_layer_blocks *b,
                                  void *const *s, void *scratch,
                                  struct pp_err *err)
 {
@@ -154,11 +159,14 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
     PP_LAYER_RUN(k->linear_bwd_input(dattn, s[PP_S_DMID], l->w[PP_P_O], T, w.q,
                                      C, w.q, C, l->stream));
-    PP_LAYER_RUN(k->attention_bwd(
-        s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
-        pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
-        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
-        s[PP_S_ATTN], s[PP_S_LSE], &a, tiles, l->stream));
+    if (!pp_is_slice(mb))
+        PP_LAYER_RUN(k->attention_bwd(
+            s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
+            pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
+            pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
+            s[PP_S_ATTN], s[PP_S_LSE], &a, tiles, l->stream));
+    else if (pp_layer_slice_attention_bwd(l, mb, &a, dattn, b, s, tiles, err))
+        return -1;
     PP_LAYER_RUN(k->rope(s[PP_S_DQKV], l->rope_cos, l->rope_sin, mb->positions,
                          T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, -1,
                          l->stream));

@@ -74,7 +74,7 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, b, s);
-    if (pp_layer_attention_fwd(l, mb, x, s, scratch, err))
+    if (pp_layer_attention_fwd(l, mb, x, b, s, scratch, err))
         return -1;
     return mlp_fwd(l, mb->tokens, y, s, err);
 }
@@ -90,7 +90,7 @@ static int decoder_bwd_input(const struct pp_layer *l,
     PP_LAYER_RUN(l->kernels->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
     if (mlp_bwd_input(l, T, dy, s, scratch, err))
         return -1;
-    return pp_layer_attention_bwd_input(l, mb, dx, s, scratch, err);
+    return pp_layer_attention_bwd_input(l, mb, dx, b, s, scratch, err);
 }
 
 static int decoder_bwd_weight(const struct pp_layer *l,
@@ -108,10 +108,12 @@ static int decoder_bwd_weight(const struct pp_layer *l,
 
 /* The MLP's and attention's use the same memory, one after the other. */
 static size_t decoder_scratch(const struct pp_model *m,
-                              const struct pp_kernels *k, size_t tokens)
+                              const struct pp_kernels *k, size_t tokens,
+                              size_t context)
 {
     size_t mlp = m->intermediate * tokens;
-    size_t attention = pp_layer_attention_scratch(m, k, tokens);
+    size_t attention = pp_layer_attention_scratch(m, k, tokens) +
+                       pp_layer_slice_scratch(m, tokens, context);
     return mlp > attention ? mlp : attention;
 }
 

@@ -44,9 +44,10 @@ static int embed_bwd_weight(const struct pp_layer *l,
 }
 
 static size_t embed_scratch(const struct pp_model *m,
-                            const struct pp_kernels *k, size_t tokens)
+                            const struct pp_kernels *k, size_t tokens,
+                            size_t context)
 {
-    (void)m, (void)k, (void)tokens;
+    (void)m, (void)k, (void)tokens, (void)context;
     return 0;
 }
 

@@ -39,9 +39,9 @@ static struct head_scratch head_buffers(const struct pp_layer *l, void *scratch)
 }
 
 static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                           size_t tokens)
+                           size_t tokens, size_t context)
 {
-    (void)tokens;
+    (void)tokens, (void)context;
     return block_rows(m) *
            (m->vocab + 2 * m->hidden + k->accumulator_bytes / k->element_bytes);
 }

@@ -51,9 +51,9 @@ static int norm_bwd_weight(const struct pp_layer *l,
 }
 
 static size_t norm_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                           size_t tokens)
+                           size_t tokens, size_t context)
 {
-    (void)m, (void)k, (void)tokens;
+    (void)m, (void)k, (void)tokens, (void)context;
     return 0;
 }
 

@@ -90,6 +90,7 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
             t->unit = unit;
             t->slot = slot;
             t->stage = r->stage;
+            t->copy = r->copy;
             t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
             if (place_tensor(p, at, &table[slot], err))
                 return -1;
@@ -135,6 +136,24 @@ static void set_addresses(struct pp_parameters *p, const size_t *offsets)
     }
 }
 
+/* Places the units of one copy of the weights: those of the ranges from r to
+ * before last. */
+static int place_copy(struct pp_parameters *p, size_t *offsets,
+                      struct cursor *at, const struct pp_model *m,
+                      const struct pp_unit_range *r,
+                      const struct pp_unit_range *last, struct pp_err *err)
+{
+    at->order = 0;
+    for (size_t unit = 0; unit < pp_model_n_units(m); unit++) {
+        while (r < last && unit >= r->first + r->n)
+            r++;
+        bool held = r < last && in_range(r, unit);
+        if (place_unit(p, offsets, at, m, unit, held ? r : NULL, err))
+            return -1;
+    }
+    return 0;
+}
+
 int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
                        const struct pp_unit_range *ranges, size_t n_ranges,
                        size_t element_bytes, int flags, struct pp_err *err)
@@ -151,8 +170,6 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
 {
     int rc = -1;
     struct cursor at = {0};
-    const struct pp_unit_range *r = ranges;
-    const struct pp_unit_range *last = n_ranges ? ranges + n_ranges : ranges;
     *p = (struct pp_parameters){.element_bytes = where->element_bytes,
                                 .accumulator_bytes = where->accumulator_bytes,
                                 .device = where->device};
@@ -165,14 +182,13 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }
-    for (size_t unit = 0; unit < pp_model_n_units(m); unit++) {
-        while (r < last && unit >= r->first + r->n)
-            r++;
-        bool held = r < last && in_range(r, unit);
-        if (place_unit(p, offsets, &at, m, unit, held ? r : NULL, err))
+    for (size_t i = 0, next = 0; i < n_ranges; i = next) {
+        while (next < n_ranges && ranges[next].copy == ranges[i].copy)
+            next++;
+        if (place_copy(p, offsets, &at, m, &ranges[i], ranges + next, err))
             goto out;
     }
-    assert(at.n == p->n && "ranges ascend within the model");
+    assert(at.n == p->n && "ranges ascend within each copy");
     p->n_elements = at.end;
     if (allocate_blocks(p, flags, err))
         goto out;
@@ -185,21 +201,56 @@ out:
     return rc;
 }
 
-struct pp_parameter *pp_parameters_find(const struct pp_parameters *p,
+/* Where (copy, unit, slot) lies against t: below 0 before it. */
+static int compare_place(int copy, size_t unit, size_t slot,
+                         const struct pp_parameter *t)
+{
+    if (copy != t->copy)
+        return copy < t->copy ? -1 : 1;
+    if (unit != t->unit)
+        return unit < t->unit ? -1 : 1;
+    return (slot > t->slot) - (slot < t->slot);
+}
+
+struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot)
 {
     size_t low = 0, high = p->n;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         struct pp_parameter *t = &p->at[mid];
-        if (t->unit == unit && t->slot == slot)
+        int order = compare_place(copy, unit, slot, t);
+        if (order == 0)
             return t;
-        if (t->unit < unit || (t->unit == unit && t->slot < slot))
+        if (order > 0)
             low = mid + 1;
         else
             high = mid;
     }
     return NULL;
+}
+
+bool pp_parameter_counts(const struct pp_parameter *t)
+{
+    return !t->tied_copy && t->copy == 0;
+}
+
+void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,
+                                size_t *n)
+{
+    const struct pp_parameter *first = NULL, *last = NULL;
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->at[i].stage != stage)
+            continue;
+        last = &p->at[i];
+        first = first ? first : last;
+    }
+    *n = 0;
+    if (!first || !first->g)
+        return NULL;
+    *n = (size_t)((char *)last->g - (char *)first->g) / p->accumulator_bytes +
+         last->n;
+    return first->g;
 }
 
 void pp_parameters_finish(struct pp_parameters *p)

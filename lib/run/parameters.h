@@ -28,7 +28,7 @@ struct pp_parameter {
     size_t order;         /* place among all tensors of the model: units in
                              order, slots ascending. Norms add in this order */
     size_t unit, slot;    /* index of the unit in the model; its slot */
-    int stage;
+    int stage, copy;      /* of the stage: which copy of the weights */
     bool tied_copy; /* the head of a tied model: loads, initialises and saves
                        as model.embed_tokens.weight, which is written once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
@@ -37,7 +37,7 @@ struct pp_parameter {
 /* What a rank holds. q, k and v of a layer are contiguous in w and in g, as
  * are their biases, gate and up, and gate's and up's biases. */
 struct pp_parameters {
-    struct pp_parameter *at; /* ascending by order */
+    struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
     size_t element_bytes, accumulator_bytes;
     size_t n_elements; /* of each block: all tensors, and the gaps that let
@@ -52,10 +52,11 @@ enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
 struct pp_unit_range {
     int stage;
     size_t first, n;
+    int copy; /* of the weights, from 0; there may be a second one */
 };
 
-/* Allocates the tensors of the given ranges (ascending). flags of enum
- * pp_parameter_blocks. */
+/* Allocates the tensors of the given ranges, ascending within each copy, and
+ * the copies ascending. flags of enum pp_parameter_blocks. */
 int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
                        const struct pp_unit_range *ranges, size_t n_ranges,
                        size_t element_bytes, int flags,
@@ -80,9 +81,19 @@ static inline size_t pp_parameters_bytes(const struct pp_parameters *p,
     return block == PP_BLOCK_W ? p->element_bytes : p->accumulator_bytes;
 }
 
-/* The tensor of that unit and slot, or NULL. */
-struct pp_parameter *pp_parameters_find(const struct pp_parameters *p,
+/* The tensor of that copy, unit and slot, or NULL. */
+struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
+
+/* Whether the tensor stands for its parameter where each counts once, as in a
+ * norm or a file: it is no second copy and not the head of a tied model. */
+bool pp_parameter_counts(const struct pp_parameter *t);
+
+/* The gradients of all tensors of a stage, which follow each other as they do
+ * in every copy of the stage; *n of elements, the zeros between units
+ * included. NULL and 0 where there are none. */
+void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,
+                                size_t *n);
 
 /* Frees; accepts a zeroed struct. */
 void pp_parameters_finish(struct pp_parameters *p);

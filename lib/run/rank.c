@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "run/ckpt.h"
+#include "run/sync_copies.h"
 #include "run/weights.h"
 
 static size_t largest(const struct pp_job *j, bool slots)
@@ -18,11 +19,18 @@ static size_t largest(const struct pp_job *j, bool slots)
     return a > b ? a : b;
 }
 
+/* Most tokens of a microbatch, or of a slice where there are several. */
+static size_t most_tokens(const struct pp_job *j)
+{
+    size_t slices = (size_t)j->schedule->graph->n_slices;
+    return (largest(j, true) + slices - 1) / slices;
+}
+
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
         pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n, j->kernels,
-                       largest(j, true), &out[s]);
+                       most_tokens(j), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -126,56 +134,78 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    size_t tokens = largest(j, true), most = 0;
+    size_t positions = largest(j, false), tokens = most_tokens(j), most = 0;
+    size_t context = w->graph->n_slices > 1 ? positions : 0;
     w->stages = calloc((size_t)w->graph->n_stages, sizeof *w->stages);
     if (!w->stages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (make_rope(r, largest(j, false), err))
+    if (make_rope(r, positions, err))
         return -1;
 
-    const struct pp_stage_env env = {j->model,    &r->kernels, &r->params,
-                                     r->rope_cos, r->rope_sin, r->device,
-                                     w->stream};
+    struct pp_stage_env env = {.model = j->model,
+                               .kernels = &r->kernels,
+                               .params = &r->params,
+                               .rope_cos = r->rope_cos,
+                               .rope_sin = r->rope_sin,
+                               .device = r->device,
+                               .stream = w->stream};
     for (int s = 0; s < w->graph->n_stages; s++) {
         if (w->graph->stages[s].rank != w->rank)
             continue;
         const struct pp_unit_range *u = &j->stages[s];
-        size_t scratch =
-            pp_stage_scratch(j->model, j->kernels, u->first, u->n, tokens);
+        size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
+                                          tokens, context);
         most = scratch > most ? scratch : most;
+        env.copy = u->copy;
         if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
                           w->graph->stages[s].input_grad, err))
             return -1;
     }
     w->scratch = pp_device_alloc(r->device, most, j->kernels->element_bytes,
                                  "kernels", err);
-    if (!w->scratch || pp_batch_init(&w->batch, tokens, j->model->vocab, err))
+    if (!w->scratch ||
+        pp_batch_init(&w->batch, largest(j, true), j->model->vocab, err))
         return -1;
     return pp_batch_attach(&w->batch, r->device, err);
 }
 
-/* Where the tied pair's gradients are, and who holds the other. */
-static int make_tied(struct pp_rank *r, struct pp_err *err)
+/* Where the tied pair's gradients are in a copy, and who holds the other. */
+static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
-    struct pp_tied *t = &r->worker.tied;
+    struct pp_tied *t = &r->worker.tied[copy];
     size_t head = pp_model_n_units(r->job->model) - 1;
-    if (g->tied[0] < 0)
-        return 0;
-    const struct pp_parameter *e = pp_parameters_find(&r->params, 0, 0);
-    const struct pp_parameter *h = pp_parameters_find(&r->params, head, 0);
+    const struct pp_parameter *e = pp_parameters_find(&r->params, copy, 0, 0);
+    const struct pp_parameter *h =
+        pp_parameters_find(&r->params, copy, head, 0);
     if (!e && !h)
         return 0;
     t->used = true;
     t->embed = e ? e->g : NULL;
     t->head = h ? h->g : NULL;
     t->n = e ? e->n : h->n;
-    t->peer = e && h ? -1 : g->stages[g->tied[e ? 1 : 0]].rank;
+    int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
+    t->peer = e && h ? -1 : g->stages[other].rank;
     if (t->peer < 0)
         return 0;
     t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
                                   "tied gradients", err);
     return t->received ? 0 : -1;
+}
+
+/* What SYNC_TIED and SYNC_COPIES work with. */
+static int make_syncs(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_graph *g = r->worker.graph;
+    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
+        if (make_tied(r, k, err))
+            return -1;
+    if (g->n_copies == 1)
+        return 0;
+    r->worker.copied =
+        pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
+                        "copied gradients", err);
+    return r->worker.copied ? 0 : -1;
 }
 
 static int make_execs(struct pp_rank *r, struct pp_err *err)
@@ -200,6 +230,13 @@ out:
     return rc;
 }
 
+/* Microbatches of the passes that an evaluation takes. */
+static size_t n_eval(const struct pp_job *j)
+{
+    size_t m = (size_t)j->schedule->n_microbatches;
+    return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
+}
+
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -218,8 +255,10 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->squares_here = make(r->params.n, sizeof *r->squares_here, err);
     r->squares = pp_device_alloc(r->device, r->params.n, sizeof *r->squares,
                                  "norms", err);
-    return r->losses && r->mine && r->all && r->peak_slots && r->squares_here &&
-                   r->squares
+    r->n_eval = n_eval(j);
+    r->eval_losses = make(r->n_eval, sizeof *r->eval_losses, err);
+    return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses &&
+                   r->squares_here && r->squares
                ? 0
                : -1;
 }
@@ -267,8 +306,9 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.comm = comm;
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
+    r->worker.params = &r->params;
     if (make_params(r, err) || fill_params(r, err) || make_stages(r, err) ||
-        make_tied(r, err) || make_execs(r, err) || make_gather(r, err))
+        make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
     return 0;
 }
@@ -280,7 +320,9 @@ static void rank_finish(struct pp_rank *r)
             pp_stage_finish(&r->worker.stages[s]);
     free(r->worker.stages);
     pp_device_free(r->device, r->worker.scratch);
-    pp_device_free(r->device, r->worker.tied.received);
+    pp_device_free(r->device, r->worker.copied);
+    for (int k = 0; k < PP_MAX_COPIES; k++)
+        pp_device_free(r->device, r->worker.tied[k].received);
     pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
@@ -290,6 +332,7 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->squares);
     free(r->squares_here);
     free(r->losses);
+    free(r->eval_losses);
     free(r->mine);
     free(r->all);
     free(r->peak_slots);

@@ -20,10 +20,12 @@ struct pp_rank {
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (params.n) likewise */
     double *squares_here;
-    double *losses;     /* (accumulate x n_microbatches) of one step */
-    double *mine, *all; /* what the ranks tell each other after a step */
-    size_t n_tensors;   /* of the whole model */
-    int *peak_slots;    /* by rank */
+    double *losses;      /* (accumulate x n_microbatches) of one step */
+    double *eval_losses; /* (n_eval) one for every microbatch */
+    size_t n_eval;       /* microbatches of the passes over the eval data */
+    double *mine, *all;  /* what the ranks tell each other after a step */
+    size_t n_tensors;    /* of the whole model */
+    int *peak_slots;     /* by rank */
 
     int64_t step;         /* optimizer steps done */
     int64_t microbatches; /* consumed */

@@ -32,7 +32,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
     };
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p =
-            pp_parameters_find(env->params, unit, slot);
+            pp_parameters_find(env->params, env->copy, unit, slot);
         l->w[slot] = p ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }
@@ -97,12 +97,12 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
 }
 
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t first, size_t n, size_t tokens)
+                        size_t first, size_t n, size_t tokens, size_t context)
 {
     size_t most = 0;
     for (size_t i = first; i < first + n; i++) {
         enum pp_unit_kind kind = pp_model_unit(m, i).kind;
-        size_t layer = pp_layer_ops(kind)->scratch(m, k, tokens);
+        size_t layer = pp_layer_ops(kind)->scratch(m, k, tokens, context);
         most = layer > most ? layer : most;
     }
     return 2 * m->hidden * tokens + most;
@@ -118,10 +118,11 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void *const *blocks, size_t i)
 {
     struct pp_layer_blocks b;
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        b.block[k] = blocks[k]
-                         ? (char *)blocks[k] + s->offsets[k][i] * mb->tokens
-                         : NULL;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+        b.offset[k] = s->offsets[k][i];
+        b.block[k] =
+            blocks[k] ? (char *)blocks[k] + b.offset[k] * mb->tokens : NULL;
+    }
     return b;
 }
 

@@ -14,6 +14,7 @@ struct pp_stage_env {
     const struct pp_model *model;
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
+    int copy; /* whose of them */
     const void *rope_cos, *rope_sin;
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* what the kernels take */
@@ -49,9 +50,10 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
                     const struct pp_kernels *k, size_t tokens,
                     struct pp_stage_bytes *out);
 
-/* Elements of scratch that the three functions below need. */
+/* Elements of scratch that the three functions below need; context as in
+ * layer.h. */
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t first, size_t n, size_t tokens);
+                        size_t first, size_t n, size_t tokens, size_t context);
 
 /* blocks: the stage's three saved blocks for this microbatch. x, y, dx and dy
  * are (tokens, width) or NULL where the width is 0. */

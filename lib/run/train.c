@@ -9,7 +9,7 @@
 
 /* What each rank tells the others after a step, in doubles: a sum of squares
  * for every tensor of the model (0 where another rank holds it), a loss for
- * every microbatch (0 unless this rank holds the head), then these. Integers
+ * every microbatch (0 unless this rank ran its head), then these. Integers
  * below 2^53 survive. */
 enum tail {
     TAIL_COMPUTE,
@@ -69,22 +69,17 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     return 0;
 }
 
-static bool has_head(const struct pp_rank *r)
-{
-    size_t head = pp_model_n_units(r->job->model) - 1;
-    return pp_parameters_find(&r->params, head, 0) != NULL;
-}
-
-/* A sum of squares for every tensor of this rank, 0 for a tied copy: a tied
- * weight is one parameter, and the embedding counts. */
+/* A sum of squares for every tensor of this rank that counts. A second copy
+ * has the order of the first, and must not write over it. */
 static int sum_squares(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_device *d = r->worker.device;
     size_t n = r->params.n;
     for (size_t i = 0; i < n; i++) {
         const struct pp_parameter *p = &r->params.at[i];
-        if (!p->tied_copy && r->kernels.sum_squares(&r->squares[i], p->g, p->n,
-                                                    r->worker.stream))
+        if (pp_parameter_counts(p) &&
+            r->kernels.sum_squares(&r->squares[i], p->g, p->n,
+                                   r->worker.stream))
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
@@ -92,7 +87,8 @@ static int sum_squares(struct pp_rank *r, struct pp_err *err)
                     err))
         return -1;
     for (size_t i = 0; i < n; i++)
-        r->mine[r->params.at[i].order] = r->squares_here[i];
+        if (pp_parameter_counts(&r->params.at[i]))
+            r->mine[r->params.at[i].order] = r->squares_here[i];
     return 0;
 }
 
@@ -103,9 +99,7 @@ static int tell(struct pp_rank *r, const double tail[N_TAIL],
     memset(r->mine, 0, n * sizeof *r->mine);
     if (sum_squares(r, err))
         return -1;
-    if (has_head(r))
-        memcpy(r->mine + r->n_tensors, r->losses,
-               n_losses(r) * sizeof *r->losses);
+    memcpy(r->mine + r->n_tensors, r->losses, n_losses(r) * sizeof *r->losses);
     memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
     return r->comm->ops->allgather(r->comm, r->mine, r->all,
                                    n * sizeof *r->mine, err);

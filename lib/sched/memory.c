@@ -51,13 +51,27 @@ static bool is_local(const struct touches *t, int stage)
     return t->g->stages[stage].rank == t->g->stages[t->action.stage].rank;
 }
 
+/* Keys and values of every slice are there until the last one's forward, also
+ * where no backward keeps them. */
+static int touch_keys(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
+    struct pp_action a = t->action;
+    for (int q = 0; a.slice == last && q < last && !rc; q++) {
+        t->action.slice = (int16_t)q;
+        rc = touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i, err);
+    }
+    t->action = a;
+    return rc;
+}
+
 static int touch_forward(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
     const struct pp_stage_bytes *b = &t->sizes[s];
     int rc = touch(t, PP_BUF_ACT_I, s, -1, b->act_i, err) ||
-             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err);
+             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err) || touch_keys(t, err);
     if (!rc && n->n_outputs > 0)
         rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
     for (int i = 0; i < n->n_inputs && !rc; i++) {

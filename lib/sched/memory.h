@@ -12,7 +12,8 @@
 
 enum pp_buffer_kind {
     PP_BUF_ACT_I,   /* saved by F, read last by I or B (by W or B where the
-                       stage has no input gradient) */
+                       stage has no input gradient), of a slice at least by
+                       the last slice's F */
     PP_BUF_ACT_W,   /* saved by F, read last by W or B */
     PP_BUF_GRAD_W,  /* output gradients kept from I to W; within B alone too.
                        A slice's from the last slice's I or B on */

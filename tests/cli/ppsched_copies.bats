@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Two copies of the weights and slices of sequences, from ppsplit through
-# ppsched to pprun, which refuses them by name.
+# ppsched.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -144,11 +144,4 @@ fails() {
     fails 2 "*PyTorch's CSV has no slices" \
         ppsched -s seq1f1b -p 2 -m 4 --slices 2 --export csv
     ppsched -s gpipe -p 2 -m 4 --slices 2 | ppsched --check
-}
-
-@test "pprun refuses both by name" {
-    fails 2 "*'dualpipe': pprun does not run copies of the weights yet" \
-        pprun both.json --data none --init 1 --steps 1
-    fails 2 "*'seq1f1b': pprun does not run slices of sequences yet" \
-        pprun sliced.json --data none --init 1 --steps 1
 }

@@ -87,7 +87,7 @@ void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
         r->blocks[b] = values_new(
             k, pp_unit_saved_width(m, r->l.unit, (enum pp_saved_block)b) * T,
             shift);
-    r->scratch = values_new(k, r->ops->scratch(m, k, T), shift);
+    r->scratch = values_new(k, r->ops->scratch(m, k, T, 0), shift);
     r->cos = values_new(k, m->max_position * half, shift);
     r->sin = values_new(k, m->max_position * half, shift);
     pp_rope_tables(&r->m, m->max_position, k->element_bytes, r->cos.at,

@@ -168,7 +168,7 @@ static void split_units(struct pp_graph *g, struct pp_unit_range *stages)
     for (int i = 0; i < g->n_stages; i++) {
         size_t first = (size_t)i * N_UNITS / (size_t)g->n_stages;
         size_t end = (size_t)(i + 1) * N_UNITS / (size_t)g->n_stages;
-        stages[i] = (struct pp_unit_range){i, first, end - first};
+        stages[i] = (struct pp_unit_range){i, first, end - first, 0};
     }
     g->tied[0] = 0;
     g->tied[1] = g->n_stages - 1;

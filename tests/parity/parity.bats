@@ -67,6 +67,11 @@ split() {
 @test "hanayo, two waves on 2 ranks" {
     split llama hanayo -p 2 -c 4 --placement v
 }
+@test "v-half on 4 ranks" { split qwen3-tied v-half -p 4 -c 2 --placement v; }
+@test "v-min on 3 ranks" { split llama v-min -p 3 -c 2 --placement v; }
+@test "hanayo, 2 waves on 2 ranks" {
+    split qwen2-tied hanayo -p 2 -c 4 --placement v
+}
 @test "dualpipev on 1 rank" { split llama dualpipev -p 1 -c 2 --placement v; }
 @test "dualpipev on 3 ranks" {
     split qwen3-tied dualpipev -p 3 -c 2 --placement v

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_merged - p ranks give the bits of one rank that plays the same list
- * merged into one row, for kinds and for random lists; and the executor keeps
- * no more microbatches alive than were planned. */
+ * merged into one row, for dualpipe and for random lists, on copies of the
+ * weights too; and the executor keeps no more microbatches alive than were
+ * planned. */
 #include "scratch.h"
 #include "tap.h"
 
@@ -67,7 +68,7 @@ static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
 }
 
 struct result {
-    double loss[4], norm[4];
+    double loss[4], norm[4], val_loss;
     int n, peak;
 };
 
@@ -77,6 +78,7 @@ static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     struct result *to = ctx;
     to->loss[to->n] = r->loss;
     to->norm[to->n++] = r->grad_norm;
+    to->val_loss = r->val_loss;
     to->peak = r->peak_slots[0];
     return 0;
 }
@@ -97,7 +99,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Three steps of s on as many threads as it has ranks. */
+/* Three steps of s, then an evaluation, on as many threads as it has ranks.
+ * bounds: of the stages of one copy of the weights. */
 static int train(const struct pp_schedule *s, const struct pp_packed *data,
                  const size_t *bounds, int slot_limit, struct result *out,
                  struct pp_err *err)
@@ -105,14 +108,21 @@ static int train(const struct pp_schedule *s, const struct pp_packed *data,
     struct pp_unit_range stages[8];
     struct thread t[4] = {0};
     struct pp_comm_world *world = NULL;
+    struct pp_schedule forward;
     int n = s->graph->n_ranks;
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < s->graph->n_stages; i++)
-        stages[i] =
-            (struct pp_unit_range){i, bounds[i], bounds[i + 1] - bounds[i]};
+    for (int i = 0; i < s->graph->n_stages; i++) {
+        const size_t *b = &bounds[pp_original(s->graph, i)];
+        stages[i] = (struct pp_unit_range){i, b[0], b[1] - b[0],
+                                           pp_copy_number(s->graph, i)};
+    }
+    if (pp_schedule_forward_only(s, &forward, err))
+        return -1;
     const struct pp_job job = {
         .model = &model,
         .schedule = s,
+        .forward = &forward,
+        .eval = data,
         .stages = stages,
         .kernels = &pp_kernels_f32,
         .slot_limit = slot_limit,
@@ -149,6 +159,7 @@ static int train(const struct pp_schedule *s, const struct pp_packed *data,
         if (t[r].err.code)
             pp_fail(err, t[r].err.code, "%s", t[r].err.text);
     pp_comm_world_destroy(world);
+    pp_schedule_finish(&forward);
     return err->code ? -1 : 0;
 }
 
@@ -156,6 +167,7 @@ static bool same(const struct result *a, const struct result *b)
 {
     return a->n == 3 && b->n == 3 &&
            !memcmp(a->loss, b->loss, sizeof a->loss) &&
+           !memcmp(&a->val_loss, &b->val_loss, sizeof a->val_loss) &&
            !memcmp(a->norm, b->norm, sizeof a->norm);
 }
 
@@ -184,18 +196,23 @@ static struct pp_action act(int op, int stage, int microbatch)
 }
 
 /* A random order that can run: what is ready is drawn one at a time, with
- * backwards split or not, microbatches in any order. */
+ * backwards split or not, microbatches in any order and through any copy. */
 static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
 {
-    int S = s->graph->n_stages, done[8][M] = {0};
+    const struct pp_graph *g = s->graph;
+    int S = g->n_stages, done[8][M] = {0}, copied = S / g->n_copies;
     uint64_t draw = 0;
-    for (int left = S * M * 2; left > 0;) {
+    for (int left = copied * M * 2; left > 0;) {
         int stage = (int)(pp_rng_uniform(key, draw++) * S);
         int mb = (int)(pp_rng_uniform(key, draw++) * M);
-        int *d = &done[stage][mb], rank = s->graph->stages[stage].rank;
+        int *d = &done[stage][mb], rank = g->stages[stage].rank;
+        int at = pp_original(g, stage);
         bool split = pp_rng_uniform(key ^ 7, (uint64_t)(stage * M + mb)) < 0.5;
-        bool f_ready = stage == 0 || done[stage - 1][mb] > 0;
-        bool b_ready = stage == S - 1 || done[stage + 1][mb] > 1;
+        bool f_ready = at == 0 || done[stage - 1][mb] > 0;
+        bool b_ready = at == copied - 1 || done[stage + 1][mb] > 1;
+        int copy = (int)(pp_rng_uniform(key ^ 9, (uint64_t)mb) * g->n_copies);
+        if (copy != pp_copy_number(g, stage))
+            continue;
         if (*d == 0 && f_ready) {
             if (pp_schedule_add(s, rank, act(PP_F, stage, mb), err))
                 return -1;
@@ -218,19 +235,23 @@ static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
 }
 
 /* Runs s on its ranks and merged on one, and compares. */
-static bool agrees(struct pp_schedule *s, struct pp_graph *g,
+static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
                    const struct pp_packed *data, const size_t *bounds,
-                   struct pp_arena *a, struct pp_err *err)
+                   struct pp_err *err)
 {
-    struct pp_graph one_graph = {0};
+    struct pp_graph one_graph = *g;
+    struct pp_stage_node nodes[8];
     struct pp_schedule one = {0};
     struct result many, single;
     bool yes = false;
-    if (pp_lower(s, err) || pp_check(s, err) ||
-        pp_graph_chain(a, 1, g->n_stages, PP_PLACEMENT_LOOP, &one_graph, err))
+    one_graph.n_ranks = 1;
+    one_graph.stages = nodes;
+    for (int i = 0; i < g->n_stages; i++) {
+        nodes[i] = g->stages[i];
+        nodes[i].rank = 0;
+    }
+    if (pp_lower(s, err) || pp_check(s, err))
         return false;
-    one_graph.tied[0] = g->tied[0];
-    one_graph.tied[1] = g->tied[1];
     if (pp_schedule_merge(s, &one_graph, &one, err) == 0 &&
         train(s, data, bounds, 0, &many, err) == 0 &&
         train(&one, data, bounds, 0, &single, err) == 0)
@@ -242,7 +263,7 @@ static bool agrees(struct pp_schedule *s, struct pp_graph *g,
 static void tie(struct pp_graph *g, const size_t *bounds)
 {
     g->tied[0] = g->tied[1] = 0;
-    for (int i = 0; i < g->n_stages; i++) {
+    for (int i = 0; i < g->n_stages / g->n_copies; i++) {
         if (bounds[i] == 0 && bounds[i + 1] > 0)
             g->tied[0] = i;
         if (bounds[i] < N_UNITS && bounds[i + 1] == N_UNITS)
@@ -255,10 +276,13 @@ static void test_random(const struct pp_packed *data)
     static const struct {
         int ranks, chunks;
         enum pp_placement placement;
-    } shapes[] = {{2, 1, PP_PLACEMENT_LOOP}, {2, 2, PP_PLACEMENT_LOOP},
-                  {2, 2, PP_PLACEMENT_V},    {3, 1, PP_PLACEMENT_LOOP},
-                  {4, 2, PP_PLACEMENT_V},    {2, 3, PP_PLACEMENT_LOOP}};
-    int n = sizeof shapes / sizeof *shapes, bad = 0, canonical = 0, runs = 36;
+    } shapes[] = {
+        {2, 1, PP_PLACEMENT_LOOP},      {2, 2, PP_PLACEMENT_LOOP},
+        {2, 2, PP_PLACEMENT_V},         {3, 1, PP_PLACEMENT_LOOP},
+        {4, 2, PP_PLACEMENT_V},         {2, 3, PP_PLACEMENT_LOOP},
+        {1, 1, PP_PLACEMENT_BOTH_WAYS}, {2, 1, PP_PLACEMENT_BOTH_WAYS},
+        {3, 1, PP_PLACEMENT_BOTH_WAYS}, {4, 1, PP_PLACEMENT_BOTH_WAYS}};
+    int n = sizeof shapes / sizeof *shapes, bad = 0, canonical = 0, runs = 60;
     for (int i = 0; i < runs; i++) {
         struct pp_arena a = {0};
         struct pp_graph g = {0};
@@ -268,12 +292,11 @@ static void test_random(const struct pp_packed *data)
         uint64_t key = pp_rng_bits(11, (uint64_t)i);
         if (pp_graph_chain(&a, shapes[i % n].ranks, shapes[i % n].chunks,
                            shapes[i % n].placement, &g, &err) == 0) {
-            random_bounds(key, g.n_stages, bounds);
+            random_bounds(key, g.n_stages / g.n_copies, bounds);
             tie(&g, bounds);
         }
         if (err.code || pp_schedule_init(&s, &g, "random", M, &err) ||
-            random_list(key, &s, &err) ||
-            !agrees(&s, &g, data, bounds, &a, &err)) {
+            random_list(key, &s, &err) || !agrees(&s, &g, data, bounds, &err)) {
             printf("# list %d: %s\n", i, err.code ? err.text : "bits differ");
             bad++;
         }
@@ -283,6 +306,33 @@ static void test_random(const struct pp_packed *data)
     }
     printf("# %d random lists, %d of them canonical\n", runs, canonical);
     is_int(bad, 0, "random lists give the bits of one merged row");
+}
+
+/* Four ranks, at rendezvous and at depth 1. */
+static void test_dualpipe(const struct pp_packed *data)
+{
+    static const size_t bounds[] = {0, 2, 3, 4, N_UNITS};
+    struct result r[2];
+    for (int i = 0; i < 2; i++) {
+        struct pp_arena a = {0};
+        struct pp_graph g = {0};
+        struct pp_schedule s = {0};
+        struct pp_err err = {0};
+        struct pp_kind_options o = {.n_microbatches = i ? 10 : 8};
+        bool made =
+            !pp_graph_chain(&a, 4, 1, PP_PLACEMENT_BOTH_WAYS, &g, &err) &&
+            !pp_schedule_init(&s, &g, "dualpipe", o.n_microbatches, &err);
+        tie(&g, bounds);
+        s.channel_depth = i;
+        ok(made && !pp_kind_find("dualpipe")->emit(&s, &o, &err) &&
+               agrees(&s, &g, data, bounds, &err),
+           "dualpipe of %d microbatches is its merged row %s", o.n_microbatches,
+           err.text);
+        ok(!train(&s, data, bounds, 0, &r[i], &err), "and runs again");
+        pp_schedule_finish(&s);
+        pp_arena_finish(&a);
+    }
+    ok(!same(&r[0], &r[1]), "other microbatches are seen");
 }
 
 /* 1f1b on two ranks: rank 0 keeps two microbatches. */
@@ -323,6 +373,7 @@ int main(void)
     if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
         test_slots(&data);
         test_random(&data);
+        test_dualpipe(&data);
     }
     pp_packed_finish(&data);
     scratch_remove(dir);

@@ -48,7 +48,8 @@ static void test_views(const struct pp_packed *p)
     struct pp_microbatch mb;
     struct pp_err err = {0};
     ok(!pp_batch_init(&b, 8, 10, &err) &&
-           !pp_batch_view(&b, p, 0, false, &mb, &err),
+           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb,
+                          &err),
        "a bin is seen");
     is_int((long long)mb.tokens, 8, "with its slots");
     is_ints(mb.positions, (int32_t[]){0, 1, 2, 3, 0, 1, 2, 3}, 8, "positions");
@@ -57,20 +58,39 @@ static void test_views(const struct pp_packed *p)
     is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2, "none predicts across");
     is_ints(mb.targets, (int32_t[]){7, 9}, 2, "the next label");
 
-    ok(!pp_batch_view(&b, p, 0, true, &mb, &err), "all rows");
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &mb, &err),
+       "all rows");
     is_int((long long)mb.n_scored, 3, "three predict a token");
     is_ints(mb.targets, (int32_t[]){6, 7, 9}, 3, "the next id");
 
-    ok(!pp_batch_view(&b, p, 1, false, &mb, &err) && mb.n_scored == 0 &&
-           mb.tokens == 4,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &mb,
+                      &err) &&
+           mb.n_scored == 0 && mb.tokens == 4,
        "one token predicts nothing");
-    ok(!pp_batch_view(&b, p, PP_NO_BIN, false, &mb, &err) && mb.tokens == 0 &&
-           mb.n_sequences == 0 && mb.cu_seqlens[0] == 0,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){PP_NO_BIN, 0, 1, false},
+                      &mb, &err) &&
+           mb.tokens == 0 && mb.n_sequences == 0 && mb.cu_seqlens[0] == 0,
        "no bin is an empty microbatch");
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, 3, false}, &mb,
+                      &err) &&
+           mb.tokens == 3 && mb.n_sequences == 2 && mb.first_row == 2,
+       "the middle one of three slices");
+    ok(mb.context == 2 && mb.n_before == 1 && mb.goes_on, "has a context");
+    is_ints(mb.positions, (int32_t[]){2, 3, 0}, 3, "positions go on");
+    is_ints(mb.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");
+    is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 2}, 3, "real rows");
+    is_ints(mb.cu_seqlens_padded, (int32_t[]){0, 2, 3}, 3, "all rows");
+    ok(mb.n_scored == 1 && mb.scored_rows[0] == 2 && mb.targets[0] == 9,
+       "a target in the slice behind");
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, 8, false}, &mb,
+                      &err) &&
+           mb.n_sequences == 1 && mb.cu_seqlens[1] == 0 && mb.context == 0,
+       "a slice of padding has none");
     pp_batch_finish(&b);
 
     ok(!pp_batch_init(&b, 8, 9, &err), "a smaller vocabulary");
-    ok(pp_batch_view(&b, p, 0, false, &mb, &err), "id 9 is not in it");
+    ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb, &err),
+       "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",
            "why");
     is_int(err.code, PP_EXIT_INPUT, "whose mistake");

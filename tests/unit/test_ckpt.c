@@ -40,12 +40,12 @@ struct split {
     struct pp_unit_range ranges[MAX_RANKS][MAX_RANGES];
 };
 static const struct split splits[] = {
-    {1, {{{0, 0, 6}}}},
-    {2, {{{0, 0, 3}}, {{1, 3, 3}}}},
+    {1, {{{0, 0, 6, 0}}}},
+    {2, {{{0, 0, 3, 0}}, {{1, 3, 3, 0}}}},
     /* V placement: the ends on one rank */
-    {2, {{{0, 0, 1}, {3, 5, 1}}, {{1, 1, 2}, {2, 3, 2}}}},
+    {2, {{{0, 0, 1, 0}, {3, 5, 1, 0}}, {{1, 1, 2, 0}, {2, 3, 2, 0}}}},
     /* only the embedding, nothing, layers and norm, only the head */
-    {4, {{{0, 0, 1}}, {{1, 1, 0}}, {{2, 1, 4}}, {{3, 5, 1}}}},
+    {4, {{{0, 0, 1, 0}}, {{1, 1, 0, 0}}, {{2, 1, 4, 0}}, {{3, 5, 1, 0}}}},
 };
 enum { N_SPLITS = sizeof splits / sizeof *splits };
 
@@ -449,7 +449,7 @@ static void test_grads(const char *dir)
         }
         bool same = true;
         struct pp_parameters whole;
-        struct pp_unit_range all = {0, 0, 6};
+        struct pp_unit_range all = {0, 0, 6, 0};
         if (pp_parameters_init(&whole, &tied, &all, 1, 4, 0, &err))
             return;
         for (size_t k = 0; k < whole.n; k++) {

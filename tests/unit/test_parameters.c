@@ -23,8 +23,8 @@ static const struct pp_model tiny = {
 
 static bool follows(const struct pp_parameters *p, size_t slot)
 {
-    struct pp_parameter *a = pp_parameters_find(p, 2, slot);
-    struct pp_parameter *b = pp_parameters_find(p, 2, slot + 1);
+    struct pp_parameter *a = pp_parameters_find(p, 0, 2, slot);
+    struct pp_parameter *b = pp_parameters_find(p, 0, 2, slot + 1);
     return a && b && (float *)a->w + a->n == b->w &&
            (float *)a->g + a->n == b->g && (float *)a->v + a->n == b->v;
 }
@@ -33,7 +33,7 @@ static void test_whole_model(void)
 {
     struct pp_err err = {0};
     struct pp_parameters p;
-    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny)};
+    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny), 0};
     if (!ok(!pp_parameters_init(&p, &tiny, &all, 1, sizeof(float),
                                 PP_WITH_GRADS | PP_WITH_MOMENTS, &err),
             "the whole model on one rank"))
@@ -59,7 +59,7 @@ static void test_whole_model(void)
     ok(follows(&p, PP_P_Q_BIAS) && follows(&p, PP_P_K_BIAS), "their biases");
     ok(follows(&p, PP_P_GATE) && follows(&p, PP_P_GATE_BIAS), "gate, up");
     ok(!follows(&p, PP_P_NORM2 - 1), "no o_proj bias: nothing to find");
-    struct pp_parameter *head = pp_parameters_find(&p, 5, PP_P_WEIGHT);
+    struct pp_parameter *head = pp_parameters_find(&p, 0, 5, PP_P_WEIGHT);
     ok(head && head->tied_copy && !p.at[0].tied_copy, "the head is the copy");
     float *w = p.blocks[0];
     bool zero = true;
@@ -75,8 +75,8 @@ static void test_two_stages(void)
     struct pp_err err = {0};
     struct pp_parameters p, whole;
     /* V placement: the ends on one rank, an empty stage between. */
-    struct pp_unit_range r[] = {{0, 0, 2}, {3, 4, 0}, {7, 4, 2}};
-    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny)};
+    struct pp_unit_range r[] = {{0, 0, 2, 0}, {3, 4, 0, 0}, {7, 4, 2, 0}};
+    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny), 0};
     if (!ok(!pp_parameters_init(&p, &tiny, r, 3, sizeof(double), PP_WITH_GRADS,
                                 &err) &&
                 !pp_parameters_init(&whole, &tiny, &all, 1, sizeof(double), 0,
@@ -89,14 +89,14 @@ static void test_two_stages(void)
     bool same = true;
     for (size_t i = 0; i < p.n; i++) {
         struct pp_parameter *t =
-            pp_parameters_find(&whole, p.at[i].unit, p.at[i].slot);
+            pp_parameters_find(&whole, 0, p.at[i].unit, p.at[i].slot);
         same = same && t && t->order == p.at[i].order &&
                !strcmp(t->info.name, p.at[i].info.name) &&
                (uintptr_t)t->w % 64 == (uintptr_t)p.at[i].w % 64;
     }
     ok(same, "order and place in the line are those of the whole model");
-    ok(!pp_parameters_find(&p, 2, PP_P_Q), "a unit held elsewhere");
-    ok(pp_parameters_find(&p, 4, PP_P_WEIGHT), "the last norm is here");
+    ok(!pp_parameters_find(&p, 0, 2, PP_P_Q), "a unit held elsewhere");
+    ok(pp_parameters_find(&p, 0, 4, PP_P_WEIGHT), "the last norm is here");
     pp_parameters_finish(&p);
     pp_parameters_finish(&whole);
 }
@@ -112,7 +112,7 @@ static void test_limits(void)
 
     struct pp_model huge = tiny;
     huge.vocab = SIZE_MAX / 5;
-    struct pp_unit_range one = {0, 0, 1};
+    struct pp_unit_range one = {0, 0, 1, 0};
     ok(pp_parameters_init(&p, &huge, &one, 1, 4, 0, &err) &&
            err.code == PP_EXIT_SYSTEM,
        "a product that overflows is refused");

@@ -27,7 +27,7 @@ static struct pp_parameters make(const struct pp_model *m, size_t first,
 {
     struct pp_parameters p;
     struct pp_err err = {0};
-    struct pp_unit_range r = {0, first, n};
+    struct pp_unit_range r = {0, first, n, 0};
     if (pp_parameters_init(&p, m, &r, 1, element_bytes, 0, &err)) {
         printf("Bail out! %s\n", err.text);
         exit(1);
@@ -57,8 +57,8 @@ static void test_values(void)
 {
     struct pp_parameters p = make(&tiny, 0, N_UNITS, sizeof(float));
     init(&p, &tiny, 7);
-    ok(all_equal(pp_parameters_find(&p, 1, PP_P_NORM1), 1), "norms are 1");
-    ok(all_equal(pp_parameters_find(&p, 1, PP_P_K_BIAS), 0), "biases are 0");
+    ok(all_equal(pp_parameters_find(&p, 0, 1, PP_P_NORM1), 1), "norms are 1");
+    ok(all_equal(pp_parameters_find(&p, 0, 1, PP_P_K_BIAS), 0), "biases are 0");
     const struct pp_parameter *e = &p.at[0];
     double sum = 0, squares = 0;
     for (size_t i = 0; i < e->n; i++) {
@@ -70,10 +70,11 @@ static void test_values(void)
     ok(fabs(sum / (double)e->n) < 0.0015, "matrices have mean 0");
     double deviation = sqrt(squares / (double)e->n);
     ok(deviation > 0.019 && deviation < 0.021, "and the model's deviation");
-    ok(memcmp(pp_parameters_find(&p, 1, PP_P_Q)->w,
-              pp_parameters_find(&p, 2, PP_P_Q)->w, 64 * sizeof(float)) != 0,
+    ok(memcmp(pp_parameters_find(&p, 0, 1, PP_P_Q)->w,
+              pp_parameters_find(&p, 0, 2, PP_P_Q)->w, 64 * sizeof(float)) != 0,
        "layers differ");
-    ok(!memcmp(e->w, pp_parameters_find(&p, HEAD, 0)->w, e->n * sizeof(float)),
+    ok(!memcmp(e->w, pp_parameters_find(&p, 0, HEAD, 0)->w,
+               e->n * sizeof(float)),
        "a tied head is the embedding");
 
     struct pp_parameters other = make(&tiny, 0, N_UNITS, sizeof(float));
@@ -102,7 +103,7 @@ static void test_splits(void)
         init(&p, &tiny, 7);
         for (size_t i = 0; i < p.n; i++) {
             struct pp_parameter *t =
-                pp_parameters_find(&whole, p.at[i].unit, p.at[i].slot);
+                pp_parameters_find(&whole, 0, p.at[i].unit, p.at[i].slot);
             same = same && !memcmp(t->w, p.at[i].w, t->n * sizeof(float));
         }
         pp_parameters_finish(&p);

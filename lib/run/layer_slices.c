@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_slices - attention of a slice of a microbatch.
+ *
+ * Keys and values of the sequence that goes on from the slices before are in
+ * their QKV; they are gathered in front of the slice's own. Gradients come back
+ * the same way: added to DQKV of the slices before, whose own backward comes
+ * later, takes what is there and adds its part. */
+#include "run/layer_decoder.h"
+#include "run/layer_impl.h"
+
+/* A row of keys and values, where it begins in a row of QKV, and that row. */
+struct kv {
+    size_t width, at, row;
+};
+
+static struct kv kv_of(const struct pp_model *m)
+{
+    size_t q = m->n_heads * m->head_dim, kv = 2 * m->n_kv_heads * m->head_dim;
+    return (struct kv){kv, q, q + kv};
+}
+
+/* Behind the kernel's own scratch. */
+struct buffers {
+    void *kv, *dkv; /* (context + tokens, width) */
+    void *sum;      /* (tokens, width) of a slice */
+};
+
+static struct buffers buffers(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_attention_shape *a, void *tiles)
+{
+    size_t n = (mb->context + mb->tokens) * kv_of(l->model).width;
+    struct buffers b;
+    b.kv = pp_layer_at(l, tiles, l->kernels->attention_scratch(a));
+    b.dkv = pp_layer_at(l, b.kv, n);
+    b.sum = pp_layer_at(l, b.dkv, n);
+    return b;
+}
+
+size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
+                              size_t context)
+{
+    /* A slice has a token more or less than another. */
+    return context ? (2 * (context + tokens) + tokens + 1) * kv_of(m).width : 0;
+}
+
+/* The layer's saved tensors of an earlier slice. */
+static void saved_before(const struct pp_layer *l,
+                         const struct pp_slice_blocks *slice,
+                         const struct pp_layer_blocks *b,
+                         void *at[PP_MAX_SAVED])
+{
+    struct pp_layer_blocks of;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+        void *base = slice->block[k];
+        of.block[k] = base ? (char *)base + b->offset[k] * slice->tokens : NULL;
+    }
+    pp_layer_saved(l, slice->tokens, &of, at);
+}
+
+/* How many of the rows [.., left) of the context slice q has: its last. */
+static size_t rows_in(const struct pp_slice_blocks *slice, size_t left)
+{
+    return left < slice->tokens ? left : slice->tokens;
+}
+
+static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  const struct pp_layer_blocks *b, void *const *s, void *kv,
+                  struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    struct kv w = kv_of(l->model);
+    size_t left = mb->context, n;
+    for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
+        void *from[PP_MAX_SAVED];
+        saved_before(l, &mb->before[q], b, from);
+        n = rows_in(&mb->before[q], left);
+        size_t first = mb->before[q].tokens - n;
+        PP_LAYER_RUN(
+            k->copy(pp_layer_at(l, kv, (left - n) * w.width),
+                    pp_layer_at(l, from[PP_S_QKV], first * w.row + w.at), n,
+                    w.width, w.width, w.row, l->stream));
+    }
+    PP_LAYER_RUN(k->copy(pp_layer_at(l, kv, mb->context * w.width),
+                         pp_layer_at(l, s[PP_S_QKV], w.at), mb->tokens, w.width,
+                         w.width, w.row, l->stream));
+    return 0;
+}
+
+/* Adds n rows of gradients to those in rows of DQKV from first on. */
+static int add_rows(const struct pp_layer *l, void *dqkv, size_t first,
+                    const void *dkv, size_t n, void *sum, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    struct kv w = kv_of(l->model);
+    void *to = pp_layer_at(l, dqkv, first * w.row + w.at);
+    PP_LAYER_RUN(k->copy(sum, to, n, w.width, w.width, w.row, l->stream));
+    PP_LAYER_RUN(k->add(sum, sum, dkv, n * w.width, l->stream));
+    PP_LAYER_RUN(k->copy(to, sum, n, w.width, w.row, w.width, l->stream));
+    return 0;
+}
+
+static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
+                   const struct pp_layer_blocks *b, void *const *s,
+                   const struct buffers *at, struct pp_err *err)
+{
+    struct kv w = kv_of(l->model);
+    size_t left = mb->context, n;
+    for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
+        void *to[PP_MAX_SAVED];
+        saved_before(l, &mb->before[q], b, to);
+        n = rows_in(&mb->before[q], left);
+        if (add_rows(l, to[PP_S_DQKV], mb->before[q].tokens - n,
+                     pp_layer_at(l, at->dkv, (left - n) * w.width), n, at->sum,
+                     err))
+            return -1;
+    }
+    return add_rows(l, s[PP_S_DQKV], 0,
+                    pp_layer_at(l, at->dkv, mb->context * w.width), mb->tokens,
+                    at->sum, err);
+}
+
+/* The last slice's backward is the first: nothing has been added yet. */
+static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
+                 const struct pp_layer_blocks *b, void *const *s,
+                 struct pp_err *err)
+{
+    size_t row = kv_of(l->model).row;
+    PP_LAYER_RUN(l->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->stream));
+    for (size_t q = 0; q < mb->n_before; q++) {
+        void *to[PP_MAX_SAVED];
+        saved_before(l, &mb->before[q], b, to);
+        PP_LAYER_RUN(l->kernels->zero(to[PP_S_DQKV], mb->before[q].tokens * row,
+                                      l->stream));
+    }
+    return 0;
+}
+
+/* The slice's shape with keys and values in a buffer of their own. */
+static struct pp_attention_shape gathered(const struct pp_layer *l,
+                                          const struct pp_microbatch *mb,
+                                          const struct pp_attention_shape *a)
+{
+    struct pp_attention_shape g = *a;
+    g.ldkv = kv_of(l->model).width;
+    g.context = mb->context;
+    return g;
+}
+
+int pp_layer_slice_attention_fwd(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb,
+                                 const struct pp_attention_shape *a,
+                                 const struct pp_layer_blocks *b,
+                                 void *const *s, void *tiles,
+                                 struct pp_err *err)
+{
+    struct buffers at = buffers(l, mb, a, tiles);
+    struct pp_attention_shape g = gathered(l, mb, a);
+    const void *v = pp_layer_at(l, at.kv, g.ldkv / 2);
+    if (gather(l, mb, b, s, at.kv, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
+                                           s[PP_S_QKV], at.kv, v, NULL, &g,
+                                           tiles, l->stream));
+    return 0;
+}
+
+int pp_layer_slice_attention_bwd(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb,
+                                 const struct pp_attention_shape *a,
+                                 const void *dattn,
+                                 const struct pp_layer_blocks *b,
+                                 void *const *s, void *tiles,
+                                 struct pp_err *err)
+{
+    struct buffers at = buffers(l, mb, a, tiles);
+    struct pp_attention_shape g = gathered(l, mb, a);
+    const void *v = pp_layer_at(l, at.kv, g.ldkv / 2);
+    if ((!mb->goes_on && clear(l, mb, b, s, err)) ||
+        gather(l, mb, b, s, at.kv, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->attention_bwd(
+        s[PP_S_DQKV], at.dkv, pp_layer_at(l, at.dkv, g.ldkv / 2), dattn,
+        s[PP_S_QKV], at.kv, v, s[PP_S_ATTN], s[PP_S_LSE], &g, tiles,
+        l->stream));
+    return scatter(l, mb, b, s, &at, err);
+}

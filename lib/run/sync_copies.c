@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/sync_copies.h"
+
+/* The gradients of a stage that is there twice. */
+struct copied {
+    char *at[2]; /* of first and second copy; NULL: the other rank's */
+    int peer;    /* that rank */
+    size_t n;
+};
+
+static int add(const struct pp_worker *w, void *sum, const void *first,
+               const void *second, size_t n, struct pp_err *err)
+{
+    int failed = w->kernels->add_gradient(sum, first, second, n, w->stream);
+    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
+}
+
+static int add_here(const struct pp_worker *w, const struct copied *c,
+                    struct pp_err *err)
+{
+    if (add(w, c->at[0], c->at[0], c->at[1], c->n, err))
+        return -1;
+    return w->device->ops->copy(w->device, c->at[1], c->at[0],
+                                c->n * w->kernels->accumulator_bytes, err);
+}
+
+static int add_part(const struct pp_worker *w, const struct copied *c,
+                    size_t from, size_t n, struct pp_err *err)
+{
+    const struct pp_transport *ops = w->comm->ops;
+    size_t element = w->kernels->accumulator_bytes;
+    bool is_first = c->at[0] != NULL;
+    char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
+    /* The receiver cannot wait for what is still queued here. */
+    if (w->device->ops->wait(w->device, err) ||
+        ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
+        ops->recv(w->comm, c->peer, PP_LANE_SYNC, w->copied, n * element,
+                  err) ||
+        ops->send_wait(w->comm, c->peer, PP_LANE_SYNC, 0, err))
+        return -1;
+    return is_first ? add(w, mine, mine, w->copied, n, err)
+                    : add(w, mine, w->copied, mine, n, err);
+}
+
+static int add_stage(const struct pp_worker *w, const struct copied *c,
+                     struct pp_err *err)
+{
+    if (c->n == 0)
+        return 0;
+    if (c->at[0] && c->at[1])
+        return add_here(w, c, err);
+    for (size_t from = 0; from < c->n; from += PP_COPIED_PART) {
+        size_t left = c->n - from;
+        size_t n = left < PP_COPIED_PART ? left : PP_COPIED_PART;
+        if (add_part(w, c, from, n, err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
+{
+    const struct pp_graph *g = w->graph;
+    int copied = g->n_stages / g->n_copies;
+    for (int s = 0; s < copied; s++) {
+        struct copied c = {.peer = -1};
+        for (int k = 0; k < g->n_copies; k++) {
+            int stage = s + k * copied;
+            if (g->stages[stage].rank == w->rank)
+                c.at[k] = pp_parameters_stage_grads(w->params, stage, &c.n);
+            else
+                c.peer = g->stages[stage].rank;
+        }
+        if (add_stage(w, &c, err))
+            return -1;
+    }
+    return 0;
+}

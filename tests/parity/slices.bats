@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Training on slices of sequences: the same bits under every split with equal
+# slicing, and what whole sequences train but for rounding.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    data 1 60 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+    data 2 11 >eval.jsonl
+    pppack -l 48 -o eval eval.jsonl
+    for name in llama qwen3-tied; do
+        model "$name" "$([ "$name" = llama ] && echo false || echo true)"
+        ppsplit -p 1 "model-$name" | ppsched -s gpipe -m 6 --slices 3 |
+            tee "sliced-$name.json" | ppsched -s gpipe -m 6 --slices 1 \
+            >"$name.json"
+        train "sliced-$name" "sliced-$name.json" --eval eval
+        train "whole-$name" "$name.json" --eval eval --dtype fp64
+    done
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# split NAME KIND SPLIT...: trains the split in three slices, to the bit as one
+# rank does.
+split() {
+    local name=$1 kind=$2
+    shift 2
+    ppsplit "$@" "model-$name" | ppsched -s "$kind" -m 6 --slices 3 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    same run "sliced-$name"
+}
+
+# close_to NAME SLICES ARGS...: in fp64, near the run on whole sequences.
+close_to() {
+    local name=$1 slices=$2
+    shift 2
+    ppsplit -p 2 "model-$name" |
+        ppsched -s seq1f1b -m 6 --slices "$slices" >plan.json
+    rm -rf run
+    train run plan.json --eval eval --dtype fp64 "$@"
+    paste <(numbers run/log | jq '.[]') \
+        <(numbers "whole-$name/log" | jq '.[]') |
+        awk '$1 != $2 && ($1 - $2) ^ 2 > 1e-20 * $2 ^ 2 {
+            print; bad = 1 } END { exit bad || NR < 30 }'
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-12 \
+        run/ckpt/latest "whole-$name/ckpt/latest"
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-12 \
+        run/grads "whole-$name/grads"
+}
+
+@test "seq1f1b on 1 rank" { split llama seq1f1b -p 1; }
+@test "seq1f1b on 2 ranks" { split llama seq1f1b -p 2; }
+@test "seq1f1b on 4 ranks, tied" { split qwen3-tied seq1f1b -p 4; }
+@test "gpipe in slices, V placement" {
+    split llama gpipe -p 2 -c 2 --placement v
+}
+@test "other slices give other bits" {
+    ppsplit -p 2 model-llama | ppsched -s seq1f1b -m 6 --slices 2 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    run ! same run sliced-llama
+}
+
+@test "slices train what whole sequences train" {
+    close_to llama 2
+    close_to qwen3-tied 3
+}
+@test "slices of a token, and of none" { close_to qwen3-tied 60; }
+
+@test "slices that begin in padding, or pass through it" {
+    pppack -l 64 --pad-to 16 -o padded data.jsonl
+    for slices in 1 7; do
+        ppsplit -p 2 model-qwen3-tied |
+            ppsched -s gpipe -m 6 --slices "$slices" >plan.json
+        pprun plan.json --data padded --init 5 --steps 2 --lr 1e-2 \
+            --dtype fp64 --save "padded-$slices" -o log
+    done
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-12 \
+        padded-7/latest padded-1/latest
+}
+
+@test "slices score every token of every sequence once" {
+    for slices in 1 5; do
+        ppsplit -p 2 model-llama |
+            ppsched -s gpipe -m 4 --slices "$slices" |
+            pprun --data packed --init 5 --dtype fp64 --logprobs "$slices.jsonl"
+    done
+    paste <(jq '.sequence, .logprobs[]' 1.jsonl) \
+        <(jq '.sequence, .logprobs[]' 5.jsonl) |
+        awk '($1 - $2) ^ 2 > 1e-20 { bad = 1 } END { exit bad || NR < 400 }'
+}
+
+@test "slices need less memory, as planned" {
+    pprun sliced-llama.json --data packed --init 5 --steps 1 --plan >sliced
+    pprun llama.json --data packed --init 5 --steps 1 --plan >whole
+    jq -e --slurpfile whole whole '.[0].slots == 3 * $whole[0][0].slots' sliced
+    ppsplit -p 2 model-llama | tee split.json | ppsched -s 1f1b -m 6 |
+        pprun --data packed --init 5 --steps 1 --plan >whole
+    ppsched -s seq1f1b -m 6 --slices 6 split.json |
+        pprun --data packed --init 5 --steps 1 --plan >sliced
+    jq -e --slurpfile whole whole \
+        '.[0].activations < 0.75 * $whole[0][0].activations' sliced
+}
