@@ -63,24 +63,24 @@ int __wrap_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
 }
 
 int __real_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         size_t bin, bool score_all, struct pp_microbatch *mb,
-                         struct pp_err *err);
+                         const struct pp_batch_part *part,
+                         struct pp_microbatch *mb, struct pp_err *err);
 int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         size_t bin, bool score_all, struct pp_microbatch *mb,
-                         struct pp_err *err);
+                         const struct pp_batch_part *part,
+                         struct pp_microbatch *mb, struct pp_err *err);
 
 /* label-shift: over the bounds of sequences, whose last row then predicts the
  * first token of the next.
  * positions: not restarted where a sequence begins. */
 int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         size_t bin, bool score_all, struct pp_microbatch *mb,
-                         struct pp_err *err)
+                         const struct pp_batch_part *part,
+                         struct pp_microbatch *mb, struct pp_err *err)
 {
     struct pp_bin v;
-    if (__real_pp_batch_view(b, p, bin, score_all, mb, err))
+    if (__real_pp_batch_view(b, p, part, mb, err))
         return -1;
     if (is("label-shift")) {
-        pp_packed_bin(p, bin, &v);
+        pp_packed_bin(p, part->bin, &v);
         mb->n_scored = 0;
         for (uint32_t t = 0; t + 1 < v.tokens; t++) {
             if (v.labels[t + 1] == PP_LABEL_IGNORE)
