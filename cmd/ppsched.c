@@ -105,6 +105,21 @@ static int open_costs(struct ppsched *p)
     return ppsched_costs_init(p);
 }
 
+/* What the manifest would be refused for, in terms of options. */
+static int check_recompute(struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    for (int s = 0; m->stages && s < m->graph.n_stages; s++)
+        if (m->graph.n_slices > 1 &&
+            m->stages[s].recompute == PP_RECOMPUTE_FULL)
+            return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                           "%d slices: stage %d recomputes in full, which "
+                           "keeps no keys and values for the slices behind; "
+                           "use ppsplit --recompute selective",
+                           m->graph.n_slices, s);
+    return 0;
+}
+
 static int build(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -114,6 +129,8 @@ static int build(struct ppsched *p)
     struct pp_graph *g = &p->manifest.graph;
     int slices = o->slices || !kind ? o->slices : kind->slices;
     g->n_slices = slices ? slices : 1;
+    if (check_recompute(p))
+        return -1;
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages of %d microbatches of %d slices are more "
@@ -191,7 +208,7 @@ static int read_input(struct ppsched *p, int argc, char **argv)
 static bool prints(const struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
-    bool view = o->check || o->stats || o->timeline || o->export;
+    bool view = o->check || o->stats || o->timeline || o->export || o->overlay;
     bool taken = !p->tool->output && ((o->svg && !strcmp(o->svg, "-")) ||
                                       (o->trace && !strcmp(o->trace, "-")));
     return view || ((o->kind || o->csv) && !taken);
@@ -202,6 +219,8 @@ static int print(struct ppsched *p, FILE *f, int argc, char **argv)
     const struct ppsched_options *o = &p->options;
     if (o->export)
         return ppsched_csv_export(p, f);
+    if (o->overlay)
+        return ppsched_overlay(p, f);
     if (o->stats)
         return ppsched_stats(p, f);
     if (o->timeline)
@@ -223,7 +242,9 @@ static int run(struct ppsched *p, int argc, char **argv)
         return -1;
     if (o->compare)
         return (f = tool_output(p->tool)) ? ppsched_compare(p, f) : -1;
-    if (ppsched_prepare(p) || ((o->svg || o->trace) && ppsched_pictures(p)))
+    if (ppsched_prepare(p))
+        return -1;
+    if ((o->svg || o->trace) && !o->overlay && ppsched_pictures(p))
         return -1;
     if (!prints(p))
         return 0;
@@ -239,7 +260,8 @@ int main(int argc, char **argv)
             "       ppsched --csv FILE [options] [MANIFEST]\n"
             "       ppsched --compare KIND,KIND,... -m N [options] [MANIFEST]\n"
             "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
-            "|\n               --export FORM [options] [MANIFEST]",
+            "|\n               --overlay TRACE | --export FORM [options] "
+            "[MANIFEST]",
         .summary = "Order the work of a pipeline, prove the order, and show "
                    "what it costs.",
         .options = ppsched_option_table};

@@ -9,6 +9,7 @@
 #include "plan/precision.h"
 #include "sched/bound.h"
 #include "sched/csv.h"
+#include "sched/draw.h"
 #include "sched/memory.h"
 #include "sched/sim.h"
 #include "sched/svg.h"
@@ -50,6 +51,7 @@ struct ppsched_options {
     bool list, check, stats, timeline;
     const char *svg, *trace; /* files, or NULL */
     const char *compare;     /* kinds, or NULL */
+    const char *overlay;     /* a trace, or NULL */
     int width;               /* of -t: columns, 0: no limit; of --svg: pixels,
                                 0: what fits */
     bool ascii;
@@ -117,6 +119,9 @@ struct ppsched_bytes {
     size_t peak_place; /* in the row */
 };
 
+/* What --memory, in bytes, leaves a rank for what it keeps of microbatches. */
+double ppsched_room(const struct ppsched *p, int rank);
+
 /* Plans the memory of every rank into out (n_ranks, when not NULL). Refuses
  * what --memory does not allow, saying by how much. */
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
@@ -163,6 +168,9 @@ struct ppsched_view {
 
 /* Refuses what --memory does not allow. Finish it also after a failure. */
 int ppsched_view_init(struct ppsched *p, struct ppsched_view *v) PP_MUST_USE;
+/* The same of spans that were measured, in sim, which moves into the view. */
+int ppsched_view_measured(struct ppsched *p, struct pp_sim *sim,
+                          struct ppsched_view *v) PP_MUST_USE;
 void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v);
 
 /* The view as a panel of the picture: bytes where they are known, unless the
@@ -185,6 +193,13 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
 
 /* Prints --compare, and with --svg draws the kinds that fit. */
 int ppsched_compare(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* --overlay: prints how what was measured compares with the plan, with -t after
+ * both were drawn, and with --svg draws them. */
+int ppsched_overlay(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* The timeline's way to draw, by the options. */
+struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f);
 
 /* The bubble as papers on zero-bubble schedules count it: a rank may begin the
  * next step before the others have ended this one. */

@@ -108,8 +108,7 @@ static int fill_room(struct automatic *a, const struct pp_graph *g)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < g->n_ranks; r++)
         a->limit[r] =
-            (double)o->memory -
-            (o->memory_is_slots ? 0 : (double)ppsched_trained_bytes(p, r));
+            o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
     for (int s = 0; s < g->n_stages; s++)
         a->load[s] = o->memory_is_slots ? (struct pp_load){.f_to_w = 1}
                                         : pp_load_of(&p->costs.sizes[s],

@@ -40,8 +40,7 @@ static int fill_room(const struct ppsched *p, struct pp_room *room,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < g->n_ranks; r++)
         (*limit)[r] =
-            (double)o->memory -
-            (o->memory_is_slots ? 0 : (double)ppsched_trained_bytes(p, r));
+            o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
     for (int s = 0; s < g->n_stages; s++)
         (*load)[s] =
             o->memory_is_slots

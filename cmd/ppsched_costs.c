@@ -12,7 +12,7 @@
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
-    if (!pp_is_compute(a.op))
+    if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
     size_t part =
         (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
@@ -76,7 +76,8 @@ static void set_sizes(struct ppsched_costs *c, double tokens)
             .act_i = bytes_of(stage->act_bytes[PP_SAVED_ACT_I], tokens),
             .act_w = bytes_of(stage->act_bytes[PP_SAVED_ACT_W], tokens),
             .grad_w = bytes_of(stage->act_bytes[PP_SAVED_GRAD_W], tokens),
-            .output = bytes_of(stage->out_bytes, tokens)};
+            .output = bytes_of(stage->out_bytes, tokens),
+            .passing = bytes_of(stage->passing_bytes, tokens)};
     }
 }
 
@@ -168,12 +169,27 @@ static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,
 
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 {
-    double params = 0;
+    double params = 0, state = 0;
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
-        if (p->manifest.graph.stages[s].rank == rank)
+        if (p->manifest.graph.stages[s].rank == rank) {
             params += (double)p->manifest.stages[s].params;
+            state += p->manifest.stages[s].state_bytes;
+        }
+    if (p->manifest.model.has_state)
+        return bytes_of(state, 1);
     return bytes_of(params,
                     (double)pp_precision_trained_bytes(p->costs.precision));
+}
+
+double ppsched_room(const struct ppsched *p, int rank)
+{
+    size_t passing = 0;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++)
+        if (p->manifest.graph.stages[s].rank == rank &&
+            p->costs.sizes[s].passing > passing)
+            passing = p->costs.sizes[s].passing;
+    return (double)p->options.memory - (double)ppsched_trained_bytes(p, rank) -
+           (double)passing;
 }
 
 static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)

@@ -106,7 +106,11 @@ int ppsched_csv_export(struct ppsched *p, FILE *f)
     if (ppsched_memory(p, NULL))
         return -1;
     if (strcmp(o->export, "csv"))
-        return pp_csv_print(f, p->schedule, PP_CSV_COMMS, err);
+        return pp_csv_print(f, p->schedule,
+                            o->dialect && !strcmp(o->dialect, "unwaited")
+                                ? PP_CSV_COMMS_UNWAITED
+                                : PP_CSV_COMMS,
+                            err);
     if (!o->kind || ppsched_is_auto(o))
         return pp_csv_print(f, p->schedule, PP_CSV_COMPUTE, err);
     if (pp_schedule_init(&s, &p->manifest.graph, o->kind, o->n_microbatches,

@@ -10,21 +10,26 @@
 #include "sched/trace.h"
 
 /* The trace's time: a unit is a millisecond, a petaflop takes a second. */
-static const double ns_per_unit = 1e6, ns_per_flop = 1e-6;
+static const double ns_per_unit = 1e6, ns_per_flop = 1e-6, ns_per_second = 1e9;
 
 const char *ppsched_unit(const struct ppsched *p)
 {
-    return p->costs.literal ? NULL : "flop";
+    return p->costs.literal ? NULL : p->costs.stage.profile ? "s" : "flop";
+}
+
+struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f)
+{
+    const struct ppsched_options *o = &p->options;
+    bool terminal = f == stdout && isatty(STDOUT_FILENO);
+    bool color = o->color == PPSCHED_COLOR_ON ||
+                 (o->color == PPSCHED_COLOR_AUTO && terminal);
+    return (struct pp_draw){o->width, color, o->ascii, ppsched_unit(p), NULL};
 }
 
 int ppsched_draw(struct ppsched *p, FILE *f)
 {
-    const struct ppsched_options *o = &p->options;
     const struct pp_schedule *s = p->schedule;
-    bool terminal = f == stdout && isatty(STDOUT_FILENO);
-    bool color = o->color == PPSCHED_COLOR_ON ||
-                 (o->color == PPSCHED_COLOR_AUTO && terminal);
-    struct pp_draw d = {o->width, color, o->ascii, ppsched_unit(p)};
+    struct pp_draw d = ppsched_way_to_draw(p, f);
     struct pp_err *err = &p->tool->err;
     struct pp_sim sim = {0};
     if (ppsched_memory(p, NULL) ||
@@ -80,25 +85,18 @@ static int find_bound(struct ppsched *p, struct ppsched_view *v)
     return 0;
 }
 
-int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
+/* Memory over the view's spans. */
+static int find_curves(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
     size_t n = (size_t)s->graph->n_ranks;
-    *v = (struct ppsched_view){0};
-    if (ppsched_memory(p, NULL) ||
-        pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err) ||
-        pp_messages_find(s, v->sim.ranks, &p->costs.costs, s->channel_depth,
-                         &v->messages, err))
-        return -1;
     v->slots = calloc(n, sizeof *v->slots);
     v->bytes = p->costs.sized ? calloc(n, sizeof *v->bytes) : NULL;
     v->limit = p->options.has_memory ? calloc(n, sizeof *v->limit) : NULL;
     if (!v->slots || (p->costs.sized && !v->bytes) ||
         (p->options.has_memory && !v->limit))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (find_bound(p, v))
-        return -1;
     for (int r = 0; r < s->graph->n_ranks; r++) {
         if (pp_curve_slots(&s->rows[r], v->sim.ranks[r].spans, &v->slots[r],
                            err) ||
@@ -109,6 +107,31 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
             v->limit[r] = limit_of(p, r);
     }
     return 0;
+}
+
+int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
+{
+    const struct pp_schedule *s = p->schedule;
+    struct pp_err *err = &p->tool->err;
+    *v = (struct ppsched_view){0};
+    if (ppsched_memory(p, NULL) ||
+        pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err) ||
+        pp_messages_find(s, v->sim.ranks, &p->costs.costs, s->channel_depth,
+                         &v->messages, err) ||
+        find_bound(p, v))
+        return -1;
+    return find_curves(p, v);
+}
+
+int ppsched_view_measured(struct ppsched *p, struct pp_sim *sim,
+                          struct ppsched_view *v)
+{
+    *v = (struct ppsched_view){.sim = *sim};
+    *sim = (struct pp_sim){0};
+    if (pp_messages_find(p->schedule, v->sim.ranks, NULL, 0, &v->messages,
+                         &p->tool->err))
+        return -1;
+    return find_curves(p, v);
 }
 
 static void finish_curves(struct pp_curve *c, int n)
@@ -158,15 +181,17 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
 
 static int write_trace(struct ppsched *p, const struct ppsched_view *v)
 {
-    bool literal = p->costs.literal;
-    struct pp_trace t = {
-        .schedule = p->schedule,
-        .ranks = v->sim.ranks,
-        .messages = &v->messages,
-        .slots = v->slots,
-        .bytes = v->bytes,
-        .ns = pp_trace_ns(v->sim.makespan, literal ? ns_per_unit : ns_per_flop),
-        .unit = literal ? "unit" : "flop"};
+    const char *unit = ppsched_unit(p);
+    double wish = !unit                    ? ns_per_unit
+                  : p->costs.stage.profile ? ns_per_second
+                                           : ns_per_flop;
+    struct pp_trace t = {.schedule = p->schedule,
+                         .ranks = v->sim.ranks,
+                         .messages = &v->messages,
+                         .slots = v->slots,
+                         .bytes = v->bytes,
+                         .ns = pp_trace_ns(v->sim.makespan, wish),
+                         .unit = unit ? unit : "unit"};
     struct tool_file file;
     if (tool_open(p->tool, p->options.trace, &file))
         return -1;

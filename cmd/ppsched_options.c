@@ -41,6 +41,7 @@ enum {
     OPT_NO_COLOR,
     OPT_SVG,
     OPT_TRACE,
+    OPT_OVERLAY,
     OPT_COMPARE
 };
 
@@ -76,7 +77,7 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
     {OPT_CSV, "csv", "FILE", "read the schedule from PyTorch's CSV"},
-    {OPT_DIALECT, "dialect", "NAME", "with --csv: pytorch (default) or old"},
+    {OPT_DIALECT, "dialect", "NAME", "CSV: pytorch (default), unwaited or old"},
     {OPT_LENIENT, "lenient", NULL, "with --csv: skip cells that are empty"},
     {OPT_EXPORT, "export", "FORM", "write PyTorch's CSV: csv or csv-comms"},
     {OPT_CHECK, "check", NULL, "only say whether the schedule is valid"},
@@ -85,6 +86,7 @@ const struct tool_option ppsched_option_table[] = {
     {'t', "timeline", NULL, "draw the schedule to scale"},
     {OPT_SVG, "svg", "FILE", "also draw a picture"},
     {OPT_TRACE, "trace", "FILE", "also write a trace for Perfetto"},
+    {OPT_OVERLAY, "overlay", "TRACE", "hold a measured trace against the plan"},
     {OPT_COMPARE, "compare", "KINDS", "a table of several kinds: A,B,..."},
     {OPT_WIDTH, "width", "N", "columns of -t (100, 0: all), pixels of --svg"},
     {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
@@ -239,6 +241,9 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     case OPT_TRACE:
         o->trace = optarg;
         return 0;
+    case OPT_OVERLAY:
+        o->overlay = optarg;
+        return 0;
     case OPT_COMPARE:
         o->compare = optarg;
         return 0;
@@ -253,6 +258,28 @@ bool ppsched_is_auto(const struct ppsched_options *o)
     return o->kind && !strcmp(o->kind, "auto");
 }
 
+static int check_dialect(struct tool *t, const struct ppsched_options *o)
+{
+    bool comms = o->export && !strcmp(o->export, "csv-comms");
+    if (!o->csv && o->lenient)
+        return tool_usage(t, "--lenient needs --csv");
+    if (!o->dialect || !strcmp(o->dialect, "pytorch"))
+        return o->dialect && !o->csv && !comms
+                   ? tool_usage(t, "--dialect needs --csv or --export "
+                                   "csv-comms")
+                   : 0;
+    if (!strcmp(o->dialect, "unwaited"))
+        return comms ? 0
+                     : tool_usage(t, "--dialect unwaited needs --export "
+                                     "csv-comms");
+    if (strcmp(o->dialect, "old"))
+        return tool_usage(t,
+                          "--dialect: '%s' is none of pytorch, unwaited and "
+                          "old",
+                          o->dialect);
+    return o->csv ? 0 : tool_usage(t, "--dialect old needs --csv");
+}
+
 /* Which options go together. */
 static int check_options(struct tool *t, const struct ppsched_options *o)
 {
@@ -260,12 +287,11 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (views > 1)
         return tool_usage(t, "--check, --stats, -t and --export exclude each "
                              "other");
-    if (!o->csv && (o->dialect || o->lenient))
-        return tool_usage(t, "--dialect and --lenient need --csv");
-    if (o->dialect && strcmp(o->dialect, "pytorch") &&
-        strcmp(o->dialect, "old"))
-        return tool_usage(t, "--dialect: '%s' is neither pytorch nor old",
-                          o->dialect);
+    if (o->overlay && (o->check || o->stats || o->export || o->trace))
+        return tool_usage(t, "--overlay goes with none of --check, --stats, "
+                             "--export and --trace");
+    if (check_dialect(t, o))
+        return -1;
     if (o->semantics && !o->check)
         return tool_usage(t, "--semantics needs --check");
     if (o->semantics && strcmp(o->semantics, "all") &&
@@ -279,10 +305,11 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
         return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
                           o->export);
-    if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace)
+    if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace &&
+        !o->overlay)
         return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
-                             "--stats, -t, --svg, --trace, --export or --list "
-                             "is needed");
+                             "--stats, -t, --svg, --trace, --overlay, "
+                             "--export or --list is needed");
     if (o->kind && !ppsched_is_auto(o) && !pp_kind_find(o->kind))
         return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
                           o->kind);
@@ -315,8 +342,8 @@ static int check_pictures(struct tool *t, const struct ppsched_options *o)
 {
     bool svg = o->svg && !strcmp(o->svg, "-");
     bool trace = o->trace && !strcmp(o->trace, "-");
-    bool prints =
-        o->check || o->stats || o->timeline || o->export || o->compare;
+    bool prints = o->check || o->stats || o->timeline || o->export ||
+                  o->compare || o->overlay;
     if (svg + trace + (prints && !t->output) > 1)
         return tool_usage(t, "--svg, --trace and what is printed cannot all go "
                              "to standard output");
@@ -334,9 +361,9 @@ static int check_pictures(struct tool *t, const struct ppsched_options *o)
 static int check_compare(struct tool *t, const struct ppsched_options *o)
 {
     if (o->kind || o->csv || o->check || o->stats || o->timeline || o->export ||
-        o->trace)
+        o->trace || o->overlay)
         return tool_usage(t, "--compare goes with none of -s, --csv, --check, "
-                             "--stats, -t, --export and --trace");
+                             "--stats, -t, --export, --trace and --overlay");
     if (!o->n_microbatches)
         return tool_usage(t, "--compare needs -m, the number of microbatches");
     if (o->placement || o->group)

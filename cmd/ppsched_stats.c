@@ -39,7 +39,10 @@ static void print_shape(const struct ppsched *p, FILE *f)
         fprintf(f, "  \"slices\": %d,\n", s->graph->n_slices);
     fprintf(f, "  \"canonical\": %s,\n",
             pp_schedule_is_canonical(s) ? "true" : "false");
-    fprintf(f, "  \"time\": \"%s\",\n", p->costs.literal ? "units" : "flops");
+    fprintf(f, "  \"time\": \"%s\",\n",
+            p->costs.literal         ? "units"
+            : p->costs.stage.profile ? "seconds"
+                                     : "flops");
 }
 
 static void print_times(const struct ppsched *p, FILE *f,
@@ -59,6 +62,11 @@ static void print_times(const struct ppsched *p, FILE *f,
     fputs(", ", f);
     print_real(f, "bubble", at->bubble);
     fputs("},\n", f);
+    if (p->costs.literal || !p->costs.stage.profile)
+        return;
+    fputs("  ", f);
+    print_real(f, "step", at->makespan + pp_step_rest(&p->costs.stage));
+    fputs(",\n", f);
 }
 
 static void print_bound(FILE *f, const struct pp_sim *sim,

@@ -22,6 +22,11 @@ static const char *const op_names[PP_N_OPS] = {
     [PP_SYNC_TIED] = "SYNC_TIED",
 };
 
+const char *pp_op_name(enum pp_op op)
+{
+    return op_names[op];
+}
+
 static bool has_microbatch(enum pp_op op)
 {
     return op <= PP_RECV_B;

@@ -76,6 +76,9 @@ static inline bool pp_has_stage(enum pp_op op)
  * when with_peer. Overlap pairs are the caller's. Returns the length. */
 size_t pp_action_format(struct pp_action a, bool with_peer, char *buf);
 
+/* "SEND_F". */
+const char *pp_op_name(enum pp_op op);
+
 /* Reads one action that fills text[0..n) exactly. A peer not written is left
  * -1; the reader of the schedule fills it from the stage graph. Fails with
  * PP_EXIT_INPUT, quoting the cell. */

@@ -10,7 +10,8 @@
  *                  anything reaches it and before the least that must follow
  *   event graph    earliest starts and latest ends by data, by what a rank
  *                  must do before and after, and by what must be freed before
- *                  a forward fits; then each rank as one machine that may be
+ *                  a forward fits, with the idle time that this forces on the
+ *                  rank; then each rank as one machine that may be
  *                  preempted (Jackson's rule, J. Carlier, "The one-machine
  *                  sequencing problem", EJOR 11, 1982)
  *   Little's law   microbatches times the least time that each is held, over

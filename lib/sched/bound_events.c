@@ -38,6 +38,7 @@ struct events {
     struct watch *forward;  /* per stage: room for F */
     struct watch *backward; /* per stage: what I implies */
     struct watch *weight;   /* per stage: what W implies */
+    struct pp_bound_sets *sets;
 };
 
 static void raise(double *at, double to)
@@ -80,7 +81,8 @@ static int watch_all(struct events *e, struct pp_err *err)
     e->forward = calloc(n, sizeof *e->forward);
     e->backward = calloc(n, sizeof *e->backward);
     e->weight = calloc(n, sizeof *e->weight);
-    if (!e->forward || !e->backward || !e->weight)
+    e->sets = pp_bound_sets_create(c);
+    if (!e->forward || !e->backward || !e->weight || !e->sets)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->g->n_stages; s++) {
         const struct pp_bound_stage *stage = &c->stages[s];
@@ -176,6 +178,15 @@ static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
                     (double)(k + 1) * stage->before[op] - stage->time[op]);
 }
 
+/* What the rank must have run before makes of the head. */
+static void raise_head_by_set(const struct events *e, int s, int op, size_t k)
+{
+    const struct pp_bound_case *c = e->c;
+    if (c->limit)
+        raise(&c->head[op][(size_t)s * c->n + k],
+              pp_bound_set_head(e->sets, s, op, k));
+}
+
 static int heads_of(struct events *e, size_t k, struct pp_err *err)
 {
     const struct pp_bound_case *c = e->c;
@@ -191,10 +202,12 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         raise_head(c, s, PP_BOUND_F, k, head);
         if (c->limit && make_room(e, s, k, head, err))
             return -1;
+        raise_head_by_set(e, s, PP_BOUND_F, k);
     }
     for (int s = g->n_stages; s-- > 0;) {
         double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
         raise_head(c, s, PP_BOUND_I, k, head);
+        raise_head_by_set(e, s, PP_BOUND_I, k);
         double end = *head + c->stages[s].time[PP_BOUND_I];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
@@ -203,6 +216,7 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         }
         raise_head(c, s, PP_BOUND_W, k,
                    &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
+        raise_head_by_set(e, s, PP_BOUND_W, k);
     }
     return 0;
 }
@@ -221,6 +235,14 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
                     (double)(c->n - k) * stage->after[op] - stage->time[op]);
 }
 
+static void raise_tail_by_set(const struct events *e, int s, int op, size_t k)
+{
+    const struct pp_bound_case *c = e->c;
+    if (c->limit)
+        raise(&c->tail[op][(size_t)s * c->n + k],
+              pp_bound_set_tail(e->sets, s, op, k));
+}
+
 static void tails_of(struct events *e, size_t k)
 {
     const struct pp_bound_case *c = e->c;
@@ -230,6 +252,7 @@ static void tails_of(struct events *e, size_t k)
         raise_tail(c, s, PP_BOUND_W, k, &c->tail[PP_BOUND_W][at]);
         if (c->limit)
             leave_room(e, &e->weight[s], s, k, &c->tail[PP_BOUND_W][at]);
+        raise_tail_by_set(e, s, PP_BOUND_W, k);
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
             raise(&c->tail[PP_BOUND_I][at],
@@ -240,10 +263,12 @@ static void tails_of(struct events *e, size_t k)
         raise_tail(c, s, PP_BOUND_I, k, &c->tail[PP_BOUND_I][at]);
         if (c->limit)
             leave_room(e, &e->backward[s], s, k, &c->tail[PP_BOUND_I][at]);
+        raise_tail_by_set(e, s, PP_BOUND_I, k);
     }
     for (int s = g->n_stages; s-- > 0;) {
         double *tail = &c->tail[PP_BOUND_F][(size_t)s * c->n + k];
         raise_tail(c, s, PP_BOUND_F, k, tail);
+        raise_tail_by_set(e, s, PP_BOUND_F, k);
         double from = *tail + c->stages[s].time[PP_BOUND_F];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
@@ -321,5 +346,6 @@ int pp_bound_events(struct pp_bound_case *c, struct pp_err *err)
     free(e.forward);
     free(e.backward);
     free(e.weight);
+    pp_bound_sets_destroy(e.sets);
     return rc;
 }

@@ -57,6 +57,16 @@ double pp_bound_copies(const struct pp_bound_case *c);
 /* Fills head and tail. PP_EXIT_NO when a microbatch does not fit. */
 int pp_bound_events(struct pp_bound_case *c, struct pp_err *err) PP_MUST_USE;
 
+/* Where there are limits: the least time by which a rank can have run all that
+ * must come before op k of a stage, and the least that all that must come after
+ * it takes to the end. Asked in rising k for heads, falling for tails, when the
+ * heads or tails of what is before or after are there. */
+struct pp_bound_sets;
+struct pp_bound_sets *pp_bound_sets_create(const struct pp_bound_case *c);
+void pp_bound_sets_destroy(struct pp_bound_sets *sets);
+double pp_bound_set_head(struct pp_bound_sets *sets, int s, int op, size_t k);
+double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k);
+
 /* The preemptive one-machine bound of a rank; -1 when out of memory. stages:
  * those on it. */
 double pp_bound_machine(const struct pp_bound_case *c, const int *stages,

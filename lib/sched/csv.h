@@ -38,11 +38,13 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
 /* Frees; accepts a zeroed struct. */
 void pp_csv_finish(struct pp_csv *c);
 
-enum pp_csv_form { PP_CSV_COMPUTE, PP_CSV_COMMS };
+enum pp_csv_form { PP_CSV_COMPUTE, PP_CSV_COMMS, PP_CSV_COMMS_UNWAITED };
 
 /* Writes the rows, PP_IDLE as an empty cell. PP_CSV_COMPUTE leaves out all but
  * compute actions. PP_CSV_COMMS adds UNSHARD, RESHARD and REDUCE_GRAD where s
- * has none: PyTorch neither reduces nor scales gradients without. Refuses with
+ * has none: PyTorch neither reduces nor scales gradients without. It waits for
+ * every send and sum, as versions that know WAIT_SEND_F ask;
+ * PP_CSV_COMMS_UNWAITED is for those that do not know it. Refuses with
  * PP_EXIT_INPUT what the format cannot say: branches, slices, copies of the
  * weights. */
 int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,

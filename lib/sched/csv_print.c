@@ -47,11 +47,46 @@ static void print_stage(struct printing *p, int stage, const char *word)
     fprintf(p->f, "%d%s", stage, word);
 }
 
+static void print_microbatch(struct printing *p, struct pp_action a,
+                             const char *word)
+{
+    print_stage(p, a.stage, word);
+    fprintf(p->f, "%d", a.microbatch);
+}
+
+/* PyTorch has one sum under way on a rank. */
+static void print_reduce(struct printing *p, int stage)
+{
+    print_stage(p, stage, "REDUCE_GRAD");
+    if (p->form == PP_CSV_COMMS)
+        print_stage(p, stage, "WAIT_REDUCE_GRAD");
+}
+
+/* Once the gradient of what was sent is here, it has been received. */
+static void print_wait_forward(struct printing *p, struct pp_action a)
+{
+    const struct pp_graph *g = p->s->graph;
+    if (p->form != PP_CSV_COMMS || !(a.op == PP_I || a.op == PP_B) ||
+        a.stage + 1 == g->n_stages ||
+        g->stages[a.stage + 1].rank == g->stages[a.stage].rank)
+        return;
+    print_microbatch(p, a, "WAIT_SEND_F");
+}
+
+/* Nothing tells that gradients have been received; they are waited for at the
+ * end. */
+static void print_wait_backward(struct printing *p, const struct pp_row *row)
+{
+    for (size_t i = 0; p->form == PP_CSV_COMMS && i < row->n; i++)
+        if (row->actions[i].op == PP_SEND_B)
+            print_microbatch(p, row->actions[i], "WAIT_SEND_B");
+}
+
 /* Once the messages of its last action are away, a stage is done with. */
 static void print_done(struct printing *p)
 {
     for (int i = 0; i < p->n_done; i++)
-        print_stage(p, p->done[i], "REDUCE_GRAD");
+        print_reduce(p, p->done[i]);
     for (int i = 0; i < p->n_done; i++)
         print_stage(p, p->done[i], "RESHARD");
     p->n_done = 0;
@@ -89,18 +124,22 @@ static void print_row(struct printing *p, const struct pp_row *row)
             print_done(p);
         if (second)
             fputc(';', p->f);
-        else
+        else if (a.op != PP_REDUCE_GRAD)
             separate(p);
         text[0] = '\0';
-        if (a.op != PP_IDLE)
+        if (a.op == PP_REDUCE_GRAD)
+            print_reduce(p, a.stage);
+        else if (a.op != PP_IDLE)
             pp_action_format(a, false, text);
         fprintf(p->f, "%s%s%s", a.overlap ? "(" : "", text,
                 second ? ")OVERLAP_F_B" : "");
+        print_wait_forward(p, a);
         second = a.overlap;
         if (p->add_sharding && pp_is_compute(a.op) && --p->left[a.stage] == 0)
             p->done[p->n_done++] = a.stage;
     }
     print_done(p);
+    print_wait_backward(p, row);
     fputc('\n', p->f);
 }
 
@@ -125,7 +164,7 @@ int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
                          .s = s,
                          .form = form,
                          .add_sharding =
-                             form == PP_CSV_COMMS && !has_sharding(s),
+                             form != PP_CSV_COMPUTE && !has_sharding(s),
                          .left = calloc(n, sizeof *p.left),
                          .done = calloc(n, sizeof *p.done)};
     int rc =

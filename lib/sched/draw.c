@@ -79,13 +79,17 @@ static int color_of(const struct column *c)
     return c->op < 0 ? -1 : colors[c->op][c->chunk % 3];
 }
 
-/* "b12": the chunk's letter where there are several, and the microbatch. */
+/* "b12.3": the chunk's letter where there are several, the microbatch, and its
+ * slice where there are several. */
 static int full_label(const struct picture *p, struct pp_action a, char *text)
 {
-    int chunk = p->chunk[a.stage];
+    int n = 0;
     if (p->n_chunks > 1)
-        return snprintf(text, LABEL, "%c%d", 'a' + chunk % 26, a.microbatch);
-    return snprintf(text, LABEL, "%d", a.microbatch);
+        text[n++] = (char)('a' + p->chunk[a.stage] % 26);
+    n += snprintf(text + n, (size_t)(LABEL - n), "%d", a.microbatch);
+    if (p->s->graph->n_slices > 1)
+        n += snprintf(text + n, (size_t)(LABEL - n), ".%d", a.slice);
+    return n;
 }
 
 /* The last digit, or a letter in its place for the second chunk and on. */
@@ -151,9 +155,10 @@ static void print_row(struct picture *p, const struct column *row)
     set_color(p, -1, false);
 }
 
-static void draw_rank(struct picture *p, int r, struct column *row)
+static void draw_rank(struct picture *p, const struct pp_sim *sim, int r,
+                      struct column *row)
 {
-    const struct pp_sim_rank *rank = &p->sim->ranks[r];
+    const struct pp_sim_rank *rank = &sim->ranks[r];
     const char *wall = p->draw.ascii ? "|" : "\u2502";
     for (int i = 0; i < p->columns; i++)
         row[i] = (struct column){.op = -1};
@@ -167,9 +172,12 @@ static void draw_rank(struct picture *p, int r, struct column *row)
             if (pp_is_compute(s->action.op))
                 draw_cell(p, row, s, pair);
         }
-    fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
+    if (sim == p->sim)
+        fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
+    else
+        fprintf(p->f, "plan %*s %s", p->rank_columns, "", wall);
     print_row(p, row);
-    double span = p->sim->makespan;
+    double span = sim->makespan;
     fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
             span > 0 ? 100 * (1 - rank->busy / span) : 0,
             (double)pp_row_slots(&p->s->rows[r]) / p->s->graph->n_slices);
@@ -206,10 +214,12 @@ static bool uses(const struct pp_schedule *s, enum pp_op op)
 static void draw_key(struct picture *p)
 {
     double needed = p->sim->makespan / p->mean + MARGIN + p->rank_columns;
-    if (p->style == STYLE_FULL && p->n_chunks > 1)
-        fputs("b3: second stage of the rank, microbatch 3", p->f);
-    else if (p->style == STYLE_FULL)
-        fputs("3: microbatch 3", p->f);
+    bool slices = p->s->graph->n_slices > 1;
+    if (p->style == STYLE_FULL)
+        fprintf(p->f, "%s3%s: %smicrobatch 3%s", p->n_chunks > 1 ? "b" : "",
+                slices ? ".1" : "",
+                p->n_chunks > 1 ? "second stage of the rank, " : "",
+                slices ? ", slice 1" : "");
     else if (p->style == STYLE_SHORT && p->n_chunks > 1)
         fprintf(p->f,
                 "3: last digit of the microbatch; second stage a-j, third "
@@ -290,17 +300,21 @@ static void fit(struct picture *p)
     int width = p->draw.width ? p->draw.width : WIDEST;
     int room = width - MARGIN - p->rank_columns, longest;
     struct pp_action last = {.stage = p->s->graph->n_stages - 1,
-                             .microbatch = p->s->n_microbatches - 1};
+                             .microbatch = p->s->n_microbatches - 1,
+                             .slice = (int16_t)(p->s->graph->n_slices - 1)};
     longest = full_label(p, last, label) + 1;
     measure(sim, &shortest, &p->mean);
     room = room < FEWEST_COLUMNS ? FEWEST_COLUMNS : room;
-    double whole = floor(room * shortest / sim->makespan * (1 + 1e-12));
+    double end = sim->makespan;
+    if (p->draw.plan)
+        end = fmax(end, p->draw.plan->makespan);
+    double whole = floor(room * shortest / end * (1 + 1e-12));
     double most = ceil(longest * shortest / p->mean);
     if (whole >= 1)
         p->scale = (whole < most ? whole : most) / shortest;
     else
-        p->scale = room / sim->makespan;
-    p->columns = (int)lround(sim->makespan * p->scale);
+        p->scale = room / end;
+    p->columns = (int)lround(end * p->scale);
     double forward = p->mean * p->scale * (1 + 1e-12);
     p->style = forward >= longest ? STYLE_FULL
                : forward >= 1     ? STYLE_SHORT
@@ -327,10 +341,14 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
         goto out;
     }
     draw_axis(&p);
-    for (int r = 0; r < sim->n_ranks; r++)
-        draw_rank(&p, r, row);
+    for (int r = 0; r < sim->n_ranks; r++) {
+        draw_rank(&p, sim, r, row);
+        if (d->plan)
+            draw_rank(&p, d->plan, r, row);
+    }
     draw_legend(&p);
-    draw_figures(&p);
+    if (!d->plan)
+        draw_figures(&p);
 out:
     free(row);
     free(p.chunk);

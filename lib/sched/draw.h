@@ -13,6 +13,8 @@ struct pp_draw {
     bool ascii;       /* no Unicode */
     const char *unit; /* of the simulated times, four letters: "flop"; NULL
                          where they have none */
+    const struct pp_sim *plan; /* drawn below each rank of sim, which then was
+                                  measured: no figures follow; or NULL */
 };
 
 /* Writes the picture, a legend and the figures (makespan, bubble, peak) to

@@ -4,6 +4,7 @@
  * waits for other ranks are kept. */
 #include "sched/makespan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,25 +242,152 @@ static int32_t came_from(const struct pp_makespan *x, const struct pp_times *t,
     return from;
 }
 
-void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
-                      const struct pp_times *counts)
+static void count_piece(const struct pp_makespan *x, int32_t at,
+                        const struct pp_times *counts)
+{
+    count(x->graph, x->pieces[at].time[0], counts);
+    if (x->pieces[at].time[1] >= 0)
+        count(x->graph, x->pieces[at].time[1], counts);
+}
+
+static void clear(const struct pp_makespan *x, const struct pp_times *counts)
 {
     size_t n = (size_t)(x->graph->n_stages * x->graph->n_slices);
-    int32_t at = x->n_pieces > 0 ? 0 : -1;
-    int message;
     memset(counts->slice, 0, n * sizeof *counts->slice);
     memset(counts->message, 0, n * sizeof *counts->message);
-    for (size_t i = 1; i < x->n_pieces; i++)
-        if (x->done[i] > x->done[at])
-            at = (int32_t)i;
+}
+
+/* A longest path to a piece, itself included. */
+static void count_back(const struct pp_makespan *x, const struct pp_times *t,
+                       int32_t at, const struct pp_times *counts)
+{
+    int message;
     while (at >= 0) {
-        count(x->graph, x->pieces[at].time[0], counts);
-        if (x->pieces[at].time[1] >= 0)
-            count(x->graph, x->pieces[at].time[1], counts);
+        count_piece(x, at, counts);
         at = came_from(x, t, at, &message);
         if (message >= 0)
             counts->message[message]++;
     }
+}
+
+void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
+                      const struct pp_times *counts)
+{
+    int32_t at = x->n_pieces > 0 ? 0 : -1;
+    clear(x, counts);
+    for (size_t i = 1; i < x->n_pieces; i++)
+        if (x->done[i] > x->done[at])
+            at = (int32_t)i;
+    count_back(x, t, at, counts);
+}
+
+/* --- paths along a row --- */
+
+/* What follows a piece: the longest path from its end on. */
+struct tail {
+    double length;
+    int32_t next, message; /* -1: none */
+};
+
+static double piece_time(const struct pp_makespan *x, int32_t i)
+{
+    const struct pp_piece *p = &x->pieces[i];
+    return x->op[p->time[0]] + (p->time[1] >= 0 ? x->op[p->time[1]] : 0);
+}
+
+static void extend(struct tail *of, double length, int32_t next,
+                   int32_t message)
+{
+    if (length > of->length || of->next < 0)
+        *of = (struct tail){length, next, message};
+}
+
+static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
+                       struct tail *tails)
+{
+    for (size_t i = 0; i < x->n_pieces; i++)
+        tails[i] = (struct tail){0, -1, -1};
+    for (int32_t i = (int32_t)x->n_pieces; i-- > 0;) {
+        const struct pp_piece *p = &x->pieces[i];
+        double length = tails[i].length + piece_time(x, i);
+        if (p->before >= 0)
+            extend(&tails[p->before], length, i, -1);
+        for (uint32_t w = p->wait; w < p[1].wait; w++) {
+            const struct pp_wait *wait = &x->waits[w];
+            extend(&tails[wait->piece], length + t->message[wait->message], i,
+                   wait->message);
+        }
+    }
+}
+
+/* The path that enters the row whose last piece is given within some first part
+ * of its work and leaves it within as large a last, where that is longest. */
+static void count_row(const struct pp_makespan *x, const struct pp_times *t,
+                      const struct tail *tails, int32_t end, double part,
+                      const struct pp_times *counts)
+{
+    const double about = 1 - 1e-12; /* a sum in another order */
+    double work = 0, at = 0, most = -INFINITY, left = 0;
+    int32_t enter, leave = end;
+    for (int32_t i = end; i >= 0; i = x->pieces[i].before)
+        work += piece_time(x, i);
+    /* at: the work of the row behind a piece. */
+    for (int32_t i = end; i >= 0 && at <= work * part;
+         i = x->pieces[i].before) {
+        if (tails[i].length - at > most) {
+            most = tails[i].length - at;
+            leave = i;
+            left = at;
+        }
+        at += piece_time(x, i);
+    }
+    enter = leave;
+    most = -INFINITY;
+    at = left;
+    for (int32_t i = leave; i >= 0; i = x->pieces[i].before) {
+        bool late = at + piece_time(x, i) >= work * (1 - part) * about;
+        if (late && x->done[i] + at > most) {
+            most = x->done[i] + at;
+            enter = i;
+        }
+        at += piece_time(x, i);
+    }
+    clear(x, counts);
+    for (int32_t i = leave; i >= 0 && i != enter; i = x->pieces[i].before)
+        count_piece(x, i, counts);
+    count_back(x, t, enter, counts);
+    for (int32_t i = leave; tails[i].next >= 0; i = tails[i].next) {
+        count_piece(x, tails[i].next, counts);
+        if (tails[i].message >= 0)
+            counts->message[tails[i].message]++;
+    }
+}
+
+int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
+                          const struct pp_times *counts, double part,
+                          void (*each)(void *ctx), void *ctx,
+                          struct pp_err *err)
+{
+    struct tail *tails = calloc(x->n_pieces + 1, sizeof *tails);
+    bool *followed = calloc(x->n_pieces + 1, sizeof *followed);
+    int rc = 0;
+    if (!tails || !followed) {
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    find_tails(x, t, tails);
+    for (size_t i = 0; i < x->n_pieces; i++)
+        if (x->pieces[i].before >= 0)
+            followed[x->pieces[i].before] = true;
+    for (size_t i = 0; i < x->n_pieces; i++)
+        if (!followed[i]) {
+            count_row(x, t, tails, (int32_t)i, part, counts);
+            each(ctx);
+        }
+out:
+    free(tails);
+    free(followed);
+    return rc;
 }
 
 void pp_makespan_finish(struct pp_makespan *x)

@@ -59,6 +59,15 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t);
 void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
                       const struct pp_times *counts);
 
+/* For every rank, after a pass, a path that keeps to the rank's row but for a
+ * first and a last part of its work at most, 0 to 1/2 of it, and is longest at
+ * the times t under that condition: as pp_makespan_path, a sum that no makespan
+ * goes below. each is called with counts filled. */
+int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
+                          const struct pp_times *counts, double part,
+                          void (*each)(void *ctx), void *ctx,
+                          struct pp_err *err) PP_MUST_USE;
+
 /* Accepts a zeroed struct. */
 void pp_makespan_finish(struct pp_makespan *x);
 

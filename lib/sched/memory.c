@@ -235,7 +235,31 @@ static struct channel *list_channels(const struct touches *t,
     return c;
 }
 
-/* A ring lives all step long: touched at the row's first and last place. */
+/* For what lives all step long: touched at the row's first and last place. */
+static int touch_both_ends(struct touches *t, const struct pp_row *row,
+                           enum pp_buffer_kind kind, int stage, int peer,
+                           size_t bytes, struct pp_err *err)
+{
+    t->place = 0;
+    if (touch(t, kind, stage, peer, bytes, err))
+        return -1;
+    t->place = row->n - 1;
+    return touch(t, kind, stage, peer, bytes, err);
+}
+
+/* The rank has one buffer for what passes within an action, whichever of its
+ * stages is at work. */
+static int touch_passing(struct touches *t, const struct pp_row *row, int rank,
+                         struct pp_err *err)
+{
+    size_t most = 0;
+    for (int s = 0; s < t->g->n_stages; s++)
+        if (t->g->stages[s].rank == rank && t->sizes[s].passing > most)
+            most = t->sizes[s].passing;
+    t->action = (struct pp_action){.microbatch = 0};
+    return most ? touch_both_ends(t, row, PP_BUF_PASSING, 0, -1, most, err) : 0;
+}
+
 static int touch_rings(struct touches *t, const struct pp_row *row,
                        struct pp_err *err)
 {
@@ -247,12 +271,8 @@ static int touch_rings(struct touches *t, const struct pp_row *row,
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < depth && k < c[i].n && !rc; k++) {
             t->action = (struct pp_action){.microbatch = (int32_t)k};
-            t->place = 0;
-            rc = touch(t, PP_BUF_RING, c[i].rank, c[i].backward, c[i].bytes,
-                       err);
-            t->place = row->n - 1;
-            rc = rc || touch(t, PP_BUF_RING, c[i].rank, c[i].backward,
-                             c[i].bytes, err);
+            rc = touch_both_ends(t, row, PP_BUF_RING, c[i].rank, c[i].backward,
+                                 c[i].bytes, err);
         }
     free(c);
     return rc ? -1 : 0;
@@ -295,7 +315,8 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
         rc = touch_action(&t, err);
     }
     if (!rc && row->n > 0)
-        rc = touch_rings(&t, row, err);
+        rc = touch_rings(&t, row, err) || touch_passing(&t, row, rank, err) ? -1
+                                                                            : 0;
     m->buffers = t.at;
     if (!rc) {
         m->n = fold(t.at, t.n);

@@ -23,6 +23,8 @@ enum pp_buffer_kind {
                        the output stage */
     PP_BUF_DINPUT,  /* gradient of one input: from I or B to SEND_B or to the
                        local producer's consumption; peer is the input stage */
+    PP_BUF_PASSING, /* what F, I and B use and do not keep: one for the rank,
+                       the whole step; stage, microbatch and slice are 0 */
     PP_BUF_RING,    /* sends in flight: channel_depth messages to one rank in
                        one direction; the whole step. stage: the other rank,
                        peer: 0 forward, 1 backward, microbatch: place in it */
@@ -39,6 +41,7 @@ struct pp_buffer {
 /* Bytes of one stage's buffers for the largest microbatch, or slice of it. */
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
+    size_t passing; /* within F, I or B; the rank has one for all its stages */
 };
 
 struct pp_memory {

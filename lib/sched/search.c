@@ -10,14 +10,21 @@
 #include "base/rng.h"
 #include "sched/bound.h"
 #include "sched/play.h"
+#include "sched/search_greedy.h"
 #include "sched/search_local.h"
 #include "sched/search_policy.h"
+#include "sched/search_vblocks.h"
 #include "sched/search_words.h"
 
 /* Visits of an op in a second of a machine of 2020. */
 static const double visits_per_second = 1.2e8;
 
-/* Share of the time for a smaller span, once the bound is reached. */
+/* One block costs about this many visits per op. */
+static const double vblock_visits = 16;
+
+/* Shares of the time: for building blocks; for a smaller span, once the bound
+ * is reached. */
+#define VBLOCKS 0.1
 #define TIES 0.1
 
 struct search {
@@ -150,6 +157,35 @@ static int try_named(struct search *s, struct pp_err *err)
     return 0;
 }
 
+static int try_greedy(struct search *s, struct pp_err *err)
+{
+    for (int i = 0; i < PP_GREEDY_SETTINGS && !at_goal(s); i++) {
+        int rc = pp_greedy_run(&s->job, pp_greedy_setting(i), s->word, err);
+        if (rc == -1)
+            return -1;
+        if (rc == 0)
+            consider(s, s->word);
+    }
+    return 0;
+}
+
+/* Building blocks, or as many of them as a share of the time allows. */
+static int try_vblocks(struct search *s, struct pp_err *err)
+{
+    double steps = VBLOCKS * s->options->seconds * visits_per_second;
+    for (int i = 0; i < PP_VBLOCK_SETTINGS && !at_goal(s); i++) {
+        struct pp_vblock_knobs knobs = pp_vblock_setting(i);
+        int rc = pp_vblocks_run(&s->job, &knobs, s->word, err);
+        if (rc == -1)
+            return -1;
+        if (rc == 0)
+            consider(s, s->word);
+        if ((i + 1.0) * vblock_visits * s->job.n_ops > steps)
+            break;
+    }
+    return 0;
+}
+
 /* Annealing from the best so far. */
 static int better(struct search *s, uint64_t key, double steps, double heat,
                   struct pp_err *err)
@@ -212,7 +248,8 @@ static int break_ties(struct search *s, double seconds, struct pp_err *err)
     s->tied = true;
     count_from_arrival(s);
     s->goal = most_work(&s->job);
-    if (!at_goal(s) && try_named(s, err))
+    if (!at_goal(s) &&
+        (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err)))
         return -1;
     return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
 }
@@ -228,6 +265,7 @@ static int search(struct search *s, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
     if (check_room(s, err) || set_goal(s, err) || try_named(s, err) ||
+        try_greedy(s, err) || try_vblocks(s, err) ||
         (!at_goal(s) && try_policies(s, seconds, err)))
         return -1;
     if (s->options->span)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* search - auto: the best order of the work that can be found.
  *
- * The best of the named kinds that fit, of list schedules under a grid of
+ * The best of the named kinds that fit, of the zero-bubble authors' greedy
+ * orders with the real times, of list schedules under a grid of
  * policies, of policies bettered by hill climbing, and of those bettered move
  * by move; the search ends when the lower bound of bound.h is reached. Never
  * worse than a named kind that fits, and never above the limit. On each stage

@@ -34,7 +34,8 @@ struct page {
     double makespan;      /* the latest end */
     double mean, longest; /* of a forward; of any action */
     size_t n_compute, n_messages;
-    int digits; /* of the largest microbatch */
+    int digits;  /* of the longest label */
+    bool slices; /* labels have them */
     struct pp_svg_legend legend;
     struct pp_svg_lanes lanes; /* chunk and n_chunks are the panel's */
     double plot, pitch;        /* width of the axis; from rank to rank */
@@ -71,6 +72,10 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     g->n_messages += p->messages ? p->messages->n : 0;
     g->legend.bound |= p->bound > 0;
     int digits = snprintf(NULL, 0, "%d", s->n_microbatches - 1);
+    if (s->graph->n_slices > 1) {
+        digits += snprintf(NULL, 0, ".%d", s->graph->n_slices - 1);
+        g->slices = true;
+    }
     g->digits = digits > g->digits ? digits : g->digits;
 }
 
@@ -175,7 +180,8 @@ static void fit_width(struct page *g)
         g->lanes.font = 0;
     else
         snprintf(g->legend.label, sizeof g->legend.label,
-                 "number: the microbatch");
+                 g->slices ? "number: the microbatch and its slice"
+                           : "number: the microbatch");
 }
 
 static double panel_height(const struct page *g, const struct pp_svg_panel *p)
@@ -202,9 +208,11 @@ static void text_at(const struct page *g, const char *class, double x, double y,
     fputs("</text>\n", g->f);
 }
 
-static void describe(const struct pp_schedule *s, char *text, size_t n)
+static void describe(const struct pp_svg_panel *p, char *text, size_t n)
 {
-    snprintf(text, n, "%.80s: %d rank%s, %d stage%s, %d microbatch%s", s->kind,
+    const struct pp_schedule *s = p->schedule;
+    snprintf(text, n, "%s%s%.80s: %d rank%s, %d stage%s, %d microbatch%s",
+             p->title ? p->title : "", p->title ? ", " : "", s->kind,
              s->graph->n_ranks, plural(s->graph->n_ranks), s->graph->n_stages,
              plural(s->graph->n_stages), s->n_microbatches,
              s->n_microbatches == 1 ? "" : "es");
@@ -239,7 +247,7 @@ static void print_heading(const struct page *g, const struct pp_svg_panel *p)
 {
     char text[200];
     double right = LEFT + g->plot + g->right - EDGE;
-    describe(p->schedule, text, sizeof text);
+    describe(p, text, sizeof text);
     text_at(g, "h", EDGE, 18, text);
     print_figures(g, p);
     text_at(g, "m e", LEFT + g->plot + IDLE, 35, "idle");
@@ -362,7 +370,7 @@ static void print_page(struct page *g)
     for (int i = 0; i < g->n_panels; i++)
         height += panel_height(g, &g->panels[i]);
     height += AXIS + legend;
-    describe(g->panels[0].schedule, title, sizeof title);
+    describe(&g->panels[0], title, sizeof title);
     fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", g->f);
     pp_svg_number(g->f, width);
     fputs("\" height=\"", g->f);

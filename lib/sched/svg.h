@@ -13,6 +13,7 @@
 /* One schedule of the picture. All pointers are borrowed. */
 struct pp_svg_panel {
     const struct pp_schedule *schedule;
+    const char *title; /* before the schedule's name; NULL: nothing */
     const struct pp_sim *sim;
     const struct pp_messages *messages; /* drawn where they are few; or NULL */
     const struct pp_curve *memory;      /* per rank, or NULL */

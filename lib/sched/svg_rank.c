@@ -147,11 +147,16 @@ static void draw_color(const struct pp_svg_lanes *l,
         fputs("\"/>\n", l->f);
 }
 
-/* The microbatch's number, in the larger font that fits. */
-static void draw_label(const struct pp_svg_lanes *l, const struct cell *c)
+/* The microbatch's number, and that of its slice where there are several, in
+ * the larger font that fits. */
+static void draw_label(const struct pp_svg_lanes *l, const struct cell *c,
+                       bool slices)
 {
-    char text[16];
+    char text[24];
     int n = snprintf(text, sizeof text, "%d", c->action.microbatch);
+    if (slices)
+        n +=
+            snprintf(text + n, sizeof text - (size_t)n, ".%d", c->action.slice);
     double height = c->bottom - c->y, font = l->font;
     if (font + 2 > height || pp_svg_digits(n, font) + 3 > c->to - c->x)
         font = PP_SVG_SMALL_FONT;
@@ -181,7 +186,7 @@ void pp_svg_cells(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
     for (size_t i = 0; i < r->n; i++) {
         struct cell c = cell_at(l, r, i);
         if (pp_is_compute(c.action.op))
-            draw_label(l, &c);
+            draw_label(l, &c, p->schedule->graph->n_slices > 1);
     }
     fputs("</g>\n", l->f);
 }

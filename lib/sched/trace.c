@@ -11,7 +11,7 @@
 #include "base/num.h"
 #include "base/quote.h"
 
-enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_CHANNELS = 3 };
+enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_STEP = 3 };
 
 /* A track of messages: a thread of a rank's process. */
 struct track {
@@ -22,10 +22,11 @@ struct track {
     int64_t end;
 };
 
-struct writer {
+struct pp_trace_writer {
     FILE *f;
     const struct pp_trace *t;
     bool any;
+    size_t n_messages;    /* of the passes before */
     struct track *tracks; /* in the order of their first message */
     size_t n, capacity;
     int *threads;  /* per rank: the next number */
@@ -33,7 +34,7 @@ struct writer {
     size_t *next;  /* one before: SIZE_MAX ends */
 };
 
-static int64_t ns(const struct writer *w, double time)
+static int64_t ns(const struct pp_trace_writer *w, double time)
 {
     return (int64_t)llround(time * w->t->ns);
 }
@@ -49,7 +50,8 @@ double pp_trace_ns(double longest, double wish)
 }
 
 /* Begins an event: what all have in common. */
-static void event(struct writer *w, const char *phase, int rank, int thread)
+static void event(struct pp_trace_writer *w, const char *phase, int rank,
+                  int thread)
 {
     fprintf(w->f, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", w->any ? ",\n" : "",
             phase, rank + 1, thread);
@@ -57,13 +59,13 @@ static void event(struct writer *w, const char *phase, int rank, int thread)
 }
 
 /* Microseconds, as the format has them. */
-static void time_member(struct writer *w, const char *key, int64_t t)
+static void time_member(struct pp_trace_writer *w, const char *key, int64_t t)
 {
     fprintf(w->f, ",\"%s\":%" PRId64 ".%03d", key, t / 1000, (int)(t % 1000));
 }
 
-static void metadata(struct writer *w, int rank, int thread, const char *what,
-                     const char *name)
+static void metadata(struct pp_trace_writer *w, int rank, int thread,
+                     const char *what, const char *name)
 {
     event(w, "M", rank, thread);
     fprintf(w->f, ",\"name\":\"%s_name\",\"args\":{\"name\":", what);
@@ -76,19 +78,16 @@ static void metadata(struct writer *w, int rank, int thread, const char *what,
 
 static const char *category(enum pp_op op)
 {
-    static const char *const names[PP_N_OPS] = {
-        "forward", "backward", "input gradient", "weight gradient",
-        "send",    "recv",     "send",           "recv",
-        "sync",    "sync",     "sync",           "sync"};
-    return names[op];
+    static const char *const names[] = {"forward", "backward", "input gradient",
+                                        "weight gradient"};
+    if (pp_is_compute(op))
+        return names[op];
+    return pp_is_send(op) ? "send" : pp_is_recv(op) ? "recv" : "sync";
 }
 
-static void slice(struct writer *w, struct pp_action a, int rank, int thread,
-                  int64_t from, int64_t to)
+static void slice(struct pp_trace_writer *w, struct pp_action a, int rank,
+                  int thread, int64_t from, int64_t to)
 {
-    static const char *const letters[PP_N_OPS] = {
-        "F",      "B",      "I",           "W",       "SEND_F",  "RECV_F",
-        "SEND_B", "RECV_B", "REDUCE_GRAD", "UNSHARD", "RESHARD", "SYNC_TIED"};
     char text[PP_ACTION_TEXT];
     pp_action_format(a, false, text);
     event(w, "X", rank, thread);
@@ -97,37 +96,65 @@ static void slice(struct writer *w, struct pp_action a, int rank, int thread,
     fprintf(w->f,
             ",\"name\":\"%s\",\"cat\":\"%s\",\"args\":{\"op\":\"%s\","
             "\"stage\":%d,\"microbatch\":%d,\"slice\":%d",
-            text, category(a.op), letters[a.op], a.stage, a.microbatch,
+            text, category(a.op), pp_op_name(a.op), a.stage, a.microbatch,
             a.slice);
     if (a.peer >= 0)
         fprintf(w->f, ",\"peer\":%d", a.peer);
+    if (w->t->step > 0)
+        fprintf(w->f, ",\"step\":%" PRId64 ",\"pass\":%d", w->t->step,
+                w->t->pass);
     fputs("}}", w->f);
 }
 
+/* The tracks that every rank has. */
+static void print_tracks(struct pp_trace_writer *w)
+{
+    const struct pp_schedule *s = w->t->schedule;
+    for (int rank = 0; rank < s->graph->n_ranks; rank++) {
+        const struct pp_row *row = &s->rows[rank];
+        char name[32];
+        bool syncs = false;
+        for (size_t i = 0; i < row->n; i++)
+            syncs |= row->actions[i].op >= PP_REDUCE_GRAD;
+        snprintf(name, sizeof name, "rank %d", rank);
+        metadata(w, rank, 0, "process", name);
+        metadata(w, rank, THREAD_COMPUTE, "thread", "compute");
+        if (syncs)
+            metadata(w, rank, THREAD_SYNC, "thread", "sync");
+        if (w->t->parts)
+            metadata(w, rank, THREAD_STEP, "thread", "step");
+    }
+}
+
 /* Actions of the rank itself; its messages are the tracks'. */
-static void print_rank(struct writer *w, int rank)
+static void print_rank(struct pp_trace_writer *w, int rank)
 {
     const struct pp_sim_rank *r = &w->t->ranks[rank];
-    char name[32];
-    snprintf(name, sizeof name, "rank %d", rank);
-    metadata(w, rank, 0, "process", name);
-    metadata(w, rank, THREAD_COMPUTE, "thread", "compute");
-    bool syncs = false;
     for (size_t i = 0; i < r->n; i++) {
         struct pp_action a = r->spans[i].action;
         bool sync = a.op >= PP_REDUCE_GRAD;
-        if (sync && !syncs)
-            metadata(w, rank, THREAD_SYNC, "thread", "sync");
-        syncs |= sync;
         if (sync || pp_is_compute(a.op))
             slice(w, a, rank, sync ? THREAD_SYNC : THREAD_COMPUTE,
                   ns(w, r->spans[i].start), ns(w, r->spans[i].end));
     }
 }
 
+static void print_part(struct pp_trace_writer *w, const struct pp_trace_part *p)
+{
+    int64_t from = ns(w, p->start), to = ns(w, p->end);
+    event(w, "X", p->rank, THREAD_STEP);
+    time_member(w, "ts", from);
+    time_member(w, "dur", to - from);
+    fputs(",\"name\":", w->f);
+    pp_quote_json(w->f, p->name);
+    fprintf(w->f, ",\"cat\":\"step\",\"args\":{\"step\":%" PRId64 "}}",
+            w->t->step);
+}
+
 /* --- channels --- */
 
-static int add_track(struct writer *w, struct track t, struct pp_err *err)
+static int add_track(struct pp_trace_writer *w, struct track t,
+                     struct pp_err *err)
 {
     if (w->n == w->capacity) {
         size_t capacity = w->capacity ? 2 * w->capacity : 64, bytes, links;
@@ -161,8 +188,8 @@ static int add_track(struct writer *w, struct track t, struct pp_err *err)
 
 /* The first track of its kind that is free at `from`, or a new one; NULL with
  * *err filled. Taken until `to`. */
-static struct track *take_track(struct writer *w, struct track t, int64_t from,
-                                int64_t to, struct pp_err *err)
+static struct track *take_track(struct pp_trace_writer *w, struct track t,
+                                int64_t from, int64_t to, struct pp_err *err)
 {
     struct track *found = NULL;
     for (size_t i = w->first[t.rank]; i != SIZE_MAX; i = w->next[i]) {
@@ -184,7 +211,7 @@ static struct track *take_track(struct writer *w, struct track t, int64_t from,
 
 /* An end of an arrow, inside the slice from..to: at its start or just before
  * its end. */
-static void arrow(struct writer *w, bool begins, size_t id, int rank,
+static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int rank,
                   int64_t from, int64_t to)
 {
     event(w, begins ? "s" : "f", rank, THREAD_COMPUTE);
@@ -193,7 +220,7 @@ static void arrow(struct writer *w, bool begins, size_t id, int rank,
             begins ? "" : ",\"bp\":\"e\"");
 }
 
-static int print_message(struct writer *w, const struct pp_message *m,
+static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
                          size_t id, struct pp_err *err)
 {
     const struct pp_span *recv = &w->t->ranks[m->to].spans[m->recv];
@@ -225,7 +252,7 @@ static int print_message(struct writer *w, const struct pp_message *m,
 }
 
 /* Perfetto calls the track by both, name and unit. */
-static void print_counter(struct writer *w, int rank, const char *name,
+static void print_counter(struct pp_trace_writer *w, int rank, const char *name,
                           const char *unit, const struct pp_curve *c)
 {
     for (size_t i = 0; i < c->n; i++) {
@@ -236,7 +263,7 @@ static void print_counter(struct writer *w, int rank, const char *name,
     }
 }
 
-static void print_head(struct writer *w)
+static void print_head(struct pp_trace_writer *w)
 {
     const struct pp_schedule *s = w->t->schedule;
     char text[32];
@@ -251,34 +278,65 @@ static void print_head(struct writer *w)
     fprintf(w->f, "%s\"},\n\"traceEvents\":[\n", w->t->unit);
 }
 
+int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
+                 struct pp_err *err)
+{
+    int rc = 0;
+    w->t = t;
+    for (int r = 0; r < t->schedule->graph->n_ranks; r++) {
+        print_rank(w, r);
+        if (t->slots)
+            print_counter(w, r, "activations", "slots", &t->slots[r]);
+        if (t->bytes)
+            print_counter(w, r, "memory", "bytes", &t->bytes[r]);
+    }
+    for (size_t i = 0; i < t->n_parts; i++)
+        print_part(w, &t->parts[i]);
+    for (size_t i = 0; i < t->messages->n && !rc; i++)
+        rc = print_message(w, &t->messages->at[i], w->n_messages + i + 1, err);
+    w->n_messages += t->messages->n;
+    return rc;
+}
+
+int pp_trace_open(struct pp_trace_writer **out, FILE *f,
+                  const struct pp_trace *first, struct pp_err *err)
+{
+    int n = first->schedule->graph->n_ranks;
+    struct pp_trace_writer *w = *out = calloc(1, sizeof *w);
+    if (w) {
+        *w = (struct pp_trace_writer){.f = f, .t = first};
+        w->threads = calloc((size_t)n, sizeof *w->threads);
+        w->first = calloc((size_t)n, sizeof *w->first);
+    }
+    if (!w || !w->threads || !w->first)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < n; r++) {
+        w->threads[r] = THREAD_STEP + (first->parts != NULL);
+        w->first[r] = SIZE_MAX;
+    }
+    print_head(w);
+    print_tracks(w);
+    return 0;
+}
+
+void pp_trace_close(struct pp_trace_writer *w)
+{
+    if (!w)
+        return;
+    fputs("\n]}\n", w->f);
+    free(w->tracks);
+    free(w->next);
+    free(w->threads);
+    free(w->first);
+    free(w);
+}
+
 int pp_trace_print(FILE *f, const struct pp_trace *t, struct pp_err *err)
 {
-    struct writer w = {.f = f, .t = t};
-    int n = t->schedule->graph->n_ranks, rc = 0;
-    w.threads = calloc((size_t)n, sizeof *w.threads);
-    w.first = calloc((size_t)n, sizeof *w.first);
-    if (!w.threads || !w.first)
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < n && !rc; r++) {
-        w.threads[r] = THREAD_CHANNELS;
-        w.first[r] = SIZE_MAX;
-    }
+    struct pp_trace_writer *w = NULL;
+    int rc = pp_trace_open(&w, f, t, err);
     if (!rc)
-        print_head(&w);
-    for (int r = 0; r < n && !rc; r++) {
-        print_rank(&w, r);
-        if (t->slots)
-            print_counter(&w, r, "activations", "slots", &t->slots[r]);
-        if (t->bytes)
-            print_counter(&w, r, "memory", "bytes", &t->bytes[r]);
-    }
-    for (size_t i = 0; i < t->messages->n && !rc; i++)
-        rc = print_message(&w, &t->messages->at[i], i + 1, err);
-    if (!rc)
-        fputs("\n]}\n", f);
-    free(w.tracks);
-    free(w.next);
-    free(w.threads);
-    free(w.first);
+        rc = pp_trace_add(w, t, err);
+    pp_trace_close(w);
     return rc;
 }

@@ -7,17 +7,26 @@
  * under way from it and one of what it waits for: messages of one track that
  * overlap (channel depth above 1) take a further one. An arrow leads from the
  * action that makes a message to the one that uses it. Counters say how many
- * slots and bytes a rank holds. Format: "Trace Event Format", the Chromium
- * project. */
+ * slots and bytes a rank holds. A measured trace has further passes of the
+ * schedule behind the first, and a track of what else a rank does in a step.
+ * Format: "Trace Event Format", the Chromium project. */
 #ifndef PP_SCHED_TRACE_H
 #define PP_SCHED_TRACE_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "sched/curve.h"
 #include "sched/messages.h"
 
-/* All pointers are borrowed. */
+/* A part of a step that is not the schedule: "update". */
+struct pp_trace_part {
+    const char *name;
+    int rank;
+    double start, end;
+};
+
+/* One pass of a schedule. All pointers are borrowed. */
 struct pp_trace {
     const struct pp_schedule *schedule;
     const struct pp_sim_rank *ranks; /* spans of all actions, in order */
@@ -25,7 +34,14 @@ struct pp_trace {
     const struct pp_curve *slots, *bytes; /* per rank, or NULL */
     double ns;        /* nanoseconds of the trace to a unit of spans' time */
     const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */
+    /* Of measured passes: */
+    int64_t step;                      /* its number, from 1; 0: simulated */
+    int pass;                          /* among the step's */
+    const struct pp_trace_part *parts; /* n_parts, or NULL */
+    size_t n_parts;
 };
+
+struct pp_trace_writer;
 
 /* Nanoseconds to a unit of time that suit times up to `longest`: `wish`, or
  * that times a power of 1000 where a picture would be too short or too long
@@ -36,5 +52,15 @@ double pp_trace_ns(double longest, double wish);
  * check. */
 int pp_trace_print(FILE *f, const struct pp_trace *t,
                    struct pp_err *err) PP_MUST_USE;
+
+/* The same for several passes: of one schedule, one after the other, in the
+ * units of the first, all with parts or none. */
+int pp_trace_open(struct pp_trace_writer **w, FILE *f,
+                  const struct pp_trace *first, struct pp_err *err) PP_MUST_USE;
+int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Ends the text and frees; accepts NULL. */
+void pp_trace_close(struct pp_trace_writer *w);
 
 #endif

@@ -100,9 +100,35 @@ END
 @test "communication is complete: parameters and gradients too" {
     run ppsched -p 2 -s 1f1b -m 2 --export csv-comms
     [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
+0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,\
+0RESHARD" ]
+    [ "${lines[1]}" = "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,\
+1SEND_B1,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1RESHARD,1WAIT_SEND_B0,\
+1WAIT_SEND_B1" ]
+}
+
+@test "versions of PyTorch that do not wait get no waits" {
+    run ppsched -p 2 -s 1f1b -m 2 --export csv-comms --dialect unwaited
+    [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
 0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD" ]
     [ "${lines[1]}" = "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,\
 1SEND_B1,1REDUCE_GRAD,1RESHARD" ]
+    file=$files/zb1p_2rank_2stagep_comms.csv
+    ppsched --csv "$file" --export csv-comms >now.csv
+    accepted "$(cat now.csv)"
+    diff <(sed 's/,[0-9]*WAIT_[A-Z_]*[0-9]*//g' now.csv) \
+        <(ppsched --csv now.csv --export csv-comms --dialect unwaited)
+}
+
+@test "a wait for every send, after the gradient of what it sent" {
+    ppsched -p 3 -c 2 --placement v -s dualpipev -m 6 --export csv-comms \
+        >waits.csv
+    [ "$(grep -o 'WAIT_SEND' waits.csv | wc -l)" -eq \
+        "$(grep -o ',[0-9]*SEND' waits.csv | wc -l)" ]
+    # The last stage of the way down and the first of the way up share a rank.
+    run ! grep -E '2WAIT_SEND_F|3WAIT_SEND_B' waits.csv
+    grep -E '\(0F[0-9]*;5B([0-9]*)\)OVERLAP_F_B' waits.csv
+    grep -E '\(5F[0-9]*;0B([0-9]*)\)OVERLAP_F_B,0WAIT_SEND_F\1,' waits.csv
 }
 
 @test "a pair stays a pair through lowering" {

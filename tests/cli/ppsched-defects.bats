@@ -242,7 +242,9 @@ another rank" ]]
 @test "options that say how to read and to check" {
     for args in "--semantics pair" "--check --semantics nccl" \
         "--check --dialect old" "--check --lenient" \
-        "--check --csv x.csv --dialect zb"; do
+        "--check --csv x.csv --dialect zb" "--check --dialect pytorch" \
+        "-p 2 -s gpipe -m 2 --export csv --dialect unwaited" \
+        "-p 2 -s gpipe -m 2 --export csv-comms --dialect old"; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr ppsched $args </dev/null
         [ "$status" -eq 2 ]

@@ -90,3 +90,15 @@ more than its limit of '1'" ]
     jq -e --slurpfile w want '.makespan == $w[0].makespan and
         .span <= $w[0].span' got
 }
+
+@test "auto orders stages that are no chain" {
+    # Two encoders into one model: stages 0 and 1 both feed stage 2.
+    ppsched -p 4 -s gpipe -m 6 | jq 'del(.schedule) |
+        .stages[1].inputs = [] | .stages[2].inputs = [0, 1]' >two.json
+    auto -m 6 --memory 3 --cost 3,3,2,1 two.json >plan.json
+    [ "$(ppsched --check plan.json)" = "valid, canonical" ]
+    auto -m 6 --memory 3 --cost 3,3,2,1 --stats two.json >stats.json
+    jq -e '.gap == 0 and .peak[0] <= 3 and .peak[1] <= 3' stats.json
+    ppsched -s 1f1b -m 6 --cost 3,3,2,1 --stats two.json >1f1b.json
+    jq -es '.[0].makespan < .[1].makespan' stats.json 1f1b.json
+}

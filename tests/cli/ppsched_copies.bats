@@ -105,6 +105,12 @@ fails() {
         .slices == 4 and .canonical and .lower_bound == .makespan' <<<"$output"
     run ppsched -s seq1f1b -p 4 -m 8 --slices 4 -t --ascii
     [[ "$output" == *"at most 1.75 slots"* ]]
+    run ppsched -s seq1f1b -p 2 -m 2 --slices 2 -t --ascii
+    [[ "${lines[2]}" == *"|0.0-0.1-1.0-"* ]]
+    [[ "${lines[4]}" == *"3.1: microbatch 3, slice 1"* ]]
+    ppsched -s seq1f1b -p 2 -m 2 --slices 2 --svg - >slices.svg
+    grep -q '>1\.1</text>' slices.svg
+    grep -q 'number: the microbatch and its slice' slices.svg
     ppsched -s seq1f1b -p 2 -m 2 | jq -e '.schedule.slices == 2'
     # A schedule of whole sequences takes the slices out again.
     ppsched -s 1f1b -m 4 sliced.json | jq -e '.schedule | has("slices") | not'

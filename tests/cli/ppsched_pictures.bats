@@ -3,6 +3,7 @@
 # ppsched's pictures: --svg, --trace, --compare and the colours of -t.
 
 bats_require_minimum_version 1.5.0
+load trace_helpers
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
@@ -131,32 +132,6 @@ END
     fails 2 "''" --compare 1f1b, -p 2 -m 2
 }
 
-# What Perfetto asks of a trace and does not say: slices of a track do not
-# overlap, arrows begin and end inside slices of compute tracks, counters come
-# back to 0, everything has a name.
-check_trace() {
-    jq -e '
-        .traceEvents as $all
-        | [$all[] | select(.ph == "X")] as $slices
-        | ($slices | group_by([.pid, .tid]) | map(sort_by(.ts)) | all(
-            . as $track | all(range(1; length);
-                $track[. - 1].ts + $track[. - 1].dur
-                    <= $track[.].ts + 0.0004)))
-        and ([$all[] | select(.ph == "s" or .ph == "f")]
-            | group_by(.id) | all(
-                length == 2 and (map(.ph) | sort) == ["f", "s"]))
-        and ([$all[] | select(.ph == "s" or .ph == "f")] | all(
-            . as $tip | any($slices[];
-                .pid == $tip.pid and .tid == $tip.tid and .tid == 1
-                and .ts <= $tip.ts and $tip.ts < .ts + .dur)))
-        and ([$all[] | select(.ph == "C")] | group_by([.pid, .name])
-            | all(.[-1].args | to_entries[0].value == 0))
-        and ([$all[] | select(.ph == "M" and .name == "thread_name")
-                | [.pid, .tid]] | sort) as $named
-            | ($slices | map([.pid, .tid]) | unique) - $named == []
-    ' "$1" >/dev/null
-}
-
 @test "--trace has tracks, arrows and counters" {
     ppsched -p 4 -c 2 --placement v -s zbv -m 6 --cost 1,1,1,.3 \
         --trace t.json >plan.json
@@ -183,6 +158,16 @@ check_trace() {
     jq -e '.traceEvents[] | select(.name == "3F0") | .dur == 1000
         and .args == {"op": "F", "stage": 3, "microbatch": 0, "slice": 0}' \
         t.json
+}
+
+@test "every action of a trace has its name and its kind" {
+    ppsplit -q -p 2 --placement both-ways \
+        "$SRCDIR/tests/golden/qwen2/model" >stages.json
+    ppsched -s dualpipe -m 4 --trace t.json stages.json >plan.json
+    run ! grep -q null t.json
+    jq -e '[.traceEvents[] | select(.ph == "X" and .cat == "sync")
+        | [.name, .args.op]] | unique
+        == [["SYNC_COPIES", "SYNC_COPIES"], ["SYNC_TIED", "SYNC_TIED"]]' t.json
 }
 
 @test "messages under way at once have tracks of their own" {

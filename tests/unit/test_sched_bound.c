@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "optimum.h"
 #include "sched/bound.h"
+#include "sched/bound_parts.h"
 
 struct dice {
     uint64_t key, at;
@@ -62,9 +63,9 @@ static void roll_graph(struct instance *x, struct dice *d)
  * be enough. */
 static void roll_room(struct instance *x, struct dice *d)
 {
-    static const struct pp_load loads[] = {
-        {0, 1, 0}, {0, 1, 0}, {4, 3, 0}, {2, 3, 1}, {1, 2, 2}};
-    int n = x->f.graph.n_stages, kind = roll(d, 5);
+    static const struct pp_load loads[] = {{0, 1, 0}, {0, 1, 0}, {4, 3, 0},
+                                           {2, 3, 1}, {1, 2, 2}, {57, 43, 0}};
+    int n = x->f.graph.n_stages, kind = roll(d, 6);
     for (int s = 0; s < n; s++) {
         struct pp_load l = loads[kind];
         int scale = 1 + (kind > 1 ? roll(d, 2) : 0);
@@ -168,6 +169,79 @@ static void test_optimum(int n_instances)
            n.decided, n.memory, n.unlike, n.equal, 100 * n.gap);
     ok(n.decided > n_instances * 8 / 10, "most optima were found");
     ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
+}
+
+/* Where I frees 57 parts of 100 and W the rest, as in a transformer's layers,
+ * and as many microbatches fit as there are ranks: the bound is the optimum,
+ * which is what it is where W frees all. */
+static void test_freed_by_both(void)
+{
+    static const struct {
+        int p, m;
+        double f, i, w, comm, want;
+    } cases[] = {{2, 4, 10, 10, 8, 1, 128},
+                 {2, 5, 10, 10, 8, 1, 156},
+                 {2, 4, 18.522, 18.086, 9.337, 0.601, 213.455},
+                 {3, 4, 10, 10, 8, 1, 144},
+                 {3, 5, 10, 10, 8, 1, 172}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        struct instance x = {.m = cases[n].m, .split = true, .alike = true};
+        struct pp_costs costs = {.time = instance_time, .ctx = &x};
+        struct pp_bound b = {0};
+        chain(&x.f, cases[n].p, 1, PP_PLACEMENT_LOOP);
+        x.room = (struct pp_room){x.limit, x.load};
+        for (int s = 0; s < cases[n].p; s++) {
+            x.limit[s] = 100 * cases[n].p;
+            x.load[s] = (struct pp_load){57, 43, 0};
+            for (int k = 0; k < x.m; k++) {
+                x.time[PP_F][s][k] = cases[n].f;
+                x.time[PP_I][s][k] = cases[n].i;
+                x.time[PP_W][s][k] = cases[n].w;
+                x.time[PP_B][s][k] = cases[n].i + cases[n].w;
+                x.time[PP_SEND_F][s][k] = cases[n].comm;
+                x.time[PP_SEND_B][s][k] = cases[n].comm;
+            }
+        }
+        if (pp_bound(&x.f.graph, x.m, true, &costs, &x.room, &b, &x.f.err))
+            printf("# %s\n", x.f.err.text);
+        is_near(b.makespan, cases[n].want, 1e-9,
+                "W frees 43 of 100: the bound");
+        struct optimum o = {.g = &x.f.graph,
+                            .costs = &costs,
+                            .room = &x.room,
+                            .m = x.m,
+                            .split = true,
+                            .in_order = true,
+                            .best = b.makespan + 1e-6,
+                            .nodes = 4000000};
+        optimum_find(&o);
+        is_near(o.best, cases[n].want, 1e-9, "and an order that reaches it");
+        drop(&x.f);
+    }
+}
+
+/* Two ranks, room for two, W ten times as long as the rest: rank 0 makes room
+ * for a third forward by two I (F0 F1 I0 I1 F2, the last at 6), not by I0 and
+ * W0, after which it would be 14. */
+static void test_choice_of_room(void)
+{
+    struct fixture f;
+    double limit[2] = {200, 200};
+    struct pp_load load[2] = {{57, 43, 0}, {57, 43, 0}};
+    struct pp_room room = {limit, load};
+    chain(&f, 2, 1, PP_PLACEMENT_LOOP);
+    struct pp_literal_costs literal = {&f.graph, 1, 1, 10, 0, true};
+    struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
+    struct pp_bound_case c = {.g = &f.graph, .n = 4};
+    double head = NAN;
+    if (!pp_bound_read(&c, true, &costs, &room, &f.err)) {
+        pp_bound_path(&c);
+        if (!pp_bound_events(&c, &f.err))
+            head = c.head[PP_BOUND_F][2];
+    }
+    is_near(head, 6, 1e-12, "room by I alone, where that is sooner");
+    pp_bound_finish(&c);
+    drop(&f);
 }
 
 /* p ranks in line or in a V, cost F, I, W, message; limit in slots, 0: none. */
@@ -295,6 +369,8 @@ int main(int argc, char **argv)
     test_alone();
     test_closed_forms();
     test_monotone();
+    test_freed_by_both();
+    test_choice_of_room();
     test_optimum(argc > 1 ? atoi(argv[1]) : 400);
     return done();
 }

@@ -133,6 +133,32 @@ static void test_offsets(void)
     ok(worst < 1.3, "the arena is at most 30 %% above the peak (%.3f)", worst);
 }
 
+/* What passes within actions: one buffer for the rank, of its largest stage. */
+static void test_passing(void)
+{
+    struct pp_stage_bytes sizes[4] = {
+        {.passing = 70}, {.passing = 500}, {0}, {.passing = 90}};
+    struct fixture f;
+    struct pp_memory m;
+    chain(&f, 2, 2, PP_PLACEMENT_V);
+    ok(!emit(&f, "zbv", 4, 0) && !pp_lower(&f.s, &f.err) &&
+           !pp_memory_plan(&f.s, 0, sizes, &m, &f.err),
+       "stages that recompute are planned");
+    expect(&m, PP_BUF_PASSING, 0, 0, -1, 0, (long)f.s.rows[0].n - 1);
+    is_int((long long)m.peak_by_kind[PP_BUF_PASSING], 90, "  the larger once");
+    pp_memory_finish(&m);
+    ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
+           m.peak_by_kind[PP_BUF_PASSING] == 500,
+       "  on every rank its own");
+    pp_memory_finish(&m);
+    sizes[1].passing = 0;
+    ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
+           !pp_memory_find(&m, PP_BUF_PASSING, 0, 0, 0, -1),
+       "  and none where nothing passes");
+    pp_memory_finish(&m);
+    drop(&f);
+}
+
 static void test_forward_only(void)
 {
     struct fixture f;
@@ -202,6 +228,7 @@ int main(void)
 {
     test_lifetimes();
     test_offsets();
+    test_passing();
     test_forward_only();
     test_clocks();
     test_source_costs();

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* What a rank must have run before an action can start, or must still run
+ * after it, as one machine: all that work takes, in the order in which it can
+ * come, with the idle time that its heads force between.
+ *
+ * Where memory is limited, F(k) of a stage needs all forwards before it and as
+ * many gradients as make its room. What I frees may come from more input
+ * gradients and fewer weight gradients, or the other way round: each such
+ * choice is a set, those which all choices share are in every one, and the
+ * least time of any choice is a head. Everything else needs one set. Seen from
+ * the end, the set of what an action leaves undone is never a choice: the most
+ * that can have been done before it is the least that is left. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "sched/bound_parts.h"
+
+enum { GAPS = 16 };
+
+/* A machine that serves a set as early as it comes. Its idle time is kept as
+ * gaps; what comes later than a gap's start may use it from its other end, and
+ * the two oldest are one where there are too many. Both only let more work
+ * into a gap than fits, so the end is never too late. */
+struct busy {
+    double end;
+    int n;
+    struct gap {
+        double from, to;
+    } gaps[GAPS];
+};
+
+/* A set that grows: how many of each kind are in it. */
+struct set {
+    struct busy busy;
+    size_t n[PP_BOUND_OPS];
+};
+
+struct pp_bound_sets {
+    const struct pp_bound_case *c;
+    struct set *head, *tail; /* by stage * PP_BOUND_OPS + op */
+};
+
+static void open_gap(struct busy *b, double to)
+{
+    if (b->n == GAPS) {
+        double idle = b->gaps[0].to - b->gaps[0].from;
+        b->gaps[1].from -= idle;
+        for (int i = 1; i < b->n; i++)
+            b->gaps[i - 1] = b->gaps[i];
+        b->n--;
+    }
+    b->gaps[b->n++] = (struct gap){b->end, to};
+}
+
+/* Serves an action that comes at head. */
+static void serve(struct busy *b, double head, double time)
+{
+    int kept = 0;
+    if (head > b->end) {
+        open_gap(b, head);
+        b->end = head + time;
+        return;
+    }
+    for (int i = 0; i < b->n; i++) {
+        struct gap g = b->gaps[i];
+        double from = head > g.from ? head : g.from;
+        double use = fmin(time, g.to - from);
+        if (use > 0) {
+            time -= use;
+            g.from += use;
+        }
+        if (g.from < g.to)
+            b->gaps[kept++] = g;
+    }
+    b->n = kept;
+    b->end += time;
+}
+
+/* The k-th of a kind: from the start, or with from_end from the last. */
+static void serve_nth(const struct pp_bound_case *c, struct busy *b, int stage,
+                      int op, size_t k, bool from_end)
+{
+    size_t at = (size_t)stage * c->n + k;
+    double head = from_end ? c->tail[op][at] : c->head[op][at];
+    serve(b, head, c->stages[stage].time[op]);
+}
+
+/* Into the set of those before: the first n of a kind. */
+static void need(const struct pp_bound_case *c, struct set *s, int stage,
+                 int op, size_t n)
+{
+    while (s->n[op] < n)
+        serve_nth(c, &s->busy, stage, op, s->n[op]++, false);
+}
+
+/* Into the set of those after: all of a kind from the n-th on. */
+static void leave(const struct pp_bound_case *c, struct set *s, int stage,
+                  int op, size_t n)
+{
+    for (; s->n[op] + n < c->n; s->n[op]++)
+        serve_nth(c, &s->busy, stage, op, c->n - 1 - s->n[op], true);
+}
+
+/* Of one each, so many make up amount; at most `most`. */
+static size_t enough(double amount, double each, size_t most)
+{
+    double n = each > 0     ? ceil(amount / each - 1e-9)
+               : amount > 0 ? INFINITY
+                            : 0;
+    return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
+}
+
+/* So many fit beside what is there; at most `most`. */
+static size_t fit(double room, double each, size_t most)
+{
+    double n = each > 0 ? floor(room / each + 1e-9) : INFINITY;
+    return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
+}
+
+/* The rank's limit, less one microbatch of every stage before s on it: they
+ * hold the one that s is at. */
+static double room_of(const struct pp_bound_case *c, int s)
+{
+    const struct pp_bound_stage *stage = &c->stages[s];
+    double room = c->limit[c->g->stages[s].rank];
+    for (int i = 0; i < stage->n_above; i++) {
+        struct pp_load l = c->stages[stage->above[i]].load;
+        room -= l.f_to_i + l.f_to_w;
+    }
+    return room;
+}
+
+/* The head of F(k): the least end of any choice of gradients. */
+static double forward_head(struct pp_bound_sets *sets, int s, size_t k)
+{
+    const struct pp_bound_case *c = sets->c;
+    struct set *set = &sets->head[s * PP_BOUND_OPS + PP_BOUND_F];
+    struct pp_load l = c->stages[s].load;
+    double both = l.f_to_i + l.f_to_w;
+    double by_i = l.f_to_i - l.i_to_w, by_w = l.f_to_w + l.i_to_w;
+    double above = (double)(k + 1) * both - room_of(c, s), least = INFINITY;
+    size_t i = enough(above, both, k);
+    size_t w = by_i <= 0 ? i : enough(above - (double)k * by_i, by_w, k);
+    need(c, set, s, PP_BOUND_F, k);
+    need(c, set, s, PP_BOUND_I, i);
+    need(c, set, s, PP_BOUND_W, w);
+    struct busy more = set->busy;
+    for (; i <= k; i++) {
+        size_t now = by_i <= 0 ? w : enough(above - (double)i * by_i, by_w, i);
+        struct busy b = more;
+        for (size_t j = w; j < now; j++)
+            serve_nth(c, &b, s, PP_BOUND_W, j, false);
+        least = fmin(least, b.end);
+        if (now <= w || i == k)
+            break;
+        serve_nth(c, &more, s, PP_BOUND_I, i, false);
+        if (more.end >= least)
+            break; /* and so is every choice with more of I */
+    }
+    return least;
+}
+
+double pp_bound_set_head(struct pp_bound_sets *sets, int s, int op, size_t k)
+{
+    const struct pp_bound_case *c = sets->c;
+    struct set *set = &sets->head[s * PP_BOUND_OPS + op];
+    struct pp_load l = c->stages[s].load;
+    double both = l.f_to_i + l.f_to_w, by_w = l.f_to_w + l.i_to_w;
+    if (op == PP_BOUND_F)
+        return forward_head(sets, s, k);
+    need(c, set, s, PP_BOUND_F, k + 1);
+    need(c, set, s, PP_BOUND_I, op == PP_BOUND_I ? k : k + 1);
+    if (op == PP_BOUND_I) {
+        double held = both + (double)k * by_w + l.i_to_w;
+        need(c, set, s, PP_BOUND_W, enough(held - room_of(c, s), by_w, k));
+    } else {
+        need(c, set, s, PP_BOUND_W, k);
+    }
+    return set->busy.end;
+}
+
+double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k)
+{
+    const struct pp_bound_case *c = sets->c;
+    struct set *set = &sets->tail[s * PP_BOUND_OPS + op];
+    struct pp_load l = c->stages[s].load;
+    double limit = c->limit[c->g->stages[s].rank];
+    double both = l.f_to_i + l.f_to_w, by_w = l.f_to_w + l.i_to_w;
+    size_t f = k + 1, i = k, w = k;
+    if (op == PP_BOUND_I) {
+        i = k + 1;
+        f = k + fit(room_of(c, s) - l.i_to_w, both, c->n - k);
+    } else if (op == PP_BOUND_W) {
+        w = k + 1;
+        i = k + fit(limit, by_w, c->n - k);
+        f = k + fit(limit, fmin(both, by_w), c->n - k);
+    }
+    leave(c, set, s, PP_BOUND_F, f > k ? f : k + 1);
+    leave(c, set, s, PP_BOUND_I, i);
+    leave(c, set, s, PP_BOUND_W, w);
+    return set->busy.end;
+}
+
+struct pp_bound_sets *pp_bound_sets_create(const struct pp_bound_case *c)
+{
+    struct pp_bound_sets *sets = calloc(1, sizeof *sets);
+    size_t n = (size_t)c->g->n_stages * PP_BOUND_OPS;
+    if (!sets)
+        return NULL;
+    sets->c = c;
+    sets->head = calloc(n, sizeof *sets->head);
+    sets->tail = calloc(n, sizeof *sets->tail);
+    if (!sets->head || !sets->tail) {
+        pp_bound_sets_destroy(sets);
+        return NULL;
+    }
+    return sets;
+}
+
+void pp_bound_sets_destroy(struct pp_bound_sets *sets)
+{
+    if (!sets)
+        return;
+    free(sets->head);
+    free(sets->tail);
+    free(sets);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_greedy.h"
+
+#include <stdlib.h>
+
+#include "sched/play.h"
+
+struct station {
+    int32_t n[3];   /* actions run, by kind */
+    int32_t placed; /* of its word */
+    double clock;   /* when it is free */
+    double held;    /* memory */
+    double idle;    /* since its first forward */
+};
+
+struct greedy {
+    const struct pp_job *job;
+    struct pp_greedy_knobs knobs;
+    struct station *stations; /* per stage, each on a rank of its own */
+    int32_t *wanted;          /* per stage: forwards of this round */
+    double *end;              /* per op; only of what has run */
+    int32_t *word;
+};
+
+struct pp_greedy_knobs pp_greedy_setting(int i)
+{
+    return (struct pp_greedy_knobs){
+        .overshoot = !(i & 4), .hold = !(i & 2), .eager = !(i & 1)};
+}
+
+static int32_t next_op(const struct greedy *g, int kind, int s)
+{
+    return pp_job_op(g->job, kind, s, g->stations[s].n[kind]);
+}
+
+static double time_of(const struct greedy *g, int kind, int s)
+{
+    return g->job->time[next_op(g, kind, s)];
+}
+
+static double arrival(const struct greedy *g, int32_t op)
+{
+    const struct pp_job *j = g->job;
+    double here = 0;
+    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
+        double t = g->end[j->in[i].op] + j->in[i].lag;
+        here = t > here ? t : here;
+    }
+    return here;
+}
+
+static void put(struct greedy *g, int kind, int s)
+{
+    const struct pp_job *j = g->job;
+    struct station *st = &g->stations[s];
+    int32_t op = next_op(g, kind, s);
+    int group = j->group[op];
+    double here = arrival(g, op);
+    if (here > st->clock) {
+        st->idle += st->n[PP_JOB_F] > 0 ? here - st->clock : 0;
+        st->clock = here;
+    }
+    st->clock += j->time[op];
+    st->held += j->taken[group] - j->freed[group];
+    g->end[op] = st->clock;
+    g->word[j->first_word[j->rank[group]] + st->placed++] = op;
+    st->n[kind]++;
+}
+
+static bool has_weight(const struct greedy *g, int s)
+{
+    const struct station *st = &g->stations[s];
+    return st->n[PP_JOB_W] < st->n[PP_JOB_I];
+}
+
+static double most_idle(const struct greedy *g)
+{
+    double most = 0;
+    for (int s = 0; s < g->job->graph->n_stages; s++)
+        most = g->stations[s].idle > most ? g->stations[s].idle : most;
+    return most;
+}
+
+/* Room that the next action of a kind lacks beside what is held. */
+static double lacks(const struct greedy *g, int kind, int s, double held)
+{
+    const struct pp_job *j = g->job;
+    int group = kind * j->graph->n_stages + s, rank = j->rank[group];
+    if (!j->limit)
+        return -1;
+    return held + j->taken[group] - j->limit[rank] - j->slack;
+}
+
+/* Weight gradients that the next action needs for its room, and those that fit
+ * before what it waits for is there; then the action. False when there is no
+ * room. */
+static bool put_in_time(struct greedy *g, int kind, int s)
+{
+    struct station *st = &g->stations[s];
+    while (lacks(g, kind, s, st->held) > 0) {
+        if (!has_weight(g, s))
+            return false;
+        put(g, PP_JOB_W, s);
+    }
+    double here = arrival(g, next_op(g, kind, s));
+    while (has_weight(g, s) && st->clock + time_of(g, PP_JOB_W, s) <= here)
+        put(g, PP_JOB_W, s);
+    double wait = here - st->clock;
+    if (wait > 0 && has_weight(g, s) &&
+        (g->knobs.eager || wait > most_idle(g) - st->idle))
+        put(g, PP_JOB_W, s);
+    put(g, kind, s);
+    return true;
+}
+
+/* Forwards of stage s that fill the time until a backward is there at `here`,
+ * as many as fit. *end: when the last of them ends. */
+static int32_t fill(const struct greedy *g, int s, double here, double *end)
+{
+    const struct pp_job *j = g->job;
+    const struct station *st = &g->stations[s];
+    double held = st->held;
+    int32_t n = 0;
+    for (; st->n[PP_JOB_F] + n < j->n_microbatches; n++) {
+        double time = j->time[pp_job_op(j, PP_JOB_F, s, st->n[PP_JOB_F] + n)];
+        double after = *end + (g->knobs.overshoot ? time : 0);
+        if (lacks(g, PP_JOB_F, s, held) > 0 ||
+            (g->knobs.overshoot ? after > here : *end >= here))
+            break;
+        held += j->taken[s];
+        *end += time;
+    }
+    return n;
+}
+
+/* The first microbatch there, forwards until it is back, and back. Each stage
+ * runs fewer ahead than the one before it. */
+static bool warm_up(struct greedy *g)
+{
+    const struct pp_job *j = g->job;
+    int n = j->graph->n_stages;
+    double back = 0;
+    for (int s = 0; s < n; s++)
+        if (!put_in_time(g, PP_JOB_F, s))
+            return false;
+    for (int s = n - 1; s >= 0; s--) {
+        double end = g->stations[s].clock;
+        int32_t first = pp_job_op(j, PP_JOB_I, s, 0);
+        double here = back;
+        if (s < n - 1)
+            here += j->in[j->first_in[first]].lag;
+        g->wanted[s] = s < n - 1 ? fill(g, s, here, &end) : 0;
+        back = (end > here ? end : here) + j->time[first];
+    }
+    for (int s = 1; s < n; s++)
+        if (g->wanted[s] > 0 && g->wanted[s] >= g->wanted[s - 1])
+            g->wanted[s] = g->wanted[s - 1] > 0 ? g->wanted[s - 1] - 1 : 0;
+    for (int s = 0; s < n; s++)
+        for (int32_t i = 0; i < g->wanted[s]; i++)
+            put(g, PP_JOB_F, s);
+    for (int s = n - 1; s >= 0; s--)
+        if (!put_in_time(g, PP_JOB_I, s))
+            return false;
+    return true;
+}
+
+/* Whether s holds its forward back: the next stage has enough to do, and the
+ * wait costs no more than the longest of any rank. */
+static bool holds_back(const struct greedy *g, int s)
+{
+    const struct pp_job *j = g->job;
+    const struct station *st = &g->stations[s], *next = st + 1;
+    if (!g->knobs.hold || s + 1 == j->graph->n_stages ||
+        st->n[PP_JOB_F] < next->n[PP_JOB_F] + 2)
+        return false;
+    int32_t op = next_op(g, PP_JOB_F, s + 1);
+    double used = next->clock + j->time[op] + time_of(g, PP_JOB_I, s + 1) +
+                  j->in[j->first_in[op]].lag;
+    double held = st->held, clock = st->clock;
+    int32_t w = st->n[PP_JOB_W];
+    for (; w < st->n[PP_JOB_I] && lacks(g, PP_JOB_F, s, held) > 0; w++) {
+        int32_t weight = pp_job_op(j, PP_JOB_W, s, w);
+        clock += j->time[weight];
+        held += j->taken[j->group[weight]] - j->freed[j->group[weight]];
+    }
+    if (st->clock >= used)
+        return true;
+    return clock + time_of(g, PP_JOB_F, s) > used &&
+           used - st->clock <= most_idle(g) - st->idle;
+}
+
+/* A forward where it is wanted, and the input gradient of microbatch i. */
+static bool run_round(struct greedy *g)
+{
+    const struct pp_job *j = g->job;
+    int n = j->graph->n_stages;
+    for (int s = 0; s < n; s++)
+        g->wanted[s] =
+            g->stations[s].n[PP_JOB_F] < j->n_microbatches && !holds_back(g, s);
+    for (int s = n - 2; s >= 0; s--)
+        if (g->stations[s + 1].n[PP_JOB_F] < j->n_microbatches &&
+            !g->wanted[s + 1])
+            g->wanted[s] = 0;
+    for (int s = 0; s < n; s++) {
+        bool there = s == 0 || g->stations[s - 1].n[PP_JOB_F] >
+                                   g->stations[s].n[PP_JOB_F];
+        if (g->wanted[s] && there && !put_in_time(g, PP_JOB_F, s))
+            return false;
+    }
+    for (int s = n - 1; s >= 0; s--) {
+        struct station *st = &g->stations[s];
+        if (st->n[PP_JOB_F] <= st->n[PP_JOB_I])
+            return false; /* its forward was held back too long */
+        while (s == 0 && st->n[PP_JOB_F] == j->n_microbatches &&
+               has_weight(g, s))
+            put(g, PP_JOB_W, s);
+        if (!put_in_time(g, PP_JOB_I, s))
+            return false;
+    }
+    return true;
+}
+
+static bool run(struct greedy *g)
+{
+    const struct pp_job *j = g->job;
+    if (!warm_up(g))
+        return false;
+    for (int i = 1; i < j->n_microbatches; i++)
+        if (!run_round(g))
+            return false;
+    for (int s = 0; s < j->graph->n_stages; s++)
+        while (has_weight(g, s))
+            put(g, PP_JOB_W, s);
+    return true;
+}
+
+/* A chain of stages, each on a rank of its own. */
+static bool suits(const struct pp_job *j)
+{
+    const struct pp_graph *g = j->graph;
+    if (j->n_kinds < 3 || g->n_stages != g->n_ranks)
+        return false;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_stage_node *node = &g->stages[s];
+        if (node->n_inputs != (s > 0) || (s > 0 && node->inputs[0] != s - 1))
+            return false;
+        int32_t ops = j->first_word[node->rank + 1] - j->first_word[node->rank];
+        if (ops != 3 * j->n_microbatches)
+            return false;
+    }
+    return true;
+}
+
+int pp_greedy_run(const struct pp_job *j, struct pp_greedy_knobs knobs,
+                  int32_t *word, struct pp_err *err)
+{
+    struct greedy g = {.job = j, .knobs = knobs, .word = word};
+    size_t n = (unsigned)j->graph->n_stages;
+    int rc = PP_AGAIN;
+    if (!suits(j))
+        return PP_AGAIN;
+    g.stations = calloc(n, sizeof *g.stations);
+    g.wanted = calloc(n, sizeof *g.wanted);
+    g.end = calloc((size_t)j->n_ops, sizeof *g.end);
+    if (!g.stations || !g.wanted || !g.end)
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (run(&g))
+        rc = 0;
+    free(g.stations);
+    free(g.wanted);
+    free(g.end);
+    return rc;
+}
