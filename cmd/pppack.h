@@ -53,7 +53,8 @@ struct pack_job {
         shuffled, seeded;
     const char *check;
     int64_t skip_bad;
-    bool index_only;
+    bool index_only, has_modes;
+    bool modes[256];          /* of --modes, an int8 as an unsigned number */
     const char *export_to;    /* the format, or NULL */
     const char *parts_wanted; /* of --split, or NULL */
     double shares[PACK_MAX_SHARES];
@@ -66,6 +67,7 @@ struct pack_job {
     uint32_t row; /* what the slots of a bin add up to is a multiple of it */
     struct pp_documents docs; /* with --lengths only their lengths */
     struct pp_pieces pieces;
+    double made_s; /* when there were all of them */
     struct pp_bins bins;
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
@@ -81,6 +83,9 @@ int pack_take_option(struct pack_job *j, int c) PP_MUST_USE;
 
 /* After the last option: whether they go together, and what follows. */
 int pack_check_options(struct pack_job *j, int argc) PP_MUST_USE;
+
+/* --modes: numbers between commas. */
+int pack_parse_modes(struct pack_job *j, const char *s) PP_MUST_USE;
 
 /* Reads the files named from optind on, or standard input. */
 int pack_read(struct pack_job *j, int argc, char **argv);

@@ -36,12 +36,17 @@ const struct pack_compat pack_compats[] = {
      .drops_empty = true,
      .wraps = true},
     {.packer = {.name = "automodel-knapsack", .pack = pp_pack_wfd}},
-    {.packer = {.name = "megatron-rl", .pack = pp_pack_megatron_rl}},
+    {.packer = {.name = "megatron-rl",
+                .pack = pp_pack_megatron_rl,
+                .unpadded = pp_pack_megatron_rl_unpadded}},
     {.packer = {.name = "torchtune", .pack = pp_pack_next_fit}},
     {.packer = {.name = "axolotl", .pack = pp_pack_axolotl}},
     {.packer = {.name = "verl-kk",
                 .pack = pp_pack_verl,
                 .divide = pp_parts_kk}},
+    {.packer = {.name = "verl-workload",
+                .pack = pp_pack_verl_workload,
+                .divide = pp_parts_verl_workload}},
     {.packer = {0}},
 };
 

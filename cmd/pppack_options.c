@@ -30,6 +30,7 @@ enum {
     SPLIT,
     SKIP_BAD,
     INDEX_ONLY,
+    MODES,
     EXPORT,
     SEED,
     BYTES,
@@ -61,6 +62,7 @@ const struct tool_option pack_options[] = {
     {SPLIT, "split", "SHARES", "into train, valid and test: 98,1,1"},
     {SKIP_BAD, "skip-bad", "N", "leave out up to N malformed lines"},
     {INDEX_ONLY, "index-only", NULL, "leave the tokens in their .bin files"},
+    {MODES, "modes", "LIST", "the modes of indexed sequences to take: 0,1"},
     {EXPORT, "export", "FORMAT", "write a packed DIR as megatron, safetensors"},
     {SEED, "seed", "N", "of rules that draw: first-fit-shuffle; 42 without it"},
     {BYTES, "bytes", NULL, "tokens are the bytes of \"text\", then 256"},
@@ -194,6 +196,8 @@ int pack_take_option(struct pack_job *j, int c)
     case INDEX_ONLY:
         j->index_only = true;
         return 0;
+    case MODES:
+        return pack_parse_modes(j, optarg);
     case EXPORT:
         j->export_to = optarg;
         return 0;
@@ -308,7 +312,7 @@ static int check_rule(struct pack_job *j)
     if (j->parts && !j->rule->divide)
         return tool_usage(t, "--parts: %s makes as many bins as it needs",
                           j->rule->name);
-    if (j->equal_size && (!j->parts || j->rule->divide == pp_parts_lpt))
+    if (j->equal_size && (!j->parts || j->rule->divide != pp_parts_kk))
         return tool_usage(t, "--equal-size needs --parts and karmarkar-karp");
     if (j->parts && (j->bins_multiple > 1 || j->bins_min > 0))
         return tool_usage(t, "--parts says how many bins there are");

@@ -97,6 +97,7 @@ static void print_counts(const struct pp_input_counts *c, FILE *f)
         {"truncated", c->n_truncated},
         {"split", c->n_split},
         {"skipped", c->n_skipped},
+        {"other_modes", c->other_modes},
         {"input_tokens", c->tokens},
         {"dropped_tokens", c->dropped_tokens},
         {"truncated_tokens", c->truncated_tokens},

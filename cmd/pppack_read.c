@@ -47,6 +47,22 @@ static int read_documents(struct pack_job *j, FILE *f)
     return pp_jsonl_read(&reader, f, &j->docs, &j->t.err);
 }
 
+int pack_parse_modes(struct pack_job *j, const char *s)
+{
+    char list[1024], *rest = list, *word;
+    if (snprintf(list, sizeof list, "%s", s) >= (int)sizeof list)
+        return tool_usage(&j->t, "--modes: '%s' is too long", s);
+    j->has_modes = true;
+    while ((word = strsep(&rest, ","))) {
+        int64_t mode;
+        if (pp_parse_int(word, "--modes", INT8_MIN, INT8_MAX, &mode,
+                         &j->t.err) != 0)
+            return -1;
+        j->modes[(uint8_t)mode] = true;
+    }
+    return 0;
+}
+
 static int read_indexed(struct pack_job *j, const char *name,
                         size_t prefix_bytes)
 {
@@ -54,8 +70,12 @@ static int read_indexed(struct pack_job *j, const char *name,
     if (!prefix)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     tool_progress(&j->t, "reading %s", prefix);
-    int rc = pp_indexed_read(prefix, j->drop_empty, j->index_only, &j->docs,
-                             &j->t.err);
+    const struct pp_indexed_options o = {
+        .allow_empty = j->drop_empty,
+        .index_only = j->index_only,
+        .modes = j->has_modes ? j->modes : NULL,
+    };
+    int rc = pp_indexed_read(prefix, &o, &j->docs, &j->t.err);
     free(prefix);
     return rc;
 }
@@ -211,6 +231,7 @@ static int choose_spill(struct pack_job *j)
         slash[slash == j->spill] = '\0';
     j->docs.spill = slash ? j->spill : ".";
     j->docs.spill_bytes = SPILL_BYTES;
+    j->docs.forget_ids = !j->t.output;
     return 0;
 }
 

@@ -30,10 +30,25 @@ int32_t *pp_documents_room(struct pp_documents *d, size_t n, struct pp_err *err)
         pp_fail(err, PP_EXIT_SYSTEM, "too many tokens");
         return NULL;
     }
+    if (d->forget_ids) {
+        if (n >= d->grow_ids.room &&
+            pp_grow(&d->grow_ids, n + 1, sizeof *d->ids, NULL, 0, err) != 0)
+            return NULL;
+        return d->grow_ids.at;
+    }
     if (room_for(d, &d->grow_ids, need, err) != 0)
         return NULL;
     d->ids = d->grow_ids.at;
     return d->ids + pp_documents_n_tokens(d);
+}
+
+/* Ids that become labels, where they are known. */
+static void copy_ids(struct pp_documents *d, size_t from, size_t n)
+{
+    if (n && d->ids)
+        memcpy(d->labels + from, d->ids + from, n * sizeof *d->labels);
+    else if (n)
+        memset(d->labels + from, 0, n * sizeof *d->labels);
 }
 
 /* The labels of the sequence of n tokens that begins at used. */
@@ -45,11 +60,12 @@ static int put_labels(struct pp_documents *d, size_t used, size_t n,
         return -1;
     d->labels = d->grow_labels.at;
     /* Sequences before the first with labels of its own have their ids. */
-    if (fresh && used)
-        memcpy(d->labels, d->ids, used * sizeof *d->labels);
-    if (n)
-        memcpy(d->labels + used, labels ? labels : d->ids + used,
-               n * sizeof *d->labels);
+    if (fresh)
+        copy_ids(d, 0, used);
+    if (!labels)
+        copy_ids(d, used, n);
+    else if (n)
+        memcpy(d->labels + used, labels, n * sizeof *d->labels);
     return 0;
 }
 
@@ -166,6 +182,8 @@ void pp_documents_cut(struct pp_documents *d, size_t n)
         return;
     d->n_sequences = pp_documents_sequence(d, n);
     d->n = n;
+    while (d->n_lost > 0 && d->lost[d->n_lost - 1].document >= n)
+        d->n_lost--;
     d->released = 0;
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         size_t all = n_elements(d, (enum pp_column)c, false);
@@ -204,6 +222,17 @@ int pp_documents_place(struct pp_documents *d, uint64_t at, struct pp_err *err)
     return 0;
 }
 
+int pp_documents_lose(struct pp_documents *d, size_t n_sequences,
+                      size_t n_tokens, struct pp_err *err)
+{
+    if (d->n_lost == d->grow_lost.room &&
+        pp_grow(&d->grow_lost, d->n_lost + 1, sizeof *d->lost, NULL, 0, err))
+        return -1;
+    d->lost = d->grow_lost.at;
+    d->lost[d->n_lost++] = (struct pp_lost){d->n - 1, n_sequences, n_tokens};
+    return 0;
+}
+
 static void finish_file(struct pp_token_file *f)
 {
     pp_file_unmap(f->map, f->bytes);
@@ -233,6 +262,7 @@ void pp_documents_finish(struct pp_documents *d)
     pp_grow_finish(&d->grow_labels);
     pp_grow_finish(&d->grow_file_of);
     pp_grow_finish(&d->grow_file_at);
+    pp_grow_finish(&d->grow_lost);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         pp_grow_finish(&d->grow_columns[c]);
     for (size_t i = 0; i < d->n_files; i++)

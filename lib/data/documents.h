@@ -8,6 +8,7 @@
 #ifndef PP_DATA_DOCUMENTS_H
 #define PP_DATA_DOCUMENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,11 @@ struct pp_token_file {
     unsigned type;     /* enum pp_token_type */
 };
 
+/* What was left out of a document when it was read. */
+struct pp_lost {
+    size_t document, n_sequences, n_tokens;
+};
+
 /* A zeroed struct is empty. */
 struct pp_documents {
     size_t n, n_sequences;
@@ -37,13 +43,17 @@ struct pp_documents {
                          ids[first[s]..first[s + 1]); NULL while there is none */
     uint32_t *member; /* n + 1: document i is sequences member[i]..member[i +
                          1]; NULL while each is one sequence */
-    int32_t *ids;     /* at least 0 */
+    int32_t *ids;     /* at least 0; NULL where they are not kept */
+    bool forget_ids;  /* set before anything is added: only lengths and labels
+                         are wanted, and a label is PP_LABEL_IGNORE or not */
     int32_t *labels;  /* like ids, or PP_LABEL_IGNORE; NULL while every label is
                          its id */
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      as their scope says; NULL: not there */
     enum pp_data_kind kind;
-    size_t n_skipped; /* malformed lines that were left out */
+    size_t n_skipped;     /* malformed lines that were left out */
+    struct pp_lost *lost; /* n_lost of them, by ascending document */
+    size_t n_lost;
 
     /* With ids left in their files: document i begins at byte file_at[i] of
      * files[file_of[i]]. */
@@ -59,7 +69,7 @@ struct pp_documents {
 
     /* Private. */
     struct pp_growing grow_first, grow_member, grow_ids, grow_labels,
-        grow_columns[PP_N_COLUMNS], grow_file_of, grow_file_at;
+        grow_columns[PP_N_COLUMNS], grow_file_of, grow_file_at, grow_lost;
     size_t n_values[PP_N_COLUMNS]; /* elements that were put */
     size_t released;               /* tokens at the last release */
 };
@@ -108,6 +118,10 @@ void pp_documents_release(struct pp_documents *d);
 /* Says where the last document lies: byte at of the last of files. */
 int pp_documents_place(struct pp_documents *d, uint64_t at,
                        struct pp_err *err) PP_MUST_USE;
+
+/* Says that so much of the last document was left out. */
+int pp_documents_lose(struct pp_documents *d, size_t n_sequences,
+                      size_t n_tokens, struct pp_err *err) PP_MUST_USE;
 
 /* Appends to files; takes what f holds, also on failure. */
 int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,

@@ -19,6 +19,7 @@ static const unsigned char magic[9] = "MMIDIDX\0";
 
 struct indexed {
     const char *idx_name, *bin_name;
+    const struct pp_indexed_options *options;
     const unsigned char *lengths, *pointers, *documents, *modes;
     const unsigned char *bin;
     size_t n_sequences, n_documents, bin_bytes;
@@ -114,9 +115,11 @@ static int check_sequences(const struct indexed *x, struct pp_err *err)
                            "ends at %" PRIu64,
                            x->bin_name, x->bin_bytes, i, x->idx_name,
                            at + length * x->size);
-        if (x->modes && x->modes[i])
-            return fail(x, err, "has a mode other than 0, so it is not text",
-                        i);
+        if (x->modes && x->modes[i] && !x->options->modes)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: sequence %zu has mode '%d', so it need not be "
+                           "text; see --modes",
+                           x->idx_name, i, (int8_t)x->modes[i]);
         before = at;
     }
     return 0;
@@ -147,26 +150,46 @@ static int check_documents(const struct indexed *x, struct pp_err *err)
     return 0;
 }
 
-/* The tokens of document i. */
-static int count_tokens(const struct indexed *x, size_t i, bool allow_empty,
-                        size_t *n, struct pp_err *err)
+static bool is_taken(const struct indexed *x, size_t s)
+{
+    return !x->options->modes || x->options->modes[x->modes ? x->modes[s] : 0];
+}
+
+/* The tokens of document i that are taken. */
+static int count_tokens(const struct indexed *x, size_t i, size_t *n,
+                        struct pp_err *err)
 {
     size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
     uint64_t sum = 0;
     for (size_t s = first; s < end; s++) {
-        sum += load(x->lengths + 4 * s, 4);
+        if (is_taken(x, s))
+            sum += load(x->lengths + 4 * s, 4);
         if (sum > INT32_MAX)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: document %zu is too long to be packed",
                            x->idx_name, i);
     }
-    if (sum == 0 && !allow_empty)
+    if (sum == 0 && !x->options->allow_empty)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: document %zu is empty (--empty drop leaves such "
                        "documents out)",
                        x->idx_name, i);
     *n = (size_t)sum;
     return 0;
+}
+
+/* After document i was added: what of it was not taken. */
+static int count_lost(const struct indexed *x, size_t i, struct pp_documents *d,
+                      struct pp_err *err)
+{
+    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
+    size_t n = 0, n_tokens = 0;
+    for (size_t s = first; s < end; s++)
+        if (!is_taken(x, s)) {
+            n++;
+            n_tokens += (size_t)load(x->lengths + 4 * s, 4);
+        }
+    return n ? pp_documents_lose(d, n, n_tokens, err) : 0;
 }
 
 static int bad_token(const struct indexed *x, size_t s, struct pp_err *err)
@@ -176,11 +199,11 @@ static int bad_token(const struct indexed *x, size_t s, struct pp_err *err)
                    x->bin_name, s);
 }
 
-static int add_document(const struct indexed *x, size_t i, bool allow_empty,
+static int add_document(const struct indexed *x, size_t i,
                         struct pp_documents *d, struct pp_err *err)
 {
     size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
-    if (count_tokens(x, i, allow_empty, &n, err) != 0)
+    if (count_tokens(x, i, &n, err) != 0)
         return -1;
     int32_t *out = pp_documents_room(d, n, err);
     if (!out)
@@ -188,11 +211,13 @@ static int add_document(const struct indexed *x, size_t i, bool allow_empty,
     for (size_t s = first; s < end; s++) {
         size_t length = (size_t)load(x->lengths + 4 * s, 4);
         size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        if (!is_taken(x, s))
+            continue;
         if (!pp_token_convert(x->dtype, x->bin + at, length, out))
             return bad_token(x, s, err);
         out += length;
     }
-    if (pp_documents_add(d, n, NULL, err) != 0)
+    if (pp_documents_add(d, n, NULL, err) != 0 || count_lost(x, i, d, err) != 0)
         return -1;
     return pp_documents_end(d, PP_DATA_DOCUMENTS, err);
 }
@@ -211,17 +236,21 @@ static bool are_tokens(const struct indexed *x, const unsigned char *p,
 }
 
 /* A document whose tokens stay where they are. */
-static int place_document(const struct indexed *x, size_t i, bool allow_empty,
+static int place_document(const struct indexed *x, size_t i,
                           struct pp_documents *d, struct pp_err *err)
 {
     size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
+    while (first < end && !is_taken(x, first))
+        first++;
     size_t begin = first < end ? (size_t)load(x->pointers + 8 * first, 8) : 0;
     size_t next = begin;
-    if (count_tokens(x, i, allow_empty, &n, err) != 0)
+    if (count_tokens(x, i, &n, err) != 0)
         return -1;
     for (size_t s = first; s < end; s++) {
         size_t length = (size_t)load(x->lengths + 4 * s, 4);
         size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        if (!is_taken(x, s))
+            continue;
         if (length > 0 && at != next)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: the sequences of document %zu do not lie one "
@@ -232,6 +261,7 @@ static int place_document(const struct indexed *x, size_t i, bool allow_empty,
         next = at + length * x->size;
     }
     if (pp_documents_add(d, n, NULL, err) != 0 ||
+        count_lost(x, i, d, err) != 0 ||
         pp_documents_end(d, PP_DATA_DOCUMENTS, err) != 0)
         return -1;
     return pp_documents_place(d, begin, err);
@@ -247,10 +277,11 @@ static int check_all(struct indexed *x, const void *idx, size_t idx_bytes,
 
 int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
                      const char *bin_name, const void *bin, size_t bin_bytes,
-                     bool allow_empty, struct pp_documents *d,
+                     const struct pp_indexed_options *o, struct pp_documents *d,
                      struct pp_err *err)
 {
     struct indexed x = {
+        .options = o,
         .idx_name = idx_name,
         .bin_name = bin_name,
         .bin = bin,
@@ -259,7 +290,7 @@ int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
     if (check_all(&x, idx, idx_bytes, err) != 0)
         return -1;
     for (size_t i = 0; i < x.n_documents; i++)
-        if (add_document(&x, i, allow_empty, d, err) != 0)
+        if (add_document(&x, i, d, err) != 0)
             return -1;
     return 0;
 }
@@ -300,8 +331,7 @@ bool pp_indexed_named(const char *name, size_t *prefix_bytes)
 
 /* Takes the map of the tokens. */
 static int index_parse(struct indexed *x, const void *idx, size_t idx_bytes,
-                       bool allow_empty, struct pp_documents *d,
-                       struct pp_err *err)
+                       struct pp_documents *d, struct pp_err *err)
 {
     struct pp_token_file f = {
         .path = strdup(x->bin_name), .map = x->bin, .bytes = x->bin_bytes};
@@ -314,14 +344,14 @@ static int index_parse(struct indexed *x, const void *idx, size_t idx_bytes,
     if (pp_documents_add_file(d, &f, err) != 0 || rc != 0)
         return -1;
     for (size_t i = 0; i < x->n_documents; i++)
-        if (place_document(x, i, allow_empty, d, err) != 0)
+        if (place_document(x, i, d, err) != 0)
             return -1;
     return 0;
 }
 
 /* Reads the two named files. */
 static int read_pair(const char *idx_name, const char *bin_name,
-                     bool allow_empty, bool index_only, struct pp_documents *d,
+                     const struct pp_indexed_options *o, struct pp_documents *d,
                      struct pp_err *err)
 {
     const void *idx, *bin;
@@ -333,29 +363,29 @@ static int read_pair(const char *idx_name, const char *bin_name,
         pp_file_unmap(idx, idx_bytes);
         return -1;
     }
-    if (index_only) {
-        struct indexed x = {.idx_name = idx_name,
+    if (o->index_only) {
+        struct indexed x = {.options = o,
+                            .idx_name = idx_name,
                             .bin_name = bin_name,
                             .bin = bin,
                             .bin_bytes = bin_bytes};
-        rc = index_parse(&x, idx, idx_bytes, allow_empty, d, err);
+        rc = index_parse(&x, idx, idx_bytes, d, err);
     } else {
         rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
-                              bin_bytes, allow_empty, d, err);
+                              bin_bytes, o, d, err);
         pp_file_unmap(bin, bin_bytes);
     }
     pp_file_unmap(idx, idx_bytes);
     return rc;
 }
 
-int pp_indexed_read(const char *prefix, bool allow_empty, bool index_only,
+int pp_indexed_read(const char *prefix, const struct pp_indexed_options *o,
                     struct pp_documents *d, struct pp_err *err)
 {
     char *idx_name = join(prefix, ".idx"), *bin_name = join(prefix, ".bin");
-    int rc =
-        idx_name && bin_name
-            ? read_pair(idx_name, bin_name, allow_empty, index_only, d, err)
-            : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = idx_name && bin_name
+                 ? read_pair(idx_name, bin_name, o, d, err)
+                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     free(idx_name);
     free(bin_name);
     return rc;

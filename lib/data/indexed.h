@@ -14,19 +14,27 @@
  * prefix. */
 bool pp_indexed_named(const char *name, size_t *prefix_bytes);
 
-/* Appends the documents of PREFIX.idx and PREFIX.bin. With index_only their
- * tokens are left where they are: each document's sequences have to lie one
- * after the other then. Everything the index says
+/* How a dataset is read. */
+struct pp_indexed_options {
+    bool allow_empty;  /* empty documents are an error otherwise */
+    bool index_only;   /* tokens are left where they are: each document's
+                          sequences have to lie one after the other then */
+    const bool *modes; /* 256: whether sequences of the mode, an int8 as an
+                          unsigned number, are taken; others are left out of
+                          their documents. NULL: mode 0 is taken, another is an
+                          error */
+};
+
+/* Appends the documents of PREFIX.idx and PREFIX.bin. Everything the index says
  * is verified against the size of the tokens before any is read; malformed
- * input is PP_EXIT_INPUT with the file's name. Empty documents are an error
- * unless allowed. */
-int pp_indexed_read(const char *prefix, bool allow_empty, bool index_only,
+ * input is PP_EXIT_INPUT with the file's name. */
+int pp_indexed_read(const char *prefix, const struct pp_indexed_options *o,
                     struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
-/* The same from memory; the names are for messages. */
+/* The same from memory, tokens copied; the names are for messages. */
 int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
                      const char *bin_name, const void *bin, size_t bin_bytes,
-                     bool allow_empty, struct pp_documents *d,
+                     const struct pp_indexed_options *o, struct pp_documents *d,
                      struct pp_err *err) PP_MUST_USE;
 
 #endif

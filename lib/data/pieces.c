@@ -174,6 +174,25 @@ static void add(const struct pp_documents *d, size_t i,
     }
 }
 
+/* What was left out of documents when they were read is cut off of them. */
+static void count_lost(const struct pp_documents *d,
+                       const struct pp_piece_options *o,
+                       struct pp_input_counts *c)
+{
+    size_t limit = o->capacity / o->align * o->align;
+    for (size_t k = 0; k < d->n_lost; k++) {
+        const struct pp_lost *l = &d->lost[k];
+        if (l->document < o->first || l->document >= o->end)
+            continue;
+        bool counts_later = o->oversize == PP_OVERSIZE_TRUNCATE &&
+                            document_length(d, l->document) > limit;
+        c->n_truncated += !counts_later;
+        c->truncated_tokens += l->n_tokens;
+        c->tokens += l->n_tokens;
+        c->other_modes += l->n_sequences;
+    }
+}
+
 /* The options with end filled in, and what the input holds counted. */
 static struct pp_piece_options begin(const struct pp_documents *d,
                                      const struct pp_piece_options *o,
@@ -188,6 +207,7 @@ static struct pp_piece_options begin(const struct pp_documents *d,
     out->counts.sequences = end - first;
     out->counts.tokens = d->first ? d->first[end] - d->first[first] : 0;
     out->counts.n_skipped = d->n_skipped;
+    count_lost(d, &all, &out->counts);
     return all;
 }
 
@@ -233,7 +253,7 @@ int pp_pieces_wrap(const struct pp_documents *d,
                    struct pp_pieces *out, struct pp_err *err)
 {
     struct pp_piece_options o = begin(d, options, out);
-    size_t total = (size_t)out->counts.tokens;
+    size_t total = (size_t)(out->counts.tokens - out->counts.truncated_tokens);
     size_t n = o.end - o.first + total / o.capacity + 1;
     if (d->member)
         return pp_fail(err, PP_EXIT_INPUT,

@@ -26,7 +26,9 @@ struct pp_input_counts {
     uint64_t n_dropped, dropped_tokens;
     uint64_t n_truncated, truncated_tokens; /* those cut off */
     uint64_t n_split;
-    uint64_t n_skipped; /* malformed lines, which are no documents */
+    uint64_t n_skipped;   /* malformed lines, which are no documents */
+    uint64_t other_modes; /* sequences left out of documents, whose tokens are
+                             among those cut off */
 };
 
 /* What becomes of a document that is longer than a bin. */

@@ -119,25 +119,35 @@ int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
     return 0;
 }
 
-int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out, struct pp_err *err)
+int pp_race_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_limit *limit, struct pp_bins *out,
+                     struct pp_err *err)
 {
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     size_t n_bins = 0;
     uint64_t load = 0;
+    bool gives_up = false;
+    *out = (struct pp_bins){0};
     if (!bin_of)
         return -1;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !gives_up; i++) {
         load += lengths[i];
         if (i == 0 || load > capacity) {
+            gives_up = i && pp_limit_close(limit, capacity + lengths[i] - load);
             n_bins++;
             load = lengths[i];
         }
         bin_of[i] = (uint32_t)(n_bins - 1);
     }
-    int rc = pp_bins_make(out, NULL, bin_of, n, n_bins, err);
+    int rc = gives_up ? 0 : pp_bins_make(out, NULL, bin_of, n, n_bins, err);
     free(bin_of);
     return rc;
+}
+
+int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_bins *out, struct pp_err *err)
+{
+    return pp_race_next_fit(lengths, n, capacity, NULL, out, err);
 }
 
 static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,

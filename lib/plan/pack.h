@@ -30,6 +30,11 @@ typedef int pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
 typedef int pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
                        uint64_t seed, struct pp_bins *out, struct pp_err *err);
 
+/* A rule that looks at lengths without padding, too: slots are with it. */
+typedef int pp_unpadded_fn(const uint32_t *lengths, const uint32_t *slots,
+                           size_t n, uint32_t capacity, struct pp_bins *out,
+                           struct pp_err *err);
+
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
@@ -37,6 +42,8 @@ struct pp_packer {
     pp_parts_fn *divide; /* for a given number of parts; or NULL */
     pp_draw_fn *draw;    /* for a given seed, which is PP_PACK_SEED with pack;
                             or NULL */
+    pp_unpadded_fn *unpadded; /* with padded sequences, in place of pack; or
+                                 NULL */
 };
 
 #define PP_PACK_SEED 42

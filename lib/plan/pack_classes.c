@@ -6,22 +6,67 @@
 
 #include "plan/pack_rule.h"
 
-int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
-                    struct pp_err *err)
+/* Above that lengths are sorted, not counted. */
+enum { COUNTED = 1 << 16 };
+
+static int make_room(struct pp_classes *c, size_t n_classes, struct pp_err *err)
 {
-    *c = (struct pp_classes){.order = pp_pack_order(lengths, n, false, err)};
+    c->length = pp_pack_alloc(n_classes, sizeof *c->length, err);
+    c->count = pp_pack_alloc(n_classes, sizeof *c->count, err);
+    c->first = pp_pack_alloc(n_classes + 1, sizeof *c->first, err);
+    return c->length && c->count && c->first ? 0 : -1;
+}
+
+/* From the number of sequences of each length up to longest, which is where
+ * the next one of that length goes afterwards. */
+static int count_classes(struct pp_classes *c, uint32_t longest,
+                         uint32_t *count, struct pp_err *err)
+{
+    size_t n_classes = 0, at = 0;
+    for (uint32_t k = 0; k <= longest; k++)
+        n_classes += count[k] != 0;
+    if (make_room(c, n_classes, err) != 0)
+        return -1;
+    for (uint32_t k = longest + 1; k-- > 0;)
+        if (count[k]) {
+            c->length[c->n] = k;
+            c->count[c->n] = count[k];
+            c->first[c->n++] = at;
+            count[k] = (uint32_t)at;
+            at += c->count[c->n - 1];
+        }
+    c->first[c->n] = at;
+    return 0;
+}
+
+static int init_counted(struct pp_classes *c, const uint32_t *lengths, size_t n,
+                        uint32_t longest, struct pp_err *err)
+{
+    int rc = -1;
+    uint32_t *count = pp_pack_alloc((size_t)longest + 1, sizeof *count, err);
+    c->order = pp_pack_alloc(n, sizeof *c->order, err);
+    if (count && c->order) {
+        for (size_t i = 0; i < n; i++)
+            count[lengths[i]]++;
+        rc = count_classes(c, longest, count, err);
+        for (size_t i = 0; i < n && rc == 0; i++)
+            c->order[count[lengths[i]]++] = (uint32_t)i;
+    }
+    free(count);
+    return rc;
+}
+
+static int init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n,
+                       struct pp_err *err)
+{
+    c->order = pp_pack_order(lengths, n, false, err);
     if (!c->order)
         return -1;
     size_t n_classes = 0;
     for (size_t k = 0; k < n; k++)
         n_classes += k == 0 || lengths[c->order[k]] != lengths[c->order[k - 1]];
-    c->length = pp_pack_alloc(n_classes, sizeof *c->length, err);
-    c->count = pp_pack_alloc(n_classes, sizeof *c->count, err);
-    c->first = pp_pack_alloc(n_classes + 1, sizeof *c->first, err);
-    if (!c->length || !c->count || !c->first) {
-        pp_classes_finish(c);
+    if (make_room(c, n_classes, err) != 0)
         return -1;
-    }
     for (size_t k = 0; k < n; k++) {
         uint32_t length = lengths[c->order[k]];
         if (k == 0 || length != c->length[c->n - 1]) {
@@ -32,6 +77,20 @@ int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
     }
     c->first[c->n] = n;
     return 0;
+}
+
+int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
+                    struct pp_err *err)
+{
+    uint32_t longest = 0;
+    *c = (struct pp_classes){0};
+    for (size_t i = 0; i < n; i++)
+        longest = lengths[i] > longest ? lengths[i] : longest;
+    int rc = longest < COUNTED ? init_counted(c, lengths, n, longest, err)
+                               : init_sorted(c, lengths, n, err);
+    if (rc != 0)
+        pp_classes_finish(c);
+    return rc;
 }
 
 void pp_classes_finish(struct pp_classes *c)

@@ -8,7 +8,8 @@
  * Hindi, Computers & Operations Research 29, 2002). A bin is completed by
  * descending lengths, first with the longest that fit; what was taken last is
  * exchanged first, until nothing is left empty or the bin's share of the work
- * is done. The fullest completion counts. Equal lengths are one class. */
+ * is done. The fullest completion counts, for as many bins as it can fill.
+ * Equal lengths are one class. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,20 +99,40 @@ static void complete(struct fill *f, uint64_t space)
         f->left[f->chosen[k]]++;
 }
 
-/* Puts a sequence of each class of the best completion into a new bin. */
-static void close_bin(struct fill *f)
+/* How many bins the best completion fills: what is left of its classes, and
+ * the sequence of the first that the open bin holds already. */
+static uint32_t count_bins(const struct fill *f)
 {
-    for (size_t k = 0; k < f->n_fullest; k++) {
-        uint32_t c = f->fullest[k];
-        f->left[c] -= k > 0;
-        uint32_t i = f->classes.order[f->classes.first[c] + f->taken[c]++];
-        f->placed[f->n_placed] = i;
-        f->bin_at[f->n_placed++] = (uint32_t)f->n_bins;
+    uint32_t least = UINT32_MAX;
+    for (size_t k = 0, end; k < f->n_fullest; k = end) {
+        uint32_t c = f->fullest[k], left = f->left[c] + (k == 0);
+        for (end = k + 1; end < f->n_fullest && f->fullest[end] == c;)
+            end++;
+        uint32_t bins = left / (uint32_t)(end - k);
+        least = bins < least ? bins : least;
     }
+    return least;
+}
+
+/* Puts a sequence of each class of the best completion into a new bin, and
+ * fills as many bins with the same lengths as there are sequences: a search
+ * would find the same for each of them. */
+static void close_bins(struct fill *f)
+{
+    uint32_t n = count_bins(f);
+    f->left[f->fullest[0]]++;
+    for (size_t k = 0; k < f->n_fullest; k++)
+        f->left[f->fullest[k]] -= n;
+    for (uint32_t b = 0; b < n; b++, f->n_bins++)
+        for (size_t k = 0; k < f->n_fullest; k++) {
+            uint32_t c = f->fullest[k];
+            f->placed[f->n_placed] =
+                f->classes.order[f->classes.first[c] + f->taken[c]++];
+            f->bin_at[f->n_placed++] = (uint32_t)f->n_bins;
+        }
     for (size_t k = 0; k < f->n_fullest; k++)
         if (!f->left[f->fullest[k]])
             f->skip[f->fullest[k]] = f->fullest[k] + 1;
-    f->n_bins++;
 }
 
 /* Fills bins as long as a sequence longer than shortest is left. */
@@ -126,7 +147,7 @@ static void fill_bins(struct fill *f, int64_t shortest)
         f->n_chosen = 0;
         take(f, c, &space);
         complete(f, space);
-        close_bin(f);
+        close_bins(f);
     }
 }
 

@@ -181,12 +181,14 @@ static int merge_all(struct partition *p, struct pp_err *err)
 /* The states at the beginning: of a sequence each, or with parts of equal
  * size of k, shortest first. */
 static void begin(struct partition *p, const uint32_t *lengths,
-                  const uint32_t *order, size_t n, bool equal_size)
+                  pp_cost_fn *cost, const uint32_t *order, size_t n,
+                  bool equal_size)
 {
     size_t each = equal_size ? p->k : 1;
     for (size_t i = 0; i < n; i++) {
         uint32_t s = order[i];
-        p->part[s] = (struct part){lengths[s], 1, s, s};
+        p->part[s] =
+            (struct part){cost ? cost(lengths[s]) : lengths[s], 1, s, s};
         p->singles[i] = s;
     }
     for (p->n = 0; p->n < n / each; p->n++)
@@ -209,8 +211,9 @@ static int make_bins(const struct partition *p, size_t n, struct pp_bins *out,
     return rc;
 }
 
-static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
-                  bool equal_size, struct pp_bins *out, struct pp_err *err)
+static int divide(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                  size_t n_parts, bool equal_size, struct pp_bins *out,
+                  struct pp_err *err)
 {
     int rc = -1;
     uint32_t *order = pp_pack_order(lengths, n, true, err);
@@ -223,7 +226,7 @@ static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
         .next = pp_pack_alloc(n, sizeof *p.next, err),
     };
     if (order && p.heap && p.part && p.singles && p.joined && p.next) {
-        begin(&p, lengths, order, n, equal_size);
+        begin(&p, lengths, cost, order, n, equal_size);
         if (merge_all(&p, err) == 0)
             rc = make_bins(&p, n, out, err);
         for (size_t i = 0; i < p.n; i++)
@@ -242,7 +245,13 @@ static int divide(const uint32_t *lengths, size_t n, size_t n_parts,
 int pp_parts_kk(const uint32_t *lengths, size_t n, size_t n_parts,
                 struct pp_bins *out, struct pp_err *err)
 {
-    return divide(lengths, n, n_parts, false, out, err);
+    return divide(lengths, NULL, n, n_parts, false, out, err);
+}
+
+int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                        size_t n_parts, struct pp_bins *out, struct pp_err *err)
+{
+    return divide(lengths, cost, n, n_parts, false, out, err);
 }
 
 int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
@@ -252,7 +261,7 @@ int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences do not make %zu parts of equal size", n,
                        n_parts);
-    return divide(lengths, n, n_parts, true, out, err);
+    return divide(lengths, NULL, n, n_parts, true, out, err);
 }
 
 int pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,

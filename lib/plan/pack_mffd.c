@@ -23,6 +23,8 @@ struct mffd {
     uint32_t *placed; /* sequences in the order in which they were placed */
     size_t n_placed, n_bins;
     bool *paired; /* by bin: it has a medium one */
+    struct pp_limit *limit;
+    bool gives_up;
 };
 
 static uint32_t length(const struct mffd *m, size_t rank)
@@ -191,6 +193,8 @@ static void fill_up(struct mffd *m)
                 break;
             put(m, rank, b);
         }
+    for (size_t b = 0; b < m->n_bins && !m->gives_up; b++)
+        m->gives_up = pp_limit_fill(m->limit, m->left[b]);
 }
 
 /* Bins opened for the rest, as a heap by load and then by when it was reached;
@@ -237,12 +241,13 @@ static int place_rest(struct mffd *m, struct pp_err *err)
     uint32_t *number = pp_pack_alloc(m->n + 1, sizeof *number, err);
     if (r.heap && number) {
         size_t rank = next_free(m, m->medium);
-        for (; rank < m->n; rank = next_free(m, rank)) {
+        for (; rank < m->n && !m->gives_up; rank = next_free(m, rank)) {
             bool opens = r.n == 0 || length(m, rank) > m->left[r.heap[0].bin];
             uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
             if (opens)
                 m->left[bin] = m->capacity;
             put(m, rank, bin);
+            m->gives_up = pp_limit_fill(m->limit, m->left[bin]);
             uint64_t load = m->capacity - m->left[bin];
             struct entry e = {load << 32 | m->n_placed, bin};
             if (opens)
@@ -283,10 +288,12 @@ static void classify(struct mffd *m)
         m->skip[k] = (uint32_t)k;
 }
 
-int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out, struct pp_err *err)
+int pp_race_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_limit *limit, struct pp_bins *out,
+                 struct pp_err *err)
 {
     int rc = -1;
+    *out = (struct pp_bins){0};
     for (size_t i = 0; i < n; i++)
         if (lengths[i] == 0)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -299,6 +306,7 @@ int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
         .order = order,
         .n = n,
         .capacity = capacity,
+        .limit = limit,
         .skip = pp_pack_alloc(n + 1, sizeof *m.skip, err),
         .left = pp_pack_alloc(n, sizeof *m.left, err),
         .bin_of = pp_pack_alloc(n, sizeof *m.bin_of, err),
@@ -311,7 +319,8 @@ int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
         add_medium(&m);
         if (pair_small(&m, err) == 0) {
             fill_up(&m);
-            if (place_rest(&m, err) == 0)
+            rc = place_rest(&m, err);
+            if (rc == 0 && !m.gives_up)
                 rc = pp_bins_make(out, m.placed, m.bin_of, n, m.n_bins, err);
         }
     }
@@ -322,4 +331,10 @@ int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(m.placed);
     free(m.paired);
     return rc;
+}
+
+int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out, struct pp_err *err)
+{
+    return pp_race_mffd(lengths, n, capacity, NULL, out, err);
 }

@@ -13,13 +13,57 @@ pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
     pp_pack_wfd;
 
 /* Of other systems; verl's may exceed the capacity. */
-pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl;
+pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl,
+    pp_pack_verl_workload;
+pp_unpadded_fn pp_pack_megatron_rl_unpadded;
+
+/* What the bins of a rule may leave empty while it can still have fewer bins
+ * than are known. A bin with less space than the shortest sequence is as full
+ * as it will be. */
+struct pp_limit {
+    uint64_t spare;
+    uint32_t shortest;
+};
+
+/* Whether a bin that takes no more goes beyond the limit, NULL for none. */
+static inline bool pp_limit_close(struct pp_limit *l, uint64_t space)
+{
+    if (!l)
+        return false;
+    bool beyond = space > l->spare;
+    l->spare -= beyond ? 0 : space;
+    return beyond;
+}
+
+/* The same of a bin that has so much space after it took a sequence. */
+static inline bool pp_limit_fill(struct pp_limit *l, uint64_t space)
+{
+    return l && space < l->shortest && pp_limit_close(l, space);
+}
+
+/* A rule that gives up at the limit, unless that is NULL: then it returns 0
+ * and *out has no arrays, and nothing is to be freed. */
+typedef int pp_race_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       struct pp_limit *limit, struct pp_bins *out,
+                       struct pp_err *err);
+
+pp_race_fn pp_race_axolotl, pp_race_ffd, pp_race_first_fit, pp_race_megatron_rl,
+    pp_race_mffd, pp_race_next_fit, pp_race_wfd;
 
 /* First-fit in the order of Python's random.shuffle after random.seed(seed). */
 pp_pack_fn pp_pack_first_fit_shuffle;
 pp_draw_fn pp_draw_first_fit_shuffle;
 
-pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal;
+pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal,
+    pp_parts_verl_workload;
+
+/* What a sequence of a length costs; no less the longer it is. */
+typedef uint64_t pp_cost_fn(uint32_t length);
+
+/* Differencing by costs instead of lengths. */
+int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                        size_t n_parts, struct pp_bins *out,
+                        struct pp_err *err) PP_MUST_USE;
 
 /* As few parts as keep to the capacity. */
 int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
@@ -43,9 +87,10 @@ uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
                         uint32_t *bin_of);
 
 /* First-fit in the given order (NULL: 0, 1, ...): item i into bin bin_of[i], at
- * most so many in one; 0 is no limit. */
+ * most so many in one; 0 is any number. *n_bins is SIZE_MAX at the limit. */
 int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        const uint32_t *order, uint32_t most, uint32_t *bin_of,
+                        const uint32_t *order, uint32_t most,
+                        struct pp_limit *limit, uint32_t *bin_of,
                         size_t *n_bins, struct pp_err *err) PP_MUST_USE;
 
 enum pp_search {

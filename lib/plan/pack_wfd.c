@@ -10,8 +10,10 @@
 #include "plan/pack_heap.h"
 #include "plan/pack_rule.h"
 
+/* The number of bins, SIZE_MAX at the limit. */
 static size_t place(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    const uint32_t *order, struct pp_heap *h, uint32_t *bin_of)
+                    const uint32_t *order, struct pp_limit *limit,
+                    struct pp_heap *h, uint32_t *bin_of)
 {
     size_t n_bins = 0;
     for (size_t k = 0; k < n; k++) {
@@ -25,14 +27,17 @@ static size_t place(const uint32_t *lengths, size_t n, uint32_t capacity,
             h->load[bin_of[i]] = lengths[i];
             pp_heap_push(h, bin_of[i]);
         }
+        if (pp_limit_fill(limit, capacity - h->load[bin_of[i]]))
+            return SIZE_MAX;
     }
     return n_bins;
 }
 
-int pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out, struct pp_err *err)
+int pp_race_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_limit *limit, struct pp_bins *out, struct pp_err *err)
 {
     int rc = -1;
+    *out = (struct pp_bins){0};
     struct pp_heap h = {
         .load = pp_pack_alloc(n, sizeof *h.load, err),
         .bin = pp_pack_alloc(n, sizeof *h.bin, err),
@@ -41,12 +46,20 @@ int pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
     uint32_t *order = pp_pack_order(lengths, n, false, err);
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     if (h.load && h.bin && order && bin_of) {
-        size_t n_bins = place(lengths, n, capacity, order, &h, bin_of);
-        rc = pp_bins_make(out, order, bin_of, n, n_bins, err);
+        size_t n_bins = place(lengths, n, capacity, order, limit, &h, bin_of);
+        rc = n_bins == SIZE_MAX
+                 ? 0
+                 : pp_bins_make(out, order, bin_of, n, n_bins, err);
     }
     free(h.load);
     free(h.bin);
     free(order);
     free(bin_of);
     return rc;
+}
+
+int pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_bins *out, struct pp_err *err)
+{
+    return pp_race_wfd(lengths, n, capacity, NULL, out, err);
 }

@@ -80,7 +80,7 @@ nothing_left() {
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     diff - <(jq -cS . <<<"$output") <<'END'
-{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"dropped_tokens":0,"efficiency":0.875,"empty":0,"gap":0,"imbalance":1.1428571428571428,"input_tokens":14,"inputs":4,"lower_bound":2,"padding":0,"row":1,"scored":10,"sequences":4,"skipped":0,"split":0,"tokens":14,"truncated":0,"truncated_tokens":0}
+{"algorithm":"best","align":1,"bins":2,"capacity":8,"certified":true,"dropped":0,"dropped_tokens":0,"efficiency":0.875,"empty":0,"gap":0,"imbalance":1.1428571428571428,"input_tokens":14,"inputs":4,"lower_bound":2,"other_modes":0,"padding":0,"row":1,"scored":10,"sequences":4,"skipped":0,"split":0,"tokens":14,"truncated":0,"truncated_tokens":0}
 END
     [ -z "$(find . -mindepth 1 -type d)" ]
 }
@@ -379,4 +379,30 @@ END
     run --separate-stderr bash -c 'pppack -l 8 --lengths <&-'
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: standard input: is closed' ]
+}
+
+@test "statistics alone, for which no tokens are kept, are the same" {
+    documents 5 3 4 2 >ids.jsonl
+    {
+        documents 3 1
+        echo '{"input_ids":[1,2,3],"labels":[-100,-100,3]}'
+        echo '{"input_ids":[1,2,3,4],"loss_mask":[0,1,0,1]}'
+        documents 4
+    } >labels.jsonl
+    printf '%s\n' \
+        '{"prompt":[1,2],"chosen":[3,4,5],"rejected":[6]}' \
+        '{"prompt":[1],"chosen":[3],"rejected":[6,7]}' >pairs.jsonl
+    echo '{"input_ids":[1,2,3,4,5],"seq_start_id":[0,2]}' >rows.jsonl
+    pppack -l 8 -o packed labels.jsonl
+    pppack -l 8 -o plain ids.jsonl
+    pppack --export megatron -o indexed plain
+    pppack --export safetensors -o tensors.safetensors packed
+    for input in ids.jsonl labels.jsonl pairs.jsonl rows.jsonl packed indexed \
+        tensors.safetensors; do
+        run --separate-stderr pppack -l 12 --stats "$input"
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+        [ "$(jq .scored <<<"$output")" -gt 0 ]
+        [ "$output" = "$(pppack -l 12 --stats -o out "$input")" ]
+    done
 }

@@ -114,3 +114,37 @@ documents() {
         <<<"$output")" = '[3,4,13,1,1]' ]
     pppack --check out
 }
+
+@test "modes choose sequences, and what is left out is counted" {
+    indexed data 5 3 4 2
+    printf '\0\1\0\377' >>data.idx
+    run --separate-stderr pppack -l 8 -o out data
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: data.idx: sequence 1 has mode '1', so it need not\
+ be text; see --modes" ]
+    [ ! -e out ]
+    documents 5 3 4 2 >all.jsonl
+    pppack -l 8 -o want all.jsonl
+    pppack -l 8 --modes -1,0,1 -o out data
+    diff -r want out
+    for index in '' --index-only; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pppack -l 8 --modes 0 --empty drop $index \
+            --stats -o out data.bin
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+        [ "$(jq -c '[.input_tokens, .tokens, .truncated_tokens, .truncated,
+            .empty, .other_modes, .inputs]' <<<"$output")" = \
+            '[14,9,5,2,2,2,4]' ]
+        run --separate-stderr pppack --check out
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+    done
+    run --separate-stderr pppack -l 8 --modes 0 -o out data
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: data.idx: document 1 is empty (--empty drop leaves\
+ such documents out)" ]
+    run --separate-stderr pppack -l 8 --modes 0,x -o out data
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: --modes: 'x' is not an integer" ]
+}

@@ -71,7 +71,7 @@ refused() {
  first-fit, first-fit-shuffle, next-fit, lpt, karmarkar-karp, none" -l 4 -a worst
     refused "--compat: no system 'nemo'; there are nemo-rl-ffd, nemo-rl-mffd,\
  nemo-rl-concat, nemo-rl-ffs, trl-bfd, trl-bfd-split, trl-wrapped, automodel-knapsack,\
- megatron-rl, torchtune, axolotl, verl-kk" -l 4 --compat nemo
+ megatron-rl, torchtune, axolotl, verl-kk, verl-workload" -l 4 --compat nemo
     refused '--compat and -a exclude each other' -l 4 --compat axolotl -a bfd
 }
 
@@ -152,6 +152,8 @@ rows() {
     bins '[0,2]' -l 5 --compat automodel-knapsack --oversize drop
     lengths 6 5 4 3 2
     bins '[0] [1,2] [3,4]' -l 10 --compat megatron-rl
+    lengths 5 6 7 8 3
+    bins '[3,2] [1,0] [4]' -l 16 --pad-to 4 --compat megatron-rl
     mapfile -t ones < <(yes 1 | head -n 33)
     lengths "${ones[@]}"
     run --separate-stderr pppack --lengths -l 100 --compat megatron-rl lengths
@@ -162,6 +164,9 @@ rows() {
     bins '[0,2] [1,3]' -l 10 --compat axolotl
     lengths 4 5 6 7 8
     bins '[1,2] [0,3] [4]' -l 11 --compat verl-kk
+    bins '[4] [0,3] [1,2]' -l 11 --compat verl-workload
+    refused '--equal-size needs --parts and karmarkar-karp' -l 11 --parts 1 \
+        --compat verl-workload --equal-size
     lengths 7 7 7 7 7 7 7 7
     refused "a bin would hold '14' tokens, more than the 8 of its capacity;\
  ask for more --parts" -l 8 --compat verl-kk

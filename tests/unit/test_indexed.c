@@ -33,8 +33,9 @@ static struct bytes copy(const void *p, size_t n)
 static int parse(struct bytes idx, struct bytes bin, struct pp_documents *d,
                  struct pp_err *err)
 {
-    return pp_indexed_parse("x.idx", idx.p, idx.n, "x.bin", bin.p, bin.n, false,
-                            d, err);
+    static const struct pp_indexed_options o = {0};
+    return pp_indexed_parse("x.idx", idx.p, idx.n, "x.bin", bin.p, bin.n, &o, d,
+                            err);
 }
 
 /* "1 2 259 | 4 5" */
@@ -192,8 +193,49 @@ static void test_refused(void)
     b.p[b.n] = 0;
     b.p[b.n + 1] = 1;
     b.n += 2;
-    is_refused(b, all_tokens(),
-               "x.idx: sequence 1 has a mode other than 0, so it is not text");
+    is_refused(
+        b, all_tokens(),
+        "x.idx: sequence 1 has mode '1', so it need not be text; see --modes");
+}
+
+/* The two sequences have modes 0 and -1; with_first says whether 0 is taken,
+ * joined whether they are one document. */
+static void is_chosen(bool with_first, bool with_last, bool joined,
+                      const char *want, size_t n_lost, const char *what)
+{
+    bool modes[256] = {[0] = with_first, [255] = with_last};
+    const struct pp_indexed_options o = {.allow_empty = true, .modes = modes};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    struct bytes b = copy(two, sizeof two), bin = all_tokens();
+    if (joined) {
+        b.p[26] = 2;
+        b.p[66] = 2;
+        b.n -= 8;
+    }
+    b.p = realloc(b.p, b.n + 2);
+    b.p[b.n++] = 0;
+    b.p[b.n++] = 255;
+    char got[256] = "";
+    if (pp_indexed_parse("x.idx", b.p, b.n, "x.bin", bin.p, bin.n, &o, &d,
+                         &err) == 0)
+        print(&d, got, sizeof got);
+    is_str(got, want, what);
+    size_t sum = 0;
+    for (size_t k = 0; k < d.n_lost; k++)
+        sum += d.lost[k].n_tokens;
+    is_int((long long)sum, (long long)n_lost, "tokens left out");
+    pp_documents_finish(&d);
+    free(b.p);
+    free(bin.p);
+}
+
+static void test_modes(void)
+{
+    is_chosen(true, true, false, "1 2 259 | 4 5", 0, "both modes");
+    is_chosen(true, false, true, "1 2 259", 2, "the first of a document");
+    is_chosen(false, true, true, "4 5", 3, "the last of a document");
+    is_chosen(true, false, false, "1 2 259 |", 2, "nothing of a document");
 }
 
 /* Every cut, and damage drawn at random: refused, or documents that lie in
@@ -235,6 +277,7 @@ int main(void)
     test_read();
     test_types();
     test_refused();
+    test_modes();
     test_damage();
     return done();
 }

@@ -17,6 +17,7 @@ enum shape {
     TRIPLES,
     ALIGNED,
     EQUAL,
+    CHAT,
     N_SHAPES
 };
 
@@ -28,7 +29,8 @@ static const char *const shape_names[N_SHAPES] = {"lognormal",
                                                   "about a third",
                                                   "triples that fill bins",
                                                   "multiples of 64",
-                                                  "equal"};
+                                                  "equal",
+                                                  "chats"};
 
 struct source {
     uint64_t key, at;
@@ -71,6 +73,8 @@ static uint32_t draw(struct source *s, enum shape shape, size_t i,
     case TRIPLES:
         return i % 3 < 2 ? between(s, 0.2 * c, 0.45 * c)
                          : CAPACITY - before[i - 1] - before[i - 2];
+    case CHAT:
+        return uniform(s) < 0.7 ? lognormal(s, 4.3, 0.7) : lognormal(s, 6, 0.9);
     case ALIGNED:
         return (lognormal(s, 5.3, 1) + 63) / 64 * 64;
     default:
@@ -170,6 +174,98 @@ static void test_fill(void)
     free(lengths);
 }
 
+/* What is known of a rule with and without a limit on the bins it may have:
+ * it gives up only where it would have more. */
+static const char *race(pp_race_fn *rule, const uint32_t *lengths, size_t n,
+                        size_t *n_given_up)
+{
+    struct pp_err err = {0};
+    struct pp_bins b;
+    uint64_t total = 0;
+    uint32_t shortest = UINT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        total += lengths[i];
+        shortest = lengths[i] < shortest ? lengths[i] : shortest;
+    }
+    if (rule(lengths, n, CAPACITY, NULL, &b, &err) != 0)
+        return "an error";
+    size_t n_bins = b.n_bins, least = (total + CAPACITY - 1) / CAPACITY;
+    pp_bins_finish(&b);
+    for (size_t most = n_bins; most >= least && most + 40 > n_bins; most--) {
+        struct pp_limit limit = {(uint64_t)most * CAPACITY - total, shortest};
+        if (rule(lengths, n, CAPACITY, &limit, &b, &err) != 0)
+            return "an error";
+        bool gives_up = !b.first;
+        bool as_before = !gives_up && b.n_bins == n_bins &&
+                         is_valid(&b, lengths, n, CAPACITY);
+        pp_bins_finish(&b);
+        if (!gives_up && !as_before)
+            return "other bins";
+        if (gives_up && most == n_bins)
+            return "gave up bins that are few enough";
+        *n_given_up += gives_up;
+    }
+    return NULL;
+}
+
+static void test_limit(void)
+{
+    static const struct {
+        const char *name;
+        pp_race_fn *rule;
+    } racing[] = {
+        {"ffd", pp_race_ffd},
+        {"mffd", pp_race_mffd},
+        {"wfd", pp_race_wfd},
+        {"first-fit", pp_race_first_fit},
+        {"next-fit", pp_race_next_fit},
+        {"axolotl", pp_race_axolotl},
+        {"megatron-rl", pp_race_megatron_rl},
+    };
+    enum { N = 3000 };
+    uint32_t lengths[N];
+    for (size_t r = 0; r < sizeof racing / sizeof *racing; r++) {
+        size_t n_given_up = 0;
+        const char *wrong = NULL;
+        for (enum shape shape = 0; shape < N_SHAPES && !wrong; shape++) {
+            struct source s = {pp_rng_key(shape, "limit"), 0};
+            for (size_t i = 0; i < N; i++)
+                lengths[i] = draw(&s, shape, i, lengths);
+            wrong = race(racing[r].rule, lengths, N, &n_given_up);
+        }
+        ok(!wrong && n_given_up > 0, "%s gives up where it must: %zu times%s%s",
+           racing[r].name, n_given_up, wrong ? ": " : "", wrong ? wrong : "");
+    }
+}
+
+/* Long lengths are sorted and short ones counted; in the same proportions the
+ * bins are the same. */
+static void test_scale(void)
+{
+    enum { N = 5000, TIMES = 1000 };
+    static const char *const names[] = {"bfd", "fill"};
+    uint32_t *lengths = draw_lengths(N, 4096);
+    uint32_t *longer = malloc(N * sizeof *longer);
+    for (size_t i = 0; i < N; i++)
+        longer[i] = lengths[i] * TIMES;
+    for (size_t r = 0; r < sizeof names / sizeof *names; r++) {
+        struct pp_bins a = {0}, b = {0};
+        struct pp_err err = {0};
+        pp_pack_fn *pack = pp_packer_find(names[r])->pack;
+        bool equal =
+            pack(lengths, N, 4096, &a, &err) == 0 &&
+            pack(longer, N, 4096 * TIMES, &b, &err) == 0 &&
+            a.n_bins == b.n_bins &&
+            !memcmp(a.first, b.first, (a.n_bins + 1) * sizeof *a.first) &&
+            !memcmp(a.items, b.items, N * sizeof *a.items);
+        ok(equal, "%s of lengths a thousand times as long", names[r]);
+        pp_bins_finish(&a);
+        pp_bins_finish(&b);
+    }
+    free(lengths);
+    free(longer);
+}
+
 int main(void)
 {
     for (enum shape s = 0; s < N_SHAPES; s++) {
@@ -178,5 +274,7 @@ int main(void)
     }
     test_bounds();
     test_fill();
+    test_limit();
+    test_scale();
     return done();
 }

@@ -160,6 +160,10 @@ static void test_hashes(void)
         {"mffd", 100000, 8192, UINT64_C(0xcc00383123fd2aa6), 8062},
         {"wfd", 10000, 4096, UINT64_C(0x06c192f5a87ce57b), 1578},
         {"wfd", 100000, 8192, UINT64_C(0x7e3f6af8d8a5e0c6), 8063},
+        {"mffd", 1000000, 4096, UINT64_C(0x774ab0b39a41bbfc), 157485},
+        {"wfd", 1000000, 4096, UINT64_C(0x927a35a8dd9a9b05), 157485},
+        {"bfd", 1000000, 4096, UINT64_C(0xcfe24679ec411088), 157485},
+        {"next-fit", 1000000, 4096, UINT64_C(0x2b52c94c30e9e3aa), 186739},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         is_pinned(&cases[i]);
