@@ -9,8 +9,10 @@
 #include "base/arena.h"
 #include "manifest/profile_json.h"
 #include "plan/cost.h"
+#include "plan/mesh.h"
 #include "plan/model.h"
 #include "plan/precision.h"
+#include "plan/split_hybrid.h"
 #include "plan/split_step.h"
 #include "plan/split_torchtitan.h"
 #include "sched/kind.h"
@@ -26,7 +28,10 @@ enum split_method {
     SPLIT_MEGATRON,
     SPLIT_PARAMETERS,
     SPLIT_TYPE,
-    SPLIT_COLOSSALAI
+    SPLIT_COLOSSALAI,
+    SPLIT_COLOSSALAI_LEGACY,
+    SPLIT_AUTOMODEL,
+    SPLIT_UNIFORM_UNITS
 };
 
 /* What to print instead of a manifest. */
@@ -43,7 +48,7 @@ enum split_export {
 struct split_sum {
     uint64_t params;
     double cost;              /* F, I and W of one token */
-    size_t state_bytes;       /* weights, gradients, two moments */
+    double state_bytes;       /* weights, gradients, optimizer */
     double activations_bytes; /* at most, of all live microbatches */
     double live;              /* microbatches; of a stage only */
     double busy;              /* of a step; of a rank only */
@@ -71,18 +76,23 @@ struct split_job {
     int64_t n_ranks, n_chunks, n_microbatches, seq_len, tokens;
     int64_t input_weight, output_weight; /* -1: not given */
     int64_t layers_per_stage, first, last;
+    int64_t encoder_layers; /* -1: not given */
     enum pp_stages_kind stages_kind;
+    enum pp_stages_round round;
     bool account_embedding, account_loss;
     enum split_export export;
     enum pp_placement placement;
     enum split_method method;
-    const char *moe_layer_freq;
-    bool has_method, table;
+    const char *moe_layer_freq, *pattern;
+    bool has_method, table, mtp;
+    enum pp_recompute recompute; /* of all units ... */
+    enum pp_recompute *modes;    /* ... or of each, where not NULL */
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
-    const char *layers, *fqns, *layout, *type, *source;
+    const char *layers, *fqns, *layout, *type, *source, *units;
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
     size_t memory_bytes;
+    struct pp_mesh mesh; /* pp is n_ranks */
     const struct pp_precision *precision;
     /* The answer. */
     struct pp_arena arena;
@@ -90,9 +100,10 @@ struct split_job {
     struct pp_graph graph;
     size_t n_units;
     struct pp_unit_seconds *measured; /* of each unit; NULL without --costs */
-    double seconds_per_byte, latency; /* of a message */
+    struct pp_profile profile;        /* with them */
     double *speeds;                   /* per rank; NULL: all alike */
     const char *symbols;              /* of the layout, expanded */
+    struct pp_hybrid hybrid;          /* of the pattern */
     double *costs;                    /* of each unit */
     size_t *bounds;           /* of one copy's stages, one more than these */
     struct split_sum *stages; /* graph.n_stages */
@@ -112,11 +123,25 @@ static inline size_t split_end(const struct split_job *j, int stage)
     return j->bounds[pp_original(&j->graph, stage) + 1];
 }
 
+/* What unit i makes again. */
+static inline enum pp_recompute split_recompute(const struct split_job *j,
+                                                size_t i)
+{
+    return j->modes ? j->modes[i] : j->recompute;
+}
+
 /* Most ranks, and most stages. */
 enum { SPLIT_MAX_RANKS = 65536 };
 
+extern const struct tool_option split_options[];
 extern const char *const split_method_names[];
 extern const char *const split_export_names[];
+
+/* Takes one option, whose argument is in optarg. */
+int split_take_option(struct split_job *j, int id) PP_MUST_USE;
+
+/* Whether the options go together; takes the model's name. */
+int split_check_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
 
 /* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;
@@ -161,12 +186,28 @@ int split_schedule(struct split_job *j) PP_MUST_USE;
 int split_run_init(struct split_job *j) PP_MUST_USE;
 void split_run_finish(struct split_run *run);
 
+/* Bytes that one rank trains unit i with. */
+double split_state_bytes(const struct split_job *j, size_t i);
+
+/* Whether ranks other than the pipeline's share what a stage has. */
+static inline bool split_on_mesh(const struct split_job *j)
+{
+    const struct pp_mesh *x = &j->mesh;
+    return x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1;
+}
+
 /* What unit i keeps of one slice of a microbatch, and trains; tokens of a
  * slice, at most; a message of that many. */
 void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES]);
 double split_slice_tokens(const struct split_job *j);
 double split_message_bytes(const struct split_job *j);
+
+/* What leaves unit i for each token. */
+double split_out_bytes(const struct split_job *j, size_t i);
+
+/* As the manifest has it. */
+const char *split_architecture(const struct split_job *j);
 
 /* Improves bounds until the step is as short as was found, within --memory
  * where that can be. Where j->shorten is not set, only where memory asks for

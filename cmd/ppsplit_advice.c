@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "plan/recompute.h"
 #include "ppsplit.h"
 
 /* Numbers of ranks tried: every one is a plan of its own. */
@@ -14,8 +15,7 @@ enum { MAX_TRIES = 16, MAX_STAGES = 64 };
 
 static double need(const struct split_job *j, int rank)
 {
-    return (double)j->ranks[rank].state_bytes +
-           j->ranks[rank].activations_bytes;
+    return j->ranks[rank].state_bytes + j->ranks[rank].activations_bytes;
 }
 
 static int fullest(const struct split_job *j)
@@ -32,75 +32,91 @@ static bool fits(const struct split_job *j)
     return need(j, fullest(j)) <= (double)j->memory_bytes;
 }
 
+/* Whether the same command fits with so many ranks, data-parallel ones, and
+ * that recomputation. */
+static bool would_fit(const struct split_job *j, int64_t n_ranks, int dp,
+                      enum pp_recompute r)
+{
+    struct split_job other = *j;
+    other.n_ranks = n_ranks;
+    other.mesh.dp = dp;
+    other.recompute = r;
+    other.arena = (struct pp_arena){0};
+    other.run = (struct split_run){0};
+    other.t.err = (struct pp_err){0};
+    bool yes = !split_plan(&other) && fits(&other);
+    split_run_finish(&other.run);
+    pp_arena_finish(&other.arena);
+    return yes;
+}
+
 /* The least number of ranks for which the same command fits; 0: none that was
  * tried, as where stages are so many that it would take long. */
 static int64_t more_ranks(const struct split_job *j)
 {
-    bool found = false;
     int64_t n = j->n_ranks;
     if (j->method != SPLIT_BALANCED || j->rank_speed || !j->run.known)
         return 0;
-    while (!found && ++n <= j->n_ranks + MAX_TRIES &&
-           n * j->n_chunks <= MAX_STAGES &&
-           n * j->n_chunks <= (int64_t)j->n_units) {
-        struct split_job other = *j;
-        other.n_ranks = n;
-        other.arena = (struct pp_arena){0};
-        other.run = (struct split_run){0};
-        other.t.err = (struct pp_err){0};
-        found = !split_plan(&other) && fits(&other);
-        split_run_finish(&other.run);
-        pp_arena_finish(&other.arena);
-    }
-    return found ? n : 0;
+    while (++n <= j->n_ranks + MAX_TRIES && n * j->n_chunks <= MAX_STAGES &&
+           n * j->n_chunks <= (int64_t)j->n_units)
+        if (would_fit(j, n, j->mesh.dp, j->recompute))
+            return n;
+    return 0;
 }
 
-/* Data-parallel ranks that the two moments, half of what is trained, must be
- * spread over; 0: that alone is not enough. */
-static int64_t moments_over(const struct split_job *j)
+/* Whether this split fits where so many data-parallel ranks share the
+ * optimizer's state. */
+static bool fits_over(const struct split_job *j, int dp)
 {
-    double most = 1;
+    struct split_job other = *j;
+    other.mesh.dp = dp;
     for (int r = 0; r < j->graph.n_ranks; r++) {
-        double half = (double)j->ranks[r].state_bytes / 2;
-        double room =
-            (double)j->memory_bytes - half - j->ranks[r].activations_bytes;
-        if (room <= 0)
-            return 0;
-        most = half > room ? fmax(most, ceil(half / room)) : most;
+        double bytes = j->ranks[r].activations_bytes;
+        for (int s = 0; s < j->graph.n_stages; s++)
+            for (size_t i = split_first(j, s); i < split_end(j, s); i++)
+                if (j->graph.stages[s].rank == r)
+                    bytes += split_state_bytes(&other, i);
+        if (bytes > (double)j->memory_bytes)
+            return false;
     }
-    return most < 1e6 ? (int64_t)most : 0;
+    return true;
 }
 
-/* Whether it is enough that a decoder layer keeps only its input, and makes
- * the rest again for its backward, one layer at a time. */
-static bool recomputed(struct split_job *j)
+/* The least number of data-parallel ranks, more than there are, with which the
+ * same command fits (ZeRO-1); 0: that alone is not enough. Another split may do
+ * with fewer than this one. */
+static int more_replicas(const struct split_job *j)
 {
-    struct split_run *run = &j->run;
-    struct pp_split_memory m;
-    struct pp_err err = {0};
-    double kept = split_message_bytes(j), largest = 0;
-    bool enough = true;
-    double(*bytes)[PP_N_UNIT_BYTES] =
-        pp_arena_alloc(&j->arena, j->n_units, sizeof *bytes);
-    for (size_t i = 0; bytes && i < j->n_units; i++) {
-        split_unit_bytes(j, i, bytes[i]);
-        double *b = bytes[i], all = b[PP_UNIT_ACT_I] + b[PP_UNIT_ACT_W];
-        if (pp_model_unit(&j->model, i).kind != PP_UNIT_LAYER)
-            continue;
-        largest = all > largest ? all : largest;
-        b[PP_UNIT_ACT_I] = 0;
-        b[PP_UNIT_ACT_W] = kept;
+    enum { MOST = 1 << 16 };
+    int low = 1, high = MOST / j->mesh.dp;
+    if (high < 2 || !fits_over(j, high * j->mesh.dp))
+        return 0;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (fits_over(j, middle * j->mesh.dp))
+            high = middle;
+        else
+            low = middle;
     }
-    if (!bytes || !run->known ||
-        pp_split_memory_init(&m, &run->lowered,
-                             (const double(*)[PP_N_UNIT_BYTES])bytes,
-                             j->n_units, kept, &err))
-        return false;
-    for (int r = 0; r < run->graph.n_ranks; r++)
-        enough &= pp_split_memory_need(&m, j->bounds, r) + largest <=
-                  (double)j->memory_bytes;
-    pp_split_memory_finish(&m);
-    return enough;
+    if (j->method == SPLIT_BALANCED && j->graph.n_stages <= MAX_STAGES)
+        for (low = 1; high - low > 1;) {
+            int middle = low + (high - low) / 2;
+            if (would_fit(j, j->n_ranks, middle * j->mesh.dp, j->recompute))
+                high = middle;
+            else
+                low = middle;
+        }
+    return high * j->mesh.dp;
+}
+
+/* The least recomputation for which the same command fits; NULL: none. */
+static const char *more_recompute(const struct split_job *j)
+{
+    for (int r = (int)j->recompute + 1; j->run.known && r < PP_N_RECOMPUTES;
+         r++)
+        if (would_fit(j, j->n_ranks, j->mesh.dp, (enum pp_recompute)r))
+            return pp_recompute_names[r];
+    return NULL;
 }
 
 /* ": it would fit with -p 6, or ...", or nothing. */
@@ -108,12 +124,11 @@ static void advise(struct split_job *j, char *buf, size_t bytes)
 {
     char ranks[40] = "", recompute[40] = "", moments[80] = "";
     int64_t n;
-    if (recomputed(j))
-        snprintf(recompute, sizeof recompute, ", or recomputed activations");
-    if ((n = moments_over(j)) > 1)
-        snprintf(moments, sizeof moments,
-                 ", or moments over %" PRId64 " data-parallel ranks (ZeRO-1)",
-                 n);
+    const char *mode = more_recompute(j);
+    if (mode)
+        snprintf(recompute, sizeof recompute, ", or --recompute %s", mode);
+    if ((n = more_replicas(j)) > 1)
+        snprintf(moments, sizeof moments, ", or --dp %" PRId64 " (ZeRO-1)", n);
     if ((n = more_ranks(j)) > 0)
         snprintf(ranks, sizeof ranks, ", or -p %" PRId64, n);
     n = snprintf(buf, bytes, "%s%s%s", recompute, moments, ranks);
@@ -129,8 +144,7 @@ static int heaviest(const struct split_job *j, int rank)
     int most = -1;
     double bytes = -1;
     for (int s = 0; s < j->graph.n_stages; s++) {
-        double b =
-            (double)j->stages[s].state_bytes + j->stages[s].activations_bytes;
+        double b = j->stages[s].state_bytes + j->stages[s].activations_bytes;
         if (j->graph.stages[s].rank == rank && b > bytes) {
             most = s;
             bytes = b;

@@ -6,6 +6,8 @@
 
 #include "base/num.h"
 #include "manifest/profile_json.h"
+#include "plan/recompute.h"
+#include "plan/unit_table.h"
 #include "ppsplit.h"
 
 /* Puts the measured units in the model's order. */
@@ -22,7 +24,7 @@ static int match(struct split_job *j, const struct pp_profile *p)
                            j->costs_file, i, p->units[i].fqn);
     }
     for (size_t i = 0; i < j->n_units; i++) {
-        pp_unit_fqn(pp_model_unit(&j->model, i), name);
+        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
         /* They are in order as a rule. */
         size_t tried = 0;
         while (tried < p->n_units && strcmp(p->units[at].fqn, name)) {
@@ -47,37 +49,56 @@ int split_read_costs(struct split_job *j)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_profile_read(j->costs_file, &j->arena, &p, &j->t.err))
         return -1;
-    j->seconds_per_byte = p.seconds_per_byte;
-    j->latency = p.latency;
+    j->profile = (struct pp_profile){.units = j->measured,
+                                     .n_units = j->n_units,
+                                     .seconds_per_byte = p.seconds_per_byte,
+                                     .latency = p.latency,
+                                     .seconds_per_param = p.seconds_per_param};
     return match(j, &p);
+}
+
+static double part(double some, double all)
+{
+    return all > 0 ? some / all : 0;
 }
 
 struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
                                double tokens, double pairs)
 {
     struct pp_unit_id u = pp_model_unit(&j->model, i);
+    struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+    struct pp_flops again =
+        pp_unit_again_flops(&j->model, u, split_recompute(j, i));
     if (j->measured) {
         const struct pp_unit_seconds *x = &j->measured[i];
-        return (struct pp_cost){x->fwd[0] * tokens + x->fwd[1] * pairs,
-                                x->input[0] * tokens + x->input[1] * pairs,
-                                x->weight[0] * tokens + x->weight[1] * pairs};
+        const struct pp_cost c = {x->fwd[0] * tokens + x->fwd[1] * pairs,
+                                  x->input[0] * tokens + x->input[1] * pairs,
+                                  x->weight[0] * tokens + x->weight[1] * pairs};
+        /* As much of the forward's time as of its operations. */
+        return pp_cost_again(
+            c, x->fwd[0] * tokens * part(again.per_token, f.per_token),
+            x->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
-    struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+    double share = pp_mesh_share(&j->mesh);
     /* Of the pairs, those that lie in the layer's window. */
     double length = (double)j->seq_len;
     double seen =
         pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
-    return pp_cost_of(f.per_token * tokens, f.per_pair * pairs * seen,
-                      u.kind == PP_UNIT_HEAD);
+    return pp_cost_again(pp_cost_of(share * f.per_token * tokens,
+                                    share * f.per_pair * pairs * seen,
+                                    pp_unit_recomputes(&j->model, u)),
+                         share * again.per_token * tokens,
+                         share * again.per_pair * pairs * seen);
 }
 
 double split_token_cost(const struct split_job *j, size_t i)
 {
     double length = (double)j->seq_len;
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    return pp_cost_total(j->measured
-                             ? split_unit_cost(j, i, 1, (length + 1) / 2)
-                             : pp_unit_cost(&j->model, u, length));
+    return pp_cost_total(
+        j->measured
+            ? split_unit_cost(j, i, 1, (length + 1) / 2)
+            : pp_unit_cost(&j->model, u, split_recompute(j, i), length));
 }
 
 int split_read_speeds(struct split_job *j)

@@ -7,25 +7,54 @@ const char *const split_export_names[] = {
     "megatron", "torchtitan", "torchtitan-output", "deepspeed", "fqns", NULL};
 
 /* A layout string has decoder layers, and says nothing of norm and ranks. */
+/* With multi-token prediction, norm and last decoder layer go together, and m
+ * is a symbol of its own. Written out: such layouts are of few stages. */
+static int print_mtp_layout(const struct split_job *j, FILE *f,
+                            struct pp_err *err)
+{
+    size_t n = (size_t)j->graph.n_stages, norm = j->model.n_layers + 1;
+    for (size_t s = 1; s < n; s++)
+        if (j->bounds[s] == norm)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "--export: a layout cannot part the last layer and "
+                           "the norm, as this plan does");
+    for (size_t s = 0; s < n; s++) {
+        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++)
+            if (i != norm)
+                fputc(i == 0                ? 'E'
+                      : i < norm            ? 't'
+                      : i == j->n_units - 1 ? 'L'
+                                            : 'm',
+                      f);
+        fputc(s + 1 < n ? '|' : '\n', f);
+    }
+    return 0;
+}
+
 static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     struct pp_arena a = {0};
     size_t n = (size_t)j->graph.n_stages, layers = j->model.n_layers;
-    if (j->bounds[n - 1] > layers + 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--export: a layout cannot part norm and head, as this "
-                       "plan does");
+    size_t first = pp_model_n_first(&j->model);
     if (j->n_chunks > 1 && j->placement != PP_PLACEMENT_LOOP)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--export: Megatron places stages in a loop, not in a "
                        "V");
+    if (j->model.n_mtp > 0)
+        return print_mtp_layout(j, f, err);
+    if (j->bounds[n - 1] > first + layers || j->bounds[1] < first)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--export: a layout cannot part %s, as this plan does",
+                       j->bounds[1] < first ? "what comes before the layers"
+                       : j->model.table     ? "what comes behind the layers"
+                                            : "norm and head");
     size_t *counts = pp_arena_alloc(&a, n, sizeof *counts);
     const char *layout = NULL;
     if (counts) {
         for (size_t s = 0; s < n; s++)
             counts[s] = j->bounds[s + 1] - j->bounds[s];
-        counts[0] -= 1;     /* embedding */
-        counts[n - 1] -= 2; /* norm, head */
+        counts[0] -= first;                           /* embedding */
+        counts[n - 1] -= j->n_units - first - layers; /* norm, head */
         layout = pp_layout_format(&a, counts, n);
     }
     if (layout)
@@ -46,8 +75,8 @@ static void print_names(const struct split_job *j, FILE *f)
         fputs("  [", f);
         for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++) {
             struct pp_unit_id u = pp_model_unit(&j->model, i);
-            if (j->export == SPLIT_EXPORT_FQNS)
-                pp_unit_fqn(u, name);
+            if (j->export == SPLIT_EXPORT_FQNS || j->model.table)
+                pp_model_fqn(&j->model, u, name);
             else
                 pp_torchtitan_fqn(u,
                                   j->export == SPLIT_EXPORT_TORCHTITAN_OUTPUT

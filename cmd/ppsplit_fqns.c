@@ -17,21 +17,6 @@ struct reader {
     bool torchtitan; /* names are torchtitan's */
 };
 
-static size_t unit_index(const struct split_job *j, struct pp_unit_id u)
-{
-    switch (u.kind) {
-    case PP_UNIT_EMBED:
-        return 0;
-    case PP_UNIT_LAYER:
-        return u.layer + 1;
-    case PP_UNIT_NORM:
-        return j->model.n_layers + 1;
-    case PP_UNIT_HEAD:
-        break;
-    }
-    return j->model.n_layers + 2;
-}
-
 /* The unit of that name in either language, which is then that of messages. */
 static bool find_unit(struct reader *r, const char *name, struct pp_unit_id *u)
 {
@@ -50,7 +35,7 @@ static void name_unit(const struct reader *r, size_t i, char buf[PP_FQN_TEXT])
     if (r->torchtitan)
         pp_torchtitan_fqn(u, PP_TORCHTITAN_LM_HEAD, buf);
     else
-        pp_unit_fqn(u, buf);
+        pp_model_fqn(&r->j->model, u, buf);
 }
 
 static int read_name(struct reader *r, int stage, size_t item)
@@ -62,12 +47,12 @@ static int read_name(struct reader *r, int stage, size_t item)
         return -1;
     if (!find_unit(r, name, &u))
         wrong = "is not in the model";
-    else if (r->seen[unit_index(j, u)])
+    else if (r->seen[pp_model_index(&j->model, u)])
         wrong = "is there twice";
     if (wrong)
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: /%d/%zu: '%s' %s",
                        j->fqns, stage, item, name, wrong);
-    size_t i = unit_index(j, u);
+    size_t i = pp_model_index(&j->model, u);
     r->seen[i] = true;
     if (i == r->next)
         r->next++;

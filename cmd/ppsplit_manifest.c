@@ -1,36 +1,73 @@
 /* SPDX-License-Identifier: MIT */
 /* The plan as a manifest. */
 #include "manifest/manifest.h"
+#include "plan/recompute.h"
 #include "ppsplit.h"
 #include "version.h"
 
+/* Attended pairs that count of one: as many as lie in the unit's window. */
+static double seen(const struct split_job *j, struct pp_flops f)
+{
+    double length = (double)j->seq_len;
+    return pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
+}
+
+static struct pp_manifest_mode mode_of(const struct split_job *j,
+                                       struct pp_unit_id u, enum pp_recompute r)
+{
+    struct pp_flops f = pp_unit_again_flops(&j->model, u, r);
+    double share = pp_mesh_share(&j->mesh);
+    struct pp_manifest_mode mode = {
+        .known = true,
+        .again_flops = {share * f.per_token, share * f.per_pair * seen(j, f)},
+        .passing_bytes = share * (double)pp_unit_saved_bytes(&j->model, u, r,
+                                                             PP_SAVED_PASSING,
+                                                             j->precision)};
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        mode.act_bytes[b] =
+            share * (double)pp_unit_saved_bytes(
+                        &j->model, u, r, (enum pp_saved_block)b, j->precision);
+    return mode;
+}
+
+/* used: the modes of any stage, which units describe. */
 static int set_units(const struct split_job *j, struct pp_arena *a,
+                     const bool used[PP_N_RECOMPUTES],
                      struct pp_manifest_unit *units)
 {
     char fqn[PP_FQN_TEXT];
-    double element = (double)j->precision->element_bytes;
-    double length = (double)j->seq_len;
+    double share = pp_mesh_share(&j->mesh);
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
         struct pp_manifest_unit *x = &units[i];
-        pp_unit_fqn(u, fqn);
+        pp_model_fqn(&j->model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         if (!x->fqn)
             return -1;
         x->params = pp_unit_n_params(&j->model, u);
-        x->fwd_flops[0] = f.per_token;
-        /* A pair counts as much of one as lies in the window. */
-        x->fwd_flops[1] = f.per_pair * (pp_attended_pairs(f.window, length) /
-                                        pp_attended_pairs(0, length));
+        x->fwd_flops[0] = share * f.per_token;
+        x->fwd_flops[1] = share * f.per_pair * seen(j, f);
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            x->act_bytes[b] = (double)pp_unit_saved_bytes(
-                &j->model, u, (enum pp_saved_block)b, j->precision);
-        /* Nothing leaves the head but a loss. */
-        x->out_bytes =
-            u.kind == PP_UNIT_HEAD ? 0 : element * (double)j->model.hidden;
+            x->act_bytes[b] = share * (double)pp_unit_saved_bytes(
+                                          &j->model, u, PP_RECOMPUTE_NONE,
+                                          (enum pp_saved_block)b, j->precision);
+        for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
+            if (used[r] && u.kind == PP_UNIT_LAYER)
+                x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
+        x->state_bytes = split_state_bytes(j, i);
+        x->out_bytes = split_out_bytes(j, i);
     }
     return 0;
+}
+
+/* Units of a stage have one mode; one without decoder layers has none. */
+static enum pp_recompute stage_mode(const struct split_job *j, int stage)
+{
+    for (size_t i = split_first(j, stage); i < split_end(j, stage); i++)
+        if (pp_model_unit(&j->model, i).kind == PP_UNIT_LAYER)
+            return split_recompute(j, i);
+    return PP_RECOMPUTE_NONE;
 }
 
 static void set_stages(const struct split_job *j,
@@ -41,16 +78,11 @@ static void set_stages(const struct split_job *j,
         struct pp_manifest_stage *x = &stages[s];
         x->first_unit = split_first(j, s);
         x->n_units = split_end(j, s) - split_first(j, s);
-        /* An empty stage hands on what it gets: hidden states. */
-        x->out_bytes = (double)(j->precision->element_bytes * j->model.hidden);
-        for (size_t i = split_first(j, s); i < split_end(j, s); i++) {
-            x->params += units[i].params;
-            for (int k = 0; k < 2; k++)
-                x->fwd_flops[k] += units[i].fwd_flops[k];
-            for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-                x->act_bytes[b] += units[i].act_bytes[b];
-            x->out_bytes = units[i].out_bytes;
-        }
+        /* An empty stage hands on what it gets. */
+        x->out_bytes = s > 0 ? stages[s - 1].out_bytes : 0;
+        x->recompute = stage_mode(j, s);
+        for (size_t i = split_first(j, s); i < split_end(j, s); i++)
+            pp_manifest_stage_add(x, &units[i]);
     }
 }
 
@@ -59,20 +91,26 @@ static int fill(const struct split_job *j, struct pp_arena *a,
 {
     struct pp_manifest_model model = {
         .source = j->source,
-        .architecture = pp_architecture_name(j->model.architecture),
+        .architecture = split_architecture(j),
         .dtype = j->precision->name,
         .tied = j->model.tied,
+        .has_state = split_on_mesh(j) || j->model.n_mtp > 0,
         .params = pp_model_n_params(&j->model),
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),
         .n_units = j->n_units,
     };
-    struct pp_mesh mesh = {.pp = j->graph.n_ranks, 1, 1, 1, 1};
+    struct pp_mesh mesh = j->mesh;
+    mesh.pp = j->graph.n_ranks;
     struct pp_manifest_stage *stages =
         pp_arena_alloc(a, (size_t)j->graph.n_stages, sizeof *stages);
-    if (!model.units || !stages || set_units(j, a, model.units))
+    bool used[PP_N_RECOMPUTES] = {false};
+    for (int s = 0; s < j->graph.n_stages; s++)
+        used[stage_mode(j, s)] = true;
+    if (!model.units || !stages || set_units(j, a, used, model.units))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     set_stages(j, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
+        (j->measured && pp_manifest_set_profile(m, &j->profile, err)) ||
         pp_manifest_set_stages(m, &mesh, &j->graph, stages, err))
         return -1;
     return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);

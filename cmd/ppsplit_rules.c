@@ -6,6 +6,7 @@
 #include <regex.h>
 
 #include "plan/moe_frequency.h"
+#include "plan/split.h"
 #include "plan/split_colossalai.h"
 #include "plan/split_deepspeed.h"
 #include "plan/split_megatron.h"
@@ -37,14 +38,24 @@ int split_check_rules(struct split_job *j)
 {
     struct tool *t = &j->t;
     bool weights = j->method == SPLIT_WEIGHTS;
+    bool automodel = j->method == SPLIT_AUTOMODEL;
     if (!weights && j->input_weight >= 0)
         return tool_usage(t, "--input-weight needs --method weights");
     if (!weights && j->output_weight >= 0)
         return tool_usage(t, "--output-weight needs --method weights");
-    if (!weights && j->layers_per_stage > 0)
-        return tool_usage(t, "--layers-per-stage needs --method weights");
-    if (!weights && j->stages_kind != PP_STAGES_ANY)
-        return tool_usage(t, "--stages needs --method weights");
+    if (!weights && !automodel && j->layers_per_stage > 0)
+        return tool_usage(t, "--layers-per-stage needs --method weights or "
+                             "automodel");
+    if (!weights && !automodel && j->stages_kind != PP_STAGES_ANY)
+        return tool_usage(t, "--stages needs --method weights or automodel");
+    if (j->round != PP_ROUND_NOT && (!automodel || j->layers_per_stage == 0))
+        return tool_usage(t, "--round needs --method automodel and "
+                             "--layers-per-stage");
+    if (j->encoder_layers >= 0 && j->method != SPLIT_COLOSSALAI)
+        return tool_usage(t, "--encoder-layers needs --method colossalai");
+    if (j->pattern && (j->account_embedding || j->account_loss))
+        return tool_usage(t, "--hybrid-layer-pattern and accounting exclude "
+                             "each other");
     if (j->method == SPLIT_LAYOUT && !j->layout)
         return tool_usage(t, "--method layout needs --layout");
     if (j->method == SPLIT_TYPE && (!j->type || !*j->type))
@@ -67,14 +78,16 @@ static size_t weight_of(int64_t given)
 /* torchtitan's number of stages, and that -c says nothing else. */
 static int torchtitan_chunks(struct split_job *j)
 {
+    bool automodel = j->method == SPLIT_AUTOMODEL;
     size_t n_stages;
     const struct pp_torchtitan t = {
         .n_layers = j->model.n_layers,
-        .input_weight = weight_of(j->input_weight),
-        .output_weight = weight_of(j->output_weight),
+        .input_weight = automodel ? 0 : weight_of(j->input_weight),
+        .output_weight = automodel ? 0 : weight_of(j->output_weight),
         .n_ranks = (size_t)j->n_ranks,
         .layers_per_stage = (size_t)j->layers_per_stage,
         .kind = j->stages_kind,
+        .round = j->round,
     };
     if (pp_torchtitan_stages(&t, SPLIT_MAX_RANKS, &n_stages, &j->t.err))
         return -1;
@@ -82,8 +95,9 @@ static int torchtitan_chunks(struct split_job *j)
     if (j->n_chunks > 0 && j->n_chunks != chunks)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "-c %" PRId64 " is not the %" PRId64
-                       " chunks on each rank that torchtitan's rule makes",
-                       j->n_chunks, chunks);
+                       " chunks on each rank that %s's rule makes",
+                       j->n_chunks, chunks,
+                       automodel ? "NeMo-Automodel" : "torchtitan");
     j->n_chunks = chunks;
     return 0;
 }
@@ -94,12 +108,36 @@ static int layout_chunks(struct split_job *j)
         .n_ranks = (size_t)j->n_ranks,
         .n_chunks = (size_t)j->n_chunks,
         .n_layers = j->model.n_layers,
+        .n_mtp = j->model.n_mtp,
     };
     if (split_read_layout(j))
         return -1;
     if (pp_layout_check(j->symbols, &check, &j->t.err))
         return pp_fail_at(&j->t.err, "--layout: ");
     j->n_chunks = (int64_t)check.n_chunks;
+    return 0;
+}
+
+static int pattern_chunks(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    size_t n, layers = j->model.n_layers;
+    if (pp_hybrid_parse(j->pattern, &j->hybrid, err))
+        return pp_fail_at(err, "--hybrid-layer-pattern: ");
+    if (j->hybrid.n_layers != layers)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--hybrid-layer-pattern: '%s' has %zu layers, the model "
+                       "has %zu",
+                       j->pattern, j->hybrid.n_layers, layers);
+    if (j->hybrid.n_mtp != j->model.n_mtp)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--hybrid-layer-pattern: '%s' has %zu depths of "
+                       "multi-token prediction, the model has %zu",
+                       j->pattern, j->hybrid.n_mtp, j->model.n_mtp);
+    if (pp_hybrid_chunks(&j->hybrid, (size_t)j->n_ranks, (size_t)j->n_chunks,
+                         &n, err))
+        return pp_fail_at(err, "--hybrid-layer-pattern: ");
+    j->n_chunks = (int64_t)n;
     return 0;
 }
 
@@ -124,6 +162,8 @@ int split_chunks(struct split_job *j)
         return -1;
     if (j->method == SPLIT_LAYOUT)
         rc = layout_chunks(j);
+    else if (j->pattern)
+        rc = pattern_chunks(j);
     else if (j->layers_per_stage > 0 || j->stages_kind != PP_STAGES_ANY)
         rc = torchtitan_chunks(j);
     if (j->n_chunks == 0)
@@ -136,6 +176,20 @@ int split_chunks(struct split_job *j)
     return rc;
 }
 
+static int colossalai(struct split_job *j, size_t *counts)
+{
+    size_t n_stages = (size_t)j->graph.n_stages, decoder;
+    size_t layers = j->model.n_layers, encoder = (size_t)j->encoder_layers;
+    if (j->encoder_layers < 0)
+        return pp_split_colossalai(layers, n_stages, counts, &j->t.err);
+    if (encoder > layers)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--encoder-layers: '%zu' is more than the model's %zu",
+                       encoder, layers);
+    return pp_split_encoder_decoder(encoder, layers - encoder, n_stages, counts,
+                                    &decoder, &j->t.err);
+}
+
 int split_rule_layers(struct split_job *j, size_t *counts)
 {
     struct pp_err *err = &j->t.err;
@@ -144,8 +198,10 @@ int split_rule_layers(struct split_job *j, size_t *counts)
         return 0;
     }
     if (j->method == SPLIT_COLOSSALAI)
-        return pp_split_colossalai(j->model.n_layers, (size_t)j->graph.n_stages,
-                                   counts, err);
+        return colossalai(j, counts);
+    if (j->method == SPLIT_COLOSSALAI_LEGACY)
+        return pp_split_colossalai_legacy(j->model.n_layers, (size_t)j->n_ranks,
+                                          (size_t)j->n_chunks, counts, err);
     const struct pp_megatron m = {
         .n_layers = j->model.n_layers,
         .n_ranks = (size_t)j->n_ranks,
@@ -155,7 +211,8 @@ int split_rule_layers(struct split_job *j, size_t *counts)
         .embedding = j->account_embedding,
         .loss = j->account_loss,
     };
-    return pp_split_megatron(&m, counts, err);
+    return j->pattern ? pp_hybrid_split(&j->hybrid, &m, counts, err)
+                      : pp_split_megatron(&m, counts, err);
 }
 
 /* type:REGEX: 1 where the unit's class matches, 0 elsewhere. */
@@ -179,7 +236,8 @@ static int match_types(struct split_job *j, double *weights)
     regfree(&regex);
     if (any)
         return 0;
-    pp_unit_class(&j->model, pp_model_unit(&j->model, 1), class);
+    pp_unit_class(&j->model,
+                  pp_model_unit(&j->model, pp_model_n_first(&j->model)), class);
     return pp_fail(err, PP_EXIT_INPUT,
                    "--method: no class matches 'type:%s'; a layer is a '%s'",
                    j->type, class);
@@ -187,6 +245,9 @@ static int match_types(struct split_job *j, double *weights)
 
 int split_rule_units(struct split_job *j)
 {
+    if (j->method == SPLIT_UNIFORM_UNITS)
+        return pp_split_uniform(j->n_units, (size_t)j->graph.n_stages,
+                                j->bounds, &j->t.err);
     double *weights = pp_arena_alloc(&j->arena, j->n_units, sizeof *weights);
     if (!weights)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");

@@ -10,6 +10,7 @@
 
 #include "base/num.h"
 #include "ppsplit.h"
+#include "plan/unit_table.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 
@@ -139,20 +140,48 @@ void split_unit_bytes(const struct split_job *j, size_t i,
         enum pp_saved_block block;
     } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
                 {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
-                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W}};
+                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
+                {PP_UNIT_PASSING, PP_SAVED_PASSING}};
     struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double tokens = split_slice_tokens(j) * pp_mesh_share(&j->mesh);
     for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-        b[kept[k].bytes] = split_slice_tokens(j) *
-                           (double)pp_unit_saved_bytes(
-                               &j->model, u, kept[k].block, j->precision);
-    b[PP_UNIT_TRAINED] = (double)pp_precision_trained_bytes(j->precision) *
-                         (double)pp_unit_n_params(&j->model, u);
+        b[kept[k].bytes] = tokens * (double)pp_unit_saved_bytes(
+                                        &j->model, u, split_recompute(j, i),
+                                        kept[k].block, j->precision);
+    b[PP_UNIT_TRAINED] = split_state_bytes(j, i);
+}
+
+double split_state_bytes(const struct split_job *j, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    return pp_mesh_state_bytes(&j->mesh, pp_mesh_held(&j->mesh, &j->model, u),
+                               j->precision);
+}
+
+double split_out_bytes(const struct split_job *j, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double bytes = (double)(j->model.hidden * j->precision->element_bytes);
+    if (j->model.table)
+        return pp_unit_row(&j->model, u)->out_bytes;
+    /* Nothing leaves the head but a loss. */
+    if (pp_unit_is_mtp(&j->model, u)) /* and all that came in */
+        bytes *= (double)(u.layer - j->model.n_layers + 2);
+    return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(&j->mesh);
+}
+
+/* A message behind unit i. */
+static double message_bytes(const struct split_job *j, size_t i)
+{
+    return split_out_bytes(j, i) * split_slice_tokens(j);
 }
 
 double split_message_bytes(const struct split_job *j)
 {
-    return (double)(j->model.hidden * j->precision->element_bytes) *
-           split_slice_tokens(j);
+    double most = 0;
+    for (size_t i = 0; i + 1 < j->n_units; i++)
+        most = fmax(most, message_bytes(j, i));
+    return most;
 }
 
 int split_run_init(struct split_job *j)
@@ -173,7 +202,8 @@ int split_run_init(struct split_job *j)
     for (size_t i = 0; i < j->n_units; i++) {
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
-        messages[i] = j->latency + j->seconds_per_byte * split_message_bytes(j);
+        messages[i] = j->profile.latency +
+                      j->profile.seconds_per_byte * message_bytes(j, i);
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -206,11 +236,15 @@ static int plan_rank(struct split_job *j, const size_t *bounds, int rank,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++) {
         int o = pp_original(&run->graph, (int)s);
-        sizes[s].output = (size_t)ceil(split_message_bytes(j));
+        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
+            sizes[s].output = (size_t)ceil(message_bytes(j, bounds[o + 1] - 1));
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
             sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
             sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (passing > sizes[s].passing)
+                sizes[s].passing = passing;
         }
     }
     int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);

@@ -4,9 +4,24 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "plan/unit_table.h"
 #include "ppsplit.h"
 
 enum { UNITS_TEXT = 96, BAR = 20 };
+
+/* "first", "first ... last": units of a table, by name. */
+static void format_names(const struct split_job *j, size_t first, size_t end,
+                         char buf[UNITS_TEXT])
+{
+    const struct pp_unit_row *rows = j->model.table->rows;
+    if (first == end)
+        snprintf(buf, UNITS_TEXT, "(none)");
+    else if (first + 1 == end)
+        snprintf(buf, UNITS_TEXT, "%.90s", rows[first].fqn);
+    else
+        snprintf(buf, UNITS_TEXT, "%.40s ... %.40s", rows[first].fqn,
+                 rows[end - 1].fqn);
+}
 
 /* "embedding, layers 0-7", "norm, head", "(none)". */
 static void format_units(const struct split_job *j, int stage,
@@ -16,7 +31,12 @@ static void format_units(const struct split_job *j, int stage,
     size_t layers = j->model.n_layers;
     size_t from = first > 0 ? first - 1 : 0;
     size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
+    size_t head = j->n_units - 1;
     char run[64] = "";
+    if (j->model.table) {
+        format_names(j, first, end, buf);
+        return;
+    }
     if (to == from + 1)
         snprintf(run, sizeof run, "layer %zu", from);
     else if (to > from)
@@ -25,7 +45,8 @@ static void format_units(const struct split_job *j, int stage,
         first == 0 && end > 0 ? "embedding" : "",
         run,
         first <= layers + 1 && end > layers + 1 ? "norm" : "",
-        first <= layers + 2 && end > layers + 2 ? "head" : "",
+        end > layers + 2 && first < head && head > layers + 2 ? "mtp" : "",
+        first <= head && end > head ? "head" : "",
     };
     size_t n = 0;
     buf[0] = '\0';
@@ -71,8 +92,8 @@ static void print_head(const struct split_job *j, FILE *f)
     char params[32];
     format_count(pp_model_n_params(&j->model), params);
     fprintf(f, "%s: %s, %zu layers, %s parameters%s\n", j->source,
-            pp_architecture_name(j->model.architecture), j->model.n_layers,
-            params, j->model.tied ? ", tied head" : "");
+            split_architecture(j), j->model.n_layers, params,
+            j->model.tied ? ", tied head" : "");
     fprintf(
         f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
         j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_ranks,
@@ -94,7 +115,7 @@ static void print_sum(const struct split_sum *sum, double total, double largest,
     int n = largest > 0 ? (int)(BAR * sum->cost / largest + 0.5) : 0;
     memset(bar, '#', (size_t)n);
     format_count(sum->params, params);
-    pp_format_size(sum->state_bytes, state);
+    pp_format_size((size_t)sum->state_bytes, state);
     pp_format_size((size_t)sum->activations_bytes, activations);
     fprintf(f, "  %8s  %5.1f %%  %-*s  %12s  %12s%s\n", params, share, BAR, bar,
             state, activations, mark);
@@ -168,6 +189,20 @@ static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
     }
 }
 
+/* What one rank of a group stands for, where there are more. */
+static void print_mesh(const struct split_job *j, FILE *f)
+{
+    const struct pp_mesh *x = &j->mesh;
+    if (!split_on_mesh(j))
+        return;
+    fprintf(f,
+            "Every rank stands for dp %d x tp %d x cp %d%s, %lld in all: costs "
+            "and sizes are\nthose of one, parameters those that it holds%s.\n",
+            x->dp, x->tp, x->cp, x->ep > 1 ? " with experts in parallel" : "",
+            (long long)j->graph.n_ranks * x->dp * x->tp * x->cp,
+            x->dp * x->cp > 1 ? ", its part of the optimizer's state" : "");
+}
+
 static void print_foot(const struct split_job *j, FILE *f)
 {
     size_t most = 0;
@@ -176,7 +211,7 @@ static void print_foot(const struct split_job *j, FILE *f)
     double mean = total_cost(j) / n, largest = largest_cost(j->ranks, n);
     for (int r = 0; r < n; r++) {
         const struct split_sum *x = &j->ranks[r];
-        size_t bytes = x->state_bytes + (size_t)x->activations_bytes;
+        size_t bytes = (size_t)x->state_bytes + (size_t)x->activations_bytes;
         most = bytes > most ? bytes : most;
     }
     pp_format_size(most, size);
@@ -185,10 +220,15 @@ static void print_foot(const struct split_job *j, FILE *f)
             "mean.\n",
             100 * largest / (mean * n), 100 * (largest / mean - 1));
     fprintf(f,
-            "The fullest rank holds %s: %s weights, gradients and two moments, "
+            "The fullest rank holds %s: %s weights, gradients%s, "
             "and the\nactivations of microbatches of %" PRId64
             " tokens, %" PRId64 " in a step.\n",
-            size, j->precision->name, j->tokens, j->n_microbatches);
+            size, j->precision->name,
+            j->precision->element_bytes < j->precision->accumulator_bytes
+                ? ", master weights and two moments"
+                : " and two moments",
+            j->tokens, j->n_microbatches);
+    print_mesh(j, f);
 }
 
 /* "1.25 s", "3.2e+12 flop". */
@@ -234,8 +274,7 @@ static void print_room(const struct split_job *j, FILE *f)
     for (int r = 0; r < j->graph.n_ranks; r++)
         fprintf(f, "%s %.0f %%", r ? "," : "",
                 100 *
-                    ((double)j->ranks[r].state_bytes +
-                     j->ranks[r].activations_bytes) /
+                    (j->ranks[r].state_bytes + j->ranks[r].activations_bytes) /
                     (double)j->memory_bytes);
     fprintf(f, ".\n");
 }

@@ -7,8 +7,26 @@
 #include "ppsplit.h"
 
 const char *const split_method_names[] = {
-    "balanced", "uniform",    "weights", "layers",     "fqns", "layout",
-    "megatron", "parameters", "type",    "colossalai", NULL};
+    "balanced",      "uniform",    "weights",           "layers",
+    "fqns",          "layout",     "megatron",          "parameters",
+    "type",          "colossalai", "colossalai-legacy", "automodel",
+    "uniform-units", NULL};
+
+/* A layout's boundaries where it has an m: then the norm is with the last
+ * decoder layer. */
+static void set_symbols(struct split_job *j)
+{
+    size_t stage = 0, at = 0, layers = 0;
+    for (const char *s = j->symbols; *s; s++) {
+        if (*s == '|') {
+            j->bounds[++stage] = at;
+            continue;
+        }
+        at++;
+        layers += *s == 't';
+        at += *s == 't' && layers == j->model.n_layers;
+    }
+}
 
 /* Boundaries from layers per stage: the embedding lies on the first stage,
  * norm and head on the last. */
@@ -16,10 +34,12 @@ static void set_layers(struct split_job *j, const size_t *counts)
 {
     size_t n = (size_t)j->graph.n_stages;
     j->bounds[0] = 0;
-    j->bounds[1] = 1 + counts[0];
+    j->bounds[1] = pp_model_n_first(&j->model) + counts[0];
     for (size_t s = 1; s < n; s++)
         j->bounds[s + 1] = j->bounds[s] + counts[s];
     j->bounds[n] = j->n_units;
+    if (j->method == SPLIT_LAYOUT && j->model.n_mtp > 0)
+        set_symbols(j);
 }
 
 /* --layers N,N,... */
@@ -64,7 +84,7 @@ static int split_layers(struct split_job *j)
         size_t out = j->output_weight < 0 ? 1 : (size_t)j->output_weight;
         if (pp_split_weights(layers, n, in, out, counts, &j->t.err))
             return -1;
-    } else if (j->method != SPLIT_UNIFORM) {
+    } else if (j->method != SPLIT_UNIFORM && j->method != SPLIT_AUTOMODEL) {
         if (split_rule_layers(j, counts))
             return -1;
     } else {
@@ -81,7 +101,8 @@ static int split_layers(struct split_job *j)
  * plan that can be said in it. */
 static bool glued(const struct split_job *j)
 {
-    return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON;
+    return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON &&
+           !j->model.table && j->model.n_mtp == 0;
 }
 
 /* The split that some other method makes, where it makes one without empty
@@ -161,24 +182,34 @@ static int split_balanced(struct split_job *j)
     return split_shorten(j, n_units);
 }
 
+/* DeepSpeed's rules count units, the ends among them. */
+static bool by_units(const struct split_job *j)
+{
+    return j->method == SPLIT_PARAMETERS || j->method == SPLIT_TYPE ||
+           j->method == SPLIT_UNIFORM_UNITS;
+}
+
 /* A stage without units is what somebody asks for by name, not what a rule may
  * leave. */
 static int check_enough(struct split_job *j)
 {
     size_t n = (size_t)j->graph.n_stages;
-    bool units = j->method == SPLIT_BALANCED || j->method == SPLIT_PARAMETERS ||
-                 j->method == SPLIT_TYPE;
+    bool units = j->method == SPLIT_BALANCED || by_units(j);
     if (glued(j) && n >= j->n_units)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu layers: a layout "
                        "keeps norm and head together",
                        n, j->model.n_layers);
+    if (units && n > j->n_units && j->model.table)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu units", n, j->n_units);
     if (units && n > j->n_units)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu units (embedding, "
                        "%zu layers, norm, head)",
                        n, j->n_units, j->model.n_layers);
-    if (j->method == SPLIT_UNIFORM && n > j->model.n_layers)
+    if ((j->method == SPLIT_UNIFORM || j->method == SPLIT_AUTOMODEL) &&
+        n > j->model.n_layers)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu layers", n,
                        j->model.n_layers);
@@ -191,7 +222,7 @@ int split_units(struct split_job *j)
         return -1;
     if (j->method == SPLIT_FQNS)
         return split_read_fqns(j);
-    if (j->method == SPLIT_PARAMETERS || j->method == SPLIT_TYPE)
+    if (by_units(j))
         return split_rule_units(j);
     return j->method == SPLIT_BALANCED ? split_balanced(j) : split_layers(j);
 }
@@ -200,14 +231,18 @@ int split_units(struct split_job *j)
 static void add_unit(const struct split_job *j, struct split_sum *sum, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(&j->model, i);
+    struct pp_held held = pp_mesh_held(&j->mesh, &j->model, u);
     double bytes[PP_N_SAVED_BLOCKS];
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        bytes[b] = (double)pp_unit_saved_bytes(
-            &j->model, u, (enum pp_saved_block)b, j->precision);
+        bytes[b] =
+            pp_mesh_share(&j->mesh) *
+            (double)pp_unit_saved_bytes(&j->model, u, split_recompute(j, i),
+                                        (enum pp_saved_block)b, j->precision);
     /* What W needs of the output gradients exists for one microbatch only:
      * 1F1B runs W right after I. */
     double kept = bytes[PP_SAVED_ACT_I] + bytes[PP_SAVED_ACT_W];
-    sum->params += pp_unit_n_params(&j->model, u);
+    sum->params += held.dense + held.experts;
+    sum->state_bytes += split_state_bytes(j, i);
     sum->cost += j->costs[i];
     sum->activations_bytes +=
         (kept * sum->live + bytes[PP_SAVED_GRAD_W]) * (double)j->tokens;
@@ -234,9 +269,6 @@ int split_sums(struct split_job *j)
         struct split_sum *rank = &j->ranks[g->stages[s].rank];
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
-        if (pp_mul(pp_precision_trained_bytes(j->precision), sum->params,
-                   &sum->state_bytes, &j->t.err))
-            return -1;
         rank->params += sum->params;
         rank->cost += sum->cost;
         rank->state_bytes += sum->state_bytes;

@@ -88,10 +88,16 @@ static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
 static int read_first_dense(const struct pp_value *root, struct pp_model *m)
 {
     size_t first = 3, step = 1;
+    struct pp_value at;
     if (opt_count(root, "first_k_dense_replace", &first) ||
-        pp_config_opt_size(root, "moe_layer_freq", &step))
+        pp_config_opt_size(root, "moe_layer_freq", &step) ||
+        opt_count(root, "num_nextn_predict_layers", &m->n_nextn))
         return -1;
-    for (size_t i = first; i < m->n_layers; i++)
+    pp_value_find(root, "num_nextn_predict_layers", &at);
+    if (m->n_nextn > PP_SET_LAYERS - m->n_layers)
+        return pp_value_fail(&at, "'%zu' layers more than there can be",
+                             m->n_nextn);
+    for (size_t i = first; i < m->n_layers + m->n_nextn; i++)
         if (i % step == 0)
             pp_layer_set_add(&m->moe.layers, i);
     return 0;

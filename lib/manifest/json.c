@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 /* Room for a place: keys are ours and short, so that it always fits. */
 #define PLACE_TEXT 240
 
@@ -60,6 +62,17 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
     one_line(e.text);
     return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
                    e.line, e.column, e.text);
+}
+
+int pp_value_read(const char *path, json_t **root, struct pp_err *err)
+{
+    const void *text;
+    size_t n;
+    if (pp_file_map(path, &text, &n, err))
+        return -1;
+    int rc = pp_value_parse(text, n, path, root, err);
+    pp_file_unmap(text, n);
+    return rc;
 }
 
 static size_t write_pointer(const struct pp_value *at, char *buf, size_t size)

@@ -35,6 +35,10 @@ struct pp_value {
 int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Reads and parses the file at path. */
+int pp_value_read(const char *path, json_t **root,
+                  struct pp_err *err) PP_MUST_USE;
+
 /* Fails at a place. pp_value_fail_at puts the place in front of an error that
  * another module has reported; both return -1. */
 int pp_value_fail(const struct pp_value *at, const char *fmt, ...)

@@ -19,8 +19,8 @@
 #define OWN_NAME "manifest"
 
 static const char *const top_keys[] = {
-    "format", "version",  "model",   "mesh", "stages",
-    "data",   "schedule", "history", NULL,
+    "format", "version", "model",    "profile", "mesh",
+    "stages", "data",    "schedule", "history", NULL,
 };
 static const char *const history_keys[] = {"tool", "version", "args", NULL};
 
@@ -71,8 +71,11 @@ static int read_sections(const struct pp_value *root, struct pp_manifest *m)
         const char *key;
         int (*read)(const struct pp_value *at, struct pp_manifest *m);
     } sections[] = {
-        {"model", pp_read_model_section},       {"mesh", pp_read_mesh_section},
-        {"stages", pp_read_stages_section},     {"data", pp_read_data_section},
+        {"model", pp_read_model_section},
+        {"profile", pp_read_profile_section},
+        {"mesh", pp_read_mesh_section},
+        {"stages", pp_read_stages_section},
+        {"data", pp_read_data_section},
         {"schedule", pp_read_schedule_section},
     };
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
@@ -238,10 +241,21 @@ int pp_manifest_set_model(struct pp_manifest *m,
     json_t *document = begin_change(m, err);
     if (!document)
         return -1;
+    json_object_del(document, "profile");
     json_object_del(document, "stages");
     json_object_del(document, "schedule");
     return change_section(m, document, "model",
                           pp_write_model_section(model, err), err);
+}
+
+int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
+                            struct pp_err *err)
+{
+    json_t *document = begin_change(m, err);
+    if (!document)
+        return -1;
+    return change_section(m, document, "profile",
+                          pp_write_profile_section(p, err), err);
 }
 
 static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)

@@ -13,11 +13,21 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "plan/measured.h"
+#include "plan/mesh.h"
 #include "plan/model.h"
 #include "sched/graph.h"
 #include "sched/schedule.h"
 
 #define PP_MANIFEST_VERSION 1
+
+/* What a unit costs and keeps instead where its stage recomputes. */
+struct pp_manifest_mode {
+    bool known;
+    double again_flops[2]; /* of I, beside its own: as fwd_flops */
+    double act_bytes[PP_N_SAVED_BLOCKS];
+    double passing_bytes; /* per token, within one F, I or B */
+};
 
 /* Costs and sizes of one unit, as coefficients. */
 struct pp_manifest_unit {
@@ -27,6 +37,11 @@ struct pp_manifest_unit {
     double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
                                             made at I, freed at W */
     double out_bytes;                    /* per token */
+    double state_bytes; /* weights, gradients and optimizer of one rank; read
+                            where the model has them */
+    struct pp_manifest_mode modes[PP_N_RECOMPUTES]; /* the first is unused;
+                                                       those not known change
+                                                       nothing */
 };
 
 struct pp_manifest_model {
@@ -34,24 +49,29 @@ struct pp_manifest_model {
     const char *architecture;
     const char *dtype; /* of the byte counts: "fp32" */
     bool tied;
+    bool has_state;  /* units say their state_bytes */
     uint64_t params; /* distinct ones */
     struct pp_manifest_unit *units;
     size_t n_units;
 };
 
-struct pp_mesh {
-    int pp, dp, tp, cp, ep;
-};
-
 /* One stage: units first_unit .. first_unit + n_units - 1 of the model. The
- * sums are over its units. rank and inputs are in the graph. */
+ * sums are over its units, under its recomputation. rank and inputs are in the
+ * graph. */
 struct pp_manifest_stage {
     size_t first_unit, n_units;
+    enum pp_recompute recompute;
     uint64_t params;
-    double fwd_flops[2];
+    double fwd_flops[2], again_flops[2];
     double act_bytes[PP_N_SAVED_BLOCKS];
+    double passing_bytes; /* of the unit that has most */
     double out_bytes; /* of the last unit, or of the input for an empty stage */
+    double state_bytes; /* where the model has them */
 };
+
+/* Adds a unit to a stage that holds it and names its recomputation already. */
+void pp_manifest_stage_add(struct pp_manifest_stage *s,
+                           const struct pp_manifest_unit *u);
 
 struct pp_manifest_data {
     const char *path;
@@ -62,8 +82,9 @@ struct pp_manifest_data {
 
 struct pp_manifest {
     struct pp_arena arena; /* owns what the structs below point to */
-    bool has_model, has_stages, has_data, has_schedule;
+    bool has_model, has_profile, has_stages, has_data, has_schedule;
     struct pp_manifest_model model;
+    struct pp_profile profile;        /* of the model's units, in its order */
     struct pp_mesh mesh;              /* all 1 when absent */
     struct pp_manifest_stage *stages; /* graph.n_stages */
     struct pp_graph graph;            /* valid with has_stages */
@@ -86,12 +107,14 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Setters replace a section of the document. They read the structs given and
- * keep no reference. Setting the model removes stages and schedule, setting
- * stages a schedule that no longer fits; the parsed members are refreshed from
- * the document. On failure *m is as it was. */
+ * keep no reference. Setting the model removes profile, stages and schedule,
+ * setting stages a schedule that no longer fits; the parsed members are
+ * refreshed from the document. On failure *m is as it was. */
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_manifest_model *model,
                           struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
+                            struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,

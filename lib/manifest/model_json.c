@@ -248,7 +248,14 @@ static int read_switches(const struct pp_value *root, const struct family *f,
 
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
-    if (pp_value_is_object(root) || read_architecture(root, m))
+    struct pp_value at;
+    if (pp_value_is_object(root))
+        return -1;
+    if (pp_value_find(root, "format", &at))
+        return pp_value_fail(&at, "this is no model's configuration; a table "
+                                  "of units can be planned (ppsplit --units), "
+                                  "not trained");
+    if (read_architecture(root, m))
         return -1;
     const struct family *f = &families[m->architecture];
     bool gpt2 = m->architecture == PP_GPT2;
@@ -269,19 +276,13 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
 
 static int read_file(const char *path, struct pp_model *m, struct pp_err *err)
 {
-    const void *text;
-    size_t n;
     json_t *value;
-    if (pp_file_map(path, &text, &n, err))
-        return -1;
-    int rc = pp_value_parse(text, n, path, &value, err);
-    pp_file_unmap(text, n);
-    if (rc)
+    if (pp_value_read(path, &value, err))
         return -1;
     const struct pp_value_source source = {path, err};
     const struct pp_value root = {.source = &source, .value = value};
     *m = (struct pp_model){0};
-    rc = read_config(&root, m);
+    int rc = read_config(&root, m);
     json_decref(value);
     return rc;
 }

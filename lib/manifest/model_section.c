@@ -10,7 +10,8 @@ static const char *const model_keys[] = {
     "source", "architecture", "dtype", "tied", "params", "units", NULL,
 };
 static const char *const unit_keys[] = {
-    "fqn", "params", "fwd_flops", "act_bytes", "out_bytes", NULL,
+    "fqn",       "params",      "fwd_flops", "act_bytes",
+    "out_bytes", "state_bytes", "recompute", NULL,
 };
 
 static int reals_member(const struct pp_value *at, const char *key,
@@ -43,13 +44,32 @@ int pp_read_unit_costs(const struct pp_value *at, bool required,
     return pp_value_get_real(at, "out_bytes", 0, PP_MAX_COST, c->out_bytes);
 }
 
+/* The first unit decides whether all of them say what they are trained with. */
+static int read_state(const struct pp_value *at, bool first,
+                      struct pp_manifest_model *model,
+                      struct pp_manifest_unit *u)
+{
+    struct pp_value member;
+    bool there = pp_value_find(at, "state_bytes", &member);
+    if (first)
+        model->has_state = there;
+    if (there && !model->has_state)
+        return pp_value_fail(&member, "the first unit has none");
+    if (!model->has_state)
+        return 0;
+    return pp_value_get_real(at, "state_bytes", 0, PP_MAX_COST,
+                             &u->state_bytes);
+}
+
 static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
 {
     if (pp_value_object(at, unit_keys) || pp_value_get_text(at, "fqn", &u->fqn))
         return -1;
     const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
                                         &u->out_bytes};
-    return pp_read_unit_costs(at, true, &costs);
+    return pp_read_unit_costs(at, true, &costs) || pp_read_unit_modes(at, u)
+               ? -1
+               : 0;
 }
 
 static int compare_fqns(const void *a, const void *b)
@@ -99,7 +119,8 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_no_memory(at);
     for (size_t i = 0; i < model->n_units; i++) {
         struct pp_value unit = pp_value_item(at, i);
-        if (read_unit(&unit, &model->units[i]))
+        if (read_unit(&unit, &model->units[i]) ||
+            read_state(&unit, i == 0, model, &model->units[i]))
             return -1;
     }
     return check_unique(at, m);
@@ -151,11 +172,15 @@ int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-static json_t *write_unit(const struct pp_manifest_unit *u, struct pp_err *err)
+static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
+                          struct pp_err *err)
 {
     json_t *o = json_object();
     int bad = pp_put_text(o, "fqn", u->fqn, err);
     bad |= pp_put_costs(o, u->params, u->fwd_flops, u->act_bytes, u->out_bytes);
+    if (has_state)
+        bad |= pp_put(o, "state_bytes", json_real(u->state_bytes));
+    bad |= pp_put_unit_modes(o, u);
     return pp_written(o, bad, err);
 }
 
@@ -169,7 +194,8 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
     bad |= pp_put(o, "tied", json_boolean(model->tied));
     bad |= pp_put(o, "params", json_integer((json_int_t)model->params));
     for (size_t i = 0; i < model->n_units && !bad; i++)
-        bad |= json_array_append_new(units, write_unit(&model->units[i], err));
+        bad |= json_array_append_new(
+            units, write_unit(&model->units[i], model->has_state, err));
     bad |= pp_put(o, "units", units);
     return pp_written(o, bad, err);
 }

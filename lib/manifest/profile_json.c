@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "manifest/json.h"
+#include "base/num.h"
+#include "base/quote.h"
+#include "manifest/sections.h"
 
 /* Seconds; more than that is no measurement. */
 static const double most_seconds = 1e9;
@@ -84,11 +85,30 @@ static int read_messages(const struct pp_value *root, struct pp_profile *p)
     return pp_value_get_real(&at, "latency", 0, most_seconds, &p->latency);
 }
 
+static int read_step(const struct pp_value *root, struct pp_profile *p)
+{
+    static const char *const keys[] = {"seconds_per_param", NULL};
+    struct pp_value at;
+    if (!pp_value_find(root, "step", &at))
+        return 0;
+    if (pp_value_object(&at, keys))
+        return -1;
+    return pp_value_get_real(&at, "seconds_per_param", 0, most_seconds,
+                             &p->seconds_per_param);
+}
+
+static int read_costs(const struct pp_value *at, struct pp_arena *a,
+                      struct pp_profile *p)
+{
+    return read_units(at, a, p) || read_messages(at, p) || read_step(at, p) ? -1
+                                                                            : 0;
+}
+
 static int read_profile(const struct pp_value *root, struct pp_arena *a,
                         struct pp_profile *p)
 {
-    static const char *const keys[] = {"format", "version", "units", "messages",
-                                       NULL};
+    static const char *const keys[] = {"format",   "version", "units",
+                                       "messages", "step",    NULL};
     const char *format;
     struct pp_value at;
     int64_t version;
@@ -105,25 +125,126 @@ static int read_profile(const struct pp_value *root, struct pp_arena *a,
         return pp_value_find(root, "version", &at),
                pp_value_fail(&at, "version %d is newer than this program's 1",
                              (int)version);
-    return read_units(root, a, p) || read_messages(root, p) ? -1 : 0;
+    return read_costs(root, a, p);
+}
+
+/* Reads a document, which it takes. */
+static int load(json_t *value, const char *name, struct pp_arena *a,
+                struct pp_profile *p, struct pp_err *err)
+{
+    const struct pp_value_source source = {name, err};
+    const struct pp_value root = {.source = &source, .value = value};
+    *p = (struct pp_profile){0};
+    int rc = read_profile(&root, a, p);
+    json_decref(value);
+    return rc;
+}
+
+int pp_profile_parse(const char *text, size_t n, const char *name,
+                     struct pp_arena *a, struct pp_profile *p,
+                     struct pp_err *err)
+{
+    json_t *value;
+    return pp_value_parse(text, n, name, &value, err)
+               ? -1
+               : load(value, name, a, p, err);
 }
 
 int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
                     struct pp_err *err)
 {
-    const void *text;
-    size_t n;
     json_t *value;
-    *p = (struct pp_profile){0};
-    if (pp_file_map(path, &text, &n, err))
+    return pp_value_read(path, &value, err) ? -1 : load(value, path, a, p, err);
+}
+
+static void print_real(FILE *f, const char *key, double v)
+{
+    char text[32];
+    pp_format_real(v, text);
+    fprintf(f, "\"%s\": %s", key, text);
+}
+
+static void print_pair(FILE *f, const char *key, const double v[2])
+{
+    char text[2][32];
+    pp_format_real(v[0], text[0]);
+    pp_format_real(v[1], text[1]);
+    fprintf(f, ", \"%s\": [%s, %s]", key, text[0], text[1]);
+}
+
+void pp_profile_write(FILE *f, const struct pp_profile *p)
+{
+    fputs("{\"format\": \"pp-profile\", \"version\": 1,\n \"units\": [", f);
+    for (size_t i = 0; i < p->n_units; i++) {
+        const struct pp_unit_seconds *u = &p->units[i];
+        fputs(i ? ",\n  {\"fqn\": " : "\n  {\"fqn\": ", f);
+        pp_quote_json(f, u->fqn);
+        print_pair(f, "fwd", u->fwd);
+        print_pair(f, "input", u->input);
+        print_pair(f, "weight", u->weight);
+        fputc('}', f);
+    }
+    fputs("],\n \"messages\": {", f);
+    print_real(f, "seconds_per_byte", p->seconds_per_byte);
+    fputs(", ", f);
+    print_real(f, "latency", p->latency);
+    fputs("},\n \"step\": {", f);
+    print_real(f, "seconds_per_param", p->seconds_per_param);
+    fputs("}}\n", f);
+}
+
+/* --- as a section of a manifest --- */
+
+int pp_read_profile_section(const struct pp_value *at, struct pp_manifest *m)
+{
+    static const char *const keys[] = {"units", "messages", "step", NULL};
+    struct pp_value units;
+    if (!m->has_model)
+        return pp_value_fail(at, "there is no model to take units from");
+    if (pp_value_object(at, keys) || read_costs(at, &m->arena, &m->profile))
         return -1;
-    int rc = pp_value_parse(text, n, path, &value, err);
-    pp_file_unmap(text, n);
-    if (rc)
-        return -1;
-    const struct pp_value_source source = {path, err};
-    const struct pp_value root = {.source = &source, .value = value};
-    rc = read_profile(&root, a, p);
-    json_decref(value);
-    return rc;
+    pp_value_find(at, "units", &units);
+    if (m->profile.n_units != m->model.n_units)
+        return pp_value_fail(&units, "'%zu' units, and the model has %zu",
+                             m->profile.n_units, m->model.n_units);
+    for (size_t i = 0; i < m->model.n_units; i++) {
+        struct pp_value unit = pp_value_item(&units, i), fqn;
+        pp_value_find(&unit, "fqn", &fqn);
+        if (strcmp(m->profile.units[i].fqn, m->model.units[i].fqn))
+            return pp_value_fail(&fqn, "'%.*s' is not the model's '%.*s'",
+                                 PP_VALUE_QUOTE, m->profile.units[i].fqn,
+                                 PP_VALUE_QUOTE, m->model.units[i].fqn);
+    }
+    m->has_profile = true;
+    return 0;
+}
+
+static int put_pair(json_t *object, const char *key, const double v[2])
+{
+    json_t *list = json_array();
+    int bad = json_array_append_new(list, json_real(v[0]));
+    bad |= json_array_append_new(list, json_real(v[1]));
+    return bad | pp_put(object, key, list);
+}
+
+json_t *pp_write_profile_section(const struct pp_profile *p, struct pp_err *err)
+{
+    json_t *o = json_object(), *units = json_array();
+    json_t *messages = json_object(), *step = json_object();
+    int bad = 0;
+    for (size_t i = 0; i < p->n_units; i++) {
+        json_t *u = json_object();
+        bad |= pp_put_text(u, "fqn", p->units[i].fqn, err);
+        bad |= put_pair(u, "fwd", p->units[i].fwd);
+        bad |= put_pair(u, "input", p->units[i].input);
+        bad |= put_pair(u, "weight", p->units[i].weight);
+        bad |= json_array_append_new(units, u);
+    }
+    bad |= pp_put(messages, "seconds_per_byte", json_real(p->seconds_per_byte));
+    bad |= pp_put(messages, "latency", json_real(p->latency));
+    bad |= pp_put(step, "seconds_per_param", json_real(p->seconds_per_param));
+    bad |= pp_put(o, "units", units);
+    bad |= pp_put(o, "messages", messages);
+    bad |= pp_put(o, "step", step);
+    return pp_written(o, bad, err);
 }

@@ -4,6 +4,7 @@
  * Ranges are checked here; whether the schedule is right is sched/check's. */
 #include "manifest/sections.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define DEFAULT_DEPTH 1
@@ -70,6 +71,25 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
     return 0;
 }
 
+/* A slice reads keys and values of those before it, in I too: a stage that
+ * keeps no more than its input does not have them. */
+static int check_slices(const struct pp_value *at, int64_t slices,
+                        const struct pp_manifest *m)
+{
+    struct pp_value member;
+    for (int s = 0; slices > 1 && s < m->graph.n_stages; s++)
+        if (m->stages[s].recompute == PP_RECOMPUTE_FULL) {
+            pp_value_find(at, "slices", &member);
+            return pp_value_fail(&member,
+                                 "'%" PRId64 "' slices, and stage %d "
+                                 "recomputes in full, which keeps no keys "
+                                 "and values for the slices behind; selective "
+                                 "does",
+                                 slices, s);
+        }
+    return 0;
+}
+
 int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
 {
     const char *kind;
@@ -88,6 +108,8 @@ int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
         return -1;
     if (!m->has_stages)
         return pp_value_fail(at, "there are no stages to schedule");
+    if (check_slices(at, slices, m))
+        return -1;
     m->graph.n_slices = (int)slices;
     if (pp_schedule_init(&m->schedule, &m->graph, kind, (int)n_microbatches,
                          at->source->err))

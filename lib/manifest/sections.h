@@ -24,6 +24,8 @@ int pp_read_mesh_section(const struct pp_value *at,
                          struct pp_manifest *m) PP_MUST_USE;
 int pp_read_stages_section(const struct pp_value *at,
                            struct pp_manifest *m) PP_MUST_USE;
+int pp_read_profile_section(const struct pp_value *at,
+                            struct pp_manifest *m) PP_MUST_USE;
 int pp_read_data_section(const struct pp_value *at,
                          struct pp_manifest *m) PP_MUST_USE;
 int pp_read_schedule_section(const struct pp_value *at,
@@ -52,6 +54,14 @@ struct pp_unit_costs {
 int pp_read_unit_costs(const struct pp_value *at, bool required,
                        const struct pp_unit_costs *c) PP_MUST_USE;
 
+/* "recompute" of a unit and of a stage. */
+int pp_read_unit_modes(const struct pp_value *at,
+                       struct pp_manifest_unit *u) PP_MUST_USE;
+int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
+                       struct pp_manifest_stage *s) PP_MUST_USE;
+int pp_put_unit_modes(json_t *object, const struct pp_manifest_unit *u);
+int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s);
+
 /* Writers return a new value, or NULL with *err filled. */
 json_t *pp_write_model_section(const struct pp_manifest_model *model,
                                struct pp_err *err) PP_MUST_USE;
@@ -61,6 +71,8 @@ json_t *pp_write_stages_section(const struct pp_manifest_model *model,
                                 const struct pp_graph *graph,
                                 const struct pp_manifest_stage *stages,
                                 struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_profile_section(const struct pp_profile *p,
+                                 struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_data_section(const struct pp_manifest_data *data,
                               struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_schedule_section(const struct pp_schedule *s,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "manifest/stage_costs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,37 @@ static bool is_head(const struct pp_manifest_unit *u)
     char name[PP_FQN_TEXT];
     pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
     return !strcmp(u->fqn, name);
+}
+
+/* What the unit makes again in I takes as much of its forward's time as of its
+ * operations. */
+static double again_time(const struct pp_manifest_unit *u, enum pp_recompute r,
+                         const struct pp_unit_seconds *t, int k)
+{
+    double all = u->fwd_flops[k];
+    return all > 0 ? t->fwd[k] * u->modes[r].again_flops[k] / all : 0;
+}
+
+static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
+                       struct pp_err *err)
+{
+    c->profile = &m->profile;
+    c->seconds = calloc((size_t)m->graph.n_stages, sizeof *c->seconds);
+    if (!c->seconds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < m->graph.n_stages; s++)
+        for (size_t i = 0; i < m->stages[s].n_units; i++) {
+            size_t unit = m->stages[s].first_unit + i;
+            const struct pp_unit_seconds *t = &m->profile.units[unit];
+            for (int k = 0; k < 2; k++) {
+                c->seconds[s].fwd[k] += t->fwd[k];
+                c->seconds[s].input[k] +=
+                    t->input[k] + again_time(&m->model.units[unit],
+                                             m->stages[s].recompute, t, k);
+                c->seconds[s].weight[k] += t->weight[k];
+            }
+        }
+    return 0;
 }
 
 int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
@@ -27,33 +59,64 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
             if (is_head(u))
                 c->head_flops[s] = u->fwd_flops[0];
         }
-    return 0;
+    return m->has_profile ? sum_profile(c, m, err) : 0;
 }
 
 bool pp_stage_costs_known(const struct pp_stage_costs *c)
 {
-    bool known = false;
+    bool known = c->profile != NULL;
     for (int s = 0; s < c->graph->n_stages; s++)
         known |= c->stages[s].fwd_flops[0] > 0 || c->stages[s].fwd_flops[1] > 0;
     return known;
 }
 
-double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
-                     double tokens, double pairs)
+static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
+                                  double tokens, double pairs)
 {
-    if (!pp_is_compute(a.op))
-        return 0;
-    const double *flops = c->stages[a.stage].fwd_flops;
-    double head = c->head_flops[a.stage];
+    const double *flops = c->stages[stage].fwd_flops;
+    double head = c->head_flops[stage];
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);
     struct pp_cost rest =
         pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
-    double input = rest.input_grad + h.input_grad;
-    double weight = rest.weight_grad + h.weight_grad;
+    const double *again = c->stages[stage].again_flops;
+    rest = pp_cost_again(rest, tokens * again[0], pairs * again[1]);
+    return (struct pp_cost){rest.forward + h.forward,
+                            rest.input_grad + h.input_grad,
+                            rest.weight_grad + h.weight_grad};
+}
+
+static struct pp_cost stage_seconds(const struct pp_stage_costs *c, int stage,
+                                    double tokens, double pairs)
+{
+    const struct pp_unit_seconds *s = &c->seconds[stage];
+    return (struct pp_cost){s->fwd[0] * tokens + s->fwd[1] * pairs,
+                            s->input[0] * tokens + s->input[1] * pairs,
+                            s->weight[0] * tokens + s->weight[1] * pairs};
+}
+
+/* Both ways the message is as wide as what the lower stage puts out. */
+static double message_time(const struct pp_stage_costs *c, struct pp_action a,
+                           double tokens)
+{
+    int lower = a.op == PP_SEND_F ? a.stage : a.peer;
+    return c->profile->latency +
+           c->profile->seconds_per_byte * c->stages[lower].out_bytes * tokens;
+}
+
+double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
+                     double tokens, double pairs)
+{
+    if (pp_is_send(a.op) && c->profile)
+        return message_time(c, a, tokens);
+    if (!pp_is_compute(a.op))
+        return 0;
+    struct pp_cost all = c->profile ? stage_seconds(c, a.stage, tokens, pairs)
+                                    : stage_flops(c, a.stage, tokens, pairs);
+    double input = all.input_grad, weight = all.weight_grad;
     bool source = !c->graph->stages[a.stage].input_grad;
     switch ((enum pp_op)a.op) {
     case PP_F:
-        return rest.forward + h.forward;
+        return all.forward;
     case PP_I:
         return source ? 0 : input;
     case PP_W:
@@ -94,8 +157,22 @@ void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
     }
 }
 
+double pp_step_rest(const struct pp_stage_costs *c)
+{
+    double most = 0;
+    for (int r = 0; c->profile && r < c->graph->n_ranks; r++) {
+        double params = 0;
+        for (int s = 0; s < c->graph->n_stages; s++)
+            if (c->graph->stages[s].rank == r)
+                params += (double)c->stages[s].params;
+        most = fmax(most, params);
+    }
+    return c->profile ? most * c->profile->seconds_per_param : 0;
+}
+
 void pp_stage_costs_finish(struct pp_stage_costs *c)
 {
     free(c->head_flops);
+    free(c->seconds);
     memset(c, 0, sizeof *c);
 }

@@ -14,8 +14,9 @@
 
 static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const stage_keys[] = {
-    "stage",     "rank",      "copy_of",   "inputs", "params",
-    "fwd_flops", "act_bytes", "out_bytes", "units",  NULL,
+    "stage",     "rank",        "copy_of",   "inputs",        "params",
+    "fwd_flops", "again_flops", "act_bytes", "passing_bytes", "out_bytes",
+    "recompute", "units",       NULL,
 };
 
 int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
@@ -127,15 +128,8 @@ static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
 static void sum_units(const struct pp_manifest *m, int stage,
                       struct pp_manifest_stage *s)
 {
-    for (size_t i = 0; i < s->n_units; i++) {
-        const struct pp_manifest_unit *u = &m->model.units[s->first_unit + i];
-        s->params += u->params;
-        for (int k = 0; k < 2; k++)
-            s->fwd_flops[k] += u->fwd_flops[k];
-        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-            s->act_bytes[k] += u->act_bytes[k];
-        s->out_bytes = u->out_bytes;
-    }
+    for (size_t i = 0; i < s->n_units; i++)
+        pp_manifest_stage_add(s, &m->model.units[s->first_unit + i]);
     const struct pp_stage_node *node = &m->graph.stages[stage];
     if (!s->n_units && node->n_inputs)
         s->out_bytes = m->stages[node->inputs[0]].out_bytes;
@@ -155,6 +149,19 @@ static int check_sums(const struct pp_value *at, const char *key, size_t n,
     return 0;
 }
 
+/* What a stage that recomputes costs beside. */
+static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
+{
+    struct pp_value member;
+    if (pp_value_find(at, "again_flops", &member) &&
+        pp_value_reals(&member, 0, PP_MAX_COST, 2, s->again_flops))
+        return -1;
+    if (pp_value_find(at, "passing_bytes", &member) &&
+        pp_value_real(&member, 0, PP_MAX_COST, &s->passing_bytes))
+        return -1;
+    return 0;
+}
+
 /* Written costs are a courtesy to readers where there is a model, which then
  * decides; without one they are all there is. */
 static int read_costs(const struct pp_value *at, struct pp_manifest *m,
@@ -164,7 +171,7 @@ static int read_costs(const struct pp_value *at, struct pp_manifest *m,
     struct pp_manifest_stage given = *s;
     const struct pp_unit_costs costs = {&given.params, given.fwd_flops,
                                         given.act_bytes, &given.out_bytes};
-    if (pp_read_unit_costs(at, false, &costs))
+    if (pp_read_unit_costs(at, false, &costs) || read_again(at, &given))
         return -1;
     if (!m->has_model) {
         *s = given;
@@ -178,8 +185,11 @@ static int read_costs(const struct pp_value *at, struct pp_manifest *m,
                              given.params, s->params);
     }
     if (check_sums(at, "fwd_flops", 2, given.fwd_flops, s->fwd_flops) ||
+        check_sums(at, "again_flops", 2, given.again_flops, s->again_flops) ||
         check_sums(at, "act_bytes", PP_N_SAVED_BLOCKS, given.act_bytes,
                    s->act_bytes) ||
+        check_sums(at, "passing_bytes", 1, &given.passing_bytes,
+                   &s->passing_bytes) ||
         check_sums(at, "out_bytes", 1, &given.out_bytes, &s->out_bytes))
         return -1;
     return 0;
@@ -207,7 +217,8 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
     if (original >= 0)
         next_unit = m->stages[original].first_unit;
     if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
-        pp_check_copied_units(at, m, stage) || read_costs(at, m, stage, s))
+        pp_read_stage_mode(at, m, s) || pp_check_copied_units(at, m, stage) ||
+        read_costs(at, m, stage, s))
         return -1;
     return 0;
 }
@@ -323,6 +334,7 @@ static json_t *write_stage(const struct pp_manifest_model *model,
         bad |= json_array_append_new(inputs, json_integer(node->inputs[i]));
     bad |= pp_put(o, "inputs", inputs);
     bad |= pp_put_costs(o, s->params, s->fwd_flops, s->act_bytes, s->out_bytes);
+    bad |= pp_put_stage_mode(o, s);
     for (size_t i = 0; i < s->n_units; i++)
         bad |= json_array_append_new(
             units, json_string(model->units[s->first_unit + i].fqn));

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/cost.h"
 
+#include "plan/recompute.h"
+#include "plan/unit_table.h"
+
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
-                            double seq_len)
+                            enum pp_recompute r, double seq_len)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
-    double products = f.per_token,
-           pairs = f.per_pair * pp_attended_pairs(f.window, seq_len);
+    struct pp_flops again = pp_unit_again_flops(m, u, r);
+    double seen = pp_attended_pairs(f.window, seq_len);
+    double products = f.per_token, pairs = f.per_pair * seen;
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
+    if (m->table) /* says what its units cost */
+        return pp_cost_of(products, pairs, pp_unit_recomputes(m, u));
     switch (u.kind) {
     case PP_UNIT_EMBED: /* copy a row; add the gradient to a row */
         return (struct pp_cost){2 * row, 0, 3 * row};
@@ -17,7 +23,8 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_LAYER:
         break;
     }
-    return pp_cost_of(products, pairs, u.kind == PP_UNIT_HEAD);
+    return pp_cost_again(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
+                         again.per_token, again.per_pair * seen);
 }
 
 static int smaller(int a, int b)

@@ -29,10 +29,18 @@ static inline struct pp_cost pp_cost_of(double products, double pairs,
     return (struct pp_cost){products + pairs, backward + 2.5 * pairs, backward};
 }
 
+/* The same where I makes some of the forward again (recompute.h). */
+static inline struct pp_cost pp_cost_again(struct pp_cost c, double products,
+                                           double pairs)
+{
+    c.input_grad += products + pairs;
+    return c;
+}
+
 /* Per token of sequences of seq_len tokens, which attend (seq_len + 1) / 2
  * pairs a token, or fewer in a window. */
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
-                            double seq_len);
+                            enum pp_recompute r, double seq_len);
 
 static inline double pp_cost_total(struct pp_cost c)
 {

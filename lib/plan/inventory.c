@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/inventory.h"
 
+#include "plan/unit_table.h"
+
 struct list {
     struct pp_weight_group *at;
     size_t n;
@@ -72,7 +74,7 @@ static void add_experts(const struct pp_model *m, struct list *l)
     };
     const struct pp_weight_group biases[] = {
         {i, 1, 2 * n, 0, PP_SHARE_EXPERTS},
-        {h, 1, n, 0, PP_SHARE_EXPERTS},
+        {h, 1, n, 0, PP_SHARE_EXPERT_SUMS},
     };
     add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
     if (e->score_bias)
@@ -120,6 +122,11 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
         add_mla(m, l);
     if (pp_layer_set_has(&m->moe.layers, u.layer))
         add_experts(m, l);
+    if (!pp_unit_is_mtp(m, u))
+        return;
+    for (size_t i = 0; i < 3; i++)
+        add_vector(l, m->hidden, PP_SHARE_NONE);
+    add_matrix(l, m->hidden, 2 * m->hidden, PP_SHARE_TENSOR);
 }
 
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
@@ -164,6 +171,8 @@ void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
 uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
 {
     uint64_t shares[PP_N_SHARES], sum = 0;
+    if (m->table)
+        return pp_unit_row(m, u)->params;
     pp_unit_shares(m, u, shares);
     for (int s = 0; s < PP_N_SHARES; s++)
         sum += shares[s];
@@ -196,11 +205,17 @@ double pp_model_estimate(const struct pp_model *m)
 struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
-    size_t n = pp_unit_inventory(m, u, w);
     struct pp_flops f = {0};
+    if (m->table) {
+        const double *flops = pp_unit_row(m, u)->fwd_flops;
+        return (struct pp_flops){flops[0], flops[1], 0};
+    }
+    size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++)
         f.per_token +=
             2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
+    if (u.kind == PP_UNIT_HEAD) /* once for each depth */
+        f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)
         return f;
     size_t v = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;

@@ -12,9 +12,12 @@
 #include "plan/model.h"
 
 enum pp_share {
-    PP_SHARE_NONE,    /* every rank has it whole */
-    PP_SHARE_TENSOR,  /* the ranks of a tensor-parallel group divide it */
-    PP_SHARE_EXPERTS, /* those of an expert-parallel group do */
+    PP_SHARE_NONE,        /* every rank has it whole */
+    PP_SHARE_TENSOR,      /* the ranks of a tensor-parallel group divide it */
+    PP_SHARE_EXPERTS,     /* those of an expert-parallel group divide it by
+                             experts, and a tensor-parallel group each of them */
+    PP_SHARE_EXPERT_SUMS, /* an expert-parallel group alone: what is added to
+                             the sum of a tensor-parallel group's products */
     PP_N_SHARES
 };
 
@@ -26,9 +29,10 @@ struct pp_weight_group {
 };
 
 /* Enough for the weights of any unit. */
-#define PP_MAX_WEIGHT_GROUPS (PP_N_LAYER_PARAMS + 18)
+#define PP_MAX_WEIGHT_GROUPS (PP_N_LAYER_PARAMS + 22)
 
-/* Fills the unit's weights; returns their number. */
+/* Fills the unit's weights; returns their number. Not of a table's units, of
+ * which only the number of parameters is known. */
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/unit_table.h"
+
 static const char *const architecture_names[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = "LlamaForCausalLM",
     [PP_QWEN2] = "Qwen2ForCausalLM",
@@ -22,17 +24,40 @@ const char *pp_architecture_name(enum pp_architecture a)
 
 size_t pp_model_n_units(const struct pp_model *m)
 {
-    return m->n_layers + 3;
+    return m->table ? m->table->n : m->n_layers + 3 + m->n_mtp;
+}
+
+size_t pp_model_n_first(const struct pp_model *m)
+{
+    return m->table ? m->table->n_first : 1;
+}
+
+size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
+{
+    if (u.kind == PP_UNIT_LAYER)
+        return pp_model_n_first(m) + u.layer + pp_unit_is_mtp(m, u);
+    if (m->table)
+        return u.layer;
+    return u.kind == PP_UNIT_EMBED  ? 0
+           : u.kind == PP_UNIT_NORM ? m->n_layers + 1
+                                    : m->n_layers + 2 + m->n_mtp;
 }
 
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
 {
+    if (m->table) {
+        enum pp_unit_kind kind = m->table->rows[index].kind;
+        size_t first = kind == PP_UNIT_LAYER ? m->table->n_first : 0;
+        return (struct pp_unit_id){kind, index - first};
+    }
     if (index == 0)
         return (struct pp_unit_id){PP_UNIT_EMBED, 0};
     if (index <= m->n_layers)
         return (struct pp_unit_id){PP_UNIT_LAYER, index - 1};
     if (index == m->n_layers + 1)
         return (struct pp_unit_id){PP_UNIT_NORM, 0};
+    if (index < m->n_layers + 2 + m->n_mtp)
+        return (struct pp_unit_id){PP_UNIT_LAYER, index - 2};
     return (struct pp_unit_id){PP_UNIT_HEAD, 0};
 }
 
@@ -54,6 +79,15 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
     }
 }
 
+void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
+                  char buf[PP_FQN_TEXT])
+{
+    if (m->table)
+        snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
+    else
+        pp_unit_fqn(u, buf);
+}
+
 bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
                     struct pp_unit_id *u)
 {
@@ -61,13 +95,16 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
     size_t n = pp_model_n_units(m), first = 0, last = n;
     size_t layer;
     /* Layers carry their number; the other three are compared. */
-    if (sscanf(fqn, "model.layers.%zu", &layer) == 1) {
-        first = layer < m->n_layers ? layer + 1 : n;
+    if (!m->table && sscanf(fqn, "model.layers.%zu", &layer) == 1) {
+        first = n;
+        if (layer < m->n_layers + m->n_mtp)
+            first =
+                pp_model_index(m, (struct pp_unit_id){PP_UNIT_LAYER, layer});
         last = first < n ? first + 1 : n;
     }
     for (size_t i = first; i < last; i++) {
         *u = pp_model_unit(m, i);
-        pp_unit_fqn(*u, name);
+        pp_model_fqn(m, *u, name);
         if (!strcmp(name, fqn))
             return true;
     }
@@ -151,7 +188,40 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     return PP_N_LAYER_PARAMS;
 }
 
-static void layer_saved(const struct pp_model *m, struct pp_saved *out)
+/* Whether I makes a saved tensor of a decoder layer again. */
+static bool is_made_again(enum pp_recompute r, size_t slot)
+{
+    switch (slot) {
+    case PP_S_RSTD1:
+    case PP_S_NORM1:
+    case PP_S_LSE:
+    case PP_S_ATTN:
+    case PP_S_RSTD2:
+    case PP_S_NORM2:
+    case PP_S_ACT:
+        return r != PP_RECOMPUTE_NONE;
+    case PP_S_QKV_RAW:
+    case PP_S_QK_RSTD:
+    case PP_S_QKV:
+    case PP_S_MID:
+    case PP_S_GATE_UP:
+        return r == PP_RECOMPUTE_FULL;
+    default:
+        return false;
+    }
+}
+
+/* F has no use for it behind the layer; afterwards it lives as long as who
+ * reads it, I alone or W. */
+static enum pp_saved_block block_made_again(enum pp_saved_block kept,
+                                            enum pp_saved_when when)
+{
+    return when == PP_IN_FORWARD || kept == PP_SAVED_ACT_I ? PP_SAVED_PASSING
+                                                           : PP_SAVED_GRAD_W;
+}
+
+static void layer_saved(const struct pp_model *m, enum pp_recompute r,
+                        enum pp_saved_when when, struct pp_saved *out)
 {
     size_t h = m->hidden, i = m->intermediate, hd = m->head_dim;
     size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
@@ -179,13 +249,17 @@ static void layer_saved(const struct pp_model *m, struct pp_saved *out)
         [PP_S_DY] = {PP_SAVED_GRAD_W, h},
     };
     memcpy(out, table, sizeof table);
+    for (size_t slot = 0; slot < PP_N_LAYER_SAVED; slot++)
+        if (is_made_again(r, slot))
+            out[slot].block = block_made_again(out[slot].block, when);
 }
 
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
+                     enum pp_recompute r, enum pp_saved_when when,
                      struct pp_saved out[PP_MAX_SAVED])
 {
     size_t n = 0, h = m->hidden;
-    size_t used[PP_N_SAVED_BLOCKS] = {0}, statistics[PP_N_SAVED_BLOCKS] = {0};
+    size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     switch (u.kind) {
     case PP_UNIT_EMBED:
         n = PP_N_EMBED_SAVED;
@@ -193,7 +267,7 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
         break;
     case PP_UNIT_LAYER:
         n = PP_N_LAYER_SAVED;
-        layer_saved(m, out);
+        layer_saved(m, r, when, out);
         break;
     case PP_UNIT_NORM:
         n = PP_N_NORM_SAVED;

@@ -23,7 +23,8 @@ enum pp_architecture {
     PP_GPT_OSS,
     PP_DEEPSEEK_V3, /* Moonlight too */
     PP_GPT2,
-    PP_N_ARCHITECTURES
+    PP_N_ARCHITECTURES,
+    PP_TABLE = PP_N_ARCHITECTURES /* any: see unit_table.h */
 };
 
 enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
@@ -88,9 +89,15 @@ struct pp_model {
     struct pp_layer_set windowed;
     struct pp_moe moe;
     struct pp_mla mla;
+    size_t n_nextn; /* layers for multi-token prediction that there are ... */
+    size_t n_mtp;   /* ... and that count: units behind the norm, whose layers
+                       are numbered on from n_layers */
+    const struct pp_unit_table *table; /* borrowed; then, of what is above, only
+                                          n_layers counts */
 };
 
-/* "LlamaForCausalLM" and the like, as config.json's architectures has it. */
+/* "LlamaForCausalLM" and the like, as config.json's architectures has it; not
+ * of PP_TABLE, whose table says it. */
 const char *pp_architecture_name(enum pp_architecture a);
 
 /* Whether pprun trains it. What pp_unit_params and pp_unit_saved list is whole
@@ -107,15 +114,33 @@ struct pp_unit_id {
     size_t layer; /* PP_UNIT_LAYER: its number, else 0 */
 };
 
-/* Units in the order data passes them: embedding, layers, norm, head. */
+/* Units in the order data passes them: embedding, layers, norm, layers for
+ * multi-token prediction where they count, head. */
 size_t pp_model_n_units(const struct pp_model *m);
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
+size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
+
+/* Whether it is a layer for multi-token prediction: a decoder layer behind a
+ * product that joins the hidden states with the next tokens' embeddings, and
+ * three norms. It shares embedding and head (DeepSeek-AI, "DeepSeek-V3
+ * Technical Report", 2024, section 2.2). */
+static inline bool pp_unit_is_mtp(const struct pp_model *m, struct pp_unit_id u)
+{
+    return !m->table && u.kind == PP_UNIT_LAYER && u.layer >= m->n_layers;
+}
+
+/* Units before the layers. */
+size_t pp_model_n_first(const struct pp_model *m);
 
 /* Longest fully qualified name or tensor name, with the final NUL. */
 #define PP_FQN_TEXT 96
 
 /* "model.embed_tokens", "model.layers.3", "model.norm", "lm_head". */
 void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT]);
+
+/* The same of any model's unit, also of a table's. */
+void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
+                  char buf[PP_FQN_TEXT]);
 
 /* The unit of that name; false when the model has none. */
 bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
@@ -174,8 +199,27 @@ enum pp_saved_block {
     PP_SAVED_ACT_I,  /* F to I */
     PP_SAVED_ACT_W,  /* F to W */
     PP_SAVED_GRAD_W, /* I to W */
-    PP_N_SAVED_BLOCKS
+    PP_N_SAVED_BLOCKS,
+    /* Within one F, I or B: what is not kept because I makes it again. Layers
+     * use it one after the other. */
+    PP_SAVED_PASSING = PP_N_SAVED_BLOCKS,
+    PP_N_UNIT_BLOCKS
 };
+
+/* What a decoder layer makes again in I instead of keeping it (recompute.h).
+ * W makes nothing again: what it reads lives from I to W then, with the
+ * gradients. */
+enum pp_recompute {
+    PP_RECOMPUTE_NONE,
+    PP_RECOMPUTE_SELECTIVE, /* attention's output, what norms and the
+                               activation give: all but x, q, k, v, what
+                               o_proj adds to and gate and up */
+    PP_RECOMPUTE_FULL,      /* all but its input */
+    PP_N_RECOMPUTES
+};
+
+/* F writes a tensor in one block, I and W may find it in another. */
+enum pp_saved_when { PP_IN_FORWARD, PP_IN_BACKWARD };
 
 struct pp_saved {
     enum pp_saved_block block;
@@ -186,7 +230,8 @@ struct pp_saved {
     size_t statistics; /* how many of those are statistics */
 };
 
-/* Saved tensors of a decoder layer. QKV = (NH + 2 NKV) head_dim. */
+/* Saved tensors of a decoder layer, and their blocks where it makes nothing
+ * again. QKV = (NH + 2 NKV) head_dim. */
 enum pp_layer_saved {
     PP_S_X,        /* ACT_W: the layer's input, hidden */
     PP_S_RSTD1,    /* ACT_W: 1 */
@@ -220,13 +265,16 @@ enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED }; /* ACT_W both */
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
 
-/* Fills the unit's table of saved tensors; returns their number. */
+/* Fills the unit's table of saved tensors; returns their number. What is kept
+ * from F on has the same place in F and afterwards. */
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
+                     enum pp_recompute r, enum pp_saved_when when,
                      struct pp_saved out[PP_MAX_SAVED]);
 
-/* Values per token of a whole block of the unit; precision.h has bytes. */
+/* Values per token of a whole block of the unit; precision.h has bytes. Of the
+ * passing block the larger of F's and I's. */
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
-                           enum pp_saved_block block);
+                           enum pp_recompute r, enum pp_saved_block block);
 
 /* Floating-point operations of one forward: per token, and per attended pair
  * of positions (a sequence of n tokens has n (n + 1) / 2, or less where a

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/precision.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "plan/unit_table.h"
 
 const struct pp_precision pp_precisions[] = {
     {"fp32", "float32", 4, 4},
@@ -25,17 +28,25 @@ size_t pp_precision_trained_bytes(const struct pp_precision *p)
 }
 
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
-                           enum pp_saved_block block,
+                           enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p)
 {
     struct pp_saved s[PP_MAX_SAVED];
+    size_t most = 0;
+    if (m->table) /* says nothing of what passes within an action */
+        return block == PP_SAVED_PASSING
+                   ? 0
+                   : (size_t)ceil(pp_unit_row(m, u)->act_bytes[block]);
     /* What is only planned has sums and no list; its statistics are few. */
     if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))
-        return pp_unit_saved_width(m, u, block) * p->element_bytes;
-    size_t n = pp_unit_saved(m, u, s), sum = 0;
-    for (size_t i = 0; i < n; i++)
-        if (s[i].block == block)
-            sum += s[i].width * (s[i].is_statistic ? p->accumulator_bytes
-                                                   : p->element_bytes);
-    return sum;
+        return pp_unit_saved_width(m, u, r, block) * p->element_bytes;
+    for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
+        size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
+        for (size_t i = 0; i < n; i++)
+            if (s[i].block == block)
+                sum += s[i].width * (s[i].is_statistic ? p->accumulator_bytes
+                                                       : p->element_bytes);
+        most = sum > most ? sum : most;
+    }
+    return most;
 }

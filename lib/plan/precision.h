@@ -25,7 +25,7 @@ size_t pp_precision_trained_bytes(const struct pp_precision *p);
 
 /* Bytes per token of a whole block of the unit (plan/model.h). */
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
-                           enum pp_saved_block block,
+                           enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p);
 
 #endif

@@ -82,12 +82,12 @@ double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
     return pp_makespan(x->problem->makespan, &x->times);
 }
 
-static void add_cut(struct pp_cuts *x)
+/* The path in counts. */
+static void add_path(struct pp_cuts *x)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
     size_t slices = (size_t)g->n_slices, row = x->width + 1;
     double *cut = &x->weights[x->n * x->n_stages * row];
-    pp_makespan_path(x->problem->makespan, &x->times, &x->counts);
     memset(cut, 0, x->n_stages * row * sizeof *cut);
     for (int s = 0; s < g->n_stages; s++) {
         double *to = &cut[(size_t)pp_original(g, s) * row];
@@ -105,9 +105,31 @@ static void add_cut(struct pp_cuts *x)
 double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds)
 {
     double time = pp_cuts_time(x, bounds);
-    if (x->n < x->most)
-        add_cut(x);
+    if (x->n < x->most) {
+        pp_makespan_path(x->problem->makespan, &x->times, &x->counts);
+        add_path(x);
+    }
     return time;
+}
+
+static void add_row(void *ctx)
+{
+    struct pp_cuts *x = ctx;
+    if (x->n < x->most)
+        add_path(x);
+}
+
+int pp_cuts_add_rows(struct pp_cuts *x, const size_t *bounds,
+                     struct pp_err *err)
+{
+    pp_cuts_time(x, bounds);
+    x->n_searched = x->n;
+    /* Whole rows, and what is longer. */
+    for (int i = 0; i < 2; i++)
+        if (pp_makespan_row_paths(x->problem->makespan, &x->times, &x->counts,
+                                  i / 4.0, add_row, x, err))
+            return -1;
+    return 0;
 }
 
 double pp_cut_cost(const struct pp_cuts *x, size_t cut, const size_t *bounds)

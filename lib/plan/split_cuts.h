@@ -19,6 +19,7 @@ struct pp_cuts {
                                  times of those before it */
     double *message;          /* behind each unit; 0 behind the last */
     size_t n, most;           /* cuts there are, and there may be */
+    size_t n_searched;        /* of them, those before the rows' */
     double *weights;          /* of cut c: n_stages * (width + 1), the last of
                                  each stage being for messages */
     struct pp_times times, counts; /* scratch, of all stages */
@@ -35,6 +36,11 @@ double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds);
 
 /* The makespan alone. */
 double pp_cuts_time(struct pp_cuts *x, const size_t *bounds);
+
+/* Adds a cut for every rank, of a path that follows its row, where there is
+ * room: what the partition's longest path does not show of the others. */
+int pp_cuts_add_rows(struct pp_cuts *x, const size_t *bounds,
+                     struct pp_err *err) PP_MUST_USE;
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
                                            size_t stage)

@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "plan/split.h"
+#include "plan/unit_table.h"
 
 /* The largest and smallest stage of the split kept for the first i units. */
 struct extremes {
@@ -96,6 +97,10 @@ out:
 void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT])
 {
+    if (m->table) {
+        snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->class);
+        return;
+    }
     const char *name = pp_architecture_name(m->architecture);
     bool gpt2 = m->architecture == PP_GPT2;
     int prefix = (int)(strstr(name, gpt2 ? "LM" : "For") - name);

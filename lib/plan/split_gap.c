@@ -9,9 +9,11 @@
 
 /* Rounds of weighting, and numbers gone through in all: some tenths of a
  * second. */
-enum { MAX_ROUNDS = 100, MAX_CELLS = 50000000, MAX_HALVINGS = 60 };
+enum { MAX_ROUNDS = 3000, MAX_CELLS = 60000000, MAX_HALVINGS = 60 };
 
 /* --- cuts together --- */
+
+static const double STEP = 4, SMALL = 0.5;
 
 struct blend {
     const struct pp_cuts *cuts;
@@ -58,11 +60,33 @@ static void shift_shares(struct blend *z, double best, double step)
         z->share[c] /= sum;
 }
 
+/* Most of the share to the cuts from .. end - 1, alike. */
+static void set_shares(struct blend *z, size_t from, size_t end)
+{
+    size_t n = z->cuts->n, others = n - (end - from);
+    double most = others > 0 ? 0.98 : 1;
+    for (size_t c = 0; c < n; c++)
+        z->share[c] = c >= from && c < end ? most / (double)(end - from)
+                                           : (1 - most) / (double)others;
+}
+
+/* Shares shift for some rounds, by steps that become smaller. */
+static void improve(struct blend *z, size_t rounds, double step, double best,
+                    double *bound)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        double least = least_of(z);
+        *bound = least > *bound ? least : *bound;
+        shift_shares(z, best, step / sqrt(1 + (double)i));
+    }
+}
+
 static int blend_bound(const struct pp_cuts *x, double best, double *bound,
                        struct pp_err *err)
 {
     size_t row = x->n_units + 1, table = (x->n_stages + 1) * row;
-    size_t rounds = MAX_CELLS / table;
+    size_t rounds =
+        MAX_CELLS / (table + 2 * x->n * x->n_stages * (x->width + 1));
     struct blend z = {.cuts = x};
     int rc = -1;
     z.share = calloc(x->n, sizeof *z.share);
@@ -75,14 +99,16 @@ static int blend_bound(const struct pp_cuts *x, double best, double *bound,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }
-    for (size_t c = 0; c < x->n; c++)
-        z.share[c] = 1.0 / (double)x->n;
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
-    for (size_t i = 0; i < rounds; i++) {
-        double least = least_of(&z);
-        *bound = least > *bound ? least : *bound;
-        shift_shares(&z, best, 4 / sqrt(1 + (double)i));
+    /* All cuts alike; and the rows of all ranks, which together weigh every
+     * unit about as much wherever it is. */
+    set_shares(&z, 0, x->n);
+    improve(&z, rounds / 2, STEP, best, bound);
+    if (x->n > x->n_searched) {
+        set_shares(&z, x->n_searched,
+                   x->n_searched + (x->n - x->n_searched) / 2);
+        improve(&z, rounds - rounds / 2, SMALL, best, bound);
     }
     rc = 0;
 out:
@@ -112,12 +138,13 @@ static double local_cost(const struct pp_cuts *x, const struct local *l,
            pp_cut_sum(x, l->behind, j, x->n_units) + l->messages;
 }
 
-/* The cut that is heaviest on stage s, for its mean unit. */
-static size_t heaviest(const struct pp_cuts *x, size_t s)
+/* Of some cuts, the one that is heaviest on stage s, for its mean unit. */
+static size_t heaviest(const struct pp_cuts *x, size_t s, size_t from,
+                       size_t end)
 {
-    size_t best = 0;
+    size_t best = from;
     double most = -1;
-    for (size_t c = 0; c < x->n; c++) {
+    for (size_t c = from; c < end; c++) {
         double sum = pp_cut_sum(x, pp_cut_weights(x, c, s), 0, x->n_units);
         if (sum > most) {
             most = sum;
@@ -129,10 +156,9 @@ static size_t heaviest(const struct pp_cuts *x, size_t s)
 
 /* No weight in front or behind is above the stage's own, so that a stage that
  * begins later or ends sooner never takes longer. */
-static void set_local(const struct pp_cuts *x, size_t s, double cheapest,
-                      struct local *l)
+static void set_local(const struct pp_cuts *x, size_t s, size_t c,
+                      double cheapest, struct local *l)
 {
-    size_t c = heaviest(x, s);
     l->own = pp_cut_weights(x, c, s);
     memcpy(l->front, l->own, x->width * sizeof *l->front);
     memcpy(l->behind, l->own, x->width * sizeof *l->behind);
@@ -166,8 +192,9 @@ static bool all_within(const struct pp_cuts *x, const struct local *l,
     return at == n;
 }
 
-static int local_bound(const struct pp_cuts *x, double best, double *bound,
-                       struct pp_err *err)
+/* By the cuts from .. end - 1. */
+static int local_bound(const struct pp_cuts *x, size_t from, size_t end,
+                       double best, double *bound, struct pp_err *err)
 {
     size_t n = x->n_stages;
     struct local *l = calloc(n, sizeof *l);
@@ -183,7 +210,7 @@ static int local_bound(const struct pp_cuts *x, double best, double *bound,
     for (size_t s = 0; s < n; s++) {
         l[s].front = &sides[2 * s * x->width];
         l[s].behind = l[s].front + x->width;
-        set_local(x, s, cheapest, &l[s]);
+        set_local(x, s, heaviest(x, s, from, end), cheapest, &l[s]);
     }
     for (int i = 0; i < MAX_HALVINGS && low < high; i++) {
         double middle = low + (high - low) / 2;
@@ -205,7 +232,10 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
     *bound = 0;
     if (x->n == 0 || !isfinite(best))
         return 0;
-    if (blend_bound(x, best, bound, err) || local_bound(x, best, bound, err))
+    if (blend_bound(x, best, bound, err) ||
+        local_bound(x, 0, x->n_searched, best, bound, err) ||
+        (x->n > x->n_searched &&
+         local_bound(x, x->n_searched, x->n, best, bound, err)))
         return -1;
     /* Sums in another order may round above the best. */
     *bound = *bound > best ? best : *bound;

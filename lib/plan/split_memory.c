@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/split_memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,13 +181,54 @@ out:
     return rc;
 }
 
+/* The largest of any run of units is that of two runs of a power of two
+ * each. */
+static int read_passing(struct pp_split_memory *m,
+                        const double (*bytes)[PP_N_UNIT_BYTES],
+                        struct pp_err *err)
+{
+    size_t n = m->n_units, levels = 1, size;
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any |= bytes[i][PP_UNIT_PASSING] > 0;
+    while (n >> levels)
+        levels++;
+    if (!any)
+        return 0;
+    if (pp_mul(n, levels, &size, err))
+        return -1;
+    m->passing = calloc(size, sizeof *m->passing);
+    if (!m->passing)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        m->passing[i] = bytes[i][PP_UNIT_PASSING];
+    for (size_t k = 1; k < levels; k++)
+        for (size_t i = 0; i + ((size_t)1 << k) <= n; i++) {
+            const double *half = &m->passing[(k - 1) * n + i];
+            m->passing[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
+        }
+    return 0;
+}
+
+static double largest_passing(const struct pp_split_memory *m, size_t first,
+                              size_t end)
+{
+    size_t k = 0;
+    if (!m->passing || first >= end)
+        return 0;
+    while ((end - first) >> (k + 1))
+        k++;
+    const double *run = &m->passing[k * m->n_units];
+    return fmax(run[first], run[end - ((size_t)1 << k)]);
+}
+
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err)
 {
     size_t ranks = (size_t)s->graph->n_ranks;
-    *m = (struct pp_split_memory){.graph = s->graph,
-                                  .message_bytes = message_bytes};
+    *m = (struct pp_split_memory){
+        .graph = s->graph, .n_units = n_units, .message_bytes = message_bytes};
     m->before = calloc(n_units + 1, sizeof *m->before);
     m->first_stage = calloc(ranks + 1, sizeof *m->first_stage);
     m->stages = calloc((size_t)s->graph->n_stages, sizeof *m->stages);
@@ -198,7 +240,7 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     for (size_t i = 0; i < n_units; i++)
         for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
             m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    int rc = read_ranks(m, s, err);
+    int rc = read_ranks(m, s, err) || read_passing(m, bytes, err) ? -1 : 0;
     if (rc)
         pp_split_memory_finish(m);
     return rc;
@@ -208,11 +250,12 @@ double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank)
 {
     int first = m->first_stage[rank], n = m->first_stage[rank + 1] - first;
-    double trained = 0, most = 0;
+    double trained = 0, passing = 0, most = 0;
     for (int i = 0; i < n; i++) {
         int s = pp_original(m->graph, m->stages[first + i]);
         trained += m->before[bounds[s + 1]][PP_UNIT_TRAINED] -
                    m->before[bounds[s]][PP_UNIT_TRAINED];
+        passing = fmax(passing, largest_passing(m, bounds[s], bounds[s + 1]));
     }
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++) {
         const unsigned *count = &m->counts[m->at[k]];
@@ -227,7 +270,7 @@ double pp_split_memory_need(const struct pp_split_memory *m,
         sum += *count * m->message_bytes;
         most = sum > most ? sum : most;
     }
-    return trained + most;
+    return trained + passing + most;
 }
 
 double pp_split_memory_excess(const struct pp_split_memory *m,
@@ -254,6 +297,7 @@ double pp_split_memory_excess(const struct pp_split_memory *m,
 void pp_split_memory_finish(struct pp_split_memory *m)
 {
     free(m->before);
+    free(m->passing);
     free(m->first_stage);
     free(m->stages);
     free(m->first_peak);

@@ -17,6 +17,8 @@ enum {
     PP_UNIT_ACT_W,
     PP_UNIT_GRAD_W,
     PP_UNIT_TRAINED,
+    PP_UNIT_PASSING, /* within an action: of a rank's units the largest counts
+                      */
     PP_N_UNIT_BYTES
 };
 
@@ -24,6 +26,9 @@ struct pp_split_memory {
     const struct pp_graph *graph;
     /* before[i]: sum of the bytes of units 0 .. i - 1; n_units + 1 */
     double (*before)[PP_N_UNIT_BYTES];
+    double *passing; /* largest of 2^k units from i on, at k * n_units + i; NULL
+                        where nothing passes */
+    size_t n_units;
     double message_bytes; /* largest, of a slice */
     int *first_stage;     /* per rank: into stages; n_ranks + 1 */
     int *stages;          /* by rank */

@@ -24,8 +24,13 @@ bool pp_torchtitan_by_fqn(const struct pp_model *m, const char *fqn,
 {
     char name[PP_FQN_TEXT];
     size_t layer, n = pp_model_n_units(m), first = 0, last = n;
+    if (m->table) /* has names of its own */
+        return false;
     if (sscanf(fqn, "layers.%zu", &layer) == 1) {
-        first = layer < m->n_layers ? layer + 1 : n;
+        first = n;
+        if (layer < m->n_layers + m->n_mtp)
+            first =
+                pp_model_index(m, (struct pp_unit_id){PP_UNIT_LAYER, layer});
         last = first < n ? first + 1 : n;
     }
     for (size_t i = first; i < last; i++) {
@@ -92,7 +97,18 @@ int pp_torchtitan_stages(const struct pp_torchtitan *t, size_t max_stages,
     if (t->layers_per_stage == 0)
         return 0;
     size_t effective = t->n_layers + t->input_weight + t->output_weight;
-    size_t n = *n_stages = divide_up(effective, t->layers_per_stage);
+    size_t n = divide_up(effective, t->layers_per_stage);
+    size_t exact = n;
+    if (t->round == PP_ROUND_UP)
+        n = divide_up(n, t->n_ranks) * t->n_ranks;
+    else if (t->round == PP_ROUND_DOWN)
+        n -= n % t->n_ranks;
+    *n_stages = n;
+    if (n == 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "layers per stage: %zu makes %zu stages, rounded down "
+                       "none on each of %zu ranks",
+                       t->layers_per_stage, exact, t->n_ranks);
     if (n % t->n_ranks)
         wrong = "which do not divide by";
     else if (t->kind == PP_STAGES_SINGLE && n != t->n_ranks)

@@ -24,10 +24,17 @@ bool pp_torchtitan_by_fqn(const struct pp_model *m, const char *fqn,
  * least two (the others), or not said. */
 enum pp_stages_kind { PP_STAGES_ANY, PP_STAGES_SINGLE, PP_STAGES_MULTI };
 
+/* What becomes of a number of stages that ranks do not divide: it is refused,
+ * as by torchtitan, or, as NeMo-Automodel may be told, the next multiple up or
+ * down is taken. */
+enum pp_stages_round { PP_ROUND_NOT, PP_ROUND_UP, PP_ROUND_DOWN };
+
+/* NeMo-Automodel's rule is the same with both weights 0. */
 struct pp_torchtitan {
     size_t n_layers, input_weight, output_weight, n_ranks;
     size_t layers_per_stage; /* 0: not given */
     enum pp_stages_kind kind;
+    enum pp_stages_round round;
 };
 
 /* The number of stages: one or two on each rank, or layers divided by

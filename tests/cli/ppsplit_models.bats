@@ -132,3 +132,42 @@ sparse() {
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: --moe-layer-freq: 'm' has no experts" ]
 }
+
+@test "multi-token prediction counts where it is asked for" {
+    deepseek
+    ppsplit -p 16 --mtp m >plan.json
+    # With the copies of embedding and head in its files, what DeepSeek
+    # publishes: 684,489,845,504.
+    jq -e '.model.params == 671026419200 + 11610068224 and
+        .model.params + 2 * 129280 * 7168 == 684489845504 and
+        (.model.units | map(.fqn) | .[-3:]) ==
+            ["model.norm", "model.layers.61", "lm_head"]' plan.json
+    # The head runs for both; the stage of the layer has a copy of the embedding.
+    jq -e '.model.units[-1].fwd_flops[0] == 2 * 2 * 129280 * 7168 and
+        .model.units[-2].state_bytes == 16 * (11610068224 + 129280 * 7168)' \
+        plan.json
+    # Out and in, as Megatron's, and by name.
+    layout='Et*2|(tt|)*29,t|mL'
+    ppsplit -p 16 --mtp --layout "$layout" --export fqns m >fqns.json
+    jq -e '.[30] == ["model.layers.60", "model.norm"] and
+        .[31] == ["model.layers.61", "lm_head"]' fqns.json
+    ppsplit -p 16 -c 2 --mtp --fqns fqns.json --export megatron m >layout
+    ppsplit -p 16 --mtp --layout "$(cat layout)" --export fqns m |
+        cmp fqns.json -
+    ppsplit -p 16 --mtp --layout 'Et*3|(tt|)*29,m|L' m |
+        jq -e '.stages[30].units == ["model.layers.61"]'
+    ppsplit -p 4 --mtp -t m | grep -q 'norm, mtp, head'
+}
+
+@test "multi-token prediction where it cannot be" {
+    deepseek
+    run --separate-stderr ppsplit -p 16 --layout 'Et*2|(tt|)*29,t|mL' m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: --layout: 'm' is there 1 times, the model has 0 multi-token prediction layers" ]
+    run --separate-stderr ppsplit -p 2 --mtp --layout 'Et*30|t*29|t*2|m|L|' m
+    [ "$status" -eq 2 ]
+    gpt2
+    run --separate-stderr ppsplit -p 2 --mtp m
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: --mtp: 'm' has no layers for multi-token prediction" ]
+}

@@ -180,9 +180,9 @@ ranks; values that work: 9-11" \
         -p 4 --method weights --layers-per-stage 3 --stages single m
     fails 2 "-c 2 is not the 3 chunks on each rank that torchtitan's rule makes" \
         -p 4 -c 2 --method weights --layers-per-stage 3 m
-    fails 2 '--layers-per-stage needs --method weights' \
+    fails 2 '--layers-per-stage needs --method weights or automodel' \
         -p 4 --layers-per-stage 3 m
-    fails 2 '--stages needs --method weights' -p 4 --stages multi m
+    fails 2 '--stages needs --method weights or automodel' -p 4 --stages multi m
     fails 2 "--stages: 'both' is not known" \
         -p 4 --method weights --stages both m
     fails 2 "--layers-per-stage: '0' is not between 1 and 2147483647" \

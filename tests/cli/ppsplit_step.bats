@@ -96,6 +96,53 @@ shortest() {
     run -1 ppsplit -p $((p - 1)) --memory 2G m
 }
 
+@test "a budget that recomputation keeps to says which, and it does" {
+    split() { ppsplit -p 2 --method uniform --micro-batch-tokens 64K "$@" m; }
+    # Bytes above a limit of one, and that one.
+    need() {
+        split --memory 1 "$@" 2>&1 |
+            sed 's/.*; \([0-9]*\) bytes).*/\1/' | jq '. + 1'
+    }
+    none=$(need) selective=$(need --recompute selective)
+    full=$(need --recompute full)
+    [ "$full" -lt "$selective" ]
+    [ "$selective" -lt "$none" ]
+    for mode in selective full; do
+        run --separate-stderr split --memory "${!mode}"
+        [ "$status" -eq 1 ]
+        [[ "$stderr" == *" bytes): it would fit with --recompute $mode"* ]]
+        run -0 split --memory "${!mode}" --recompute "$mode"
+        run -1 split --memory $((${!mode} - 1)) --recompute "$mode"
+    done
+    # A plan that recomputes is told of more recomputation only.
+    run --separate-stderr split --memory "$full" --recompute selective
+    [[ "$stderr" == *'it would fit with --recompute full'* ]]
+    run --separate-stderr split --memory $((full - 1)) --recompute full
+    [[ "$stderr" != *--recompute* ]]
+}
+
+@test "recomputation adds to a step what it does again, once" {
+    time_of() {
+        ppsplit -p 1 --recompute "$1" m | tee "$1.json" |
+            ppsched -s gpipe -m 1 --seq-len 64 --stats | jq .makespan
+    }
+    none=$(time_of none) selective=$(time_of selective) full=$(time_of full)
+    for mode in selective full; do
+        jq -e ".stages[0].again_flops[0] * 64 +
+            .stages[0].again_flops[1] * 64 * 65 / 2 ==
+            ${!mode} - $none" "$mode.json"
+    done
+    # Attention alone; all but the MLP's last product.
+    jq -e '.stages[0] | .again_flops == [0, .fwd_flops[1]]' selective.json
+    jq -e '.model.units[1] | .recompute.full.again_flops as $again |
+        .fwd_flops[1] == $again[1] and .fwd_flops[0] > $again[0]' full.json
+    run -0 ppsplit -p 1 --recompute none m
+    jq -e '[.. | objects | has("recompute")] | any | not' none.json
+    run --separate-stderr ppsplit -p 2 --recompute some m
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not known" ]
+}
+
 @test "ranks of different speed" {
     plan=$(ppsplit -p 2 -m 64 --rank-speed 1,3 m)
     jq -e '(.stages | map(.fwd_flops[0])) as [$a, $b] | $b > 2 * $a' \

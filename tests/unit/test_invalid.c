@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* test_invalid - each tests/invalid/CASE breaks the rule it is named after and
  * is refused with exactly the message in its file error. input.json is a
- * manifest, config.json a model. */
+ * manifest, config.json a model, profile.json a profile, units.json a table of
+ * units. */
 #include <dirent.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "manifest/manifest.h"
 #include "manifest/model_json.h"
+#include "manifest/profile_json.h"
+#include "manifest/units_json.h"
 #include "tap.h"
 
 /* Fewer means that the directory was not found as it should be. */
@@ -19,6 +22,20 @@ static void read_case(struct pp_err *err)
     if (pp_file_exists("config.json")) {
         struct pp_model model;
         ok(pp_model_read("config.json", &model, err) == -1, "is refused");
+        return;
+    }
+    if (pp_file_exists("units.json")) {
+        struct pp_model model;
+        struct pp_arena a = {0};
+        ok(pp_units_read("units.json", &a, &model, err) == -1, "is refused");
+        pp_arena_finish(&a);
+        return;
+    }
+    if (pp_file_exists("profile.json")) {
+        struct pp_arena a = {0};
+        struct pp_profile p;
+        ok(pp_profile_read("profile.json", &a, &p, err) == -1, "is refused");
+        pp_arena_finish(&a);
         return;
     }
     struct pp_manifest m;

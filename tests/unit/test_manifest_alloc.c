@@ -70,9 +70,15 @@ static const char text[] =
     "\"fp32\", \"units\": [{\"fqn\": \"a\", \"params\": 1, \"fwd_flops\": "
     "[1, 2], \"act_bytes\": [1, 2, 3], \"out_bytes\": 1}, {\"fqn\": \"b\","
     "\"params\": 1, \"fwd_flops\": [1, 2], \"act_bytes\": [1, 2, 3],"
-    "\"out_bytes\": 1}]}, \"mesh\": {\"pp\": 2}, \"stages\": [{\"stage\": 0,"
+    "\"out_bytes\": 1, \"recompute\": {\"full\": {\"again_flops\": [1, 2],"
+    "\"act_bytes\": [1, 2, 3], \"passing_bytes\": 1}}}]}, \"mesh\": {\"pp\": "
+    "2}, \"stages\": [{\"stage\": 0,"
     "\"rank\": 0, \"units\": [\"a\"]}, {\"stage\": 1, \"rank\": 1, \"units\":"
-    "[\"b\"]}], \"schedule\": {\"kind\": \"k\", \"n_microbatches\": 1,"
+    "[\"b\"], \"recompute\": \"full\"}], \"profile\": {\"units\": [{\"fqn\":"
+    " \"a\", \"fwd\": [1, 2],"
+    "\"input\": [1, 2], \"weight\": [1, 2]}, {\"fqn\": \"b\", \"fwd\": [1, 2],"
+    "\"input\": [1, 2], \"weight\": [1, 2]}]}, \"schedule\": {\"kind\": \"k\", "
+    "\"n_microbatches\": 1,"
     "\"actions\": [\"0F0 0SEND_F0\", \"1RECV_F0 1F0\"]}, \"x-a\": {}}";
 
 static int parse(struct pp_manifest *m, struct pp_err *err)
@@ -94,6 +100,11 @@ static int read_stream(struct pp_manifest *m, struct pp_err *err)
 static int set_model(struct pp_manifest *m, struct pp_err *err)
 {
     return pp_manifest_set_model(m, &m->model, err);
+}
+
+static int set_profile(struct pp_manifest *m, struct pp_err *err)
+{
+    return pp_manifest_set_profile(m, &m->profile, err);
 }
 
 static int set_stages(struct pp_manifest *m, struct pp_err *err)
@@ -173,6 +184,7 @@ int main(void)
         {"read", read_stream, true},
         {"init", pp_manifest_init, true},
         {"set model", set_model, false},
+        {"set profile", set_profile, false},
         {"set stages", set_stages, false},
         {"set data", set_data, false},
         {"set schedule", set_schedule, false},

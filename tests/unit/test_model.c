@@ -2,6 +2,7 @@
 /* test_model - names, parameters, saved tensors and costs of models whose
  * numbers are known from elsewhere. */
 #include "plan/cost.h"
+#include "plan/recompute.h"
 #include "plan/model.h"
 #include "tap.h"
 
@@ -113,30 +114,47 @@ static void test_params(void)
 }
 
 /* Tensors of a block follow each other without gaps, in every unit. */
+static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
+                     enum pp_recompute r)
+{
+    bool dense = true;
+    size_t passing = 0, whole = pp_unit_saved_width(m, u, r, PP_SAVED_PASSING);
+    for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
+        struct pp_saved s[PP_MAX_SAVED];
+        size_t n = pp_unit_saved(m, u, r, when, s);
+        size_t at[PP_N_UNIT_BLOCKS] = {0};
+        for (size_t j = 0; j < n; j++) {
+            dense &= s[j].offset == at[s[j].block];
+            at[s[j].block] += s[j].width;
+        }
+        passing =
+            at[PP_SAVED_PASSING] > passing ? at[PP_SAVED_PASSING] : passing;
+        for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+            /* What is made again joins the gradients behind F only. */
+            dense &= at[b] == pp_unit_saved_width(m, u, r, b) ||
+                     (b == PP_SAVED_GRAD_W && when == PP_IN_FORWARD && r);
+    }
+    return dense && passing == whole;
+}
+
 static void test_saved(void)
 {
     const struct pp_model *const models[] = {&llama, &qwen2, &qwen3};
     bool dense = true;
     for (size_t k = 0; k < 3; k++)
-        for (size_t i = 0; i < pp_model_n_units(models[k]); i++) {
-            struct pp_saved s[PP_MAX_SAVED];
-            struct pp_unit_id u = pp_model_unit(models[k], i);
-            size_t n = pp_unit_saved(models[k], u, s);
-            size_t at[PP_N_SAVED_BLOCKS] = {0};
-            for (size_t j = 0; j < n; j++) {
-                dense &= s[j].offset == at[s[j].block];
-                at[s[j].block] += s[j].width;
-            }
-            for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-                dense &= at[b] == pp_unit_saved_width(models[k], u, b);
-        }
+        for (size_t i = 0; i < pp_model_n_units(models[k]); i++)
+            for (int r = 0; r < PP_N_RECOMPUTES; r++)
+                dense &= is_dense(models[k], pp_model_unit(models[k], i), r);
     ok(dense, "saved tensors lie without gaps");
     struct pp_unit_id layer = {PP_UNIT_LAYER, 0};
-    is_int((long long)pp_unit_saved_width(&llama, layer, PP_SAVED_ACT_I),
+    is_int((long long)pp_unit_saved_width(&llama, layer, PP_RECOMPUTE_NONE,
+                                          PP_SAVED_ACT_I),
            (32 + 16) * 64 + 32 + 2 * 8192, "a layer until I: q k v, lse, MLP");
-    is_int((long long)pp_unit_saved_width(&llama, layer, PP_SAVED_ACT_W),
+    is_int((long long)pp_unit_saved_width(&llama, layer, PP_RECOMPUTE_NONE,
+                                          PP_SAVED_ACT_W),
            5 * 2048 + 2 + 8192, "until W: x, norms, attention, mid, MLP");
-    is_int((long long)(pp_unit_saved_width(&qwen3, layer, PP_SAVED_ACT_W)),
+    is_int((long long)(pp_unit_saved_width(&qwen3, layer, PP_RECOMPUTE_NONE,
+                                           PP_SAVED_ACT_W)),
            4 * 1024 + 2 + 2048 + 3072 + 24 * 128 + 24,
            "QK-norm keeps q and k twice");
 }
@@ -151,19 +169,62 @@ static void test_costs(void)
             2.0 * (2048 * (2048 + 1024) + 2048 * 2048 + 3 * 2048 * 8192), 0,
             "products of a layer");
     is_near(f.per_pair, 4 * 2048, 0, "scores and values, for each pair");
-    struct pp_cost c = pp_unit_cost(&llama, layer, 1);
+    struct pp_cost c = pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 1);
     is_near(c.weight_grad, f.per_token, 0, "W is products only");
     is_near(c.forward, f.per_token + f.per_pair, 0, "one token, one pair");
     is_near(c.input_grad, f.per_token + 2.5 * f.per_pair, 0,
             "I recomputes the scores");
-    is_near(pp_unit_cost(&llama, layer, 4095).forward,
+    is_near(pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 4095).forward,
             f.per_token + 2048 * f.per_pair, 0, "half the length on average");
-    is_near(pp_cost_total(pp_unit_cost(&llama, head, 4096)),
+    is_near(pp_cost_total(pp_unit_cost(&llama, head, PP_RECOMPUTE_NONE, 4096)),
             5 * 2.0 * 2048 * 128256, 0, "the head is five products");
-    double small = pp_cost_total(pp_unit_cost(&llama, embed, 4096)) +
-                   pp_cost_total(pp_unit_cost(&llama, norm, 4096));
+    double small =
+        pp_cost_total(pp_unit_cost(&llama, embed, PP_RECOMPUTE_NONE, 4096)) +
+        pp_cost_total(pp_unit_cost(&llama, norm, PP_RECOMPUTE_NONE, 4096));
     ok(small > 0 && small < pp_cost_total(c) / 100,
        "embedding and norm cost something, and little");
+}
+
+/* Kept, made again, and what that costs: counted by hand. */
+static void test_recompute(void)
+{
+    static const struct {
+        enum pp_recompute r;
+        long long act_i, act_w, grad_w, passing;
+    } want[] = {
+        /* q k v and gates stay; x and mid. The rest joins the gradients. */
+        {PP_RECOMPUTE_SELECTIVE, 3072 + 2 * 8192, 2 * 2048,
+         4 * 2048 + 3072 + 2 * 8192 + 3 * 2048 + 2 + 8192,
+         3 * 2048 + 2 + 8192 + 32},
+        {PP_RECOMPUTE_FULL, 0, 2048,
+         4 * 2048 + 3072 + 2 * 8192 + 4 * 2048 + 2 + 8192,
+         3072 + 32 + 3 * 8192 + 4 * 2048 + 2},
+    };
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0}, head = {PP_UNIT_HEAD, 0};
+    for (size_t i = 0; i < 2; i++) {
+        enum pp_recompute r = want[i].r;
+        const char *name = pp_recompute_names[r];
+        const long long *w[] = {&want[i].act_i, &want[i].act_w, &want[i].grad_w,
+                                &want[i].passing};
+        for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
+            is_int((long long)pp_unit_saved_width(&llama, layer, r, b), *w[b],
+                   name);
+        is_int((long long)pp_unit_saved_width(&llama, head, r, PP_SAVED_ACT_W),
+               2049, "the head keeps what it keeps");
+        struct pp_cost none = pp_unit_cost(&llama, layer, 0, 1023);
+        struct pp_cost c = pp_unit_cost(&llama, layer, r, 1023);
+        double pairs = 512 * 4 * 2048.0;
+        double again =
+            i == 0 ? pairs : none.forward - 2.0 * 2048 * 8192; /* down */
+        ok(c.forward == none.forward && c.weight_grad == none.weight_grad,
+           "%s: F and W cost what they cost", name);
+        is_near(c.input_grad - none.input_grad, again, 1e-9,
+                "I makes it again");
+    }
+    enum pp_recompute r;
+    ok(pp_recompute_find("full", &r) && r == PP_RECOMPUTE_FULL &&
+           !pp_recompute_find("all", &r),
+       "modes have names");
 }
 
 static void live(int n_ranks, int n_chunks, bool v, int n, const char *want)
@@ -186,6 +247,7 @@ int main(void)
     test_params();
     test_saved();
     test_costs();
+    test_recompute();
     live(4, 1, false, 8, "4,3,2,1");
     live(4, 1, false, 2, "2,2,2,1");
     live(4, 2, true, 16, "8,7,6,5,4,3,2,1");

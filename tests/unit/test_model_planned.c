@@ -10,6 +10,7 @@
 #include "manifest/model_json.h"
 #include "plan/cost.h"
 #include "plan/inventory.h"
+#include "plan/recompute.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/pp-planned-XXXXXX";
@@ -163,8 +164,8 @@ static void test_flops(void)
             "pairs in a window");
     is_near(pp_attended_pairs(8, 8), 4.5, 0, "that is as long");
     is_near(pp_attended_pairs(0, 8), 4.5, 0, "or is none");
-    double wide = pp_cost_total(pp_unit_cost(&m, layer, 65536));
-    double narrow = pp_cost_total(pp_unit_cost(&m, even, 65536));
+    double wide = pp_cost_total(pp_unit_cost(&m, layer, 0, 65536));
+    double narrow = pp_cost_total(pp_unit_cost(&m, even, 0, 65536));
     ok(wide > 2 * narrow, "long sequences cost little in a window");
 }
 
@@ -181,18 +182,43 @@ static void test_shares(void)
            "norms and router are not");
 }
 
+/* Latent attention and experts: what is made again is taken from what is kept,
+ * and the products of experts are all made again. */
+static void test_recompute(void)
+{
+    struct pp_model m;
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
+    read_text(MIXTRAL_8X7B, &m, NULL);
+    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_SELECTIVE,
+                                          PP_SAVED_ACT_W),
+           2 * 4096 + 2 * 4096, "x, the middle, and what experts are given");
+    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
+                                          PP_SAVED_ACT_W),
+           4096, "the input alone");
+    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
+                                          PP_SAVED_ACT_I),
+           0, "and nothing else");
+    struct pp_flops all = pp_unit_fwd_flops(&m, layer);
+    struct pp_flops again = pp_unit_again_flops(&m, layer, PP_RECOMPUTE_FULL);
+    ok(again.per_token == all.per_token && again.per_pair == all.per_pair,
+       "the router's gradient needs what experts give");
+    again = pp_unit_again_flops(&m, layer, PP_RECOMPUTE_SELECTIVE);
+    ok(again.per_token == 0 && again.per_pair == all.per_pair,
+       "selective makes attention again");
+}
+
 /* Tokens are copied to their experts; what is kept grows with top_k. */
 static void test_saved(void)
 {
     struct pp_model m;
     struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
     read_text(MIXTRAL_8X7B, &m, NULL);
-    is_int((long long)pp_unit_saved_width(&m, layer, PP_SAVED_ACT_I),
+    is_int((long long)pp_unit_saved_width(&m, layer, 0, PP_SAVED_ACT_I),
            6144 + 32 + 2 * 2 * 14336 + 2 * 4096 + 8, "until I");
-    is_int((long long)pp_unit_saved_width(&m, layer, PP_SAVED_ACT_W),
+    is_int((long long)pp_unit_saved_width(&m, layer, 0, PP_SAVED_ACT_W),
            5 * 4096 + 2 + 2 * 14336 + 2 * 4096, "until W");
     is_int((long long)pp_unit_saved_width(
-               &m, (struct pp_unit_id){PP_UNIT_NORM, 0}, PP_SAVED_ACT_W),
+               &m, (struct pp_unit_id){PP_UNIT_NORM, 0}, 0, PP_SAVED_ACT_W),
            4097, "the norm as ever");
 }
 
@@ -201,15 +227,17 @@ static void test_same_as_trained(void)
 {
     struct pp_model m;
     struct pp_unit_id layer = {PP_UNIT_LAYER, 1};
-    size_t planned[PP_N_SAVED_BLOCKS];
+    size_t planned[PP_N_RECOMPUTES][PP_N_UNIT_BLOCKS];
     read_text(SMALL_QWEN, &m, NULL);
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        planned[b] = pp_unit_saved_width(&m, layer, b);
+    for (int r = 0; r < PP_N_RECOMPUTES; r++)
+        for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
+            planned[r][b] = pp_unit_saved_width(&m, layer, r, b);
     m.architecture = PP_QWEN3;
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        is_int((long long)planned[b],
-               (long long)pp_unit_saved_width(&m, layer, b),
-               "a dense layer keeps what Qwen3's does");
+    for (int r = 0; r < PP_N_RECOMPUTES; r++)
+        for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
+            is_int((long long)planned[r][b],
+                   (long long)pp_unit_saved_width(&m, layer, r, b),
+                   "a dense layer keeps what Qwen3's does");
 }
 
 static void test_refused(void)
@@ -246,6 +274,7 @@ int main(void)
     test_flops();
     test_shares();
     test_saved();
+    test_recompute();
     test_same_as_trained();
     test_refused();
     unlink(path);

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include "manifest/trace_json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/json.h"
+
+/* Microseconds; twelve days. And by how much times that were rounded to
+ * nanoseconds may lie behind each other. */
+static const double most_us = 1e12, slack_us = 2e-3;
+
+/* An action of a row and its place in it. */
+struct place {
+    struct pp_action action;
+    size_t at;
+};
+
+struct reader {
+    const struct pp_schedule *s;
+    struct pp_sim *sim;
+    struct place **places; /* per rank, sorted; malloc'ed */
+    int64_t step, pass;    /* the ones to read */
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct pp_action *x = &((const struct place *)a)->action;
+    const struct pp_action *y = &((const struct place *)b)->action;
+    const int32_t keys[][2] = {{x->op, y->op},
+                               {x->stage, y->stage},
+                               {x->microbatch, y->microbatch},
+                               {x->slice, y->slice},
+                               {x->peer, y->peer}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+static int make_places(struct reader *r, struct pp_err *err)
+{
+    int n = r->s->graph->n_ranks;
+    r->places = calloc((size_t)n, sizeof *r->places);
+    r->sim->ranks = calloc((size_t)n, sizeof *r->sim->ranks);
+    r->sim->n_ranks = n;
+    if (!r->places || !r->sim->ranks)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int k = 0; k < n; k++) {
+        const struct pp_row *row = &r->s->rows[k];
+        struct pp_sim_rank *rank = &r->sim->ranks[k];
+        r->places[k] = calloc(row->n + 1, sizeof **r->places);
+        rank->spans = calloc(row->n + 1, sizeof *rank->spans);
+        rank->n = row->n;
+        if (!r->places[k] || !rank->spans)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        for (size_t i = 0; i < row->n; i++) {
+            r->places[k][i] = (struct place){row->actions[i], i};
+            /* A start of -1: not read yet. */
+            rank->spans[i] = (struct pp_span){row->actions[i], -1, -1};
+            r->sim->n_messages += pp_is_send(row->actions[i].op);
+        }
+        qsort(r->places[k], row->n, sizeof **r->places, compare_places);
+    }
+    return 0;
+}
+
+/* An integer of an event's args, or 0 where it has none. */
+static int arg(const struct pp_value *args, const char *key, int64_t *out)
+{
+    struct pp_value at;
+    *out = 0;
+    return pp_value_find(args, key, &at) ? pp_value_int(&at, 0, INT64_MAX, out)
+                                         : 0;
+}
+
+/* Whether an event is a slice of an action, with its step and pass. -1 on
+ * failure. */
+static int is_action(const struct pp_value *at, int64_t *step, int64_t *pass)
+{
+    struct pp_value args, member;
+    const char *text;
+    if (pp_value_is_object(at) || pp_value_get_text(at, "ph", &text))
+        return -1;
+    if (strcmp(text, "X"))
+        return 0;
+    if (pp_value_find(at, "cat", &member)) {
+        if (pp_value_text(&member, &text))
+            return -1;
+        if (!strcmp(text, "step"))
+            return 0;
+    }
+    if (pp_value_member(at, "args", &args) || pp_value_is_object(&args) ||
+        arg(&args, "step", step) || arg(&args, "pass", pass))
+        return -1;
+    return 1;
+}
+
+/* The last pass of the last step. */
+static int find_pass(struct reader *r, const struct pp_value *events, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value at = pp_value_item(events, i);
+        int64_t step = 0, pass = 0;
+        int is = is_action(&at, &step, &pass);
+        if (is < 0)
+            return -1;
+        if (!is)
+            continue;
+        if (!any || step > r->step || (step == r->step && pass > r->pass)) {
+            r->step = step;
+            r->pass = pass;
+        }
+        any = true;
+    }
+    return any ? 0 : pp_value_fail(events, "there are no actions");
+}
+
+/* The action that an event names: its peer is among its args. */
+static int read_action(const struct pp_value *at, struct pp_action *a)
+{
+    struct pp_value name, args, peer;
+    struct pp_err *err = at->source->err;
+    const char *text;
+    int64_t v;
+    if (pp_value_member(at, "name", &name) || pp_value_text(&name, &text))
+        return -1;
+    if (pp_action_parse(text, strlen(text), a, err))
+        return err->code == PP_EXIT_INPUT ? pp_value_fail_at(&name) : -1;
+    pp_value_find(at, "args", &args);
+    if (!pp_is_send(a->op) && !pp_is_recv(a->op))
+        return 0;
+    if (pp_value_member(&args, "peer", &peer) ||
+        pp_value_int(&peer, 0, INT32_MAX, &v))
+        return -1;
+    a->peer = (int32_t)v;
+    return 0;
+}
+
+static int read_event(struct reader *r, const struct pp_value *at)
+{
+    struct place key = {0};
+    int64_t pid;
+    double ts, dur;
+    char text[PP_ACTION_TEXT];
+    int n = r->s->graph->n_ranks;
+    if (pp_value_get_int(at, "pid", 1, n, &pid) ||
+        pp_value_get_real(at, "ts", 0, most_us, &ts) ||
+        pp_value_get_real(at, "dur", 0, most_us, &dur) ||
+        read_action(at, &key.action))
+        return -1;
+    const struct place *found =
+        bsearch(&key, r->places[pid - 1], r->s->rows[pid - 1].n, sizeof key,
+                compare_places);
+    pp_action_format(key.action, false, text);
+    if (!found)
+        return pp_value_fail(at, "rank %d has no '%s' in the schedule",
+                             (int)pid - 1, text);
+    struct pp_span *span = &r->sim->ranks[pid - 1].spans[found->at];
+    if (span->start >= 0)
+        return pp_value_fail(at, "'%s' is there twice", text);
+    span->start = ts;
+    span->end = pp_is_send(key.action.op) ? ts : ts + dur;
+    return 0;
+}
+
+/* All is there, and in order. */
+static int check_rank(const struct pp_value *events, struct pp_sim_rank *rank,
+                      int number)
+{
+    const struct pp_span *before = NULL;
+    char text[2][PP_ACTION_TEXT];
+    for (size_t i = 0; i < rank->n; i++) {
+        struct pp_span *s = &rank->spans[i];
+        pp_action_format(s->action, false, text[0]);
+        bool sync = s->action.op >= PP_REDUCE_GRAD;
+        if (s->start < 0 && !sync)
+            return pp_value_fail(events, "rank %d lacks '%s'", number, text[0]);
+        if (s->start < 0) /* where the one before ended */
+            s->start = s->end = i ? s[-1].end : 0;
+        if (!pp_is_compute(s->action.op))
+            continue;
+        if (before && s->start < before->end - slack_us) {
+            pp_action_format(before->action, false, text[1]);
+            return pp_value_fail(events,
+                                 "rank %d begins '%s' before '%s' has ended",
+                                 number, text[0], text[1]);
+        }
+        before = s;
+    }
+    return 0;
+}
+
+/* Microseconds become seconds, from the first compute action. */
+static void sum_up(struct pp_sim *sim)
+{
+    double first = HUGE_VAL, busy = 0;
+    for (int r = 0; r < sim->n_ranks; r++)
+        for (size_t i = 0; i < sim->ranks[r].n; i++)
+            if (pp_is_compute(sim->ranks[r].spans[i].action.op))
+                first = fmin(first, sim->ranks[r].spans[i].start);
+    for (int r = 0; r < sim->n_ranks; r++) {
+        struct pp_sim_rank *rank = &sim->ranks[r];
+        for (size_t i = 0; i < rank->n; i++) {
+            struct pp_span *s = &rank->spans[i];
+            /* A rank may have waited for its first message before. */
+            s->start = fmax(1e-6 * (s->start - first), 0);
+            s->end = 1e-6 * (s->end - first);
+            if (!pp_is_compute(s->action.op))
+                continue;
+            rank->busy += s->end - s->start;
+            sim->makespan = fmax(sim->makespan, s->end);
+        }
+        busy += rank->busy;
+    }
+    if (sim->makespan > 0)
+        sim->bubble = 1 - busy / (sim->n_ranks * sim->makespan);
+}
+
+static int read_events(struct reader *r, const struct pp_value *root)
+{
+    struct pp_value events;
+    size_t n;
+    if (pp_value_is_object(root) ||
+        pp_value_member(root, "traceEvents", &events) ||
+        pp_value_array(&events, &n) || find_pass(r, &events, n))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value at = pp_value_item(&events, i);
+        int64_t step = 0, pass = 0;
+        if (is_action(&at, &step, &pass) > 0 && step == r->step &&
+            pass == r->pass && read_event(r, &at))
+            return -1;
+    }
+    for (int k = 0; k < r->sim->n_ranks; k++)
+        if (check_rank(&events, &r->sim->ranks[k], k))
+            return -1;
+    sum_up(r->sim);
+    return 0;
+}
+
+/* Reads a document, which it takes. */
+static int load(json_t *value, const char *name, const struct pp_schedule *s,
+                struct pp_sim *sim, struct pp_err *err)
+{
+    const struct pp_value_source source = {name, err};
+    const struct pp_value root = {.source = &source, .value = value};
+    struct reader r = {.s = s, .sim = sim};
+    *sim = (struct pp_sim){0};
+    int rc = make_places(&r, err) || read_events(&r, &root) ? -1 : 0;
+    for (int k = 0; r.places && k < s->graph->n_ranks; k++)
+        free(r.places[k]);
+    free(r.places);
+    if (rc)
+        pp_sim_finish(sim);
+    json_decref(value);
+    return rc;
+}
+
+int pp_trace_parse(const char *text, size_t n, const char *name,
+                   const struct pp_schedule *s, struct pp_sim *sim,
+                   struct pp_err *err)
+{
+    json_t *value;
+    return pp_value_parse(text, n, name, &value, err)
+               ? -1
+               : load(value, name, s, sim, err);
+}
+
+int pp_trace_read(const char *path, const struct pp_schedule *s,
+                  struct pp_sim *sim, struct pp_err *err)
+{
+    json_t *value;
+    return pp_value_read(path, &value, err) ? -1
+                                            : load(value, path, s, sim, err);
+}

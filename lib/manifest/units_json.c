@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include "manifest/units_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "manifest/sections.h"
+#include "plan/unit_table.h"
+
+enum { NEWEST = 1, MOST_UNITS = 1 << 20 };
+
+/* In the order in which units must come. */
+static const struct {
+    const char *name, *class;
+    enum pp_unit_kind kind;
+} kinds[] = {
+    {"embedding", "Embedding", PP_UNIT_EMBED},
+    {"layer", "Layer", PP_UNIT_LAYER},
+    {"norm", "Norm", PP_UNIT_NORM},
+    {"head", "Linear", PP_UNIT_HEAD},
+};
+
+/* A name that fits where names are put together; borrowed. */
+static int get_name(const struct pp_value *at, const char *key,
+                    const char **out)
+{
+    struct pp_value member;
+    if (pp_value_member(at, key, &member) || pp_value_text(&member, out))
+        return -1;
+    size_t n = strlen(*out);
+    if (n == 0 || n >= PP_FQN_TEXT)
+        return pp_value_fail(&member, "'%.*s' is not of 1 to %d characters",
+                             PP_VALUE_QUOTE, *out, PP_FQN_TEXT - 1);
+    return 0;
+}
+
+static int read_kind(const struct pp_value *at, struct pp_unit_row *row)
+{
+    struct pp_value member;
+    const char *text = "layer";
+    if (pp_value_find(at, "kind", &member) && pp_value_text(&member, &text))
+        return -1;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        if (!strcmp(kinds[k].name, text)) {
+            row->kind = kinds[k].kind;
+            row->class = kinds[k].class;
+            return 0;
+        }
+    return pp_value_fail(&member,
+                         "'%.*s' is not embedding, layer, norm or head",
+                         PP_VALUE_QUOTE, text);
+}
+
+static int read_row(const struct pp_value *at, struct pp_arena *a,
+                    struct pp_unit_row *row)
+{
+    static const char *const keys[] = {"fqn",       "kind",      "class",
+                                       "params",    "fwd_flops", "act_bytes",
+                                       "out_bytes", NULL};
+    const struct pp_unit_costs costs = {&row->params, row->fwd_flops,
+                                        row->act_bytes, &row->out_bytes};
+    const char *fqn;
+    struct pp_value member;
+    if (pp_value_object(at, keys) || get_name(at, "fqn", &fqn) ||
+        read_kind(at, row) || pp_read_unit_costs(at, true, &costs))
+        return -1;
+    if (pp_value_find(at, "class", &member) &&
+        get_name(at, "class", &row->class))
+        return -1;
+    row->fqn = pp_arena_strdup(a, fqn);
+    row->class = pp_arena_strdup(a, row->class);
+    return row->fqn && row->class ? 0 : pp_value_no_memory(at);
+}
+
+/* Embeddings, layers, norms, heads, and one layer at least. */
+static int check_order(const struct pp_value *at, struct pp_unit_row *rows,
+                       size_t n, struct pp_unit_table *t, struct pp_model *m)
+{
+    struct pp_value unit, kind;
+    for (size_t i = 0; i < n; i++) {
+        t->n_first += rows[i].kind == PP_UNIT_EMBED;
+        m->n_layers += rows[i].kind == PP_UNIT_LAYER;
+        if (i == 0 || rows[i - 1].kind <= rows[i].kind)
+            continue;
+        unit = pp_value_item(at, i);
+        return pp_value_fail(
+            pp_value_find(&unit, "kind", &kind) ? &kind : &unit,
+            "'%s' cannot come behind '%s'", kinds[rows[i].kind].name,
+            kinds[rows[i - 1].kind].name);
+    }
+    if (m->n_layers == 0)
+        return pp_value_fail(at, "there are no layers");
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_sums(const struct pp_value *at, const struct pp_unit_row *rows,
+                      size_t n)
+{
+    const char *twice = NULL, **names = calloc(n, sizeof *names);
+    uint64_t params = 0;
+    if (!names)
+        return pp_value_no_memory(at);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = rows[i].fqn;
+        params += rows[i].params; /* both are below 2^63 */
+        if (params > PP_MAX_COUNT) {
+            free(names);
+            return pp_value_fail(at, "the sum of params is too large");
+        }
+    }
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 1; i < n && !twice; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            twice = names[i];
+    free(names);
+    return twice ? pp_value_fail(at, "'%s' is there twice", twice) : 0;
+}
+
+static int read_units(const struct pp_value *at, struct pp_arena *a,
+                      struct pp_unit_table *t, struct pp_model *m)
+{
+    size_t n;
+    if (pp_value_array(at, &n))
+        return -1;
+    if (n > MOST_UNITS)
+        return pp_value_fail(at, "%zu units are more than %d", n, MOST_UNITS);
+    struct pp_unit_row *rows = pp_arena_alloc(a, n + 1, sizeof *rows);
+    if (!rows)
+        return pp_value_no_memory(at);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value unit = pp_value_item(at, i);
+        if (read_row(&unit, a, &rows[i]))
+            return -1;
+    }
+    t->rows = rows;
+    t->n = n;
+    return check_order(at, rows, n, t, m) || check_sums(at, rows, n) ? -1 : 0;
+}
+
+static int read_table(const struct pp_value *root, struct pp_arena *a,
+                      struct pp_model *m)
+{
+    static const char *const keys[] = {"format", "version", "architecture",
+                                       "units", NULL};
+    struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
+    const char *text;
+    struct pp_value at;
+    int64_t version;
+    if (!t)
+        return pp_value_no_memory(root);
+    if (pp_value_object(root, keys) || pp_value_get_text(root, "format", &text))
+        return -1;
+    if (strcmp(text, "pp-units"))
+        return pp_value_find(root, "format", &at),
+               pp_value_fail(&at, "'%.*s' is not 'pp-units'", PP_VALUE_QUOTE,
+                             text);
+    if (pp_value_get_int(root, "version", 1, INT32_MAX, &version))
+        return -1;
+    if (version > NEWEST)
+        return pp_value_find(root, "version", &at),
+               pp_value_fail(&at, "version %d is newer than this program's %d",
+                             (int)version, NEWEST);
+    if (get_name(root, "architecture", &text) ||
+        !(t->architecture = pp_arena_strdup(a, text)) ||
+        pp_value_member(root, "units", &at))
+        return -1;
+    *m = (struct pp_model){.architecture = PP_TABLE, .table = t};
+    return read_units(&at, a, t, m);
+}
+
+int pp_units_parse(const char *text, size_t n, const char *name,
+                   struct pp_arena *a, struct pp_model *m, struct pp_err *err)
+{
+    json_t *value;
+    if (pp_value_parse(text, n, name, &value, err))
+        return -1;
+    const struct pp_value_source source = {name, err};
+    const struct pp_value root = {.source = &source, .value = value};
+    int rc = read_table(&root, a, m);
+    json_decref(value);
+    return rc;
+}
+
+int pp_units_read(const char *path, struct pp_arena *a, struct pp_model *m,
+                  struct pp_err *err)
+{
+    const void *text;
+    size_t n;
+    if (pp_file_map(path, &text, &n, err))
+        return -1;
+    int rc = pp_units_parse(text, n, path, a, m, err);
+    pp_file_unmap(text, n);
+    return rc;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/fit.h"
+
+#include <math.h>
+
+enum { MAX_ROUNDS = 60 };
+
+/* The x differ enough where the squared sine between them is above this: where
+ * their ratio varies by about 3 %. Below, times that differ by 1 % would move
+ * one coefficient by a third and the other against it. */
+static const double least_sine2 = 1e-3;
+
+/* Weighted sums of products. */
+struct sums {
+    double xx[3], xy[2]; /* 00, 01, 11 */
+};
+
+static struct sums add_up(const struct pp_fit_point *p, size_t n,
+                          const double c[2], double least)
+{
+    struct sums s = {0};
+    for (size_t i = 0; i < n; i++) {
+        double off = fabs(p[i].y - c[0] * p[i].x[0] - c[1] * p[i].x[1]);
+        double w = 1 / fmax(off, least);
+        s.xx[0] += w * p[i].x[0] * p[i].x[0];
+        s.xx[1] += w * p[i].x[0] * p[i].x[1];
+        s.xx[2] += w * p[i].x[1] * p[i].x[1];
+        s.xy[0] += w * p[i].x[0] * p[i].y;
+        s.xy[1] += w * p[i].x[1] * p[i].y;
+    }
+    return s;
+}
+
+/* Along one direction. */
+static void solve_one(const struct sums *s, const double along[2], double c[2])
+{
+    double xx = along[0] * along[0] * s->xx[0] +
+                2 * along[0] * along[1] * s->xx[1] +
+                along[1] * along[1] * s->xx[2];
+    double xy = along[0] * s->xy[0] + along[1] * s->xy[1];
+    double k = xx > 0 ? xy / xx : 0;
+    c[0] = k * along[0];
+    c[1] = k * along[1];
+}
+
+/* Both; a negative one is 0, and the other what is then best. */
+static void solve_two(const struct sums *s, double c[2])
+{
+    double det = s->xx[0] * s->xx[2] - s->xx[1] * s->xx[1];
+    c[0] = (s->xy[0] * s->xx[2] - s->xy[1] * s->xx[1]) / det;
+    c[1] = (s->xy[1] * s->xx[0] - s->xy[0] * s->xx[1]) / det;
+    if (c[0] < 0)
+        solve_one(s, (const double[]){0, 1}, c);
+    else if (c[1] < 0)
+        solve_one(s, (const double[]){1, 0}, c);
+}
+
+bool pp_fit(const struct pp_fit_point *p, size_t n, const double share[2],
+            double c[2])
+{
+    double mean = 0;
+    c[0] = c[1] = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += p[i].y / (double)n;
+    if (mean <= 0)
+        return false;
+    struct sums s = add_up(p, n, c, 1e9 * mean); /* all weigh the same */
+    double sine2 = 1 - s.xx[1] * s.xx[1] / (s.xx[0] * s.xx[2]);
+    bool both = s.xx[0] > 0 && s.xx[2] > 0 && sine2 > least_sine2;
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        if (both)
+            solve_two(&s, c);
+        else
+            solve_one(&s, share, c);
+        s = add_up(p, n, c, 1e-6 * mean);
+    }
+    return both;
+}

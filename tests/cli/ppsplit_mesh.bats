@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit with ranks that share what a pipeline rank has: tensor, context, data
+# and expert parallelism.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    cat >dense.json <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12,
+ "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
+ "max_position_embeddings": 2048}
+END
+    cat >moe.json <<'END'
+{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+ "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8,
+ "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64,
+ "vocab_size": 32000, "num_experts": 16, "num_experts_per_tok": 2,
+ "moe_intermediate_size": 256, "max_position_embeddings": 2048}
+END
+}
+
+# refuses MESSAGE ARGS...
+refuses() {
+    local message=$1
+    shift
+    run --separate-stderr ppsplit "$@"
+    echo "$status: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "ppsplit: $message" ]
+}
+
+@test "one rank of a mesh does and keeps its part" {
+    ppsplit -p 2 dense.json >one.json
+    ppsplit -p 2 --tp 4 --cp 2 --dp 3 dense.json >mesh.json
+    jq -e '.mesh == {"pp": 2, "dp": 3, "tp": 4, "cp": 2, "ep": 1}' mesh.json
+    # Operations, activations and messages by tp x cp; parameters are whole.
+    jq -s -e '
+        def part($k): [.[0].model.units, .[1].model.units]
+            | transpose | all(((.[0][$k] | arrays) // [.[0][$k]]) as $a |
+                ((.[1][$k] | arrays) // [.[1][$k]]) as $b |
+                [$a, $b] | transpose | all(.[0] == 8 * .[1]));
+        part("fwd_flops") and part("act_bytes") and part("out_bytes") and
+        .[0].model.params == .[1].model.params' one.json mesh.json
+    # Norms whole, matrices by tp; moments by dp x cp.
+    jq -e '.model.units[1] |
+        (2 * 512 + (2 * 512 * 512 + 2 * 256 * 512 + 3 * 512 * 1536) / 4) as $n |
+        .state_bytes == 8 * $n + 8 * ($n / 6 | ceil)' mesh.json
+    jq -e '.model.units[0] | has("state_bytes") | not' one.json
+}
+
+@test "experts are shared by the ranks that are for them" {
+    ppsplit -p 2 --dp 4 --ep 4 --tp 2 moe.json >mesh.json
+    jq -e '.model.units[1] |
+        (2 * 512 + 2 * 64 + 16 * 512 +
+            (2 * 1024 * 512 + 2 * 512 * 512) / 2) as $dense |
+        (16 / 4 * 3 * 256 * 512 / 2) as $experts |
+        .state_bytes == 8 * ($dense + $experts) + 8 * ($dense / 4) +
+            8 * $experts' mesh.json
+}
+
+@test "what does not divide is refused" {
+    refuses "--tp: '3' does not divide the model's 16 heads" \
+        -p 2 --tp 3 dense.json
+    refuses "--tp: '16' does not divide the model's 8 key and value heads" \
+        -p 2 --tp 16 dense.json
+    refuses "--ep: '2', but the model has no experts" \
+        -p 2 --dp 2 --ep 2 dense.json
+    refuses "--ep: '4' does not divide dp x cp, 2" -p 2 --dp 2 --ep 4 moe.json
+    refuses "--seq-len: '1002' is not a multiple of 8, which 2 x cp x tp needs" \
+        -p 2 --tp 2 --cp 2 --seq-len 1002 dense.json
+    refuses "--dp: '0' is not between 1 and 65536" -p 2 --dp 0 dense.json
+}
+
+@test "ppsched counts the same memory" {
+    # What no rank may exceed by a byte.
+    for mesh in '--tp 2 --dp 3' '--cp 2 --dp 2' '--tp 4 --cp 2'; do
+        low=1 high=4096
+        while [ $((high - low)) -gt 1 ]; do
+            half=$(((low + high) / 2))
+            # shellcheck disable=SC2086
+            if ppsplit -q -p 3 $mesh --method uniform --memory "${half}M" \
+                --for 1f1b -m 6 dense.json >/dev/null 2>&1
+            then high=$half; else low=$half; fi
+        done
+        echo "$mesh: $high MiB"
+        # shellcheck disable=SC2086
+        ppsplit -p 3 $mesh --method uniform dense.json >plan.json
+        ppsched -s 1f1b -m 6 --seq-len 2048 --memory "${high}M" plan.json \
+            >/dev/null
+        run -1 ppsched -s 1f1b -m 6 --seq-len 2048 --memory "${low}M" plan.json
+    done
+}
+
+@test "the advice names data-parallel ranks that are enough, and no fewer" {
+    run --separate-stderr ppsplit -p 2 --memory 400M --seq-len 64 dense.json
+    echo "$stderr"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *'it would fit with '*'--dp '*' (ZeRO-1)'* ]]
+    dp=${stderr##*--dp }
+    dp=${dp%% *}
+    ppsplit -p 2 --memory 400M --seq-len 64 --dp "$dp" dense.json >/dev/null
+    run -1 ppsplit -p 2 --memory 400M --seq-len 64 --dp $((dp - 1)) dense.json
+}
+
+@test "the table says what it is about, and pprun that it cannot" {
+    ppsplit -p 2 --tp 2 --dp 4 --dtype bf16 -t dense.json >table
+    cat table
+    grep -q 'Every rank stands for dp 4 x tp 2 x cp 1, 16 in all' table
+    grep -q 'master weights and two moments' table
+    for size in dp tp cp; do
+        ppsplit -p 2 --$size 2 dense.json | ppsched -s 1f1b -m 4 >plan.json
+        run --separate-stderr pprun --init 1 --data none --steps 1 plan.json
+        echo "$stderr"
+        [ "$status" -eq 2 ]
+        [[ "$stderr" == *"/mesh/$size: '2' is more than pprun runs yet: 1" ]]
+    done
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --units: any architecture, by a table of its units.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    cat >model.json <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12,
+ "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
+ "max_position_embeddings": 4096}
+END
+    # The model as a table, which is what its manifest says of it.
+    ppsplit -p 1 model.json | jq '{format: "pp-units", version: 1,
+        architecture: "TableForCausalLM", units: [.model.units[] |
+            .kind = ({"model.embed_tokens": "embedding", "model.norm": "norm",
+                      "lm_head": "head"}[.fqn] // "layer")]}' >units.json
+    # An encoder and a decoder with ends of other numbers.
+    jq -n '{format: "pp-units", version: 1, architecture: "T5Model", units: (
+        [{fqn: "shared", kind: "embedding", params: 1000},
+         {fqn: "positions", kind: "embedding", params: 10}] +
+        [range(6) | {fqn: "encoder.\(.)", class: "T5Block", params: 100}] +
+        [range(6) | {fqn: "decoder.\(.)", class: "T5Block", params: 150}] +
+        [{fqn: "lm_head", kind: "head", params: 1000}] |
+        map(.fwd_flops = [2 * .params, 8] | .act_bytes = [40, 60, 80] |
+            .out_bytes = (if .fqn == "lm_head" then 0
+                elif .fqn == "shared" then 8 else 64 end)))}' >t5.json
+}
+
+units() {
+    ppsplit "$@" | jq -c '[.stages[].units | length]'
+}
+
+refuses() {
+    local message=$1
+    shift
+    run --separate-stderr ppsplit "$@"
+    echo "$status: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "ppsplit: $message" ]
+}
+
+@test "a model and its table are split alike, by every rule" {
+    for rule in '--method uniform' '--method weights' \
+        '--method megatron' '--first 2' '--method parameters' \
+        '--method uniform-units' '--method colossalai' '--method automodel' \
+        '--layers 1,5,6,0' '--memory 300M'; do
+        # shellcheck disable=SC2086
+        ppsplit -p 4 $rule model.json | jq -S '.stages' >a
+        # shellcheck disable=SC2086
+        ppsplit -p 4 $rule --units units.json | jq -S '.stages' >b
+        cmp a b || { echo "$rule"; return 1; }
+    done
+    # What copies rows costs something only where ranks are compared: there may
+    # be another split, but no longer step.
+    for rule in '-p 4 -m 8' '-p 3 -c 2 -m 6' '-p 4 --for zb-h1 -m 12'; do
+        # shellcheck disable=SC2086
+        ppsplit $rule -t model.json | grep -o 'takes .* flop' >a
+        # shellcheck disable=SC2086
+        ppsplit $rule -t --units units.json | grep -o 'takes .* flop' | cmp a -
+    done
+}
+
+@test "ends of any number, and classes" {
+    [ "$(units -p 4 --method uniform --units t5.json)" = '[5,3,3,4]' ]
+    [ "$(units -p 4 --method colossalai --encoder-layers 6 --units t5.json)" = \
+        '[5,3,3,4]' ]
+    [ "$(units -p 2 --method type:block --units t5.json)" = '[8,7]' ]
+    [ "$(units -p 3 --layers 2,10,0 --units t5.json)" = '[4,10,1]' ]
+    [ "$(units -p 2 --layout 'Et*6|t*6L' --units t5.json)" = '[8,7]' ]
+    [ "$(units -p 2 --hybrid-layer-pattern 'MMMM|M-M-M-**' \
+        --units t5.json)" = '[6,9]' ]
+    refuses "--method: no class matches 'type:Llama'; a layer is a 'T5Block'" \
+        -p 2 --method type:Llama --units t5.json
+    refuses '16 stages are too many for 15 units' -p 16 --units t5.json
+}
+
+@test "plans go out and come back" {
+    ppsplit -p 2 -c 2 --export fqns --units t5.json -o fqns.json
+    ppsplit -p 2 -c 2 --export torchtitan --units t5.json | cmp fqns.json -
+    ppsplit -p 2 -c 2 --fqns fqns.json --export fqns --units t5.json |
+        cmp fqns.json -
+    layout=$(ppsplit -p 3 --method uniform --export megatron --units t5.json)
+    [ "$(units -p 3 --layout "$layout" --units t5.json)" = \
+        "$(units -p 3 --method uniform --units t5.json)" ]
+    printf '[["shared"],["positions"]]' >bad.json
+    refuses "bad.json: no 'encoder.0'" -p 2 --fqns bad.json --units t5.json
+    printf '[["shared","model.norm"]]' >bad.json
+    refuses "bad.json: /0/1: 'model.norm' is not in the model" \
+        -p 1 --fqns bad.json --units t5.json
+    # A layout cannot say that the two in front are apart.
+    printf '[["shared"],["positions"]]' >apart.json
+    jq -c '[.units[].fqn] | [.[:1], .[1:]]' t5.json >apart.json
+    refuses '--export: a layout cannot part what comes before the layers, as this plan does' \
+        -p 2 --fqns apart.json --export megatron --units t5.json
+}
+
+@test "ppsched runs what was planned, and says the same step" {
+    ppsplit -p 4 -m 8 --for 1f1b --seq-len 512 --units t5.json -v \
+        >plan.json 2>note
+    cat note
+    ppsched -s 1f1b -m 8 --seq-len 512 --stats plan.json >stats.json
+    step=$(sed -n 's/.*a step of \([^ ]*\) flop.*/\1/p' note)
+    jq -e --argjson step "$step" \
+        '(.makespan / $step - 1) | fabs < 1e-4' stats.json
+    ppsplit -p 4 --units t5.json -t | grep -q 'shared ... encoder'
+    jq -e '.model.architecture == "T5Model" and .model.params == 3510' plan.json
+}
+
+@test "measured costs are for units of a table, too" {
+    jq '{format: "pp-profile", version: 1, units: [.units[] |
+        {fqn, fwd: [1e-6, 0], input: [1e-6, 0], weight: [1e-6, 0]}]}' \
+        t5.json >costs.json
+    [ "$(units -p 3 -m 300 --costs costs.json --units t5.json)" = '[5,5,5]' ]
+}
+
+@test "what a table cannot say is refused" {
+    refuses '--tp: a table of units says what one rank has; how ranks would share it is not known' \
+        -p 2 --tp 2 --units t5.json
+    ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==
+        8 * 1000 + 8 * 250'
+    refuses "a model or --units, not both: 'model.json'" \
+        -p 2 --units t5.json model.json
+    refuses "--moe-layer-freq: 't5.json' has no experts" \
+        -p 2 --moe-layer-freq 2 --units t5.json
+    ppsplit -p 2 --units t5.json | ppsched -s 1f1b -m 4 >plan.json
+    run --separate-stderr pprun --init 1 --data none --steps 1 plan.json
+    echo "$stderr"
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *'a table of units can be planned'* ]]
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* test_mesh - what one rank of a mesh holds, against sums written out for three
+ * models, against the whole, and against Megatron-LM's estimate of bytes. */
+#include "plan/inventory.h"
+#include "plan/mesh.h"
+#include "tap.h"
+
+static const struct pp_model llama = {.architecture = PP_LLAMA,
+                                      .hidden = 4096,
+                                      .intermediate = 14336,
+                                      .n_layers = 2,
+                                      .n_heads = 32,
+                                      .n_kv_heads = 8,
+                                      .head_dim = 128,
+                                      .vocab = 128257};
+static const struct pp_model moe = {.architecture = PP_GPT_OSS,
+                                    .hidden = 2880,
+                                    .intermediate = 2880,
+                                    .n_layers = 2,
+                                    .n_heads = 64,
+                                    .n_kv_heads = 8,
+                                    .head_dim = 64,
+                                    .vocab = 201088,
+                                    .qkv_bias = true,
+                                    .o_bias = true,
+                                    .sinks = true,
+                                    .moe = {.layers = {{3}},
+                                            .n_experts = 32,
+                                            .top_k = 4,
+                                            .intermediate = 2880,
+                                            .biases = true}};
+static const struct pp_model mla = {.architecture = PP_DEEPSEEK_V3,
+                                    .hidden = 2048,
+                                    .intermediate = 11264,
+                                    .n_layers = 2,
+                                    .n_heads = 16,
+                                    .n_kv_heads = 16,
+                                    .head_dim = 192,
+                                    .vocab = 163840,
+                                    .moe = {.layers = {{2}},
+                                            .n_experts = 64,
+                                            .top_k = 6,
+                                            .intermediate = 1408,
+                                            .shared = 2816,
+                                            .score_bias = true},
+                                    .mla = {0, 512, 128, 64, 128}};
+
+static const struct pp_unit_id embed = {PP_UNIT_EMBED, 0};
+static const struct pp_unit_id layer0 = {PP_UNIT_LAYER, 0};
+static const struct pp_unit_id layer1 = {PP_UNIT_LAYER, 1};
+
+static void holds(const struct pp_model *m, struct pp_mesh x,
+                  struct pp_unit_id u, long long dense, long long experts,
+                  const char *what)
+{
+    struct pp_held h = pp_mesh_held(&x, m, u);
+    is_int((long long)h.dense, dense, what);
+    is_int((long long)h.experts, experts, "and its experts");
+}
+
+static void test_held(void)
+{
+    const struct pp_mesh one = {1, 1, 1, 1, 1};
+    const struct pp_mesh tp2 = {4, 2, 2, 1, 1}, tp8 = {1, 1, 8, 1, 1};
+    const struct pp_mesh both = {2, 4, 4, 1, 2};
+    holds(&llama, tp2, layer0,
+          2 * 4096 + (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336) / 2,
+          0, "a dense layer on two ranks");
+    holds(&llama, tp8, embed, 16033LL * 4096, 0, "rows that do not divide");
+    holds(&moe, both, layer0,
+          2 * 2880 + 2880 + 32 * 2880 + 32 + 64 / 4 +
+              (2 * 4096 * 2880 + 2 * 512 * 2880 + 4096 + 2 * 512) / 4,
+          32 / 2 * (3LL * 2880 * 2880 / 4 + 2 * 2880 / 4 + 2880),
+          "a layer of experts with biases");
+    holds(&mla, both, layer1,
+          2 * 2048 + 512 + 576 * 2048 + 64 * 2048 + 64 +
+              (16 * 192 * 2048 + 16 * 256 * 512 + 2048 * 2048) / 4 +
+              3 * 2816 * 2048 / 4,
+          64 / 2 * 3LL * 1408 * 2048 / 4, "a layer of latent attention");
+    for (size_t i = 0; i < 5; i++) {
+        struct pp_held h = pp_mesh_held(&one, &moe, pp_model_unit(&moe, i));
+        is_int((long long)(h.dense + h.experts),
+               (long long)pp_unit_n_params(&moe, pp_model_unit(&moe, i)),
+               "alone a rank holds everything");
+    }
+}
+
+/* Megatron-LM: bytes = parameters * (6 + 12 / dp) in bf16. */
+static void test_state(void)
+{
+    const struct pp_precision *bf16 = pp_precision_find("bf16");
+    const struct pp_precision *fp32 = pp_precision_find("fp32");
+    const struct pp_mesh one = {1, 1, 1, 1, 1}, dp4 = {1, 4, 1, 1, 1};
+    const struct pp_mesh mixed = {2, 4, 1, 2, 4};
+    const struct pp_held h = {8000, 1600};
+    is_near(pp_mesh_state_bytes(&one, h, bf16), 9600 * 18, 0, "bf16 alone");
+    is_near(pp_mesh_state_bytes(&one, h, fp32), 9600 * 16, 0, "fp32 alone");
+    is_near(pp_mesh_state_bytes(&dp4, h, bf16), 9600 * (6 + 12 / 4.0), 0,
+            "bf16 over four");
+    is_near(pp_mesh_state_bytes(&mixed, h, bf16),
+            8000 * (6 + 12 / 8.0) + 1600 * (6 + 12 / 2.0), 0,
+            "experts over fewer");
+    const struct pp_held odd = {10, 0};
+    is_near(pp_mesh_state_bytes(&dp4, odd, bf16), 60 + 3 * 12, 0,
+            "the largest part counts");
+    is_near(pp_mesh_share(&mixed), 0.5, 0, "context-parallel ranks share");
+}
+
+static void test_check(void)
+{
+    static const struct {
+        const struct pp_model *m;
+        struct pp_mesh x;
+        size_t seq_len;
+        const char *want;
+    } rows[] = {
+        {&llama, {1, 3, 8, 2, 1}, 4096, ""},
+        {&llama, {1, 1, 1, 1, 1}, 4095, ""},
+        {&llama,
+         {1, 1, 3, 1, 1},
+         4096,
+         "--tp: '3' does not divide the model's 32 heads"},
+        {&llama,
+         {1, 1, 16, 1, 1},
+         4096,
+         "--tp: '16' does not divide the model's 8 key and value heads"},
+        {&llama,
+         {1, 2, 1, 1, 2},
+         4096,
+         "--ep: '2', but the model has no experts"},
+        {&llama,
+         {1, 1, 4, 2, 1},
+         4104,
+         "--seq-len: '4104' is not a multiple of 16, which 2 x cp x tp needs"},
+        {&llama,
+         {1, 1, 1, 3, 1},
+         4096,
+         "--seq-len: '4096' is not a multiple of 6, which 2 x cp needs"},
+        {&llama,
+         {1, 1, 2, 1, 1},
+         4095,
+         "--seq-len: '4095' is not a multiple of 2, which tp needs"},
+        {&moe, {1, 4, 1, 2, 8}, 4096, ""},
+        {&moe, {1, 3, 1, 1, 2}, 4096, "--ep: '2' does not divide dp x cp, 3"},
+        {&moe,
+         {1, 3, 1, 1, 3},
+         4096,
+         "--ep: '3' does not divide the model's 32 experts"},
+        {&mla, {1, 1, 16, 1, 1}, 4096, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct pp_err err = {0};
+        int rc = pp_mesh_check(&rows[i].x, rows[i].m, rows[i].seq_len, &err);
+        is_str(rc ? err.text : "", rows[i].want, "whether it divides");
+    }
+    struct pp_model odd = llama;
+    struct pp_err err = {0};
+    odd.intermediate = 14339;
+    ok(pp_mesh_check(&(struct pp_mesh){1, 1, 2, 1, 1}, &odd, 4096, &err) != 0,
+       "a width that does not divide is refused");
+}
+
+int main(void)
+{
+    test_held();
+    test_state();
+    test_check();
+    return done();
+}

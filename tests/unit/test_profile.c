@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/* test_profile - coefficients out of times: those that made the times come
+ * back, whatever disturbs a few of them; the fit is as close as the best of all
+ * lines through two measurements, tried one by one. */
+#include "sched_fixture.h"
+
+#include "base/rng.h"
+#include "plan/fit.h"
+#include "run/profile.h"
+#include "sched/messages.h"
+
+/* --- the fit --- */
+
+static double distance(const struct pp_fit_point *p, size_t n,
+                       const double c[2])
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += fabs(p[i].y - c[0] * p[i].x[0] - c[1] * p[i].x[1]);
+    return sum;
+}
+
+/* A least sum of distances is reached by coefficients that meet two of the
+ * measurements, or one on an axis. */
+static double least_distance(const struct pp_fit_point *p, size_t n)
+{
+    double least = distance(p, n, (const double[]){0, 0});
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < i; k++) {
+            double det = p[i].x[0] * p[k].x[1] - p[i].x[1] * p[k].x[0];
+            const double c[] = {(p[i].y * p[k].x[1] - p[k].y * p[i].x[1]) / det,
+                                (p[k].y * p[i].x[0] - p[i].y * p[k].x[0]) /
+                                    det};
+            if (c[0] >= 0 && c[1] >= 0)
+                least = fmin(least, distance(p, n, c));
+        }
+        for (int axis = 0; axis < 2; axis++) {
+            double c[2] = {0};
+            c[axis] = p[i].y / p[i].x[axis];
+            least = fmin(least, distance(p, n, c));
+        }
+    }
+    return least;
+}
+
+static const double even[] = {1, 1};
+
+static void test_exact(void)
+{
+    struct pp_fit_point p[9];
+    double c[2];
+    for (int i = 0; i < 9; i++) {
+        double tokens = 100 + 50 * i, pairs = tokens * (7 + (i * 5) % 9);
+        p[i] = (struct pp_fit_point){{tokens, pairs},
+                                     3e-6 * tokens + 2e-7 * pairs};
+    }
+    ok(pp_fit(p, 9, even, c), "times of different sizes are told apart");
+    is_near(c[0] / 3e-6, 1, 1e-9, "seconds per token");
+    is_near(c[1] / 2e-7, 1, 1e-9, "seconds per pair");
+    p[2].y *= 50; /* the machine did something else */
+    p[7].y *= 9;
+    pp_fit(p, 9, even, c);
+    is_near(c[0] / 3e-6, 1, 1e-4, "two of nine disturbed: per token");
+    is_near(c[1] / 2e-7, 1, 1e-4, "and per pair");
+    for (int i = 0; i < 9; i++)
+        p[i].x[1] = 0;
+    ok(!pp_fit(p, 9, (const double[]){1, 0}, c) && c[1] == 0 && c[0] > 3e-6,
+       "what has no pairs is given none");
+}
+
+static void test_alike(void)
+{
+    struct pp_fit_point p[5];
+    double c[2];
+    for (int i = 0; i < 5; i++)
+        p[i] = (struct pp_fit_point){{512, 512 * 513 / 2}, 1e-3 * (1 + i)};
+    ok(!pp_fit(p, 5, (const double[]){2, .5}, c), "alike: not told apart");
+    is_near(512 * c[0] + 512. * 513 / 2 * c[1], 3e-3, 1e-9,
+            "the median is the time of that size");
+    is_near(c[0] / c[1], 4, 1e-9, "in proportion of the shares");
+    p[0].x[0] = 513;
+    ok(!pp_fit(p, 5, even, c), "nearly alike is alike");
+    ok(!pp_fit(p, 0, even, c) && c[0] == 0 && c[1] == 0, "nothing: zero");
+    p[0] = p[1] = (struct pp_fit_point){{0, 0}, 1e-6};
+    ok(!pp_fit(p, 2, even, c) && c[0] == 0, "empty microbatches: zero");
+}
+
+static void test_random(void)
+{
+    struct pp_fit_point p[12];
+    int good = 0, sign = 0;
+    uint64_t key = pp_rng_key(7, "fit"), at = 0;
+    for (int round = 0; round < 300; round++) {
+        double c[2];
+        for (int i = 0; i < 12; i++) {
+            double tokens = 1 + 1000 * pp_rng_uniform(key, at++);
+            double pairs = tokens * (1 + 500 * pp_rng_uniform(key, at++));
+            p[i] = (struct pp_fit_point){{tokens, pairs},
+                                         pp_rng_uniform(key, at++) * tokens};
+        }
+        pp_fit(p, 12, even, c);
+        sign += c[0] >= 0 && c[1] >= 0;
+        good += distance(p, 12, c) <= 1.02 * least_distance(p, 12);
+    }
+    is_int(sign, 300, "no coefficient is negative");
+    is_int(good, 300, "within 2 % of the best of all lines");
+}
+
+/* --- from a recorder --- */
+
+static const struct pp_model model = {.architecture = PP_LLAMA,
+                                      .hidden = 8,
+                                      .intermediate = 24,
+                                      .n_layers = 2,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 4,
+                                      .vocab = 32};
+
+enum { STEPS = 3, M = 4 };
+
+/* Seconds that this test's machine takes for a part of a unit. */
+static double truth(size_t unit, int lap, int per)
+{
+    double attends = pp_model_unit(&model, unit).kind == PP_UNIT_LAYER &&
+                     lap != PP_LAP_WEIGHT;
+    return per ? attends * 1e-8 * (double)(unit + 1) * (lap + 2)
+               : 1e-6 * (double)(unit + 2) * (3 - lap);
+}
+
+/* Two ranks; rank's recorder as if the two last of three steps had been slow
+ * in nothing and the first in everything. */
+struct scene {
+    struct fixture f;
+    struct pp_job job;
+    struct pp_unit_range stages[2];
+    struct pp_stage stage[2];
+    struct pp_rank r;
+};
+
+static void fill(struct scene *s)
+{
+    struct pp_recorder *rec = &s->r.recorder;
+    for (size_t step = 0; step < STEPS; step++)
+        for (size_t k = 0; k < M; k++) {
+            size_t part = step * M + k;
+            double *x = rec->sizes[part];
+            x[0] = 10. + 7 * (double)k;
+            x[1] = x[0] * (3 + (double)(5 * k % 7));
+            for (int st = 0; st < 2; st++)
+                for (size_t i = 0; i < s->stage[st].n_layers; i++)
+                    for (int lap = 0; lap < PP_N_LAPS; lap++)
+                        rec->seconds[(part * rec->n_layers +
+                                      rec->first_layer[st] + i) *
+                                         PP_N_LAPS +
+                                     (size_t)lap] =
+                            (step == 0 ? 40 : 1) *
+                            (x[0] * truth(s->stages[st].first + i, lap, 0) +
+                             x[1] * truth(s->stages[st].first + i, lap, 1));
+        }
+    rec->n_done = STEPS;
+}
+
+static bool build(struct scene *s, int rank)
+{
+    size_t n_layers[2] = {0}, units = pp_model_n_units(&model);
+    const struct pp_recording kept = {STEPS, 1, true};
+    *s = (struct scene){0};
+    chain(&s->f, 2, 1, PP_PLACEMENT_LOOP);
+    if (emit(&s->f, "1f1b", M, 0) || pp_lower(&s->f.s, &s->f.err))
+        return false;
+    s->stages[0] = (struct pp_unit_range){.first = 0, .n = 2};
+    s->stages[1] = (struct pp_unit_range){.first = 2, .n = units - 2};
+    s->job = (struct pp_job){
+        .model = &model, .schedule = &s->f.s, .stages = s->stages};
+    s->r.job = &s->job;
+    s->r.kernels.element_bytes = 4;
+    s->r.worker.graph = &s->f.graph;
+    s->r.worker.stages = s->stage;
+    n_layers[rank] = s->stage[rank].n_layers = s->stages[rank].n;
+    if (pp_recorder_init(&s->r.recorder, &s->f.s, rank, n_layers, &kept,
+                         &s->f.err))
+        return false;
+    fill(s);
+    return true;
+}
+
+static void finish(struct scene *s)
+{
+    pp_recorder_finish(&s->r.recorder);
+    drop(&s->f);
+}
+
+static void test_layers(void)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        struct scene s;
+        struct pp_unit_fit fits[8] = {0};
+        double worst = 0;
+        int strangers = 0;
+        ok(build(&s, rank) && !pp_fit_layers(&s.r, 1, fits, &s.f.err),
+           "rank %d is fitted", rank);
+        for (size_t u = 0; u < pp_model_n_units(&model); u++) {
+            bool mine = u >= s.stages[rank].first &&
+                        u < s.stages[rank].first + s.stages[rank].n;
+            strangers += fits[u].n != mine;
+            for (int lap = 0; mine && lap < PP_N_LAPS; lap++)
+                for (int per = 0; per < 2; per++)
+                    worst = fmax(worst, fabs(fits[u].seconds[lap][per] -
+                                             truth(u, lap, per)) /
+                                            truth(u, lap, 0));
+        }
+        is_int(strangers, 0, "its own units and no others");
+        ok(worst < 1e-6, "what took the time comes back (%.1e)", worst);
+        finish(&s);
+    }
+}
+
+/* Spans of the two ranks such that every message takes 2 us and 1 ns a byte,
+ * and the receiver comes 5 us before; marks of a step. */
+static void fill_record(const struct scene *s, struct pp_record *record)
+{
+    struct pp_messages messages;
+    struct pp_err err = {0};
+    struct pp_sim sim;
+    for (int step = 0; step < STEPS; step++) {
+        if (pp_record_view(record, step, 0, 0, &sim, &err) ||
+            pp_messages_find(&s->f.s, sim.ranks, NULL, 0, &messages, &err))
+            return;
+        for (size_t i = 0; i < messages.n; i++) {
+            const struct pp_message *m = &messages.at[i];
+            double bytes =
+                32 * s->r.recorder.sizes[step * M + m->action.microbatch][0];
+            double at = (double)i + 1, took = 2e-6 + 1e-9 * bytes;
+            size_t from = (size_t)(m->from * STEPS + step) * record->n,
+                   to = (size_t)(m->to * STEPS + step) * record->n;
+            /* Every third is late to be received, and says nothing. */
+            record->spans[from + m->send][0] = at;
+            record->spans[to + m->recv][0] = at + (i % 3 ? -5e-6 : 4e-3);
+            record->spans[to + m->recv][1] = at + (i % 3 ? took : 5e-3);
+        }
+        pp_messages_finish(&messages);
+        pp_sim_finish(&sim);
+        for (int r = 0; r < 2; r++) {
+            double *mark = record->marks[r * STEPS + step];
+            double params = 0, slow = step == 0 ? 30 : 1;
+            for (size_t i = 0; i < s->stages[r].n; i++)
+                params += (double)pp_unit_n_params(
+                    &model, pp_model_unit(&model, s->stages[r].first + i));
+            mark[PP_MARK_ZEROED] = slow * params * 1e-9;
+            mark[PP_MARK_WALKED] = 7 + r; /* rank 1 ends last */
+            mark[PP_MARK_TOLD] = 8 + slow * params * 2e-9;
+            mark[PP_MARK_UPDATED] = 8 + slow * params * 5e-9;
+        }
+    }
+}
+
+static void test_record(void)
+{
+    struct scene s;
+    struct pp_profile p = {0};
+    struct pp_record record = {.n_steps = STEPS, .n_passes = 1};
+    ok(build(&s, 0), "a schedule of two ranks");
+    record.schedule = &s.f.s;
+    record.n =
+        s.f.s.rows[0].n > s.f.s.rows[1].n ? s.f.s.rows[0].n : s.f.s.rows[1].n;
+    record.spans = calloc(2 * STEPS * record.n, sizeof *record.spans);
+    record.marks = calloc(2 * STEPS, sizeof *record.marks);
+    fill_record(&s, &record);
+    ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err), "messages");
+    is_near(p.seconds_per_byte / 1e-9, 1, 1e-3, "seconds per byte");
+    is_near(p.latency / 2e-6, 1, 1e-3, "latency");
+    ok(!pp_fit_step(&s.r, &record, 1, &p, &s.f.err), "the rest of a step");
+    is_near(p.seconds_per_param / 6e-9, 1, 1e-6, "seconds per parameter");
+    free(record.spans);
+    free(record.marks);
+    finish(&s);
+}
+
+int main(void)
+{
+    test_exact();
+    test_alike();
+    test_random();
+    test_layers();
+    test_record();
+    return done();
+}
