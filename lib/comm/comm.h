@@ -10,6 +10,12 @@
  * sides state; a difference is an error on the receiver. A message of zero
  * bytes is legal and counts as one.
  *
+ * Memory is the host's, or where a device was attached, the device's, on all
+ * lanes but PP_LANE_HOST. Then no call waits for the device: a message leaves
+ * when the work that the rank had queued before the send is done, and work that
+ * is queued behind recv and send_wait begins when their message has arrived and
+ * left. Who waits for whom on the host stays as it is said below.
+ *
  * Every function returns 0, or -1 with *err filled (PP_EXIT_SYSTEM). Once a
  * rank has called abort, all calls of all ranks fail with its message; when one
  * has failed or close has returned, buffers are the caller's again. A handle is
@@ -20,11 +26,14 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "comm/queues.h"
 
 enum pp_lane {
     PP_LANE_FORWARD,
     PP_LANE_BACKWARD,
-    PP_LANE_SYNC, /* tied gradients, checkpoints: outside the schedule */
+    PP_LANE_SYNC, /* gradients of what is there twice: outside the schedule */
+    PP_LANE_HOST, /* host memory, to and from rank 0 alone: checkpoints. A send
+                     may block until its message is received. */
     PP_N_LANES
 };
 
@@ -32,6 +41,13 @@ struct pp_comm; /* one rank's handle; each transport has its own */
 
 struct pp_transport {
     const char *name;
+
+    /* Messages are in the memory of d from now on; before the first of them.
+     * Collective where the transport has to reach other ranks for it. detach
+     * comes before the device is closed, and does nothing without attach. */
+    int (*attach)(struct pp_comm *c, struct pp_device *d,
+                  const struct pp_queues *q, struct pp_err *err);
+    void (*detach)(struct pp_comm *c);
 
     /* Begins to send bytes at buf. buf is the transport's until send_wait has
      * returned for it. Blocks as the depth says. */
@@ -61,19 +77,18 @@ struct pp_transport {
 
     /* Releases the handle. Accepts NULL. */
     void (*close)(struct pp_comm *c);
+
+    /* (optional) Waits for the channel's next message, which stays there, and
+     * tells its size. NULL where a message does not carry its size. */
+    int (*probe)(struct pp_comm *c, int from, enum pp_lane lane, size_t *bytes,
+                 struct pp_err *err);
 };
 
 /* What every transport's handle begins with. */
 struct pp_comm {
     const struct pp_transport *ops;
     int rank, size;
-
-    /* How recv moves bytes out of another rank's buffer where both are ranks of
-     * one process, arrived on return. NULL: memcpy. Set by the rank whose
-     * buffers are not the host's; copy_ctx is handed back. */
-    int (*copy)(void *copy_ctx, void *to, const void *from, size_t bytes,
-                struct pp_err *err);
-    void *copy_ctx;
+    int local; /* this rank's number among those of its machine */
 };
 
 #endif

@@ -4,7 +4,9 @@
  * A message is never stored: a send posts its address, and the receiver copies
  * out of the sender's buffer. So a buffer has been left when its message has
  * been received, and depth bounds posts, not memory. Waiting is done on
- * condition variables, as there may be more ranks than cores.
+ * condition variables, as there may be more ranks than cores. With devices the
+ * copy is only queued, and handover.h orders it: received means that it has
+ * been.
  *
  * When the world is aborted a sender may free its buffers as soon as one of
  * its calls has failed. No copy begins after that, and a failing call waits
@@ -21,10 +23,12 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "comm/handover.h"
 
 struct post {
     const void *buf;
     size_t bytes;
+    struct pp_handover handover;
 };
 
 struct channel {
@@ -32,13 +36,16 @@ struct channel {
     pthread_cond_t changed; /* sent, received, copying, or aborted */
     struct post *posts;     /* ring of max(depth, 1) */
     size_t sent, received, depth;
-    bool copying; /* the receiver reads the oldest post's buffer */
+    size_t released; /* the sender's queue follows what took these messages */
+    bool copying;    /* the receiver reads the oldest post's buffer */
 };
 
 struct pp_comm_world {
     int size;
-    struct channel *channels; /* (from, to, lane) */
-    struct post *posts;       /* of all channels */
+    const struct pp_queues *queues; /* of all ranks' devices; NULL: the host */
+    struct channel *channels;       /* (from, to, lane) */
+    struct post *posts;             /* (n_posts) of all channels */
+    size_t n_posts;
 
     atomic_bool aborted; /* set once, after why */
     char why[sizeof(((struct pp_err *)0)->text)];
@@ -54,12 +61,15 @@ struct pp_comm_world {
 struct threads_comm {
     struct pp_comm base;
     struct pp_comm_world *world;
+    struct pp_handover_end own;   /* as a sender; without a device zeroed */
+    struct pp_handover_end *ends; /* (size, lane) as a receiver, or NULL */
 };
 
 static const char *const lane_names[PP_N_LANES] = {
     [PP_LANE_FORWARD] = "forward",
     [PP_LANE_BACKWARD] = "backward",
     [PP_LANE_SYNC] = "sync",
+    [PP_LANE_HOST] = "host",
 };
 
 static struct pp_comm_world *world_of(struct pp_comm *c)
@@ -130,21 +140,54 @@ static bool wait_received(struct pp_comm_world *w, struct channel *ch, size_t n)
     return !w->aborted;
 }
 
+/* The rank's end as the sender of messages that devices hand over, or NULL. */
+static const struct pp_handover_end *sender(struct pp_comm *c,
+                                            enum pp_lane lane)
+{
+    struct threads_comm *t = (struct threads_comm *)c;
+    return t->own.queues && lane != PP_LANE_HOST ? &t->own : NULL;
+}
+
+/* Of the channel's messages, which have been received, the first n: their
+ * buffers are the sender's again for what it queues from now on. */
+static int release(struct channel *ch, const struct pp_handover_end *e,
+                   size_t n, struct pp_err *err)
+{
+    for (; e && ch->released < n; ch->released++) {
+        struct post *p = &ch->posts[ch->released % ring_size(ch->depth)];
+        if (pp_handover_release(&p->handover, e, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int threads_send(struct pp_comm *c, int to, enum pp_lane lane,
                         const void *buf, size_t bytes, struct pp_err *err)
 {
     struct pp_comm_world *w = world_of(c);
     struct channel *ch = channel_of(w, c->rank, to, lane);
+    const struct pp_handover_end *e = sender(c, lane);
     size_t ring = ring_size(ch->depth);
     pthread_mutex_lock(&ch->lock);
     bool good = wait_received(w, ch, ring - 1);
-    if (good) {
-        ch->posts[ch->sent++ % ring] = (struct post){buf, bytes};
-        pthread_cond_signal(&ch->changed);
-        good = wait_received(w, ch, ch->depth);
-    }
     pthread_mutex_unlock(&ch->lock);
-    return good ? 0 : fail_aborted(c, err);
+    if (!good)
+        return fail_aborted(c, err);
+    /* The place is the sender's, and so are the counters that it moves. */
+    struct post *post = &ch->posts[ch->sent % ring];
+    if (e && (release(ch, e, ch->sent < ring ? 0 : ch->sent + 1 - ring, err) ||
+              pp_handover_give(&post->handover, e, err)))
+        return -1;
+    post->buf = buf;
+    post->bytes = bytes;
+    pthread_mutex_lock(&ch->lock);
+    ch->sent++;
+    pthread_cond_signal(&ch->changed);
+    good = wait_received(w, ch, ch->depth);
+    pthread_mutex_unlock(&ch->lock);
+    if (!good)
+        return fail_aborted(c, err);
+    return ch->depth ? 0 : release(ch, e, ch->sent, err);
 }
 
 static int threads_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
@@ -153,10 +196,13 @@ static int threads_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
     assert(keep >= 0);
     struct pp_comm_world *w = world_of(c);
     struct channel *ch = channel_of(w, c->rank, to, lane);
+    size_t n = (size_t)keep;
     pthread_mutex_lock(&ch->lock);
-    bool good = wait_received(w, ch, (size_t)keep);
+    bool good = wait_received(w, ch, n);
     pthread_mutex_unlock(&ch->lock);
-    return good ? 0 : fail_aborted(c, err);
+    if (!good)
+        return fail_aborted(c, err);
+    return release(ch, sender(c, lane), ch->sent > n ? ch->sent - n : 0, err);
 }
 
 static int fail_size(struct pp_comm *c, int from, enum pp_lane lane, size_t got,
@@ -170,31 +216,59 @@ static int fail_size(struct pp_comm *c, int from, enum pp_lane lane, size_t got,
     return fail_aborted(c, err);
 }
 
+/* With the channel locked: waits until it holds a message. False when the world
+ * is aborted. */
+static bool wait_sent(struct pp_comm_world *w, struct channel *ch)
+{
+    while (ch->sent == ch->received && !w->aborted)
+        pthread_cond_wait(&ch->changed, &ch->lock);
+    return !w->aborted;
+}
+
+static int threads_probe(struct pp_comm *c, int from, enum pp_lane lane,
+                         size_t *bytes, struct pp_err *err)
+{
+    struct pp_comm_world *w = world_of(c);
+    struct channel *ch = channel_of(w, from, c->rank, lane);
+    pthread_mutex_lock(&ch->lock);
+    bool good = wait_sent(w, ch);
+    if (good)
+        *bytes = ch->posts[ch->received % ring_size(ch->depth)].bytes;
+    pthread_mutex_unlock(&ch->lock);
+    return good ? 0 : fail_aborted(c, err);
+}
+
+static struct pp_handover_end *receiver(struct pp_comm *c, int from,
+                                        enum pp_lane lane)
+{
+    struct threads_comm *t = (struct threads_comm *)c;
+    return &t->ends[(size_t)from * PP_N_LANES + lane];
+}
+
 static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
                         void *buf, size_t bytes, struct pp_err *err)
 {
     struct pp_comm_world *w = world_of(c);
     struct channel *ch = channel_of(w, from, c->rank, lane);
-    struct post post = {0};
+    struct post *post = NULL;
     pthread_mutex_lock(&ch->lock);
-    while (ch->sent == ch->received && !w->aborted)
-        pthread_cond_wait(&ch->changed, &ch->lock);
-    bool good = !w->aborted;
+    bool good = wait_sent(w, ch);
     if (good) {
-        post = ch->posts[ch->received % ring_size(ch->depth)];
-        ch->copying = post.bytes == bytes;
+        post = &ch->posts[ch->received % ring_size(ch->depth)];
+        ch->copying = post->bytes == bytes;
     }
     pthread_mutex_unlock(&ch->lock);
     if (!good)
         return fail_aborted(c, err);
-    if (post.bytes != bytes)
-        return fail_size(c, from, lane, post.bytes, bytes, err);
+    if (post->bytes != bytes)
+        return fail_size(c, from, lane, post->bytes, bytes, err);
 
     int rc = 0;
-    if (bytes > 0 && c->copy)
-        rc = c->copy(c->copy_ctx, buf, post.buf, bytes, err);
+    if (sender(c, lane))
+        rc = pp_handover_take(&post->handover, receiver(c, from, lane), buf,
+                              post->buf, bytes, err);
     else if (bytes > 0)
-        memcpy(buf, post.buf, bytes);
+        memcpy(buf, post->buf, bytes);
     pthread_mutex_lock(&ch->lock);
     ch->copying = false;
     ch->received++;
@@ -268,15 +342,46 @@ static int threads_barrier(struct pp_comm *c, struct pp_err *err)
     return meet(c, (struct post){0}) ? 0 : fail_aborted(c, err);
 }
 
+static int threads_attach(struct pp_comm *c, struct pp_device *d,
+                          const struct pp_queues *q, struct pp_err *err)
+{
+    struct threads_comm *t = (struct threads_comm *)c;
+    size_t n = (size_t)c->size * PP_N_LANES;
+    t->ends = calloc(n, sizeof *t->ends);
+    if (!t->ends)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    t->own = (struct pp_handover_end){.device = d, .queues = q};
+    for (size_t i = 0; i < n; i++)
+        t->ends[i] = t->own;
+    pthread_mutex_lock(&t->world->lock);
+    t->world->queues = q;
+    pthread_mutex_unlock(&t->world->lock);
+    return 0;
+}
+
+static void threads_detach(struct pp_comm *c)
+{
+    struct threads_comm *t = (struct threads_comm *)c;
+    for (size_t i = 0; t->ends && i < (size_t)c->size * PP_N_LANES; i++)
+        pp_handover_end_close(&t->ends[i]);
+    free(t->ends);
+    t->ends = NULL;
+    t->own = (struct pp_handover_end){0};
+}
+
 static void threads_close(struct pp_comm *c)
 {
-    if (c)
-        wait_for_copies(c);
+    if (!c)
+        return;
+    wait_for_copies(c);
+    threads_detach(c);
     free(c);
 }
 
 static const struct pp_transport threads_transport = {
     .name = "threads",
+    .attach = threads_attach,
+    .detach = threads_detach,
     .send = threads_send,
     .send_wait = threads_send_wait,
     .recv = threads_recv,
@@ -284,6 +389,7 @@ static const struct pp_transport threads_transport = {
     .barrier = threads_barrier,
     .abort = threads_abort,
     .close = threads_close,
+    .probe = threads_probe,
 };
 
 int pp_comm_threads_open(struct pp_comm_world *w, int rank,
@@ -293,8 +399,11 @@ int pp_comm_threads_open(struct pp_comm_world *w, int rank,
     struct threads_comm *c = malloc(sizeof *c);
     if (!c)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    *c = (struct threads_comm){
-        {.ops = &threads_transport, .rank = rank, .size = w->size}, w};
+    *c = (struct threads_comm){.base = {.ops = &threads_transport,
+                                        .rank = rank,
+                                        .size = w->size,
+                                        .local = rank},
+                               .world = w};
     *out = &c->base;
     return 0;
 }
@@ -304,7 +413,7 @@ static void init_channels(struct pp_comm_world *w, size_t depth)
     size_t n_pairs = (size_t)w->size * (size_t)w->size;
     struct post *posts = w->posts;
     for (size_t i = 0; i < n_pairs * PP_N_LANES; i++) {
-        bool sync = i % PP_N_LANES == PP_LANE_SYNC;
+        bool sync = i % PP_N_LANES >= PP_LANE_SYNC;
         struct channel *ch = &w->channels[i];
         *ch = (struct channel){.depth = sync ? ring_size(depth) : depth,
                                .posts = posts};
@@ -327,6 +436,7 @@ int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
     if (!w)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     w->size = size;
+    w->n_posts = n_posts;
     w->channels = aligned_alloc(_Alignof(struct channel), bytes);
     w->posts = calloc(n_posts, sizeof *w->posts);
     w->brought = calloc((size_t)size, sizeof *w->brought);
@@ -353,6 +463,10 @@ void pp_comm_world_destroy(struct pp_comm_world *w)
          i++) {
         pthread_cond_destroy(&w->channels[i].changed);
         pthread_mutex_destroy(&w->channels[i].lock);
+    }
+    for (size_t i = 0; w->queues && i < w->n_posts; i++) {
+        w->queues->mark_close(w->posts[i].handover.ready);
+        w->queues->mark_close(w->posts[i].handover.taken);
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);

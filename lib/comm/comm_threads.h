@@ -7,8 +7,8 @@
 
 struct pp_comm_world;
 
-/* What size ranks share: channels of the given depth (the SYNC lane's is at
- * least 1). */
+/* What size ranks share: channels of the given depth (those of the
+ * SYNC and HOST lanes at least 1). */
 int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
                          struct pp_err *err) PP_MUST_USE;
 

@@ -15,9 +15,9 @@ static int cpu_check(int n_ranks, struct pp_err *err)
     return 0;
 }
 
-static int cpu_open(int rank, struct pp_device **out, struct pp_err *err)
+static int cpu_open(int local_rank, struct pp_device **out, struct pp_err *err)
 {
-    (void)rank;
+    (void)local_rank;
     struct pp_device *d = malloc(sizeof *d);
     if (!d)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

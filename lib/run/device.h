@@ -5,7 +5,8 @@
  * Whatever a kernel reads or writes is device memory. Host code touches it
  * through this table alone: on a GPU it could not, and what runs on a CPU
  * would not show it. Work is queued in the order of the calls; only get, wait
- * and close look back. A handle is used by one thread, the rank's.
+ * and close look back, and put of much at once. A handle is used by one
+ * thread, the rank's.
  *
  * Functions that can fail return 0, or -1 with *err filled (PP_EXIT_SYSTEM);
  * what queued kernels did wrong is reported by the next call that waits. */
@@ -16,18 +17,21 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "comm/queues.h"
 
 struct pp_device; /* one rank's handle; each kind has its own */
 
 struct pp_device_ops {
     const char *name;
     bool is_host; /* its memory is the host's, and nothing is ever queued */
+    const struct pp_queues *queues; /* for transports; NULL with is_host */
 
     /* Whether n_ranks of this process can be opened; says why not. */
     int (*check)(int n_ranks, struct pp_err *err);
 
-    /* Opens the handle of a rank of this process, on the rank's thread. */
-    int (*open)(int rank, struct pp_device **out, struct pp_err *err);
+    /* Opens a handle on the thread of the rank that has this number among those
+     * of its machine. */
+    int (*open)(int local_rank, struct pp_device **out, struct pp_err *err);
 
     /* Waits, and releases the handle, not the memory. Accepts NULL. */
     void (*close)(struct pp_device *d);

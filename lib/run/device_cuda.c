@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* device_cuda - one stream for each rank. What is put and copied goes into it
- * like the kernels do, so nothing needs an event. */
+/* device_cuda - one stream for what each rank computes. What is put and copied
+ * goes into it like the kernels do; only a transport's streams need events. */
 #include "run/device_cuda.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/num.h"
 #include "cublas.h"
 #include "cuda_stream.h"
 
+/* Page-locked memory for what is put into a step: from other memory the driver
+ * may wait for the stream first. */
+#define STAGED_BYTES ((size_t)32 << 20)
+
 struct gpu {
     struct pp_device base;
+    unsigned char *staged;
+    size_t n_staged; /* bytes of it that copies may still read */
     struct pp_cublas cublas;
     struct pp_cuda_stream stream;
 };
@@ -66,28 +74,34 @@ static void cuda_close(struct pp_device *d)
         return;
     if (g->stream.stream)
         cudaStreamSynchronize(g->stream.stream);
+    cudaFreeHost(g->staged);
     pp_cuda_stream_close(&g->stream);
     pp_cublas_close(&g->cublas);
     free(g);
 }
 
-static int cuda_open(int rank, struct pp_device **out, struct pp_err *err)
+static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
 {
     char why[160];
+    void *staged = NULL;
     int n;
     struct gpu *g = calloc(1, sizeof *g);
     if (!g)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     g->base.ops = &pp_device_cuda;
     g->base.stream = &g->stream;
-    if (count(&n, err) || failed(cudaSetDevice(rank % n), "GPU", err))
+    if (count(&n, err) || failed(cudaSetDevice(local_rank % n), "GPU", err))
         goto out;
-    reach_peers(rank % n, n);
+    reach_peers(local_rank % n, n);
     if (pp_cublas_open(&g->cublas, why, sizeof why) ||
         pp_cuda_stream_open(&g->stream, &g->cublas, why, sizeof why)) {
-        pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", rank % n, why);
+        pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", local_rank % n, why);
         goto out;
     }
+    if (failed(cudaHostAlloc(&staged, STAGED_BYTES, cudaHostAllocDefault),
+               "page-locked memory", err))
+        goto out;
+    g->staged = staged;
     *out = &g->base;
     return 0;
 out:
@@ -122,13 +136,22 @@ static void cuda_free(struct pp_device *d, void *p)
 
 static int cuda_wait(struct pp_device *d, struct pp_err *err)
 {
-    return failed(cudaStreamSynchronize(stream_of(d)), "kernels", err);
+    if (failed(cudaStreamSynchronize(stream_of(d)), "kernels", err))
+        return -1;
+    ((struct gpu *)d)->n_staged = 0;
+    return 0;
 }
 
-/* From pageable memory: the driver has taken the bytes when this returns. */
+/* The bytes are taken when this returns: staged here, or where there is no room
+ * left by the driver. */
 static int cuda_put(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
+    struct gpu *g = (struct gpu *)d;
+    if (bytes <= STAGED_BYTES - g->n_staged) {
+        from = memcpy(g->staged + g->n_staged, from, bytes);
+        g->n_staged += pp_round_up(bytes, 64);
+    }
     return failed(
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(d)),
         "copy to the GPU", err);
@@ -152,8 +175,90 @@ static int cuda_copy(struct pp_device *d, void *to, const void *from,
         "copy", err);
 }
 
+static cudaStream_t of_queue(const struct pp_device *d, void *queue)
+{
+    return queue ? queue : stream_of(d);
+}
+
+static int queue_open(struct pp_device *d, void **queue, struct pp_err *err)
+{
+    cudaStream_t stream = NULL;
+    (void)d; /* the calling thread's */
+    if (failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+               "stream", err))
+        return -1;
+    *queue = stream;
+    return 0;
+}
+
+static void queue_close(struct pp_device *d, void *queue)
+{
+    (void)d;
+    cudaStreamDestroy(queue);
+}
+
+static int mark_open(struct pp_device *d, void **mark, struct pp_err *err)
+{
+    cudaEvent_t event = NULL;
+    (void)d;
+    if (failed(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+               "event", err))
+        return -1;
+    *mark = event;
+    return 0;
+}
+
+static void mark_close(void *mark)
+{
+    if (mark)
+        cudaEventDestroy(mark);
+}
+
+static int mark_record(struct pp_device *d, void *mark, void *queue,
+                       struct pp_err *err)
+{
+    return failed(cudaEventRecord(mark, of_queue(d, queue)), "event", err);
+}
+
+static int queue_follow(struct pp_device *d, void *queue, void *mark,
+                        struct pp_err *err)
+{
+    return failed(cudaStreamWaitEvent(of_queue(d, queue), mark, 0), "event",
+                  err);
+}
+
+static int queue_copy(struct pp_device *d, void *queue, void *to,
+                      const void *from, size_t bytes, struct pp_err *err)
+{
+    return failed(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of_queue(d, queue)),
+        "copy between ranks", err);
+}
+
+static int queue_is_done(struct pp_device *d, void *queue, bool *done,
+                         struct pp_err *err)
+{
+    cudaError_t rc = cudaStreamQuery(of_queue(d, queue));
+    *done = rc == cudaSuccess;
+    return rc == cudaErrorNotReady ? 0 : failed(rc, "stream", err);
+}
+
+static const struct pp_queues queues = {
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .open = queue_open,
+    .close = queue_close,
+    .mark_open = mark_open,
+    .mark_close = mark_close,
+    .record = mark_record,
+    .follow = queue_follow,
+    .copy = queue_copy,
+    .is_done = queue_is_done,
+};
+
 const struct pp_device_ops pp_device_cuda = {
     .name = "cuda",
+    .queues = &queues,
     .check = cuda_check,
     .open = cuda_open,
     .close = cuda_close,

@@ -14,6 +14,7 @@
 #include "run/layer.h"
 #include "run/optim.h"
 #include "run/parameters.h"
+#include "run/shapes.h"
 #include "sched/schedule.h"
 
 /* One optimizer step, the same on every rank. */
@@ -29,7 +30,8 @@ struct pp_step_report {
     double products; /* share of compute in matrix products; -1: not timed */
     bool has_val_loss;
     double val_loss;
-    const int *peak_slots; /* counted, by rank */
+    const int *peak_slots;            /* counted, by rank */
+    uint64_t messages, message_bytes; /* between stages, all ranks' */
 };
 
 /* What a rank holds between the end of a step's backward and its update, and
@@ -40,15 +42,20 @@ struct pp_inspection {
     const struct pp_parameters *params; /* gradients complete, not clipped */
 };
 
+struct pp_record;
+
 struct pp_job {
     const struct pp_model *model;
     const struct pp_schedule *schedule; /* lowered; carries the graph */
     const struct pp_schedule *forward;  /* the same list, forward only */
     const struct pp_unit_range *stages; /* by stage number */
+    const enum pp_recompute *recompute; /* by stage number; NULL: none. A
+                                           schedule of slices has no full */
     const struct pp_kernels *kernels;
     const struct pp_device_ops *device; /* the kernels'; NULL: the CPU */
     bool time_products;                 /* on the CPU */
     int slot_limit;                     /* 0: as planned */
+    enum pp_shapes shapes;              /* of messages between stages */
 
     const struct pp_packed *data; /* training, or what is to be scored */
     const struct pp_packed *eval; /* or NULL */
@@ -81,10 +88,19 @@ struct pp_job {
     void (*output)(void *ctx, int stage, size_t bin,
                    const struct pp_microbatch *mb, const void *y, size_t width);
 
-    /* Called by rank 0 alone; a failure ends the run. */
+    /* What is to be recorded: the latest n_steps steps (0: nothing), with the
+     * layers of each stage or without. On the CPU; see recorded. */
+    struct {
+        int n_steps;
+        bool layers;
+    } record;
+
+    /* Called by rank 0 alone; a failure ends the run. recorded comes once,
+     * after the last step, where something is recorded. */
     int (*report)(void *ctx, const struct pp_step_report *r,
                   struct pp_err *err);
     int (*evaluated)(void *ctx, double val_loss, struct pp_err *err);
+    int (*recorded)(void *ctx, const struct pp_record *r, struct pp_err *err);
     /* Called by every rank between steps; any true stops all. */
     bool (*stop)(void *ctx);
     void *ctx;

@@ -192,10 +192,20 @@ void load_transposed(uint32_t r[4], const void *row)
                (uint32_t)rows[j * 8 + lane % 4 * 2 + 1][lane / 4] << 16;
 }
 
-int pp_emulate(dim3 grid, dim3 block, size_t shared,
-               const std::function<void()> &kernel)
+namespace
 {
+struct launch {
+    dim3 grid, block;
+    size_t shared;
+    std::function<void()> kernel;
+};
+
+void run_launch(void *arg)
+{
+    struct launch *l = (struct launch *)arg;
+    dim3 grid = l->grid, block = l->block;
     unsigned n = block.x * block.y * block.z;
+    size_t shared = l->shared;
     pp_emulated_enter();
     if (!threads) {
         threads = (struct thread *)calloc(MAX_THREADS, sizeof *threads);
@@ -206,7 +216,7 @@ int pp_emulate(dim3 grid, dim3 block, size_t shared,
         abort();
     pp_emulated_shared =
         (unsigned char *)aligned_alloc(16, (shared + 16) & ~(size_t)15);
-    body = &kernel;
+    body = &l->kernel;
     gridDim = grid;
     blockDim = block;
     for (unsigned z = 0; z < grid.z; z++)
@@ -218,5 +228,14 @@ int pp_emulate(dim3 grid, dim3 block, size_t shared,
             }
     free(pp_emulated_shared);
     pp_emulated_leave();
+    delete l;
+}
+} // namespace
+
+int pp_emulate(void *stream, dim3 grid, dim3 block, size_t shared,
+               const std::function<void()> &kernel)
+{
+    pp_emulated_queue(stream, run_launch,
+                      new launch{grid, block, shared, kernel});
     return 0;
 }

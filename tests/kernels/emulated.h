@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include <functional>
+#include <tuple>
 
 #define __global__
 #define __device__
@@ -124,14 +125,25 @@ template <int KEEP> static inline void copy_wait(void)
 }
 
 /* Runs kernel for every thread of the grid: one at a time, whichever thread of
- * the process asks. */
-int pp_emulate(dim3 grid, dim3 block, size_t shared,
+ * the process asks, and behind what the stream was given where there are
+ * streams (emulated_gate.h). */
+int pp_emulate(void *stream, dim3 grid, dim3 block, size_t shared,
                const std::function<void()> &kernel);
 extern unsigned char *pp_emulated_shared;
 
+/* Arguments are taken here, as on a GPU, not when the kernel runs. */
+template <class... PARAMETERS, class... ARGUMENTS>
+static inline int pp_emulate_call(void *stream, dim3 grid, dim3 block,
+                                  size_t shared, void (*kernel)(PARAMETERS...),
+                                  ARGUMENTS... arguments)
+{
+    std::tuple<PARAMETERS...> taken(static_cast<PARAMETERS>(arguments)...);
+    return pp_emulate(stream, grid, block, shared,
+                      [=]() { std::apply(kernel, taken); });
+}
+
 #define PP_LAUNCH(kernel, grid, block, shared, stream, ...) \
-    ((void)(stream),                                        \
-     pp_emulate((grid), (block), (shared), [=]() { kernel(__VA_ARGS__); }))
+    pp_emulate_call((stream), (grid), (block), (shared), kernel, __VA_ARGS__)
 #define PP_DYNAMIC_SHARED(name) unsigned char *name = pp_emulated_shared
 
 #endif

@@ -22,6 +22,12 @@ void pp_emulated_leave(void)
 {
 }
 
+void pp_emulated_queue(void *of, void (*run)(void *), void *arg)
+{
+    (void)of;
+    run(arg);
+}
+
 const char *gpu_open(void)
 {
     return NULL;

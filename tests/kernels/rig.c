@@ -70,7 +70,15 @@ static void bind_parameters(struct rig *r, size_t shift)
 void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
               const struct pp_kernels *k, const struct packing *p, size_t shift)
 {
-    *r = (struct rig){.m = *m};
+    rig_init_mode(r, m, kind, PP_RECOMPUTE_NONE, k, p, shift);
+}
+
+void rig_init_mode(struct rig *r, const struct pp_model *m,
+                   enum pp_unit_kind kind, enum pp_recompute mode,
+                   const struct pp_kernels *k, const struct packing *p,
+                   size_t shift)
+{
+    *r = (struct rig){.m = *m, .l.recompute = mode};
     r->l.unit.kind = kind;
     r->l.model = &r->m;
     r->l.kernels = k;
@@ -83,9 +91,10 @@ void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
         *rows[i] = values_new(k, T * m->hidden, shift);
     fill_normal(&r->x, "x", 1);
     fill_normal(&r->dy, "dy", 1);
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+    for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
         r->blocks[b] = values_new(
-            k, pp_unit_saved_width(m, r->l.unit, (enum pp_saved_block)b) * T,
+            k,
+            pp_unit_saved_width(m, r->l.unit, mode, (enum pp_saved_block)b) * T,
             shift);
     r->scratch = values_new(k, r->ops->scratch(m, k, T, 0), shift);
     r->cos = values_new(k, m->max_position * half, shift);
@@ -102,14 +111,14 @@ void rig_finish(struct rig *r)
                             &r->scratch, &r->cos, &r->sin, &r->dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         values_free(all[i]);
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+    for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
         values_free(&r->blocks[b]);
 }
 
 static struct pp_layer_blocks blocks_of(const struct rig *r, bool forward)
 {
     struct pp_layer_blocks b;
-    for (int i = 0; i < PP_N_SAVED_BLOCKS; i++)
+    for (int i = 0; i < PP_N_UNIT_BLOCKS; i++)
         b.block[i] = r->blocks[i].at;
     if (forward)
         b.block[PP_SAVED_GRAD_W] = NULL;
@@ -148,7 +157,7 @@ bool rig_guards(const struct rig *r)
 {
     bool whole = guard_whole(&r->g) && guard_whole(&r->y) &&
                  guard_whole(&r->dx) && guard_whole(&r->scratch);
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+    for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
         whole = whole && guard_whole(&r->blocks[b]);
     return whole;
 }

@@ -21,7 +21,7 @@ struct rig {
     const struct pp_layer_ops *ops;
     struct pp_microbatch mb;
     struct values w, g; /* all parameters, slots ascending */
-    struct values x, y, dx, dy, blocks[PP_N_SAVED_BLOCKS], scratch;
+    struct values x, y, dx, dy, blocks[PP_N_UNIT_BLOCKS], scratch;
     struct values cos, sin;
     double loss, logps[RIG_MAX_TOKENS];
     int32_t cu[RIG_MAX_SEQUENCES + 1], cu_padded[RIG_MAX_SEQUENCES + 1];
@@ -37,6 +37,11 @@ struct pp_model rig_model(void);
 void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
               const struct pp_kernels *k, const struct packing *p,
               size_t shift);
+/* The same for a layer that recomputes. */
+void rig_init_mode(struct rig *r, const struct pp_model *m,
+                   enum pp_unit_kind kind, enum pp_recompute mode,
+                   const struct pp_kernels *k, const struct packing *p,
+                   size_t shift);
 void rig_finish(struct rig *r);
 
 /* Forward; then the scalar that gradients are of: the head's loss, or

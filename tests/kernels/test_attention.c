@@ -22,14 +22,16 @@ static const struct shape_case cases[] = {
     {"window 1", 2, 2, 4, 4, 0, 1, 0, 1, {6}, {7}},
     {"window 3, sinks", 4, 2, 4, 4, 1, 3, 1, 2, {9, 4}, {9, 6}},
     {"sinks", 3, 1, 4, 6, 0, 0, 1, 2, {5, 1}, {6, 1}},
+    {"large group", 20, 1, 3, 4, 2, 0, 1, 2, {6, 1}, {6, 3}},
     {"blocks", 2, 1, 17, 17, 0, 0, 0, 3, {129, 64, 65}, {136, 64, 72}},
-    {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {300, 17}, {300, 20}},
-    {"blocks, window", 2, 1, 16, 8, 0, 100, 1, 2, {400, 128}, {400, 130}},
-    {"blocks, wide window", 2, 2, 8, 8, 0, 131, 0, 1, {385}, {390}},
+    {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {600, 17}, {600, 20}},
+    {"blocks, window", 2, 1, 16, 8, 0, 100, 1, 2, {700, 128}, {700, 130}},
+    {"blocks, wide window", 2, 2, 8, 8, 0, 531, 0, 1, {1085}, {1090}},
+    {"blocks, large groups", 34, 2, 5, 8, 1, 0, 0, 2, {40, 81}, {48, 81}},
     {"no sequences", 2, 1, 4, 4, 0, 0, 0, 0, {0}, {0}},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
-#define N_SMALL 7 /* cases that finite differences can afford */
+#define N_SMALL 8 /* cases that finite differences can afford */
 
 /* One call's arguments, gradients and scratch. */
 struct call {

@@ -2,21 +2,18 @@
 /* test_device - the trainer on a device whose memory is not the host's: losses
  * of the CPU's run, the same bits however many ranks, checkpoints that go on
  * with the same bits and load elsewhere. */
-#include "device_emulated.h"
 #include "scratch.h"
+#include "small_run.h"
 #include "tap.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/rng.h"
-#include "comm/comm_threads.h"
 #include "cuda_stream.h"
-#include "data/packed_write.h"
 #include "run/ckpt.h"
+#include "run/device_cuda.h"
 #include "run/job.h"
 #include "sched/check.h"
 #include "sched/kind.h"
@@ -25,50 +22,12 @@
 enum { N_SEQUENCES = 6, LONGEST = 12, N_LAYERS = 2, N_UNITS = N_LAYERS + 3 };
 enum { M = 4, STEPS = 3, MAX_RANKS = 4, N_ROWS = N_SEQUENCES * LONGEST };
 
-static const struct pp_model model = {
-    .architecture = PP_QWEN3,
-    .hidden = 16,
-    .intermediate = 24,
-    .n_layers = N_LAYERS,
-    .n_heads = 4,
-    .n_kv_heads = 2,
-    .head_dim = 6,
-    .vocab = 37,
-    .max_position = 64,
-    .norm_eps = 1e-6,
-    .init_range = 0.2,
-    .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},
-    .tied = true,
-    .qk_norm = true,
-};
+static const struct pp_model model = SMALL_MODEL(N_LAYERS);
 
 static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
-    int32_t ids[N_ROWS];
-    struct pp_piece pieces[N_SEQUENCES] = {0};
-    uint32_t items[N_SEQUENCES];
-    size_t first[] = {0, 2, 3, 5, 6}, n = 0;
-    for (uint32_t i = 0; i < N_SEQUENCES; i++) {
-        uint32_t length = 3 + (uint32_t)(pp_rng_uniform(1, i) * (LONGEST - 3));
-        pieces[i].source = i;
-        pieces[i].at = n;
-        pieces[i].slot = length;
-        pieces[i].length = length;
-        items[i] = i;
-        for (uint32_t t = 0; t < length; t++)
-            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * 37);
-        n += length;
-    }
-    const struct pp_packed_content c = {.ids = ids,
-                                        .pieces = pieces,
-                                        .n_bins = 4,
-                                        .first = first,
-                                        .items = items,
-                                        .n_inputs = N_SEQUENCES,
-                                        .capacity = 64,
-                                        .align = 1};
-    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
-                                                                        : 0;
+    static const size_t first[] = {0, 2, 3, 5, N_SEQUENCES};
+    return small_data(dir, 3, LONGEST, first, 4, p, err);
 }
 
 /* Where and how a run computes. */
@@ -77,10 +36,9 @@ struct place {
     const struct pp_kernels *kernels;
 };
 static const struct place on_cpu = {NULL, &pp_kernels_f32};
-static const struct place on_f32 = {&pp_device_emulated, &pp_kernels_cuda_f32};
+static const struct place on_f32 = {&pp_device_cuda, &pp_kernels_cuda_f32};
 
-static const struct place on_bf16 = {&pp_device_emulated,
-                                     &pp_kernels_cuda_bf16};
+static const struct place on_bf16 = {&pp_device_cuda, &pp_kernels_cuda_bf16};
 
 /* What a run said. */
 struct result {
@@ -97,6 +55,7 @@ struct run {
     int64_t steps;
     const char *save, *resume;
     bool score;
+    enum pp_recompute recompute; /* of all stages */
     const struct pp_packed *data;
     struct result *out;
 };
@@ -119,47 +78,6 @@ static void keep_logps(void *ctx, size_t bin, const struct pp_microbatch *mb)
     for (size_t i = 0; i < mb->n_scored; i++)
         if (mb->scored_rows[i] >= 0 && to->n_logps < N_ROWS)
             to->logps[to->n_logps++] = mb->logps[i];
-}
-
-struct thread {
-    const struct pp_job *job;
-    struct pp_comm *comm;
-    pthread_t id;
-    enum pp_exit status;
-    struct pp_err err;
-};
-
-static void *enter(void *arg)
-{
-    struct thread *t = arg;
-    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
-        t->status = t->err.code;
-    return NULL;
-}
-
-static int run_ranks(const struct pp_job *job, struct pp_err *err)
-{
-    struct thread t[MAX_RANKS] = {0};
-    struct pp_comm_world *world = NULL;
-    int n = job->schedule->graph->n_ranks;
-    if (pp_comm_world_create(n, job->schedule->channel_depth, &world, err))
-        return -1;
-    for (int r = 0; r < n; r++) {
-        t[r].job = job;
-        if (pp_comm_threads_open(world, r, &t[r].comm, err))
-            return -1;
-    }
-    for (int r = 0; r < n; r++)
-        pthread_create(&t[r].id, NULL, enter, &t[r]);
-    for (int r = 0; r < n; r++) {
-        pthread_join(t[r].id, NULL);
-        if (t[r].err.code)
-            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
-    }
-    for (int r = 0; r < n; r++)
-        t[r].comm->ops->close(t[r].comm);
-    pp_comm_world_destroy(world);
-    return err->code ? -1 : 0;
 }
 
 /* The units of each stage: as even as it goes. */
@@ -198,7 +116,10 @@ static bool done_run(const struct run *run)
     struct pp_graph g = {0};
     struct pp_schedule s = {0}, forward = {0};
     struct pp_unit_range stages[MAX_RANKS];
+    enum pp_recompute recompute[MAX_RANKS];
     struct pp_err err = {0};
+    for (int i = 0; i < MAX_RANKS; i++)
+        recompute[i] = run->recompute;
     memset(run->out, 0, sizeof *run->out);
     if (!prepare(run, &a, &g, stages, &s, &forward, &err)) {
         const struct pp_job job = {
@@ -206,6 +127,7 @@ static bool done_run(const struct run *run)
             .schedule = &s,
             .forward = &forward,
             .stages = stages,
+            .recompute = recompute,
             .kernels = run->place->kernels,
             .device = run->place->device,
             .data = run->data,
@@ -227,7 +149,7 @@ static bool done_run(const struct run *run)
             .report = keep,
             .ctx = run->out,
         };
-        int rc = run_ranks(&job, &err);
+        int rc = small_ranks(&job, &err);
         (void)rc; /* err says the same */
     }
     if (err.code)
@@ -260,7 +182,7 @@ static void test_protection(void)
     struct pp_device *d = NULL;
     struct pp_err err = {0};
     int status = 0;
-    ok(!pp_device_emulated.open(0, &d, &err), "a device");
+    ok(!pp_device_cuda.open(0, &d, &err), "a device");
     int *p = d->ops->alloc(d, sizeof *p), got = 1;
     fflush(stdout);
     pid_t child = fork();
@@ -301,6 +223,11 @@ static void test_place(const struct place *place, double bound,
         run.ranks = i == 0 ? 4 : 2;
         ok(done_run(&run) && same(&one, &many), "%s: %s on %d: the same bits",
            name, run.kind, run.ranks);
+    }
+    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++) {
+        run.recompute = (enum pp_recompute)r;
+        ok(done_run(&run) && same(&one, &many),
+           "%s: %s with recomputation %d: the same bits", name, run.kind, r);
     }
     run.score = true;
     ok(done_run(&run) && many.n_logps == scores->n_logps &&

@@ -10,6 +10,7 @@ struct variant {
     enum pp_unit_kind kind;
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
     size_t hidden, n_kv_heads; /* 0: the rig's */
+    enum pp_recompute mode;
 };
 
 static const struct variant variants[] = {
@@ -24,6 +25,13 @@ static const struct variant variants[] = {
     {"decoder, all biases", PP_UNIT_LAYER, 1, 1, 1, 0, 0, 0},
     {"decoder, QK-norm", PP_UNIT_LAYER, 0, 0, 0, 1, 0, 0},
     {"decoder, QK-norm, all biases", PP_UNIT_LAYER, 1, 1, 1, 1, 0, 1},
+    {"decoder, selective", PP_UNIT_LAYER, 1, 1, 1, 0, 0, 0,
+     PP_RECOMPUTE_SELECTIVE},
+    {"decoder, full", PP_UNIT_LAYER, 1, 1, 1, 0, 0, 0, PP_RECOMPUTE_FULL},
+    {"decoder, QK-norm, selective", PP_UNIT_LAYER, 0, 0, 0, 1, 0, 1,
+     PP_RECOMPUTE_SELECTIVE},
+    {"decoder, QK-norm, full", PP_UNIT_LAYER, 0, 0, 0, 1, 0, 1,
+     PP_RECOMPUTE_FULL},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
@@ -58,7 +66,7 @@ static void gradients(const struct variant *v)
 {
     struct pp_model m = model_of(v);
     struct rig r;
-    rig_init(&r, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     rig_forward(&r);
     rig_backward(&r);
     ok(rig_guards(&r), "%s: writes stay inside", v->name);
@@ -76,7 +84,7 @@ static void gradients(const struct variant *v)
     for (size_t i = 0; i < r.g.n; i++)
         set(&twice, i, 2 * get(&r.g, i));
     struct pp_layer_blocks b = {
-        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at}};
+        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at, r.blocks[3].at}};
     struct pp_err err = {0};
     rig_forward(&r);
     if (r.ops->bwd_weight(&r.l, &r.mb, &b, r.scratch.at, &err))
@@ -94,8 +102,8 @@ static void precision(const struct variant *v)
 {
     struct pp_model m = model_of(v);
     struct rig a, b;
-    rig_init(&a, &m, v->kind, &pp_kernels_f32, &packed, 0);
-    rig_init(&b, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&a, &m, v->kind, v->mode, &pp_kernels_f32, &packed, 0);
+    rig_init_mode(&b, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     double la = rig_forward(&a), lb = rig_forward(&b);
     rig_backward(&a);
     rig_backward(&b);
@@ -113,8 +121,8 @@ static void determinism(const struct variant *v, const struct pp_kernels *k)
 {
     struct pp_model m = model_of(v);
     struct rig a, b;
-    rig_init(&a, &m, v->kind, k, &packed, 0);
-    rig_init(&b, &m, v->kind, k, &packed, 3);
+    rig_init_mode(&a, &m, v->kind, v->mode, k, &packed, 0);
+    rig_init_mode(&b, &m, v->kind, v->mode, k, &packed, 3);
     rig_forward(&b); /* an earlier call changes nothing */
     rig_backward(&b);
     double la = rig_forward(&a), lb = rig_forward(&b);
@@ -167,7 +175,7 @@ static void packing(const struct variant *v)
 {
     struct pp_model m = model_of(v);
     struct rig all;
-    rig_init(&all, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&all, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     double loss = rig_forward(&all), sum = 0;
     rig_backward(&all);
     struct values g = values_new(&pp_kernels_f64, all.g.n, 0);
@@ -176,7 +184,7 @@ static void packing(const struct variant *v)
     for (size_t i = 0; i < packed.n; i++) {
         struct packing alone = {1, {packed.real[i]}, {packed.padded[i]}};
         struct rig one;
-        rig_init(&one, &m, v->kind, &pp_kernels_f64, &alone, 0);
+        rig_init_mode(&one, &m, v->kind, v->mode, &pp_kernels_f64, &alone, 0);
         take_sequence(&one, &all, i);
         sum += rig_forward(&one);
         rig_backward(&one);
@@ -192,13 +200,44 @@ static void packing(const struct variant *v)
     rig_finish(&all);
 }
 
+/* Recomputed, a layer has the bits of one that keeps everything, whatever
+ * happens between its actions to what it does not keep. */
+static void recompute(const struct variant *v, const struct pp_kernels *k)
+{
+    struct pp_model m = model_of(v);
+    struct rig all, r;
+    struct pp_err err = {0};
+    rig_init(&all, &m, v->kind, k, &packed, 0);
+    rig_init_mode(&r, &m, v->kind, v->mode, k, &packed, 0);
+    rig_forward(&all);
+    rig_backward(&all);
+    rig_forward(&r);
+    struct values *passing = &r.blocks[PP_SAVED_PASSING];
+    struct pp_layer_blocks b = {
+        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at, passing->at}};
+    fill(passing, NAN);
+    fill(&r.blocks[PP_SAVED_GRAD_W], NAN);
+    fill(&r.g, 0);
+    if (r.ops->bwd_input(&r.l, &r.mb, r.dx.at, r.dy.at, &b, r.scratch.at, &err))
+        abort();
+    fill(passing, NAN);
+    fill(&r.blocks[PP_SAVED_ACT_I], NAN);
+    if (r.ops->bwd_weight(&r.l, &r.mb, &b, r.scratch.at, &err))
+        abort();
+    ok(rig_guards(&r) && same_bits(&all.y, &r.y) && same_bits(&all.dx, &r.dx) &&
+           same_bits(&all.g, &r.g),
+       "%s, %s: the bits of a layer that keeps everything", v->name, k->name);
+    rig_finish(&all);
+    rig_finish(&r);
+}
+
 /* No tokens: nothing is touched, the loss is 0. */
 static void no_tokens(const struct variant *v)
 {
     struct packing none = {0};
     struct pp_model m = model_of(v);
     struct rig r;
-    rig_init(&r, &m, v->kind, &pp_kernels_f32, &none, 0);
+    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f32, &none, 0);
     double loss = rig_forward(&r), sum = 0;
     rig_backward(&r);
     for (size_t i = 0; i < r.g.n; i++)
@@ -212,7 +251,7 @@ static void frozen(const struct variant *v)
 {
     struct pp_model m = model_of(v);
     struct rig r;
-    rig_init(&r, &m, v->kind, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     memset(r.l.g, 0, sizeof r.l.g);
     rig_forward(&r);
     rig_backward(&r);
@@ -272,6 +311,10 @@ int main(void)
         packing(&variants[i]);
         no_tokens(&variants[i]);
         frozen(&variants[i]);
+        if (variants[i].mode) {
+            recompute(&variants[i], &pp_kernels_f32);
+            recompute(&variants[i], &pp_kernels_f64);
+        }
     }
     logps();
     head_blocks();

@@ -150,6 +150,29 @@ static void lanes_body(struct test *t, struct pp_comm *c)
         expect(t, !c->ops->send_wait(c, peer, lane, 0, &err));
 }
 
+/* A probe tells the size of the message that recv then takes, however often. */
+static void probe_body(struct test *t, struct pp_comm *c)
+{
+    struct pp_err err = {0};
+    char buf[24] = "";
+    size_t bytes = 99;
+    if (c->rank == 0) {
+        usleep(2000);
+        expect(t, !c->ops->send(c, 1, PP_LANE_FORWARD, "abc", 4, &err) &&
+                      !c->ops->send(c, 1, PP_LANE_FORWARD, NULL, 0, &err) &&
+                      !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        expect(t, !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) &&
+                      bytes == 4);
+    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err) &&
+                  !strcmp(buf, "abc"));
+    expect(t,
+           !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) && bytes == 0);
+    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err));
+}
+
 /* With rendezvous channels the sync lane still takes one message. */
 static void sync_body(struct test *t, struct pp_comm *c)
 {
@@ -260,6 +283,7 @@ static void abort_body(struct test *t, struct pp_comm *c)
     } else if (c->rank == 1) {
         while (!rc)
             rc = c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err);
+        expect(t, c->ops->probe(c, 3, PP_LANE_SYNC, &bytes, &err));
     } else if (c->rank == 2) {
         rc = c->ops->send(c, 1, PP_LANE_SYNC, buf, 1, &err);
         t->sent = 1;
@@ -357,6 +381,11 @@ int main(void)
     struct test lanes = {.size = 2, .depth = 1, .body = lanes_body};
     run_ranks(&lanes);
     is_int(lanes.bad, 0, "lanes and directions do not meet");
+    for (int depth = 0; depth <= 2; depth++) {
+        struct test probe = {.size = 2, .depth = depth, .body = probe_body};
+        run_ranks(&probe);
+        is_int(probe.bad, 0, "a probe tells the next message's size");
+    }
     struct test sync = {.size = 2, .depth = 0, .body = sync_body};
     run_ranks(&sync);
     is_int(sync.bad, 0, "the sync lane is never rendezvous");

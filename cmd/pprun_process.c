@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* One rank of a job whose ranks are processes: what they agree on before the
+ * first step, the run, and what rank 0 collects at its end. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm_nccl.h"
+#include "pprun.h"
+#include "pprun_launch.h"
+#include "run/job_channels.h"
+
+/* Every rank has come to the same place; all fail with the first message of
+ * those that have one, and the rank that had it says it. */
+static int agree(struct pprun *p, struct pp_join *j, int rc)
+{
+    struct pp_err *err = &p->tool->err, mine = {0}, failed = {0};
+    int size = pp_join_size(j), rank = pp_join_rank(j), from = -1;
+    if (rc)
+        mine = *err;
+    struct pp_err *all = calloc((size_t)size, sizeof *all);
+    if (!all) {
+        pp_join_abort(j, "out of memory");
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    rc = pp_join_allgather(j, &mine, all, sizeof mine, &failed);
+    for (int r = 0; rc == 0 && r < size && from < 0; r++)
+        from = all[r].code != PP_EXIT_OK ? r : -1;
+    if (rc)
+        *err = mine.code ? mine : failed;
+    else if (from >= 0)
+        *err = all[from];
+    p->tool->told = from >= 0 && from != rank;
+    free(all);
+    return rc || from >= 0 ? -1 : 0;
+}
+
+/* All of a stream. */
+static int read_all(FILE *f, const char *name, char **text, size_t *n,
+                    struct pp_err *err)
+{
+    size_t room = 1 << 16, got;
+    *n = 0;
+    *text = malloc(room);
+    while (*text && (got = fread(*text + *n, 1, room - *n, f)) > 0) {
+        *n += got;
+        if (*n < room)
+            continue;
+        room *= 2;
+        char *more = realloc(*text, room);
+        if (!more)
+            free(*text);
+        *text = more;
+    }
+    if (!*text)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
+    return ferror(f) ? pp_fail_read(err, name) : 0;
+}
+
+/* Rank 0 reads it. A launcher may give every process a copy of its input, and
+ * would stop at the first that leaves it unread. */
+static int take_manifest(struct pprun *p, const char *name)
+{
+    struct pp_err *err = &p->tool->err;
+    bool is_stdin = !strcmp(name, "-");
+    char rest[4096];
+    if (p->rank != 0) {
+        while (is_stdin && read(STDIN_FILENO, rest, sizeof rest) > 0)
+            ;
+        return 0;
+    }
+    FILE *f = is_stdin ? stdin : fopen(name, "r");
+    if (!f)
+        return pp_fail_errno(err, "%s", name) ? (err->code = PP_EXIT_INPUT, -1)
+                                              : 0;
+    int rc =
+        read_all(f, is_stdin ? "<stdin>" : name, &p->text, &p->text_bytes, err);
+    if (!is_stdin)
+        fclose(f);
+    return rc;
+}
+
+static int check_size(struct pprun *p, const struct pprun_launch *l)
+{
+    const struct pp_mesh *m = &p->manifest.mesh;
+    int n = m->pp * m->dp * m->tp * m->cp;
+    if (n == l->place.size)
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: '%d', but the manifest's mesh has %d ranks (pp %d x "
+                   "dp %d x tp %d x cp %d)",
+                   l->size_from ? l->size_from : "ranks", l->place.size, n,
+                   m->pp, m->dp, m->tp, m->cp);
+}
+
+/* Rank 0 prepares the job and hands on what it read and found; then the others
+ * prepare it from that. */
+static int prepare(struct pprun *p, struct pp_join *j, const char *name,
+                   const struct pprun_launch *l)
+{
+    struct pp_err *err = &p->tool->err;
+    void *text = p->text, *resume = NULL;
+    size_t n_resume = 0;
+    int rc = p->rank == 0 && p->tool->err.code ? -1 : 0;
+    if (p->rank == 0 && rc == 0)
+        rc = pprun_prepare(p, name) || check_size(p, l) ? -1 : 0;
+    if (agree(p, j, rc))
+        return -1;
+    if (p->rank == 0 && p->resume) {
+        resume = p->resume;
+        n_resume = strlen(p->resume) + 1;
+    }
+    if (pp_join_broadcast(j, &text, &p->text_bytes, err) ||
+        pp_join_broadcast(j, &resume, &n_resume, err))
+        return -1;
+    if (p->rank != 0) {
+        p->text = text;
+        p->resume = n_resume ? resume : NULL;
+        if (n_resume == 0)
+            free(resume);
+        rc = pprun_prepare(p, name);
+    }
+    return agree(p, j, rc);
+}
+
+/* Memory is the same calculation at every rank, and rank 0 tells of it. */
+static int check(struct pprun *p, struct pp_join *j)
+{
+    if (agree(p, j, pprun_check_same(p, j)) ||
+        agree(p, j, pprun_check_memory(p)))
+        return -1;
+    return agree(p, j, pprun_check_device(p));
+}
+
+/* Rank 0 adds what the ranks have scored: each position is one rank's. */
+static int collect_logprobs(struct pprun *p, struct pp_join *j)
+{
+    struct pp_err *err = &p->tool->err;
+    size_t most = 1;
+    for (size_t i = 0; i < p->data.n_inputs; i++)
+        most = p->logps_length[i] > most ? p->logps_length[i] : most;
+    double *theirs = calloc(most, sizeof *theirs);
+    int rc = theirs ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 1; r < pp_join_size(j) && rc == 0; r++)
+        for (size_t i = 0; i < p->data.n_inputs && rc == 0; i++) {
+            size_t n = p->logps_length[i], bytes = n * sizeof *theirs;
+            if (p->rank == r)
+                rc = pp_join_send(j, 0, p->logps[i], bytes, err);
+            else if (p->rank == 0)
+                rc = pp_join_recv(j, r, theirs, bytes, err);
+            for (size_t k = 0; p->rank == 0 && rc == 0 && k < n; k++)
+                p->logps[i][k] += theirs[k];
+        }
+    free(theirs);
+    return rc;
+}
+
+static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_comm_channel *channels = NULL;
+    struct pp_comm *comm = NULL;
+    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"),
+                                .depth = p->job.schedule->channel_depth};
+    int rc = pp_job_channels(p->job.schedule, &channels, &o.n_channels, err);
+    o.channels = channels;
+    if (rc == 0)
+        rc = pp_comm_nccl_open(j, &o, &comm, err);
+    rc = agree(p, j, rc);
+    if (rc == 0)
+        rc = pp_rank_run(&p->job, comm, status, err);
+    if (rc == 0 && p->options.logprobs)
+        rc = collect_logprobs(p, j);
+    if (comm)
+        comm->ops->close(comm);
+    free(channels);
+    return rc;
+}
+
+/* Whether another rank tells of this failure: the one that failed by itself
+ * does, and rank 0 as long as it is there. */
+static bool is_told(struct pprun *p, struct pp_join *j)
+{
+    struct pp_err why = {0};
+    if (!pp_join_aborted(j) || p->rank == 0)
+        return false;
+    pp_join_fail(j, &why);
+    return !strcmp(why.text, p->tool->err.text) &&
+           strncmp(why.text, "rank 0 ", 7) != 0;
+}
+
+static void set_rank(struct pprun *p, const struct pprun_launch *l)
+{
+    char host[PP_JOIN_HOST] = "";
+    p->rank = l->place.rank;
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '\0';
+    snprintf(p->name, sizeof p->name, "%s[%d/%d %s]", p->tool->name, p->rank,
+             l->place.size, host);
+    p->tool->name = p->name;
+    if (p->rank == 0)
+        return;
+    p->tool->quiet = true; /* rank 0 speaks, unless something fails */
+    p->tool->output = NULL;
+}
+
+int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
+{
+    struct pprun_launch l;
+    struct pp_join *j = NULL;
+    struct pp_err *err = &p->tool->err;
+    if (pprun_launch_read(&l, true, err))
+        return -1;
+    set_rank(p, &l);
+    if (!tool_output(p->tool))
+        return -1;
+    int rc = take_manifest(p, manifest); /* the others learn of it below */
+    struct pp_err failed = {0};
+    if (pp_join_open(&l.place, &j, &failed)) {
+        if (rc == 0)
+            *err = failed;
+        return -1;
+    }
+    rc = prepare(p, j, manifest, &l);
+    if (rc == 0)
+        rc = check(p, j);
+    if (rc == 0 && p->options.logprobs)
+        rc = agree(p, j, pprun_logprobs_init(p));
+    if (rc == 0)
+        rc = run(p, j, status);
+    if (rc == 0 && p->options.logprobs && p->rank == 0)
+        rc = pprun_logprobs_write(p);
+    if (rc && !p->tool->told)
+        p->tool->told = is_told(p, j);
+    pp_join_close(j);
+    return rc;
+}
+
+int pprun_check_alone(struct pprun *p)
+{
+    struct pprun_launch l;
+    if (pprun_launch_read(&l, false, &p->tool->err))
+        return -1;
+    if (l.place.size == 1)
+        return 0;
+    return tool_usage(p->tool,
+                      "--transport threads runs all ranks in one process, and "
+                      "%s says that there are %s '%d'; start one, or give "
+                      "--transport nccl",
+                      l.launcher, l.size_from, l.place.size);
+}

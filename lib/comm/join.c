@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/join.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/join_state.h"
+#include "comm/wire.h"
+
+int pp_join_rank(const struct pp_join *j)
+{
+    return j->rank;
+}
+
+int pp_join_size(const struct pp_join *j)
+{
+    return j->size;
+}
+
+int pp_join_local(const struct pp_join *j)
+{
+    return j->local;
+}
+
+const char *pp_join_host(const struct pp_join *j, int rank)
+{
+    return j->hosts[rank];
+}
+
+bool pp_join_aborted(struct pp_join *j)
+{
+    pthread_mutex_lock(&j->lock);
+    bool aborted = j->aborted;
+    pthread_mutex_unlock(&j->lock);
+    return aborted;
+}
+
+int pp_join_fail(struct pp_join *j, struct pp_err *err)
+{
+    pthread_mutex_lock(&j->lock);
+    pp_fail(err, PP_EXIT_SYSTEM, "%s", j->why);
+    pthread_mutex_unlock(&j->lock);
+    return -1;
+}
+
+/* A data connection ended or the job did. Why is known to the watching thread,
+ * whose connection to the same process ends as well. */
+static int fail_wire(struct pp_join *j, int rank, struct pp_err *err)
+{
+    const char *reason = errno ? strerror(errno) : "its connection has ended";
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    pthread_mutex_lock(&j->lock);
+    while (!j->aborted &&
+           pthread_cond_timedwait(&j->changed, &j->lock, &until) != ETIMEDOUT)
+        ;
+    bool aborted = j->aborted;
+    pthread_mutex_unlock(&j->lock);
+    if (aborted)
+        return pp_join_fail(j, err);
+    return pp_fail(err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
+                   j->hosts[rank], reason);
+}
+
+int pp_join_send(struct pp_join *j, int to, const void *buf, size_t bytes,
+                 struct pp_err *err)
+{
+    uint64_t n = bytes;
+    int fd = j->data[to];
+    errno = 0;
+    if (pp_wire_write(fd, j->stop, &n, sizeof n) ||
+        pp_wire_write(fd, j->stop, buf, bytes))
+        return fail_wire(j, to, err);
+    return 0;
+}
+
+int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
+                 struct pp_err *err)
+{
+    uint64_t n;
+    char why[120];
+    int fd = j->data[from];
+    errno = 0;
+    if (pp_wire_read(fd, j->stop, &n, sizeof n))
+        return fail_wire(j, from, err);
+    if (n != bytes) {
+        snprintf(why, sizeof why,
+                 "message from rank %d has %llu bytes, expected %zu", from,
+                 (unsigned long long)n, bytes);
+        pp_join_abort(j, why);
+        return pp_join_fail(j, err);
+    }
+    return pp_wire_read(fd, j->stop, buf, bytes) ? fail_wire(j, from, err) : 0;
+}
+
+int pp_join_allgather(struct pp_join *j, const void *mine, void *all,
+                      size_t bytes, struct pp_err *err)
+{
+    char *to = all;
+    if (pp_join_aborted(j))
+        return pp_join_fail(j, err);
+    if (j->rank != 0)
+        return pp_join_send(j, 0, mine, bytes, err) ||
+                       pp_join_recv(j, 0, all, (size_t)j->size * bytes, err)
+                   ? -1
+                   : 0;
+    if (bytes > 0)
+        memcpy(to, mine, bytes);
+    for (int r = 1; r < j->size; r++)
+        if (pp_join_recv(j, r, to + (size_t)r * bytes, bytes, err))
+            return -1;
+    for (int r = 1; r < j->size; r++)
+        if (pp_join_send(j, r, all, (size_t)j->size * bytes, err))
+            return -1;
+    return 0;
+}
+
+int pp_join_broadcast(struct pp_join *j, void **data, size_t *bytes,
+                      struct pp_err *err)
+{
+    uint64_t n = *bytes;
+    if (j->rank == 0) {
+        for (int r = 1; r < j->size; r++)
+            if (pp_join_send(j, r, &n, sizeof n, err) ||
+                pp_join_send(j, r, *data, *bytes, err))
+                return -1;
+        return 0;
+    }
+    if (pp_join_recv(j, 0, &n, sizeof n, err))
+        return -1;
+    *bytes = (size_t)n;
+    *data = malloc(*bytes + 1);
+    if (!*data)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory: %zu bytes", *bytes);
+    return pp_join_recv(j, 0, *data, *bytes, err);
+}
+
+static struct pp_join *make(const struct pp_join_place *p)
+{
+    struct pp_join *j = calloc(1, sizeof *j);
+    size_t n = (size_t)p->size;
+    if (!j)
+        return NULL;
+    j->rank = p->rank;
+    j->size = p->size;
+    pthread_mutex_init(&j->lock, NULL);
+    pthread_cond_init(&j->changed, NULL);
+    j->stop = eventfd(0, EFD_CLOEXEC);
+    j->wake = eventfd(0, EFD_CLOEXEC);
+    j->hosts = calloc(n, sizeof *j->hosts);
+    j->data = malloc(n * sizeof *j->data);
+    j->monitor = malloc(n * sizeof *j->monitor);
+    j->gone = calloc(n, sizeof *j->gone);
+    for (size_t r = 0; j->data && j->monitor && r < n; r++)
+        j->data[r] = j->monitor[r] = -1;
+    return j;
+}
+
+int pp_join_open(const struct pp_join_place *p, struct pp_join **out,
+                 struct pp_err *err)
+{
+    struct pp_join *j = make(p);
+    if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || j->stop < 0 ||
+        j->wake < 0)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (pp_join_meet(j, p, err) == 0 && pp_join_watch_begin(j, err) == 0) {
+        *out = j;
+        return 0;
+    }
+    pp_join_close(j);
+    return -1;
+}
+
+static void close_all(const int *fds, int n)
+{
+    for (int r = 0; fds && r < n; r++)
+        if (fds[r] >= 0)
+            close(fds[r]);
+}
+
+void pp_join_close(struct pp_join *j)
+{
+    if (!j)
+        return;
+    if (j->watched)
+        pp_join_watch_end(j);
+    close_all(j->data, j->size);
+    close_all(j->monitor, j->size);
+    if (j->stop >= 0)
+        close(j->stop);
+    if (j->wake >= 0)
+        close(j->wake);
+    pthread_cond_destroy(&j->changed);
+    pthread_mutex_destroy(&j->lock);
+    free(j->hosts);
+    free(j->data);
+    free(j->monitor);
+    free(j->gone);
+    free(j);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* join - the ranks of a job that are processes, on one machine or many: how
+ * they find each other, what they tell each other beside the messages of the
+ * schedule, and how all of them end when one does.
+ *
+ * Every rank holds two TCP connections to rank 0. One carries data, when the
+ * rank's thread calls; the other is watched by a thread of its own, so that a
+ * process that has ended, a machine that has vanished or a rank that gives up
+ * is known everywhere whatever the others are waiting for. Rank 0 passes on
+ * what it learns, and when it is lost itself everyone knows.
+ *
+ * Functions return 0, or -1 with *err filled: PP_EXIT_SYSTEM, or PP_EXIT_INPUT
+ * where the ranks do not fit together. After an abort all fail with its
+ * message. */
+#ifndef PP_COMM_JOIN_H
+#define PP_COMM_JOIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define PP_JOIN_HOST 64 /* bytes of a machine's name */
+
+struct pp_join_place {
+    int rank, size;
+    int local;           /* among the ranks of its machine; -1: by its name */
+    const char *address; /* of rank 0's machine; may be NULL with size 1 */
+    int port;
+    uint64_t job;        /* the same for the ranks of a job, and others' not */
+    const char *version; /* of the program: all ranks have one */
+    double seconds;      /* how long to wait for the others at the start */
+};
+
+struct pp_join;
+
+/* Returns when all ranks have come. */
+int pp_join_open(const struct pp_join_place *place, struct pp_join **out,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Tells the others that this rank is done, unless there was an abort, and
+ * frees. Accepts NULL. */
+void pp_join_close(struct pp_join *j);
+
+int pp_join_rank(const struct pp_join *j);
+int pp_join_size(const struct pp_join *j);
+
+/* This rank's number among those of its machine. */
+int pp_join_local(const struct pp_join *j);
+
+/* The name of the machine that rank is on. */
+const char *pp_join_host(const struct pp_join *j, int rank);
+
+/* all is (size, bytes), in the order of ranks, at every rank. */
+int pp_join_allgather(struct pp_join *j, const void *mine, void *all,
+                      size_t bytes, struct pp_err *err) PP_MUST_USE;
+
+/* Rank 0's *data goes to all; at the others it is malloc'ed. */
+int pp_join_broadcast(struct pp_join *j, void **data, size_t *bytes,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Between rank 0 and another. */
+int pp_join_send(struct pp_join *j, int to, const void *buf, size_t bytes,
+                 struct pp_err *err) PP_MUST_USE;
+int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Ends the job: every rank's calls fail. Never blocks; the first reason
+ * wins. */
+void pp_join_abort(struct pp_join *j, const char *why);
+bool pp_join_aborted(struct pp_join *j);
+
+/* Fails with the reason of the abort. */
+int pp_join_fail(struct pp_join *j, struct pp_err *err);
+
+/* What the watching thread does besides: look, several times a second, whose
+ * failure ends the job with its message when no better reason comes; and
+ * aborted, once. NULL ends it. Returns when neither is being called. */
+struct pp_join_watcher {
+    int (*look)(void *ctx, struct pp_err *err);
+    void (*aborted)(void *ctx);
+    void *ctx;
+};
+void pp_join_watch(struct pp_join *j, const struct pp_join_watcher *w);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* nccl - the functions of NCCL that are used, found when the program runs, so
+ * that it starts where there is none.
+ *
+ * Types are the ABI's (enumerations are int, handles pointers); nccl.c checks
+ * them against NCCL's header where there is one. */
+#ifndef PP_COMM_NCCL_H
+#define PP_COMM_NCCL_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+enum {
+    PP_NCCL_SUCCESS = 0,
+    PP_NCCL_REMOTE_ERROR = 6,
+    PP_NCCL_IN_PROGRESS = 7,
+    PP_NCCL_INT8 = 0
+};
+
+/* The first with everything that is used: configurations of this layout. */
+#define PP_NCCL_OLDEST 21800
+#define PP_NCCL_MAGIC 0xcafebeefu
+#define PP_NCCL_UNDEFINED INT_MIN
+
+struct pp_nccl_id {
+    char bytes[128];
+};
+
+/* ncclConfig_t as of 2.18; later ones are longer, and take this one as it
+ * is. */
+struct pp_nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
+};
+
+struct pp_nccl {
+    void *library;
+    int version; /* 22809 is 2.28.9 */
+    int (*get_version)(int *version);
+    int (*get_unique_id)(struct pp_nccl_id *id);
+    int (*init)(void **comm, int n_ranks, struct pp_nccl_id id, int rank,
+                struct pp_nccl_config *config);
+    int (*finalize)(void *comm);
+    int (*destroy)(void *comm);
+    int (*abort)(void *comm);
+    int (*async_error)(void *comm, int *error);
+    const char *(*error_text)(int error);
+    const char *(*last_error)(void *comm);
+    int (*send)(const void *buf, size_t n, int type, int peer, void *comm,
+                void *stream);
+    int (*recv)(void *buf, size_t n, int type, int peer, void *comm,
+                void *stream);
+};
+
+/* Opens NCCL, the library of this name or path where it is not NULL. What is
+ * missing or too old is PP_EXIT_SYSTEM. */
+int pp_nccl_open(const char *library, struct pp_nccl *n,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Accepts a zeroed struct. */
+void pp_nccl_close(struct pp_nccl *n);
+
+#endif

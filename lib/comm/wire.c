@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/wire.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static int resolve(const char *address, int port, bool passive,
+                   struct addrinfo **out, struct pp_err *err)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = passive ? AI_PASSIVE : 0};
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    int rc = getaddrinfo(address, service, &hints, out);
+    return rc ? pp_fail(err, PP_EXIT_INPUT, "'%s' is no address: %s",
+                        address ? address : "", gai_strerror(rc))
+              : 0;
+}
+
+/* A listening socket at one of the addresses, or -1 with errno. */
+static int listen_at(const struct addrinfo *a)
+{
+    int fd = -1, saved = 0, one = 1;
+    for (; a && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        if (fd >= 0) {
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+            if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+                listen(fd, SOMAXCONN) == 0)
+                return fd;
+        }
+        saved = errno;
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+    errno = saved;
+    return -1;
+}
+
+int pp_wire_listen(const char *address, int port, int *fd, struct pp_err *err)
+{
+    struct addrinfo *at;
+    if (resolve(address, port, false, &at, err))
+        return -1;
+    *fd = listen_at(at);
+    freeaddrinfo(at);
+    if (*fd < 0 && errno == EADDRNOTAVAIL) {
+        if (resolve(NULL, port, true, &at, err))
+            return -1;
+        *fd = listen_at(at);
+        freeaddrinfo(at);
+    }
+    return *fd < 0 ? pp_fail_errno(err, "cannot listen at %s:%d", address, port)
+                   : 0;
+}
+
+static int connect_to(const struct addrinfo *a)
+{
+    int fd = -1, saved = 0;
+    for (; a; a = a->ai_next) {
+        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+            return fd;
+        saved = errno;
+        if (fd >= 0)
+            close(fd);
+    }
+    errno = saved;
+    return -1;
+}
+
+static bool may_come(int error)
+{
+    return error == ECONNREFUSED || error == ETIMEDOUT || error == EAGAIN ||
+           error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == ECONNRESET || error == EINTR;
+}
+
+int pp_wire_connect(const char *address, int port, double seconds, int *fd,
+                    struct pp_err *err)
+{
+    const struct timespec pause = {0, 20000000};
+    double start = pp_clock();
+    struct addrinfo *at;
+    if (resolve(address, port, false, &at, err))
+        return -1;
+    while ((*fd = connect_to(at)) < 0 && may_come(errno) &&
+           pp_clock() - start < seconds)
+        nanosleep(&pause, NULL);
+    int saved = errno;
+    freeaddrinfo(at);
+    errno = saved;
+    return *fd < 0 ? pp_fail_errno(err, "rank 0 does not answer at %s:%d",
+                                   address, port)
+                   : 0;
+}
+
+void pp_wire_prepare(int fd)
+{
+    int one = 1, idle = 20, interval = 10, count = 4;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+/* Waits until fd can be used or the job ends. */
+static enum pp_wire wait_for(int fd, int stop, short events)
+{
+    struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
+    while (poll(at, 2, -1) < 0)
+        if (errno != EINTR)
+            return PP_WIRE_LOST;
+    return at[1].revents ? PP_WIRE_STOPPED : PP_WIRE_DONE;
+}
+
+/* What recv and send returned: whether to try again, and if not why. */
+static bool goes_on(ssize_t n, enum pp_wire *rc)
+{
+    if (n > 0)
+        return true;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return true;
+    if (n == 0)
+        errno = 0;
+    *rc = PP_WIRE_LOST;
+    return false;
+}
+
+enum pp_wire pp_wire_write(int fd, int stop, const void *data, size_t bytes)
+{
+    const char *at = data;
+    enum pp_wire rc = PP_WIRE_DONE;
+    while (bytes > 0 && rc == PP_WIRE_DONE) {
+        rc = wait_for(fd, stop, POLLOUT);
+        if (rc)
+            break;
+        ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (goes_on(n, &rc) && n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        }
+    }
+    return rc;
+}
+
+enum pp_wire pp_wire_read(int fd, int stop, void *data, size_t bytes)
+{
+    char *at = data;
+    enum pp_wire rc = PP_WIRE_DONE;
+    while (bytes > 0 && rc == PP_WIRE_DONE) {
+        rc = wait_for(fd, stop, POLLIN);
+        if (rc)
+            break;
+        ssize_t n = recv(fd, at, bytes, MSG_DONTWAIT);
+        if (goes_on(n, &rc) && n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        }
+    }
+    return rc;
+}

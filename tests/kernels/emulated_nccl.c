@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated_nccl - a library with NCCL's functions for the trainer to open, over
+ * sockets between processes of one machine and emulated_runtime.c's streams.
+ *
+ * As in NCCL without blocking, calls return before they have done anything and
+ * go on when their state is asked for: a message is in its stream only once the
+ * state is success. When the other side is gone a message never ends, until the
+ * communicator is aborted; then it may not be touched again. What would be
+ * undefined in NCCL ends the test. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "comm/nccl.h"
+#include "cuda_runtime_api.h"
+#include "emulated_gate.h"
+
+#define EXPORT __attribute__((visibility("default")))
+enum { MOST = 256 };
+
+struct message {
+    struct comm *comm;
+    void *to;
+    const void *from; /* NULL: receives */
+    size_t bytes;
+    void *stream;
+};
+
+struct comm {
+    int fd, rank;
+    struct pp_nccl_id id;
+    struct message *waiting; /* not in its stream yet */
+    int polls;               /* of the state since the last call */
+    int state;
+    bool meets, aborted, ended; /* ended: finalized or aborted */
+    pthread_t thread;
+    pthread_mutex_t lock;
+};
+
+/* Sockets that listen for the other rank of an identifier made here. */
+static struct {
+    struct pp_nccl_id id;
+    int fd;
+} listeners[MOST];
+static int n_listeners;
+
+static void must(bool condition, const char *what)
+{
+    if (condition)
+        return;
+    fprintf(stderr, "emulated NCCL: %s\n", what);
+    abort();
+}
+
+static socklen_t address_of(const struct pp_nccl_id *id, struct sockaddr_un *a)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(a->sun_path + 1, id->bytes, 64); /* a name that is no file */
+    return (socklen_t)(sizeof a->sun_family + 65);
+}
+
+EXPORT int ncclGetVersion(int *version)
+{
+    const char *text = getenv("PP_EMULATED_NCCL_VERSION");
+    *version = text ? atoi(text) : 22809;
+    return 0;
+}
+
+EXPORT int ncclGetUniqueId(struct pp_nccl_id *id)
+{
+    struct sockaddr_un a;
+    must(n_listeners < MOST, "too many identifiers");
+    *id = (struct pp_nccl_id){0};
+    snprintf(id->bytes, sizeof id->bytes, "pp-emulated-nccl-%ld-%d",
+             (long)getpid(), n_listeners);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t n = address_of(id, &a);
+    must(fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 &&
+             listen(fd, 1) == 0,
+         "no socket");
+    listeners[n_listeners].id = *id;
+    listeners[n_listeners++].fd = fd;
+    return 0;
+}
+
+static int meet(const struct comm *c)
+{
+    struct sockaddr_un a;
+    if (c->rank == 0) {
+        for (int i = 0; i < n_listeners; i++)
+            if (!memcmp(&listeners[i].id, &c->id, sizeof c->id))
+                return accept(listeners[i].fd, NULL, NULL);
+        must(false, "rank 0 has not made this identifier");
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t n = address_of(&c->id, &a);
+    return connect(fd, (struct sockaddr *)&a, n) == 0 ? fd : -1;
+}
+
+static void *begin(void *arg)
+{
+    struct comm *c = arg;
+    int fd = meet(c);
+    pthread_mutex_lock(&c->lock);
+    c->fd = fd;
+    c->meets = false;
+    c->state = fd >= 0 ? PP_NCCL_SUCCESS : PP_NCCL_REMOTE_ERROR;
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
+                                  int rank, struct pp_nccl_config *config)
+{
+    must(n == 2 && config->size == sizeof *config &&
+             config->magic == PP_NCCL_MAGIC && config->blocking == 0,
+         "this configuration is not emulated");
+    struct comm *c = calloc(1, sizeof *c);
+    must(c, "out of memory");
+    c->rank = rank;
+    c->id = id;
+    c->fd = -1;
+    c->meets = true;
+    c->state = PP_NCCL_IN_PROGRESS;
+    pthread_mutex_init(&c->lock, NULL);
+    must(pthread_create(&c->thread, NULL, begin, c) == 0, "no thread");
+    pthread_detach(c->thread);
+    *comm = c;
+    return PP_NCCL_IN_PROGRESS;
+}
+
+/* The other side is gone: only an abort ends what is under way. */
+static void hang(struct comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->ended)
+        c->state = PP_NCCL_REMOTE_ERROR;
+    while (!c->aborted) {
+        pthread_mutex_unlock(&c->lock);
+        usleep(1000);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool pass(struct comm *c, void *data, size_t bytes, bool out)
+{
+    for (char *at = data; bytes > 0;) {
+        ssize_t n = out ? send(c->fd, at, bytes, MSG_NOSIGNAL)
+                        : recv(c->fd, at, bytes, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            hang(c);
+            return false;
+        }
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static void move(void *to, const void *from, size_t bytes)
+{
+    pp_emulated_enter();
+    memcpy(to, from, bytes);
+    pp_emulated_leave();
+}
+
+/* In the stream. */
+static void run_message(void *arg)
+{
+    struct message *m = arg;
+    struct comm *c = m->comm;
+    uint64_t bytes = m->bytes;
+    void *data = malloc(m->bytes);
+    must(data, "out of memory");
+    if (m->from) {
+        move(data, m->from, m->bytes);
+        if (pass(c, &bytes, sizeof bytes, true))
+            pass(c, data, m->bytes, true);
+    } else if (pass(c, &bytes, sizeof bytes, false)) {
+        must(bytes == m->bytes, "a message is received at another size");
+        if (pass(c, data, m->bytes, false))
+            move(m->to, data, m->bytes);
+    }
+    free(data);
+    free(m);
+}
+
+static int queue(struct comm *c, struct message what, int type, int peer)
+{
+    must(!c->ended && c->state == PP_NCCL_SUCCESS && !c->waiting,
+         "a call before the last one was done");
+    must(type == PP_NCCL_INT8 && peer == 1 - c->rank && what.bytes > 0,
+         "a message that is not emulated");
+    c->waiting = malloc(sizeof *c->waiting);
+    must(c->waiting, "out of memory");
+    *c->waiting = what;
+    c->polls = 0;
+    c->state = PP_NCCL_IN_PROGRESS;
+    return PP_NCCL_IN_PROGRESS;
+}
+
+EXPORT int ncclSend(const void *from, size_t n, int type, int peer, void *comm,
+                    void *stream)
+{
+    return queue(comm, (struct message){comm, NULL, from, n, stream}, type,
+                 peer);
+}
+
+EXPORT int ncclRecv(void *to, size_t n, int type, int peer, void *comm,
+                    void *stream)
+{
+    return queue(comm, (struct message){comm, to, NULL, n, stream}, type, peer);
+}
+
+EXPORT int ncclCommGetAsyncError(void *comm, int *state)
+{
+    struct comm *c = comm;
+    pthread_mutex_lock(&c->lock);
+    must(!c->aborted, "an aborted communicator is used");
+    if (c->waiting && ++c->polls == 3) {
+        cudaLaunchHostFunc(c->waiting->stream, run_message, c->waiting);
+        c->waiting = NULL;
+        c->state = PP_NCCL_SUCCESS;
+    }
+    *state = c->state;
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+EXPORT int ncclCommFinalize(void *comm)
+{
+    struct comm *c = comm;
+    pthread_mutex_lock(&c->lock);
+    must(!c->ended && !c->waiting, "not ready to be finalized");
+    c->ended = true;
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+EXPORT int ncclCommDestroy(void *comm)
+{
+    struct comm *c = comm;
+    must(c->ended && !c->aborted && !c->meets, "destroyed before its end");
+    close(c->fd);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    return 0;
+}
+
+/* Not freed, so that a later use is found. */
+EXPORT int ncclCommAbort(void *comm)
+{
+    struct comm *c = comm;
+    pthread_mutex_lock(&c->lock);
+    must(!c->aborted, "aborted twice");
+    c->aborted = c->ended = true;
+    if (c->fd >= 0)
+        shutdown(c->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+EXPORT const char *ncclGetErrorString(int error)
+{
+    return error == PP_NCCL_REMOTE_ERROR
+               ? "remote process exited or there was a network error"
+               : "emulated error";
+}
+
+EXPORT const char *ncclGetLastError(void *comm)
+{
+    (void)comm;
+    return "";
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated_runtime - the CUDA runtime on the CPU, for the tests: a thread for
+ * every stream, so that what is queued really runs behind the host, and streams
+ * beside each other.
+ *
+ * Memory of the device is protected outside kernels and copies: what would be
+ * wrong on a GPU ends the test. Page-locked memory is read when a copy runs,
+ * other memory when it is queued. Waiting for an event that was not recorded is
+ * no waiting. With PP_EMULATED_JITTER=SEED streams now and then fall behind by
+ * chance, which shows where one should have waited for another. */
+#include "cuda_runtime_api.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cuda_stream.h"
+#include "emulated_gate.h"
+
+#define REGION_BYTES ((size_t)2 << 30)
+#define PAGE ((size_t)4096)
+
+struct task {
+    struct task *next;
+    void (*run)(void *arg);
+    void *arg;
+};
+
+struct CUstream_st {
+    struct CUstream_st *next; /* of all that ever were: events outlive them */
+    pthread_t thread;
+    struct task *first, **last;
+    uint64_t n_queued, n_done;
+    unsigned jitter; /* state of its chance, 0: none */
+    bool closed;
+};
+
+/* What a stream had been given. */
+struct point {
+    struct CUstream_st *stream; /* NULL: nothing */
+    uint64_t n;
+};
+
+struct CUevent_st {
+    struct point at;
+};
+
+/* Page-locked memory. */
+struct locked {
+    struct locked *next;
+    char *at;
+    size_t bytes;
+};
+
+/* Memory of all handles: taken from the front, given back when nobody has any
+ * of it. */
+static unsigned char *region;
+static size_t used, pieces;
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static struct CUstream_st *streams;
+static struct locked *all_locked;
+static unsigned n_streams;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void protect(int rights)
+{
+    if (region && used && mprotect(region, used, rights) != 0)
+        abort();
+}
+
+void pp_emulated_enter(void)
+{
+    pthread_mutex_lock(&gate);
+    protect(PROT_READ | PROT_WRITE);
+}
+
+void pp_emulated_leave(void)
+{
+    protect(PROT_NONE);
+    pthread_mutex_unlock(&gate);
+}
+
+static void *need(void *p)
+{
+    if (!p)
+        abort();
+    return p;
+}
+
+/* Now and then. */
+static void fall_behind(struct CUstream_st *s)
+{
+    if (s->jitter && rand_r(&s->jitter) % 8 == 0)
+        usleep((unsigned)rand_r(&s->jitter) % 2000);
+}
+
+static void *run_stream(void *arg)
+{
+    struct CUstream_st *s = arg;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!s->first && !s->closed)
+            pthread_cond_wait(&changed, &lock);
+        struct task *t = s->first;
+        if (!t)
+            break;
+        s->first = t->next;
+        if (!s->first)
+            s->last = &s->first;
+        pthread_mutex_unlock(&lock);
+        fall_behind(s);
+        t->run(t->arg);
+        free(t);
+        pthread_mutex_lock(&lock);
+        s->n_done++;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
+{
+    struct task *t = need(malloc(sizeof *t));
+    *t = (struct task){.run = run, .arg = arg};
+    pthread_mutex_lock(&lock);
+    *s->last = t;
+    s->last = &t->next;
+    s->n_queued++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
+{
+    queue(need(((struct pp_cuda_stream *)stream)->stream), run, arg);
+}
+
+static void wait_for(struct point p)
+{
+    pthread_mutex_lock(&lock);
+    while (p.stream && p.stream->n_done < p.n)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static struct point here(struct CUstream_st *s)
+{
+    pthread_mutex_lock(&lock);
+    struct point p = {s, s->n_queued};
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    const char *text = getenv("PP_EMULATED_GPUS");
+    *n = text ? atoi(text) : 1;
+    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    int n;
+    return cudaGetDeviceCount(&n) || device >= n ? cudaErrorInvalidValue
+                                                 : cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
+{
+    (void)device;
+    return flags ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t rc)
+{
+    return rc == cudaErrorNoDevice ? "no CUDA-capable device is detected"
+                                   : "emulated error";
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    size_t whole = (bytes + PAGE) / PAGE * PAGE;
+    const char *limit = getenv("PP_EMULATED_BYTES");
+    size_t room = limit ? (size_t)atol(limit) : REGION_BYTES;
+    *p = NULL;
+    pthread_mutex_lock(&gate);
+    if (!region) {
+        void *r = mmap(NULL, REGION_BYTES, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        region = r == MAP_FAILED ? NULL : r;
+    }
+    if (region && used + whole <= room) {
+        *p = region + used;
+        used += whole;
+        pieces++;
+    }
+    pthread_mutex_unlock(&gate);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+/* As on a GPU, when all that was queued is done. */
+cudaError_t cudaFree(void *p)
+{
+    if (!p)
+        return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        while (s->n_done < s->n_queued)
+            pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&gate);
+    if (--pieces == 0) {
+        if (madvise(region, used, MADV_DONTNEED) != 0)
+            abort();
+        used = 0;
+    }
+    pthread_mutex_unlock(&gate);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    struct locked *l = need(malloc(sizeof *l));
+    (void)flags;
+    *p = need(malloc(bytes));
+    *l = (struct locked){all_locked, *p, bytes};
+    pthread_mutex_lock(&lock);
+    l->next = all_locked;
+    all_locked = l;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    pthread_mutex_lock(&lock);
+    for (struct locked **at = &all_locked; *at; at = &(*at)->next)
+        if ((*at)->at == p) {
+            struct locked *l = *at;
+            *at = l->next;
+            free(l);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    free(p);
+    return cudaSuccess;
+}
+
+static bool on_device(const void *p)
+{
+    uintptr_t at = (uintptr_t)p, first = (uintptr_t)region;
+    return region && at >= first && at < first + REGION_BYTES;
+}
+
+static bool is_locked(const void *p)
+{
+    uintptr_t at = (uintptr_t)p;
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (struct locked *l = all_locked; l && !found; l = l->next)
+        found = at >= (uintptr_t)l->at && at < (uintptr_t)l->at + l->bytes;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+struct copy {
+    void *to;
+    const void *from; /* NULL: byte value is written */
+    void *taken;      /* what was at from, if it had to be taken */
+    size_t bytes;
+    int value;
+};
+
+static void run_copy(void *arg)
+{
+    struct copy *c = arg;
+    pp_emulated_enter();
+    if (c->taken || c->from)
+        memcpy(c->to, c->taken ? c->taken : c->from, c->bytes);
+    else
+        memset(c->to, c->value, c->bytes);
+    pp_emulated_leave();
+    free(c->taken);
+    free(c);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
+{
+    struct copy *c = need(malloc(sizeof *c));
+    *c = (struct copy){.to = p, .bytes = bytes, .value = value};
+    queue(s, run_copy, c);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t s)
+{
+    struct copy *c;
+    bool from_device = on_device(from), to_device = on_device(to);
+    if ((kind == cudaMemcpyHostToDevice && (from_device || !to_device)) ||
+        (kind == cudaMemcpyDeviceToHost && (!from_device || to_device)))
+        return cudaErrorInvalidValue;
+    if (bytes == 0)
+        return cudaSuccess;
+    c = need(malloc(sizeof *c));
+    *c = (struct copy){.to = to, .from = from, .bytes = bytes};
+    if (!from_device && !is_locked(from))
+        c->taken = memcpy(need(malloc(bytes)), from, bytes);
+    queue(s, run_copy, c);
+    if (!to_device && !is_locked(to))
+        wait_for(here(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    struct CUstream_st *s = need(calloc(1, sizeof *s));
+    const char *seed = getenv("PP_EMULATED_JITTER");
+    (void)flags;
+    s->last = &s->first;
+    pthread_mutex_lock(&lock);
+    s->jitter = seed ? (unsigned)atoi(seed) * 1000 + ++n_streams : 0;
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    if (pthread_create(&s->thread, NULL, run_stream, s) != 0)
+        abort();
+    *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    pthread_mutex_lock(&lock);
+    s->closed = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(s->thread, NULL);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    wait_for(here(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    pthread_mutex_lock(&lock);
+    bool is_done = s->n_done == s->n_queued;
+    pthread_mutex_unlock(&lock);
+    return is_done ? cudaSuccess : cudaErrorNotReady;
+}
+
+static void run_wait(void *arg)
+{
+    struct point *p = arg;
+    wait_for(*p);
+    free(p);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    struct point *p = need(malloc(sizeof *p));
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    *p = e->at;
+    pthread_mutex_unlock(&lock);
+    queue(s, run_wait, p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t run, void *arg)
+{
+    queue(s, run, arg);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    *e = need(calloc(1, sizeof **e));
+    return flags == cudaEventDisableTiming ? cudaSuccess
+                                           : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    free(e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    struct point p = here(s);
+    pthread_mutex_lock(&lock);
+    e->at = p;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}

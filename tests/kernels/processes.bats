@@ -1,0 +1,303 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Ranks as processes with a device each, over NCCL: the device, its runtime and
+# NCCL are emulated, everything else is what runs on a cluster. No verdict comes
+# from a time-out: a run that should end and does not ends the suite.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    export PPRUN="$BUILDDIR/tests/kernels/pprun_emulated"
+    export PPRUN_NCCL="$BUILDDIR/tests/kernels/libemulated_nccl.so"
+    mkdir model
+    cat >model/config.json <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
+ "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+ "vocab_size": 67, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+ "hidden_act": "silu", "max_position_embeddings": 128,
+ "attention_bias": false, "initializer_range": 0.1,
+ "tie_word_embeddings": true}
+END
+    data 1 12 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    data 2 12 >other.jsonl
+    pppack -q -l 48 -o other data.jsonl other.jsonl
+    ppsplit -q -p 2 model | ppsched -q -s 1f1b -m 2 >two.json
+    ppsplit -q -p 4 model | ppsched -q -s 1f1b -m 2 >four.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# A port that nobody has just now.
+free_port() {
+    local port
+    for ((port = 20000 + RANDOM % 8000; ; port++)); do
+        (exec 9<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
+# launch N ARGS...: starts N ranks; pids has them, out.R and err.R what they say.
+# vars=srun|mpirun|mpiexec|torchrun: whose variables they find. input: a file
+# for their standard input; only: one rank that gets it, or all. each: a
+# variable of one rank's; dirs: where it starts.
+launch() {
+    local n=$1 r in
+    shift
+    pids=()
+    rm -f out.* err.*
+    export MASTER_PORT
+    MASTER_PORT=$(free_port)
+    for ((r = 0; r < n; r++)); do
+        in=/dev/null
+        [ -z "${only:-}" ] || [ "$only" -eq $r ] && in=${input:-/dev/null}
+        case ${vars:-torchrun} in
+        torchrun) env="RANK=$r WORLD_SIZE=$n MASTER_ADDR=127.0.0.1" ;;
+        srun) env="SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_LOCALID=$r
+            SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=77 SLURM_STEP_ID=0" ;;
+        mpirun) env="OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=$n
+            OMPI_COMM_WORLD_LOCAL_SIZE=$n SLURM_PROCID=0
+            SLURM_STEP_NUM_TASKS=1" ;;
+        mpiexec) env="PMI_RANK=$r PMI_SIZE=$n MASTER_ADDR=localhost" ;;
+        esac
+        # shellcheck disable=SC2086 # a list; and in place, for the pid
+        env ${dirs[r]:-} $env ${each[r]:-} "$PPRUN" --device cuda --transport nccl "$@" \
+            <"$in" >out.$r 2>err.$r 3>&- &
+        pids+=($!)
+    done
+}
+
+# Waits for all; statuses has what they ended with.
+collect() {
+    local pid
+    statuses=
+    for pid in "${pids[@]}"; do
+        local rc=0
+        wait "$pid" || rc=$?
+        statuses+="$rc "
+    done
+    echo "statuses $statuses"
+    grep . err.* || true
+}
+
+ranks() { launch "$@" && collect; }
+
+# all STATUS N: N ranks have ended with it.
+all() { [ "$statuses" = "$(printf "$1 %.0s" $(seq "$2"))" ]; }
+
+# says PATTERN: of the ranks' messages there is this one alone.
+says() {
+    [ "$(cat err.* | wc -l)" -eq 1 ]
+    # shellcheck disable=SC2053
+    [[ "$(cat err.*)" == $1 ]]
+}
+
+options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
+
+@test "two and four processes give the bits of threads" {
+    for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32'; do
+        read -r plan n dtype <<<"$run"
+        rm -rf a b
+        mkdir a b
+        "$PPRUN" --device cuda "$plan.json" "${options[@]}" --dtype "$dtype" \
+            --save a/ckpt --dump-grads a/grads -o a/log --eval packed
+        ranks "$n" "$plan.json" "${options[@]}" --dtype "$dtype" \
+            --save b/ckpt --dump-grads b/grads -o b/log --eval packed
+        all 0 "$n"
+        [ "$(wc -l <b/log)" -eq 2 ]
+        same a b
+        # Only rank 0 speaks, and what it says went to the file.
+        [ -z "$(cat out.* err.*)" ]
+    done
+}
+
+@test "schedules of every shape, whatever falls behind" {
+    ppsplit -q -p 2 -c 2 --placement v model | ppsched -q -s zbv -m 2 >zbv.json
+    ppsplit -q -p 2 -c 2 model |
+        ppsched -q -s interleaved -m 2 --depth 2 >interleaved.json
+    ppsched -q -s gpipe -m 2 --depth 0 two.json >rendezvous.json
+    ppsplit -q -p 2 --placement both-ways model |
+        ppsched -q -s dualpipe -m 4 >dualpipe.json
+    for plan in zbv interleaved rendezvous dualpipe; do
+        "$PPRUN" --device cuda $plan.json "${options[@]}" -o want
+        PP_EMULATED_JITTER=1 ranks 2 $plan.json "${options[@]}"
+        all 0 2
+        diff <(numbers want) <(numbers out.0)
+    done
+}
+
+@test "every launcher's variables" {
+    "$PPRUN" --device cuda two.json "${options[@]}" -o want
+    for vars in srun mpirun mpiexec torchrun; do
+        ranks 2 two.json "${options[@]}"
+        all 0 2
+        diff <(numbers want) <(numbers out.0)
+    done
+}
+
+@test "the manifest comes by standard input, to one rank or to all" {
+    "$PPRUN" --device cuda two.json "${options[@]}" -o want
+    # More than a pipe holds, which nobody may leave unread.
+    jq '."x-note" = ("n" * 200000)' two.json >large.json
+    input=large.json
+    for only in 0 ''; do
+        ranks 2 "${options[@]}"
+        all 0 2
+        diff <(numbers want) <(numbers out.0)
+    done
+}
+
+@test "a checkpoint of two processes goes on with four, and with threads" {
+    rm -rf ckpt
+    "$PPRUN" --device cuda two.json "${options[@]}" -o want
+    ranks 2 two.json "${options[@]}" --save ckpt --resume ckpt --save-every 1 \
+        --steps 1
+    all 0 2
+    cp -r ckpt copy
+    ranks 4 four.json "${options[@]}" --resume ckpt
+    [ "$(cat out.0 | wc -l)" -eq 1 ]
+    diff <(tail -n 1 want | jq -c '[.step, .loss]') <(jq -c '[.step, .loss]' out.0)
+    "$PPRUN" --device cuda two.json "${options[@]}" --resume copy |
+        jq -c '[.step, .loss]' | diff - <(jq -c '[.step, .loss]' out.0)
+    [ "$(cat err.0)" = \
+        "pprun[0/4 $(hostname)]: resuming from ckpt/step-00000001" ]
+}
+
+@test "a signal to one rank stops all at the same step" {
+    for to in 0 1; do
+        rm -rf ckpt
+        launch 2 two.json "${options[@]}" --steps 100000 --save ckpt
+        until [ -s out.0 ]; do sleep 0.02; done
+        kill -TERM "${pids[to]}"
+        collect
+        all 75 2
+        last=$(tail -n 1 out.0 | jq .step)
+        [ "$(readlink ckpt/latest)" = "step-$(printf %08d "$last")" ]
+        [ -z "$(cat err.*)" ]
+    done
+}
+
+@test "a rank that is killed ends all others, by name" {
+    for victim in 2 1 0; do
+        launch 4 four.json "${options[@]}" --steps 100000
+        until [ -s out.0 ]; do sleep 0.02; done
+        kill -9 "${pids[victim]}"
+        collect
+        [ "$(printf '%s\n' $statuses | grep -c '^3$')" -eq 3 ]
+        [ "$(echo $statuses | cut -d' ' -f$((victim + 1)))" -eq 137 ]
+        lost="rank $victim on $(hostname) is lost: "
+        if [ $victim -ne 0 ]; then
+            says "pprun?0/4 $(hostname)?: $lost*"
+        else
+            for r in 1 2 3; do
+                [[ "$(cat err.$r)" == \
+                    "pprun[$r/4 $(hostname)]: $lost"* ]]
+            done
+        fi
+    done
+}
+
+@test "a rank that fails tells why, and rank 0 who" {
+    # Room for what a device is opened with, and not for the model.
+    each=('' "PP_EMULATED_BYTES=$((40 * 1024 * 1024 + 40000))")
+    ranks 2 two.json "${options[@]}"
+    all 3 2
+    [[ "$(cat err.1)" == "pprun[1/2 $(hostname)]: out of memory: "* ]]
+    [[ "$(cat err.0)" == "pprun[0/2 $(hostname)]: rank 1: out of memory: "* ]]
+    each=()
+    ranks 2 two.json "${options[@]}" -o /dev/full
+    all 3 2
+    says "pprun?0/2 *: writing /dev/full failed: No space left on device"
+}
+
+@test "another number of ranks than the mesh has" {
+    ranks 3 four.json "${options[@]}"
+    all 2 3
+    says "pprun?0/3 $(hostname)?: WORLD_SIZE: '3', but the manifest's mesh \
+has 4 ranks (pp 4 x dp 1 x tp 1 x cp 1)"
+}
+
+@test "ranks that do not agree on their number" {
+    each=('' 'WORLD_SIZE=3')
+    ranks 2 two.json "${options[@]}"
+    all 2 2
+    grep -q "rank 1 on $(hostname) is one of 3 ranks, and rank 0 one of 2" err.0
+}
+
+@test "a rank that sees other files" {
+    mkdir -p elsewhere
+    ln -sfn "$PWD/other" elsewhere/packed
+    ln -sfn "$PWD/model" elsewhere/model
+    dirs=('' "--chdir=$PWD/elsewhere")
+    ranks 2 "$PWD/two.json" "${options[@]}"
+    all 2 2
+    says "pprun?1/2 *: rank 1 on $(hostname) sees other things than rank 0 \
+on $(hostname): the packed data"
+    rm elsewhere/packed
+    ranks 2 "$PWD/two.json" "${options[@]}"
+    all 2 2
+    says "pprun?1/2 *: packed*"
+    # The same plan, but another directory of checkpoints.
+    ln -sfn "$PWD/packed" elsewhere/packed
+    mkdir -p elsewhere/saved saved
+    ranks 2 "$PWD/two.json" "${options[@]}" --save saved
+    all 2 2
+    says "pprun?1/2 *: the directory of --save"
+}
+
+@test "a manifest that cannot be read is one message" {
+    ranks 2 nosuch.json "${options[@]}"
+    all 2 2
+    says "pprun?0/2 *: nosuch.json: No such file or directory"
+    echo '{' >broken.json
+    ranks 2 broken.json "${options[@]}"
+    all 2 2
+    says "pprun?0/2 *: broken.json:*"
+}
+
+@test "NCCL that is not there or too old, and a GPU that is not there" {
+    PPRUN_NCCL=libnosuch.so ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?0/2 *: NCCL: libnosuch.so: cannot open shared object file: *"
+    PP_EMULATED_NCCL_VERSION=21703 ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?0/2 *: NCCL: version '2.17.3' is too old; 2.18 is needed"
+    each=('' PP_EMULATED_GPUS=0)
+    ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?1/2 *: --device cuda: no GPU can be used: *"
+}
+
+@test "log-probabilities are gathered" {
+    ranks 2 two.json --data packed --init 1 --logprobs lines
+    all 0 2
+    "$PPRUN" --device cuda two.json --data packed --init 1 --logprobs want
+    [ -s want ]
+    cmp want lines
+}
+
+@test "threads under a launcher, and other misuse" {
+    RANK=0 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda two.json \
+        "${options[@]}"
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "pprun: --transport threads runs all ranks in one \
+process, and torchrun says that there are WORLD_SIZE '4'; start one, or give \
+--transport nccl" ]
+    RANK=0 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda \
+        --transport nccl two.json "${options[@]}" </dev/null
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: torchrun does not say where rank 0 is; set \
+MASTER_ADDR to its machine's name" ]
+    RANK=4 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda \
+        --transport nccl two.json "${options[@]}" </dev/null
+    [ "$status" -eq 2 ]
+    run --separate-stderr "$PPRUN" --transport nccl two.json "${options[@]}"
+    [ "${stderr_lines[0]}" = "pprun: --transport nccl needs --device cuda" ]
+    CUDA_DEVICE_MAX_CONNECTIONS=1 run --separate-stderr "$PPRUN" \
+        --device cuda two.json "${options[@]}"
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == "pprun: CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* test_join - ranks as processes: how they meet, gather and end. */
+#include "tap.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/join.h"
+
+enum { MAX_RANKS = 4, BIG = 3 << 20 };
+
+/* A rank's program: 0 to 99, its exit status. */
+typedef int body_fn(struct pp_join *j, const char *say);
+
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, n) != 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &n) != 0)
+        abort();
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+/* Runs body as every rank; statuses as wait has them, and what each wrote. */
+struct job {
+    int size;
+    const char *version[MAX_RANKS]; /* NULL: "1" */
+    int says_size[MAX_RANKS];       /* 0: the true one */
+    int says_rank[MAX_RANKS];       /* 0: the true one */
+    int absent;                     /* this rank never starts; 0: none */
+    body_fn *body;
+    int status[MAX_RANKS];
+    char text[MAX_RANKS][480];
+};
+
+static int be_rank(const struct job *job, int rank, int port, int out)
+{
+    struct pp_join *j;
+    struct pp_err err = {0};
+    const struct pp_join_place place = {
+        .rank = job->says_rank[rank] ? job->says_rank[rank] : rank,
+        .size = job->says_size[rank] ? job->says_size[rank] : job->size,
+        .local = -1,
+        .address = "127.0.0.1",
+        .port = port,
+        .job = 7,
+        .version = job->version[rank] ? job->version[rank] : "1",
+        .seconds = job->absent ? 2 : 60};
+    int rc = 90;
+    if (pp_join_open(&place, &j, &err) == 0) {
+        rc = job->body(j, err.text);
+        if (pp_join_aborted(j))
+            pp_join_fail(j, &err);
+        pp_join_close(j);
+    }
+    ssize_t n = write(out, err.text, strlen(err.text));
+    (void)n;
+    return rc;
+}
+
+static void run(struct job *job)
+{
+    int port = free_port(), pipes[MAX_RANKS][2];
+    pid_t pids[MAX_RANKS] = {0};
+    fflush(stdout);
+    for (int r = 0; r < job->size; r++) {
+        if (job->absent && r == job->absent)
+            continue;
+        if (pipe(pipes[r]) != 0)
+            abort();
+        pids[r] = fork();
+        if (pids[r] == 0)
+            _exit(be_rank(job, r, port, pipes[r][1]));
+        close(pipes[r][1]);
+    }
+    for (int r = 0; r < job->size; r++) {
+        if (!pids[r])
+            continue;
+        waitpid(pids[r], &job->status[r], 0);
+        ssize_t n = read(pipes[r][0], job->text[r], sizeof job->text[r] - 1);
+        job->text[r][n > 0 ? n : 0] = '\0';
+        close(pipes[r][0]);
+    }
+}
+
+static bool all_ended(const struct job *job, int status)
+{
+    bool all = true;
+    for (int r = 0; r < job->size; r++)
+        all &= (job->absent && r == job->absent) ||
+               (WIFEXITED(job->status[r]) &&
+                WEXITSTATUS(job->status[r]) == status);
+    for (int r = 0; r < job->size && !all; r++)
+        printf("# rank %d: status %x, %s\n", r, (unsigned)job->status[r],
+               job->text[r]);
+    return all;
+}
+
+/* Everything that goes well. */
+static int talk(struct pp_join *j, const char *say)
+{
+    struct pp_err err = {0};
+    int rank = pp_join_rank(j), size = pp_join_size(j), bad = 0;
+    uint64_t mine = 100 + (uint64_t)rank, all[MAX_RANKS];
+    (void)say;
+    for (int i = 0; i < 50; i++) {
+        if (pp_join_allgather(j, &mine, all, sizeof mine, &err))
+            return 1;
+        for (int r = 0; r < size; r++)
+            bad += all[r] != 100 + (uint64_t)r;
+    }
+    void *text = rank == 0 ? strdup("plan") : NULL;
+    size_t n = rank == 0 ? 4 : 0;
+    if (pp_join_broadcast(j, &text, &n, &err) || n != 4 ||
+        memcmp(text, "plan", 4))
+        return 2;
+    free(text);
+    /* More than sockets hold, from every rank at once. */
+    unsigned char *big = malloc(BIG);
+    for (int r = 1; r < size; r++) {
+        if (rank == r) {
+            memset(big, r, BIG);
+            if (pp_join_send(j, 0, big, BIG, &err))
+                return 3;
+        }
+        if (rank == 0) {
+            if (pp_join_recv(j, r, big, BIG, &err))
+                return 4;
+            bad += big[0] != r || big[BIG - 1] != r;
+        }
+    }
+    free(big);
+    bad += pp_join_local(j) != rank || !*pp_join_host(j, size - 1);
+    return bad ? 5 : 0;
+}
+
+/* A loop that only the end of another rank ends. */
+static int work(struct pp_join *j)
+{
+    struct pp_err err = {0};
+    uint64_t mine = 0, all[MAX_RANKS];
+    while (pp_join_allgather(j, &mine, all, sizeof mine, &err) == 0)
+        ;
+    return 3;
+}
+
+static int two_dies(struct pp_join *j, const char *say)
+{
+    (void)say;
+    if (pp_join_rank(j) == 2)
+        raise(SIGKILL);
+    return work(j);
+}
+
+static int zero_dies(struct pp_join *j, const char *say)
+{
+    (void)say;
+    if (pp_join_rank(j) == 0)
+        raise(SIGKILL);
+    return work(j);
+}
+
+static int one_gives_up(struct pp_join *j, const char *say)
+{
+    (void)say;
+    if (pp_join_rank(j) == 1) {
+        pp_join_abort(j, "no more");
+        pp_join_abort(j, "and then this");
+        return 3;
+    }
+    return work(j);
+}
+
+static int failing_look(void *ctx, struct pp_err *err)
+{
+    (void)ctx;
+    return pp_fail(err, PP_EXIT_SYSTEM, "looks bad");
+}
+
+static void note_abort(void *ctx)
+{
+    *(volatile int *)ctx += 1;
+}
+
+static int one_sees(struct pp_join *j, const char *say)
+{
+    (void)say;
+    static volatile int told;
+    const struct pp_join_watcher w = {
+        pp_join_rank(j) == 1 ? failing_look : NULL, note_abort, (void *)&told};
+    pp_join_watch(j, &w);
+    int rc = work(j);
+    while (!told)
+        usleep(1000);
+    pp_join_watch(j, NULL);
+    return told == 1 ? rc : 4;
+}
+
+static int other_size(struct pp_join *j, const char *say)
+{
+    struct pp_err err = {0};
+    (void)say;
+    uint64_t mine[2] = {0}, all[2 * MAX_RANKS];
+    size_t bytes = pp_join_rank(j) == 1 ? sizeof mine : sizeof *mine;
+    return pp_join_allgather(j, mine, all, bytes, &err) ? 3 : 0;
+}
+
+static void test_end(body_fn *body, const char *what, const char *text,
+                     int killed)
+{
+    struct job job = {.size = 4, .body = body};
+    bool ended = true, named = true;
+    run(&job);
+    for (int r = 0; r < job.size; r++) {
+        if (r == killed)
+            continue;
+        ended &= WIFEXITED(job.status[r]) && WEXITSTATUS(job.status[r]) == 3;
+        named &= strstr(job.text[r], text) != NULL;
+        printf("# rank %d: status %x, %s\n", r, (unsigned)job.status[r],
+               job.text[r]);
+    }
+    ok(ended, "%s: all end", what);
+    ok(named, "%s: and know why", what);
+}
+
+static void test_refusal(struct job job, const char *what, int first,
+                         const char *text)
+{
+    job.body = talk;
+    run(&job);
+    ok(all_ended(&job, 90), "%s is refused", what);
+    if (!ok(strstr(job.text[first], text) && strstr(job.text[0], text),
+            "and both sides know"))
+        printf("# '%s', '%s'\n", job.text[0], job.text[first]);
+}
+
+int main(void)
+{
+    struct job job = {.size = 4, .body = talk};
+    run(&job);
+    ok(all_ended(&job, 0), "four ranks meet and talk");
+    job = (struct job){.size = 1, .body = talk};
+    run(&job);
+    ok(all_ended(&job, 0), "one rank is a job as well");
+    test_end(two_dies, "a killed rank", "rank 2 on ", 2);
+    test_end(zero_dies, "a killed rank 0", "rank 0 on ", 0);
+    test_end(one_gives_up, "an abort", "rank 1: no more", -1);
+    test_end(one_sees, "a watcher's failure", "rank 1: looks bad", -1);
+    test_end(other_size, "sizes that differ",
+             "rank 0: message from rank 1 has 16 bytes, expected 8", -1);
+    test_refusal((struct job){.size = 2, .version = {NULL, "2"}},
+                 "another version", 1, "is version '2', not '1'");
+    test_refusal((struct job){.size = 2, .says_size = {0, 3}}, "another size",
+                 1, "is one of 3 ranks, and rank 0 one of 2");
+    test_refusal((struct job){.size = 3, .says_rank = {0, 0, 1}},
+                 "a rank that is there twice", 1, "two are rank 1");
+    test_refusal((struct job){.size = 3, .absent = 2}, "a rank that is missing",
+                 1, "1 of 3 ranks have not come, rank 2 among them");
+    return done();
+}
