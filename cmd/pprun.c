@@ -31,6 +31,7 @@ enum {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_TRANSPORT,
+    OPT_SHAPES,
     OPT_SAVE,
     OPT_SAVE_EVERY,
     OPT_KEEP,
@@ -42,6 +43,10 @@ enum {
     OPT_MEMORY,
     OPT_PLAN,
     OPT_TIME_PRODUCTS,
+    OPT_PROFILE,
+    OPT_TRACE,
+    OPT_TRACE_STEPS,
+    OPT_BLAS_THREADS,
     OPT_VERIFY,
     OPT_SHRINK,
     OPT_JSON
@@ -70,7 +75,8 @@ static const struct tool_option options[] = {
     {OPT_OBJECTIVE, "objective", "NAME", "sft"},
     {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
     {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
-    {OPT_TRANSPORT, "transport", "NAME", "threads"},
+    {OPT_TRANSPORT, "transport", "NAME", "threads (default) or nccl"},
+    {OPT_SHAPES, "shapes", "HOW", "of messages: planned, exchange or max"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
     {OPT_KEEP, "keep", "N", "keep the N newest checkpoints (all)"},
@@ -83,6 +89,10 @@ static const struct tool_option options[] = {
     {OPT_PLAN, "plan", NULL, "print what every rank would allocate, and stop"},
     {OPT_TIME_PRODUCTS, "time-products", NULL,
      "add the share of matrix products to each line"},
+    {OPT_PROFILE, "profile", "FILE", "write what units and messages take"},
+    {OPT_TRACE, "trace", "FILE", "write when everything happened, as a trace"},
+    {OPT_TRACE_STEPS, "trace-steps", "N", "with --trace: the last N steps (1)"},
+    {OPT_BLAS_THREADS, "blas-threads", "N", "of each matrix product (1)"},
     {OPT_VERIFY, "verify", NULL, "compare with one rank in fp64, and stop"},
     {OPT_SHRINK, "shrink", NULL, "with --verify: a small model and data"},
     {OPT_JSON, "json", NULL, "with --verify: JSON instead of a table"},
@@ -93,8 +103,14 @@ static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
-static const char *const transports[] = {"threads", NULL};
+static const char *const transports[] = {"threads", "nccl", NULL};
 static const char *const objectives[] = {"sft", NULL};
+static const char *const shapes[] = {
+    [PP_SHAPES_PLANNED] = "planned",
+    [PP_SHAPES_EXCHANGE] = "exchange",
+    [PP_SHAPES_MAX] = "max",
+    NULL,
+};
 
 /* What an option's argument becomes, and where in struct pprun it goes. */
 enum value { TEXT, FLAG, INT, INT64, REAL, WORD };
@@ -113,6 +129,8 @@ static const struct setting {
     {OPT_WEIGHTS, "--weights", TEXT, AT(options.weights)},
     {OPT_RESUME, "--resume", TEXT, AT(options.resume)},
     {OPT_LOGPROBS, "--logprobs", TEXT, AT(options.logprobs)},
+    {OPT_PROFILE, "--profile", TEXT, AT(options.profile)},
+    {OPT_TRACE, "--trace", TEXT, AT(options.trace)},
     {OPT_SAVE, "--save", TEXT, AT(job.save)},
     {OPT_DUMP_GRADS, "--dump-grads", TEXT, AT(job.dump_grads)},
     {OPT_PLAN, "--plan", FLAG, AT(options.plan)},
@@ -121,6 +139,9 @@ static const struct setting {
     {OPT_SHRINK, "--shrink", FLAG, AT(options.shrink)},
     {OPT_JSON, "--json", FLAG, AT(options.json)},
     {OPT_ACCUMULATE, "--accumulate", INT, AT(job.accumulate), 1, 1 << 20},
+    {OPT_TRACE_STEPS, "--trace-steps", INT, AT(options.trace_steps), 1,
+     1 << 20},
+    {OPT_BLAS_THREADS, "--blas-threads", INT, AT(options.blas_threads), 1, 64},
     {OPT_KEEP, "--keep", INT, AT(job.keep), 1, 1 << 20},
     {OPT_INIT, "--init", INT64, AT(options.seed), 0, LARGEST},
     {OPT_STEPS, "--steps", INT64, AT(job.optim.steps), 1, LARGEST},
@@ -142,6 +163,7 @@ static const struct setting {
      transports},
     {OPT_OBJECTIVE, "--objective", WORD, AT(options.objective), 0, 0,
      objectives},
+    {OPT_SHAPES, "--shapes", WORD, AT(options.shapes), 0, 0, shapes},
 #undef AT
 };
 
@@ -231,14 +253,34 @@ static int check_verify(struct pprun *p)
     if (!o->verify)
         return tool_usage(p->tool, "--shrink and --json need --verify");
     if (j->optim.steps > 0 || j->save || j->dump_grads || o->eval ||
-        o->logprobs || o->resume || o->plan)
+        o->logprobs || o->resume || o->plan || o->trace || o->profile)
         return tool_usage(p->tool,
                           "--verify makes its own steps and does not go with "
                           "--steps, --save, --dump-grads, --eval, --logprobs, "
-                          "--resume or --plan");
+                          "--trace, --profile, --resume or --plan");
+    if (o->device != PPRUN_CPU)
+        return tool_usage(p->tool, "--verify works on --device cpu alone");
     if (o->shrink && o->weights)
         return tool_usage(p->tool, "--shrink makes its own weights and does "
                                    "not go with --weights");
+    return 0;
+}
+
+static int check_recording(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const char *name = o->trace ? "--trace" : "--profile";
+    if (o->trace_steps && !o->trace)
+        return tool_usage(p->tool, "--trace-steps needs --trace");
+    if (!o->trace && !o->profile)
+        return 0;
+    if (p->job.optim.steps == 0)
+        return tool_usage(p->tool, "%s needs --steps", name);
+    if (o->device == PPRUN_CUDA)
+        return tool_usage(p->tool, "%s works on the CPU alone", name);
+    if (o->trace && o->profile && !strcmp(o->trace, o->profile))
+        return tool_usage(p->tool, "--trace and --profile: '%s' cannot be both",
+                          o->trace);
     return 0;
 }
 
@@ -247,6 +289,11 @@ static int check_options(struct pprun *p)
     const struct pprun_options *o = &p->options;
     struct tool *t = p->tool;
     bool trains = p->job.optim.steps > 0;
+    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
+        return tool_usage(t, "--transport nccl needs --device cuda");
+    if (o->transport == PPRUN_NCCL && (o->verify || o->plan))
+        return tool_usage(t, "--verify and --plan run in one process and do "
+                             "not go with --transport nccl");
     if (o->weights && o->seed >= 0)
         return tool_usage(t, "--weights and --init exclude each other");
     if (o->verify || o->shrink || o->json)
@@ -259,7 +306,7 @@ static int check_options(struct pprun *p)
                              "--steps or --eval");
     if ((p->job.save || p->job.dump_grads) && !trains)
         return tool_usage(t, "--save and --dump-grads need --steps");
-    return 0;
+    return check_recording(p);
 }
 
 /* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
@@ -292,7 +339,9 @@ static int check_room(struct pprun *p)
 {
     size_t bytes;
     char text[32];
-    if (pp_cpu_blas_has_room(p->job.schedule->graph->n_ranks, &bytes))
+    /* Every rank's thread, and those that help them. */
+    int n = p->job.schedule->graph->n_ranks + p->options.blas_threads - 1;
+    if (pp_cpu_blas_has_room(n, &bytes))
         return 0;
     pp_format_size(bytes, text);
     return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
@@ -300,12 +349,25 @@ static int check_room(struct pprun *p)
                    text);
 }
 
+static int run_process(struct pprun *p, const char *manifest)
+{
+    enum pp_exit status = PP_EXIT_OK;
+    if (p->job.save)
+        handle_signals();
+    if (pprun_choose_device(p) || pprun_process(p, manifest, &status))
+        return -1;
+    p->tool->status = (int)status;
+    return 0;
+}
+
 static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
-    pp_cpu_blas_threads(1);
-    if (!tool_output(p->tool) || pprun_choose_device(p) ||
-        pprun_prepare(p, manifest))
+    pp_cpu_blas_threads(p->options.blas_threads);
+    if (p->options.transport == PPRUN_NCCL)
+        return run_process(p, manifest);
+    if (pprun_check_alone(p) || !tool_output(p->tool) ||
+        pprun_choose_device(p) || pprun_prepare(p, manifest))
         return -1;
     if (p->options.verify && pprun_verify_prepare(p))
         return -1;
@@ -325,7 +387,10 @@ static int run(struct pprun *p, const char *manifest)
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (check_room(p) || pprun_threads(p, &status))
+    if (check_room(p) || pprun_record_init(p))
+        return -1;
+    int rc = pprun_threads(p, &status);
+    if (pprun_record_close(p) || rc)
         return -1;
     if (p->options.logprobs && pprun_logprobs_write(p))
         return -1;
@@ -344,7 +409,7 @@ int main(int argc, char **argv)
     };
     struct pprun p = {
         .tool = &t,
-        .options = {.seed = -1},
+        .options = {.seed = -1, .blas_threads = 1},
         .job = {.accumulate = 1,
                 .optim = {.lr = 1e-3,
                           .beta1 = 0.9,
@@ -353,10 +418,12 @@ int main(int argc, char **argv)
                           .clip = 1},
                 .report = pprun_report,
                 .evaluated = pprun_evaluated,
+                .recorded = pprun_recorded,
                 .stop = stop_requested},
     };
     const char *manifest;
     p.job.ctx = &p;
+    p.argv = argv;
     for (int id; (id = tool_option(&t, argc, argv)) != TOOL_END;)
         if (id == TOOL_STOP || set_option(&p, id))
             return tool_finish(&t);

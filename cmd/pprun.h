@@ -3,6 +3,7 @@
 #ifndef PP_CMD_PPRUN_H
 #define PP_CMD_PPRUN_H
 
+#include "comm/join.h"
 #include "manifest/manifest.h"
 #include "run/job.h"
 #include "tool.h"
@@ -11,14 +12,21 @@
 enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
 /* The words of --device. */
 enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
+/* The words of --transport. */
+enum pprun_transport { PPRUN_THREADS, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
-    int64_t seed;             /* --init; -1 when not given */
-    int dtype;                /* enum pprun_dtype */
-    int device;               /* enum pprun_device */
-    int transport, objective; /* of each there is one so far */
+    const char *trace, *profile; /* files, or NULL */
+    int trace_steps;             /* the last ones; 0: not given */
+    int64_t seed;                /* --init; -1 when not given */
+    int dtype;                   /* enum pprun_dtype */
+    int device;                  /* enum pprun_device */
+    int transport;               /* enum pprun_transport */
+    int objective;               /* there is one so far */
+    int shapes;                  /* enum pp_shapes */
+    int blas_threads;
     bool plan;
     bool verify, shrink, json;
     bool memory_is_slots;
@@ -35,10 +43,20 @@ struct pprun {
     struct pp_model model;
     struct pp_schedule forward;
     struct pp_unit_range *stages;
+    enum pp_recompute *recompute; /* by stage */
     struct pp_packed data, eval;
     struct pp_tensors *weights;
     char *resume, *config_text, *tokenizer_source;
     int save_lock; /* descriptor of the directory of --save, or 0 */
+
+    /* Where ranks are processes. */
+    int rank;
+    char name[128]; /* of this one, for messages */
+    char **argv;    /* the command line */
+    char *text;     /* of the manifest, rank 0's */
+    size_t text_bytes;
+
+    struct tool_file trace, profile; /* open while the run goes on */
 
     double start; /* when the first step began */
     int64_t first_step;
@@ -61,13 +79,39 @@ int pprun_check_device(struct pprun *p) PP_MUST_USE;
  * -v as a table, with --plan as JSON on the output. */
 int pprun_check_memory(struct pprun *p) PP_MUST_USE;
 
+/* What a slot of the schedule keeps alive, in the plural. */
+static inline const char *pprun_slots(const struct pp_graph *g)
+{
+    return g->n_slices > 1 ? "slices of microbatches" : "microbatches";
+}
+
 /* --verify: settings, model and data, before the plan is looked at; then the
  * runs and what they show. */
 int pprun_verify_prepare(struct pprun *p) PP_MUST_USE;
 int pprun_verify(struct pprun *p) PP_MUST_USE;
 
+/* --trace and --profile: opens the files before the run and says what to
+ * record; writes them, called by rank 0; puts them in their places, or removes
+ * them where the run has failed. */
+int pprun_record_init(struct pprun *p) PP_MUST_USE;
+int pprun_recorded(void *ctx, const struct pp_record *r,
+                   struct pp_err *err) PP_MUST_USE;
+int pprun_record_close(struct pprun *p);
+
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
+
+/* Runs this process's rank, as --transport nccl has it: joins the others, does
+ * all from pprun_prepare to the end, and tells in p->tool->told whether another
+ * rank speaks of a failure. */
+int pprun_process(struct pprun *p, const char *manifest,
+                  enum pp_exit *status) PP_MUST_USE;
+
+/* Refuses to be one of several processes where it would be all ranks. */
+int pprun_check_alone(struct pprun *p) PP_MUST_USE;
+
+/* Whether this rank sees what rank 0 does. Collective. */
+int pprun_check_same(struct pprun *p, struct pp_join *j) PP_MUST_USE;
 
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,

@@ -22,6 +22,11 @@ static int prepare_cuda(struct pprun *p)
                        name);
     if (setenv(name, "32", 0) != 0)
         return pp_fail_errno(&p->tool->err, "%s", name);
+    /* Loaded at its first use, a kernel may wait for all that is queued, and
+     * what NCCL has queued may wait for another rank. */
+    name = "CUDA_MODULE_LOADING";
+    if (p->options.transport == PPRUN_NCCL && setenv(name, "EAGER", 0) != 0)
+        return pp_fail_errno(&p->tool->err, "%s", name);
     return 0;
 }
 

@@ -3,6 +3,7 @@
  * reference checked here, before a rank starts. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -21,13 +22,15 @@ static int read_manifest(struct pprun *p, const char *name)
 {
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(name, "-");
-    FILE *f = is_stdin ? stdin : fopen(name, "r");
-    if (!f)
+    FILE *f = is_stdin ? stdin : p->text ? NULL : fopen(name, "r");
+    if (!f && !p->text)
         return pp_fail(err, PP_EXIT_INPUT, "%s: %s", name, strerror(errno));
     if (is_stdin)
         name = "<stdin>";
-    int rc = pp_manifest_read(f, name, &p->manifest, err);
-    if (f != stdin)
+    int rc = p->text ? pp_manifest_parse(p->text, p->text_bytes, name,
+                                         &p->manifest, err)
+                     : pp_manifest_read(f, name, &p->manifest, err);
+    if (f && f != stdin)
         fclose(f);
     if (rc)
         return -1;
@@ -40,8 +43,36 @@ static int read_manifest(struct pprun *p, const char *name)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: no schedule; add one with ppsched -s KIND -m N",
                        name);
-    if (pp_check(&m->schedule, err))
+    if (p->rank == 0 && pp_check(&m->schedule, err))
         return pp_fail_at(err, "%s: ", name);
+    return 0;
+}
+
+/* The manifest's sizes are those that the plan was made with. */
+static int match_data(const struct pprun *p, const char *dir)
+{
+    const struct pp_manifest_data *d = &p->manifest.data;
+    const struct {
+        const char *name;
+        uint64_t planned, found;
+    } sizes[] = {
+        {"n_bins", d->n_bins, p->data.n_bins},
+        {"capacity", d->capacity, p->data.capacity},
+        {"max_tokens", d->max_tokens, p->data.max_tokens},
+    };
+    struct pp_err *err = &p->tool->err;
+    if (p->data.checksum != d->checksum)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: is not the data that the manifest was made for; "
+                       "run ppsched --data again",
+                       dir);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].planned != sizes[i].found)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/data/%s: '%" PRIu64 "', but '%s' has %" PRIu64
+                           "; run ppsched --data again",
+                           sizes[i].name, sizes[i].planned, dir,
+                           sizes[i].found);
     return 0;
 }
 
@@ -107,12 +138,15 @@ static int match_model(struct pprun *p)
                            i, m->model.units[i].fqn, fqn, m->model.source);
     }
     p->stages = calloc((size_t)m->graph.n_stages, sizeof *p->stages);
-    if (!p->stages)
+    p->recompute = calloc((size_t)m->graph.n_stages, sizeof *p->recompute);
+    if (!p->stages || !p->recompute)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < m->graph.n_stages; s++)
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        p->recompute[s] = m->stages[s].recompute;
         p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
                                               m->stages[s].n_units,
                                               pp_copy_number(&m->graph, s)};
+    }
     return 0;
 }
 
@@ -135,7 +169,6 @@ static int open_data(struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     const struct pprun_options *o = &p->options;
-    struct pp_err *err = &p->tool->err;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
     if (!dir && o->shrink)
         return 0; /* it makes up its own */
@@ -143,11 +176,8 @@ static int open_data(struct pprun *p)
         return tool_usage(p->tool, "no data: give --data DIR");
     if (open_packed(p, dir, &p->data))
         return -1;
-    if (m->has_data && dir != o->eval && p->data.checksum != m->data.checksum)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: is not the data that the manifest was made for; "
-                       "run ppsched --data again",
-                       dir);
+    if (m->has_data && dir != o->eval && match_data(p, dir))
+        return -1;
     p->job.data = &p->data;
     if (!o->eval)
         return 0;
@@ -160,7 +190,8 @@ static int find_weights(struct pprun *p)
     const struct pprun_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *source = p->manifest.model.source;
-    if (o->resume) {
+    p->job.resume = p->resume;
+    if (o->resume && p->rank == 0) {
         if (pp_ckpt_find(o->resume, &p->resume, err))
             return -1;
         p->job.resume = p->resume;
@@ -210,13 +241,13 @@ static int prepare_save(struct pprun *p)
     const char *source = p->manifest.model.source, *save = p->job.save;
     if (!save)
         return 0;
-    if (mkdir(save, 0777) != 0 && errno != EEXIST)
+    if (p->rank == 0 && mkdir(save, 0777) != 0 && errno != EEXIST)
         return pp_fail_errno(err, "%s", save);
     if (!pp_file_is_dir(save))
         return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", save);
     if (access(save, W_OK | X_OK) != 0)
         return pp_fail_errno(err, "%s", save);
-    if (lock_save(p))
+    if (p->rank == 0 && lock_save(p))
         return -1;
     if (pp_config_text(source, pp_precisions[p->options.dtype].hugging_face,
                        &p->config_text, err))
@@ -254,7 +285,9 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->schedule = &p->manifest.schedule;
     j->forward = &p->forward;
     j->stages = p->stages;
+    j->recompute = p->recompute;
     j->score = p->options.logprobs != NULL;
+    j->shapes = (enum pp_shapes)p->options.shapes;
     j->logps = pprun_logps;
     return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;
 }
@@ -268,10 +301,12 @@ void pprun_finish(struct pprun *p)
         close(p->save_lock);
     free(p->logps);
     free(p->logps_length);
+    free(p->text);
     free(p->resume);
     free(p->config_text);
     free(p->tokenizer_source);
     free(p->stages);
+    free(p->recompute);
     pp_tensors_close(p->weights);
     pp_packed_finish(&p->data);
     pp_packed_finish(&p->eval);

@@ -49,9 +49,9 @@ static int refuse(struct pprun *p, int rank, const struct need *n)
     char need[32], limit[32];
     if (o->memory_is_slots && (size_t)n->slots > o->memory)
         return pp_fail(err, PP_EXIT_NO,
-                       "rank %d keeps %d microbatches alive, and --memory "
-                       "allows %zu",
-                       rank, n->slots, o->memory);
+                       "rank %d keeps %d %s alive, and --memory allows %zu",
+                       rank, n->slots, pprun_slots(p->job.schedule->graph),
+                       o->memory);
     if (o->memory_is_slots || n->total <= o->memory)
         return 0;
     pp_format_size(n->total, need);

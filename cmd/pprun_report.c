@@ -71,11 +71,15 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     if (flush(p, f, err))
         return -1;
     show_progress(p, r);
-    if (r->step == p->job.optim.steps)
-        for (int k = 0; k < p->job.schedule->graph->n_ranks; k++)
-            tool_say(p->tool, PP_LOG_DETAIL,
-                     "rank %d: at most %d microbatches were alive", k,
-                     r->peak_slots[k]);
+    if (r->step < p->job.optim.steps)
+        return 0;
+    const struct pp_graph *g = p->job.schedule->graph;
+    for (int k = 0; k < g->n_ranks; k++)
+        tool_say(p->tool, PP_LOG_DETAIL, "rank %d: at most %d %s were alive", k,
+                 r->peak_slots[k], pprun_slots(g));
+    tool_say(p->tool, PP_LOG_DETAIL,
+             "a step sends %" PRIu64 " messages of %" PRIu64 " bytes in all",
+             r->messages, r->message_bytes);
     return 0;
 }
 

@@ -253,7 +253,8 @@ int tool_finish(struct tool *t)
         pp_fail_errno(&t->err, "writing standard output failed");
     if (t->err.code == PP_EXIT_OK)
         return t->status;
-    fprintf(stderr, "%s: %s\n", t->name, t->err.text);
+    if (!t->told)
+        fprintf(stderr, "%s: %s\n", t->name, t->err.text);
     return (int)t->err.code;
 }
 

@@ -35,6 +35,7 @@ struct tool {
     const char *output; /* -o, or NULL for stdout */
 
     struct pp_err err; /* the one message of a failed run */
+    bool told;         /* which another process prints */
     FILE *out;
     char *out_tmp;
     bool progress_shown;

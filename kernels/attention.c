@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* attention on the CPU: blocks of scores by BLAS, online softmax.
  *
- * Heads are strided views of the rows, so nothing is transposed or gathered.
- * Blocks of keys that no query of a block may attend are skipped. A block's
- * size depends on its place in the sequence alone, so a sequence gives the
- * same values wherever it is packed. */
+ * The query heads of a key head are rows of one product, so that keys and
+ * values are packed for it once and not for every head. Blocks of keys that no
+ * query of a block may attend are skipped. A block's size depends on its place
+ * in the sequence and on the heads alone, so a sequence gives the same values
+ * wherever it is packed. */
 #include "attention.h"
 
 #include <math.h>
@@ -16,19 +17,30 @@
 #include "reduce.h"
 
 #define BLOCK_Q 64
-#define BLOCK_K 256
+#define BLOCK_K 512
+#define MOST_ROWS 256 /* of a block: queries by heads */
+#define MOST_HEADS 16
 
-/* One head of one sequence: pointers to its first rows, which of the queries
- * is row context. */
-struct head {
+/* Query heads of one sequence that share a key head: pointers to its first
+ * rows, which of the queries is row context. */
+struct group {
     const struct pp_attention_shape *s;
     const real *q, *k, *v;
+    size_t heads, block_q;  /* queries of a block */
     size_t context, length; /* length: of the keys; 0 without queries */
 };
 
-/* The keys [k0, k0 + nk) against the queries [q0, q0 + nq) of a sequence. */
+/* The keys [k0, k0 + nk) against the queries [q0, q0 + nq) of a sequence. Row r
+ * is query q0 + r / heads, head r % heads. */
 struct tile {
     size_t q0, nq, k0, nk;
+};
+
+/* A block's parts of scratch. */
+struct block {
+    real *p, *dp; /* (rows, BLOCK_K) */
+    real *q, *o;  /* (rows, HDQK), (rows, HDV); backward: o is dout */
+    real *dq;     /* (rows, HDQK) */
 };
 
 static size_t smaller(size_t a, size_t b)
@@ -60,29 +72,72 @@ static size_t key_row(const struct pp_attention_shape *s, size_t sequence)
     return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
 }
 
-static struct head head_at(const struct pp_attention_shape *s, const real *q,
-                           const real *k, const real *v, size_t sequence,
-                           size_t h)
+/* Query heads of a group that are taken together, and queries of their
+ * blocks: fewer where there are many heads. */
+static size_t heads_together(const struct pp_attention_shape *s)
 {
-    size_t row = (size_t)s->cu_padded[sequence], kv = h / (s->NH / s->NKV);
-    size_t key = key_row(s, sequence), context = sequence ? 0 : s->context;
-    return (struct head){
+    return smaller(s->NH / s->NKV, MOST_HEADS);
+}
+
+static size_t block_queries(size_t heads)
+{
+    return smaller(BLOCK_Q, MOST_ROWS / heads / 16 * 16);
+}
+
+static struct block block_at(const struct pp_attention_shape *s, real *scratch)
+{
+    size_t heads = heads_together(s), rows = heads * block_queries(heads);
+    struct block b = {.p = scratch};
+    b.dp = b.p + rows * BLOCK_K;
+    b.q = b.dp + rows * BLOCK_K;
+    b.o = b.q + rows * s->HDQK;
+    b.dq = b.o + rows * s->HDV;
+    return b;
+}
+
+/* The group that begins with query head h. */
+static struct group group_at(const struct pp_attention_shape *s, const real *q,
+                             const real *k, const real *v, size_t sequence,
+                             size_t h)
+{
+    size_t size = s->NH / s->NKV, kv = h / size, heads = heads_together(s);
+    size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
+    size_t context = sequence ? 0 : s->context;
+    return (struct group){
         .s = s,
         .q = q + row * s->ldq + h * s->HDQK,
         .k = k + key * s->ldkv + kv * s->HDQK,
         .v = v + key * s->ldkv + kv * s->HDV,
+        .heads = smaller(heads, (kv + 1) * size - h),
+        .block_q = block_queries(heads),
         .context = context,
         .length = context + (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
     };
 }
 
-/* scores (nq, nk), rows BLOCK_K apart */
-static void scores(const struct head *h, struct tile t, real *out)
+/* n rows of that width, between tensors whose rows are so far apart. */
+static void copy_rows(real *to, size_t ldto, const real *from, size_t ldfrom,
+                      size_t n, size_t width)
 {
-    const struct pp_attention_shape *s = h->s;
-    gemm_nt(t.nq, t.nk, s->HDQK, (real)s->scale,
-            h->q + (t.q0 - h->context) * s->ldq, s->ldq, h->k + t.k0 * s->ldkv,
-            s->ldkv, 0, out, BLOCK_K);
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * ldto, from + i * ldfrom, width * sizeof *to);
+}
+
+/* Rows of a block's queries into b->q. */
+static void gather_queries(const struct group *g, struct tile t,
+                           const struct block *b)
+{
+    size_t width = g->heads * g->s->HDQK;
+    copy_rows(b->q, width, g->q + (t.q0 - g->context) * g->s->ldq, g->s->ldq,
+              t.nq, width);
+}
+
+/* scores (nq heads, nk), rows BLOCK_K apart */
+static void scores(const struct group *g, struct tile t, const struct block *b)
+{
+    const struct pp_attention_shape *s = g->s;
+    gemm_nt(t.nq * g->heads, t.nk, s->HDQK, (real)s->scale, b->q, s->HDQK,
+            g->k + t.k0 * s->ldkv, s->ldkv, 0, b->p, BLOCK_K);
 }
 
 /* x = exp(x - shift) on [lo, hi), 0 elsewhere; returns the sum. */
@@ -120,62 +175,73 @@ PP_CLONES static void score_gradient(real *restrict x, const real *restrict p,
         x[i] = p[i] * (x[i] - d) * scale;
 }
 
-/* The running softmax of a block of queries. */
+/* The running softmax of a block's rows. */
 struct online {
-    real max[BLOCK_Q];
-    double sum[BLOCK_Q];
+    real max[MOST_ROWS];
+    double sum[MOST_ROWS];
 };
 
 /* Scores become exp(score - running max); rows of o made with an older
  * maximum are scaled down. */
-static void softmax_tile(struct online *w, const struct head *h, struct tile t,
-                         real *p, real *o)
+static void softmax_tile(struct online *w, const struct group *g, struct tile t,
+                         const struct block *b)
 {
-    const struct pp_attention_shape *s = h->s;
-    for (size_t i = 0; i < t.nq; i++, p += BLOCK_K) {
+    size_t HDV = g->s->HDV;
+    real *p = b->p;
+    for (size_t r = 0; r < t.nq * g->heads; r++, p += BLOCK_K) {
         size_t lo, hi;
-        key_range(s, t, i, &lo, &hi);
+        key_range(g->s, t, r / g->heads, &lo, &hi);
         if (lo == hi) {
             memset(p, 0, t.nk * sizeof *p);
             continue;
         }
         real max = row_max(p + lo, hi - lo);
-        if (max > w->max[i]) {
-            real by = fast_exp(w->max[i] - max);
-            w->sum[i] *= (double)by;
-            scale_row(o + i * s->ldo, s->HDV, by);
-            w->max[i] = max;
+        if (max > w->max[r]) {
+            real by = fast_exp(w->max[r] - max);
+            w->sum[r] *= (double)by;
+            scale_row(b->o + r * HDV, HDV, by);
+            w->max[r] = max;
         }
-        w->sum[i] += exp_row(p, t.nk, lo, hi, w->max[i]);
+        w->sum[r] += exp_row(p, t.nk, lo, hi, w->max[r]);
     }
 }
 
-/* Queries [q0, q0 + nq) of one head; o and lse at the sequence's first row. */
-static void forward_block(const struct head *h, size_t q0, real *o, real *lse,
-                          const real *sink, real *p)
+/* Writes a block's o and lse, at its first row. */
+static void finish_block(const struct group *g, const struct online *w,
+                         size_t nq, const struct block *b, real *o, real *lse)
 {
-    const struct pp_attention_shape *s = h->s;
-    size_t nq = smaller(BLOCK_Q, h->length - q0);
+    const struct pp_attention_shape *s = g->s;
+    for (size_t r = 0; r < nq * g->heads; r++) {
+        scale_row(b->o + r * s->HDV, s->HDV, (real)(1 / w->sum[r]));
+        lse[r / g->heads * s->NH + r % g->heads] =
+            (real)((double)w->max[r] + log(w->sum[r]));
+    }
+    copy_rows(o, s->ldo, b->o, g->heads * s->HDV, nq, g->heads * s->HDV);
+}
+
+/* Queries from q0 on; o and lse at the sequence's first row. */
+static void forward_block(const struct group *g, size_t q0, real *o, real *lse,
+                          const real *sinks, const struct block *b)
+{
+    const struct pp_attention_shape *s = g->s;
+    size_t nq = smaller(g->block_q, g->length - q0), rows = nq * g->heads;
+    size_t end = q0 + nq, row = q0 - g->context;
+    struct tile t = {q0, nq, first_key(s, q0) / BLOCK_K * BLOCK_K, 0};
     struct online w;
-    o += (q0 - h->context) * s->ldo;
-    lse += (q0 - h->context) * s->NH;
-    for (size_t i = 0; i < nq; i++) {
-        w.max[i] = sink ? *sink : -(real)INFINITY;
-        w.sum[i] = sink ? 1 : 0;
-        memset(o + i * s->ldo, 0, s->HDV * sizeof *o);
+    for (size_t r = 0; r < rows; r++) {
+        w.max[r] = sinks ? sinks[r % g->heads] : -(real)INFINITY;
+        w.sum[r] = sinks ? 1 : 0;
     }
-    size_t k0 = first_key(s, q0) / BLOCK_K * BLOCK_K;
-    for (; k0 < q0 + nq; k0 += BLOCK_K) {
-        struct tile t = {q0, nq, k0, smaller(BLOCK_K, q0 + nq - k0)};
-        scores(h, t, p);
-        softmax_tile(&w, h, t, p, o);
-        gemm_nn(nq, s->HDV, t.nk, 1, p, BLOCK_K, h->v + k0 * s->ldkv, s->ldkv,
-                1, o, s->ldo);
+    memset(b->o, 0, rows * s->HDV * sizeof *b->o);
+    gather_queries(g, t, b);
+    for (; t.k0 < end; t.k0 += BLOCK_K) {
+        t.nk = smaller(BLOCK_K, end - t.k0);
+        scores(g, t, b);
+        softmax_tile(&w, g, t, b);
+        gemm_nn(rows, s->HDV, t.nk, 1, b->p, BLOCK_K, g->v + t.k0 * s->ldkv,
+                s->ldkv, 1, b->o, s->HDV);
     }
-    for (size_t i = 0; i < nq; i++) {
-        scale_row(o + i * s->ldo, s->HDV, (real)(1 / w.sum[i]));
-        lse[i * s->NH] = (real)((double)w.max[i] + log(w.sum[i]));
-    }
+    finish_block(g, &w, nq, b, o + row * s->ldo, lse + row * s->NH);
 }
 
 /* Rows of padding of a sequence: [first, end) of a tensor of that width. */
@@ -191,77 +257,93 @@ PP_ATTENTION_FWD(PP_KERNEL(attention_fwd))
     (void)stream;
     real *out = o, *l = lse;
     const real *sink = sinks;
+    const struct block b = block_at(s, scratch);
+    size_t h;
     for (size_t i = 0; i < s->n_sequences; i++) {
         size_t row = (size_t)s->cu_padded[i];
         size_t n = (size_t)(s->cu[i + 1] - s->cu[i]);
         size_t end = (size_t)s->cu_padded[i + 1];
         clear_rows(out, s->ldo, s->NH * s->HDV, row + n, end);
         clear_rows(l, s->NH, s->NH, row + n, end);
-        for (size_t h = 0; h < s->NH; h++) {
-            struct head head = head_at(s, q, k, v, i, h);
-            for (size_t q0 = head.context; q0 < head.length; q0 += BLOCK_Q)
-                forward_block(&head, q0, out + row * s->ldo + h * s->HDV,
-                              l + row * s->NH + h, sink ? sink + h : NULL,
-                              scratch);
+        for (h = 0; h < s->NH;) {
+            struct group g = group_at(s, q, k, v, i, h);
+            for (size_t q0 = g.context; q0 < g.length; q0 += g.block_q)
+                forward_block(&g, q0, out + row * s->ldo + h * s->HDV,
+                              l + row * s->NH + h, sink ? sink + h : NULL, &b);
+            h += g.heads;
         }
     }
     return 0;
 }
 
-/* Gradients of one head, at the sequence's first row. */
-struct head_gradient {
+/* Gradients of a group, at the sequence's first row. */
+struct group_gradient {
     real *dq, *dk, *dv;
     const real *dout, *o, *lse;
 };
 
-/* p (nq, nk) from the saved lse, and dp into the gradient of the scores. d is
- * the sum of dout o of every query. */
-static void backward_tile(const struct head *h, const struct head_gradient *g,
-                          struct tile t, const real *d, real *p, real *dp)
+/* p from the saved lse, and dp into the gradient of the scores. d is the sum
+ * of dout o of every row. */
+static void gradient_rows(const struct group *g, struct tile t, const real *d,
+                          const real *lse, const struct block *b)
 {
-    const struct pp_attention_shape *s = h->s;
-    size_t row = t.q0 - h->context;
-    const real *dout = g->dout + row * s->ldo;
-    const real *q = h->q + row * s->ldq, *k = h->k + t.k0 * s->ldkv;
-    scores(h, t, p);
-    gemm_nt(t.nq, t.nk, s->HDV, 1, dout, s->ldo, h->v + t.k0 * s->ldkv, s->ldkv,
-            0, dp, BLOCK_K);
-    for (size_t i = 0; i < t.nq; i++) {
-        size_t lo, hi;
+    const struct pp_attention_shape *s = g->s;
+    for (size_t r = 0; r < t.nq * g->heads; r++) {
+        size_t lo, hi, i = r / g->heads;
         key_range(s, t, i, &lo, &hi);
-        real *pi = p + i * BLOCK_K, *dpi = dp + i * BLOCK_K;
-        exp_row(pi, t.nk, lo, hi, g->lse[(row + i) * s->NH]);
+        real *p = b->p + r * BLOCK_K, *dp = b->dp + r * BLOCK_K;
+        exp_row(p, t.nk, lo, hi, lse[i * s->NH + r % g->heads]);
         /* Of a single score the sum is known without the rounding of o: where
          * the softmax is 1 the gradient is 0, as it should be. */
-        real sum = d[i];
+        real sum = d[r];
         if (first_key(s, t.q0 + i) == t.q0 + i && lo < hi)
-            sum = pi[lo] * dpi[lo];
-        score_gradient(dpi, pi, t.nk, sum, (real)s->scale);
+            sum = p[lo] * dp[lo];
+        score_gradient(dp, p, t.nk, sum, (real)s->scale);
     }
-    gemm_tn(t.nk, s->HDV, t.nq, 1, p, BLOCK_K, dout, s->ldo, 1,
-            g->dv + t.k0 * s->ldkv, s->ldkv);
-    gemm_nn(t.nq, s->HDQK, t.nk, 1, dp, BLOCK_K, k, s->ldkv, 1,
-            g->dq + row * s->ldq, s->ldq);
-    gemm_tn(t.nk, s->HDQK, t.nq, 1, dp, BLOCK_K, q, s->ldq, 1,
-            g->dk + t.k0 * s->ldkv, s->ldkv);
 }
 
-static void backward_head(const struct head *h, const struct head_gradient *g,
-                          real *scratch)
+static void backward_tile(const struct group *g, struct tile t, const real *d,
+                          const struct group_gradient *to, const real *lse,
+                          const struct block *b)
 {
-    const struct pp_attention_shape *s = h->s;
-    real d[BLOCK_Q];
-    for (size_t q0 = h->context; q0 < h->length; q0 += BLOCK_Q) {
-        size_t nq = smaller(BLOCK_Q, h->length - q0), row = q0 - h->context;
-        for (size_t i = 0; i < nq; i++)
-            d[i] = (real)row_dot(g->dout + (row + i) * s->ldo,
-                                 g->o + (row + i) * s->ldo, s->HDV);
-        size_t k0 = first_key(s, q0) / BLOCK_K * BLOCK_K;
-        for (; k0 < q0 + nq; k0 += BLOCK_K) {
-            struct tile t = {q0, nq, k0, smaller(BLOCK_K, q0 + nq - k0)};
-            backward_tile(h, g, t, d, scratch, scratch + BLOCK_Q * BLOCK_K);
-        }
+    const struct pp_attention_shape *s = g->s;
+    size_t rows = t.nq * g->heads, at = t.k0 * s->ldkv;
+    scores(g, t, b);
+    gemm_nt(rows, t.nk, s->HDV, 1, b->o, s->HDV, g->v + at, s->ldkv, 0, b->dp,
+            BLOCK_K);
+    gradient_rows(g, t, d, lse, b);
+    gemm_tn(t.nk, s->HDV, rows, 1, b->p, BLOCK_K, b->o, s->HDV, 1, to->dv + at,
+            s->ldkv);
+    gemm_nn(rows, s->HDQK, t.nk, 1, b->dp, BLOCK_K, g->k + at, s->ldkv, 1,
+            b->dq, s->HDQK);
+    gemm_tn(t.nk, s->HDQK, rows, 1, b->dp, BLOCK_K, b->q, s->HDQK, 1,
+            to->dk + at, s->ldkv);
+}
+
+/* Queries from q0 on. */
+static void backward_block(const struct group *g, size_t q0,
+                           const struct group_gradient *to,
+                           const struct block *b)
+{
+    const struct pp_attention_shape *s = g->s;
+    size_t nq = smaller(g->block_q, g->length - q0), end = q0 + nq;
+    size_t row = q0 - g->context, width = g->heads * s->HDV;
+    struct tile t = {q0, nq, first_key(s, q0) / BLOCK_K * BLOCK_K, 0};
+    real d[MOST_ROWS];
+    gather_queries(g, t, b);
+    copy_rows(b->o, width, to->dout + row * s->ldo, s->ldo, nq, width);
+    for (size_t r = 0; r < nq * g->heads; r++)
+        d[r] = (real)row_dot(b->o + r * s->HDV,
+                             to->o + (row + r / g->heads) * s->ldo +
+                                 r % g->heads * s->HDV,
+                             s->HDV);
+    memset(b->dq, 0, nq * g->heads * s->HDQK * sizeof *b->dq);
+    for (; t.k0 < end; t.k0 += BLOCK_K) {
+        t.nk = smaller(BLOCK_K, end - t.k0);
+        backward_tile(g, t, d, to, to->lse + row * s->NH, b);
     }
+    copy_rows(to->dq + row * s->ldq, s->ldq, b->dq, g->heads * s->HDQK, nq,
+              g->heads * s->HDQK);
 }
 
 PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
@@ -269,15 +351,17 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
     (void)stream;
     real *gq = dq, *gk = dk, *gv = dv;
     const real *gout = dout, *out = o, *l = lse;
+    const struct block b = block_at(s, scratch);
+    size_t h;
     clear_rows(gq, s->ldq, s->NH * s->HDQK, 0, s->N);
     clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, s->N + s->context);
     clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, s->N + s->context);
     for (size_t i = 0; i < s->n_sequences; i++)
-        for (size_t h = 0; h < s->NH; h++) {
+        for (h = 0; h < s->NH;) {
             size_t row = (size_t)s->cu_padded[i], kv = h / (s->NH / s->NKV);
             size_t key = key_row(s, i);
-            struct head head = head_at(s, q, k, v, i, h);
-            struct head_gradient g = {
+            struct group g = group_at(s, q, k, v, i, h);
+            struct group_gradient to = {
                 .dq = gq + row * s->ldq + h * s->HDQK,
                 .dk = gk + key * s->ldkv + kv * s->HDQK,
                 .dv = gv + key * s->ldkv + kv * s->HDV,
@@ -285,13 +369,15 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
                 .o = out + row * s->ldo + h * s->HDV,
                 .lse = l + row * s->NH + h,
             };
-            backward_head(&head, &g, scratch);
+            for (size_t q0 = g.context; q0 < g.length; q0 += g.block_q)
+                backward_block(&g, q0, &to, &b);
+            h += g.heads;
         }
     return 0;
 }
 
 PP_ATTENTION_SCRATCH(PP_KERNEL(attention_scratch))
 {
-    (void)s; /* tiles have one size; other backends look at the shape */
-    return (size_t)2 * BLOCK_Q * BLOCK_K;
+    size_t heads = heads_together(s), rows = heads * block_queries(heads);
+    return rows * (2 * BLOCK_K + 2 * s->HDQK + s->HDV);
 }

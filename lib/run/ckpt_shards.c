@@ -65,9 +65,9 @@ static int send_list(struct pp_comm *c, const struct pp_parameters *p, size_t n,
     if (!list)
         return give_up(c, err);
     list_saved(p, c->rank, list);
-    int rc = c->ops->send(c, 0, PP_LANE_SYNC, list, n * sizeof *list, err);
+    int rc = c->ops->send(c, 0, PP_LANE_HOST, list, n * sizeof *list, err);
     if (rc == 0)
-        rc = c->ops->send_wait(c, 0, PP_LANE_SYNC, 0, err);
+        rc = c->ops->send_wait(c, 0, PP_LANE_HOST, 0, err);
     free(list);
     return rc;
 }
@@ -85,7 +85,7 @@ static int receive_lists(struct pp_shard_map *map, struct pp_comm *c,
     list_saved(p, 0, to);
     for (int r = 1; r < c->size; r++) {
         to += counts[r - 1];
-        if (c->ops->recv(c, r, PP_LANE_SYNC, to, (size_t)counts[r] * sizeof *to,
+        if (c->ops->recv(c, r, PP_LANE_HOST, to, (size_t)counts[r] * sizeof *to,
                          err))
             return -1;
     }

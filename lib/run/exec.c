@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/exec.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,20 +42,28 @@ void pp_exec_finish(struct pp_exec *e)
     memset(e, 0, sizeof *e);
 }
 
+static const struct pp_buffer *find(const struct pp_exec *e,
+                                    enum pp_buffer_kind kind, int stage,
+                                    struct pp_action a, int peer)
+{
+    return pp_memory_find(&e->memory, kind, stage, a.microbatch, a.slice, peer);
+}
+
 static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
                     int stage, struct pp_action a, int peer)
 {
-    const struct pp_buffer *b =
-        pp_memory_find(&e->memory, kind, stage, a.microbatch, a.slice, peer);
+    const struct pp_buffer *b = find(e, kind, stage, a, peer);
     return b ? e->arena + b->offset : NULL;
 }
 
 static void find_blocks(const struct pp_exec *e, struct pp_action a,
-                        void *blocks[PP_N_SAVED_BLOCKS])
+                        void *blocks[PP_N_UNIT_BLOCKS])
 {
+    static const struct pp_action any = {.microbatch = 0};
     blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
     blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
     blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
+    blocks[PP_SAVED_PASSING] = buffer(e, PP_BUF_PASSING, 0, any, -1);
 }
 
 /* Where a stage finds its input: a local producer's output, or what was
@@ -96,6 +105,22 @@ static size_t tokens_of(const struct pp_pass *p, struct pp_action a)
     if (bin_of(p, a) != PP_NO_BIN)
         pp_packed_bin(p->packed, bin_of(p, a), &b);
     return b.tokens;
+}
+
+/* Every buffer was made for the largest microbatch that the plan knew of. */
+static bool has_room(const struct pp_exec *e, struct pp_action a)
+{
+    return tokens_of(e->pass, a) <= e->worker->batch.max_tokens;
+}
+
+static int fail_room(const struct pp_exec *e, struct pp_action a,
+                     struct pp_err *err)
+{
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "microbatch %d: rank %d: bin %zu has %zu tokens, and the "
+                   "plan has room for %zu",
+                   (int)a.microbatch, e->worker->rank, bin_of(e->pass, a),
+                   tokens_of(e->pass, a), e->worker->batch.max_tokens);
 }
 
 /* The slices of a microbatch before a's, with the blocks of its stage. */
@@ -193,22 +218,26 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     struct pp_exec *e = ctx;
     const struct pp_stage *s = &e->worker->stages[a.stage];
     struct pp_microbatch mb, host;
-    void *blocks[PP_N_SAVED_BLOCKS];
+    void *blocks[PP_N_UNIT_BLOCKS];
     double start = pp_clock();
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
+    if (!has_room(e, a))
+        return fail_room(e, a, err);
     if (view(e, a, &mb, &host, err))
         return -1;
     find_blocks(e, a, blocks);
+    if (e->recorder)
+        pp_recorder_layers(e->recorder, a, &host);
     int rc = a.op == PP_F ? forward(e, s, &mb, &host, a, blocks, err)
                           : backward(e, s, &mb, a, blocks, err);
     e->compute_seconds += pp_clock() - start;
     return rc;
 }
 
-/* The other rank's bytes of a message: the tokens of its slice at the width of
- * the boundary it crosses. */
-static size_t message_bytes(const struct pp_exec *e, struct pp_action a)
+/* Bytes of a message's rows: the tokens of its slice at the width of the
+ * boundary it crosses. */
+static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_stage *s = &e->worker->stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
@@ -219,30 +248,27 @@ static size_t message_bytes(const struct pp_exec *e, struct pp_action a)
     return rows * (out ? s->out_width : s->in_width) * s->element_bytes;
 }
 
-/* Sends what queued work is still writing: a receiver cannot wait for work of
- * which it knows nothing. */
-static int post(struct pp_exec *e, int to, enum pp_lane lane, const void *buf,
-                size_t bytes, struct pp_err *err)
-{
-    struct pp_comm *c = e->worker->comm;
-    struct pp_device *d = e->worker->device;
-    return d->ops->wait(d, err) || c->ops->send(c, to, lane, buf, bytes, err)
-               ? -1
-               : 0;
-}
-
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
+    struct pp_device *d = e->worker->device;
     int lane = a.op == PP_SEND_F ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
     int depth = e->schedule->channel_depth;
-    size_t bytes = message_bytes(e, a);
-    void *buf = a.op == PP_SEND_F
-                    ? buffer(e, PP_BUF_OUTPUT, a.stage, a, -1)
-                    : buffer(e, PP_BUF_DINPUT, a.stage, a, a.peer);
+    const struct pp_buffer *from =
+        a.op == PP_SEND_F ? find(e, PP_BUF_OUTPUT, a.stage, a, -1)
+                          : find(e, PP_BUF_DINPUT, a.stage, a, a.peer);
+    unsigned char *buf = e->arena + from->offset;
+    size_t rows = row_bytes(e, a), bytes = rows;
+    if (e->shapes == PP_SHAPES_MAX) {
+        bytes = from->bytes;
+        if (d->ops->zero(d, buf + rows, bytes - rows, err))
+            return -1;
+    }
+    e->messages++;
+    e->message_bytes += bytes;
     if (depth == 0)
-        return post(e, peer, (enum pp_lane)lane, buf, bytes, err);
+        return c->ops->send(c, peer, (enum pp_lane)lane, buf, bytes, err);
 
     /* The output is free once it is in the ring, whose oldest place is free
      * once fewer than depth messages are under way. */
@@ -252,23 +278,56 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     if (c->ops->send_wait(c, peer, (enum pp_lane)lane, depth - 1, err))
         return -1;
     void *ring = e->arena + place->offset;
-    struct pp_device *d = e->worker->device;
     if (d->ops->copy(d, ring, buf, bytes, err))
         return -1;
     (*sent)++;
-    return post(e, peer, (enum pp_lane)lane, ring, bytes, err);
+    return c->ops->send(c, peer, (enum pp_lane)lane, ring, bytes, err);
+}
+
+/* Waits for a message and holds its size against that of the index. */
+static int learn_size(const struct pp_exec *e, struct pp_action a, int from,
+                      enum pp_lane lane, size_t rows, struct pp_err *err)
+{
+    struct pp_comm *c = e->worker->comm;
+    size_t bytes = 0;
+    if (c->ops->probe(c, from, lane, &bytes, err))
+        return -1;
+    if (bytes == rows)
+        return 0;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "microbatch %d: rank %d: the message from rank %d brings "
+                   "%zu bytes, and by the index it has %zu",
+                   (int)a.microbatch, e->worker->rank, from, bytes, rows);
 }
 
 static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
-    bool forward_lane = a.op == PP_RECV_F;
-    void *buf = buffer(e, forward_lane ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage,
-                       a, a.peer);
-    return c->ops->recv(c, peer,
-                        forward_lane ? PP_LANE_FORWARD : PP_LANE_BACKWARD, buf,
-                        message_bytes(e, a), err);
+    bool is_forward = a.op == PP_RECV_F;
+    enum pp_lane lane = is_forward ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
+    const struct pp_buffer *to =
+        find(e, is_forward ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage, a, a.peer);
+    size_t bytes = row_bytes(e, a);
+    /* A sender with the same index refuses before it sends, and is waited for
+     * so that the first rank on the way is the one that speaks. */
+    if (!has_room(e, a))
+        return c->ops->probe && c->ops->probe(c, peer, lane, &bytes, err)
+                   ? -1
+                   : fail_room(e, a, err);
+    if (e->shapes == PP_SHAPES_MAX)
+        bytes = to->bytes;
+    if (e->shapes == PP_SHAPES_EXCHANGE &&
+        learn_size(e, a, peer, lane, bytes, err))
+        return -1;
+    if (c->ops->recv(c, peer, lane, e->arena + to->offset, bytes, err) == 0)
+        return 0;
+    /* A failure that begins with this rank is its own: a size. */
+    char own[32];
+    snprintf(own, sizeof own, "rank %d: ", e->worker->rank);
+    return strncmp(err->text, own, strlen(own))
+               ? -1
+               : pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
 }
 
 /* Both ranks add embedding + head in that order: the same bits everywhere. */
@@ -285,7 +344,7 @@ static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
                       : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
-    if (post(e, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
+    if (c->ops->send(c, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
         c->ops->recv(c, t->peer, PP_LANE_SYNC, t->received, bytes, err) ||
         c->ops->send_wait(c, t->peer, PP_LANE_SYNC, 0, err))
         return -1;
@@ -309,18 +368,32 @@ static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
-int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
-                struct pp_err *err)
+/* Walks the list, past the recorder where there is one. */
+static int play(struct pp_exec *e, struct pp_err *err)
 {
     static const struct pp_player player = {compute, send, receive,
                                             synchronise};
+    struct pp_recorder *r = e->recorder;
     size_t pc = 0;
+    if (!r)
+        return pp_play(e->schedule, e->worker->rank, &pc, &player, e, err);
+    pp_recorder_pass(r, e->pass->number, &player, e, &pc);
+    int rc = pp_play(e->schedule, e->worker->rank, &pc, &pp_recording_player, r,
+                     err);
+    pp_recorder_passed(r);
+    return rc;
+}
+
+int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                struct pp_err *err)
+{
+    double start = pp_clock();
     e->pass = pass;
     e->slots = 0;
     /* All rings were emptied below: a list of fewer messages than the channel
      * holds has only as many places. */
     memset(e->sent, 0, 2 * (size_t)e->worker->comm->size * sizeof *e->sent);
-    if (pp_play(e->schedule, e->worker->rank, &pc, &player, e, err))
+    if (play(e, err))
         return -1;
     struct pp_comm *c = e->worker->comm;
     for (int to = 0; to < c->size; to++)
@@ -328,5 +401,6 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
             if (e->sent[2 * to + lane] &&
                 c->ops->send_wait(c, to, (enum pp_lane)lane, 0, err))
                 return -1;
+    e->seconds += pp_clock() - start;
     return 0;
 }

@@ -11,6 +11,8 @@
 
 #include "comm/comm.h"
 #include "run/batch.h"
+#include "run/recorder.h"
+#include "run/shapes.h"
 #include "run/stage.h"
 #include "sched/memory.h"
 #include "sched/play.h"
@@ -50,10 +52,15 @@ struct pp_exec {
     bool trains;  /* the list has a backward: slots are opened and closed */
     struct pp_slice_blocks *before; /* (n_slices) of the action under way */
     int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
+    enum pp_shapes shapes; /* of messages; with PP_SHAPES_MAX sizes are those
+                              of the capacity */
 
     /* Counted while running. */
     int slots, peak_slots;
-    double compute_seconds; /* in F, I, W, B since the exec was made */
+    double compute_seconds;       /* in F, I, W, B since the exec was made */
+    double seconds;               /* in all passes, likewise */
+    struct pp_recorder *recorder; /* borrowed, or NULL */
+    uint64_t messages, message_bytes; /* sent, likewise */
 
     const struct pp_pass *pass; /* the one under way */
 };
@@ -65,6 +72,7 @@ struct pp_pass {
     uint64_t first, end;
     double scale;   /* 1 / scored tokens of the step; 0 when there are none */
     bool sync;      /* the last pass of a step: SYNC_COPIES and _TIED act */
+    int number;     /* among the passes of its step */
     bool score_all; /* log-probabilities of every token */
     double *losses; /* (n_microbatches) written where this rank runs the head */
     /* Called after the head's forward with each row's log-probability, or

@@ -16,10 +16,11 @@ const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
 }
 
 void pp_layer_saved(const struct pp_layer *l, size_t tokens,
-                    const struct pp_layer_blocks *b, void *at[PP_MAX_SAVED])
+                    enum pp_saved_when when, const struct pp_layer_blocks *b,
+                    void *at[PP_MAX_SAVED])
 {
     struct pp_saved s[PP_MAX_SAVED];
-    size_t n = pp_unit_saved(l->model, l->unit, s);
+    size_t n = pp_unit_saved(l->model, l->unit, l->recompute, when, s);
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
         size_t statistics = s[i].statistics * tokens;

@@ -19,7 +19,7 @@
  * it. */
 struct pp_slice_blocks {
     size_t tokens;
-    void *block[PP_N_SAVED_BLOCKS];
+    void *block[PP_N_UNIT_BLOCKS];
 };
 
 /* What every layer sees of one microbatch, or of a slice of it: then rows are
@@ -51,6 +51,7 @@ struct pp_microbatch {
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
     struct pp_unit_id unit;
+    enum pp_recompute recompute;
     const struct pp_model *model;
     const struct pp_kernels *kernels;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL where there is none */
@@ -60,12 +61,13 @@ struct pp_layer {
     void *stream;
 };
 
-/* The unit's three saved blocks for one microbatch, each at least
+/* The unit's saved blocks for one microbatch, each at least
  * pp_unit_saved_bytes() * tokens. In forward-only runs the same
- * blocks serve every unit in turn. */
+ * blocks serve every unit in turn, and the passing one always does. */
 struct pp_layer_blocks {
-    void *block[PP_N_SAVED_BLOCKS];   /* grad_w may be NULL in forward */
-    size_t offset[PP_N_SAVED_BLOCKS]; /* bytes per token before the unit's in
+    void *block[PP_N_UNIT_BLOCKS];   /* grad_w may be NULL in forward, passing
+                                        where nothing passes */
+    size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before the unit's in
                                         the stage's blocks */
 };
 
@@ -74,8 +76,9 @@ struct pp_layer_ops {
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
-    /* dx written from dy; keeps in grad_w what bwd_weight needs. dx is NULL
-     * for the embedding, dy for the head. dx and dy do not alias. */
+    /* dx written from dy; keeps in grad_w what bwd_weight needs, and makes
+     * again what fwd did not keep. dx is NULL for the embedding, dy for the
+     * head. dx and dy do not alias. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, const void *dy, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err);

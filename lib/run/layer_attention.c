@@ -90,25 +90,24 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return qk_norm_fwd(l, T, s, err);
 }
 
-int pp_layer_attention_fwd(const struct pp_layer *l,
-                           const struct pp_microbatch *mb, const void *x,
-                           const struct pp_layer_blocks *b, void *const *s,
-                           void *scratch, struct pp_err *err)
+static int norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
+                    struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    PP_LAYER_RUN(l->kernels->rmsnorm_fwd(
+        s[PP_S_NORM1], s[PP_S_RSTD1], s[PP_S_X], l->w[PP_P_NORM1], T, 1, C, C,
+        1, C, l->model->norm_eps, l->stream));
+    return 0;
+}
+
+/* ATTN from QKV */
+static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_layer_blocks *b, void *const *s,
+                     void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
-    struct widths w = widths(m);
-    struct pp_attention_shape a = shape(m, mb);
-    size_t T = mb->tokens, C = m->hidden;
-    PP_LAYER_RUN(k->copy(s[PP_S_X], x, T, C, C, C, l->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_NORM1], s[PP_S_RSTD1], x,
-                                l->w[PP_P_NORM1], T, 1, C, C, 1, C, m->norm_eps,
-                                l->stream));
-    if (qkv_fwd(l, T, s, err))
-        return -1;
-    PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
-                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
-                         l->stream));
+    struct widths w = widths(l->model);
+    struct pp_attention_shape a = shape(l->model, mb);
     if (!pp_is_slice(mb))
         PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
                                       pp_layer_at(l, s[PP_S_QKV], w.q),
@@ -116,11 +115,43 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
                                       &a, scratch, l->stream));
     else if (pp_layer_slice_attention_fwd(l, mb, &a, b, s, scratch, err))
         return -1;
+    return 0;
+}
+
+int pp_layer_attention_fwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    const struct pp_model *m = l->model;
+    struct widths w = widths(m);
+    size_t T = mb->tokens, C = m->hidden;
+    if (norm_fwd(l, T, s, err) || qkv_fwd(l, T, s, err))
+        return -1;
+    PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
+                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
+                         l->stream));
+    if (heads_fwd(l, mb, b, s, scratch, err))
+        return -1;
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_MID], s[PP_S_ATTN], l->w[PP_P_O],
                                l->w[PP_P_O_BIAS], T, w.q, C, C, w.q,
                                l->stream));
-    PP_LAYER_RUN(k->add(s[PP_S_MID], s[PP_S_MID], x, T * C, l->stream));
+    PP_LAYER_RUN(k->add(s[PP_S_MID], s[PP_S_MID], s[PP_S_X], T * C, l->stream));
     return 0;
+}
+
+int pp_layer_attention_again(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, void *const *s,
+                             void *scratch, struct pp_err *err)
+{
+    if (l->recompute == PP_RECOMPUTE_FULL)
+        return pp_layer_attention_fwd(l, mb, b, s, scratch, err);
+    return norm_fwd(l, mb->tokens, s, err) ||
+                   heads_fwd(l, mb, b, s, scratch, err)
+               ? -1
+               : 0;
 }
 
 /* The gradients of queries and keys in DQKV: kept, then taken through the

@@ -8,9 +8,8 @@
 #include "run/layer_decoder.h"
 #include "run/layer_impl.h"
 
-/* y = mid + down(silu(gate) * up) of norm(mid) */
-static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
-                   struct pp_err *err)
+int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
+                       void *const *s, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
@@ -18,10 +17,22 @@ static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_NORM2], s[PP_S_RSTD2], s[PP_S_MID],
                                 l->w[PP_P_NORM2], T, 1, C, C, 1, C, m->norm_eps,
                                 l->stream));
-    PP_LAYER_RUN(k->linear_fwd(s[PP_S_GATE_UP], s[PP_S_NORM2], l->w[PP_P_GATE],
-                               l->w[PP_P_GATE_BIAS], T, C, 2 * I, 2 * I, C,
-                               l->stream));
+    if (gates)
+        PP_LAYER_RUN(k->linear_fwd(s[PP_S_GATE_UP], s[PP_S_NORM2],
+                                   l->w[PP_P_GATE], l->w[PP_P_GATE_BIAS], T, C,
+                                   2 * I, 2 * I, C, l->stream));
     PP_LAYER_RUN(k->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T, I, l->stream));
+    return 0;
+}
+
+/* y = mid + down(silu(gate) * up) of norm(mid) */
+static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
+                   struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    size_t C = l->model->hidden, I = l->model->intermediate;
+    if (pp_layer_mlp_inner(l, T, true, s, err))
+        return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
                                l->w[PP_P_DOWN_BIAS], T, I, C, C, I, l->stream));
     PP_LAYER_RUN(k->add(y, y, s[PP_S_MID], T * C, l->stream));
@@ -72,11 +83,13 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *y, const void *x, const struct pp_layer_blocks *b,
                        void *scratch, struct pp_err *err)
 {
+    size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
-    if (pp_layer_attention_fwd(l, mb, x, b, s, scratch, err))
+    pp_layer_saved(l, T, PP_IN_FORWARD, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[PP_S_X], x, T, C, C, C, l->stream));
+    if (pp_layer_attention_fwd(l, mb, b, s, scratch, err))
         return -1;
-    return mlp_fwd(l, mb->tokens, y, s, err);
+    return mlp_fwd(l, T, y, s, err);
 }
 
 static int decoder_bwd_input(const struct pp_layer *l,
@@ -86,7 +99,9 @@ static int decoder_bwd_input(const struct pp_layer *l,
 {
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, b, s);
+    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
+    if (l->recompute && pp_layer_again(l, mb, b, s, scratch, err))
+        return -1;
     PP_LAYER_RUN(l->kernels->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
     if (mlp_bwd_input(l, T, dy, s, scratch, err))
         return -1;
@@ -100,7 +115,7 @@ static int decoder_bwd_weight(const struct pp_layer *l,
 {
     (void)scratch;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     if (mlp_bwd_weight(l, mb->tokens, s, err))
         return -1;
     return pp_layer_attention_bwd_weight(l, mb->tokens, s, err);

@@ -22,7 +22,7 @@ static int embed_bwd_input(const struct pp_layer *l,
     (void)dx, (void)scratch;
     size_t C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(
         l->kernels->copy(s[PP_S_EMBED_DY], dy, mb->tokens, C, C, C, l->stream));
     return 0;
@@ -35,7 +35,7 @@ static int embed_bwd_weight(const struct pp_layer *l,
 {
     (void)scratch;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     if (l->g[PP_P_WEIGHT])
         PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
             l->g[PP_P_WEIGHT], s[PP_S_EMBED_DY], mb->input_ids, mb->tokens,

@@ -108,7 +108,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct head_scratch h = head_buffers(l, scratch);
     void *s[PP_MAX_SAVED];
     double sum = 0;
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
     PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, mb->tokens, C, C, C, l->stream));
     for (size_t at = 0; at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
@@ -134,7 +134,7 @@ static int head_bwd_input(const struct pp_layer *l,
     size_t C = l->model->hidden, V = l->model->vocab, n;
     struct head_scratch h = head_buffers(l, scratch);
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(k->zero(dx, mb->tokens * C, l->stream));
     for (size_t at = 0; at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
@@ -156,7 +156,7 @@ static int head_bwd_weight(const struct pp_layer *l,
     size_t C = l->model->hidden, V = l->model->vocab, n;
     struct head_scratch h = head_buffers(l, scratch);
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     for (size_t at = 0; l->g[PP_P_WEIGHT] && at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
         if (make_gradient(l, mb, &h, s, at, n, err))

@@ -11,7 +11,8 @@ extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder,
 /* Pointers to the unit's saved tensors of a microbatch, by slot; NULL where
  * the block is. */
 void pp_layer_saved(const struct pp_layer *l, size_t tokens,
-                    const struct pp_layer_blocks *b, void *at[PP_MAX_SAVED]);
+                    enum pp_saved_when when, const struct pp_layer_blocks *b,
+                    void *at[PP_MAX_SAVED]);
 
 /* p moved by n elements of the layer's type. */
 static inline void *pp_layer_at(const struct pp_layer *l, const void *p,

@@ -10,7 +10,7 @@ static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     const struct pp_kernels *k = l->kernels;
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, b, s);
+    pp_layer_saved(l, T, PP_IN_FORWARD, b, s);
     PP_LAYER_RUN(k->copy(s[PP_S_FN_X], x, T, C, C, C, l->stream));
     PP_LAYER_RUN(k->rmsnorm_fwd(y, s[PP_S_FN_RSTD], x, l->w[PP_P_WEIGHT], T, 1,
                                 C, C, 1, C, l->model->norm_eps, l->stream));
@@ -26,7 +26,7 @@ static int norm_bwd_input(const struct pp_layer *l,
     const struct pp_kernels *k = l->kernels;
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, b, s);
+    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(k->copy(s[PP_S_FN_DY], dy, T, C, C, C, l->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(dx, dy, s[PP_S_FN_X], s[PP_S_FN_RSTD],
                                       l->w[PP_P_WEIGHT], T, 1, C, C, C, C, 1,
@@ -42,7 +42,7 @@ static int norm_bwd_weight(const struct pp_layer *l,
     (void)scratch;
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, b, s);
+    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
     if (l->g[PP_P_WEIGHT])
         PP_LAYER_RUN(l->kernels->rmsnorm_bwd_weight(
             l->g[PP_P_WEIGHT], s[PP_S_FN_DY], s[PP_S_FN_X], s[PP_S_FN_RSTD], T,

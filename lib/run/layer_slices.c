@@ -44,18 +44,19 @@ size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
     return context ? (2 * (context + tokens) + tokens + 1) * kv_of(m).width : 0;
 }
 
-/* The layer's saved tensors of an earlier slice. */
+/* The layer's saved tensors of an earlier slice: those that outlive its F are
+ * where its I finds them. */
 static void saved_before(const struct pp_layer *l,
                          const struct pp_slice_blocks *slice,
                          const struct pp_layer_blocks *b,
                          void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
         of.block[k] = base ? (char *)base + b->offset[k] * slice->tokens : NULL;
     }
-    pp_layer_saved(l, slice->tokens, &of, at);
+    pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
 }
 
 /* How many of the rows [.., left) of the context slice q has: its last. */

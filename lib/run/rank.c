@@ -11,11 +11,17 @@
 #include "run/sync_copies.h"
 #include "run/weights.h"
 
+/* Most slots of a microbatch of p that buffers must hold. */
+static size_t most_slots(const struct pp_job *j, const struct pp_packed *p)
+{
+    return j->shapes == PP_SHAPES_MAX ? p->capacity : p->max_tokens;
+}
+
 static size_t largest(const struct pp_job *j, bool slots)
 {
-    size_t a = slots ? j->data->max_tokens : j->data->max_seqlen, b = 0;
+    size_t a = slots ? most_slots(j, j->data) : j->data->max_seqlen, b = 0;
     if (j->eval)
-        b = slots ? j->eval->max_tokens : j->eval->max_seqlen;
+        b = slots ? most_slots(j, j->eval) : j->eval->max_seqlen;
     return a > b ? a : b;
 }
 
@@ -26,11 +32,16 @@ static size_t most_tokens(const struct pp_job *j)
     return (largest(j, true) + slices - 1) / slices;
 }
 
+static enum pp_recompute recompute_of(const struct pp_job *j, int stage)
+{
+    return j->recompute ? j->recompute[stage] : PP_RECOMPUTE_NONE;
+}
+
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n, j->kernels,
-                       most_tokens(j), &out[s]);
+        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
+                       recompute_of(j, s), j->kernels, most_tokens(j), &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -157,6 +168,7 @@ static int make_stages(struct pp_rank *r, struct pp_err *err)
                                           tokens, context);
         most = scratch > most ? scratch : most;
         env.copy = u->copy;
+        env.recompute = recompute_of(j, s);
         if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
                           w->graph->stages[s].input_grad, err))
             return -1;
@@ -208,6 +220,29 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     return r->worker.copied ? 0 : -1;
 }
 
+/* What happens when, and in which layer, where somebody wants to know. */
+static int make_recorder(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    int n = j->schedule->graph->n_stages;
+    if (j->record.n_steps == 0)
+        return 0;
+    const struct pp_recording kept = {j->record.n_steps, j->accumulate,
+                                      j->record.layers};
+    size_t *n_layers = calloc((size_t)n, sizeof *n_layers);
+    if (!n_layers)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < n; s++) {
+        n_layers[s] = r->worker.stages[s].n_layers;
+        r->worker.stages[s].laps = &r->recorder.laps;
+    }
+    int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
+                              n_layers, &kept, err);
+    r->train.recorder = &r->recorder;
+    free(n_layers);
+    return rc;
+}
+
 static int make_execs(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -221,9 +256,13 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
     if (trains && pp_exec_init(&r->train, &r->worker, j->schedule, sizes, err))
         goto out;
     r->train.slot_limit = j->slot_limit;
+    r->train.shapes = j->shapes;
+    if (trains && make_recorder(r, err))
+        goto out;
     if ((j->eval || j->score) &&
         pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
         goto out;
+    r->forward.shapes = j->shapes;
     rc = 0;
 out:
     free(sizes);
@@ -263,25 +302,15 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
                : -1;
 }
 
-/* How this rank receives from the others of its process. */
-static int copy_between_ranks(void *ctx, void *to, const void *from,
-                              size_t bytes, struct pp_err *err)
-{
-    struct pp_device *d = ctx;
-    return d->ops->copy(d, to, from, bytes, err) || d->ops->wait(d, err) ? -1
-                                                                         : 0;
-}
-
 static int open_device(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_device_ops *ops =
         r->job->device ? r->job->device : &pp_device_cpu;
-    if (ops->open(r->comm->rank, &r->device, err))
+    if (ops->open(r->comm->local, &r->device, err))
         return -1;
-    if (!ops->is_host) {
-        r->comm->copy = copy_between_ranks;
-        r->comm->copy_ctx = r->device;
-    }
+    if (ops->queues &&
+        r->comm->ops->attach(r->comm, r->device, ops->queues, err))
+        return -1;
     r->worker.device = r->device;
     r->worker.stream = r->device->stream;
     return 0;
@@ -294,6 +323,11 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->job = j;
     r->comm = comm;
     r->kernels = *j->kernels;
+    if (j->shapes == PP_SHAPES_EXCHANGE && !comm->ops->probe)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--shapes exchange: messages of '%s' do not carry their "
+                       "size",
+                       comm->ops->name);
     if (open_device(r, err))
         return -1;
     if (j->time_products) {
@@ -326,6 +360,7 @@ static void rank_finish(struct pp_rank *r)
     pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
+    pp_recorder_finish(&r->recorder);
     pp_parameters_finish(&r->params);
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);
@@ -336,7 +371,7 @@ static void rank_finish(struct pp_rank *r)
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
-    r->comm->copy = NULL;
+    r->comm->ops->detach(r->comm);
     if (r->device)
         r->device->ops->close(r->device);
 }

@@ -16,6 +16,7 @@ struct pp_rank {
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
+    struct pp_recorder recorder;   /* of train, where the job asks for it */
     struct pp_device *device;
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (params.n) likewise */

@@ -23,6 +23,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
 {
     *l = (struct pp_layer){
         .unit = pp_model_unit(env->model, unit),
+        .recompute = env->recompute,
         .model = env->model,
         .kernels = env->kernels,
         .rope_cos = env->rope_cos,
@@ -53,7 +54,7 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
     s->input_grad = input_grad;
     s->layers = calloc(n + 1, sizeof *s->layers);
     int failed = !s->layers;
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         s->offsets[k] = calloc(n + 1, sizeof *s->offsets[k]);
         failed |= !s->offsets[k];
     }
@@ -61,11 +62,13 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         bind(&s->layers[i], env, first + i);
+        /* The passing block is every layer's in turn: its offsets stay 0. */
         for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
             s->offsets[k][i + 1] =
                 s->offsets[k][i] +
                 pp_unit_saved_bytes(env->model, s->layers[i].unit,
-                                    (enum pp_saved_block)k, &types);
+                                    env->recompute, (enum pp_saved_block)k,
+                                    &types);
     }
     return 0;
 }
@@ -73,26 +76,31 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
 void pp_stage_finish(struct pp_stage *s)
 {
     free(s->layers);
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++)
         free(s->offsets[k]);
     memset(s, 0, sizeof *s);
 }
 
 void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
-                    const struct pp_kernels *k, size_t tokens,
-                    struct pp_stage_bytes *out)
+                    enum pp_recompute r, const struct pp_kernels *k,
+                    size_t tokens, struct pp_stage_bytes *out)
 {
     const struct pp_precision types = precision_of(k);
-    size_t bytes[PP_N_SAVED_BLOCKS] = {0};
-    for (size_t i = first; i < first + n; i++)
+    size_t bytes[PP_N_SAVED_BLOCKS] = {0}, passing = 0;
+    for (size_t i = first; i < first + n; i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            bytes[b] += pp_unit_saved_bytes(m, pp_model_unit(m, i),
-                                            (enum pp_saved_block)b, &types);
+            bytes[b] +=
+                pp_unit_saved_bytes(m, u, r, (enum pp_saved_block)b, &types);
+        size_t own = pp_unit_saved_bytes(m, u, r, PP_SAVED_PASSING, &types);
+        passing = own > passing ? own : passing;
+    }
     *out = (struct pp_stage_bytes){
         .act_i = bytes[PP_SAVED_ACT_I] * tokens,
         .act_w = bytes[PP_SAVED_ACT_W] * tokens,
         .grad_w = bytes[PP_SAVED_GRAD_W] * tokens,
         .output = pp_boundary_width(m, first + n) * k->element_bytes * tokens,
+        .passing = passing * tokens,
     };
 }
 
@@ -118,7 +126,7 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void *const *blocks, size_t i)
 {
     struct pp_layer_blocks b;
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         b.offset[k] = s->offsets[k][i];
         b.block[k] =
             blocks[k] ? (char *)blocks[k] + b.offset[k] * mb->tokens : NULL;
@@ -152,6 +160,7 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
         void *out = i + 1 == s->n_layers ? y : at(s, scratch, i % 2 * half);
         if (pp_layer_ops(l->unit.kind)->fwd(l, mb, out, x, &b, rest, err))
             return -1;
+        pp_lap(s->laps, i, PP_LAP_FWD);
         x = out;
     }
     return 0;
@@ -178,6 +187,7 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
         if (pp_layer_ops(l->unit.kind)
                 ->bwd_input(l, mb, out, dy, &b, rest, err))
             return -1;
+        pp_lap(s->laps, i, PP_LAP_INPUT);
         dy = out;
     }
     return 0;
@@ -194,6 +204,7 @@ int pp_stage_bwd_weight(const struct pp_stage *s,
         if (pp_layer_ops(l->unit.kind)
                 ->bwd_weight(l, mb, &b, at(s, scratch, 2 * half), err))
             return -1;
+        pp_lap(s->laps, i, PP_LAP_WEIGHT);
     }
     return 0;
 }

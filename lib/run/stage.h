@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "run/laps.h"
 #include "run/layer.h"
 #include "run/parameters.h"
 #include "sched/memory.h"
@@ -15,6 +16,7 @@ struct pp_stage_env {
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
     int copy; /* whose of them */
+    enum pp_recompute recompute;
     const void *rope_cos, *rope_sin;
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* what the kernels take */
@@ -25,13 +27,14 @@ struct pp_stage {
     void *stream;
     size_t n_layers;
     struct pp_layer *layers;
-    size_t *offsets[PP_N_SAVED_BLOCKS]; /* by layer: bytes per token before its
-                                           part of the block */
+    size_t *offsets[PP_N_UNIT_BLOCKS]; /* by layer: bytes per token before its
+                                          part of the block */
     size_t in_width, out_width; /* elements per token at its two ends: hidden,
                                    or 0 before the embedding and after the
                                    head */
     size_t hidden, element_bytes;
     bool input_grad;
+    struct pp_laps *laps; /* borrowed, or NULL: nobody asks */
 };
 
 /* The units first .. first + n - 1 of the model; n may be 0: the stage then
@@ -47,16 +50,16 @@ size_t pp_boundary_width(const struct pp_model *m, size_t at);
 /* Bytes of the stage's buffers for a microbatch of that many tokens: what the
  * memory plan takes. Needs no stage: a plan is made without parameters. */
 void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
-                    const struct pp_kernels *k, size_t tokens,
-                    struct pp_stage_bytes *out);
+                    enum pp_recompute r, const struct pp_kernels *k,
+                    size_t tokens, struct pp_stage_bytes *out);
 
 /* Elements of scratch that the three functions below need; context as in
  * layer.h. */
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
                         size_t first, size_t n, size_t tokens, size_t context);
 
-/* blocks: the stage's three saved blocks for this microbatch. x, y, dx and dy
- * are (tokens, width) or NULL where the width is 0. */
+/* blocks: the stage's saved blocks for this microbatch, and the passing one. x,
+ * y, dx and dy are (tokens, width) or NULL where the width is 0. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *y, const void *x, void *const *blocks, void *scratch,
                  struct pp_err *err) PP_MUST_USE;

@@ -31,9 +31,7 @@ static int add_part(const struct pp_worker *w, const struct copied *c,
     size_t element = w->kernels->accumulator_bytes;
     bool is_first = c->at[0] != NULL;
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
-    /* The receiver cannot wait for what is still queued here. */
-    if (w->device->ops->wait(w->device, err) ||
-        ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
+    if (ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
         ops->recv(w->comm, c->peer, PP_LANE_SYNC, w->copied, n * element,
                   err) ||
         ops->send_wait(w->comm, c->peer, PP_LANE_SYNC, 0, err))

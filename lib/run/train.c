@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "run/ckpt.h"
 #include "run/rank.h"
+#include "run/record.h"
 
 /* What each rank tells the others after a step, in doubles: a sum of squares
  * for every tensor of the model (0 where another rank holds it), a loss for
@@ -17,6 +18,8 @@ enum tail {
     TAIL_PRODUCTS,
     TAIL_STOP,
     TAIL_SLOTS,
+    TAIL_MESSAGES,
+    TAIL_BYTES,
     N_TAIL
 };
 
@@ -51,6 +54,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
         d->ops->zero(d, grads,
                      r->params.n_elements * r->params.accumulator_bytes, err))
         return -1;
+    pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
     memset(r->losses, 0, n_losses(r) * sizeof *r->losses);
     for (int i = 0; i < j->accumulate; i++) {
         const struct pp_pass pass = {
@@ -59,6 +63,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .end = UINT64_MAX,
             .scale = scored ? 1 / (double)scored : 0,
             .sync = i + 1 == j->accumulate,
+            .number = i,
             .losses = r->losses + (size_t)i * (size_t)m,
             .output = j->output,
             .ctx = j->ctx,
@@ -66,6 +71,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
         if (pp_exec_run(&r->train, &pass, err))
             return -1;
     }
+    pp_recorder_mark(&r->recorder, PP_MARK_WALKED);
     return 0;
 }
 
@@ -135,6 +141,8 @@ static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
         wall = fmax(wall, tail[TAIL_WALL]);
         stop |= tail[TAIL_STOP] != 0;
         r->peak_slots[k] = (int)tail[TAIL_SLOTS];
+        rep->messages += (uint64_t)tail[TAIL_MESSAGES];
+        rep->message_bytes += (uint64_t)tail[TAIL_BYTES];
     }
     rep->grad_norm = sqrt(squares);
     rep->bubble =
@@ -156,20 +164,26 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
 {
     const struct pp_job *j = r->job;
     double start = pp_clock(), compute = r->train.compute_seconds;
+    double walked = r->train.seconds;
     double products = r->timed.product_seconds;
+    uint64_t messages = r->train.messages, bytes = r->train.message_bytes;
     uint64_t scored;
+    pp_recorder_step(&r->recorder);
     count_step(r, &scored, &rep->tokens);
     if (run_passes(r, scored, err))
         return -1;
     const double tail[N_TAIL] = {
         [TAIL_COMPUTE] = r->train.compute_seconds - compute,
-        [TAIL_WALL] = pp_clock() - start,
+        [TAIL_WALL] = r->train.seconds - walked,
         [TAIL_PRODUCTS] = r->timed.product_seconds - products,
         [TAIL_STOP] = j->stop && j->stop(j->ctx),
         [TAIL_SLOTS] = r->train.peak_slots,
+        [TAIL_MESSAGES] = (double)(r->train.messages - messages),
+        [TAIL_BYTES] = (double)(r->train.message_bytes - bytes),
     };
     if (tell(r, tail, err))
         return -1;
+    pp_recorder_mark(&r->recorder, PP_MARK_TOLD);
     *stop = sum_up(r, rep);
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
@@ -184,6 +198,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                         pp_optim_clip(&j->optim, rep->grad_norm),
                         r->worker.stream, err))
         return -1;
+    pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
     r->microbatches += (int64_t)n_losses(r);
     rep->seconds = pp_clock() - start;
@@ -212,10 +227,26 @@ static bool is_due(int64_t every, const struct pp_rank *r, bool last)
     return last || (every > 0 && r->step % every == 0);
 }
 
+/* Whether what is to be recorded will happen. */
+static int check_steps(const struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    int64_t left = j->optim.steps - r->step;
+    int need = j->record.layers ? PP_WARM_UP_STEPS + 1 : j->record.n_steps > 0;
+    if (left >= need)
+        return 0;
+    return pp_fail(
+        err, PP_EXIT_INPUT, "a %s takes %d step%s or more, and %lld %s left",
+        j->record.layers ? "profile" : "trace", need, need == 1 ? "" : "s",
+        (long long)left, left == 1 ? "is" : "are");
+}
+
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     bool stop = false;
+    if (check_steps(r, err))
+        return -1;
     while (r->step < j->optim.steps && !stop) {
         struct pp_step_report rep = {0};
         if (train_step(r, &rep, &stop, err))
@@ -236,5 +267,5 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (last && inspect(r, err))
             return -1;
     }
-    return 0;
+    return j->record.n_steps ? pp_rank_gather_record(r, err) : 0;
 }

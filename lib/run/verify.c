@@ -15,14 +15,6 @@ static double at(const void *p, size_t i, size_t element_bytes)
                                            : (double)((const float *)p)[i];
 }
 
-static struct pp_verify_seen *seen(const struct pp_verify *v,
-                                   enum pp_verify_run run,
-                                   const struct pp_parameter *p)
-{
-    size_t row = run == PP_VERIFY_MESH ? 1 + (size_t)p->stage : 0;
-    return &v->seen[row * v->n_tensors + p->order];
-}
-
 static int count_tensors(struct pp_verify *v, struct pp_err *err)
 {
     struct pp_param slots[PP_N_LAYER_PARAMS];
@@ -56,13 +48,14 @@ int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
     *v = (struct pp_verify){.model = m,
                             .graph = mesh,
                             .data = data,
-                            .element_bytes = element_bytes};
+                            .element_bytes = element_bytes,
+                            .later = PP_VERIFY_MESH};
     size_t stages = (size_t)mesh->n_stages, n;
     if (pp_mul(data->n_sequences, stages * PP_VERIFY_N_RUNS, &n, err) ||
         count_tensors(v, err))
         return -1;
     v->probes = calloc(n + 1, PP_VERIFY_VALUES * sizeof *v->probes);
-    v->seen = calloc((stages + 1) * v->n_tensors, sizeof *v->seen);
+    v->seen = calloc((stages + 2) * v->n_tensors, sizeof *v->seen);
     v->rows = calloc(stages * v->n_tensors, sizeof *v->rows);
     v->outputs = calloc(stages, sizeof *v->outputs);
     if (!v->probes || !v->seen || !v->rows || !v->outputs)
@@ -129,6 +122,15 @@ static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
     return 0;
 }
 
+/* Moves every weight by a little, up or down by lot. */
+static void shake(const struct pp_parameter *p)
+{
+    double *w = p->w;
+    for (size_t i = 0; i < p->n; i++)
+        w[i] *= 1 + (pp_rng_bits(p->order, i) & 1 ? PP_VERIFY_SHAKE
+                                                  : -PP_VERIFY_SHAKE);
+}
+
 static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
                     const struct pp_parameter *p, int64_t updates, size_t bytes)
 {
@@ -158,12 +160,34 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
     for (size_t k = 0; k < i->params->n; k++) {
         const struct pp_parameter *p = &i->params->at[k];
         struct pp_verify_tensor *t = &v->tensors[p->order];
-        if (j->run != PP_VERIFY_REFERENCE)
-            compare(t, seen(v, j->run, p), p, i->updates, j->element_bytes);
-        else if (keep(t, p, i->updates, err))
+        if (j->run == PP_VERIFY_REFERENCE && keep(t, p, i->updates, err))
             return -1;
+        if (j->run == PP_VERIFY_SHAKEN && i->updates == 0)
+            shake(p);
+        else if (j->run != PP_VERIFY_REFERENCE &&
+                 !(j->run == PP_VERIFY_WIDE && i->updates == 0))
+            compare(t, pp_verify_at(v, j->run, p->stage, p->order), p,
+                    i->updates, j->element_bytes);
     }
     return 0;
+}
+
+/* Adds rows [from, to) of a sequence to its probe; y is that of row from. */
+static void add_rows(double *probe, const void *y, size_t from, size_t to,
+                     size_t width, size_t element_bytes)
+{
+    double sum[PP_VERIFY_SIGNS] = {0}, squares = 0;
+    for (size_t i = 0; i < (to - from) * width; i++) {
+        double x = at(y, i, element_bytes);
+        uint64_t bits = pp_rng_bits(0, from * width + i);
+        for (int k = 0; k < PP_VERIFY_SIGNS; k++)
+            sum[k] += bits >> k & 1 ? x : -x;
+        squares += x * x;
+    }
+    for (int k = 0; k < PP_VERIFY_SIGNS; k++)
+        probe[k] += sum[k];
+    probe[PP_VERIFY_NORMS] = hypot(probe[PP_VERIFY_NORMS], sqrt(squares));
+    probe[PP_VERIFY_ROWS] = (double)to;
 }
 
 void pp_verify_output(void *ctx, int stage, size_t bin,
@@ -171,25 +195,23 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
                       size_t width)
 {
     const struct pp_verify_job *j = ctx;
+    size_t first = mb->first_row, end = first + mb->tokens;
     struct pp_bin b;
+    if (j->run > PP_VERIFY_MESH)
+        return;
     pp_packed_bin(j->data, bin, &b);
     for (uint32_t s = 0; s < b.n_sequences; s++) {
-        double *to = pp_verify_probe(j->v, j->run, stage, b.source[s]),
-               squares = 0;
-        size_t first = (size_t)b.cu_seqlens_padded[s] * width;
-        size_t n = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]) * width;
-        double sum[PP_VERIFY_SIGNS] = {0};
-        if (to[PP_VERIFY_SIGNS] > 0 || first + n > mb->tokens * width)
-            continue; /* the first step's is there */
-        for (size_t i = 0; i < n; i++) {
-            double x = at(y, first + i, j->element_bytes);
-            uint64_t bits = pp_rng_bits(0, i);
-            for (int k = 0; k < PP_VERIFY_SIGNS; k++)
-                sum[k] += bits >> k & 1 ? x : -x;
-            squares += x * x;
-        }
-        memcpy(to, sum, sizeof sum);
-        to[PP_VERIFY_SIGNS] = sqrt(squares);
+        double *probe = pp_verify_probe(j->v, j->run, stage, b.source[s]);
+        size_t begin = (size_t)b.cu_seqlens_padded[s];
+        size_t rows = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]);
+        size_t from = begin > first ? begin : first;
+        size_t to = begin + rows < end ? begin + rows : end;
+        /* Slices come in order; in later steps all rows are there. */
+        if (from >= to || probe[PP_VERIFY_ROWS] != (double)(from - begin))
+            continue;
+        const char *row = (const char *)y;
+        row += (from - first) * width * j->element_bytes;
+        add_rows(probe, row, from - begin, to - begin, width, j->element_bytes);
     }
 }
 

@@ -14,6 +14,16 @@
  * PP_VERIFY_FACTOR times as much, since it rounds in another order, and no less
  * than a floor of its element type, but never more than PP_VERIFY_CAP: a fault
  * that the twin has too is not rounding.
+ *
+ * On some models rounding in fp32 grows from step to step until the twin itself
+ * goes elsewhere. Where no rate keeps it small, later steps say nothing in fp32
+ * and are judged in fp64, by two further runs:
+ *
+ *   shaken     the reference, its weights off by PP_VERIFY_SHAKE in step 2
+ *   wide       the pipeline as planned, in fp64
+ *
+ * What the shaken run errs, scaled to the epsilon, is what rounding in fp64
+ * becomes, also where the twin is far beyond what is in proportion.
  */
 #ifndef PP_RUN_VERIFY_H
 #define PP_RUN_VERIFY_H
@@ -25,11 +35,14 @@
 #define PP_VERIFY_CAP 1e-1
 #define PP_VERIFY_FLOOR_F32 1e-5
 #define PP_VERIFY_FLOOR_F64 1e-10
+#define PP_VERIFY_SHAKE 0x1p-40
 
 enum pp_verify_run {
     PP_VERIFY_REFERENCE,
     PP_VERIFY_TWIN,
     PP_VERIFY_MESH,
+    PP_VERIFY_SHAKEN,
+    PP_VERIFY_WIDE,
     PP_VERIFY_N_RUNS
 };
 
@@ -74,14 +87,17 @@ struct pp_verify_job {
 };
 
 struct pp_verify {
-    const struct pp_model *model; /* borrowed */
-    const struct pp_graph *graph; /* the mesh's, borrowed */
-    const struct pp_packed *data; /* the mesh's, borrowed */
-    size_t element_bytes;         /* of the mesh */
+    const struct pp_model *model;       /* borrowed */
+    const struct pp_graph *graph;       /* the mesh's, borrowed */
+    const enum pp_recompute *recompute; /* the same; NULL: none */
+    const struct pp_packed *data;       /* the mesh's, borrowed */
+    size_t element_bytes;               /* of the mesh */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
-    struct pp_verify_seen *seen; /* (1 + stages, n_tensors): the twin's, then
-                                    the mesh's */
+    struct pp_verify_seen *seen; /* (2 + stages, n_tensors): the twin's, the
+                                    shaken one's, then the mesh's */
+    enum pp_verify_run later;    /* MESH or WIDE: whose steps after the first
+                                    are judged */
     double *probes;              /* (runs, stages, sequences, values) */
     double loss[PP_VERIFY_N_RUNS][PP_VERIFY_STEPS];
     double norm[PP_VERIFY_N_RUNS];
@@ -116,9 +132,9 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
  * gradient is there. */
 double pp_verify_lr(const struct pp_verify *v);
 
-/* After reference and twin: whether the loss fell in every step and rounding
- * stayed small. Where not, the rate is too large for the model, and steps
- * magnify any difference. */
+/* After reference and twin: whether the loss fell in every step, rounding was
+ * not magnified by the steps beyond what bounds allow, and weights went further
+ * than their last bit. Where not, the rate is too large or too small. */
 bool pp_verify_is_calm(const struct pp_verify *v);
 
 /* After all runs: rows, outputs, scalars and the verdict. */

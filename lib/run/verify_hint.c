@@ -72,6 +72,33 @@ static bool is_tied(const struct pp_verify *v)
     return any;
 }
 
+/* The copies of a tensor have parts of its gradient, which add up to it. */
+static bool is_copied(const struct pp_verify *v)
+{
+    bool any = false;
+    for (size_t i = 0; i < v->n_rows; i++) {
+        const struct pp_verify_row *r = &v->rows[i];
+        double sum = 0;
+        if (v->graph->n_copies == 1 || !beyond(r->gradient))
+            continue;
+        for (size_t k = 0; k < v->n_rows; k++)
+            if (v->rows[k].tensor == r->tensor)
+                sum += v->rows[k].factor;
+        if (!(fabs(sum - 1) < 1e-3))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+static bool has_bad_gradient(const struct pp_verify *v)
+{
+    for (size_t i = 0; i < v->n_rows; i++)
+        if (beyond(v->rows[i].gradient))
+            return true;
+    return false;
+}
+
 static void hint_forward(const struct pp_verify *v, int stage, char *text)
 {
     const struct pp_verify_output *o = &v->outputs[stage];
@@ -80,7 +107,10 @@ static void hint_forward(const struct pp_verify *v, int stage, char *text)
         "the output of stage %d on rank %d is the first that differs, most "
         "in sequence %zu of microbatch %zu: %s",
         stage, rank(v, stage), o->sequence, o->microbatch,
-        o->first_sequences
+        o->first_sequences && v->graph->n_slices > 1
+            ? "look at what this stage receives, and at the keys and values "
+              "of the slices before"
+        : o->first_sequences
             ? "look at what this stage receives"
             : "sequences that begin a microbatch agree, so look at the "
               "bounds of sequences and their positions in this stage");
@@ -90,7 +120,12 @@ static void hint_loss(const struct pp_verify *v, char *text)
 {
     const struct pp_verify_scalar *loss = &v->scalars[PP_VERIFY_LOSS];
     double factor, ratio = loss->found / loss->expected;
-    if (is_scaled(v, &factor) && fabs(factor - ratio) < 1e-3 * fabs(ratio))
+    if (!has_bad_gradient(v))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "every gradient agrees and the loss differs: look at how it "
+                 "is gathered from rank %d, which has the head",
+                 rank(v, v->graph->n_stages / v->graph->n_copies - 1));
+    else if (is_scaled(v, &factor) && fabs(factor - ratio) < 1e-3 * fabs(ratio))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "the outputs of all stages agree, and the loss and the "
                  "gradients are %.6g times what they should be: look at the "
@@ -120,6 +155,11 @@ static void hint_backward(const struct pp_verify *v, char *text)
                  "only the gradients of the tied embedding and head differ: "
                  "those of stages %d and %d are not added as they should",
                  v->graph->tied[0], v->graph->tied[1]);
+    else if (is_copied(v))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and the gradients of the "
+                 "copies of the weights are parts that make the right sum: "
+                 "they are not added as they should");
     else if (bad == 1)
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and only stage %d on rank "
@@ -135,15 +175,16 @@ static void hint_backward(const struct pp_verify *v, char *text)
     else
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and gradients differ from "
-                 "stage %d on rank %d down%s: look at its backward and at the "
-                 "gradient that it receives",
+                 "stage %d on rank %d down%s: look at %sits backward and at "
+                 "the gradient that it receives",
                  last, rank(v, last),
-                 whole == bad && bad < below ? ", those above agree" : "");
+                 whole == bad && bad < below ? ", those above agree" : "",
+                 v->recompute && v->recompute[last] ? "what it makes again, at "
+                                                    : "");
 }
 
 void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
 {
-    bool gradients = false;
     text[0] = '\0';
     if (v->same)
         return;
@@ -152,11 +193,9 @@ void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
             hint_forward(v, s, text);
             return;
         }
-    for (size_t i = 0; i < v->n_rows; i++)
-        gradients |= beyond(v->rows[i].gradient);
     if (beyond(v->scalars[PP_VERIFY_LOSS].e))
         hint_loss(v, text);
-    else if (gradients)
+    else if (has_bad_gradient(v))
         hint_backward(v, text);
     else if (beyond(v->scalars[PP_VERIFY_NORM].e))
         snprintf(text, PP_VERIFY_HINT_TEXT,

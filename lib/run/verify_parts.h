@@ -23,8 +23,25 @@ struct pp_verify_seen {
 };
 
 /* Of one sequence at one boundary: projections on fixed random signs, which
- * stand for the values themselves, and the norm. */
-enum { PP_VERIFY_SIGNS = 4, PP_VERIFY_VALUES = PP_VERIFY_SIGNS + 1 };
+ * stand for the values themselves, the norm, and how many rows are in them. */
+enum {
+    PP_VERIFY_SIGNS = 4,
+    PP_VERIFY_NORMS = PP_VERIFY_SIGNS,
+    PP_VERIFY_ROWS,
+    PP_VERIFY_VALUES
+};
+
+/* Where what a run shows of the tensor of that order is; the stage counts in
+ * runs of the mesh. */
+static inline struct pp_verify_seen *pp_verify_at(const struct pp_verify *v,
+                                                  enum pp_verify_run run,
+                                                  int stage, size_t order)
+{
+    size_t row = run == PP_VERIFY_TWIN     ? 0
+                 : run == PP_VERIFY_SHAKEN ? 1
+                                           : 2 + (size_t)stage;
+    return &v->seen[row * v->n_tensors + order];
+}
 
 static inline double *pp_verify_probe(const struct pp_verify *v,
                                       enum pp_verify_run run, int stage,

@@ -77,6 +77,13 @@ page_options() {
     done
 }
 
+@test "the batch script of pp-slurm is the one in scripts" {
+    sed -n '/^#SBATCH/,$p' "$SRCDIR/scripts/train-gpus.sbatch" >file
+    [ -s file ]
+    awk '/^#SBATCH/ { on = 1 } /^\.Ed/ { on = 0 } on' \
+        "$SRCDIR/man/pp-slurm.7" | sed 's/\\e/\\/' | diff file -
+}
+
 # Examples run where the files that they speak of are: a model directory, text
 # in JSON Lines, packed data and a plan.
 make_scratch() {

@@ -54,6 +54,20 @@ fails() {
     cmp deep shallow
 }
 
+@test "sizes that the manifest has otherwise than the data" {
+    ppsched -q -s 1f1b -m 4 --data packed plan.json >with.json
+    pprun --init 1 --steps 1 --shapes max with.json >out
+    local key n
+    for key in capacity max_tokens n_bins; do
+        n=$(jq ".data.$key" with.json)
+        jq ".data.$key = $((n - 1)) | .data.max_tokens |=
+            ([., $((n - 1))] | if \"$key\" == \"n_bins\" then .[0] else min end)" \
+            with.json >less.json
+        fails 2 "pprun: /data/$key: '$((n - 1))', but 'packed' has $n;\
+ run ppsched --data again" pprun --init 1 --steps 1 less.json
+    done
+}
+
 @test "tokens left in their files, and columns of others, train the same" {
     jq -c '{input_ids}' data.jsonl >ids.jsonl
     pppack -q -l 48 -o ids ids.jsonl
@@ -288,6 +302,23 @@ fails() {
     [ "$status" -eq 3 ]
     [ -z "$output" ]
     [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
+    # Of two ranks and three helpers, 256 MiB each.
+    run --separate-stderr timeout 60 bash -c 'ulimit -v 400000; exec pprun \
+        plan.json --data packed --init 1 --steps 2 --blas-threads 4'
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *": matrix products need 1.25 GiB of address space" ]]
+}
+
+@test "products may have more threads than one" {
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 2 \
+        --blas-threads 2
+    [ "$status" -eq 0 ]
+    pprun plan.json --data packed --init 1 --steps 2 >one.jsonl
+    jq -es --argjson one "$(jq -s 'map(.loss)' one.jsonl)" \
+        '[map(.loss), $one] | transpose
+        | all((.[0] - .[1] | fabs) < 1e-5 * .[1])' <<<"$output" >/dev/null
+    fails 2 "pprun: --blas-threads: '0' is not between 1 and 64" \
+        pprun plan.json --data packed --init 1 --steps 2 --blas-threads 0
 }
 
 @test "a manifest of another model is refused" {

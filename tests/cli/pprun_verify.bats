@@ -100,9 +100,11 @@ refuses() {
 @test "what does not go together" {
     refuses "--shrink and --json need --verify" --shrink --steps 1 plan.json
     refuses "--verify makes its own steps and does not go with --steps, --save,\
- --dump-grads, --eval, --logprobs, --resume or --plan" \
+ --dump-grads, --eval, --logprobs, --trace, --profile, --resume or --plan" \
         --verify --steps 1 plan.json
     refuses "--shrink makes its own weights and does not go with --weights" \
         --verify --shrink --weights w plan.json
+    refuses "--verify works on --device cpu alone" --verify --device cuda \
+        --init 1 plan.json
     refuses "no data: give --data DIR" --verify --init 1 plan.json
 }

@@ -95,6 +95,16 @@ close_to() {
         awk '($1 - $2) ^ 2 > 1e-20 { bad = 1 } END { exit bad || NR < 400 }'
 }
 
+@test "what is alive are slices, in words" {
+    pprun sliced-llama.json --data packed --init 5 --steps 1 -v 2>err >log
+    grep -qx 'pprun: rank 0: at most 18 slices of microbatches were alive' err
+    run --separate-stderr pprun sliced-llama.json --data packed --init 5 \
+        --steps 1 --memory 17
+    [ "$status" -eq 1 ]
+    [ "$stderr" = "pprun: rank 0 keeps 18 slices of microbatches alive, and\
+ --memory allows 17" ]
+}
+
 @test "slices need less memory, as planned" {
     pprun sliced-llama.json --data packed --init 5 --steps 1 --plan >sliced
     pprun llama.json --data packed --init 5 --steps 1 --plan >whole

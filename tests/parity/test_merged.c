@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* test_merged - p ranks give the bits of one rank that plays the same list
  * merged into one row, for dualpipe and for random lists, on copies of the
- * weights too; and the executor keeps no more microbatches alive than were
- * planned. */
+ * weights too, and with stages that recompute, which the one rank does not; and
+ * the executor keeps no more microbatches alive than were planned. */
 #include "scratch.h"
+#include "small_run.h"
 #include "tap.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
-#include "base/rng.h"
-#include "comm/comm_threads.h"
-#include "data/packed_write.h"
 #include "run/job.h"
 #include "sched/check.h"
 #include "sched/kind.h"
@@ -20,51 +17,13 @@
 
 enum { N_SEQUENCES = 14, N_LAYERS = 3, N_UNITS = N_LAYERS + 3, M = 5 };
 
-static const struct pp_model model = {
-    .architecture = PP_QWEN3,
-    .hidden = 16,
-    .intermediate = 24,
-    .n_layers = N_LAYERS,
-    .n_heads = 4,
-    .n_kv_heads = 2,
-    .head_dim = 6,
-    .vocab = 37,
-    .max_position = 64,
-    .norm_eps = 1e-6,
-    .init_range = 0.2,
-    .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},
-    .tied = true,
-    .qk_norm = true,
-};
+static const struct pp_model model = SMALL_MODEL(N_LAYERS);
 
 /* Sequences of 1 to 20 tokens, a few to a bin. */
 static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
-    int32_t ids[N_SEQUENCES * 20];
-    struct pp_piece pieces[N_SEQUENCES] = {0};
-    uint32_t items[N_SEQUENCES];
-    size_t first[8] = {0, 3, 4, 7, 9, 10, 13, 14}, n = 0;
-    for (uint32_t i = 0; i < N_SEQUENCES; i++) {
-        uint32_t length = 1 + (uint32_t)(pp_rng_uniform(1, i) * 20);
-        pieces[i].source = i;
-        pieces[i].at = n;
-        pieces[i].slot = length;
-        pieces[i].length = length;
-        items[i] = i;
-        for (uint32_t t = 0; t < length; t++)
-            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * 37);
-        n += length;
-    }
-    const struct pp_packed_content c = {.ids = ids,
-                                        .pieces = pieces,
-                                        .n_bins = 7,
-                                        .first = first,
-                                        .items = items,
-                                        .n_inputs = N_SEQUENCES,
-                                        .capacity = 64,
-                                        .align = 1};
-    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
-                                                                        : 0;
+    static const size_t first[] = {0, 3, 4, 7, 9, 10, 13, N_SEQUENCES};
+    return small_data(dir, 1, 21, first, 7, p, err);
 }
 
 struct result {
@@ -83,33 +42,15 @@ static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     return 0;
 }
 
-struct thread {
-    const struct pp_job *job;
-    struct pp_comm *comm;
-    pthread_t id;
-    enum pp_exit status;
-    struct pp_err err;
-};
-
-static void *run(void *arg)
-{
-    struct thread *t = arg;
-    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
-        t->status = t->err.code;
-    return NULL;
-}
-
 /* Three steps of s, then an evaluation, on as many threads as it has ranks.
- * bounds: of the stages of one copy of the weights. */
+ * bounds: of the stages of one copy of the weights. recompute: by stage, or
+ * NULL. */
 static int train(const struct pp_schedule *s, const struct pp_packed *data,
-                 const size_t *bounds, int slot_limit, struct result *out,
-                 struct pp_err *err)
+                 const size_t *bounds, const enum pp_recompute *recompute,
+                 int slot_limit, struct result *out, struct pp_err *err)
 {
     struct pp_unit_range stages[8];
-    struct thread t[4] = {0};
-    struct pp_comm_world *world = NULL;
     struct pp_schedule forward;
-    int n = s->graph->n_ranks;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < s->graph->n_stages; i++) {
         const size_t *b = &bounds[pp_original(s->graph, i)];
@@ -124,6 +65,7 @@ static int train(const struct pp_schedule *s, const struct pp_packed *data,
         .forward = &forward,
         .eval = data,
         .stages = stages,
+        .recompute = recompute,
         .kernels = &pp_kernels_f32,
         .slot_limit = slot_limit,
         .data = data,
@@ -138,29 +80,9 @@ static int train(const struct pp_schedule *s, const struct pp_packed *data,
         .report = keep,
         .ctx = out,
     };
-    if (pp_comm_world_create(n, s->channel_depth, &world, err))
-        return -1;
-    for (int r = 0; r < n; r++) {
-        t[r].job = &job;
-        if (pp_comm_threads_open(world, r, &t[r].comm, err))
-            return -1;
-    }
-    for (int r = 0; r < n; r++)
-        pthread_create(&t[r].id, NULL, run, &t[r]);
-    for (int r = 0; r < n; r++)
-        pthread_join(t[r].id, NULL);
-    for (int r = 0; r < n; r++) {
-        if (t[r].err.code == PP_EXIT_NO ||
-            (t[r].err.code && n == 1)) /* the one that failed by itself */
-            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
-        t[r].comm->ops->close(t[r].comm);
-    }
-    for (int r = 0; r < n; r++)
-        if (t[r].err.code)
-            pp_fail(err, t[r].err.code, "%s", t[r].err.text);
-    pp_comm_world_destroy(world);
+    int rc = small_ranks(&job, err);
     pp_schedule_finish(&forward);
-    return err->code ? -1 : 0;
+    return rc;
 }
 
 static bool same(const struct result *a, const struct result *b)
@@ -234,11 +156,13 @@ static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
     return 0;
 }
 
-/* Runs s on its ranks and merged on one, and compares. */
+/* Runs s on its ranks, where stages recompute as drawn, and merged on one,
+ * where none does, and compares. */
 static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
                    const struct pp_packed *data, const size_t *bounds,
-                   struct pp_err *err)
+                   uint64_t key, struct pp_err *err)
 {
+    enum pp_recompute recompute[8];
     struct pp_graph one_graph = *g;
     struct pp_stage_node nodes[8];
     struct pp_schedule one = {0};
@@ -249,12 +173,14 @@ static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
     for (int i = 0; i < g->n_stages; i++) {
         nodes[i] = g->stages[i];
         nodes[i].rank = 0;
+        recompute[i] = (enum pp_recompute)(
+            pp_rng_uniform(key ^ 13, (uint64_t)i) * PP_N_RECOMPUTES);
     }
     if (pp_lower(s, err) || pp_check(s, err))
         return false;
     if (pp_schedule_merge(s, &one_graph, &one, err) == 0 &&
-        train(s, data, bounds, 0, &many, err) == 0 &&
-        train(&one, data, bounds, 0, &single, err) == 0)
+        train(s, data, bounds, recompute, 0, &many, err) == 0 &&
+        train(&one, data, bounds, NULL, 0, &single, err) == 0)
         yes = same(&many, &single);
     pp_schedule_finish(&one);
     return yes;
@@ -296,7 +222,8 @@ static void test_random(const struct pp_packed *data)
             tie(&g, bounds);
         }
         if (err.code || pp_schedule_init(&s, &g, "random", M, &err) ||
-            random_list(key, &s, &err) || !agrees(&s, &g, data, bounds, &err)) {
+            random_list(key, &s, &err) ||
+            !agrees(&s, &g, data, bounds, key, &err)) {
             printf("# list %d: %s\n", i, err.code ? err.text : "bits differ");
             bad++;
         }
@@ -325,10 +252,10 @@ static void test_dualpipe(const struct pp_packed *data)
         tie(&g, bounds);
         s.channel_depth = i;
         ok(made && !pp_kind_find("dualpipe")->emit(&s, &o, &err) &&
-               agrees(&s, &g, data, bounds, &err),
+               agrees(&s, &g, data, bounds, 17, &err),
            "dualpipe of %d microbatches is its merged row %s", o.n_microbatches,
            err.text);
-        ok(!train(&s, data, bounds, 0, &r[i], &err), "and runs again");
+        ok(!train(&s, data, bounds, NULL, 0, &r[i], &err), "and runs again");
         pp_schedule_finish(&s);
         pp_arena_finish(&a);
     }
@@ -353,10 +280,11 @@ static void test_slots(const struct pp_packed *data)
                &s, &(struct pp_kind_options){.n_microbatches = M}, &err) &&
            !pp_lower(&s, &err) && !pp_memory_plan(&s, 0, sizes, &memory, &err),
        "1f1b, planned");
-    ok(!train(&s, data, bounds, 0, &r, &err), "runs as planned");
+    ok(!train(&s, data, bounds, NULL, 0, &r, &err), "runs as planned");
     is_int(r.peak, memory.peak_slots, "counted peak is the planned one");
     is_int(r.peak, 2, "which is two");
-    ok(train(&s, data, bounds, r.peak - 1, &r, &err), "one slot fewer fails");
+    ok(train(&s, data, bounds, NULL, r.peak - 1, &r, &err),
+       "one slot fewer fails");
     is_str(err.text, "rank 0: '0F1' needs slot 2, and there are 1", "and why");
     pp_memory_finish(&memory);
     pp_schedule_finish(&s);

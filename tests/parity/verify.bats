@@ -18,11 +18,25 @@ setup_file() {
         ppsched -q -s gpipe -m 5 --depth 2 >three.json
     ppsplit -q -p 2 -c 2 --placement v model-qwen3-tied |
         ppsched -q -s zbv -m 5 --depth 2 >tied.json
+    ppsplit -q -p 3 --recompute full model-llama |
+        ppsched -q -s gpipe -m 5 --depth 2 >again.json
     # Rank 1 takes a gradient and an activation in the other order than rank 0
     # sends them, which is right as long as they have channels of their own.
     ppsplit -q -p 2 -c 2 model-llama |
         ppsched -q -s interleaved -m 4 --depth 2 >straight.json
     sed 's/1RECV_B0 1RECV_F3/1RECV_F3 1RECV_B0/' straight.json >crossed.json
+    ppsplit -q -p 2 --placement both-ways model-llama |
+        ppsched -q -s dualpipe -m 4 --depth 2 >both.json
+    ppsplit -q -p 2 model-llama |
+        ppsched -q -s seq1f1b -m 4 --slices 3 >slices.json
+    # So steep that fp32 goes elsewhere within five steps, at any rate.
+    model qwen2-steep false
+    jq '.initializer_range = 0.75 | .num_hidden_layers = 7 |
+        .hidden_size = 30 | .num_attention_heads = 3 |
+        .num_key_value_heads = 1 | del(.head_dim)' \
+        model-qwen2-steep/config.json >config
+    mv config model-qwen2-steep/config.json
+    ppsplit -q -p 3 model-qwen2-steep | ppsched -q -s zb-h1 -m 6 >steep.json
 }
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
@@ -76,6 +90,12 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught slot three.json even "*loss agree, and gradients differ from\
  stage 1 on rank 1 down, those above agree:*its backward*"
 }
+@test "made again without the bounds of sequences" {
+    caught again-bounds again.json packed "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
+}
+@test "made again from another microbatch" {
+    caught again-input again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
+}
 @test "tied gradients not added" {
     caught tied-unsummed tied.json packed \
         "*only the gradients of the tied embedding and head*stages 0 and 3*"
@@ -96,6 +116,45 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 @test "an update lost in a later step" {
     caught update-lost three.json packed \
         "*the first step agrees and a later one differs: look at the update*"
+}
+
+@test "gradients of copies not added" {
+    caught copies-unsummed both.json packed "*the gradients of the copies of\
+ the weights are parts that make the right sum: they are not added*"
+}
+@test "a norm of one rank's gradients" {
+    caught norm-local three.json packed "*every gradient agrees and their norm\
+ differs: look at how it is summed over the ranks"
+}
+@test "the loss taken from the last rank, which has no head" {
+    caught last-rank tied.json packed "*every gradient agrees and the loss\
+ differs: look at how it is gathered from rank 0, which has the head"
+}
+@test "a slice that does not see those before" {
+    caught slice-context slices.json packed "*stage 0 on rank 0 is the first*\
+look at what this stage receives, and at the keys and values of the slices*"
+}
+@test "gradients of keys and values lost between slices" {
+    caught slice-gradients slices.json packed "*loss agree, and gradients\
+ differ from stage 1 on rank 1 down*look at its backward*"
+}
+
+@test "where fp32 goes elsewhere by itself later steps are judged in fp64" {
+    local said="rounding alone leads elsewhere on this model"
+    for dtype in fp32 fp64; do
+        pprun --verify --init 1 --data packed --dtype $dtype steep.json >table
+        [ "$(grep -cx "$said" table)" -eq $([ $dtype = fp32 ] && echo 1 ||
+            echo 0) ]
+    done
+    pprun --verify --init 1 --data packed --json steep.json |
+        jq -e '.later_steps == "fp64" and .scalars[2].bound < 1e-9 and
+            all(.parameters[]; .weights_bound < 1e-6)'
+    pprun --verify --init 1 --data packed --json three.json |
+        jq -e '.later_steps == "as planned"'
+    caught update-lost steep.json packed \
+        "*the first step agrees and a later one differs: look at the update*"
+    caught weight-skipped steep.json packed \
+        "*loss agree, and only stage 1 on rank 1*weight gradients*"
 }
 
 @test "numbers that are not finite differ, and are null in JSON" {

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* --trace and --profile: what was recorded, as files. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "manifest/profile_json.h"
+#include "pprun.h"
+#include "run/record.h"
+#include "sched/memory.h"
+#include "sched/trace.h"
+
+/* Steps that a profile is made of at most, and numbers that it keeps. */
+enum { MOST_STEPS = 16, MOST_KEPT = 1 << 24 };
+
+/* As many steps as that leaves room for, by the largest rank. */
+static int profile_steps(const struct pp_job *j)
+{
+    size_t step = (size_t)j->schedule->n_microbatches *
+                  (size_t)j->schedule->graph->n_slices * (size_t)j->accumulate *
+                  pp_model_n_units(j->model) * PP_N_LAPS;
+    size_t n = MOST_KEPT / step;
+    return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
+}
+
+/* A profile is of the plain work; what a plan makes again is added to it. */
+static int check_plain(const struct pprun *p)
+{
+    const struct pp_job *j = &p->job;
+    for (int s = 0; s < j->schedule->graph->n_stages; s++)
+        if (j->recompute && j->recompute[s] != PP_RECOMPUTE_NONE)
+            return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                           "--profile: stage %d recomputes: profile a plan of "
+                           "ppsplit --recompute none",
+                           s);
+    return 0;
+}
+
+int pprun_record_init(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    struct pp_job *j = &p->job;
+    int64_t n = 0;
+    if (o->profile && check_plain(p))
+        return -1;
+    if (o->trace)
+        n = o->trace_steps ? o->trace_steps : 1;
+    if (o->profile && n < profile_steps(j))
+        n = profile_steps(j);
+    j->record.n_steps = (int)(n < j->optim.steps ? n : j->optim.steps);
+    j->record.layers = o->profile != NULL;
+    if (o->trace && tool_open(p->tool, o->trace, &p->trace))
+        return -1;
+    return o->profile ? tool_open(p->tool, o->profile, &p->profile) : 0;
+}
+
+int pprun_record_close(struct pprun *p)
+{
+    int rc = p->trace.f ? tool_close(p->tool, &p->trace) : 0;
+    if (p->profile.f && tool_close(p->tool, &p->profile))
+        rc = -1;
+    return rc;
+}
+
+/* --- the trace --- */
+
+/* What a pass of the trace points into. */
+struct pass {
+    struct pp_sim sim;
+    struct pp_messages messages;
+    struct pp_curve *slots, *bytes;
+    struct pp_trace_part *parts;
+};
+
+static void finish_pass(struct pass *s, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        if (s->slots)
+            pp_curve_finish(&s->slots[r]);
+        if (s->bytes)
+            pp_curve_finish(&s->bytes[r]);
+    }
+    free(s->slots);
+    free(s->bytes);
+    free(s->parts);
+    pp_messages_finish(&s->messages);
+    pp_sim_finish(&s->sim);
+}
+
+static double earliest(const struct pp_record *r, int step)
+{
+    double first = pp_record_marks(r, 0, step)[PP_MARK_START];
+    for (int k = 1; k < r->schedule->graph->n_ranks; k++)
+        first = fmin(first, pp_record_marks(r, k, step)[PP_MARK_START]);
+    return first;
+}
+
+/* What each rank does around the passes of a step. */
+static size_t find_parts(const struct pp_record *r, int step, double origin,
+                         struct pp_trace_part *parts)
+{
+    static const struct {
+        const char *name;
+        enum pp_mark from;
+    } kinds[] = {{"zero gradients", PP_MARK_START},
+                 {"schedule", PP_MARK_ZEROED},
+                 {"norm", PP_MARK_WALKED},
+                 {"update", PP_MARK_TOLD}};
+    size_t n = 0;
+    for (int k = 0; k < r->schedule->graph->n_ranks; k++)
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            const double *at = pp_record_marks(r, k, step) + kinds[i].from;
+            parts[n++] = (struct pp_trace_part){kinds[i].name, k,
+                                                at[0] - origin, at[1] - origin};
+        }
+    return n;
+}
+
+/* Memory over time, from when the pass begins. */
+static int find_curves(const struct pprun *p, const struct pp_record *r,
+                       double begin, struct pass *s, struct pp_err *err)
+{
+    int n = r->schedule->graph->n_ranks, rc = 0;
+    struct pp_stage_bytes *sizes =
+        calloc((size_t)r->schedule->graph->n_stages, sizeof *sizes);
+    if (!sizes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_job_sizes(&p->job, sizes);
+    for (int k = 0; k < n && !rc; k++) {
+        const struct pp_row *row = &r->schedule->rows[k];
+        const struct pp_span *spans = s->sim.ranks[k].spans;
+        struct pp_memory m = {0};
+        rc = pp_memory_plan(r->schedule, k, sizes, &m, err) ||
+                     pp_curve_slots(row, spans, &s->slots[k], err) ||
+                     pp_curve_bytes(row, spans, &m, &s->bytes[k], err)
+                 ? -1
+                 : 0;
+        pp_memory_finish(&m);
+        if (rc)
+            break;
+        pp_curve_scale(&s->slots[k], 1.0 / r->schedule->graph->n_slices);
+        s->slots[k].at[0].time = s->bytes[k].at[0].time = begin;
+    }
+    free(sizes);
+    return rc;
+}
+
+static int view(const struct pprun *p, const struct pp_record *r, int step,
+                int pass, double origin, struct pass *s, struct pp_trace *t,
+                struct pp_err *err)
+{
+    size_t n = (size_t)r->schedule->graph->n_ranks;
+    s->slots = calloc(n, sizeof *s->slots);
+    s->bytes = calloc(n, sizeof *s->bytes);
+    s->parts = calloc(n * PP_N_MARKS, sizeof *s->parts);
+    if (!s->slots || !s->bytes || !s->parts)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_record_view(r, step, pass, origin, &s->sim, err) ||
+        pp_messages_find(r->schedule, s->sim.ranks, NULL, 0, &s->messages,
+                         err) ||
+        find_curves(p, r, earliest(r, step) - origin, s, err))
+        return -1;
+    *t = (struct pp_trace){.schedule = r->schedule,
+                           .ranks = s->sim.ranks,
+                           .messages = &s->messages,
+                           .slots = s->slots,
+                           .bytes = s->bytes,
+                           .ns = 1e9,
+                           .unit = "s",
+                           .step = r->first_step + step,
+                           .pass = pass,
+                           .parts = s->parts};
+    if (pass == 0)
+        t->n_parts = find_parts(r, step, origin, s->parts);
+    return 0;
+}
+
+static int write_trace(const struct pprun *p, const struct pp_record *r,
+                       struct pp_err *err)
+{
+    struct pp_trace_writer *w = NULL;
+    int wish = p->options.trace_steps ? p->options.trace_steps : 1, rc = 0;
+    int first = wish < r->n_steps ? r->n_steps - wish : 0;
+    double origin = earliest(r, first);
+    for (int k = first; k < r->n_steps && !rc; k++)
+        for (int pass = 0; pass < r->n_passes && !rc; pass++) {
+            struct pass s = {0};
+            struct pp_trace t;
+            rc = view(p, r, k, pass, origin, &s, &t, err);
+            if (!rc && !w)
+                rc = pp_trace_open(&w, p->trace.f, &t, err);
+            if (!rc)
+                rc = pp_trace_add(w, &t, err);
+            finish_pass(&s, r->schedule->graph->n_ranks);
+        }
+    pp_trace_close(w);
+    return rc;
+}
+
+int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
+{
+    struct pprun *p = ctx;
+    if (p->trace.f && write_trace(p, r, err))
+        return -1;
+    if (!p->profile.f)
+        return 0;
+    if (r->n_profiled == 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--profile: stopped before there was a step to count");
+    if (r->alike)
+        tool_say(p->tool, PP_LOG_NOTE,
+                 "--profile: the microbatches are too much alike to tell what "
+                 "a token costs from what a pair of tokens does; they share "
+                 "the time as they share the operations");
+    pp_profile_write(p->profile.f, &r->profile);
+    return 0;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* Each part of a unit is fitted to the tokens and pairs of the microbatches
+ * that were seen. Where pairs cannot be told from tokens, they share the time
+ * as they share the operations (plan/cost.h); what attends to nothing is
+ * proportional to tokens alone. */
+#include "run/profile.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/cost.h"
+#include "plan/fit.h"
+#include "sched/messages.h"
+
+/* How tokens and pairs share the operations of a unit. */
+static void find_share(const struct pp_model *m, struct pp_unit_id u,
+                       enum pp_lap lap, double share[2])
+{
+    struct pp_flops f = pp_unit_fwd_flops(m, u);
+    bool head = u.kind == PP_UNIT_HEAD;
+    const struct pp_cost c[2] = {pp_cost_of(f.per_token, 0, head),
+                                 pp_cost_of(0, f.per_pair, false)};
+    for (int k = 0; k < 2; k++)
+        share[k] = lap == PP_LAP_FWD     ? c[k].forward
+                   : lap == PP_LAP_INPUT ? c[k].input_grad
+                                         : c[k].weight_grad;
+    if (share[0] <= 0)
+        share[0] = 1; /* it moves what it does not multiply */
+}
+
+/* The measurements of one part of a layer, which is the rank's layer number
+ * at; pairs: it has to do with them. Returns how many there are. */
+static size_t collect(const struct pp_recorder *r, int skip, size_t at,
+                      enum pp_lap lap, bool pairs, struct pp_fit_point *points)
+{
+    size_t n = 0, passes = (size_t)r->kept.n_passes;
+    for (int k = skip; k < pp_recorder_n_kept(r); k++) {
+        size_t part = (size_t)pp_recorder_place(r, k) * passes * r->parts;
+        for (size_t i = part; i < part + passes * r->parts; i++) {
+            double y =
+                r->seconds[(i * r->n_layers + at) * PP_N_LAPS + (size_t)lap];
+            if (y >= 0)
+                points[n++] = (struct pp_fit_point){
+                    {r->sizes[i][0], pairs ? r->sizes[i][1] : 0}, y};
+        }
+    }
+    return n;
+}
+
+static void fit_layer(const struct pp_rank *r, int skip, size_t at, size_t unit,
+                      struct pp_fit_point *points, struct pp_unit_fit *fit)
+{
+    const struct pp_model *m = r->job->model;
+    for (int lap = 0; lap < PP_N_LAPS; lap++) {
+        double share[2], c[2];
+        find_share(m, pp_model_unit(m, unit), (enum pp_lap)lap, share);
+        bool pairs = share[1] > 0;
+        size_t n =
+            collect(&r->recorder, skip, at, (enum pp_lap)lap, pairs, points);
+        bool both = pp_fit(points, n, share, c);
+        fit->alike += pairs && !both;
+        fit->seconds[lap][0] += c[0];
+        fit->seconds[lap][1] += c[1];
+    }
+    fit->n++;
+}
+
+int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
+                  struct pp_err *err)
+{
+    const struct pp_recorder *rec = &r->recorder;
+    const struct pp_graph *g = r->worker.graph;
+    size_t n = (size_t)rec->kept.n_steps * (size_t)rec->kept.n_passes;
+    struct pp_fit_point *points = calloc(n * rec->parts, sizeof *points);
+    if (!points)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++)
+        for (size_t i = 0; i < r->worker.stages[s].n_layers; i++) {
+            size_t unit = r->job->stages[s].first + i;
+            fit_layer(r, skip, rec->first_layer[s] + i, unit, points,
+                      &fits[unit]);
+        }
+    free(points);
+    return 0;
+}
+
+/* --- messages --- */
+
+/* Bytes of a message of the k-th kept step: the tokens of its slice, at the
+ * width of the hidden states. */
+static double message_bytes(const struct pp_rank *r, int k, int pass,
+                            struct pp_action a)
+{
+    const struct pp_recorder *rec = &r->recorder;
+    size_t slices = (size_t)rec->schedule->graph->n_slices;
+    size_t at = (size_t)pp_recorder_place(rec, k) * (size_t)rec->kept.n_passes +
+                (size_t)pass;
+    size_t part = (size_t)a.microbatch * slices + (size_t)a.slice;
+    return rec->sizes[at * rec->parts + part][0] *
+           (double)(r->job->model->hidden * r->kernels.element_bytes);
+}
+
+/* The messages of a pass whose receiver waited for them already: the time from
+ * when the sender took one up until it was there. The others were there before
+ * anybody looked. Returns how many were added to points. */
+static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
+                        int k, int pass, struct pp_fit_point *points, size_t *n,
+                        struct pp_err *err)
+{
+    struct pp_sim sim = {0};
+    struct pp_messages messages = {0};
+    int rc = pp_record_view(record, k, pass, 0, &sim, err);
+    if (!rc)
+        rc = pp_messages_find(record->schedule, sim.ranks, NULL, 0, &messages,
+                              err);
+    for (size_t i = 0; i < messages.n && !rc; i++) {
+        const struct pp_message *m = &messages.at[i];
+        double bytes = message_bytes(r, k, pass, m->action);
+        if (bytes > 0 && sim.ranks[m->to].spans[m->recv].start <= m->leaves)
+            points[(*n)++] =
+                (struct pp_fit_point){{bytes, 1}, m->arrives - m->leaves};
+    }
+    pp_messages_finish(&messages);
+    pp_sim_finish(&sim);
+    return rc;
+}
+
+static size_t n_messages(const struct pp_schedule *s)
+{
+    size_t n = 0;
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            n += pp_is_send(s->rows[r].actions[i].op);
+    return n;
+}
+
+int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
+                    int skip, struct pp_profile *p, struct pp_err *err)
+{
+    /* Messages of one size tell nothing of a latency. */
+    static const double share[] = {1, 0};
+    size_t passes = (size_t)record->n_steps * (size_t)record->n_passes, n = 0;
+    struct pp_fit_point *points =
+        calloc(passes * n_messages(record->schedule) + 1, sizeof *points);
+    int rc = points ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int k = skip; k < record->n_steps && !rc; k++)
+        for (int pass = 0; pass < record->n_passes && !rc; pass++)
+            rc = collect_pass(r, record, k, pass, points, &n, err);
+    double c[2] = {0};
+    if (!rc)
+        pp_fit(points, n, share, c);
+    p->seconds_per_byte = c[0];
+    p->latency = c[1];
+    free(points);
+    return rc;
+}
+
+/* --- what is not the schedule --- */
+
+/* What rank adds to a step: until its schedule begins, and from when the last
+ * rank's has ended. */
+static double around(const struct pp_record *record, int rank, int k)
+{
+    const double *mine = pp_record_marks(record, rank, k);
+    double last = 0;
+    for (int q = 0; q < record->schedule->graph->n_ranks; q++)
+        last = fmax(last, pp_record_marks(record, q, k)[PP_MARK_WALKED]);
+    return mine[PP_MARK_ZEROED] - mine[PP_MARK_START] + mine[PP_MARK_UPDATED] -
+           last;
+}
+
+int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
+                int skip, struct pp_profile *p, struct pp_err *err)
+{
+    static const double share[] = {1, 0};
+    const struct pp_graph *g = record->schedule->graph;
+    size_t n = 0;
+    double c[2];
+    struct pp_fit_point *points =
+        calloc((size_t)(record->n_steps * g->n_ranks), sizeof *points);
+    if (!points)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int rank = 0; rank < g->n_ranks; rank++) {
+        double params = 0;
+        for (int s = 0; s < g->n_stages; s++)
+            for (size_t i = 0;
+                 g->stages[s].rank == rank && i < r->job->stages[s].n; i++)
+                params += (double)pp_unit_n_params(
+                    r->job->model,
+                    pp_model_unit(r->job->model, r->job->stages[s].first + i));
+        for (int k = skip; k < record->n_steps; k++)
+            points[n++] =
+                (struct pp_fit_point){{params, 0}, around(record, rank, k)};
+    }
+    pp_fit(points, n, share, c);
+    p->seconds_per_param = c[0];
+    free(points);
+    return 0;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "run/profile.h"
+#include "run/rank.h"
+
+int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
+                   struct pp_sim *sim, struct pp_err *err)
+{
+    const struct pp_schedule *s = r->schedule;
+    double busy = 0;
+    *sim = (struct pp_sim){.n_ranks = s->graph->n_ranks};
+    sim->ranks = calloc((size_t)sim->n_ranks, sizeof *sim->ranks);
+    if (!sim->ranks)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int k = 0; k < sim->n_ranks; k++) {
+        const double(*at)[2] = pp_record_spans(r, k, step, pass);
+        const struct pp_row *row = &s->rows[k];
+        struct pp_sim_rank *rank = &sim->ranks[k];
+        rank->n = row->n;
+        rank->spans = calloc(row->n + 1, sizeof *rank->spans);
+        if (!rank->spans)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        for (size_t i = 0; i < row->n; i++) {
+            rank->spans[i] = (struct pp_span){
+                row->actions[i], at[i][0] - origin, at[i][1] - origin};
+            sim->n_messages += pp_is_send(row->actions[i].op);
+            if (!pp_is_compute(row->actions[i].op))
+                continue;
+            rank->busy += at[i][1] - at[i][0];
+            sim->makespan = fmax(sim->makespan, rank->spans[i].end);
+        }
+        busy += rank->busy;
+    }
+    if (sim->makespan > 0)
+        sim->bubble = 1 - busy / (sim->n_ranks * sim->makespan);
+    return 0;
+}
+
+/* Gathers n doubles of every rank into a new array. */
+static double *gather(struct pp_rank *r, const double *mine, size_t n,
+                      struct pp_err *err)
+{
+    size_t all, bytes;
+    if (pp_mul(n, (size_t)r->comm->size, &all, err) ||
+        pp_mul(all, sizeof *mine, &bytes, err))
+        return NULL;
+    double *to = malloc(bytes);
+    if (!to) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return NULL;
+    }
+    if (r->comm->ops->allgather(r->comm, mine, to, n * sizeof *mine, err)) {
+        free(to);
+        return NULL;
+    }
+    return to;
+}
+
+static int gather_times(struct pp_rank *r, struct pp_record *record,
+                        struct pp_err *err)
+{
+    const struct pp_recorder *rec = &r->recorder;
+    size_t passes = (size_t)record->n_passes, steps = (size_t)record->n_steps;
+    for (int k = 0; k < r->comm->size; k++)
+        if (rec->schedule->rows[k].n > record->n)
+            record->n = rec->schedule->rows[k].n;
+    size_t n_spans = steps * passes * record->n, n_marks = steps;
+    double(*spans)[2] = calloc(n_spans + 1, sizeof *spans);
+    double(*marks)[PP_N_MARKS] = calloc(n_marks + 1, sizeof *marks);
+    if (!spans || !marks) {
+        free(spans);
+        free(marks);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    for (size_t k = 0; k < steps; k++) {
+        size_t at = (size_t)pp_recorder_place(rec, (int)k);
+        memcpy(marks[k], rec->marks[at], sizeof *marks);
+        for (size_t p = 0; p < passes; p++)
+            memcpy(spans[(k * passes + p) * record->n],
+                   rec->spans[(at * passes + p) * rec->n],
+                   rec->n * sizeof *spans);
+    }
+    record->spans =
+        (double(*)[2])(void *)gather(r, (double *)spans, 2 * n_spans, err);
+    if (record->spans)
+        record->marks = (double(*)[PP_N_MARKS])(void *)gather(
+            r, (double *)marks, PP_N_MARKS * n_marks, err);
+    free(spans);
+    free(marks);
+    return record->marks ? 0 : -1;
+}
+
+/* A unit as its ranks have measured it: the mean, where there are copies. */
+static void add_fits(const struct pp_unit_fit *fits, size_t n_units, int size,
+                     size_t unit, struct pp_unit_seconds *u, bool *alike)
+{
+    double n = 0;
+    double *const to[PP_N_LAPS] = {u->fwd, u->input, u->weight};
+    for (int k = 0; k < size; k++) {
+        const struct pp_unit_fit *f = &fits[(size_t)k * n_units + unit];
+        n += f->n;
+        *alike |= f->alike > 0;
+        for (int lap = 0; lap < PP_N_LAPS; lap++)
+            for (int i = 0; i < 2; i++)
+                to[lap][i] += f->seconds[lap][i];
+    }
+    for (int lap = 0; lap < PP_N_LAPS; lap++)
+        for (int i = 0; i < 2; i++)
+            to[lap][i] /= n > 0 ? n : 1;
+}
+
+static int gather_profile(struct pp_rank *r, struct pp_record *record,
+                          struct pp_err *err)
+{
+    const struct pp_model *m = r->job->model;
+    struct pp_profile *p = &record->profile;
+    size_t n = pp_model_n_units(m), width = sizeof(struct pp_unit_fit) / 8;
+    int skip = record->n_steps - record->n_profiled;
+    struct pp_unit_fit *mine = calloc(n, sizeof *mine), *all = NULL;
+    char name[PP_FQN_TEXT];
+    int rc = mine ? pp_fit_layers(r, skip, mine, err)
+                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (!rc)
+        all = (void *)gather(r, (const double *)mine, n * width, err);
+    free(mine);
+    if (!all)
+        return -1;
+    p->n_units = n;
+    p->units = pp_arena_alloc(&record->arena, n, sizeof *p->units);
+    for (size_t i = 0; p->units && i < n; i++) {
+        pp_unit_fqn(pp_model_unit(m, i), name);
+        p->units[i].fqn = pp_arena_strdup(&record->arena, name);
+        rc |= !p->units[i].fqn;
+        add_fits(all, n, r->comm->size, i, &p->units[i], &record->alike);
+    }
+    free(all);
+    if (!p->units || rc)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return pp_fit_messages(r, record, skip, p, err) ||
+                   pp_fit_step(r, record, skip, p, err)
+               ? -1
+               : 0;
+}
+
+int pp_rank_gather_record(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_recorder *rec = &r->recorder;
+    struct pp_record record = {.schedule = rec->schedule,
+                               .n_passes = rec->kept.n_passes,
+                               .has_profile = rec->kept.layers};
+    record.n_steps = pp_recorder_n_kept(rec);
+    record.first_step = r->step - record.n_steps + 1;
+    int64_t warm = rec->n_done - PP_WARM_UP_STEPS;
+    record.n_profiled = warm < 0                ? 0
+                        : warm < record.n_steps ? (int)warm
+                                                : record.n_steps;
+    int rc = gather_times(r, &record, err);
+    if (!rc && record.has_profile)
+        rc = gather_profile(r, &record, err);
+    if (!rc && r->comm->rank == 0)
+        rc = r->job->recorded(r->job->ctx, &record, err);
+    free(record.spans);
+    free(record.marks);
+    pp_arena_finish(&record.arena);
+    return rc;
+}

@@ -1,0 +1,225 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun --trace and --profile: what happened when, and what it takes; and what
+# ppsplit and ppsched make of it.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+load trace_helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    data 1 40 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    pprun -q plan.json --data packed --init 1 --steps 6 --profile profile.json \
+        -o log
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+run_pprun() { pprun -q --data packed --init 1 "$@"; }
+
+# fails STATUS MESSAGE COMMAND...: that one line on stderr, nothing on stdout.
+fails() {
+    local want=$1 message=$2
+    shift 2
+    run --separate-stderr "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq "$want" ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "$message" ]
+}
+
+# The slices of a trace by rank and track, times left aside. Where messages of
+# a channel overlap is a matter of time.
+slices() {
+    jq -c '[.traceEvents[] | select(.name == "thread_name")
+            | {key: "\(.pid) \(.tid)", value: .args.name}] as $all
+        | ($all | from_entries) as $names
+        | [.traceEvents[] | select(.ph == "X" and .cat != "step")
+            | [.pid, ($names["\(.pid) \(.tid)"] | sub(" [(][0-9]+[)]$"; "")), .name, .cat, .args.op,
+               .args.stage, .args.microbatch, .args.slice, .args.peer]]
+        | sort[]' "$1"
+}
+
+# Nothing is used before it was made: arrows go forward in time, and receives
+# end after their sends have begun.
+causal() {
+    jq -e '.traceEvents as $all
+        | ([$all[] | select(.ph == "s" or .ph == "f")] | group_by(.id)
+            | all(sort_by(.ph) | .[1].ts <= .[0].ts))
+        and ([$all[] | select(.ph == "X" and (.cat | . == "recv" or . == "send"))
+                | {end: (.ts + .dur), ts, cat,
+                   key: [.args.step, .args.pass, .args.microbatch, .args.slice,
+                         .args.op[5:],
+                         ([.args.stage, .args.peer] | map(values) | sort)]}]
+            | group_by(.key) | all(sort_by(.cat)
+                | length == 2 and .[0].cat == "recv" and .[0].end >= .[1].ts))
+        ' "$1" >/dev/null
+}
+
+@test "--trace has the tracks, slices and arrows of ppsched's" {
+    for kind in 1f1b zb-h1 seq1f1b interleaved zbv dualpipe; do
+        case $kind in
+        interleaved) how='-c 2' ;;
+        zbv) how='-c 2 --placement v' ;;
+        dualpipe) how='--placement both-ways' ;;
+        *) how= ;;
+        esac
+        # shellcheck disable=SC2086 # words
+        ppsplit -q -p 2 $how model-llama |
+            ppsched -q -s $kind -m 4 --trace planned.json >"$kind.json"
+        run_pprun --steps 2 --trace trace.json "$kind.json" >/dev/null
+        echo "$kind"
+        check_trace trace.json
+        causal trace.json
+        diff <(slices planned.json) <(slices trace.json)
+        jq -se '.[0].otherData == (.[1].otherData
+            | .a_millisecond_is = "0.001 s")' trace.json planned.json
+        jq -e '[.traceEvents[] | select(.ph == "X") | .args.step] | unique
+            == [2]' trace.json
+    done
+}
+
+@test "a pass of a trace lies between zeroed gradients and norm" {
+    run_pprun --steps 3 --trace trace.json plan.json >/dev/null
+    jq -e '[.traceEvents[] | select(.ph == "X")] as $all
+        | all(1, 2; . as $pid
+            | [$all[] | select(.pid == $pid and .cat == "step")] as $step
+            | ($step | map(.name)) == ["zero gradients", "schedule", "norm",
+                "update"]
+            and all(range(1; 4);
+                ($step[. - 1].ts + $step[. - 1].dur - $step[.].ts | fabs) < 1e-3)
+            and all($all[] | select(.pid == $pid and .tid == 1);
+                .ts >= $step[1].ts
+                and .ts + .dur <= $step[1].ts + $step[1].dur + 1e-3))
+        and ($all | map(.ts) | min) == 0' trace.json
+}
+
+@test "more steps, and the passes of each" {
+    run_pprun --steps 5 --accumulate 2 --trace trace.json --trace-steps 3 \
+        plan.json >/dev/null
+    check_trace trace.json
+    causal trace.json
+    jq -e '[.traceEvents[] | select(.ph == "X" and .cat != "step")
+            | [.args.step, .args.pass]] | group_by(.) | map([.[0], length])
+        | map(.[0]) == [[3,0],[3,1],[4,0],[4,1],[5,0],[5,1]]
+        and (map(.[1]) | unique | length) == 1' trace.json
+    # More than there are: all of them.
+    run_pprun --steps 2 --trace trace.json --trace-steps 9 plan.json >/dev/null
+    jq -e '[.traceEvents[].args.step | values] | unique == [1, 2]' trace.json
+}
+
+@test "recording changes no number" {
+    run_pprun --steps 4 plan.json >without
+    run_pprun --steps 4 --trace t.json --profile p.json plan.json >with
+    diff <(numbers without) <(numbers with)
+}
+
+@test "a profile names the model's units and what else takes time" {
+    jq -e --slurpfile plan plan.json '
+        .format == "pp-profile" and .version == 1
+        and (.units | map(.fqn)) == ($plan[0].model.units | map(.fqn))
+        and (.units[1:-2] | all(.fwd[0] + .fwd[1] > 0
+            and .input[0] + .input[1] > 0 and .weight[0] > 0
+            and .weight[1] == 0))
+        and (.units[0, -2, -1] | .fwd[0] > 0 and .fwd[1] == 0)
+        and .messages.seconds_per_byte >= 0 and .messages.latency >= 0
+        and .messages.seconds_per_byte + .messages.latency > 0
+        and .step.seconds_per_param > 0' profile.json
+}
+
+@test "microbatches that are alike are said to be" {
+    head -n 1 data.jsonl >one.jsonl
+    for ((i = 0; i < 8; i++)); do cat one.jsonl; done >alike.jsonl
+    n=$(jq -c '.input_ids | length' one.jsonl)
+    pppack -q -l "$n" -o alike alike.jsonl
+    run --separate-stderr pprun --data alike --init 1 --steps 3 \
+        --profile alike.json plan.json
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "pprun: --profile: the microbatches are too much alike to tell what a token costs from what a pair of tokens does; they share the time as they share the operations" ]
+    # As a layer's operations share it: 2.5 times the forward in the gradient.
+    jq -e --slurpfile plan plan.json '$plan[0].model.units[1].fwd_flops as $f
+        | .units[1] | (.fwd[1] / .fwd[0] * $f[0] / $f[1] - 1 | fabs) < 1e-9
+        and (.input[1] / .input[0] * $f[0] / $f[1] - 2.5 | fabs) < 1e-9' \
+        alike.json
+    run --separate-stderr pprun --data packed --init 1 --steps 3 \
+        --profile p.json plan.json
+    [ -z "$stderr" ]
+}
+
+@test "from a profile through a manifest to a step in seconds" {
+    ppsplit -q -p 2 --costs profile.json model-llama |
+        ppsched -q -s zb-h1 -m 4 --data packed >measured.json
+    jq -e --slurpfile p profile.json '.profile == ($p[0]
+        | {units, messages, step})' measured.json
+    ppsched --stats --data packed measured.json | jq -e '.time == "seconds"
+        and .at_depth.makespan > 0 and .step > .at_depth.makespan'
+    pprun -q --init 1 --data packed --steps 1 measured.json >/dev/null
+}
+
+@test "a predicted step is what arithmetic says" {
+    # Two stages of one unit's time each, all of it per token.
+    jq '.units[] |= {fqn, fwd: [0, 0], input: [0, 0], weight: [0, 0]}
+        | .units[1] |= (.fwd[0] = 1e-3 | .input[0] = 2e-3 | .weight[0] = 4e-3)
+        | .units[6] |= (.fwd[0] = 1e-3 | .input[0] = 2e-3 | .weight[0] = 4e-3)
+        | .messages = {seconds_per_byte: 0, latency: 0}
+        | .step = {seconds_per_param: 1e-6}' profile.json >even.json
+    plan() { ppsplit -q -p 2 --layers 3,3 --costs "$1" model-llama |
+        ppsched -q -s gpipe -m 4; }
+    plan even.json >even-plan.json
+    # (m + p - 1) (f + b), 1 + 2 + 4 ms a token, 10 tokens; and the parameters
+    # of the rank that holds more.
+    ppsched --stats --seq-len 10 even-plan.json | jq -e --slurpfile p \
+        even-plan.json '(.makespan - 5 * 7e-2 | fabs) < 1e-12
+        and (.step - .makespan
+            - 1e-6 * ($p[0].stages | map(.params) | max) | fabs) < 1e-12'
+    # Pairs: 55 of ten tokens; a message: 3 s and 10 x 32 x 4 bytes at 1 ms,
+    # there and back.
+    jq '.units[].fwd = [0, 0] | .units[].input = [0, 0]
+        | .units[].weight = [0, 0] | .units[1].fwd = [0, 2]
+        | .messages = {seconds_per_byte: 1e-3, latency: 3}' even.json >pairs.json
+    ppsplit -q -p 2 --layers 3,3 --costs pairs.json model-llama |
+        ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
+        jq -e '(.makespan - (110 + 2 * (3 + 1.28)) | fabs) < 1e-9'
+    # Full recomputation: 110 s of pairs again, in I.
+    ppsplit -q -p 2 --layers 3,3 --recompute full --costs pairs.json \
+        model-llama | ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
+        jq -e '(.makespan - (220 + 2 * (3 + 1.28)) | fabs) < 1e-9'
+    # Literal costs put measured ones aside.
+    ppsched --stats --cost 1,1,1 even-plan.json |
+        jq -e '.time == "units" and (has("step") | not)'
+}
+
+@test "pictures of measured costs are in seconds" {
+    ppsplit -q -p 2 --costs profile.json model-llama |
+        ppsched -q -s 1f1b -m 4 --svg a.svg --trace a.json >/dev/null
+    grep -q '>s</text>' a.svg
+    jq -e '.otherData.a_millisecond_is | endswith(" s")' a.json
+    ppsplit -q -p 2 --costs profile.json model-llama |
+        ppsched -q -s 1f1b -m 4 | ppsched -t | grep -q '^s  '
+}
+
+@test "what a recording needs" {
+    fails 2 "pprun: --trace needs --steps" \
+        pprun --data packed --init 1 --eval packed --trace t plan.json
+    fails 2 "pprun: --profile needs --steps" \
+        pprun --data packed --init 1 --eval packed --profile t plan.json
+    fails 2 "pprun: --trace-steps needs --trace" \
+        run_pprun --steps 3 --trace-steps 2 plan.json
+    fails 2 "pprun: --trace and --profile: 'x' cannot be both" \
+        run_pprun --steps 3 --trace x --profile x plan.json
+    fails 2 "pprun: --trace works on the CPU alone" \
+        run_pprun --steps 3 --device cuda --trace x plan.json
+    fails 2 "pprun: a profile takes 3 steps or more, and 2 are left" \
+        run_pprun --steps 2 --profile p plan.json
+    ppsplit -q -p 2 --recompute full model-llama |
+        ppsched -q -s 1f1b -m 4 -o again.json
+    fails 2 "pprun: --profile: stage 0 recomputes: profile a plan of ppsplit\
+ --recompute none" run_pprun --steps 3 --profile p again.json
+    [ ! -e p ] && [ ! -e p.tmp ]
+    fails 3 "pprun: nosuch/t.tmp: No such file or directory" \
+        run_pprun --steps 1 --trace nosuch/t plan.json
+}

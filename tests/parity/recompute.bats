@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Recomputation: the same bits as a run that keeps everything, in less memory,
+# as much of it as was planned.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    model qwen3-tied true
+    data 1 60 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    data 2 11 >eval.jsonl
+    pppack -q -l 48 -o eval eval.jsonl
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# plan MODE NAME SCHED... -- SPLIT...: plan.json, each stage recomputing.
+plan() {
+    local mode=$1 name=$2 sched=()
+    shift 2
+    while [ "$1" != -- ]; do
+        sched+=("$1")
+        shift
+    done
+    shift
+    ppsplit -q --recompute "$mode" "$@" "model-$name" |
+        ppsched -q -m 6 "${sched[@]}" >"plan-$mode.json"
+}
+
+# alike MODE NAME SCHED... -- SPLIT...: the mode trains the bits of none on the
+# same list.
+alike() {
+    local mode=$1
+    shift
+    plan none "$@"
+    plan "$mode" "$@"
+    diff <(jq .schedule plan-none.json) <(jq .schedule "plan-$mode.json")
+    rm -rf none again
+    train none plan-none.json --eval eval
+    train again "plan-$mode.json" --eval eval
+    same none again
+}
+
+@test "1f1b, selective and full" {
+    alike selective llama -s 1f1b -- -p 2
+    alike full llama -s 1f1b -- -p 2
+}
+@test "split backwards" {
+    alike selective qwen3-tied -s zb-h2 -- -p 2
+    alike full qwen3-tied -s zbv -- -p 2 -c 2 --placement v
+}
+@test "two copies of the weights" {
+    alike full llama -s dualpipe -- -p 2 --placement both-ways
+}
+@test "slices: selective" {
+    alike selective qwen3-tied -s seq1f1b --slices 3 -- -p 2
+}
+@test "slices: full is refused, with what to use" {
+    ppsplit -q -p 2 --recompute full model-llama >split.json
+    run --separate-stderr ppsched -s seq1f1b -m 6 split.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsched: 2 slices: stage 0 recomputes in full, which keeps \
+no keys and values for the slices behind; use ppsplit --recompute selective" ]
+}
+@test "fp64 recomputes as fp32 does" {
+    plan full llama -s zb-h1 -- -p 2
+    plan none llama -s zb-h1 -- -p 2
+    for mode in none full; do
+        pprun --data packed --init 5 --steps 3 --dtype fp64 -o "$mode.log" \
+            "plan-$mode.json"
+    done
+    diff <(numbers none.log) <(numbers full.log)
+}
+
+@test "stages of one plan recompute each in its own way" {
+    plan none llama -s zb-h1 -- -p 3
+    plan full llama -s zb-h1 -- -p 3
+    plan selective llama -s zb-h1 -- -p 3
+    # Stage 0 in full, 1 selective, 2 not at all.
+    jq -s '.[0].model.units as $f | .[1].model.units as $s | .[2] |
+        .model.units = [$f, $s] | .model.units |= (transpose |
+            map(.[0] * .[1])) |
+        .stages[0].recompute = "full" | .stages[1].recompute = "selective" |
+        .stages[] |= del(.fwd_flops, .act_bytes, .again_flops,
+            .passing_bytes)' \
+        plan-full.json plan-selective.json plan-none.json >mixed.json
+    ppsched -q -s zb-h1 -m 6 mixed.json >plan-mixed.json
+    rm -rf none again
+    train none plan-none.json
+    train again plan-mixed.json
+    same none again
+    planned mixed
+}
+
+# planned MODE: ppsched and pprun allocate the same for it, and ppsplit said so.
+planned() {
+    ppsched --stats --data packed "plan-$1.json" >stats
+    pprun --plan --data packed --init 5 --steps 1 "plan-$1.json" >need
+    jq -e --slurpfile need need '.arena_bytes == [$need[0][].activations]' stats
+}
+
+@test "memory: planned by ppsched as pprun allocates it, to the byte" {
+    for kind in 1f1b zb-h2; do
+        for mode in none selective full; do
+            plan "$mode" qwen3-tied -s "$kind" -- -p 4
+            planned "$mode"
+            jq '.[0].activations' need >"$kind-$mode"
+        done
+        # Rank 0 keeps most microbatches: what is not kept of each counts.
+        [ "$(cat "$kind-selective")" -lt "$(cat "$kind-none")" ]
+        [ "$(cat "$kind-full")" -lt "$(cat "$kind-selective")" ]
+    done
+}
+
+@test "memory: ppsplit allows what pprun needs, and refuses a byte less" {
+    for mode in selective full; do
+        ppsplit -q -p 2 -m 6 --micro-batch-tokens 48 --recompute "$mode" \
+            --method uniform model-llama |
+            ppsched -q -s 1f1b -m 6 --data packed >plan.json
+        need=$(pprun --plan --data packed --init 5 --steps 1 plan.json |
+            jq 'map(.total) | max')
+        fit() {
+            ppsplit -q -p 2 -m 6 --recompute "$mode" --method uniform \
+                --micro-batch-tokens "$(jq .data.max_tokens plan.json)" \
+                --memory "$1" model-llama
+        }
+        run -0 fit "$need"
+        run -1 fit $((need - 1))
+    done
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* small_run - what tests of whole runs share: a small model, documents for it,
+ * and the ranks of a job as threads. */
+#ifndef PP_TESTS_SMALL_RUN_H
+#define PP_TESTS_SMALL_RUN_H
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "comm/comm_threads.h"
+#include "data/packed_write.h"
+#include "run/job.h"
+
+enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
+
+/* Grouped queries, norms of queries and keys, and a tied head. */
+#define SMALL_MODEL(layers)                                                 \
+    {                                                                       \
+        .architecture = PP_QWEN3, .hidden = 16, .intermediate = 24,         \
+        .n_layers = (layers), .n_heads = 4, .n_kv_heads = 2, .head_dim = 6, \
+        .vocab = SMALL_VOCAB, .max_position = 64, .norm_eps = 1e-6,         \
+        .init_range = 0.2, .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},   \
+        .tied = true, .qk_norm = true,                                      \
+    }
+
+/* Packs sequences of shortest to longest (not reached) random tokens into dir:
+ * bin b has those from first[b] to first[b + 1]. */
+static int small_data(const char *dir, int shortest, int longest,
+                      const size_t *first, size_t n_bins, struct pp_packed *p,
+                      struct pp_err *err)
+{
+    int32_t ids[SMALL_SEQUENCES * 32];
+    struct pp_piece pieces[SMALL_SEQUENCES] = {0};
+    uint32_t items[SMALL_SEQUENCES], n_sequences = (uint32_t)first[n_bins];
+    size_t n = 0;
+    for (uint32_t i = 0; i < n_sequences; i++) {
+        double more = pp_rng_uniform(1, i) * (longest - shortest);
+        uint32_t length = (uint32_t)shortest + (uint32_t)more;
+        pieces[i].source = i;
+        pieces[i].at = n;
+        pieces[i].slot = length;
+        pieces[i].length = length;
+        items[i] = i;
+        for (uint32_t t = 0; t < length; t++)
+            ids[n + t] = (int32_t)(pp_rng_uniform(2, n + t) * SMALL_VOCAB);
+        n += length;
+    }
+    const struct pp_packed_content c = {.ids = ids,
+                                        .pieces = pieces,
+                                        .n_bins = n_bins,
+                                        .first = first,
+                                        .items = items,
+                                        .n_inputs = n_sequences,
+                                        .capacity = 64,
+                                        .align = 1};
+    return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
+                                                                        : 0;
+}
+
+struct small_rank {
+    const struct pp_job *job;
+    struct pp_comm *comm;
+    pthread_t id;
+    enum pp_exit status;
+    struct pp_err err;
+};
+
+static void *small_enter(void *arg)
+{
+    struct small_rank *t = arg;
+    if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
+        t->status = t->err.code;
+    return NULL;
+}
+
+/* Runs the job; of several failures *err is the one that is a refusal, which
+ * the other ranks were only told of. */
+static int small_ranks(const struct pp_job *job, struct pp_err *err)
+{
+    struct small_rank t[SMALL_RANKS] = {0};
+    struct pp_comm_world *world = NULL;
+    int n = job->schedule->graph->n_ranks;
+    if (pp_comm_world_create(n, job->schedule->channel_depth, &world, err))
+        return -1;
+    for (int r = 0; r < n; r++) {
+        t[r].job = job;
+        if (pp_comm_threads_open(world, r, &t[r].comm, err))
+            return -1;
+    }
+    for (int r = 0; r < n; r++)
+        pthread_create(&t[r].id, NULL, small_enter, &t[r]);
+    for (int r = 0; r < n; r++)
+        pthread_join(t[r].id, NULL);
+    for (int told = 0; told < 2; told++)
+        for (int r = 0; r < n; r++)
+            if (t[r].err.code == PP_EXIT_NO || (told && t[r].err.code))
+                pp_fail(err, t[r].err.code, "%s", t[r].err.text);
+    for (int r = 0; r < n; r++)
+        t[r].comm->ops->close(t[r].comm);
+    pp_comm_world_destroy(world);
+    return err->code ? -1 : 0;
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* test_recorder - a recorder before a player of this test, which reads the same
+ * clock: every span holds what was read while its action ran, the latest steps
+ * are kept, and layers go to the microbatch that they are of. */
+#include "sched_fixture.h"
+
+#include "run/recorder.h"
+
+enum { M = 3, PASSES = 2, KEPT = 2 };
+
+struct seen {
+    struct pp_recorder *r;
+    size_t pc;
+    double inside[64]; /* of one pass: the clock, when the action ran */
+    int32_t positions[8], cu[3], cu_padded[3];
+    size_t n_layers;
+};
+
+static int note(struct seen *s)
+{
+    s->inside[s->pc] = pp_clock();
+    return 0;
+}
+
+static int see_compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct seen *s = ctx;
+    const struct pp_microbatch mb = {.tokens = 8,
+                                     .n_sequences = 2,
+                                     .positions = s->positions,
+                                     .cu_seqlens = s->cu,
+                                     .cu_seqlens_padded = s->cu_padded};
+    (void)err;
+    pp_recorder_layers(s->r, a, &mb);
+    for (size_t i = 0; i < s->n_layers; i++)
+        pp_lap(&s->r->laps, i, a.op == PP_F ? PP_LAP_FWD : PP_LAP_INPUT);
+    return note(s);
+}
+
+static int see_message(void *ctx, struct pp_action a, int peer,
+                       struct pp_err *err)
+{
+    (void)a, (void)peer, (void)err;
+    return note(ctx);
+}
+
+static int see_sync(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    (void)a, (void)err;
+    return note(ctx);
+}
+
+static const struct pp_player player = {see_compute, see_message, see_message,
+                                        see_sync};
+
+/* One step; returns how many spans do not hold what was seen. */
+static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
+{
+    int wrong = 0;
+    struct pp_err err = {0};
+    pp_recorder_step(r);
+    pp_recorder_mark(r, PP_MARK_ZEROED);
+    for (int pass = 0; pass < PASSES; pass++) {
+        s->pc = 0;
+        pp_recorder_pass(r, pass, &player, s, &s->pc);
+        if (pp_play(r->schedule, 0, &s->pc, &pp_recording_player, r, &err))
+            return -1;
+        pp_recorder_passed(r);
+        for (size_t i = 0; i < r->n; i++) {
+            const double *span =
+                r->spans[(place * PASSES + (size_t)pass) * r->n + i];
+            wrong += !(span[0] <= s->inside[i] && s->inside[i] <= span[1]);
+            wrong += i > 0 && span[0] < span[-1];
+        }
+    }
+    pp_recorder_mark(r, PP_MARK_WALKED);
+    return wrong;
+}
+
+static void test_steps(struct pp_recorder *r, struct seen *s)
+{
+    is_int(pp_recorder_n_kept(r), 0, "nothing yet");
+    for (int step = 0; step < 5; step++)
+        is_int(run_step(r, s, (size_t)step % KEPT), 0,
+               "spans hold what they are of, in order");
+    is_int(pp_recorder_n_kept(r), KEPT, "the latest are kept");
+    is_int(pp_recorder_place(r, 0), 1, "the older of them");
+    is_int(pp_recorder_place(r, 1), 0, "the newer");
+    const double *old = r->marks[1], *new = r->marks[0];
+    ok(old[PP_MARK_START] <= old[PP_MARK_ZEROED] &&
+           old[PP_MARK_ZEROED] <= old[PP_MARK_WALKED] &&
+           old[PP_MARK_WALKED] <= new[PP_MARK_START],
+       "marks are in order");
+}
+
+static void test_laps(const struct pp_recorder *r)
+{
+    /* Sequences of 3 and 2 tokens, the first after 4 of its own. */
+    is_near(r->sizes[0][0], 8, 0, "tokens, padding included");
+    is_near(r->sizes[0][1], 5 + 6 + 7 + 1 + 2, 0, "pairs of real tokens");
+    int there = 0, absent = 0;
+    for (size_t i = 0; i < KEPT * PASSES * M * 2; i++) {
+        const double *at = &r->seconds[i * PP_N_LAPS];
+        there += at[PP_LAP_FWD] >= 0 && at[PP_LAP_INPUT] >= 0;
+        absent += at[PP_LAP_WEIGHT] < 0;
+    }
+    is_int(there, KEPT * PASSES * M * 2, "every layer of every microbatch");
+    is_int(absent, KEPT * PASSES * M * 2, "and nothing that did not run");
+    struct pp_laps laps = r->laps;
+    double before = laps.last;
+    pp_lap(&laps, 0, PP_LAP_FWD);
+    pp_lap(NULL, 0, PP_LAP_FWD);
+    ok(laps.last == before, "outside a pass nobody asks");
+}
+
+int main(void)
+{
+    struct fixture f;
+    struct pp_recorder r = {0};
+    struct seen s = {.r = &r,
+                     .positions = {4, 5, 6, 0, 0, 1, 0, 0},
+                     .cu = {0, 3, 5},
+                     .cu_padded = {0, 4, 8},
+                     .n_layers = 2};
+    const struct pp_recording kept = {KEPT, PASSES, true};
+    pp_recorder_step(&r);
+    pp_recorder_mark(&r, PP_MARK_TOLD);
+    is_int(r.n_done, 0, "a recorder that keeps nothing is left alone");
+    chain(&f, 1, 1, PP_PLACEMENT_LOOP);
+    ok(!emit(&f, "1f1b", M, 0) && !pp_lower(&f.s, &f.err) &&
+           !pp_recorder_init(&r, &f.s, 0, &s.n_layers, &kept, &f.err),
+       "a recorder of a rank");
+    test_steps(&r, &s);
+    test_laps(&r);
+    pp_recorder_finish(&r);
+    drop(&f);
+    return done();
+}
