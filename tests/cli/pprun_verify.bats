@@ -100,7 +100,7 @@ refuses() {
         num_key_value_heads: 8, head_dim: 128, rope_theta: 500000.0}' \
         model-llama/config.json >large/config.json
     ppsplit -q -p 8 -c 2 large | ppsched -q -s interleaved -m 16 >large.json
-    run --separate-stderr timeout 60 pprun --verify --shrink large.json
+    run --separate-stderr timeout 200 pprun --verify --shrink large.json
     [ "$status" -eq 0 ]
     [ "${lines[-1]}" = "the same: 291 tensors" ]
 }

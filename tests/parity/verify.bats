@@ -52,7 +52,7 @@ caught() {
     run --separate-stderr env PP_INJECT=none \
         "$BUILDDIR/tests/parity/pprun_inject" "$@"
     [ "$status" -eq 0 ]
-    run --separate-stderr env PP_INJECT="$fault" timeout 60 \
+    run --separate-stderr env PP_INJECT="$fault" timeout 200 \
         "$BUILDDIR/tests/parity/pprun_inject" "$@"
     echo "status $status: ${lines[-1]} $stderr"
     [ "$status" -eq 1 ]
@@ -127,7 +127,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
  one differs:*such as sizes of the evaluation between" --eval eval --shapes max
     local how
     for how in planned exchange; do
-        run --separate-stderr env PP_INJECT=stale-shapes timeout 60 \
+        run --separate-stderr env PP_INJECT=stale-shapes timeout 200 \
             "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
             --data packed --eval eval --shapes $how three.json
         echo "status $status: $stderr"
