@@ -517,6 +517,7 @@ static void test_ends(struct call *c)
     if (wanted(c, "elementwise")) {
         test_elementwise(c, 5, 24, 0);
         test_elementwise(c, 5, 13, 1);
+        test_elementwise(c, 5, 24, 1);
     }
     if (wanted(c, "adamw"))
         test_optimizers(c, 1003);
