@@ -31,7 +31,7 @@ check() {
 says() { grep -qxE -- "$1" <<<"$output"; }
 
 @test "a bundle runs by itself, and skips say why" {
-    check "$WHOLE/gpu-check" --logs logs
+    check "$WHOLE/gpu-check" --logs logs --seconds 3000
     [ "$status" -eq 0 ]
     says '== figures \(EMULATED: not a GPU.s\)'
     says 'attention_bwd dq +fp32 [0-9.e-]+ +bf16 [0-9.e-]+'
@@ -43,6 +43,17 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'nccl +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
     says '== [0-9]+ passed, 0 failed, 4 skipped on emulated .*'
     grep -q '^ok' logs/kernels
+}
+
+@test "a bundle's programs find their libraries in it" {
+    for program in pprun pppack ppsplit ppsched compare_tensors test_cuda; do
+        run env LD_LIBRARY_PATH="$WHOLE/lib" ldd "$WHOLE/$program"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        others=$(grep '=> ' <<<"$output" | grep -v "=> $WHOLE/lib/" |
+            grep -vE 'lib(c|m|pthread|dl|rt)\.so' || true)
+        [ -z "$others" ]
+    done
 }
 
 @test "a kernel that is wrong" {
@@ -59,7 +70,7 @@ echo 1..2; exit 1'
 
 @test "a crash, a silent end and a status do not hide" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; kill -SEGV $$'
-    check "$CHECK" --from faulty kernels overlap
+    check "$CHECK" --from faulty --seconds 3000 kernels overlap
     [ "$status" -eq 1 ]
     says 'kernels .*1 passed   0 failed   0 skipped  DIED of signal 11'
     says 'overlap .*2 passed   0 failed   1 skipped  ok'
