@@ -4,7 +4,11 @@
  * Forward is FlashAttention-2 (Dao 2023): a block holds 64 queries, a warp 16
  * of them, and goes through the keys 64 at a time while the next tile is on
  * its way. Backward is two kernels, dq by queries and dk, dv by keys: the
- * probabilities are made twice, and no sum depends on an order of blocks. */
+ * probabilities are made twice, and no sum depends on an order of blocks.
+ *
+ * A GPU begins blocks in order, x first. Of causal attention the last queries
+ * and the first keys have most to do: they go first, of all heads, so that the
+ * GPU does not wait for a few long blocks in the end. */
 #include "attention.cuh"
 #include "mma.cuh"
 
@@ -190,8 +194,9 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tiles = (elem *)shared; /* q, then k and v of two steps */
     const struct pp_attention_shape *s = &view.s;
     struct sequence sq = sequence_at(s, blockIdx.z);
-    size_t h = blockIdx.y;
-    int t = (int)blockIdx.x * ROWS, warp = (int)threadIdx.x / PP_WARP * 16;
+    size_t h = blockIdx.x;
+    int t = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
+    int warp = (int)threadIdx.x / PP_WARP * 16;
     int lane = (int)threadIdx.x % PP_WARP, from, to;
     if (t >= sq.slots)
         return;
@@ -265,8 +270,9 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tv = tk + STEP * D;
     const struct pp_attention_shape *s = &b.view.s;
     struct sequence sq = sequence_at(s, blockIdx.z);
-    size_t h = blockIdx.y, head = (size_t)sq.begin * s->NH + h;
-    int t = (int)blockIdx.x * ROWS, warp = (int)threadIdx.x / PP_WARP * 16;
+    size_t h = blockIdx.x, head = (size_t)sq.begin * s->NH + h;
+    int t = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
+    int warp = (int)threadIdx.x / PP_WARP * 16;
     int lane = (int)threadIdx.x % PP_WARP, from, to;
     if (t >= sq.slots)
         return;
@@ -342,8 +348,8 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tdo = tq + STEP * D;
     const struct pp_attention_shape *s = &b.view.s;
     struct sequence sq = sequence_at(s, blockIdx.z);
-    size_t kv = blockIdx.y, group = s->NH / s->NKV, row = (size_t)sq.begin;
-    int t = (int)blockIdx.x * ROWS, warp = (int)threadIdx.x / PP_WARP * 16;
+    size_t kv = blockIdx.x, group = s->NH / s->NKV, row = (size_t)sq.begin;
+    int t = (int)blockIdx.y * ROWS, warp = (int)threadIdx.x / PP_WARP * 16;
     if (t >= sq.slots)
         return;
     float k_acc[D / 8][4] = {}, v_acc[D / 8][4] = {};
@@ -378,13 +384,14 @@ static __global__ void __launch_bounds__(THREADS)
 
 static dim3 grid_of(const struct pp_attention_shape *s, size_t heads)
 {
-    return dim3((unsigned)((s->max_seqlen + ROWS - 1) / ROWS), (unsigned)heads,
+    return dim3((unsigned)heads, (unsigned)((s->max_seqlen + ROWS - 1) / ROWS),
                 (unsigned)s->n_sequences);
 }
 
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
-    return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128);
+    return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
+           s->max_seqlen <= (size_t)ROWS * UINT16_MAX;
 }
 
 /* Lets a kernel have more shared memory than it may by default. */

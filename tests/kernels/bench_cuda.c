@@ -2,11 +2,16 @@
 /* bench_cuda - the speed of the CUDA kernels that a step spends its time in,
  * at the sizes of a model of about a billion parameters (hidden 2048, 32 heads
  * of 64 over 8 key heads, MLP 8192, vocabulary 128256), 4096 tokens in one
- * sequence. One line a kernel: name, type, microseconds, TFLOP/s or GB/s. */
+ * sequence; attention also with heads of 128. One line a kernel: name, type,
+ * microseconds, TFLOP/s or GB/s. Numbers are random: on zeros a GPU draws less
+ * power and runs faster than it will. */
 #include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/rng.h"
 #include "gpu.h"
 
 #define T ((size_t)4096)
@@ -16,10 +21,12 @@
 #define NH ((size_t)32)
 #define NKV ((size_t)8)
 #define HD ((size_t)64)
+#define BIG (2 * T * F) /* elements of the largest arrays */
 #define REPEAT 20
+#define WARMUP 3
 
 static const struct pp_kernels *k;
-static void *x, *y, *z, *w, *f32, *stats;
+static void *x, *y, *z, *w, *f32, *stats; /* x, y: (BIG) */
 static int32_t *ids, *cu;
 static struct pp_attention_shape shape;
 
@@ -40,15 +47,24 @@ static int linear_bwd_weight(void)
     return k->linear_bwd_weight(f32, NULL, y, x, T, C, F, F, C, gpu_stream());
 }
 
-static int attention_fwd(void)
+/* Array i of a few in a row, each as large as attention's largest. */
+static void *array(void *of, size_t i)
 {
-    return k->attention_fwd(y, stats, x, x, x, NULL, &shape, z, gpu_stream());
+    return (char *)of + i * T * NH * 128 * k->element_bytes;
 }
 
+static int attention_fwd(void)
+{
+    return k->attention_fwd(y, stats, x, array(x, 1), array(x, 2), NULL, &shape,
+                            z, gpu_stream());
+}
+
+/* After forward: y and stats are of these numbers. */
 static int attention_bwd(void)
 {
-    return k->attention_bwd(y, (char *)y + T * C * 4, (char *)y + T * C * 8, x,
-                            x, x, x, x, stats, &shape, z, gpu_stream());
+    return k->attention_bwd(array(y, 1), array(y, 2), array(y, 3), array(x, 3),
+                            x, array(x, 1), array(x, 2), y, stats, &shape, z,
+                            gpu_stream());
 }
 
 static int rmsnorm_fwd(void)
@@ -87,7 +103,9 @@ static double seconds(step_fn *step)
 {
     cudaEvent_t from, to;
     float ms = 0;
-    int rc = step();
+    int rc = 0;
+    for (int i = 0; i < WARMUP && !rc; i++)
+        rc = step();
     cudaEventCreate(&from);
     cudaEventCreate(&to);
     cudaEventRecord(from, gpu_stream()->stream);
@@ -111,23 +129,60 @@ static void line(const char *name, step_fn *step, double work, const char *unit)
            work / s / (unit[0] == 'T' ? 1e12 : 1e9), unit);
 }
 
+static void bench_attention(size_t width)
+{
+    const double flops = 2.0 * NH * (double)width * T * T; /* causal */
+    char name[32];
+    shape.HDQK = shape.HDV = width;
+    shape.ldq = shape.ldo = NH * width;
+    shape.ldkv = NKV * width;
+    shape.scale = 1 / sqrt((double)width);
+    snprintf(name, sizeof name, "attention_fwd %zu", width);
+    line(name, attention_fwd, flops, "TFLOP/s");
+    snprintf(name, sizeof name, "attention_bwd %zu", width);
+    line(name, attention_bwd, 2.5 * flops, "TFLOP/s");
+}
+
+/* Normal numbers: a block of them over and over. */
+static void fill(void *at, size_t n)
+{
+    enum { BLOCK = 1 << 20 };
+    static float numbers[BLOCK];
+    static uint16_t halves[BLOCK];
+    const size_t bytes = k->element_bytes;
+    for (size_t i = 0; i < BLOCK; i++) {
+        uint32_t word;
+        numbers[i] = (float)pp_rng_normal(pp_rng_key(1, "bench"), i);
+        memcpy(&word, &numbers[i], sizeof word);
+        halves[i] = (uint16_t)(word >> 16);
+    }
+    for (size_t i = 0; i < n; i += BLOCK)
+        gpu_put((char *)at + i * bytes,
+                bytes == 2 ? (void *)halves : (void *)numbers,
+                (n - i < BLOCK ? n - i : BLOCK) * bytes);
+}
+
 static void bench(const struct pp_kernels *kernels)
 {
     k = kernels;
     const double e = (double)k->element_bytes;
     const double product = 2.0 * T * C * F;
-    const double attention = 2.0 * NH * HD * T * T; /* both, causal */
+    fill(x, BIG);
+    fill(y, BIG);
+    fill(w, C * F);
+    bench_attention(64);
+    if (k->element_bytes == 2)
+        bench_attention(128);
     line("linear_fwd", linear_fwd, product, "TFLOP/s");
     line("linear_bwd_input", linear_bwd_input, product, "TFLOP/s");
     line("linear_bwd_weight", linear_bwd_weight, product, "TFLOP/s");
-    line("attention_fwd", attention_fwd, attention, "TFLOP/s");
-    line("attention_bwd", attention_bwd, 2.5 * attention, "TFLOP/s");
     line("rmsnorm_fwd", rmsnorm_fwd, 2 * e * T * C, "GB/s");
     line("rmsnorm_bwd_weight", rmsnorm_bwd_weight, 2 * e * T * C, "GB/s");
     line("swiglu_fwd", swiglu_fwd, 3 * e * T * F, "GB/s");
-    line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
     line("cross_entropy_fwd", cross_entropy_fwd, e * 64 * V, "GB/s");
     line("embedding_bwd_weight", embedding_bwd_weight, (e + 8) * T * C, "GB/s");
+    /* Last: again and again in place, its numbers leave all bounds. */
+    line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
 }
 
 static void *zeroed(size_t bytes)
@@ -148,8 +203,8 @@ int main(void)
     }
     for (size_t i = 0; i < T; i++)
         host[i] = (int32_t)(i * 2654435761u % T);
-    x = zeroed(2 * T * F * 4);
-    y = zeroed(2 * T * F * 4);
+    x = zeroed(BIG * 4);
+    y = zeroed(BIG * 4);
     z = zeroed(T * F * 4);
     w = zeroed(C * F * 4);
     f32 = zeroed(C * F * 4);
@@ -159,7 +214,7 @@ int main(void)
     gpu_put(ids, host, sizeof host);
     gpu_put(cu, ends, sizeof ends);
     shape = (struct pp_attention_shape){
-        T, NH, NKV, HD, HD, NH * HD, NKV * HD, NH * HD, 1, T, cu, cu, 0.125, 0};
+        T, NH, NKV, 0, 0, 0, 0, 0, 1, T, cu, cu, 0, 0, 0}; /* widths later */
     bench(&pp_kernels_cuda_bf16);
     bench(&pp_kernels_cuda_f32);
     return 0;

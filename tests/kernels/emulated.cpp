@@ -4,13 +4,21 @@
 #include "emulated_gate.h"
 
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
 
 #define WARP 32
 #define MAX_THREADS 1024
 #define MAX_WORDS 8
 #define STACK ((size_t)128 << 10)
+#define GUARD 256 /* bytes behind shared memory that must stay as they are */
+#define DEFAULT_SHARED ((size_t)48 << 10)
+#define MOST_SHARED ((size_t)163 << 10) /* of sm_80 */
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char *pp_emulated_shared;
@@ -18,6 +26,13 @@ unsigned char *pp_emulated_shared;
 namespace
 {
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
+
+/* 16 bytes on their way to shared memory. */
+struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    unsigned group;
+};
 
 /* Begun once, on a stack of its own, and then gone back to for every block: a
  * jump needs no system call. */
@@ -27,6 +42,7 @@ struct thread {
     bool begun;
     enum state state;
     unsigned meetings; /* of the warp that it has been to */
+    unsigned groups;   /* of copies that it has closed */
 };
 
 struct warp {
@@ -34,11 +50,20 @@ struct warp {
 };
 
 struct thread *threads;
+std::vector<struct copy> copies[MAX_THREADS];
+std::map<const void *, size_t> allowed; /* dynamic shared memory of a kernel */
+std::mutex allowed_lock;
 struct warp *warps;
 char *stacks;
 jmp_buf scheduler;
 const std::function<void()> *body;
 unsigned current;
+
+[[noreturn]] void refuse(const char *why)
+{
+    fprintf(stderr, "emulated: %s\n", why);
+    abort();
+}
 
 void pause(enum state state)
 {
@@ -65,6 +90,13 @@ bool all_at(unsigned first, unsigned end, enum state state)
 
 void release(unsigned first, unsigned end, enum state state)
 {
+    bool met = false, gone = false;
+    for (unsigned i = first; i < end; i++) {
+        met |= threads[i].state == state;
+        gone |= threads[i].state == DONE;
+    }
+    if (met && gone && state == AT_WARP)
+        refuse("a warp meets after some of its lanes have ended");
     for (unsigned i = first; i < end; i++)
         if (threads[i].state == state)
             threads[i].state = READY;
@@ -91,7 +123,8 @@ void run_block(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         threads[i].state = READY;
-        threads[i].meetings = 0;
+        threads[i].meetings = threads[i].groups = 0;
+        copies[i].clear();
     }
     while (!all_at(0, n, DONE)) {
         bool moved = false;
@@ -108,7 +141,7 @@ void run_block(unsigned n)
         if (all_at(0, n, AT_BLOCK))
             release(0, n, AT_BLOCK);
         else if (!moved)
-            abort(); /* some wait where the others never come */
+            refuse("some wait where the others never come");
     }
 }
 } // namespace
@@ -164,13 +197,52 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
     }
 }
 
-/* The rows' addresses of all lanes. */
+/* The rows' addresses of all lanes: 16 bytes each, and the 8 of a matrix in
+ * different banks. */
 static void exchange_rows(const uint16_t *rows[WARP], const void *row)
 {
     uint32_t mine[2];
     memcpy(mine, &row, sizeof row);
     const uint32_t *all = pp_emulate_exchange(mine, 2);
     memcpy(rows, all, WARP * sizeof *rows);
+    for (unsigned j = 0; j < WARP; j += 8) {
+        unsigned banks = 0;
+        for (unsigned i = j; i < j + 8; i++) {
+            if ((uintptr_t)rows[i] % 16 != 0)
+                refuse("a matrix row at an odd address");
+            banks |= 1u << (uintptr_t)rows[i] / 16 % 8;
+        }
+        if (banks != 0xff)
+            refuse("a matrix load has bank conflicts");
+    }
+}
+
+/* The tile is not a number until the copy has been waited for. */
+void copy_begin(void *shared, const void *from, bool there)
+{
+    if ((uintptr_t)shared % 16 != 0 || (uintptr_t)from % 16 != 0)
+        refuse("a copy of 16 bytes at an odd address");
+    memset(shared, 0xff, 16);
+    copies[current].push_back(
+        {shared, there ? from : NULL, threads[current].groups});
+}
+
+void copy_commit(void)
+{
+    threads[current].groups++;
+}
+
+void pp_emulate_copy_wait(unsigned keep)
+{
+    std::vector<struct copy> later;
+    for (const struct copy &c : copies[current])
+        if (c.group + keep >= threads[current].groups)
+            later.push_back(c);
+        else if (c.from)
+            memcpy(c.to, c.from, 16);
+        else
+            memset(c.to, 0, 16);
+    copies[current].swap(later);
 }
 
 void load_matrices(uint32_t r[4], const void *row)
@@ -215,7 +287,7 @@ void run_launch(void *arg)
     if (n > MAX_THREADS || n % WARP || !threads || !warps || !stacks)
         abort();
     pp_emulated_shared =
-        (unsigned char *)aligned_alloc(16, (shared + 16) & ~(size_t)15);
+        (unsigned char *)aligned_alloc(16, (shared + GUARD + 15) & ~(size_t)15);
     body = &l->kernel;
     gridDim = grid;
     blockDim = block;
@@ -223,8 +295,11 @@ void run_launch(void *arg)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = dim3(x, y, z);
-                memset(pp_emulated_shared, 0xff, shared);
+                memset(pp_emulated_shared, 0xff, shared + GUARD);
                 run_block(n);
+                for (size_t i = shared; i < shared + GUARD; i++)
+                    if (pp_emulated_shared[i] != 0xff)
+                        refuse("a kernel writes beyond its shared memory");
             }
     free(pp_emulated_shared);
     pp_emulated_leave();
@@ -232,10 +307,31 @@ void run_launch(void *arg)
 }
 } // namespace
 
-int pp_emulate(void *stream, dim3 grid, dim3 block, size_t shared,
-               const std::function<void()> &kernel)
+int pp_emulate_allow_shared(const void *kernel, int bytes)
 {
+    std::lock_guard<std::mutex> hold(allowed_lock);
+    if (bytes < 0 || (size_t)bytes > MOST_SHARED)
+        return cudaErrorInvalidValue;
+    allowed[kernel] = (size_t)bytes;
+    return 0;
+}
+
+static bool may_share(const void *kernel, size_t bytes)
+{
+    std::lock_guard<std::mutex> hold(allowed_lock);
+    auto found = allowed.find(kernel);
+    return bytes <= (found == allowed.end() ? DEFAULT_SHARED : found->second);
+}
+
+int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
+               size_t shared, const std::function<void()> &body)
+{
+    if (!grid.x || !grid.y || !grid.z || grid.x > INT32_MAX ||
+        grid.y > UINT16_MAX || grid.z > UINT16_MAX)
+        return cudaErrorInvalidConfiguration;
+    if (!may_share(kernel, shared))
+        return cudaErrorInvalidValue;
     pp_emulated_queue(stream, run_launch,
-                      new launch{grid, block, shared, kernel});
+                      new launch{grid, block, shared, body});
     return 0;
 }

@@ -5,7 +5,12 @@
  * change over only where CUDA lets them meet: at barriers and at what a warp
  * does together. So results do not depend on chance, and what depends on an
  * order that CUDA does not promise is not found here. Memory is the CPU's:
- * sanitizers see what a kernel does to it. */
+ * sanitizers see what a kernel does to it.
+ *
+ * What a GPU would refuse, or do otherwise than a CPU, ends the test: grids and
+ * shared memory beyond the limits, 16 bytes at an odd address, a meeting of a
+ * warp that some of its lanes never come to, tiles read before their copy was
+ * waited for. So does a bank conflict of a matrix load. */
 #ifndef PP_TESTS_EMULATED_H
 #define PP_TESTS_EMULATED_H
 
@@ -22,12 +27,16 @@
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 
-enum { cudaErrorInvalidValue = 1 };
+enum { cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
-template <class KERNEL> static inline int cudaFuncSetAttribute(KERNEL, int, int)
+/* Lets a kernel have more dynamic shared memory than 48 KiB. */
+int pp_emulate_allow_shared(const void *kernel, int bytes);
+
+template <class KERNEL>
+static inline int cudaFuncSetAttribute(KERNEL kernel, int, int bytes)
 {
-    return 0;
+    return pp_emulate_allow_shared((const void *)kernel, bytes);
 }
 
 struct dim3 {
@@ -108,27 +117,21 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void load_matrices(uint32_t r[4], const void *row);
 void load_transposed(uint32_t r[4], const void *row);
 
-static inline void copy_begin(void *shared, const void *from, bool there)
-{
-    if (there)
-        memcpy(shared, from, 16);
-    else
-        memset(shared, 0, 16);
-}
-
-static inline void copy_commit(void)
-{
-}
+void copy_begin(void *shared, const void *from, bool there);
+void copy_commit(void);
+void pp_emulate_copy_wait(unsigned keep);
 
 template <int KEEP> static inline void copy_wait(void)
 {
+    pp_emulate_copy_wait(KEEP);
 }
 
-/* Runs kernel for every thread of the grid: one at a time, whichever thread of
+/* Runs body for every thread of the grid: one at a time, whichever thread of
  * the process asks, and behind what the stream was given where there are
- * streams (emulated_gate.h). */
-int pp_emulate(void *stream, dim3 grid, dim3 block, size_t shared,
-               const std::function<void()> &kernel);
+ * streams (emulated_gate.h). 0, or the error of a launch that no GPU of sm_80
+ * takes. */
+int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
+               size_t shared, const std::function<void()> &body);
 extern unsigned char *pp_emulated_shared;
 
 /* Arguments are taken here, as on a GPU, not when the kernel runs. */
@@ -138,7 +141,7 @@ static inline int pp_emulate_call(void *stream, dim3 grid, dim3 block,
                                   ARGUMENTS... arguments)
 {
     std::tuple<PARAMETERS...> taken(static_cast<PARAMETERS>(arguments)...);
-    return pp_emulate(stream, grid, block, shared,
+    return pp_emulate(stream, (const void *)kernel, grid, block, shared,
                       [=]() { std::apply(kernel, taken); });
 }
 

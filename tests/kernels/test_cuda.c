@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cuda - every CUDA kernel against the CPU's in fp64 on the same numbers,
  * by normalised error with a bound for each type; outputs are poisoned first,
- * shapes are odd, and integers come out exact. */
+ * shapes are odd, and integers come out exact.
+ *
+ * usage: test_cuda [NAME...], names of kernels' files; all of them */
 #include "base/rng.h"
 #include "gpu.h"
 #include "tap.h"
@@ -21,6 +23,7 @@ struct call {
     struct tensor tensors[24];
     int n;
     bool integers;
+    char **only; /* names of tests, up to NULL; none: all */
 };
 
 static const struct pp_kernels *const ref = &pp_kernels_f64;
@@ -475,43 +478,90 @@ static void test_attention(struct call *c, const struct attention_case *t)
     finish(c);
 }
 
-static void test_table(const struct pp_kernels *k)
+static bool wanted(const struct call *c, const char *name)
 {
-    struct call c = {.k = k};
-    test_linear(&c, 5, 7, 3, 2);
-    test_linear(&c, 33, 40, 24, 0);
-    test_rmsnorm(&c, 5, 1, 33);
-    test_rmsnorm(&c, 3, 4, 16);
-    test_rmsnorm(&c, 40, 1, 1040);
-    test_rmsnorm(&c, 700, 1, 3);
-    test_rope(&c, 9, 3, 16, 5);
-    test_rope(&c, 9, 3, 32, 8);
-    test_swiglu(&c, 5, 24);
-    test_swiglu(&c, 5, 7);
-    test_embedding(&c, 600, 24, 5);
-    test_embedding(&c, 3, 7, 300);
-    test_cross_entropy(&c, 3, 1000);
-    test_cross_entropy(&c, 2, 5);
-    test_elementwise(&c, 5, 24, 0);
-    test_elementwise(&c, 5, 13, 1);
-    test_optimizers(&c, 1003);
-    for (size_t i = 0; i < N_ATTENTION; i++)
-        test_attention(&c, &attention_cases[i]);
-    c.integers = true;
-    test_linear(&c, 17, 24, 9, 1);
-    test_embedding(&c, 300, 8, 11);
-    test_elementwise(&c, 3, 16, 0);
+    for (char **at = c->only; *at; at++)
+        if (strcmp(*at, name) == 0)
+            return true;
+    return !*c->only;
 }
 
-int main(void)
+static void test_norms_and_rope(struct call *c)
+{
+    if (wanted(c, "rmsnorm")) {
+        test_rmsnorm(c, 5, 1, 33);
+        test_rmsnorm(c, 3, 4, 16);
+        test_rmsnorm(c, 40, 1, 1040);
+        test_rmsnorm(c, 700, 1, 3);
+    }
+    if (wanted(c, "rope")) {
+        test_rope(c, 9, 3, 16, 5);
+        test_rope(c, 9, 3, 32, 8);
+    }
+    if (wanted(c, "swiglu")) {
+        test_swiglu(c, 5, 24);
+        test_swiglu(c, 5, 7);
+    }
+}
+
+static void test_ends(struct call *c)
+{
+    if (wanted(c, "embedding")) {
+        test_embedding(c, 600, 24, 5);
+        test_embedding(c, 3, 7, 300);
+    }
+    if (wanted(c, "cross_entropy")) {
+        test_cross_entropy(c, 3, 1000);
+        test_cross_entropy(c, 2, 5);
+    }
+    if (wanted(c, "elementwise")) {
+        test_elementwise(c, 5, 24, 0);
+        test_elementwise(c, 5, 13, 1);
+        test_elementwise(c, 5, 24, 1);
+    }
+    if (wanted(c, "adamw"))
+        test_optimizers(c, 1003);
+}
+
+static void test_integers(struct call *c)
+{
+    c->integers = true;
+    if (wanted(c, "linear"))
+        test_linear(c, 17, 24, 9, 1);
+    if (wanted(c, "embedding"))
+        test_embedding(c, 300, 8, 11);
+    if (wanted(c, "elementwise"))
+        test_elementwise(c, 3, 16, 0);
+}
+
+static void test_table(const struct pp_kernels *k, char **only)
+{
+    struct call c = {.k = k, .only = only};
+    if (wanted(&c, "linear")) {
+        test_linear(&c, 5, 7, 3, 2);
+        test_linear(&c, 33, 40, 24, 0);
+    }
+    test_norms_and_rope(&c);
+    test_ends(&c);
+    for (size_t i = 0; i < N_ATTENTION && wanted(&c, "attention"); i++)
+        test_attention(&c, &attention_cases[i]);
+    test_integers(&c);
+}
+
+int main(int argc, char **argv)
 {
     const char *why = gpu_open();
+    (void)argc;
     if (why) {
         printf("1..0 # skip %s\n", why);
         return 0;
     }
     printf("# %s\n", gpu_name());
-    test_table(&pp_kernels_cuda_f32);
-    test_table(&pp_kernels_cuda_bf16);
+    test_table(&pp_kernels_cuda_f32, argv + 1);
+    test_table(&pp_kernels_cuda_bf16, argv + 1);
+    if (tap.n == 0) {
+        fprintf(stderr, "test_cuda: no such test\n");
+        return 2;
+    }
     return done();
 }

@@ -1,0 +1,171 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# scripts/gpu-check on the GPU of the CPU: all of it, and what it says of faults
+# that are put in on purpose.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export CHECK="$SRCDIR/scripts/gpu-check"
+    export WHOLE="$BATS_FILE_TMPDIR/bundle"
+    "$CHECK" --emulated --build "$BUILDDIR" --bundle "$WHOLE" >&2
+}
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# bundle SCRIPT: one with this in the kernel test's place.
+bundle() {
+    cp -rs "$WHOLE" faulty
+    rm faulty/test_cuda
+    printf '#!/bin/bash\n%s\n' "$1" >faulty/test_cuda
+    chmod +x faulty/test_cuda
+}
+
+# check ARGS...: in a way that leaves nothing but a bundle to find things in.
+check() {
+    run --separate-stderr env -i PATH=/usr/bin:/bin PYTHON=no-such-python \
+        "$@"
+    echo "$output"
+    echo "$stderr"
+}
+
+says() { grep -qxE -- "$1" <<<"$output"; }
+
+@test "a bundle runs by itself, and skips say why" {
+    check "$WHOLE/gpu-check" --logs logs --seconds 3000
+    [ "$status" -eq 0 ]
+    says '== figures \(EMULATED: not a GPU.s\)'
+    says 'attention_bwd dq +fp32 [0-9.e-]+ +bf16 [0-9.e-]+'
+    says 'torch: skipped: the same by PyTorch: .*no-such-python.*'
+    says 'bench: skipped: the speed of the kernels: there is no GPU'
+    says 'tiny Llama: [0-9]+ tokens/s .*'
+    says 'bits +[0-9]+ s +8 passed   0 failed   0 skipped  ok'
+    says 'golden +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
+    says 'nccl +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
+    says '== [0-9]+ passed, 0 failed, 4 skipped on emulated .*'
+    grep -q '^ok' logs/kernels
+}
+
+@test "a bundle's programs find their libraries in it" {
+    for program in pprun pppack ppsplit ppsched compare_tensors test_cuda; do
+        run env LD_LIBRARY_PATH="$WHOLE/lib" ldd "$WHOLE/$program"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        others=$(grep '=> ' <<<"$output" | grep -v "=> $WHOLE/lib/" |
+            grep -vE 'lib(c|m|pthread|dl|rt)\.so' || true)
+        [ -z "$others" ]
+    done
+}
+
+@test "a kernel that is wrong" {
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"
+echo "not ok 2 - cuda-f32 rope (NMSE 2.0e-02)"; echo "# bound 1.0e-12"
+echo 1..2; exit 1'
+    check "$CHECK" --from faulty kernels
+    [ "$status" -eq 1 ]
+    says 'rope +fp32 2.0e-02 +bf16 *'
+    says 'kernels: not ok 2 - cuda-f32 rope \(NMSE 2.0e-02\)'
+    says 'kernels +[0-9]+ s +1 passed   1 failed   0 skipped  FAILED'
+    says '== 1 passed, 1 failed, 0 skipped on .*'
+}
+
+@test "a crash, a silent end and a status do not hide" {
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; kill -SEGV $$'
+    check "$CHECK" --from faulty --seconds 3000 kernels overlap
+    [ "$status" -eq 1 ]
+    says 'kernels .*1 passed   0 failed   0 skipped  DIED of signal 11'
+    says 'overlap .*2 passed   0 failed   1 skipped  ok'
+    says '== 3 passed, 0 failed, 1 skipped, 1 parts did not end well on .*'
+    rm -r faulty
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"'
+    check "$CHECK" --from faulty kernels
+    [ "$status" -eq 1 ]
+    says 'kernels .*FAILED: it stopped in the middle'
+    rm -r faulty
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; echo 1..1; exit 1'
+    check "$CHECK" --from faulty kernels
+    [ "$status" -eq 1 ]
+    says 'kernels .*FAILED with status 1'
+}
+
+@test "a hang is ended, with all that it started, and the table comes" {
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"
+sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
+    check "$CHECK" --from faulty --seconds 11 kernels overlap
+    [ "$status" -eq 1 ]
+    says 'kernels .*ENDED after [0-9]+ s: it hung, or was too slow'
+    says 'overlap .*no time was left'
+    [ ! -e "/proc/$(cat pid)" ] ||
+        grep -q '^State:.*Z' "/proc/$(cat pid)/status"
+}
+
+@test "a signal brings the table at once" {
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; exec sleep 1004'
+    "$CHECK" --from faulty --logs logs >out 3>&- &
+    until [ -s logs/kernels ]; do sleep 0.1; done
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ "$status" -eq 1 ]
+    output=$(cat out)
+    says 'kernels .*1 passed   0 failed   0 skipped  DIED of signal 15'
+    says '== 1 passed, .*'
+}
+
+@test "no GPU is one line and status 3" {
+    bundle 'echo "1..0 # skip no CUDA-capable device is detected"'
+    rm faulty/emulated
+    check "$CHECK" --from faulty
+    [ "$status" -eq 3 ]
+    [ "$stderr" = \
+        'gpu-check: no GPU here: no CUDA-capable device is detected' ]
+}
+
+@test "a GPU that others use is said to be busy" {
+    bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; echo 1..1'
+    rm faulty/emulated
+    mkdir tools
+    cat >tools/nvidia-smi <<'END'
+#!/bin/sh
+case $* in
+*memory.used*) echo 31000 ;;
+*name,*) echo 'NVIDIA H200, 143771 MiB, 580.1' ;;
+esac
+END
+    chmod +x tools/nvidia-smi
+    check "PATH=$PWD/tools:/usr/bin:/bin" "$CHECK" --from faulty kernels
+    [ "$status" -eq 0 ]
+    says '== figures \(THE GPU WAS BUSY\) *'
+    says '== 1 passed, .* on NVIDIA H200, 143771 MiB, 580.1;busy: 31000 MB of .*'
+}
+
+@test "attention stands beside PyTorch's" {
+    mkdir logs
+    echo 'kernels 0 3' >logs/parts
+    printf 'ok 1 - cuda-f32 rope (NMSE nan)\nok 2 - cuda-f32 rope (NMSE 1.0e-13)\n1..2\n' \
+        >logs/kernels
+    echo 'NVIDIA H200' >logs/gpu
+    echo '# attention_fwd 64       cuda-bf16      100.0 us    300.0 TFLOP/s' \
+        >logs/bench
+    echo '# attention_fwd 64       torch-bf16      75.0 us    400.0 TFLOP/s' \
+        >logs/torch
+    run "$SRCDIR/scripts/gpu-table" logs
+    [ "$status" -eq 0 ]
+    says 'attention_fwd 64 +pptools 300.0, PyTorch 400.0 TFLOP/s, ratio 0.75'
+    says 'rope +fp32 nan +bf16 *'
+}
+
+@test "misuse is status 2, and a machine without a GPU is told so" {
+    for args in '--nonsense' '--seconds ten' '--from nowhere' 'nothing' \
+        '--emulated' '--bundle'; do
+        # shellcheck disable=SC2086 # words
+        check "$CHECK" $args
+        [ "$status" -eq 2 ]
+        [ -n "$stderr" ]
+        [ -z "$output" ]
+    done
+    if [ ! -e /dev/nvidiactl ]; then
+        check "$CHECK"
+        [ "$status" -eq 3 ]
+        [[ "$stderr" == "gpu-check: no GPU here; "* ]]
+    fi
+}
