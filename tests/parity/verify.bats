@@ -31,7 +31,7 @@ setup_file() {
         ppsched -q -s seq1f1b -m 4 --slices 3 >slices.json
     # So steep that fp32 goes elsewhere within five steps, at any rate.
     model qwen2-steep false
-    jq '.initializer_range = 0.75 | .num_hidden_layers = 7 |
+    jq '.initializer_range = 1 | .num_hidden_layers = 10 |
         .hidden_size = 30 | .num_attention_heads = 3 |
         .num_key_value_heads = 1 | del(.head_dim)' \
         model-qwen2-steep/config.json >config
