@@ -48,10 +48,40 @@ PP_INLINE float fast_expf(float x)
     return p * exp2_int(half) * exp2_int(n - half);
 }
 
+/* The same for x <= 1, as in a softmax: what is below exp(-87), 1.6e-38,
+ * becomes that. */
+PP_INLINE float fast_expf_below(float x)
+{
+    const float magic = 12582912.0f;
+    float y = x < -87.0f ? -87.0f : x;
+    float shifted = y * 1.44269504088896341f + magic;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    float nf = shifted - magic;
+    float r = (y - nf * 0.693359375f) - nf * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = (p * (r * r) + r) + 1.0f;
+    return p * exp2_int((int32_t)((uint32_t)bits - 0x4b400000u));
+}
+
 PP_INLINE real fast_exp(real x)
 {
 #ifdef PP_REAL_F32
     return fast_expf(x);
+#else
+    return exp(x);
+#endif
+}
+
+PP_INLINE real exp_below(real x)
+{
+#ifdef PP_REAL_F32
+    return fast_expf_below(x);
 #else
     return exp(x);
 #endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* attention_block - how attention on the CPU cuts a sequence, and where the
+ * pieces lie in scratch.
+ *
+ * Query heads that share a key head are rows of one product. A block of queries
+ * meets the keys tile by tile, and a tile strip by strip: scores of a strip
+ * stay in cache. Keys and values of a tile are copied once for the block,
+ * transposed where a product needs it. Tiles and strips that no query attends
+ * are skipped. Sizes depend on the place in the sequence and on the heads
+ * alone, so a sequence gives the same values wherever it is packed. */
+#ifndef PP_KERNELS_ATTENTION_BLOCK_H
+#define PP_KERNELS_ATTENTION_BLOCK_H
+
+#include <string.h>
+
+#include "attention.h"
+#include "products.h"
+#include "real.h"
+
+#define BLOCK_Q 256 /* queries */
+#define BLOCK_ROWS 512
+#define TILE 128 /* keys */
+#define STRIP_ROWS 96
+#define DIAGONAL_Q 16 /* queries of a strip with keys behind the first */
+#define MOST_HEADS 16
+/* Rows in scratch are this much longer, lest they meet in a few sets of the
+ * cache. */
+#define APART 16
+#define TILE_LD (TILE + APART)
+#define AHEAD 8 /* rows that are fetched before they are copied */
+#define LINE (64 / sizeof(real))
+
+/* Query heads of one sequence that share a key head: pointers to its first
+ * rows, which of the queries is row context. */
+struct group {
+    const struct pp_attention_shape *s;
+    const struct pp_products *products;
+    const real *q, *k, *v;
+    size_t heads, block_q;  /* queries of a block */
+    size_t context, length; /* length: of the keys; 0 without queries */
+};
+
+/* Row r of a block is query q0 + r / heads, head r % heads. */
+struct block {
+    size_t q0, nq;
+    real *q, *o, *dq; /* (rows, ldq), (rows, ldo), (rows, ldq); q is scaled,
+                       * backward: o is dout */
+    size_t ldq, ldo;
+    real *k, *v;   /* of the tile: (TILE, ldq), (TILE, ldo) */
+    real *kt, *vt; /* (HDQK, TILE_LD), (HDV, TILE_LD) */
+    real *p, *dp;  /* of the strip: (STRIP_ROWS, TILE_LD) */
+};
+
+/* Queries [q0, q0 + nq) of a block against columns [lo, hi) of the tile that
+ * begins with key k0: what any of them attends. */
+struct strip {
+    size_t q0, nq, k0, lo, hi;
+};
+
+PP_INLINE size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+PP_INLINE size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* First key that query t may attend. */
+PP_INLINE size_t first_key(const struct pp_attention_shape *s, size_t t)
+{
+    return s->window && t + 1 > s->window ? t + 1 - s->window : 0;
+}
+
+/* First row of a sequence's keys. */
+PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
+{
+    return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
+}
+
+/* Query heads of a group that are taken together, and queries of their
+ * blocks: fewer where there are many heads. */
+PP_INLINE size_t heads_together(const struct pp_attention_shape *s)
+{
+    return smaller(s->NH / s->NKV, MOST_HEADS);
+}
+
+PP_INLINE size_t block_queries(size_t heads)
+{
+    return smaller(BLOCK_Q, BLOCK_ROWS / heads / 16 * 16);
+}
+
+/* Cuts scratch up; returns how many elements that took. scratch may be NULL. */
+PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
+                          struct block *b)
+{
+    size_t heads = heads_together(s), rows = heads * block_queries(heads);
+    size_t at = 0;
+    *b = (struct block){.ldq = s->HDQK + APART, .ldo = s->HDV + APART};
+    struct {
+        real **to;
+        size_t n;
+    } parts[] = {
+        {&b->q, rows * b->ldq},         {&b->o, rows * b->ldo},
+        {&b->dq, rows * b->ldq},        {&b->k, TILE * b->ldq},
+        {&b->v, TILE * b->ldo},         {&b->kt, s->HDQK * TILE_LD},
+        {&b->vt, s->HDV * TILE_LD},     {&b->p, STRIP_ROWS * TILE_LD},
+        {&b->dp, STRIP_ROWS * TILE_LD},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].to = scratch ? scratch + at : NULL;
+        at += parts[i].n;
+    }
+    return at;
+}
+
+/* The group that begins with query head h. */
+PP_INLINE struct group group_at(const struct pp_attention_shape *s,
+                                const real *q, const real *k, const real *v,
+                                size_t sequence, size_t h)
+{
+    size_t size = s->NH / s->NKV, kv = h / size, heads = heads_together(s);
+    size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
+    size_t context = sequence ? 0 : s->context;
+    return (struct group){
+        .s = s,
+        .products = products_at(0),
+        .q = q + row * s->ldq + h * s->HDQK,
+        .k = k + key * s->ldkv + kv * s->HDQK,
+        .v = v + key * s->ldkv + kv * s->HDV,
+        .heads = smaller(heads, (kv + 1) * size - h),
+        .block_q = block_queries(heads),
+        .context = context,
+        .length = context + (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
+    };
+}
+
+/* First tile of a block, as a key. */
+PP_INLINE size_t first_tile(const struct group *g, const struct block *b)
+{
+    return first_key(g->s, b->q0) / TILE * TILE;
+}
+
+/* Begins at a block's first query, a tile's first key and nq = 0; 0 when no
+ * further query attends the tile. */
+PP_INLINE int next_strip(const struct group *g, const struct block *b,
+                         struct strip *t)
+{
+    size_t q = larger(t->q0 + t->nq, t->k0), end = b->q0 + b->nq;
+    size_t behind = t->k0 + TILE, first = first_key(g->s, q);
+    if (q >= end || first >= behind)
+        return 0;
+    t->q0 = q;
+    t->nq = smaller(STRIP_ROWS / g->heads, end - q);
+    if (q + 1 < behind)
+        t->nq = smaller(t->nq, DIAGONAL_Q);
+    t->lo = larger(first, t->k0) - t->k0;
+    t->hi = smaller(q + t->nq, behind) - t->k0;
+    return 1;
+}
+
+/* Columns [*lo, *hi) of the strip that its i-th query attends. */
+PP_INLINE void key_range(const struct pp_attention_shape *s,
+                         const struct strip *t, size_t i, size_t *lo,
+                         size_t *hi)
+{
+    size_t row = t->q0 + i, first = first_key(s, row);
+    *hi = smaller(row + 1 - t->k0, t->hi);
+    *lo = smaller(larger(first, t->k0) - t->k0, *hi);
+}
+
+/* First row of a strip in its block, and their number. */
+PP_INLINE size_t strip_row(const struct group *g, const struct block *b,
+                           const struct strip *t)
+{
+    return (t->q0 - b->q0) * g->heads;
+}
+
+/* The heads of n rows of a tensor and the rows of a block, one way or the
+ * other. */
+PP_INLINE void gather(real *to, size_t ldto, const real *from, size_t ldfrom,
+                      size_t n, size_t heads, size_t width)
+{
+    for (size_t i = 0; i < n; i++) {
+        /* Rows are far apart, where no prefetcher finds them. */
+        for (size_t j = 0; i + AHEAD < n && j < heads * width; j += LINE)
+            __builtin_prefetch(from + (i + AHEAD) * ldfrom + j);
+        for (size_t h = 0; h < heads; h++)
+            memcpy(to + (i * heads + h) * ldto, from + i * ldfrom + h * width,
+                   width * sizeof *to);
+    }
+}
+
+PP_CLONES static void scale_row(real *x, size_t n, real by)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+/* Copies rows and scales them. */
+PP_INLINE void spread(real *to, size_t ldto, const real *from, size_t ldfrom,
+                      size_t n, size_t heads, size_t width)
+{
+    for (size_t i = 0; i < n * heads; i++)
+        memcpy(to + i / heads * ldto + i % heads * width, from + i * ldfrom,
+               width * sizeof *to);
+}
+
+/* Rows of the block's queries, scaled. */
+PP_INLINE void gather_queries(const struct group *g, struct block *b)
+{
+    const struct pp_attention_shape *s = g->s;
+    gather(b->q, b->ldq, g->q + (b->q0 - g->context) * s->ldq, s->ldq, b->nq,
+           g->heads, s->HDQK);
+    for (size_t r = 0; r < b->nq * g->heads; r++)
+        scale_row(b->q + r * b->ldq, s->HDQK, (real)s->scale);
+}
+
+/* n rows into the columns of `to`, TILE_LD apart; the rows lie so near that
+ * some of them stay in cache. */
+PP_CLONES static void transpose(real *to, const real *from, size_t ldfrom,
+                                size_t n, size_t width)
+{
+    for (size_t j0 = 0, m; j0 < n; j0 += m) {
+        m = smaller(n - j0, 16);
+        for (size_t i = 0; i < width; i++)
+            for (size_t j = j0; j < j0 + m; j++)
+                to[i * TILE_LD + j] = from[j * ldfrom + i];
+    }
+}
+
+/* n keys and values from k0 on, both ways round. */
+PP_INLINE void gather_keys(const struct group *g, const struct block *b,
+                           size_t k0, size_t n)
+{
+    const struct pp_attention_shape *s = g->s;
+    gather(b->k, b->ldq, g->k + k0 * s->ldkv, s->ldkv, n, 1, s->HDQK);
+    gather(b->v, b->ldo, g->v + k0 * s->ldkv, s->ldkv, n, 1, s->HDV);
+    transpose(b->kt, b->k, b->ldq, n, s->HDQK);
+}
+
+/* p = q K^T of a strip */
+PP_INLINE void scores(const struct group *g, const struct block *b,
+                      const struct strip *t)
+{
+    g->products->nn(t->nq * g->heads, t->hi - t->lo, g->s->HDQK,
+                    b->q + strip_row(g, b, t) * b->ldq, b->ldq, b->kt + t->lo,
+                    TILE_LD, false, b->p + t->lo, TILE_LD);
+}
+
+/* x = exp(x - shift) on [lo, hi), 0 in the strip's other columns; the sum. */
+PP_INLINE real exp_row(const struct group *g, real *x, const struct strip *t,
+                       size_t lo, size_t hi, real shift)
+{
+    memset(x + t->lo, 0, (lo - t->lo) * sizeof *x);
+    memset(x + hi, 0, (t->hi - hi) * sizeof *x);
+    return g->products->exp(x + lo, hi - lo, shift);
+}
+
+/* Rows [first, end) of a tensor of that width. */
+PP_INLINE void clear_rows(real *x, size_t ld, size_t width, size_t first,
+                          size_t end)
+{
+    for (size_t t = first; t < end; t++)
+        memset(x + t * ld, 0, width * sizeof *x);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* products - small matrix products whose operands stay in cache, and the two
+ * passes of a softmax over what they gave.
+ *
+ * BLAS copies its operands before it multiplies, which costs as much as a
+ * product of a few dozen rows. These multiply where the operands lie.
+ * Row-major:
+ *
+ *   nn   C (M, N) = A (M, K) B (K, N), or += where add
+ *   tn   C (M, N) = A^T B, A (K, M)
+ *
+ * An element of C is the sum over k in ascending order, beginning with C where
+ * add, so it does not depend on M, N or its place in C. Fused multiply-adds
+ * where the machine has them: bits are those of one kind of machine, as with
+ * BLAS. Nothing is read or written outside M, N and K. */
+#ifndef PP_KERNELS_PRODUCTS_H
+#define PP_KERNELS_PRODUCTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "real.h"
+
+typedef void pp_product_fn(size_t M, size_t N, size_t K, const real *a,
+                           size_t lda, const real *b, size_t ldb, bool add,
+                           real *c, size_t ldc);
+
+/* The largest of n > 0 elements. */
+typedef real pp_row_max_fn(const real *x, size_t n);
+
+/* x = exp(x - shift), shift at most a rounding below the largest x; returns the
+ * sum, which is in the element's type and so for rows of a few hundred. */
+typedef real pp_row_exp_fn(real *x, size_t n, real shift);
+
+struct pp_products {
+    const char *name; /* of the instruction set */
+    pp_product_fn *nn, *tn;
+    pp_row_max_fn *max;
+    pp_row_exp_fn *exp;
+};
+
+/* One for each instruction set that products.c is compiled for. */
+extern const struct pp_products PP_KERNEL(products_base);
+#ifdef PP_PRODUCTS_X86
+extern const struct pp_products PP_KERNEL(products_avx2);
+extern const struct pp_products PP_KERNEL(products_avx512);
+#endif
+
+/* The i-th set that this machine can run, the fastest first; NULL behind the
+ * last. */
+PP_INLINE const struct pp_products *products_at(size_t i)
+{
+#ifdef PP_PRODUCTS_X86
+    if (__builtin_cpu_supports("avx512f") && i-- == 0)
+        return &PP_KERNEL(products_avx512);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        i-- == 0)
+        return &PP_KERNEL(products_avx2);
+#endif
+    return i == 0 ? &PP_KERNEL(products_base) : NULL;
+}
+
+#endif
