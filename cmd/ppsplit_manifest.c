@@ -91,7 +91,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
 {
     struct pp_manifest_model model = {
         .source = j->source,
-        .architecture = split_architecture(j),
+        .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
         .tied = j->model.tied,
         .has_state = split_on_mesh(j) || j->model.n_mtp > 0,

@@ -40,7 +40,9 @@ enum {
     CP,
     EP,
     UNITS,
-    MTP
+    MTP,
+    IMAGES,
+    IMAGE_PATCHES
 };
 
 const struct tool_option split_options[] = {
@@ -79,6 +81,8 @@ const struct tool_option split_options[] = {
     {UNITS, "units", "FILE", "instead of a model: a table of its units"},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
+    {IMAGES, "images", "N", "images of a sequence (default 1)"},
+    {IMAGE_PATCHES, "image-patches", "N", "patches of an image"},
     {TP, "tp", "N", "ranks that divide heads, widths and vocabulary"},
     {CP, "cp", "N", "ranks that divide every sequence"},
     {DP, "dp", "N", "ranks with microbatches of their own"},
@@ -302,6 +306,11 @@ int split_take_option(struct split_job *j, int id)
     case MTP:
         j->mtp = true;
         return 0;
+    case IMAGES:
+        return take_count(j, "--images", 1, INT32_MAX, &j->n_images);
+    case IMAGE_PATCHES:
+        return take_count(j, "--image-patches", 1, INT32_MAX,
+                          &j->image_patches);
     case UNITS:
         j->units = optarg;
         return 0;

@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "ppsplit.h"
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 
@@ -164,6 +165,9 @@ double split_out_bytes(const struct split_job *j, size_t i)
     double bytes = (double)(j->model.hidden * j->precision->element_bytes);
     if (j->model.table)
         return pp_unit_row(&j->model, u)->out_bytes;
+    if (pp_unit_is_vision(u))
+        return pp_vision_out_width(&j->model, u) *
+               (double)j->precision->element_bytes * pp_mesh_share(&j->mesh);
     /* Nothing leaves the head but a loss. */
     if (pp_unit_is_mtp(&j->model, u)) /* and all that came in */
         bytes *= (double)(u.layer - j->model.n_layers + 2);

@@ -102,7 +102,8 @@ static int split_layers(struct split_job *j)
 static bool glued(const struct split_job *j)
 {
     return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON &&
-           !j->model.table && j->model.n_mtp == 0;
+           !j->model.table && j->model.n_mtp == 0 &&
+           j->model.vision.kind == PP_VISION_NONE;
 }
 
 /* The split that some other method makes, where it makes one without empty
