@@ -92,6 +92,7 @@ struct split_job {
     const char *layers, *fqns, *layout, *type, *source, *units;
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
     int64_t n_images, image_patches;            /* 0: not given */
+    int64_t encoder_ranks; /* that have nothing else; 0: not given */
     size_t memory_bytes;
     struct pp_mesh mesh; /* pp is n_ranks */
     const struct pp_precision *precision;
@@ -163,6 +164,10 @@ double split_token_cost(const struct split_job *j, size_t i);
 /* What an encoder of images has to do: --images, --image-patches. Refuses
  * methods and options that are of a single language model. */
 int split_set_images(struct split_job *j) PP_MUST_USE;
+
+/* --encoder-ranks: the costliest rank of the encoder, and that of the language
+ * model, as cheap as can be, and where one ends and the other begins. */
+int split_apart(struct split_job *j) PP_MUST_USE;
 
 /* Sets what a rule decides: n_chunks, where -c does not, and which layers have
  * experts, where the configuration does not. */

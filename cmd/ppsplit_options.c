@@ -42,7 +42,8 @@ enum {
     UNITS,
     MTP,
     IMAGES,
-    IMAGE_PATCHES
+    IMAGE_PATCHES,
+    ENCODER_RANKS
 };
 
 const struct tool_option split_options[] = {
@@ -83,6 +84,8 @@ const struct tool_option split_options[] = {
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
     {IMAGES, "images", "N", "images of a sequence (default 1)"},
     {IMAGE_PATCHES, "image-patches", "N", "patches of an image"},
+    {ENCODER_RANKS, "encoder-ranks", "N",
+     "ranks that hold the encoder of images and nothing else"},
     {TP, "tp", "N", "ranks that divide heads, widths and vocabulary"},
     {CP, "cp", "N", "ranks that divide every sequence"},
     {DP, "dp", "N", "ranks with microbatches of their own"},
@@ -311,6 +314,9 @@ int split_take_option(struct split_job *j, int id)
     case IMAGE_PATCHES:
         return take_count(j, "--image-patches", 1, INT32_MAX,
                           &j->image_patches);
+    case ENCODER_RANKS:
+        return take_count(j, "--encoder-ranks", 1, SPLIT_MAX_RANKS,
+                          &j->encoder_ranks);
     case UNITS:
         j->units = optarg;
         return 0;

@@ -300,7 +300,8 @@ static void print_step(const struct split_job *j, FILE *f)
             100 * (1 - busy / (n * x->makespan)), busiest,
             100 * (1 - j->ranks[busiest].busy / x->makespan));
     if (j->shorten && x->proved)
-        fprintf(f, " No split takes less.");
+        fprintf(f, j->encoder_ranks ? " No such split takes less."
+                                    : " No split takes less.");
     else if (j->shorten)
         fprintf(f, " No split takes %.2f %% less.",
                 100 * (1 - x->bound / x->makespan));

@@ -3,6 +3,7 @@
  * which methods know of it. */
 #include <inttypes.h>
 
+#include "plan/split.h"
 #include "plan/vision.h"
 #include "ppsplit.h"
 
@@ -32,6 +33,48 @@ static int check_method(struct split_job *j)
     return 0;
 }
 
+/* A boundary between two ranks, each with one stage. */
+static int check_apart(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    size_t vision = pp_vision_n_units(&j->model);
+    size_t language = pp_model_n_units(&j->model) - vision;
+    int64_t n = j->encoder_ranks, rest = j->n_ranks - n;
+    if (n == 0)
+        return 0;
+    if (j->method != SPLIT_BALANCED)
+        return tool_usage(&j->t, "--encoder-ranks needs the method balanced");
+    if (j->n_chunks > 1 || j->placement == PP_PLACEMENT_BOTH_WAYS)
+        return tool_usage(&j->t,
+                          "--encoder-ranks needs one stage on each rank");
+    if (rest < 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--encoder-ranks: '%" PRId64 "' of %" PRId64
+                       " ranks leave none for the language model",
+                       n, j->n_ranks);
+    if ((size_t)n > vision || (size_t)rest > language)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--encoder-ranks: '%" PRId64 "' and %" PRId64
+                       " ranks are not for %zu and %zu units",
+                       n, rest, vision, language);
+    return 0;
+}
+
+int split_apart(struct split_job *j)
+{
+    size_t at = (size_t)j->encoder_ranks, n = (size_t)j->graph.n_stages;
+    size_t vision = pp_vision_n_units(&j->model);
+    if (pp_split_balanced(j->costs, vision, at, j->bounds, &j->t.err) ||
+        pp_split_balanced(j->costs + vision, j->n_units - vision, n - at,
+                          j->bounds + at, &j->t.err))
+        return -1;
+    for (size_t s = at; s <= n; s++)
+        j->bounds[s] += vision;
+    j->run.step.fixed_stage = at;
+    j->run.step.fixed_unit = vision;
+    return 0;
+}
+
 static int set_patches(struct split_job *j)
 {
     struct pp_vision *v = &j->model.vision;
@@ -56,13 +99,16 @@ int split_set_images(struct split_job *j)
 {
     struct pp_vision *v = &j->model.vision;
     if (v->kind == PP_VISION_NONE) {
-        if (j->n_images == 0 && j->image_patches == 0)
+        if (j->n_images == 0 && j->image_patches == 0 && j->encoder_ranks == 0)
             return 0;
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%s: '%s' has no encoder of images",
-                       j->n_images ? "--images" : "--image-patches", j->source);
+                       j->n_images        ? "--images"
+                       : j->image_patches ? "--image-patches"
+                                          : "--encoder-ranks",
+                       j->source);
     }
-    if (check_method(j) || set_patches(j))
+    if (check_method(j) || check_apart(j) || set_patches(j))
         return -1;
     size_t tokens = pp_vision_out_tokens(v);
     v->n_images = j->n_images ? (size_t)j->n_images : 1;

@@ -153,6 +153,74 @@ flops() {
         "$DATA/llava-1.5-7b.json"
 }
 
+# A model of few units, whose encoder is about as costly as the rest.
+small() {
+    edited qwen2-vl-2b '.vision_config.depth = 3 | .num_hidden_layers = 2 |
+        .vocab_size = 8192'
+}
+
+# step [ARGS...]: of 4 microbatches on 3 ranks, as ppsched simulates it.
+step() {
+    ppsplit -p 3 --seq-len 2048 --images 4 "$@" config.json |
+        ppsched -s "$kind" -m 4 --seq-len 2048 --stats | jq .makespan
+}
+
+@test "ranks are divided between encoder and language model as is shortest" {
+    small
+    ppsplit -p 1 --export fqns config.json >all.json
+    for kind in 1f1b zb-h1; do
+        jq -c '.[0] as $u | ($u | length) as $n | range(1; $n - 1) as $a |
+            range($a + 1; $n) as $b | [$u[:$a], $u[$a:$b], $u[$b:]]' all.json |
+            while read -r split; do
+                echo "$split" >split.json
+                echo "$(step --fqns split.json) $split"
+            done >steps
+        [ "$(wc -l <steps)" -eq 36 ]
+        # Any division, then one and two ranks for the encoder alone.
+        best() { grep -E "$1" steps | sort -g | head -n 1 | cut -d ' ' -f 1; }
+        any=$(step --for "$kind" -m 4)
+        one=$(step --for "$kind" -m 4 --encoder-ranks 1)
+        two=$(step --for "$kind" -m 4 --encoder-ranks 2)
+        echo "$kind: $any $one $two"
+        [ "$any" = "$(best .)" ]
+        [ "$one" = "$(best '"visual.merger"\],\["model.embed_tokens".*\],\[')" ]
+        [ "$two" = "$(best '\],\[.*"visual.merger"\],\["model.embed_tokens"')" ]
+        [ "$one" != "$two" ]
+    done
+}
+
+@test "ranks for the encoder keep to a memory limit" {
+    small
+    # Boundaries without a limit, then with one that the language model's
+    # second rank does not keep to.
+    args=(-p 4 --for 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
+    ppsplit "${args[@]}" config.json >free.json
+    ppsplit "${args[@]}" -t --memory 64G config.json | tail -n 1 >full
+    grep -q 'ranks 0, 1, ... use' full
+    jq -e '.stages[2].units[0] == "model.embed_tokens"' free.json
+    for gib in 3.0 2.5 2.2 2 1.8; do
+        size=$(jq -n "$gib * 1073741824 | floor")
+        if ppsplit "${args[@]}" --memory "$size" config.json >tight.json \
+            2>said; then
+            jq -e '.stages[2].units[0] == "model.embed_tokens"' tight.json
+        else
+            grep -q 'needs' said
+        fi
+    done
+}
+
+@test "ranks that cannot be the encoder's" {
+    model=$DATA/qwen2-vl-2b.json
+    refuses "--encoder-ranks: '4' of 4 ranks leave none for the language \
+model" -p 4 --encoder-ranks 4 "$model"
+    refuses "--encoder-ranks: '35' and 1 ranks are not for 34 and 31 units" \
+        -p 36 --encoder-ranks 35 "$model"
+    refuses "--encoder-ranks needs one stage on each rank" -p 4 -c 2 \
+        --encoder-ranks 2 "$model"
+    refuses "--encoder-ranks needs the method balanced" -p 4 \
+        --method parameters --encoder-ranks 2 "$model"
+}
+
 @test "methods and forms that know of no encoder" {
     model=$DATA/qwen2-vl-2b.json
     refuses "--method: 'megatron' counts the layers of one model, and knows \
