@@ -203,6 +203,10 @@ step() {
         .mesh.tp]] == [["vision", 5, 0, 2, 2], ["language", 5, 1, 2, 2]] and
         [.stages[].component] ==
             ["vision", ["vision", "language"], "language"]' shared.json
+    [ "$(jq -c 'keys_unsorted' shared.json)" = '["format","version","model",'\
+'"mesh","stages","components","history"]' ]
+    [ "$(jq -c '.components[0] | keys_unsorted' shared.json)" = \
+        '["name","mesh","rank_offset","units"]' ]
     # They pass through ppsched.
     ppsched -s 1f1b -m 4 shared.json | jq -s -e '.[0].components ==
         .[1].components and .[0].stages == .[1].stages' - shared.json
