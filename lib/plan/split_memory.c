@@ -193,6 +193,8 @@ static int read_passing(struct pp_split_memory *m,
 {
     size_t n = m->n_units, levels = 1, size;
     bool any = false;
+    free(m->passing);
+    m->passing = NULL;
     for (size_t i = 0; i < n; i++)
         any |= bytes[i][PP_UNIT_PASSING] > 0;
     while (n >> levels)
@@ -226,6 +228,16 @@ static double largest_passing(const struct pp_split_memory *m, size_t first,
     return fmax(run[first], run[end - ((size_t)1 << k)]);
 }
 
+int pp_split_memory_set(struct pp_split_memory *m,
+                        const double (*bytes)[PP_N_UNIT_BYTES],
+                        struct pp_err *err)
+{
+    for (size_t i = 0; i < m->n_units; i++)
+        for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
+            m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
+    return read_passing(m, bytes, err);
+}
+
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err)
@@ -243,10 +255,8 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
         pp_split_memory_finish(m);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    for (size_t i = 0; i < n_units; i++)
-        for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
-            m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    int rc = read_ranks(m, s, err) || read_passing(m, bytes, err) ? -1 : 0;
+    int rc =
+        read_ranks(m, s, err) || pp_split_memory_set(m, bytes, err) ? -1 : 0;
     if (rc)
         pp_split_memory_finish(m);
     return rc;

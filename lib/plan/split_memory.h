@@ -45,6 +45,11 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err) PP_MUST_USE;
 
+/* Other bytes for the same units. */
+int pp_split_memory_set(struct pp_split_memory *m,
+                        const double (*bytes)[PP_N_UNIT_BYTES],
+                        struct pp_err *err) PP_MUST_USE;
+
 /* What a rank needs. bounds are those of one copy. */
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank);
