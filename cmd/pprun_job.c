@@ -109,12 +109,12 @@ static int match_model(struct pprun *p)
     struct pp_err *err = &p->tool->err;
     if (pp_model_read(m->model.source, &p->model, err))
         return -1;
-    const char *name = pp_architecture_name(p->model.architecture);
+    const char *name = pp_model_architecture(&p->model);
     if (strcmp(m->model.architecture, name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",
                        m->model.architecture, m->model.source, name);
-    if (!pp_architecture_trained(p->model.architecture))
+    if (!pp_model_trained(&p->model))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",

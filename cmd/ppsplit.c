@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "manifest/model_json.h"
 #include "manifest/units_json.h"
-#include "plan/unit_table.h"
 #include "ppsplit.h"
 #include "run/weights.h"
 
@@ -22,8 +21,8 @@ enum {
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
-    if (!pp_architecture_trained(j->model.architecture) ||
-        !pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
+    if (!pp_model_trained(&j->model) || !pp_file_is_dir(j->source) ||
+        !pp_tensors_exist(j->source))
         return 0;
     if (pp_tensors_open(j->source, &tensors, &j->t.err))
         return -1;
@@ -32,12 +31,6 @@ static int check_weights(struct split_job *j)
         pp_fail_at(&j->t.err, "%s: ", j->source);
     pp_tensors_close(tensors);
     return rc;
-}
-
-const char *split_architecture(const struct split_job *j)
-{
-    return j->model.table ? j->model.table->architecture
-                          : pp_architecture_name(j->model.architecture);
 }
 
 static void set_defaults(struct split_job *j)
@@ -69,6 +62,8 @@ int split_plan(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     set_defaults(j);
+    if (split_set_images(j))
+        return -1;
     j->n_units = pp_model_n_units(&j->model);
     if (split_chunks(j) ||
         pp_mesh_check(&j->mesh, &j->model, (size_t)j->seq_len, err) ||

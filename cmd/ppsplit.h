@@ -93,6 +93,8 @@ struct split_job {
                      the costliest rank */
     const char *layers, *fqns, *layout, *type, *source, *units;
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
+    int64_t n_images, image_patches;            /* 0: not given */
+    int64_t encoder_ranks; /* that have nothing else; 0: not given */
     size_t memory_bytes;
     struct pp_mesh mesh; /* pp is n_ranks */
     const struct pp_precision *precision;
@@ -160,6 +162,14 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
 /* What it weighs for one token, by which ranks are compared: units that
  * multiply nothing weigh a little too. */
 double split_token_cost(const struct split_job *j, size_t i);
+
+/* What an encoder of images has to do: --images, --image-patches. Refuses
+ * methods and options that are of a single language model. */
+int split_set_images(struct split_job *j) PP_MUST_USE;
+
+/* --encoder-ranks: the costliest rank of the encoder, and that of the language
+ * model, as cheap as can be, and where one ends and the other begins. */
+int split_apart(struct split_job *j) PP_MUST_USE;
 
 /* Sets what a rule decides: n_chunks, where -c does not, and which layers have
  * experts, where the configuration does not. */
@@ -238,9 +248,6 @@ double split_rank_trained(const struct split_job *j, const size_t *bounds,
 
 /* What leaves unit i for each token. */
 double split_out_bytes(const struct split_job *j, size_t i);
-
-/* As the manifest has it. */
-const char *split_architecture(const struct split_job *j);
 
 /* Improves bounds until the step is as short as was found, within --memory
  * where that can be. Where j->shorten is not set, only where memory asks for

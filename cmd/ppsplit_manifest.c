@@ -2,6 +2,7 @@
 /* The plan as a manifest. */
 #include "manifest/manifest.h"
 #include "plan/recompute.h"
+#include "plan/vision.h"
 #include "ppsplit.h"
 #include "version.h"
 
@@ -77,12 +78,41 @@ static void set_stages(const struct split_job *j,
     }
 }
 
+/* The ranks with units first .. first + n - 1 of the model. */
+static struct pp_component component(const struct split_job *j,
+                                     const char *name, size_t first, size_t n)
+{
+    int low = j->graph.n_ranks, high = 0;
+    for (int s = 0; s < j->graph.n_stages; s++) {
+        int rank = j->graph.stages[s].rank;
+        if (split_first(j, s) >= first + n || split_end(j, s) <= first ||
+            split_first(j, s) == split_end(j, s))
+            continue;
+        low = rank < low ? rank : low;
+        high = rank > high ? rank : high;
+    }
+    return (struct pp_component){name, first, n, low, high - low + 1};
+}
+
+static int set_components(const struct split_job *j, struct pp_manifest *m,
+                          struct pp_err *err)
+{
+    size_t vision = pp_vision_n_units(&j->model);
+    if (vision == 0)
+        return 0;
+    const struct pp_component parts[] = {
+        component(j, "vision", 0, vision),
+        component(j, "language", vision, j->n_units - vision),
+    };
+    return pp_manifest_set_components(m, parts, 2, err);
+}
+
 static int fill(const struct split_job *j, struct pp_arena *a,
                 const char *command, struct pp_manifest *m, struct pp_err *err)
 {
     struct pp_manifest_model model = {
         .source = j->source,
-        .architecture = split_architecture(j),
+        .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
         .tied = j->model.tied,
         .has_state = split_on_mesh(j) || j->model.n_mtp > 0,
@@ -102,7 +132,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     set_stages(j, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
         (j->measured && pp_manifest_set_profile(m, &j->profile, err)) ||
-        pp_manifest_set_stages(m, &mesh, &j->graph, stages, err))
+        pp_manifest_set_stages(m, &mesh, &j->graph, stages, err) ||
+        set_components(j, m, err))
         return -1;
     return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);
 }

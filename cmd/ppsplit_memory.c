@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 #include "ppsplit.h"
 
 double split_slice_tokens(const struct split_job *j)
@@ -44,6 +45,9 @@ double split_out_bytes(const struct split_job *j, size_t i)
     double bytes = (double)(j->model.hidden * j->precision->element_bytes);
     if (j->model.table)
         return pp_unit_row(&j->model, u)->out_bytes;
+    if (pp_unit_is_vision(u))
+        return pp_vision_out_width(&j->model, u) *
+               (double)j->precision->element_bytes * pp_mesh_share(&j->mesh);
     /* Nothing leaves the head but a loss. */
     if (pp_unit_is_mtp(&j->model, u)) /* and all that came in */
         bytes *= (double)(u.layer - j->model.n_layers + 2);

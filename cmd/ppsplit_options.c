@@ -40,7 +40,10 @@ enum {
     CP,
     EP,
     UNITS,
-    MTP
+    MTP,
+    IMAGES,
+    IMAGE_PATCHES,
+    ENCODER_RANKS
 };
 
 const struct tool_option split_options[] = {
@@ -79,6 +82,10 @@ const struct tool_option split_options[] = {
     {UNITS, "units", "FILE", "instead of a model: a table of its units"},
     {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
     {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
+    {IMAGES, "images", "N", "images of a sequence (default 1)"},
+    {IMAGE_PATCHES, "image-patches", "N", "patches of an image"},
+    {ENCODER_RANKS, "encoder-ranks", "N",
+     "ranks that hold the encoder of images and nothing else"},
     {TP, "tp", "N", "ranks that divide heads, widths and vocabulary"},
     {CP, "cp", "N", "ranks that divide every sequence"},
     {DP, "dp", "N", "ranks with microbatches of their own"},
@@ -296,6 +303,14 @@ int split_take_option(struct split_job *j, int id)
     case MTP:
         j->mtp = true;
         return 0;
+    case IMAGES:
+        return take_count(j, "--images", 1, INT32_MAX, &j->n_images);
+    case IMAGE_PATCHES:
+        return take_count(j, "--image-patches", 1, INT32_MAX,
+                          &j->image_patches);
+    case ENCODER_RANKS:
+        return take_count(j, "--encoder-ranks", 1, SPLIT_MAX_RANKS,
+                          &j->encoder_ranks);
     case UNITS:
         j->units = optarg;
         return 0;

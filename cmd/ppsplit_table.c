@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/unit_table.h"
 #include "plan/recompute.h"
+#include "plan/unit_table.h"
+#include "plan/vision.h"
 #include "ppsplit.h"
 
 enum { UNITS_TEXT = 96, BAR = 20 };
@@ -24,15 +25,60 @@ static void format_names(const struct split_job *j, size_t first, size_t end,
                  rows[end - 1].fqn);
 }
 
+/* Adds to a list. */
+static void append(char buf[UNITS_TEXT], const char *text)
+{
+    size_t n = strlen(buf);
+    if (*text)
+        snprintf(buf + n, UNITS_TEXT - n, "%s%s", n ? ", " : "", text);
+}
+
+/* "patches, blocks 0-7", "blocks 8-31, projector": of an encoder's units;
+ * norms go unsaid beside them. */
+static void format_encoder(const struct split_job *j, size_t first, size_t end,
+                           char buf[UNITS_TEXT])
+{
+    size_t from = SIZE_MAX, to = 0;
+    bool patches = false, projector = false, norm = false;
+    char run[64] = "";
+    for (size_t i = first; i < end; i++) {
+        struct pp_unit_id u = pp_model_unit(&j->model, i);
+        patches |= u.kind == PP_UNIT_PATCHES;
+        projector |= u.kind == PP_UNIT_PROJECTOR;
+        norm |= u.kind == PP_UNIT_PRE_NORM || u.kind == PP_UNIT_POST_NORM;
+        if (u.kind == PP_UNIT_VISION_LAYER) {
+            from = u.layer < from ? u.layer : from;
+            to = u.layer + 1;
+        }
+    }
+    if (to == from + 1)
+        snprintf(run, sizeof run, "block %zu", from);
+    else if (to > 0)
+        snprintf(run, sizeof run, "blocks %zu-%zu", from, to - 1);
+    append(buf, patches ? "patches" : "");
+    append(buf, run);
+    append(buf, projector ? "projector" : "");
+    if (norm && !buf[0])
+        append(buf, "encoder's norm");
+}
+
 /* "embedding, layers 0-7", "norm, head", "(none)". */
 static void format_units(const struct split_job *j, int stage,
                          char buf[UNITS_TEXT])
 {
     size_t first = split_first(j, stage), end = split_end(j, stage);
     size_t layers = j->model.n_layers;
+    size_t vision = pp_vision_n_units(&j->model);
+    buf[0] = '\0';
+    if (first < vision)
+        format_encoder(j, first, end < vision ? end : vision, buf);
+    if (first < vision && end <= vision)
+        return;
+    first = first > vision ? first - vision : 0;
+    end = end > vision ? end - vision : 0;
     size_t from = first > 0 ? first - 1 : 0;
     size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
-    size_t head = j->n_units - 1;
+    size_t head = j->n_units - vision - 1;
     char run[64] = "";
     if (j->model.table) {
         format_names(j, first, end, buf);
@@ -49,13 +95,9 @@ static void format_units(const struct split_job *j, int stage,
         end > layers + 2 && first < head && head > layers + 2 ? "mtp" : "",
         first <= head && end > head ? "head" : "",
     };
-    size_t n = 0;
-    buf[0] = '\0';
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i][0])
-            n += (size_t)snprintf(buf + n, UNITS_TEXT - n, "%s%s",
-                                  n ? ", " : "", parts[i]);
-    if (n == 0)
+        append(buf, parts[i]);
+    if (!buf[0])
         snprintf(buf, UNITS_TEXT, "(none)");
 }
 
@@ -93,7 +135,7 @@ static void print_head(const struct split_job *j, FILE *f)
     char params[32];
     format_count(pp_model_n_params(&j->model), params);
     fprintf(f, "%s: %s, %zu layers, %s parameters%s\n", j->source,
-            split_architecture(j), j->model.n_layers, params,
+            pp_model_architecture(&j->model), j->model.n_layers, params,
             j->model.tied ? ", tied head" : "");
     fprintf(
         f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
@@ -259,7 +301,8 @@ static void print_step(const struct split_job *j, FILE *f)
             100 * (1 - busy / (n * x->makespan)), busiest,
             100 * (1 - j->ranks[busiest].busy / x->makespan));
     if (j->shorten && x->proved)
-        fprintf(f, " No split takes less.");
+        fprintf(f, j->encoder_ranks ? " No such split takes less."
+                                    : " No split takes less.");
     else if (j->shorten)
         fprintf(f, " No split takes %.2f %% less.",
                 100 * (1 - x->bound / x->makespan));

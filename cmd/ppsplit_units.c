@@ -102,7 +102,8 @@ static int split_layers(struct split_job *j)
 static bool glued(const struct split_job *j)
 {
     return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON &&
-           !j->model.table && j->model.n_mtp == 0;
+           !j->model.table && j->model.n_mtp == 0 &&
+           j->model.vision.kind == PP_VISION_NONE;
 }
 
 /* The split that some other method makes, where it makes one without empty
@@ -143,7 +144,7 @@ static int try_rules(struct split_job *j)
     static const enum split_method rules[] = {
         SPLIT_UNIFORM, SPLIT_WEIGHTS, SPLIT_COLOSSALAI, SPLIT_PARAMETERS};
     double shortest;
-    if (!j->shorten || glued(j))
+    if (!j->shorten || glued(j) || j->encoder_ranks)
         return 0;
     if (pp_split_step_time(&j->run.step, j->bounds, &shortest, &j->t.err))
         return -1;
@@ -173,6 +174,8 @@ static int split_balanced(struct split_job *j)
         costs[n_units - 1] += costs[n_units];
     }
     size_t n_ranks = (size_t)j->graph.n_ranks / (both ? 2 : 1);
+    if (j->encoder_ranks)
+        return split_apart(j) ? -1 : split_shorten(j, n_units);
     if (pp_split_balanced_ranks(costs, n_units, n, rank, n_ranks, j->bounds,
                                 &j->t.err))
         return -1;

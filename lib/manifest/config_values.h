@@ -46,6 +46,21 @@ int pp_config_read_moe(const struct pp_value *root,
 int pp_config_read_mla(const struct pp_value *root,
                        struct pp_model *m) PP_MUST_USE;
 
+/* Whether the model is an encoder of images and a language model, and of which
+ * kind. */
+bool pp_config_has_vision(const struct pp_value *root,
+                          enum pp_vision_kind *kind);
+
+/* Reads both; m->vision.kind is set. Workloads are one image in a sequence
+ * until somebody says more. */
+int pp_config_read_vision(const struct pp_value *root,
+                          struct pp_model *m) PP_MUST_USE;
+
+/* A language model: its architecture, sizes and biases, and nothing that only
+ * matters when it runs. */
+int pp_config_read_language(const struct pp_value *root,
+                            struct pp_model *m) PP_MUST_USE;
+
 /* All sizes of GPT-2, under names of their own. */
 int pp_config_read_gpt2(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;

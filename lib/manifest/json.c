@@ -177,7 +177,6 @@ static bool is_one_of(const char *key, const char *const *keys)
 
 /* Keys that version 1 keeps for what a later version will mean by them. */
 static const char *const reserved[] = {
-    "components",
     "stream",
     "frozen",
     NULL,

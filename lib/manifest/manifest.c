@@ -19,8 +19,8 @@
 #define OWN_NAME "manifest"
 
 static const char *const top_keys[] = {
-    "format", "version", "model",    "profile", "mesh",
-    "stages", "data",    "schedule", "history", NULL,
+    "format",     "version", "model",    "profile", "mesh", "stages",
+    "components", "data",    "schedule", "history", NULL,
 };
 static const char *const history_keys[] = {"tool", "version", "args", NULL};
 
@@ -75,6 +75,7 @@ static int read_sections(const struct pp_value *root, struct pp_manifest *m)
         {"profile", pp_read_profile_section},
         {"mesh", pp_read_mesh_section},
         {"stages", pp_read_stages_section},
+        {"components", pp_read_components_section},
         {"data", pp_read_data_section},
         {"schedule", pp_read_schedule_section},
     };
@@ -243,6 +244,7 @@ int pp_manifest_set_model(struct pp_manifest *m,
         return -1;
     json_object_del(document, "profile");
     json_object_del(document, "stages");
+    json_object_del(document, "components");
     json_object_del(document, "schedule");
     return change_section(m, document, "model",
                           pp_write_model_section(model, err), err);
@@ -295,6 +297,7 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
     json_t *document = begin_change(m, err);
     if (!document)
         return -1;
+    json_object_del(document, "components");
     json_object_del(document, "schedule");
     struct pp_manifest fresh;
     if (replace(document, "mesh", pp_write_mesh_section(mesh, err), err) ||
@@ -311,6 +314,33 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
     }
     swap_in(m, &fresh);
     return 0;
+}
+
+int pp_manifest_set_components(struct pp_manifest *m,
+                               const struct pp_component *components, size_t n,
+                               struct pp_err *err)
+{
+    struct pp_component *all = pp_arena_alloc(&m->arena, n, sizeof *all);
+    json_t *document = begin_change(m, err), *stages;
+    if (!document)
+        return -1;
+    if (!all) {
+        json_decref(document);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        all[i] = components[i];
+        all[i].first_unit =
+            i > 0 ? all[i - 1].first_unit + all[i - 1].n_units : 0;
+    }
+    stages = pp_write_stage_components(json_object_get(document, "stages"), m,
+                                       all, n, err);
+    if (replace(document, "stages", stages, err)) {
+        json_decref(document);
+        return -1;
+    }
+    return change_section(m, document, "components",
+                          pp_write_components_section(m, all, n, err), err);
 }
 
 int pp_manifest_set_data(struct pp_manifest *m,

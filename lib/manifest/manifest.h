@@ -73,6 +73,14 @@ struct pp_manifest_stage {
 void pp_manifest_stage_add(struct pp_manifest_stage *s,
                            const struct pp_manifest_unit *u);
 
+/* A part of a model that is several: n_units of its units from first_unit on,
+ * and the ranks that they are on, which others may share. */
+struct pp_component {
+    const char *name;
+    size_t first_unit, n_units;
+    int rank_offset, n_ranks;
+};
+
 struct pp_manifest_data {
     const char *path;
     uint64_t checksum;
@@ -88,6 +96,9 @@ struct pp_manifest {
     struct pp_mesh mesh;              /* all 1 when absent */
     struct pp_manifest_stage *stages; /* graph.n_stages */
     struct pp_graph graph;            /* valid with has_stages */
+    struct pp_component *components;  /* n_components; 0 where the model is one
+                                       */
+    size_t n_components;
     struct pp_manifest_data data;
     struct pp_schedule schedule; /* on graph; valid with has_schedule */
     void *document;              /* the JSON value; private to lib/manifest */
@@ -107,9 +118,10 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Setters replace a section of the document. They read the structs given and
- * keep no reference. Setting the model removes profile, stages and schedule,
- * setting stages a schedule that no longer fits; the parsed members are
- * refreshed from the document. On failure *m is as it was. */
+ * keep no reference. Setting the model removes profile, stages, components
+ * and schedule, setting stages components and a schedule that no longer fits;
+ * the parsed members are refreshed from the document. On failure *m is as it
+ * was. */
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_manifest_model *model,
                           struct pp_err *err) PP_MUST_USE;
@@ -119,6 +131,10 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,
                            struct pp_err *err) PP_MUST_USE;
+/* The model and the stages are there; first_unit need not be set. */
+int pp_manifest_set_components(struct pp_manifest *m,
+                               const struct pp_component *components, size_t n,
+                               struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_data(struct pp_manifest *m,
                          const struct pp_manifest_data *data,
                          struct pp_err *err) PP_MUST_USE;

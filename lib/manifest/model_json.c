@@ -246,6 +246,19 @@ static int read_switches(const struct pp_value *root, const struct family *f,
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
 }
 
+int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
+{
+    if (read_architecture(root, m))
+        return -1;
+    const struct family *f = &families[m->architecture];
+    bool gpt2 = m->architecture == PP_GPT2;
+    m->norm_eps = 1e-6;
+    m->init_range = 0.02;
+    if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
+        return -1;
+    return read_switches(root, f, m);
+}
+
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -255,18 +268,15 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return pp_value_fail(&at, "this is no model's configuration; a table "
                                   "of units can be planned (ppsplit --units), "
                                   "not trained");
-    if (read_architecture(root, m))
+    bool vision = pp_config_has_vision(root, &m->vision.kind);
+    if (vision ? pp_config_read_vision(root, m)
+               : pp_config_read_language(root, m))
         return -1;
-    const struct family *f = &families[m->architecture];
-    bool gpt2 = m->architecture == PP_GPT2;
-    m->norm_eps = 1e-6;
-    m->init_range = 0.02;
-    if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
+    if (check_total(root, m))
         return -1;
-    if (read_switches(root, f, m) || check_total(root, m))
-        return -1;
-    if (!pp_architecture_trained(m->architecture))
+    if (vision || !pp_architecture_trained(m->architecture))
         return 0;
+    const struct family *f = &families[m->architecture];
     if (check_features(root, f) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
         pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))

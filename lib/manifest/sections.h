@@ -26,6 +26,8 @@ int pp_read_stages_section(const struct pp_value *at,
                            struct pp_manifest *m) PP_MUST_USE;
 int pp_read_profile_section(const struct pp_value *at,
                             struct pp_manifest *m) PP_MUST_USE;
+int pp_read_components_section(const struct pp_value *at,
+                               struct pp_manifest *m) PP_MUST_USE;
 int pp_read_data_section(const struct pp_value *at,
                          struct pp_manifest *m) PP_MUST_USE;
 int pp_read_schedule_section(const struct pp_value *at,
@@ -71,6 +73,14 @@ json_t *pp_write_stages_section(const struct pp_manifest_model *model,
                                 const struct pp_graph *graph,
                                 const struct pp_manifest_stage *stages,
                                 struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_components_section(const struct pp_manifest *m,
+                                    const struct pp_component *components,
+                                    size_t n, struct pp_err *err) PP_MUST_USE;
+/* The stages, which now say whose units they hold. */
+json_t *pp_write_stage_components(const json_t *stages,
+                                  const struct pp_manifest *m,
+                                  const struct pp_component *components,
+                                  size_t n, struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_profile_section(const struct pp_profile *p,
                                  struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_data_section(const struct pp_manifest_data *data,

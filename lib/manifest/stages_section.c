@@ -14,9 +14,10 @@
 
 static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const stage_keys[] = {
-    "stage",     "rank",        "copy_of",   "inputs",        "params",
-    "fwd_flops", "again_flops", "act_bytes", "passing_bytes", "out_bytes",
-    "recompute", "units",       NULL,
+    "stage",         "rank",      "copy_of",     "inputs",
+    "params",        "fwd_flops", "again_flops", "act_bytes",
+    "passing_bytes", "out_bytes", "recompute",   "units",
+    "component",     NULL,
 };
 
 int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
@@ -210,6 +211,9 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
                              number, stage);
     if (pp_value_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
         return -1;
+    if (pp_value_find(at, "component", &member) &&
+        !json_object_get(at->parent->parent->value, "components"))
+        return pp_value_fail(&member, "there are no components");
     m->graph.stages[stage].rank = (int)rank;
     if (pp_read_copy_of(at, stage, m))
         return -1;

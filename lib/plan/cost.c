@@ -3,6 +3,7 @@
 
 #include "plan/recompute.h"
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len)
@@ -19,8 +20,10 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
         return (struct pp_cost){2 * row, 0, 3 * row};
     case PP_UNIT_NORM: /* x to y; x, dy to dx; x, dy to sums */
         return (struct pp_cost){2 * row, 3 * row, 2 * row};
-    case PP_UNIT_HEAD:
-    case PP_UNIT_LAYER:
+    case PP_UNIT_PRE_NORM:
+        row = PP_ELEMENT_FLOPS * pp_vision_out_width(m, u);
+        return (struct pp_cost){2 * row, 3 * row, 2 * row};
+    default:
         break;
     }
     return pp_cost_again(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),

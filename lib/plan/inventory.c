@@ -2,6 +2,7 @@
 #include "plan/inventory.h"
 
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 
 struct list {
     struct pp_weight_group *at;
@@ -153,6 +154,8 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_HEAD:
         add_matrix(&l, m->vocab, m->hidden, PP_SHARE_TENSOR);
         break;
+    default:
+        return pp_vision_inventory(m, u, out);
     }
     return l.n;
 }
@@ -210,6 +213,8 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
         const double *flops = pp_unit_row(m, u)->fwd_flops;
         return (struct pp_flops){flops[0], flops[1], 0};
     }
+    if (pp_unit_is_vision(u))
+        return pp_vision_flops(m, u);
     size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++)
         f.per_token +=

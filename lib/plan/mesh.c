@@ -51,6 +51,23 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                  err);
 }
 
+/* Images are no sequences that context-parallel ranks could divide. */
+static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
+                        struct pp_err *err)
+{
+    const struct pp_vision *v = &m->vision;
+    if (v->kind == PP_VISION_NONE)
+        return 0;
+    if (x->cp > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--cp: '%d', but the encoder's images are not divided",
+                       x->cp);
+    if (check("heads of the encoder", v->n_heads, "--tp", x->tp, err))
+        return -1;
+    return check("columns of the encoder's MLP", v->intermediate, "--tp", x->tp,
+                 err);
+}
+
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
@@ -72,7 +89,7 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     if (has_dense(m) &&
         check("columns of an MLP", m->intermediate, "--tp", x->tp, err))
         return -1;
-    if (check_experts(x, m, err))
+    if (check_experts(x, m, err) || check_vision(x, m, err))
         return -1;
     if (seq_len % align)
         return pp_fail(err, PP_EXIT_INPUT,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 
 static const char *const architecture_names[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = "LlamaForCausalLM",
@@ -22,25 +23,37 @@ const char *pp_architecture_name(enum pp_architecture a)
     return architecture_names[a];
 }
 
+const char *pp_model_architecture(const struct pp_model *m)
+{
+    if (m->vision.kind != PP_VISION_NONE)
+        return pp_vision_name(m->vision.kind);
+    return m->table ? m->table->architecture
+                    : pp_architecture_name(m->architecture);
+}
+
 size_t pp_model_n_units(const struct pp_model *m)
 {
-    return m->table ? m->table->n : m->n_layers + 3 + m->n_mtp;
+    return m->table ? m->table->n
+                    : pp_vision_n_units(m) + m->n_layers + 3 + m->n_mtp;
 }
 
 size_t pp_model_n_first(const struct pp_model *m)
 {
-    return m->table ? m->table->n_first : 1;
+    return m->table ? m->table->n_first : pp_vision_n_units(m) + 1;
 }
 
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
 {
+    size_t first = pp_model_n_first(m);
     if (u.kind == PP_UNIT_LAYER)
-        return pp_model_n_first(m) + u.layer + pp_unit_is_mtp(m, u);
+        return first + u.layer + pp_unit_is_mtp(m, u);
     if (m->table)
         return u.layer;
-    return u.kind == PP_UNIT_EMBED  ? 0
-           : u.kind == PP_UNIT_NORM ? m->n_layers + 1
-                                    : m->n_layers + 2 + m->n_mtp;
+    if (pp_unit_is_vision(u))
+        return pp_vision_index(m, u);
+    return u.kind == PP_UNIT_EMBED  ? first - 1
+           : u.kind == PP_UNIT_NORM ? first + m->n_layers
+                                    : first + m->n_layers + 1 + m->n_mtp;
 }
 
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
@@ -50,6 +63,10 @@ struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
         size_t first = kind == PP_UNIT_LAYER ? m->table->n_first : 0;
         return (struct pp_unit_id){kind, index - first};
     }
+    size_t vision = pp_vision_n_units(m);
+    if (index < vision)
+        return pp_vision_unit(m, index);
+    index -= vision;
     if (index == 0)
         return (struct pp_unit_id){PP_UNIT_EMBED, 0};
     if (index <= m->n_layers)
@@ -73,7 +90,7 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
     case PP_UNIT_NORM:
         strcpy(buf, "model.norm");
         break;
-    case PP_UNIT_HEAD:
+    default:
         strcpy(buf, "lm_head");
         break;
     }
@@ -84,6 +101,8 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
 {
     if (m->table)
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
+    else if (pp_unit_is_vision(u))
+        pp_vision_fqn(m, u, buf);
     else
         pp_unit_fqn(u, buf);
 }
@@ -177,6 +196,8 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         return 1;
     case PP_UNIT_LAYER:
         break;
+    default:
+        return 0;
     }
     set_param(&out[PP_P_NORM1], fqn, "input_layernorm.weight", m->hidden, 1);
     set_param(&out[PP_P_NORM2], fqn, "post_attention_layernorm.weight",
@@ -279,6 +300,8 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
         n = PP_N_HEAD_SAVED;
         out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
         out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+        break;
+    default:
         break;
     }
     for (size_t i = 0; i < n; i++) {

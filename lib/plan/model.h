@@ -71,8 +71,35 @@ struct pp_mla {
     size_t nope_dim, rope_dim, v_dim; /* of a head */
 };
 
+/* Whose way to put an encoder of images in front of the language model. */
+enum pp_vision_kind {
+    PP_VISION_NONE,
+    PP_VISION_LLAVA,   /* CLIP's, and a projector of two products */
+    PP_VISION_QWEN2,   /* of any resolution; patches are merged by fours */
+    PP_VISION_QWEN2_5, /* the same, gated, most layers in windows */
+    PP_N_VISIONS
+};
+
+/* A vision transformer, and what a sequence asks of it; see vision.h. */
+struct pp_vision {
+    enum pp_vision_kind kind;
+    size_t hidden, intermediate, n_layers, n_heads;
+    size_t n_run;        /* layers whose output is used, the first */
+    size_t patch_inputs; /* numbers that a patch is made of */
+    size_t merge;        /* patches that become one token */
+    bool class_token;    /* one token more than patches ... */
+    bool class_out;      /* ... that the language model gets too */
+    bool projector_bias;
+    size_t window; /* patches that the layers of windowed attend, or 0 */
+    struct pp_layer_set windowed;
+    size_t patches;  /* of an image; from the configuration, or a usual size */
+    bool fixed_size; /* images have no other */
+    size_t n_images; /* of a sequence ... */
+    size_t seq_len;  /* ... of so many tokens, images included */
+};
+
 struct pp_model {
-    enum pp_architecture architecture;
+    enum pp_architecture architecture; /* of the language model */
     size_t hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, vocab;
     size_t max_position;
     double norm_eps;
@@ -92,6 +119,7 @@ struct pp_model {
     size_t n_nextn; /* layers for multi-token prediction that there are ... */
     size_t n_mtp;   /* ... and that count: units behind the norm, whose layers
                        are numbered on from n_layers */
+    struct pp_vision vision;           /* its units come first */
     const struct pp_unit_table *table; /* borrowed; then, of what is above, only
                                           n_layers counts */
 };
@@ -107,15 +135,43 @@ static inline bool pp_architecture_trained(enum pp_architecture a)
     return a < PP_N_TRAINED;
 }
 
-enum pp_unit_kind { PP_UNIT_EMBED, PP_UNIT_LAYER, PP_UNIT_NORM, PP_UNIT_HEAD };
+/* The architecture of the whole: an encoder's with its language model, or what
+ * a table says. */
+const char *pp_model_architecture(const struct pp_model *m);
+
+/* Whether pprun trains the whole. */
+static inline bool pp_model_trained(const struct pp_model *m)
+{
+    return m->vision.kind == PP_VISION_NONE &&
+           pp_architecture_trained(m->architecture);
+}
+
+enum pp_unit_kind {
+    PP_UNIT_EMBED,
+    PP_UNIT_LAYER,
+    PP_UNIT_NORM,
+    PP_UNIT_HEAD,
+    /* Of an encoder of images (vision.h): */
+    PP_UNIT_PATCHES,
+    PP_UNIT_PRE_NORM,
+    PP_UNIT_VISION_LAYER,
+    PP_UNIT_POST_NORM,
+    PP_UNIT_PROJECTOR
+};
 
 struct pp_unit_id {
     enum pp_unit_kind kind;
-    size_t layer; /* PP_UNIT_LAYER: its number, else 0 */
+    size_t layer; /* of a layer: its number, else 0 */
 };
 
-/* Units in the order data passes them: embedding, layers, norm, layers for
- * multi-token prediction where they count, head. */
+static inline bool pp_unit_is_vision(struct pp_unit_id u)
+{
+    return u.kind >= PP_UNIT_PATCHES;
+}
+
+/* Units in the order data passes them: those of an encoder of images where
+ * there is one, embedding, layers, norm, layers for multi-token prediction
+ * where they count, head. */
 size_t pp_model_n_units(const struct pp_model *m);
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
@@ -135,10 +191,11 @@ size_t pp_model_n_first(const struct pp_model *m);
 /* Longest fully qualified name or tensor name, with the final NUL. */
 #define PP_FQN_TEXT 96
 
-/* "model.embed_tokens", "model.layers.3", "model.norm", "lm_head". */
+/* "model.embed_tokens", "model.layers.3", "model.norm", "lm_head": of a
+ * language model. */
 void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT]);
 
-/* The same of any model's unit, also of a table's. */
+/* The same of any model's unit, also of a table's or an encoder's. */
 void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
                   char buf[PP_FQN_TEXT]);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 
 const struct pp_precision pp_precisions[] = {
     {"fp32", "float32", 4, 4},
@@ -37,6 +38,8 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
         return block == PP_SAVED_PASSING
                    ? 0
                    : (size_t)ceil(pp_unit_row(m, u)->act_bytes[block]);
+    if (pp_unit_is_vision(u))
+        return (size_t)ceil(pp_vision_saved_bytes(m, u, block, p));
     /* What is only planned has sums and no list; its statistics are few. */
     if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))
         return pp_unit_saved_width(m, u, r, block) * p->element_bytes;

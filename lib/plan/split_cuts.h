@@ -90,10 +90,12 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
 int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Whether a partition fits in memory. */
+/* Whether a partition fits in memory, and begins its stages where it must. */
 static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_split_step *p = x->problem;
+    if (p->fixed_stage && bounds[p->fixed_stage] != p->fixed_unit)
+        return false;
     return !p->memory ||
            pp_split_memory_excess(p->memory, bounds, p->limit, NULL, NULL) <= 0;
 }

@@ -13,6 +13,7 @@
 #include "base/num.h"
 #include "plan/split.h"
 #include "plan/unit_table.h"
+#include "plan/vision.h"
 
 /* The largest and smallest stage of the split kept for the first i units. */
 struct extremes {
@@ -103,6 +104,10 @@ void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,
     }
     const char *name = pp_architecture_name(m->architecture);
     bool gpt2 = m->architecture == PP_GPT2;
+    if (pp_unit_is_vision(u)) {
+        pp_vision_class(m, u, buf);
+        return;
+    }
     int prefix = (int)(strstr(name, gpt2 ? "LM" : "For") - name);
     switch (u.kind) {
     case PP_UNIT_EMBED:
@@ -118,7 +123,7 @@ void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,
         else
             snprintf(buf, PP_FQN_TEXT, "%.*sRMSNorm", prefix, name);
         break;
-    case PP_UNIT_HEAD:
+    default:
         snprintf(buf, PP_FQN_TEXT, "Linear");
         break;
     }

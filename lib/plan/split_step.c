@@ -81,7 +81,9 @@ static void weigh(struct climb *z)
 static bool legal(const struct climb *z, struct move m)
 {
     size_t loser = m.by > 0 ? m.last : m.first - 1;
-    return z->bounds[loser + 1] - z->bounds[loser] > 1;
+    size_t fixed = z->cuts.problem->fixed_stage;
+    return z->bounds[loser + 1] - z->bounds[loser] > 1 &&
+           (fixed < m.first || fixed > m.last);
 }
 
 /* What the cuts say that the move leads to at least; infinite when that is no
@@ -214,7 +216,9 @@ static void fill(struct climb *z)
     for (size_t s = 0; s < n; s++) {
         int rank = g->stages[s].rank;
         size_t low = z->trial[s] + 1, high = units - (n - 1 - s);
-        if (s == n - 1)
+        if (s < p->fixed_stage)
+            high = p->fixed_unit - (p->fixed_stage - 1 - s);
+        if (s == n - 1 || s + 1 == p->fixed_stage)
             low = high;
         while (low < high) {
             z->trial[s + 1] = low + (high - low + 1) / 2;

@@ -29,6 +29,9 @@ struct pp_split_step {
     const double *speed;    /* per rank, times are divided by it; NULL: 1 */
     const struct pp_split_memory *memory; /* NULL: no limit */
     const double *limit; /* bytes per rank; read where there is memory */
+    size_t fixed_stage;  /* which begins with unit fixed_unit in every partition
+                            that is looked at; 0: none does */
+    size_t fixed_unit;
 };
 
 struct pp_split_found {
@@ -38,9 +41,10 @@ struct pp_split_found {
     size_t n_simulated;
 };
 
-/* Improves bounds, n_stages + 1 of them (of one copy), as split.h has them,
- * without an empty stage. They need not fit in memory. Equal steps leave them
- * as they are. There must be at least as many units as stages. */
+/* Improves bounds, which have fixed_unit in its place, n_stages + 1 of them (of
+ * one copy), as split.h has them, without an empty stage. They need not fit in
+ * memory. Equal steps leave them as they are. There must be at least as many
+ * units as stages. */
 int pp_split_step(const struct pp_split_step *p, size_t *bounds,
                   struct pp_split_found *found, struct pp_err *err) PP_MUST_USE;
 

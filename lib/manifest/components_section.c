@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* components_section - "components" of a manifest: the parts of a model that is
+ * several, an encoder of images and a language model, and which ranks each
+ * has. Stages name theirs. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "manifest/sections.h"
+
+static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
+                                   NULL};
+
+/* Read as the manifest's own; other meshes than its would need messages
+ * between meshes, which nothing here has yet. */
+static int read_mesh(const struct pp_value *component,
+                     const struct pp_manifest *m, struct pp_component *c)
+{
+    struct pp_value at;
+    struct pp_manifest own = {.mesh = {1, 1, 1, 1, 1}};
+    if (pp_value_member(component, "mesh", &at) ||
+        pp_read_mesh_section(&at, &own))
+        return -1;
+    const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
+    if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
+        x->ep != all->ep)
+        return pp_value_fail(&at, "dp, tp, cp or ep is not the manifest's");
+    c->n_ranks = x->pp;
+    if (c->n_ranks > all->pp - c->rank_offset)
+        return pp_value_fail(&at, "ranks %d to %d are more than there are, %d",
+                             c->rank_offset, c->rank_offset + x->pp - 1,
+                             all->pp);
+    return 0;
+}
+
+static int read_component(const struct pp_value *at, struct pp_manifest *m,
+                          size_t index)
+{
+    struct pp_component *c = &m->components[index];
+    int64_t units, offset;
+    struct pp_value name;
+    if (pp_value_object(at, keys) || pp_value_get_text(at, "name", &c->name) ||
+        pp_value_get_int(at, "units", 1, INT_MAX, &units) ||
+        pp_value_get_int(at, "rank_offset", 0, m->mesh.pp - 1, &offset))
+        return -1;
+    c->n_units = (size_t)units;
+    c->rank_offset = (int)offset;
+    for (size_t i = 0; i < index; i++)
+        if (!strcmp(m->components[i].name, c->name)) {
+            pp_value_find(at, "name", &name);
+            return pp_value_fail(&name, "'%.*s' is there twice", PP_VALUE_QUOTE,
+                                 c->name);
+        }
+    if (index > 0)
+        c->first_unit = m->components[index - 1].first_unit +
+                        m->components[index - 1].n_units;
+    return read_mesh(at, m, c);
+}
+
+/* Whether a stage has units of the component. */
+static bool has(const struct pp_manifest_stage *s, const struct pp_component *c)
+{
+    return s->first_unit < c->first_unit + c->n_units &&
+           s->first_unit + s->n_units > c->first_unit;
+}
+
+/* The component of that name; of a stage with units, one that they are of. */
+static int check_name(const struct pp_value *at, const struct pp_manifest *m,
+                      int stage, size_t *found)
+{
+    const struct pp_manifest_stage *s = &m->stages[stage];
+    const char *name;
+    size_t i = 0;
+    if (pp_value_text(at, &name))
+        return -1;
+    while (i < m->n_components && strcmp(m->components[i].name, name))
+        i++;
+    if (i == m->n_components)
+        return pp_value_fail(at, "'%.*s' is not a component", PP_VALUE_QUOTE,
+                             name);
+    const struct pp_component *c = &m->components[i];
+    int rank = m->graph.stages[stage].rank;
+    if (s->n_units > 0 && !has(s, c))
+        return pp_value_fail(at, "the stage has no units of '%.*s'",
+                             PP_VALUE_QUOTE, name);
+    if (rank < c->rank_offset || rank - c->rank_offset >= c->n_ranks)
+        return pp_value_fail(at, "rank '%d' is not of '%.*s'", rank,
+                             PP_VALUE_QUOTE, name);
+    *found = i;
+    return 0;
+}
+
+/* One name, or a list of them in order, which says all of the stage's. */
+static int check_stage(const struct pp_value *stage,
+                       const struct pp_manifest *m, int number)
+{
+    struct pp_value at;
+    size_t n = 1, of = 0, found = 0;
+    if (pp_value_member(stage, "component", &at))
+        return -1;
+    bool list = json_is_array(at.value);
+    if (list && pp_value_array(&at, &n))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = list ? pp_value_item(&at, i) : at;
+        size_t before = found;
+        if (check_name(&item, m, number, &found))
+            return -1;
+        if (i > 0 && found <= before)
+            return pp_value_fail(&item,
+                                 "'%.*s' is not in the order of "
+                                 "components",
+                                 PP_VALUE_QUOTE, m->components[found].name);
+    }
+    for (size_t i = 0; i < m->n_components; i++)
+        of += has(&m->stages[number], &m->components[i]);
+    if (n < of || n == 0)
+        return pp_value_fail(&at, "%zu names for units of %zu components", n,
+                             of);
+    return 0;
+}
+
+int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
+{
+    struct pp_value stages;
+    size_t n;
+    if (pp_value_array(at, &n))
+        return -1;
+    if (n == 0)
+        return pp_value_fail(at, "there are no components");
+    if (!m->has_model || !m->has_stages)
+        return pp_value_fail(at, "there is no model in stages to divide");
+    m->components = pp_arena_alloc(&m->arena, n, sizeof *m->components);
+    if (!m->components)
+        return pp_value_no_memory(at);
+    size_t units = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = pp_value_item(at, i);
+        if (read_component(&item, m, i))
+            return -1;
+        units = m->components[i].first_unit + m->components[i].n_units;
+    }
+    if (units != m->model.n_units)
+        return pp_value_fail(at, "%zu units in components, %zu in the model",
+                             units, m->model.n_units);
+    m->n_components = n;
+    pp_value_find(at->parent, "stages", &stages);
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        struct pp_value stage = pp_value_item(&stages, (size_t)s);
+        if (check_stage(&stage, m, s))
+            return -1;
+    }
+    return 0;
+}
+
+json_t *pp_write_components_section(const struct pp_manifest *m,
+                                    const struct pp_component *components,
+                                    size_t n, struct pp_err *err)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < n && !bad; i++) {
+        const struct pp_component *c = &components[i];
+        struct pp_mesh mesh = m->mesh;
+        mesh.pp = c->n_ranks;
+        json_t *o = json_object();
+        bad = pp_put_text(o, "name", c->name, err);
+        bad |= pp_put(o, "units", json_integer((json_int_t)c->n_units));
+        bad |= pp_put(o, "rank_offset", json_integer(c->rank_offset));
+        bad |= pp_put(o, "mesh", pp_write_mesh_section(&mesh, err));
+        bad |= json_array_append_new(list, o);
+    }
+    return pp_written(list, bad, err);
+}
+
+json_t *pp_write_stage_components(const json_t *stages,
+                                  const struct pp_manifest *m,
+                                  const struct pp_component *components,
+                                  size_t n, struct pp_err *err)
+{
+    json_t *named = json_deep_copy(stages);
+    int bad = 0;
+    for (int s = 0; s < m->graph.n_stages && !bad; s++) {
+        json_t *stage = json_array_get(named, (size_t)s), *names = json_array();
+        for (size_t i = 0; i < n; i++)
+            if (has(&m->stages[s], &components[i]))
+                bad |= json_array_append_new(names,
+                                             json_string(components[i].name));
+        if (json_array_size(names) == 1) {
+            bad |=
+                json_object_set(stage, "component", json_array_get(names, 0));
+            json_decref(names);
+        } else {
+            bad |= pp_put(stage, "component", names);
+        }
+    }
+    return pp_written(named, bad, err);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/* config_vision - configurations of an encoder of images with a language
+ * model: LLaVA's, Qwen2-VL's and Qwen2.5-VL's.
+ *
+ * Published ones leave out what has its class's default; older ones of Qwen
+ * have the language model's keys among their own, newer ones in text_config. */
+#include <limits.h>
+#include <string.h>
+
+#include "manifest/config_values.h"
+#include "plan/vision.h"
+
+enum {
+    /* Of an image of 448 x 448 pixels, where a model takes any. */
+    USUAL_PATCHES = 1024,
+    MAX_IMAGE = 1 << 15
+};
+
+/* A language model by its model_type, what it is read as, having the same
+ * tensors, and the defaults of its class in transformers 5. */
+struct language {
+    const char *type, *as;
+    int hidden, intermediate, layers, heads, kv_heads, vocab;
+};
+static const struct language languages[] = {
+    {"llama", "llama", 4096, 11008, 32, 32, 0, 32000},
+    {"mistral", "llama", 4096, 14336, 32, 32, 8, 32000},
+    {"qwen2", "qwen2", 4096, 22016, 32, 32, 32, 151936},
+    {"qwen3", "qwen3", 4096, 22016, 32, 32, 32, 151936},
+    {"qwen2_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
+    {"qwen2_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
+    {"qwen2_5_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
+    {"qwen2_5_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
+};
+
+static const char *const model_types[PP_N_VISIONS] = {
+    [PP_VISION_LLAVA] = "llava",
+    [PP_VISION_QWEN2] = "qwen2_vl",
+    [PP_VISION_QWEN2_5] = "qwen2_5_vl",
+};
+
+static bool is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && !strcmp(json_string_value(value), text);
+}
+
+bool pp_config_has_vision(const struct pp_value *root,
+                          enum pp_vision_kind *kind)
+{
+    const json_t *list = json_object_get(root->value, "architectures");
+    const json_t *name = json_array_get(list, 0);
+    const json_t *type = json_object_get(root->value, "model_type");
+    for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++) {
+        *kind = (enum pp_vision_kind)k;
+        if (json_array_size(list) == 1 ? is_text(name, pp_vision_name(*kind))
+                                       : !list && is_text(type, model_types[k]))
+            return true;
+    }
+    *kind = PP_VISION_NONE;
+    return false;
+}
+
+/* --- language model --- */
+
+/* Puts a default where the key is not set. */
+static int imply(json_t *o, const char *key, int value)
+{
+    const json_t *given = json_object_get(o, key);
+    if (value == 0 || (given && !json_is_null(given)))
+        return 0;
+    return json_object_set_new(o, key, json_integer(value));
+}
+
+static int complete(json_t *o, const struct language *l)
+{
+    (void)json_object_del(o, "architectures");
+    int bad = json_object_set_new(o, "model_type", json_string(l->as));
+    bad |= imply(o, "hidden_size", l->hidden);
+    bad |= imply(o, "intermediate_size", l->intermediate);
+    bad |= imply(o, "num_hidden_layers", l->layers);
+    bad |= imply(o, "num_attention_heads", l->heads);
+    bad |= imply(o, "num_key_value_heads", l->kv_heads);
+    bad |= imply(o, "vocab_size", l->vocab);
+    return bad;
+}
+
+static const struct language *find_language(const char *type)
+{
+    for (size_t i = 0; i < sizeof languages / sizeof *languages; i++)
+        if (!strcmp(languages[i].type, type))
+            return &languages[i];
+    return NULL;
+}
+
+/* Where text_config is, or the whole configuration; its own model_type may be
+ * missing. */
+static int read_language(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value text, at;
+    const char *type = m->vision.kind == PP_VISION_LLAVA
+                           ? "llama"
+                           : model_types[m->vision.kind];
+    if (!pp_config_find_set(root, "text_config", &text)) {
+        if (m->vision.kind == PP_VISION_LLAVA)
+            return pp_value_fail(root, "'text_config' is missing");
+        text = *root;
+    } else if (pp_value_is_object(&text)) {
+        return -1;
+    }
+    if (pp_config_find_set(&text, "model_type", &at) &&
+        pp_value_text(&at, &type))
+        return -1;
+    const struct language *l = find_language(type);
+    if (!l)
+        return pp_value_fail(&at, "'%.*s' is not supported", PP_VALUE_QUOTE,
+                             type);
+    json_t *whole = json_copy(text.value);
+    if (!whole || complete(whole, l)) {
+        json_decref(whole);
+        return pp_value_no_memory(&text);
+    }
+    struct pp_value language = text;
+    language.value = whole;
+    int rc = pp_config_read_language(&language, m);
+    json_decref(whole);
+    return rc;
+}
+
+/* Outside text_config it counts before it does inside. */
+static int read_tied(const struct pp_value *root, struct pp_model *m)
+{
+    return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
+}
+
+/* --- encoder --- */
+
+/* A size under one of two names, or its default. */
+static int get_named(const struct pp_value *o, const char *key,
+                     const char *other, size_t value, size_t *out)
+{
+    struct pp_value at;
+    *out = value;
+    if (other && !pp_config_find_set(o, key, &at))
+        key = other;
+    return pp_config_opt_size(o, key, out);
+}
+
+static int check_heads(const struct pp_value *o, const char *key,
+                       const struct pp_vision *v)
+{
+    struct pp_value at;
+    bool given = pp_config_find_set(o, key, &at);
+    if (v->hidden % v->n_heads == 0)
+        return 0;
+    return pp_value_fail(given ? &at : o,
+                         "'%zu' heads do not divide the encoder's width, %zu",
+                         v->n_heads, v->hidden);
+}
+
+static int get_layers(const struct pp_value *o, const char *key, size_t value,
+                      struct pp_vision *v)
+{
+    struct pp_value at;
+    if (get_named(o, key, NULL, value, &v->n_layers))
+        return -1;
+    v->n_run = v->n_layers;
+    if (v->n_layers <= PP_SET_LAYERS)
+        return 0;
+    pp_value_find(o, key, &at);
+    return pp_value_fail(&at, "'%zu' layers are more than %d", v->n_layers,
+                         PP_SET_LAYERS);
+}
+
+/* Which of the hidden states the projector gets: 0 is what goes into the first
+ * layer, negative ones count from behind the last. */
+static int read_feature(const struct pp_value *root, struct pp_vision *v)
+{
+    struct pp_value at;
+    int64_t layer = -2, n = (int64_t)v->n_layers;
+    const char *strategy = "default";
+    if (pp_config_find_set(root, "vision_feature_layer", &at) &&
+        pp_value_int(&at, -n - 1, n, &layer))
+        return -1;
+    v->n_run = (size_t)(layer < 0 ? n + 1 + layer : layer);
+    if (pp_config_find_set(root, "vision_feature_select_strategy", &at) &&
+        pp_value_text(&at, &strategy))
+        return -1;
+    v->class_out = !strcmp(strategy, "full");
+    if (v->class_out || !strcmp(strategy, "default"))
+        return 0;
+    return pp_value_fail(&at, "'%.*s' is neither default nor full",
+                         PP_VALUE_QUOTE, strategy);
+}
+
+static int read_clip(const struct pp_value *root, const struct pp_value *o,
+                     struct pp_vision *v)
+{
+    size_t image, patch, channels;
+    struct pp_value at;
+    if (pp_config_only_text(o, "model_type", "clip_vision_model") ||
+        get_named(o, "hidden_size", NULL, 768, &v->hidden) ||
+        get_named(o, "intermediate_size", NULL, 3072, &v->intermediate) ||
+        get_layers(o, "num_hidden_layers", 12, v) ||
+        get_named(o, "num_attention_heads", NULL, 12, &v->n_heads) ||
+        check_heads(o, "num_attention_heads", v) ||
+        get_named(o, "image_size", NULL, 224, &image) ||
+        get_named(o, "patch_size", NULL, 32, &patch) ||
+        get_named(o, "num_channels", NULL, 3, &channels))
+        return -1;
+    if (image > MAX_IMAGE || patch > image || channels > MAX_IMAGE) {
+        bool given = pp_config_find_set(o, "image_size", &at);
+        return pp_value_fail(given ? &at : o,
+                             "'%zu' pixels in patches of %zu are no image",
+                             image, patch);
+    }
+    v->patch_inputs = channels * patch * patch;
+    v->patches = (image / patch) * (image / patch);
+    v->fixed_size = v->class_token = true;
+    v->merge = 1;
+    return read_feature(root, v);
+}
+
+/* Layers that attend the whole image; the others attend a window of pixels. */
+static int read_windows(const struct pp_value *o, size_t patch,
+                        struct pp_vision *v)
+{
+    static const int64_t usual[] = {7, 15, 23, 31};
+    size_t n = sizeof usual / sizeof *usual, window;
+    struct pp_layer_set whole = {0};
+    struct pp_value list;
+    bool given = pp_config_find_set(o, "fullatt_block_indexes", &list);
+    if (get_named(o, "window_size", NULL, 112, &window) ||
+        (given && pp_value_array(&list, &n)))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        int64_t layer = given ? 0 : usual[i];
+        struct pp_value item;
+        if (given) {
+            item = pp_value_item(&list, i);
+            if (pp_value_int(&item, 0, PP_SET_LAYERS - 1, &layer))
+                return -1;
+        }
+        pp_layer_set_add(&whole, (size_t)layer);
+    }
+    /* Windows are of whole merged patches. */
+    window = window / 2 / patch * 2;
+    v->window = window * window;
+    for (size_t i = 0; v->window && i < v->n_layers; i++)
+        if (!pp_layer_set_has(&whole, i))
+            pp_layer_set_add(&v->windowed, i);
+    return 0;
+}
+
+/* What the merger makes is as wide as the language model. */
+static int check_out(const struct pp_value *o, const char *key, size_t out,
+                     size_t hidden)
+{
+    struct pp_value at;
+    if (out == hidden || !pp_config_find_set(o, key, &at))
+        return 0;
+    return pp_value_fail(&at, "'%zu' is not the language model's width, %zu",
+                         out, hidden);
+}
+
+static int read_qwen(const struct pp_value *o, const struct pp_model *m,
+                     struct pp_vision *v)
+{
+    bool newer = v->kind == PP_VISION_QWEN2_5;
+    size_t patch, merge, frames, channels, ratio, out;
+    const char *key = newer ? "out_hidden_size" : "hidden_size";
+    if (get_layers(o, "depth", 32, v) ||
+        get_named(o, newer ? "hidden_size" : "embed_dim", NULL,
+                  newer ? 3584 : 1280, &v->hidden) ||
+        get_named(o, key, NULL, 3584, &out) ||
+        get_named(o, "mlp_ratio", NULL, 4, &ratio) ||
+        get_named(o, "intermediate_size", NULL, 3420, &v->intermediate) ||
+        get_named(o, "num_heads", NULL, 16, &v->n_heads) ||
+        check_heads(o, "num_heads", v) ||
+        get_named(o, "in_chans", "in_channels", 3, &channels) ||
+        get_named(o, "patch_size", NULL, 14, &patch) ||
+        get_named(o, "spatial_merge_size", NULL, 2, &merge) ||
+        get_named(o, "temporal_patch_size", NULL, 2, &frames))
+        return -1;
+    if (patch > MAX_IMAGE || merge > MAX_IMAGE || channels > MAX_IMAGE ||
+        frames > MAX_IMAGE || ratio > MAX_IMAGE)
+        return pp_value_fail(o, "the sizes of a patch are too large");
+    if (!newer)
+        v->intermediate = ratio * v->hidden;
+    v->patch_inputs = channels * frames * patch * patch;
+    v->merge = merge * merge;
+    v->patches = (USUAL_PATCHES + v->merge - 1) / v->merge * v->merge;
+    if (check_out(o, key, out, m->hidden))
+        return -1;
+    return newer ? read_windows(o, patch, v) : 0;
+}
+
+int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_vision *v = &m->vision;
+    struct pp_value encoder;
+    bool llava = v->kind == PP_VISION_LLAVA;
+    v->projector_bias = true;
+    v->n_images = v->seq_len = 1;
+    if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
+        read_language(root, m) || read_tied(root, m) ||
+        pp_value_member(root, "vision_config", &encoder) ||
+        pp_value_is_object(&encoder))
+        return -1;
+    if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
+                                    &v->projector_bias))
+        return -1;
+    return llava ? read_clip(root, &encoder, v) : read_qwen(&encoder, m, v);
+}

@@ -1,0 +1,305 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit and models with an encoder of images: LLaVA, Qwen2-VL, Qwen2.5-VL.
+# tests/data/vision has configurations with published sizes, and what
+# transformers makes of them (scripts/gen-vision).
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    DATA=$SRCDIR/tests/data/vision
+}
+
+# refuses MESSAGE ARGS...
+refuses() {
+    local message=$1
+    shift
+    run --separate-stderr ppsplit "$@"
+    echo "$status: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr%%$'\n'*}" = "ppsplit: $message" ]
+}
+
+# edited MODEL FILTER: config.json, changed by jq.
+edited() { jq "$2" "$DATA/$1.json" >config.json; }
+
+@test "every unit has the parameters that transformers gives it" {
+    local n=0
+    for config in "$DATA"/*.json; do
+        name=$(basename "$config" .json)
+        ppsplit -p 1 "$config" >plan.json
+        # Kind, how many, and the parameters of each; tied heads have none of
+        # their own.
+        jq -r '(.model.tied as $tied | [.model.units[] |
+            select(($tied and .fqn == "lm_head") | not)] |
+            group_by(.fqn | sub("\\.[0-9]+$"; ""))[] |
+            "\(.[0].fqn | sub("\\.[0-9]+$"; "")) \(length) \(.[0].params) \(
+                map(.params) | unique | length)"),
+            "total 1 \(.model.params) 1"' plan.json | sort >ours
+        awk -v m="$name" '$1 == m && $2 != "flops" { print $2, $3, $4, 1 }' \
+            "$DATA/parameters.txt" | sort >theirs
+        echo "$name"
+        diff ours theirs
+        [ "$(wc -l <ours)" -ge 6 ]
+        n=$((n + 1))
+    done
+    [ "$n" -eq 9 ]
+    # A number that is off is seen.
+    sed -i '1s/[0-9]* 1$/7 1/' theirs
+    ! diff ours theirs >/dev/null
+}
+
+@test "published totals" {
+    total() { ppsplit -p 1 "$DATA/$1.json" | jq .model.params; }
+    [ "$(total llava-1.5-7b)" -eq 7063427072 ]
+    [ "$(total qwen2-vl-2b)" -eq 2208985600 ]
+    [ "$(total qwen2-vl-2b-text)" -eq 2208985600 ]
+    [ "$(total qwen2-vl-7b)" -eq 8291375616 ]
+    [ "$(total qwen2.5-vl-7b)" -eq 8292166656 ]
+}
+
+# flops MODEL UNIT: of one image, forward, in a sequence of 4096 tokens.
+flops() {
+    ppsplit -p 1 --seq-len 4096 --images "${3:-1}" "$DATA/$1.json" |
+        jq --arg u "$2" '.model.units[] | select(.fqn | endswith($u)) |
+            .fwd_flops[0] * 4096 + .fwd_flops[1] * 4096 * 4097 / 2 | round'
+}
+
+@test "an image takes the operations that PyTorch counts" {
+    local n=0
+    while read -r model _ unit count _; do
+        # Of 32 layers that of number 7 attends the whole image, as the second
+        # of two did.
+        [ "$model $unit" != "qwen2.5-vl-7b blocks.1" ] || unit=blocks.7
+        echo "$model $unit: $count"
+        [ "$(flops "$model" "$unit")" -eq "$count" ]
+        n=$((n + 1))
+    done < <(grep ' flops ' "$DATA/parameters.txt")
+    [ "$n" -eq 11 ]
+    # Two products of 576 tokens, without that of the class.
+    [ "$(flops llava-1.5-7b multi_modal_projector)" -eq \
+        $((2 * 576 * (1024 * 4096 + 4096 * 4096))) ]
+    one=$(flops llava-1.5-7b encoder.layers.0)
+    [ "$(flops llava-1.5-7b encoder.layers.0 3)" -eq $((3 * one)) ]
+}
+
+@test "layers behind the one whose output is used only hold parameters" {
+    [ "$(flops llava-1.5-7b encoder.layers.22)" -gt 0 ]
+    [ "$(flops llava-1.5-7b encoder.layers.23)" -eq 0 ]
+    ppsplit -p 1 "$DATA/llava-1.5-7b.json" | jq -e '.model.units |
+        map(select(.fqn | test("encoder.layers.23|post_layernorm"))) |
+        length == 2 and all(.act_bytes == [0, 0, 0] and .params > 0)'
+    edited llava-1.5-7b '.vision_feature_layer = 24 |
+        .vision_feature_select_strategy = "full"'
+    ppsplit -p 1 --seq-len 4096 config.json | jq -e '.model.units |
+        (.[25].fwd_flops == .[2].fwd_flops) and
+        # The class token is projected too: 577 rows of 4096 numbers.
+        (.[27].out_bytes * 4096 | round) == 577 * 4096 * 4'
+}
+
+@test "what leaves the encoder are its tokens, then the projected ones" {
+    ppsplit -p 2 --seq-len 2048 --images 2 --image-patches 1600 --dtype bf16 \
+        "$DATA/qwen2-vl-2b.json" | jq -e '.model.units |
+        (.[5].out_bytes * 2048 | round) == 2 * 1600 * 1280 * 2 and
+        (.[33].out_bytes * 2048 | round) == 2 * 400 * 1536 * 2 and
+        .[34].out_bytes == 1536 * 2'
+}
+
+@test "a layer of the encoder keeps what a decoder layer would" {
+    # Input, normed, middle, normed, attention and MLP; LayerNorms' statistics.
+    ppsplit -p 2 --seq-len 4096 "$DATA/qwen2-vl-2b.json" |
+        jq -e '(1024 / 4096) as $rate | .model.units[1].act_bytes == [
+            4 * $rate * (3 * 1280 + 16 + 5120),
+            4 * $rate * (5 * 1280 + 4 + 5120),
+            4 * $rate * (7 * 1280 + 5120)]'
+}
+
+@test "tensor-parallel ranks share an encoder" {
+    ppsplit -p 2 "$DATA/qwen2-vl-2b.json" >one.json
+    ppsplit -p 2 --tp 2 "$DATA/qwen2-vl-2b.json" >two.json
+    jq -s -e '[.[].model.units[1].fwd_flops[0]] | .[0] == 2 * .[1]' one.json \
+        two.json
+    # Norms, and the biases of what is summed, are whole.
+    jq -e '.model.units[1] | .state_bytes ==
+        16 * ((.params - 6 * 1280) / 2 + 6 * 1280)' two.json
+    refuses "--tp: '4' does not divide the model's 2 key and value heads" \
+        -p 2 --tp 4 "$DATA/qwen2-vl-2b.json"
+    edited qwen2-vl-7b '.vision_config.num_heads = 10'
+    refuses "--tp: '4' does not divide the model's 10 heads of the encoder" \
+        -p 2 --tp 4 config.json
+    refuses "--cp: '2', but the encoder's images are not divided" \
+        -p 2 --cp 2 "$DATA/qwen2-vl-2b.json"
+}
+
+@test "ppsched takes what ppsplit made the shortest" {
+    ppsplit -p 4 -m 8 --for zb-h1 --images 8 -v "$DATA/qwen2-vl-2b.json" \
+        >plan.json 2>said
+    best=$(sed -n 's/.* a step of \([^ ]*\) flop.*/\1/p' said)
+    ppsched -s zb-h1 -m 8 --seq-len 4096 --stats plan.json |
+        jq -e --argjson best "$best" '.makespan / $best - 1 | fabs < 1e-5'
+}
+
+@test "names go out and come in again" {
+    ppsplit -p 4 --export fqns "$DATA/llava-1.5-7b.json" >names.json
+    jq -e 'add | length == 28 + 35 and .[0] ==
+        "vision_tower.vision_model.embeddings" and .[27] ==
+        "multi_modal_projector" and .[28] == "model.embed_tokens"' names.json
+    ppsplit -p 4 --fqns names.json --export fqns "$DATA/llava-1.5-7b.json" |
+        cmp names.json -
+    jq '.[0] |= map(select(. != "multi_modal_projector"))' names.json >less.json
+    refuses "less.json: no 'multi_modal_projector'" -p 4 --fqns less.json \
+        "$DATA/llava-1.5-7b.json"
+}
+
+# A model of few units, whose encoder is about as costly as the rest.
+small() {
+    edited qwen2-vl-2b '.vision_config.depth = 3 | .num_hidden_layers = 2 |
+        .vocab_size = 8192'
+}
+
+# step [ARGS...]: of 4 microbatches on 3 ranks, as ppsched simulates it.
+step() {
+    ppsplit -p 3 --seq-len 2048 --images 4 "$@" config.json |
+        ppsched -s "$kind" -m 4 --seq-len 2048 --stats | jq .makespan
+}
+
+@test "ranks are divided between encoder and language model as is shortest" {
+    small
+    ppsplit -p 1 --export fqns config.json >all.json
+    for kind in 1f1b zb-h1; do
+        jq -c '.[0] as $u | ($u | length) as $n | range(1; $n - 1) as $a |
+            range($a + 1; $n) as $b | [$u[:$a], $u[$a:$b], $u[$b:]]' all.json |
+            while read -r split; do
+                echo "$split" >split.json
+                echo "$(step --fqns split.json) $split"
+            done >steps
+        [ "$(wc -l <steps)" -eq 36 ]
+        # Any division, then one and two ranks for the encoder alone.
+        best() { grep -E "$1" steps | sort -g | head -n 1 | cut -d ' ' -f 1; }
+        any=$(step --for "$kind" -m 4)
+        one=$(step --for "$kind" -m 4 --encoder-ranks 1)
+        two=$(step --for "$kind" -m 4 --encoder-ranks 2)
+        echo "$kind: $any $one $two"
+        [ "$any" = "$(best .)" ]
+        [ "$one" = "$(best '"visual.merger"\],\["model.embed_tokens".*\],\[')" ]
+        [ "$two" = "$(best '\],\[.*"visual.merger"\],\["model.embed_tokens"')" ]
+        [ "$one" != "$two" ]
+    done
+}
+
+@test "a manifest says which part a stage is of, and what ranks it has" {
+    small
+    args=(-p 3 --seq-len 2048 --images 4)
+    ppsplit "${args[@]}" --encoder-ranks 2 config.json >apart.json
+    jq -e '[.components[] | [.name, .units, .rank_offset, .mesh.pp]] ==
+        [["vision", 5, 0, 2], ["language", 5, 2, 1]] and
+        [.stages[].component] == ["vision", "vision", "language"]' apart.json
+    ppsplit -p 1 --export fqns config.json |
+        jq '.[0] | [.[:3], .[3:7], .[7:]]' >names.json
+    ppsplit "${args[@]}" --tp 2 --fqns names.json config.json >shared.json
+    jq -e '[.components[] | [.name, .units, .rank_offset, .mesh.pp,
+        .mesh.tp]] == [["vision", 5, 0, 2, 2], ["language", 5, 1, 2, 2]] and
+        [.stages[].component] ==
+            ["vision", ["vision", "language"], "language"]' shared.json
+    [ "$(jq -c 'keys_unsorted' shared.json)" = '["format","version","model",'\
+'"mesh","stages","components","history"]' ]
+    [ "$(jq -c '.components[0] | keys_unsorted' shared.json)" = \
+        '["name","mesh","rank_offset","units"]' ]
+    # They pass through ppsched.
+    ppsched -s 1f1b -m 4 shared.json | jq -s -e '.[0].components ==
+        .[1].components and .[0].stages == .[1].stages' - shared.json
+    # A language model alone has none.
+    jq '.text_config | .model_type = "qwen2"' \
+        "$DATA/qwen2-vl-2b-text.json" >text.json
+    ppsplit -p 2 text.json | jq -e 'has("components") | not'
+}
+
+@test "ranks for the encoder keep to a memory limit" {
+    small
+    args=(-p 4 --for 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
+    ppsplit "${args[@]}" config.json >free.json
+    ppsplit "${args[@]}" -t --memory 64G config.json | tail -n 1 >full
+    grep -q 'ranks 0, 1, ... use' full
+    jq -e '.stages[2].units[0] == "model.embed_tokens"' free.json
+    ppsplit "${args[@]}" --memory 3800M config.json >tight.json
+    jq -e '.stages[2].units[0] == "model.embed_tokens"' tight.json
+    run --separate-stderr ppsplit "${args[@]}" --memory 3G config.json
+    [ "$status" -eq 1 ]
+    [[ $stderr == "ppsplit: rank 0 needs 3.67 GiB, "* ]]
+}
+
+@test "ranks that cannot be the encoder's" {
+    model=$DATA/qwen2-vl-2b.json
+    refuses "--encoder-ranks: '4' of 4 ranks leave none for the language \
+model" -p 4 --encoder-ranks 4 "$model"
+    refuses "--encoder-ranks: '35' and 1 ranks are not for 34 and 31 units" \
+        -p 36 --encoder-ranks 35 "$model"
+    refuses "--encoder-ranks needs one stage on each rank" -p 4 -c 2 \
+        --encoder-ranks 2 "$model"
+    refuses "--encoder-ranks needs the method balanced" -p 4 \
+        --method parameters --encoder-ranks 2 "$model"
+}
+
+@test "methods and forms that know of no encoder" {
+    model=$DATA/qwen2-vl-2b.json
+    refuses "--method: 'megatron' counts the layers of one model, and knows \
+of no encoder" -p 2 --first 10 "$model"
+    refuses "--method: 'layout' counts the layers of one model, and knows of \
+no encoder" -p 2 --layout 'Et*14|t*14L' "$model"
+    refuses "--export: a layout of Megatron-LM cannot say where an encoder's \
+layers are" -p 2 --export megatron "$model"
+    refuses "--export: torchtitan has no names for an encoder's layers; take \
+fqns" -p 2 --export torchtitan "$model"
+    [ "$(ppsplit -p 2 --method type:visionblock --export deepspeed "$model")" \
+        = '[0, 17, 65]' ]
+}
+
+@test "images that cannot be" {
+    refuses "--images: 17 of 256 tokens each do not fit into sequences of \
+4096 (--seq-len)" -p 2 --images 17 "$DATA/qwen2-vl-2b.json"
+    ppsplit -p 2 --images 16 "$DATA/qwen2-vl-2b.json" >/dev/null
+    refuses "--image-patches: '1023' is not a multiple of the 4 that become \
+one token" -p 2 --image-patches 1023 "$DATA/qwen2-vl-2b.json"
+    refuses "--image-patches: images of '$DATA/llava-1.5-7b.json' have 576 \
+patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"
+    jq '.text_config + {hidden_size: 64, num_attention_heads: 4,
+        intermediate_size: 128, num_hidden_layers: 2}' \
+        "$DATA/llava-1.5-7b.json" >config.json
+    refuses "--images: 'config.json' has no encoder of images" -p 2 \
+        --images 1 config.json
+}
+
+@test "configurations that cannot be" {
+    edited llava-1.5-7b '.vision_config.model_type = "siglip_vision_model"'
+    refuses "config.json: /vision_config/model_type: 'siglip_vision_model' is \
+not supported, only 'clip_vision_model'" -p 2 config.json
+    edited llava-1.5-7b '.text_config.model_type = "gemma"'
+    refuses "config.json: /text_config/model_type: 'gemma' is not supported" \
+        -p 2 config.json
+    edited llava-1.5-7b '.vision_feature_layer = -26'
+    refuses "config.json: /vision_feature_layer: '-26' is not between -25 and \
+24" -p 2 config.json
+    edited llava-1.5-7b '.vision_feature_select_strategy = "cls"'
+    refuses "config.json: /vision_feature_select_strategy: 'cls' is neither \
+default nor full" -p 2 config.json
+    edited llava-1.5-7b 'del(.vision_config)'
+    refuses "config.json: 'vision_config' is missing" -p 2 config.json
+    edited qwen2-vl-2b '.vision_config.hidden_size = 1024'
+    refuses "config.json: /vision_config/hidden_size: '1024' is not the \
+language model's width, 1536" -p 2 config.json
+    edited qwen2-vl-2b '.vision_config.num_heads = 7'
+    refuses "config.json: /vision_config/num_heads: '7' heads do not divide \
+the encoder's width, 1280" -p 2 config.json
+}
+
+@test "pprun trains no encoder yet, and says so" {
+    ppsplit -p 2 "$DATA/qwen2-vl-2b.json" | ppsched -s 1f1b -m 2 >plan.json
+    run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "pprun: plan.json: /model/architecture: \
+'Qwen2VLForConditionalGeneration' can be planned, but pprun does not train it \
+yet" ]
+}
