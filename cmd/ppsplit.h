@@ -173,6 +173,12 @@ int split_rule_layers(struct split_job *j, size_t *counts) PP_MUST_USE;
 /* DeepSpeed's methods, which count units: fills bounds. */
 int split_rule_units(struct split_job *j) PP_MUST_USE;
 
+/* The methods that count layers: fills bounds. */
+int split_by_layers(struct split_job *j) PP_MUST_USE;
+
+/* The method balanced: fills bounds. */
+int split_balanced(struct split_job *j) PP_MUST_USE;
+
 /* Fills bounds by the method asked for; graph is that of one copy. */
 int split_units(struct split_job *j) PP_MUST_USE;
 
@@ -197,11 +203,12 @@ static inline bool split_on_mesh(const struct split_job *j)
 }
 
 /* What unit i keeps of one slice of a microbatch, and trains; tokens of a
- * slice, at most; a message of that many. */
+ * slice, at most; a message of that many behind unit i, and behind any. */
 void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES]);
 double split_slice_tokens(const struct split_job *j);
-double split_message_bytes(const struct split_job *j);
+double split_message_bytes(const struct split_job *j, size_t i);
+double split_largest_message(const struct split_job *j);
 
 /* What leaves unit i for each token. */
 double split_out_bytes(const struct split_job *j, size_t i);
@@ -209,11 +216,21 @@ double split_out_bytes(const struct split_job *j, size_t i);
 /* As the manifest has it. */
 const char *split_architecture(const struct split_job *j);
 
-/* Improves bounds until the step is as short as was found, within --memory
- * where that can be. Where j->shorten is not set, only where memory asks for
- * another split. n_units: fewer than there are where a layout keeps the last
- * ones together. */
-int split_shorten(struct split_job *j, size_t n_units) PP_MUST_USE;
+/* Units that stay on one stage: atom k is units first[k] .. first[k + 1] - 1.
+ */
+struct split_atoms {
+    size_t n, *first;
+};
+
+/* Improves bounds, which part no atom, until the step is as short as was
+ * found, within --memory where that can be. Where j->shorten is not set, only
+ * where memory asks for another split. */
+int split_shorten(struct split_job *j, const struct split_atoms *a) PP_MUST_USE;
+
+/* What ppsched and pprun allocate on a rank for its activations and messages.
+ */
+int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
+                    size_t *bytes) PP_MUST_USE;
 
 /* Microbatches alive on each stage, where the schedule is known. */
 int split_measure_stages(struct split_job *j) PP_MUST_USE;

@@ -18,9 +18,6 @@
  * all that is compared. */
 enum { MAX_CELLS = 1 << 20 };
 
-/* How often limits are lowered by what places in the arena cost. */
-enum { MAX_CORRECTIONS = 8 };
-
 /* The kind that a placement is usually for. */
 static const char *default_kind(const struct split_job *j)
 {
@@ -170,17 +167,16 @@ double split_out_bytes(const struct split_job *j, size_t i)
     return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(&j->mesh);
 }
 
-/* A message behind unit i. */
-static double message_bytes(const struct split_job *j, size_t i)
+double split_message_bytes(const struct split_job *j, size_t i)
 {
     return split_out_bytes(j, i) * split_slice_tokens(j);
 }
 
-double split_message_bytes(const struct split_job *j)
+double split_largest_message(const struct split_job *j)
 {
     double most = 0;
     for (size_t i = 0; i + 1 < j->n_units; i++)
-        most = fmax(most, message_bytes(j, i));
+        most = fmax(most, split_message_bytes(j, i));
     return most;
 }
 
@@ -203,7 +199,7 @@ int split_run_init(struct split_job *j)
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
         messages[i] = j->profile.latency +
-                      j->profile.seconds_per_byte * message_bytes(j, i);
+                      j->profile.seconds_per_byte * split_message_bytes(j, i);
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -219,132 +215,7 @@ int split_run_init(struct split_job *j)
         return -1;
     return pp_split_memory_init(&run->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                j->n_units, split_message_bytes(j), err);
-}
-
-/* What ppsched and pprun allocate on a rank for its activations and messages.
- */
-static int plan_rank(struct split_job *j, const size_t *bounds, int rank,
-                     size_t *bytes)
-{
-    const struct split_run *run = &j->run;
-    struct pp_err *err = &j->t.err;
-    size_t n = (size_t)run->graph.n_stages;
-    struct pp_memory m;
-    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
-    if (!sizes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t s = 0; s < n; s++) {
-        int o = pp_original(&run->graph, (int)s);
-        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
-            sizes[s].output = (size_t)ceil(message_bytes(j, bounds[o + 1] - 1));
-        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
-            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
-            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
-            if (passing > sizes[s].passing)
-                sizes[s].passing = passing;
-        }
-    }
-    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
-    free(sizes);
-    if (rc)
-        return -1;
-    *bytes = m.arena_bytes;
-    pp_memory_finish(&m);
-    return 0;
-}
-
-/* Lowers the limit of each rank whose buffers fit together but not in their
- * places. *changed: there is one. */
-static int correct(struct split_job *j, const size_t *bounds, bool *changed)
-{
-    struct split_run *run = &j->run;
-    *changed = false;
-    for (int r = 0; r < run->graph.n_ranks; r++) {
-        double trained = 0,
-               need = pp_split_memory_need(&run->memory, bounds, r);
-        size_t arena;
-        for (int s = 0; s < run->graph.n_stages; s++) {
-            int o = pp_original(&run->graph, s);
-            for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
-                if (run->graph.stages[s].rank == r)
-                    trained += run->bytes[i][PP_UNIT_TRAINED];
-        }
-        if (plan_rank(j, bounds, r, &arena))
-            return -1;
-        double over = trained + (double)arena - (double)j->memory_bytes;
-        if (over > 0 && need <= run->limit[r]) {
-            run->limit[r] = need - over;
-            *changed = true;
-        }
-    }
-    return 0;
-}
-
-static bool fits(const struct split_job *j)
-{
-    for (int r = 0; r < j->run.graph.n_ranks; r++)
-        if (pp_split_memory_need(&j->run.memory, j->bounds, r) >
-            (double)j->memory_bytes)
-            return false;
-    return true;
-}
-
-/* A layout's last symbol is norm and head: the last units become one. Their
- * boundary is no longer one that a split can have. */
-static int glue(struct split_job *j, struct pp_split_step *step, size_t n_units)
-{
-    struct split_run *run = &j->run;
-    size_t slices = (size_t)run->graph.n_slices, n = n_units * slices;
-    double(*times)[PP_N_TIMES] = pp_arena_alloc(&j->arena, n, sizeof *times);
-    if (!times)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    memcpy(times, run->times, n * sizeof *times);
-    for (size_t i = n; i < j->n_units * slices; i++)
-        for (size_t k = 0; k < PP_N_TIMES; k++)
-            times[n - slices + i % slices][k] += run->times[i][k];
-    if (run->memory.before)
-        memcpy(run->memory.before[n_units], run->memory.before[j->n_units],
-               sizeof *run->memory.before);
-    step->times = (const double(*)[PP_N_TIMES])times;
-    step->n_units = n_units;
-    return 0;
-}
-
-int split_shorten(struct split_job *j, size_t n_units)
-{
-    struct split_run *run = &j->run;
-    struct pp_split_step step = run->step;
-    size_t last = (size_t)(run->graph.n_stages / run->graph.n_copies);
-    bool again = false;
-    if (!run->known)
-        return 0;
-    if (n_units < j->n_units && glue(j, &step, n_units))
-        return -1;
-    step.memory = j->memory_bytes ? &run->memory : NULL;
-    for (int r = 0; r < run->graph.n_ranks; r++)
-        run->limit[r] = (double)j->memory_bytes;
-    if (!j->shorten) {
-        if (j->memory_bytes == 0)
-            return 0;
-        if (correct(j, j->bounds, &again))
-            return -1;
-        if (!again && fits(j))
-            return 0;
-    }
-    again = true;
-    for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
-        j->bounds[last] = n_units;
-        if (pp_split_step(&step, j->bounds, &run->found, &j->t.err))
-            return -1;
-        j->bounds[last] = j->n_units;
-        again = false;
-        if (j->memory_bytes && correct(j, j->bounds, &again))
-            return -1;
-    }
-    return 0;
+                                j->n_units, split_largest_message(j), err);
 }
 
 /* Most microbatches that each stage keeps at once; slices count by their part.
@@ -401,7 +272,7 @@ int split_measure_ranks(struct split_job *j)
         return 0;
     for (int r = 0; r < run->graph.n_ranks; r++) {
         size_t bytes;
-        if (plan_rank(j, j->bounds, r, &bytes))
+        if (split_plan_rank(j, j->bounds, r, &bytes))
             return -1;
         j->ranks[r].activations_bytes = (double)bytes;
     }
