@@ -57,7 +57,9 @@ struct split_sum {
 /* The schedule that will run, and what a split means for it. */
 struct split_run {
     const struct pp_kind *kind;
-    bool known; /* the schedule is not too long to be simulated */
+    const char *name; /* the kind's, or auto */
+    bool fits;        /* for auto: the kind's split keeps to --memory */
+    bool known;       /* the schedule is not too long to be simulated */
     struct pp_graph graph;
     struct pp_schedule order;   /* without messages */
     struct pp_schedule lowered; /* with them, where memory is asked for */
@@ -90,6 +92,7 @@ struct split_job {
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
     const char *layers, *fqns, *layout, *type, *source, *units;
+    bool automatic;                             /* --for auto */
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
     size_t memory_bytes;
     struct pp_mesh mesh; /* pp is n_ranks */
@@ -179,6 +182,14 @@ int split_by_layers(struct split_job *j) PP_MUST_USE;
 /* The method balanced: fills bounds. */
 int split_balanced(struct split_job *j) PP_MUST_USE;
 
+/* From bounds to those that are best for the schedule that the run has now. */
+int split_balanced_from(struct split_job *j) PP_MUST_USE;
+
+/* --for auto. The named kind with the shortest step on its own split, NULL
+ * where none fits; from there an order and a split for it. */
+const char *split_best_kind(const struct split_job *j);
+int split_auto(struct split_job *j) PP_MUST_USE;
+
 /* Fills bounds by the method asked for; graph is that of one copy. */
 int split_units(struct split_job *j) PP_MUST_USE;
 
@@ -191,6 +202,10 @@ int split_schedule(struct split_job *j) PP_MUST_USE;
 /* What the units take and keep under it. */
 int split_run_init(struct split_job *j) PP_MUST_USE;
 void split_run_finish(struct split_run *run);
+
+/* Another order, with its messages, instead of the run's, whose makespan is
+ * already its own. Takes s. */
+int split_run_take(struct split_job *j, struct pp_schedule *s) PP_MUST_USE;
 
 /* Bytes that one rank trains unit i with. */
 double split_state_bytes(const struct split_job *j, size_t i);
@@ -227,6 +242,10 @@ struct split_atoms {
  * where memory asks for another split. */
 int split_shorten(struct split_job *j, const struct split_atoms *a) PP_MUST_USE;
 
+/* Of each stage of the schedule's graph. */
+void split_stage_bytes(const struct split_job *j, const size_t *bounds,
+                       struct pp_stage_bytes *sizes);
+
 /* What ppsched and pprun allocate on a rank for its activations and messages.
  */
 int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
@@ -244,6 +263,9 @@ int split_sums(struct split_job *j) PP_MUST_USE;
 
 /* From the options to bounds, stages and ranks. */
 int split_plan(struct split_job *j) PP_MUST_USE;
+
+/* Whether every rank keeps to --memory. */
+bool split_fits_memory(const struct split_job *j);
 
 /* --memory: PP_EXIT_NO where a rank needs more, with what would fit. */
 int split_check_memory(struct split_job *j) PP_MUST_USE;

@@ -134,6 +134,12 @@ static int balance(struct split_job *j, const struct split_atoms *a)
     return 0;
 }
 
+int split_balanced_from(struct split_job *j)
+{
+    struct split_atoms a;
+    return make_atoms(j, &a) ? -1 : split_shorten(j, &a);
+}
+
 int split_balanced(struct split_job *j)
 {
     struct split_atoms a;

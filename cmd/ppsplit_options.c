@@ -292,6 +292,7 @@ int split_take_option(struct split_job *j, int id)
         return take_dtype(j);
     case FOR:
         j->kind = optarg;
+        j->automatic = !strcmp(optarg, "auto");
         return 0;
     case COSTS:
         j->costs_file = optarg;

@@ -10,30 +10,38 @@
 /* How often limits are lowered by what places in the arena cost. */
 enum { MAX_CORRECTIONS = 8 };
 
+void split_stage_bytes(const struct split_job *j, const size_t *bounds,
+                       struct pp_stage_bytes *sizes)
+{
+    const struct split_run *run = &j->run;
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        int o = pp_original(&run->graph, s);
+        struct pp_stage_bytes *x = &sizes[s];
+        *x = (struct pp_stage_bytes){0};
+        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
+            x->output = (size_t)ceil(split_message_bytes(j, bounds[o + 1] - 1));
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
+            x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
+            x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
+            x->grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (passing > x->passing)
+                x->passing = passing;
+        }
+    }
+}
+
 int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
                     size_t *bytes)
 {
     const struct split_run *run = &j->run;
     struct pp_err *err = &j->t.err;
-    size_t n = (size_t)run->graph.n_stages;
     struct pp_memory m;
-    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
+    struct pp_stage_bytes *sizes =
+        calloc((size_t)run->graph.n_stages, sizeof *sizes);
     if (!sizes)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t s = 0; s < n; s++) {
-        int o = pp_original(&run->graph, (int)s);
-        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
-            sizes[s].output =
-                (size_t)ceil(split_message_bytes(j, bounds[o + 1] - 1));
-        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
-            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
-            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
-            if (passing > sizes[s].passing)
-                sizes[s].passing = passing;
-        }
-    }
+    split_stage_bytes(j, bounds, sizes);
     int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
     free(sizes);
     if (rc)
@@ -52,7 +60,7 @@ static int correct(struct split_job *j, const size_t *bounds, bool *changed)
     for (int r = 0; r < run->graph.n_ranks; r++) {
         double trained = 0,
                need = pp_split_memory_need(&run->memory, bounds, r);
-        size_t arena;
+        size_t arena = 0;
         for (int s = 0; s < run->graph.n_stages; s++) {
             int o = pp_original(&run->graph, s);
             for (size_t i = bounds[o]; i < bounds[o + 1]; i++)

@@ -69,11 +69,12 @@ int split_schedule(struct split_job *j)
 {
     struct split_run *run = &j->run;
     struct pp_err *err = &j->t.err;
-    run->kind = pp_kind_find(j->kind ? j->kind : default_kind(j));
+    const char *name = j->automatic ? split_best_kind(j) : j->kind;
+    run->kind = pp_kind_find(name ? name : default_kind(j));
     if (!run->kind)
-        return tool_usage(
-            &j->t, "--for: '%s' is not known%s", j->kind,
-            strcmp(j->kind, "auto") ? "" : ": its order depends on the split");
+        return tool_usage(&j->t, "--for: '%s' is not known", j->kind);
+    run->name = run->kind->name;
+    run->fits = name != NULL;
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
                        j->placement, &run->graph, err))
         return -1;
@@ -180,6 +181,15 @@ double split_largest_message(const struct split_job *j)
     return most;
 }
 
+static int init_memory(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    return pp_split_memory_init(&run->memory, &run->lowered,
+                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
+                                j->n_units, split_largest_message(j),
+                                &j->t.err);
+}
+
 int split_run_init(struct split_job *j)
 {
     struct split_run *run = &j->run;
@@ -213,9 +223,18 @@ int split_run_init(struct split_job *j)
     if (emit(j, (int)j->n_microbatches, &run->lowered, err) ||
         pp_lower(&run->lowered, err))
         return -1;
-    return pp_split_memory_init(&run->memory, &run->lowered,
-                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                j->n_units, split_largest_message(j), err);
+    return init_memory(j);
+}
+
+int split_run_take(struct split_job *j, struct pp_schedule *s)
+{
+    struct split_run *run = &j->run;
+    pp_split_memory_finish(&run->memory);
+    pp_schedule_finish(&run->order);
+    pp_schedule_finish(&run->lowered);
+    run->order = (struct pp_schedule){0};
+    run->lowered = *s;
+    return j->memory_bytes || j->table ? init_memory(j) : 0;
 }
 
 /* Most microbatches that each stage keeps at once; slices count by their part.
@@ -223,10 +242,12 @@ int split_run_init(struct split_job *j)
 static int count_live(struct split_job *j)
 {
     struct split_run *run = &j->run;
+    const struct pp_schedule *order =
+        run->order.rows ? &run->order : &run->lowered;
     int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
     int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
     for (int r = 0; live && most && r < run->graph.n_ranks; r++) {
-        const struct pp_row *row = &run->order.rows[r];
+        const struct pp_row *row = &order->rows[r];
         for (size_t i = 0; i < row->n; i++) {
             int s = row->actions[i].stage;
             enum pp_op op = row->actions[i].op;
@@ -281,7 +302,7 @@ int split_measure_ranks(struct split_job *j)
             j->stages[s].activations_bytes =
                 j->ranks[j->graph.stages[s].rank].activations_bytes;
     count_busy(j);
-    if (j->shorten)
+    if (j->shorten || j->automatic)
         return 0;
     return pp_split_step_time(&run->step, j->bounds, &run->found.makespan,
                               &j->t.err);
