@@ -28,6 +28,7 @@ struct pp_split_memory {
     double (*before)[PP_N_UNIT_BYTES];
     double *passing; /* largest of 2^k units from i on, at k * n_units + i; NULL
                         where nothing passes */
+    int *n_passing;  /* per rank: buffers for what passes */
     size_t n_units;
     double message_bytes; /* largest, of a slice */
     int *first_stage;     /* per rank: into stages; n_ranks + 1 */

@@ -63,7 +63,7 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
 /* padding: what lies behind the rows of a message are no numbers. */
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
-    const struct pp_stage *s = &exec->worker->stages[a.stage];
+    const struct pp_stage *s = &exec->worker->engine.stages[a.stage];
     size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
     int n = exec->schedule->graph->n_slices;
     uint64_t at = exec->pass->first + (uint64_t)a.microbatch;
