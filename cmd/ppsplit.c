@@ -77,7 +77,8 @@ int split_plan(struct split_job *j)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++)
         j->costs[i] = split_token_cost(j, i);
-    if (split_run_init(j) || split_recompute_stages(j) || place(j, true))
+    if (split_run_init(j) || split_recompute_stages(j) ||
+        (j->automatic && split_auto(j)) || place(j, true))
         return -1;
     return split_sums(j);
 }
@@ -131,7 +132,7 @@ static void say(struct split_job *j)
         tool_say(&j->t, PP_LOG_DETAIL,
                  "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
                  "for any split (gap %.2f %%), %zu simulated",
-                 j->run.kind->name, j->n_microbatches, x->makespan,
+                 j->run.name, j->n_microbatches, x->makespan,
                  j->measured ? "s" : "flop", x->bound,
                  100 * (1 - x->bound / x->makespan), x->n_simulated);
 }

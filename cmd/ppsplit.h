@@ -57,7 +57,9 @@ struct split_sum {
 /* The schedule that will run, and what a split means for it. */
 struct split_run {
     const struct pp_kind *kind;
-    bool known; /* the schedule is not too long to be simulated */
+    const char *name; /* the kind's, or auto */
+    bool fits;        /* for auto: the kind's split keeps to --memory */
+    bool known;       /* the schedule is not too long to be simulated */
     struct pp_graph graph;
     struct pp_schedule order;   /* without messages */
     struct pp_schedule lowered; /* with them, where memory is asked for */
@@ -92,6 +94,7 @@ struct split_job {
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
     const char *layers, *fqns, *layout, *type, *source, *units;
+    bool automatic;                             /* --for auto */
     const char *kind, *rank_speed, *costs_file; /* --for, ..., --costs */
     int64_t n_images, image_patches;            /* 0: not given */
     int64_t encoder_ranks; /* that have nothing else; 0: not given */
@@ -185,6 +188,20 @@ int split_rule_layers(struct split_job *j, size_t *counts) PP_MUST_USE;
 /* DeepSpeed's methods, which count units: fills bounds. */
 int split_rule_units(struct split_job *j) PP_MUST_USE;
 
+/* The methods that count layers: fills bounds. */
+int split_by_layers(struct split_job *j) PP_MUST_USE;
+
+/* The method balanced: fills bounds. */
+int split_balanced(struct split_job *j) PP_MUST_USE;
+
+/* From bounds to those that are best for the schedule that the run has now. */
+int split_balanced_from(struct split_job *j) PP_MUST_USE;
+
+/* --for auto. The named kind with the shortest step on its own split, NULL
+ * where none fits; from there an order and a split for it. */
+const char *split_best_kind(const struct split_job *j);
+int split_auto(struct split_job *j) PP_MUST_USE;
+
 /* Fills bounds by the method asked for; graph is that of one copy. */
 int split_units(struct split_job *j) PP_MUST_USE;
 
@@ -219,6 +236,10 @@ int split_set_modes(struct split_job *j) PP_MUST_USE;
 /* Whether the rank keeps to --memory, to the byte. */
 int split_rank_fits(struct split_job *j, int rank, bool *yes) PP_MUST_USE;
 
+/* Another order, with its messages, instead of the run's, whose makespan is
+ * already its own. Takes s. */
+int split_run_take(struct split_job *j, struct pp_schedule *s) PP_MUST_USE;
+
 /* Bytes that one rank trains unit i with. */
 double split_state_bytes(const struct split_job *j, size_t i);
 
@@ -230,14 +251,12 @@ static inline bool split_on_mesh(const struct split_job *j)
 }
 
 /* What unit i keeps of one slice of a microbatch, and trains; tokens of a
- * slice, at most; a message of that many. */
+ * slice, at most; a message of that many behind unit i, and behind any. */
 void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES]);
 double split_slice_tokens(const struct split_job *j);
-double split_message_bytes(const struct split_job *j);
-
-/* A message behind unit i. */
-double split_message_behind(const struct split_job *j, size_t i);
+double split_message_bytes(const struct split_job *j, size_t i);
+double split_largest_message(const struct split_job *j);
 
 /* What ppsched and pprun allocate on a rank for its activations and messages;
  * what is trained there. */
@@ -249,11 +268,20 @@ double split_rank_trained(const struct split_job *j, const size_t *bounds,
 /* What leaves unit i for each token. */
 double split_out_bytes(const struct split_job *j, size_t i);
 
-/* Improves bounds until the step is as short as was found, within --memory
- * where that can be. Where j->shorten is not set, only where memory asks for
- * another split. n_units: fewer than there are where a layout keeps the last
- * ones together. */
-int split_shorten(struct split_job *j, size_t n_units) PP_MUST_USE;
+/* Units that stay on one stage: atom k is units first[k] .. first[k + 1] - 1.
+ */
+struct split_atoms {
+    size_t n, *first;
+};
+
+/* Improves bounds, which part no atom, until the step is as short as was
+ * found, within --memory where that can be. Where j->shorten is not set, only
+ * where memory asks for another split. */
+int split_shorten(struct split_job *j, const struct split_atoms *a) PP_MUST_USE;
+
+/* Of each stage of the schedule's graph. */
+void split_stage_bytes(const struct split_job *j, const size_t *bounds,
+                       struct pp_stage_bytes *sizes);
 
 /* Microbatches alive on each stage, where the schedule is known. */
 int split_measure_stages(struct split_job *j) PP_MUST_USE;
@@ -267,6 +295,9 @@ int split_sums(struct split_job *j) PP_MUST_USE;
 
 /* From the options to bounds, stages and ranks. */
 int split_plan(struct split_job *j) PP_MUST_USE;
+
+/* Whether every rank keeps to --memory. */
+bool split_fits_memory(const struct split_job *j);
 
 /* --memory: PP_EXIT_NO where a rank needs more, with what would fit. */
 int split_check_memory(struct split_job *j) PP_MUST_USE;

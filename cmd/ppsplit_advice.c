@@ -27,7 +27,7 @@ static int fullest(const struct split_job *j)
     return rank;
 }
 
-static bool fits(const struct split_job *j)
+bool split_fits_memory(const struct split_job *j)
 {
     return need(j, fullest(j)) <= (double)j->memory_bytes;
 }
@@ -46,10 +46,14 @@ static bool would_fit(const struct split_job *j, int64_t n_ranks, int dp,
         other.recompute_auto = false;
     }
     other.modes = NULL;
+    if (j->automatic) { /* what fits for a named kind fits for auto */
+        other.automatic = false;
+        other.kind = j->run.kind->name;
+    }
     other.arena = (struct pp_arena){0};
     other.run = (struct split_run){0};
     other.t.err = (struct pp_err){0};
-    bool yes = !split_plan(&other) && fits(&other);
+    bool yes = !split_plan(&other) && split_fits_memory(&other);
     split_run_finish(&other.run);
     pp_arena_finish(&other.arena);
     return yes;
@@ -164,7 +168,7 @@ int split_check_memory(struct split_job *j)
     char text[3][32], advice[160];
     int rank = fullest(j);
     double most = need(j, rank), over = most - (double)j->memory_bytes;
-    if (j->memory_bytes == 0 || fits(j))
+    if (j->memory_bytes == 0 || split_fits_memory(j))
         return 0;
     pp_format_size((size_t)most, text[0]);
     pp_format_size((size_t)over, text[1]);

@@ -54,17 +54,38 @@ double split_out_bytes(const struct split_job *j, size_t i)
     return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(&j->mesh);
 }
 
-double split_message_behind(const struct split_job *j, size_t i)
+double split_message_bytes(const struct split_job *j, size_t i)
 {
     return split_out_bytes(j, i) * split_slice_tokens(j);
 }
 
-double split_message_bytes(const struct split_job *j)
+double split_largest_message(const struct split_job *j)
 {
     double most = 0;
     for (size_t i = 0; i + 1 < j->n_units; i++)
-        most = fmax(most, split_message_behind(j, i));
+        most = fmax(most, split_message_bytes(j, i));
     return most;
+}
+
+void split_stage_bytes(const struct split_job *j, const size_t *bounds,
+                       struct pp_stage_bytes *sizes)
+{
+    const struct split_run *run = &j->run;
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        int o = pp_original(&run->graph, s);
+        struct pp_stage_bytes *x = &sizes[s];
+        *x = (struct pp_stage_bytes){0};
+        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
+            x->output = (size_t)ceil(split_message_bytes(j, bounds[o + 1] - 1));
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
+            x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
+            x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
+            x->grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (passing > x->passing)
+                x->passing = passing;
+        }
+    }
 }
 
 int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
@@ -72,25 +93,12 @@ int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
 {
     const struct split_run *run = &j->run;
     struct pp_err *err = &j->t.err;
-    size_t n = (size_t)run->graph.n_stages;
     struct pp_memory m;
-    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
+    struct pp_stage_bytes *sizes =
+        calloc((size_t)run->graph.n_stages, sizeof *sizes);
     if (!sizes)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t s = 0; s < n; s++) {
-        int o = pp_original(&run->graph, (int)s);
-        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
-            sizes[s].output =
-                (size_t)ceil(split_message_behind(j, bounds[o + 1] - 1));
-        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
-            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
-            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
-            if (passing > sizes[s].passing)
-                sizes[s].passing = passing;
-        }
-    }
+    split_stage_bytes(j, bounds, sizes);
     int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
     free(sizes);
     if (rc)
@@ -116,7 +124,7 @@ double split_rank_trained(const struct split_job *j, const size_t *bounds,
 
 int split_rank_fits(struct split_job *j, int rank, bool *yes)
 {
-    size_t arena;
+    size_t arena = 0;
     if (split_plan_rank(j, j->bounds, rank, &arena))
         return -1;
     *yes = split_rank_trained(j, j->bounds, rank) + (double)arena <=

@@ -293,6 +293,7 @@ int split_take_option(struct split_job *j, int id)
         return take_dtype(j);
     case FOR:
         j->kind = optarg;
+        j->automatic = !strcmp(optarg, "auto");
         return 0;
     case COSTS:
         j->costs_file = optarg;
@@ -352,6 +353,9 @@ int split_check_options(struct split_job *j, int argc, char **argv)
     if (j->units && (j->recompute != PP_RECOMPUTE_NONE || split_by_stage(j)))
         return tool_usage(t, "--recompute: a table of units says what they "
                              "keep, not what they could make again");
+    if (j->automatic && split_by_stage(j))
+        return tool_usage(&j->t, "--for auto looks for an order with one "
+                                 "--recompute for all stages");
     if (j->recompute_auto && j->memory_bytes == 0)
         return tool_usage(t, "--recompute auto needs --memory");
     j->source = j->units;

@@ -17,9 +17,6 @@
  * all that is compared. */
 enum { MAX_CELLS = 1 << 20 };
 
-/* How often limits are lowered by what places in the arena cost. */
-enum { MAX_CORRECTIONS = 8 };
-
 /* The kind that a placement is usually for. */
 static const char *default_kind(const struct split_job *j)
 {
@@ -71,11 +68,12 @@ int split_schedule(struct split_job *j)
 {
     struct split_run *run = &j->run;
     struct pp_err *err = &j->t.err;
-    run->kind = pp_kind_find(j->kind ? j->kind : default_kind(j));
+    const char *name = j->automatic ? split_best_kind(j) : j->kind;
+    run->kind = pp_kind_find(name ? name : default_kind(j));
     if (!run->kind)
-        return tool_usage(
-            &j->t, "--for: '%s' is not known%s", j->kind,
-            strcmp(j->kind, "auto") ? "" : ": its order depends on the split");
+        return tool_usage(&j->t, "--for: '%s' is not known", j->kind);
+    run->name = run->kind->name;
+    run->fits = name != NULL;
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
                        j->placement, &run->graph, err))
         return -1;
@@ -124,6 +122,15 @@ static void set_times(struct split_job *j, size_t i)
     }
 }
 
+static int init_memory(struct split_job *j)
+{
+    struct split_run *run = &j->run;
+    return pp_split_memory_init(&run->memory, &run->lowered,
+                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
+                                j->n_units, split_largest_message(j),
+                                &j->t.err);
+}
+
 int split_run_init(struct split_job *j)
 {
     struct split_run *run = &j->run;
@@ -143,7 +150,7 @@ int split_run_init(struct split_job *j)
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
         messages[i] = j->profile.latency +
-                      j->profile.seconds_per_byte * split_message_behind(j, i);
+                      j->profile.seconds_per_byte * split_message_bytes(j, i);
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -157,9 +164,7 @@ int split_run_init(struct split_job *j)
     if (emit(j, (int)j->n_microbatches, &run->lowered, err) ||
         pp_lower(&run->lowered, err))
         return -1;
-    return pp_split_memory_init(&run->memory, &run->lowered,
-                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                j->n_units, split_message_bytes(j), err);
+    return init_memory(j);
 }
 
 int split_set_modes(struct split_job *j)
@@ -178,89 +183,15 @@ int split_set_modes(struct split_job *j)
         &run->memory, (const double(*)[PP_N_UNIT_BYTES])run->bytes, &j->t.err);
 }
 
-/* Lowers the limit of each rank whose buffers fit together but not in their
- * places. *changed: there is one. */
-static int correct(struct split_job *j, const size_t *bounds, bool *changed)
+int split_run_take(struct split_job *j, struct pp_schedule *s)
 {
     struct split_run *run = &j->run;
-    *changed = false;
-    for (int r = 0; r < run->graph.n_ranks; r++) {
-        double need = pp_split_memory_need(&run->memory, bounds, r);
-        size_t arena;
-        if (split_plan_rank(j, bounds, r, &arena))
-            return -1;
-        double over = split_rank_trained(j, bounds, r) + (double)arena -
-                      (double)j->memory_bytes;
-        if (over > 0 && need <= run->limit[r]) {
-            run->limit[r] = need - over;
-            *changed = true;
-        }
-    }
-    return 0;
-}
-
-static bool fits(const struct split_job *j)
-{
-    for (int r = 0; r < j->run.graph.n_ranks; r++)
-        if (pp_split_memory_need(&j->run.memory, j->bounds, r) >
-            (double)j->memory_bytes)
-            return false;
-    return true;
-}
-
-/* A layout's last symbol is norm and head: the last units become one. Their
- * boundary is no longer one that a split can have. */
-static int glue(struct split_job *j, struct pp_split_step *step, size_t n_units)
-{
-    struct split_run *run = &j->run;
-    size_t slices = (size_t)run->graph.n_slices, n = n_units * slices;
-    double(*times)[PP_N_TIMES] = pp_arena_alloc(&j->arena, n, sizeof *times);
-    if (!times)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    memcpy(times, run->times, n * sizeof *times);
-    for (size_t i = n; i < j->n_units * slices; i++)
-        for (size_t k = 0; k < PP_N_TIMES; k++)
-            times[n - slices + i % slices][k] += run->times[i][k];
-    if (run->memory.before)
-        memcpy(run->memory.before[n_units], run->memory.before[j->n_units],
-               sizeof *run->memory.before);
-    step->times = (const double(*)[PP_N_TIMES])times;
-    step->n_units = n_units;
-    return 0;
-}
-
-int split_shorten(struct split_job *j, size_t n_units)
-{
-    struct split_run *run = &j->run;
-    struct pp_split_step step = run->step;
-    size_t last = (size_t)(run->graph.n_stages / run->graph.n_copies);
-    bool again = false;
-    if (!run->known)
-        return 0;
-    if (n_units < j->n_units && glue(j, &step, n_units))
-        return -1;
-    step.memory = j->memory_bytes ? &run->memory : NULL;
-    for (int r = 0; r < run->graph.n_ranks; r++)
-        run->limit[r] = (double)j->memory_bytes;
-    if (!j->shorten) {
-        if (j->memory_bytes == 0)
-            return 0;
-        if (correct(j, j->bounds, &again))
-            return -1;
-        if (!again && fits(j))
-            return 0;
-    }
-    again = true;
-    for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
-        j->bounds[last] = n_units;
-        if (pp_split_step(&step, j->bounds, &run->found, &j->t.err))
-            return -1;
-        j->bounds[last] = j->n_units;
-        again = false;
-        if (j->memory_bytes && correct(j, j->bounds, &again))
-            return -1;
-    }
-    return 0;
+    pp_split_memory_finish(&run->memory);
+    pp_schedule_finish(&run->order);
+    pp_schedule_finish(&run->lowered);
+    run->order = (struct pp_schedule){0};
+    run->lowered = *s;
+    return j->memory_bytes || j->table ? init_memory(j) : 0;
 }
 
 /* Most microbatches that each stage keeps at once; slices count by their part.
@@ -268,10 +199,12 @@ int split_shorten(struct split_job *j, size_t n_units)
 static int count_live(struct split_job *j)
 {
     struct split_run *run = &j->run;
+    const struct pp_schedule *order =
+        run->order.rows ? &run->order : &run->lowered;
     int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
     int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
     for (int r = 0; live && most && r < run->graph.n_ranks; r++) {
-        const struct pp_row *row = &run->order.rows[r];
+        const struct pp_row *row = &order->rows[r];
         for (size_t i = 0; i < row->n; i++) {
             int s = row->actions[i].stage;
             enum pp_op op = row->actions[i].op;
@@ -326,7 +259,7 @@ int split_measure_ranks(struct split_job *j)
             j->stages[s].activations_bytes =
                 j->ranks[j->graph.stages[s].rank].activations_bytes;
     count_busy(j);
-    if (j->shorten)
+    if (j->shorten || j->automatic)
         return 0;
     return pp_split_step_time(&run->step, j->bounds, &run->found.makespan,
                               &j->t.err);

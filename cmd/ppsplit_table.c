@@ -297,7 +297,7 @@ static void print_step(const struct split_job *j, FILE *f)
     fprintf(f,
             "A step of %" PRId64 " microbatches under %s takes %s; ranks are "
             "idle %.1f %% of it,\nrank %d least, %.1f %%.",
-            j->n_microbatches, j->run.kind->name, step,
+            j->n_microbatches, j->run.name, step,
             100 * (1 - busy / (n * x->makespan)), busiest,
             100 * (1 - j->ranks[busiest].busy / x->makespan));
     if (j->shorten && x->proved)

@@ -69,8 +69,7 @@ static int parse_layers(struct split_job *j, size_t *counts)
     return 0;
 }
 
-/* The methods that count layers. */
-static int split_layers(struct split_job *j)
+int split_by_layers(struct split_job *j)
 {
     size_t n = (size_t)j->graph.n_stages, layers = j->model.n_layers;
     size_t *counts = pp_arena_alloc(&j->arena, n, sizeof *counts);
@@ -97,94 +96,6 @@ static int split_layers(struct split_job *j)
     return 0;
 }
 
-/* A layout has one symbol for norm and head: who asks for one gets the best
- * plan that can be said in it. */
-static bool glued(const struct split_job *j)
-{
-    return j->method == SPLIT_BALANCED && j->export == SPLIT_EXPORT_MEGATRON &&
-           !j->model.table && j->model.n_mtp == 0 &&
-           j->model.vision.kind == PP_VISION_NONE;
-}
-
-/* The split that some other method makes, where it makes one without empty
- * stages whose step is shorter than that of bounds. */
-static int try_rule(struct split_job *j, enum split_method method,
-                    double *shortest)
-{
-    struct split_job other = *j;
-    size_t n = (size_t)j->graph.n_stages;
-    double makespan;
-    other.method = method;
-    other.bounds = pp_arena_alloc(&j->arena, n + 1, sizeof *other.bounds);
-    if (!other.bounds)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    int rc = method == SPLIT_PARAMETERS ? split_rule_units(&other)
-                                        : split_layers(&other);
-    j->arena = other.arena;
-    for (size_t s = 0; s < n && !rc; s++)
-        if (other.bounds[s] >= other.bounds[s + 1])
-            rc = -1;
-    if (rc) /* a rule that cannot is no failure */
-        return 0;
-    if (pp_split_step_time(&j->run.step, other.bounds, &makespan, &j->t.err))
-        return -1;
-    if (makespan < *shortest) {
-        *shortest = makespan;
-        memcpy(j->bounds, other.bounds, (n + 1) * sizeof *j->bounds);
-    }
-    return 0;
-}
-
-/* Where the search for the shortest step begins: at the best of what the rules
- * make, so that none of them is better in the end. */
-static int try_rules(struct split_job *j)
-{
-    /* DeepSpeed's rule takes time with the square of these. */
-    enum { MAX_UNITS = 256 };
-    static const enum split_method rules[] = {
-        SPLIT_UNIFORM, SPLIT_WEIGHTS, SPLIT_COLOSSALAI, SPLIT_PARAMETERS};
-    double shortest;
-    if (!j->shorten || glued(j) || j->encoder_ranks)
-        return 0;
-    if (pp_split_step_time(&j->run.step, j->bounds, &shortest, &j->t.err))
-        return -1;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if ((rules[i] != SPLIT_PARAMETERS || j->n_units <= MAX_UNITS) &&
-            try_rule(j, rules[i], &shortest))
-            return -1;
-    return 0;
-}
-
-static int split_balanced(struct split_job *j)
-{
-    size_t n = (size_t)j->graph.n_stages, n_units = j->n_units;
-    int *rank = pp_arena_alloc(&j->arena, n, sizeof *rank);
-    double *costs = pp_arena_alloc(&j->arena, n_units, sizeof *costs);
-    if (!rank || !costs)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    /* Both ways, rank r does for one copy what rank n - 1 - r does for the
-     * other: the two are as full. */
-    bool both = j->placement == PP_PLACEMENT_BOTH_WAYS;
-    for (size_t s = 0; s < n; s++)
-        rank[s] =
-            both && s >= n / 2 ? (int)(n - 1 - s) : j->graph.stages[s].rank;
-    memcpy(costs, j->costs, n_units * sizeof *costs);
-    if (glued(j)) {
-        n_units--;
-        costs[n_units - 1] += costs[n_units];
-    }
-    size_t n_ranks = (size_t)j->graph.n_ranks / (both ? 2 : 1);
-    if (j->encoder_ranks)
-        return split_apart(j) ? -1 : split_shorten(j, n_units);
-    if (pp_split_balanced_ranks(costs, n_units, n, rank, n_ranks, j->bounds,
-                                &j->t.err))
-        return -1;
-    j->bounds[n] = j->n_units;
-    if (try_rules(j))
-        return -1;
-    return split_shorten(j, n_units);
-}
-
 /* DeepSpeed's rules count units, the ends among them. */
 static bool by_units(const struct split_job *j)
 {
@@ -198,11 +109,6 @@ static int check_enough(struct split_job *j)
 {
     size_t n = (size_t)j->graph.n_stages;
     bool units = j->method == SPLIT_BALANCED || by_units(j);
-    if (glued(j) && n >= j->n_units)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%zu stages are too many for %zu layers: a layout "
-                       "keeps norm and head together",
-                       n, j->model.n_layers);
     if (units && n > j->n_units && j->model.table)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu units", n, j->n_units);
@@ -227,7 +133,7 @@ int split_units(struct split_job *j)
         return split_read_fqns(j);
     if (by_units(j))
         return split_rule_units(j);
-    return j->method == SPLIT_BALANCED ? split_balanced(j) : split_layers(j);
+    return j->method == SPLIT_BALANCED ? split_balanced(j) : split_by_layers(j);
 }
 
 /* Adds unit i to its stage's sums. */

@@ -61,7 +61,7 @@ static double speed_of(const struct pp_cuts *x, int stage)
     return p->speed ? p->speed[p->makespan->graph->stages[stage].rank] : 1;
 }
 
-double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
+void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
     size_t slices = (size_t)g->n_slices;
@@ -78,12 +78,16 @@ double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
             x->times.message[at + q] =
                 bounds[o + 1] > 0 ? x->message[bounds[o + 1] - 1] : 0;
     }
+}
+
+double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
+{
+    pp_cuts_set_times(x, bounds);
     x->n_pieces += x->problem->makespan->n_pieces;
     return pp_makespan(x->problem->makespan, &x->times);
 }
 
-/* The path in counts. */
-static void add_path(struct pp_cuts *x)
+void pp_cuts_add(struct pp_cuts *x)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
     size_t slices = (size_t)g->n_slices, row = x->width + 1;
@@ -107,29 +111,9 @@ double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds)
     double time = pp_cuts_time(x, bounds);
     if (x->n < x->most) {
         pp_makespan_path(x->problem->makespan, &x->times, &x->counts);
-        add_path(x);
+        pp_cuts_add(x);
     }
     return time;
-}
-
-static void add_row(void *ctx)
-{
-    struct pp_cuts *x = ctx;
-    if (x->n < x->most)
-        add_path(x);
-}
-
-int pp_cuts_add_rows(struct pp_cuts *x, const size_t *bounds,
-                     struct pp_err *err)
-{
-    pp_cuts_time(x, bounds);
-    x->n_searched = x->n;
-    /* Whole rows, and what is longer. */
-    for (int i = 0; i < 2; i++)
-        if (pp_makespan_row_paths(x->problem->makespan, &x->times, &x->counts,
-                                  i / 4.0, add_row, x, err))
-            return -1;
-    return 0;
 }
 
 double pp_cut_cost(const struct pp_cuts *x, size_t cut, const size_t *bounds)

@@ -19,7 +19,9 @@ struct pp_cuts {
                                  times of those before it */
     double *message;          /* behind each unit; 0 behind the last */
     size_t n, most;           /* cuts there are, and there may be */
-    size_t n_searched;        /* of them, those before the rows' */
+    size_t n_searched;        /* of them, those before the rows' ... */
+    size_t n_with_rows;       /* ... and with these, before the ways ... */
+    size_t n_with_ways;       /* ... and with these, before the level ones */
     double *weights;          /* of cut c: n_stages * (width + 1), the last of
                                  each stage being for messages */
     struct pp_times times, counts; /* scratch, of all stages */
@@ -37,10 +39,17 @@ double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds);
 /* The makespan alone. */
 double pp_cuts_time(struct pp_cuts *x, const size_t *bounds);
 
-/* Adds a cut for every rank, of a path that follows its row, where there is
- * room: what the partition's longest path does not show of the others. */
-int pp_cuts_add_rows(struct pp_cuts *x, const size_t *bounds,
-                     struct pp_err *err) PP_MUST_USE;
+/* Adds the path in counts, for which there is room. */
+void pp_cuts_add(struct pp_cuts *x);
+
+/* Sets times to a partition's. */
+void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
+
+/* Fills the room with cuts for a bound: for every rank a path that follows its
+ * row, and one that takes a way through others in front and behind; then paths
+ * that together weigh every stage about alike. */
+int pp_cuts_level(struct pp_cuts *x, const size_t *bounds,
+                  struct pp_err *err) PP_MUST_USE;
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
                                            size_t stage)

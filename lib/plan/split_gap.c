@@ -101,14 +101,17 @@ static int blend_bound(const struct pp_cuts *x, double best, double *bound,
     }
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
-    /* All cuts alike; and the rows of all ranks, which together weigh every
-     * unit about as much wherever it is. */
+    /* All cuts alike; and those that together weigh every unit about as much
+     * wherever it is. */
     set_shares(&z, 0, x->n);
-    improve(&z, rounds / 2, STEP, best, bound);
+    improve(&z, rounds / 3, STEP, best, bound);
     if (x->n > x->n_searched) {
-        set_shares(&z, x->n_searched,
-                   x->n_searched + (x->n - x->n_searched) / 2);
-        improve(&z, rounds - rounds / 2, SMALL, best, bound);
+        set_shares(&z, x->n_searched, x->n_with_rows);
+        improve(&z, rounds / 3, SMALL, best, bound);
+    }
+    if (x->n > x->n_with_ways) {
+        set_shares(&z, x->n_with_ways, x->n);
+        improve(&z, rounds / 3, SMALL, best, bound);
     }
     rc = 0;
 out:
@@ -171,7 +174,9 @@ static void set_local(const struct pp_cuts *x, size_t s, size_t c,
     }
 }
 
-/* Whether every stage can stay within a time. */
+/* Whether every stage can stay within a time. One that begins as late as can
+ * be may come behind all units that it has in a partition that does, and then
+ * needs none. */
 static bool all_within(const struct pp_cuts *x, const struct local *l,
                        double time)
 {
@@ -185,8 +190,6 @@ static bool all_within(const struct pp_cuts *x, const struct local *l,
             else
                 high = middle - 1;
         }
-        if (low == at)
-            return false;
         at = low;
     }
     return at == n;
@@ -229,14 +232,17 @@ out:
 int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
                   struct pp_err *err)
 {
+    const size_t ends[] = {0, x->n_searched, x->n_with_rows, x->n_with_ways,
+                           x->n};
     *bound = 0;
     if (x->n == 0 || !isfinite(best))
         return 0;
-    if (blend_bound(x, best, bound, err) ||
-        local_bound(x, 0, x->n_searched, best, bound, err) ||
-        (x->n > x->n_searched &&
-         local_bound(x, x->n_searched, x->n, best, bound, err)))
+    if (blend_bound(x, best, bound, err))
         return -1;
+    for (size_t i = 1; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i] > ends[i - 1] &&
+            local_bound(x, ends[i - 1], ends[i], best, bound, err))
+            return -1;
     /* Sums in another order may round above the best. */
     *bound = *bound > best ? best : *bound;
     return 0;

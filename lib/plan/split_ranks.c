@@ -23,6 +23,7 @@ struct search {
     const int *rank;
     size_t least;       /* units a stage must keep */
     uint64_t *load;     /* scratch: of each rank */
+    uint64_t *moved;    /* scratch: the same, then of each stage */
     size_t *last_stage; /* of each rank */
     size_t *trial;      /* boundaries being tried */
     size_t tries;
@@ -83,18 +84,63 @@ struct step {
     long by;
 };
 
-static void consider(const struct search *x, size_t *bounds, struct step step,
-                     struct step *best, struct score *best_score)
+static void consider(struct score score, struct step step, struct step *best,
+                     struct score *best_score)
 {
-    shift(bounds, step.first, step.last, step.by);
-    if (legal(x, bounds, step.first, step.last)) {
-        struct score score = score_of(x, bounds);
-        if (better(score, *best_score)) {
-            *best_score = score;
-            *best = step;
-        }
+    if (better(score, *best_score)) {
+        *best_score = score;
+        *best = step;
     }
-    shift(bounds, step.first, step.last, -step.by);
+}
+
+/* Changes one of the sums whose squares are added up. */
+static void change(uint64_t *sum, uint64_t by, uint64_t *squares)
+{
+    *squares -= *sum * *sum;
+    *sum += by;
+    *squares += *sum * *sum;
+}
+
+/* Boundary b goes by one: its unit's worth changes stages, and perhaps
+ * ranks. */
+static void move(const struct search *x, const size_t *bounds, size_t b,
+                 long by, struct score *score)
+{
+    uint64_t *stage = x->moved + x->n_ranks;
+    uint64_t unit = by > 0 ? pp_split_sum(x->costs, bounds[b], bounds[b] + 1)
+                           : -pp_split_sum(x->costs, bounds[b] - 1, bounds[b]);
+    change(&stage[b - 1], unit, &score->stages);
+    change(&stage[b], -unit, &score->stages);
+    change(&x->moved[x->rank[b - 1]], unit, &score->ranks);
+    change(&x->moved[x->rank[b]], -unit, &score->ranks);
+}
+
+/* Steps that shift the boundaries from first on by one, each made from the one
+ * before. base: the score before all. */
+static void consider_runs(const struct search *x, size_t *bounds,
+                          struct step step, struct score base,
+                          struct step *best, struct score *best_score)
+{
+    score_of(x, bounds);
+    memcpy(x->moved, x->load, x->n_ranks * sizeof *x->moved);
+    for (size_t s = 0; s < x->n_stages; s++)
+        x->moved[x->n_ranks + s] =
+            pp_split_sum(x->costs, bounds[s], bounds[s + 1]);
+    for (; step.last < x->n_stages; step.last++) {
+        size_t at = bounds[step.last];
+        if (at == (step.by > 0 ? x->costs->n : 0))
+            return;
+        move(x, bounds, step.last, step.by, &base);
+        shift(bounds, step.first, step.last, step.by);
+        if (legal(x, bounds, step.first, step.last)) {
+            base.largest = 0;
+            for (size_t r = 0; r < x->n_ranks; r++)
+                if (x->moved[r] > base.largest)
+                    base.largest = x->moved[r];
+            consider(base, step, best, best_score);
+        }
+        shift(bounds, step.first, step.last, -step.by);
+    }
 }
 
 /* The best step from here; best->first is 0 when none improves. */
@@ -102,17 +148,22 @@ static struct step best_step(const struct search *x, size_t *bounds,
                              struct score *score)
 {
     struct step best = {0};
+    struct score base = *score;
     for (size_t first = 1; first < x->n_stages; first++) {
-        for (size_t last = first; last < x->n_stages; last++) {
-            consider(x, bounds, (struct step){first, last, 1}, &best, score);
-            consider(x, bounds, (struct step){first, last, -1}, &best, score);
-        }
         long left = (long)(bounds[first] - bounds[first - 1]);
         long right = (long)(bounds[first + 1] - bounds[first]);
-        for (long by = -left; by <= right; by++)
-            if (by < -1 || by > 1)
-                consider(x, bounds, (struct step){first, first, by}, &best,
-                         score);
+        for (long by = -1; by <= 1; by += 2)
+            consider_runs(x, bounds, (struct step){first, first, by}, base,
+                          &best, score);
+        for (long by = -left; by <= right; by++) {
+            struct step step = {first, first, by};
+            if (by >= -1 && by <= 1)
+                continue;
+            shift(bounds, first, first, by);
+            if (legal(x, bounds, first, first))
+                consider(score_of(x, bounds), step, &best, score);
+            shift(bounds, first, first, -by);
+        }
     }
     return best;
 }
@@ -167,9 +218,10 @@ static void descend(struct search *x, size_t s, uint64_t *bound, size_t *bounds)
 static int allocate(struct search *x, struct pp_err *err)
 {
     x->load = calloc(x->n_ranks, sizeof *x->load);
+    x->moved = calloc(x->n_ranks + x->n_stages, sizeof *x->moved);
     x->last_stage = calloc(x->n_ranks, sizeof *x->last_stage);
     x->trial = calloc(x->n_stages + 1, sizeof *x->trial);
-    if (!x->load || !x->last_stage || !x->trial)
+    if (!x->load || !x->moved || !x->last_stage || !x->trial)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < x->n_stages; s++)
         x->last_stage[x->rank[s]] = s;
@@ -210,6 +262,7 @@ int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
     rc = 0;
 out:
     free(x.load);
+    free(x.moved);
     free(x.last_stage);
     free(x.trial);
     pp_split_costs_finish(&c);

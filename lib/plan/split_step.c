@@ -14,15 +14,27 @@
 /* Cuts kept, and pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
 
-/* Numbers in the cuts that are added for the rows of ranks. */
-enum { MAX_ROW_CELLS = 1 << 22 };
+/* Of the cuts that are added for the bound: how many, numbers in them, and
+ * pieces of the steps that are simulated for them. */
+enum {
+    MAX_LEVEL = 1000,
+    MAX_LEVEL_CELLS = 1 << 22,
+    MAX_LEVEL_PIECES = 12000000
+};
 
-/* As many rows as there is room for. */
-static size_t rows_of(const struct pp_graph *g, size_t width)
+static size_t least_of(size_t a, size_t b)
 {
+    return a < b ? a : b;
+}
+
+/* As many as there is time and room for. */
+static size_t n_level(const struct pp_makespan *m)
+{
+    const struct pp_graph *g = m->graph;
+    size_t width = PP_N_TIMES * (size_t)g->n_slices;
     size_t cells = (size_t)g->n_stages * (width + 1);
-    size_t n = 2 * (size_t)g->n_ranks, most = MAX_ROW_CELLS / cells;
-    return n < most ? n : most;
+    size_t n = least_of(MAX_LEVEL, MAX_LEVEL_PIECES / (m->n_pieces + 1));
+    return least_of(2 * (size_t)g->n_ranks + n, MAX_LEVEL_CELLS / cells);
 }
 
 struct move {
@@ -249,14 +261,6 @@ static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
     return 0;
 }
 
-/* The search met the rows of few ranks; the bound wants those of all. */
-static int add_rows(struct pp_cuts *x, const size_t *bounds, struct pp_err *err)
-{
-    const struct pp_graph *g = x->problem->makespan->graph;
-    x->most += rows_of(g, x->width);
-    return pp_cuts_add_rows(x, bounds, err);
-}
-
 static int run(struct climb *z, struct pp_split_found *found,
                struct pp_err *err)
 {
@@ -274,7 +278,8 @@ static int run(struct climb *z, struct pp_split_found *found,
     if (pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
         return -1;
     found->makespan = found->bound = z->makespan;
-    if (!found->proved && (add_rows(x, z->bounds, err) ||
+    x->most += n_level(x->problem->makespan);
+    if (!found->proved && (pp_cuts_level(x, z->bounds, err) ||
                            pp_cuts_bound(x, z->makespan, &found->bound, err)))
         return -1;
     found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
@@ -287,9 +292,7 @@ int pp_split_step(const struct pp_split_step *p, size_t *bounds,
     struct climb z = {0};
     int rc = -1;
     *found = (struct pp_split_found){0};
-    const struct pp_graph *g = p->makespan->graph;
-    size_t rows = rows_of(g, PP_N_TIMES * (size_t)g->n_slices);
-    if (!pp_cuts_init(&z.cuts, p, MAX_CUTS + rows, err)) {
+    if (!pp_cuts_init(&z.cuts, p, MAX_CUTS + n_level(p->makespan), err)) {
         z.cuts.most = MAX_CUTS; /* of the search */
         if (!allocate(&z, bounds, err))
             rc = run(&z, found, err);

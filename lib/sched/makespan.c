@@ -190,6 +190,7 @@ static void set_op_times(struct pp_makespan *x, const struct pp_times *t)
 double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
 {
     double makespan = 0, *done = x->done;
+    x->end = x->n_pieces > 0 ? 0 : -1;
     set_op_times(x, t);
     for (size_t i = 0; i < x->n_pieces; i++) {
         const struct pp_piece *p = &x->pieces[i];
@@ -203,7 +204,10 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
         if (p->time[1] >= 0)
             ready += x->op[p->time[1]];
         done[i] = ready;
-        makespan = ready > makespan ? ready : makespan;
+        if (ready > makespan) {
+            makespan = ready;
+            x->end = (int32_t)i;
+        }
     }
     return makespan;
 }
@@ -273,15 +277,11 @@ static void count_back(const struct pp_makespan *x, const struct pp_times *t,
 void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
                       const struct pp_times *counts)
 {
-    int32_t at = x->n_pieces > 0 ? 0 : -1;
     clear(x, counts);
-    for (size_t i = 1; i < x->n_pieces; i++)
-        if (x->done[i] > x->done[at])
-            at = (int32_t)i;
-    count_back(x, t, at, counts);
+    count_back(x, t, x->end, counts);
 }
 
-/* --- paths along a row --- */
+/* --- paths along rows --- */
 
 /* What follows a piece: the longest path from its end on. */
 struct tail {
@@ -321,12 +321,15 @@ static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
 }
 
 /* The path that enters the row whose last piece is given within some first part
- * of its work and leaves it within as large a last, where that is longest. */
+ * of its work and leaves it within as large a last, where that is longest, the
+ * row's own work being taken for longer than it is: of paths that are about as
+ * long, one that says more of the row. */
 static void count_row(const struct pp_makespan *x, const struct pp_times *t,
                       const struct tail *tails, int32_t end, double part,
                       const struct pp_times *counts)
 {
     const double about = 1 - 1e-12; /* a sum in another order */
+    const double longer = part > 0 ? 1.2 : 1;
     double work = 0, at = 0, most = -INFINITY, left = 0;
     int32_t enter, leave = end;
     for (int32_t i = end; i >= 0; i = x->pieces[i].before)
@@ -334,8 +337,8 @@ static void count_row(const struct pp_makespan *x, const struct pp_times *t,
     /* at: the work of the row behind a piece. */
     for (int32_t i = end; i >= 0 && at <= work * part;
          i = x->pieces[i].before) {
-        if (tails[i].length - at > most) {
-            most = tails[i].length - at;
+        if (tails[i].length - longer * at > most) {
+            most = tails[i].length - longer * at;
             leave = i;
             left = at;
         }
@@ -346,8 +349,8 @@ static void count_row(const struct pp_makespan *x, const struct pp_times *t,
     at = left;
     for (int32_t i = leave; i >= 0; i = x->pieces[i].before) {
         bool late = at + piece_time(x, i) >= work * (1 - part) * about;
-        if (late && x->done[i] + at > most) {
-            most = x->done[i] + at;
+        if (late && x->done[i] + longer * at > most) {
+            most = x->done[i] + longer * at;
             enter = i;
         }
         at += piece_time(x, i);

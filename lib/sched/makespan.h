@@ -42,6 +42,7 @@ struct pp_makespan {
     struct pp_wait *waits;
     double *done; /* of each piece, in the last pass */
     double *op;   /* scratch: the times of every slice's four actions */
+    int32_t end;  /* the piece that ended the last pass, or -1 */
     size_t n_pieces, n_waits, wait_capacity;
 };
 
@@ -59,10 +60,10 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t);
 void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
                       const struct pp_times *counts);
 
-/* For every rank, after a pass, a path that keeps to the rank's row but for a
- * first and a last part of its work at most, 0 to 1/2 of it, and is longest at
- * the times t under that condition: as pp_makespan_path, a sum that no makespan
- * goes below. each is called with counts filled. */
+/* For every rank, after a pass with times t, a path that keeps to the rank's
+ * row but for a first and a last part of its work at most, 0 to 1/2 of it, and
+ * is about as long as any that does: as pp_makespan_path, a sum that no
+ * makespan goes below. each is called with counts filled. */
 int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
                           const struct pp_times *counts, double part,
                           void (*each)(void *ctx), void *ctx,

@@ -50,12 +50,15 @@ beats() {
     config llama 128256 4096 14336 32 32 8
     beats 1f1b 16 -p 8
     beats zbv 16 -p 4 -c 2 --placement v
+    beats v-half 12 -p 4 -c 2 --placement v
+    beats zb-h2 16 -p 4
 }
 
 @test "Qwen3-0.6B, whose head is a sixth of it" {
     config qwen3 151936 1024 3072 28 16 8 '"tie_word_embeddings": true'
     beats 1f1b 8 -p 4
     beats interleaved 8 -p 4 -c 2
+    beats looped-bfs 8 -p 2 -c 3
 }
 
 @test "Qwen3-30B-A3B" {

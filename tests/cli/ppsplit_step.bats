@@ -56,6 +56,24 @@ shortest() {
     done
 }
 
+@test "the bound is near where nothing can be proved" {
+    # PERCENT ARGS...: the gap of hundreds of layers is at most that.
+    gap() {
+        local most=$1
+        shift
+        jq '.num_hidden_layers = 317' m/config.json >large.json
+        run -0 --separate-stderr ppsplit -v -p 16 -m 64 "$@" large.json
+        [[ "$stderr" =~ gap\ ([0-9.]+)\ % ]]
+        echo "$*: ${BASH_REMATCH[1]} %"
+        jq -ne "${BASH_REMATCH[1]} <= $most"
+    }
+    gap 0.1
+    gap 2 --for zb-h2
+    gap 5 --for gpipe
+    gap 6 -c 2
+    gap 7 -c 2 --placement v
+}
+
 @test "no rule of another system has a shorter step" {
     for p in 2 3; do
         best=$(makespan 1f1b 8 -p $p -m 8)

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/search_bytes.h"
+
+#include <stdlib.h>
+
+#include "sched/lower.h"
+
+enum { MAX_TRIES = 10 };
+
+int pp_search_lowered(struct pp_schedule *s, const struct pp_graph *g,
+                      int n_microbatches, int depth,
+                      const struct pp_search_options *o, struct pp_err *err)
+{
+    if (pp_schedule_init(s, g, "auto", n_microbatches, err))
+        return -1;
+    if (depth >= 0)
+        s->channel_depth = depth;
+    return pp_search(s, o, err) ? -1 : pp_lower(s, err);
+}
+
+/* Takes from each rank's limit the bytes by which its plan is above what it
+ * may be. Returns how many ranks are above, or -1. */
+static int tighten(const struct pp_schedule *s, const struct pp_search_bytes *b,
+                   double *limit, struct pp_err *err)
+{
+    int above = 0;
+    for (int r = 0; r < s->graph->n_ranks; r++) {
+        struct pp_memory m = {0};
+        if (pp_memory_plan(s, r, b->sizes, &m, err))
+            return -1;
+        double over = (double)m.arena_bytes - b->room[r];
+        pp_memory_finish(&m);
+        if (over > 0) {
+            limit[r] -= over;
+            above++;
+        }
+    }
+    return above;
+}
+
+/* What a rank's actions pass through, one at a time, is not its activations'.
+ */
+static void set_limits(const struct pp_graph *g,
+                       const struct pp_search_bytes *b, double *limit,
+                       struct pp_load *load)
+{
+    for (int r = 0; r < g->n_ranks; r++) {
+        size_t passing = 0;
+        for (int s = 0; s < g->n_stages; s++)
+            if (g->stages[s].rank == r && b->sizes[s].passing > passing)
+                passing = b->sizes[s].passing;
+        limit[r] = b->room[r] - (double)passing;
+    }
+    for (int s = 0; s < g->n_stages; s++)
+        load[s] = pp_load_of(&b->sizes[s], g->stages[s].input_grad);
+}
+
+/* Short searches until one fits, then a long one in the same room. What a
+ * long one finds may need more for messages; then again, with less. */
+int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
+                    int n_microbatches, int depth,
+                    const struct pp_search_options *o,
+                    const struct pp_search_bytes *b, struct pp_err *err)
+{
+    double *limit = calloc((size_t)g->n_ranks, sizeof *limit);
+    struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
+    const struct pp_room room = {limit, load};
+    struct pp_search_options inside = *o;
+    bool fits = false;
+    int above = 0;
+    *s = (struct pp_schedule){0};
+    if (!limit || !load)
+        above = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else
+        set_limits(g, b, limit, load);
+    inside.room = &room;
+    for (int i = 0; i < MAX_TRIES && above >= 0; i++) {
+        bool brief = !fits;
+        struct pp_schedule next;
+        inside.seconds = brief ? o->seconds / MAX_TRIES : o->seconds;
+        above = pp_search_lowered(&next, g, n_microbatches, depth, &inside, err)
+                    ? -1
+                    : tighten(&next, b, limit, err);
+        bool better = above == 0 || (above > 0 && !fits);
+        pp_schedule_finish(better ? s : &next);
+        if (better)
+            *s = next;
+        if (above == 0 && !brief)
+            break;
+        fits |= above == 0;
+    }
+    free(limit);
+    free(load);
+    return above < 0 ? -1 : 0;
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --for auto: the split for the order that ppsched -s auto finds.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    cat >model.json <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 11,
+ "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
+ "vocab_size": 64000, "max_position_embeddings": 2048}
+END
+}
+
+# step KIND M MEMORY PLAN: as ppsched has it.
+step() {
+    ppsched -s "$1" -m "$2" ${3:+--memory "$3"} --seq-len 2048 --stats "$4" |
+        jq .makespan
+}
+
+# beats M MEMORY ARGS...: no named kind has a shorter step on its own split.
+beats() {
+    local m=$1 memory=$2 tried=0 best other kind
+    shift 2
+    set -- "$@" -m "$m" ${memory:+--memory "$memory"}
+    ppsplit "$@" --for auto -v -o auto.json model.json 2>note
+    best=$(step auto "$m" "$memory" auto.json)
+    # What was said is what ppsched finds.
+    grep -q 'ppsplit: auto, ' note
+    jq -ne --argjson best "$best" --argjson said \
+        "$(sed -n 's/.*a step of \([^ ]*\) .*/\1/p' note)" \
+        '($best / $said - 1) | fabs < 1e-4'
+    for kind in $(ppsched --list | awk '/^[a-z0-9-]+ / && !/^auto/ {print $1}'); do
+        # Slices and copies are not for auto.
+        case $kind in seq1f1b | dualpipe) continue ;; esac
+        ppsplit "$@" --for "$kind" -o kind.json model.json 2>/dev/null ||
+            continue
+        other=$(step "$kind" "$m" "$memory" kind.json)
+        echo "$*: $best, $kind $other"
+        jq -ne "$best <= $other * (1 + 1e-9)"
+        tried=$((tried + 1))
+    done
+    echo "$*: $tried kinds"
+    [ "$tried" -ge 2 ]
+}
+
+@test "no named kind is shorter" {
+    beats 4 '' -p 3
+    beats 6 '' -p 4
+    beats 4 '' -p 2 -c 2
+}
+
+@test "in a V" {
+    beats 4 '' -p 2 -c 2 --placement v
+    beats 8 '' -p 4 -c 2 --placement v
+}
+
+@test "within memory" {
+    beats 8 3600M -p 3
+    beats 6 4500M -p 2 -c 2 --placement v
+}
+
+@test "an order may fit where no named kind does" {
+    for memory in 2800M 3000M 3400M; do
+        for kind in gpipe 1f1b zb-h1; do
+            run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json
+        done
+        ppsplit -p 3 -m 8 --memory $memory --for auto model.json >plan.json
+        ppsched -s auto -m 8 --memory $memory --seq-len 2048 plan.json \
+            >/dev/null
+    done
+}
+
+@test "other methods are timed by it, and nothing fits nowhere" {
+    run -0 ppsplit -p 3 -m 4 --for auto --method uniform -t model.json
+    [[ "$output" == *'A step of 4 microbatches under auto takes '* ]]
+    run --separate-stderr ppsplit -p 3 -m 4 --for auto --memory 100M model.json
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *'more than the limit of 100.00 MiB'* ]]
+    run --separate-stderr ppsplit -p 2 --placement both-ways --for auto model.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: auto orders whole sequences on one copy of the weights, not slices or copies" ]
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --export of balanced plans: what a form cannot say is no choice, and
+# of what it can the best is printed.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# model LAYERS DEPTHS: small, with a heavy head and multi-token prediction.
+model() {
+    cat >model.json <<END
+{"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+ "vocab_size": 8000, "hidden_size": 256, "intermediate_size": 1024,
+ "moe_intermediate_size": 128, "num_hidden_layers": $1,
+ "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 8,
+ "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1,
+ "q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 32,
+ "qk_rope_head_dim": 16, "v_head_dim": 32, "max_position_embeddings": 512,
+ "num_nextn_predict_layers": $2}
+END
+}
+
+# step M ARGS...: of the plan, as ppsched simulates it; nothing where there is
+# none.
+step() {
+    local m=$1 kind=1f1b
+    shift
+    [[ " $* " == *' -c '* ]] && kind=interleaved
+    ppsplit "$@" model.json >plan.json 2>/dev/null || return 0
+    ppsched -s $kind -m "$m" --seq-len 512 --stats plan.json | jq .makespan
+}
+
+# layouts SYMBOLS STAGES: all that leave no stage empty.
+layouts() {
+    jq -nr --arg s "$1" --argjson n "$2" '
+        def cut($s; $n): if $n == 1 then $s else range(1; ($s | length) - $n + 2)
+            as $k | $s[:$k] + "|" + cut($s[$k:]; $n - 1) end;
+        cut($s; $n)'
+}
+
+# best LAYERS DEPTHS M ARGS...: the exported layout is read again, and its step
+# is the shortest of all layouts that are accepted.
+best() {
+    local layers=$1 depths=$2 m=$3 symbols stages mtp='' best layout
+    shift 3
+    model "$layers" "$depths"
+    [ "$depths" -eq 0 ] || mtp=--mtp
+    symbols=E$(printf "%${layers}s" '' | tr ' ' t)
+    symbols+=$(printf "%${depths}s" '' | tr ' ' m)L
+    # shellcheck disable=SC2086
+    layout=$(ppsplit "$@" $mtp -m "$m" --export megatron model.json)
+    # shellcheck disable=SC2086
+    stages=$(ppsplit "$@" $mtp --layout "$layout" model.json |
+        jq '.stages | length')
+    # shellcheck disable=SC2086
+    layouts "$symbols" "$stages" | while read -r other; do
+        step "$m" "$@" $mtp --layout "$other"
+    done | jq -s min >shortest
+    # shellcheck disable=SC2086
+    best=$(step "$m" "$@" $mtp --layout "$layout")
+    echo "$layers layers, $depths m, $*: $layout takes $best of $(cat shortest)"
+    jq -e --argjson got "$best" '. == $got' shortest
+}
+
+@test "a layout is the best that Megatron accepts" {
+    best 5 0 4 -p 3
+    best 4 0 4 -p 2 -c 2
+}
+
+@test "with multi-token prediction, too" {
+    best 4 1 4 -p 1
+    best 4 1 4 -p 2
+    best 4 2 4 -p 2
+    best 5 1 4 -p 3
+    best 4 2 6 -p 3
+    best 5 2 4 -p 4
+    best 4 1 4 -p 2 -c 2
+    best 4 1 4 -p 1 -c 3
+}
+
+@test "no export of a balanced plan fails" {
+    for depths in 1 2 3; do
+        model 11 $depths
+        for p in 1 2 3 4 6; do
+            for c in 1 2; do
+                layout=$(ppsplit -p $p -c $c --mtp --export megatron model.json)
+                run -0 ppsplit -p $p -c $c --mtp --layout "$layout" \
+                    --export megatron model.json
+                [ "$output" = "$layout" ]
+                for form in torchtitan deepspeed fqns; do
+                    ppsplit -p $p -c $c --mtp --export $form model.json \
+                        >$form.json
+                done
+                run -0 ppsplit -p $p -c $c --mtp --fqns fqns.json \
+                    --export deepspeed model.json
+                [ "$output" = "$(cat deepspeed.json)" ]
+            done
+        done
+    done
+}
+
+@test "memory is kept to where units stay together" {
+    model 8 1
+    layout=$(ppsplit -p 3 --mtp -m 6 --memory 200M --export megatron model.json)
+    run -0 ppsplit -p 3 --mtp -m 6 --memory 200M --layout "$layout" model.json
+    need() {
+        ppsplit -p 3 --mtp -m 6 --memory 1 "$@" model.json 2>&1 |
+            sed 's/.*; \([0-9]*\) bytes).*/\1/' | jq '. + 1'
+    }
+    # What the best layout needs is enough for the best layout, and a layout
+    # found under less is no larger.
+    most=$(need --layout "$layout")
+    run -0 ppsplit -p 3 --mtp -m 6 --memory "$most" --export megatron model.json
+    less=$((most - 1))
+    if ppsplit -p 3 --mtp -m 6 --memory $less --export megatron model.json \
+        >layout 2>/dev/null; then
+        run -0 ppsplit -p 3 --mtp -m 6 --memory $less \
+            --layout "$(cat layout)" model.json
+    fi
+}
+
+@test "more stages than parts that can be told apart" {
+    model 4 1
+    run --separate-stderr ppsplit -p 7 --mtp --export megatron model.json
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    run --separate-stderr ppsplit -p 8 --mtp --export megatron model.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: 8 stages are too many for 4 layers: a layout keeps norm and last layer together" ]
+}
