@@ -388,6 +388,7 @@ struct attention_case {
     bool sinks;
     size_t n;
     int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
+    size_t context;
 };
 
 static const struct attention_case attention_cases[] = {
@@ -400,6 +401,11 @@ static const struct attention_case attention_cases[] = {
     {"64, window 1", 1, 1, 64, 64, 0, 1, 0, 1, {70}, {80}},
     {"128", 4, 2, 128, 128, 0, 0, 0, 2, {130, 31}, {136, 32}},
     {"128, sinks", 1, 1, 128, 128, 0, 0, 1, 2, {64, 0}, {64, 8}},
+    {"a slice", 4, 2, 4, 4, 0, 0, 0, 3, {3, 5, 2}, {4, 5, 3}, 41},
+    {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
+    {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
+    {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
+    {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
 
@@ -429,6 +435,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
+        .context = t->context,
     };
 }
 
@@ -438,17 +445,17 @@ static void test_attention(struct call *c, const struct attention_case *t)
 {
     int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];
     struct pp_attention_shape s = attention_shape(t, cu, padded), d = s;
-    size_t N = s.N;
+    size_t N = s.N, keys = N + s.context;
     struct tensor *q = in(c, ELEMENT, N * s.ldq);
-    struct tensor *k = in(c, ELEMENT, N * s.ldkv);
-    struct tensor *v = in(c, ELEMENT, N * s.ldkv);
+    struct tensor *k = in(c, ELEMENT, keys * s.ldkv);
+    struct tensor *v = in(c, ELEMENT, keys * s.ldkv);
     struct tensor *dout = in(c, ELEMENT, N * s.ldo);
     struct tensor *sinks = in(c, ELEMENT, t->NH);
     struct tensor *o = out(c, ELEMENT, N * s.ldo);
     struct tensor *lse = out(c, ACCUMULATED, N * t->NH);
     struct tensor *dq = out(c, ELEMENT, N * s.ldq);
-    struct tensor *dk = out(c, ELEMENT, N * s.ldkv);
-    struct tensor *dv = out(c, ELEMENT, N * s.ldkv);
+    struct tensor *dk = out(c, ELEMENT, keys * s.ldkv);
+    struct tensor *dv = out(c, ELEMENT, keys * s.ldkv);
     struct tensor *scratch = out(c, ELEMENT, c->k->attention_scratch(&s));
     double *tiles = malloc(ref->attention_scratch(&s) * sizeof *tiles);
     d.cu = ids_on_device(cu, t->n + 1);
