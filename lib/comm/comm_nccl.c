@@ -91,7 +91,7 @@ static int settle(struct nccl_comm *c, const struct link *l, int rc,
             return pp_join_fail(c->join, err);
         rc = state_of(c, l);
     }
-    if (pp_join_aborted(c->join))
+    if (rc ? pp_join_await_abort(c->join) : pp_join_aborted(c->join))
         return pp_join_fail(c->join, err);
     return rc ? fail_nccl(c, l, rc, err) : 0;
 }
