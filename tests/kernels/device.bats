@@ -110,6 +110,35 @@ near() {
     near 0.1 sliced whole
 }
 
+@test "on tensor cores the bits of one rank, wherever tensors lie" {
+    # An odd number of tokens, and layers whose tensors follow others.
+    small wide LlamaForCausalLM llama false 64
+    plan one.json wide -s 1f1b -m 4 -- -p 1
+    pppack -q -l 67 -o odd data.jsonl
+    packed=odd gpu one one.json --dtype bf16
+    for p in 2 3; do
+        plan ranks.json wide -s 1f1b -m 4 -- -p $p
+        packed=odd gpu ranks ranks.json --dtype bf16
+        same ranks one
+    done
+}
+
+@test "products with biases: fused, apart, and the CPU's gradients" {
+    small qwen2 Qwen2ForCausalLM qwen2 false
+    plan one.json qwen2 -s 1f1b -m 3 -- -p 1
+    plan two.json qwen2 -s 1f1b -m 3 -- -p 2
+    cpu host one.json
+    gpu one one.json
+    near 1e-4 one host
+    gpu ranks two.json
+    same ranks one
+    for lt in none declines; do
+        PP_EMULATED_LT=$lt gpu apart one.json
+        near 1e-3 apart one
+        run ! same apart one
+    done
+}
+
 @test "slices that pass through padding, and of no token" {
     pppack -q -l 64 --pad-to 16 -o padded data.jsonl
     plan sliced.json qwen3 -s gpipe -m 2 --slices 70 -- -p 2

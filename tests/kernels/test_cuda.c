@@ -174,28 +174,51 @@ static void test_linear(struct call *c, size_t N, size_t C, size_t OC,
     size_t ldx = C + gap, ldy = OC + gap;
     struct tensor *x = in(c, ELEMENT, N * ldx), *w = in(c, ELEMENT, OC * C);
     struct tensor *b = in(c, ELEMENT, OC), *dy = in(c, ELEMENT, N * ldy);
+    struct tensor *r = in(c, ELEMENT, N * ldy);
+    struct tensor *z = out(c, ELEMENT, N * ldy), *u = out(c, ELEMENT, N * ldy);
     struct tensor *y = out(c, ELEMENT, N * ldy), *dx = out(c, ELEMENT, N * ldx);
     struct tensor *dw = in(c, ACCUMULATED, OC * C),
                   *db = in(c, ACCUMULATED, OC);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc =
-        k->linear_fwd(y->at, x->at, w->at, b->at, N, C, OC, ldy, ldx, s) ||
+        k->linear_fwd(y->at, x->at, w->at, b->at, NULL, N, C, OC, ldy, ldx,
+                      s) ||
+        k->linear_fwd(z->at, x->at, w->at, b->at, r->at, N, C, OC, ldy, ldx,
+                      s) ||
+        k->linear_fwd(u->at, x->at, w->at, NULL, r->at, N, C, OC, ldy, ldx,
+                      s) ||
         k->linear_bwd_input(dx->at, dy->at, w->at, N, C, OC, ldx, ldy, s) ||
         k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy, ldx,
                              s);
-    ref->linear_fwd(y->want, x->want, w->want, b->want, N, C, OC, ldy, ldx,
-                    NULL);
+    ref->linear_fwd(y->want, x->want, w->want, b->want, NULL, N, C, OC, ldy,
+                    ldx, NULL);
+    ref->linear_fwd(z->want, x->want, w->want, b->want, r->want, N, C, OC, ldy,
+                    ldx, NULL);
+    ref->linear_fwd(u->want, x->want, w->want, NULL, r->want, N, C, OC, ldy,
+                    ldx, NULL);
     ref->linear_bwd_input(dx->want, dy->want, w->want, N, C, OC, ldx, ldy,
                           NULL);
     ref->linear_bwd_weight(dw->want, db->want, dy->want, x->want, N, C, OC, ldy,
                            ldx, NULL);
     ok(!rc, "%s linear %zu x %zu x %zu runs", k->name, N, C, OC);
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "linear_fwd");
+    close_to(c, z, bound_of(c, 1e-5, 1e-11), "linear_fwd bias, residual");
+    close_to(c, u, bound_of(c, 1e-5, 1e-11), "linear_fwd residual");
     close_to(c, dx, bound_of(c, 1e-5, 1e-11), "linear_bwd_input");
     close_to(c, dw, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight");
     close_to(c, db, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight bias");
     finish(c);
+}
+
+/* The same without cuBLASLt, on a stream that has it. */
+static void test_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
+{
+    struct pp_cuda_stream *s = gpu_stream();
+    struct pp_fuser *fuser = s->fuser;
+    s->fuser = NULL;
+    test_linear(c, N, C, OC, 0);
+    s->fuser = fuser;
 }
 
 static void test_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
@@ -487,6 +510,8 @@ static void test_table(const struct pp_kernels *k)
     struct call c = {.k = k};
     test_linear(&c, 5, 7, 3, 2);
     test_linear(&c, 33, 40, 24, 0);
+    test_linear(&c, 40, 16, 136, 8);
+    test_linear_apart(&c, 33, 40, 24);
     test_rmsnorm(&c, 5, 1, 33);
     test_rmsnorm(&c, 3, 4, 16);
     test_rmsnorm(&c, 40, 1, 1040);
@@ -506,6 +531,8 @@ static void test_table(const struct pp_kernels *k)
         test_attention(&c, &attention_cases[i]);
     c.integers = true;
     test_linear(&c, 17, 24, 9, 1);
+    test_linear(&c, 17, 24, 16, 0);
+    test_linear_apart(&c, 17, 24, 16);
     test_embedding(&c, 300, 8, 11);
     test_elementwise(&c, 3, 16, 0);
 }
