@@ -257,11 +257,11 @@ static int check_verify(struct pprun *p)
     const struct pp_job *j = &p->job;
     if (!o->verify)
         return tool_usage(p->tool, "--shrink and --json need --verify");
-    if (j->optim.steps > 0 || j->save || j->dump_grads || o->eval ||
-        o->logprobs || o->resume || o->plan || o->trace || o->profile)
+    if (j->optim.steps > 0 || j->save || j->dump_grads || o->logprobs ||
+        o->resume || o->plan || o->trace || o->profile)
         return tool_usage(p->tool,
                           "--verify makes its own steps and does not go with "
-                          "--steps, --save, --dump-grads, --eval, --logprobs, "
+                          "--steps, --save, --dump-grads, --logprobs, "
                           "--trace, --profile, --resume or --plan");
     if (o->device != PPRUN_CPU)
         return tool_usage(p->tool, "--verify works on --device cpu alone");

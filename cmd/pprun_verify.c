@@ -21,12 +21,28 @@ enum { MAX_TRIES = 3 };
 struct verify {
     struct pprun *p;
     struct pp_verify v;
-    struct pp_packed packed, single; /* the first step's microbatches, and its
-                                        sequences one by one */
+    struct pp_packed single, eval_single; /* the sequences of the first step,
+                                             and of --eval, one by one */
     struct pp_arena arena;
     struct pp_graph graph; /* the same stages on one rank */
-    struct pp_schedule one;
+    struct pp_schedule one, one_forward;
 };
+
+/* Puts the first n_bins bins of *set into memory in its place, or a likeness
+ * of them. */
+static int take(struct pprun *p, const struct pp_packed *set, size_t n_bins,
+                const struct pp_likeness *likeness, struct pp_packed *at)
+{
+    struct pp_packed taken = {0};
+    struct pp_err *err = &p->tool->err;
+    if (p->options.shrink
+            ? pp_packed_likeness(set, n_bins, likeness, &taken, err)
+            : pp_packed_take(set, n_bins, &taken, err))
+        return -1;
+    pp_packed_finish(at);
+    *at = taken;
+    return 0;
+}
 
 int pprun_verify_prepare(struct pprun *p)
 {
@@ -48,16 +64,15 @@ int pprun_verify_prepare(struct pprun *p)
         .vocab = (uint32_t)p->model.vocab,
         .seed = j->seed,
     };
-    struct pp_packed step = {0};
-    struct pp_err *err = &p->tool->err;
-    if (p->options.shrink
-            ? pp_packed_likeness(j->data, n, &likeness, &step, err)
-            : pp_packed_take(j->data, n, &step, err))
+    if (take(p, j->data, n, &likeness, &p->data))
         return -1;
-    pp_packed_finish(&p->data);
-    p->data = step;
     j->data = &p->data;
-    return 0;
+    if (!j->eval)
+        return 0;
+    /* One more than a pass has: the next one is filled up with empty ones. */
+    n = (size_t)j->schedule->n_microbatches + 1;
+    n = n < j->eval->n_bins ? n : j->eval->n_bins;
+    return take(p, j->eval, n, &likeness, &p->eval);
 }
 
 /* One rank, the same stages, one microbatch: forward through all, and back. */
@@ -78,7 +93,9 @@ static int make_one(struct verify *y, struct pp_err *err)
         if (pp_schedule_add(&y->one, 0, a, err))
             return -1;
     }
-    return pp_lower(&y->one, err);
+    if (pp_lower(&y->one, err))
+        return -1;
+    return pp_schedule_forward_only(&y->one, &y->one_forward, err);
 }
 
 /* The job of a run, in p while it is under way. */
@@ -100,6 +117,8 @@ static int run(struct verify *y, enum pp_verify_run which, double lr,
         j->schedule = &y->one;
         j->recompute = NULL; /* what is compared with keeps everything */
         j->data = &y->single;
+        j->forward = &y->one_forward;
+        j->eval = j->eval ? &y->eval_single : NULL;
         j->accumulate = (int)y->single.n_bins;
         j->slot_limit = 0;
     }
@@ -110,6 +129,7 @@ static int run(struct verify *y, enum pp_verify_run which, double lr,
                                 j->kernels->element_bytes};
     j->optim.lr = lr;
     j->optim.steps = steps;
+    j->eval_every = 1;
     j->report = pp_verify_report;
     j->inspect = pp_verify_inspect;
     j->output = pp_verify_output;
@@ -167,7 +187,7 @@ static void print_table(const struct verify *y, const char *hint)
     FILE *f = y->p->tool->out;
     fprintf(f, "%-24s %14s %14s %9s %9s\n", "", "found", "expected", "error",
             "bound");
-    for (int i = 0; i < PP_VERIFY_SCALARS; i++) {
+    for (int i = 0; i < v->n_scalars; i++) {
         const struct pp_verify_scalar *s = &v->scalars[i];
         fprintf(f, "%-24s %14.8g %14.8g %9.1e %9.1e %s\n", s->name, s->found,
                 s->expected, s->e.error, s->e.bound, verdict(s->e));
@@ -207,7 +227,7 @@ static void print_json(const struct verify *y, const char *hint)
             hint);
     fprintf(f, " \"later_steps\": \"%s\",\n \"scalars\": [",
             v->later == PP_VERIFY_WIDE ? "fp64" : "as planned");
-    for (int i = 0; i < PP_VERIFY_SCALARS; i++) {
+    for (int i = 0; i < v->n_scalars; i++) {
         const struct pp_verify_scalar *s = &v->scalars[i];
         fprintf(f, "%s\n  {\"name\": \"%s\"", i ? "," : "", s->name);
         put(f, "found", s->found);
@@ -237,6 +257,7 @@ int pprun_verify(struct pprun *p)
     char hint[PP_VERIFY_HINT_TEXT];
     int rc = -1;
     if (pp_packed_unpack(&p->data, &y.single, err) ||
+        (p->job.eval && pp_packed_unpack(&p->eval, &y.eval_single, err)) ||
         pp_verify_init(&y.v, &p->model, p->job.schedule->graph, &p->data,
                        p->job.kernels->element_bytes, err) ||
         make_one(&y, err))
@@ -255,7 +276,9 @@ int pprun_verify(struct pprun *p)
 out:
     pp_verify_finish(&y.v);
     pp_packed_finish(&y.single);
+    pp_packed_finish(&y.eval_single);
     pp_schedule_finish(&y.one);
+    pp_schedule_finish(&y.one_forward);
     pp_arena_finish(&y.arena);
     return rc;
 }

@@ -48,9 +48,9 @@ static void set_defaults(struct split_job *j)
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
     if (j->tokens == 0)
         j->tokens = j->seq_len;
-    j->shorten =
-        j->method == SPLIT_BALANCED &&
-        (j->n_microbatches > 0 || j->kind || j->costs_file || j->rank_speed);
+    j->shorten = j->method == SPLIT_BALANCED &&
+                 (j->n_microbatches > 0 || j->kind || j->costs_file ||
+                  j->rank_speed || j->recompute_auto);
     if (j->n_microbatches == 0)
         j->n_microbatches = DEFAULT_ROUNDS * j->n_ranks;
 }
@@ -82,7 +82,7 @@ int split_plan(struct split_job *j)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++)
         j->costs[i] = split_token_cost(j, i);
-    if (split_run_init(j) || split_units(j) || place(j, true))
+    if (split_run_init(j) || split_recompute_stages(j) || place(j, true))
         return -1;
     return split_sums(j);
 }

@@ -87,6 +87,8 @@ struct split_job {
     bool has_method, table, mtp;
     enum pp_recompute recompute; /* of all units ... */
     enum pp_recompute *modes;    /* ... or of each, where not NULL */
+    const char *recompute_list;  /* by stage, or NULL */
+    bool recompute_auto;         /* as little as fits into --memory */
     bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
     const char *layers, *fqns, *layout, *type, *source, *units;
@@ -186,6 +188,27 @@ int split_schedule(struct split_job *j) PP_MUST_USE;
 int split_run_init(struct split_job *j) PP_MUST_USE;
 void split_run_finish(struct split_run *run);
 
+/* --recompute: a mode, a list of them by stage, or auto. */
+int split_take_recompute(struct split_job *j) PP_MUST_USE;
+
+/* Whether it says something of each stage. */
+static inline bool split_by_stage(const struct split_job *j)
+{
+    return j->recompute_list || j->recompute_auto;
+}
+
+/* What a stage makes again; one without decoder layers makes nothing. */
+enum pp_recompute split_stage_mode(const struct split_job *j, int stage);
+
+/* Fills bounds, as split_units does, and what each stage makes again. */
+int split_recompute_stages(struct split_job *j) PP_MUST_USE;
+
+/* What units take and keep, anew from modes. */
+int split_set_modes(struct split_job *j) PP_MUST_USE;
+
+/* Whether the rank keeps to --memory, to the byte. */
+int split_rank_fits(struct split_job *j, int rank, bool *yes) PP_MUST_USE;
+
 /* Bytes that one rank trains unit i with. */
 double split_state_bytes(const struct split_job *j, size_t i);
 
@@ -202,6 +225,16 @@ void split_unit_bytes(const struct split_job *j, size_t i,
                       double b[PP_N_UNIT_BYTES]);
 double split_slice_tokens(const struct split_job *j);
 double split_message_bytes(const struct split_job *j);
+
+/* A message behind unit i. */
+double split_message_behind(const struct split_job *j, size_t i);
+
+/* What ppsched and pprun allocate on a rank for its activations and messages;
+ * what is trained there. */
+int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
+                    size_t *bytes) PP_MUST_USE;
+double split_rank_trained(const struct split_job *j, const size_t *bounds,
+                          int rank);
 
 /* What leaves unit i for each token. */
 double split_out_bytes(const struct split_job *j, size_t i);

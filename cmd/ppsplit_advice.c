@@ -40,7 +40,12 @@ static bool would_fit(const struct split_job *j, int64_t n_ranks, int dp,
     struct split_job other = *j;
     other.n_ranks = n_ranks;
     other.mesh.dp = dp;
-    other.recompute = r;
+    if (!split_by_stage(j) || r != j->recompute) {
+        other.recompute = r;
+        other.recompute_list = NULL;
+        other.recompute_auto = false;
+    }
+    other.modes = NULL;
     other.arena = (struct pp_arena){0};
     other.run = (struct split_run){0};
     other.t.err = (struct pp_err){0};
@@ -55,7 +60,8 @@ static bool would_fit(const struct split_job *j, int64_t n_ranks, int dp,
 static int64_t more_ranks(const struct split_job *j)
 {
     int64_t n = j->n_ranks;
-    if (j->method != SPLIT_BALANCED || j->rank_speed || !j->run.known)
+    if (j->method != SPLIT_BALANCED || j->rank_speed || j->recompute_list ||
+        !j->run.known)
         return 0;
     while (++n <= j->n_ranks + MAX_TRIES && n * j->n_chunks <= MAX_STAGES &&
            n * j->n_chunks <= (int64_t)j->n_units)
@@ -112,8 +118,8 @@ static int more_replicas(const struct split_job *j)
 /* The least recomputation for which the same command fits; NULL: none. */
 static const char *more_recompute(const struct split_job *j)
 {
-    for (int r = (int)j->recompute + 1; j->run.known && r < PP_N_RECOMPUTES;
-         r++)
+    bool any = j->run.known && !j->recompute_auto; /* which has tried all */
+    for (int r = (int)j->recompute + 1; any && r < PP_N_RECOMPUTES; r++)
         if (would_fit(j, j->n_ranks, j->mesh.dp, (enum pp_recompute)r))
             return pp_recompute_names[r];
     return NULL;

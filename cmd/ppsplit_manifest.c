@@ -61,15 +61,6 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
     return 0;
 }
 
-/* Units of a stage have one mode; one without decoder layers has none. */
-static enum pp_recompute stage_mode(const struct split_job *j, int stage)
-{
-    for (size_t i = split_first(j, stage); i < split_end(j, stage); i++)
-        if (pp_model_unit(&j->model, i).kind == PP_UNIT_LAYER)
-            return split_recompute(j, i);
-    return PP_RECOMPUTE_NONE;
-}
-
 static void set_stages(const struct split_job *j,
                        const struct pp_manifest_unit *units,
                        struct pp_manifest_stage *stages)
@@ -80,7 +71,7 @@ static void set_stages(const struct split_job *j,
         x->n_units = split_end(j, s) - split_first(j, s);
         /* An empty stage hands on what it gets. */
         x->out_bytes = s > 0 ? stages[s - 1].out_bytes : 0;
-        x->recompute = stage_mode(j, s);
+        x->recompute = split_stage_mode(j, s);
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             pp_manifest_stage_add(x, &units[i]);
     }
@@ -105,7 +96,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         pp_arena_alloc(a, (size_t)j->graph.n_stages, sizeof *stages);
     bool used[PP_N_RECOMPUTES] = {false};
     for (int s = 0; s < j->graph.n_stages; s++)
-        used[stage_mode(j, s)] = true;
+        used[split_stage_mode(j, s)] = true;
     if (!model.units || !stages || set_units(j, a, used, model.units))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     set_stages(j, model.units, stages);

@@ -86,7 +86,8 @@ const struct tool_option split_options[] = {
     {FOR, "for", "KIND", "the schedule that will run (default 1f1b, ...)"},
     {COSTS, "costs", "FILE", "measured costs, from pprun --profile"},
     {RANK_SPEED, "rank-speed", "S,S,...", "how fast each rank is"},
-    {RECOMPUTE, "recompute", "MODE", "none (default), selective or full"},
+    {RECOMPUTE, "recompute", "MODE",
+     "none (default), selective or full, a list by stage, or auto"},
     {'m', "microbatches", "N", "microbatches of a step"},
     {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
     {DTYPE, "dtype", "TYPE", "fp32 (default), fp64 or bf16"},
@@ -206,13 +207,6 @@ static int take_placement(struct split_job *j)
     return i < 0 ? -1 : 0;
 }
 
-static int take_recompute(struct split_job *j)
-{
-    int i = find_word(j, "--recompute", pp_recompute_names, optarg);
-    j->recompute = (enum pp_recompute)i;
-    return i < 0 ? -1 : 0;
-}
-
 static int take_dtype(struct split_job *j)
 {
     static const char *const words[] = {"fp32", "fp64", "bf16", NULL};
@@ -306,7 +300,7 @@ int split_take_option(struct split_job *j, int id)
         j->units = optarg;
         return 0;
     case RECOMPUTE:
-        return take_recompute(j);
+        return split_take_recompute(j);
     case DP:
         return take_size(j, "--dp", &j->mesh.dp);
     case TP:
@@ -340,9 +334,11 @@ int split_check_options(struct split_job *j, int argc, char **argv)
     if (j->units && optind < argc)
         return tool_usage(t, "a model or --units, not both: '%s'",
                           argv[optind]);
-    if (j->units && j->recompute != PP_RECOMPUTE_NONE)
+    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || split_by_stage(j)))
         return tool_usage(t, "--recompute: a table of units says what they "
                              "keep, not what they could make again");
+    if (j->recompute_auto && j->memory_bytes == 0)
+        return tool_usage(t, "--recompute auto needs --memory");
     j->source = j->units;
     if (j->units)
         return 0;

@@ -10,7 +10,6 @@
 
 #include "base/num.h"
 #include "ppsplit.h"
-#include "plan/unit_table.h"
 #include "sched/kind.h"
 #include "sched/lower.h"
 
@@ -83,7 +82,7 @@ int split_schedule(struct split_job *j)
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
         MAX_CELLS / j->n_microbatches) {
-        if (j->kind || j->rank_speed)
+        if (j->kind || j->rank_speed || j->recompute_auto)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%d stages of %" PRId64
                            " microbatches are too many to simulate",
@@ -125,65 +124,6 @@ static void set_times(struct split_job *j, size_t i)
     }
 }
 
-/* Tokens of the largest slice. */
-double split_slice_tokens(const struct split_job *j)
-{
-    int64_t n = j->run.graph.n_slices;
-    return (double)((j->tokens + n - 1) / n);
-}
-
-void split_unit_bytes(const struct split_job *j, size_t i,
-                      double b[PP_N_UNIT_BYTES])
-{
-    static const struct {
-        int bytes;
-        enum pp_saved_block block;
-    } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
-                {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
-                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
-                {PP_UNIT_PASSING, PP_SAVED_PASSING}};
-    struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double tokens = split_slice_tokens(j) * pp_mesh_share(&j->mesh);
-    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-        b[kept[k].bytes] = tokens * (double)pp_unit_saved_bytes(
-                                        &j->model, u, split_recompute(j, i),
-                                        kept[k].block, j->precision);
-    b[PP_UNIT_TRAINED] = split_state_bytes(j, i);
-}
-
-double split_state_bytes(const struct split_job *j, size_t i)
-{
-    struct pp_unit_id u = pp_model_unit(&j->model, i);
-    return pp_mesh_state_bytes(&j->mesh, pp_mesh_held(&j->mesh, &j->model, u),
-                               j->precision);
-}
-
-double split_out_bytes(const struct split_job *j, size_t i)
-{
-    struct pp_unit_id u = pp_model_unit(&j->model, i);
-    double bytes = (double)(j->model.hidden * j->precision->element_bytes);
-    if (j->model.table)
-        return pp_unit_row(&j->model, u)->out_bytes;
-    /* Nothing leaves the head but a loss. */
-    if (pp_unit_is_mtp(&j->model, u)) /* and all that came in */
-        bytes *= (double)(u.layer - j->model.n_layers + 2);
-    return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(&j->mesh);
-}
-
-/* A message behind unit i. */
-static double message_bytes(const struct split_job *j, size_t i)
-{
-    return split_out_bytes(j, i) * split_slice_tokens(j);
-}
-
-double split_message_bytes(const struct split_job *j)
-{
-    double most = 0;
-    for (size_t i = 0; i + 1 < j->n_units; i++)
-        most = fmax(most, message_bytes(j, i));
-    return most;
-}
-
 int split_run_init(struct split_job *j)
 {
     struct split_run *run = &j->run;
@@ -203,7 +143,7 @@ int split_run_init(struct split_job *j)
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
         messages[i] = j->profile.latency +
-                      j->profile.seconds_per_byte * message_bytes(j, i);
+                      j->profile.seconds_per_byte * split_message_behind(j, i);
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -222,38 +162,20 @@ int split_run_init(struct split_job *j)
                                 j->n_units, split_message_bytes(j), err);
 }
 
-/* What ppsched and pprun allocate on a rank for its activations and messages.
- */
-static int plan_rank(struct split_job *j, const size_t *bounds, int rank,
-                     size_t *bytes)
+int split_set_modes(struct split_job *j)
 {
-    const struct split_run *run = &j->run;
-    struct pp_err *err = &j->t.err;
-    size_t n = (size_t)run->graph.n_stages;
-    struct pp_memory m;
-    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
-    if (!sizes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t s = 0; s < n; s++) {
-        int o = pp_original(&run->graph, (int)s);
-        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
-            sizes[s].output = (size_t)ceil(message_bytes(j, bounds[o + 1] - 1));
-        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
-            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
-            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
-            if (passing > sizes[s].passing)
-                sizes[s].passing = passing;
-        }
+    struct split_run *run = &j->run;
+    for (size_t i = 0; i < j->n_units; i++) {
+        j->costs[i] = split_token_cost(j, i);
+        if (!run->known)
+            continue;
+        set_times(j, i);
+        split_unit_bytes(j, i, run->bytes[i]);
     }
-    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
-    free(sizes);
-    if (rc)
-        return -1;
-    *bytes = m.arena_bytes;
-    pp_memory_finish(&m);
-    return 0;
+    if (!run->memory.before)
+        return 0;
+    return pp_split_memory_set(
+        &run->memory, (const double(*)[PP_N_UNIT_BYTES])run->bytes, &j->t.err);
 }
 
 /* Lowers the limit of each rank whose buffers fit together but not in their
@@ -263,18 +185,12 @@ static int correct(struct split_job *j, const size_t *bounds, bool *changed)
     struct split_run *run = &j->run;
     *changed = false;
     for (int r = 0; r < run->graph.n_ranks; r++) {
-        double trained = 0,
-               need = pp_split_memory_need(&run->memory, bounds, r);
+        double need = pp_split_memory_need(&run->memory, bounds, r);
         size_t arena;
-        for (int s = 0; s < run->graph.n_stages; s++) {
-            int o = pp_original(&run->graph, s);
-            for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
-                if (run->graph.stages[s].rank == r)
-                    trained += run->bytes[i][PP_UNIT_TRAINED];
-        }
-        if (plan_rank(j, bounds, r, &arena))
+        if (split_plan_rank(j, bounds, r, &arena))
             return -1;
-        double over = trained + (double)arena - (double)j->memory_bytes;
+        double over = split_rank_trained(j, bounds, r) + (double)arena -
+                      (double)j->memory_bytes;
         if (over > 0 && need <= run->limit[r]) {
             run->limit[r] = need - over;
             *changed = true;
@@ -401,7 +317,7 @@ int split_measure_ranks(struct split_job *j)
         return 0;
     for (int r = 0; r < run->graph.n_ranks; r++) {
         size_t bytes;
-        if (plan_rank(j, j->bounds, r, &bytes))
+        if (split_plan_rank(j, j->bounds, r, &bytes))
             return -1;
         j->ranks[r].activations_bytes = (double)bytes;
     }

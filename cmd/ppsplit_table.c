@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 #include "plan/unit_table.h"
+#include "plan/recompute.h"
 #include "ppsplit.h"
 
 enum { UNITS_TEXT = 96, BAR = 20 };
@@ -279,6 +280,18 @@ static void print_room(const struct split_job *j, FILE *f)
     fprintf(f, ".\n");
 }
 
+/* What each stage makes again, where they differ. */
+static void print_modes(const struct split_job *j, FILE *f)
+{
+    if (!split_by_stage(j))
+        return;
+    fprintf(f, "Stages 0, 1, ... recompute:");
+    for (int s = 0; s < j->graph.n_stages; s++)
+        fprintf(f, "%s %s", s ? "," : "",
+                pp_recompute_names[split_stage_mode(j, s)]);
+    fprintf(f, ".\n");
+}
+
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     static const char mark[] = "  <- largest";
@@ -289,6 +302,7 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
         print_ranks(j, j->graph.n_ranks > 1 ? mark : "", f);
     print_foot(j, f);
     print_step(j, f);
+    print_modes(j, f);
     print_room(j, f);
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the table");

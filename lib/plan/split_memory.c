@@ -129,6 +129,10 @@ static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
     }
     for (size_t i = 0; i < plan.n; i++) {
         const struct pp_buffer *b = &plan.buffers[i];
+        if (b->kind == PP_BUF_PASSING) {
+            m->n_passing[rank]++;
+            continue;
+        }
         size_t c = b->kind == PP_BUF_RING ? z.width - 1 : count_of(&z, b);
         z.change[2 * z.width * b->first + c]++;
         z.change[2 * z.width * b->last + z.width + c]++;
@@ -167,7 +171,7 @@ static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
         goto out;
     }
     for (size_t i = 0; i < n; i++)
-        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1};
+        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1};
     list_stages(m, place);
     rc = 0;
     for (int r = 0; r < m->graph->n_ranks && !rc; r++) {
@@ -189,6 +193,8 @@ static int read_passing(struct pp_split_memory *m,
 {
     size_t n = m->n_units, levels = 1, size;
     bool any = false;
+    free(m->passing);
+    m->passing = NULL;
     for (size_t i = 0; i < n; i++)
         any |= bytes[i][PP_UNIT_PASSING] > 0;
     while (n >> levels)
@@ -222,6 +228,16 @@ static double largest_passing(const struct pp_split_memory *m, size_t first,
     return fmax(run[first], run[end - ((size_t)1 << k)]);
 }
 
+int pp_split_memory_set(struct pp_split_memory *m,
+                        const double (*bytes)[PP_N_UNIT_BYTES],
+                        struct pp_err *err)
+{
+    for (size_t i = 0; i < m->n_units; i++)
+        for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
+            m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
+    return read_passing(m, bytes, err);
+}
+
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err)
@@ -233,14 +249,14 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     m->first_stage = calloc(ranks + 1, sizeof *m->first_stage);
     m->stages = calloc((size_t)s->graph->n_stages, sizeof *m->stages);
     m->first_peak = calloc(ranks + 1, sizeof *m->first_peak);
-    if (!m->before || !m->first_stage || !m->stages || !m->first_peak) {
+    m->n_passing = calloc(ranks, sizeof *m->n_passing);
+    if (!m->before || !m->first_stage || !m->stages || !m->first_peak ||
+        !m->n_passing) {
         pp_split_memory_finish(m);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    for (size_t i = 0; i < n_units; i++)
-        for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
-            m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    int rc = read_ranks(m, s, err) || read_passing(m, bytes, err) ? -1 : 0;
+    int rc =
+        read_ranks(m, s, err) || pp_split_memory_set(m, bytes, err) ? -1 : 0;
     if (rc)
         pp_split_memory_finish(m);
     return rc;
@@ -270,7 +286,7 @@ double pp_split_memory_need(const struct pp_split_memory *m,
         sum += *count * m->message_bytes;
         most = sum > most ? sum : most;
     }
-    return trained + passing + most;
+    return trained + m->n_passing[rank] * passing + most;
 }
 
 double pp_split_memory_excess(const struct pp_split_memory *m,
@@ -301,6 +317,7 @@ void pp_split_memory_finish(struct pp_split_memory *m)
     free(m->first_stage);
     free(m->stages);
     free(m->first_peak);
+    free(m->n_passing);
     free(m->at);
     free(m->counts);
     *m = (struct pp_split_memory){0};

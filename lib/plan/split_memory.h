@@ -28,6 +28,7 @@ struct pp_split_memory {
     double (*before)[PP_N_UNIT_BYTES];
     double *passing; /* largest of 2^k units from i on, at k * n_units + i; NULL
                         where nothing passes */
+    int *n_passing;  /* per rank: buffers for what passes */
     size_t n_units;
     double message_bytes; /* largest, of a slice */
     int *first_stage;     /* per rank: into stages; n_ranks + 1 */
@@ -43,6 +44,11 @@ struct pp_split_memory {
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err) PP_MUST_USE;
+
+/* Other bytes for the same units. */
+int pp_split_memory_set(struct pp_split_memory *m,
+                        const double (*bytes)[PP_N_UNIT_BYTES],
+                        struct pp_err *err) PP_MUST_USE;
 
 /* What a rank needs. bounds are those of one copy. */
 double pp_split_memory_need(const struct pp_split_memory *m,

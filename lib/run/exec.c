@@ -21,7 +21,7 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     const struct pp_row *row = &s->rows[w->rank];
     for (size_t i = 0; i < row->n; i++)
         e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
-    e->arena = pp_device_alloc(w->device, e->memory.arena_bytes, 1,
+    e->arena = pp_device_alloc(w->engine.device, e->memory.arena_bytes, 1,
                                "activations and messages", err);
     e->sent = calloc(2 * (size_t)s->graph->n_ranks, sizeof *e->sent);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
@@ -36,7 +36,7 @@ void pp_exec_finish(struct pp_exec *e)
 {
     pp_memory_finish(&e->memory);
     if (e->worker)
-        pp_device_free(e->worker->device, e->arena);
+        pp_device_free(e->worker->engine.device, e->arena);
     free(e->sent);
     free(e->before);
     memset(e, 0, sizeof *e);
@@ -56,6 +56,7 @@ static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
     return b ? e->arena + b->offset : NULL;
 }
 
+/* What passes within an action is apart for the two of a pair. */
 static void find_blocks(const struct pp_exec *e, struct pp_action a,
                         void *blocks[PP_N_UNIT_BLOCKS])
 {
@@ -63,7 +64,7 @@ static void find_blocks(const struct pp_exec *e, struct pp_action a,
     blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
     blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
     blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
-    blocks[PP_SAVED_PASSING] = buffer(e, PP_BUF_PASSING, 0, any, -1);
+    blocks[PP_SAVED_PASSING] = buffer(e, PP_BUF_PASSING, a.overlap, any, -1);
 }
 
 /* Where a stage finds its input: a local producer's output, or what was
@@ -110,7 +111,7 @@ static size_t tokens_of(const struct pp_pass *p, struct pp_action a)
 /* Every buffer was made for the largest microbatch that the plan knew of. */
 static bool has_room(const struct pp_exec *e, struct pp_action a)
 {
-    return tokens_of(e->pass, a) <= e->worker->batch.max_tokens;
+    return tokens_of(e->pass, a) <= e->worker->engine.batch.max_tokens;
 }
 
 static int fail_room(const struct pp_exec *e, struct pp_action a,
@@ -120,7 +121,7 @@ static int fail_room(const struct pp_exec *e, struct pp_action a,
                    "microbatch %d: rank %d: bin %zu has %zu tokens, and the "
                    "plan has room for %zu",
                    (int)a.microbatch, e->worker->rank, bin_of(e->pass, a),
-                   tokens_of(e->pass, a), e->worker->batch.max_tokens);
+                   tokens_of(e->pass, a), e->worker->engine.batch.max_tokens);
 }
 
 /* The slices of a microbatch before a's, with the blocks of its stage. */
@@ -138,21 +139,21 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
 }
 
 /* The microbatch as kernels see it, and as the host does. */
-static int view(const struct pp_exec *e, struct pp_action a,
-                struct pp_microbatch *mb, struct pp_microbatch *host,
-                struct pp_err *err)
+static int view(const struct pp_exec *e, struct pp_engine *on,
+                struct pp_action a, struct pp_microbatch *mb,
+                struct pp_microbatch *host, struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
     const struct pp_batch_part part = {
         bin_of(p, a), a.slice, e->schedule->graph->n_slices, p->score_all};
-    if (pp_batch_view(&e->worker->batch, p->packed, &part, host, err))
+    if (pp_batch_view(&on->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
     host->scale = p->scale;
-    host->logps = p->logps ? e->worker->batch.logps : NULL;
+    host->logps = p->logps ? on->batch.logps : NULL;
     *mb = *host;
-    return pp_batch_send(&e->worker->batch, mb, err);
+    return pp_batch_send(&on->batch, mb, err);
 }
 
 static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
@@ -170,14 +171,15 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
-static int forward(struct pp_exec *e, const struct pp_stage *s,
+static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_microbatch *mb, const struct pp_microbatch *host,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
 {
+    const struct pp_stage *s = &on->stages[a.stage];
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
-    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, e->worker->scratch, err))
+    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err))
         return -1;
     if (e->pass->output && s->out_width)
         e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
@@ -193,44 +195,72 @@ static int forward(struct pp_exec *e, const struct pp_stage *s,
     return 0;
 }
 
-static int backward(struct pp_exec *e, const struct pp_stage *s,
+static int backward(struct pp_exec *e, const struct pp_engine *on,
                     const struct pp_microbatch *mb, struct pp_action a,
                     void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    void *scratch = e->worker->scratch;
+    const struct pp_stage *s = &on->stages[a.stage];
     if (pp_consumes_gradient(e->schedule->graph, a)) {
         void *dx = n->input_grad
                        ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
                        : NULL;
         if (pp_stage_bwd_input(s, mb, dx, output_gradient_of(e, a), blocks,
-                               scratch, err))
+                               on->scratch, err))
             return -1;
     }
     if (a.op == PP_I)
         return 0;
     e->slots--;
-    return pp_stage_bwd_weight(s, mb, blocks, scratch, err);
+    return pp_stage_bwd_weight(s, mb, blocks, on->scratch, err);
+}
+
+static int compute_on(struct pp_exec *e, struct pp_engine *on,
+                      struct pp_action a, struct pp_err *err)
+{
+    struct pp_microbatch mb, host;
+    void *blocks[PP_N_UNIT_BLOCKS];
+    if (!has_room(e, a))
+        return fail_room(e, a, err);
+    if (view(e, on, a, &mb, &host, err))
+        return -1;
+    find_blocks(e, a, blocks);
+    if (e->recorder)
+        pp_recorder_layers(e->recorder, a, &host);
+    return a.op == PP_F ? forward(e, on, &mb, &host, a, blocks, err)
+                        : backward(e, on, &mb, a, blocks, err);
+}
+
+/* Both actions of a pair, between what was queued before and what comes behind.
+ * The backward goes first, for a forward that ends in the loss is waited for.
+ */
+static int compute_pair(struct pp_exec *e, struct pp_action f,
+                        struct pp_action b, struct pp_err *err)
+{
+    struct pp_worker *w = e->worker;
+    e->has_paired = false;
+    return pp_engine_follow(&w->beside, &w->engine, err) ||
+                   compute_on(e, &w->engine, b, err) ||
+                   compute_on(e, &w->beside, f, err) ||
+                   pp_engine_follow(&w->engine, &w->beside, err)
+               ? -1
+               : 0;
 }
 
 static int compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    const struct pp_stage *s = &e->worker->stages[a.stage];
-    struct pp_microbatch mb, host;
-    void *blocks[PP_N_UNIT_BLOCKS];
     double start = pp_clock();
+    int rc = 0;
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
-    if (!has_room(e, a))
-        return fail_room(e, a, err);
-    if (view(e, a, &mb, &host, err))
-        return -1;
-    find_blocks(e, a, blocks);
-    if (e->recorder)
-        pp_recorder_layers(e->recorder, a, &host);
-    int rc = a.op == PP_F ? forward(e, s, &mb, &host, a, blocks, err)
-                          : backward(e, s, &mb, a, blocks, err);
+    if (a.overlap && e->worker->beside.device) {
+        e->paired = a;
+        e->has_paired = true;
+    } else {
+        rc = e->has_paired ? compute_pair(e, e->paired, a, err)
+                           : compute_on(e, &e->worker->engine, a, err);
+    }
     e->compute_seconds += pp_clock() - start;
     return rc;
 }
@@ -239,7 +269,7 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
  * boundary it crosses. */
 static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
-    const struct pp_stage *s = &e->worker->stages[a.stage];
+    const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
     size_t tokens = tokens_of(e->pass, a);
     int n = e->schedule->graph->n_slices;
@@ -252,7 +282,7 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
-    struct pp_device *d = e->worker->device;
+    struct pp_device *d = e->worker->engine.device;
     int lane = a.op == PP_SEND_F ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
     int depth = e->schedule->channel_depth;
     const struct pp_buffer *from =
@@ -336,11 +366,11 @@ static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
     struct pp_comm *c = e->worker->comm;
     const struct pp_kernels *k = e->worker->kernels;
     void *mine = t->embed ? t->embed : t->head;
-    struct pp_device *d = e->worker->device;
+    struct pp_device *d = e->worker->engine.device;
     size_t bytes = t->n * k->accumulator_bytes;
     if (t->peer < 0) {
         int failed = k->add_gradient(t->embed, t->embed, t->head, t->n,
-                                     e->worker->stream);
+                                     e->worker->engine.stream);
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
                       : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
@@ -350,7 +380,8 @@ static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
         return -1;
     const void *embed = t->embed ? t->embed : t->received;
     const void *head = t->embed ? t->received : t->head;
-    int failed = k->add_gradient(mine, embed, head, t->n, e->worker->stream);
+    int failed =
+        k->add_gradient(mine, embed, head, t->n, e->worker->engine.stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
@@ -388,8 +419,13 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
                 struct pp_err *err)
 {
     double start = pp_clock();
+    struct pp_device *beside = e->worker->beside.device;
     e->pass = pass;
     e->slots = 0;
+    e->has_paired = false;
+    /* Returns at once: the step before has been read. */
+    if (beside && pass->number == 0 && beside->ops->wait(beside, err))
+        return -1;
     /* All rings were emptied below: a list of fewer messages than the channel
      * holds has only as many places. */
     memset(e->sent, 0, 2 * (size_t)e->worker->comm->size * sizeof *e->sent);

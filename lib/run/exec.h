@@ -10,10 +10,9 @@
 #include <stdbool.h>
 
 #include "comm/comm.h"
-#include "run/batch.h"
+#include "run/engine.h"
 #include "run/recorder.h"
 #include "run/shapes.h"
-#include "run/stage.h"
 #include "sched/memory.h"
 #include "sched/play.h"
 
@@ -33,14 +32,10 @@ struct pp_worker {
     const struct pp_kernels *kernels;
     const struct pp_graph *graph;
     const struct pp_parameters *params;
-    struct pp_stage *stages; /* by stage number; others' are zeroed */
-    struct pp_batch batch;
-    void *scratch;
+    struct pp_engine engine, beside; /* beside: of overlap pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
     void *copied; /* (PP_COPIED_PART) another copy's gradients, at SYNC_COPIES;
                      NULL where there is one copy of the weights */
-    struct pp_device *device; /* where all of it is */
-    void *stream;             /* what the kernels take */
 };
 
 struct pp_exec {
@@ -51,6 +46,8 @@ struct pp_exec {
     size_t *sent; /* messages sent, by 2 * rank + lane: places in the rings */
     bool trains;  /* the list has a backward: slots are opened and closed */
     struct pp_slice_blocks *before; /* (n_slices) of the action under way */
+    struct pp_action paired; /* the forward of a pair, until its backward */
+    bool has_paired;
     int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
     enum pp_shapes shapes; /* of messages; with PP_SHAPES_MAX sizes are those
                               of the capacity */

@@ -107,6 +107,9 @@ struct pp_job {
     struct pp_log log; /* rank 0's notes */
 };
 
+/* What a stage makes again in its backward. */
+enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);
+
 /* Bytes of every stage's buffers at the largest microbatch of the job, as the
  * memory plan takes them: out has one entry per stage. */
 struct pp_stage_bytes;

@@ -75,7 +75,7 @@ int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
     if (!points)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        for (size_t i = 0; i < r->worker.stages[s].n_layers; i++) {
+        for (size_t i = 0; i < r->worker.engine.stages[s].n_layers; i++) {
             size_t unit = r->job->stages[s].first + i;
             fit_layer(r, skip, rec->first_layer[s] + i, unit, points,
                       &fits[unit]);

@@ -33,7 +33,7 @@ static size_t most_tokens(const struct pp_job *j)
                           (largest(j, true) + slices - 1) / slices);
 }
 
-static enum pp_recompute recompute_of(const struct pp_job *j, int stage)
+enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
 {
     return j->recompute ? j->recompute[stage] : PP_RECOMPUTE_NONE;
 }
@@ -42,7 +42,8 @@ void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
 {
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
         pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       recompute_of(j, s), j->kernels, most_tokens(j), &out[s]);
+                       pp_job_recompute(j, s), j->kernels, most_tokens(j),
+                       &out[s]);
 }
 
 static void *make(size_t n, size_t size, struct pp_err *err)
@@ -142,44 +143,53 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
     return rc;
 }
 
-static int make_stages(struct pp_rank *r, struct pp_err *err)
+static bool has_pairs(const struct pp_row *row)
+{
+    for (size_t i = 0; i < row->n; i++)
+        if (row->actions[i].overlap)
+            return true;
+    return false;
+}
+
+/* For the forward of overlap pairs, where the device can run it beside the
+ * backward. Products are clocked one after the other. */
+static int make_beside(struct pp_rank *r, struct pp_stage_env *env,
+                       const struct pp_engine_room *room, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_device_ops *ops = r->device->ops;
+    if (!ops->queues || j->time_products || j->optim.steps == 0 || j->score ||
+        !has_pairs(&j->schedule->rows[r->comm->rank]))
+        return 0;
+    if (ops->open(r->comm->local, &r->beside, err))
+        return -1;
+    env->device = r->beside;
+    env->stream = r->beside->stream;
+    return pp_engine_init(&r->worker.beside, j, r->comm->rank, env, room, err);
+}
+
+static int make_engines(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    size_t positions = largest(j, false), tokens = most_tokens(j), most = 0;
-    size_t context = w->graph->n_slices > 1 ? positions : 0;
-    w->stages = calloc((size_t)w->graph->n_stages, sizeof *w->stages);
-    if (!w->stages)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    size_t positions = largest(j, false);
+    const struct pp_engine_room room = {
+        .capacity = largest(j, true),
+        .tokens = most_tokens(j),
+        .context = w->graph->n_slices > 1 ? positions : 0};
     if (make_rope(r, positions, err))
         return -1;
-
     struct pp_stage_env env = {.model = j->model,
                                .kernels = &r->kernels,
                                .params = &r->params,
                                .rope_cos = r->rope_cos,
                                .rope_sin = r->rope_sin,
                                .device = r->device,
-                               .stream = w->stream};
-    for (int s = 0; s < w->graph->n_stages; s++) {
-        if (w->graph->stages[s].rank != w->rank)
-            continue;
-        const struct pp_unit_range *u = &j->stages[s];
-        size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
-                                          tokens, context);
-        most = scratch > most ? scratch : most;
-        env.copy = u->copy;
-        env.recompute = recompute_of(j, s);
-        if (pp_stage_init(&w->stages[s], &env, u->first, u->n,
-                          w->graph->stages[s].input_grad, err))
-            return -1;
-    }
-    w->scratch = pp_device_alloc(r->device, most, j->kernels->element_bytes,
-                                 "kernels", err);
-    if (!w->scratch ||
-        pp_batch_init(&w->batch, largest(j, true), j->model->vocab, err))
-        return -1;
-    return pp_batch_attach(&w->batch, r->device, err);
+                               .stream = r->stream};
+    return pp_engine_init(&w->engine, j, w->rank, &env, &room, err) ||
+                   make_beside(r, &env, &room, err)
+               ? -1
+               : 0;
 }
 
 /* Where the tied pair's gradients are in a copy, and who holds the other. */
@@ -234,8 +244,8 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
     if (!n_layers)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < n; s++) {
-        n_layers[s] = r->worker.stages[s].n_layers;
-        r->worker.stages[s].laps = &r->recorder.laps;
+        n_layers[s] = r->worker.engine.stages[s].n_layers;
+        r->worker.engine.stages[s].laps = &r->recorder.laps;
     }
     int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
                               n_layers, &kept, err);
@@ -312,8 +322,7 @@ static int open_device(struct pp_rank *r, struct pp_err *err)
     if (ops->queues &&
         r->comm->ops->attach(r->comm, r->device, ops->queues, err))
         return -1;
-    r->worker.device = r->device;
-    r->worker.stream = r->device->stream;
+    r->stream = r->device->stream;
     return 0;
 }
 
@@ -333,16 +342,16 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
         return -1;
     if (j->time_products) {
         r->timed.inner = j->kernels;
-        r->timed.stream = r->worker.stream;
+        r->timed.stream = r->stream;
         r->kernels = pp_timed_kernels(j->kernels);
-        r->worker.stream = &r->timed;
+        r->stream = &r->timed;
     }
     r->worker.rank = comm->rank;
     r->worker.comm = comm;
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;
-    if (make_params(r, err) || fill_params(r, err) || make_stages(r, err) ||
+    if (make_params(r, err) || fill_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
     return 0;
@@ -350,17 +359,13 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
 
 static void rank_finish(struct pp_rank *r)
 {
-    if (r->worker.stages)
-        for (int s = 0; s < r->worker.graph->n_stages; s++)
-            pp_stage_finish(&r->worker.stages[s]);
-    free(r->worker.stages);
-    pp_device_free(r->device, r->worker.scratch);
     pp_device_free(r->device, r->worker.copied);
     for (int k = 0; k < PP_MAX_COPIES; k++)
         pp_device_free(r->device, r->worker.tied[k].received);
-    pp_batch_finish(&r->worker.batch);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
+    pp_engine_finish(&r->worker.beside);
+    pp_engine_finish(&r->worker.engine);
     pp_recorder_finish(&r->recorder);
     pp_parameters_finish(&r->params);
     pp_device_free(r->device, r->rope_cos);
@@ -373,6 +378,8 @@ static void rank_finish(struct pp_rank *r)
     free(r->all);
     free(r->peak_slots);
     r->comm->ops->detach(r->comm);
+    if (r->beside)
+        r->beside->ops->close(r->beside);
     if (r->device)
         r->device->ops->close(r->device);
 }

@@ -18,6 +18,8 @@ struct pp_rank {
     struct pp_exec train, forward; /* forward: evaluation and scoring */
     struct pp_recorder recorder;   /* of train, where the job asks for it */
     struct pp_device *device;
+    struct pp_device *beside;  /* a second handle, or NULL: see engine.h */
+    void *stream;              /* what kernels on device take */
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (params.n) likewise */
     double *squares_here;

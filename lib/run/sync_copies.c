@@ -11,7 +11,8 @@ struct copied {
 static int add(const struct pp_worker *w, void *sum, const void *first,
                const void *second, size_t n, struct pp_err *err)
 {
-    int failed = w->kernels->add_gradient(sum, first, second, n, w->stream);
+    int failed =
+        w->kernels->add_gradient(sum, first, second, n, w->engine.stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
@@ -20,8 +21,9 @@ static int add_here(const struct pp_worker *w, const struct copied *c,
 {
     if (add(w, c->at[0], c->at[0], c->at[1], c->n, err))
         return -1;
-    return w->device->ops->copy(w->device, c->at[1], c->at[0],
-                                c->n * w->kernels->accumulator_bytes, err);
+    struct pp_device *d = w->engine.device;
+    return d->ops->copy(d, c->at[1], c->at[0],
+                        c->n * w->kernels->accumulator_bytes, err);
 }
 
 static int add_part(const struct pp_worker *w, const struct copied *c,

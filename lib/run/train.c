@@ -48,7 +48,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int m = j->schedule->n_microbatches;
-    struct pp_device *d = r->worker.device;
+    struct pp_device *d = r->device;
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
         d->ops->zero(d, grads,
@@ -79,13 +79,12 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
  * has the order of the first, and must not write over it. */
 static int sum_squares(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_device *d = r->worker.device;
+    struct pp_device *d = r->device;
     size_t n = r->params.n;
     for (size_t i = 0; i < n; i++) {
         const struct pp_parameter *p = &r->params.at[i];
         if (pp_parameter_counts(p) &&
-            r->kernels.sum_squares(&r->squares[i], p->g, p->n,
-                                   r->worker.stream))
+            r->kernels.sum_squares(&r->squares[i], p->g, p->n, r->stream))
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
@@ -195,8 +194,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
-                        pp_optim_clip(&j->optim, rep->grad_norm),
-                        r->worker.stream, err))
+                        pp_optim_clip(&j->optim, rep->grad_norm), r->stream,
+                        err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;

@@ -88,8 +88,11 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
                        "norm %g",
                        (long long)r->step, r->loss, r->grad_norm);
     j->v->loss[j->run][r->step - 1] = r->loss;
-    if (r->step == 1)
-        j->v->norm[j->run] = r->grad_norm;
+    if (r->step > 1)
+        return 0;
+    j->v->norm[j->run] = r->grad_norm;
+    j->v->evaluates |= r->has_val_loss;
+    j->v->eval_loss[j->run] = r->val_loss;
     return 0;
 }
 

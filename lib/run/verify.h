@@ -24,6 +24,9 @@
  *
  * What the shaken run errs, scaled to the epsilon, is what rounding in fp64
  * becomes, also where the twin is far beyond what is in proportion.
+ *
+ * Runs may evaluate after every step. What that leaves behind shows in the step
+ * that follows.
  */
 #ifndef PP_RUN_VERIFY_H
 #define PP_RUN_VERIFY_H
@@ -73,7 +76,13 @@ struct pp_verify_scalar {
     double found, expected;
     struct pp_verify_error e;
 };
-enum { PP_VERIFY_LOSS, PP_VERIFY_NORM, PP_VERIFY_LAST_LOSS, PP_VERIFY_SCALARS };
+enum {
+    PP_VERIFY_LOSS,
+    PP_VERIFY_NORM,
+    PP_VERIFY_LAST_LOSS,
+    PP_VERIFY_EVAL, /* where the runs evaluate */
+    PP_VERIFY_SCALARS
+};
 
 struct pp_verify;
 
@@ -101,12 +110,15 @@ struct pp_verify {
     double *probes;              /* (runs, stages, sequences, values) */
     double loss[PP_VERIFY_N_RUNS][PP_VERIFY_STEPS];
     double norm[PP_VERIFY_N_RUNS];
+    bool evaluates; /* some run did, after its first step */
+    double eval_loss[PP_VERIFY_N_RUNS];
 
     /* Filled by pp_verify_judge. */
     struct pp_verify_row *rows; /* worst first */
     size_t n_rows;
     struct pp_verify_output *outputs; /* by stage; 0 where there is none */
     struct pp_verify_scalar scalars[PP_VERIFY_SCALARS];
+    int n_scalars; /* all but the last where nothing was evaluated */
     bool same;
 };
 

@@ -183,6 +183,30 @@ static void hint_backward(const struct pp_verify *v, char *text)
                                                     : "");
 }
 
+/* The second step's loss, after the update that the evaluation has seen. */
+static bool second_agrees(const struct pp_verify *v)
+{
+    double ref = v->loss[PP_VERIFY_REFERENCE][1];
+    double off = fabs(v->loss[PP_VERIFY_MESH][1] - ref);
+    return off <= v->scalars[PP_VERIFY_EVAL].e.bound * fabs(ref);
+}
+
+static void hint_later(const struct pp_verify *v, char *text)
+{
+    if (v->evaluates && beyond(v->scalars[PP_VERIFY_EVAL].e) &&
+        second_agrees(v))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "training agrees and the loss of the evaluation differs: look "
+                 "at which microbatches it takes, and at the empty ones behind "
+                 "the last");
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the first step agrees and a later one differs: look at the "
+                 "update and at what is kept from step to step%s",
+                 v->evaluates ? ", such as sizes of the evaluation between"
+                              : "");
+}
+
 void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
 {
     text[0] = '\0';
@@ -202,7 +226,5 @@ void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
                  "every gradient agrees and their norm differs: look at how "
                  "it is summed over the ranks");
     else
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "the first step agrees and a later one differs: look at the "
-                 "update and at what is kept from step to step");
+        hint_later(v, text);
 }

@@ -162,8 +162,12 @@ static void judge_scalars(struct pp_verify *v)
         [PP_VERIFY_LAST_LOSS] = {"loss of step 5", v->loss[REF][last],
                                  v->loss[TWIN][last], v->loss[v->later][last],
                                  v->loss[PP_VERIFY_SHAKEN][last]},
+        [PP_VERIFY_EVAL] = {"evaluation after step 1", v->eval_loss[REF],
+                            v->eval_loss[TWIN], v->eval_loss[mesh],
+                            v->eval_loss[REF]},
     };
-    for (int i = 0; i < PP_VERIFY_SCALARS; i++) {
+    v->n_scalars = v->evaluates ? PP_VERIFY_SCALARS : PP_VERIFY_EVAL;
+    for (int i = 0; i < v->n_scalars; i++) {
         double size = fabs(s[i].ref);
         bool wide =
             i == PP_VERIFY_LAST_LOSS ? is_later_double(v) : is_double(v);
@@ -224,7 +228,7 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err)
     qsort(v->rows, v->n_rows, sizeof *v->rows, by_worst);
     judge_scalars(v);
     v->same = v->rows[0].worst <= 1;
-    for (int i = 0; i < PP_VERIFY_SCALARS; i++)
+    for (int i = 0; i < v->n_scalars; i++)
         v->same &= worst(v->scalars[i].e) <= 1;
     for (int s = 0; s < v->graph->n_stages; s++)
         judge_output(v, s);

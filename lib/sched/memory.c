@@ -247,8 +247,29 @@ static int touch_both_ends(struct touches *t, const struct pp_row *row,
     return touch(t, kind, stage, peer, bytes, err);
 }
 
+static bool is_second(const struct pp_row *row, size_t place)
+{
+    return place > 0 && row->actions[place - 1].overlap;
+}
+
+/* The two actions of an overlap pair run at once: neither may have memory that
+ * the other frees. */
+static int touch_place(struct touches *t, const struct pp_row *row,
+                       size_t place, struct pp_err *err)
+{
+    bool second = is_second(row, place);
+    t->place = place;
+    t->action = row->actions[place];
+    if (touch_action(t, err))
+        return -1;
+    if (!second && !t->action.overlap)
+        return 0;
+    t->place = second ? place - 1 : place + 1;
+    return touch_action(t, err);
+}
+
 /* The rank has one buffer for what passes within an action, whichever of its
- * stages is at work. */
+ * stages is at work, and another for the forward of overlap pairs. */
 static int touch_passing(struct touches *t, const struct pp_row *row, int rank,
                          struct pp_err *err)
 {
@@ -257,7 +278,13 @@ static int touch_passing(struct touches *t, const struct pp_row *row, int rank,
         if (t->g->stages[s].rank == rank && t->sizes[s].passing > most)
             most = t->sizes[s].passing;
     t->action = (struct pp_action){.microbatch = 0};
-    return most ? touch_both_ends(t, row, PP_BUF_PASSING, 0, -1, most, err) : 0;
+    bool pairs = false;
+    for (size_t i = 0; i < row->n; i++)
+        pairs |= row->actions[i].overlap;
+    int rc = 0;
+    for (int k = 0; most && k < (pairs ? 2 : 1) && !rc; k++)
+        rc = touch_both_ends(t, row, PP_BUF_PASSING, k, -1, most, err);
+    return rc;
 }
 
 static int touch_rings(struct touches *t, const struct pp_row *row,
@@ -310,10 +337,8 @@ int pp_memory_plan(const struct pp_schedule *s, int rank,
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
     int rc = 0;
     *m = (struct pp_memory){.peak_slots = pp_row_slots(row)};
-    for (t.place = 0; t.place < row->n && !rc; t.place++) {
-        t.action = row->actions[t.place];
-        rc = touch_action(&t, err);
-    }
+    for (size_t place = 0; place < row->n && !rc; place++)
+        rc = touch_place(&t, row, place, err);
     if (!rc && row->n > 0)
         rc = touch_rings(&t, row, err) || touch_passing(&t, row, rank, err) ? -1
                                                                             : 0;

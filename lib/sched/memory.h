@@ -4,7 +4,8 @@
  * The list is the same every step, so every buffer gets an offset in one arena
  * before step 0. The simulator reports what the executor allocates because
  * both call this. Lifetimes are positions in the rank's lowered row, ends
- * included. */
+ * included; an overlap pair counts as one, because its actions may run at
+ * once. */
 #ifndef PP_SCHED_MEMORY_H
 #define PP_SCHED_MEMORY_H
 
@@ -24,7 +25,8 @@ enum pp_buffer_kind {
     PP_BUF_DINPUT,  /* gradient of one input: from I or B to SEND_B or to the
                        local producer's consumption; peer is the input stage */
     PP_BUF_PASSING, /* what F, I and B use and do not keep: one for the rank,
-                       the whole step; stage, microbatch and slice are 0 */
+                       the whole step; stage, microbatch and slice are 0. Stage
+                       1 is a second, for the forward of overlap pairs */
     PP_BUF_RING,    /* sends in flight: channel_depth messages to one rank in
                        one direction; the whole step. stage: the other rank,
                        peer: 0 forward, 1 backward, microbatch: place in it */

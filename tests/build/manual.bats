@@ -118,3 +118,14 @@ make_scratch() {
     $command >plan.json
     cmp man/zbv.svg "$SRCDIR/man/zbv.svg"
 }
+
+@test "every fault is injected somewhere, and pp-hacking(7) has it" {
+    cd "$SRCDIR"
+    for fault in $(grep -o 'is("[a-z-]*")' tests/parity/inject.c |
+        cut -d'"' -f2 | sort -u); do
+        echo "$fault"
+        grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault " tests/parity/*.bats
+        sed -n '/^\.Ss Faults/,/^\.Ss San/p' man/pp-hacking.7 |
+            tr -s ' ,' '\n' | grep -qx -- "$fault"
+    done
+}

@@ -297,13 +297,13 @@ fails() {
 @test "too little address space is an error, not a hang" {
     # Sanitizers map far more than any limit.
     ! grep -qE "__(asan|tsan)_init" "$BUILDDIR/cmd/pprun" || skip "a sanitizer's build"
-    run --separate-stderr timeout 60 bash -c \
+    run --separate-stderr timeout 200 bash -c \
         'ulimit -v 400000; exec pprun plan.json --data packed --init 1 --steps 2'
     [ "$status" -eq 3 ]
     [ -z "$output" ]
     [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
     # Of two ranks and three helpers, 256 MiB each.
-    run --separate-stderr timeout 60 bash -c 'ulimit -v 400000; exec pprun \
+    run --separate-stderr timeout 200 bash -c 'ulimit -v 400000; exec pprun \
         plan.json --data packed --init 1 --steps 2 --blas-threads 4'
     [ "$status" -eq 3 ]
     [[ "$stderr" == *": matrix products need 1.25 GiB of address space" ]]

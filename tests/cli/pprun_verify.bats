@@ -64,6 +64,21 @@ refuses() {
     [ "$(jq '.scalars[1].found' out)" = "$(jq .grad_norm step)" ]
 }
 
+@test "with an evaluation after every step, which changes no other number" {
+    data 3 9 | pppack -q -l 60 -o eval
+    pprun --verify --data packed --init 1 --json plan.json >without
+    pprun --verify --data packed --init 1 --eval eval --json plan.json >with
+    jq -e '.same and (.scalars | length) == 4
+        and .scalars[3].name == "evaluation after step 1"' with
+    diff <(jq '[.scalars[:3], .parameters]' with) \
+        <(jq '[.scalars, .parameters]' without)
+    # Rounding shows in it: it was computed, not copied.
+    jq -e '.scalars[3] | .error > 0 and .error <= .bound' with
+    pprun --verify --data packed --init 1 --eval eval --dtype fp64 tied.json
+    pprun --verify --shrink --eval eval --shapes exchange tied.json |
+        grep -q '^evaluation after step 1 .* ok$'
+}
+
 @test "in small: without data, with the shape of some, with a seed" {
     for args in "" "--data packed" "--init 7" "--accumulate 3" \
         "--dtype fp64"; do
@@ -85,7 +100,7 @@ refuses() {
         num_key_value_heads: 8, head_dim: 128, rope_theta: 500000.0}' \
         model-llama/config.json >large/config.json
     ppsplit -q -p 8 -c 2 large | ppsched -q -s interleaved -m 16 >large.json
-    run --separate-stderr timeout 60 pprun --verify --shrink large.json
+    run --separate-stderr timeout 200 pprun --verify --shrink large.json
     [ "$status" -eq 0 ]
     [ "${lines[-1]}" = "the same: 291 tensors" ]
 }
@@ -100,7 +115,7 @@ refuses() {
 @test "what does not go together" {
     refuses "--shrink and --json need --verify" --shrink --steps 1 plan.json
     refuses "--verify makes its own steps and does not go with --steps, --save,\
- --dump-grads, --eval, --logprobs, --trace, --profile, --resume or --plan" \
+ --dump-grads, --logprobs, --trace, --profile, --resume or --plan" \
         --verify --steps 1 plan.json
     refuses "--shrink makes its own weights and does not go with --weights" \
         --verify --shrink --weights w plan.json

@@ -95,6 +95,7 @@ holds() {
 }
 
 @test "--comm says what a message takes, for all boundaries or for each" {
+    cd "$BATS_TEST_TMPDIR"
     ppsched -s gpipe -p 4 -m 8 --cost 1,1,1,0.25 --stats >cost
     ppsched -s gpipe -p 4 -m 8 --comm 0.25 --stats | diff cost -
     ppsched -s gpipe -p 4 -m 8 --comm 0.25,0.25,0.25 --stats | diff cost -

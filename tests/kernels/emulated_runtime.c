@@ -28,12 +28,15 @@ struct task {
     struct task *next;
     void (*run)(void *arg);
     void *arg;
+    bool is_kernel;
+    uint64_t number; /* among all that were queued */
 };
 
 struct CUstream_st {
     struct CUstream_st *next; /* of all that ever were: events outlive them */
-    pthread_t thread;
+    pthread_t thread, owner;  /* owner: who opened it */
     struct task *first, **last;
+    struct task *running;
     uint64_t n_queued, n_done;
     unsigned jitter; /* state of its chance, 0: none */
     bool closed;
@@ -65,6 +68,7 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static struct CUstream_st *streams;
 static struct locked *all_locked;
 static unsigned n_streams;
+static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -100,6 +104,30 @@ static void fall_behind(struct CUstream_st *s)
         usleep((unsigned)rand_r(&s->jitter) % 2000);
 }
 
+static bool is_older(const struct task *a, const struct task *b)
+{
+    return a && a->is_kernel && a->number < b->number;
+}
+
+/* Whether another stream of the same rank still has a kernel that was queued
+ * before. */
+static bool passes(const struct CUstream_st *s, const struct task *t)
+{
+    for (const struct CUstream_st *o = streams; t->is_kernel && o; o = o->next)
+        if (o != s && !o->closed && pthread_equal(o->owner, s->owner) &&
+            (is_older(o->running, t) || is_older(o->first, t)))
+            return true;
+    return false;
+}
+
+uint64_t pp_emulated_passed(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t n = n_passed;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 static void *run_stream(void *arg)
 {
     struct CUstream_st *s = arg;
@@ -113,11 +141,16 @@ static void *run_stream(void *arg)
         s->first = t->next;
         if (!s->first)
             s->last = &s->first;
+        s->running = t;
         pthread_mutex_unlock(&lock);
         fall_behind(s);
-        t->run(t->arg);
-        free(t);
         pthread_mutex_lock(&lock);
+        n_passed += passes(s, t);
+        pthread_mutex_unlock(&lock);
+        t->run(t->arg);
+        pthread_mutex_lock(&lock);
+        s->running = NULL;
+        free(t);
         s->n_done++;
         pthread_cond_broadcast(&changed);
     }
@@ -125,11 +158,13 @@ static void *run_stream(void *arg)
     return NULL;
 }
 
-static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
+static void queue_task(struct CUstream_st *s, void (*run)(void *), void *arg,
+                       bool is_kernel)
 {
     struct task *t = need(malloc(sizeof *t));
-    *t = (struct task){.run = run, .arg = arg};
+    *t = (struct task){.run = run, .arg = arg, .is_kernel = is_kernel};
     pthread_mutex_lock(&lock);
+    t->number = n_queued++;
     *s->last = t;
     s->last = &t->next;
     s->n_queued++;
@@ -137,9 +172,14 @@ static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
     pthread_mutex_unlock(&lock);
 }
 
+static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
+{
+    queue_task(s, run, arg, false);
+}
+
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
-    queue(need(((struct pp_cuda_stream *)stream)->stream), run, arg);
+    queue_task(need(((struct pp_cuda_stream *)stream)->stream), run, arg, true);
 }
 
 static void wait_for(struct point p)
@@ -330,6 +370,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     const char *seed = getenv("PP_EMULATED_JITTER");
     (void)flags;
     s->last = &s->first;
+    s->owner = pthread_self();
     pthread_mutex_lock(&lock);
     s->jitter = seed ? (unsigned)atoi(seed) * 1000 + ++n_streams : 0;
     s->next = streams;

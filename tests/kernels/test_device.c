@@ -8,10 +8,12 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cuda_stream.h"
+#include "emulated_gate.h"
 #include "run/ckpt.h"
 #include "run/device_cuda.h"
 #include "run/job.h"
@@ -52,6 +54,7 @@ struct run {
     const struct place *place;
     const char *kind;
     int ranks;
+    bool v; /* two stages a rank, placed as a V */
     int64_t steps;
     const char *save, *resume;
     bool score;
@@ -98,7 +101,8 @@ static int prepare(const struct run *run, struct pp_arena *a,
                    struct pp_err *err)
 {
     const struct pp_kind_options o = {.n_microbatches = M};
-    if (pp_graph_chain(a, run->ranks, 1, PP_PLACEMENT_LOOP, g, err))
+    if (pp_graph_chain(a, run->ranks, run->v ? 2 : 1,
+                       run->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP, g, err))
         return -1;
     split_units(g, stages);
     return pp_schedule_init(s, g, run->kind, M, err) ||
@@ -235,6 +239,37 @@ static void test_place(const struct place *place, double bound,
        "%s: the CPU's log-probabilities", name);
 }
 
+/* Forward and backward of a pair on two streams, which fall behind each other
+ * by chance. */
+static void test_pairs(const struct place *place, const struct pp_packed *data)
+{
+    const char *name = place->kernels->name;
+    struct result one, many;
+    struct run run = {.place = place,
+                      .kind = "1f1b",
+                      .ranks = 1,
+                      .steps = STEPS,
+                      .data = data,
+                      .out = &one};
+    setenv("PP_EMULATED_JITTER", "1", 1);
+    uint64_t before = pp_emulated_passed();
+    ok(done_run(&run) && pp_emulated_passed() == before,
+       "%s: without pairs every kernel waits for the one before", name);
+    run.kind = "dualpipev";
+    run.ranks = 2;
+    run.v = true;
+    run.out = &many;
+    for (int r = PP_RECOMPUTE_NONE; r < PP_N_RECOMPUTES; r++) {
+        run.recompute = (enum pp_recompute)r;
+        before = pp_emulated_passed();
+        ok(done_run(&run) && same(&one, &many),
+           "%s: dualpipev, recomputation %d: the same bits", name, r);
+        ok(pp_emulated_passed() > before, "%s: and %d kernels passed others",
+           name, (int)(pp_emulated_passed() - before));
+    }
+    unsetenv("PP_EMULATED_JITTER");
+}
+
 /* Two steps, saved by two ranks, and one more by one rank, on the device and
  * on the CPU. */
 static void test_resume(const struct place *place, double bound,
@@ -291,6 +326,7 @@ int main(void)
         ok(done_run(&run) && scores.n_logps > 0, "and scores");
         test_place(&on_f32, 1e-5, &cpu, &scores, &data);
         test_resume(&on_f32, 1e-5, dir, &data);
+        test_pairs(&on_f32, &data);
         test_place(&on_bf16, 2e-2, &cpu, &scores, &data);
         test_resume(&on_bf16, 2e-2, dir, &data);
     }

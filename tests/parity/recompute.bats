@@ -77,23 +77,17 @@ no keys and values for the slices behind; use ppsplit --recompute selective" ]
 }
 
 @test "stages of one plan recompute each in its own way" {
-    plan none llama -s zb-h1 -- -p 3
-    plan full llama -s zb-h1 -- -p 3
-    plan selective llama -s zb-h1 -- -p 3
-    # Stage 0 in full, 1 selective, 2 not at all.
-    jq -s '.[0].model.units as $f | .[1].model.units as $s | .[2] |
-        .model.units = [$f, $s] | .model.units |= (transpose |
-            map(.[0] * .[1])) |
-        .stages[0].recompute = "full" | .stages[1].recompute = "selective" |
-        .stages[] |= del(.fwd_flops, .act_bytes, .again_flops,
-            .passing_bytes)' \
-        plan-full.json plan-selective.json plan-none.json >mixed.json
-    ppsched -q -s zb-h1 -m 6 mixed.json >plan-mixed.json
+    plan none llama -s zb-h1 -- -p 3 --layers 2,2,2
+    ppsplit -q -p 3 --layers 2,2,2 --recompute full,selective,none model-llama |
+        ppsched -q -s zb-h1 -m 6 >plan-mixed.json
+    [ "$(jq -c '[.stages[].recompute]' plan-mixed.json)" = \
+        '["full","selective",null]' ]
     rm -rf none again
     train none plan-none.json
     train again plan-mixed.json
     same none again
     planned mixed
+    pprun --verify --data packed --init 5 plan-mixed.json
 }
 
 # planned MODE: ppsched and pprun allocate the same for it, and ppsplit said so.
@@ -131,4 +125,24 @@ planned() {
         run -0 fit "$need"
         run -1 fit $((need - 1))
     done
+}
+
+@test "memory: as little recomputation as fits, to the byte" {
+    ppsplit -q -p 3 -m 6 --micro-batch-tokens 48 --layers 2,2,2 \
+        --recompute full,selective,none model-llama |
+        ppsched -q -s 1f1b -m 6 --data packed >plan-mixed.json
+    need=$(pprun --plan --data packed --init 5 --steps 1 plan-mixed.json |
+        jq 'map(.total) | max')
+    auto() {
+        ppsplit -q -p 3 -m 6 --layers 2,2,2 --recompute auto --memory "$1" \
+            --micro-batch-tokens "$(jq .data.max_tokens plan-mixed.json)" \
+            model-llama | ppsched -q -s 1f1b -m 6 --data packed >plan-auto.json
+        pprun --plan --data packed --init 5 --steps 1 plan-auto.json |
+            jq 'map(.total) | max'
+    }
+    [ "$(auto "$need")" -le "$need" ]
+    jq -c '[.stages[].recompute]' plan-auto.json >modes
+    [ "$(auto $((need - 1)))" -lt "$need" ]
+    run ! diff modes <(jq -c '[.stages[].recompute]' plan-auto.json)
+    pprun --verify --data packed --init 5 plan-auto.json
 }

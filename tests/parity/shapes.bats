@@ -144,7 +144,7 @@ row() {
 refuses() {
     local fault=$1 want=$2 text=$3
     shift 3
-    run --separate-stderr env PP_INJECT="$fault" timeout 60 \
+    run --separate-stderr env PP_INJECT="$fault" timeout 200 \
         "$BUILDDIR/tests/parity/pprun_inject" --data packed --init 1 \
         --steps 1 "$@" three.json
     echo "status $status: $output $stderr"

@@ -29,6 +29,8 @@ setup_file() {
         ppsched -q -s dualpipe -m 4 --depth 2 >both.json
     ppsplit -q -p 2 model-llama |
         ppsched -q -s seq1f1b -m 4 --slices 3 >slices.json
+    # Smaller bins, which do not fill the last pass of an evaluation.
+    data 2 11 | jq -c '{input_ids: .input_ids[:9]}' | pppack -q -l 24 -o eval
     # So steep that fp32 goes elsewhere within five steps, at any rate.
     model qwen2-steep false
     jq '.initializer_range = 0.75 | .num_hidden_layers = 7 |
@@ -41,21 +43,22 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# caught FAULT PLAN DATA PATTERN: the plan is right without the fault, and with
+# caught FAULT PLAN DATA PATTERN [OPTION...]: the plan is right without the fault, and with
 # it the last line is like the pattern.
 caught() {
+    local fault=$1 plan=$2 data=$3 pattern=$4
+    shift 4
+    set -- --verify --init 1 --data "$data" "$@" "$plan"
     run --separate-stderr env PP_INJECT=none \
-        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
-        --data "$3" "$2"
+        "$BUILDDIR/tests/parity/pprun_inject" "$@"
     [ "$status" -eq 0 ]
-    run --separate-stderr env PP_INJECT="$1" timeout 60 \
-        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
-        --data "$3" "$2"
+    run --separate-stderr env PP_INJECT="$fault" timeout 200 \
+        "$BUILDDIR/tests/parity/pprun_inject" "$@"
     echo "status $status: ${lines[-1]} $stderr"
     [ "$status" -eq 1 ]
     [ -z "$stderr" ]
     # shellcheck disable=SC2053
-    [[ "${lines[-1]}" == $4 ]]
+    [[ "${lines[-1]}" == $pattern ]]
 }
 
 @test "sequence bounds lost on a middle stage" {
@@ -116,6 +119,26 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 @test "an update lost in a later step" {
     caught update-lost three.json packed \
         "*the first step agrees and a later one differs: look at the update*"
+}
+
+@test "shapes of the evaluation before" {
+    # Where messages have one size, only the numbers tell.
+    caught stale-shapes three.json packed "*the first step agrees and a later\
+ one differs:*such as sizes of the evaluation between" --eval eval --shapes max
+    local how
+    for how in planned exchange; do
+        run --separate-stderr env PP_INJECT=stale-shapes timeout 200 \
+            "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
+            --data packed --eval eval --shapes $how three.json
+        echo "status $status: $stderr"
+        [ "$status" -eq 3 ]
+        [[ "$stderr" == "pprun: microbatch 0: rank 1: "*"message from rank 0 "*\
+" bytes, "* ]]
+    done
+}
+@test "an evaluation that takes microbatches twice" {
+    caught eval-wrapped three.json packed "*training agrees and the loss of\
+ the evaluation differs: look at which microbatches it takes*" --eval eval
 }
 
 @test "gradients of copies not added" {

@@ -176,7 +176,7 @@ static bool build(struct scene *s, int rank)
     s->r.job = &s->job;
     s->r.kernels.element_bytes = 4;
     s->r.worker.graph = &s->f.graph;
-    s->r.worker.stages = s->stage;
+    s->r.worker.engine.stages = s->stage;
     n_layers[rank] = s->stage[rank].n_layers = s->stages[rank].n;
     if (pp_recorder_init(&s->r.recorder, &s->f.s, rank, n_layers, &kept,
                          &s->f.err))

@@ -159,6 +159,53 @@ static void test_passing(void)
     drop(&f);
 }
 
+/* Every buffer of a pair's first place is one of its second place too, and what
+ * passes is there twice. */
+static bool keeps_apart(const struct pp_row *row, const struct pp_memory *m)
+{
+    bool pairs = false;
+    for (size_t at = 0; at < row->n; at++) {
+        if (!row->actions[at].overlap)
+            continue;
+        pairs = true;
+        for (size_t i = 0; i < m->n; i++) {
+            const struct pp_buffer *b = &m->buffers[i];
+            if (b->last == at || b->first == at + 1)
+                return false;
+        }
+    }
+    return pairs == !!pp_memory_find(m, PP_BUF_PASSING, 1, 0, 0, -1);
+}
+
+/* Neither action of an overlap pair has memory that the other gives up, since
+ * the two may run at once; and what passes is apart. */
+static void test_pairs(void)
+{
+    int n = 0, bad = 0;
+    for (int p = 1; p <= 4; p++)
+        for (int m = 2 * p; m <= 12; m++) {
+            struct fixture f;
+            struct pp_stage_bytes sizes[8];
+            chain(&f, p, 2, PP_PLACEMENT_V);
+            for (int s = 0; s < 2 * p; s++)
+                sizes[s] = (struct pp_stage_bytes){500, 900, 400, 64, 40};
+            ok(!emit(&f, "dualpipev", m, 0) && !pp_lower(&f.s, &f.err),
+               "dualpipev, %d ranks, %d microbatches", p, m);
+            for (int r = 0; r < p; r++) {
+                struct pp_memory plan;
+                if (pp_memory_plan(&f.s, r, sizes, &plan, &f.err))
+                    break;
+                const struct pp_row *row = &f.s.rows[r];
+                for (size_t i = 0; i < row->n; i++)
+                    n += row->actions[i].overlap;
+                bad += !agrees(&f.s, r, &plan) || !keeps_apart(row, &plan);
+                pp_memory_finish(&plan);
+            }
+            drop(&f);
+        }
+    ok(n > 100 && bad == 0, "buffers of %d pairs are apart", n);
+}
+
 static void test_forward_only(void)
 {
     struct fixture f;
@@ -229,6 +276,7 @@ int main(void)
     test_lifetimes();
     test_offsets();
     test_passing();
+    test_pairs();
     test_forward_only();
     test_clocks();
     test_source_costs();

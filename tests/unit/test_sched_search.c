@@ -153,12 +153,19 @@ static void test_optimum(int n)
         j.o.split = roll(&d, 3) > 0;
         j.o.seconds = 0.2;
         roll_times(&t, &d);
-        if (!run(&j, &costs)) {
-            printf("# %s\n", j.f.err.text);
-            failed++;
-        } else {
-            decided[is_optimal(&j, &costs)]++;
+        bool valid = run(&j, &costs);
+        int verdict = valid ? is_optimal(&j, &costs) : -1;
+        if (valid && verdict == 0) { /* others may have had the processor */
+            pp_schedule_finish(&j.f.s);
+            j.o.seconds = 5;
+            valid = run(&j, &costs);
+            verdict = valid ? is_optimal(&j, &costs) : -1;
         }
+        if (valid)
+            decided[verdict]++;
+        else
+            printf("# %s\n", j.f.err.text);
+        failed += !valid;
         drop(&j.f);
     }
     is_int(failed, 0, "tiny pipelines: every search ends in a valid schedule");
@@ -231,6 +238,11 @@ static void test_few_slots(void)
         cost(&j, want[i].f, want[i].i, want[i].w, want[i].comm);
         j.o.seconds = 1;
         bool valid = run(&j, NULL);
+        if (valid && j.makespan > want[i].most + 1e-6) { /* likewise */
+            pp_schedule_finish(&j.f.s);
+            j.o.seconds = 8;
+            valid = run(&j, NULL);
+        }
         ok(valid && j.makespan <= want[i].most + 1e-6,
            "%g slots, F %g: %g is at most %g", want[i].slots, want[i].f,
            j.makespan, want[i].most);

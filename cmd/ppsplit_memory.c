@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* What units and ranks keep under the schedule that will run, in bytes. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/unit_table.h"
+#include "ppsplit.h"
+
+double split_slice_tokens(const struct split_job *j)
+{
+    int64_t n = j->run.graph.n_slices;
+    return (double)((j->tokens + n - 1) / n);
+}
+
+void split_unit_bytes(const struct split_job *j, size_t i,
+                      double b[PP_N_UNIT_BYTES])
+{
+    static const struct {
+        int bytes;
+        enum pp_saved_block block;
+    } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
+                {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
+                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
+                {PP_UNIT_PASSING, PP_SAVED_PASSING}};
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double tokens = split_slice_tokens(j) * pp_mesh_share(&j->mesh);
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+        b[kept[k].bytes] = tokens * (double)pp_unit_saved_bytes(
+                                        &j->model, u, split_recompute(j, i),
+                                        kept[k].block, j->precision);
+    b[PP_UNIT_TRAINED] = split_state_bytes(j, i);
+}
+
+double split_state_bytes(const struct split_job *j, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    return pp_mesh_state_bytes(&j->mesh, pp_mesh_held(&j->mesh, &j->model, u),
+                               j->precision);
+}
+
+double split_out_bytes(const struct split_job *j, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(&j->model, i);
+    double bytes = (double)(j->model.hidden * j->precision->element_bytes);
+    if (j->model.table)
+        return pp_unit_row(&j->model, u)->out_bytes;
+    /* Nothing leaves the head but a loss. */
+    if (pp_unit_is_mtp(&j->model, u)) /* and all that came in */
+        bytes *= (double)(u.layer - j->model.n_layers + 2);
+    return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(&j->mesh);
+}
+
+double split_message_behind(const struct split_job *j, size_t i)
+{
+    return split_out_bytes(j, i) * split_slice_tokens(j);
+}
+
+double split_message_bytes(const struct split_job *j)
+{
+    double most = 0;
+    for (size_t i = 0; i + 1 < j->n_units; i++)
+        most = fmax(most, split_message_behind(j, i));
+    return most;
+}
+
+int split_plan_rank(struct split_job *j, const size_t *bounds, int rank,
+                    size_t *bytes)
+{
+    const struct split_run *run = &j->run;
+    struct pp_err *err = &j->t.err;
+    size_t n = (size_t)run->graph.n_stages;
+    struct pp_memory m;
+    struct pp_stage_bytes *sizes = calloc(n, sizeof *sizes);
+    if (!sizes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < n; s++) {
+        int o = pp_original(&run->graph, (int)s);
+        if (bounds[o + 1] > 0 && bounds[o + 1] < j->n_units)
+            sizes[s].output =
+                (size_t)ceil(split_message_behind(j, bounds[o + 1] - 1));
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
+            sizes[s].act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
+            sizes[s].act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
+            sizes[s].grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (passing > sizes[s].passing)
+                sizes[s].passing = passing;
+        }
+    }
+    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
+    free(sizes);
+    if (rc)
+        return -1;
+    *bytes = m.arena_bytes;
+    pp_memory_finish(&m);
+    return 0;
+}
+
+double split_rank_trained(const struct split_job *j, const size_t *bounds,
+                          int rank)
+{
+    const struct split_run *run = &j->run;
+    double trained = 0;
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        int o = pp_original(&run->graph, s);
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
+            if (run->graph.stages[s].rank == rank)
+                trained += run->bytes[i][PP_UNIT_TRAINED];
+    }
+    return trained;
+}
+
+int split_rank_fits(struct split_job *j, int rank, bool *yes)
+{
+    size_t arena;
+    if (split_plan_rank(j, j->bounds, rank, &arena))
+        return -1;
+    *yes = split_rank_trained(j, j->bounds, rank) + (double)arena <=
+           (double)j->memory_bytes;
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/engine.h"
+
+#include <stdlib.h>
+
+#include "run/job.h"
+
+static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
+                       struct pp_stage_env env, struct pp_err *err)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    e->stages = calloc((size_t)g->n_stages, sizeof *e->stages);
+    if (!e->stages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    e->n_stages = g->n_stages;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_unit_range *u = &j->stages[s];
+        if (g->stages[s].rank != rank)
+            continue;
+        env.copy = u->copy;
+        env.recompute = pp_job_recompute(j, s);
+        if (pp_stage_init(&e->stages[s], &env, u->first, u->n,
+                          g->stages[s].input_grad, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Elements that the most demanding of the rank's stages needs. */
+static size_t scratch_elements(const struct pp_job *j, int rank,
+                               const struct pp_engine_room *room)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    size_t most = 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_unit_range *u = &j->stages[s];
+        if (g->stages[s].rank != rank)
+            continue;
+        size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
+                                          room->tokens, room->context);
+        most = scratch > most ? scratch : most;
+    }
+    return most;
+}
+
+int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
+                   const struct pp_stage_env *env,
+                   const struct pp_engine_room *room, struct pp_err *err)
+{
+    struct pp_device *d = env->device;
+    *e = (struct pp_engine){.device = d, .stream = env->stream};
+    if (bind_stages(e, j, rank, *env, err))
+        return -1;
+    e->scratch = pp_device_alloc(d, scratch_elements(j, rank, room),
+                                 j->kernels->element_bytes, "kernels", err);
+    if (!e->scratch ||
+        pp_batch_init(&e->batch, room->capacity, j->model->vocab, err) ||
+        pp_batch_attach(&e->batch, d, err))
+        return -1;
+    return d->ops->queues ? d->ops->queues->mark_open(d, &e->mark, err) : 0;
+}
+
+void pp_engine_finish(struct pp_engine *e)
+{
+    for (int s = 0; e->stages && s < e->n_stages; s++)
+        pp_stage_finish(&e->stages[s]);
+    free(e->stages);
+    pp_device_free(e->device, e->scratch);
+    pp_batch_finish(&e->batch);
+    if (e->mark)
+        e->device->ops->queues->mark_close(e->mark);
+    *e = (struct pp_engine){0};
+}
+
+int pp_engine_follow(struct pp_engine *e, struct pp_engine *other,
+                     struct pp_err *err)
+{
+    const struct pp_queues *q = e->device->ops->queues;
+    return q->record(other->device, other->mark, NULL, err) ||
+                   q->follow(e->device, NULL, other->mark, err)
+               ? -1
+               : 0;
+}
