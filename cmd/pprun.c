@@ -31,6 +31,7 @@ enum {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_TRANSPORT,
+    OPT_JOIN_TIMEOUT,
     OPT_SHAPES,
     OPT_SAVE,
     OPT_SAVE_EVERY,
@@ -76,6 +77,8 @@ static const struct tool_option options[] = {
     {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
     {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
     {OPT_TRANSPORT, "transport", "NAME", "threads (default) or nccl"},
+    {OPT_JOIN_TIMEOUT, "join-timeout", "SECONDS",
+     "with nccl: how long ranks wait for each other (300)"},
     {OPT_SHAPES, "shapes", "HOW", "of messages: planned, exchange or max"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
@@ -148,6 +151,8 @@ static const struct setting {
     {OPT_WARMUP, "--warmup", INT64, AT(job.optim.warmup), 0, LARGEST},
     {OPT_SAVE_EVERY, "--save-every", INT64, AT(job.save_every), 1, LARGEST},
     {OPT_EVAL_EVERY, "--eval-every", INT64, AT(job.eval_every), 1, LARGEST},
+    {OPT_JOIN_TIMEOUT, "--join-timeout", REAL, AT(options.join_timeout), 1,
+     1e6},
     {OPT_LR, "--lr", REAL, AT(job.optim.lr), 0, 1e6},
     {OPT_MIN_LR, "--min-lr", REAL, AT(job.optim.min_lr), 0, 1e6},
     {OPT_EPS, "--eps", REAL, AT(job.optim.eps), 0, 1e6},
@@ -294,6 +299,8 @@ static int check_options(struct pprun *p)
     if (o->transport == PPRUN_NCCL && (o->verify || o->plan))
         return tool_usage(t, "--verify and --plan run in one process and do "
                              "not go with --transport nccl");
+    if (o->transport != PPRUN_NCCL && o->join_timeout > 0)
+        return tool_usage(t, "--join-timeout needs --transport nccl");
     if (o->weights && o->seed >= 0)
         return tool_usage(t, "--weights and --init exclude each other");
     if (o->verify || o->shrink || o->json)
@@ -354,7 +361,7 @@ static int run_process(struct pprun *p, const char *manifest)
     enum pp_exit status = PP_EXIT_OK;
     if (p->job.save)
         handle_signals();
-    if (pprun_choose_device(p) || pprun_process(p, manifest, &status))
+    if (pprun_process(p, manifest, &status))
         return -1;
     p->tool->status = (int)status;
     return 0;

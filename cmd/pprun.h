@@ -30,7 +30,8 @@ struct pprun_options {
     bool plan;
     bool verify, shrink, json;
     bool memory_is_slots;
-    size_t memory; /* --memory: bytes or slots; 0: no limit */
+    size_t memory;       /* --memory: bytes or slots; 0: no limit */
+    double join_timeout; /* seconds; 0: not given */
 };
 
 /* A job and everything it borrows. */

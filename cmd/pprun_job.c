@@ -94,11 +94,6 @@ static int check_supported(const struct pprun *p)
                            "/stages/%d: several inputs or outputs; pprun runs "
                            "chains of stages so far",
                            s);
-    if (m->graph.n_slices > 1 && !p->job.device->is_host)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/slices: '%d' is more than --device %s runs: "
-                       "1; use --device cpu",
-                       m->graph.n_slices, p->job.device->name);
     return 0;
 }
 

@@ -101,8 +101,8 @@ static int prepare(struct pprun *p, struct pp_join *j, const char *name,
     struct pp_err *err = &p->tool->err;
     void *text = p->text, *resume = NULL;
     size_t n_resume = 0;
-    int rc = p->rank == 0 && p->tool->err.code ? -1 : 0;
-    if (p->rank == 0 && rc == 0)
+    int rc = 0;
+    if (p->rank == 0)
         rc = pprun_prepare(p, name) || check_size(p, l) ? -1 : 0;
     if (agree(p, j, rc))
         return -1;
@@ -212,15 +212,17 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (pprun_launch_read(&l, true, err))
         return -1;
     set_rank(p, &l);
-    if (!tool_output(p->tool))
+    int rc = pprun_choose_device(p) || !tool_output(p->tool) ||
+                     take_manifest(p, manifest)
+                 ? -1
+                 : 0;
+    struct pp_err failure = *err; /* the others learn of it by joining */
+    l.place.failure = rc ? &failure : NULL;
+    l.place.told = &p->tool->told;
+    if (p->options.join_timeout > 0)
+        l.place.seconds = p->options.join_timeout;
+    if (pp_join_open(&l.place, &j, err))
         return -1;
-    int rc = take_manifest(p, manifest); /* the others learn of it below */
-    struct pp_err failed = {0};
-    if (pp_join_open(&l.place, &j, &failed)) {
-        if (rc == 0)
-            *err = failed;
-        return -1;
-    }
     rc = prepare(p, j, manifest, &l);
     if (rc == 0)
         rc = check(p, j);

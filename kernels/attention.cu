@@ -54,22 +54,23 @@ static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
                                   const elem *sinks, struct attention_view view)
 {
     const struct pp_attention_shape *s = &view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
-    int lane = (int)threadIdx.x % PP_WARP;
+    int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
     if (t >= sq.slots)
         return;
     size_t row = (size_t)(sq.begin + t);
     const elem *query = q + row * s->ldq + h * s->HDQK;
     float acc[LANE_COLUMNS] = {0}, max = -INFINITY, sum = 0;
-    if (sinks && t < sq.length) {
+    bool counts = t < sq.length;
+    if (sinks && counts) {
         max = to_float(sinks[h]);
         sum = 1;
     }
-    for (int at = first_key(s, t); t < sq.length && at <= t; at += PP_WARP) {
-        int n = t + 1 - at < PP_WARP ? t + 1 - at : PP_WARP;
-        size_t first = (size_t)(sq.begin + at);
+    for (int at = first_key(s, last); counts && at <= last; at += PP_WARP) {
+        int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
+        size_t first = (size_t)(keys.begin + at);
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
         float score = -INFINITY;
         if (lane < n)
@@ -83,7 +84,6 @@ static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
             acc[j] *= by;
         add_rows(acc, p, v + first * s->ldkv + kv * s->HDV, s->ldkv, n, s->HDV);
     }
-    bool counts = t < sq.length;
     put_row(o + row * s->ldo + h * s->HDV, acc, counts ? 1 / sum : 0, s->HDV);
     if (lane == 0)
         lse[row * s->NH + h] = counts ? max + logf(sum) : 0;
@@ -114,9 +114,10 @@ struct backward {
     struct attention_view view;
 };
 
-/* The probability of a pair and the gradient of its score. */
-static __device__ inline float pair_gradient(const struct backward *b, int t,
-                                             size_t row, size_t h,
+/* The probability of a pair and the gradient of its score; the query is at
+ * this place. */
+static __device__ inline float pair_gradient(const struct backward *b,
+                                             int place, size_t row, size_t h,
                                              const elem *query, const elem *key,
                                              const elem *value, float *p)
 {
@@ -124,29 +125,30 @@ static __device__ inline float pair_gradient(const struct backward *b, int t,
     size_t at = row * s->NH + h;
     *p = expf(b->view.scale * dot(query, key, s->HDQK) - b->lse[at]);
     float dp = dot(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
-    return *p * (dp - row_term(s, t, *p, dp, b->delta[at])) * b->view.scale;
+    return *p * (dp - row_term(s, place, *p, dp, b->delta[at])) * b->view.scale;
 }
 
 static __global__ void dq_kernel(elem *dq, struct backward b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), all = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
-    int lane = (int)threadIdx.x % PP_WARP;
+    int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
     if (t >= sq.slots)
         return;
     size_t row = (size_t)(sq.begin + t);
     const elem *query = b.q + row * s->ldq + h * s->HDQK;
     float acc[LANE_COLUMNS] = {0};
-    for (int at = first_key(s, t); t < sq.length && at <= t; at += PP_WARP) {
-        int n = t + 1 - at < PP_WARP ? t + 1 - at : PP_WARP;
-        size_t first = (size_t)(sq.begin + at);
+    bool counts = t < sq.length;
+    for (int at = first_key(s, last); counts && at <= last; at += PP_WARP) {
+        int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
+        size_t first = (size_t)(all.begin + at);
         const elem *keys = b.k + first * s->ldkv + kv * s->HDQK;
         const elem *values = b.v + first * s->ldkv + kv * s->HDV;
         float p, ds = 0;
         if (lane < n)
-            ds = pair_gradient(&b, t, row, h, query,
+            ds = pair_gradient(&b, last, row, h, query,
                                keys + (size_t)lane * s->ldkv,
                                values + (size_t)lane * s->ldkv, &p);
         add_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
@@ -157,27 +159,28 @@ static __global__ void dq_kernel(elem *dq, struct backward b)
 static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
     size_t kv = blockIdx.y, group = s->NH / s->NKV;
     int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
     int lane = (int)threadIdx.x % PP_WARP;
-    if (t >= sq.slots)
+    if (t >= keys.slots)
         return;
-    size_t row = (size_t)(sq.begin + t);
+    size_t row = (size_t)(keys.begin + t);
     const elem *key = b.k + row * s->ldkv + kv * s->HDQK;
     const elem *value = b.v + row * s->ldkv + kv * s->HDV;
     float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
-    int end = t < sq.length ? end_query(s, sq, t) : t;
+    int end = t < keys.length ? end_place(s, keys, t) - sq.context : 0;
+    int begin = t > sq.context ? t - sq.context : 0;
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
-        for (int at = t; at < end; at += PP_WARP) {
+        for (int at = begin; at < end; at += PP_WARP) {
             int n = end - at < PP_WARP ? end - at : PP_WARP;
             size_t first = (size_t)(sq.begin + at);
             const elem *queries = b.q + first * s->ldq + h * s->HDQK;
             float p = 0, ds = 0;
             if (lane < n)
-                ds = pair_gradient(&b, at + lane, first + (size_t)lane, h,
-                                   queries + (size_t)lane * s->ldq, key, value,
-                                   &p);
+                ds = pair_gradient(
+                    &b, sq.context + at + lane, first + (size_t)lane, h,
+                    queries + (size_t)lane * s->ldq, key, value, &p);
             add_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
             add_rows(v_acc, p, b.dout + first * s->ldo + h * s->HDV, s->ldo, n,
                      s->HDV);
@@ -194,20 +197,22 @@ static struct attention_view view_of(const struct pp_attention_shape *s)
 
 static bool is_refused(const struct pp_attention_shape *s)
 {
-    return s->context || s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
+    return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
            s->n_sequences > 65535 || s->NH > 65535;
 }
 
-static dim3 grid_of(const struct pp_attention_shape *s, size_t heads)
+static dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
+                    size_t heads)
 {
-    return dim3((unsigned)((s->max_seqlen + WARPS - 1) / WARPS),
-                (unsigned)heads, (unsigned)s->n_sequences);
+    return dim3((unsigned)((rows + WARPS - 1) / WARPS), (unsigned)heads,
+                (unsigned)s->n_sequences);
 }
 
-/* delta, and room to align it. */
+/* delta, and room to align it; whole packs, so that what lies behind is aligned
+ * as what lies before. */
 PP_ATTENTION_SCRATCH(PP_CUDA(attention_scratch))
 {
-    return (s->N * s->NH * sizeof(float) + 16) / sizeof(elem) + 1;
+    return (s->N * s->NH * sizeof(float) / 16 + 2) * PP_PACK;
 }
 
 PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
@@ -224,9 +229,10 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
                                     (const elem *)k, (const elem *)v,
                                     (const elem *)sinks, view_of(s), stream);
 #endif
-    return PP_LAUNCH(fwd_kernel, grid_of(s, s->NH), THREADS, 0, stream,
-                     (elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
-                     (const elem *)v, (const elem *)sinks, view_of(s));
+    return PP_LAUNCH(fwd_kernel, grid_of(s, s->max_seqlen, s->NH), THREADS, 0,
+                     stream, (elem *)o, (float *)lse, (const elem *)q,
+                     (const elem *)k, (const elem *)v, (const elem *)sinks,
+                     view_of(s));
 }
 
 PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
@@ -255,9 +261,10 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
     struct backward b = {
         (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
         (const float *)lse, delta,           view_of(s)};
-    rc = PP_LAUNCH(dq_kernel, grid_of(s, s->NH), THREADS, 0, stream, (elem *)dq,
-                   b);
+    rc = PP_LAUNCH(dq_kernel, grid_of(s, s->max_seqlen, s->NH), THREADS, 0,
+                   stream, (elem *)dq, b);
     return rc ? rc
-              : PP_LAUNCH(dkv_kernel, grid_of(s, s->NKV), THREADS, 0, stream,
-                          (elem *)dk, (elem *)dv, b);
+              : PP_LAUNCH(dkv_kernel,
+                          grid_of(s, s->max_seqlen + s->context, s->NKV),
+                          THREADS, 0, stream, (elem *)dk, (elem *)dv, b);
 }

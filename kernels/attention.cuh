@@ -13,9 +13,10 @@ struct attention_view {
     float scale;
 };
 
-/* One sequence of the microbatch. */
+/* Rows of one sequence: the first; those that count; all. */
 struct sequence {
-    int begin, length, slots; /* first row; rows that count; rows in all */
+    int begin, length, slots;
+    int context; /* of queries: keys before the first one's own */
 };
 
 static __device__ inline struct sequence
@@ -25,22 +26,34 @@ sequence_at(const struct pp_attention_shape *s, unsigned i)
     q.begin = s->cu_padded[i];
     q.length = s->cu[i + 1] - s->cu[i];
     q.slots = s->cu_padded[i + 1] - q.begin;
+    q.context = i ? 0 : (int)s->context;
     return q;
 }
 
-/* First key that query t of a sequence may attend, and one past the last query
- * that may attend key t. */
+/* The keys of its queries q: those of the context come first. */
+static __device__ inline struct sequence
+keys_of(const struct pp_attention_shape *s, struct sequence q)
+{
+    q.begin += (int)s->context - q.context;
+    q.length += q.context;
+    q.slots += q.context;
+    return q;
+}
+
+/* Query row t of a sequence stands at place context + t of it. First key that
+ * the query at place t may attend, and one past the last place, of keys k,
+ * whose query may attend key t. */
 static __device__ inline int first_key(const struct pp_attention_shape *s,
                                        int t)
 {
     return s->window && t + 1 > (int)s->window ? t + 1 - (int)s->window : 0;
 }
 
-static __device__ inline int end_query(const struct pp_attention_shape *s,
-                                       struct sequence q, int t)
+static __device__ inline int end_place(const struct pp_attention_shape *s,
+                                       struct sequence k, int t)
 {
-    return s->window && t + (int)s->window < q.length ? t + (int)s->window
-                                                      : q.length;
+    return s->window && t + (int)s->window < k.length ? t + (int)s->window
+                                                      : k.length;
 }
 
 /* What the gradient of a score takes off dp: the sum over the row, d. Of a

@@ -17,7 +17,7 @@
  *
  * A slice of a sequence attends to what came before the slice: k and v (and dk,
  * dv) then begin with context more rows of the first sequence, N + context in
- * all, and its query row t stands for row context + t of it.
+ * all, and its query row t stands for row context + t of it. N is not 0 then.
  *
  * Never holds a [T,T] matrix: scores are made in blocks, the softmax is online
  * (Milakov and Gimelshein 2018; Dao et al. 2022), backward makes them again.
@@ -38,7 +38,7 @@ struct pp_attention_shape {
     const int32_t *cu, *cu_padded;
     double scale;
     size_t window;  /* 0: none */
-    size_t context; /* 0 unless a slice begins inside a sequence; CPU only */
+    size_t context; /* 0 unless a slice begins inside a sequence */
 };
 
 #define PP_ATTENTION_FWD(name)                                                 \

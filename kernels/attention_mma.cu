@@ -119,7 +119,8 @@ struct online {
 };
 
 /* Scores become exp2(score - running max), 0 where a query does not see the
- * key; what was made with an older maximum is scaled down. */
+ * key; what was made with an older maximum is scaled down. t is the place of
+ * the warp's first query. */
 template <int D>
 static __device__ inline void
 softmax(struct online *w, const struct attention_view *view, int t, int key,
@@ -159,14 +160,15 @@ softmax(struct online *w, const struct attention_view *view, int t, int key,
     }
 }
 
-/* The tiles of keys that queries [t, t + ROWS) see: [*from, *to). */
+/* The tiles of keys that the queries at places [t, t + ROWS) see: [*from, *to).
+ */
 static __device__ inline void key_tiles(const struct pp_attention_shape *s,
-                                        struct sequence sq, int t, int height,
+                                        struct sequence keys, int t, int height,
                                         int *from, int *to)
 {
-    int end = t + ROWS < sq.length ? t + ROWS : sq.length;
+    int end = t + ROWS < keys.length ? t + ROWS : keys.length;
     *from = first_key(s, t) / height;
-    *to = t < sq.length ? (end + height - 1) / height : *from;
+    *to = t < keys.length ? (end + height - 1) / height : *from;
 }
 
 /* What forward reads, at a sequence's first row and a head. */
@@ -178,10 +180,10 @@ static __device__ inline struct inputs
 inputs_at(const struct pp_attention_shape *s, struct sequence sq, size_t h,
           const elem *q, const elem *k, const elem *v, size_t width)
 {
-    size_t row = (size_t)sq.begin, kv = h / (s->NH / s->NKV);
-    struct inputs in = {q + row * s->ldq + h * width,
-                        k + row * s->ldkv + kv * width,
-                        v + row * s->ldkv + kv * width};
+    size_t kv = h / (s->NH / s->NKV), key = (size_t)keys_of(s, sq).begin;
+    struct inputs in = {q + (size_t)sq.begin * s->ldq + h * width,
+                        k + key * s->ldkv + kv * width,
+                        v + key * s->ldkv + kv * width};
     return in;
 }
 
@@ -193,7 +195,7 @@ static __global__ void __launch_bounds__(THREADS)
     PP_DYNAMIC_SHARED(shared);
     elem *tiles = (elem *)shared; /* q, then k and v of two steps */
     const struct pp_attention_shape *s = &view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
     size_t h = blockIdx.x;
     int t = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     int warp = (int)threadIdx.x / PP_WARP * 16;
@@ -205,15 +207,15 @@ static __global__ void __launch_bounds__(THREADS)
     float max = sinks ? to_float(sinks[h]) * LOG2E : -INFINITY;
     float sum = sinks && lane % 4 == 0 ? 1 : 0;
     struct online w = {{max, max}, {sum, sum}};
-    key_tiles(s, sq, t, ROWS, &from, &to);
+    key_tiles(s, keys, sq.context + t, ROWS, &from, &to);
     load_tile<D, ROWS>(tiles, in.q, s->ldq, t, sq.length);
     for (int i = from; i <= to; i++) {
         elem *next = tiles + (1 + (i - from) % 2 * 2) * ROWS * D;
         elem *now = tiles + (1 + (i - from + 1) % 2 * 2) * ROWS * D;
         if (i < to) {
-            load_tile<D, ROWS>(next, in.k, s->ldkv, i * ROWS, sq.length);
+            load_tile<D, ROWS>(next, in.k, s->ldkv, i * ROWS, keys.length);
             load_tile<D, ROWS>(next + ROWS * D, in.v, s->ldkv, i * ROWS,
-                               sq.length);
+                               keys.length);
         }
         copy_commit();
         if (i == from)
@@ -221,7 +223,7 @@ static __global__ void __launch_bounds__(THREADS)
         copy_wait<1>();
         __syncthreads();
         multiply<D, ROWS / 8>(p, tiles, warp, now);
-        softmax<D>(&w, &view, t + warp, (i - 1) * ROWS, p, acc);
+        softmax<D>(&w, &view, sq.context + t + warp, (i - 1) * ROWS, p, acc);
         accumulate<D, ROWS / 8>(acc, p, now + ROWS * D);
         __syncthreads();
     }
@@ -248,7 +250,7 @@ struct backward {
 };
 
 /* A pair's probability in p and the gradient of its score in ds, from the
- * score in p and dp in ds. */
+ * score in p and dp in ds; query is its place. */
 static __device__ inline void pair(const struct attention_view *view, int query,
                                    int key, float lse, float delta, float *p,
                                    float *ds)
@@ -269,7 +271,7 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tq = (elem *)shared, *tdo = tq + ROWS * D, *tk = tdo + ROWS * D;
     elem *tv = tk + STEP * D;
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
     size_t h = blockIdx.x, head = (size_t)sq.begin * s->NH + h;
     int t = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     int warp = (int)threadIdx.x / PP_WARP * 16;
@@ -286,14 +288,14 @@ static __global__ void __launch_bounds__(THREADS)
         lse[r] = counts ? b.lse[head + (size_t)at * s->NH] : INFINITY;
         delta[r] = counts ? b.delta[head + (size_t)at * s->NH] : 0;
     }
-    key_tiles(s, sq, t, STEP, &from, &to);
+    key_tiles(s, keys, sq.context + t, STEP, &from, &to);
     load_tile<D, ROWS>(tq, in.q, s->ldq, t, sq.length);
     load_tile<D, ROWS>(tdo, b.dout + (size_t)sq.begin * s->ldo + h * D, s->ldo,
                        t, sq.length);
     for (int i = from; i < to; i++) {
         __syncthreads();
-        load_tile<D, STEP>(tk, in.k, s->ldkv, i * STEP, sq.length);
-        load_tile<D, STEP>(tv, in.v, s->ldkv, i * STEP, sq.length);
+        load_tile<D, STEP>(tk, in.k, s->ldkv, i * STEP, keys.length);
+        load_tile<D, STEP>(tv, in.v, s->ldkv, i * STEP, keys.length);
         copy_commit();
         copy_wait<0>();
         __syncthreads();
@@ -303,7 +305,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int n = 0; n < STEP / 8; n++)
             PP_UNROLL
         for (int j = 0; j < 4; j++)
-            pair(&b.view, t + warp + lane / 4 + j / 2 * 8,
+            pair(&b.view, sq.context + t + warp + lane / 4 + j / 2 * 8,
                  i * STEP + n * 8 + lane % 4 * 2 + j % 2, lse[j / 2],
                  delta[j / 2], &p[n][j], &ds[n][j]);
         accumulate<D, STEP / 8>(acc, ds, tk);
@@ -313,8 +315,8 @@ static __global__ void __launch_bounds__(THREADS)
                 acc, one);
 }
 
-/* One head's queries [at, at + STEP) against this warp's 16 keys from key on:
- * transposed, keys are the rows. */
+/* One head's queries at places [at, at + STEP) against this warp's 16 keys from
+ * key on: transposed, keys are the rows. */
 template <int D>
 static __device__ inline void
 add_queries(float dk[D / 8][4], float dv[D / 8][4], const struct backward *b,
@@ -347,19 +349,20 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tk = (elem *)shared, *tv = tk + ROWS * D, *tq = tv + ROWS * D;
     elem *tdo = tq + STEP * D;
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z);
+    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
     size_t kv = blockIdx.x, group = s->NH / s->NKV, row = (size_t)sq.begin;
     int t = (int)blockIdx.y * ROWS, warp = (int)threadIdx.x / PP_WARP * 16;
-    if (t >= sq.slots)
+    if (t >= keys.slots)
         return;
     float k_acc[D / 8][4] = {}, v_acc[D / 8][4] = {};
-    int last = t + ROWS < sq.length ? t + ROWS - 1 : sq.length - 1;
-    int end = t < sq.length ? end_query(s, sq, last) : t;
+    int last = t + ROWS < keys.length ? t + ROWS - 1 : keys.length - 1;
+    int begin = t > sq.context ? t - sq.context : 0;
+    int end = t < keys.length ? end_place(s, keys, last) - sq.context : 0;
     struct inputs in = inputs_at(s, sq, kv * group, b.q, b.k, b.v, D);
-    load_tile<D, ROWS>(tk, in.k, s->ldkv, t, sq.length);
-    load_tile<D, ROWS>(tv, in.v, s->ldkv, t, sq.length);
+    load_tile<D, ROWS>(tk, in.k, s->ldkv, t, keys.length);
+    load_tile<D, ROWS>(tv, in.v, s->ldkv, t, keys.length);
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
-        for (int at = t; at < end; at += STEP) {
+        for (int at = begin; at < end; at += STEP) {
             int mine = at + (int)threadIdx.x;
             size_t i = (row + (size_t)mine) * s->NH + h;
             __syncthreads();
@@ -374,17 +377,21 @@ static __global__ void __launch_bounds__(THREADS)
             }
             copy_wait<0>();
             __syncthreads();
-            add_queries<D>(k_acc, v_acc, &b, tk, tv, tq, tdo, lse, delta, at,
-                           t + warp);
+            add_queries<D>(k_acc, v_acc, &b, tk, tv, tq, tdo, lse, delta,
+                           sq.context + at, t + warp);
         }
     const float one[2] = {1, 1};
-    put_rows<D>(dk + row * s->ldkv + kv * D, s->ldkv, t + warp, sq, k_acc, one);
-    put_rows<D>(dv + row * s->ldkv + kv * D, s->ldkv, t + warp, sq, v_acc, one);
+    size_t key = (size_t)keys.begin;
+    put_rows<D>(dk + key * s->ldkv + kv * D, s->ldkv, t + warp, keys, k_acc,
+                one);
+    put_rows<D>(dv + key * s->ldkv + kv * D, s->ldkv, t + warp, keys, v_acc,
+                one);
 }
 
-static dim3 grid_of(const struct pp_attention_shape *s, size_t heads)
+static dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
+                    size_t heads)
 {
-    return dim3((unsigned)heads, (unsigned)((s->max_seqlen + ROWS - 1) / ROWS),
+    return dim3((unsigned)heads, (unsigned)((rows + ROWS - 1) / ROWS),
                 (unsigned)s->n_sequences);
 }
 
@@ -408,22 +415,26 @@ static int fwd(elem *o, float *lse, const elem *q, const elem *k, const elem *v,
     const size_t shared = 5 * ROWS * D * sizeof(elem);
     int rc = allow_shared(fwd_kernel<D>, shared);
     return rc ? rc
-              : PP_LAUNCH((fwd_kernel<D>), grid_of(&view.s, view.s.NH), THREADS,
-                          shared, stream, o, lse, q, k, v, sinks, view);
+              : PP_LAUNCH((fwd_kernel<D>),
+                          grid_of(&view.s, view.s.max_seqlen, view.s.NH),
+                          THREADS, shared, stream, o, lse, q, k, v, sinks,
+                          view);
 }
 
 template <int D>
 static int bwd(elem *dq, elem *dk, elem *dv, struct backward b, void *stream)
 {
     const size_t shared = 2 * (ROWS + STEP) * D * sizeof(elem);
+    const struct pp_attention_shape *s = &b.view.s;
     int rc = allow_shared(dq_kernel<D>, shared);
     if (!rc)
         rc = allow_shared(dkv_kernel<D>, shared);
     if (!rc)
-        rc = PP_LAUNCH((dq_kernel<D>), grid_of(&b.view.s, b.view.s.NH), THREADS,
-                       shared, stream, dq, b);
+        rc = PP_LAUNCH((dq_kernel<D>), grid_of(s, s->max_seqlen, s->NH),
+                       THREADS, shared, stream, dq, b);
     return rc ? rc
-              : PP_LAUNCH((dkv_kernel<D>), grid_of(&b.view.s, b.view.s.NKV),
+              : PP_LAUNCH((dkv_kernel<D>),
+                          grid_of(s, s->max_seqlen + s->context, s->NKV),
                           THREADS, shared, stream, dk, dv, b);
 }
 

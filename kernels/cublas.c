@@ -52,11 +52,13 @@ int pp_cublas_open(struct pp_cublas *c, char *why, size_t n)
         }
         *(void **)functions[i].at = f;
     }
+    (void)pp_cublaslt_open(&c->lt); /* cuBLAS does without */
     return 0;
 }
 
 void pp_cublas_close(struct pp_cublas *c)
 {
+    pp_cublaslt_close(&c->lt);
     if (c->library)
         dlclose(c->library);
     *c = (struct pp_cublas){0};

@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "cublaslt.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -36,9 +38,11 @@ struct pp_cublas {
                 const void *alpha, const void *a, int type_a, int lda,
                 const void *b, int type_b, int ldb, const void *beta, void *c,
                 int type_c, int ldc, int compute, int algorithm);
+    struct pp_cublaslt lt; /* without a library where there is none */
 };
 
-/* Opens cuBLAS. 0, or -1 with the reason in why (n bytes). */
+/* Opens cuBLAS, and cuBLASLt where it is there. 0, or -1 with the reason in why
+ * (n bytes). */
 int pp_cublas_open(struct pp_cublas *c, char *why, size_t n);
 
 /* Accepts a zeroed struct. */

@@ -5,6 +5,7 @@
 
 #include "cublas.h"
 #include "cuda_stream.h"
+#include "fused_product.h"
 
 /* What cuBLAS recommends for Hopper. Given once, so that it allocates nothing
  * and gives the same bits every run. */
@@ -46,14 +47,18 @@ int pp_cuda_stream_open(struct pp_cuda_stream *s,
         failed(cudaMalloc(&s->partials, PP_CUDA_PARTIAL_BYTES), "partial sums",
                why, n);
     s->stream = stream;
-    if (!rc && !open_blas(s, why, n))
+    if (!rc && !open_blas(s, why, n)) {
+        if (cublas->lt.library)
+            s->fuser = pp_fuser_create(&cublas->lt, s->workspace, WORKSPACE);
         return 0;
+    }
     pp_cuda_stream_close(s);
     return -1;
 }
 
 void pp_cuda_stream_close(struct pp_cuda_stream *s)
 {
+    pp_fuser_destroy(s->fuser);
     if (s->blas)
         s->cublas->destroy(s->blas);
     cudaFree(s->workspace);

@@ -23,13 +23,15 @@ extern "C" {
 #define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
 
 struct pp_cublas; /* cublas.h */
+struct pp_fuser;  /* fused_product.h */
 
 struct pp_cuda_stream {
     void *stream; /* cudaStream_t */
     const struct pp_cublas *cublas;
     void *blas;      /* cublasHandle_t bound to stream, with a workspace */
     void *workspace; /* of cuBLAS */
-    void *partials;  /* PP_CUDA_PARTIAL_BYTES of device memory */
+    struct pp_fuser *fuser; /* NULL without cuBLASLt */
+    void *partials;         /* PP_CUDA_PARTIAL_BYTES of device memory */
 };
 
 /* Opens a stream on the calling thread's device, with a cuBLAS handle and its

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* linear on the CPU: one BLAS product each, biases in loops. */
+/* linear on the CPU: one BLAS product each, what is added in loops. */
 #include "linear.h"
 
 #include "cpu.h"
@@ -11,6 +11,14 @@ PP_CLONES static void add_bias(real *y, const real *b, size_t N, size_t OC,
     for (size_t t = 0; t < N; t++)
         for (size_t j = 0; j < OC; j++)
             y[t * ldy + j] += b[j];
+}
+
+PP_CLONES static void add_residual(real *y, const real *r, size_t N, size_t OC,
+                                   size_t ldy)
+{
+    for (size_t t = 0; t < N; t++)
+        for (size_t j = 0; j < OC; j++)
+            y[t * ldy + j] += r[t * ldy + j];
 }
 
 PP_CLONES static void add_rows(real *db, const real *dy, size_t N, size_t OC,
@@ -27,6 +35,8 @@ PP_LINEAR_FWD(PP_KERNEL(linear_fwd))
     gemm_nt(N, OC, C, 1, x, ldx, w, C, 0, y, ldy);
     if (b)
         add_bias(y, b, N, OC, ldy);
+    if (r)
+        add_residual(y, r, N, OC, ldy);
     return 0;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* linear on a GPU: products by cuBLAS, which is column-major: a row-major
- * matrix is its transpose there. */
+ * matrix is its transpose there. Biases, residuals and the gradients of biases
+ * go with the product where cuBLASLt has a kernel for that, and by kernels of
+ * ours elsewhere. */
 #include "columns.cuh"
 #include "cublas.h"
 #include "cuda.cuh"
+#include "fused_product.h"
 
 #include <limits.h>
 
@@ -39,12 +42,44 @@ static int product(void *stream, struct matrix a, struct matrix b, size_t m,
     return rc ? PP_CUBLAS_ERROR + rc : 0;
 }
 
-static __global__ void bias_kernel(elem *y, const elem *b, size_t N, size_t OC,
-                                   size_t ldy)
+/* Whether shape and addresses are what a fused product wants. The shape alone
+ * decides in a run, where everything begins on a cache line. */
+static bool fits(const struct pp_fused_product *p)
+{
+    const void *matrices[] = {p->a, p->b, p->c, p->d, p->bias};
+    const size_t sizes[] = {p->m, p->n, p->k, p->lda, p->ldb, p->ldd};
+    for (const void *at : matrices)
+        if ((uintptr_t)at % PP_FUSED_ALIGNMENT)
+            return false;
+    for (size_t size : sizes)
+        if (size > INT_MAX)
+            return false;
+    return p->lda % PP_PACK == 0 && p->ldb % PP_PACK == 0 &&
+           p->ldd % PP_PACK == 0;
+}
+
+/* PP_NOT_FUSED, or what a kernel returns. */
+static int fused(void *stream, const struct pp_fused_product *p)
+{
+    const struct pp_cuda_stream *s = (const struct pp_cuda_stream *)stream;
+    if (!s->fuser || !fits(p))
+        return PP_NOT_FUSED;
+    int rc = pp_fused_product(s->fuser, p, s->stream);
+    return rc > 0 ? PP_CUBLAS_ERROR + rc : rc;
+}
+
+/* y += b + r, either of which may be NULL */
+static __global__ void add_kernel(elem *y, const elem *b, const elem *r,
+                                  size_t N, size_t OC, size_t ldy)
 {
     for (size_t i = grid_thread(); i < N * OC; i += grid_threads()) {
-        elem *at = y + i / OC * ldy + i % OC;
-        store(at, to_float(*at) + to_float(b[i % OC]));
+        size_t at = i / OC * ldy + i % OC;
+        float sum = to_float(y[at]);
+        if (b)
+            sum += to_float(b[i % OC]);
+        if (r)
+            sum += to_float(r[at]);
+        store(y + at, sum);
     }
 }
 
@@ -61,13 +96,36 @@ struct bias_term {
 PP_LINEAR_FWD(PP_CUDA(linear_fwd))
 {
     struct matrix a = {w, PP_CUBLAS_OP_T, C}, in = {x, PP_CUBLAS_OP_N, ldx};
+    const struct pp_fused_product p = {
+        .op_a = a.op,
+        .op_b = in.op,
+        .m = OC,
+        .n = N,
+        .k = C,
+        .type_in = ELEMENT_TYPE,
+        .type_out = ELEMENT_TYPE,
+        .lda = C,
+        .ldb = ldx,
+        .ldd = ldy,
+        .epilogue = b ? PP_EPILOGUE_BIAS : PP_EPILOGUE_NONE,
+        .beta = r ? 1.0f : 0.0f,
+        .a = w,
+        .b = x,
+        .c = r ? r : y,
+        .d = y,
+        .bias = (void *)b,
+    };
     if (!N || !OC)
         return 0;
-    int rc = product(stream, a, in, OC, N, C, 0, y, ELEMENT_TYPE, ldy);
-    if (rc || !b)
+    int rc = b || r ? fused(stream, &p) : PP_NOT_FUSED;
+    if (rc != PP_NOT_FUSED)
         return rc;
-    return PP_LAUNCH(bias_kernel, blocks_for(N * OC, THREADS), THREADS, 0,
-                     stream, (elem *)y, (const elem *)b, N, OC, ldy);
+    rc = product(stream, a, in, OC, N, C, 0, y, ELEMENT_TYPE, ldy);
+    if (rc || (!b && !r))
+        return rc;
+    return PP_LAUNCH(add_kernel, blocks_for(N * OC, THREADS), THREADS, 0,
+                     stream, (elem *)y, (const elem *)b, (const elem *)r, N, OC,
+                     ldy);
 }
 
 PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
@@ -76,12 +134,47 @@ PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
     return N ? product(stream, a, d, C, N, OC, 0, dx, ELEMENT_TYPE, lddx) : 0;
 }
 
+/* dw and the bias's gradient at once: its sums are written beside db, which
+ * they are then added to. */
+static int both_gradients(void *dw, void *db, struct matrix d, struct matrix in,
+                          size_t N, size_t C, size_t OC, void *stream)
+{
+    void *sums = ((const struct pp_cuda_stream *)stream)->partials;
+    const struct pp_fused_product p = {
+        .op_a = in.op,
+        .op_b = d.op,
+        .m = C,
+        .n = OC,
+        .k = N,
+        .type_in = ELEMENT_TYPE,
+        .type_out = PP_CUBLAS_R_32F,
+        .lda = in.ld,
+        .ldb = d.ld,
+        .ldd = C,
+        .epilogue = PP_EPILOGUE_SUMS,
+        .beta = 1,
+        .a = in.at,
+        .b = d.at,
+        .c = dw,
+        .d = dw,
+        .bias = sums,
+    };
+    if (OC > PP_CUDA_PARTIAL_BYTES / sizeof(float))
+        return PP_NOT_FUSED;
+    int rc = fused(stream, &p);
+    return rc ? rc : PP_CUDA(add_gradient)(db, db, sums, OC, stream);
+}
+
 PP_LINEAR_BWD_WEIGHT(PP_CUDA(linear_bwd_weight))
 {
     struct matrix in = {x, PP_CUBLAS_OP_N, ldx}, d = {dy, PP_CUBLAS_OP_T, lddy};
     if (!N)
         return 0;
-    int rc = product(stream, in, d, C, OC, N, 1, dw, PP_CUBLAS_R_32F, C);
+    int rc =
+        db ? both_gradients(dw, db, d, in, N, C, OC, stream) : PP_NOT_FUSED;
+    if (rc != PP_NOT_FUSED)
+        return rc;
+    rc = product(stream, in, d, C, OC, N, 1, dw, PP_CUBLAS_R_32F, C);
     if (rc || !db)
         return rc;
     struct bias_term term = {(const elem *)dy, lddy};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* linear - y = x W^T + b
+/* linear - y = x W^T + b + r
  *
  *   x  (N, C), ldx           w  (OC, C)
- *   b  (OC) or NULL          y  (N, OC), ldy     written
+ *   b  (OC) or NULL          r  (N, OC), ldy, or NULL
+ *   y  (N, OC), ldy          written
  *
  * Backward is two functions so that a schedule may run them apart
  * (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024):
@@ -14,9 +15,10 @@
 
 #include <stddef.h>
 
-#define PP_LINEAR_FWD(name)                                                   \
-    int(name)(void *y, const void *x, const void *w, const void *b, size_t N, \
-              size_t C, size_t OC, size_t ldy, size_t ldx, void *stream)
+#define PP_LINEAR_FWD(name)                                             \
+    int(name)(void *y, const void *x, const void *w, const void *b,     \
+              const void *r, size_t N, size_t C, size_t OC, size_t ldy, \
+              size_t ldx, void *stream)
 #define PP_LINEAR_BWD_INPUT(name)                                          \
     int(name)(void *dx, const void *dy, const void *w, size_t N, size_t C, \
               size_t OC, size_t lddx, size_t lddy, void *stream)

@@ -91,7 +91,10 @@ static int settle(struct nccl_comm *c, const struct link *l, int rc,
             return pp_join_fail(c->join, err);
         rc = state_of(c, l);
     }
-    if (pp_join_aborted(c->join))
+    /* What NCCL blames the caller for is no other rank's end. */
+    bool is_ours =
+        !rc || rc == PP_NCCL_INVALID_ARGUMENT || rc == PP_NCCL_INVALID_USAGE;
+    if (is_ours ? pp_join_aborted(c->join) : pp_join_await_abort(c->join))
         return pp_join_fail(c->join, err);
     return rc ? fail_nccl(c, l, rc, err) : 0;
 }

@@ -48,11 +48,8 @@ int pp_join_fail(struct pp_join *j, struct pp_err *err)
     return -1;
 }
 
-/* A data connection ended or the job did. Why is known to the watching thread,
- * whose connection to the same process ends as well. */
-static int fail_wire(struct pp_join *j, int rank, struct pp_err *err)
+bool pp_join_await_abort(struct pp_join *j)
 {
-    const char *reason = errno ? strerror(errno) : "its connection has ended";
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 10;
@@ -62,7 +59,15 @@ static int fail_wire(struct pp_join *j, int rank, struct pp_err *err)
         ;
     bool aborted = j->aborted;
     pthread_mutex_unlock(&j->lock);
-    if (aborted)
+    return aborted;
+}
+
+/* A data connection ended or the job did. Why is known to the watching thread,
+ * whose connection to the same process ends as well. */
+static int fail_wire(struct pp_join *j, int rank, struct pp_err *err)
+{
+    const char *reason = errno ? strerror(errno) : "its connection has ended";
+    if (pp_join_await_abort(j))
         return pp_join_fail(j, err);
     return pp_fail(err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
                    j->hosts[rank], reason);

@@ -31,11 +31,20 @@ struct pp_join_place {
     uint64_t job;        /* the same for the ranks of a job, and others' not */
     const char *version; /* of the program: all ranks have one */
     double seconds;      /* how long to wait for the others at the start */
+
+    /* Why this rank cannot start, or NULL: it joins to say so. */
+    const struct pp_err *failure;
+    bool *told; /* set where joining fails and rank 0 says why; or NULL */
 };
 
 struct pp_join;
 
-/* Returns when all ranks have come. */
+/* Returns when all ranks have come, or as soon as one is known not to: one with
+ * a failure, one that does not fit, one whose process has ended. Then it fails
+ * at every rank, with that rank's failure; at those that come later too, as
+ * long as rank 0 expects them, which it does for a few seconds. A rank that
+ * ends without a word before it has come is not known of: place->seconds end
+ * the wait. */
 int pp_join_open(const struct pp_join_place *place, struct pp_join **out,
                  struct pp_err *err) PP_MUST_USE;
 
@@ -70,6 +79,10 @@ int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
  * wins. */
 void pp_join_abort(struct pp_join *j, const char *why);
 bool pp_join_aborted(struct pp_join *j);
+
+/* Waits some seconds for an abort: of a failure that may be another rank's end,
+ * who that was is known a moment later. Whether there was one. */
+bool pp_join_await_abort(struct pp_join *j);
 
 /* Fails with the reason of the abort. */
 int pp_join_fail(struct pp_join *j, struct pp_err *err);

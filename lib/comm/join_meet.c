@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* join_meet - rank 0 listens, and the others come to it, each twice. */
+/* join_meet - rank 0 listens, and the others come to it, each twice. Who cannot
+ * start comes as well, to say so: then rank 0 sends everybody home, those too
+ * that come a little later. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -12,20 +15,37 @@
 #include "comm/join_state.h"
 #include "comm/wire.h"
 
+/* Seconds for which ranks that are late learn that there will be no job, and
+ * in which a rank that cannot start reaches rank 0. */
+enum { LATE_S = 5, REACH_S = 30 };
+
 /* What one who comes says. Ranks run the same program on the same kind of
  * machine: numbers are its own. */
 struct hello {
     char magic[8];
     uint64_t job;
     int32_t rank, size, is_monitor;
+    int32_t failed; /* an exit status: it cannot start, and why says why */
     char version[32];
     char host[PP_JOIN_HOST];
+    char why[400];
 };
 
 /* The answer, when all have come or one cannot stay. */
 struct welcome {
     int32_t refused, local;
-    char why[240];
+    int32_t yours; /* the refusal is of the rank that reads it */
+    char why[400];
+};
+
+/* Rank 0's view of those who come. */
+struct meeting {
+    struct pp_join *j;
+    const struct pp_join_place *place;
+    int listener;
+    double until;
+    int taken; /* connections that are kept */
+    int heard; /* ranks that have said hello */
 };
 
 static const char magic[8] = "pp-join1";
@@ -39,6 +59,10 @@ static void say_hello(const struct pp_join_place *p, bool is_monitor,
                         .is_monitor = is_monitor};
     memcpy(h->magic, magic, sizeof magic);
     snprintf(h->version, sizeof h->version, "%s", p->version);
+    if (p->failure) {
+        h->failed = (int32_t)p->failure->code;
+        snprintf(h->why, sizeof h->why, "%.390s", p->failure->text);
+    }
     if (gethostname(h->host, sizeof h->host - 1) != 0)
         snprintf(h->host, sizeof h->host, "unknown");
 }
@@ -47,24 +71,29 @@ static void say_hello(const struct pp_join_place *p, bool is_monitor,
 static bool is_ours(const struct pp_join_place *p, struct hello *h)
 {
     h->host[sizeof h->host - 1] = h->version[sizeof h->version - 1] = '\0';
+    h->why[sizeof h->why - 1] = '\0';
     return !memcmp(h->magic, magic, sizeof magic) && h->job == p->job;
 }
 
-static int refuse(int fd, enum pp_exit code, const char *why,
-                  struct pp_err *err)
+static void refuse(int fd, const struct pp_err *why, bool yours)
 {
-    struct welcome w = {.refused = (int32_t)code};
-    snprintf(w.why, sizeof w.why, "%.230s", why);
+    struct welcome w = {.refused = (int32_t)why->code, .yours = yours};
+    snprintf(w.why, sizeof w.why, "%.390s", why->text);
     (void)pp_wire_write(fd, -1, &w, sizeof w);
-    return pp_fail(err, code, "%s", why);
 }
 
 /* Takes the rank's connection, or says why the job cannot begin. */
-static int take(struct pp_join *j, const struct pp_join_place *p,
-                const struct hello *h, int fd, struct pp_err *err)
+static int take(struct meeting *m, const struct hello *h, int fd,
+                struct pp_err *err)
 {
     char why[240];
+    const struct pp_join_place *p = m->place;
+    struct pp_join *j = m->j;
     int *at = h->is_monitor ? j->monitor : j->data;
+    if (h->failed)
+        return pp_fail(err, (enum pp_exit)h->failed,
+                       "rank %d on %s cannot start: %.300s", (int)h->rank,
+                       h->host, h->why);
     if (strncmp(h->version, p->version, sizeof h->version - 1))
         snprintf(why, sizeof why, "rank %d on %s is version '%s', not '%s'",
                  (int)h->rank, h->host, h->version, p->version);
@@ -81,9 +110,10 @@ static int take(struct pp_join *j, const struct pp_join_place *p,
     else {
         at[h->rank] = fd;
         memcpy(j->hosts[h->rank], h->host, sizeof h->host);
+        m->taken++;
         return 0;
     }
-    return refuse(fd, PP_EXIT_INPUT, why, err);
+    return pp_fail(err, PP_EXIT_INPUT, "%s", why);
 }
 
 static int fail_missing(const struct pp_join *j, struct pp_err *err)
@@ -98,33 +128,21 @@ static int fail_missing(const struct pp_join *j, struct pp_err *err)
                    j->size, first);
 }
 
-/* One connection, if it comes in time. *n counts those taken. */
-static int take_next(struct pp_join *j, const struct pp_join_place *p,
-                     int listener, double until, int *n, struct pp_err *err)
+/* A connection with a hello of this job's, or -1. */
+static int accept_next(struct meeting *m, struct hello *h)
 {
     const struct timeval patience = {.tv_sec = 10};
-    struct pollfd at = {listener, POLLIN, 0};
-    double left = until - pp_clock();
-    if (left <= 0)
-        return fail_missing(j, err);
-    if (poll(&at, 1, (int)(left * 1000) + 1) <= 0)
-        return 0;
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
-        return 0;
-    struct hello h;
+        return -1;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ssize_t got = recv(fd, &h, sizeof h, MSG_WAITALL);
-    if (got != (ssize_t)sizeof h || !is_ours(p, &h)) {
-        close(fd);
-        return 0;
+    ssize_t got = recv(fd, h, sizeof *h, MSG_WAITALL);
+    if (got == (ssize_t)sizeof *h && is_ours(m->place, h)) {
+        m->heard += !h->is_monitor;
+        return fd;
     }
-    int rc = take(j, p, &h, fd, err);
-    if (rc)
-        close(fd);
-    else
-        ++*n;
-    return rc;
+    close(fd);
+    return -1;
 }
 
 /* This rank's number among those of the same machine. */
@@ -142,6 +160,41 @@ static int fail_lost(int rank, const char *host, struct pp_err *err)
                    errno ? strerror(errno) : "its connection has ended");
 }
 
+/* Until there is something at the listener; 1 when there may be nothing. Those
+ * who have come are silent while they wait: what comes from one is its end. */
+static int wait_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
+{
+    const struct pp_join *j = m->j;
+    double left = m->until - pp_clock();
+    if (left <= 0)
+        return fail_missing(j, err);
+    for (int r = 1; r < j->size; r++)
+        at[r] = (struct pollfd){j->data[r], POLLIN, 0};
+    at[0] = (struct pollfd){m->listener, POLLIN, 0};
+    if (poll(at, (nfds_t)j->size, (int)(left * 1000) + 1) <= 0)
+        return 1;
+    errno = 0;
+    for (int r = 1; r < j->size; r++)
+        if (at[r].revents)
+            return fail_lost(r, j->hosts[r], err);
+    return 0;
+}
+
+/* One connection, if it comes in time. */
+static int take_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
+{
+    struct hello h;
+    int rc = wait_next(m, at, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
+    int fd = accept_next(m, &h);
+    if (fd < 0 || take(m, &h, fd, err) == 0)
+        return 0;
+    refuse(fd, err, true);
+    close(fd);
+    return -1;
+}
+
 static int welcome_all(struct pp_join *j, struct pp_err *err)
 {
     for (int r = 1; r < j->size; r++) {
@@ -154,30 +207,69 @@ static int welcome_all(struct pp_join *j, struct pp_err *err)
     return 0;
 }
 
-/* Those who have come learn why there will be no job. */
-static void dismiss(struct pp_join *j, const struct pp_err *why)
+/* Those who have come learn why there will be no job, and then those who come
+ * yet: to them nobody listening would mean that rank 0 has not started. */
+static void dismiss(struct meeting *m, const struct pp_err *why)
 {
-    struct pp_err ignored = {0};
-    for (int r = 1; r < j->size; r++)
-        if (j->data[r] >= 0)
-            refuse(j->data[r], why->code, why->text, &ignored);
+    double last = pp_clock() + LATE_S, left;
+    struct hello h;
+    m->until = last < m->until ? last : m->until;
+    for (int r = 1; r < m->j->size; r++)
+        if (m->j->data[r] >= 0)
+            refuse(m->j->data[r], why, false);
+    while (m->heard < m->j->size - 1 && (left = m->until - pp_clock()) > 0) {
+        struct pollfd at = {m->listener, POLLIN, 0};
+        int fd =
+            poll(&at, 1, (int)(left * 1000) + 1) > 0 ? accept_next(m, &h) : -1;
+        if (fd < 0)
+            continue;
+        refuse(fd, why, false);
+        close(fd);
+    }
 }
 
 static int receive_all(struct pp_join *j, const struct pp_join_place *p,
                        struct pp_err *err)
 {
-    int listener, n = 0, rc = 0;
-    double until = pp_clock() + p->seconds;
-    if (pp_wire_listen(p->address, p->port, &listener, err))
-        return -1;
-    while (rc == 0 && n < 2 * (p->size - 1))
-        rc = take_next(j, p, listener, until, &n, err);
-    close(listener);
+    struct meeting m = {.j = j, .place = p, .until = pp_clock() + p->seconds};
+    struct pp_err why = {0};
+    int rc = 0;
+    if (p->failure) {
+        rc = pp_fail(err, p->failure->code, "%s", p->failure->text);
+        pp_fail(&why, err->code, "rank 0 on %s cannot start: %.300s",
+                j->hosts[0], err->text);
+    }
+    struct pollfd *at = calloc((size_t)p->size, sizeof *at);
+    if (!at || pp_wire_listen(p->address, p->port, &m.listener, err)) {
+        free(at);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    while (rc == 0 && m.taken < 2 * (p->size - 1))
+        rc = take_next(&m, at, err);
     if (rc == 0)
         rc = welcome_all(j, err);
     if (rc)
-        dismiss(j, err);
+        dismiss(&m, why.code ? &why : err);
+    close(m.listener);
+    free(at);
     return rc;
+}
+
+/* A rank that cannot start says so; the answer shows that it was heard. */
+static int decline(const struct pp_join_place *p, struct pp_err *err)
+{
+    struct pp_err ignored = {0};
+    struct welcome w;
+    struct hello h;
+    double seconds = p->seconds < REACH_S ? p->seconds : REACH_S;
+    int fd;
+    say_hello(p, false, &h);
+    if (pp_wire_connect(p->address, p->port, seconds, &fd, &ignored) == 0) {
+        if (pp_wire_write(fd, -1, &h, sizeof h) == PP_WIRE_DONE)
+            (void)pp_wire_read(fd, -1, &w, sizeof w);
+        close(fd);
+    }
+    return pp_fail(err, p->failure->code, "%s", p->failure->text);
 }
 
 static int come_once(const struct pp_join_place *p, bool is_monitor,
@@ -196,6 +288,8 @@ static int come(struct pp_join *j, const struct pp_join_place *p,
 {
     struct welcome w;
     struct pp_err late = {0};
+    if (p->failure)
+        return decline(p, err);
     /* Rank 0 may have refused someone in between: then it does not listen any
      * more, and has said why. */
     if (come_once(p, false, p->seconds, &j->data[0], err))
@@ -205,8 +299,11 @@ static int come(struct pp_join *j, const struct pp_join_place *p,
         return rc ? pp_fail(err, late.code, "%s", late.text)
                   : fail_lost(0, p->address, err);
     w.why[sizeof w.why - 1] = '\0';
-    if (w.refused)
+    if (w.refused) {
+        if (p->told)
+            *p->told = !w.yours;
         return pp_fail(err, (enum pp_exit)w.refused, "%s", w.why);
+    }
     j->local = p->local < 0 ? w.local : p->local;
     if (pp_wire_read(j->data[0], -1, j->hosts,
                      (size_t)j->size * sizeof *j->hosts))
@@ -222,7 +319,9 @@ int pp_join_meet(struct pp_join *j, const struct pp_join_place *p,
     memcpy(j->hosts[p->rank], own.host, sizeof own.host);
     j->local = p->local < 0 ? 0 : p->local;
     if (p->size == 1)
-        return 0;
+        return p->failure
+                   ? pp_fail(err, p->failure->code, "%s", p->failure->text)
+                   : 0;
     if (p->rank == 0 ? receive_all(j, p, err) : come(j, p, err))
         return -1;
     for (int r = 0; r < j->size; r++) {

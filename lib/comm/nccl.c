@@ -6,6 +6,8 @@
 #ifdef PP_NCCL_HEADER
 #include <nccl.h>
 _Static_assert(sizeof(ncclUniqueId) == sizeof(struct pp_nccl_id), "nccl.h");
+_Static_assert((int)ncclInvalidArgument == PP_NCCL_INVALID_ARGUMENT, "nccl.h");
+_Static_assert((int)ncclInvalidUsage == PP_NCCL_INVALID_USAGE, "nccl.h");
 _Static_assert((int)ncclRemoteError == PP_NCCL_REMOTE_ERROR, "nccl.h");
 _Static_assert((int)ncclInProgress == PP_NCCL_IN_PROGRESS, "nccl.h");
 _Static_assert((int)ncclInt8 == PP_NCCL_INT8, "nccl.h");

@@ -74,6 +74,15 @@ static inline const struct pp_device_ops *pp_device_ops(struct pp_device *d)
     return d ? d->ops : &pp_device_cpu;
 }
 
+/* Rows that a saved tensor has room for, of so many: on a GPU a few more, so
+ * that what lies behind it is aligned as its kernels want it. Which of them run
+ * would otherwise depend on a place, and so would bits on the split. */
+static inline size_t pp_device_rows(const struct pp_device_ops *ops,
+                                    size_t rows)
+{
+    return ops->is_host ? rows : (rows + 15) / 16 * 16;
+}
+
 /* Memory for n things of size bytes. NULL with *err filled when there is not
  * enough; what names it in the message. */
 void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,

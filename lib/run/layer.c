@@ -21,10 +21,11 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
 {
     struct pp_saved s[PP_MAX_SAVED];
     size_t n = pp_unit_saved(l->model, l->unit, l->recompute, when, s);
+    size_t rows = pp_device_rows(pp_device_ops(l->device), tokens);
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
-        size_t statistics = s[i].statistics * tokens;
-        size_t elements = s[i].offset * tokens - statistics;
+        size_t statistics = s[i].statistics * rows;
+        size_t elements = s[i].offset * rows - statistics;
         at[i] = block ? pp_layer_statistic_at(
                             l, pp_layer_at(l, block, elements), statistics)
                       : NULL;

@@ -77,15 +77,15 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
     size_t C = m->hidden;
     if (!m->qk_norm) {
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], s[PP_S_NORM1], l->w[PP_P_Q],
-                                   l->w[PP_P_Q_BIAS], T, C, w.qkv, w.qkv, C,
-                                   l->stream));
+                                   l->w[PP_P_Q_BIAS], NULL, T, C, w.qkv, w.qkv,
+                                   C, l->stream));
         return 0;
     }
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV_RAW], s[PP_S_NORM1], l->w[PP_P_Q],
-                               l->w[PP_P_Q_BIAS], T, C, w.qk, w.qk, C,
+                               l->w[PP_P_Q_BIAS], NULL, T, C, w.qk, w.qk, C,
                                l->stream));
     PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), s[PP_S_NORM1],
-                               l->w[PP_P_V], l->w[PP_P_V_BIAS], T, C,
+                               l->w[PP_P_V], l->w[PP_P_V_BIAS], NULL, T, C,
                                w.qkv - w.qk, w.qkv, C, l->stream));
     return qk_norm_fwd(l, T, s, err);
 }
@@ -135,9 +135,8 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
     if (heads_fwd(l, mb, b, s, scratch, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_MID], s[PP_S_ATTN], l->w[PP_P_O],
-                               l->w[PP_P_O_BIAS], T, w.q, C, C, w.q,
+                               l->w[PP_P_O_BIAS], s[PP_S_X], T, w.q, C, C, w.q,
                                l->stream));
-    PP_LAYER_RUN(k->add(s[PP_S_MID], s[PP_S_MID], s[PP_S_X], T * C, l->stream));
     return 0;
 }
 

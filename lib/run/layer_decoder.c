@@ -19,8 +19,8 @@ int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
                                 l->stream));
     if (gates)
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_GATE_UP], s[PP_S_NORM2],
-                                   l->w[PP_P_GATE], l->w[PP_P_GATE_BIAS], T, C,
-                                   2 * I, 2 * I, C, l->stream));
+                                   l->w[PP_P_GATE], l->w[PP_P_GATE_BIAS], NULL,
+                                   T, C, 2 * I, 2 * I, C, l->stream));
     PP_LAYER_RUN(k->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T, I, l->stream));
     return 0;
 }
@@ -34,8 +34,8 @@ static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
     if (pp_layer_mlp_inner(l, T, true, s, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
-                               l->w[PP_P_DOWN_BIAS], T, I, C, C, I, l->stream));
-    PP_LAYER_RUN(k->add(y, y, s[PP_S_MID], T * C, l->stream));
+                               l->w[PP_P_DOWN_BIAS], s[PP_S_MID], T, I, C, C, I,
+                               l->stream));
     return 0;
 }
 

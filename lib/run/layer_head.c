@@ -60,8 +60,8 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t C = l->model->hidden, V = l->model->vocab;
     PP_LAYER_RUN(
         k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->stream));
-    PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, n, C,
-                               V, V, C, l->stream));
+    PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, NULL,
+                               n, C, V, V, C, l->stream));
     return 0;
 }
 

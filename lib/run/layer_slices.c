@@ -52,9 +52,10 @@ static void saved_before(const struct pp_layer *l,
                          void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
+    size_t rows = pp_device_rows(pp_device_ops(l->device), slice->tokens);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
-        of.block[k] = base ? (char *)base + b->offset[k] * slice->tokens : NULL;
+        of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
     }
     pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
 }

@@ -29,7 +29,8 @@ static size_t largest(const struct pp_job *j, bool slots)
 static size_t most_tokens(const struct pp_job *j)
 {
     size_t slices = (size_t)j->schedule->graph->n_slices;
-    return (largest(j, true) + slices - 1) / slices;
+    return pp_device_rows(j->device ? j->device : &pp_device_cpu,
+                          (largest(j, true) + slices - 1) / slices);
 }
 
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)

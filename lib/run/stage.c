@@ -126,10 +126,11 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void *const *blocks, size_t i)
 {
     struct pp_layer_blocks b;
+    size_t rows =
+        pp_device_rows(pp_device_ops(s->layers[i].device), mb->tokens);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         b.offset[k] = s->offsets[k][i];
-        b.block[k] =
-            blocks[k] ? (char *)blocks[k] + b.offset[k] * mb->tokens : NULL;
+        b.block[k] = blocks[k] ? (char *)blocks[k] + b.offset[k] * rows : NULL;
     }
     return b;
 }

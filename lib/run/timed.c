@@ -7,7 +7,7 @@ static PP_LINEAR_FWD(timed_fwd)
 {
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
-    int rc = s->inner->linear_fwd(y, x, w, b, N, C, OC, ldy, ldx, s->stream);
+    int rc = s->inner->linear_fwd(y, x, w, b, r, N, C, OC, ldy, ldx, s->stream);
     s->product_seconds += pp_clock() - start;
     return rc;
 }

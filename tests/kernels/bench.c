@@ -98,9 +98,9 @@ static void bench_products(struct arrays *a)
     void *x = a->big[0].at, *y = a->wide[0].at, *w = a->vocab[0].at;
     double flops = 2.0 * T * C * I;
     BENCH("linear_fwd", flops, "GFLOP/s",
-          k->linear_fwd(y, x, w, NULL, T, C, I, I, C, NULL));
+          k->linear_fwd(y, x, w, NULL, NULL, T, C, I, I, C, NULL));
     BENCH("linear_fwd, bias", flops, "GFLOP/s",
-          k->linear_fwd(y, x, w, a->big[1].at, T, C, I, I, C, NULL));
+          k->linear_fwd(y, x, w, a->big[1].at, NULL, T, C, I, I, C, NULL));
     BENCH("linear_bwd_input", flops, "GFLOP/s",
           k->linear_bwd_input(x, y, w, T, C, I, C, I, NULL));
     BENCH("linear_bwd_weight", flops, "GFLOP/s",

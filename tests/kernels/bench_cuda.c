@@ -34,7 +34,7 @@ typedef int step_fn(void);
 
 static int linear_fwd(void)
 {
-    return k->linear_fwd(y, x, w, NULL, T, C, F, F, C, gpu_stream());
+    return k->linear_fwd(y, x, w, NULL, NULL, T, C, F, F, C, gpu_stream());
 }
 
 static int linear_bwd_input(void)

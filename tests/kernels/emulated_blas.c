@@ -7,8 +7,8 @@
 
 #include "cublas.h"
 
-/* Element (i, j) of op(x), column-major. */
-static double element(const void *x, int type, int op, int ld, int i, int j)
+double pp_emulated_element(const void *x, int type, int op, int ld, int i,
+                           int j)
 {
     size_t at = op == PP_CUBLAS_OP_N ? (size_t)j * (size_t)ld + (size_t)i
                                      : (size_t)i * (size_t)ld + (size_t)j;
@@ -20,7 +20,7 @@ static double element(const void *x, int type, int op, int ld, int i, int j)
     return (double)f;
 }
 
-static void put(void *x, int type, size_t at, float f)
+void pp_emulated_put(void *x, int type, size_t at, float f)
 {
     uint32_t word;
     if (type == PP_CUBLAS_R_32F) {
@@ -48,12 +48,13 @@ int pp_emulated_gemm(void *handle, int op_a, int op_b, int m, int n, int k,
             size_t at = (size_t)j * (size_t)ldc + (size_t)i;
             double sum = 0;
             for (int l = 0; l < k; l++)
-                sum += element(a, type_a, op_a, lda, i, l) *
-                       element(b, type_b, op_b, ldb, l, j);
+                sum += pp_emulated_element(a, type_a, op_a, lda, i, l) *
+                       pp_emulated_element(b, type_b, op_b, ldb, l, j);
             sum *= (double)*(const float *)alpha;
             if (by != 0)
-                sum += by * element(c, type_c, PP_CUBLAS_OP_N, ldc, i, j);
-            put(c, type_c, at, (float)sum);
+                sum += by * pp_emulated_element(c, type_c, PP_CUBLAS_OP_N, ldc,
+                                                i, j);
+            pp_emulated_put(c, type_c, at, (float)sum);
         }
     return 0;
 }

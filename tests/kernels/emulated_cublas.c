@@ -99,6 +99,7 @@ int pp_cublas_open(struct pp_cublas *c, char *why, size_t n)
                             .set_workspace = set_workspace,
                             .set_math_mode = set_math_mode,
                             .gemm = gemm};
+    (void)pp_cublaslt_open(&c->lt);
     return 0;
 }
 

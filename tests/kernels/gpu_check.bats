@@ -40,6 +40,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'tiny Llama: [0-9]+ tokens/s .*'
     says 'bits +[0-9]+ s +8 passed   0 failed   0 skipped  ok'
     says 'golden +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
+    says 'plans +[0-9]+ s +11 passed   0 failed   0 skipped  ok'
     says 'nccl +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
     says '== [0-9]+ passed, 0 failed, 4 skipped on emulated .*'
     grep -q '^ok' logs/kernels

@@ -9,8 +9,9 @@
 #include "cublas.h"
 #include "emulated_blas.h"
 #include "emulated_gate.h"
+#include "fused_product.h"
 
-static const struct pp_cublas cublas = {.gemm = pp_emulated_gemm};
+static struct pp_cublas cublas = {.gemm = pp_emulated_gemm};
 static unsigned char partials[PP_CUDA_PARTIAL_BYTES];
 static struct pp_cuda_stream stream = {.cublas = &cublas, .partials = partials};
 
@@ -30,7 +31,11 @@ void pp_emulated_queue(void *of, void (*run)(void *), void *arg)
 
 const char *gpu_open(void)
 {
-    return NULL;
+    static unsigned char workspace[64];
+    if (pp_cublaslt_open(&cublas.lt))
+        return "no cuBLASLt";
+    stream.fuser = pp_fuser_create(&cublas.lt, workspace, sizeof workspace);
+    return stream.fuser ? NULL : "no handle of cuBLASLt";
 }
 
 const char *gpu_name(void)

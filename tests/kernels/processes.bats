@@ -213,6 +213,37 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     says "pprun?0/2 *: writing /dev/full failed: No space left on device"
 }
 
+@test "a rank that cannot start ends all at once" {
+    # Nobody waits: what this takes is far below what a rank would.
+    each=('' CUDA_DEVICE_MAX_CONNECTIONS=1)
+    SECONDS=0
+    ranks 4 four.json "${options[@]}"
+    all 2 4
+    [[ "$(cat err.1)" == "pprun[1/4 "*"]: CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
+    [[ "$(cat err.0)" == "pprun[0/4 "*"]: rank 1 on $(hostname) cannot start: \
+CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
+    [ -z "$(cat err.2 err.3)" ]
+    each=()
+    ranks 4 four.json "${options[@]}" -o nosuch/log
+    all 3 4
+    says "pprun?0/4 *: nosuch/log*: No such file or directory"
+    [ $SECONDS -lt 60 ]
+}
+
+@test "a rank that never comes is waited for as long as one says" {
+    SECONDS=0
+    each=(WORLD_SIZE=4 WORLD_SIZE=4 WORLD_SIZE=4)
+    ranks 3 four.json "${options[@]}" --join-timeout 2
+    all 3 3
+    says "pprun?0/4 *: 1 of 4 ranks have not come, rank 3 among them"
+    [ $SECONDS -lt 60 ]
+    run --separate-stderr "$PPRUN" --device cuda four.json "${options[@]}" \
+        --join-timeout 2
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = \
+        "pprun: --join-timeout needs --transport nccl" ]
+}
+
 @test "another number of ranks than the mesh has" {
     ranks 3 four.json "${options[@]}"
     all 2 3

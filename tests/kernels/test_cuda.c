@@ -177,28 +177,51 @@ static void test_linear(struct call *c, size_t N, size_t C, size_t OC,
     size_t ldx = C + gap, ldy = OC + gap;
     struct tensor *x = in(c, ELEMENT, N * ldx), *w = in(c, ELEMENT, OC * C);
     struct tensor *b = in(c, ELEMENT, OC), *dy = in(c, ELEMENT, N * ldy);
+    struct tensor *r = in(c, ELEMENT, N * ldy);
+    struct tensor *z = out(c, ELEMENT, N * ldy), *u = out(c, ELEMENT, N * ldy);
     struct tensor *y = out(c, ELEMENT, N * ldy), *dx = out(c, ELEMENT, N * ldx);
     struct tensor *dw = in(c, ACCUMULATED, OC * C),
                   *db = in(c, ACCUMULATED, OC);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc =
-        k->linear_fwd(y->at, x->at, w->at, b->at, N, C, OC, ldy, ldx, s) ||
+        k->linear_fwd(y->at, x->at, w->at, b->at, NULL, N, C, OC, ldy, ldx,
+                      s) ||
+        k->linear_fwd(z->at, x->at, w->at, b->at, r->at, N, C, OC, ldy, ldx,
+                      s) ||
+        k->linear_fwd(u->at, x->at, w->at, NULL, r->at, N, C, OC, ldy, ldx,
+                      s) ||
         k->linear_bwd_input(dx->at, dy->at, w->at, N, C, OC, ldx, ldy, s) ||
         k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy, ldx,
                              s);
-    ref->linear_fwd(y->want, x->want, w->want, b->want, N, C, OC, ldy, ldx,
-                    NULL);
+    ref->linear_fwd(y->want, x->want, w->want, b->want, NULL, N, C, OC, ldy,
+                    ldx, NULL);
+    ref->linear_fwd(z->want, x->want, w->want, b->want, r->want, N, C, OC, ldy,
+                    ldx, NULL);
+    ref->linear_fwd(u->want, x->want, w->want, NULL, r->want, N, C, OC, ldy,
+                    ldx, NULL);
     ref->linear_bwd_input(dx->want, dy->want, w->want, N, C, OC, ldx, ldy,
                           NULL);
     ref->linear_bwd_weight(dw->want, db->want, dy->want, x->want, N, C, OC, ldy,
                            ldx, NULL);
     ok(!rc, "%s linear %zu x %zu x %zu runs", k->name, N, C, OC);
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "linear_fwd");
+    close_to(c, z, bound_of(c, 1e-5, 1e-11), "linear_fwd bias, residual");
+    close_to(c, u, bound_of(c, 1e-5, 1e-11), "linear_fwd residual");
     close_to(c, dx, bound_of(c, 1e-5, 1e-11), "linear_bwd_input");
     close_to(c, dw, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight");
     close_to(c, db, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight bias");
     finish(c);
+}
+
+/* The same without cuBLASLt, on a stream that has it. */
+static void test_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
+{
+    struct pp_cuda_stream *s = gpu_stream();
+    struct pp_fuser *fuser = s->fuser;
+    s->fuser = NULL;
+    test_linear(c, N, C, OC, 0);
+    s->fuser = fuser;
 }
 
 static void test_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
@@ -391,6 +414,7 @@ struct attention_case {
     bool sinks;
     size_t n;
     int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
+    size_t context;
 };
 
 static const struct attention_case attention_cases[] = {
@@ -403,6 +427,11 @@ static const struct attention_case attention_cases[] = {
     {"64, window 1", 1, 1, 64, 64, 0, 1, 0, 1, {70}, {80}},
     {"128", 4, 2, 128, 128, 0, 0, 0, 2, {130, 31}, {136, 32}},
     {"128, sinks", 1, 1, 128, 128, 0, 0, 1, 2, {64, 0}, {64, 8}},
+    {"a slice", 4, 2, 4, 4, 0, 0, 0, 3, {3, 5, 2}, {4, 5, 3}, 41},
+    {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
+    {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
+    {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
+    {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
 
@@ -432,6 +461,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
+        .context = t->context,
     };
 }
 
@@ -441,17 +471,17 @@ static void test_attention(struct call *c, const struct attention_case *t)
 {
     int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];
     struct pp_attention_shape s = attention_shape(t, cu, padded), d = s;
-    size_t N = s.N;
+    size_t N = s.N, keys = N + s.context;
     struct tensor *q = in(c, ELEMENT, N * s.ldq);
-    struct tensor *k = in(c, ELEMENT, N * s.ldkv);
-    struct tensor *v = in(c, ELEMENT, N * s.ldkv);
+    struct tensor *k = in(c, ELEMENT, keys * s.ldkv);
+    struct tensor *v = in(c, ELEMENT, keys * s.ldkv);
     struct tensor *dout = in(c, ELEMENT, N * s.ldo);
     struct tensor *sinks = in(c, ELEMENT, t->NH);
     struct tensor *o = out(c, ELEMENT, N * s.ldo);
     struct tensor *lse = out(c, ACCUMULATED, N * t->NH);
     struct tensor *dq = out(c, ELEMENT, N * s.ldq);
-    struct tensor *dk = out(c, ELEMENT, N * s.ldkv);
-    struct tensor *dv = out(c, ELEMENT, N * s.ldkv);
+    struct tensor *dk = out(c, ELEMENT, keys * s.ldkv);
+    struct tensor *dv = out(c, ELEMENT, keys * s.ldkv);
     struct tensor *scratch = out(c, ELEMENT, c->k->attention_scratch(&s));
     double *tiles = malloc(ref->attention_scratch(&s) * sizeof *tiles);
     d.cu = ids_on_device(cu, t->n + 1);
@@ -526,8 +556,11 @@ static void test_ends(struct call *c)
 static void test_integers(struct call *c)
 {
     c->integers = true;
-    if (wanted(c, "linear"))
+    if (wanted(c, "linear")) {
         test_linear(c, 17, 24, 9, 1);
+        test_linear(c, 17, 24, 16, 0);
+        test_linear_apart(c, 17, 24, 16);
+    }
     if (wanted(c, "embedding"))
         test_embedding(c, 300, 8, 11);
     if (wanted(c, "elementwise"))
@@ -540,6 +573,8 @@ static void test_table(const struct pp_kernels *k, char **only)
     if (wanted(&c, "linear")) {
         test_linear(&c, 5, 7, 3, 2);
         test_linear(&c, 33, 40, 24, 0);
+        test_linear(&c, 40, 16, 136, 8);
+        test_linear_apart(&c, 33, 40, 24);
     }
     test_norms_and_rope(&c);
     test_ends(&c);

@@ -34,10 +34,12 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     struct values x = values_new(k, N * ldx, 1), w = values_new(k, OC * C, 0);
     struct values b = values_new(k, OC, 0), dy = values_new(k, N * ldy, 0);
     struct values y = values_new(k, N * ldy, 0), dx = values_new(k, x.n, 0);
+    struct values r = values_new(k, N * ldy, 0);
     struct values dw = values_new(k, w.n, 0), db = values_new(k, OC, 0);
-    struct values *in[] = {&x, &w, &b, &dy, &dw, &db};
+    struct values *in[] = {&x, &w, &b, &dy, &dw, &db, &r};
     struct values want[4];
-    for (size_t i = 0; i < 6; i++)
+    const size_t n_in = sizeof in / sizeof *in;
+    for (size_t i = 0; i < n_in; i++)
         fill_integers(in[i], &"xwbdyWB"[i], 4);
     fill(&y, 9);
     fill(&dx, 9);
@@ -48,7 +50,7 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     }
     for (size_t t = 0; t < N; t++) {
         for (size_t j = 0; j < OC; j++)
-            set(&want[0], t * ldy + j, get(&b, j));
+            set(&want[0], t * ldy + j, get(&b, j) + get(&r, t * ldy + j));
         for (size_t j = 0; j < C; j++)
             set(&want[1], t * ldx + j, 0);
         for (size_t j = 0; j < OC; j++)
@@ -58,7 +60,8 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     multiply(&want[1], &dy, &w, N, C, OC, ldy, 1, C, 1, ldx);
     multiply(&want[2], &dy, &x, OC, C, N, 1, ldy, ldx, 1, C);
     bool same =
-        !k->linear_fwd(y.at, x.at, w.at, b.at, N, C, OC, ldy, ldx, NULL) &&
+        !k->linear_fwd(y.at, x.at, w.at, b.at, r.at, N, C, OC, ldy, ldx,
+                       NULL) &&
         !k->linear_bwd_input(dx.at, dy.at, w.at, N, C, OC, ldx, ldy, NULL) &&
         !k->linear_bwd_weight(dw.at, db.at, dy.at, x.at, N, C, OC, ldy, ldx,
                               NULL);
@@ -68,7 +71,7 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
                guard_whole(out[i]);
         values_free(&want[i]);
     }
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < n_in; i++)
         values_free(in[i]);
     values_free(&y);
     values_free(&dx);

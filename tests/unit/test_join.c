@@ -9,11 +9,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/join.h"
 
 enum { MAX_RANKS = 4, BIG = 3 << 20 };
 
-/* A rank's program: 0 to 99, its exit status. */
+/* A rank that cannot join: it says why itself, or rank 0 does. */
+enum { REFUSED = 90, TOLD = 91 };
+
+/* A rank's program: 0 to 89, its exit status. */
 typedef int body_fn(struct pp_join *j, const char *say);
 
 static int free_port(void)
@@ -36,6 +40,9 @@ struct job {
     int says_size[MAX_RANKS];       /* 0: the true one */
     int says_rank[MAX_RANKS];       /* 0: the true one */
     int absent;                     /* this rank never starts; 0: none */
+    int fails[MAX_RANKS];           /* this rank cannot start: its status */
+    int late;                       /* this rank starts a second later */
+    int dies;                       /* this rank ends while it joins */
     body_fn *body;
     int status[MAX_RANKS];
     char text[MAX_RANKS][480];
@@ -44,7 +51,14 @@ struct job {
 static int be_rank(const struct job *job, int rank, int port, int out)
 {
     struct pp_join *j;
-    struct pp_err err = {0};
+    struct pp_err err = {0}, failure = {0};
+    bool told = false;
+    if (job->fails[rank])
+        pp_fail(&failure, (enum pp_exit)job->fails[rank], "no device");
+    if (job->late && rank == job->late)
+        sleep(1);
+    if (job->dies && rank == job->dies)
+        alarm(1);
     const struct pp_join_place place = {
         .rank = job->says_rank[rank] ? job->says_rank[rank] : rank,
         .size = job->says_size[rank] ? job->says_size[rank] : job->size,
@@ -53,8 +67,10 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         .port = port,
         .job = 7,
         .version = job->version[rank] ? job->version[rank] : "1",
-        .seconds = job->absent ? 2 : 60};
-    int rc = 90;
+        .seconds = job->absent && !job->dies && !job->fails[1] ? 2 : 60,
+        .failure = job->fails[rank] ? &failure : NULL,
+        .told = &told};
+    int rc = REFUSED;
     if (pp_join_open(&place, &j, &err) == 0) {
         rc = job->body(j, err.text);
         if (pp_join_aborted(j))
@@ -63,7 +79,7 @@ static int be_rank(const struct job *job, int rank, int port, int out)
     }
     ssize_t n = write(out, err.text, strlen(err.text));
     (void)n;
-    return rc;
+    return rc == REFUSED && told ? TOLD : rc;
 }
 
 static void run(struct job *job)
@@ -97,7 +113,8 @@ static bool all_ended(const struct job *job, int status)
     for (int r = 0; r < job->size; r++)
         all &= (job->absent && r == job->absent) ||
                (WIFEXITED(job->status[r]) &&
-                WEXITSTATUS(job->status[r]) == status);
+                (WEXITSTATUS(job->status[r]) == status ||
+                 (status == REFUSED && WEXITSTATUS(job->status[r]) == TOLD)));
     for (int r = 0; r < job->size && !all; r++)
         printf("# rank %d: status %x, %s\n", r, (unsigned)job->status[r],
                job->text[r]);
@@ -236,10 +253,54 @@ static void test_refusal(struct job job, const char *what, int first,
 {
     job.body = talk;
     run(&job);
-    ok(all_ended(&job, 90), "%s is refused", what);
+    ok(all_ended(&job, REFUSED), "%s is refused", what);
     if (!ok(strstr(job.text[first], text) && strstr(job.text[0], text),
             "and both sides know"))
         printf("# '%s', '%s'\n", job.text[0], job.text[first]);
+}
+
+/* Ranks that cannot start: ends well before the minute that ranks wait. */
+static void test_failure(struct job job, const char *what, const char *text)
+{
+    double start = pp_clock();
+    bool named = true;
+    job.body = talk;
+    run(&job);
+    double took = pp_clock() - start;
+    for (int r = 0; r < job.size; r++) {
+        if (r == job.absent && r)
+            continue;
+        if (r == job.dies && r)
+            continue;
+        named &= strstr(job.text[r], job.fails[r] ? "no device" : text) != NULL;
+        /* Rank 0 tells, and who failed by itself. */
+        named &= WEXITSTATUS(job.status[r]) ==
+                 (r == 0 || job.fails[r] ? REFUSED : TOLD);
+        printf("# rank %d: status %x, %s\n", r, (unsigned)job.status[r],
+               job.text[r]);
+    }
+    ok(took < 20, "%s: all end soon (%.1f s)", what, took);
+    ok(named, "%s: and know why", what);
+}
+
+static void test_failures(void)
+{
+    test_failure((struct job){.size = 4, .fails = {0, 0, 3}},
+                 "a rank that cannot start", "cannot start: no device");
+    test_failure((struct job){.size = 4, .fails = {0, 3}, .late = 3},
+                 "and another that is late", "cannot start: no device");
+    test_failure((struct job){.size = 4, .fails = {0, 3}, .absent = 3},
+                 "and another that never comes", "cannot start: no device");
+    test_failure((struct job){.size = 4, .fails = {2}, .late = 2},
+                 "rank 0 that cannot start", "rank 0 on ");
+    test_failure((struct job){.size = 3, .fails = {3, 3, 3}},
+                 "nobody who can start", "no device");
+    test_failure((struct job){.size = 4, .dies = 1, .absent = 3},
+                 "a rank that ends while it waits", "rank 1 on ");
+    struct job alone = {.size = 1, .fails = {3}, .body = talk};
+    run(&alone);
+    ok(all_ended(&alone, REFUSED) && !strcmp(alone.text[0], "no device"),
+       "one rank that cannot start");
 }
 
 int main(void)
@@ -264,5 +325,6 @@ int main(void)
                  "a rank that is there twice", 1, "two are rank 1");
     test_refusal((struct job){.size = 3, .absent = 2}, "a rank that is missing",
                  1, "1 of 3 ranks have not come, rank 2 among them");
+    test_failures();
     return done();
 }

@@ -1,0 +1,205 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# What a schedule may ask for beside its order - slices of sequences, copies of
+# the weights, recomputation - on an emulated device: the CPU's gradients within
+# what the type rounds, and the same bits however many ranks there are.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    export EMULATED="$BUILDDIR/tests/kernels/pprun_emulated"
+    small llama LlamaForCausalLM llama false
+    small qwen3 Qwen3ForCausalLM qwen3 true
+    data 1 10 >data.jsonl
+    pppack -q -l 32 -o packed data.jsonl
+    # Longer than a tile of 64 keys, and sequences that begin in the middle.
+    awk 'BEGIN { for (i = 0; i < 4; i++) {
+        ids = ""
+        for (t = 0; t < 90 - 30 * (i % 2); t++)
+            ids = ids (t ? "," : "") (t * t + 5 * i) % 67
+        print "{\"input_ids\": [" ids "]}" } }' >long.jsonl
+    pppack -q -l 150 -o long long.jsonl
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# small NAME ARCHITECTURE TYPE TIED [HEAD_DIM]
+small() {
+    mkdir -p "model-$1"
+    cat >"model-$1/config.json" <<END
+{"architectures": ["$2"], "model_type": "$3", "hidden_size": 16,
+ "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "head_dim": ${5:-8}, "vocab_size": 67,
+ "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+ "max_position_embeddings": 128, "attention_bias": false,
+ "initializer_range": 0.1, "tie_word_embeddings": $4}
+END
+}
+
+# plan FILE MODEL SCHED... -- SPLIT...
+plan() {
+    local file=$1 name=$2 sched=()
+    shift 2
+    while [ "$1" != -- ]; do
+        sched+=("$1")
+        shift
+    done
+    shift
+    ppsplit -q "$@" "model-$name" | ppsched -q "${sched[@]}" >"$file"
+}
+
+# go PROGRAM NAME PLAN ARGS...: two steps, with all that they leave in NAME.
+go() {
+    local program=$1 name=$2 plan=$3
+    shift 3
+    rm -rf "$name"
+    mkdir "$name"
+    "$program" "$plan" --data "${packed:-packed}" --init 5 --steps 2 --lr 1e-2 \
+        --weight-decay 0.1 --save "$name/ckpt" --dump-grads "$name/grads" \
+        -o "$name/log" --eval "${packed:-packed}" "$@"
+}
+
+cpu() { go pprun "$@"; }
+gpu() { go "$EMULATED" "$@" --device cuda; }
+
+# near BOUND A B: every gradient of the last step and every weight after it.
+near() {
+    "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 "$2/grads" "$3/grads"
+    "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 \
+        "$2/ckpt/latest" "$3/ckpt/latest"
+}
+
+@test "slices: the CPU's gradients, and the same bits on more ranks" {
+    plan one.json qwen3 -s gpipe -m 3 --slices 3 -- -p 1
+    plan two.json qwen3 -s seq1f1b -m 3 --slices 3 -- -p 2
+    plan four.json qwen3 -s seq1f1b -m 3 --slices 3 -- -p 4
+    cpu host one.json
+    gpu one one.json
+    near 1e-4 one host
+    run ! same one host
+    for plan in two four; do
+        gpu ranks $plan.json
+        same ranks one
+    done
+    gpu one one.json --dtype bf16
+    gpu ranks two.json --dtype bf16
+    same ranks one
+    near 0.3 one host
+}
+
+@test "slices train what whole sequences train, in other bits" {
+    plan whole.json llama -s gpipe -m 3 -- -p 1
+    plan sliced.json llama -s gpipe -m 3 --slices 5 -- -p 2 -c 2 --placement v
+    gpu whole whole.json
+    gpu sliced sliced.json
+    near 1e-4 sliced whole
+    run ! same sliced whole
+}
+
+@test "slices of sequences of several tiles, on tensor cores" {
+    small wide LlamaForCausalLM llama false 64
+    plan whole.json wide -s gpipe -m 2 -- -p 1
+    plan sliced.json wide -s seq1f1b -m 2 --slices 3 -- -p 2
+    packed=long cpu host whole.json
+    packed=long gpu sliced sliced.json
+    near 1e-4 sliced host
+    packed=long gpu whole whole.json --dtype bf16
+    packed=long gpu sliced sliced.json --dtype bf16
+    near 0.1 sliced whole
+}
+
+@test "on tensor cores the bits of one rank, wherever tensors lie" {
+    # An odd number of tokens, and layers whose tensors follow others.
+    small wide LlamaForCausalLM llama false 64
+    plan one.json wide -s 1f1b -m 4 -- -p 1
+    pppack -q -l 67 -o odd data.jsonl
+    packed=odd gpu one one.json --dtype bf16
+    for p in 2 3; do
+        plan ranks.json wide -s 1f1b -m 4 -- -p $p
+        packed=odd gpu ranks ranks.json --dtype bf16
+        same ranks one
+    done
+}
+
+@test "products with biases: fused, apart, and the CPU's gradients" {
+    small qwen2 Qwen2ForCausalLM qwen2 false
+    plan one.json qwen2 -s 1f1b -m 3 -- -p 1
+    plan two.json qwen2 -s 1f1b -m 3 -- -p 2
+    cpu host one.json
+    gpu one one.json
+    near 1e-4 one host
+    gpu ranks two.json
+    same ranks one
+    for lt in none declines; do
+        PP_EMULATED_LT=$lt gpu apart one.json
+        near 1e-3 apart one
+        run ! same apart one
+    done
+}
+
+@test "slices that pass through padding, and of no token" {
+    pppack -q -l 64 --pad-to 16 -o padded data.jsonl
+    plan sliced.json qwen3 -s gpipe -m 2 --slices 70 -- -p 2
+    packed=padded cpu host sliced.json
+    packed=padded gpu sliced sliced.json
+    near 1e-4 sliced host
+}
+
+@test "two copies: the CPU's gradients, added on one rank or between two" {
+    plan both.json qwen3 -s dualpipe -m 4 -- -p 2 --placement both-ways
+    plan four.json qwen3 -s dualpipe -m 8 -- -p 4 --placement both-ways
+    plan v.json qwen3 -s dualpipev -m 4 -- -p 2 -c 2 --placement v
+    for plan in both four v; do
+        cpu host $plan.json
+        gpu copies $plan.json
+        near 1e-4 copies host
+        run ! same copies host
+    done
+    gpu one both.json --dtype bf16
+    PP_EMULATED_JITTER=3 gpu again both.json --dtype bf16
+    same one again
+}
+
+@test "a copy that is left out of the sum is noticed" {
+    plan both.json llama -s dualpipe -m 4 -- -p 2 --placement both-ways
+    plan half.json llama -s 1f1b -m 2 -- -p 2
+    gpu both both.json
+    gpu half half.json
+    run ! near 1e-4 both half
+}
+
+@test "recomputation: the same bits in every mode" {
+    while read -r name sched; do
+        read -ra sched <<<"$sched"
+        for dtype in fp32 bf16; do
+            plan none.json "$name" "${sched[@]}"
+            gpu none none.json --dtype $dtype
+            for mode in selective full; do
+                # In full no keys are kept for the slices behind.
+                [[ $mode/${sched[*]} != full/*slices* ]] || continue
+                plan again.json "$name" "${sched[@]}" --recompute $mode
+                [ "$(jq -r '.stages[0].recompute' again.json)" = $mode ]
+                gpu again again.json --dtype $dtype
+                same none again
+            done
+        done
+    done <<'END'
+llama -s 1f1b -m 3 -- -p 2
+qwen3 -s zbv -m 4 -- -p 2 -c 2 --placement v
+qwen3 -s seq1f1b -m 2 --slices 3 -- -p 2
+llama -s dualpipe -m 4 -- -p 2 --placement both-ways
+END
+}
+
+@test "recomputation takes less of the device's memory" {
+    plan none.json llama -s 1f1b -m 3 -- -p 2
+    plan full.json llama -s 1f1b -m 3 -- -p 2 --recompute full
+    for mode in none full; do
+        "$EMULATED" --device cuda $mode.json --data packed --init 1 --steps 1 \
+            --plan >$mode.plan
+    done
+    jq -e --slurpfile none none.plan \
+        '.[0].activations < $none[0][0].activations' full.plan
+}
