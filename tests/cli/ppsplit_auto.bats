@@ -82,4 +82,10 @@ beats() {
     run --separate-stderr ppsplit -p 2 --placement both-ways --for auto model.json
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: auto orders whole sequences on one copy of the weights, not slices or copies" ]
+    for modes in none,full auto; do
+        run --separate-stderr ppsplit -p 2 --for auto --memory 8G \
+            --recompute $modes model.json
+        [ "$status" -eq 2 ]
+        [[ "$stderr" == "ppsplit: --for auto looks for an order with one "* ]]
+    done
 }
