@@ -145,7 +145,7 @@ int split_balanced(struct split_job *j)
     struct split_atoms a;
     if (make_atoms(j, &a))
         return -1;
-    int rc = j->encoder_ranks ? split_apart(j)
-                              : balance(j, &a) || try_rules(j, &a);
+    int rc =
+        j->encoder_ranks ? split_apart(j) : balance(j, &a) || try_rules(j, &a);
     return rc ? -1 : split_shorten(j, &a);
 }
