@@ -175,8 +175,11 @@ static int set_data(struct ppsched *p)
 static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
 {
     struct pp_err *err = &p->tool->err;
-    if (ppsched_memory(p, NULL) || (p->options.data && set_data(p)) ||
-        pp_manifest_set_schedule(&p->manifest, p->schedule, err))
+    /* The graph, which knows of slices, is the manifest's: until it has the
+     * schedule, any other change forgets them. */
+    if (ppsched_memory(p, NULL) ||
+        pp_manifest_set_schedule(&p->manifest, p->schedule, err) ||
+        (p->options.data && set_data(p)))
         return -1;
     char *args = tool_command(argc, argv);
     if (!args)
