@@ -11,8 +11,9 @@
 #include "cublas.h"
 #include "cuda_stream.h"
 
-/* Page-locked memory for what is put into a step: from other memory the driver
- * may wait for the stream first. */
+/* Page-locked memory that everything put passes through. From other memory a
+ * copy "might be synchronous" (CUDA Runtime API, API synchronization behavior):
+ * the driver may wait for the stream first, or still read when it returns. */
 #define STAGED_BYTES ((size_t)32 << 20)
 
 struct gpu {
@@ -142,19 +143,25 @@ static int cuda_wait(struct pp_device *d, struct pp_err *err)
     return 0;
 }
 
-/* The bytes are taken when this returns: staged here, or where there is no room
- * left by the driver. */
+/* Where there is no room left the copies before are waited for. */
 static int cuda_put(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
     struct gpu *g = (struct gpu *)d;
-    if (bytes <= STAGED_BYTES - g->n_staged) {
-        from = memcpy(g->staged + g->n_staged, from, bytes);
-        g->n_staged += pp_round_up(bytes, 64);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        if (g->n_staged == STAGED_BYTES && cuda_wait(d, err))
+            return -1;
+        size_t room = STAGED_BYTES - g->n_staged, left = bytes - done;
+        unsigned char *at = g->staged + g->n_staged;
+        n = left < room ? left : room;
+        memcpy(at, (const char *)from + done, n);
+        if (failed(cudaMemcpyAsync((char *)to + done, at, n,
+                                   cudaMemcpyHostToDevice, stream_of(d)),
+                   "copy to the GPU", err))
+            return -1;
+        g->n_staged += pp_round_up(n, 64);
     }
-    return failed(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(d)),
-        "copy to the GPU", err);
+    return 0;
 }
 
 static int cuda_get(struct pp_device *d, void *to, const void *from,

@@ -4,8 +4,9 @@
  * beside each other.
  *
  * Memory of the device is protected outside kernels and copies: what would be
- * wrong on a GPU ends the test. Page-locked memory is read when a copy runs,
- * other memory when it is queued. Waiting for an event that was not recorded is
+ * wrong on a GPU ends the test. Memory of the host is read when a copy runs, and
+ * so only page-locked memory may be copied from: of other memory CUDA does not
+ * say whether it has been read when a call returns. Waiting for an event that was not recorded is
  * no waiting. With PP_EMULATED_JITTER=SEED streams now and then fall behind by
  * chance, which shows where one should have waited for another. */
 #include "cuda_runtime_api.h"
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -318,7 +320,6 @@ static bool is_locked(const void *p)
 struct copy {
     void *to;
     const void *from; /* NULL: byte value is written */
-    void *taken;      /* what was at from, if it had to be taken */
     size_t bytes;
     int value;
 };
@@ -327,12 +328,11 @@ static void run_copy(void *arg)
 {
     struct copy *c = arg;
     pp_emulated_enter();
-    if (c->taken || c->from)
-        memcpy(c->to, c->taken ? c->taken : c->from, c->bytes);
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
     else
         memset(c->to, c->value, c->bytes);
     pp_emulated_leave();
-    free(c->taken);
     free(c);
 }
 
@@ -356,8 +356,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         return cudaSuccess;
     c = need(malloc(sizeof *c));
     *c = (struct copy){.to = to, .from = from, .bytes = bytes};
-    if (!from_device && !is_locked(from))
-        c->taken = memcpy(need(malloc(bytes)), from, bytes);
+    if (!from_device && !is_locked(from)) {
+        fprintf(stderr, "emulated CUDA: a copy from memory that is not "
+                        "page-locked\n");
+        abort();
+    }
     queue(s, run_copy, c);
     if (!to_device && !is_locked(to))
         wait_for(here(s));
