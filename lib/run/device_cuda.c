@@ -247,7 +247,10 @@ static int queue_is_done(struct pp_device *d, void *queue, bool *done,
 {
     cudaError_t rc = cudaStreamQuery(of_queue(d, queue));
     *done = rc == cudaSuccess;
-    return rc == cudaErrorNotReady ? 0 : failed(rc, "stream", err);
+    if (rc != cudaErrorNotReady)
+        return failed(rc, "stream", err);
+    cudaGetLastError(); /* a launch is not to report it as its own */
+    return 0;
 }
 
 static const struct pp_queues queues = {

@@ -4,11 +4,12 @@
  * beside each other.
  *
  * Memory of the device is protected outside kernels and copies: what would be
- * wrong on a GPU ends the test. Memory of the host is read when a copy runs, and
- * so only page-locked memory may be copied from: of other memory CUDA does not
- * say whether it has been read when a call returns. Waiting for an event that was not recorded is
- * no waiting. With PP_EMULATED_JITTER=SEED streams now and then fall behind by
- * chance, which shows where one should have waited for another. */
+ * wrong on a GPU ends the test. Memory of the host is read when a copy runs,
+ * and so only page-locked memory may be copied from: of other memory CUDA does
+ * not say whether it has been read when a call returns. Waiting for an event
+ * that was not recorded is no waiting. With PP_EMULATED_JITTER=SEED streams now
+ * and then fall behind by chance, which shows where one should have waited for
+ * another. */
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
@@ -179,8 +180,16 @@ static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
     queue_task(s, run, arg, false);
 }
 
+static void end(const char *what)
+{
+    fprintf(stderr, "emulated CUDA: %s\n", what);
+    abort();
+}
+
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
+    if (cudaGetLastError() != cudaSuccess)
+        end("a launch is taken to have failed where an older call did");
     queue_task(need(((struct pp_cuda_stream *)stream)->stream), run, arg, true);
 }
 
@@ -200,29 +209,42 @@ static struct point here(struct CUstream_st *s)
     return p;
 }
 
+/* Of the calling thread, until it asks: a launch then is told of what an older
+ * call had returned. */
+static _Thread_local cudaError_t last_error;
+
+static cudaError_t say(cudaError_t rc)
+{
+    if (rc != cudaSuccess)
+        last_error = rc;
+    return rc;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     const char *text = getenv("PP_EMULATED_GPUS");
     *n = text ? atoi(text) : 1;
-    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+    return say(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
     int n;
-    return cudaGetDeviceCount(&n) || device >= n ? cudaErrorInvalidValue
-                                                 : cudaSuccess;
+    return say(cudaGetDeviceCount(&n) || device >= n ? cudaErrorInvalidValue
+                                                     : cudaSuccess);
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 {
     (void)device;
-    return flags ? cudaErrorInvalidValue : cudaSuccess;
+    return say(flags ? cudaErrorInvalidValue : cudaSuccess);
 }
 
 cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    cudaError_t rc = last_error;
+    last_error = cudaSuccess;
+    return rc;
 }
 
 const char *cudaGetErrorString(cudaError_t rc)
@@ -249,7 +271,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
         pieces++;
     }
     pthread_mutex_unlock(&gate);
-    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+    return say(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 /* As on a GPU, when all that was queued is done. */
@@ -356,11 +378,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         return cudaSuccess;
     c = need(malloc(sizeof *c));
     *c = (struct copy){.to = to, .from = from, .bytes = bytes};
-    if (!from_device && !is_locked(from)) {
-        fprintf(stderr, "emulated CUDA: a copy from memory that is not "
-                        "page-locked\n");
-        abort();
-    }
+    if (!from_device && !is_locked(from))
+        end("a copy from memory that is not page-locked");
     queue(s, run_copy, c);
     if (!to_device && !is_locked(to))
         wait_for(here(s));
@@ -406,7 +425,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     pthread_mutex_lock(&lock);
     bool is_done = s->n_done == s->n_queued;
     pthread_mutex_unlock(&lock);
-    return is_done ? cudaSuccess : cudaErrorNotReady;
+    return say(is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void run_wait(void *arg)
