@@ -18,6 +18,7 @@
 
 struct gpu {
     struct pp_device base;
+    int own, n_gpus; /* its number among those of the machine */
     unsigned char *staged;
     size_t n_staged; /* bytes of it that copies may still read */
     struct pp_cublas cublas;
@@ -59,15 +60,6 @@ static int cuda_check(int n_ranks, struct pp_err *err)
     return 0;
 }
 
-/* Lets this GPU read the others' memory where the machine can; elsewhere copies
- * between them take a way through the host's. */
-static void reach_peers(int own, int n)
-{
-    for (int other = 0; other < n; other++)
-        if (other != own && cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess)
-            cudaGetLastError(); /* taken back: it is no failure */
-}
-
 static void cuda_close(struct pp_device *d)
 {
     struct gpu *g = (struct gpu *)d;
@@ -93,7 +85,8 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
     g->base.stream = &g->stream;
     if (count(&n, err) || failed(cudaSetDevice(local_rank % n), "GPU", err))
         goto out;
-    reach_peers(local_rank % n, n);
+    g->n_gpus = n;
+    g->own = local_rank % n;
     if (pp_cublas_open(&g->cublas, why, sizeof why) ||
         pp_cuda_stream_open(&g->stream, &g->cublas, why, sizeof why)) {
         pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", local_rank % n, why);
@@ -187,6 +180,17 @@ static cudaStream_t of_queue(const struct pp_device *d, void *queue)
     return queue ? queue : stream_of(d);
 }
 
+/* Where the machine cannot, copies take a way through the host's memory. A
+ * context comes with each GPU that is reached, and takes memory there. */
+static void reach(struct pp_device *d, int n_ranks)
+{
+    const struct gpu *g = (const struct gpu *)d;
+    for (int other = 0; other < n_ranks && other < g->n_gpus; other++)
+        if (other != g->own &&
+            cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess)
+            cudaGetLastError(); /* taken back: it is no failure */
+}
+
 static int queue_open(struct pp_device *d, void **queue, struct pp_err *err)
 {
     cudaStream_t stream = NULL;
@@ -256,6 +260,7 @@ static int queue_is_done(struct pp_device *d, void *queue, bool *done,
 static const struct pp_queues queues = {
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .reach = reach,
     .open = queue_open,
     .close = queue_close,
     .mark_open = mark_open,

@@ -13,6 +13,7 @@
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -227,17 +228,39 @@ cudaError_t cudaGetDeviceCount(int *n)
     return say(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
+/* GPUs, a bit each: those of this process's ranks, and those that these reach.
+ */
+static atomic_uint opened, reached;
+static _Thread_local int own;
+
 cudaError_t cudaSetDevice(int device)
 {
     int n;
-    return say(cudaGetDeviceCount(&n) || device >= n ? cudaErrorInvalidValue
-                                                     : cudaSuccess);
+    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31)
+        return say(cudaErrorInvalidValue);
+    own = device;
+    opened |= 1u << device;
+    return cudaSuccess;
+}
+
+/* No process may take a context's memory of a GPU that none of its ranks has.
+ */
+static void check_reached(void)
+{
+    if (reached & ~opened)
+        end("a GPU is reached that no rank of the process has");
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 {
-    (void)device;
-    return say(flags ? cudaErrorInvalidValue : cudaSuccess);
+    int n;
+    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31 ||
+        device == own || flags)
+        return say(cudaErrorInvalidValue);
+    if (!reached)
+        atexit(check_reached);
+    reached |= 1u << device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)
