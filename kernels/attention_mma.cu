@@ -398,7 +398,7 @@ static dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
     return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
-           s->max_seqlen <= (size_t)ROWS * UINT16_MAX;
+           s->max_seqlen + s->context <= (size_t)ROWS * UINT16_MAX;
 }
 
 /* Lets a kernel have more shared memory than it may by default. */

@@ -82,6 +82,8 @@ static int set_bias(const struct pp_cublaslt *lt, void *desc, const void *bias)
     return lt->desc_set(desc, PP_CUBLASLT_DESC_BIAS, &bias, sizeof bias);
 }
 
+/* For the choice of an algorithm the bias's address says how it is aligned, and
+ * is not read: one of the alignment that every bias has, and no better. */
 static int describe(const struct pp_cublaslt *lt, struct plan *plan,
                     const struct pp_fused_product *p)
 {
@@ -102,7 +104,8 @@ static int describe(const struct pp_cublaslt *lt, struct plan *plan,
         rc = lt->desc_set(plan->desc, PP_CUBLASLT_DESC_EPILOGUE,
                           &epilogues[p->epilogue], sizeof *epilogues);
     if (!rc && p->bias)
-        rc = set_bias(lt, plan->desc, p->bias);
+        rc = set_bias(lt, plan->desc,
+                      (const void *)(uintptr_t)PP_FUSED_ALIGNMENT);
     if (!rc)
         rc = lt->layout_create(&plan->a, p->type_in, ta ? p->k : p->m,
                                ta ? p->m : p->k, (int64_t)p->lda);

@@ -350,6 +350,7 @@ static int threads_attach(struct pp_comm *c, struct pp_device *d,
     t->ends = calloc(n, sizeof *t->ends);
     if (!t->ends)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    q->reach(d, c->size);
     t->own = (struct pp_handover_end){.device = d, .queues = q};
     for (size_t i = 0; i < n; i++)
         t->ends[i] = t->own;

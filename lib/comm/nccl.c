@@ -55,8 +55,10 @@ static int find(struct pp_nccl *n, struct pp_err *err)
 int pp_nccl_open(const char *library, struct pp_nccl *n, struct pp_err *err)
 {
     *n = (struct pp_nccl){0};
-    n->library =
-        dlopen(library ? library : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    /* Not unloaded: threads of NCCL's may still be waiting for ranks that will
+     * not come. */
+    n->library = dlopen(library ? library : "libnccl.so.2",
+                        RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!n->library)
         return pp_fail(err, PP_EXIT_SYSTEM, "NCCL: %s", dlerror());
     if (find(n, err)) {

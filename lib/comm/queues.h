@@ -17,6 +17,10 @@
 struct pp_device; /* run/device.h */
 
 struct pp_queues {
+    /* Ranks 0 to n_ranks - 1 are in this process, and d will copy from their
+     * devices: lets it do so without a way round where the machine can. */
+    void (*reach)(struct pp_device *d, int n_ranks);
+
     /* A queue is what the device's own library calls one: a cudaStream_t. */
     int (*open)(struct pp_device *d, void **queue, struct pp_err *err);
     void (*close)(struct pp_device *d, void *queue);

@@ -11,12 +11,14 @@
 #include "cublas.h"
 #include "cuda_stream.h"
 
-/* Page-locked memory for what is put into a step: from other memory the driver
- * may wait for the stream first. */
+/* Page-locked memory that everything put passes through. From other memory a
+ * copy "might be synchronous" (CUDA Runtime API, API synchronization behavior):
+ * the driver may wait for the stream first, or still read when it returns. */
 #define STAGED_BYTES ((size_t)32 << 20)
 
 struct gpu {
     struct pp_device base;
+    int own, n_gpus; /* its number among those of the machine */
     unsigned char *staged;
     size_t n_staged; /* bytes of it that copies may still read */
     struct pp_cublas cublas;
@@ -58,15 +60,6 @@ static int cuda_check(int n_ranks, struct pp_err *err)
     return 0;
 }
 
-/* Lets this GPU read the others' memory where the machine can; elsewhere copies
- * between them take a way through the host's. */
-static void reach_peers(int own, int n)
-{
-    for (int other = 0; other < n; other++)
-        if (other != own && cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess)
-            cudaGetLastError(); /* taken back: it is no failure */
-}
-
 static void cuda_close(struct pp_device *d)
 {
     struct gpu *g = (struct gpu *)d;
@@ -92,7 +85,8 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
     g->base.stream = &g->stream;
     if (count(&n, err) || failed(cudaSetDevice(local_rank % n), "GPU", err))
         goto out;
-    reach_peers(local_rank % n, n);
+    g->n_gpus = n;
+    g->own = local_rank % n;
     if (pp_cublas_open(&g->cublas, why, sizeof why) ||
         pp_cuda_stream_open(&g->stream, &g->cublas, why, sizeof why)) {
         pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", local_rank % n, why);
@@ -142,19 +136,25 @@ static int cuda_wait(struct pp_device *d, struct pp_err *err)
     return 0;
 }
 
-/* The bytes are taken when this returns: staged here, or where there is no room
- * left by the driver. */
+/* Where there is no room left the copies before are waited for. */
 static int cuda_put(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
     struct gpu *g = (struct gpu *)d;
-    if (bytes <= STAGED_BYTES - g->n_staged) {
-        from = memcpy(g->staged + g->n_staged, from, bytes);
-        g->n_staged += pp_round_up(bytes, 64);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        if (g->n_staged == STAGED_BYTES && cuda_wait(d, err))
+            return -1;
+        size_t room = STAGED_BYTES - g->n_staged, left = bytes - done;
+        unsigned char *at = g->staged + g->n_staged;
+        n = left < room ? left : room;
+        memcpy(at, (const char *)from + done, n);
+        if (failed(cudaMemcpyAsync((char *)to + done, at, n,
+                                   cudaMemcpyHostToDevice, stream_of(d)),
+                   "copy to the GPU", err))
+            return -1;
+        g->n_staged += pp_round_up(n, 64);
     }
-    return failed(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(d)),
-        "copy to the GPU", err);
+    return 0;
 }
 
 static int cuda_get(struct pp_device *d, void *to, const void *from,
@@ -178,6 +178,17 @@ static int cuda_copy(struct pp_device *d, void *to, const void *from,
 static cudaStream_t of_queue(const struct pp_device *d, void *queue)
 {
     return queue ? queue : stream_of(d);
+}
+
+/* Where the machine cannot, copies take a way through the host's memory. A
+ * context comes with each GPU that is reached, and takes memory there. */
+static void reach(struct pp_device *d, int n_ranks)
+{
+    const struct gpu *g = (const struct gpu *)d;
+    for (int other = 0; other < n_ranks && other < g->n_gpus; other++)
+        if (other != g->own &&
+            cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess)
+            cudaGetLastError(); /* taken back: it is no failure */
 }
 
 static int queue_open(struct pp_device *d, void **queue, struct pp_err *err)
@@ -240,12 +251,16 @@ static int queue_is_done(struct pp_device *d, void *queue, bool *done,
 {
     cudaError_t rc = cudaStreamQuery(of_queue(d, queue));
     *done = rc == cudaSuccess;
-    return rc == cudaErrorNotReady ? 0 : failed(rc, "stream", err);
+    if (rc != cudaErrorNotReady)
+        return failed(rc, "stream", err);
+    cudaGetLastError(); /* a launch is not to report it as its own */
+    return 0;
 }
 
 static const struct pp_queues queues = {
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .reach = reach,
     .open = queue_open,
     .close = queue_close,
     .mark_open = mark_open,

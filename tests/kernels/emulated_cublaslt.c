@@ -168,15 +168,26 @@ static int preference_set(void *preference, int attribute, const void *value,
 /* The algorithm carries the alignments that it was chosen for, and a mark. */
 enum { MARK = 77 };
 
+/* The address of a bias is said with a product, and its largest power of two is
+ * taken for the alignment of those that come. */
+static uint64_t alignment_of(const void *p)
+{
+    uintptr_t at = (uintptr_t)p;
+    return at & -at;
+}
+
 static int heuristic(void *handle, void *desc, void *a, void *b, void *c,
                      void *d, void *preference, int n,
                      struct pp_cublaslt_result *results, int *n_results)
 {
     const struct preference *p = preference;
     const char *lt = getenv("PP_EMULATED_LT");
-    (void)handle, (void)desc, (void)a, (void)b, (void)c, (void)d;
+    (void)handle, (void)a, (void)b, (void)c, (void)d;
     must(n == 1 && p->reduction == PP_CUBLASLT_REDUCTION_COMPUTE_TYPE,
          "reductions that do not race");
+    must(!((struct desc *)desc)->bias ||
+             alignment_of(((struct desc *)desc)->bias) == p->alignment[3],
+         "a bias's place decides on an algorithm");
     *n_results = lt && !strcmp(lt, "declines") ? 0 : 1;
     *results = (struct pp_cublaslt_result){.state = 0};
     results->algorithm.data[0] = MARK;

@@ -116,12 +116,31 @@ static void *begin(void *arg)
     return NULL;
 }
 
+/* As the thread that brings together the ranks of an identifier, which NCCL
+ * leaves alone: it stays when some of them do not come. */
+static void *stay(void *arg)
+{
+    for (;;)
+        usleep(100);
+    return arg;
+}
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+
+static void start(void)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, stay, NULL) == 0, "no thread");
+    pthread_detach(thread);
+}
+
 EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
                                   int rank, struct pp_nccl_config *config)
 {
     must(n == 2 && config->size == sizeof *config &&
              config->magic == PP_NCCL_MAGIC && config->blocking == 0,
          "this configuration is not emulated");
+    pthread_once(&started, start);
     struct comm *c = calloc(1, sizeof *c);
     must(c, "out of memory");
     c->rank = rank;

@@ -4,15 +4,19 @@
  * beside each other.
  *
  * Memory of the device is protected outside kernels and copies: what would be
- * wrong on a GPU ends the test. Page-locked memory is read when a copy runs,
- * other memory when it is queued. Waiting for an event that was not recorded is
- * no waiting. With PP_EMULATED_JITTER=SEED streams now and then fall behind by
- * chance, which shows where one should have waited for another. */
+ * wrong on a GPU ends the test. Memory of the host is read when a copy runs,
+ * and so only page-locked memory may be copied from: of other memory CUDA does
+ * not say whether it has been read when a call returns. Waiting for an event
+ * that was not recorded is no waiting. With PP_EMULATED_JITTER=SEED streams now
+ * and then fall behind by chance, which shows where one should have waited for
+ * another. */
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -177,8 +181,16 @@ static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
     queue_task(s, run, arg, false);
 }
 
+static void end(const char *what)
+{
+    fprintf(stderr, "emulated CUDA: %s\n", what);
+    abort();
+}
+
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
+    if (cudaGetLastError() != cudaSuccess)
+        end("a launch is taken to have failed where an older call did");
     queue_task(need(((struct pp_cuda_stream *)stream)->stream), run, arg, true);
 }
 
@@ -198,29 +210,64 @@ static struct point here(struct CUstream_st *s)
     return p;
 }
 
+/* Of the calling thread, until it asks: a launch then is told of what an older
+ * call had returned. */
+static _Thread_local cudaError_t last_error;
+
+static cudaError_t say(cudaError_t rc)
+{
+    if (rc != cudaSuccess)
+        last_error = rc;
+    return rc;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     const char *text = getenv("PP_EMULATED_GPUS");
     *n = text ? atoi(text) : 1;
-    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+    return say(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
+
+/* GPUs, a bit each: those of this process's ranks, and those that these reach.
+ */
+static atomic_uint opened, reached;
+static _Thread_local int own;
 
 cudaError_t cudaSetDevice(int device)
 {
     int n;
-    return cudaGetDeviceCount(&n) || device >= n ? cudaErrorInvalidValue
-                                                 : cudaSuccess;
+    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31)
+        return say(cudaErrorInvalidValue);
+    own = device;
+    opened |= 1u << device;
+    return cudaSuccess;
+}
+
+/* No process may take a context's memory of a GPU that none of its ranks has.
+ */
+static void check_reached(void)
+{
+    if (reached & ~opened)
+        end("a GPU is reached that no rank of the process has");
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 {
-    (void)device;
-    return flags ? cudaErrorInvalidValue : cudaSuccess;
+    int n;
+    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31 ||
+        device == own || flags)
+        return say(cudaErrorInvalidValue);
+    if (!reached)
+        atexit(check_reached);
+    reached |= 1u << device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    cudaError_t rc = last_error;
+    last_error = cudaSuccess;
+    return rc;
 }
 
 const char *cudaGetErrorString(cudaError_t rc)
@@ -247,7 +294,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
         pieces++;
     }
     pthread_mutex_unlock(&gate);
-    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+    return say(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 /* As on a GPU, when all that was queued is done. */
@@ -318,7 +365,6 @@ static bool is_locked(const void *p)
 struct copy {
     void *to;
     const void *from; /* NULL: byte value is written */
-    void *taken;      /* what was at from, if it had to be taken */
     size_t bytes;
     int value;
 };
@@ -327,12 +373,11 @@ static void run_copy(void *arg)
 {
     struct copy *c = arg;
     pp_emulated_enter();
-    if (c->taken || c->from)
-        memcpy(c->to, c->taken ? c->taken : c->from, c->bytes);
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
     else
         memset(c->to, c->value, c->bytes);
     pp_emulated_leave();
-    free(c->taken);
     free(c);
 }
 
@@ -357,7 +402,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     c = need(malloc(sizeof *c));
     *c = (struct copy){.to = to, .from = from, .bytes = bytes};
     if (!from_device && !is_locked(from))
-        c->taken = memcpy(need(malloc(bytes)), from, bytes);
+        end("a copy from memory that is not page-locked");
     queue(s, run_copy, c);
     if (!to_device && !is_locked(to))
         wait_for(here(s));
@@ -403,7 +448,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     pthread_mutex_lock(&lock);
     bool is_done = s->n_done == s->n_queued;
     pthread_mutex_unlock(&lock);
-    return is_done ? cudaSuccess : cudaErrorNotReady;
+    return say(is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void run_wait(void *arg)

@@ -201,6 +201,38 @@ static void test_protection(void)
     d->ops->close(d);
 }
 
+/* More than the page-locked memory holds, in pieces of an odd size, from memory
+ * that is written again at once. */
+static void test_put(void)
+{
+    enum { BYTES = 20000003, N = 4 };
+    struct pp_device *d = NULL;
+    struct pp_err err = {0};
+    unsigned char *from = malloc(BYTES), *got = malloc((size_t)N * BYTES);
+    setenv("PP_EMULATED_JITTER", "2", 1);
+    bool good = from && got && !pp_device_cuda.open(0, &d, &err);
+    unsigned char *p = good ? d->ops->alloc(d, (size_t)N * BYTES) : NULL;
+    good = good && p;
+    for (int i = 0; i < N && good; i++) {
+        memset(from, 10 + i, BYTES);
+        good = !d->ops->put(d, p + (size_t)i * BYTES, from, BYTES, &err);
+        memset(from, 0, BYTES);
+    }
+    good = good && !d->ops->get(d, got, p, (size_t)N * BYTES, &err);
+    size_t wrong = 0;
+    for (size_t i = 0; good && i < (size_t)N * BYTES; i++)
+        wrong += got[i] != 10 + i / BYTES;
+    ok(good && !wrong, "what is put is taken when put returns: %zu bytes wrong",
+       wrong);
+    unsetenv("PP_EMULATED_JITTER");
+    if (d) {
+        d->ops->free(d, p);
+        d->ops->close(d);
+    }
+    free(from);
+    free(got);
+}
+
 static void test_place(const struct place *place, double bound,
                        const struct result *cpu, const struct result *scores,
                        const struct pp_packed *data)
@@ -313,6 +345,7 @@ int main(void)
     scratch_make(dir);
     snprintf(path, sizeof path, "%s/packed", dir);
     test_protection();
+    test_put();
     if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
         struct run run = {.place = &on_cpu,
                           .kind = "1f1b",
