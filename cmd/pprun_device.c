@@ -9,17 +9,26 @@
 #include "cuda_stream.h"
 #include "run/device_cuda.h"
 
+static int refuse_variable(struct pprun *p, const char *name, const char *why)
+{
+    const char *given = getenv(name);
+    return given && !strcmp(given, "1")
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT, "%s is '1': %s; unset it",
+                         name, why)
+               : 0;
+}
+
 /* Before CUDA starts: streams are mapped on so many queues, and with one, work
  * that must overlap waits for each other. */
 static int prepare_cuda(struct pprun *p)
 {
     const char *name = "CUDA_DEVICE_MAX_CONNECTIONS";
-    const char *given = getenv(name);
-    if (given && !strcmp(given, "1"))
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "%s is '1': messages would wait behind kernels; unset "
-                       "it",
-                       name);
+    if (refuse_variable(p, name, "messages would wait behind kernels"))
+        return -1;
+    if (p->options.transport == PPRUN_NCCL &&
+        refuse_variable(p, "NCCL_COMM_BLOCKING",
+                        "a rank that waits for a lost one could not be ended"))
+        return -1;
     if (setenv(name, "32", 0) != 0)
         return pp_fail_errno(&p->tool->err, "%s", name);
     /* Loaded at its first use, a kernel may wait for all that is queued, and

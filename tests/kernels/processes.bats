@@ -333,4 +333,9 @@ MASTER_ADDR to its machine's name" ]
         --device cuda two.json "${options[@]}"
     [ "$status" -eq 2 ]
     [[ "$stderr" == "pprun: CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
+    NCCL_COMM_BLOCKING=1 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 \
+        run --separate-stderr "$PPRUN" --device cuda --transport nccl two.json \
+        "${options[@]}" </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"NCCL_COMM_BLOCKING is '1': "* ]]
 }
