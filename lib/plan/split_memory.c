@@ -262,13 +262,15 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     return rc;
 }
 
-double pp_split_memory_need(const struct pp_split_memory *m,
-                            const size_t *bounds, int rank)
+double pp_split_memory_least(const struct pp_split_memory *m,
+                             const size_t *bounds, int n_decided, int rank)
 {
     int first = m->first_stage[rank], n = m->first_stage[rank + 1] - first;
     double trained = 0, passing = 0, most = 0;
     for (int i = 0; i < n; i++) {
         int s = pp_original(m->graph, m->stages[first + i]);
+        if (s >= n_decided)
+            continue;
         trained += m->before[bounds[s + 1]][PP_UNIT_TRAINED] -
                    m->before[bounds[s]][PP_UNIT_TRAINED];
         passing = fmax(passing, largest_passing(m, bounds[s], bounds[s + 1]));
@@ -276,17 +278,25 @@ double pp_split_memory_need(const struct pp_split_memory *m,
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++) {
         const unsigned *count = &m->counts[m->at[k]];
         double sum = 0;
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++, count += N_BLOCKS) {
             int s = pp_original(m->graph, m->stages[first + i]);
+            if (s >= n_decided)
+                continue;
             const double *from = m->before[bounds[s]];
             const double *to = m->before[bounds[s + 1]];
             for (int b = 0; b < N_BLOCKS; b++)
-                sum += *count++ * (to[b] - from[b]);
+                sum += count[b] * (to[b] - from[b]);
         }
         sum += *count * m->message_bytes;
         most = sum > most ? sum : most;
     }
     return trained + m->n_passing[rank] * passing + most;
+}
+
+double pp_split_memory_need(const struct pp_split_memory *m,
+                            const size_t *bounds, int rank)
+{
+    return pp_split_memory_least(m, bounds, m->graph->n_stages, rank);
 }
 
 double pp_split_memory_excess(const struct pp_split_memory *m,

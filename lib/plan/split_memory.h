@@ -54,6 +54,11 @@ int pp_split_memory_set(struct pp_split_memory *m,
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank);
 
+/* The same with the first n_decided stages of bounds alone, the others being
+ * empty: no partition that begins so needs less. */
+double pp_split_memory_least(const struct pp_split_memory *m,
+                             const size_t *bounds, int n_decided, int rank);
+
 /* How much the ranks need above their limits: the largest excess, 0 where all
  * fit; *rank is whose, and *total the sum, where they are not NULL. */
 double pp_split_memory_excess(const struct pp_split_memory *m,

@@ -67,11 +67,33 @@ static bool may_all(struct search *z, size_t s, size_t j)
     return true;
 }
 
+/* Whether the ranks that hold stage s have room for what is decided, stage s
+ * the last of it. Where they have not, they have none for a longer one. */
+static bool has_room(struct search *z, size_t s)
+{
+    const struct pp_split_step *p = z->cuts->problem;
+    const struct pp_split_memory *m = p->memory;
+    for (size_t i = s; m && i < (size_t)m->graph->n_stages;
+         i += z->cuts->n_stages) {
+        int r = m->graph->stages[i].rank;
+        z->work += (m->first_peak[r + 1] - m->first_peak[r] + 1) *
+                   (size_t)(m->first_stage[r + 1] - m->first_stage[r]);
+        if (pp_split_memory_least(m, z->trial, (int)s + 1, r) > p->limit[r])
+            return false;
+    }
+    return true;
+}
+
+static bool is_fixed_elsewhere(const struct search *z, size_t s, size_t j)
+{
+    const struct pp_split_step *p = z->cuts->problem;
+    return p->fixed_stage && s + 1 == p->fixed_stage && j != p->fixed_unit;
+}
+
+/* Every rank has room: its last stage was decided, too. */
 static void try_leaf(struct search *z)
 {
     struct pp_cuts *x = z->cuts;
-    if (!pp_cuts_fits(x, z->trial))
-        return;
     double time = pp_cuts_simulate(x, z->trial);
     z->work += x->problem->makespan->n_pieces;
     take_cuts(z, x->n_stages - 1);
@@ -99,9 +121,13 @@ static bool descend(struct search *z)
             continue;
         }
         z->work++;
-        if (!may_all(z, s, j))
+        if (is_fixed_elsewhere(z, s, j) || !may_all(z, s, j))
             continue;
         z->trial[s + 1] = j;
+        if (!has_room(z, s)) {
+            z->next[s] = n + 1;
+            continue;
+        }
         if (s == last) {
             try_leaf(z);
             continue;

@@ -171,3 +171,12 @@ sparse() {
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: --mtp: 'm' has no layers for multi-token prediction" ]
 }
+
+@test "a large plan that does not fit is refused soon" {
+    deepseek
+    run --separate-stderr timeout 30 ppsplit -p 16 -c 2 --placement v \
+        --ep 64 --dp 64 --dtype bf16 --memory 80G m
+    echo "$stderr"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == "ppsplit: rank "*" more than the limit of 80.00 GiB "* ]]
+}

@@ -58,7 +58,7 @@ static void test_brute(const char *what, int with, size_t n_tries)
  * have it, for any split. */
 static void test_predictions(void)
 {
-    bool times = true, bytes = true;
+    bool times = true, bytes = true, least = true;
     for (size_t k = 0; k < N_KINDS; k++)
         for (uint64_t i = 0; i < 6; i++) {
             struct instance x;
@@ -70,13 +70,22 @@ static void test_predictions(void)
             times &=
                 !pp_split_step_time(&x.problem, bounds, &makespan, &x.f.err) &&
                 fabs(makespan - simulated(&x, bounds)) < 1e-9 * makespan;
-            for (int r = 0; r < x.f.graph.n_ranks; r++)
-                bytes &= pp_split_memory_need(&x.memory, bounds, r) ==
-                         needed(&x, bounds, r);
+            for (int r = 0; r < x.f.graph.n_ranks; r++) {
+                double need = pp_split_memory_need(&x.memory, bounds, r);
+                double last = 0;
+                bytes &= need == needed(&x, bounds, r);
+                for (int s = 0; s <= x.f.graph.n_stages; s++) {
+                    double n = pp_split_memory_least(&x.memory, bounds, s, r);
+                    least &= n >= last;
+                    last = n;
+                }
+                least &= last == need;
+            }
             discard(&x);
         }
     ok(times, "steps take as long as the simulator says");
     ok(bytes, "ranks need as much as the planner of buffers says");
+    ok(least, "what is decided needs no more than the whole");
 }
 
 int main(void)
