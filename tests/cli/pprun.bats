@@ -295,11 +295,11 @@ fails() {
 }
 
 @test "a checkpoint of more steps than asked for leaves nothing to do" {
-    rm -rf done
-    pprun -q plan.json --data packed --init 1 --steps 2 --save done -o log
+    rm -rf ended
+    pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
     for steps in 1 2; do
         run --separate-stderr pprun -q plan.json --data packed --init 1 \
-            --steps "$steps" --resume done
+            --steps "$steps" --resume ended
         [ "$status" -eq 0 ]
         [ -z "$output$stderr" ]
     done
