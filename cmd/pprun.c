@@ -271,6 +271,20 @@ static int check_verify(struct pprun *p)
     return 0;
 }
 
+/* An interval without what it is an interval of: work that is thought safe
+ * and is not. */
+static int check_intervals(struct pprun *p)
+{
+    const struct pp_job *j = &p->job;
+    if (j->save_every && !j->save)
+        return tool_usage(p->tool, "--save-every needs --save");
+    if (j->keep && !j->save)
+        return tool_usage(p->tool, "--keep needs --save");
+    if (j->eval_every && !p->options.eval)
+        return tool_usage(p->tool, "--eval-every needs --eval");
+    return 0;
+}
+
 static int check_recording(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
@@ -313,6 +327,8 @@ static int check_options(struct pprun *p)
                              "--steps or --eval");
     if ((p->job.save || p->job.dump_grads) && !trains)
         return tool_usage(t, "--save and --dump-grads need --steps");
+    if (check_intervals(p))
+        return -1;
     return check_recording(p);
 }
 

@@ -226,11 +226,12 @@ static bool is_due(int64_t every, const struct pp_rank *r, bool last)
     return last || (every > 0 && r->step % every == 0);
 }
 
-/* Whether what is to be recorded will happen. */
+/* Whether what is to be recorded will happen. A checkpoint may have more steps
+ * than the job asks for. */
 static int check_steps(const struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    int64_t left = j->optim.steps - r->step;
+    int64_t left = r->step < j->optim.steps ? j->optim.steps - r->step : 0;
     int need = j->record.layers ? PP_WARM_UP_STEPS + 1 : j->record.n_steps > 0;
     if (left >= need)
         return 0;

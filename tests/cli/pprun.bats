@@ -283,6 +283,28 @@ fails() {
     [ -f ckpt/latest/config.json ]
 }
 
+@test "intervals need what they are intervals of" {
+    for pair in "--save-every --save" "--keep --save" "--eval-every --eval"; do
+        read -r interval what <<<"$pair"
+        run --separate-stderr pprun plan.json --data packed --init 1 \
+            --steps 1 "$interval" 1
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [ "${stderr_lines[0]}" = "pprun: $interval needs $what" ]
+    done
+}
+
+@test "a checkpoint of more steps than asked for leaves nothing to do" {
+    rm -rf ended
+    pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
+    for steps in 1 2; do
+        run --separate-stderr pprun -q plan.json --data packed --init 1 \
+            --steps "$steps" --resume ended
+        [ "$status" -eq 0 ]
+        [ -z "$output$stderr" ]
+    done
+}
+
 @test "help and version" {
     run --separate-stderr pprun --help
     [ "$status" -eq 0 ]

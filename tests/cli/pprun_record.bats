@@ -215,6 +215,9 @@ causal() {
         run_pprun --steps 3 --device cuda --trace x plan.json
     fails 2 "pprun: a profile takes 3 steps or more, and 2 are left" \
         run_pprun --steps 2 --profile p plan.json
+    run_pprun --steps 2 --save ended plan.json >/dev/null
+    fails 2 "pprun: a trace takes 1 step or more, and 0 are left" \
+        run_pprun --steps 1 --resume ended --trace t plan.json
     ppsplit -q -p 2 --recompute full model-llama |
         ppsched -q -s 1f1b -m 4 -o again.json
     fails 2 "pprun: --profile: stage 0 recomputes: profile a plan of ppsplit\
