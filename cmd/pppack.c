@@ -4,8 +4,8 @@
  * lib/plan and lib/data. */
 #include "pppack.h"
 
+#include <getopt.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -193,8 +193,6 @@ int main(int argc, char **argv)
         .seed = PP_PACK_SEED,
     };
     int c, rc = 0;
-    /* Then a file that grows too large is an error like a full disk. */
-    signal(SIGXFSZ, SIG_IGN);
     while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {
         if (c == TOOL_STOP)
             return tool_finish(&j.t);

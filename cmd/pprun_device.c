@@ -13,8 +13,8 @@ static int refuse_variable(struct pprun *p, const char *name, const char *why)
 {
     const char *given = getenv(name);
     return given && !strcmp(given, "1")
-               ? pp_fail(&p->tool->err, PP_EXIT_INPUT, "%s is '1': %s; unset it",
-                         name, why)
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "%s is '1': %s; unset it", name, why)
                : 0;
 }
 

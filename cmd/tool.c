@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,7 @@ static int next_option(struct tool *t, int argc, char **argv)
 
 int tool_option(struct tool *t, int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN);
     for (;;) {
         int c = next_option(t, argc, argv);
         switch (c) {

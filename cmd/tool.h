@@ -45,7 +45,9 @@ struct tool {
 
 /* The next option's id with optarg set, TOOL_END after the last (optind is
  * then the first operand), or TOOL_STOP when the run is over: help or version
- * was printed, or usage was wrong. After TOOL_STOP return tool_finish(t). */
+ * was printed, or usage was wrong. After TOOL_STOP return tool_finish(t). From
+ * the first call on, a file that grows beyond its limit is an error like a full
+ * disk. */
 int tool_option(struct tool *t, int argc, char **argv);
 
 /* Records a usage error. Always returns -1. */

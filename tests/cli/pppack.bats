@@ -284,7 +284,7 @@ END
     # The limit on the size of a file stands for the disk.
     for dir in new old; do
         run --separate-stderr bash -c \
-            "trap '' XFSZ; ulimit -f 1; exec pppack -l 512 -o $dir in.jsonl"
+            "ulimit -f 1; exec pppack -l 512 -o $dir in.jsonl"
         [ "$status" -eq 3 ]
         [[ $stderr == "pppack: "*"/$dir.tmp/"*": cannot write: File too large" ]] ||
             [[ $stderr == "pppack: $dir.tmp/"*": cannot write: File too large" ]]
