@@ -4,6 +4,7 @@
 #include "ppsched.h"
 
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,20 @@ out:
     return rc;
 }
 
+/* Which microbatches are counted with, where that follows from nothing that the
+ * user sees. */
+static void say_microbatch(const struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    if (!m->has_microbatch || p->options.data)
+        return;
+    tool_say(p->tool, PP_LOG_DETAIL,
+             "the split is for microbatches of %" PRId64
+             " tokens in sequences of %" PRId64 "%s",
+             m->microbatch.tokens, m->microbatch.seq_len,
+             p->options.seq_len ? ", and not as --seq-len says" : "");
+}
+
 static int read_manifest(struct ppsched *p, int argc, char **argv)
 {
     struct pp_err *err = &p->tool->err;
@@ -89,6 +104,7 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one",
                        is_stdin ? "<stdin>" : name);
+    say_microbatch(p);
     return 0;
 }
 

@@ -44,8 +44,8 @@ struct ppsched_options {
     const char *semantics; /* --semantics, or NULL */
     const char *export;    /* --export, or NULL */
     const char *data;
-    int step; /* with data: from 1 */
-    int seq_len;
+    int step;    /* with data: from 1 */
+    int seq_len; /* 0: not given */
     bool has_memory, memory_is_slots;
     size_t memory;
     bool list, check, stats, timeline;

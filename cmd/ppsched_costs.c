@@ -9,6 +9,9 @@
 #include "base/num.h"
 #include "ppsched.h"
 
+/* Tokens of a microbatch that nothing is known of. */
+enum { DEFAULT_SEQ_LEN = 1024 };
+
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
@@ -34,22 +37,46 @@ static void set_literal(struct ppsched *p)
     c->costs = (struct pp_costs){pp_literal_time, &c->literals};
 }
 
+/* Without data every microbatch is alike. */
+static struct pp_assumed assumed_microbatch(const struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    if (p->options.seq_len)
+        return pp_assumed_of(p->options.seq_len);
+    return m->has_microbatch ? m->microbatch : pp_assumed_of(DEFAULT_SEQ_LEN);
+}
+
+/* The most tokens of a slice of so many. */
+static double largest_slice(int64_t tokens, int64_t slices)
+{
+    return (double)((tokens + slices - 1) / slices);
+}
+
+static double assume_microbatches(struct ppsched *p)
+{
+    struct ppsched_costs *c = &p->costs;
+    const struct pp_assumed mb = assumed_microbatch(p);
+    int64_t slices = c->graph->n_slices;
+    int64_t n = p->schedule->n_microbatches * slices;
+    for (int64_t k = 0; k < n; k++) {
+        struct pp_assumed_part part = pp_assumed_slice(&mb, k % slices, slices);
+        c->tokens[k] = part.tokens;
+        c->pairs[k] = part.pairs;
+    }
+    return largest_slice(
+        p->manifest.has_data ? p->manifest.data.max_tokens : mb.tokens, slices);
+}
+
 /* Tokens and attended pairs of every slice of every microbatch: of the step's
- * bins, or of one sequence of --seq-len. Returns the most tokens of any slice
- * of any microbatch of any step. */
+ * bins, or as assumed. Returns the most tokens of any slice of any microbatch
+ * of any step. */
 static double measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     int m = p->schedule->n_microbatches;
-    int64_t n = p->options.seq_len, slices = c->graph->n_slices;
-    if (!p->options.data) {
-        for (int k = 0; k < m; k++) {
-            pp_slice_tokens(slices, n, &c->tokens[k * slices]);
-            pp_slice_pairs(slices, n, 0, n, &c->pairs[k * slices]);
-        }
-        n = p->manifest.has_data ? p->manifest.data.max_tokens : n;
-        return (double)((n + slices - 1) / slices);
-    }
+    int64_t slices = c->graph->n_slices;
+    if (!p->options.data)
+        return assume_microbatches(p);
     size_t first = (size_t)(p->options.step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
@@ -60,7 +87,7 @@ static double measure_microbatches(struct ppsched *p)
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &c->pairs[k * slices]);
     }
-    return (double)((p->packed.max_tokens + slices - 1) / slices);
+    return largest_slice(p->packed.max_tokens, slices);
 }
 
 static size_t bytes_of(double per_token, double tokens)

@@ -51,8 +51,7 @@ enum {
     MAX_MICROBATCHES = 1 << 24,
     MAX_WIDTH = 100000,
     MIN_PIXELS = 400,
-    DEFAULT_WIDTH = 100,
-    DEFAULT_SEQ_LEN = 1024
+    DEFAULT_WIDTH = 100
 };
 
 const struct tool_option ppsched_option_table[] = {
@@ -73,7 +72,8 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_COMM, "comm", "T[,T...]", "time of a message, across each boundary"},
     {OPT_PAIR_COST, "pair-cost", "X",
      "time of an overlap pair, of its sum (1)"},
-    {OPT_SEQ_LEN, "seq-len", "N", "tokens of a microbatch (1024)"},
+    {OPT_SEQ_LEN, "seq-len", "N",
+     "tokens of a microbatch (the split's, or 1024)"},
     {OPT_DATA, "data", "DIR", "take microbatch sizes from packed data"},
     {OPT_STEP, "step", "N", "with --data: which step to simulate (1)"},
     {OPT_CSV, "csv", "FILE", "read the schedule from PyTorch's CSV"},
@@ -385,8 +385,7 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                                   .seconds = PP_SEARCH_SECONDS,
                                   .seed = 1,
                                   .width = -1,
-                                  .pair_cost = 1,
-                                  .seq_len = DEFAULT_SEQ_LEN};
+                                  .pair_cost = 1};
     while ((id = tool_option(t, argc, argv)) != TOOL_END)
         if (id == TOOL_STOP || set_option(t, o, id))
             return -1;

@@ -10,6 +10,7 @@
 #include "manifest/profile_json.h"
 #include "plan/cost.h"
 #include "plan/mesh.h"
+#include "plan/assumed.h"
 #include "plan/model.h"
 #include "plan/precision.h"
 #include "plan/split_hybrid.h"
@@ -128,6 +129,17 @@ static inline size_t split_first(const struct split_job *j, int stage)
 static inline size_t split_end(const struct split_job *j, int stage)
 {
     return j->bounds[pp_original(&j->graph, stage) + 1];
+}
+
+/* What every microbatch is taken to be. */
+static inline struct pp_assumed split_microbatch(const struct split_job *j)
+{
+    const struct pp_vision *v = &j->model.vision;
+    return (struct pp_assumed){.tokens = j->tokens,
+                               .seq_len = j->seq_len,
+                               .n_images = (int64_t)v->n_images,
+                               .image_patches =
+                                   v->n_images ? (int64_t)v->patches : 0};
 }
 
 /* What unit i makes again. */

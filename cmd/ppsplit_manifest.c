@@ -120,6 +120,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),
         .n_units = j->n_units,
     };
+    const struct pp_assumed mb = split_microbatch(j);
     struct pp_mesh mesh = j->mesh;
     mesh.pp = j->graph.n_ranks;
     struct pp_manifest_stage *stages =
@@ -132,6 +133,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     set_stages(j, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
         (j->measured && pp_manifest_set_profile(m, &j->profile, err)) ||
+        pp_manifest_set_microbatch(m, &mb, err) ||
         pp_manifest_set_stages(m, &mesh, &j->graph, stages, err) ||
         set_components(j, m, err))
         return -1;

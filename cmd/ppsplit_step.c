@@ -95,26 +95,15 @@ int split_schedule(struct split_job *j)
     return pp_makespan_init(&run->makespan, &run->order, err);
 }
 
-/* Attended pairs in the first n tokens of a microbatch of whole sequences. */
-static double pairs_before(const struct split_job *j, int64_t n)
-{
-    double length = (double)j->seq_len, rest = (double)(n % j->seq_len);
-    return (double)(n / j->seq_len) * length * (length + 1) / 2 +
-           rest * (rest + 1) / 2;
-}
-
 /* Of unit i in each slice of a microbatch: products by tokens, attention by
- * pairs, which every token of a microbatch has (seq_len + 1) / 2 of. */
+ * pairs. */
 static void set_times(struct split_job *j, size_t i)
 {
-    int64_t n = j->run.graph.n_slices, tokens = j->tokens;
-    double scale =
-        (double)tokens * ((double)j->seq_len + 1) / 2 / pairs_before(j, tokens);
+    const struct pp_assumed mb = split_microbatch(j);
+    int64_t n = j->run.graph.n_slices;
     for (int64_t q = 0; q < n; q++) {
-        int64_t from = tokens * q / n, to = tokens * (q + 1) / n;
-        double pairs = pairs_before(j, to) - pairs_before(j, from);
-        struct pp_cost c =
-            split_unit_cost(j, i, (double)(to - from), pairs * scale);
+        struct pp_assumed_part part = pp_assumed_slice(&mb, q, n);
+        struct pp_cost c = split_unit_cost(j, i, part.tokens, part.pairs);
         double *t = j->run.times[i * (size_t)n + (size_t)q];
         t[PP_TIME_F] = c.forward;
         t[PP_TIME_I] = c.input_grad;

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "plan/measured.h"
 #include "plan/mesh.h"
+#include "plan/assumed.h"
 #include "plan/model.h"
 #include "sched/graph.h"
 #include "sched/schedule.h"
@@ -90,9 +91,11 @@ struct pp_manifest_data {
 
 struct pp_manifest {
     struct pp_arena arena; /* owns what the structs below point to */
-    bool has_model, has_profile, has_stages, has_data, has_schedule;
+    bool has_model, has_profile, has_microbatch, has_stages, has_data,
+        has_schedule;
     struct pp_manifest_model model;
     struct pp_profile profile;        /* of the model's units, in its order */
+    struct pp_assumed microbatch;     /* that the split was made for */
     struct pp_mesh mesh;              /* all 1 when absent */
     struct pp_manifest_stage *stages; /* graph.n_stages */
     struct pp_graph graph;            /* valid with has_stages */
@@ -118,15 +121,18 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Setters replace a section of the document. They read the structs given and
- * keep no reference. Setting the model removes profile, stages, components
- * and schedule, setting stages components and a schedule that no longer fits;
- * the parsed members are refreshed from the document. On failure *m is as it
- * was. */
+ * keep no reference. Setting the model removes profile, microbatch, stages,
+ * components and schedule, setting stages components and a schedule that no
+ * longer fits; the parsed members are refreshed from the document. On failure
+ * *m is as it was. */
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_manifest_model *model,
                           struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
                             struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_microbatch(struct pp_manifest *m,
+                               const struct pp_assumed *mb,
+                               struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,

@@ -17,6 +17,14 @@
 #define PP_MAX_COST 1e30
 #define PP_MAX_RANKS (INT64_C(1) << 20)
 #define PP_MAX_MICROBATCHES (INT64_C(1) << 24)
+#define PP_MAX_TOKENS INT64_C(0x7fffffff)
+
+/* What messages call a manifest that is not from a file. */
+#define PP_OWN_NAME "manifest"
+
+/* Fills *m from a document, which it takes. On failure *m is finished. */
+int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
+                     struct pp_err *err) PP_MUST_USE;
 
 int pp_read_model_section(const struct pp_value *at,
                           struct pp_manifest *m) PP_MUST_USE;
@@ -26,6 +34,8 @@ int pp_read_stages_section(const struct pp_value *at,
                            struct pp_manifest *m) PP_MUST_USE;
 int pp_read_profile_section(const struct pp_value *at,
                             struct pp_manifest *m) PP_MUST_USE;
+int pp_read_microbatch_section(const struct pp_value *at,
+                               struct pp_manifest *m) PP_MUST_USE;
 int pp_read_components_section(const struct pp_value *at,
                                struct pp_manifest *m) PP_MUST_USE;
 int pp_read_data_section(const struct pp_value *at,
@@ -83,6 +93,8 @@ json_t *pp_write_stage_components(const json_t *stages,
                                   size_t n, struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_profile_section(const struct pp_profile *p,
                                  struct pp_err *err) PP_MUST_USE;
+json_t *pp_write_microbatch_section(const struct pp_assumed *mb,
+                                    struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_data_section(const struct pp_manifest_data *data,
                               struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_schedule_section(const struct pp_schedule *s,

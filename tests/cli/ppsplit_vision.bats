@@ -5,21 +5,11 @@
 # transformers makes of them (scripts/gen-vision).
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
     DATA=$SRCDIR/tests/data/vision
-}
-
-# refuses MESSAGE ARGS...
-refuses() {
-    local message=$1
-    shift
-    run --separate-stderr ppsplit "$@"
-    echo "$status: $stderr"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "${stderr%%$'\n'*}" = "ppsplit: $message" ]
 }
 
 # edited MODEL FILTER: config.json, changed by jq.
@@ -137,8 +127,7 @@ flops() {
     ppsplit -p 4 -m 8 --for zb-h1 --images 8 -v "$DATA/qwen2-vl-2b.json" \
         >plan.json 2>said
     best=$(sed -n 's/.* a step of \([^ ]*\) flop.*/\1/p' said)
-    ppsched -s zb-h1 -m 8 --seq-len 4096 --stats plan.json |
-        jq -e --argjson best "$best" '.makespan / $best - 1 | fabs < 1e-5'
+    jq -ne "$(makespan zb-h1 8 plan.json) / $best - 1 | fabs < 1e-5"
 }
 
 @test "names go out and come in again" {
@@ -162,19 +151,16 @@ small() {
 # step [ARGS...]: of 4 microbatches on 3 ranks, as ppsched simulates it.
 step() {
     ppsplit -p 3 --seq-len 2048 --images 4 "$@" config.json |
-        ppsched -s "$kind" -m 4 --seq-len 2048 --stats | jq .makespan
+        makespan "$kind" 4
 }
 
 @test "ranks are divided between encoder and language model as is shortest" {
     small
-    ppsplit -p 1 --export fqns config.json >all.json
     for kind in 1f1b zb-h1; do
-        jq -c '.[0] as $u | ($u | length) as $n | range(1; $n - 1) as $a |
-            range($a + 1; $n) as $b | [$u[:$a], $u[$a:$b], $u[$b:]]' all.json |
-            while read -r split; do
-                echo "$split" >split.json
-                echo "$(step --fqns split.json) $split"
-            done >steps
+        splits 3 config.json | while read -r split; do
+            echo "$split" >split.json
+            echo "$(step --fqns split.json) $split"
+        done >steps
         [ "$(wc -l <steps)" -eq 36 ]
         # Any division, then one and two ranks for the encoder alone.
         best() { grep -E "$1" steps | sort -g | head -n 1 | cut -d ' ' -f 1; }
@@ -204,7 +190,7 @@ step() {
         [.stages[].component] ==
             ["vision", ["vision", "language"], "language"]' shared.json
     [ "$(jq -c 'keys_unsorted' shared.json)" = '["format","version","model",'\
-'"mesh","stages","components","history"]' ]
+'"microbatch","mesh","stages","components","history"]' ]
     [ "$(jq -c '.components[0] | keys_unsorted' shared.json)" = \
         '["name","mesh","rank_offset","units"]' ]
     # They pass through ppsched.

@@ -27,6 +27,8 @@ static const char own[] =
     "\"act_bytes\": [0, 7, 0], \"out_bytes\": 0}\n"
     "    ]\n"
     "  },\n"
+    "  \"microbatch\": {\"tokens\": 96, \"seq_len\": 48, \"images\": 2, "
+    "\"image_patches\": 7},\n"
     "  \"mesh\": {\"pp\": 2, \"dp\": 1, \"tp\": 1, \"cp\": 1, \"ep\": 1},\n"
     "  \"stages\": [\n"
     "    {\n"
@@ -115,6 +117,11 @@ static void test_own(void)
     is_int((long long)m.model.n_units, 3, "units");
     is_int((long long)m.model.params, 110, "a tied head counts once");
     is_near(m.model.units[1].fwd_flops[0], 10.5, 0, "flops");
+    ok(m.has_microbatch && m.microbatch.tokens == 96 &&
+           m.microbatch.seq_len == 48,
+       "microbatch");
+    ok(m.microbatch.n_images == 2 && m.microbatch.image_patches == 7,
+       "its images");
     is_int(m.mesh.pp, 2, "mesh");
     is_int(m.graph.n_stages, 2, "stages");
     is_int(m.graph.stages[0].n_outputs, 1, "the graph is connected");
@@ -138,7 +145,8 @@ static void test_abstract(void)
 {
     struct pp_manifest m;
     ok(parse(abstract, &m), "a manifest without a model is read");
-    ok(!m.has_model && m.has_stages && !m.has_schedule, "what it has");
+    ok(!m.has_model && !m.has_microbatch && m.has_stages && !m.has_schedule,
+       "what it has");
     is_int(m.graph.stages[1].inputs[0], 0, "a stage follows the one before");
     is_int(m.graph.stages[2].n_inputs, 2, "unless it names its inputs");
     is_int(m.graph.stages[0].n_outputs, 2, "both of its readers are outputs");
@@ -267,6 +275,12 @@ static int set_schedule(struct pp_manifest *m, struct pp_err *err)
     return rc;
 }
 
+static int set_microbatch(struct pp_manifest *m, struct pp_err *err)
+{
+    const struct pp_assumed mb = {.tokens = 8, .seq_len = 4};
+    return pp_manifest_set_microbatch(m, &mb, err);
+}
+
 static void test_setters(void)
 {
     struct pp_manifest m, again;
@@ -277,6 +291,8 @@ static void test_setters(void)
     ok(!pp_manifest_set_model(&m, &some_model, &err), "set the model");
     ok(m.has_model && m.model.params == some_model.params, "and see it");
     ok(m.model.units != some_units, "no reference is kept");
+    ok(!set_microbatch(&m, &err) && m.microbatch.tokens == 8,
+       "set the microbatch: %s", err.text);
     ok(!set_split(&m, 3, 2, &err), "set the stages: %s", err.text);
     is_int(m.graph.n_stages, 3, "and see them");
     is_int(m.graph.tied[1], 2, "the head is in the last");
@@ -295,6 +311,8 @@ static void test_setters(void)
     ok(again.model.units[1].fwd_flops[0] == 1.0 / 3, "reals are exact");
     ok(again.model.units[2].params == UINT64_C(1) << 53, "integers too");
     is_int(again.schedule.channel_depth, 3, "the depth went along");
+    ok(again.microbatch.seq_len == 4 && !again.microbatch.n_images,
+       "the microbatch too");
     free(text);
     pp_manifest_finish(&again);
     pp_manifest_finish(&m);

@@ -77,7 +77,8 @@ static const char text[] =
     "[\"b\"], \"recompute\": \"full\"}], \"profile\": {\"units\": [{\"fqn\":"
     " \"a\", \"fwd\": [1, 2],"
     "\"input\": [1, 2], \"weight\": [1, 2]}, {\"fqn\": \"b\", \"fwd\": [1, 2],"
-    "\"input\": [1, 2], \"weight\": [1, 2]}]}, \"schedule\": {\"kind\": \"k\", "
+    "\"input\": [1, 2], \"weight\": [1, 2]}]}, \"microbatch\": {\"tokens\": 1, "
+    "\"seq_len\": 1}, \"schedule\": {\"kind\": \"k\", "
     "\"n_microbatches\": 1,"
     "\"actions\": [\"0F0 0SEND_F0\", \"1RECV_F0 1F0\"]}, \"x-a\": {}}";
 
@@ -105,6 +106,11 @@ static int set_model(struct pp_manifest *m, struct pp_err *err)
 static int set_profile(struct pp_manifest *m, struct pp_err *err)
 {
     return pp_manifest_set_profile(m, &m->profile, err);
+}
+
+static int set_microbatch(struct pp_manifest *m, struct pp_err *err)
+{
+    return pp_manifest_set_microbatch(m, &m->microbatch, err);
 }
 
 static int set_stages(struct pp_manifest *m, struct pp_err *err)
@@ -185,6 +191,7 @@ int main(void)
         {"init", pp_manifest_init, true},
         {"set model", set_model, false},
         {"set profile", set_profile, false},
+        {"set microbatch", set_microbatch, false},
         {"set stages", set_stages, false},
         {"set data", set_data, false},
         {"set schedule", set_schedule, false},

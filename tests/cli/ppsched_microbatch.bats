@@ -1,0 +1,95 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The microbatches that ppsplit assumed: recorded, handed on, and what ppsched
+# counts with unless it is told otherwise.
+
+bats_require_minimum_version 1.5.0
+load split_helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir -p m
+    llama 5 >m/config.json
+}
+
+@test "ppsplit records what a microbatch was taken to be" {
+    recorded() { ppsplit "$@" | jq -c .microbatch; }
+    [ "$(recorded -p 2 m)" = '{"tokens":2048,"seq_len":2048}' ]
+    [ "$(recorded -p 2 --seq-len 512 m)" = '{"tokens":512,"seq_len":512}' ]
+    [ "$(recorded -p 2 --seq-len 512 --micro-batch-tokens 4K m)" = \
+        '{"tokens":4096,"seq_len":512}' ]
+    [ "$(recorded -p 2 --images 2 --image-patches 1600 \
+        "$SRCDIR/tests/data/vision/qwen2-vl-2b.json")" = \
+        '{"tokens":4096,"seq_len":4096,"images":2,"image_patches":1600}' ]
+}
+
+@test "ppsched finds the step that ppsplit found, without being told" {
+    step() {
+        local kind=$1
+        shift
+        ppsplit -p 3 -m 4 --for "$kind" -v -o plan.json "$@" m 2>said
+        want=$(sed -n 's/.*a step of \(.*\) flop,.*/\1/p' said)
+        got=$(makespan "$kind" 4 plan.json)
+        echo "$kind $*: $got, not $want"
+        jq -ne "($got / $want - 1) | fabs < 1e-5"
+    }
+    step 1f1b --seq-len 300
+    step 1f1b --seq-len 300 --micro-batch-tokens 900
+    # Sequences do not divide the microbatch, slices not the sequences.
+    step gpipe --seq-len 300 --micro-batch-tokens 1000
+    step seq1f1b --seq-len 301 --micro-batch-tokens 1000
+    step seq1f1b --seq-len 4K --micro-batch-tokens 1000
+}
+
+@test "ppsched holds the same microbatches against --memory" {
+    args=(-p 2 --for 1f1b -m 4 --method uniform --micro-batch-tokens 16K m)
+    most=$(least_limit "${args[@]}")
+    echo "$most MiB"
+    ppsplit -q "${args[@]}" >plan.json
+    ppsched -q -s 1f1b -m 4 --memory "${most}M" plan.json >/dev/null
+    run -1 ppsched -s 1f1b -m 4 --memory $((most - 1))M plan.json
+    # Where it is told of shorter ones, they fit.
+    ppsched -q -s 1f1b -m 4 --memory $((most - 1))M --seq-len 2K plan.json \
+        >/dev/null
+}
+
+@test "what is said wins over what was recorded" {
+    ppsplit -p 2 --seq-len 512 m >plan.json
+    jq 'del(.microbatch)' plan.json >without.json
+    [ "$(makespan gpipe 2 --seq-len 100 plan.json)" = \
+        "$(makespan gpipe 2 --seq-len 100 without.json)" ]
+    # Where nothing is known it is 1024.
+    [ "$(makespan gpipe 2 without.json)" = \
+        "$(makespan gpipe 2 --seq-len 1K plan.json)" ]
+    [ "$(makespan gpipe 2 without.json)" != "$(makespan gpipe 2 plan.json)" ]
+    jq -nc '({input_ids: [range(64)]}, {input_ids: [range(16)]})' >data.jsonl
+    pppack -q -a next-fit -l 64 -o data data.jsonl
+    [ "$(makespan gpipe 2 --data data plan.json)" = \
+        "$(makespan gpipe 2 --data data without.json)" ]
+    [ "$(makespan gpipe 2 --data data plan.json)" != \
+        "$(makespan gpipe 2 plan.json)" ]
+}
+
+@test "-v says which microbatches the split is for" {
+    ppsplit -q -p 2 --seq-len 512 m >plan.json
+    run --separate-stderr ppsched -v -s gpipe -m 2 --stats plan.json
+    [ "$stderr" = "ppsched: the split is for microbatches of 512 tokens in \
+sequences of 512" ]
+    run --separate-stderr ppsched -v -s gpipe -m 2 --seq-len 64 --stats \
+        plan.json
+    [ "$stderr" = "ppsched: the split is for microbatches of 512 tokens in \
+sequences of 512, and not as --seq-len says" ]
+    run --separate-stderr ppsched -s gpipe -m 2 --stats plan.json
+    [ -z "$stderr" ]
+}
+
+@test "every tool hands it on" {
+    jq -nc '{input_ids: [range(64)]}' >data.jsonl
+    ppsplit -q -p 2 --seq-len 512 --micro-batch-tokens 1K m |
+        ppsched -q -s gpipe -m 2 >plan.json
+    pppack -q -l 64 --manifest plan.json -o data data.jsonl
+    jq -e '.data.n_bins == 1 and
+        .microbatch == {"tokens": 1024, "seq_len": 512}' plan.json
+    ppsched -q -s 1f1b -m 4 plan.json |
+        jq -e '.microbatch == {"tokens": 1024, "seq_len": 512}'
+}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+# What the tests of ppsplit have in common.
+
+# llama LAYERS [VOCAB] [TIED]: a configuration without weights.
+llama() {
+    cat <<END
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": $1,
+ "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
+ "vocab_size": ${2:-32000}, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+ "hidden_act": "silu", "max_position_embeddings": 2048,
+ "tie_word_embeddings": ${3:-false}}
+END
+}
+
+# small_llama LENGTH: 12 layers of 16 heads, sequences of that many tokens.
+small_llama() {
+    cat <<END
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12,
+ "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
+ "max_position_embeddings": $1}
+END
+}
+
+# refuses MESSAGE ARGS...: ppsplit says so in its first line and exits 2.
+refuses() {
+    local message=$1
+    shift
+    run --separate-stderr ppsplit "$@"
+    echo "$status: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    # shellcheck disable=SC2154 # set by run
+    [ "${stderr_lines[0]}" = "ppsplit: $message" ]
+}
+
+# units ARGS...: how many each stage of the plan has, on one line.
+units() {
+    ppsplit "$@" | jq -c '[.stages[].units | length]'
+}
+
+# layers ARGS...: decoder layers of each stage of m, on one line.
+layers() {
+    ppsplit "$@" m | jq -c '[.stages[].units | map(select(test("layers")))
+        | length]'
+}
+
+# makespan KIND M [ARGS...]: of a plan on standard input or in a file, as
+# ppsched simulates it, for the microbatches that it was made for.
+makespan() {
+    local kind=$1 m=$2
+    shift 2
+    ppsched -s "$kind" -m "$m" --stats "$@" | jq .makespan
+}
+
+# splits STAGES MODEL: every one as names for --fqns, one on a line.
+splits() {
+    ppsplit -p 1 --export fqns "$2" |
+        jq -c --argjson n "$1" '.[0] as $u | ($u | length) as $k
+            | def cut($from; $left): if $left == 1 then [[$u[$from:]]] else
+                [range($from + 1; $k - $left + 2) as $to
+                 | cut($to; $left - 1)[] | [$u[$from:$to]] + .] end;
+            cut(0; $n)[]'
+}
+
+# least_limit ARGS...: the fewest MiB of --memory that ppsplit ARGS fits into.
+least_limit() {
+    local low=1 high=16384 half
+    while [ $((high - low)) -gt 1 ]; do
+        half=$(((low + high) / 2))
+        if ppsplit -q --memory "${half}M" "$@" >/dev/null 2>&1
+        then high=$half; else low=$half; fi
+    done
+    echo "$high"
+}
