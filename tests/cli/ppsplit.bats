@@ -3,29 +3,17 @@
 # ppsplit at the command line: which layers go where, what is refused, and how.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
-# config LAYERS: a config.json without weights in the directory m.
+# config LAYERS [VOCAB] [TIED]: a llama in the directory m.
 config() {
     mkdir -p m
-    cat >m/config.json <<END
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
- "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": $1,
- "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
- "vocab_size": ${2:-32000}, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "max_position_embeddings": 2048,
- "tie_word_embeddings": ${3:-false}}
-END
+    llama "$@" >m/config.json
 }
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
     config 8
-}
-
-# layers ARGS...: decoder layers of each stage, on one line.
-layers() {
-    ppsplit "$@" m | jq -c '[.stages[].units | map(select(test("layers")))
-        | length]'
 }
 
 # fails STATUS MESSAGE ARGS...: the first line of stderr, and nothing else out.

@@ -5,6 +5,7 @@
 # simulates it.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
@@ -25,8 +26,7 @@ END
 step() {
     local kind=$1 m=$2
     shift 2
-    ppsplit "$@" m | ppsched -s "$kind" -m "$m" --seq-len 4096 --stats |
-        jq .makespan
+    ppsplit "$@" m | makespan "$kind" "$m"
 }
 
 # beats KIND M ARGS...: no rule's step is shorter.

@@ -3,21 +3,11 @@
 # ppsplit --for auto: the split for the order that ppsched -s auto finds.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
-    cat >model.json <<'END'
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
- "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 11,
- "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
- "vocab_size": 64000, "max_position_embeddings": 2048}
-END
-}
-
-# step KIND M MEMORY PLAN: as ppsched has it.
-step() {
-    ppsched -s "$1" -m "$2" ${3:+--memory "$3"} --seq-len 2048 --stats "$4" |
-        jq .makespan
+    llama 11 64000 >model.json
 }
 
 # beats M MEMORY ARGS...: no named kind has a shorter step on its own split.
@@ -26,7 +16,7 @@ beats() {
     shift 2
     set -- "$@" -m "$m" ${memory:+--memory "$memory"}
     ppsplit "$@" --for auto -v -o auto.json model.json 2>note
-    best=$(step auto "$m" "$memory" auto.json)
+    best=$(makespan auto "$m" ${memory:+--memory "$memory"} auto.json)
     # What was said is what ppsched finds.
     grep -q 'ppsplit: auto, ' note
     jq -ne --argjson best "$best" --argjson said \
@@ -37,7 +27,7 @@ beats() {
         case $kind in seq1f1b | dualpipe) continue ;; esac
         ppsplit "$@" --for "$kind" -o kind.json model.json 2>/dev/null ||
             continue
-        other=$(step "$kind" "$m" "$memory" kind.json)
+        other=$(makespan "$kind" "$m" ${memory:+--memory "$memory"} kind.json)
         echo "$*: $best, $kind $other"
         jq -ne "$best <= $other * (1 + 1e-9)"
         tried=$((tried + 1))
@@ -68,8 +58,7 @@ beats() {
             run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json
         done
         ppsplit -p 3 -m 8 --memory $memory --for auto model.json >plan.json
-        ppsched -s auto -m 8 --memory $memory --seq-len 2048 plan.json \
-            >/dev/null
+        ppsched -s auto -m 8 --memory $memory plan.json >/dev/null
     done
 }
 

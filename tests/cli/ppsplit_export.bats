@@ -4,6 +4,7 @@
 # of what it can the best is printed.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
@@ -30,7 +31,7 @@ step() {
     shift
     [[ " $* " == *' -c '* ]] && kind=interleaved
     ppsplit "$@" model.json >plan.json 2>/dev/null || return 0
-    ppsched -s $kind -m "$m" --seq-len 512 --stats plan.json | jq .makespan
+    makespan $kind "$m" plan.json
 }
 
 # layouts SYMBOLS STAGES: all that leave no stage empty.

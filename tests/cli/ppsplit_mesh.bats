@@ -4,15 +4,11 @@
 # and expert parallelism.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
-    cat >dense.json <<'END'
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
- "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12,
- "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
- "max_position_embeddings": 2048}
-END
+    small_llama 2048 >dense.json
     cat >moe.json <<'END'
 {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
  "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8,
@@ -20,17 +16,6 @@ END
  "vocab_size": 32000, "num_experts": 16, "num_experts_per_tok": 2,
  "moe_intermediate_size": 256, "max_position_embeddings": 2048}
 END
-}
-
-# refuses MESSAGE ARGS...
-refuses() {
-    local message=$1
-    shift
-    run --separate-stderr ppsplit "$@"
-    echo "$status: $stderr"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "$stderr" = "ppsplit: $message" ]
 }
 
 @test "one rank of a mesh does and keeps its part" {
@@ -78,20 +63,14 @@ refuses() {
 @test "ppsched counts the same memory" {
     # What no rank may exceed by a byte.
     for mesh in '--tp 2 --dp 3' '--cp 2 --dp 2' '--tp 4 --cp 2'; do
-        low=1 high=4096
-        while [ $((high - low)) -gt 1 ]; do
-            half=$(((low + high) / 2))
-            # shellcheck disable=SC2086
-            if ppsplit -q -p 3 $mesh --method uniform --memory "${half}M" \
-                --for 1f1b -m 6 dense.json >/dev/null 2>&1
-            then high=$half; else low=$half; fi
-        done
-        echo "$mesh: $high MiB"
+        # shellcheck disable=SC2086
+        most=$(least_limit -p 3 $mesh --method uniform --for 1f1b -m 6 \
+            dense.json)
+        echo "$mesh: $most MiB"
         # shellcheck disable=SC2086
         ppsplit -p 3 $mesh --method uniform dense.json >plan.json
-        ppsched -s 1f1b -m 6 --seq-len 2048 --memory "${high}M" plan.json \
-            >/dev/null
-        run -1 ppsched -s 1f1b -m 6 --seq-len 2048 --memory "${low}M" plan.json
+        ppsched -s 1f1b -m 6 --memory "${most}M" plan.json >/dev/null
+        run -1 ppsched -s 1f1b -m 6 --memory $((most - 1))M plan.json
     done
 }
 

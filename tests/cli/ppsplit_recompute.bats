@@ -4,33 +4,15 @@
 # fits into memory.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
     mkdir -p m
-    cat >m/config.json <<END
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
- "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 5,
- "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
- "vocab_size": 64000, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "max_position_embeddings": 2048,
- "tie_word_embeddings": false}
-END
+    llama 5 64000 >m/config.json
 }
 
 modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
-
-# refuses STATUS MESSAGE ARGS...
-refuses() {
-    local want=$1 message=$2
-    shift 2
-    run --separate-stderr ppsplit "$@" m
-    echo "status $status: $stderr"
-    [ "$status" -eq "$want" ]
-    [ -z "$output" ]
-    # shellcheck disable=SC2053
-    [[ "${stderr_lines[0]}" == "ppsplit: "$message ]]
-}
 
 @test "a list says it by stage" {
     ppsplit -p 3 --recompute full,selective,none m >mixed.json
@@ -47,7 +29,7 @@ refuses() {
 }
 
 @test "the simulator adds to each stage what that stage makes again" {
-    time_of() { ppsched -s gpipe -m 1 --seq-len 64 --stats "$1" | jq .makespan; }
+    time_of() { makespan gpipe 1 --seq-len 64 "$1"; }
     ppsplit -p 3 --layers 2,2,1 m >none.json
     ppsplit -p 3 --layers 2,2,1 --recompute full,none,selective m >mixed.json
     jq -e "[.stages[] | .again_flops // [0, 0] | .[0] * 64 + .[1] * 64 * 65 / 2]
@@ -59,24 +41,17 @@ refuses() {
 shortest() {
     local kind=$1 m=$2 p=$3 c=$4 limit=$5 list lists=
     shift 5
-    ppsplit -p 1 --export fqns m >all.json
     lists=$(jq -nr --argjson n $((p * c)) '["none", "selective", "full"] as $m
         | [limit($n; repeat($m))] | [combinations] | .[] | join(",")')
-    jq -c --argjson n $((p * c)) '.[0] as $u | ($u | length) as $k
-        | def cut($from; $left): if $left == 1 then [[$u[$from:]]] else
-            [range($from + 1; $k - $left + 2) as $to
-             | cut($to; $left - 1)[] | [$u[$from:$to]] + .] end;
-        cut(0; $n)[]' all.json |
-        while read -r split; do
-            echo "$split" >split.json
-            for list in $lists; do
-                ppsplit -q -p "$p" -c "$c" --for "$kind" -m "$m" --memory \
-                    "$limit" --fqns split.json --recompute "$list" "$@" m \
-                    2>/dev/null >one.json || continue
-                ppsched -s "$kind" -m "$m" --seq-len 2048 --stats one.json |
-                    jq .makespan
-            done
-        done | jq -s 'min'
+    splits $((p * c)) m | while read -r split; do
+        echo "$split" >split.json
+        for list in $lists; do
+            ppsplit -q -p "$p" -c "$c" --for "$kind" -m "$m" --memory \
+                "$limit" --fqns split.json --recompute "$list" "$@" m \
+                2>/dev/null >one.json || continue
+            makespan "$kind" "$m" one.json
+        done
+    done | jq -s 'min'
 }
 
 @test "auto: no split with any recomputation that fits has a shorter step" {
@@ -88,12 +63,10 @@ shortest() {
         # shellcheck disable=SC2086 # options
         ppsplit -p "$p" -c "$c" --for "$kind" -m "$m" --memory "$limit" \
             --recompute auto $place m >auto.json
-        got=$(ppsched -s "$kind" -m "$m" --seq-len 2048 --stats auto.json |
-            jq .makespan)
+        got=$(makespan "$kind" "$m" auto.json)
         echo "$t: $got, not $want, $(modes auto.json)"
         jq -ne "$got == $want"
-        ppsched -q -s "$kind" -m "$m" --seq-len 2048 --memory "$limit" \
-            auto.json >/dev/null
+        ppsched -q -s "$kind" -m "$m" --memory "$limit" auto.json >/dev/null
     done
 }
 
@@ -101,8 +74,7 @@ shortest() {
     last=0
     for limit in 80G 4G 3G 2500M; do
         ppsplit -p 2 -m 4 --recompute auto --memory $limit m >auto.json
-        step=$(ppsched -s 1f1b -m 4 --seq-len 2048 --stats auto.json |
-            jq .makespan)
+        step=$(makespan 1f1b 4 auto.json)
         jq -ne "$step >= $last"
         last=$step
         echo "$limit: $(modes auto.json)" >>all
@@ -110,8 +82,9 @@ shortest() {
     cat all
     [ "$(head -n 1 all)" = '80G: ["none","none"]' ]
     [ "$(tail -n 1 all)" = '2500M: ["full","none"]' ]
-    refuses 1 '*more than the limit of*' -p 2 -m 4 --recompute auto \
-        --memory 2G
+    run --separate-stderr ppsplit -p 2 -m 4 --recompute auto --memory 2G m
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *'more than the limit of'* ]]
     # All of it was tried: it is not among what would help.
     [[ "$stderr" != *--recompute* ]]
 }
@@ -121,14 +94,13 @@ shortest() {
         2>said >auto.json
     jq -e '[.stages[].units | length] == [5, 3]' auto.json
     [ "$(modes auto.json)" != '["none","none"]' ]
-    step=$(ppsched -s 1f1b -m 4 --seq-len 2048 --stats auto.json | jq .makespan)
+    step=$(makespan 1f1b 4 auto.json)
     grep -q 'recomputation: a step of .* flop, at least .* for this split' said
     for list in none,none none,selective selective,none selective,selective \
         full,none none,full full,selective selective,full full,full; do
         ppsplit -p 2 --layers 4,1 -m 4 --recompute $list --memory 3500M m \
             >list.json 2>/dev/null || continue
-        other=$(ppsched -s 1f1b -m 4 --seq-len 2048 --stats list.json |
-            jq .makespan)
+        other=$(makespan 1f1b 4 list.json)
         jq -ne "$step <= $other"
     done
 }
@@ -146,10 +118,10 @@ shortest() {
 }
 
 @test "what is no list" {
-    refuses 2 "--recompute: 'some' is not known" -p 2 --recompute none,some
-    refuses 2 "--recompute: '' is not known" -p 2 --recompute none,
-    refuses 2 "--recompute: 'auto' is not known" -p 2 --recompute none,auto
-    refuses 2 "--recompute: 'none,full,none' is for 3 stages, not 2" \
-        -p 2 --recompute none,full,none
-    refuses 2 "--recompute auto needs --memory" -p 2 --recompute auto
+    refuses "--recompute: 'some' is not known" -p 2 --recompute none,some m
+    refuses "--recompute: '' is not known" -p 2 --recompute none, m
+    refuses "--recompute: 'auto' is not known" -p 2 --recompute none,auto m
+    refuses "--recompute: 'none,full,none' is for 3 stages, not 2" \
+        -p 2 --recompute none,full,none m
+    refuses "--recompute auto needs --memory" -p 2 --recompute auto m
 }

@@ -4,6 +4,7 @@
 # ColossalAI's rules, and plans in their words, out and in.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 # config LAYERS: a config.json without weights in the directory m.
 config() {
@@ -21,12 +22,6 @@ END
 setup() {
     cd "$BATS_TEST_TMPDIR"
     config 8
-}
-
-# layers ARGS...: decoder layers of each stage, on one line.
-layers() {
-    ppsplit "$@" m | jq -c '[.stages[].units | map(select(test("layers")))
-        | length]'
 }
 
 # export FORM ARGS...: what --export prints.

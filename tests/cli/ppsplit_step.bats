@@ -4,42 +4,29 @@
 # for ranks of different speed and at measured costs.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
     mkdir -p m
-    cat >m/config.json <<END
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
- "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 5,
- "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
- "vocab_size": 64000, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "max_position_embeddings": 2048,
- "tie_word_embeddings": false}
-END
+    llama 5 64000 >m/config.json
 }
 
-# makespan KIND M [ppsplit ARGS...]: of the plan, as ppsched simulates it.
-makespan() {
+# step KIND M [ARGS...]: of the plan, as ppsched simulates it.
+step() {
     local kind=$1 m=$2
     shift 2
-    ppsplit "$@" m | ppsched -s "$kind" -m "$m" --seq-len 2048 --stats |
-        jq .makespan
+    ppsplit "$@" m | makespan "$kind" "$m"
 }
 
 # shortest KIND M P C [ARGS...]: the least over all splits, by ppsched.
 shortest() {
     local kind=$1 m=$2 p=$3 c=$4
     shift 4
-    ppsplit -p 1 --export fqns m >all.json
-    jq -c --argjson n $((p * c)) '.[0] as $u | ($u | length) as $k
-        | def cut($from; $left): if $left == 1 then [[$u[$from:]]] else
-            [range($from + 1; $k - $left + 2) as $to
-             | cut($to; $left - 1)[] | [$u[$from:$to]] + .] end;
-        cut(0; $n)[]' all.json |
-        while read -r split; do
-            echo "$split" >split.json
-            makespan "$kind" "$m" -p "$p" -c "$c" --fqns split.json "$@"
-        done | jq -s min
+    splits $((p * c)) m | while read -r split; do
+        echo "$split" >split.json
+        step "$kind" "$m" -p "$p" -c "$c" --fqns split.json "$@"
+    done | jq -s min
 }
 
 @test "no split has a shorter step" {
@@ -49,7 +36,7 @@ shortest() {
         # shellcheck disable=SC2086 # options
         want=$(shortest "$kind" "$m" "$p" "$c" $place)
         # shellcheck disable=SC2086 # options
-        got=$(makespan "$kind" "$m" --for "$kind" -m "$m" -p "$p" -c "$c" \
+        got=$(step "$kind" "$m" --for "$kind" -m "$m" -p "$p" -c "$c" \
             $place)
         echo "$t: $got, not $want"
         [ "$got" = "$want" ]
@@ -76,10 +63,10 @@ shortest() {
 
 @test "no rule of another system has a shorter step" {
     for p in 2 3; do
-        best=$(makespan 1f1b 8 -p $p -m 8)
+        best=$(step 1f1b 8 -p $p -m 8)
         for method in uniform weights parameters colossalai \
             type:decoderlayer; do
-            other=$(makespan 1f1b 8 -p $p --method $method)
+            other=$(step 1f1b 8 -p $p --method $method)
             echo "$method on $p ranks: $other"
             jq -ne "$best <= $other"
         done
@@ -89,16 +76,11 @@ shortest() {
 @test "memory is the schedule's, and what ppsched allows" {
     # What no rank may exceed by a byte, gpipe keeping all microbatches.
     for kind in 1f1b gpipe zb-h1; do
-        low=1 high=16384
-        while [ $((high - low)) -gt 1 ]; do
-            half=$(((low + high) / 2))
-            if ppsplit -p 3 --for $kind -m 6 --memory ${half}M m >/dev/null \
-                2>&1; then high=$half; else low=$half; fi
-        done
-        echo "$kind: $high MiB"
-        ppsplit -p 3 --for $kind -m 6 --memory ${high}M m |
-            ppsched -s $kind -m 6 --seq-len 2048 --memory ${high}M >/dev/null
-        eval "need_${kind%%-*}=$high"
+        most=$(least_limit -p 3 --for $kind -m 6 m)
+        echo "$kind: $most MiB"
+        ppsplit -p 3 --for $kind -m 6 --memory "${most}M" m |
+            ppsched -s $kind -m 6 --memory "${most}M" >/dev/null
+        eval "need_${kind%%-*}=$most"
     done
     [ "$need_gpipe" -gt "$need_1f1b" ]
 }
@@ -182,28 +164,25 @@ profile() {
 
 @test "the step of two microbatches is not that of many" {
     profile .
-    units() { ppsplit -p 2 --costs p.json "$@" m |
-        jq -c '[.stages[].units | length]'; }
     # The first rank waits while the last works: with 5 units it takes 3 x 5
     # + 6 x 3 or 5 x 5 + 3 x 3, with 4 as many as 36.
-    [ "$(units -m 2)" = '[5,3]' ]
-    [ "$(units -m 200)" = '[4,4]' ]
+    [ "$(units -p 2 --costs p.json -m 2 m)" = '[5,3]' ]
+    [ "$(units -p 2 --costs p.json -m 200 m)" = '[4,4]' ]
 }
 
 @test "measured costs" {
-    units() { ppsplit "$@" m | jq -c '[.stages[].units | length]'; }
     profile .
-    [ "$(units -p 2 -m 100 --costs p.json)" = '[4,4]' ]
+    [ "$(units -p 2 -m 100 --costs p.json m)" = '[4,4]' ]
     # The head alone takes as long as seven others.
     profile '.units[-1].fwd[0] = 19e-6'
-    [ "$(units -p 2 -m 100 --costs p.json)" = '[7,1]' ]
+    [ "$(units -p 2 -m 100 --costs p.json m)" = '[7,1]' ]
     # Messages are short behind every unit: they do not move a boundary, but
     # they take time.
     profile .
-    step() { ppsplit -t "$@" m | sed -n 's/.*takes \(.*\) s; .*/\1/p'; }
-    before=$(step -p 2 -m 4 --costs p.json)
+    takes() { ppsplit -t "$@" m | sed -n 's/.*takes \(.*\) s; .*/\1/p'; }
+    before=$(takes -p 2 -m 4 --costs p.json)
     profile '.messages.latency = 1'
-    after=$(step -p 2 -m 4 --costs p.json)
+    after=$(takes -p 2 -m 4 --costs p.json)
     jq -ne "$after > $before + 2"
 }
 

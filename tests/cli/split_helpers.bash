@@ -28,10 +28,11 @@ refuses() {
     local message=$1
     shift
     run --separate-stderr ppsplit "$@"
+    # shellcheck disable=SC2154 # set by run
     echo "$status: $stderr"
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    # shellcheck disable=SC2154 # set by run
+    # shellcheck disable=SC2154
     [ "${stderr_lines[0]}" = "ppsplit: $message" ]
 }
 
