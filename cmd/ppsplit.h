@@ -68,6 +68,8 @@ struct split_run {
     struct pp_split_memory memory;
     struct pp_split_step step;
     double (*times)[PP_N_TIMES]; /* by unit and slice, of a microbatch */
+    enum pp_recompute *modes;    /* that the units' times, bytes and costs are
+                                    of */
     double (*bytes)[PP_N_UNIT_BYTES];
     double *limit; /* per rank */
     struct pp_split_found found;
@@ -92,7 +94,8 @@ struct split_job {
     enum pp_recompute *modes;    /* ... or of each, where not NULL */
     const char *recompute_list;  /* by stage, or NULL */
     bool recompute_auto;         /* as little as fits into --memory */
-    bool shorten; /* -m, --for, --costs or --rank-speed: the step counts, not
+    bool fit_only; /* only whether it fits is asked for, not how well */
+    bool shorten;  /* -m, --for, --costs or --rank-speed: the step counts, not
                      the costliest rank */
     const char *layers, *fqns, *layout, *type, *source, *units;
     bool automatic;                             /* --for auto */

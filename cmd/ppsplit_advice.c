@@ -46,6 +46,7 @@ static bool would_fit(const struct split_job *j, int64_t n_ranks, int dp,
         other.recompute_auto = false;
     }
     other.modes = NULL;
+    other.fit_only = true;
     if (j->automatic) { /* what fits for a named kind fits for auto */
         other.automatic = false;
         other.kind = j->run.kind->name;

@@ -126,6 +126,8 @@ static int balance(struct split_job *j, const struct split_atoms *a)
         for (size_t i = a->first[k]; i < a->first[k + 1]; i++)
             costs[k] += j->costs[i];
     size_t n_ranks = (size_t)j->graph.n_ranks / (both ? 2 : 1);
+    if (j->fit_only) /* where the search begins is not worth one */
+        n_ranks = n;
     if (pp_split_balanced_ranks(costs, a->n, n, rank, n_ranks, j->bounds,
                                 &j->t.err))
         return -1;

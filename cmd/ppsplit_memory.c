@@ -124,7 +124,13 @@ double split_rank_trained(const struct split_job *j, const size_t *bounds,
 
 int split_rank_fits(struct split_job *j, int rank, bool *yes)
 {
+    /* Bytes of a unit are rounded down in a plan. */
+    const double most = 1 + 1e-6;
     size_t arena = 0;
+    *yes = false;
+    if (pp_split_memory_held(&j->run.memory, j->bounds, rank) >
+        most * (double)j->memory_bytes)
+        return 0;
     if (split_plan_rank(j, j->bounds, rank, &arena))
         return -1;
     *yes = split_rank_trained(j, j->bounds, rank) + (double)arena <=

@@ -163,6 +163,12 @@ static int set_all(struct split_job *j, enum pp_recompute mode)
     return split_set_modes(j);
 }
 
+/* Whether there is nothing more to ask. */
+static bool is_enough(const struct best *z)
+{
+    return z->j->fit_only && z->any && z->fits;
+}
+
 /* From a split for units that all make the same again. */
 static int take_turns(struct best *z, enum pp_recompute mode)
 {
@@ -170,7 +176,7 @@ static int take_turns(struct best *z, enum pp_recompute mode)
     size_t bytes = (z->n + 1) * sizeof *j->bounds;
     if (set_all(j, mode) || split_units(j) || consider(z))
         return -1;
-    for (int i = 0; i < MAX_TURNS; i++) {
+    for (int i = 0; i < MAX_TURNS && !is_enough(z); i++) {
         memcpy(z->before, j->bounds, bytes);
         if (split_units(j))
             return -1;
@@ -201,9 +207,9 @@ static int search(struct best *z)
     struct pp_split_found *found = &j->run.found;
     double bound = 0;
     int last = j->recompute_auto ? (int)n_modes(j) - 1 : PP_RECOMPUTE_NONE;
-    if (j->shorten && find_bound(z, &bound))
+    if (j->shorten && !j->fit_only && find_bound(z, &bound))
         return -1;
-    for (int mode = PP_RECOMPUTE_NONE; mode <= last; mode++)
+    for (int mode = PP_RECOMPUTE_NONE; mode <= last && !is_enough(z); mode++)
         if (take_turns(z, (enum pp_recompute)mode))
             return -1;
     memcpy(j->bounds, z->bounds, (z->n + 1) * sizeof *j->bounds);

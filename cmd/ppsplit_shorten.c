@@ -84,6 +84,10 @@ static int merge_all(struct split_job *j, const struct split_atoms *a,
     step->n_units = a->n;
     if (j->memory_bytes == 0)
         return 0;
+    if (a->n == j->n_units) { /* every atom is a unit */
+        step->memory = &run->memory;
+        return 0;
+    }
     step->memory = &x->memory;
     return pp_split_memory_init(&x->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])x->bytes,
@@ -112,6 +116,7 @@ int split_shorten(struct split_job *j, const struct split_atoms *a)
 {
     struct split_run *run = &j->run;
     struct pp_split_step step = run->step;
+    step.fit_only = j->fit_only;
     struct merged x = {0};
     bool again = false;
     int rc = -1;
@@ -132,8 +137,11 @@ int split_shorten(struct split_job *j, const struct split_atoms *a)
     again = true;
     for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
         again = false;
-        if (split_atoms(j, a, &step, &x) ||
-            (j->memory_bytes && correct(j, j->bounds, &again)))
+        if (split_atoms(j, a, &step, &x))
+            goto out;
+        /* What nothing keeps to, nothing keeps to when it is lowered. */
+        if (j->memory_bytes && isfinite(run->found.makespan) &&
+            correct(j, j->bounds, &again))
             goto out;
     }
     rc = 0;

@@ -130,12 +130,14 @@ int split_run_init(struct split_job *j)
     run->times =
         pp_arena_alloc(&j->arena, j->n_units * slices, sizeof *run->times);
     run->bytes = pp_arena_alloc(&j->arena, j->n_units, sizeof *run->bytes);
+    run->modes = pp_arena_alloc(&j->arena, j->n_units, sizeof *run->modes);
     run->limit =
         pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *run->limit);
     double *messages = pp_arena_alloc(&j->arena, j->n_units, sizeof *messages);
-    if (!run->times || !run->bytes || !run->limit || !messages)
+    if (!run->times || !run->bytes || !run->modes || !run->limit || !messages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++) {
+        run->modes[i] = split_recompute(j, i);
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
         messages[i] = j->profile.latency +
@@ -160,9 +162,12 @@ int split_set_modes(struct split_job *j)
 {
     struct split_run *run = &j->run;
     for (size_t i = 0; i < j->n_units; i++) {
+        if (run->known && run->modes[i] == j->modes[i])
+            continue;
         j->costs[i] = split_token_cost(j, i);
         if (!run->known)
             continue;
+        run->modes[i] = j->modes[i];
         set_times(j, i);
         split_unit_bytes(j, i, run->bytes[i]);
     }

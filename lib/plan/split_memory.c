@@ -262,8 +262,8 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     return rc;
 }
 
-double pp_split_memory_least(const struct pp_split_memory *m,
-                             const size_t *bounds, int n_decided, int rank)
+static double add_up(const struct pp_split_memory *m, const size_t *bounds,
+                     int n_decided, int rank, double message_bytes)
 {
     int first = m->first_stage[rank], n = m->first_stage[rank + 1] - first;
     double trained = 0, passing = 0, most = 0;
@@ -287,16 +287,28 @@ double pp_split_memory_least(const struct pp_split_memory *m,
             for (int b = 0; b < N_BLOCKS; b++)
                 sum += count[b] * (to[b] - from[b]);
         }
-        sum += *count * m->message_bytes;
+        sum += *count * message_bytes;
         most = sum > most ? sum : most;
     }
     return trained + m->n_passing[rank] * passing + most;
 }
 
+double pp_split_memory_least(const struct pp_split_memory *m,
+                             const size_t *bounds, int n_decided, int rank)
+{
+    return add_up(m, bounds, n_decided, rank, m->message_bytes);
+}
+
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank)
 {
-    return pp_split_memory_least(m, bounds, m->graph->n_stages, rank);
+    return add_up(m, bounds, m->graph->n_stages, rank, m->message_bytes);
+}
+
+double pp_split_memory_held(const struct pp_split_memory *m,
+                            const size_t *bounds, int rank)
+{
+    return add_up(m, bounds, m->graph->n_stages, rank, 0);
 }
 
 double pp_split_memory_excess(const struct pp_split_memory *m,

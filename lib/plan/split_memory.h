@@ -59,6 +59,11 @@ double pp_split_memory_need(const struct pp_split_memory *m,
 double pp_split_memory_least(const struct pp_split_memory *m,
                              const size_t *bounds, int n_decided, int rank);
 
+/* The same without messages, which are counted as large as any: what a plan of
+ * the rank's buffers needs at least, but for rounding. */
+double pp_split_memory_held(const struct pp_split_memory *m,
+                            const size_t *bounds, int rank);
+
 /* How much the ranks need above their limits: the largest excess, 0 where all
  * fit; *rank is whose, and *total the sum, where they are not NULL. */
 double pp_split_memory_excess(const struct pp_split_memory *m,

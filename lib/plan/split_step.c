@@ -10,6 +10,7 @@
 
 #include "base/num.h"
 #include "plan/split_cuts.h"
+#include "plan/split_fill.h"
 
 /* Cuts kept, and pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
@@ -215,37 +216,6 @@ static void repair(struct climb *z)
     }
 }
 
-/* Where every rank has one stage: from the first stage on, as much as fits,
- * which finds a partition that fits if there is one. */
-static void fill(struct climb *z)
-{
-    const struct pp_split_step *p = z->cuts.problem;
-    const struct pp_graph *g = p->makespan->graph;
-    size_t n = z->cuts.n_stages, units = z->cuts.n_units;
-    if (g->n_stages != g->n_ranks)
-        return;
-    z->trial[0] = 0;
-    for (size_t s = 0; s < n; s++) {
-        int rank = g->stages[s].rank;
-        size_t low = z->trial[s] + 1, high = units - (n - 1 - s);
-        if (s < p->fixed_stage)
-            high = p->fixed_unit - (p->fixed_stage - 1 - s);
-        if (s == n - 1 || s + 1 == p->fixed_stage)
-            low = high;
-        while (low < high) {
-            z->trial[s + 1] = low + (high - low + 1) / 2;
-            if (pp_split_memory_need(p->memory, z->trial, rank) <=
-                p->limit[rank])
-                low = z->trial[s + 1];
-            else
-                high = z->trial[s + 1] - 1;
-        }
-        z->trial[s + 1] = low;
-    }
-    if (pp_cuts_fits(&z->cuts, z->trial))
-        memcpy(z->bounds, z->trial, (n + 1) * sizeof *z->bounds);
-}
-
 static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
 {
     size_t n = z->cuts.n_stages, most = z->cuts.most, size;
@@ -261,26 +231,53 @@ static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
     return 0;
 }
 
+/* From a partition to one that fits. *none: there is none. */
+static int make_fit(struct climb *z, bool *none, struct pp_err *err)
+{
+    const struct pp_cuts *x = &z->cuts;
+    enum pp_fill answer;
+    if (pp_cuts_fits(x, z->bounds))
+        return 0;
+    repair(z);
+    if (pp_cuts_fits(x, z->bounds))
+        return 0;
+    if (pp_split_fill(x->problem, z->bounds, &answer, err))
+        return -1;
+    *none = answer == PP_FILL_NONE;
+    return 0;
+}
+
+static int find_bound(struct climb *z, double *bound, struct pp_err *err)
+{
+    struct pp_cuts *x = &z->cuts;
+    *bound = 0;
+    if (isinf(z->makespan))
+        return 0;
+    x->most += n_level(x->problem->makespan);
+    return pp_cuts_level(x, z->bounds, err) ||
+                   pp_cuts_bound(x, z->makespan, bound, err)
+               ? -1
+               : 0;
+}
+
 static int run(struct climb *z, struct pp_split_found *found,
                struct pp_err *err)
 {
     struct pp_cuts *x = &z->cuts;
-    if (!pp_cuts_fits(x, z->bounds)) {
-        repair(z);
-        if (!pp_cuts_fits(x, z->bounds))
-            fill(z);
-    }
+    if (make_fit(z, &found->proved, err))
+        return -1;
     z->makespan = pp_cuts_simulate(x, z->bounds);
-    if (pp_cuts_fits(x, z->bounds))
-        climb(z);
-    else
+    bool fits = pp_cuts_fits(x, z->bounds);
+    bool enough = fits && x->problem->fit_only;
+    if (!fits)
         z->makespan = INFINITY;
-    if (pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
+    else if (!enough)
+        climb(z);
+    if (!found->proved && !enough &&
+        pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
         return -1;
     found->makespan = found->bound = z->makespan;
-    x->most += n_level(x->problem->makespan);
-    if (!found->proved && (pp_cuts_level(x, z->bounds, err) ||
-                           pp_cuts_bound(x, z->makespan, &found->bound, err)))
+    if (!found->proved && !enough && find_bound(z, &found->bound, err))
         return -1;
     found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
     return 0;

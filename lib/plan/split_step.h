@@ -32,6 +32,7 @@ struct pp_split_step {
     size_t fixed_stage;  /* which begins with unit fixed_unit in every partition
                             that is looked at; 0: none does */
     size_t fixed_unit;
+    bool fit_only; /* with memory: any partition that fits will do */
 };
 
 struct pp_split_found {

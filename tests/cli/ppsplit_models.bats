@@ -175,7 +175,7 @@ sparse() {
 @test "a large plan that does not fit is refused" {
     deepseek
     run --separate-stderr ppsplit -p 16 -c 2 --placement v \
-        --ep 64 --dp 64 --dtype bf16 --memory 80G m
+        --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 80G m
     echo "$stderr"
     [ "$status" -eq 1 ]
     [[ "$stderr" == "ppsplit: rank "*" more than the limit of 80.00 GiB "* ]]

@@ -41,6 +41,7 @@ static const struct kind {
     {"looped-bfs", 2, 2, 3, PP_PLACEMENT_LOOP},
     {"zbv", 2, 2, 4, PP_PLACEMENT_V},
     {"dualpipev", 2, 2, 4, PP_PLACEMENT_V},
+    {"zbv", 3, 2, 6, PP_PLACEMENT_V},
     {"dualpipe", 4, 1, 8, PP_PLACEMENT_BOTH_WAYS},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };

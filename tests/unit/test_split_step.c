@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_step - the split with the shortest step, against the simulator
  * over all splits, for the kinds, placements, messages, speeds and memory. */
+#include "plan/split_fill.h"
 #include "split_instance.h"
 
 /* One instance against brute force. */
@@ -54,6 +55,92 @@ static void test_brute(const char *what, int with, size_t n_tries)
     }
 }
 
+/* Whether some split fits, the rest as brute() has it. */
+static bool can_fit(struct instance *x, size_t *bounds, size_t s)
+{
+    const struct pp_split_step *p = &x->problem;
+    if (s == x->n_stages - 1) {
+        bounds[s + 1] = x->n_units;
+        return fits(x, bounds);
+    }
+    for (size_t j = bounds[s] + 1; j <= x->n_units - (x->n_stages - 1 - s);
+         j++) {
+        bounds[s + 1] = j;
+        if (p->fixed_stage == s + 1 && j != p->fixed_unit)
+            continue;
+        if (can_fit(x, bounds, s + 1))
+            return true;
+    }
+    return false;
+}
+
+/* Counts the answers, which must be those of brute force, or 'not known' where
+ * stages do not nest. */
+static bool is_filled(struct instance *x, bool nests, int *answers)
+{
+    size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
+    const struct pp_split_step *p = &x->problem;
+    enum pp_fill answer;
+    bool can = can_fit(x, scratch, 0);
+    if (pp_split_fill(p, bounds, &answer, &x->f.err)) {
+        printf("# %s\n", x->f.err.text);
+        return false;
+    }
+    answers[answer]++;
+    if (!nests)
+        return answer == PP_FILL_UNKNOWN;
+    if (!can)
+        return answer == PP_FILL_NONE;
+    for (size_t s = 0; answer == PP_FILL_FOUND && s < x->n_stages; s++)
+        if (bounds[s] >= bounds[s + 1])
+            return false;
+    return answer == PP_FILL_FOUND && bounds[0] == 0 &&
+           bounds[x->n_stages] == x->n_units && fits(x, bounds) &&
+           (!p->fixed_stage || bounds[p->fixed_stage] == p->fixed_unit);
+}
+
+/* Most units keep next to nothing, so that it matters which are alone. */
+static bool make_uneven(struct instance *x, uint64_t key)
+{
+    for (size_t i = 0; i < x->n_units; i++)
+        for (int b = 0; b < PP_N_UNIT_BYTES; b++)
+            if (pp_rng_uniform(key, 1000 + i) < 0.6)
+                x->bytes[i][b] = floor(x->bytes[i][b] / 16);
+    return !pp_split_memory_set(
+        &x->memory, (const double(*)[PP_N_UNIT_BYTES])x->bytes, &x->f.err);
+}
+
+/* Limits around what some split needs, from hopeless to ample; every third
+ * stage, or so, begins where it must. */
+static void test_fill(void)
+{
+    int answers[3] = {0};
+    for (size_t k = 0; k < N_KINDS; k++) {
+        bool all = true,
+             nests = kinds[k].c == 1 || kinds[k].placement == PP_PLACEMENT_V;
+        for (uint64_t i = 0; i < 60; i++) {
+            uint64_t key = 5000 * k + i;
+            struct instance x;
+            size_t stages = (size_t)(kinds[k].p * kinds[k].c), fixed = i % 3;
+            all &= make(&x, &kinds[k], stages + i % 7, key, MEMORY) &&
+                   make_uneven(&x, key);
+            set_limits(&x, key);
+            if (fixed && fixed < stages) {
+                x.problem.fixed_stage = fixed;
+                x.problem.fixed_unit = fixed + i % (x.n_units - stages + 1);
+            }
+            all &= is_filled(&x, nests, answers);
+            discard(&x);
+        }
+        ok(all, "%s on %d ranks of %d chunks fits where it can", kinds[k].name,
+           kinds[k].p, kinds[k].c);
+    }
+    printf("# %d not known, %d found, %d none\n", answers[0], answers[1],
+           answers[2]);
+    ok(answers[PP_FILL_FOUND] > 50 && answers[PP_FILL_NONE] > 50,
+       "there were many of both");
+}
+
 /* What a split needs, and when its step ends, as the planner and the simulator
  * have it, for any split. */
 static void test_predictions(void)
@@ -95,5 +182,6 @@ int main(void)
     test_brute("messages", MESSAGES, 10);
     test_brute("speeds", SPEED | MESSAGES, 10);
     test_brute("memory", MEMORY, 10);
+    test_fill();
     return done();
 }

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/split_fill.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+/* Times that the memory of a skin is added up, and numbers in a table: a tenth
+ * of a second. */
+enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
+
+struct fill {
+    const struct pp_split_step *p;
+    size_t n_units, n_stages; /* of one copy */
+    size_t *bounds;           /* n_stages + 1 */
+    bool *reached;            /* a table for each step of the way */
+    size_t n_skins, n_tries;
+    int *ranks; /* by skin */
+    int *first; /* per skin: into ranks; n_skins + 1 */
+};
+
+static bool fits(const struct fill *z, int rank)
+{
+    const struct pp_split_step *p = z->p;
+    return pp_split_memory_need(p->memory, z->bounds, rank) <= p->limit[rank];
+}
+
+/* Whether stage s may begin with the unit. */
+static bool may_begin(const struct fill *z, size_t s, size_t unit)
+{
+    return s != z->p->fixed_stage || s == 0 || unit == z->p->fixed_unit;
+}
+
+/* --- one stage on each rank --- */
+
+static bool stage_fits(struct fill *z, size_t s, size_t from, size_t end)
+{
+    z->bounds[s] = from;
+    z->bounds[s + 1] = end;
+    return fits(z, z->p->memory->graph->stages[s].rank);
+}
+
+/* Which units stage s may end before. Where it begins later it can end later.
+ */
+static void add_stage(struct fill *z, size_t s)
+{
+    size_t row = z->n_units + 1, high = z->n_units - (z->n_stages - 1 - s);
+    const bool *from = &z->reached[s * row];
+    bool *to = &z->reached[(s + 1) * row];
+    size_t end = 0, marked = 0;
+    for (size_t i = 0; i < high; i++) {
+        if (!from[i])
+            continue;
+        end = end > i ? end : i;
+        while (end < high && stage_fits(z, s, i, end + 1))
+            end++;
+        marked = marked > i ? marked : i;
+        for (; marked < end; marked++)
+            to[marked + 1] = may_begin(z, s + 1, marked + 1);
+    }
+}
+
+/* Whether all stages together hold all units; then bounds say how. */
+static bool fill_chain(struct fill *z)
+{
+    size_t row = z->n_units + 1, end = z->n_units;
+    z->reached[0] = true;
+    for (size_t s = 0; s < z->n_stages; s++)
+        add_stage(z, s);
+    if (!z->reached[z->n_stages * row + end])
+        return false;
+    for (size_t s = z->n_stages; s-- > 0;) {
+        size_t i = end - 1;
+        while (!z->reached[s * row + i] || !stage_fits(z, s, i, end))
+            i--;
+        end = i;
+    }
+    return true;
+}
+
+/* --- stages that nest --- */
+
+/* Lists ranks by skin; false where one holds stages of several. */
+static bool list_ranks(struct fill *z)
+{
+    const struct pp_split_memory *m = z->p->memory;
+    int n = 0;
+    for (size_t k = 0; k < z->n_skins; k++) {
+        z->first[k] = n;
+        for (int r = 0; r < m->graph->n_ranks; r++) {
+            int inside = 0, of = m->first_stage[r + 1] - m->first_stage[r];
+            for (int i = 0; i < of; i++) {
+                size_t s = (size_t)pp_original(
+                    m->graph, m->stages[m->first_stage[r] + i]);
+                inside += s == k || s == z->n_stages - 1 - k;
+            }
+            if (inside > 0 && inside < of)
+                return false;
+            if (inside > 0)
+                z->ranks[n++] = r;
+        }
+    }
+    z->first[z->n_skins] = n;
+    return true;
+}
+
+/* Units i .. j - 1 are left for a skin and those in it. */
+static bool *at(const struct fill *z, size_t skin, size_t i, size_t j)
+{
+    size_t row = z->n_units + 1;
+    return &z->reached[(skin * row + i) * row + j];
+}
+
+/* Whether the skin may hold the units i .. i2 - 1 and j2 .. j - 1. */
+static bool skin_fits(struct fill *z, size_t skin, size_t i, size_t i2,
+                      size_t j2, size_t j)
+{
+    size_t other = z->n_stages - 1 - skin;
+    z->bounds[other] = j2;
+    z->bounds[other + 1] = j;
+    z->bounds[skin] = i;
+    z->bounds[skin + 1] = i2;
+    z->n_tries++;
+    for (int r = z->first[skin]; r < z->first[skin + 1]; r++)
+        if (!fits(z, z->ranks[r]))
+            return false;
+    return true;
+}
+
+/* What is left inside a skin that has i .. j - 1 left, at least a unit for each
+ * stage. The more it holds in front, the less behind. */
+static void peel(struct fill *z, size_t skin, size_t i, size_t j)
+{
+    size_t left = z->n_stages - 2 * (skin + 1), j2 = j;
+    while (j2 > i + 1 + left && skin_fits(z, skin, i, i + 1, j2 - 1, j))
+        j2--;
+    for (size_t i2 = i + 1; i2 + left < j; i2++) {
+        while (j2 < j && (j2 < i2 + left || !skin_fits(z, skin, i, i2, j2, j)))
+            j2++;
+        if (j2 == j)
+            return;
+        for (size_t k = j2; k < j; k++)
+            *at(z, skin + 1, i2, k) |= may_begin(z, skin + 1, i2) &&
+                                       may_begin(z, z->n_stages - 1 - skin, k);
+    }
+}
+
+/* Whether the innermost skin can hold i .. j - 1. */
+static bool closes(struct fill *z, size_t i, size_t j)
+{
+    size_t skin = z->n_skins - 1;
+    for (size_t m = i + 1; m < j; m++)
+        if (may_begin(z, skin + 1, m) && skin_fits(z, skin, i, m, m, j))
+            return true;
+    return false;
+}
+
+/* Sets the bounds of the skins around i .. j - 1. */
+static void trace_skins(struct fill *z, size_t i, size_t j)
+{
+    for (size_t k = z->n_skins - 1; k-- > 0;) {
+        size_t i0 = i - 1, j0 = j + 1;
+        while (!*at(z, k, i0, j0) || !skin_fits(z, k, i0, i, j, j0))
+            if (++j0 > z->n_units) {
+                j0 = j + 1;
+                i0--;
+            }
+        i = i0;
+        j = j0;
+    }
+}
+
+/* Goes on from whatever the skins before leave; false where it takes long. */
+static bool peel_all(struct fill *z, size_t skin)
+{
+    for (size_t i = 0; i < z->n_units; i++)
+        for (size_t j = i + 1; j <= z->n_units; j++) {
+            if (*at(z, skin, i, j))
+                peel(z, skin, i, j);
+            if (z->n_tries > MAX_TRIES)
+                return false;
+        }
+    return true;
+}
+
+static enum pp_fill fill_nest(struct fill *z)
+{
+    *at(z, 0, 0, z->n_units) = true;
+    for (size_t k = 0; k + 1 < z->n_skins; k++)
+        if (!peel_all(z, k))
+            return PP_FILL_UNKNOWN;
+    for (size_t i = 0; i < z->n_units; i++)
+        for (size_t j = i + 1; j <= z->n_units; j++)
+            if (*at(z, z->n_skins - 1, i, j) && closes(z, i, j)) {
+                trace_skins(z, i, j);
+                return PP_FILL_FOUND;
+            }
+    return PP_FILL_NONE;
+}
+
+/* --- either --- */
+
+static int allocate(struct fill *z, size_t cells, struct pp_err *err)
+{
+    size_t ranks = (size_t)z->p->memory->graph->n_ranks;
+    z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
+    z->reached = calloc(cells, sizeof *z->reached);
+    z->ranks = calloc(ranks, sizeof *z->ranks);
+    z->first = calloc(z->n_skins + 1, sizeof *z->first);
+    return z->bounds && z->reached && z->ranks && z->first
+               ? 0
+               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+static int fill(struct fill *z, enum pp_fill *answer, struct pp_err *err)
+{
+    const struct pp_graph *g = z->p->memory->graph;
+    bool chain = g->n_stages == g->n_ranks && g->n_copies == 1;
+    size_t row = z->n_units + 1, cells = 0;
+    if (pp_mul(row, chain ? z->n_stages + 1 : z->n_skins, &cells, err) ||
+        (!chain && pp_mul(cells, row, &cells, err)))
+        return -1;
+    if (cells > MAX_CELLS)
+        return 0;
+    if (allocate(z, cells, err))
+        return -1;
+    if (chain)
+        *answer = fill_chain(z) ? PP_FILL_FOUND : PP_FILL_NONE;
+    else if (z->n_stages % 2 == 0 && list_ranks(z))
+        *answer = fill_nest(z);
+    return 0;
+}
+
+int pp_split_fill(const struct pp_split_step *p, size_t *bounds,
+                  enum pp_fill *answer, struct pp_err *err)
+{
+    const struct pp_graph *g = p->memory->graph;
+    struct fill z = {.p = p,
+                     .n_units = p->n_units,
+                     .n_stages = (size_t)(g->n_stages / g->n_copies)};
+    z.n_skins = z.n_stages / 2;
+    *answer = PP_FILL_UNKNOWN;
+    int rc = fill(&z, answer, err);
+    if (*answer == PP_FILL_FOUND)
+        memcpy(bounds, z.bounds, (z.n_stages + 1) * sizeof *bounds);
+    free(z.bounds);
+    free(z.reached);
+    free(z.ranks);
+    free(z.first);
+    return rc;
+}
