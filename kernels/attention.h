@@ -36,7 +36,7 @@ struct pp_attention_shape {
     size_t ldq, ldkv, ldo;
     size_t n_sequences, max_seqlen;
     const int32_t *cu, *cu_padded;
-    double scale;
+    double scale;   /* positive */
     size_t window;  /* 0: none */
     size_t context; /* 0 unless a slice begins inside a sequence */
 };

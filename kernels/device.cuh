@@ -48,9 +48,18 @@ static inline cudaStream_t pp_cuda_stream_of(void *stream)
     return stream ? (cudaStream_t)((struct pp_cuda_stream *)stream)->stream
                   : (cudaStream_t)0;
 }
+
+/* 2 to the x, to 22 bits; exp2f also treats what is below 2^-126. */
+static __device__ inline float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 #endif
 
 #define PP_WARP 32
+#define PP_LOG2E 1.4426950408889634f
 #define PP_ALL_LANES 0xffffffffu
 
 static __device__ inline float to_float(float x)

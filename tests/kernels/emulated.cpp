@@ -27,10 +27,11 @@ namespace
 {
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
-/* 16 bytes on their way to shared memory. */
+/* On its way to shared memory. */
 struct copy {
     void *to;
     const void *from; /* NULL: zeros */
+    size_t bytes;
     unsigned group;
 };
 
@@ -217,14 +218,24 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
     }
 }
 
-/* The tile is not a number until the copy has been waited for. */
+/* The place is not a number until the copy has been waited for. */
+static void begin(void *shared, const void *from, bool there, size_t bytes)
+{
+    if ((uintptr_t)shared % bytes != 0 || (uintptr_t)from % bytes != 0)
+        refuse("a copy to or from an odd address");
+    memset(shared, 0xff, bytes);
+    copies[current].push_back(
+        {shared, there ? from : NULL, bytes, threads[current].groups});
+}
+
 void copy_begin(void *shared, const void *from, bool there)
 {
-    if ((uintptr_t)shared % 16 != 0 || (uintptr_t)from % 16 != 0)
-        refuse("a copy of 16 bytes at an odd address");
-    memset(shared, 0xff, 16);
-    copies[current].push_back(
-        {shared, there ? from : NULL, threads[current].groups});
+    begin(shared, from, there, 16);
+}
+
+void copy_word_begin(void *shared, const void *from, bool there)
+{
+    begin(shared, from, there, 4);
 }
 
 void copy_commit(void)
@@ -239,9 +250,9 @@ void pp_emulate_copy_wait(unsigned keep)
         if (c.group + keep >= threads[current].groups)
             later.push_back(c);
         else if (c.from)
-            memcpy(c.to, c.from, 16);
+            memcpy(c.to, c.from, c.bytes);
         else
-            memset(c.to, 0, 16);
+            memset(c.to, 0, c.bytes);
     copies[current].swap(later);
 }
 

@@ -117,7 +117,13 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void load_matrices(uint32_t r[4], const void *row);
 void load_transposed(uint32_t r[4], const void *row);
 
+static inline float exp2_approx(float x)
+{
+    return exp2f(x);
+}
+
 void copy_begin(void *shared, const void *from, bool there);
+void copy_word_begin(void *shared, const void *from, bool there);
 void copy_commit(void);
 void pp_emulate_copy_wait(unsigned keep);
 

@@ -241,7 +241,7 @@ static void test_optimizers(struct call *c, size_t n)
     finish(c);
 }
 
-#define MAX_SEQUENCES 4
+#define MAX_SEQUENCES 9
 
 struct attention_case {
     const char *name;
@@ -266,6 +266,30 @@ static const struct attention_case attention_cases[] = {
     {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
     {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
     {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
+    {"64, many",
+     2,
+     1,
+     64,
+     64,
+     0,
+     0,
+     0,
+     9,
+     {1, 63, 64, 0, 130, 2, 0, 127, 1},
+     {1, 63, 64, 0, 131, 3, 1, 127, 2},
+     5},
+    {"many",
+     2,
+     1,
+     8,
+     4,
+     0,
+     0,
+     0,
+     9,
+     {1, 3, 4, 0, 9, 2, 0, 7, 1},
+     {1, 3, 4, 0, 10, 3, 1, 7, 2},
+     2},
     {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
