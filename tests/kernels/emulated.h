@@ -3,14 +3,17 @@
  *
  * Blocks run one after the other; the threads of a block are coroutines that
  * change over only where CUDA lets them meet: at barriers and at what a warp
- * does together. So results do not depend on chance, and what depends on an
- * order that CUDA does not promise is not found here. Memory is the CPU's:
- * sanitizers see what a kernel does to it.
+ * does together. A warp runs as far as the next barrier before another begins,
+ * the first one first in one block and the last one first in the next, and its
+ * lanes likewise: what a missing barrier would have kept apart goes wrong, and
+ * results do not depend on chance. Memory is the CPU's: sanitizers see what a
+ * kernel does to it. Shared memory is not a number when a block begins.
  *
  * What a GPU would refuse, or do otherwise than a CPU, ends the test: grids and
- * shared memory beyond the limits, 16 bytes at an odd address, a meeting of a
- * warp that some of its lanes never come to, tiles read before their copy was
- * waited for. So does a bank conflict of a matrix load. */
+ * shared memory beyond the limits, 16 bytes at an odd address, threads that
+ * meet at different places or never, tiles read before their copy was waited
+ * for, copies that nobody waits for. So does a bank conflict of a matrix load.
+ */
 #ifndef PP_TESTS_EMULATED_H
 #define PP_TESTS_EMULATED_H
 
@@ -23,7 +26,7 @@
 
 #define __global__
 #define __device__
-#define __shared__ static
+#define __shared__ static thread_local /* to be found when a block begins */
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 
@@ -75,9 +78,11 @@ static inline int __ffs(int x)
     return __builtin_ffs(x);
 }
 
-/* Meeting points of a block and of a warp. */
-void __syncthreads(void);
-void __syncwarp(unsigned mask = 0xffffffffu);
+/* Meeting points of a block and of a warp, which know each other by `place`. */
+void pp_emulate_barrier(int place);
+void pp_emulate_warp(int place);
+#define __syncthreads() pp_emulate_barrier(__LINE__)
+#define __syncwarp() pp_emulate_warp(__LINE__)
 
 /* Gives every lane of the warp the words of all: words(32, n). Valid until the
  * warp's next meeting but one. */
