@@ -87,6 +87,11 @@ template <int V> struct alignas(V * sizeof(elem)) pack {
     elem at[V];
 };
 
+/* V floats beside them, 16 bytes at a time. */
+template <int V> struct alignas(V < 4 ? V * 4 : 16) floats {
+    float at[V];
+};
+
 /* Elements in 16 bytes. */
 #define PP_PACK ((int)(16 / sizeof(elem)))
 
@@ -94,6 +99,11 @@ template <int V> struct alignas(V * sizeof(elem)) pack {
 static inline bool packs(const void *p, size_t C, size_t ld)
 {
     return (uintptr_t)p % 16 == 0 && C % PP_PACK == 0 && ld % PP_PACK == 0;
+}
+
+static inline bool floats_aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
 }
 
 /* Blocks of `threads` for n items, at least 1 and at most what a grid-stride

@@ -73,9 +73,9 @@ static inline __nv_bfloat16 __float2bfloat16(float x)
     return __nv_bfloat16{(uint16_t)(wide >> 16)};
 }
 
-static inline int __ffs(int x)
+static inline int __popc(unsigned x)
 {
-    return __builtin_ffs(x);
+    return __builtin_popcount(x);
 }
 
 /* Meeting points of a block and of a warp, which know each other by `place`. */

@@ -381,6 +381,8 @@ static void test_norms_and_rope(struct call *c)
         test_rmsnorm(c, 5, 1, 33);
         test_rmsnorm(c, 3, 4, 16);
         test_rmsnorm(c, 40, 1, 1040);
+        test_rmsnorm(c, 9, 1, 2056);
+        test_rmsnorm(c, 9, 1, 2049);
         test_rmsnorm(c, 700, 1, 3);
     }
     if (wanted(c, "rope")) {
@@ -407,6 +409,7 @@ static void test_ends(struct call *c)
         test_elementwise(c, 5, 24, 0);
         test_elementwise(c, 5, 13, 1);
         test_elementwise(c, 5, 24, 1);
+        test_elementwise(c, 700, 128, 0);
     }
     if (wanted(c, "adamw"))
         test_optimizers(c, 1003);
