@@ -297,13 +297,11 @@ static const struct attention_case attention_cases[] = {
 static struct pp_attention_shape attention_shape(const struct attention_case *t,
                                                  int32_t *cu, int32_t *padded)
 {
-    size_t width = t->HDQK > t->HDV ? t->HDQK : t->HDV, longest = 0;
+    size_t width = t->HDQK > t->HDV ? t->HDQK : t->HDV;
     cu[0] = padded[0] = 0;
     for (size_t i = 0; i < t->n; i++) {
         cu[i + 1] = cu[i] + t->real[i];
         padded[i + 1] = padded[i] + t->padded[i];
-        if ((size_t)t->padded[i] > longest)
-            longest = (size_t)t->padded[i];
     }
     return (struct pp_attention_shape){
         .N = (size_t)padded[t->n],
@@ -315,7 +313,6 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .ldkv = t->NKV * width + t->gap,
         .ldo = t->NH * t->HDV + t->gap,
         .n_sequences = t->n,
-        .max_seqlen = longest,
         .cu = cu,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
