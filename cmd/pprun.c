@@ -295,8 +295,6 @@ static int check_recording(struct pprun *p)
         return 0;
     if (p->job.optim.steps == 0)
         return tool_usage(p->tool, "%s needs --steps", name);
-    if (o->device == PPRUN_CUDA)
-        return tool_usage(p->tool, "%s works on the CPU alone", name);
     if (o->trace && o->profile && !strcmp(o->trace, o->profile))
         return tool_usage(p->tool, "--trace and --profile: '%s' cannot be both",
                           o->trace);

@@ -166,11 +166,15 @@ static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
     o.channels = channels;
     if (rc == 0)
         rc = pp_comm_nccl_open(j, &o, &comm, err);
+    if (rc == 0)
+        rc = pprun_record_init(p);
     rc = agree(p, j, rc);
     if (rc == 0)
         rc = pp_rank_run(&p->job, comm, status, err);
     if (rc == 0 && p->options.logprobs)
         rc = collect_logprobs(p, j);
+    if (pprun_record_close(p))
+        rc = -1;
     if (comm)
         comm->ops->close(comm);
     free(channels);

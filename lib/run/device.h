@@ -58,6 +58,15 @@ struct pp_device_ops {
 
     /* Returns when all queued work is done. */
     int (*wait)(struct pp_device *d, struct pp_err *err);
+
+    /* A mark of queues that also knows when its queue came to it. NULL with
+     * is_host. */
+    int (*timer_open)(struct pp_device *d, void **timer, struct pp_err *err);
+
+    /* Seconds from one such mark to another, which handles of the same device
+     * have recorded and what was queued before is done. */
+    int (*elapsed)(struct pp_device *d, void *from, void *to, double *seconds,
+                   struct pp_err *err);
 };
 
 /* What every handle begins with. */

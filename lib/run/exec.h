@@ -48,6 +48,7 @@ struct pp_exec {
     struct pp_slice_blocks *before; /* (n_slices) of the action under way */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;
+    size_t pc;      /* place of the action under way in its row */
     int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
     enum pp_shapes shapes; /* of messages; with PP_SHAPES_MAX sizes are those
                               of the capacity */

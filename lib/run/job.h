@@ -89,7 +89,8 @@ struct pp_job {
                    const struct pp_microbatch *mb, const void *y, size_t width);
 
     /* What is to be recorded: the latest n_steps steps (0: nothing), with the
-     * layers of each stage or without. On the CPU; see recorded. */
+     * layers of each stage or without; see recorded. With them nothing runs
+     * beside anything else on a device. */
     struct {
         int n_steps;
         bool layers;

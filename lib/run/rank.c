@@ -152,13 +152,14 @@ static bool has_pairs(const struct pp_row *row)
 }
 
 /* For the forward of overlap pairs, where the device can run it beside the
- * backward. Products are clocked one after the other. */
+ * backward. Products and layers are clocked one after the other. */
 static int make_beside(struct pp_rank *r, struct pp_stage_env *env,
                        const struct pp_engine_room *room, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_device_ops *ops = r->device->ops;
-    if (!ops->queues || j->time_products || j->optim.steps == 0 || j->score ||
+    if (!ops->queues || j->time_products || j->record.layers ||
+        j->optim.steps == 0 || j->score ||
         !has_pairs(&j->schedule->rows[r->comm->rank]))
         return 0;
     if (ops->open(r->comm->local, &r->beside, err))
@@ -248,7 +249,7 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         r->worker.engine.stages[s].laps = &r->recorder.laps;
     }
     int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
-                              n_layers, &kept, err);
+                              n_layers, &kept, r->device, err);
     r->train.recorder = &r->recorder;
     free(n_layers);
     return rc;
