@@ -25,6 +25,7 @@ struct pp_device_ops {
     const char *name;
     bool is_host; /* its memory is the host's, and nothing is ever queued */
     const struct pp_queues *queues; /* for transports; NULL with is_host */
+    size_t handle_bytes; /* of the device's memory that a handle takes */
 
     /* Whether n_ranks of this process can be opened; says why not. */
     int (*check)(int n_ranks, struct pp_err *err);

@@ -295,6 +295,7 @@ static const struct pp_queues queues = {
 const struct pp_device_ops pp_device_cuda = {
     .name = "cuda",
     .queues = &queues,
+    .handle_bytes = PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES,
     .check = cuda_check,
     .open = cuda_open,
     .close = cuda_close,

@@ -116,6 +116,11 @@ enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);
 struct pp_stage_bytes;
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
 
+/* Bytes of the rank's device that are neither parameters nor planned: what its
+ * handles take, room of the kernels, tables; all but a double for every tensor,
+ * and what the device's own libraries take. */
+size_t pp_job_workspace(const struct pp_job *j, int rank);
+
 /* Runs one rank of the job to its end. The status is PP_EXIT_OK or
  * PP_EXIT_STOPPED; on failure every other rank is told. */
 int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
