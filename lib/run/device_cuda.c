@@ -49,7 +49,7 @@ static int count(int *n, struct pp_err *err)
 static int cuda_check(int n_ranks, struct pp_err *err)
 {
     struct pp_cublas cublas;
-    char why[160];
+    char why[200];
     int n;
     (void)n_ranks; /* they share what there is */
     if (count(&n, err))
@@ -75,7 +75,7 @@ static void cuda_close(struct pp_device *d)
 
 static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
 {
-    char why[160];
+    char why[200];
     void *staged = NULL;
     int n;
     struct gpu *g = calloc(1, sizeof *g);
