@@ -226,6 +226,14 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     [[ "$(cat err.0)" == "pprun[0/4 "*"]: rank 1 on $(hostname) cannot start: \
 CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
     [ -z "$(cat err.2 err.3)" ]
+    # One that does not know which it is.
+    each=('' RANK=x)
+    ranks 4 four.json "${options[@]}"
+    all 2 4
+    [[ "$(cat err.1)" == "pprun: RANK: 'x' is not "* ]]
+    [[ "$(cat err.0)" == "pprun[0/4 "*"]: a rank on $(hostname) cannot start: \
+RANK: 'x' is not "* ]]
+    [ -z "$(cat err.2 err.3)" ]
     each=()
     ranks 4 four.json "${options[@]}" -o nosuch/log
     all 3 4
