@@ -171,6 +171,24 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
+/* Hands a stage's output to whoever looks at it. */
+static int show(const struct pp_exec *e, const struct pp_engine *on,
+                const struct pp_microbatch *mb, struct pp_action a,
+                const void *y, struct pp_err *err)
+{
+    const struct pp_stage *s = &on->stages[a.stage];
+    if (!e->pass->output || !s->out_width)
+        return 0;
+    y = pp_device_read(on->device, y,
+                       mb->tokens * s->out_width * s->element_bytes, e->shown,
+                       err);
+    if (!y)
+        return -1;
+    e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
+                    s->out_width);
+    return 0;
+}
+
 static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_microbatch *mb, const struct pp_microbatch *host,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
@@ -179,11 +197,9 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
-    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err))
+    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err) ||
+        show(e, on, mb, a, y, err))
         return -1;
-    if (e->pass->output && s->out_width)
-        e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
-                        s->out_width);
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     /* Slices of a microbatch come in order. */

@@ -81,8 +81,8 @@ struct pp_job {
 
     /* For --verify; each may be NULL. inspect is called by every rank before
      * every update and after the last one; output after every forward of a
-     * stage that has an output y, (mb->tokens, width). Ranks call at the same
-     * time. */
+     * stage that has an output y, (mb->tokens, width) in the host's memory.
+     * Ranks call at the same time. */
     int (*inspect)(void *ctx, const struct pp_inspection *i,
                    struct pp_err *err);
     void (*output)(void *ctx, int stage, size_t bin,

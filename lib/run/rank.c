@@ -207,6 +207,18 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
     return rc;
 }
 
+static int make_shown(struct pp_rank *r, const struct pp_stage_bytes *sizes,
+                      struct pp_err *err)
+{
+    size_t most = 0;
+    if (!r->job->output || r->device->ops->is_host)
+        return 0;
+    for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
+        most = sizes[s].output > most ? sizes[s].output : most;
+    r->shown = r->train.shown = make(most, 1, err);
+    return r->shown ? 0 : -1;
+}
+
 static int make_execs(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -221,7 +233,7 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
         goto out;
     r->train.slot_limit = j->slot_limit;
     r->train.shapes = j->shapes;
-    if (trains && make_recorder(r, err))
+    if (trains && (make_recorder(r, err) || make_shown(r, sizes, err)))
         goto out;
     if ((j->eval || j->score) &&
         pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
@@ -330,6 +342,7 @@ static void rank_finish(struct pp_rank *r)
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
+    free(r->shown);
     r->comm->ops->detach(r->comm);
     if (r->beside)
         r->beside->ops->close(r->beside);

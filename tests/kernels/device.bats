@@ -225,3 +225,27 @@ END
         [ "$status" -eq 1 ]
     done
 }
+
+@test "--verify holds a device to one rank in fp64" {
+    plan chain.json llama -s 1f1b -m 3 -- -p 2
+    plan tied.json qwen3 -s zbv -m 2 -- -p 2 -c 2 --placement v
+    verify=("$EMULATED" --verify --device cuda --data packed --init 1)
+    "${verify[@]}" --eval packed tied.json >table
+    tail -n 1 table | grep -qE '^the same: [0-9]+ tensors$'
+    # It was another arithmetic than the CPU's.
+    pprun --verify --data packed --init 1 --eval packed tied.json >host
+    run ! cmp table host
+    "${verify[@]}" --shrink chain.json >/dev/null
+    PP_EMULATED_PRODUCTS=off run --separate-stderr "${verify[@]}" chain.json
+    [ "$status" -eq 1 ]
+    [[ "${lines[-1]}" == "not the same: "*stage\ 0* ]]
+    # Where fp32 goes elsewhere later steps are judged in fp64.
+    small steep LlamaForCausalLM llama false
+    jq '.initializer_range = 1 | .num_hidden_layers = 10' \
+        model-steep/config.json >config
+    mv config model-steep/config.json
+    plan steep.json steep -s gpipe -m 3 -- -p 2
+    run --separate-stderr "${verify[@]}" steep.json
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == "pprun: --verify: on this model rounding in fp32 leads"* ]]
+}
