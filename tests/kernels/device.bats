@@ -208,7 +208,7 @@ END
     plan sliced.json tied -s seq1f1b -m 2 --slices 3 -- -p 2
     plan copies.json tied -s dualpipe -m 4 -- -p 2 --placement both-ways
     for plan in pairs sliced copies; do
-        run_it=("$EMULATED" --device cuda $plan.json --data packed --init 1
+        run_it=("$EMULATED" --device cuda "$plan.json" --data packed --init 1
             --steps 1)
         "${run_it[@]}" --plan >need.json
         need=$(jq 'map(.total) | add' need.json)
