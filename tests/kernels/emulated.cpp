@@ -19,7 +19,7 @@
 #define STACK ((size_t)128 << 10)
 #define GUARD 256 /* bytes behind shared memory that must stay as they are */
 #define DEFAULT_SHARED ((size_t)48 << 10)
-#define MOST_SHARED ((size_t)163 << 10) /* of sm_80 */
+#define MOST_SHARED ((size_t)99 << 10) /* of sm_86, which runs sm_80's code */
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char *pp_emulated_shared;

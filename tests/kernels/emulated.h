@@ -139,8 +139,8 @@ template <int KEEP> static inline void copy_wait(void)
 
 /* Runs body for every thread of the grid: one at a time, whichever thread of
  * the process asks, and behind what the stream was given where there are
- * streams (emulated_gate.h). 0, or the error of a launch that no GPU of sm_80
- * takes. */
+ * streams (emulated_gate.h). 0, or the error of a launch that not every GPU
+ * from sm_80 on takes. */
 int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
                size_t shared, const std::function<void()> &body);
 extern unsigned char *pp_emulated_shared;
