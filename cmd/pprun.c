@@ -174,17 +174,10 @@ static const struct setting {
 
 static int set_word(struct tool *t, const struct setting *s, int *to)
 {
-    char known[128] = "";
-    size_t n = 0;
-    for (int i = 0; s->words[i] && n < sizeof known; i++) {
-        if (!strcmp(optarg, s->words[i])) {
-            *to = i;
-            return 0;
-        }
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
-                              i ? ", " : "", s->words[i]);
-    }
-    return tool_usage(t, "%s: '%s' is not one of: %s", s->name, optarg, known);
+    int i = tool_word(t, s->name, optarg, s->words);
+    if (i >= 0)
+        *to = i;
+    return i < 0 ? -1 : 0;
 }
 
 static int set_value(struct pprun *p, const struct setting *s)

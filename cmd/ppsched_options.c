@@ -96,6 +96,15 @@ const struct tool_option ppsched_option_table[] = {
     {0},
 };
 
+static const char *const minimize_words[] = {"makespan", "span", NULL};
+static const char *const dialect_words[] = {"pytorch", "unwaited", "old", NULL};
+static const char *const export_words[] = {"csv", "csv-comms", NULL};
+static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
+/* The last is for all the others. */
+static const char *const semantics_words[] = {
+    "buffered", "channel",  "rendezvous", "pair",
+    "rank",     "blocking", "all",        NULL};
+
 static int parse_cost(struct tool *t, struct ppsched_options *o)
 {
     char *copy = strdup(optarg), *rest = copy, *item;
@@ -184,12 +193,7 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     case OPT_MINIMIZE:
         o->is_search = true;
         o->minimize_span = !strcmp(optarg, "span");
-        if (!o->minimize_span && strcmp(optarg, "makespan"))
-            return tool_usage(t,
-                              "--minimize: '%s' is neither makespan nor "
-                              "span",
-                              optarg);
-        return 0;
+        return tool_word(t, "--minimize", optarg, minimize_words) < 0 ? -1 : 0;
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_COMM:
@@ -272,11 +276,8 @@ static int check_dialect(struct tool *t, const struct ppsched_options *o)
         return comms ? 0
                      : tool_usage(t, "--dialect unwaited needs --export "
                                      "csv-comms");
-    if (strcmp(o->dialect, "old"))
-        return tool_usage(t,
-                          "--dialect: '%s' is none of pytorch, unwaited and "
-                          "old",
-                          o->dialect);
+    if (tool_word(t, "--dialect", o->dialect, dialect_words) < 0)
+        return -1;
     return o->csv ? 0 : tool_usage(t, "--dialect old needs --csv");
 }
 
@@ -296,23 +297,20 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "--semantics needs --check");
     if (o->semantics && strcmp(o->semantics, "all") &&
         !pp_semantics_find(o->semantics))
-        return tool_usage(t,
-                          "--semantics: '%s' is none of buffered, channel, "
-                          "rendezvous, pair, rank, blocking and all",
-                          o->semantics);
+        return tool_word(t, "--semantics", o->semantics, semantics_words);
     if (o->csv && (o->kind || o->n_ranks))
         return tool_usage(t, "--csv takes the place of -s and -p");
-    if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
-        return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
-                          o->export);
+    if (o->export && tool_word(t, "--export", o->export, export_words) < 0)
+        return -1;
     if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace &&
         !o->overlay)
         return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
                              "--stats, -t, --svg, --trace, --overlay, "
                              "--export or --list is needed");
-    if (o->kind && !ppsched_is_auto(o) && !pp_kind_find(o->kind))
-        return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
-                          o->kind);
+    const char *kinds[PP_MAX_KINDS];
+    pp_kind_names(kinds);
+    if (o->kind && tool_word(t, "-s", o->kind, kinds) < 0)
+        return -1;
     if (o->kind && !o->n_microbatches)
         return tool_usage(t, "-s needs -m, the number of microbatches");
     if (!o->kind && !o->csv && o->n_microbatches)
@@ -328,10 +326,9 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
                              "are for -s auto");
     if (o->slices && !o->kind)
         return tool_usage(t, "--slices needs -s");
-    if (o->placement && strcmp(o->placement, "loop") &&
-        strcmp(o->placement, "v") && strcmp(o->placement, "both-ways"))
-        return tool_usage(t, "--placement: '%s' is not loop, v or both-ways",
-                          o->placement);
+    if (o->placement &&
+        tool_word(t, "--placement", o->placement, placement_words) < 0)
+        return -1;
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");
     return 0;

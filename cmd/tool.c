@@ -92,8 +92,7 @@ static int next_option(struct tool *t, int argc, char **argv)
     else if (c == '?' && optopt > 0 && optopt < TOOL_LONG && argv[at][1] != '-')
         tool_usage(t, "unknown option '-%c'", optopt);
     else if (c == '?')
-        tool_usage(t, "unknown, ambiguous or misused option '%s'",
-                   argv[optind - 1]);
+        tool_bad_option(t, argv[optind - 1], longs, optopt > 0);
     return c;
 }
 

@@ -225,6 +225,14 @@ END
     [ "$makespan" = "$(jq .makespan want)" ]
 }
 
+@test "--compare all: every kind, and not the search" {
+    ppsched --compare all -p 2 -m 4 >got
+    diff <(tail -n +2 got | cut -d' ' -f1) \
+        <(ppsched --list | grep -o '^[^ ]*' | grep -v '^auto$')
+    ppsched --compare auto,all --time 0.1 -p 2 -m 4 >with_auto
+    [ "$(wc -l <with_auto)" -eq $(($(wc -l <got) + 1)) ]
+}
+
 @test "--compare on a model's stages says what would fit, or is 1" {
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >stages.json
     run --separate-stderr ppsched --compare 1f1b,zbv -m 4 stages.json
