@@ -259,6 +259,24 @@ static int prepare_save(struct pprun *p)
     return 0;
 }
 
+/* A command line without its --resume must not replace what it would have gone
+ * on from. */
+static int spare_checkpoints(struct pprun *p)
+{
+    const char *save = p->job.save;
+    char *there = NULL;
+    if (!save || p->job.resume || p->rank != 0)
+        return 0;
+    int rc = pp_ckpt_find(save, &there, &p->tool->err);
+    if (there)
+        rc = pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                     "--save: '%s' is there already: go on from it with "
+                     "--resume %s, or save elsewhere",
+                     there, save);
+    free(there);
+    return rc;
+}
+
 int pprun_prepare(struct pprun *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
@@ -284,7 +302,12 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->score = p->options.logprobs != NULL;
     j->shapes = (enum pp_shapes)p->options.shapes;
     j->logps = pprun_logps;
-    return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;
+    if (p->options.plan)
+        return open_data(p);
+    return open_data(p) || prepare_save(p) || find_weights(p) ||
+                   spare_checkpoints(p)
+               ? -1
+               : 0;
 }
 
 void pprun_finish(struct pprun *p)
@@ -292,6 +315,8 @@ void pprun_finish(struct pprun *p)
     if (p->logps)
         for (size_t i = 0; i < p->data.n_inputs; i++)
             free(p->logps[i]);
+    if (p->scores.f) /* of a run that failed: it is removed */
+        (void)tool_close(p->tool, &p->scores);
     if (p->save_lock > 0)
         close(p->save_lock);
     free(p->logps);

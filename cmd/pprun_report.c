@@ -96,6 +96,10 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
 int pprun_logprobs_init(struct pprun *p)
 {
     size_t n = p->data.n_inputs ? p->data.n_inputs : 1;
+    const char *path = p->options.logprobs;
+    if (p->rank == 0 && strcmp(path, "-") &&
+        tool_open(p->tool, path, &p->scores))
+        return -1;
     p->logps = calloc(n, sizeof *p->logps);
     p->logps_length = calloc(n, sizeof *p->logps_length);
     if (!p->logps || !p->logps_length)
@@ -143,12 +147,8 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 
 int pprun_logprobs_write(struct pprun *p)
 {
-    const char *path = p->options.logprobs;
-    struct pp_err *err = &p->tool->err;
     char text[32];
-    FILE *f = strcmp(path, "-") ? fopen(path, "w") : p->tool->out;
-    if (!f)
-        return pp_fail_errno(err, "%s", path);
+    FILE *f = p->scores.f ? p->scores.f : p->tool->out;
     for (size_t s = 0; s < p->data.n_inputs; s++) {
         if (!p->logps[s])
             continue;
@@ -159,10 +159,5 @@ int pprun_logprobs_write(struct pprun *p)
         }
         fputs("]}\n", f);
     }
-    if (f == p->tool->out)
-        return 0;
-    int failed = ferror(f);
-    if (fclose(f) != 0 || failed)
-        return pp_fail_errno(err, "%s", path);
-    return 0;
+    return p->scores.f ? tool_close(p->tool, &p->scores) : 0;
 }

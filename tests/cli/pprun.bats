@@ -90,7 +90,7 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval, --logprobs or --verify" ]
+        "pprun: nothing to do: give --steps, --eval, --logprobs, --plan or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
@@ -207,7 +207,7 @@ fails() {
         "pprun: writing standard output failed: No space left on device" ]
     fails 3 "pprun: *No space left on device" \
         pprun plan.json --data packed --init 1 --steps 1 -o /dev/full
-    fails 3 "pprun: /dev/full: *" \
+    fails 3 "pprun: writing /dev/full failed: *" \
         pprun plan.json --data packed --init 1 --logprobs /dev/full
 }
 
@@ -217,6 +217,58 @@ fails() {
     echo >file
     fails 2 "pprun: file: is not a directory" \
         pprun plan.json --data packed --init 1 --steps 1 --save file
+}
+
+@test "checkpoints are not replaced by a run that does not go on from one" {
+    rm -rf ckpt nosuch
+    local train="pprun plan.json --data packed --init 1 --save ckpt -q"
+    $train --steps 2 --save-every 1 -o log
+    before=$(ls ckpt)
+    for resume in "" "--resume nosuch"; do
+        # shellcheck disable=SC2086
+        fails 2 "pprun: --save: 'ckpt/step-00000002' is there already: go on\
+ from it with --resume ckpt, or save elsewhere" \
+            $train --steps 1 --keep 1 $resume
+        [ "$(ls ckpt)" = "$before" ]
+    done
+    # Going back to an earlier one is going on.
+    $train --steps 2 --resume ckpt/step-00000001 -o log
+    [ "$(jq .step log)" = 2 ]
+    # A directory that has none is as good as a new one.
+    mkdir none
+    echo >none/notes
+    pprun plan.json --data packed --init 1 --save none -q --steps 1 -o log
+}
+
+@test "--plan needs neither steps nor weights, and writes nothing" {
+    rm -rf ckpt
+    pprun plan.json --data packed --init 1 --steps 1 --plan >want
+    pprun plan.json --data packed --plan >got
+    cmp want got
+    pprun plan.json --data packed --plan --steps 1 --save ckpt >got
+    cmp want got
+    [ ! -e ckpt ]
+    # Forwards alone keep no gradients.
+    for forward in "--eval packed" "--logprobs lines"; do
+        # shellcheck disable=SC2086
+        pprun plan.json --data packed --plan $forward |
+            jq -e 'all(.[]; .gradients == 0 and .optimizer == 0)'
+    done
+    fails 2 "try 'pprun --help'" pprun plan.json --plan
+}
+
+@test "log-probabilities are there when all are, or not at all" {
+    fails 3 "pprun: nosuch/lines.tmp: No such file or directory" \
+        pprun plan.json --data packed --init 1 --logprobs nosuch/lines
+    echo old >lines
+    run --separate-stderr bash -c 'ulimit -f 1
+        pprun plan.json --data packed --init 1 --logprobs lines'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "pprun: writing lines failed: File too large" ]
+    [ "$(cat lines)" = old ]
+    [ ! -e lines.tmp ]
+    pprun plan.json --data packed --init 1 --logprobs lines
+    [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
 }
 
 @test "a disk that fills up during a save keeps the old checkpoint" {
@@ -303,6 +355,11 @@ fails() {
         [ "$status" -eq 0 ]
         [ -z "$output$stderr" ]
     done
+    run --separate-stderr pprun plan.json --data packed --steps 1 --resume ended
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[1]}" = "pprun: nothing left to do:\
+ ended/step-00000002 has all of --steps '1'" ]
 }
 
 @test "help and version" {
