@@ -26,7 +26,7 @@ static int read_manifest(struct pprun *p, const char *name)
     if (!f && !p->text)
         return pp_fail(err, PP_EXIT_INPUT, "%s: %s", name, strerror(errno));
     if (is_stdin)
-        name = "<stdin>";
+        name = "standard input";
     int rc = p->text ? pp_manifest_parse(p->text, p->text_bytes, name,
                                          &p->manifest, err)
                      : pp_manifest_read(f, name, &p->manifest, err);
@@ -284,8 +284,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p))
-        return pp_fail_at(err,
-                          "%s: ", strcmp(manifest, "-") ? manifest : "<stdin>");
+        return pp_fail_at(
+            err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     if (p->options.dtype == PPRUN_BF16 &&
         (p->model.hidden % 2 || p->model.intermediate % 2))
         return pp_fail(err, PP_EXIT_INPUT,

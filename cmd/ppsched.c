@@ -82,8 +82,8 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     FILE *f = is_stdin ? stdin : fopen(name, "r");
     if (!f)
         return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    int rc =
-        pp_manifest_read(f, is_stdin ? "<stdin>" : name, &p->manifest, err);
+    int rc = pp_manifest_read(f, is_stdin ? "standard input" : name,
+                              &p->manifest, err);
     if (!is_stdin)
         fclose(f);
     if (rc)
@@ -91,12 +91,12 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there are no stages; ppsplit makes them",
-                       is_stdin ? "<stdin>" : name);
+                       is_stdin ? "standard input" : name);
     if (!p->options.kind && !p->options.csv && !p->options.compare &&
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one",
-                       is_stdin ? "<stdin>" : name);
+                       is_stdin ? "standard input" : name);
     return 0;
 }
 

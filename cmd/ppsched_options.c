@@ -4,6 +4,8 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/num.h"
 #include "ppsched.h"
@@ -88,7 +90,7 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_TRACE, "trace", "FILE", "also write a trace for Perfetto"},
     {OPT_OVERLAY, "overlay", "TRACE", "hold a measured trace against the plan"},
     {OPT_COMPARE, "compare", "KINDS", "a table of several kinds: A,B,..."},
-    {OPT_WIDTH, "width", "N", "columns of -t (100, 0: all), pixels of --svg"},
+    {OPT_WIDTH, "width", "N", "columns of -t (0: no limit), pixels of --svg"},
     {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
     {OPT_COLOR, "color", NULL, "with -t: ANSI colours, not only on terminals"},
     {OPT_NO_COLOR, "no-color", NULL, "with -t: no ANSI colours"},
@@ -281,6 +283,16 @@ static int check_dialect(struct tool *t, const struct ppsched_options *o)
     return o->csv ? 0 : tool_usage(t, "--dialect old needs --csv");
 }
 
+/* Of the terminal that -t draws on, or what fits on most. */
+static int columns(const struct tool *t)
+{
+    struct winsize size;
+    bool known = !t->output && isatty(STDOUT_FILENO) &&
+                 ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+                 size.ws_col > 0;
+    return known ? size.ws_col : DEFAULT_WIDTH;
+}
+
 /* Which options go together. */
 static int check_options(struct tool *t, const struct ppsched_options *o)
 {
@@ -393,6 +405,6 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
     if (o->data && !o->step)
         o->step = 1;
     if (o->width < 0)
-        o->width = o->timeline ? DEFAULT_WIDTH : 0;
+        o->width = o->timeline ? columns(t) : 0;
     return 0;
 }

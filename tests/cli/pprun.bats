@@ -136,7 +136,7 @@ fails() {
     head -c 400 plan.json >cut.json
     fails 2 "pprun: cut.json: line *" \
         pprun cut.json --data packed --init 1 --steps 1
-    fails 2 "pprun: <stdin>: *" \
+    fails 2 "pprun: standard input: *" \
         sh -c 'pprun --data packed --init 1 --steps 1 <cut.json'
 }
 

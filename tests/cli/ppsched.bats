@@ -103,13 +103,14 @@ fails() {
 @test "input that cannot be read is the caller's mistake" {
     run --separate-stderr bash -c 'ppsched --check <&-'
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'ppsched: <stdin>: is closed' ]
+    [ "$stderr" = 'ppsched: standard input: is closed' ]
     fails 2 '.: is a directory' --check .
 }
 
 @test "costs of nothing cannot be drawn" {
     run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
     [ "$status" -eq 2 ]
+    [ -z "$output" ]
     [ "$stderr" = 'ppsched: nothing in the schedule takes time' ]
 }
 

@@ -256,6 +256,29 @@ END
     [[ "$output" == *$'\033[24;30;48;5;'* ]]
     run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t --no-color' /dev/null
     [[ "$output" == *'rank 1'* && "$output" != *$'\033'* ]]
+    NO_COLOR=1 run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t' /dev/null
+    [[ "$output" == *'rank 1'* && "$output" != *$'\033'* ]]
+    NO_COLOR='' run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t' /dev/null
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+    NO_COLOR=1 run ppsched -p 2 -s 1f1b -m 2 -t --color
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+}
+
+# widest COLUMNS: the widest line that -t draws on a terminal so wide.
+widest() {
+    script -qec "stty cols $1; NO_COLOR=1 ppsched -p 4 -s 1f1b -m 24 -t --ascii" \
+        /dev/null | tr -d '\r' | awk '/^rank/ && length > n { n = length }
+            END { print n }'
+}
+
+@test "-t fits the terminal" {
+    command -v script >/dev/null || skip 'script is missing'
+    [ "$(widest 50)" -le 50 ]
+    [ "$(widest 200)" -gt 100 ]
+    [ "$(widest 200)" -le 200 ]
+    # Not known: as in a file.
+    [ "$(widest 0)" -eq "$(ppsched -p 4 -s 1f1b -m 24 -t --ascii |
+        awk '/^rank/ { print length; exit }')" ]
 }
 
 @test "-t tells pairs, many chunks, and how wide to be" {
