@@ -82,21 +82,19 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     FILE *f = is_stdin ? stdin : fopen(name, "r");
     if (!f)
         return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    int rc = pp_manifest_read(f, is_stdin ? "standard input" : name,
-                              &p->manifest, err);
+    p->name = is_stdin ? "standard input" : name;
+    int rc = pp_manifest_read(f, p->name, &p->manifest, err);
     if (!is_stdin)
         fclose(f);
     if (rc)
         return -1;
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there are no stages; ppsplit makes them",
-                       is_stdin ? "standard input" : name);
+                       "%s: there are no stages; ppsplit makes them", p->name);
     if (!p->options.kind && !p->options.csv && !p->options.compare &&
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there is no schedule; -s makes one",
-                       is_stdin ? "standard input" : name);
+                       "%s: there is no schedule; -s makes one", p->name);
     return 0;
 }
 
@@ -163,7 +161,9 @@ int ppsched_prepare(struct ppsched *p)
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
-        return -1;
+        return p->options.csv || p->options.kind
+                   ? -1
+                   : pp_fail_at(&p->tool->err, "%s: ", p->name);
     return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
 }
 

@@ -100,6 +100,15 @@ fails() {
     [[ "$stderr" == "ppsched: "* ]]
 }
 
+@test "an invalid schedule is told with the name of its file" {
+    ppsched -p 2 -s 1f1b -m 2 |
+        jq '.schedule.actions[0] |= sub("0F0 "; "")' >late.json
+    fails 1 "late.json: rank 0, action 0: '0SEND_F0' before 0F0" --check late.json
+    run --separate-stderr ppsched --check <late.json
+    [ "$stderr" = \
+        "ppsched: standard input: rank 0, action 0: '0SEND_F0' before 0F0" ]
+}
+
 @test "input that cannot be read is the caller's mistake" {
     run --separate-stderr bash -c 'ppsched --check <&-'
     [ "$status" -eq 2 ]
