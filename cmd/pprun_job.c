@@ -157,6 +157,11 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%s: token id '%u' is not in the model's vocabulary of "
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
+    if (out->max_seqlen > p->model.max_position)
+        tool_say(p->tool, PP_LOG_NOTE,
+                 "%s: sequences have up to %u tokens, more than the model's "
+                 "max_position_embeddings '%zu'",
+                 dir, out->max_seqlen, p->model.max_position);
     return 0;
 }
 

@@ -219,6 +219,29 @@ fails() {
         pprun plan.json --data packed --init 1 --steps 1 --save file
 }
 
+@test "sequences beyond the model's positions are noted" {
+    mkdir -p short
+    jq '.max_position_embeddings = 8' model-llama/config.json \
+        >short/config.json
+    ppsplit -p 2 short | ppsched -s 1f1b -m 4 >short.json
+    longest=$(jq '.input_ids | length' data.jsonl | sort -n | tail -n 1)
+    run --separate-stderr pprun short.json --data packed --init 1 --steps 1
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "pprun: packed: sequences have up to $longest tokens, more\
+ than the model's max_position_embeddings '8'" ]
+    run --separate-stderr pprun -q short.json --data packed --init 1 --steps 1
+    [ -z "$stderr" ]
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1
+    [ -z "$stderr" ]
+}
+
+@test "a step that leaves the numbers is an error" {
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 9 \
+        --optimizer sgd --lr 1e6 --clip 0 --dtype fp32
+    [ "$status" -eq 3 ]
+    [[ "$stderr" =~ ^"pprun: step "[2-9]": loss is "(nan|inf)" and the gradient norm "(nan|inf)$ ]]
+}
+
 @test "checkpoints are not replaced by a run that does not go on from one" {
     rm -rf ckpt nosuch
     local train="pprun plan.json --data packed --init 1 --save ckpt -q"
