@@ -199,6 +199,18 @@ END
     jq -e '.otherData.kind == "<b>&\"\\"' a.json
 }
 
+@test "the dot at a peak is below the lane" {
+    ppsched -p 4 -s 1f1b -m 8 --svg - >plan.svg
+    bottom=$(grep -o 'class="l" d="M0 0H[0-9.]*V[0-9.]*' plan.svg | head -n 1 |
+        grep -o '[0-9.]*$')
+    dots=$(grep -o '<circle class="p" cx="[0-9.]*" cy="[0-9.]*"' plan.svg |
+        sed 's/.*cy="//; s/"//' | sort -n)
+    [ "$(wc -w <<<"$dots")" -ge 4 ]
+    # But for the legend's, which is in no lane.
+    jq -en --argjson bottom "$bottom" --slurpfile y <(tail -n 4 <<<"$dots") \
+        'all($y[]; . >= $bottom + 2)'
+}
+
 @test "--compare: the same work, as each kind has it" {
     run --separate-stderr ppsched --compare gpipe,1f1b,interleaved,zbv \
         -p 4 -m 8 --memory 6 --svg all.svg
