@@ -4,7 +4,6 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/num.h"
@@ -286,11 +285,9 @@ static int check_dialect(struct tool *t, const struct ppsched_options *o)
 /* Of the terminal that -t draws on, or what fits on most. */
 static int columns(const struct tool *t)
 {
-    struct winsize size;
-    bool known = !t->output && isatty(STDOUT_FILENO) &&
-                 ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
-                 size.ws_col > 0;
-    return known ? size.ws_col : DEFAULT_WIDTH;
+    return !t->output && isatty(STDOUT_FILENO)
+               ? tool_columns(STDOUT_FILENO, DEFAULT_WIDTH)
+               : DEFAULT_WIDTH;
 }
 
 /* Which options go together. */

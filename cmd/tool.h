@@ -92,8 +92,12 @@ int tool_close(struct tool *t, struct tool_file *file);
 void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A progress line on stderr: only on a terminal, at most ten a second,
- * overwritten by the next one and erased before any message. */
+/* How wide the terminal of that descriptor is; otherwise where that is not
+ * known. */
+int tool_columns(int terminal, int otherwise);
+
+/* A progress line on stderr: only on a terminal, at most ten a second, cut to
+ * its width, overwritten by the next one and erased before any message. */
 void tool_progress(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

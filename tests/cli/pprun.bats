@@ -219,6 +219,24 @@ fails() {
         pprun plan.json --data packed --init 1 --steps 1 --save file
 }
 
+# progress COLUMNS STEPS: the lines of a terminal so wide, one after the other.
+progress() {
+    script -qec "stty cols $1; pprun plan.json --data packed --init 1 \
+        --steps $2 -o log" /dev/null | sed 's/\x1b\[K//g' | tr '\r' '\n'
+}
+
+@test "progress stays on one line of the terminal" {
+    command -v script >/dev/null || skip 'script is missing'
+    [[ "$(progress 80 1)" == *"the first step ..."* ]]
+    progress 10 1 >lines
+    grep -qx 'the first' lines
+    # Some steps later than a tenth of a second; bars of their part.
+    progress 60 300 >lines
+    grep -Eq '^\[#*\.*\] [0-9]+/300  [0-9]:[0-9]{2} left  loss [0-9.]+' lines
+    awk 'length > 59 { exit 1 }' lines
+    [ "$(wc -l <log)" -eq 300 ]
+}
+
 @test "sequences beyond the model's positions are noted" {
     mkdir -p short
     jq '.max_position_embeddings = 8' model-llama/config.json \
