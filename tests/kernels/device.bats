@@ -129,7 +129,9 @@ near() {
     plan two.json qwen2 -s 1f1b -m 3 -- -p 2
     cpu host one.json
     gpu one one.json
-    near 1e-4 one host
+    # A key's bias moves all scores of a query alike: its gradient is rounding,
+    # which AdamW makes as large as others.
+    near 1e-3 one host
     gpu ranks two.json
     same ranks one
     for lt in none declines; do
