@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the options and the course of a run. */
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -174,17 +175,10 @@ static const struct setting {
 
 static int set_word(struct tool *t, const struct setting *s, int *to)
 {
-    char known[128] = "";
-    size_t n = 0;
-    for (int i = 0; s->words[i] && n < sizeof known; i++) {
-        if (!strcmp(optarg, s->words[i])) {
-            *to = i;
-            return 0;
-        }
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
-                              i ? ", " : "", s->words[i]);
-    }
-    return tool_usage(t, "%s: '%s' is not one of: %s", s->name, optarg, known);
+    int i = tool_word(t, s->name, optarg, s->words);
+    if (i >= 0)
+        *to = i;
+    return i < 0 ? -1 : 0;
 }
 
 static int set_value(struct pprun *p, const struct setting *s)
@@ -318,9 +312,9 @@ static int check_options(struct pprun *p)
         return tool_usage(t, "--weights and --init exclude each other");
     if (o->verify || o->shrink || o->json)
         return check_verify(p);
-    if (!trains && !o->eval && !o->logprobs)
-        return tool_usage(t, "nothing to do: give --steps, --eval, --logprobs "
-                             "or --verify");
+    if (!trains && !o->eval && !o->logprobs && !o->plan)
+        return tool_usage(t, "nothing to do: give --steps, --eval, --logprobs, "
+                             "--plan or --verify");
     if (o->logprobs && (trains || o->eval))
         return tool_usage(t, "--logprobs scores the data and does not go with "
                              "--steps or --eval");
@@ -420,6 +414,17 @@ static int run(struct pprun *p, const char *manifest)
     return 0;
 }
 
+/* Of a run that ended well: whether it had a step to make. */
+static void say_nothing_left(struct pprun *p)
+{
+    int64_t steps = p->job.optim.steps;
+    if (p->resume && steps > 0 && p->start == 0 && p->rank == 0 &&
+        p->tool->status == PP_EXIT_OK)
+        tool_say(p->tool, PP_LOG_NOTE,
+                 "nothing left to do: %s has all of --steps '%" PRId64 "'",
+                 p->resume, steps);
+}
+
 int main(int argc, char **argv)
 {
     struct tool t = {
@@ -449,8 +454,9 @@ int main(int argc, char **argv)
     for (int id; (id = tool_option(&t, argc, argv)) != TOOL_END;)
         if (id == TOOL_STOP || set_option(&p, id))
             return tool_finish(&t);
-    if (check_options(&p) == 0 && tool_input(&t, argc, argv, &manifest) == 0)
-        (void)run(&p, manifest);
+    if (check_options(&p) == 0 && tool_input(&t, argc, argv, &manifest) == 0 &&
+        run(&p, manifest) == 0)
+        say_nothing_left(&p);
     pprun_finish(&p);
     size_t bytes;
     int status = tool_finish(&t);

@@ -190,7 +190,9 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "step %lld: loss is %g and the gradient norm %g",
-                       (long long)rep->step, rep->loss, rep->grad_norm);
+                       (long long)rep->step,
+                       /* whose NaNs may have a sign, which says nothing */
+                       fabs(rep->loss), fabs(rep->grad_norm));
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,

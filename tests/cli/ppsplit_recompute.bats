@@ -118,9 +118,12 @@ shortest() {
 }
 
 @test "what is no list" {
-    refuses "--recompute: 'some' is not known" -p 2 --recompute none,some m
-    refuses "--recompute: '' is not known" -p 2 --recompute none, m
-    refuses "--recompute: 'auto' is not known" -p 2 --recompute none,auto m
+    refuses "--recompute: 'some' is not one of: none, selective, full" \
+        -p 2 --recompute none,some m
+    refuses "--recompute: '' is not one of: none, selective, full" \
+        -p 2 --recompute none, m
+    refuses "--recompute: 'auto' is not one of: none, selective, full" \
+        -p 2 --recompute none,auto m
     refuses "--recompute: 'none,full,none' is for 3 stages, not 2" \
         -p 2 --recompute none,full,none m
     refuses "--recompute auto needs --memory" -p 2 --recompute auto m
