@@ -201,18 +201,18 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
-    if (pp_consumes_gradient(e->schedule->graph, a)) {
-        void *dx = n->input_grad
-                       ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
-                       : NULL;
-        if (pp_stage_bwd_input(s, mb, dx, output_gradient_of(e, a), blocks,
-                               on->scratch, err))
-            return -1;
-    }
-    if (a.op == PP_I)
-        return 0;
-    e->slots--;
-    return pp_stage_bwd_weight(s, mb, blocks, on->scratch, err);
+    const void *dy = output_gradient_of(e, a);
+    bool input = pp_consumes_gradient(e->schedule->graph, a);
+    bool weight = a.op != PP_I;
+    void *dx = n->input_grad
+                   ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
+                   : NULL;
+    e->slots -= weight;
+    if (input && weight)
+        return pp_stage_bwd(s, mb, dx, dy, blocks, on->scratch, err);
+    if (input)
+        return pp_stage_bwd_input(s, mb, dx, dy, blocks, on->scratch, err);
+    return weight ? pp_stage_bwd_weight(s, mb, blocks, on->scratch, err) : 0;
 }
 
 static int compute_on(struct pp_exec *e, struct pp_engine *on,

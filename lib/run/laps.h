@@ -3,6 +3,7 @@
 #ifndef PP_RUN_LAPS_H
 #define PP_RUN_LAPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/clock.h"
@@ -16,10 +17,16 @@ struct pp_laps {
                         under way; NULL: nobody asks */
 };
 
+/* l may be NULL. */
+static inline bool pp_laps_wanted(const struct pp_laps *l)
+{
+    return l && l->seconds;
+}
+
 /* Called when a layer of a stage has ended; l may be NULL. */
 static inline void pp_lap(struct pp_laps *l, size_t layer, enum pp_lap lap)
 {
-    if (!l || !l->seconds)
+    if (!pp_laps_wanted(l))
         return;
     double now = pp_clock();
     l->seconds[layer * PP_N_LAPS + (size_t)lap] = now - l->last;
