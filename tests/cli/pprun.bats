@@ -294,6 +294,53 @@ fails() {
     done
 }
 
+# refused MESSAGE OPTION...: a usage error, by its first line.
+refused() {
+    local message=$1
+    shift
+    run --separate-stderr pprun plan.json --data packed --init 1 "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "pprun: $message" ]
+    [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
+}
+
+@test "what nobody would hear is refused" {
+    refused "--min-lr needs --lr-schedule cosine" --steps 1 --min-lr 1e-4
+    refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
+        --betas 0.9,0.99
+    refused "--eps needs --optimizer adamw" --steps 1 --eps 1e-6 --optimizer sgd
+    refused "--blas-threads works on the CPU alone" --steps 1 --device cuda \
+        --blas-threads 2
+    refused "--logprobs: 'x' is where the result goes; --output goes with\
+ --logprobs -" --logprobs x -o y
+    [ ! -e x ] && [ ! -e y ]
+    while read -r option value; do
+        # shellcheck disable=SC2086 # a flag has no value
+        refused "$option needs --steps" --eval packed $option $value
+    done <<END
+--save d
+--eval-every 1
+--dump-grads g
+--time-products
+--accumulate 2
+--lr 1
+--optimizer sgd
+--betas 0.9,0.99
+--eps 1
+--weight-decay 0
+--clip 1
+--warmup 1
+--lr-schedule cosine
+END
+    refused "--accumulate needs --steps" --logprobs - --accumulate 2
+    # Where they are heard they are welcome.
+    pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
+        --lr-schedule cosine --min-lr 1e-3 -o log
+    [ "$(tail -n 1 log | jq .lr)" = 0.001 ]
+}
+
 @test "a checkpoint of more steps than asked for leaves nothing to do" {
     rm -rf ended
     pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
