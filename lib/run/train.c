@@ -219,6 +219,8 @@ static int save(struct pp_rank *r, struct pp_err *err)
         .data_checksum = j->data->checksum,
     };
     return pp_ckpt_save(&c, &s, err);
+        .optimizer = j->optim.optimizer,
+        .betas = {j->optim.beta1, j->optim.beta2},
 }
 
 static bool is_due(int64_t every, const struct pp_rank *r, bool last)
