@@ -341,6 +341,36 @@ END
     [ "$(tail -n 1 log | jq .lr)" = 0.001 ]
 }
 
+@test "the last step is told before its gradients cannot be written" {
+    for path in nosuch/grads /dev/full; do
+        run --separate-stderr pprun -q plan.json --data packed --init 1 \
+            --steps 2 --dump-grads $path
+        echo "status $status, stderr: $stderr"
+        [ "$status" -eq 3 ]
+        [ "$(jq -c .step <<<"$output" | xargs)" = "1 2" ]
+        [[ "$stderr" == "pprun: $path"* ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+    pprun -q plan.json --data packed --init 1 --steps 1 --save dumped -o log
+    run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
+        --resume dumped --dump-grads grads
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: a dump of gradients takes 1 step or more, and 0 are\
+ left" ]
+}
+
+@test "a loss of nothing is null" {
+    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
+        pppack -q -l 8 -o unscored
+    run --separate-stderr pprun -q plan.json --data unscored --init 1 --steps 2
+    [ "$status" -eq 0 ]
+    jq -e '.loss == null and .grad_norm == 0 and .tokens == 12' <<<"$output"
+    pprun plan.json --data packed --init 1 --steps 1 --eval unscored |
+        jq -e '.loss > 0 and has("val_loss") and .val_loss == null'
+    [ "$(pprun -q plan.json --data packed --init 1 --eval unscored)" = \
+        '{"val_loss": null}' ]
+}
+
 @test "a checkpoint of more steps than asked for leaves nothing to do" {
     rm -rf ended
     pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
