@@ -30,7 +30,7 @@ struct pp_step_report {
                         device whose work is queued: the host cannot see it */
     double products; /* share of compute in matrix products; -1: not timed */
     bool has_val_loss;
-    double val_loss; /* NAN where nothing is scored */
+    double val_loss;                  /* NAN where nothing is scored */
     const int *peak_slots;            /* counted, by rank */
     uint64_t messages, message_bytes; /* between stages, all ranks' */
 };
