@@ -177,8 +177,7 @@ PP_INLINE size_t strip_row(const struct group *g, const struct block *b,
     return (t->q0 - b->q0) * g->heads;
 }
 
-/* The heads of n rows of a tensor and the rows of a block, one way or the
- * other. */
+/* The heads of n rows of a tensor, to the rows of a block. */
 PP_INLINE void gather(real *to, size_t ldto, const real *from, size_t ldfrom,
                       size_t n, size_t heads, size_t width)
 {
@@ -198,7 +197,7 @@ PP_CLONES static void scale_row(real *x, size_t n, real by)
         x[i] *= by;
 }
 
-/* Copies rows and scales them. */
+/* The other way. */
 PP_INLINE void spread(real *to, size_t ldto, const real *from, size_t ldfrom,
                       size_t n, size_t heads, size_t width)
 {

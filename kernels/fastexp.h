@@ -24,16 +24,15 @@ PP_INLINE float exp2_int(int32_t n)
     return f;
 }
 
-PP_INLINE float fast_expf(float x)
+/* exp(y) = 2^n p: n is stored, p returned. Adding 1.5 * 2^23 rounds to an
+ * integer, left in the low bits. */
+PP_INLINE float exp_parts(float y, int32_t *n)
 {
-    /* Adding 1.5 * 2^23 rounds to an integer, left in the low bits. */
     const float magic = 12582912.0f;
-    float y = x > 89.0f ? 89.0f : x;
-    y = y < -104.0f ? -104.0f : y;
     float shifted = y * 1.44269504088896341f + magic;
     int32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
-    int32_t n = (int32_t)((uint32_t)bits - 0x4b400000u);
+    *n = (int32_t)((uint32_t)bits - 0x4b400000u);
     float nf = shifted - magic;
     float r = (y - nf * 0.693359375f) - nf * -2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -42,7 +41,14 @@ PP_INLINE float fast_expf(float x)
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = (p * (r * r) + r) + 1.0f;
+    return (p * (r * r) + r) + 1.0f;
+}
+
+PP_INLINE float fast_expf(float x)
+{
+    float y = x > 89.0f ? 89.0f : x;
+    int32_t n;
+    float p = exp_parts(y < -104.0f ? -104.0f : y, &n);
     /* Two factors: n reaches beyond what one exponent holds. */
     int32_t half = n >> 1;
     return p * exp2_int(half) * exp2_int(n - half);
@@ -52,21 +58,9 @@ PP_INLINE float fast_expf(float x)
  * becomes that. */
 PP_INLINE float fast_expf_below(float x)
 {
-    const float magic = 12582912.0f;
-    float y = x < -87.0f ? -87.0f : x;
-    float shifted = y * 1.44269504088896341f + magic;
-    int32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    float nf = shifted - magic;
-    float r = (y - nf * 0.693359375f) - nf * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = (p * (r * r) + r) + 1.0f;
-    return p * exp2_int((int32_t)((uint32_t)bits - 0x4b400000u));
+    int32_t n;
+    float p = exp_parts(x < -87.0f ? -87.0f : x, &n);
+    return p * exp2_int(n);
 }
 
 PP_INLINE real fast_exp(real x)

@@ -39,6 +39,10 @@ struct pp_kernels {
     const char *name; /* "cpu-f32" */
     size_t element_bytes;
     size_t accumulator_bytes;
+    /* Logits that the head makes at a time, and rows of them at most: so many
+     * that its products run at speed, so few that they do not fill a cache or
+     * a GPU. */
+    size_t head_logits, head_rows;
 
     pp_linear_fwd_fn *linear_fwd;
     pp_linear_bwd_input_fn *linear_bwd_input;

@@ -4,47 +4,63 @@
  * Only scored rows meet the vocabulary. Their logits are made anew in F and in
  * each of I and W, or once where these run together, so that nothing of width V
  * outlives a block: F keeps the rows and their log-sum-exp. The size of a block
- * depends on V alone, so that products have the same shape under every split of
- * the model. */
+ * depends on V and the backend alone, so that products have the same shape
+ * under every split of the model. */
 #include "run/layer_impl.h"
 
-/* Elements of a block of logits, 32 MiB in fp32, and the rows that it may
- * have. */
-#define BLOCK_ELEMENTS ((size_t)8 << 20)
-#define MIN_ROWS 16
-#define MAX_ROWS 512
+/* Blocks have a multiple of so many rows. */
+#define ROWS 16
+/* Log-probabilities that are read from the device at a time. */
+#define READ_ROWS 4096
 
-static size_t block_rows(const struct pp_model *m)
+static size_t round_rows(size_t n)
 {
-    size_t rows = BLOCK_ELEMENTS / m->vocab / MIN_ROWS * MIN_ROWS;
-    if (rows < MIN_ROWS)
-        return MIN_ROWS;
-    return rows > MAX_ROWS ? MAX_ROWS : rows;
+    return (n + ROWS - 1) / ROWS * ROWS;
+}
+
+static size_t block_rows(const struct pp_model *m, const struct pp_kernels *k)
+{
+    size_t rows = k->head_logits / m->vocab / ROWS * ROWS;
+    if (rows < ROWS)
+        return ROWS;
+    return rows > k->head_rows ? k->head_rows : rows;
+}
+
+/* Those of a block for which there is room: with few tokens there is one, and
+ * it is no larger. */
+static size_t room_rows(const struct pp_model *m, const struct pp_kernels *k,
+                        size_t tokens)
+{
+    size_t rows = block_rows(m, k), most = round_rows(tokens);
+    return rows < most ? rows : most;
 }
 
 /* Scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
- * log-probabilities (rows). */
+ * log-probabilities (tokens). */
 struct head_scratch {
     size_t rows;
     void *logits, *x, *dx, *logp;
 };
 
-static struct head_scratch head_buffers(const struct pp_layer *l, void *scratch)
+static struct head_scratch head_buffers(const struct pp_layer *l,
+                                        const struct pp_microbatch *mb,
+                                        void *scratch)
 {
-    struct head_scratch h = {.rows = block_rows(l->model)};
+    struct head_scratch h = {.rows = block_rows(l->model, l->kernels)};
+    size_t room = room_rows(l->model, l->kernels, mb->tokens);
     h.logits = scratch;
-    h.x = pp_layer_at(l, h.logits, h.rows * l->model->vocab);
-    h.dx = pp_layer_at(l, h.x, h.rows * l->model->hidden);
-    h.logp = pp_layer_at(l, h.dx, h.rows * l->model->hidden);
+    h.x = pp_layer_at(l, h.logits, room * l->model->vocab);
+    h.dx = pp_layer_at(l, h.x, room * l->model->hidden);
+    h.logp = pp_layer_at(l, h.dx, room * l->model->hidden);
     return h;
 }
 
 static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
                            size_t tokens, size_t context)
 {
-    (void)tokens, (void)context;
-    return block_rows(m) *
-           (m->vocab + 2 * m->hidden + k->accumulator_bytes / k->element_bytes);
+    (void)context;
+    return room_rows(m, k, tokens) * (m->vocab + 2 * m->hidden) +
+           tokens * (k->accumulator_bytes / k->element_bytes);
 }
 
 static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
@@ -80,23 +96,30 @@ static int make_gradient(const struct pp_layer *l,
     return 0;
 }
 
-/* Adds a block's -logp to *sum in row order. The only place inside a step where
- * the host waits for the device. */
+/* The sum of -logp in row order. The only place inside a step where the host
+ * waits for the device. */
 static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const void *logp, size_t at, size_t n, double *sum,
-                      struct pp_err *err)
+                      const void *logp, double *sum, struct pp_err *err)
 {
-    double room[MAX_ROWS];
-    size_t bytes = l->kernels->accumulator_bytes;
-    const void *p = pp_device_read(l->device, logp, n * bytes, room, err);
-    for (size_t i = 0; p && i < n; i++) {
-        double x = bytes == sizeof(float) ? (double)((const float *)p)[i]
-                                          : ((const double *)p)[i];
-        *sum -= x;
-        if (mb->logps)
-            mb->logps[at + i] = x;
+    double room[READ_ROWS];
+    size_t bytes = l->kernels->accumulator_bytes, n;
+    *sum = 0;
+    for (size_t at = 0; at < mb->n_scored; at += n) {
+        n = block_end(mb, at, READ_ROWS);
+        const void *p =
+            pp_device_read(l->device, pp_layer_statistic_at(l, logp, at),
+                           n * bytes, room, err);
+        if (!p)
+            return -1;
+        for (size_t i = 0; i < n; i++) {
+            double x = bytes == sizeof(float) ? (double)((const float *)p)[i]
+                                              : ((const double *)p)[i];
+            *sum -= x;
+            if (mb->logps)
+                mb->logps[at + i] = x;
+        }
     }
-    return p ? 0 : -1;
+    return 0;
 }
 
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -106,7 +129,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     (void)y;
     const struct pp_kernels *k = l->kernels;
     size_t C = l->model->hidden, n;
-    struct head_scratch h = head_buffers(l, scratch);
+    struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     double sum = 0;
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
@@ -116,11 +139,12 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         if (make_logits(l, mb, &h, x, at, n, err))
             return -1;
         PP_LAYER_RUN(k->cross_entropy_fwd(
-            pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.logp, h.logits,
-            mb->targets + at, n, l->model->vocab, l->stream));
-        if (read_logps(l, mb, h.logp, at, n, &sum, err))
-            return -1;
+            pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
+            pp_layer_statistic_at(l, h.logp, at), h.logits, mb->targets + at, n,
+            l->model->vocab, l->stream));
     }
+    if (read_logps(l, mb, h.logp, &sum, err))
+        return -1;
     *mb->loss = sum * mb->scale;
     return 0;
 }
@@ -136,7 +160,7 @@ static int head_gradients(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->kernels;
     size_t C = l->model->hidden, V = l->model->vocab, n;
-    struct head_scratch h = head_buffers(l, scratch);
+    struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     if (dx)

@@ -6,7 +6,7 @@
 #include "run/layer.h"
 #include "values.h"
 
-#define RIG_MAX_TOKENS 512
+#define RIG_MAX_TOKENS 6400
 #define RIG_MAX_SEQUENCES 8
 
 /* Real and padded rows of each sequence. */

@@ -305,18 +305,42 @@ static void head_blocks(void)
 static void head_together(const struct pp_kernels *k)
 {
     struct packing long_one = {1, {300}, {310}};
+    struct pp_kernels small = *k;
     struct pp_model m = rig_model();
-    m.vocab = 70001; /* 112 rows */
-    m.hidden = 4;
     struct rig a, b;
-    rig_init(&a, &m, PP_UNIT_HEAD, k, &long_one, 0);
-    rig_init(&b, &m, PP_UNIT_HEAD, k, &long_one, 0);
+    small.head_rows = 48;
+    rig_init(&a, &m, PP_UNIT_HEAD, &small, &long_one, 0);
+    rig_init(&b, &m, PP_UNIT_HEAD, &small, &long_one, 0);
     rig_forward(&a);
     rig_forward(&b);
     rig_backward(&a);
     rig_backward_together(&b);
     ok(rig_guards(&b) && same_bits(&a.dx, &b.dx) && same_bits(&a.g, &b.g),
        "head, %s: B has the bits of I, then W", k->name);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
+/* Blocks of other sizes, as another backend has, and more rows than are read
+ * from a device at a time. */
+static void head_block_sizes(void)
+{
+    struct packing long_one = {1, {6300}, {6304}};
+    struct pp_kernels small = pp_kernels_f64, whole = pp_kernels_f64;
+    struct pp_model m = rig_model();
+    struct rig a, b;
+    small.head_rows = 48;
+    whole.head_rows = SIZE_MAX;
+    rig_init(&a, &m, PP_UNIT_HEAD, &small, &long_one, 0);
+    rig_init(&b, &m, PP_UNIT_HEAD, &whole, &long_one, 0);
+    is_near(rig_forward(&a), rig_forward(&b), 1e-14,
+            "head: one loss, whatever its blocks");
+    rig_backward(&a);
+    rig_backward(&b);
+    ok(a.mb.n_scored > 4096 && rig_guards(&a) && rig_guards(&b) &&
+           nmse(&a.g, &b.g) < 1e-28 && nmse(&a.dx, &b.dx) < 1e-28,
+       "head: one gradient, whatever its blocks");
+    ok(a.scratch.n < b.scratch.n, "head: smaller blocks take less");
     rig_finish(&a);
     rig_finish(&b);
 }
@@ -338,6 +362,7 @@ int main(void)
     }
     logps();
     head_blocks();
+    head_block_sizes();
     head_together(&pp_kernels_f32);
     head_together(&pp_kernels_f64);
     return done();
