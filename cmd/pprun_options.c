@@ -304,8 +304,9 @@ static int check_verify(struct pprun *p)
                               "--verify makes its own steps and does not go "
                               "with --%s",
                               name_of(own[i]));
-    if (o->device != PPRUN_CPU)
-        return tool_usage(p->tool, "--verify works on --device cpu alone");
+    if (o->dtype == PPRUN_BF16)
+        return tool_usage(p->tool, "--verify works in fp32 and fp64: in bf16 "
+                                   "rounding hides what a fault does");
     if (o->shrink && o->weights)
         return tool_usage(p->tool, "--shrink makes its own weights and does "
                                    "not go with --weights");
@@ -315,8 +316,7 @@ static int check_verify(struct pprun *p)
 /* What the GPU or another optimizer would not hear. */
 static int check_values(struct pprun *p)
 {
-    static const int host[] = {OPT_TRACE, OPT_PROFILE, OPT_TIME_PRODUCTS,
-                               OPT_BLAS_THREADS};
+    static const int host[] = {OPT_TIME_PRODUCTS, OPT_BLAS_THREADS};
     static const int adamw[] = {OPT_BETAS, OPT_EPS};
     const struct pp_optim *optim = &p->job.optim;
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
