@@ -26,7 +26,7 @@ struct pp_slice_blocks {
  * the slice's. The integers behind the pointers are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
-    size_t n_sequences, max_seqlen;
+    size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) place in its sequence */
     const int32_t *input_ids; /* (tokens) -1 on padding */

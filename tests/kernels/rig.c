@@ -35,8 +35,6 @@ static void pack(struct rig *r, const struct packing *p)
                     (int32_t)(pp_rng_bits(key, t + 1000) % r->m.vocab);
             }
         }
-        if ((size_t)p->padded[i] > r->mb.max_seqlen)
-            r->mb.max_seqlen = (size_t)p->padded[i];
     }
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;

@@ -173,7 +173,6 @@ static const struct pp_microbatch *see(struct seen *s,
     s->whole[1] = (int32_t)mb->tokens;
     if (is("bounds") && now.stage == 1) {
         s->mb.n_sequences = 1;
-        s->mb.max_seqlen = mb->tokens;
         s->mb.cu_seqlens = s->mb.cu_seqlens_padded = s->whole;
     }
     if (is("slice-gradients") && now.op != PP_F)
@@ -301,7 +300,6 @@ int __wrap_pp_layer_again(const struct pp_layer *l,
     memcpy(at, s, sizeof at);
     if (is("again-bounds") && now.stage == 1) {
         seen.n_sequences = 1;
-        seen.max_seqlen = mb->tokens;
         seen.cu_seqlens = seen.cu_seqlens_padded = whole;
     }
     if (is("again-input") && now.stage == 1 && now.microbatch == 0) {
