@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the course of a run. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -98,6 +99,17 @@ static int run(struct pprun *p, const char *manifest)
     return 0;
 }
 
+/* Of a run that ended well: whether it had a step to make. */
+static void say_nothing_left(struct pprun *p)
+{
+    int64_t steps = p->job.optim.steps;
+    if (p->resume && steps > 0 && p->start == 0 && p->rank == 0 &&
+        p->tool->status == PP_EXIT_OK)
+        tool_say(p->tool, PP_LOG_NOTE,
+                 "nothing left to do: %s has all of --steps '%" PRId64 "'",
+                 p->resume, steps);
+}
+
 int main(int argc, char **argv)
 {
     struct tool t = {
@@ -126,8 +138,8 @@ int main(int argc, char **argv)
     p.argv = argv;
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);
-    if (tool_input(&t, argc, argv, &manifest) == 0)
-        (void)run(&p, manifest);
+    if (tool_input(&t, argc, argv, &manifest) == 0 && run(&p, manifest) == 0)
+        say_nothing_left(&p);
     pprun_finish(&p);
     size_t bytes;
     int status = tool_finish(&t);

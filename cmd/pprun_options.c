@@ -172,17 +172,10 @@ static const struct setting {
 
 static int set_word(struct tool *t, const struct setting *s, int *to)
 {
-    char known[128] = "";
-    size_t n = 0;
-    for (int i = 0; s->words[i] && n < sizeof known; i++) {
-        if (!strcmp(optarg, s->words[i])) {
-            *to = i;
-            return 0;
-        }
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
-                              i ? ", " : "", s->words[i]);
-    }
-    return tool_usage(t, "%s: '%s' is not one of: %s", s->name, optarg, known);
+    int i = tool_word(t, s->name, optarg, s->words);
+    if (i >= 0)
+        *to = i;
+    return i < 0 ? -1 : 0;
 }
 
 static int set_value(struct pprun *p, const struct setting *s)
@@ -262,7 +255,7 @@ static const char *name_of(int id)
     return o->name;
 }
 
-/* What would go unheard without something else. */
+/* What would go unheard without something else. --plan is for any steps. */
 static const struct need {
     int id, what;
     bool verifies; /* --verify hears it too, or ignores it as it says */
@@ -284,8 +277,9 @@ static int check_needs(struct pprun *p)
 {
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         const struct need *n = &needs[i];
-        if (given(p, n->id) && !given(p, n->what) &&
-            !(p->options.verify && n->verifies))
+        bool plans = p->options.plan && n->what == OPT_STEPS;
+        bool verifies = p->options.verify && n->verifies;
+        if (given(p, n->id) && !given(p, n->what) && !plans && !verifies)
             return tool_usage(p->tool, "--%s needs --%s", name_of(n->id),
                               name_of(n->what));
     }
@@ -365,9 +359,9 @@ static int check_options(struct pprun *p)
         return -1;
     if (check_needs(p) || check_values(p) || check_outputs(p))
         return -1;
-    if (!trains && !o->eval && !o->logprobs && !o->verify)
-        return tool_usage(t, "nothing to do: give --steps, --eval, --logprobs "
-                             "or --verify");
+    if (!trains && !o->eval && !o->logprobs && !o->plan && !o->verify)
+        return tool_usage(t, "nothing to do: give --steps, --eval, --logprobs, "
+                             "--plan or --verify");
     if (o->logprobs && (trains || o->eval))
         return tool_usage(t, "--logprobs scores the data and does not go with "
                              "--steps or --eval");

@@ -79,8 +79,6 @@ int split_schedule(struct split_job *j)
     struct pp_err *err = &j->t.err;
     const char *name = j->automatic ? split_best_kind(j) : j->kind;
     run->kind = pp_kind_find(name ? name : default_kind(j));
-    if (!run->kind)
-        return tool_usage(&j->t, "--for: '%s' is not known", j->kind);
     run->name = run->kind->name;
     run->fits = name != NULL;
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,

@@ -8,8 +8,10 @@
  * under every split of the model. */
 #include "run/layer_impl.h"
 
-/* Blocks have a multiple of so many rows. */
+/* Blocks have a multiple of so many rows, larger ones of as many as a matrix
+ * product on a GPU takes at a time. */
 #define ROWS 16
+#define TILE_ROWS 128
 /* Log-probabilities that are read from the device at a time. */
 #define READ_ROWS 4096
 
@@ -20,9 +22,10 @@ static size_t round_rows(size_t n)
 
 static size_t block_rows(const struct pp_model *m, const struct pp_kernels *k)
 {
-    size_t rows = k->head_logits / m->vocab / ROWS * ROWS;
+    size_t rows = k->head_logits / m->vocab;
     if (rows < ROWS)
         return ROWS;
+    rows -= rows % (rows < TILE_ROWS ? ROWS : TILE_ROWS);
     return rows > k->head_rows ? k->head_rows : rows;
 }
 

@@ -190,7 +190,9 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "step %lld: loss is %g and the gradient norm %g",
-                       (long long)rep->step, rep->loss, rep->grad_norm);
+                       (long long)rep->step,
+                       /* whose NaNs may have a sign, which says nothing */
+                       fabs(rep->loss), fabs(rep->grad_norm));
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
     if (inspect(r, err))
