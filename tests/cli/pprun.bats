@@ -285,6 +285,8 @@ progress() {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 1 --plan >want
     pprun plan.json --data packed --plan >got
+    pprun plan.json --data packed --plan --optimizer sgd |
+        jq -e '.[0].optimizer == 0' >/dev/null
     cmp want got
     pprun plan.json --data packed --plan --steps 1 --save ckpt >got
     cmp want got
