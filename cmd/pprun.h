@@ -17,6 +17,7 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
+    uint64_t given; /* a bit for each option that was there */
     const char *data, *eval, *weights, *resume, *logprobs;
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* the last ones; 0: not given */
@@ -65,6 +66,12 @@ struct pprun {
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
 };
+
+extern const struct tool_option pprun_option_table[];
+
+/* Fills p->options, and what options say of p->job; refuses what would go
+ * unheard. */
+int pprun_read_options(struct pprun *p, int argc, char **argv) PP_MUST_USE;
 
 /* Fills p->job from the options and the manifest named (or "-"): opens and
  * checks every file before a rank starts. With --plan neither weights nor

@@ -10,10 +10,19 @@
 #include "pprun.h"
 #include "run/batch.h"
 
+/* JSON has no NaN: what is no number is null. */
+static void format(double value, char *text)
+{
+    if (isnan(value))
+        strcpy(text, "null");
+    else
+        pp_format_real(value, text);
+}
+
 static void put(FILE *f, const char *key, double value)
 {
     char text[32];
-    pp_format_real(value, text);
+    format(value, text);
     fprintf(f, ", \"%s\": %s", key, text);
 }
 
@@ -94,7 +103,7 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
     struct pprun *p = ctx;
     char text[32];
     FILE *f = p->tool->out;
-    pp_format_real(val_loss, text);
+    format(val_loss, text);
     fprintf(f, "{\"val_loss\": %s}\n", text);
     return flush(p, f, err);
 }

@@ -285,6 +285,8 @@ progress() {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 1 --plan >want
     pprun plan.json --data packed --plan >got
+    pprun plan.json --data packed --plan --optimizer sgd |
+        jq -e '.[0].optimizer == 0' >/dev/null
     cmp want got
     pprun plan.json --data packed --plan --steps 1 --save ckpt >got
     cmp want got
@@ -385,6 +387,83 @@ progress() {
         [ -z "$output" ]
         [ "${stderr_lines[0]}" = "pprun: $interval needs $what" ]
     done
+}
+
+# refused MESSAGE OPTION...: a usage error, by its first line.
+refused() {
+    local message=$1
+    shift
+    run --separate-stderr pprun plan.json --data packed --init 1 "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "pprun: $message" ]
+    [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
+}
+
+@test "what nobody would hear is refused" {
+    refused "--min-lr needs --lr-schedule cosine" --steps 1 --min-lr 1e-4
+    refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
+        --betas 0.9,0.99
+    refused "--eps needs --optimizer adamw" --steps 1 --eps 1e-6 --optimizer sgd
+    refused "--blas-threads works on the CPU alone" --steps 1 --device cuda \
+        --blas-threads 2
+    refused "--logprobs: 'x' is where the result goes; --output goes with\
+ --logprobs -" --logprobs x -o y
+    [ ! -e x ] && [ ! -e y ]
+    while read -r option value; do
+        # shellcheck disable=SC2086 # a flag has no value
+        refused "$option needs --steps" --eval packed $option $value
+    done <<END
+--save d
+--eval-every 1
+--dump-grads g
+--time-products
+--accumulate 2
+--lr 1
+--optimizer sgd
+--betas 0.9,0.99
+--eps 1
+--weight-decay 0
+--clip 1
+--warmup 1
+--lr-schedule cosine
+END
+    refused "--accumulate needs --steps" --logprobs - --accumulate 2
+    # Where they are heard they are welcome.
+    pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
+        --lr-schedule cosine --min-lr 1e-3 -o log
+    [ "$(tail -n 1 log | jq .lr)" = 0.001 ]
+}
+
+@test "the last step is told before its gradients cannot be written" {
+    for path in nosuch/grads /dev/full; do
+        run --separate-stderr pprun -q plan.json --data packed --init 1 \
+            --steps 2 --dump-grads $path
+        echo "status $status, stderr: $stderr"
+        [ "$status" -eq 3 ]
+        [ "$(jq -c .step <<<"$output" | xargs)" = "1 2" ]
+        [[ "$stderr" == "pprun: $path"* ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+    pprun -q plan.json --data packed --init 1 --steps 1 --save dumped -o log
+    run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
+        --resume dumped --dump-grads grads
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: a dump of gradients takes 1 step or more, and 0 are\
+ left" ]
+}
+
+@test "a loss of nothing is null" {
+    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
+        pppack -q -l 8 -o unscored
+    run --separate-stderr pprun -q plan.json --data unscored --init 1 --steps 2
+    [ "$status" -eq 0 ]
+    jq -e '.loss == null and .grad_norm == 0 and .tokens == 12' <<<"$output"
+    pprun plan.json --data packed --init 1 --steps 1 --eval unscored |
+        jq -e '.loss > 0 and has("val_loss") and .val_loss == null'
+    [ "$(pprun -q plan.json --data packed --init 1 --eval unscored)" = \
+        '{"val_loss": null}' ]
 }
 
 @test "a checkpoint of more steps than asked for leaves nothing to do" {

@@ -132,7 +132,7 @@ fails() {
     ppsched --check got
 }
 
-@test "the head costs twice in each half of its backward, as it recomputes" {
+@test "the head makes its logits again, once in B and twice in I and W" {
     cd "$BATS_TEST_TMPDIR"
     ppsplit -q -p 1 "$SRCDIR/tests/golden/llama/model" |
         ppsched -q -s gpipe -m 2 >plan.json
@@ -141,6 +141,14 @@ fails() {
         | (map(select(.fqn == "lm_head").fwd_flops[0]) | add) as $head
         | (map(.fwd_flops[0]) | add - $head) as $products
         | (map(.fwd_flops[1]) | add) as $pairs
-        | 2 * (64 * (3 * $products + 5 * $head) + 3.5 * 64 * 65 / 2 * $pairs)
+        | 2 * (64 * (3 * $products + 4 * $head) + 3.5 * 64 * 65 / 2 * $pairs)
         | . > 0 and $head > 0 and . == $stats.makespan' plan.json stats.json
+    for kind in 1f1b zb-h1; do
+        ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" |
+            ppsched -q -s $kind -m 2 | tee plan.json |
+            ppsched --stats --seq-len 64
+    done >both.json
+    jq -se '.[0].model.units[-1].fwd_flops[0] as $head
+        | .[2].idle[1].busy - .[1].idle[1].busy == 2 * 64 * $head' \
+        plan.json both.json
 }

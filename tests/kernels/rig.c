@@ -151,6 +151,15 @@ void rig_backward(struct rig *r)
         abort();
 }
 
+void rig_backward_together(struct rig *r)
+{
+    struct pp_layer_blocks b = blocks_of(r, false);
+    struct pp_err err = {0};
+    fill(&r->g, 0);
+    if (r->ops->bwd(&r->l, &r->mb, r->dx.at, NULL, &b, r->scratch.at, &err))
+        abort();
+}
+
 bool rig_guards(const struct rig *r)
 {
     bool whole = guard_whole(&r->g) && guard_whole(&r->y) &&

@@ -204,6 +204,10 @@ int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
                                const struct pp_microbatch *mb,
                                void *const *blocks, void *scratch,
                                struct pp_err *err);
+int __wrap_pp_stage_bwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *dx,
+                        const void *dy, void *const *blocks, void *scratch,
+                        struct pp_err *err);
 
 int __wrap_pp_stage_fwd(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *y, const void *x,
@@ -238,6 +242,18 @@ int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
         __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err))
         return -1;
     return __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err);
+}
+
+/* One after the other: the same bits, with the faults of each. */
+int __wrap_pp_stage_bwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *dx,
+                        const void *dy, void *const *blocks, void *scratch,
+                        struct pp_err *err)
+{
+    return __wrap_pp_stage_bwd_input(s, mb, dx, dy, blocks, scratch, err) ||
+                   __wrap_pp_stage_bwd_weight(s, mb, blocks, scratch, err)
+               ? -1
+               : 0;
 }
 
 const struct pp_buffer *__real_pp_memory_find(const struct pp_memory *m,
