@@ -78,7 +78,7 @@ out:
 static void say_microbatch(const struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    if (!m->has_microbatch || p->options.data)
+    if (!m->has_microbatch || p->data)
         return;
     tool_say(p->tool, PP_LOG_DETAIL,
              "the split is for microbatches of %" PRId64
@@ -110,6 +110,41 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: there is no schedule; -s makes one", p->name);
+    return 0;
+}
+
+/* Whether the data that the manifest names are there, as they were. */
+static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
+{
+    struct pp_packed packed = {0};
+    int rc = pp_packed_open(d->path, &packed, err);
+    if (rc == 0 && packed.checksum != d->checksum)
+        rc = pp_fail(err, PP_EXIT_INPUT,
+                     "%s: is not the data that the manifest was made for",
+                     d->path);
+    pp_packed_finish(&packed);
+    return rc;
+}
+
+/* Without --data those of the manifest count, wherever they can be read: a plan
+ * may be looked at where its data are not. */
+static int choose_data(struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    const struct pp_manifest_data *named =
+        p->manifest.has_data ? &p->manifest.data : NULL;
+    struct pp_err why = {0};
+    p->data = o->data;
+    if (!o->data && named && !o->seq_len) {
+        if (look_for_data(named, &why) == 0)
+            p->data = named->path;
+        else
+            tool_say(p->tool, PP_LOG_NOTE,
+                     "%s; microbatches are taken to be as the split assumed",
+                     why.text);
+    }
+    if (o->step && !p->data)
+        return tool_usage(p->tool, "--step needs --data");
     say_microbatch(p);
     return 0;
 }
@@ -119,11 +154,11 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
 static int open_costs(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    if (p->options.data && pp_packed_open(p->options.data, &p->packed, err))
+    if (p->data && pp_packed_open(p->data, &p->packed, err))
         return -1;
-    if (p->options.data && p->packed.n_bins == 0)
+    if (p->data && p->packed.n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
-                       p->options.data);
+                       p->data);
     return ppsched_costs_init(p);
 }
 
@@ -225,7 +260,7 @@ static int read_input(struct ppsched *p, int argc, char **argv)
                           argv[optind]);
     if (o->n_ranks && !o->compare && ppsched_abstract(p))
         return -1;
-    if (has_manifest && read_manifest(p, argc, argv))
+    if ((has_manifest && read_manifest(p, argc, argv)) || choose_data(p))
         return -1;
     return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
 }

@@ -99,7 +99,9 @@ struct ppsched {
     struct pp_schedule built; /* with -s */
     struct pp_csv csv;        /* with --csv */
     struct pp_schedule *schedule;
-    struct pp_packed packed; /* with --data */
+    const char *data; /* packed data that tell how long microbatches are, or
+                         NULL: --data, or what the manifest names */
+    struct pp_packed packed; /* those */
     struct ppsched_costs costs;
 };
 

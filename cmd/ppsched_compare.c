@@ -93,6 +93,7 @@ static int place(struct comparison *c, struct entry *e)
     struct ppsched_options *o = &e->run.options;
     e->tool = *c->p->tool;
     e->run.tool = &e->tool;
+    e->run.data = c->p->data;
     *o = c->p->options;
     o->kind = e->kind->name;
     o->has_memory =

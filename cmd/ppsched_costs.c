@@ -75,9 +75,10 @@ static double measure_microbatches(struct ppsched *p)
     struct ppsched_costs *c = &p->costs;
     int m = p->schedule->n_microbatches;
     int64_t slices = c->graph->n_slices;
-    if (!p->options.data)
+    if (!p->data)
         return assume_microbatches(p);
-    size_t first = (size_t)(p->options.step - 1) * (size_t)m;
+    int step = p->options.step ? p->options.step : 1;
+    size_t first = (size_t)(step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
         pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);

@@ -338,8 +338,6 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
     if (o->placement &&
         tool_word(t, "--placement", o->placement, placement_words) < 0)
         return -1;
-    if (o->step && !o->data)
-        return tool_usage(t, "--step needs --data");
     return 0;
 }
 
@@ -377,8 +375,6 @@ static int check_compare(struct tool *t, const struct ppsched_options *o)
                              "groups microbatches by default");
     if (o->n_chunks && !o->n_ranks)
         return tool_usage(t, "-c needs -p");
-    if (o->step && !o->data)
-        return tool_usage(t, "--step needs --data");
     return 0;
 }
 
@@ -398,8 +394,6 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
     if (!o->list && ((o->compare ? check_compare : check_options)(t, o) ||
                      check_pictures(t, o)))
         return -1;
-    if (o->data && !o->step)
-        o->step = 1;
     if (o->width < 0)
         o->width = o->timeline ? columns(t) : 0;
     return 0;

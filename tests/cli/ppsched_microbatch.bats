@@ -70,6 +70,39 @@ setup() {
         "$(makespan gpipe 2 plan.json)" ]
 }
 
+@test "the data that a manifest names count where they are there" {
+    jq -nc '({input_ids: [range(64)]}, {input_ids: [range(16)]})' >data.jsonl
+    pppack -q -a next-fit -l 64 -o data data.jsonl
+    ppsplit -q -p 2 --seq-len 512 m | ppsched -q -s gpipe -m 1 --data data >p.json
+    ppsched --stats --data data p.json >want
+    run --separate-stderr ppsched --stats p.json
+    [ "$stderr" = "" ]
+    diff - want <<<"$output"
+    ppsched --stats --step 2 --data data p.json >second
+    ppsched --stats --step 2 p.json | diff - second
+    run ! diff -q want second
+    # An option wins, and so does another kind's own schedule.
+    [ "$(makespan gpipe 1 --seq-len 512 p.json)" = \
+        "$(makespan gpipe 1 --seq-len 512 <(jq 'del(.data)' p.json))" ]
+    ppsched --compare gpipe,1f1b -m 1 p.json >got
+    ppsched --compare gpipe,1f1b -m 1 --data data p.json | diff - got
+    # Changed, and gone.
+    ppsched --seq-len 512 --stats p.json >assumed
+    rm -r data
+    pppack -q -l 80 -o data data.jsonl
+    run --separate-stderr ppsched --stats p.json
+    [ "$stderr" = "ppsched: data: is not the data that the manifest was \
+made for; microbatches are taken to be as the split assumed" ]
+    diff - assumed <<<"$output"
+    rm -r data
+    run --separate-stderr ppsched --stats p.json
+    [[ $stderr == *"data"*"; microbatches are taken to be as the split assumed" ]]
+    diff - assumed <<<"$output"
+    run --separate-stderr ppsched --stats --step 2 p.json
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"--step needs --data"* ]]
+}
+
 @test "-v says which microbatches the split is for" {
     ppsplit -q -p 2 --seq-len 512 m >plan.json
     run --separate-stderr ppsched -v -s gpipe -m 2 --stats plan.json
