@@ -158,6 +158,18 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
+/* All ranks have the same numbers, and rank 0 tells of them: the others wait
+ * for it to end the job. */
+static int fail_numbers(struct pp_rank *r, const struct pp_step_report *rep,
+                        struct pp_err *err)
+{
+    if (r->comm->rank != 0 && r->comm->ops->barrier(r->comm, err))
+        return -1;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "step %lld: loss is %g and the gradient norm %g",
+                   (long long)rep->step, rep->loss, rep->grad_norm);
+}
+
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                       struct pp_err *err)
 {
@@ -188,9 +200,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* Who inspects judges for himself. */
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "step %lld: loss is %g and the gradient norm %g",
-                       (long long)rep->step, rep->loss, rep->grad_norm);
+        return fail_numbers(r, rep, err);
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
