@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the options and the course of a run. */
 #include <getopt.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,9 +74,9 @@ static const struct tool_option options[] = {
     {OPT_OBJECTIVE, "objective", "NAME", "sft"},
     {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
     {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
-    {OPT_TRANSPORT, "transport", "NAME", "threads (default) or nccl"},
+    {OPT_TRANSPORT, "transport", "NAME", "threads (default), mpi or nccl"},
     {OPT_JOIN_TIMEOUT, "join-timeout", "SECONDS",
-     "with nccl: how long ranks wait for each other (300)"},
+     "with mpi, nccl: how long ranks wait for each other (300)"},
     {OPT_SHAPES, "shapes", "HOW", "of messages: planned, exchange or max"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
@@ -106,7 +104,7 @@ static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
-static const char *const transports[] = {"threads", "nccl", NULL};
+static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
 static const char *const objectives[] = {"sft", NULL};
 static const char *const shapes[] = {
     [PP_SHAPES_PLANNED] = "planned",
@@ -303,18 +301,31 @@ static int check_recording(struct pprun *p)
     return 0;
 }
 
+static int check_transport(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
+        return tool_usage(p->tool, "--transport nccl needs --device cuda");
+    if (o->transport == PPRUN_MPI && o->device != PPRUN_CPU)
+        return tool_usage(p->tool, "--transport mpi needs --device cpu");
+    if (o->transport != PPRUN_THREADS && (o->verify || o->plan))
+        return tool_usage(p->tool,
+                          "--verify and --plan run in one process "
+                          "and do not go with --transport %s",
+                          transports[o->transport]);
+    if (o->transport == PPRUN_THREADS && o->join_timeout > 0)
+        return tool_usage(p->tool,
+                          "--join-timeout needs --transport mpi or nccl");
+    return 0;
+}
+
 static int check_options(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
     struct tool *t = p->tool;
     bool trains = p->job.optim.steps > 0;
-    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
-        return tool_usage(t, "--transport nccl needs --device cuda");
-    if (o->transport == PPRUN_NCCL && (o->verify || o->plan))
-        return tool_usage(t, "--verify and --plan run in one process and do "
-                             "not go with --transport nccl");
-    if (o->transport != PPRUN_NCCL && o->join_timeout > 0)
-        return tool_usage(t, "--join-timeout needs --transport nccl");
+    if (check_transport(p))
+        return -1;
     if (o->weights && o->seed >= 0)
         return tool_usage(t, "--weights and --init exclude each other");
     if (o->verify || o->shrink || o->json)
@@ -332,51 +343,10 @@ static int check_options(struct pprun *p)
     return check_recording(p);
 }
 
-/* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
- * the signals and looking for pending ones would need none, but BLAS starts
- * threads of its own before main, which block nothing. */
-static atomic_int stop_signal;
-
-static void take_signal(int signal)
-{
-    stop_signal = signal;
-}
-
-static bool stop_requested(void *ctx)
-{
-    (void)ctx;
-    return stop_signal != 0;
-}
-
-static void handle_signals(void)
-{
-    struct sigaction action = {.sa_handler = take_signal,
-                               .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
-}
-
-/* Before the first product: OpenBLAS does not report what it lacks. */
-static int check_room(struct pprun *p)
-{
-    size_t bytes;
-    char text[32];
-    /* Every rank's thread, and those that help them. */
-    int n = p->job.schedule->graph->n_ranks + p->options.blas_threads - 1;
-    if (pp_cpu_blas_has_room(n, &bytes))
-        return 0;
-    pp_format_size(bytes, text);
-    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
-                   "out of memory: matrix products need %s of address space",
-                   text);
-}
-
 static int run_process(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
-    if (p->job.save)
-        handle_signals();
+    pprun_handle_signals(p);
     if (pprun_process(p, manifest, &status))
         return -1;
     p->tool->status = (int)status;
@@ -387,7 +357,7 @@ static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
     pp_cpu_blas_threads(p->options.blas_threads);
-    if (p->options.transport == PPRUN_NCCL)
+    if (p->options.transport != PPRUN_THREADS)
         return run_process(p, manifest);
     if (pprun_check_alone(p) || !tool_output(p->tool) ||
         pprun_choose_device(p) || pprun_prepare(p, manifest))
@@ -401,16 +371,13 @@ static int run(struct pprun *p, const char *manifest)
     if (pprun_check_device(p))
         return -1;
     if (p->options.verify)
-        return check_room(p) ? -1 : pprun_verify(p);
-    /* Without --save a signal ends the run as usual: there is nothing to
-     * come back to. */
-    if (p->job.save)
-        handle_signals();
+        return pprun_verify(p);
+    pprun_handle_signals(p);
     if (p->options.logprobs && pprun_logprobs_init(p))
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (check_room(p) || pprun_record_init(p))
+    if (pprun_record_init(p))
         return -1;
     int rc = pprun_threads(p, &status);
     if (pprun_record_close(p) || rc)
@@ -442,7 +409,7 @@ int main(int argc, char **argv)
                 .report = pprun_report,
                 .evaluated = pprun_evaluated,
                 .recorded = pprun_recorded,
-                .stop = stop_requested},
+                .stop = pprun_stop_requested},
     };
     const char *manifest;
     p.job.ctx = &p;
