@@ -261,8 +261,9 @@ static int check_verify(struct pprun *p)
                           "--verify makes its own steps and does not go with "
                           "--steps, --save, --dump-grads, --logprobs, "
                           "--trace, --profile, --resume or --plan");
-    if (o->device != PPRUN_CPU)
-        return tool_usage(p->tool, "--verify works on --device cpu alone");
+    if (o->dtype == PPRUN_BF16)
+        return tool_usage(p->tool, "--verify works in fp32 and fp64: in bf16 "
+                                   "rounding hides what a fault does");
     if (o->shrink && o->weights)
         return tool_usage(p->tool, "--shrink makes its own weights and does "
                                    "not go with --weights");
@@ -293,8 +294,6 @@ static int check_recording(struct pprun *p)
         return 0;
     if (p->job.optim.steps == 0)
         return tool_usage(p->tool, "%s needs --steps", name);
-    if (o->device == PPRUN_CUDA)
-        return tool_usage(p->tool, "%s works on the CPU alone", name);
     if (o->trace && o->profile && !strcmp(o->trace, o->profile))
         return tool_usage(p->tool, "--trace and --profile: '%s' cannot be both",
                           o->trace);

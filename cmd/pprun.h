@@ -93,9 +93,9 @@ static inline const char *pprun_slots(const struct pp_graph *g)
 int pprun_verify_prepare(struct pprun *p) PP_MUST_USE;
 int pprun_verify(struct pprun *p) PP_MUST_USE;
 
-/* --trace and --profile: opens the files before the run and says what to
- * record; writes them, called by rank 0; puts them in their places, or removes
- * them where the run has failed. */
+/* --trace and --profile: says what to record and, at rank 0, opens the files
+ * before the run; writes them, called by rank 0; puts them in their places, or
+ * removes them where the run has failed. */
 int pprun_record_init(struct pprun *p) PP_MUST_USE;
 int pprun_recorded(void *ctx, const struct pp_record *r,
                    struct pp_err *err) PP_MUST_USE;

@@ -107,6 +107,19 @@ static int find_address(struct pprun_launch *l, const struct launcher *by,
     return 0;
 }
 
+/* Which of how many; what is not known is -1 and 0. */
+static int read_rank(struct pp_join_place *p, const struct launcher *by,
+                     struct pp_err *err)
+{
+    p->size = 0;
+    p->rank = -1;
+    if (read_int(by->size, 1, 1 << 20, &p->size, err) ||
+        read_int(by->rank, 0, p->size - 1, &p->rank, err))
+        return -1;
+    return getenv(by->local) ? read_int(by->local, 0, 1 << 20, &p->local, err)
+                             : 0;
+}
+
 int pprun_launch_read(struct pprun_launch *l, bool to_join, struct pp_err *err)
 {
     const struct launcher *by = NULL;
@@ -123,14 +136,11 @@ int pprun_launch_read(struct pprun_launch *l, bool to_join, struct pp_err *err)
     l->launcher = by->name;
     l->size_from = by->size;
     struct pp_join_place *p = &l->place;
-    if (read_int(by->size, 1, 1 << 20, &p->size, err) ||
-        read_int(by->rank, 0, p->size - 1, &p->rank, err))
-        return -1;
-    if (getenv(by->local) && read_int(by->local, 0, 1 << 20, &p->local, err))
-        return -1;
     p->port = FIRST_PORT + (int)(p->job % N_PORTS);
     if (getenv("MASTER_PORT") &&
         read_int("MASTER_PORT", 1, 65535, &p->port, err))
         return -1;
-    return to_join ? find_address(l, by, err) : 0;
+    int rc = read_rank(p, by, err);
+    /* Where rank 0 is matters also to one that cannot start. */
+    return to_join && find_address(l, by, err) ? -1 : rc;
 }

@@ -15,7 +15,8 @@ struct pprun_launch {
 };
 
 /* Reads the environment. What is there and cannot be is PP_EXIT_INPUT, and so
- * is an address that is not there where one is needed: to_join. */
+ * is an address that is not there where one is needed: to_join. Where place has
+ * an address all the same, rank 0 can be told of it. */
 int pprun_launch_read(struct pprun_launch *l, bool to_join,
                       struct pp_err *err) PP_MUST_USE;
 

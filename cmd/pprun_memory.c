@@ -6,9 +6,10 @@
 #include "pprun.h"
 #include "sched/memory.h"
 
-/* Bytes of one rank before it runs. */
+/* Bytes of one rank before it runs; workspace: on a GPU, whose memory nothing
+ * else makes room in. */
 struct need {
-    size_t params, grads, moments, arena, total;
+    size_t params, grads, moments, arena, workspace, total;
     int slots;
 };
 
@@ -37,7 +38,9 @@ static int rank_need(const struct pprun *p, int rank,
         n->moments = 2 * wide;
     if (trains && n->params < wide) /* master weights */
         n->moments += wide;
-    n->total = n->params + n->grads + n->moments + n->arena;
+    if (!j->device->is_host)
+        n->workspace = pp_job_workspace(j, rank);
+    n->total = n->params + n->grads + n->moments + n->arena + n->workspace;
     pp_memory_finish(&memory);
     return 0;
 }
@@ -62,14 +65,15 @@ static int refuse(struct pprun *p, int rank, const struct need *n)
 
 static void print_row(const struct pprun *p, int rank, const struct need *n)
 {
-    char s[5][32];
+    char s[6][32];
     pp_format_size(n->params, s[0]);
     pp_format_size(n->grads, s[1]);
     pp_format_size(n->moments, s[2]);
     pp_format_size(n->arena, s[3]);
-    pp_format_size(n->total, s[4]);
-    tool_say(p->tool, PP_LOG_DETAIL, "%4d %12s %12s %12s %6d %12s %12s", rank,
-             s[0], s[1], s[2], n->slots, s[3], s[4]);
+    pp_format_size(n->workspace, s[4]);
+    pp_format_size(n->total, s[5]);
+    tool_say(p->tool, PP_LOG_DETAIL, "%4d %12s %12s %12s %6d %12s %12s %12s",
+             rank, s[0], s[1], s[2], n->slots, s[3], s[4], s[5]);
 }
 
 static void print_json(const struct pprun *p, int rank, const struct need *n)
@@ -78,9 +82,9 @@ static void print_json(const struct pprun *p, int rank, const struct need *n)
     fprintf(p->tool->out,
             "%s  {\"rank\": %d, \"weights\": %zu, \"gradients\": %zu, "
             "\"optimizer\": %zu, \"slots\": %d, \"activations\": %zu, "
-            "\"total\": %zu}%s",
+            "\"workspace\": %zu, \"total\": %zu}%s",
             rank ? "" : "[\n", rank, n->params, n->grads, n->moments, n->slots,
-            n->arena, n->total, last ? "\n]\n" : ",\n");
+            n->arena, n->workspace, n->total, last ? "\n]\n" : ",\n");
 }
 
 int pprun_check_memory(struct pprun *p)
@@ -91,9 +95,9 @@ int pprun_check_memory(struct pprun *p)
     if (!sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     pp_job_sizes(&p->job, sizes);
-    tool_say(p->tool, PP_LOG_DETAIL, "%4s %12s %12s %12s %6s %12s %12s", "rank",
-             "weights", "gradients", "optimizer", "slots", "activations",
-             "total");
+    tool_say(p->tool, PP_LOG_DETAIL, "%4s %12s %12s %12s %6s %12s %12s %12s",
+             "rank", "weights", "gradients", "optimizer", "slots",
+             "activations", "workspace", "total");
     for (int r = 0; r < g->n_ranks; r++) {
         struct need n;
         if (rank_need(p, r, sizes, &n))

@@ -195,12 +195,16 @@ static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm *comm = NULL;
-    int rc =
-        agree(p, j, p->mpi ? open_mpi(p, j, &comm) : open_nccl(p, j, &comm));
+    int rc = p->mpi ? open_mpi(p, j, &comm) : open_nccl(p, j, &comm);
+    if (rc == 0)
+        rc = pprun_record_init(p);
+    rc = agree(p, j, rc);
     if (rc == 0)
         rc = pp_rank_run(&p->job, comm, status, err);
     if (rc == 0 && p->options.logprobs)
         rc = collect_logprobs(p, j);
+    if (pprun_record_close(p))
+        rc = -1;
     if (comm)
         comm->ops->close(comm);
     return rc;
@@ -233,23 +237,33 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
     p->tool->output = NULL;
 }
 
+/* A rank that does not know which it is can still say so. */
+static int decline(struct pprun_launch *l, const struct pp_err *err)
+{
+    l->place.failure = err;
+    if (l->place.address)
+        pp_join_decline(&l->place);
+    return -1;
+}
+
 int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
 {
     struct pprun_launch l;
     struct pp_join *j = NULL;
     struct pp_err *err = &p->tool->err;
-    if (pprun_launch_read(&l, true, err))
-        return -1;
+    int rc = pprun_launch_read(&l, true, err);
+    if (p->options.join_timeout > 0)
+        l.place.seconds = p->options.join_timeout;
+    if (rc)
+        return decline(&l, err);
     set_rank(p, &l);
-    int rc = pprun_choose_device(p) || !tool_output(p->tool) ||
-                     take_manifest(p, manifest)
-                 ? -1
-                 : 0;
+    rc = pprun_choose_device(p) || !tool_output(p->tool) ||
+                 take_manifest(p, manifest)
+             ? -1
+             : 0;
     struct pp_err failure = *err; /* the others learn of it by joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
-    if (p->options.join_timeout > 0)
-        l.place.seconds = p->options.join_timeout;
     if (pp_join_open(&l.place, &j, err))
         return -1;
     rc = agree(p, j, find_mpi(p));

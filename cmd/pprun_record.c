@@ -48,6 +48,8 @@ int pprun_record_init(struct pprun *p)
         n = profile_steps(j);
     j->record.n_steps = (int)(n < j->optim.steps ? n : j->optim.steps);
     j->record.layers = o->profile != NULL;
+    if (p->rank != 0)
+        return 0;
     if (o->trace && tool_open(p->tool, o->trace, &p->trace))
         return -1;
     return o->profile ? tool_open(p->tool, o->profile, &p->profile) : 0;
@@ -165,6 +167,7 @@ static int view(const struct pprun *p, const struct pp_record *r, int step,
                            .slots = s->slots,
                            .bytes = s->bytes,
                            .ns = 1e9,
+                           .error = 2 * r->error,
                            .unit = "s",
                            .step = r->first_step + step,
                            .pass = pass,

@@ -122,9 +122,11 @@ static int run(struct verify *y, enum pp_verify_run which, double lr,
         j->accumulate = (int)y->single.n_bins;
         j->slot_limit = 0;
     }
-    if (which != PP_VERIFY_MESH)
+    if (which != PP_VERIFY_MESH) {
+        j->device = &pp_device_cpu;
         j->kernels =
             which == PP_VERIFY_TWIN ? &pp_kernels_f32 : &pp_kernels_f64;
+    }
     struct pp_verify_job ctx = {&y->v, which, j->data,
                                 j->kernels->element_bytes};
     j->optim.lr = lr;
@@ -139,6 +141,18 @@ static int run(struct verify *y, enum pp_verify_run which, double lr,
     int rc = pprun_threads(p, &status);
     p->job = mesh;
     return rc;
+}
+
+/* Whether later steps can be judged. */
+static int check_later(struct verify *y, bool calm)
+{
+    return calm || y->p->job.device->is_host
+               ? 0
+               : pp_fail(&y->p->tool->err, PP_EXIT_INPUT,
+                         "--verify: on this model rounding in fp32 leads "
+                         "elsewhere within %d steps, and fp64 is the CPU's "
+                         "alone: give --device cpu",
+                         PP_VERIFY_STEPS);
 }
 
 /* Later steps in fp64, where fp32 cannot tell. */
@@ -170,7 +184,7 @@ static int run_all(struct verify *y)
             return -1;
         calm = pp_verify_is_calm(&y->v);
     }
-    if (run(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
+    if (check_later(y, calm) || run(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
         (!calm && run_wide(y, lr)))
         return -1;
     return pp_verify_judge(&y->v, err);

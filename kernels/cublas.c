@@ -23,15 +23,26 @@ _Static_assert((int)PP_CUBLAS_FULL_REDUCTION ==
 /* The toolkit that was compiled with, then the one before it. */
 static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
 
+/* The first that opens; of none, why has what is wrong with each. */
+static void *open_library(char *why, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (library)
+            return library;
+        if (used < n)
+            used += (size_t)snprintf(why + used, n - used, "%s%s",
+                                     i ? "; " : "", dlerror());
+    }
+    return NULL;
+}
+
 int pp_cublas_open(struct pp_cublas *c, char *why, size_t n)
 {
-    *c = (struct pp_cublas){0};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !c->library; i++)
-        c->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!c->library) {
-        snprintf(why, n, "%s", dlerror());
+    *c = (struct pp_cublas){.library = open_library(why, n)};
+    if (!c->library)
         return -1;
-    }
     const struct {
         const char *name;
         void *at;

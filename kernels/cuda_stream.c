@@ -7,10 +7,6 @@
 #include "cuda_stream.h"
 #include "fused_product.h"
 
-/* What cuBLAS recommends for Hopper. Given once, so that it allocates nothing
- * and gives the same bits every run. */
-#define WORKSPACE ((size_t)32 << 20)
-
 static int failed(cudaError_t rc, const char *what, char *why, size_t n)
 {
     if (rc == cudaSuccess)
@@ -26,7 +22,7 @@ static int open_blas(struct pp_cuda_stream *s, char *why, size_t n)
     if (!rc)
         rc = c->set_stream(s->blas, s->stream);
     if (!rc)
-        rc = c->set_workspace(s->blas, s->workspace, WORKSPACE);
+        rc = c->set_workspace(s->blas, s->workspace, PP_CUDA_WORKSPACE_BYTES);
     if (!rc)
         rc = c->set_math_mode(s->blas, PP_CUBLAS_FULL_REDUCTION);
     if (!rc)
@@ -40,16 +36,17 @@ int pp_cuda_stream_open(struct pp_cuda_stream *s,
 {
     cudaStream_t stream = NULL;
     *s = (struct pp_cuda_stream){.cublas = cublas};
-    int rc =
-        failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-               "stream", why, n) ||
-        failed(cudaMalloc(&s->workspace, WORKSPACE), "workspace", why, n) ||
-        failed(cudaMalloc(&s->partials, PP_CUDA_PARTIAL_BYTES), "partial sums",
-               why, n);
+    int rc = failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                    "stream", why, n) ||
+             failed(cudaMalloc(&s->workspace, PP_CUDA_WORKSPACE_BYTES),
+                    "workspace", why, n) ||
+             failed(cudaMalloc(&s->partials, PP_CUDA_PARTIAL_BYTES),
+                    "partial sums", why, n);
     s->stream = stream;
     if (!rc && !open_blas(s, why, n)) {
         if (cublas->lt.library)
-            s->fuser = pp_fuser_create(&cublas->lt, s->workspace, WORKSPACE);
+            s->fuser = pp_fuser_create(&cublas->lt, s->workspace,
+                                       PP_CUDA_WORKSPACE_BYTES);
         return 0;
     }
     pp_cuda_stream_close(s);

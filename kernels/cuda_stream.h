@@ -19,6 +19,10 @@ extern "C" {
 
 #define PP_CUBLAS_ERROR 10000
 
+/* Bytes of cuBLAS's workspace on a stream: what it recommends for Hopper. Given
+ * once, so that it allocates nothing and gives the same bits every run. */
+#define PP_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
+
 /* Bytes of partial sums on a stream: what reductions over rows spread over. */
 #define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
 

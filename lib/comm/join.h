@@ -24,7 +24,7 @@
 #define PP_JOIN_HOST 64 /* bytes of a machine's name */
 
 struct pp_join_place {
-    int rank, size;
+    int rank, size;      /* rank: -1 where it is not known, to decline */
     int local;           /* among the ranks of its machine; -1: by its name */
     const char *address; /* of rank 0's machine; may be NULL with size 1 */
     int port;
@@ -47,6 +47,11 @@ struct pp_join;
  * the wait. */
 int pp_join_open(const struct pp_join_place *place, struct pp_join **out,
                  struct pp_err *err) PP_MUST_USE;
+
+/* Tells rank 0, if it comes in time, that this rank cannot start: with
+ * place->failure, from place->address and port on; its number and the size need
+ * not be known. */
+void pp_join_decline(const struct pp_join_place *place);
 
 /* Tells the others that this rank is done, unless there was an abort, and
  * frees. Accepts NULL. */

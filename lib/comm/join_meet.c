@@ -90,6 +90,9 @@ static int take(struct meeting *m, const struct hello *h, int fd,
     const struct pp_join_place *p = m->place;
     struct pp_join *j = m->j;
     int *at = h->is_monitor ? j->monitor : j->data;
+    if (h->failed && h->rank < 0)
+        return pp_fail(err, (enum pp_exit)h->failed,
+                       "a rank on %s cannot start: %.300s", h->host, h->why);
     if (h->failed)
         return pp_fail(err, (enum pp_exit)h->failed,
                        "rank %d on %s cannot start: %.300s", (int)h->rank,
@@ -255,8 +258,8 @@ static int receive_all(struct pp_join *j, const struct pp_join_place *p,
     return rc;
 }
 
-/* A rank that cannot start says so; the answer shows that it was heard. */
-static int decline(const struct pp_join_place *p, struct pp_err *err)
+/* The answer shows that it was heard. */
+void pp_join_decline(const struct pp_join_place *p)
 {
     struct pp_err ignored = {0};
     struct welcome w;
@@ -269,7 +272,6 @@ static int decline(const struct pp_join_place *p, struct pp_err *err)
             (void)pp_wire_read(fd, -1, &w, sizeof w);
         close(fd);
     }
-    return pp_fail(err, p->failure->code, "%s", p->failure->text);
 }
 
 static int come_once(const struct pp_join_place *p, bool is_monitor,
@@ -288,8 +290,10 @@ static int come(struct pp_join *j, const struct pp_join_place *p,
 {
     struct welcome w;
     struct pp_err late = {0};
-    if (p->failure)
-        return decline(p, err);
+    if (p->failure) {
+        pp_join_decline(p);
+        return pp_fail(err, p->failure->code, "%s", p->failure->text);
+    }
     /* Rank 0 may have refused someone in between: then it does not listen any
      * more, and has said why. */
     if (come_once(p, false, p->seconds, &j->data[0], err))

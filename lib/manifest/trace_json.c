@@ -166,29 +166,45 @@ static int read_event(struct reader *r, const struct pp_value *at)
     return 0;
 }
 
-/* All is there, and in order. */
-static int check_rank(const struct pp_value *events, struct pp_sim_rank *rank,
-                      int number)
+static int check_present(const struct pp_value *events,
+                         struct pp_sim_rank *rank, int number)
 {
-    const struct pp_span *before = NULL;
-    char text[2][PP_ACTION_TEXT];
+    char text[PP_ACTION_TEXT];
     for (size_t i = 0; i < rank->n; i++) {
         struct pp_span *s = &rank->spans[i];
-        pp_action_format(s->action, false, text[0]);
-        bool sync = s->action.op >= PP_REDUCE_GRAD;
-        if (s->start < 0 && !sync)
-            return pp_value_fail(events, "rank %d lacks '%s'", number, text[0]);
-        if (s->start < 0) /* where the one before ended */
-            s->start = s->end = i ? s[-1].end : 0;
+        if (s->start >= 0)
+            continue;
+        pp_action_format(s->action, false, text);
+        if (s->action.op < PP_REDUCE_GRAD)
+            return pp_value_fail(events, "rank %d lacks '%s'", number, text);
+        /* Where the one before ended. */
+        s->start = s->end = i ? s[-1].end : 0;
+    }
+    return 0;
+}
+
+/* The two of an overlap pair may run at once. */
+static int check_order(const struct pp_value *events,
+                       const struct pp_sim_rank *rank, int number)
+{
+    const struct pp_span *before = NULL;
+    double start, end, ended = 0;
+    char text[2][PP_ACTION_TEXT];
+    for (size_t i = 0; i < rank->n; i++) {
+        const struct pp_span *s = &rank->spans[i];
         if (!pp_is_compute(s->action.op))
             continue;
-        if (before && s->start < before->end - slack_us) {
+        bool second = i > 0 && s[-1].action.overlap;
+        pp_span_piece(rank->spans, i, &start, &end);
+        if (before && !second && start < ended - slack_us) {
+            pp_action_format(s->action, false, text[0]);
             pp_action_format(before->action, false, text[1]);
             return pp_value_fail(events,
                                  "rank %d begins '%s' before '%s' has ended",
                                  number, text[0], text[1]);
         }
         before = s;
+        ended = end;
     }
     return 0;
 }
@@ -208,11 +224,10 @@ static void sum_up(struct pp_sim *sim)
             /* A rank may have waited for its first message before. */
             s->start = fmax(1e-6 * (s->start - first), 0);
             s->end = 1e-6 * (s->end - first);
-            if (!pp_is_compute(s->action.op))
-                continue;
-            rank->busy += s->end - s->start;
-            sim->makespan = fmax(sim->makespan, s->end);
+            if (pp_is_compute(s->action.op))
+                sim->makespan = fmax(sim->makespan, s->end);
         }
+        rank->busy = pp_sim_busy(rank);
         busy += rank->busy;
     }
     if (sim->makespan > 0)
@@ -235,7 +250,8 @@ static int read_events(struct reader *r, const struct pp_value *root)
             return -1;
     }
     for (int k = 0; k < r->sim->n_ranks; k++)
-        if (check_rank(&events, &r->sim->ranks[k], k))
+        if (check_present(&events, &r->sim->ranks[k], k) ||
+            check_order(&events, &r->sim->ranks[k], k))
             return -1;
     sum_up(r->sim);
     return 0;

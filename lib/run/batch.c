@@ -152,6 +152,11 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
 /* Arrays of a microbatch, each with room for one entry more than tokens. */
 #define N_ARRAYS 6
 
+size_t pp_batch_bytes(size_t max_tokens)
+{
+    return (max_tokens + 1) * N_ARRAYS * sizeof(int32_t);
+}
+
 int pp_batch_attach(struct pp_batch *b, struct pp_device *d, struct pp_err *err)
 {
     size_t n;

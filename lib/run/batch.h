@@ -46,6 +46,9 @@ int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
                   struct pp_err *err) PP_MUST_USE;
 void pp_batch_finish(struct pp_batch *b);
 
+/* Of the device's memory that a batch of so many tokens attaches. */
+size_t pp_batch_bytes(size_t max_tokens);
+
 /* Room on the device, which outlives b, for pp_batch_send. */
 int pp_batch_attach(struct pp_batch *b, struct pp_device *d,
                     struct pp_err *err) PP_MUST_USE;

@@ -25,6 +25,7 @@ struct pp_device_ops {
     const char *name;
     bool is_host; /* its memory is the host's, and nothing is ever queued */
     const struct pp_queues *queues; /* for transports; NULL with is_host */
+    size_t handle_bytes; /* of the device's memory that a handle takes */
 
     /* Whether n_ranks of this process can be opened; says why not. */
     int (*check)(int n_ranks, struct pp_err *err);
@@ -58,6 +59,15 @@ struct pp_device_ops {
 
     /* Returns when all queued work is done. */
     int (*wait)(struct pp_device *d, struct pp_err *err);
+
+    /* A mark of queues that also knows when its queue came to it. NULL with
+     * is_host. */
+    int (*timer_open)(struct pp_device *d, void **timer, struct pp_err *err);
+
+    /* Seconds from one such mark to another, which handles of the same device
+     * have recorded and what was queued before is done. */
+    int (*elapsed)(struct pp_device *d, void *from, void *to, double *seconds,
+                   struct pp_err *err);
 };
 
 /* What every handle begins with. */

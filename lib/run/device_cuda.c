@@ -49,7 +49,7 @@ static int count(int *n, struct pp_err *err)
 static int cuda_check(int n_ranks, struct pp_err *err)
 {
     struct pp_cublas cublas;
-    char why[160];
+    char why[200];
     int n;
     (void)n_ranks; /* they share what there is */
     if (count(&n, err))
@@ -75,7 +75,7 @@ static void cuda_close(struct pp_device *d)
 
 static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
 {
-    char why[160];
+    char why[200];
     void *staged = NULL;
     int n;
     struct gpu *g = calloc(1, sizeof *g);
@@ -208,15 +208,25 @@ static void queue_close(struct pp_device *d, void *queue)
     cudaStreamDestroy(queue);
 }
 
-static int mark_open(struct pp_device *d, void **mark, struct pp_err *err)
+static int open_event(void **mark, unsigned flags, struct pp_err *err)
 {
     cudaEvent_t event = NULL;
-    (void)d;
-    if (failed(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-               "event", err))
+    if (failed(cudaEventCreateWithFlags(&event, flags), "event", err))
         return -1;
     *mark = event;
     return 0;
+}
+
+static int mark_open(struct pp_device *d, void **mark, struct pp_err *err)
+{
+    (void)d;
+    return open_event(mark, cudaEventDisableTiming, err);
+}
+
+static int timer_open(struct pp_device *d, void **timer, struct pp_err *err)
+{
+    (void)d;
+    return open_event(timer, cudaEventDefault, err);
 }
 
 static void mark_close(void *mark)
@@ -257,6 +267,17 @@ static int queue_is_done(struct pp_device *d, void *queue, bool *done,
     return 0;
 }
 
+static int cuda_elapsed(struct pp_device *d, void *from, void *to,
+                        double *seconds, struct pp_err *err)
+{
+    float ms = 0;
+    (void)d;
+    if (failed(cudaEventElapsedTime(&ms, from, to), "event", err))
+        return -1;
+    *seconds = 1e-3 * (double)ms;
+    return 0;
+}
+
 static const struct pp_queues queues = {
     .alloc = cuda_alloc,
     .free = cuda_free,
@@ -274,6 +295,7 @@ static const struct pp_queues queues = {
 const struct pp_device_ops pp_device_cuda = {
     .name = "cuda",
     .queues = &queues,
+    .handle_bytes = PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES,
     .check = cuda_check,
     .open = cuda_open,
     .close = cuda_close,
@@ -284,4 +306,6 @@ const struct pp_device_ops pp_device_cuda = {
     .copy = cuda_copy,
     .zero = cuda_zero,
     .wait = cuda_wait,
+    .timer_open = timer_open,
+    .elapsed = cuda_elapsed,
 };

@@ -26,9 +26,8 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
     return 0;
 }
 
-/* Elements that the most demanding of the rank's stages needs. */
-static size_t scratch_elements(const struct pp_job *j, int rank,
-                               const struct pp_engine_room *room)
+size_t pp_engine_scratch(const struct pp_job *j, int rank,
+                         const struct pp_engine_room *room)
 {
     const struct pp_graph *g = j->schedule->graph;
     size_t most = 0;
@@ -51,7 +50,7 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
     *e = (struct pp_engine){.device = d, .stream = env->stream};
     if (bind_stages(e, j, rank, *env, err))
         return -1;
-    e->scratch = pp_device_alloc(d, scratch_elements(j, rank, room),
+    e->scratch = pp_device_alloc(d, pp_engine_scratch(j, rank, room),
                                  j->kernels->element_bytes, "kernels", err);
     if (!e->scratch ||
         pp_batch_init(&e->batch, room->capacity, j->model->vocab, err) ||

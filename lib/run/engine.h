@@ -26,11 +26,16 @@ struct pp_engine {
 
 /* The largest microbatch. */
 struct pp_engine_room {
-    size_t capacity; /* its tokens */
-    size_t tokens;   /* those of a slice of it */
-    size_t context;  /* most tokens of a sequence before a slice, 0 where
-                        nothing is sliced */
+    size_t capacity;  /* its tokens */
+    size_t tokens;    /* those of a slice of it */
+    size_t positions; /* most tokens of a sequence */
+    size_t context;   /* most of them before a slice, 0 where nothing is
+                         sliced */
 };
+
+/* Elements of scratch that the most demanding of the rank's stages needs. */
+size_t pp_engine_scratch(const struct pp_job *j, int rank,
+                         const struct pp_engine_room *room);
 
 /* Binds the rank's stages. env says to what; its device and stream are the
  * engine's, its copy and recompute are set here. */

@@ -171,6 +171,24 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
+/* Hands a stage's output to whoever looks at it. */
+static int show(const struct pp_exec *e, const struct pp_engine *on,
+                const struct pp_microbatch *mb, struct pp_action a,
+                const void *y, struct pp_err *err)
+{
+    const struct pp_stage *s = &on->stages[a.stage];
+    if (!e->pass->output || !s->out_width)
+        return 0;
+    y = pp_device_read(on->device, y,
+                       mb->tokens * s->out_width * s->element_bytes, e->shown,
+                       err);
+    if (!y)
+        return -1;
+    e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
+                    s->out_width);
+    return 0;
+}
+
 static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_microbatch *mb, const struct pp_microbatch *host,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
@@ -179,11 +197,9 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
-    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err))
+    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err) ||
+        show(e, on, mb, a, y, err))
         return -1;
-    if (e->pass->output && s->out_width)
-        e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
-                        s->out_width);
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     /* Slices of a microbatch come in order. */
@@ -215,20 +231,27 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     return pp_stage_bwd_weight(s, mb, blocks, on->scratch, err);
 }
 
-static int compute_on(struct pp_exec *e, struct pp_engine *on,
+/* place: the action's, in its row. */
+static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
 {
     struct pp_microbatch mb, host;
     void *blocks[PP_N_UNIT_BLOCKS];
     if (!has_room(e, a))
         return fail_room(e, a, err);
+    if (e->recorder)
+        pp_recorder_begin(e->recorder, place, on->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
     find_blocks(e, a, blocks);
     if (e->recorder)
-        pp_recorder_layers(e->recorder, a, &host);
-    return a.op == PP_F ? forward(e, on, &mb, &host, a, blocks, err)
-                        : backward(e, on, &mb, a, blocks, err);
+        pp_recorder_layers(e->recorder, place, a, &host);
+    if (a.op == PP_F ? forward(e, on, &mb, &host, a, blocks, err)
+                     : backward(e, on, &mb, a, blocks, err))
+        return -1;
+    if (e->recorder)
+        pp_recorder_end(e->recorder, place, on->device);
+    return 0;
 }
 
 /* Both actions of a pair, between what was queued before and what comes behind.
@@ -240,8 +263,8 @@ static int compute_pair(struct pp_exec *e, struct pp_action f,
     struct pp_worker *w = e->worker;
     e->has_paired = false;
     return pp_engine_follow(&w->beside, &w->engine, err) ||
-                   compute_on(e, &w->engine, b, err) ||
-                   compute_on(e, &w->beside, f, err) ||
+                   compute_on(e, &w->engine, e->pc, b, err) ||
+                   compute_on(e, &w->beside, e->pc - 1, f, err) ||
                    pp_engine_follow(&w->engine, &w->beside, err)
                ? -1
                : 0;
@@ -259,7 +282,7 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
         e->has_paired = true;
     } else {
         rc = e->has_paired ? compute_pair(e, e->paired, a, err)
-                           : compute_on(e, &e->worker->engine, a, err);
+                           : compute_on(e, &e->worker->engine, e->pc, a, err);
     }
     e->compute_seconds += pp_clock() - start;
     return rc;
@@ -405,12 +428,12 @@ static int play(struct pp_exec *e, struct pp_err *err)
     static const struct pp_player player = {compute, send, receive,
                                             synchronise};
     struct pp_recorder *r = e->recorder;
-    size_t pc = 0;
+    e->pc = 0;
     if (!r)
-        return pp_play(e->schedule, e->worker->rank, &pc, &player, e, err);
-    pp_recorder_pass(r, e->pass->number, &player, e, &pc);
-    int rc = pp_play(e->schedule, e->worker->rank, &pc, &pp_recording_player, r,
-                     err);
+        return pp_play(e->schedule, e->worker->rank, &e->pc, &player, e, err);
+    pp_recorder_pass(r, e->pass->number, &player, e, &e->pc);
+    int rc = pp_play(e->schedule, e->worker->rank, &e->pc, &pp_recording_player,
+                     r, err);
     pp_recorder_passed(r);
     return rc;
 }

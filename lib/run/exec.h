@@ -48,6 +48,9 @@ struct pp_exec {
     struct pp_slice_blocks *before; /* (n_slices) of the action under way */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;
+    size_t pc;      /* place of the action under way in its row */
+    void *shown;    /* host memory for an output that pass->output looks at;
+                       borrowed, NULL where it is there already */
     int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
     enum pp_shapes shapes; /* of messages; with PP_SHAPES_MAX sizes are those
                               of the capacity */
@@ -76,7 +79,7 @@ struct pp_pass {
      * NULL. Copies of the head call from their own ranks. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
     /* Called after the forward of a stage that has an output, or NULL: see
-     * struct pp_job. */
+     * struct pp_job. On a device it takes shown. */
     void (*output)(void *ctx, int stage, size_t bin,
                    const struct pp_microbatch *mb, const void *y, size_t width);
     void *ctx;

@@ -81,15 +81,16 @@ struct pp_job {
 
     /* For --verify; each may be NULL. inspect is called by every rank before
      * every update and after the last one; output after every forward of a
-     * stage that has an output y, (mb->tokens, width). Ranks call at the same
-     * time. */
+     * stage that has an output y, (mb->tokens, width) in the host's memory.
+     * Ranks call at the same time. */
     int (*inspect)(void *ctx, const struct pp_inspection *i,
                    struct pp_err *err);
     void (*output)(void *ctx, int stage, size_t bin,
                    const struct pp_microbatch *mb, const void *y, size_t width);
 
     /* What is to be recorded: the latest n_steps steps (0: nothing), with the
-     * layers of each stage or without. On the CPU; see recorded. */
+     * layers of each stage or without; see recorded. With them nothing runs
+     * beside anything else on a device. */
     struct {
         int n_steps;
         bool layers;
@@ -114,6 +115,11 @@ enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);
  * memory plan takes them: out has one entry per stage. */
 struct pp_stage_bytes;
 void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
+
+/* Bytes of the rank's device that are neither parameters nor planned: what its
+ * handles take, room of the kernels, tables; all but a double for every tensor,
+ * and what the device's own libraries take. */
+size_t pp_job_workspace(const struct pp_job *j, int rank);
 
 /* Runs one rank of the job to its end. The status is PP_EXIT_OK or
  * PP_EXIT_STOPPED; on failure every other rank is told. */

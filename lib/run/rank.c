@@ -8,43 +8,9 @@
 
 #include "base/num.h"
 #include "run/ckpt.h"
+#include "run/job_memory.h"
 #include "run/sync_copies.h"
 #include "run/weights.h"
-
-/* Most slots of a microbatch of p that buffers must hold. */
-static size_t most_slots(const struct pp_job *j, const struct pp_packed *p)
-{
-    return j->shapes == PP_SHAPES_MAX ? p->capacity : p->max_tokens;
-}
-
-static size_t largest(const struct pp_job *j, bool slots)
-{
-    size_t a = slots ? most_slots(j, j->data) : j->data->max_seqlen, b = 0;
-    if (j->eval)
-        b = slots ? most_slots(j, j->eval) : j->eval->max_seqlen;
-    return a > b ? a : b;
-}
-
-/* Most tokens of a microbatch, or of a slice where there are several. */
-static size_t most_tokens(const struct pp_job *j)
-{
-    size_t slices = (size_t)j->schedule->graph->n_slices;
-    return pp_device_rows(j->device ? j->device : &pp_device_cpu,
-                          (largest(j, true) + slices - 1) / slices);
-}
-
-enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
-{
-    return j->recompute ? j->recompute[stage] : PP_RECOMPUTE_NONE;
-}
-
-void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
-{
-    for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       pp_job_recompute(j, s), j->kernels, most_tokens(j),
-                       &out[s]);
-}
 
 static void *make(size_t n, size_t size, struct pp_err *err)
 {
@@ -143,23 +109,13 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
     return rc;
 }
 
-static bool has_pairs(const struct pp_row *row)
-{
-    for (size_t i = 0; i < row->n; i++)
-        if (row->actions[i].overlap)
-            return true;
-    return false;
-}
-
-/* For the forward of overlap pairs, where the device can run it beside the
- * backward. Products are clocked one after the other. */
+/* For the forward of overlap pairs. */
 static int make_beside(struct pp_rank *r, struct pp_stage_env *env,
                        const struct pp_engine_room *room, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_device_ops *ops = r->device->ops;
-    if (!ops->queues || j->time_products || j->optim.steps == 0 || j->score ||
-        !has_pairs(&j->schedule->rows[r->comm->rank]))
+    if (!pp_job_runs_beside(j, r->comm->rank))
         return 0;
     if (ops->open(r->comm->local, &r->beside, err))
         return -1;
@@ -172,12 +128,9 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    size_t positions = largest(j, false);
-    const struct pp_engine_room room = {
-        .capacity = largest(j, true),
-        .tokens = most_tokens(j),
-        .context = w->graph->n_slices > 1 ? positions : 0};
-    if (make_rope(r, positions, err))
+    struct pp_engine_room room;
+    pp_job_room(j, &room);
+    if (make_rope(r, room.positions, err))
         return -1;
     struct pp_stage_env env = {.model = j->model,
                                .kernels = &r->kernels,
@@ -248,10 +201,22 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         r->worker.engine.stages[s].laps = &r->recorder.laps;
     }
     int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
-                              n_layers, &kept, err);
+                              n_layers, &kept, r->device, err);
     r->train.recorder = &r->recorder;
     free(n_layers);
     return rc;
+}
+
+static int make_shown(struct pp_rank *r, const struct pp_stage_bytes *sizes,
+                      struct pp_err *err)
+{
+    size_t most = 0;
+    if (!r->job->output || r->device->ops->is_host)
+        return 0;
+    for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
+        most = sizes[s].output > most ? sizes[s].output : most;
+    r->shown = r->train.shown = make(most, 1, err);
+    return r->shown ? 0 : -1;
 }
 
 static int make_execs(struct pp_rank *r, struct pp_err *err)
@@ -268,7 +233,7 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
         goto out;
     r->train.slot_limit = j->slot_limit;
     r->train.shapes = j->shapes;
-    if (trains && make_recorder(r, err))
+    if (trains && (make_recorder(r, err) || make_shown(r, sizes, err)))
         goto out;
     if ((j->eval || j->score) &&
         pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
@@ -377,6 +342,7 @@ static void rank_finish(struct pp_rank *r)
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
+    free(r->shown);
     r->comm->ops->detach(r->comm);
     if (r->beside)
         r->beside->ops->close(r->beside);

@@ -16,7 +16,8 @@ struct pp_rank {
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
-    struct pp_recorder recorder;   /* of train, where the job asks for it */
+    void *shown; /* outputs on a device pass through it, where somebody looks */
+    struct pp_recorder recorder; /* of train, where the job asks for it */
     struct pp_device *device;
     struct pp_device *beside;  /* a second handle, or NULL: see engine.h */
     void *stream;              /* what kernels on device take */

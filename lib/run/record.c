@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "run/clocks.h"
 #include "run/profile.h"
 #include "run/rank.h"
 
@@ -30,11 +31,10 @@ int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
             rank->spans[i] = (struct pp_span){
                 row->actions[i], at[i][0] - origin, at[i][1] - origin};
             sim->n_messages += pp_is_send(row->actions[i].op);
-            if (!pp_is_compute(row->actions[i].op))
-                continue;
-            rank->busy += at[i][1] - at[i][0];
-            sim->makespan = fmax(sim->makespan, rank->spans[i].end);
+            if (pp_is_compute(row->actions[i].op))
+                sim->makespan = fmax(sim->makespan, rank->spans[i].end);
         }
+        rank->busy = pp_sim_busy(rank);
         busy += rank->busy;
     }
     if (sim->makespan > 0)
@@ -62,14 +62,35 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
     return to;
 }
 
+/* n times of this rank's clock become those of rank 0's. */
+static void move_times(double *times, size_t n, double offset)
+{
+    for (size_t i = 0; i < n; i++)
+        times[i] += offset;
+}
+
+static int gather_error(struct pp_rank *r, double mine, double *most,
+                        struct pp_err *err)
+{
+    double *all = gather(r, &mine, 1, err);
+    for (int k = 0; all && k < r->comm->size; k++)
+        *most = fmax(*most, all[k]);
+    free(all);
+    return all ? 0 : -1;
+}
+
 static int gather_times(struct pp_rank *r, struct pp_record *record,
                         struct pp_err *err)
 {
     const struct pp_recorder *rec = &r->recorder;
+    double offset, error;
     size_t passes = (size_t)record->n_passes, steps = (size_t)record->n_steps;
     for (int k = 0; k < r->comm->size; k++)
         if (rec->schedule->rows[k].n > record->n)
             record->n = rec->schedule->rows[k].n;
+    if (pp_clock_offset(r->comm, &offset, &error, err) ||
+        gather_error(r, rec->error + error, &record->error, err))
+        return -1;
     size_t n_spans = steps * passes * record->n, n_marks = steps;
     double(*spans)[2] = calloc(n_spans + 1, sizeof *spans);
     double(*marks)[PP_N_MARKS] = calloc(n_marks + 1, sizeof *marks);
@@ -86,6 +107,8 @@ static int gather_times(struct pp_rank *r, struct pp_record *record,
                    rec->spans[(at * passes + p) * rec->n],
                    rec->n * sizeof *spans);
     }
+    move_times((double *)spans, 2 * n_spans, offset);
+    move_times((double *)marks, PP_N_MARKS * n_marks, offset);
     record->spans =
         (double(*)[2])(void *)gather(r, (double *)spans, 2 * n_spans, err);
     if (record->spans)

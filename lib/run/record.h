@@ -10,7 +10,7 @@
 
 struct pp_rank;
 
-/* Times are of base/clock.h, which all ranks of a machine share. */
+/* Times are of rank 0's base/clock.h. */
 struct pp_record {
     const struct pp_schedule *schedule;
     int n_steps, n_passes;
@@ -18,6 +18,8 @@ struct pp_record {
     size_t n;           /* actions of the longest row */
     double (*spans)[2]; /* (ranks, n_steps, n_passes, n) start and end */
     double (*marks)[PP_N_MARKS]; /* (ranks, n_steps) */
+    double error; /* most seconds that a rank's times may be off; 0 where all
+                     have read one clock */
 
     bool has_profile; /* layers were recorded */
     struct pp_profile profile;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/num.h"
 
 /* n things of size bytes for every pass of every step that is kept. */
@@ -24,6 +23,37 @@ static void *make(const struct pp_recorder *r, size_t n, size_t size,
     return p;
 }
 
+/* --- where the stamps of a step are --- */
+
+static size_t stamp_of_span(const struct pp_recorder *r, size_t pass, size_t i)
+{
+    return PP_N_MARKS + 2 * (pass * r->n + i);
+}
+
+static size_t stamp_of_layers(const struct pp_recorder *r, size_t pass,
+                              size_t i)
+{
+    return stamp_of_span(r, (size_t)r->kept.n_passes, 0) + pass * r->n + i;
+}
+
+static size_t n_laps(const struct pp_recorder *r)
+{
+    return (size_t)r->kept.n_passes * r->parts * r->n_layers * PP_N_LAPS;
+}
+
+static size_t stamp_of_lap(const struct pp_recorder *r, size_t i)
+{
+    return stamp_of_layers(r, (size_t)r->kept.n_passes, 0) + i;
+}
+
+static size_t n_stamps(const struct pp_recorder *r)
+{
+    return r->kept.layers ? stamp_of_lap(r, n_laps(r))
+                          : stamp_of_span(r, (size_t)r->kept.n_passes, 0);
+}
+
+/* --- room --- */
+
 static int init_layers(struct pp_recorder *r, const size_t *n_layers,
                        struct pp_err *err)
 {
@@ -40,27 +70,29 @@ static int init_layers(struct pp_recorder *r, const size_t *n_layers,
         return -1;
     r->sizes = make(r, r->parts, sizeof *r->sizes, err);
     r->seconds = make(r, n, sizeof *r->seconds, err);
-    if (!r->sizes || !r->seconds)
-        return -1;
-    /* A copy of the weights sees only some of the microbatches. */
-    n *= (size_t)r->kept.n_steps * (size_t)r->kept.n_passes;
-    for (size_t i = 0; i < n; i++)
-        r->seconds[i] = -1;
-    return 0;
+    r->from = calloc(n_laps(r) + 1, sizeof *r->from);
+    if (r->sizes && r->seconds && !r->from)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return r->sizes && r->seconds && r->from ? 0 : -1;
 }
 
 int pp_recorder_init(struct pp_recorder *r, const struct pp_schedule *s,
                      int rank, const size_t *n_layers,
-                     const struct pp_recording *kept, struct pp_err *err)
+                     const struct pp_recording *kept, struct pp_device *d,
+                     struct pp_err *err)
 {
-    *r = (struct pp_recorder){.kept = *kept, .schedule = s};
+    *r = (struct pp_recorder){.kept = *kept, .schedule = s, .device = d};
     r->n = s->rows[rank].n;
     r->parts = (size_t)s->n_microbatches * (size_t)s->graph->n_slices;
     r->spans = make(r, r->n, sizeof *r->spans, err);
     r->marks = make(r, 1, sizeof *r->marks, err);
     if (!r->spans || !r->marks)
         return -1;
-    return kept->layers ? init_layers(r, n_layers, err) : 0;
+    if (kept->layers && init_layers(r, n_layers, err))
+        return -1;
+    r->laps.stamps = &r->stamps;
+    r->laps.device = d;
+    return pp_stamps_init(&r->stamps, d, n_stamps(r), err);
 }
 
 void pp_recorder_finish(struct pp_recorder *r)
@@ -70,6 +102,8 @@ void pp_recorder_finish(struct pp_recorder *r)
     free(r->first_layer);
     free(r->seconds);
     free(r->sizes);
+    free(r->from);
+    pp_stamps_finish(&r->stamps);
     *r = (struct pp_recorder){0};
 }
 
@@ -85,20 +119,51 @@ void pp_recorder_step(struct pp_recorder *r)
     if (!r->spans)
         return;
     r->n_done++;
+    pp_stamps_clear(&r->stamps);
     pp_recorder_mark(r, PP_MARK_START);
 }
 
 void pp_recorder_mark(struct pp_recorder *r, enum pp_mark mark)
 {
     if (r->spans)
-        r->marks[latest(r)][mark] = pp_clock();
+        pp_stamp(&r->stamps, r->device, mark);
+}
+
+/* A lap that nothing ran in is -1: a copy of the weights sees only some of the
+ * microbatches. */
+static void read_laps(struct pp_recorder *r)
+{
+    const double *times = r->stamps.times;
+    double *to = r->seconds + latest(r) * n_laps(r);
+    for (size_t i = 0; i < n_laps(r); i++) {
+        double end = times[stamp_of_lap(r, i)];
+        to[i] = end < 0 ? -1 : end - times[r->from[i]];
+    }
+}
+
+int pp_recorder_read(struct pp_recorder *r, struct pp_err *err)
+{
+    if (!r->spans)
+        return 0;
+    if (pp_stamps_read(&r->stamps, err))
+        return -1;
+    size_t n = (size_t)r->kept.n_passes * r->n;
+    const double *times = r->stamps.times;
+    memcpy(r->marks[latest(r)], times, sizeof *r->marks);
+    memcpy(r->spans[latest(r) * n], times + stamp_of_span(r, 0, 0),
+           n * sizeof *r->spans);
+    if (r->stamps.error > r->error)
+        r->error = r->stamps.error;
+    if (r->seconds)
+        read_laps(r);
+    return 0;
 }
 
 void pp_recorder_pass(struct pp_recorder *r, int pass,
                       const struct pp_player *player, void *ctx,
                       const size_t *pc)
 {
-    r->pass = latest(r) * (size_t)r->kept.n_passes + (size_t)pass;
+    r->pass = (size_t)pass;
     r->player = player;
     r->ctx = ctx;
     r->pc = pc;
@@ -106,7 +171,7 @@ void pp_recorder_pass(struct pp_recorder *r, int pass,
 
 void pp_recorder_passed(struct pp_recorder *r)
 {
-    r->laps.seconds = NULL;
+    r->laps.from = NULL;
 }
 
 /* Pairs of a token and one that it attends to: real tokens, each with itself
@@ -122,7 +187,18 @@ static double pairs_of(const struct pp_microbatch *mb)
     return pairs;
 }
 
-void pp_recorder_layers(struct pp_recorder *r, struct pp_action a,
+void pp_recorder_begin(struct pp_recorder *r, size_t place,
+                       struct pp_device *on)
+{
+    pp_stamp(&r->stamps, on, stamp_of_span(r, r->pass, place));
+}
+
+void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on)
+{
+    pp_stamp(&r->stamps, on, stamp_of_span(r, r->pass, place) + 1);
+}
+
+void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
                         const struct pp_microbatch *mb)
 {
     if (!r->seconds)
@@ -130,11 +206,14 @@ void pp_recorder_layers(struct pp_recorder *r, struct pp_action a,
     size_t slices = r->parts / (size_t)r->schedule->n_microbatches;
     size_t part =
         r->pass * r->parts + (size_t)a.microbatch * slices + (size_t)a.slice;
-    r->sizes[part][0] = (double)mb->tokens;
-    r->sizes[part][1] = pairs_of(mb);
-    r->laps.seconds =
-        r->seconds + (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAPS;
-    r->laps.last = pp_clock();
+    size_t passes = latest(r) * (size_t)r->kept.n_passes;
+    r->sizes[passes * r->parts + part][0] = (double)mb->tokens;
+    r->sizes[passes * r->parts + part][1] = pairs_of(mb);
+    size_t lap = (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAPS;
+    r->laps.first = stamp_of_lap(r, lap);
+    r->laps.from = r->from + lap;
+    r->laps.last = stamp_of_layers(r, r->pass, place);
+    pp_stamp(&r->stamps, r->device, r->laps.last);
 }
 
 int pp_recorder_n_kept(const struct pp_recorder *r)
@@ -150,39 +229,22 @@ int pp_recorder_place(const struct pp_recorder *r, int k)
 
 /* --- the player --- */
 
-typedef int (*action_fn)(void *ctx, struct pp_action a, struct pp_err *err);
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct pp_recorder *r = ctx;
+    return r->player->compute(r->ctx, a, err);
+}
+
 typedef int (*message_fn)(void *ctx, struct pp_action a, int peer,
                           struct pp_err *err);
-
-static double *begin(struct pp_recorder *r)
-{
-    double *span = r->spans[r->pass * r->n + *r->pc];
-    span[0] = pp_clock();
-    return span;
-}
-
-static int note_action(struct pp_recorder *r, action_fn f, struct pp_action a,
-                       struct pp_err *err)
-{
-    double *span = begin(r);
-    int rc = f(r->ctx, a, err);
-    span[1] = pp_clock();
-    return rc;
-}
 
 static int note_message(struct pp_recorder *r, message_fn f, struct pp_action a,
                         int peer, struct pp_err *err)
 {
-    double *span = begin(r);
+    pp_recorder_begin(r, *r->pc, r->device);
     int rc = f(r->ctx, a, peer, err);
-    span[1] = pp_clock();
+    pp_recorder_end(r, *r->pc, r->device);
     return rc;
-}
-
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct pp_recorder *r = ctx;
-    return note_action(r, r->player->compute, a, err);
 }
 
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
@@ -200,7 +262,10 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 static int sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_recorder *r = ctx;
-    return note_action(r, r->player->sync, a, err);
+    pp_recorder_begin(r, *r->pc, r->device);
+    int rc = r->player->sync(r->ctx, a, err);
+    pp_recorder_end(r, *r->pc, r->device);
+    return rc;
 }
 
 const struct pp_player pp_recording_player = {compute, send, recv, sync};

@@ -3,9 +3,10 @@
  * step began and ended, and how long each layer took.
  *
  * Of the latest steps, in memory that is there before the first one: recording
- * is a few readings of the clock at the ends of actions and layers, and nothing
- * is allocated, sent or written. Actions are seen by a player that stands
- * before the executor's. */
+ * is a stamp (stamps.h) at the ends of actions and layers, and nothing is
+ * allocated, sent or written. Messages and synchronisation are seen by a player
+ * that stands before the executor's; who computes an action says so himself,
+ * since two may be under way at once. */
 #ifndef PP_RUN_RECORDER_H
 #define PP_RUN_RECORDER_H
 
@@ -16,7 +17,7 @@
 #include "run/layer.h"
 #include "sched/play.h"
 
-/* Ends of a step's parts, by the clock of base/clock.h. */
+/* Ends of a step's parts. */
 enum pp_mark {
     PP_MARK_START,
     PP_MARK_ZEROED,  /* gradients are zero: the schedule begins */
@@ -38,7 +39,11 @@ struct pp_recorder {
     const struct pp_schedule *schedule; /* borrowed */
     size_t n;                           /* actions of the row */
     size_t parts;                       /* microbatches x slices */
-    double (*spans)[2];          /* (n_steps, n_passes, n) start and end */
+    struct pp_device *device;           /* borrowed: the rank's */
+    struct pp_stamps stamps; /* of the step under way: marks, spans, and with
+                                layers where they begin and where they end */
+    double error;            /* most seconds that times are off the clock */
+    double (*spans)[2];      /* (n_steps, n_passes, n) start and end */
     double (*marks)[PP_N_MARKS]; /* (n_steps) */
     int64_t n_done;              /* steps begun */
 
@@ -48,6 +53,8 @@ struct pp_recorder {
     size_t n_layers;     /* of the rank's stages */
     size_t *first_layer; /* by stage: its place among them */
     double *seconds, (*sizes)[2];
+    size_t *from; /* (n_passes, parts, n_layers, PP_N_LAPS) of the step under
+                     way: the stamps at which these began */
     struct pp_laps laps;
 
     /* The pass under way. */
@@ -57,18 +64,21 @@ struct pp_recorder {
     const size_t *pc;
 };
 
-/* n_layers: by stage, 0 where the stage is another rank's. */
+/* n_layers: by stage, 0 where the stage is another rank's. d: NULL is the
+ * CPU. */
 int pp_recorder_init(struct pp_recorder *r, const struct pp_schedule *s,
                      int rank, const size_t *n_layers,
-                     const struct pp_recording *kept,
+                     const struct pp_recording *kept, struct pp_device *d,
                      struct pp_err *err) PP_MUST_USE;
-/* Accepts a zeroed struct. */
+/* Before the device is closed. Accepts a zeroed struct. */
 void pp_recorder_finish(struct pp_recorder *r);
 
-/* A step begins, whose marks are then set one by one. Both accept a recorder
- * that keeps nothing. */
+/* A step begins, whose marks are then set one by one; when it has ended and the
+ * device is done, it is read. All three accept a recorder that keeps nothing.
+ */
 void pp_recorder_step(struct pp_recorder *r);
 void pp_recorder_mark(struct pp_recorder *r, enum pp_mark mark);
+int pp_recorder_read(struct pp_recorder *r, struct pp_err *err) PP_MUST_USE;
 
 /* A pass of the step begins: what pp_recording_player is then handed r for goes
  * on to player and ctx, *pc being the action that it is at. */
@@ -80,8 +90,14 @@ extern const struct pp_player pp_recording_player;
 /* The pass has ended: layers that run now are nobody's. */
 void pp_recorder_passed(struct pp_recorder *r);
 
-/* A compute action on mb begins. */
-void pp_recorder_layers(struct pp_recorder *r, struct pp_action a,
+/* The compute action at this place of the row begins and ends, with what on has
+ * been given so far: the device or another handle of it. */
+void pp_recorder_begin(struct pp_recorder *r, size_t place,
+                       struct pp_device *on);
+void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on);
+
+/* Its layers begin, on the device itself: a is the action, on mb. */
+void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
                         const struct pp_microbatch *mb);
 
 /* Steps that are kept, and where in n_steps the k-th of them is. */

@@ -210,8 +210,11 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
     r->microbatches += (int64_t)n_losses(r);
+    /* What is recorded is read off a device that has done it. */
+    if (j->record.n_steps && r->device->ops->wait(r->device, err))
+        return -1;
     rep->seconds = pp_clock() - start;
-    return 0;
+    return pp_recorder_read(&r->recorder, err);
 }
 
 static int save(struct pp_rank *r, struct pp_err *err)
@@ -245,6 +248,11 @@ static int check_steps(const struct pp_rank *r, struct pp_err *err)
     int need = j->record.layers ? PP_WARM_UP_STEPS + 1 : j->record.n_steps > 0;
     if (left >= need)
         return 0;
+    /* Rank 0 says so, and the others end like it. */
+    if (r->comm->rank != 0 && r->comm->ops->barrier(r->comm, err)) {
+        err->code = PP_EXIT_INPUT;
+        return -1;
+    }
     return pp_fail(
         err, PP_EXIT_INPUT, "a %s takes %d step%s or more, and %lld %s left",
         j->record.layers ? "profile" : "trace", need, need == 1 ? "" : "s",

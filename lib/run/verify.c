@@ -135,11 +135,12 @@ static void shake(const struct pp_parameter *p)
 }
 
 static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
-                    const struct pp_parameter *p, int64_t updates, size_t bytes)
+                    const void *gradient, const void *weights, int64_t updates,
+                    size_t bytes)
 {
     double g2 = 0, w2 = 0, dot = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        double g = at(p->g, i, bytes), w = at(p->w, i, bytes) - t->w[i];
+    for (size_t i = 0; i < t->n; i++) {
+        double g = at(gradient, i, bytes), w = at(weights, i, bytes) - t->w[i];
         g2 += (g - t->g[i]) * (g - t->g[i]);
         dot += g * t->g[i];
         w2 += w * w;
@@ -151,6 +152,28 @@ static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
     }
     s->g = sqrt(g2);
     s->dot = t->g_norm > 0 ? dot / (t->g_norm * t->g_norm) : 1;
+}
+
+/* The same of a tensor that may be a device's. */
+static int compare_there(const struct pp_verify_tensor *t,
+                         struct pp_verify_seen *s, struct pp_device *d,
+                         const struct pp_parameter *p, int64_t updates,
+                         size_t bytes, struct pp_err *err)
+{
+    size_t n = p->n * bytes;
+    char *room = pp_device_ops(d)->is_host ? NULL : malloc(2 * n);
+    int rc = -1;
+    if (!room && !pp_device_ops(d)->is_host)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    const void *g = pp_device_read(d, p->g, n, room, err);
+    const void *w =
+        g ? pp_device_read(d, p->w, n, room ? room + n : NULL, err) : NULL;
+    if (w) {
+        compare(t, s, g, w, updates, bytes);
+        rc = 0;
+    }
+    free(room);
+    return rc;
 }
 
 int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
@@ -168,9 +191,12 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
         if (j->run == PP_VERIFY_SHAKEN && i->updates == 0)
             shake(p);
         else if (j->run != PP_VERIFY_REFERENCE &&
-                 !(j->run == PP_VERIFY_WIDE && i->updates == 0))
-            compare(t, pp_verify_at(v, j->run, p->stage, p->order), p,
-                    i->updates, j->element_bytes);
+                 !(j->run == PP_VERIFY_WIDE && i->updates == 0)) {
+            if (compare_there(t, pp_verify_at(v, j->run, p->stage, p->order),
+                              i->params->device, p, i->updates,
+                              j->element_bytes, err))
+                return -1;
+        }
     }
     return 0;
 }

@@ -5,7 +5,7 @@
  *
  *   reference  one rank, fp64, one sequence a microbatch, no padding
  *   twin       the same in fp32
- *   mesh       the pipeline as planned
+ *   mesh       the pipeline as planned, on the CPU or a device
  *
  * An error is the norm of a difference from the reference over the norm of
  * what the reference has: of a tensor's gradient in the first step, of the way

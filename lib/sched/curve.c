@@ -45,10 +45,12 @@ int pp_curve_slots(const struct pp_row *row, const struct pp_span *spans,
     for (size_t i = 0; i < row->n; i++) {
         enum pp_op op = row->actions[i].op;
         bool closes = trains ? op == PP_W || op == PP_B : op == PP_F;
+        double start, end;
+        pp_span_piece(spans, i, &start, &end);
         if (op == PP_F)
-            step(c, spans[i].start, ++live);
+            step(c, start, ++live);
         if (closes)
-            step(c, spans[i].end, --live);
+            step(c, end, --live);
     }
     return 0;
 }
@@ -66,10 +68,12 @@ int pp_curve_bytes(const struct pp_row *row, const struct pp_span *spans,
         ended[m->buffers[i].last] += m->buffers[i].bytes;
     }
     for (size_t i = 0; i < row->n && !rc; i++) {
+        double start, end;
+        pp_span_piece(spans, i, &start, &end);
         live += begun[i];
-        step(c, spans[i].start, (double)live);
+        step(c, start, (double)live);
         live -= ended[i];
-        step(c, spans[i].end, (double)live);
+        step(c, end, (double)live);
     }
     free(begun);
     free(ended);

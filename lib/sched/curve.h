@@ -20,8 +20,8 @@ struct pp_curve {
 };
 
 /* Slots, one for each action: F opens one, W or B closes it; in a row that only
- * runs forward F itself does. spans has one entry for each action of the row,
- * in order. */
+ * runs forward F itself does; an overlap pair is one piece. spans has one entry
+ * for each action of the row, in order. */
 int pp_curve_slots(const struct pp_row *row, const struct pp_span *spans,
                    struct pp_curve *c, struct pp_err *err) PP_MUST_USE;
 

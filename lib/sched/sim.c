@@ -6,6 +6,7 @@
 #include "sched/sim.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/num.h"
@@ -352,4 +353,32 @@ void pp_sim_finish(struct pp_sim *sim)
             free(sim->ranks[r].spans);
     free(sim->ranks);
     *sim = (struct pp_sim){0};
+}
+
+void pp_span_piece(const struct pp_span *spans, size_t i, double *start,
+                   double *end)
+{
+    size_t first = i > 0 && spans[i - 1].action.overlap ? i - 1 : i;
+    *start = spans[first].start;
+    *end = spans[first].end;
+    if (!spans[first].action.overlap)
+        return;
+    *start = fmin(*start, spans[first + 1].start);
+    *end = fmax(*end, spans[first + 1].end);
+}
+
+/* Of the two of a pair, the time in which both run counts once. */
+double pp_sim_busy(const struct pp_sim_rank *r)
+{
+    double busy = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct pp_span *s = &r->spans[i];
+        if (!pp_is_compute(s->action.op))
+            continue;
+        busy += s->end - s->start;
+        if (s->action.overlap)
+            busy -=
+                fmax(fmin(s->end, s[1].end) - fmax(s->start, s[1].start), 0);
+    }
+    return busy;
 }

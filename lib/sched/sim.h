@@ -60,4 +60,13 @@ int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
 
 void pp_sim_finish(struct pp_sim *sim);
 
+/* From when to when a rank is at the i-th of its spans, the two of an overlap
+ * pair being one piece of work: they may run at once, and begin in any
+ * order. */
+void pp_span_piece(const struct pp_span *spans, size_t i, double *start,
+                   double *end);
+
+/* Time in which the rank computes something. */
+double pp_sim_busy(const struct pp_sim_rank *r);
+
 #endif

@@ -89,14 +89,12 @@ static struct cell cell_at(const struct pp_svg_lanes *l,
                            const struct pp_sim_rank *r, size_t i)
 {
     const struct pp_span *s = &r->spans[i];
-    struct cell c = {s->action, s->start, s->end, 0, 0, 0, l->lane};
-    if (s->action.overlap) {
-        c.end = s[1].end;
+    struct cell c = {s->action, 0, 0, 0, 0, 0, l->lane};
+    pp_span_piece(r->spans, i, &c.start, &c.end);
+    if (s->action.overlap)
         c.bottom = l->lane / 2;
-    } else if (i > 0 && s[-1].action.overlap) {
-        c.start = s[-1].start;
+    else if (i > 0 && s[-1].action.overlap)
         c.y = l->lane / 2;
-    }
     c.x = c.start * l->scale;
     c.to = c.end * l->scale;
     return c;

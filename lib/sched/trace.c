@@ -30,6 +30,7 @@ struct pp_trace_writer {
     struct track *tracks; /* in the order of their first message */
     size_t n, capacity;
     int *threads;  /* per rank: the next number */
+    int *beside;   /* per rank: the thread of what runs beside, 0: none yet */
     size_t *first; /* per rank: its latest track, and from a track to the */
     size_t *next;  /* one before: SIZE_MAX ends */
 };
@@ -64,8 +65,9 @@ static void time_member(struct pp_trace_writer *w, const char *key, int64_t t)
     fprintf(w->f, ",\"%s\":%" PRId64 ".%03d", key, t / 1000, (int)(t % 1000));
 }
 
+/* Tracks are shown by their place. */
 static void metadata(struct pp_trace_writer *w, int rank, int thread,
-                     const char *what, const char *name)
+                     const char *what, const char *name, int place)
 {
     event(w, "M", rank, thread);
     fprintf(w->f, ",\"name\":\"%s_name\",\"args\":{\"name\":", what);
@@ -73,7 +75,13 @@ static void metadata(struct pp_trace_writer *w, int rank, int thread,
     fputs("}}", w->f);
     event(w, "M", rank, thread);
     fprintf(w->f, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}}",
-            what, *what == 'p' ? rank : thread);
+            what, place);
+}
+
+static void print_thread(struct pp_trace_writer *w, int rank, int thread,
+                         const char *name)
+{
+    metadata(w, rank, thread, "thread", name, thread);
 }
 
 static const char *category(enum pp_op op)
@@ -117,13 +125,34 @@ static void print_tracks(struct pp_trace_writer *w)
         for (size_t i = 0; i < row->n; i++)
             syncs |= row->actions[i].op >= PP_REDUCE_GRAD;
         snprintf(name, sizeof name, "rank %d", rank);
-        metadata(w, rank, 0, "process", name);
-        metadata(w, rank, THREAD_COMPUTE, "thread", "compute");
+        metadata(w, rank, 0, "process", name, rank);
+        print_thread(w, rank, THREAD_COMPUTE, "compute");
         if (syncs)
-            metadata(w, rank, THREAD_SYNC, "thread", "sync");
+            print_thread(w, rank, THREAD_SYNC, "sync");
         if (w->t->parts)
-            metadata(w, rank, THREAD_STEP, "thread", "step");
+            print_thread(w, rank, THREAD_STEP, "step");
     }
+}
+
+/* Whether the i-th action is the forward of a pair that really overlapped. */
+static bool runs_beside(const struct pp_trace_writer *w, int rank, size_t i)
+{
+    const struct pp_span *s = &w->t->ranks[rank].spans[i];
+    return s->action.overlap && ns(w, s[0].start) < ns(w, s[1].end) &&
+           ns(w, s[1].start) < ns(w, s[0].end);
+}
+
+/* The track of the i-th action, which is a compute action. */
+static int compute_thread(struct pp_trace_writer *w, int rank, size_t i)
+{
+    if (!runs_beside(w, rank, i))
+        return THREAD_COMPUTE;
+    if (!w->beside[rank]) {
+        w->beside[rank] = w->threads[rank]++;
+        metadata(w, rank, w->beside[rank], "thread", "compute (2)",
+                 THREAD_COMPUTE);
+    }
+    return w->beside[rank];
 }
 
 /* Actions of the rank itself; its messages are the tracks'. */
@@ -134,7 +163,7 @@ static void print_rank(struct pp_trace_writer *w, int rank)
         struct pp_action a = r->spans[i].action;
         bool sync = a.op >= PP_REDUCE_GRAD;
         if (sync || pp_is_compute(a.op))
-            slice(w, a, rank, sync ? THREAD_SYNC : THREAD_COMPUTE,
+            slice(w, a, rank, sync ? THREAD_SYNC : compute_thread(w, rank, i),
                   ns(w, r->spans[i].start), ns(w, r->spans[i].end));
     }
 }
@@ -179,7 +208,7 @@ static int add_track(struct pp_trace_writer *w, struct track t,
              t.backward ? (t.recv ? "B from" : "B to")
                         : (t.recv ? "F from" : "F to"),
              t.peer, lane);
-    metadata(w, t.rank, t.thread, "thread", name);
+    print_thread(w, t.rank, t.thread, name);
     w->next[w->n] = w->first[t.rank];
     w->first[t.rank] = w->n;
     w->tracks[w->n++] = t;
@@ -209,13 +238,14 @@ static struct track *take_track(struct pp_trace_writer *w, struct track t,
     return found;
 }
 
-/* An end of an arrow, inside the slice from..to: at its start or just before
- * its end. */
+/* An end of an arrow, inside the slice of rank's i-th action: at its start or
+ * just before its end. */
 static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int rank,
-                  int64_t from, int64_t to)
+                  size_t i)
 {
-    event(w, begins ? "s" : "f", rank, THREAD_COMPUTE);
-    time_member(w, "ts", begins ? to - 1 : from);
+    const struct pp_span *s = &w->t->ranks[rank].spans[i];
+    event(w, begins ? "s" : "f", rank, compute_thread(w, rank, i));
+    time_member(w, "ts", begins ? ns(w, s->end) - 1 : ns(w, s->start));
     fprintf(w->f, ",\"name\":\"message\",\"cat\":\"message\",\"id\":%zu%s}", id,
             begins ? "" : ",\"bp\":\"e\"");
 }
@@ -242,11 +272,10 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
         return -1;
     slice(w, recv->action, m->to, k->thread, from, to);
     /* A slice without length holds no arrow. */
-    int64_t made_from = ns(w, made->start), made_to = ns(w, made->end);
-    int64_t used_from = ns(w, used->start), used_to = ns(w, used->end);
-    if (made_from < made_to && used_from < used_to) {
-        arrow(w, true, id, m->from, made_from, made_to);
-        arrow(w, false, id, m->to, used_from, used_to);
+    if (ns(w, made->start) < ns(w, made->end) &&
+        ns(w, used->start) < ns(w, used->end)) {
+        arrow(w, true, id, m->from, m->producer);
+        arrow(w, false, id, m->to, m->consumer);
     }
     return 0;
 }
@@ -275,7 +304,11 @@ static void print_head(struct pp_trace_writer *w)
             "\"channel_depth\":%d,\"a_millisecond_is\":\"%s ",
             s->graph->n_ranks, s->graph->n_stages, s->n_microbatches,
             s->channel_depth, text);
-    fprintf(w->f, "%s\"},\n\"traceEvents\":[\n", w->t->unit);
+    fprintf(w->f, "%s\"", w->t->unit);
+    if (w->t->error > 0)
+        fprintf(w->f, ",\"clocks_agree_within\":\"%.3g %s\"", w->t->error,
+                w->t->unit);
+    fputs("},\n\"traceEvents\":[\n", w->f);
 }
 
 int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
@@ -306,9 +339,10 @@ int pp_trace_open(struct pp_trace_writer **out, FILE *f,
     if (w) {
         *w = (struct pp_trace_writer){.f = f, .t = first};
         w->threads = calloc((size_t)n, sizeof *w->threads);
+        w->beside = calloc((size_t)n, sizeof *w->beside);
         w->first = calloc((size_t)n, sizeof *w->first);
     }
-    if (!w || !w->threads || !w->first)
+    if (!w || !w->threads || !w->beside || !w->first)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < n; r++) {
         w->threads[r] = THREAD_STEP + (first->parts != NULL);
@@ -327,6 +361,7 @@ void pp_trace_close(struct pp_trace_writer *w)
     free(w->tracks);
     free(w->next);
     free(w->threads);
+    free(w->beside);
     free(w->first);
     free(w);
 }

@@ -7,9 +7,10 @@
  * under way from it and one of what it waits for: messages of one track that
  * overlap (channel depth above 1) take a further one. An arrow leads from the
  * action that makes a message to the one that uses it. Counters say how many
- * slots and bytes a rank holds. A measured trace has further passes of the
- * schedule behind the first, and a track of what else a rank does in a step.
- * Format: "Trace Event Format", the Chromium project. */
+ * slots and bytes a rank holds. The forward of an overlap pair whose two
+ * actions really ran at once has a track of its own. A measured trace has
+ * further passes of the schedule behind the first, and a track of what else a
+ * rank does in a step. Format: "Trace Event Format", the Chromium project. */
 #ifndef PP_SCHED_TRACE_H
 #define PP_SCHED_TRACE_H
 
@@ -33,6 +34,7 @@ struct pp_trace {
     const struct pp_messages *messages;
     const struct pp_curve *slots, *bytes; /* per rank, or NULL */
     double ns;        /* nanoseconds of the trace to a unit of spans' time */
+    double error;     /* most that the times of two ranks may be off; 0: none */
     const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */
     /* Of measured passes: */
     int64_t step;                      /* its number, from 1; 0: simulated */

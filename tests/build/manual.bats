@@ -70,6 +70,20 @@ page_options() {
     done
 }
 
+@test "a build option in a page or the README is one" {
+    local option
+    for option in $(grep -hoE -- '-D[a-z_]+=' "$SRCDIR"/man/*.[157] \
+        "$SRCDIR/README.md" | sort -u | tr -d '='); do
+        case ${option#-D} in
+        buildtype | b_sanitize | b_lundef) continue ;; # meson's own
+        esac
+        grep -q "^option('${option#-D}'" "$SRCDIR/meson_options.txt" || {
+            echo "$option"
+            return 1
+        }
+    done
+}
+
 @test "a reference to one of our pages leads somewhere" {
     sed -nE 's/^\.Xr (pp[a-z-]+) ([157]).*/\1.\2/p' "$SRCDIR"/man/*.[157] |
         sort -u | while read -r page; do

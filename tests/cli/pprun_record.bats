@@ -32,34 +32,6 @@ fails() {
     [ "${stderr_lines[0]}" = "$message" ]
 }
 
-# The slices of a trace by rank and track, times left aside. Where messages of
-# a channel overlap is a matter of time.
-slices() {
-    jq -c '[.traceEvents[] | select(.name == "thread_name")
-            | {key: "\(.pid) \(.tid)", value: .args.name}] as $all
-        | ($all | from_entries) as $names
-        | [.traceEvents[] | select(.ph == "X" and .cat != "step")
-            | [.pid, ($names["\(.pid) \(.tid)"] | sub(" [(][0-9]+[)]$"; "")), .name, .cat, .args.op,
-               .args.stage, .args.microbatch, .args.slice, .args.peer]]
-        | sort[]' "$1"
-}
-
-# Nothing is used before it was made: arrows go forward in time, and receives
-# end after their sends have begun.
-causal() {
-    jq -e '.traceEvents as $all
-        | ([$all[] | select(.ph == "s" or .ph == "f")] | group_by(.id)
-            | all(sort_by(.ph) | .[1].ts <= .[0].ts))
-        and ([$all[] | select(.ph == "X" and (.cat | . == "recv" or . == "send"))
-                | {end: (.ts + .dur), ts, cat,
-                   key: [.args.step, .args.pass, .args.microbatch, .args.slice,
-                         .args.op[5:],
-                         ([.args.stage, .args.peer] | map(values) | sort)]}]
-            | group_by(.key) | all(sort_by(.cat)
-                | length == 2 and .[0].cat == "recv" and .[0].end >= .[1].ts))
-        ' "$1" >/dev/null
-}
-
 @test "--trace has the tracks, slices and arrows of ppsched's" {
     for kind in 1f1b zb-h1 seq1f1b interleaved zbv dualpipe; do
         case $kind in
@@ -85,17 +57,7 @@ causal() {
 
 @test "a pass of a trace lies between zeroed gradients and norm" {
     run_pprun --steps 3 --trace trace.json plan.json >/dev/null
-    jq -e '[.traceEvents[] | select(.ph == "X")] as $all
-        | all(1, 2; . as $pid
-            | [$all[] | select(.pid == $pid and .cat == "step")] as $step
-            | ($step | map(.name)) == ["zero gradients", "schedule", "norm",
-                "update"]
-            and all(range(1; 4);
-                ($step[. - 1].ts + $step[. - 1].dur - $step[.].ts | fabs) < 1e-3)
-            and all($all[] | select(.pid == $pid and .tid == 1);
-                .ts >= $step[1].ts
-                and .ts + .dur <= $step[1].ts + $step[1].dur + 1e-3))
-        and ($all | map(.ts) | min) == 0' trace.json
+    steps_tile trace.json
 }
 
 @test "more steps, and the passes of each" {
@@ -211,8 +173,6 @@ causal() {
         run_pprun --steps 3 --trace-steps 2 plan.json
     fails 2 "pprun: --trace and --profile: 'x' cannot be both" \
         run_pprun --steps 3 --trace x --profile x plan.json
-    fails 2 "pprun: --trace works on the CPU alone" \
-        run_pprun --steps 3 --device cuda --trace x plan.json
     fails 2 "pprun: a profile takes 3 steps or more, and 2 are left" \
         run_pprun --steps 2 --profile p plan.json
     run_pprun --steps 2 --save ended plan.json >/dev/null

@@ -119,7 +119,7 @@ refuses() {
         --verify --steps 1 plan.json
     refuses "--shrink makes its own weights and does not go with --weights" \
         --verify --shrink --weights w plan.json
-    refuses "--verify works on --device cpu alone" --verify --device cuda \
-        --init 1 plan.json
+    refuses "--verify works in fp32 and fp64: in bf16 rounding hides what a\
+ fault does" --verify --device cuda --dtype bf16 --init 1 plan.json
     refuses "no data: give --data DIR" --verify --init 1 plan.json
 }

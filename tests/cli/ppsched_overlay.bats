@@ -56,6 +56,50 @@ plan() {
     grep -q '>simulated, zb-h1: ' a.svg
 }
 
+@test "the two of a pair may have run at once, the backward first" {
+    model llama false
+    ppsplit -q -p 2 -c 2 --placement v model-llama |
+        ppsched -q -s dualpipev -m 6 --cost 1,1,1 --trace t.json >plan.json
+    n=$(grep -o OVERLAP plan.json | wc -l)
+    [ "$n" -gt 0 ]
+    # moved MS: a pair's backward when it begins, its forward so much later.
+    moved() {
+        jq --argjson later "$1" --slurpfile plan plan.json '
+            ([$plan[0].schedule.actions | to_entries[] | .key as $rank
+                | .value | scan("\\(([^;]*);([^)]*)\\)")
+                | {f: "\($rank + 1) \(.[0])", b: "\($rank + 1) \(.[1])"}])
+                as $pairs
+            | ([.traceEvents[] | select(.ph == "X" and .tid == 1)
+                | {key: "\(.pid) \(.name)", value: .ts}] | from_entries) as $ts
+            | .traceEvents |= map(if .ph == "X" and .tid == 1
+                then "\(.pid) \(.name)" as $key
+                    | ($pairs | map(select(.b == $key)) | first) as $b
+                    | if any($pairs[]; .f == $key) then .ts += $later * 1000
+                      elif $b then .ts = $ts[$b.f] else . end
+                else . end)' t.json >moved.json
+        ppsched --overlay moved.json --cost 1,1,1 --svg a.svg plan.json \
+            >table
+        cat table
+        run ! grep 'width="-' a.svg
+        bubble=$(awk '$1 == "bubble" { print $2 }' table)
+    }
+    # F takes 1 ms and B 2: one behind the other, half a millisecond at once.
+    want=$(ppsched --stats --cost 1,1,1 plan.json |
+        jq '.at_depth.bubble * 100')
+    moved 2
+    [ "$bubble" = "$(LC_ALL=C printf %.1f%% "$want")" ]
+    makespan=$(ppsched --stats --cost 1,1,1 plan.json | jq .at_depth.makespan)
+    want=$(awk -v b="$want" -v n="$n" -v m="$makespan" \
+        'BEGIN { printf "%.1f%%", b + 100 * n * .5 / (2 * m) }')
+    moved 1.5
+    [ "$bubble" = "$want" ]
+    # What is no pair may not overlap.
+    sed 's/"ts":0.000,"dur":1000/"ts":0.000,"dur":1500/' t.json >moved.json
+    run --separate-stderr ppsched --overlay moved.json plan.json
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *" before '0F0' has ended" ]]
+}
+
 @test "what pprun has traced" {
     model llama false
     data 1 20 >data.jsonl

@@ -201,3 +201,51 @@ END
     jq -e --slurpfile none none.plan \
         '.[0].activations < $none[0][0].activations' full.plan
 }
+
+@test "a GPU with room for what --plan says, and with less" {
+    small tied Qwen3ForCausalLM qwen3 true
+    plan pairs.json tied -s dualpipev -m 4 -- -p 2 -c 2 --placement v
+    plan sliced.json tied -s seq1f1b -m 2 --slices 3 -- -p 2
+    plan copies.json tied -s dualpipe -m 4 -- -p 2 --placement both-ways
+    for plan in pairs sliced copies; do
+        run_it=("$EMULATED" --device cuda "$plan.json" --data packed --init 1
+            --steps 1)
+        "${run_it[@]}" --plan >need.json
+        need=$(jq 'map(.total) | add' need.json)
+        jq -e 'all(.total == .weights + .gradients + .optimizer + .activations
+            + .workspace)' need.json
+        echo "$plan $need"
+        # What the device rounds up to pages.
+        PP_EMULATED_BYTES=$((need + 40 * 4096)) "${run_it[@]}" >/dev/null
+        PP_EMULATED_BYTES=$((need - 4096)) run --separate-stderr "${run_it[@]}"
+        [ "$status" -eq 3 ]
+        [[ "$stderr" == *"out of memory"* || "$stderr" == *"partial sums"* ]]
+        most=$(jq 'map(.total) | max' need.json)
+        run --separate-stderr "${run_it[@]}" --memory "$((most - 1 >> 10))K"
+        [ "$status" -eq 1 ]
+    done
+}
+
+@test "--verify holds a device to one rank in fp64" {
+    plan chain.json llama -s 1f1b -m 3 -- -p 2
+    plan tied.json qwen3 -s zbv -m 2 -- -p 2 -c 2 --placement v
+    verify=("$EMULATED" --verify --device cuda --data packed --init 1)
+    "${verify[@]}" tied.json >table
+    tail -n 1 table | grep -qE '^the same: [0-9]+ tensors$'
+    # It was another arithmetic than the CPU's.
+    pprun --verify --data packed --init 1 tied.json >table.cpu
+    run ! cmp table table.cpu
+    PP_EMULATED_PRODUCTS=off run --separate-stderr "${verify[@]}" --shrink \
+        chain.json
+    [ "$status" -eq 1 ]
+    [[ "${lines[-1]}" == "not the same: "*stage\ 0* ]]
+    # Where fp32 goes elsewhere later steps are judged in fp64.
+    small steep LlamaForCausalLM llama false
+    jq '.initializer_range = 1 | .num_hidden_layers = 10' \
+        model-steep/config.json >config
+    mv config model-steep/config.json
+    plan steep.json steep -s gpipe -m 3 -- -p 2
+    run --separate-stderr "${verify[@]}" steep.json
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == "pprun: --verify: on this model rounding in fp32 leads"* ]]
+}

@@ -9,7 +9,8 @@
  * not say whether it has been read when a call returns. Waiting for an event
  * that was not recorded is no waiting. With PP_EMULATED_JITTER=SEED streams now
  * and then fall behind by chance, which shows where one should have waited for
- * another. */
+ * another. With PP_EMULATED_CLOCK=SECONDS the process's clock is that of
+ * another machine, which was started so much earlier. */
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
@@ -20,8 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cuda_stream.h"
 #include "emulated_gate.h"
 
@@ -54,6 +58,8 @@ struct point {
 
 struct CUevent_st {
     struct point at;
+    bool is_timed;
+    double seconds; /* when its stream came to it, with is_timed */
 };
 
 /* Page-locked memory. */
@@ -75,6 +81,16 @@ static unsigned n_streams;
 static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* In the C library's place. */
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const char *earlier = getenv("PP_EMULATED_CLOCK");
+    int rc = (int)syscall(SYS_clock_gettime, clock, t);
+    if (clock == CLOCK_MONOTONIC && earlier)
+        t->tv_sec += atoi(earlier);
+    return rc;
+}
 
 static void protect(int rights)
 {
@@ -478,21 +494,53 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t run, void *arg)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     *e = need(calloc(1, sizeof **e));
-    return flags == cudaEventDisableTiming ? cudaSuccess
-                                           : cudaErrorInvalidValue;
+    (*e)->is_timed = flags == cudaEventDefault;
+    return flags == cudaEventDefault || flags == cudaEventDisableTiming
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
+/* A timed one may still be under way. */
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    if (e->is_timed)
+        wait_for(e->at);
     free(e);
     return cudaSuccess;
 }
 
+static void run_timed(void *arg)
+{
+    struct CUevent_st *e = arg;
+    e->seconds = pp_clock();
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (e->is_timed)
+        queue(s, run_timed, e);
     struct point p = here(s);
     pthread_mutex_lock(&lock);
     e->at = p;
     pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+static bool is_done(const struct CUevent_st *e)
+{
+    pthread_mutex_lock(&lock);
+    bool done = e->at.stream && e->at.stream->n_done >= e->at.n;
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+/* Milliseconds, and a float, as CUDA has them. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (!from->is_timed || !to->is_timed)
+        return say(cudaErrorInvalidValue);
+    if (!is_done(from) || !is_done(to))
+        return say(cudaErrorNotReady);
+    *ms = (float)(1e3 * (to->seconds - from->seconds));
     return cudaSuccess;
 }

@@ -38,9 +38,11 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'torch: skipped: the same by PyTorch: .*no-such-python.*'
     says 'bench: skipped: the speed of the kernels: there is no GPU'
     says 'tiny Llama: [0-9]+ tokens/s .*'
-    says 'bits +[0-9]+ s +8 passed   0 failed   0 skipped  ok'
+    says '[12] stages: gpipe by a profile of 1f1b: .* measured .* ratio [0-9.]+'
+    says 'bits +[0-9]+ s +9 passed   0 failed   0 skipped  ok'
     says 'golden +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
     says 'plans +[0-9]+ s +11 passed   0 failed   0 skipped  ok'
+    says 'predict +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
     says 'nccl +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
     says '== [0-9]+ passed, 0 failed, 4 skipped on emulated .*'
     grep -q '^ok' logs/kernels

@@ -6,6 +6,7 @@
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
+load ../cli/trace_helpers
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
@@ -225,6 +226,14 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     [[ "$(cat err.0)" == "pprun[0/4 "*"]: rank 1 on $(hostname) cannot start: \
 CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
     [ -z "$(cat err.2 err.3)" ]
+    # One that does not know which it is.
+    each=('' RANK=x)
+    ranks 4 four.json "${options[@]}"
+    all 2 4
+    [[ "$(cat err.1)" == "pprun: RANK: 'x' is not "* ]]
+    [[ "$(cat err.0)" == "pprun[0/4 "*"]: a rank on $(hostname) cannot start: \
+RANK: 'x' is not "* ]]
+    [ -z "$(cat err.2 err.3)" ]
     each=()
     ranks 4 four.json "${options[@]}" -o nosuch/log
     all 3 4
@@ -310,6 +319,31 @@ on $(hostname): the packed data"
     "$PPRUN" --device cuda two.json --data packed --init 1 --logprobs want
     [ -s want ]
     cmp want lines
+}
+
+@test "a trace of machines whose clocks began at other times, and a profile" {
+    "$PPRUN" --device cuda two.json "${options[@]}" --steps 3 -o want
+    each=('' PP_EMULATED_CLOCK=5000)
+    ranks 2 two.json "${options[@]}" --steps 3 --trace trace.json \
+        --profile profile.json
+    all 0 2
+    [ -z "$(cat out.1 err.*)" ]
+    diff <(numbers want) <(numbers out.0)
+    check_trace trace.json
+    causal trace.json
+    steps_tile trace.json
+    ppsched --overlay trace.json two.json | grep -q '^makespan'
+    jq -e '.messages.seconds_per_byte + .messages.latency > 0
+        and (.units | all(.fwd[0] > 0))' profile.json
+    ppsplit -q -p 2 --costs profile.json model >/dev/null
+    # What cannot be is said once, before the first step.
+    ranks 2 two.json "${options[@]}" --trace nosuch/t
+    all 3 2
+    says "pprun?0/2 *: nosuch/t.tmp: No such file or directory"
+    ranks 2 two.json "${options[@]}" --profile p
+    all 2 2
+    says "pprun?0/2 *: a profile takes 3 steps or more, and 2 are left"
+    [ ! -e p ] && [ ! -e p.tmp ]
 }
 
 @test "threads under a launcher, and other misuse" {

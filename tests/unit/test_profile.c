@@ -178,7 +178,7 @@ static bool build(struct scene *s, int rank)
     s->r.worker.graph = &s->f.graph;
     s->r.worker.engine.stages = s->stage;
     n_layers[rank] = s->stage[rank].n_layers = s->stages[rank].n;
-    if (pp_recorder_init(&s->r.recorder, &s->f.s, rank, n_layers, &kept,
+    if (pp_recorder_init(&s->r.recorder, &s->f.s, rank, n_layers, &kept, NULL,
                          &s->f.err))
         return false;
     fill(s);

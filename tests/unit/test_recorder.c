@@ -4,6 +4,7 @@
  * are kept, and layers go to the microbatch that they are of. */
 #include "sched_fixture.h"
 
+#include "base/clock.h"
 #include "run/recorder.h"
 
 enum { M = 3, PASSES = 2, KEPT = 2 };
@@ -11,14 +12,15 @@ enum { M = 3, PASSES = 2, KEPT = 2 };
 struct seen {
     struct pp_recorder *r;
     size_t pc;
-    double inside[64]; /* of one pass: the clock, when the action ran */
+    int pass;
+    double inside[PASSES][64]; /* the clock, when the action ran */
     int32_t positions[8], cu[3], cu_padded[3];
     size_t n_layers;
 };
 
 static int note(struct seen *s)
 {
-    s->inside[s->pc] = pp_clock();
+    s->inside[s->pass][s->pc] = pp_clock();
     return 0;
 }
 
@@ -31,10 +33,13 @@ static int see_compute(void *ctx, struct pp_action a, struct pp_err *err)
                                      .cu_seqlens = s->cu,
                                      .cu_seqlens_padded = s->cu_padded};
     (void)err;
-    pp_recorder_layers(s->r, a, &mb);
+    pp_recorder_begin(s->r, s->pc, NULL);
+    pp_recorder_layers(s->r, s->pc, a, &mb);
     for (size_t i = 0; i < s->n_layers; i++)
         pp_lap(&s->r->laps, i, a.op == PP_F ? PP_LAP_FWD : PP_LAP_INPUT);
-    return note(s);
+    note(s);
+    pp_recorder_end(s->r, s->pc, NULL);
+    return 0;
 }
 
 static int see_message(void *ctx, struct pp_action a, int peer,
@@ -53,28 +58,36 @@ static int see_sync(void *ctx, struct pp_action a, struct pp_err *err)
 static const struct pp_player player = {see_compute, see_message, see_message,
                                         see_sync};
 
-/* One step; returns how many spans do not hold what was seen. */
-static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
+/* Spans of the step at this place that do not hold what was seen. */
+static int count_wrong(const struct pp_recorder *r, const struct seen *s,
+                       size_t place)
 {
     int wrong = 0;
+    for (size_t pass = 0; pass < PASSES; pass++)
+        for (size_t i = 0; i < r->n; i++) {
+            const double *span = r->spans[(place * PASSES + pass) * r->n + i];
+            wrong += !(span[0] <= s->inside[pass][i] &&
+                       s->inside[pass][i] <= span[1]);
+            wrong += i > 0 && span[0] < span[-1];
+        }
+    return wrong;
+}
+
+/* One step; -1 on failure. */
+static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
+{
     struct pp_err err = {0};
     pp_recorder_step(r);
     pp_recorder_mark(r, PP_MARK_ZEROED);
-    for (int pass = 0; pass < PASSES; pass++) {
+    for (s->pass = 0; s->pass < PASSES; s->pass++) {
         s->pc = 0;
-        pp_recorder_pass(r, pass, &player, s, &s->pc);
+        pp_recorder_pass(r, s->pass, &player, s, &s->pc);
         if (pp_play(r->schedule, 0, &s->pc, &pp_recording_player, r, &err))
             return -1;
         pp_recorder_passed(r);
-        for (size_t i = 0; i < r->n; i++) {
-            const double *span =
-                r->spans[(place * PASSES + (size_t)pass) * r->n + i];
-            wrong += !(span[0] <= s->inside[i] && s->inside[i] <= span[1]);
-            wrong += i > 0 && span[0] < span[-1];
-        }
     }
     pp_recorder_mark(r, PP_MARK_WALKED);
-    return wrong;
+    return pp_recorder_read(r, &err) ? -1 : count_wrong(r, s, place);
 }
 
 static void test_steps(struct pp_recorder *r, struct seen *s)
@@ -107,7 +120,7 @@ static void test_laps(const struct pp_recorder *r)
     is_int(there, KEPT * PASSES * M * 2, "every layer of every microbatch");
     is_int(absent, KEPT * PASSES * M * 2, "and nothing that did not run");
     struct pp_laps laps = r->laps;
-    double before = laps.last;
+    size_t before = laps.last;
     pp_lap(&laps, 0, PP_LAP_FWD);
     pp_lap(NULL, 0, PP_LAP_FWD);
     ok(laps.last == before, "outside a pass nobody asks");
@@ -125,10 +138,11 @@ int main(void)
     const struct pp_recording kept = {KEPT, PASSES, true};
     pp_recorder_step(&r);
     pp_recorder_mark(&r, PP_MARK_TOLD);
-    is_int(r.n_done, 0, "a recorder that keeps nothing is left alone");
+    ok(!pp_recorder_read(&r, &f.err) && r.n_done == 0,
+       "a recorder that keeps nothing is left alone");
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);
     ok(!emit(&f, "1f1b", M, 0) && !pp_lower(&f.s, &f.err) &&
-           !pp_recorder_init(&r, &f.s, 0, &s.n_layers, &kept, &f.err),
+           !pp_recorder_init(&r, &f.s, 0, &s.n_layers, &kept, NULL, &f.err),
        "a recorder of a rank");
     test_steps(&r, &s);
     test_laps(&r);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* A GPU counts time by a clock of its own. Where that stands by the host's is
+ * found anew for every step, so that the two may drift apart: an idle queue is
+ * given a mark, which comes to pass between two readings of the host's clock.
+ * The first is the origin of the step's times; each further one narrows down
+ * when that was. */
+#include "run/stamps.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+
+enum { UNSET = -1, QUEUED = -2 };
+enum { TRIES = 16 }; /* to find the clock; some 10 us each */
+
+/* What a mark's time may be off by itself: cudaEventElapsedTime has "a
+ * resolution of around 0.5 microseconds", at both ends. */
+#define RESOLUTION_S 1e-6
+
+static int open_timers(struct pp_stamps *s, struct pp_err *err)
+{
+    s->timers = calloc(s->n + 2, sizeof *s->timers);
+    if (!s->timers)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < s->n + 2; i++)
+        if (s->device->ops->timer_open(s->device, &s->timers[i], err))
+            return -1;
+    return 0;
+}
+
+int pp_stamps_init(struct pp_stamps *s, struct pp_device *d, size_t n,
+                   struct pp_err *err)
+{
+    size_t bytes;
+    *s = (struct pp_stamps){.n = n, .device = d};
+    if (pp_mul(n + 2, sizeof *s->times, &bytes, err))
+        return -1;
+    s->times = malloc(bytes);
+    if (!s->times)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    /* Touches it, so that no page is new while a step runs. */
+    pp_stamps_clear(s);
+    return pp_device_ops(d)->is_host ? 0 : open_timers(s, err);
+}
+
+void pp_stamps_finish(struct pp_stamps *s)
+{
+    for (size_t i = 0; s->timers && i < s->n + 2; i++)
+        s->device->ops->queues->mark_close(s->timers[i]);
+    free(s->timers);
+    free(s->times);
+    *s = (struct pp_stamps){0};
+}
+
+void pp_stamps_clear(struct pp_stamps *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        s->times[i] = UNSET;
+}
+
+void pp_stamp(struct pp_stamps *s, struct pp_device *d, size_t at)
+{
+    if (!s->timers) {
+        s->times[at] = pp_clock();
+        return;
+    }
+    s->times[at] = QUEUED;
+    int rc = d->ops->queues->record(d, s->timers[at], NULL, &s->err);
+    (void)rc; /* in s->err */
+}
+
+/* Passes a mark through the idle device: by the host's clock it did so after
+ * *from and before *to. */
+static int pass(struct pp_stamps *s, void *timer, double *from, double *to,
+                struct pp_err *err)
+{
+    struct pp_device *d = s->device;
+    *from = pp_clock();
+    if (d->ops->queues->record(d, timer, NULL, err) || d->ops->wait(d, err))
+        return -1;
+    *to = pp_clock();
+    return 0;
+}
+
+/* When the origin passed, by the host's clock. */
+static int find_origin(struct pp_stamps *s, double *at, struct pp_err *err)
+{
+    void *origin = s->timers[s->n], *again = s->timers[s->n + 1];
+    double earliest, latest;
+    if (pass(s, origin, &earliest, &latest, err))
+        return -1;
+    for (int i = 1; i < TRIES; i++) {
+        double from, to, later;
+        if (pass(s, again, &from, &to, err) ||
+            s->device->ops->elapsed(s->device, origin, again, &later, err))
+            return -1;
+        earliest = fmax(earliest, from - later);
+        latest = fmin(latest, to - later);
+    }
+    *at = (earliest + latest) / 2;
+    s->error = fabs(latest - earliest) / 2 + RESOLUTION_S;
+    return 0;
+}
+
+int pp_stamps_read(struct pp_stamps *s, struct pp_err *err)
+{
+    double origin, before;
+    if (s->err.code != PP_EXIT_OK)
+        return pp_fail(err, s->err.code, "%s", s->err.text);
+    if (!s->timers)
+        return 0;
+    if (find_origin(s, &origin, err))
+        return -1;
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->times[i] != QUEUED)
+            continue;
+        if (s->device->ops->elapsed(s->device, s->timers[i], s->timers[s->n],
+                                    &before, err))
+            return -1;
+        s->times[i] = origin - before;
+    }
+    return 0;
+}
