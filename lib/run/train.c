@@ -158,16 +158,15 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
-/* All ranks have the same numbers, and rank 0 tells of them: the others wait
- * for it to end the job. */
-static int fail_numbers(struct pp_rank *r, const struct pp_step_report *rep,
-                        struct pp_err *err)
+/* What all ranks find at the same time rank 0 tells: the others wait for it to
+ * end the job, and fail with its words. */
+static int leave_to_rank_0(struct pp_rank *r, enum pp_exit code,
+                           struct pp_err *err)
 {
-    if (r->comm->rank != 0 && r->comm->ops->barrier(r->comm, err))
-        return -1;
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "step %lld: loss is %g and the gradient norm %g",
-                   (long long)rep->step, rep->loss, rep->grad_norm);
+    if (r->comm->rank == 0 || r->comm->ops->barrier(r->comm, err) == 0)
+        return 0;
+    err->code = code;
+    return -1;
 }
 
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
@@ -200,7 +199,11 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* Who inspects judges for himself. */
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
-        return fail_numbers(r, rep, err);
+        return leave_to_rank_0(r, PP_EXIT_SYSTEM, err)
+                   ? -1
+                   : pp_fail(err, PP_EXIT_SYSTEM,
+                             "step %lld: loss is %g and the gradient norm %g",
+                             (long long)rep->step, rep->loss, rep->grad_norm);
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
@@ -241,18 +244,15 @@ static bool is_due(int64_t every, const struct pp_rank *r, bool last)
 
 /* Whether what is to be recorded will happen. A checkpoint may have more steps
  * than the job asks for. */
-static int check_steps(const struct pp_rank *r, struct pp_err *err)
+static int check_steps(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int64_t left = r->step < j->optim.steps ? j->optim.steps - r->step : 0;
     int need = j->record.layers ? PP_WARM_UP_STEPS + 1 : j->record.n_steps > 0;
     if (left >= need)
         return 0;
-    /* Rank 0 says so, and the others end like it. */
-    if (r->comm->rank != 0 && r->comm->ops->barrier(r->comm, err)) {
-        err->code = PP_EXIT_INPUT;
+    if (leave_to_rank_0(r, PP_EXIT_INPUT, err))
         return -1;
-    }
     return pp_fail(
         err, PP_EXIT_INPUT, "a %s takes %d step%s or more, and %lld %s left",
         j->record.layers ? "profile" : "trace", need, need == 1 ? "" : "s",

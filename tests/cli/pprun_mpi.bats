@@ -5,6 +5,7 @@
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
+load trace_helpers
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
@@ -116,6 +117,16 @@ says() {
         --logprobs lines
     [ -s lines ]
     cmp lines.want lines
+}
+
+@test "a trace and a profile of processes" {
+    mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 3 \
+        --trace trace.json --profile profile.json >out
+    [ "$(wc -l <out)" -eq 3 ]
+    check_trace trace.json
+    causal trace.json
+    steps_tile trace.json
+    ppsplit -q -p 2 --costs profile.json model-llama >/dev/null
 }
 
 @test "a checkpoint of two processes goes on with four, and with threads" {
