@@ -24,8 +24,6 @@ struct pack_compat {
 /* Ends with a zeroed entry. */
 extern const struct pack_compat pack_compats[];
 
-const struct pack_compat *pack_compat_find(const char *name);
-
 enum { PACK_MAX_SHARES = 3 };
 
 enum pack_balance {

@@ -49,11 +49,3 @@ const struct pack_compat pack_compats[] = {
                 .divide = pp_parts_verl_workload}},
     {.packer = {0}},
 };
-
-const struct pack_compat *pack_compat_find(const char *name)
-{
-    for (const struct pack_compat *c = pack_compats; c->packer.name; c++)
-        if (!strcmp(c->packer.name, name))
-            return c;
-    return NULL;
-}

@@ -48,7 +48,8 @@ int pack_manifest_read(struct pack_job *j)
             return pp_fail(err, PP_EXIT_INPUT, "%s: %s", j->manifest_name,
                            strerror(errno));
         int rc = pp_manifest_read(
-            f, is_stream(j) ? "<stdin>" : j->manifest_name, &j->manifest, err);
+            f, is_stream(j) ? "standard input" : j->manifest_name, &j->manifest,
+            err);
         if (!is_stream(j))
             fclose(f);
         if (rc != 0 || take_defaults(j) != 0)

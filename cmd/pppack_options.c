@@ -87,12 +87,10 @@ static const char *const empty_words[] = {"error", "drop", NULL};
 static int parse_word(struct tool *t, const char *s, const char *what,
                       const char *const *words, int *out)
 {
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(s, words[i])) {
-            *out = i;
-            return 0;
-        }
-    return tool_usage(t, "%s: '%s' is not a known word", what, s);
+    int i = tool_word(t, what, s, words);
+    if (i >= 0)
+        *out = i;
+    return i < 0 ? -1 : 0;
 }
 
 static int parse_capacity(struct pack_job *j, const char *s)
@@ -107,28 +105,29 @@ static int parse_capacity(struct pack_job *j, const char *s)
     return 0;
 }
 
+/* Of rules, or of other systems: more than there are of either. */
+enum { MAX_NAMES = 32 };
+
 static int parse_rule(struct pack_job *j, const char *s)
 {
-    char known[512] = "";
-    size_t at = 0;
-    j->rule = pp_packer_find(s);
-    for (const struct pp_packer *p = pp_packers; p->name; p++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
-                               at ? ", " : "", p->name);
-    return j->rule
-               ? 0
-               : tool_usage(&j->t, "-a: no rule '%s'; there are %s", s, known);
+    const char *names[MAX_NAMES + 1] = {NULL};
+    for (int i = 0; i < MAX_NAMES && pp_packers[i].name; i++)
+        names[i] = pp_packers[i].name;
+    int i = tool_word(&j->t, "-a", s, names);
+    if (i >= 0)
+        j->rule = &pp_packers[i];
+    return i < 0 ? -1 : 0;
 }
 
-static int unknown_compat(struct pack_job *j, const char *s)
+static int parse_compat(struct pack_job *j, const char *s)
 {
-    char known[512] = "";
-    size_t at = 0;
-    for (const struct pack_compat *c = pack_compats; c->packer.name; c++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
-                               at ? ", " : "", c->packer.name);
-    return tool_usage(&j->t, "--compat: no system '%s'; there are %s", s,
-                      known);
+    const char *names[MAX_NAMES + 1] = {NULL};
+    for (int i = 0; i < MAX_NAMES && pack_compats[i].packer.name; i++)
+        names[i] = pack_compats[i].packer.name;
+    int i = tool_word(&j->t, "--compat", s, names);
+    if (i >= 0)
+        j->compat = &pack_compats[i];
+    return i < 0 ? -1 : 0;
 }
 
 static int parse_count(struct pack_job *j, const char *what, int64_t *out)
@@ -144,8 +143,7 @@ int pack_take_option(struct pack_job *j, int c)
     case 'a':
         return parse_rule(j, optarg);
     case COMPAT:
-        j->compat = pack_compat_find(optarg);
-        return j->compat ? 0 : unknown_compat(j, optarg);
+        return parse_compat(j, optarg);
     case ROWS:
         return parse_count(j, "--rows", &j->rows);
     case PARTS:

@@ -35,10 +35,12 @@ static void show_skipped(void *ctx, const char *error)
 
 static int read_documents(struct pack_job *j, FILE *f)
 {
+    size_t longest = j->capacity - j->capacity % j->align;
     struct pp_jsonl reader = {
         .name = j->name,
         .bytes = j->bytes,
         .allow_empty = j->drop_empty,
+        .longest = j->oversize == PP_OVERSIZE_ERROR ? longest : 0,
         .skip_bad = (size_t)j->skip_bad,
         .skipped = show_skipped,
         .progress = show_read,

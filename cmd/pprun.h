@@ -17,6 +17,7 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
+    uint64_t given; /* a bit for each option that was there */
     const char *data, *eval, *weights, *resume, *logprobs;
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* the last ones; 0: not given */
@@ -62,12 +63,20 @@ struct pprun {
 
     double start; /* when the first step began */
     int64_t first_step;
-    double **logps;         /* --logprobs: by input sequence */
-    uint32_t *logps_length; /* by input sequence; 0: not in the data */
+    struct tool_file scores; /* --logprobs: open while the run goes on */
+    double **logps;          /* by input sequence */
+    uint32_t *logps_length;  /* by input sequence; 0: not in the data */
 };
 
+extern const struct tool_option pprun_option_table[];
+
+/* Fills p->options, and what options say of p->job; refuses what would go
+ * unheard. */
+int pprun_read_options(struct pprun *p, int argc, char **argv) PP_MUST_USE;
+
 /* Fills p->job from the options and the manifest named (or "-"): opens and
- * checks every file before a rank starts. */
+ * checks every file before a rank starts. With --plan neither weights nor
+ * checkpoints are looked at. */
 int pprun_prepare(struct pprun *p, const char *manifest) PP_MUST_USE;
 void pprun_finish(struct pprun *p);
 
@@ -127,7 +136,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r,
 int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err) PP_MUST_USE;
 void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
 
-/* --logprobs: room before the run, the file after it. */
+/* --logprobs: room and the file before the run, its lines after it. */
 int pprun_logprobs_init(struct pprun *p) PP_MUST_USE;
 int pprun_logprobs_write(struct pprun *p) PP_MUST_USE;
 

@@ -45,8 +45,6 @@ static int choose_cuda(struct pprun *p)
 {
     if (p->options.dtype == PPRUN_FP64)
         return tool_usage(p->tool, "--dtype: fp64 is the CPU's alone");
-    if (p->job.time_products)
-        return tool_usage(p->tool, "--time-products works on the CPU alone");
     p->job.device = &pp_device_cuda;
     p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
                                                     : &pp_kernels_cuda_f32;

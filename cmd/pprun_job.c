@@ -26,7 +26,7 @@ static int read_manifest(struct pprun *p, const char *name)
     if (!f && !p->text)
         return pp_fail(err, PP_EXIT_INPUT, "%s: %s", name, strerror(errno));
     if (is_stdin)
-        name = "<stdin>";
+        name = "standard input";
     int rc = p->text ? pp_manifest_parse(p->text, p->text_bytes, name,
                                          &p->manifest, err)
                      : pp_manifest_read(f, name, &p->manifest, err);
@@ -157,6 +157,11 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%s: token id '%u' is not in the model's vocabulary of "
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
+    if (out->max_seqlen > p->model.max_position)
+        tool_say(p->tool, PP_LOG_NOTE,
+                 "%s: sequences have up to %u tokens, more than the model's "
+                 "max_position_embeddings '%zu'",
+                 dir, out->max_seqlen, p->model.max_position);
     return 0;
 }
 
@@ -259,6 +264,24 @@ static int prepare_save(struct pprun *p)
     return 0;
 }
 
+/* A command line without its --resume must not replace what it would have gone
+ * on from. */
+static int spare_checkpoints(struct pprun *p)
+{
+    const char *save = p->job.save;
+    char *there = NULL;
+    if (!save || p->job.resume || p->rank != 0)
+        return 0;
+    int rc = pp_ckpt_find(save, &there, &p->tool->err);
+    if (there)
+        rc = pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                     "--save: '%s' is there already: go on from it with "
+                     "--resume %s, or save elsewhere",
+                     there, save);
+    free(there);
+    return rc;
+}
+
 int pprun_prepare(struct pprun *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
@@ -266,8 +289,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p))
-        return pp_fail_at(err,
-                          "%s: ", strcmp(manifest, "-") ? manifest : "<stdin>");
+        return pp_fail_at(
+            err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     if (p->options.dtype == PPRUN_BF16 &&
         (p->model.hidden % 2 || p->model.intermediate % 2))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -284,7 +307,12 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->score = p->options.logprobs != NULL;
     j->shapes = (enum pp_shapes)p->options.shapes;
     j->logps = pprun_logps;
-    return open_data(p) || prepare_save(p) || find_weights(p) ? -1 : 0;
+    if (p->options.plan)
+        return open_data(p);
+    return open_data(p) || prepare_save(p) || find_weights(p) ||
+                   spare_checkpoints(p)
+               ? -1
+               : 0;
 }
 
 void pprun_finish(struct pprun *p)
@@ -292,6 +320,8 @@ void pprun_finish(struct pprun *p)
     if (p->logps)
         for (size_t i = 0; i < p->data.n_inputs; i++)
             free(p->logps[i]);
+    if (p->scores.f) /* of a run that failed: it is removed */
+        (void)tool_close(p->tool, &p->scores);
     if (p->save_lock > 0)
         close(p->save_lock);
     free(p->logps);

@@ -18,7 +18,8 @@ static int rank_need(const struct pprun *p, int rank,
 {
     const struct pp_job *j = &p->job;
     const struct pp_graph *g = j->schedule->graph;
-    bool trains = j->optim.steps > 0 && !j->score;
+    bool trains =
+        (j->optim.steps > 0 || (p->options.plan && !j->eval)) && !j->score;
     struct pp_memory memory = {0};
     uint64_t elements = 0;
     for (int s = 0; s < g->n_stages; s++)

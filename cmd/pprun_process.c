@@ -87,8 +87,8 @@ static int take_manifest(struct pprun *p, const char *name)
     if (!f)
         return pp_fail_errno(err, "%s", name) ? (err->code = PP_EXIT_INPUT, -1)
                                               : 0;
-    int rc =
-        read_all(f, is_stdin ? "<stdin>" : name, &p->text, &p->text_bytes, err);
+    int rc = read_all(f, is_stdin ? "standard input" : name, &p->text,
+                      &p->text_bytes, err);
     if (!is_stdin)
         fclose(f);
     return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a run says: a JSON line for every step, progress, log-probabilities. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,19 @@
 #include "pprun.h"
 #include "run/batch.h"
 
+/* JSON has no NaN: what is no number is null. */
+static void format(double value, char *text)
+{
+    if (isnan(value))
+        strcpy(text, "null");
+    else
+        pp_format_real(value, text);
+}
+
 static void put(FILE *f, const char *key, double value)
 {
     char text[32];
-    pp_format_real(value, text);
+    format(value, text);
     fprintf(f, ", \"%s\": %s", key, text);
 }
 
@@ -21,17 +31,22 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
     int64_t done = r->step - p->first_step, left = p->job.optim.steps - r->step;
     double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
     double rest = each * (double)left;
-    int width = 24, full = (int)(width * r->step / p->job.optim.steps);
-    char bubble[32] = "";
+    int width = 10, full = (int)(width * r->step / p->job.optim.steps);
+    char bubble[32] = "", time[32];
     if (r->bubble >= 0)
         snprintf(bubble, sizeof bubble, "  bubble %.0f%%", 100 * r->bubble);
+    if (rest < 3600)
+        snprintf(time, sizeof time, "%d:%02d", (int)rest / 60, (int)rest % 60);
+    else
+        snprintf(time, sizeof time, "%.0f h %02d", floor(rest / 3600),
+                 (int)fmod(rest / 60, 60));
+    /* What matters most comes first: narrow terminals cut the rest. */
     tool_progress(p->tool,
-                  "[%.*s%.*s] %" PRId64 "/%" PRId64
-                  "  loss %.4f  norm %.3g  %.0f tok/s%s  %d:%02d left",
-                  full, "########################", width - full,
-                  "........................", r->step, p->job.optim.steps,
-                  r->loss, r->grad_norm, (double)r->tokens / r->seconds, bubble,
-                  (int)rest / 60, (int)rest % 60);
+                  "[%.*s%.*s] %" PRId64 "/%" PRId64 "  %s left  loss %.4f"
+                  "  norm %.3g  %.0f tok/s%s",
+                  full, "##########", width - full, "..........", r->step,
+                  p->job.optim.steps, time, r->loss, r->grad_norm,
+                  (double)r->tokens / r->seconds, bubble);
 }
 
 /* Sends what was written on its way: whoever reads the lines waits for them,
@@ -88,7 +103,7 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
     struct pprun *p = ctx;
     char text[32];
     FILE *f = p->tool->out;
-    pp_format_real(val_loss, text);
+    format(val_loss, text);
     fprintf(f, "{\"val_loss\": %s}\n", text);
     return flush(p, f, err);
 }
@@ -96,6 +111,10 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
 int pprun_logprobs_init(struct pprun *p)
 {
     size_t n = p->data.n_inputs ? p->data.n_inputs : 1;
+    const char *path = p->options.logprobs;
+    if (p->rank == 0 && strcmp(path, "-") &&
+        tool_open(p->tool, path, &p->scores))
+        return -1;
     p->logps = calloc(n, sizeof *p->logps);
     p->logps_length = calloc(n, sizeof *p->logps_length);
     if (!p->logps || !p->logps_length)
@@ -143,12 +162,8 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 
 int pprun_logprobs_write(struct pprun *p)
 {
-    const char *path = p->options.logprobs;
-    struct pp_err *err = &p->tool->err;
     char text[32];
-    FILE *f = strcmp(path, "-") ? fopen(path, "w") : p->tool->out;
-    if (!f)
-        return pp_fail_errno(err, "%s", path);
+    FILE *f = p->scores.f ? p->scores.f : p->tool->out;
     for (size_t s = 0; s < p->data.n_inputs; s++) {
         if (!p->logps[s])
             continue;
@@ -159,10 +174,5 @@ int pprun_logprobs_write(struct pprun *p)
         }
         fputs("]}\n", f);
     }
-    if (f == p->tool->out)
-        return 0;
-    int failed = ferror(f);
-    if (fclose(f) != 0 || failed)
-        return pp_fail_errno(err, "%s", path);
-    return 0;
+    return p->scores.f ? tool_close(p->tool, &p->scores) : 0;
 }

@@ -28,16 +28,24 @@ static int print_list(struct tool *t)
     return f ? 0 : -1;
 }
 
-/* Where nothing is said, the kind knows whether it needs a copy both ways. */
+/* Where nothing is said, there are the stages that the kind is made for. */
 static enum pp_placement placement_of(const struct ppsched_options *o)
 {
     const struct pp_kind *kind = pp_kind_find(o->kind); /* NULL for auto */
     if (!o->placement)
         return kind && kind->copies ? PP_PLACEMENT_BOTH_WAYS
+               : kind && kind->v    ? PP_PLACEMENT_V
                                     : PP_PLACEMENT_LOOP;
     return !strcmp(o->placement, "v")           ? PP_PLACEMENT_V
            : !strcmp(o->placement, "both-ways") ? PP_PLACEMENT_BOTH_WAYS
                                                 : PP_PLACEMENT_LOOP;
+}
+
+static int chunks_of(const struct ppsched_options *o)
+{
+    const struct pp_kind *kind = pp_kind_find(o->kind);
+    int made_for = kind && kind->n_chunks ? kind->n_chunks : 1;
+    return o->n_chunks ? o->n_chunks : made_for;
 }
 
 int ppsched_abstract(struct ppsched *p)
@@ -49,8 +57,8 @@ int ppsched_abstract(struct ppsched *p)
     struct pp_graph graph;
     int rc = -1;
     if (pp_manifest_init(&p->manifest, err) ||
-        pp_graph_chain(&arena, o->n_ranks, o->n_chunks ? o->n_chunks : 1,
-                       placement_of(o), &graph, err))
+        pp_graph_chain(&arena, o->n_ranks, chunks_of(o), placement_of(o),
+                       &graph, err))
         goto out;
     struct pp_manifest_stage *stages =
         pp_arena_alloc(&arena, (size_t)graph.n_stages, sizeof *stages);
@@ -74,21 +82,19 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     FILE *f = is_stdin ? stdin : fopen(name, "r");
     if (!f)
         return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    int rc =
-        pp_manifest_read(f, is_stdin ? "<stdin>" : name, &p->manifest, err);
+    p->name = is_stdin ? "standard input" : name;
+    int rc = pp_manifest_read(f, p->name, &p->manifest, err);
     if (!is_stdin)
         fclose(f);
     if (rc)
         return -1;
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there are no stages; ppsplit makes them",
-                       is_stdin ? "<stdin>" : name);
+                       "%s: there are no stages; ppsplit makes them", p->name);
     if (!p->options.kind && !p->options.csv && !p->options.compare &&
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there is no schedule; -s makes one",
-                       is_stdin ? "<stdin>" : name);
+                       "%s: there is no schedule; -s makes one", p->name);
     return 0;
 }
 
@@ -155,7 +161,9 @@ int ppsched_prepare(struct ppsched *p)
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
-        return -1;
+        return p->options.csv || p->options.kind
+                   ? -1
+                   : pp_fail_at(&p->tool->err, "%s: ", p->name);
     return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
 }
 

@@ -95,6 +95,7 @@ struct ppsched {
     struct tool *tool;
     struct ppsched_options options;
     struct pp_manifest manifest;
+    const char *name;         /* the manifest's, for messages; or NULL */
     struct pp_schedule built; /* with -s */
     struct pp_csv csv;        /* with --csv */
     struct pp_schedule *schedule;

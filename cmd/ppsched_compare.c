@@ -39,26 +39,42 @@ struct comparison {
     int n, n_fit;
 };
 
+static void add_kind(struct comparison *c, const struct pp_kind *kind)
+{
+    c->entries[c->n++].kind = kind;
+}
+
+/* One name of the list. "all" leaves out auto, whose search takes its time. */
+static int add_name(struct comparison *c, const char *name)
+{
+    const char *known[PP_MAX_KINDS];
+    if (!strcmp(name, "all")) {
+        for (const struct pp_kind *const *k = pp_kinds; *k; k++)
+            add_kind(c, *k);
+        return 0;
+    }
+    pp_kind_names(known);
+    if (tool_word(c->p->tool, "--compare", name, known) < 0)
+        return -1;
+    const struct pp_kind *kind = pp_kind_find(name);
+    add_kind(c, kind ? kind : &automatic);
+    return 0;
+}
+
 static int read_kinds(struct comparison *c)
 {
     struct tool *t = c->p->tool;
     char *copy = strdup(c->p->options.compare), *rest = copy, *name;
-    size_t n = strlen(c->p->options.compare) / 2 + 1;
+    /* No name is shorter than "all", which stands for many. */
+    size_t n = (strlen(c->p->options.compare) / 4 + 1) * PP_MAX_KINDS;
     c->entries = calloc(n, sizeof *c->entries);
-    if (!copy || !c->entries)
-        pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    while (t->err.code == PP_EXIT_OK && (name = strsep(&rest, ","))) {
-        const struct pp_kind *kind =
-            strcmp(name, automatic.name) ? pp_kind_find(name) : &automatic;
-        if (kind)
-            c->entries[c->n++].kind = kind;
-        else
-            tool_usage(t,
-                       "--compare: '%s' is not a schedule; --list names them",
-                       name);
-    }
+    int rc = copy && c->entries
+                 ? 0
+                 : pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    while (!rc && (name = strsep(&rest, ",")))
+        rc = add_name(c, name);
     free(copy);
-    return t->err.code == PP_EXIT_OK ? 0 : -1;
+    return rc;
 }
 
 /* Costs of a stage that is one of n_chunks on its rank. */

@@ -55,7 +55,7 @@ static int complete(struct pp_schedule *s, bool messages, struct pp_err *err)
 
 static const char *file_name(const struct ppsched *p)
 {
-    return strcmp(p->options.csv, "-") ? p->options.csv : "<stdin>";
+    return strcmp(p->options.csv, "-") ? p->options.csv : "standard input";
 }
 
 int ppsched_csv_read(struct ppsched *p, bool has_manifest)

@@ -20,7 +20,9 @@ const char *ppsched_unit(const struct ppsched *p)
 struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f)
 {
     const struct ppsched_options *o = &p->options;
-    bool terminal = f == stdout && isatty(STDOUT_FILENO);
+    const char *no_color = getenv("NO_COLOR");
+    bool terminal =
+        f == stdout && isatty(STDOUT_FILENO) && (!no_color || !*no_color);
     bool color = o->color == PPSCHED_COLOR_ON ||
                  (o->color == PPSCHED_COLOR_AUTO && terminal);
     return (struct pp_draw){o->width, color, o->ascii, ppsched_unit(p), NULL};
@@ -35,7 +37,9 @@ int ppsched_draw(struct ppsched *p, FILE *f)
     if (ppsched_memory(p, NULL) ||
         pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
         return -1;
-    fprintf(f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
+    if (sim.makespan > 0) /* else there is no picture to head */
+        fprintf(
+            f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
             s->kind, s->graph->n_ranks, s->graph->n_ranks == 1 ? "" : "s",
             s->graph->n_stages, s->graph->n_stages == 1 ? "" : "s",
             s->n_microbatches, s->n_microbatches == 1 ? "" : "es",

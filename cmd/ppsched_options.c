@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/num.h"
 #include "ppsched.h"
@@ -88,13 +89,22 @@ const struct tool_option ppsched_option_table[] = {
     {OPT_TRACE, "trace", "FILE", "also write a trace for Perfetto"},
     {OPT_OVERLAY, "overlay", "TRACE", "hold a measured trace against the plan"},
     {OPT_COMPARE, "compare", "KINDS", "a table of several kinds: A,B,..."},
-    {OPT_WIDTH, "width", "N", "columns of -t (100, 0: all), pixels of --svg"},
+    {OPT_WIDTH, "width", "N", "columns of -t (0: no limit), pixels of --svg"},
     {OPT_ASCII, "ascii", NULL, "with -t: only ASCII characters"},
     {OPT_COLOR, "color", NULL, "with -t: ANSI colours, not only on terminals"},
     {OPT_NO_COLOR, "no-color", NULL, "with -t: no ANSI colours"},
     {OPT_LIST, "list", NULL, "list the kinds of schedule"},
     {0},
 };
+
+static const char *const minimize_words[] = {"makespan", "span", NULL};
+static const char *const dialect_words[] = {"pytorch", "unwaited", "old", NULL};
+static const char *const export_words[] = {"csv", "csv-comms", NULL};
+static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
+/* The last is for all the others. */
+static const char *const semantics_words[] = {
+    "buffered", "channel",  "rendezvous", "pair",
+    "rank",     "blocking", "all",        NULL};
 
 static int parse_cost(struct tool *t, struct ppsched_options *o)
 {
@@ -184,12 +194,7 @@ static int set_option(struct tool *t, struct ppsched_options *o, int id)
     case OPT_MINIMIZE:
         o->is_search = true;
         o->minimize_span = !strcmp(optarg, "span");
-        if (!o->minimize_span && strcmp(optarg, "makespan"))
-            return tool_usage(t,
-                              "--minimize: '%s' is neither makespan nor "
-                              "span",
-                              optarg);
-        return 0;
+        return tool_word(t, "--minimize", optarg, minimize_words) < 0 ? -1 : 0;
     case OPT_COST:
         return parse_cost(t, o);
     case OPT_COMM:
@@ -272,12 +277,17 @@ static int check_dialect(struct tool *t, const struct ppsched_options *o)
         return comms ? 0
                      : tool_usage(t, "--dialect unwaited needs --export "
                                      "csv-comms");
-    if (strcmp(o->dialect, "old"))
-        return tool_usage(t,
-                          "--dialect: '%s' is none of pytorch, unwaited and "
-                          "old",
-                          o->dialect);
+    if (tool_word(t, "--dialect", o->dialect, dialect_words) < 0)
+        return -1;
     return o->csv ? 0 : tool_usage(t, "--dialect old needs --csv");
+}
+
+/* Of the terminal that -t draws on, or what fits on most. */
+static int columns(const struct tool *t)
+{
+    return !t->output && isatty(STDOUT_FILENO)
+               ? tool_columns(STDOUT_FILENO, DEFAULT_WIDTH)
+               : DEFAULT_WIDTH;
 }
 
 /* Which options go together. */
@@ -296,23 +306,20 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
         return tool_usage(t, "--semantics needs --check");
     if (o->semantics && strcmp(o->semantics, "all") &&
         !pp_semantics_find(o->semantics))
-        return tool_usage(t,
-                          "--semantics: '%s' is none of buffered, channel, "
-                          "rendezvous, pair, rank, blocking and all",
-                          o->semantics);
+        return tool_word(t, "--semantics", o->semantics, semantics_words);
     if (o->csv && (o->kind || o->n_ranks))
         return tool_usage(t, "--csv takes the place of -s and -p");
-    if (o->export && strcmp(o->export, "csv") && strcmp(o->export, "csv-comms"))
-        return tool_usage(t, "--export: '%s' is neither csv nor csv-comms",
-                          o->export);
+    if (o->export && tool_word(t, "--export", o->export, export_words) < 0)
+        return -1;
     if (!o->kind && !o->csv && views == 0 && !o->svg && !o->trace &&
         !o->overlay)
         return tool_usage(t, "nothing to do: -s, --csv, --compare, --check, "
                              "--stats, -t, --svg, --trace, --overlay, "
                              "--export or --list is needed");
-    if (o->kind && !ppsched_is_auto(o) && !pp_kind_find(o->kind))
-        return tool_usage(t, "-s: '%s' is not a schedule; --list names them",
-                          o->kind);
+    const char *kinds[PP_MAX_KINDS];
+    pp_kind_names(kinds);
+    if (o->kind && tool_word(t, "-s", o->kind, kinds) < 0)
+        return -1;
     if (o->kind && !o->n_microbatches)
         return tool_usage(t, "-s needs -m, the number of microbatches");
     if (!o->kind && !o->csv && o->n_microbatches)
@@ -328,10 +335,9 @@ static int check_options(struct tool *t, const struct ppsched_options *o)
                              "are for -s auto");
     if (o->slices && !o->kind)
         return tool_usage(t, "--slices needs -s");
-    if (o->placement && strcmp(o->placement, "loop") &&
-        strcmp(o->placement, "v") && strcmp(o->placement, "both-ways"))
-        return tool_usage(t, "--placement: '%s' is not loop, v or both-ways",
-                          o->placement);
+    if (o->placement &&
+        tool_word(t, "--placement", o->placement, placement_words) < 0)
+        return -1;
     if (o->step && !o->data)
         return tool_usage(t, "--step needs --data");
     return 0;
@@ -396,6 +402,6 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
     if (o->data && !o->step)
         o->step = 1;
     if (o->width < 0)
-        o->width = o->timeline ? DEFAULT_WIDTH : 0;
+        o->width = o->timeline ? columns(t) : 0;
     return 0;
 }

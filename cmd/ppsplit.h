@@ -60,6 +60,7 @@ struct split_run {
     const char *name; /* the kind's, or auto */
     bool fits;        /* for auto: the kind's split keeps to --memory */
     bool known;       /* the schedule is not too long to be simulated */
+    bool halves;      /* it has I and W, on some stage at least, and not B */
     struct pp_graph graph;
     struct pp_schedule order;   /* without messages */
     struct pp_schedule lowered; /* with them, where memory is asked for */

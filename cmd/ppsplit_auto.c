@@ -95,22 +95,12 @@ static double time_of(const void *ctx, struct pp_action a)
     const struct automatic *x = ctx;
     const double *t = x->times[a.stage];
     bool input = x->j->run.graph.stages[a.stage].input_grad;
-    switch ((enum pp_op)a.op) {
-    case PP_F:
-        return t[PP_TIME_F];
-    case PP_I:
-        return input ? t[PP_TIME_I] : 0;
-    case PP_W:
-        return t[PP_TIME_W] + (input ? 0 : t[PP_TIME_I]);
-    case PP_B:
-        return t[PP_TIME_I] + t[PP_TIME_W];
-    case PP_SEND_F:
-        return x->messages[a.stage];
-    case PP_SEND_B:
-        return x->messages[a.peer];
-    default:
+    if (pp_is_send(a.op))
+        return x->messages[a.op == PP_SEND_F ? a.stage : a.peer];
+    if (!pp_is_compute(a.op))
         return 0;
-    }
+    int time = pp_time_of((enum pp_op)a.op, input);
+    return time < 0 ? 0 : t[time];
 }
 
 static void set_split(struct automatic *x)
@@ -170,8 +160,7 @@ static double least_step(const struct split_job *j)
 {
     double work = 0, speeds = 0;
     for (size_t i = 0; i < j->n_units; i++)
-        for (int k = 0; k < PP_N_TIMES; k++)
-            work += j->run.times[i][k];
+        work += j->run.times[i][PP_TIME_F] + j->run.times[i][PP_TIME_B];
     for (int r = 0; r < j->run.graph.n_ranks; r++)
         speeds += j->speeds ? j->speeds[r] : 1;
     return work * (double)j->n_microbatches / speeds;

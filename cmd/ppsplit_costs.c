@@ -71,9 +71,11 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
         pp_unit_again_flops(&j->model, u, split_recompute(j, i));
     if (j->measured) {
         const struct pp_unit_seconds *x = &j->measured[i];
-        const struct pp_cost c = {x->fwd[0] * tokens + x->fwd[1] * pairs,
-                                  x->input[0] * tokens + x->input[1] * pairs,
-                                  x->weight[0] * tokens + x->weight[1] * pairs};
+        const struct pp_cost c =
+            pp_cost_measured(x->fwd[0] * tokens + x->fwd[1] * pairs,
+                             x->input[0] * tokens + x->input[1] * pairs,
+                             x->weight[0] * tokens + x->weight[1] * pairs,
+                             pp_unit_recomputes(&j->model, u));
         /* As much of the forward's time as of its operations. */
         return pp_cost_again(
             c, x->fwd[0] * tokens * part(again.per_token, f.per_token),
@@ -95,10 +97,11 @@ double split_token_cost(const struct split_job *j, size_t i)
 {
     double length = (double)j->seq_len;
     struct pp_unit_id u = pp_model_unit(&j->model, i);
-    return pp_cost_total(
-        j->measured
-            ? split_unit_cost(j, i, 1, (length + 1) / 2)
-            : pp_unit_cost(&j->model, u, split_recompute(j, i), length));
+    const struct pp_cost c =
+        j->measured ? split_unit_cost(j, i, 1, (length + 1) / 2)
+                    : pp_unit_cost(&j->model, u, split_recompute(j, i), length);
+    return c.forward +
+           (j->run.halves ? c.input_grad + c.weight_grad : c.backward);
 }
 
 int split_read_speeds(struct split_job *j)

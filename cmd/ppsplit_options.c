@@ -102,16 +102,6 @@ const struct tool_option split_options[] = {
     {0},
 };
 
-/* The place of s in a list of words, or -1 with the error set. */
-static int find_word(struct split_job *j, const char *what,
-                     const char *const *words, const char *s)
-{
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(words[i], s))
-            return i;
-    return tool_usage(&j->t, "%s: '%s' is not known", what, s);
-}
-
 static int take_count(struct split_job *j, const char *what, int64_t min,
                       int64_t max, int64_t *out)
 {
@@ -161,7 +151,7 @@ static int take_method_word(struct split_job *j)
     static const char type[] = "type:";
     if (strncmp(optarg, type, strlen(type)))
         return take_method(
-            j, find_word(j, "--method", split_method_names, optarg));
+            j, tool_word(&j->t, "--method", optarg, split_method_names));
     j->type = optarg + strlen(type);
     return take_method(j, SPLIT_TYPE);
 }
@@ -169,7 +159,7 @@ static int take_method_word(struct split_job *j)
 static int take_stages(struct split_job *j)
 {
     static const char *const words[] = {"single", "multi", NULL};
-    int i = find_word(j, "--stages", words, optarg);
+    int i = tool_word(&j->t, "--stages", optarg, words);
     j->stages_kind = i == 0 ? PP_STAGES_SINGLE : PP_STAGES_MULTI;
     return i < 0 ? -1 : 0;
 }
@@ -177,14 +167,14 @@ static int take_stages(struct split_job *j)
 static int take_round(struct split_job *j)
 {
     static const char *const words[] = {"up", "down", NULL};
-    int i = find_word(j, "--round", words, optarg);
+    int i = tool_word(&j->t, "--round", optarg, words);
     j->round = i == 0 ? PP_ROUND_UP : PP_ROUND_DOWN;
     return i < 0 ? -1 : 0;
 }
 
 static int take_export(struct split_job *j)
 {
-    int i = find_word(j, "--export", split_export_names, optarg);
+    int i = tool_word(&j->t, "--export", optarg, split_export_names);
     j->export = (enum split_export)(i + 1);
     return i < 0 ? -1 : 0;
 }
@@ -208,7 +198,7 @@ static int take_placement(struct split_job *j)
     static const char *const words[] = {"loop", "v", "both-ways", NULL};
     static const enum pp_placement placements[] = {
         PP_PLACEMENT_LOOP, PP_PLACEMENT_V, PP_PLACEMENT_BOTH_WAYS};
-    int i = find_word(j, "--placement", words, optarg);
+    int i = tool_word(&j->t, "--placement", optarg, words);
     if (i >= 0)
         j->placement = placements[i];
     return i < 0 ? -1 : 0;
@@ -217,11 +207,20 @@ static int take_placement(struct split_job *j)
 static int take_dtype(struct split_job *j)
 {
     static const char *const words[] = {"fp32", "fp64", "bf16", NULL};
-    int i = find_word(j, "--dtype", words, optarg);
+    int i = tool_word(&j->t, "--dtype", optarg, words);
     if (i < 0)
         return -1;
     j->precision = pp_precision_find(words[i]);
     return 0;
+}
+
+static int take_kind(struct split_job *j)
+{
+    const char *kinds[PP_MAX_KINDS];
+    pp_kind_names(kinds);
+    j->kind = optarg;
+    j->automatic = !strcmp(optarg, "auto");
+    return tool_word(&j->t, "--for", optarg, kinds) < 0 ? -1 : 0;
 }
 
 static int take_memory(struct split_job *j)
@@ -292,9 +291,7 @@ int split_take_option(struct split_job *j, int id)
     case DTYPE:
         return take_dtype(j);
     case FOR:
-        j->kind = optarg;
-        j->automatic = !strcmp(optarg, "auto");
-        return 0;
+        return take_kind(j);
     case COSTS:
         j->costs_file = optarg;
         return 0;

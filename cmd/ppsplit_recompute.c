@@ -25,11 +25,11 @@ int split_take_recompute(struct split_job *j)
     j->recompute_auto = !strcmp(optarg, "auto");
     j->recompute_list = strchr(optarg, ',') ? optarg : NULL;
     for (char *item; !j->recompute_auto && (item = strsep(&text, ","));) {
-        enum pp_recompute mode;
-        if (!pp_recompute_find(item, &mode))
-            return tool_usage(&j->t, "--recompute: '%s' is not known", item);
+        int mode = tool_word(&j->t, "--recompute", item, pp_recompute_names);
+        if (mode < 0)
+            return -1;
         if (!j->recompute_list)
-            j->recompute = mode;
+            j->recompute = (enum pp_recompute)mode;
     }
     return 0;
 }

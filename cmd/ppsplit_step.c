@@ -64,14 +64,21 @@ static int emit_default(struct split_job *j)
     }
 }
 
+static bool has_halves(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_ranks; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == PP_I)
+                return true;
+    return false;
+}
+
 int split_schedule(struct split_job *j)
 {
     struct split_run *run = &j->run;
     struct pp_err *err = &j->t.err;
     const char *name = j->automatic ? split_best_kind(j) : j->kind;
     run->kind = pp_kind_find(name ? name : default_kind(j));
-    if (!run->kind)
-        return tool_usage(&j->t, "--for: '%s' is not known", j->kind);
     run->name = run->kind->name;
     run->fits = name != NULL;
     if (pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
@@ -92,6 +99,7 @@ int split_schedule(struct split_job *j)
                 : emit_default(j))
         return -1;
     run->known = true;
+    run->halves = has_halves(&run->order);
     return pp_makespan_init(&run->makespan, &run->order, err);
 }
 
@@ -119,6 +127,7 @@ static void set_times(struct split_job *j, size_t i)
         t[PP_TIME_F] = c.forward;
         t[PP_TIME_I] = c.input_grad;
         t[PP_TIME_W] = c.weight_grad;
+        t[PP_TIME_B] = c.backward;
     }
 }
 
@@ -194,13 +203,17 @@ int split_run_take(struct split_job *j, struct pp_schedule *s)
     return j->memory_bytes || j->table ? init_memory(j) : 0;
 }
 
+static const struct pp_schedule *order_of(const struct split_run *run)
+{
+    return run->order.rows ? &run->order : &run->lowered;
+}
+
 /* Most microbatches that each stage keeps at once; slices count by their part.
  */
 static int count_live(struct split_job *j)
 {
     struct split_run *run = &j->run;
-    const struct pp_schedule *order =
-        run->order.rows ? &run->order : &run->lowered;
+    const struct pp_schedule *order = order_of(run);
     int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
     int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
     for (int r = 0; live && most && r < run->graph.n_ranks; r++) {
@@ -221,20 +234,32 @@ static int count_live(struct split_job *j)
     return done ? 0 : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
 }
 
+/* How long an action takes on one rank of the speed 1. */
+static double action_time(const struct split_job *j, struct pp_action a)
+{
+    const struct split_run *run = &j->run;
+    size_t slices = (size_t)run->graph.n_slices;
+    int time =
+        pp_time_of((enum pp_op)a.op, run->graph.stages[a.stage].input_grad);
+    double sum = 0;
+    for (size_t i = split_first(j, a.stage);
+         time >= 0 && i < split_end(j, a.stage); i++)
+        sum += run->times[i * slices + (size_t)a.slice][time];
+    return sum;
+}
+
 /* How long each rank computes in a step. */
 static void count_busy(struct split_job *j)
 {
     struct split_run *run = &j->run;
-    size_t slices = (size_t)run->graph.n_slices;
-    for (int s = 0; s < run->graph.n_stages; s++) {
-        struct split_sum *rank = &j->ranks[run->graph.stages[s].rank];
-        double speed =
-            run->step.speed ? run->step.speed[run->graph.stages[s].rank] : 1;
-        double m = (double)(j->n_microbatches / run->graph.n_copies);
-        for (size_t i = split_first(j, s); i < split_end(j, s); i++)
-            for (size_t q = 0; q < slices; q++)
-                for (size_t k = 0; k < PP_N_TIMES; k++)
-                    rank->busy += m * run->times[i * slices + q][k] / speed;
+    const struct pp_schedule *order = order_of(run);
+    for (int r = 0; r < run->graph.n_ranks; r++) {
+        double speed = run->step.speed ? run->step.speed[r] : 1;
+        for (size_t i = 0; i < order->rows[r].n; i++) {
+            struct pp_action a = order->rows[r].actions[i];
+            if (pp_is_compute(a.op))
+                j->ranks[r].busy += action_time(j, a) / speed;
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,8 +93,7 @@ static int next_option(struct tool *t, int argc, char **argv)
     else if (c == '?' && optopt > 0 && optopt < TOOL_LONG && argv[at][1] != '-')
         tool_usage(t, "unknown option '-%c'", optopt);
     else if (c == '?')
-        tool_usage(t, "unknown, ambiguous or misused option '%s'",
-                   argv[optind - 1]);
+        tool_bad_option(t, argv[optind - 1], longs, optopt > 0);
     return c;
 }
 
@@ -227,6 +227,26 @@ void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
     va_end(ap);
 }
 
+int tool_columns(int terminal, int otherwise)
+{
+    struct winsize size;
+    bool known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : otherwise;
+}
+
+/* How many bytes of text stay on one line of so many columns, the last of
+ * which is left free: what has been broken is not erased. */
+static int one_line(const char *text, int columns)
+{
+    int n = 0;
+    for (int used = 0; text[n]; n++) {
+        bool begins = (text[n] & 0xc0) != 0x80; /* a character, in UTF-8 */
+        if (begins && ++used >= columns)
+            break;
+    }
+    return n;
+}
+
 void tool_progress(struct tool *t, const char *fmt, ...)
 {
     if (t->quiet || !isatty(STDERR_FILENO))
@@ -235,12 +255,15 @@ void tool_progress(struct tool *t, const char *fmt, ...)
     if (time - t->progress_time < 0.1)
         return;
     t->progress_time = time;
+    char text[256];
     va_list ap;
     va_start(ap, fmt);
-    tool_erase(t);
-    vfprintf(stderr, fmt, ap);
-    fflush(stderr);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    tool_erase(t);
+    fprintf(stderr, "%.*s", one_line(text, tool_columns(STDERR_FILENO, 80)),
+            text);
+    fflush(stderr);
     t->progress_shown = true;
 }
 

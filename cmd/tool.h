@@ -54,6 +54,18 @@ int tool_option(struct tool *t, int argc, char **argv);
 int tool_usage(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The place in words, which end with NULL, of the word s that an option was
+ * given; or -1 with a usage error that lists them. */
+int tool_word(struct tool *t, const char *option, const char *s,
+              const char *const *words);
+
+/* Records what is wrong with a long option as it was typed: that it takes no
+ * argument, that it is the beginning of several, or that it is unknown, with
+ * the name that is most like it. Always returns -1. */
+struct option;
+int tool_bad_option(struct tool *t, const char *typed,
+                    const struct option *longs, bool takes_none);
+
 /* The name of the manifest operand at argv[optind], "-" when absent. Fails when
  * there are several, or when it is stdin and stdin is a terminal. */
 int tool_input(struct tool *t, int argc, char **argv, const char **name);
@@ -80,8 +92,12 @@ int tool_close(struct tool *t, struct tool_file *file);
 void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A progress line on stderr: only on a terminal, at most ten a second,
- * overwritten by the next one and erased before any message. */
+/* How wide the terminal of that descriptor is; otherwise where that is not
+ * known. */
+int tool_columns(int terminal, int otherwise);
+
+/* A progress line on stderr: only on a terminal, at most ten a second, cut to
+ * its width, overwritten by the next one and erased before any message. */
 void tool_progress(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -37,9 +37,11 @@ static __global__ void adamw_kernel(elem *w, float *master, float *m, float *v,
 {
     for (size_t i = grid_thread(); i < n; i += grid_threads()) {
         float d = g[i] * c.g_scale, x = master ? master[i] : to_float(w[i]);
-        m[i] = c.b1 * m[i] + c.rest1 * d;
-        v[i] = c.b2 * v[i] + c.rest2 * d * d;
-        x = x * c.decay - c.step * (m[i] / (sqrtf(v[i]) / c.root2 + c.eps));
+        float first = c.b1 * m[i] + c.rest1 * d;
+        float second = c.b2 * v[i] + c.rest2 * d * d;
+        x = x * c.decay - c.step * (first / (sqrtf(second) / c.root2 + c.eps));
+        m[i] = first;
+        v[i] = second;
         if (master)
             master[i] = x;
         store(&w[i], x);

@@ -12,12 +12,17 @@
 #define LANE_COLUMNS 8 /* columns of a row that a lane may hold */
 #define MAX_WIDTH (LANE_COLUMNS * PP_WARP)
 
-/* sum a[i] b[i]; either may be far apart between lanes. */
+/* sum a[i] b[i], in order; either may be far apart between lanes, which read V
+ * elements at a time. */
+template <int V>
 static __device__ inline float dot(const elem *a, const elem *b, size_t n)
 {
     float sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += to_float(a[i]) * to_float(b[i]);
+    for (size_t i = 0; i < n; i += V) {
+        pack<V> x = *(const pack<V> *)(a + i), y = *(const pack<V> *)(b + i);
+        for (int j = 0; j < V; j++)
+            sum += to_float(x.at[j]) * to_float(y.at[j]);
+    }
     return sum;
 }
 
@@ -49,14 +54,16 @@ static __device__ inline void put_row(elem *y, const float acc[LANE_COLUMNS],
             store(&y[lane + (size_t)j * PP_WARP], acc[j] * by);
 }
 
+template <int V>
 static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
                                   const elem *k, const elem *v,
                                   const elem *sinks, struct attention_view view)
 {
     const struct pp_attention_shape *s = &view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
+    struct tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
-    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
     if (t >= sq.slots)
         return;
@@ -74,8 +81,8 @@ static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
         float score = -INFINITY;
         if (lane < n)
-            score =
-                view.scale * dot(query, key + (size_t)lane * s->ldkv, s->HDQK);
+            score = view.scale *
+                    dot<V>(query, key + (size_t)lane * s->ldkv, s->HDQK);
         float most = fmaxf(max, warp_max(score)), by = expf(max - most);
         float p = lane < n ? expf(score - most) : 0;
         sum = sum * by + warp_sum(p);
@@ -116,24 +123,25 @@ struct backward {
 
 /* The probability of a pair and the gradient of its score; the query is at
  * this place. */
-static __device__ inline float pair_gradient(const struct backward *b,
-                                             int place, size_t row, size_t h,
-                                             const elem *query, const elem *key,
-                                             const elem *value, float *p)
+template <int V>
+static __device__ inline float
+pair_gradient(const struct backward *b, int place, size_t row, size_t h,
+              const elem *query, const elem *key, const elem *value, float *p)
 {
     const struct pp_attention_shape *s = &b->view.s;
     size_t at = row * s->NH + h;
-    *p = expf(b->view.scale * dot(query, key, s->HDQK) - b->lse[at]);
-    float dp = dot(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
+    *p = expf(b->view.scale * dot<V>(query, key, s->HDQK) - b->lse[at]);
+    float dp = dot<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
     return *p * (dp - row_term(s, place, *p, dp, b->delta[at])) * b->view.scale;
 }
 
-static __global__ void dq_kernel(elem *dq, struct backward b)
+template <int V> static __global__ void dq_kernel(elem *dq, struct backward b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z), all = keys_of(s, sq);
+    struct tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct sequence sq = sequence_at(s, tile.sequence), all = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
-    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
     if (t >= sq.slots)
         return;
@@ -148,20 +156,22 @@ static __global__ void dq_kernel(elem *dq, struct backward b)
         const elem *values = b.v + first * s->ldkv + kv * s->HDV;
         float p, ds = 0;
         if (lane < n)
-            ds = pair_gradient(&b, last, row, h, query,
-                               keys + (size_t)lane * s->ldkv,
-                               values + (size_t)lane * s->ldkv, &p);
+            ds = pair_gradient<V>(&b, last, row, h, query,
+                                  keys + (size_t)lane * s->ldkv,
+                                  values + (size_t)lane * s->ldkv, &p);
         add_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
     }
     put_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
 }
 
+template <int V>
 static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence sq = sequence_at(s, blockIdx.z), keys = keys_of(s, sq);
+    struct tile tile = tile_of(s, blockIdx.x, WARPS, (int)s->context);
+    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
     size_t kv = blockIdx.y, group = s->NH / s->NKV;
-    int t = (int)(blockIdx.x * WARPS + threadIdx.x / PP_WARP);
+    int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP;
     if (t >= keys.slots)
         return;
@@ -178,7 +188,7 @@ static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
             const elem *queries = b.q + first * s->ldq + h * s->HDQK;
             float p = 0, ds = 0;
             if (lane < n)
-                ds = pair_gradient(
+                ds = pair_gradient<V>(
                     &b, sq.context + at + lane, first + (size_t)lane, h,
                     queries + (size_t)lane * s->ldq, key, value, &p);
             add_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
@@ -197,15 +207,13 @@ static struct attention_view view_of(const struct pp_attention_shape *s)
 
 static bool is_refused(const struct pp_attention_shape *s)
 {
-    return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH ||
-           s->n_sequences > 65535 || s->NH > 65535;
+    return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH || s->NH > UINT16_MAX;
 }
 
 static dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
                     size_t heads)
 {
-    return dim3((unsigned)((rows + WARPS - 1) / WARPS), (unsigned)heads,
-                (unsigned)s->n_sequences);
+    return dim3((unsigned)n_tiles(s, rows, WARPS), (unsigned)heads);
 }
 
 /* delta, and room to align it; whole packs, so that what lies behind is aligned
@@ -229,10 +237,11 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
                                     (const elem *)k, (const elem *)v,
                                     (const elem *)sinks, view_of(s), stream);
 #endif
-    return PP_LAUNCH(fwd_kernel, grid_of(s, s->max_seqlen, s->NH), THREADS, 0,
-                     stream, (elem *)o, (float *)lse, (const elem *)q,
-                     (const elem *)k, (const elem *)v, (const elem *)sinks,
-                     view_of(s));
+    bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv);
+    auto kernel = packed ? fwd_kernel<PP_PACK> : fwd_kernel<1>;
+    return PP_LAUNCH(kernel, grid_of(s, s->N, s->NH), THREADS, 0, stream,
+                     (elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
+                     (const elem *)v, (const elem *)sinks, view_of(s));
 }
 
 PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
@@ -261,10 +270,13 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
     struct backward b = {
         (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
         (const float *)lse, delta,           view_of(s)};
-    rc = PP_LAUNCH(dq_kernel, grid_of(s, s->max_seqlen, s->NH), THREADS, 0,
-                   stream, (elem *)dq, b);
+    bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv) &&
+                  packs(dout, s->HDV, s->ldo) && packs(v, s->HDV, s->ldkv);
+    auto by_query = packed ? dq_kernel<PP_PACK> : dq_kernel<1>;
+    auto by_key = packed ? dkv_kernel<PP_PACK> : dkv_kernel<1>;
+    rc = PP_LAUNCH(by_query, grid_of(s, s->N, s->NH), THREADS, 0, stream,
+                   (elem *)dq, b);
     return rc ? rc
-              : PP_LAUNCH(dkv_kernel,
-                          grid_of(s, s->max_seqlen + s->context, s->NKV),
+              : PP_LAUNCH(by_key, grid_of(s, s->N + s->context, s->NKV),
                           THREADS, 0, stream, (elem *)dk, (elem *)dv, b);
 }

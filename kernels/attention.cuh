@@ -40,6 +40,41 @@ keys_of(const struct pp_attention_shape *s, struct sequence q)
     return q;
 }
 
+/* Blocks take tiles of `height` rows. Those of sequence i, which begins at row
+ * b, are b / height + i and the following, up to those of the next: as many as
+ * it needs or one more, so that their number depends on rows and sequences
+ * alone and hardly any block has nothing to do. */
+static inline size_t n_tiles(const struct pp_attention_shape *s, size_t rows,
+                             size_t height)
+{
+    return rows / height + s->n_sequences;
+}
+
+struct tile {
+    unsigned sequence;
+    int at; /* row of the sequence; one behind its end where there is none */
+};
+
+/* Tile i; context: that of the shape for tiles of keys, 0 for queries. */
+static __device__ inline struct tile tile_of(const struct pp_attention_shape *s,
+                                             unsigned i, unsigned height,
+                                             int context)
+{
+    unsigned low = 0, high = (unsigned)s->n_sequences, first = 0;
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        unsigned row = (unsigned)(s->cu_padded[middle] + context);
+        if (row / height + middle <= i) {
+            low = middle;
+            first = row / height + middle;
+        } else {
+            high = middle;
+        }
+    }
+    struct tile t = {low, (int)((i - first) * height)};
+    return t;
+}
+
 /* Query row t of a sequence stands at place context + t of it. First key that
  * the query at place t may attend, and one past the last place, of keys k,
  * whose query may attend key t. */
@@ -65,7 +100,9 @@ static __device__ inline float row_term(const struct pp_attention_shape *s,
     return first_key(s, t) == t ? p * dp : d;
 }
 
-/* Attention on tensor cores (attention_mma.cu), for what mma_fits. */
+/* Attention on tensor cores (attention_mma.cu, attention_mma_bwd.cu), for what
+ * mma_fits. No tile of theirs has fewer rows. */
+#define PP_ATTENTION_TILE 64
 bool pp_attention_mma_fits(const struct pp_attention_shape *s);
 int pp_attention_mma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
                          const __nv_bfloat16 *k, const __nv_bfloat16 *v,

@@ -10,10 +10,9 @@
  *   sinks  (NH) or NULL         one more score in every softmax, without value
  *
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows; both
- * arrays have n_sequences + 1 entries, N = cu_padded[n_sequences], and no
- * sequence takes more than max_seqlen rows, padding included. Query row t
- * attends rows s of its sequence with s <= t, and t - s < window where window >
- * 0. Query head h uses key head h / (NH / NKV).
+ * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
+ * row t attends rows s of its sequence with s <= t, and t - s < window where
+ * window > 0. Query head h uses key head h / (NH / NKV).
  *
  * A slice of a sequence attends to what came before the slice: k and v (and dk,
  * dv) then begin with context more rows of the first sequence, N + context in
@@ -34,9 +33,9 @@
 struct pp_attention_shape {
     size_t N, NH, NKV, HDQK, HDV;
     size_t ldq, ldkv, ldo;
-    size_t n_sequences, max_seqlen;
+    size_t n_sequences;
     const int32_t *cu, *cu_padded;
-    double scale;
+    double scale;   /* positive */
     size_t window;  /* 0: none */
     size_t context; /* 0 unless a slice begins inside a sequence */
 };

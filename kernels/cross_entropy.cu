@@ -13,6 +13,13 @@ struct tail {
     float max, sum;
 };
 
+/* exp(x - max), of a sum whose largest term is 1: the error of what is small
+ * does not count. */
+static __device__ inline float exp_of(float x, float max)
+{
+    return exp2_approx((x - max) * PP_LOG2E);
+}
+
 static __device__ inline struct tail merge(struct tail a, struct tail b)
 {
     struct tail c = {fmaxf(a.max, b.max), 0};
@@ -22,19 +29,22 @@ static __device__ inline struct tail merge(struct tail a, struct tail b)
     return c;
 }
 
+template <int P>
 static __global__ void fwd_kernel(float *lse, float *logp, const elem *logits,
                                   const int32_t *targets, size_t V)
 {
     __shared__ struct tail tails[THREADS];
     const elem *x = logits + (size_t)blockIdx.x * V;
     struct tail mine = {-INFINITY, 0};
-    for (size_t i = threadIdx.x; i < V; i += THREADS) {
-        float v = to_float(x[i]);
-        if (v > mine.max) {
-            mine.sum *= expf(mine.max - v);
-            mine.max = v;
-        }
-        mine.sum += expf(v - mine.max);
+    for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
+        pack<P> v = ((const pack<P> *)x)[i];
+        float max = mine.max;
+        for (int j = 0; j < P; j++)
+            max = fmaxf(max, to_float(v.at[j]));
+        mine.sum *= exp_of(mine.max, max);
+        mine.max = max;
+        for (int j = 0; j < P; j++)
+            mine.sum += exp_of(to_float(v.at[j]), max);
     }
     tails[threadIdx.x] = mine;
     for (unsigned half = THREADS / 2; half; half /= 2) {
@@ -50,15 +60,20 @@ static __global__ void fwd_kernel(float *lse, float *logp, const elem *logits,
     logp[blockIdx.x] = target - tails[0].max - rest;
 }
 
+template <int P>
 static __global__ void bwd_kernel(elem *logits, const float *lse,
                                   const int32_t *targets, size_t V, float scale)
 {
-    elem *x = logits + (size_t)blockIdx.x * V;
+    pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
     float shift = lse[blockIdx.x];
     size_t target = (size_t)targets[blockIdx.x];
-    for (size_t i = threadIdx.x; i < V; i += THREADS) {
-        float p = expf(to_float(x[i]) - shift);
-        store(&x[i], (i == target ? p - 1 : p) * scale);
+    for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
+        pack<P> v = x[i];
+        for (int j = 0; j < P; j++) {
+            float p = expf(to_float(v.at[j]) - shift);
+            store(&v.at[j], (i * P + j == target ? p - 1 : p) * scale);
+        }
+        x[i] = v;
     }
 }
 
@@ -66,7 +81,8 @@ PP_CROSS_ENTROPY_FWD(PP_CUDA(cross_entropy_fwd))
 {
     if (!N)
         return 0;
-    return PP_LAUNCH(fwd_kernel, (unsigned)N, THREADS, 0, stream, (float *)lse,
+    auto kernel = packs(logits, V, 0) ? fwd_kernel<PP_PACK> : fwd_kernel<1>;
+    return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (float *)lse,
                      (float *)logp, (const elem *)logits, targets, V);
 }
 
@@ -74,7 +90,7 @@ PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
 {
     if (!N)
         return 0;
-    return PP_LAUNCH(bwd_kernel, (unsigned)N, THREADS, 0, stream,
-                     (elem *)logits, (const float *)lse, targets, V,
-                     (float)scale);
+    auto kernel = packs(logits, V, 0) ? bwd_kernel<PP_PACK> : bwd_kernel<1>;
+    return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
+                     (const float *)lse, targets, V, (float)scale);
 }

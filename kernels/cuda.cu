@@ -13,7 +13,7 @@ extern "C" const struct pp_kernels PP_CUDA(kernels) = {
     .element_bytes = sizeof(elem),
     .accumulator_bytes = sizeof(float),
     /* 512 MiB in bf16. Every block reads the whole weight, and reads and
-     * writes its fp32 gradient: 2080 rows of a vocabulary of 128256 outweigh
+     * writes its fp32 gradient: 2048 rows of a vocabulary of 128256 outweigh
      * that, 64 do not. */
     .head_logits = (size_t)256 << 20,
     .head_rows = 8192,

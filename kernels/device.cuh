@@ -48,9 +48,18 @@ static inline cudaStream_t pp_cuda_stream_of(void *stream)
     return stream ? (cudaStream_t)((struct pp_cuda_stream *)stream)->stream
                   : (cudaStream_t)0;
 }
+
+/* 2 to the x, to 22 bits; exp2f also treats what is below 2^-126. */
+static __device__ inline float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 #endif
 
 #define PP_WARP 32
+#define PP_LOG2E 1.4426950408889634f
 #define PP_ALL_LANES 0xffffffffu
 
 static __device__ inline float to_float(float x)
@@ -78,6 +87,11 @@ template <int V> struct alignas(V * sizeof(elem)) pack {
     elem at[V];
 };
 
+/* V floats beside them, 16 bytes at a time. */
+template <int V> struct alignas(V < 4 ? V * 4 : 16) floats {
+    float at[V];
+};
+
 /* Elements in 16 bytes. */
 #define PP_PACK ((int)(16 / sizeof(elem)))
 
@@ -85,6 +99,11 @@ template <int V> struct alignas(V * sizeof(elem)) pack {
 static inline bool packs(const void *p, size_t C, size_t ld)
 {
     return (uintptr_t)p % 16 == 0 && C % PP_PACK == 0 && ld % PP_PACK == 0;
+}
+
+static inline bool floats_aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
 }
 
 /* Blocks of `threads` for n items, at least 1 and at most what a grid-stride

@@ -4,6 +4,7 @@
 #include "device.cuh"
 
 #define THREADS 256
+#define SQUARES_BLOCKS 1024 /* at most: enough to fill a GPU */
 
 template <int V>
 static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
@@ -35,10 +36,13 @@ static __global__ void copy_kernel(elem *y, const elem *x, size_t N, size_t C,
     }
 }
 
-static __global__ void zero_kernel(elem *y, size_t n)
+template <int V> static __global__ void zero_kernel(elem *y, size_t n)
 {
-    for (size_t i = grid_thread(); i < n; i += grid_threads())
-        store(&y[i], 0);
+    pack<V> zero;
+    for (int j = 0; j < V; j++)
+        store(&zero.at[j], 0);
+    for (size_t i = grid_thread(); i < n / V; i += grid_threads())
+        ((pack<V> *)y)[i] = zero;
 }
 
 /* The sum of a block's threads, in one fixed order, at thread 0. */
@@ -51,8 +55,7 @@ static __device__ double block_sum(double x)
         if (threadIdx.x < half)
             sums[threadIdx.x] += sums[threadIdx.x + half];
     }
-    __syncthreads();
-    return sums[0];
+    return threadIdx.x ? 0 : sums[0];
 }
 
 static __global__ void squares_kernel(double *partial, const float *x, size_t n)
@@ -68,7 +71,10 @@ static __global__ void squares_kernel(double *partial, const float *x, size_t n)
 static __global__ void fold_kernel(double *out, const double *partial,
                                    unsigned blocks)
 {
-    double sum = block_sum(threadIdx.x < blocks ? partial[threadIdx.x] : 0);
+    double sum = 0;
+    for (unsigned i = threadIdx.x; i < blocks; i += THREADS)
+        sum += partial[i];
+    sum = block_sum(sum);
     if (threadIdx.x == 0)
         *out = sum;
 }
@@ -110,16 +116,20 @@ PP_ZERO(PP_CUDA(zero))
 {
     if (!n)
         return 0;
-    return PP_LAUNCH(zero_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
-                     (elem *)y, n);
+    if (packs(y, n, 0))
+        return PP_LAUNCH((zero_kernel<PP_PACK>),
+                         blocks_for(n / PP_PACK, THREADS), THREADS, 0, stream,
+                         (elem *)y, n);
+    return PP_LAUNCH((zero_kernel<1>), blocks_for(n, THREADS), THREADS, 0,
+                     stream, (elem *)y, n);
 }
 
 PP_SUM_SQUARES(PP_CUDA(sum_squares))
 {
     double *partial = (double *)((struct pp_cuda_stream *)stream)->partials;
     unsigned blocks = blocks_for(n, THREADS);
-    if (blocks > THREADS) /* as many as one block folds */
-        blocks = THREADS;
+    if (blocks > SQUARES_BLOCKS)
+        blocks = SQUARES_BLOCKS;
     int rc = PP_LAUNCH(squares_kernel, blocks, THREADS, 0, stream, partial,
                        (const float *)x, n);
     return rc ? rc

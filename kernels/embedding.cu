@@ -24,48 +24,67 @@ static __global__ void fwd_kernel(elem *y, const int32_t *ids, const elem *w,
     }
 }
 
-/* Marks which of the THREADS tokens from `at` on have this id, a bit each. */
-static __device__ inline void find_id(uint32_t *marks, const int32_t *ids,
-                                      size_t at, size_t end, int32_t id)
+/* Which of THREADS tokens in a row have an id: a bit each, and a list. */
+struct found {
+    uint32_t marks[WARPS];
+    uint16_t list[THREADS];
+};
+
+/* Marks those of the tokens [at, end) that have it; how many they are. */
+static __device__ inline int find_id(struct found *f, const int32_t *ids,
+                                     size_t at, size_t end, int32_t id)
 {
     size_t t = at + threadIdx.x;
     bool here = t < end && ids[t] == id;
-    __syncthreads(); /* the last marks may still be read */
     uint32_t mask = __ballot_sync(PP_ALL_LANES, here);
+    int n = 0;
+    __syncthreads(); /* the last marks and list may still be read */
     if (threadIdx.x % PP_WARP == 0)
-        marks[threadIdx.x / PP_WARP] = mask;
+        f->marks[threadIdx.x / PP_WARP] = mask;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++)
+        n += __popc(f->marks[i]);
+    return n;
+}
+
+/* Lists what find_id marked, in order. */
+static __device__ inline void list_found(struct found *f)
+{
+    uint32_t warp = threadIdx.x / PP_WARP, bit = 1u << threadIdx.x % PP_WARP;
+    int before = __popc(f->marks[warp] & (bit - 1));
+    for (uint32_t i = 0; i < warp; i++)
+        before += __popc(f->marks[i]);
+    if (f->marks[warp] & bit)
+        f->list[before] = (uint16_t)threadIdx.x;
     __syncthreads();
 }
 
-static __device__ inline bool any(const uint32_t *marks)
-{
-    uint32_t all = 0;
-    for (int i = 0; i < WARPS; i++)
-        all |= marks[i];
-    return all != 0;
-}
-
+template <int V>
 static __global__ void bwd_kernel(float *dw, const elem *dy, const int32_t *ids,
                                   size_t N, size_t C)
 {
-    __shared__ uint32_t marks[WARPS];
+    __shared__ struct found f;
     size_t mine = blockIdx.x;
     int32_t id = ids[mine];
     if (id < 0)
         return;
-    for (size_t at = 0; at < mine; at += THREADS) {
-        find_id(marks, ids, at, mine, id);
-        if (any(marks))
+    for (size_t at = 0; at < mine; at += THREADS)
+        if (find_id(&f, ids, at, mine, id))
             return; /* an earlier token's block does this row */
-    }
     for (size_t at = mine / THREADS * THREADS; at < N; at += THREADS) {
-        find_id(marks, ids, at, N, id);
-        for (int i = 0; i < WARPS; i++)
-            for (uint32_t left = marks[i]; left; left &= left - 1) {
-                size_t t = at + (size_t)(i * PP_WARP + __ffs((int)left) - 1);
-                for (size_t c = threadIdx.x; c < C; c += THREADS)
-                    dw[(size_t)id * C + c] += to_float(dy[t * C + c]);
+        int n = find_id(&f, ids, at, N, id);
+        if (!n)
+            continue;
+        list_found(&f);
+        for (size_t c = threadIdx.x * V; c < C; c += THREADS * V) {
+            floats<V> *out = (floats<V> *)(dw + (size_t)id * C + c), sum = *out;
+            for (int i = 0; i < n; i++) {
+                pack<V> x = *(const pack<V> *)(dy + (at + f.list[i]) * C + c);
+                for (int j = 0; j < V; j++)
+                    sum.at[j] += to_float(x.at[j]);
             }
+            *out = sum;
+        }
     }
 }
 
@@ -94,7 +113,9 @@ PP_EMBEDDING_BWD_WEIGHT(PP_CUDA(embedding_bwd_weight))
 {
     if (!N)
         return 0;
-    return PP_LAUNCH(bwd_kernel, (unsigned)N, THREADS, 0, stream, (float *)dw,
+    auto kernel = packs(dy, C, 0) && floats_aligned(dw) ? bwd_kernel<PP_PACK>
+                                                        : bwd_kernel<1>;
+    return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (float *)dw,
                      (const elem *)dy, ids, N, C);
 }
 

@@ -51,7 +51,8 @@ static __device__ inline void load_transposed(uint32_t r[4], const void *row)
         : "memory");
 }
 
-/* Begins to copy 16 bytes to shared memory, zeros when there is no source. */
+/* Begins to copy 16 bytes to shared memory; when there is no source, zeros, and
+ * nothing is read. */
 static __device__ inline void copy_begin(void *shared, const void *from,
                                          bool there)
 {
@@ -59,6 +60,17 @@ static __device__ inline void copy_begin(void *shared, const void *from,
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
                  : "r"(at), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+/* The same of 4 bytes. */
+static __device__ inline void copy_word_begin(void *shared, const void *from,
+                                              bool there)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(at), "l"(from), "r"(there ? 4 : 0)
                  : "memory");
 }
 
@@ -82,36 +94,39 @@ template <int D> static __device__ inline int tile_at(int row, int column)
     return row * D + ((column / 8 ^ (row & 7)) * 8);
 }
 
-/* A (16, 16) of a tile at (row, column). */
+/* Fragments are loaded from rows that begin at a multiple of 8 in a tile, and
+ * columns from a multiple of 16 on: so the column is one more exclusive or,
+ * and no lane keeps the places of all fragments in registers.
+ *
+ * A (16, 16) of the rows at `rows`. */
 template <int D>
-static __device__ inline void load_a(uint32_t a[4], const elem *tile, int row,
+static __device__ inline void load_a(uint32_t a[4], const elem *rows,
                                      int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_matrices(a,
-                  tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
+    load_matrices(a, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
 }
 
-/* Two B (16, 8), of a tile that holds B transposed: b[0..1] has rows row..row
- * + 7 of the tile as columns, b[2..3] the next 8. */
+/* Two B (16, 8), of a tile that holds B transposed: b[0..1] has the 8 rows at
+ * `rows` as columns, b[2..3] the next 8. */
 template <int D>
-static __device__ inline void load_b(uint32_t b[4], const elem *tile, int row,
+static __device__ inline void load_b(uint32_t b[4], const elem *rows,
                                      int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_matrices(b, tile + tile_at<D>(row + lane % 8 + lane / 16 * 8,
-                                       column + lane / 8 % 2 * 8));
+    load_matrices(
+        b, rows + (tile_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8) ^
+                   column));
 }
 
-/* Two B (16, 8) of a tile that holds B: rows row..row + 15, b[0..1] columns
+/* Two B (16, 8) of a tile that holds B: the 16 rows at `rows`, b[0..1] columns
  * column..column + 7, b[2..3] the next 8. */
 template <int D>
-static __device__ inline void load_b_rows(uint32_t b[4], const elem *tile,
-                                          int row, int column)
+static __device__ inline void load_b_rows(uint32_t b[4], const elem *rows,
+                                          int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_transposed(b,
-                    tile + tile_at<D>(row + lane % 16, column + lane / 16 * 8));
+    load_transposed(b, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include "device.cuh"
 
 #define THREADS 256
-#define WIDE 1024 /* elements from which a group gets a block */
+#define WIDE 2048 /* elements from which a group gets a block */
 
 /* The group of this thread's team, its place in the team, and where the
  * group's row and statistics are. */
@@ -26,29 +26,36 @@ static __device__ inline struct place place(size_t N, size_t G, size_t C)
     return p;
 }
 
-template <int TEAM>
+template <int TEAM, int V>
 static __global__ void fwd_kernel(elem *y, float *rstd, const elem *x,
                                   const elem *w, size_t N, size_t G, size_t C,
                                   size_t ldy, size_t ldr, size_t ldx, float eps)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct place p = place<TEAM>(N, G, C);
-    const elem *in = x + p.row * ldx + p.column;
-    elem *out = y + p.row * ldy + p.column;
+    const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
+    pack<V> *out = (pack<V> *)(y + p.row * ldy + p.column);
     float sum = 0;
-    for (size_t i = p.lane; p.inside && i < C; i += TEAM)
-        sum += to_float(in[i]) * to_float(in[i]);
+    for (size_t i = p.lane; p.inside && i < C / V; i += TEAM) {
+        pack<V> a = in[i];
+        for (int j = 0; j < V; j++)
+            sum += to_float(a.at[j]) * to_float(a.at[j]);
+    }
     sum = team_sum<TEAM>(sum, shared);
     if (!p.inside)
         return;
     float r = 1 / sqrtf(sum / (float)C + eps);
     if (p.lane == 0)
         rstd[p.row * ldr + p.group % G] = r;
-    for (size_t i = p.lane; i < C; i += TEAM)
-        store(&out[i], to_float(in[i]) * r * to_float(w[i]));
+    for (size_t i = p.lane; i < C / V; i += TEAM) {
+        pack<V> a = in[i], by = ((const pack<V> *)w)[i];
+        for (int j = 0; j < V; j++)
+            store(&a.at[j], to_float(a.at[j]) * r * to_float(by.at[j]));
+        out[i] = a;
+    }
 }
 
-template <int TEAM>
+template <int TEAM, int V>
 static __global__ void
 bwd_input_kernel(elem *dx, const elem *dy, const elem *x, const float *rstd,
                  const elem *w, size_t N, size_t G, size_t C, size_t lddx,
@@ -56,19 +63,27 @@ bwd_input_kernel(elem *dx, const elem *dy, const elem *x, const float *rstd,
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct place p = place<TEAM>(N, G, C);
-    const elem *in = x + p.row * ldx + p.column;
-    const elem *d = dy + p.row * lddy + p.column;
-    elem *out = dx + p.row * lddx + p.column;
+    const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
+    const pack<V> *d = (const pack<V> *)(dy + p.row * lddy + p.column);
+    const pack<V> *by = (const pack<V> *)w;
+    pack<V> *out = (pack<V> *)(dx + p.row * lddx + p.column);
     float sum = 0;
-    for (size_t i = p.lane; p.inside && i < C; i += TEAM)
-        sum += to_float(d[i]) * to_float(w[i]) * to_float(in[i]);
+    for (size_t i = p.lane; p.inside && i < C / V; i += TEAM) {
+        pack<V> a = in[i], b = by[i], c = d[i];
+        for (int j = 0; j < V; j++)
+            sum += to_float(c.at[j]) * to_float(b.at[j]) * to_float(a.at[j]);
+    }
     sum = team_sum<TEAM>(sum, shared);
     if (!p.inside)
         return;
     float r = rstd[p.row * ldr + p.group % G], mean = sum * r * r / (float)C;
-    for (size_t i = p.lane; i < C; i += TEAM)
-        store(&out[i],
-              r * (to_float(d[i]) * to_float(w[i]) - to_float(in[i]) * mean));
+    for (size_t i = p.lane; i < C / V; i += TEAM) {
+        pack<V> a = in[i], b = by[i], c = d[i];
+        for (int j = 0; j < V; j++)
+            store(&a.at[j], r * (to_float(c.at[j]) * to_float(b.at[j]) -
+                                 to_float(a.at[j]) * mean));
+        out[i] = a;
+    }
 }
 
 /* What row i, a group, adds to the gradient of the weight. */
@@ -79,39 +94,43 @@ struct weight_term {
 
     __device__ float at(size_t i, size_t c) const
     {
-        size_t t = i / G, g = i % G;
+        size_t t = G == 1 ? i : i / G, g = i - t * G;
         return to_float(dy[t * lddy + g * C + c]) *
                (to_float(x[t * ldx + g * C + c]) * rstd[t * ldr + g]);
     }
 };
 
+/* Blocks for so many groups of C. */
+static unsigned n_blocks(size_t groups, size_t C)
+{
+    size_t teams = C < WIDE ? THREADS / PP_WARP : 1;
+    return (unsigned)((groups + teams - 1) / teams);
+}
+
 PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
 {
-    size_t groups = N * G;
-    if (!groups)
+    if (!N || !G)
         return 0;
-    if (C < WIDE)
-        return PP_LAUNCH((fwd_kernel<PP_WARP>), (unsigned)((groups + 7) / 8),
-                         THREADS, 0, stream, (elem *)y, (float *)rstd,
-                         (const elem *)x, (const elem *)w, N, G, C, ldy, ldr,
-                         ldx, (float)eps);
-    return PP_LAUNCH((fwd_kernel<THREADS>), (unsigned)groups, THREADS, 0,
+    bool packed = packs(y, C, ldy) && packs(x, C, ldx) && packs(w, C, 0);
+    auto narrow =
+        packed ? fwd_kernel<PP_WARP, PP_PACK> : fwd_kernel<PP_WARP, 1>;
+    auto wide = packed ? fwd_kernel<THREADS, PP_PACK> : fwd_kernel<THREADS, 1>;
+    return PP_LAUNCH((C < WIDE ? narrow : wide), n_blocks(N * G, C), THREADS, 0,
                      stream, (elem *)y, (float *)rstd, (const elem *)x,
                      (const elem *)w, N, G, C, ldy, ldr, ldx, (float)eps);
 }
 
 PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
 {
-    size_t groups = N * G;
-    if (!groups)
+    if (!N || !G)
         return 0;
-    if (C < WIDE)
-        return PP_LAUNCH((bwd_input_kernel<PP_WARP>),
-                         (unsigned)((groups + 7) / 8), THREADS, 0, stream,
-                         (elem *)dx, (const elem *)dy, (const elem *)x,
-                         (const float *)rstd, (const elem *)w, N, G, C, lddx,
-                         lddy, ldx, ldr);
-    return PP_LAUNCH((bwd_input_kernel<THREADS>), (unsigned)groups, THREADS, 0,
+    bool packed = packs(dx, C, lddx) && packs(dy, C, lddy) &&
+                  packs(x, C, ldx) && packs(w, C, 0);
+    auto narrow = packed ? bwd_input_kernel<PP_WARP, PP_PACK>
+                         : bwd_input_kernel<PP_WARP, 1>;
+    auto wide = packed ? bwd_input_kernel<THREADS, PP_PACK>
+                       : bwd_input_kernel<THREADS, 1>;
+    return PP_LAUNCH((C < WIDE ? narrow : wide), n_blocks(N * G, C), THREADS, 0,
                      stream, (elem *)dx, (const elem *)dy, (const elem *)x,
                      (const float *)rstd, (const elem *)w, N, G, C, lddx, lddy,
                      ldx, ldr);

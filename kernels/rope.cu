@@ -17,9 +17,11 @@ static __global__ void rope_kernel(elem *x, const float *cos, const float *sin,
         size_t angle = (size_t)position[t] * half + c;
         elem *at = x + t * ldx + g * 2 * half + c;
         pack<V> low = *(pack<V> *)at, high = *(pack<V> *)(at + half);
+        floats<V> cosine = *(const floats<V> *)(cos + angle);
+        floats<V> sine = *(const floats<V> *)(sin + angle);
         for (int j = 0; j < V; j++) {
             float a = to_float(low.at[j]), b = to_float(high.at[j]);
-            float co = cos[angle + j], si = direction * sin[angle + j];
+            float co = cosine.at[j], si = direction * sine.at[j];
             store(&low.at[j], a * co - b * si);
             store(&high.at[j], b * co + a * si);
         }
@@ -33,7 +35,7 @@ PP_ROPE(PP_CUDA(rope))
     size_t half = HD / 2;
     if (!N || !G || !half)
         return 0;
-    if (packs(x, half, ldx))
+    if (packs(x, half, ldx) && floats_aligned(cos) && floats_aligned(sin))
         return PP_LAUNCH(
             (rope_kernel<PP_PACK>), blocks_for(N * G * half / PP_PACK, THREADS),
             THREADS, 0, stream, (elem *)x, (const float *)cos,

@@ -287,6 +287,24 @@ static int take_line(const struct pp_jsonl *j, struct pp_scan *s,
     return 0;
 }
 
+/* The document of a line, where it became one: of groups and of several only
+ * the whole can tell whether they fit. */
+static int check_length(const struct pp_jsonl *j, const struct pp_scan *s,
+                        const struct pp_documents *d, size_t before,
+                        struct pp_err *err)
+{
+    if (j->longest == 0 || d->n != before + 1)
+        return 0;
+    size_t first = pp_documents_sequence(d, before);
+    size_t n = d->first[first + 1] - d->first[first];
+    if (n <= j->longest || pp_documents_sequence(d, d->n) != first + 1)
+        return 0;
+    pp_fail(err, PP_EXIT_INPUT,
+            "'%zu' tokens are more than the %zu of a bin; see --oversize", n,
+            j->longest);
+    return place(j, s, err);
+}
+
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                   struct pp_err *err)
 {
@@ -296,13 +314,19 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
+        size_t before = d->n;
         struct pp_scan s = {.text = text,
                             .n = (size_t)n - (text[n - 1] == '\n'),
                             .name = j->name,
                             .lines_before = line};
+        if (line == 0 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+            s.at = 3; /* a byte order mark, which editors on Windows write */
         line++;
         bytes += (size_t)n;
-        rc = take_line(j, &s, &rows, d, err);
+        rc = take_line(j, &s, &rows, d, err) ||
+                     check_length(j, &s, d, before, err)
+                 ? -1
+                 : 0;
         if (rc == 0 && j->progress)
             j->progress(j->ctx, line, bytes);
     }

@@ -16,6 +16,8 @@ struct pp_jsonl {
     const char *name; /* for messages: "data.jsonl" */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens: an error otherwise */
+    size_t longest;   /* tokens of a document that is one sequence: more are an
+                         error, which skip_bad does not leave out; 0: any */
     size_t skip_bad;  /* malformed lines to leave out, of all inputs of the
                          documents; each is counted there */
     /* Called with the error of each; may be NULL. */

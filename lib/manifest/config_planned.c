@@ -42,17 +42,19 @@ static int read_window(const struct pp_value *root, struct pp_model *m)
         const char *type = m->architecture == PP_GPT_OSS && i % 2
                                ? "full_attention"
                                : "sliding_attention";
+        static const char *const types[] = {"sliding_attention",
+                                            "full_attention", NULL};
         struct pp_value item;
         if (listed) {
             item = pp_value_item(&at, i);
             if (pp_value_text(&item, &type))
                 return -1;
         }
-        if (!strcmp(type, "sliding_attention"))
+        int k = pp_config_word(&item, type, types);
+        if (k < 0)
+            return -1;
+        if (k == 0)
             pp_layer_set_add(&m->windowed, i);
-        else if (strcmp(type, "full_attention"))
-            return pp_value_fail(&item, "'%.*s' is not supported",
-                                 PP_VALUE_QUOTE, type);
     }
     return 0;
 }

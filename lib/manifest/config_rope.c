@@ -21,6 +21,7 @@ static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
         [PP_ROPE_DEFAULT] = "default",
         [PP_ROPE_LINEAR] = "linear",
         [PP_ROPE_LLAMA3] = "llama3",
+        NULL,
     };
     struct pp_value member;
     const char *text;
@@ -29,13 +30,9 @@ static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
         return 0;
     if (pp_value_text(&member, &text))
         return -1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        r->type = (enum pp_rope_type)i;
-        if (!strcmp(text, names[i]))
-            return 0;
-    }
-    return pp_value_fail(&member, "'%.*s' is not supported", PP_VALUE_QUOTE,
-                         text);
+    int i = pp_config_word(&member, text, names);
+    r->type = (enum pp_rope_type)i;
+    return i < 0 ? -1 : 0;
 }
 
 static int read_llama3(const struct pp_value *root, const struct pp_value *at,

@@ -60,6 +60,22 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
     return pp_value_member(object, key, &at) ? -1 : positive(&at, max, out);
 }
 
+int pp_config_word(const struct pp_value *at, const char *text,
+                   const char *const *words)
+{
+    char known[320] = "";
+    size_t n = 0;
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(text, words[i]))
+            return i;
+        if (n < sizeof known)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
+                                  i ? ", " : "", words[i]);
+    }
+    return pp_value_fail(at, "'%.*s' is not one of: %s", PP_VALUE_QUOTE, text,
+                         known);
+}
+
 int pp_config_only_text(const struct pp_value *root, const char *key,
                         const char *wanted)
 {

@@ -26,6 +26,11 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
 int pp_config_opt_positive(const struct pp_value *object, const char *key,
                            double max, double *out) PP_MUST_USE;
 
+/* The place of text, the value at, in words, which end with NULL; -1 with a
+ * message that lists them where it is none of them. */
+int pp_config_word(const struct pp_value *at, const char *text,
+                   const char *const *words);
+
 /* A key that, where it is set, may only have one value. */
 int pp_config_only_text(const struct pp_value *object, const char *key,
                         const char *wanted) PP_MUST_USE;
@@ -50,6 +55,9 @@ int pp_config_read_mla(const struct pp_value *root,
  * kind. */
 bool pp_config_has_vision(const struct pp_value *root,
                           enum pp_vision_kind *kind);
+
+/* The model_type of a kind: "llava". */
+const char *pp_config_vision_type(enum pp_vision_kind kind);
 
 /* Reads both; m->vision.kind is set. Workloads are one image in a sequence
  * until somebody says more. */

@@ -33,11 +33,18 @@ static const struct language languages[] = {
     {"qwen2_5_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
 };
 
+enum { N_LANGUAGES = sizeof languages / sizeof *languages };
+
 static const char *const model_types[PP_N_VISIONS] = {
     [PP_VISION_LLAVA] = "llava",
     [PP_VISION_QWEN2] = "qwen2_vl",
     [PP_VISION_QWEN2_5] = "qwen2_5_vl",
 };
+
+const char *pp_config_vision_type(enum pp_vision_kind kind)
+{
+    return model_types[kind];
+}
 
 static bool is_text(const json_t *value, const char *text)
 {
@@ -48,6 +55,8 @@ bool pp_config_has_vision(const struct pp_value *root,
                           enum pp_vision_kind *kind)
 {
     const json_t *list = json_object_get(root->value, "architectures");
+    if (json_is_null(list))
+        list = NULL;
     const json_t *name = json_array_get(list, 0);
     const json_t *type = json_object_get(root->value, "model_type");
     for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++) {
@@ -84,14 +93,6 @@ static int complete(json_t *o, const struct language *l)
     return bad;
 }
 
-static const struct language *find_language(const char *type)
-{
-    for (size_t i = 0; i < sizeof languages / sizeof *languages; i++)
-        if (!strcmp(languages[i].type, type))
-            return &languages[i];
-    return NULL;
-}
-
 /* Where text_config is, or the whole configuration; its own model_type may be
  * missing. */
 static int read_language(const struct pp_value *root, struct pp_model *m)
@@ -110,10 +111,13 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     if (pp_config_find_set(&text, "model_type", &at) &&
         pp_value_text(&at, &type))
         return -1;
-    const struct language *l = find_language(type);
-    if (!l)
-        return pp_value_fail(&at, "'%.*s' is not supported", PP_VALUE_QUOTE,
-                             type);
+    const char *types[N_LANGUAGES + 1] = {NULL};
+    for (int i = 0; i < N_LANGUAGES; i++)
+        types[i] = languages[i].type;
+    int place = pp_config_word(&at, type, types);
+    if (place < 0)
+        return -1;
+    const struct language *l = &languages[place];
     json_t *whole = json_copy(text.value);
     if (!whole || complete(whole, l)) {
         json_decref(whole);

@@ -101,7 +101,7 @@ int pp_value_fail(const struct pp_value *at, const char *fmt, ...)
     struct pp_err *err = at->source->err;
     if (err->code != PP_EXIT_OK)
         return -1;
-    char reason[sizeof err->text - PLACE_TEXT];
+    char reason[sizeof err->text];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);

@@ -105,8 +105,8 @@ struct pp_manifest {
 };
 
 /* Reads a manifest from an open stream to its end. name ("plan.json",
- * "<stdin>") starts every message. Syntax errors carry line and column, others
- * a JSON pointer. On failure *m is finished. */
+ * "standard input") starts every message. Syntax errors carry line and column,
+ * others a JSON pointer. On failure *m is finished. */
 int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
                      struct pp_err *err) PP_MUST_USE;
 

@@ -6,6 +6,7 @@
  * transformers is refused here, so that nothing later has to ask. */
 #include "manifest/model_json.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "manifest/config_values.h"
 #include "plan/inventory.h"
+#include "plan/vision.h"
 
 #define CONFIG_NAME "config.json"
 
@@ -84,6 +86,25 @@ static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_GPT2] = {.model_type = "gpt2"},
 };
 
+/* By its model_type or by its class. What has an encoder of images was looked
+ * for before, and is only named. */
+static int find_architecture(const struct pp_value *at, const char *text,
+                             bool by_type, enum pp_architecture *out)
+{
+    const char *names[PP_N_ARCHITECTURES + PP_N_VISIONS] = {NULL};
+    int n = 0;
+    for (int a = 0; a < PP_N_ARCHITECTURES; a++)
+        names[n++] = by_type ? families[a].model_type
+                             : pp_architecture_name((enum pp_architecture)a);
+    for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++)
+        names[n++] = by_type ? pp_config_vision_type((enum pp_vision_kind)k)
+                             : pp_vision_name((enum pp_vision_kind)k);
+    int i = pp_config_word(at, text, names);
+    assert(i < PP_N_ARCHITECTURES);
+    *out = (enum pp_architecture)i;
+    return i < 0 ? -1 : 0;
+}
+
 static int read_architecture(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value list, name;
@@ -94,13 +115,7 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
             return pp_value_fail(root, "'architectures' is missing");
         if (pp_value_text(&name, &text))
             return -1;
-        for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
-            m->architecture = (enum pp_architecture)a;
-            if (!strcmp(text, families[a].model_type))
-                return 0;
-        }
-        return pp_value_fail(&name, "'%.*s' is not supported", PP_VALUE_QUOTE,
-                             text);
+        return find_architecture(&name, text, true, &m->architecture);
     }
     if (pp_value_array(&list, &n))
         return -1;
@@ -109,14 +124,10 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
     name = pp_value_item(&list, 0);
     if (pp_value_text(&name, &text))
         return -1;
-    for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
-        m->architecture = (enum pp_architecture)a;
-        if (!strcmp(text, pp_architecture_name(m->architecture)))
-            return pp_config_only_text(root, "model_type",
-                                       families[a].model_type);
-    }
-    return pp_value_fail(&name, "'%.*s' is not supported", PP_VALUE_QUOTE,
-                         text);
+    if (find_architecture(&name, text, false, &m->architecture))
+        return -1;
+    return pp_config_only_text(root, "model_type",
+                               families[m->architecture].model_type);
 }
 
 static int read_head_dim(const struct pp_value *root, const struct family *f,
@@ -212,7 +223,9 @@ static int check_windows(const struct pp_value *root)
         if (pp_value_text(&item, &text))
             return -1;
         if (strcmp(text, "full_attention"))
-            return pp_value_fail(&item, "'%.*s' is not supported",
+            return pp_value_fail(&item,
+                                 "'%.*s' is not supported, only "
+                                 "'full_attention'",
                                  PP_VALUE_QUOTE, text);
     }
     return 0;

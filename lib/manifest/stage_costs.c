@@ -23,24 +23,33 @@ static double again_time(const struct pp_manifest_unit *u, enum pp_recompute r,
     return all > 0 ? t->fwd[k] * u->modes[r].again_flops[k] / all : 0;
 }
 
+static void add_seconds(struct pp_unit_seconds *to,
+                        const struct pp_unit_seconds *t,
+                        const struct pp_manifest_unit *u, enum pp_recompute r)
+{
+    for (int k = 0; k < 2; k++) {
+        to->fwd[k] += t->fwd[k];
+        to->input[k] += t->input[k] + again_time(u, r, t, k);
+        to->weight[k] += t->weight[k];
+    }
+}
+
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
                        struct pp_err *err)
 {
     c->profile = &m->profile;
-    c->seconds = calloc((size_t)m->graph.n_stages, sizeof *c->seconds);
-    if (!c->seconds)
+    c->heads = calloc((size_t)m->graph.n_stages, sizeof *c->heads);
+    c->others = calloc((size_t)m->graph.n_stages, sizeof *c->others);
+    if (!c->heads || !c->others)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
-            size_t unit = m->stages[s].first_unit + i;
-            const struct pp_unit_seconds *t = &m->profile.units[unit];
-            for (int k = 0; k < 2; k++) {
-                c->seconds[s].fwd[k] += t->fwd[k];
-                c->seconds[s].input[k] +=
-                    t->input[k] + again_time(&m->model.units[unit],
-                                             m->stages[s].recompute, t, k);
-                c->seconds[s].weight[k] += t->weight[k];
-            }
+            const struct pp_manifest_stage *stage = &m->stages[s];
+            const struct pp_manifest_unit *u =
+                &m->model.units[stage->first_unit + i];
+            add_seconds(is_head(u) ? &c->heads[s] : &c->others[s],
+                        &m->profile.units[stage->first_unit + i], u,
+                        stage->recompute);
         }
     return 0;
 }
@@ -80,18 +89,23 @@ static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
         pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
     const double *again = c->stages[stage].again_flops;
     rest = pp_cost_again(rest, tokens * again[0], pairs * again[1]);
-    return (struct pp_cost){rest.forward + h.forward,
-                            rest.input_grad + h.input_grad,
-                            rest.weight_grad + h.weight_grad};
+    return pp_cost_sum(rest, h);
+}
+
+static struct pp_cost seconds_of(const struct pp_unit_seconds *s, double tokens,
+                                 double pairs, bool recomputes)
+{
+    return pp_cost_measured(s->fwd[0] * tokens + s->fwd[1] * pairs,
+                            s->input[0] * tokens + s->input[1] * pairs,
+                            s->weight[0] * tokens + s->weight[1] * pairs,
+                            recomputes);
 }
 
 static struct pp_cost stage_seconds(const struct pp_stage_costs *c, int stage,
                                     double tokens, double pairs)
 {
-    const struct pp_unit_seconds *s = &c->seconds[stage];
-    return (struct pp_cost){s->fwd[0] * tokens + s->fwd[1] * pairs,
-                            s->input[0] * tokens + s->input[1] * pairs,
-                            s->weight[0] * tokens + s->weight[1] * pairs};
+    return pp_cost_sum(seconds_of(&c->heads[stage], tokens, pairs, true),
+                       seconds_of(&c->others[stage], tokens, pairs, false));
 }
 
 /* Both ways the message is as wide as what the lower stage puts out. */
@@ -112,17 +126,16 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
         return 0;
     struct pp_cost all = c->profile ? stage_seconds(c, a.stage, tokens, pairs)
                                     : stage_flops(c, a.stage, tokens, pairs);
-    double input = all.input_grad, weight = all.weight_grad;
     bool source = !c->graph->stages[a.stage].input_grad;
     switch ((enum pp_op)a.op) {
     case PP_F:
         return all.forward;
     case PP_I:
-        return source ? 0 : input;
+        return source ? 0 : all.input_grad;
     case PP_W:
-        return source ? input + weight : weight;
+        return source ? all.backward : all.weight_grad;
     default:
-        return input + weight;
+        return all.backward;
     }
 }
 
@@ -173,6 +186,7 @@ double pp_step_rest(const struct pp_stage_costs *c)
 void pp_stage_costs_finish(struct pp_stage_costs *c)
 {
     free(c->head_flops);
-    free(c->seconds);
+    free(c->heads);
+    free(c->others);
     memset(c, 0, sizeof *c);
 }

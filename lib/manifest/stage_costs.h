@@ -12,7 +12,9 @@ struct pp_stage_costs {
     const struct pp_manifest_stage *stages;
     double *head_flops; /* per stage: of the head in it, a token */
     const struct pp_profile *profile; /* NULL: there is none */
-    struct pp_unit_seconds *seconds;  /* with it, per stage: its units' sum */
+    /* With it, per stage: the sums of its head, which makes its products again,
+     * and of its other units. */
+    struct pp_unit_seconds *heads, *others;
 };
 
 /* The manifest, which has stages, must outlive the costs. */

@@ -17,12 +17,12 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
         return pp_cost_of(products, pairs, pp_unit_recomputes(m, u));
     switch (u.kind) {
     case PP_UNIT_EMBED: /* copy a row; add the gradient to a row */
-        return (struct pp_cost){2 * row, 0, 3 * row};
+        return (struct pp_cost){2 * row, 0, 3 * row, 3 * row};
     case PP_UNIT_NORM: /* x to y; x, dy to dx; x, dy to sums */
-        return (struct pp_cost){2 * row, 3 * row, 2 * row};
+        return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     case PP_UNIT_PRE_NORM:
         row = PP_ELEMENT_FLOPS * pp_vision_out_width(m, u);
-        return (struct pp_cost){2 * row, 3 * row, 2 * row};
+        return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     default:
         break;
     }

@@ -4,9 +4,9 @@
  * What stages are balanced by. Forward is pp_unit_fwd_flops at a sequence
  * length. The input and the weight gradient of a product cost its forward each;
  * attention's input gradient 2.5 times its forward; the head recomputes its
- * logits in both, so each costs it twice. Embedding and norm multiply nothing:
- * they count PP_ELEMENT_FLOPS for each element they move, so that they weigh
- * something, and little. */
+ * logits in both, so each costs it twice, or once for both where they run
+ * together. Embedding and norm multiply nothing: they count PP_ELEMENT_FLOPS
+ * for each element they move, so that they weigh something, and little. */
 #ifndef PP_PLAN_COST_H
 #define PP_PLAN_COST_H
 
@@ -14,19 +14,43 @@
 
 #define PP_ELEMENT_FLOPS 16
 
-/* Of F, I and W. */
+/* Of F, I and W; and of I and W in one action, as B has them. */
 struct pp_cost {
-    double forward, input_grad, weight_grad;
+    double forward, input_grad, weight_grad, backward;
 };
 
 /* From the operations of a forward: products, and attention's pairs.
  * recomputes: the unit makes its products again in each half of its backward,
- * as the head does. */
+ * or once for both, as the head does. */
 static inline struct pp_cost pp_cost_of(double products, double pairs,
                                         bool recomputes)
 {
-    double backward = recomputes ? 2 * products : products;
-    return (struct pp_cost){products + pairs, backward + 2.5 * pairs, backward};
+    double again = recomputes ? products : 0, attention = 2.5 * pairs;
+    return (struct pp_cost){products + pairs, products + again + attention,
+                            products + again, 2 * products + again + attention};
+}
+
+/* The same as it was measured, each half of the backward alone. What a unit
+ * makes again in each takes about its forward's time, and not more than the
+ * shorter half. */
+static inline struct pp_cost pp_cost_measured(double forward, double input_grad,
+                                              double weight_grad,
+                                              bool recomputes)
+{
+    double again = recomputes ? forward : 0;
+    if (again > input_grad)
+        again = input_grad;
+    if (again > weight_grad)
+        again = weight_grad;
+    return (struct pp_cost){forward, input_grad, weight_grad,
+                            input_grad + weight_grad - again};
+}
+
+static inline struct pp_cost pp_cost_sum(struct pp_cost a, struct pp_cost b)
+{
+    return (struct pp_cost){a.forward + b.forward, a.input_grad + b.input_grad,
+                            a.weight_grad + b.weight_grad,
+                            a.backward + b.backward};
 }
 
 /* The same where I makes some of the forward again (recompute.h). */
@@ -34,6 +58,7 @@ static inline struct pp_cost pp_cost_again(struct pp_cost c, double products,
                                            double pairs)
 {
     c.input_grad += products + pairs;
+    c.backward += products + pairs;
     return c;
 }
 
@@ -42,9 +67,10 @@ static inline struct pp_cost pp_cost_again(struct pp_cost c, double products,
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len);
 
+/* Of F and B. */
 static inline double pp_cost_total(struct pp_cost c)
 {
-    return c.forward + c.input_grad + c.weight_grad;
+    return c.forward + c.backward;
 }
 
 /* Microbatches of a step of n_microbatches that a stage keeps between forward

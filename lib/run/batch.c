@@ -129,7 +129,6 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     int32_t bad;
     *mb = (struct pp_microbatch){
         .tokens = end - first,
-        .max_seqlen = v.max_seqlen,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
         .positions = b->positions,

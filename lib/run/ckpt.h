@@ -29,13 +29,16 @@ struct pp_ckpt {
     int keep;                /* newest checkpoints to keep; 0: all */
 };
 
-/* The trainer's counters, kept as integer tensors in
+/* The trainer's counters, and what gives its moments their meaning: tensors in
  * optimizer/state.safetensors. */
 struct pp_ckpt_state {
     int64_t step;                           /* optimizer steps done */
     int64_t microbatches;                   /* consumed since the start */
     int64_t n_microbatches, accumulate, dp; /* of a step, when saved */
     uint64_t data_checksum;
+    int64_t optimizer; /* enum pp_optimizer; -1: not said, by older
+                          checkpoints */
+    double betas[2];   /* AdamW's; read where the optimizer is said */
 };
 
 /* Collective: every rank writes its shard, rank 0 the rest, and the rename
@@ -52,11 +55,12 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
  * itself. */
 int pp_ckpt_find(const char *dir, char **path, struct pp_err *err) PP_MUST_USE;
 
-/* Reads this rank's weights, moments (when p has them) and the counters. Any
- * split loads what any other saved. What is missing or has another shape is
- * PP_EXIT_INPUT. */
+/* Reads the state alone, then this rank's weights and moments (when p has
+ * them). Any split loads what any other saved. What is missing or has another
+ * shape is PP_EXIT_INPUT. */
+int pp_ckpt_state_read(const char *path, struct pp_ckpt_state *s,
+                       struct pp_err *err) PP_MUST_USE;
 int pp_ckpt_load(const char *path, struct pp_parameters *p,
-                 const struct pp_model *m, struct pp_ckpt_state *s,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Writes block g of all ranks to one safetensors file, Hugging Face names,

@@ -6,8 +6,11 @@
 
 #include "data/safetensors.h"
 #include "run/ckpt_files.h"
+#include "run/optim.h"
 
 #define STATE_FILE "optimizer/state.safetensors"
+#define OPTIMIZER "optimizer"
+#define BETAS "betas"
 
 /* Ranges are checked on reading, so that nobody has to fear their products. The
  * checksum is a bit pattern. */
@@ -21,37 +24,57 @@ static const struct {
     {"accumulate", 1, INT32_MAX},
     {"dp", 1, INT32_MAX},
     {"data_checksum", INT64_MIN, INT64_MAX},
+    {OPTIMIZER, 0, PP_SGD_OPTIMIZER},
 };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
+
+/* What the file has in this order: the counters, then the decay rates. */
+struct values {
+    int64_t counters[N_COUNTERS];
+    double betas[2];
+};
 
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
                         struct pp_err *err)
 {
-    const int64_t values[N_COUNTERS] = {
-        s->step,       s->microbatches, s->n_microbatches,
-        s->accumulate, s->dp,           (int64_t)s->data_checksum,
+    const struct values values = {
+        {s->step, s->microbatches, s->n_microbatches, s->accumulate, s->dp,
+         (int64_t)s->data_checksum, s->optimizer},
+        {s->betas[0], s->betas[1]},
     };
     char path[PP_PATH_TEXT];
-    struct pp_tensor_spec specs[N_COUNTERS];
+    struct pp_tensor_spec specs[N_COUNTERS + 1];
     struct pp_tensor_writer *w;
     for (size_t i = 0; i < N_COUNTERS; i++)
         specs[i] =
             (struct pp_tensor_spec){counters[i].name, PP_DTYPE_I64, 1, {1}};
+    specs[N_COUNTERS] = (struct pp_tensor_spec){BETAS, PP_DTYPE_F64, 1, {2}};
     if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
-        pp_tensor_writer_open(path, specs, N_COUNTERS, &w, err))
+        pp_tensor_writer_open(path, specs, N_COUNTERS + 1, &w, err))
         return -1;
-    if (pp_tensor_writer_put(w, values, sizeof values, err)) {
+    if (pp_tensor_writer_put(w, &values, sizeof values, err)) {
         pp_tensor_writer_abort(w);
         return -1;
     }
     return pp_tensor_writer_close(w, err);
 }
 
-static int read_values(const struct pp_tensors *t, int64_t values[N_COUNTERS],
+/* Older checkpoints do not say the optimizer. */
+static int read_values(const struct pp_tensors *t, struct values *v,
                        struct pp_err *err)
 {
+    int64_t *values = v->counters;
+    const struct pp_tensor *betas = pp_tensors_find(t, BETAS);
+    if (betas && (betas->dtype != PP_DTYPE_F64 || betas->n != 2))
+        return pp_fail(err, PP_EXIT_INPUT, "'" BETAS "' is not two reals");
+    if (betas)
+        memcpy(v->betas, betas->data, sizeof v->betas);
     for (size_t i = 0; i < N_COUNTERS; i++) {
         const struct pp_tensor *x = pp_tensors_find(t, counters[i].name);
+        if (!betas && !x && !strcmp(counters[i].name, OPTIMIZER)) {
+            values[i] = -1;
+            continue;
+        }
         if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
             return pp_fail(err, PP_EXIT_INPUT,
                            "'%s' is not there as one 64-bit integer",
@@ -69,17 +92,19 @@ int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
 {
     char path[PP_PATH_TEXT];
     struct pp_tensors *t;
-    int64_t values[N_COUNTERS];
+    struct values v = {.betas = {0}};
     if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
         pp_tensors_open(path, &t, err))
         return -1;
-    int rc = read_values(t, values, err);
+    int rc = read_values(t, &v, err);
     if (rc)
         pp_fail_at(err, "%s: ", path);
     else
         *s = (struct pp_ckpt_state){
-            values[0], values[1], values[2],
-            values[3], values[4], (uint64_t)values[5],
+            v.counters[0], v.counters[1],
+            v.counters[2], v.counters[3],
+            v.counters[4], (uint64_t)v.counters[5],
+            v.counters[6], {v.betas[0], v.betas[1]},
         };
     pp_tensors_close(t);
     return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt_state - names inside a checkpoint that writing and reading share, and
- * the trainer's counters as tensors. */
+ * the trainer's state as tensors. */
 #ifndef PP_RUN_CKPT_STATE_H
 #define PP_RUN_CKPT_STATE_H
 
@@ -15,10 +15,8 @@
         [PP_BLOCK_MASTER] = "optimizer/master",                     \
     }
 
-/* The counters, in and out of CHECKPOINT/optimizer/state.safetensors. */
+/* Into CHECKPOINT/optimizer/state.safetensors. */
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
                         struct pp_err *err) PP_MUST_USE;
-int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
-                       struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Forward-only walks: validation loss and log-probabilities. */
+#include <math.h>
 #include <string.h>
 
 #include "run/rank.h"
@@ -58,7 +59,11 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
     if (walk(r, p, scored ? 1 / (double)scored : 0, r->eval_losses, err))
         return -1;
-    return add_losses(r, p->n_bins, loss, err);
+    if (add_losses(r, p->n_bins, loss, err))
+        return -1;
+    if (scored == 0)
+        *loss = NAN;
+    return 0;
 }
 
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)

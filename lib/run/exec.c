@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/exec.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "run/exec_impl.h"
 #include "run/sync_copies.h"
+#include "run/sync_tied.h"
 #include "sched/deps.h"
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
@@ -42,9 +43,9 @@ void pp_exec_finish(struct pp_exec *e)
     memset(e, 0, sizeof *e);
 }
 
-static const struct pp_buffer *find(const struct pp_exec *e,
-                                    enum pp_buffer_kind kind, int stage,
-                                    struct pp_action a, int peer)
+const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
+                                     enum pp_buffer_kind kind, int stage,
+                                     struct pp_action a, int peer)
 {
     return pp_memory_find(&e->memory, kind, stage, a.microbatch, a.slice, peer);
 }
@@ -52,7 +53,7 @@ static const struct pp_buffer *find(const struct pp_exec *e,
 static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
                     int stage, struct pp_action a, int peer)
 {
-    const struct pp_buffer *b = find(e, kind, stage, a, peer);
+    const struct pp_buffer *b = pp_exec_find(e, kind, stage, a, peer);
     return b ? e->arena + b->offset : NULL;
 }
 
@@ -99,8 +100,7 @@ static size_t bin_of(const struct pp_pass *p, struct pp_action a)
     return at < p->end ? (size_t)(at % p->packed->n_bins) : PP_NO_BIN;
 }
 
-/* Tokens of a's whole microbatch. */
-static size_t tokens_of(const struct pp_pass *p, struct pp_action a)
+size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
 {
     struct pp_bin b = {0};
     if (bin_of(p, a) != PP_NO_BIN)
@@ -108,27 +108,27 @@ static size_t tokens_of(const struct pp_pass *p, struct pp_action a)
     return b.tokens;
 }
 
-/* Every buffer was made for the largest microbatch that the plan knew of. */
-static bool has_room(const struct pp_exec *e, struct pp_action a)
+bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
-    return tokens_of(e->pass, a) <= e->worker->engine.batch.max_tokens;
+    return pp_exec_tokens(e->pass, a) <= e->worker->engine.batch.max_tokens;
 }
 
-static int fail_room(const struct pp_exec *e, struct pp_action a,
-                     struct pp_err *err)
+int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
+                      struct pp_err *err)
 {
     return pp_fail(err, PP_EXIT_INPUT,
                    "microbatch %d: rank %d: bin %zu has %zu tokens, and the "
                    "plan has room for %zu",
                    (int)a.microbatch, e->worker->rank, bin_of(e->pass, a),
-                   tokens_of(e->pass, a), e->worker->engine.batch.max_tokens);
+                   pp_exec_tokens(e->pass, a),
+                   e->worker->engine.batch.max_tokens);
 }
 
 /* The slices of a microbatch before a's, with the blocks of its stage. */
 static void view_before(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
-    size_t tokens = tokens_of(e->pass, a);
+    size_t tokens = pp_exec_tokens(e->pass, a);
     for (int16_t q = 0; q < a.slice; q++) {
         struct pp_action of = a;
         of.slice = q;
@@ -217,18 +217,18 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
-    if (pp_consumes_gradient(e->schedule->graph, a)) {
-        void *dx = n->input_grad
-                       ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
-                       : NULL;
-        if (pp_stage_bwd_input(s, mb, dx, output_gradient_of(e, a), blocks,
-                               on->scratch, err))
-            return -1;
-    }
-    if (a.op == PP_I)
-        return 0;
-    e->slots--;
-    return pp_stage_bwd_weight(s, mb, blocks, on->scratch, err);
+    const void *dy = output_gradient_of(e, a);
+    bool input = pp_consumes_gradient(e->schedule->graph, a);
+    bool weight = a.op != PP_I;
+    void *dx = n->input_grad
+                   ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
+                   : NULL;
+    e->slots -= weight;
+    if (input && weight)
+        return pp_stage_bwd(s, mb, dx, dy, blocks, on->scratch, err);
+    if (input)
+        return pp_stage_bwd_input(s, mb, dx, dy, blocks, on->scratch, err);
+    return weight ? pp_stage_bwd_weight(s, mb, blocks, on->scratch, err) : 0;
 }
 
 /* place: the action's, in its row. */
@@ -237,8 +237,8 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
 {
     struct pp_microbatch mb, host;
     void *blocks[PP_N_UNIT_BLOCKS];
-    if (!has_room(e, a))
-        return fail_room(e, a, err);
+    if (!pp_exec_has_room(e, a))
+        return pp_exec_fail_room(e, a, err);
     if (e->recorder)
         pp_recorder_begin(e->recorder, place, on->device);
     if (view(e, on, a, &mb, &host, err))
@@ -288,126 +288,6 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     return rc;
 }
 
-/* Bytes of a message's rows: the tokens of its slice at the width of the
- * boundary it crosses. */
-static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
-{
-    const struct pp_stage *s = &e->worker->engine.stages[a.stage];
-    bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
-    size_t tokens = tokens_of(e->pass, a);
-    int n = e->schedule->graph->n_slices;
-    size_t rows = pp_slice_begin(tokens, a.slice + 1, n) -
-                  pp_slice_begin(tokens, a.slice, n);
-    return rows * (out ? s->out_width : s->in_width) * s->element_bytes;
-}
-
-static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
-{
-    struct pp_exec *e = ctx;
-    struct pp_comm *c = e->worker->comm;
-    struct pp_device *d = e->worker->engine.device;
-    int lane = a.op == PP_SEND_F ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
-    int depth = e->schedule->channel_depth;
-    const struct pp_buffer *from =
-        a.op == PP_SEND_F ? find(e, PP_BUF_OUTPUT, a.stage, a, -1)
-                          : find(e, PP_BUF_DINPUT, a.stage, a, a.peer);
-    unsigned char *buf = e->arena + from->offset;
-    size_t rows = row_bytes(e, a), bytes = rows;
-    if (e->shapes == PP_SHAPES_MAX) {
-        bytes = from->bytes;
-        if (d->ops->zero(d, buf + rows, bytes - rows, err))
-            return -1;
-    }
-    e->messages++;
-    e->message_bytes += bytes;
-    if (depth == 0)
-        return c->ops->send(c, peer, (enum pp_lane)lane, buf, bytes, err);
-
-    /* The output is free once it is in the ring, whose oldest place is free
-     * once fewer than depth messages are under way. */
-    size_t *sent = &e->sent[2 * (size_t)peer + (size_t)lane];
-    const struct pp_buffer *place = pp_memory_find(
-        &e->memory, PP_BUF_RING, peer, (int)(*sent % (size_t)depth), 0, lane);
-    if (c->ops->send_wait(c, peer, (enum pp_lane)lane, depth - 1, err))
-        return -1;
-    void *ring = e->arena + place->offset;
-    if (d->ops->copy(d, ring, buf, bytes, err))
-        return -1;
-    (*sent)++;
-    return c->ops->send(c, peer, (enum pp_lane)lane, ring, bytes, err);
-}
-
-/* Waits for a message and holds its size against that of the index. */
-static int learn_size(const struct pp_exec *e, struct pp_action a, int from,
-                      enum pp_lane lane, size_t rows, struct pp_err *err)
-{
-    struct pp_comm *c = e->worker->comm;
-    size_t bytes = 0;
-    if (c->ops->probe(c, from, lane, &bytes, err))
-        return -1;
-    if (bytes == rows)
-        return 0;
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "microbatch %d: rank %d: the message from rank %d brings "
-                   "%zu bytes, and by the index it has %zu",
-                   (int)a.microbatch, e->worker->rank, from, bytes, rows);
-}
-
-static int receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
-{
-    struct pp_exec *e = ctx;
-    struct pp_comm *c = e->worker->comm;
-    bool is_forward = a.op == PP_RECV_F;
-    enum pp_lane lane = is_forward ? PP_LANE_FORWARD : PP_LANE_BACKWARD;
-    const struct pp_buffer *to =
-        find(e, is_forward ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage, a, a.peer);
-    size_t bytes = row_bytes(e, a);
-    /* A sender with the same index refuses before it sends, and is waited for
-     * so that the first rank on the way is the one that speaks. */
-    if (!has_room(e, a))
-        return c->ops->probe && c->ops->probe(c, peer, lane, &bytes, err)
-                   ? -1
-                   : fail_room(e, a, err);
-    if (e->shapes == PP_SHAPES_MAX)
-        bytes = to->bytes;
-    if (e->shapes == PP_SHAPES_EXCHANGE &&
-        learn_size(e, a, peer, lane, bytes, err))
-        return -1;
-    if (c->ops->recv(c, peer, lane, e->arena + to->offset, bytes, err) == 0)
-        return 0;
-    /* A failure that begins with this rank is its own: a size. */
-    char own[32];
-    snprintf(own, sizeof own, "rank %d: ", e->worker->rank);
-    return strncmp(err->text, own, strlen(own))
-               ? -1
-               : pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
-}
-
-/* Both ranks add embedding + head in that order: the same bits everywhere. */
-static int sync_tied(struct pp_exec *e, struct pp_tied *t, struct pp_err *err)
-{
-    struct pp_comm *c = e->worker->comm;
-    const struct pp_kernels *k = e->worker->kernels;
-    void *mine = t->embed ? t->embed : t->head;
-    struct pp_device *d = e->worker->engine.device;
-    size_t bytes = t->n * k->accumulator_bytes;
-    if (t->peer < 0) {
-        int failed = k->add_gradient(t->embed, t->embed, t->head, t->n,
-                                     e->worker->engine.stream);
-        return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
-                      : d->ops->copy(d, t->head, t->embed, bytes, err);
-    }
-    if (c->ops->send(c, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
-        c->ops->recv(c, t->peer, PP_LANE_SYNC, t->received, bytes, err) ||
-        c->ops->send_wait(c, t->peer, PP_LANE_SYNC, 0, err))
-        return -1;
-    const void *embed = t->embed ? t->embed : t->received;
-    const void *head = t->embed ? t->received : t->head;
-    int failed =
-        k->add_gradient(mine, embed, head, t->n, e->worker->engine.stream);
-    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
-}
-
 static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
@@ -415,7 +295,8 @@ static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
     if (a.op == PP_SYNC_COPIES && e->pass->sync)
         return pp_sync_copies(e->worker, err);
     for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)
-        if (e->pass->sync && tied[k].used && sync_tied(e, &tied[k], err))
+        if (e->pass->sync && tied[k].used &&
+            pp_sync_tied(e->worker, &tied[k], err))
             return -1;
     /* With one data-parallel lane there is nothing to reduce, and unsharded
      * parameters are always there. */
@@ -425,8 +306,8 @@ static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
 /* Walks the list, past the recorder where there is one. */
 static int play(struct pp_exec *e, struct pp_err *err)
 {
-    static const struct pp_player player = {compute, send, receive,
-                                            synchronise};
+    static const struct pp_player player = {compute, pp_exec_send,
+                                            pp_exec_receive, synchronise};
     struct pp_recorder *r = e->recorder;
     e->pc = 0;
     if (!r)

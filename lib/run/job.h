@@ -20,7 +20,8 @@
 /* One optimizer step, the same on every rank. */
 struct pp_step_report {
     int64_t step;
-    double loss;      /* nats per scored token over the whole step */
+    double loss;      /* nats per scored token over the whole step; NAN where
+                         none is scored */
     double grad_norm; /* before clipping */
     double lr;
     uint64_t tokens; /* real ones, padding not counted */
@@ -29,7 +30,7 @@ struct pp_step_report {
                         device whose work is queued: the host cannot see it */
     double products; /* share of compute in matrix products; -1: not timed */
     bool has_val_loss;
-    double val_loss;
+    double val_loss;                  /* NAN where nothing is scored */
     const int *peak_slots;            /* counted, by rank */
     uint64_t messages, message_bytes; /* between stages, all ranks' */
 };

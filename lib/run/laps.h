@@ -3,6 +3,9 @@
 #ifndef PP_RUN_LAPS_H
 #define PP_RUN_LAPS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "run/stamps.h"
 
 enum pp_lap { PP_LAP_FWD, PP_LAP_INPUT, PP_LAP_WEIGHT, PP_N_LAPS };
@@ -17,10 +20,16 @@ struct pp_laps {
                      way: stamps of when they began; NULL: nobody asks */
 };
 
+/* l may be NULL. */
+static inline bool pp_laps_wanted(const struct pp_laps *l)
+{
+    return l && l->from;
+}
+
 /* Called when a layer of a stage has ended; l may be NULL. */
 static inline void pp_lap(struct pp_laps *l, size_t layer, enum pp_lap lap)
 {
-    if (!l || !l->from)
+    if (!pp_laps_wanted(l))
         return;
     size_t at = layer * PP_N_LAPS + (size_t)lap;
     l->from[at] = l->last;

@@ -26,7 +26,7 @@ struct pp_slice_blocks {
  * the slice's. The integers behind the pointers are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
-    size_t n_sequences, max_seqlen;
+    size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) place in its sequence */
     const int32_t *input_ids; /* (tokens) -1 on padding */
@@ -86,7 +86,12 @@ struct pp_layer_ops {
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *scratch,
                       struct pp_err *err);
-    /* Elements of scratch that any of the three needs for that many tokens,
+    /* Both, with the same bits, for a layer that makes something once instead
+     * of twice where they run together; NULL: there is nothing to save. */
+    int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
+               void *dx, const void *dy, const struct pp_layer_blocks *b,
+               void *scratch, struct pp_err *err);
+    /* Elements of scratch that any of them needs for that many tokens,
      * behind a context of so many at most; that is 0 where nothing is sliced.
      */
     size_t (*scratch)(const struct pp_model *m, const struct pp_kernels *k,

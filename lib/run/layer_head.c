@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_head - logits, loss and their gradients, block of rows by block.
  *
- * Only scored rows meet the vocabulary. Their logits are made in each of F, I
- * and W anew, so that nothing of width V outlives a block: F keeps the rows
- * and their log-sum-exp. The size of a block depends on V and the backend
- * alone, so that products have the same shape under every split of the model.
- */
+ * Only scored rows meet the vocabulary. Their logits are made anew in F and in
+ * each of I and W, or once where these run together, so that nothing of width V
+ * outlives a block: F keeps the rows and their log-sum-exp. The size of a block
+ * depends on V and the backend alone, so that products have the same shape
+ * under every split of the model. */
 #include "run/layer_impl.h"
 
-/* Blocks have a multiple of so many rows. */
+/* Blocks have a multiple of so many rows, larger ones of as many as a matrix
+ * product on a GPU takes at a time. */
 #define ROWS 16
+#define TILE_ROWS 128
 /* Log-probabilities that are read from the device at a time. */
 #define READ_ROWS 4096
 
@@ -20,9 +22,10 @@ static size_t round_rows(size_t n)
 
 static size_t block_rows(const struct pp_model *m, const struct pp_kernels *k)
 {
-    size_t rows = k->head_logits / m->vocab / ROWS * ROWS;
+    size_t rows = k->head_logits / m->vocab;
     if (rows < ROWS)
         return ROWS;
+    rows -= rows % (rows < TILE_ROWS ? ROWS : TILE_ROWS);
     return rows > k->head_rows ? k->head_rows : rows;
 }
 
@@ -149,28 +152,46 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* The input's gradient (dx), the weight's (dw), or both, by the same block of
+ * logits. Each is written, or added to, block by block in ascending order
+ * whatever the other does, so that together they are the bits of one after the
+ * other. */
+static int head_gradients(const struct pp_layer *l,
+                          const struct pp_microbatch *mb, void *dx, void *dw,
+                          const struct pp_layer_blocks *b, void *scratch,
+                          struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    size_t C = l->model->hidden, V = l->model->vocab, n;
+    struct head_scratch h = head_buffers(l, mb, scratch);
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    if (dx)
+        PP_LAYER_RUN(k->zero(dx, mb->tokens * C, l->stream));
+    for (size_t at = 0; (dx || dw) && at < mb->n_scored; at += n) {
+        n = block_end(mb, at, h.rows);
+        if (make_gradient(l, mb, &h, s, at, n, err))
+            return -1;
+        if (dx) {
+            PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],
+                                             n, C, V, C, V, l->stream));
+            PP_LAYER_RUN(
+                k->scatter(dx, h.dx, mb->scored_rows + at, n, C, l->stream));
+        }
+        if (dw)
+            PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h.logits, h.x, n, C, V,
+                                              V, C, l->stream));
+    }
+    return 0;
+}
+
 static int head_bwd_input(const struct pp_layer *l,
                           const struct pp_microbatch *mb, void *dx,
                           const void *dy, const struct pp_layer_blocks *b,
                           void *scratch, struct pp_err *err)
 {
     (void)dy;
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = l->model->vocab, n;
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(k->zero(dx, mb->tokens * C, l->stream));
-    for (size_t at = 0; at < mb->n_scored; at += n) {
-        n = block_end(mb, at, h.rows);
-        if (make_gradient(l, mb, &h, s, at, n, err))
-            return -1;
-        PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT], n,
-                                         C, V, C, V, l->stream));
-        PP_LAYER_RUN(
-            k->scatter(dx, h.dx, mb->scored_rows + at, n, C, l->stream));
-    }
-    return 0;
+    return head_gradients(l, mb, dx, NULL, b, scratch, err);
 }
 
 static int head_bwd_weight(const struct pp_layer *l,
@@ -178,23 +199,21 @@ static int head_bwd_weight(const struct pp_layer *l,
                            const struct pp_layer_blocks *b, void *scratch,
                            struct pp_err *err)
 {
-    size_t C = l->model->hidden, V = l->model->vocab, n;
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    for (size_t at = 0; l->g[PP_P_WEIGHT] && at < mb->n_scored; at += n) {
-        n = block_end(mb, at, h.rows);
-        if (make_gradient(l, mb, &h, s, at, n, err))
-            return -1;
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
-            l->g[PP_P_WEIGHT], NULL, h.logits, h.x, n, C, V, V, C, l->stream));
-    }
-    return 0;
+    return head_gradients(l, mb, NULL, l->g[PP_P_WEIGHT], b, scratch, err);
+}
+
+static int head_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    void *dx, const void *dy, const struct pp_layer_blocks *b,
+                    void *scratch, struct pp_err *err)
+{
+    (void)dy;
+    return head_gradients(l, mb, dx, l->g[PP_P_WEIGHT], b, scratch, err);
 }
 
 const struct pp_layer_ops pp_layer_head = {
     .fwd = head_fwd,
     .bwd_input = head_bwd_input,
     .bwd_weight = head_bwd_weight,
+    .bwd = head_bwd,
     .scratch = head_scratch,
 };

@@ -7,10 +7,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "run/ckpt.h"
 #include "run/job_memory.h"
 #include "run/sync_copies.h"
-#include "run/weights.h"
 
 static void *make(size_t n, size_t size, struct pp_err *err)
 {
@@ -23,68 +21,6 @@ static void *make(size_t n, size_t size, struct pp_err *err)
     else
         memset(p, 0, pp_round_up(bytes, 64));
     return p;
-}
-
-static int make_params(struct pp_rank *r, struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    const struct pp_graph *g = j->schedule->graph;
-    struct pp_unit_range *mine = calloc((size_t)g->n_stages, sizeof *mine);
-    size_t n = 0;
-    if (!mine)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].rank == r->comm->rank)
-            mine[n++] = j->stages[s];
-    int flags = 0;
-    if (j->optim.steps > 0 && !j->score)
-        flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
-                    ? PP_WITH_GRADS | PP_WITH_MOMENTS
-                    : PP_WITH_GRADS;
-    const struct pp_parameter_memory where = {
-        r->device, r->kernels.element_bytes, r->kernels.accumulator_bytes};
-    int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
-                                   err);
-    free(mine);
-    return rc;
-}
-
-static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
-                         struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    if (s->data_checksum != j->data->checksum)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with other data; to start anew from its "
-                       "weights use --weights",
-                       j->resume);
-    if (s->n_microbatches * s->dp != j->schedule->n_microbatches ||
-        s->accumulate != j->accumulate)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with %lld microbatches x %lld passes a "
-                       "step, not %d x %d",
-                       j->resume, (long long)(s->n_microbatches * s->dp),
-                       (long long)s->accumulate, j->schedule->n_microbatches,
-                       j->accumulate);
-    return 0;
-}
-
-static int fill_params(struct pp_rank *r, struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    if (j->resume) {
-        struct pp_ckpt_state s = {0};
-        if (pp_ckpt_load(j->resume, &r->params, j->model, &s, err))
-            return -1;
-        r->step = s.step;
-        r->microbatches = s.microbatches;
-        return j->score || j->optim.steps == 0 ? 0 : check_resumed(r, &s, err);
-    }
-    if (j->weights)
-        return pp_weights_load(&r->params, j->model, j->weights, err)
-                   ? pp_fail_at(err, "%s: ", j->weights_path)
-                   : 0;
-    return pp_weights_init(&r->params, j->model, j->seed, err);
 }
 
 /* Computed here and brought to the device. */
@@ -316,7 +252,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;
-    if (make_params(r, err) || fill_params(r, err) || make_engines(r, err) ||
+    if (pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
     return 0;

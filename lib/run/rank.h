@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* rank - one rank of a job: its parameters, its worker, its lists. Private to
- * rank.c, train.c and evaluate.c. */
+ * rank.c, rank_params.c, train.c and evaluate.c. */
 #ifndef PP_RUN_RANK_H
 #define PP_RUN_RANK_H
 
@@ -34,6 +34,10 @@ struct pp_rank {
     int64_t step;         /* optimizer steps done */
     int64_t microbatches; /* consumed */
 };
+
+/* Makes r->params and fills them; sets step and microbatches. Refuses a
+ * checkpoint that the job cannot go on from. */
+int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Trains from r->step to the job's last step. */
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status,

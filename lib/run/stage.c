@@ -167,9 +167,10 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *dx, const void *dy, void *const *blocks,
-                       void *scratch, struct pp_err *err)
+/* I of every layer; both: what I and W save together is done together. */
+static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
+                      void *dx, const void *dy, void *const *blocks,
+                      void *scratch, bool both, struct pp_err *err)
 {
     size_t half = s->hidden * mb->tokens;
     void *rest = at(s, scratch, 2 * half);
@@ -177,6 +178,7 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
         return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
+        const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
         void *out = i == 0 && s->in_width ? dx : at(s, scratch, i % 2 * half);
         /* The embedding has no input gradient; neither has a first layer
@@ -185,8 +187,8 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
             out = NULL;
         else if (!out)
             out = at(s, scratch, i % 2 * half);
-        if (pp_layer_ops(l->unit.kind)
-                ->bwd_input(l, mb, out, dy, &b, rest, err))
+        if ((both && ops->bwd ? ops->bwd : ops->bwd_input)(l, mb, out, dy, &b,
+                                                           rest, err))
             return -1;
         pp_lap(s->laps, i, PP_LAP_INPUT);
         dy = out;
@@ -194,18 +196,46 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-int pp_stage_bwd_weight(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *const *blocks,
-                        void *scratch, struct pp_err *err)
+/* W of every layer, or of those whose I did not do it. */
+static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       void *const *blocks, void *scratch, bool both,
+                       struct pp_err *err)
 {
     size_t half = s->hidden * mb->tokens;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
+        const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
-        if (pp_layer_ops(l->unit.kind)
-                ->bwd_weight(l, mb, &b, at(s, scratch, 2 * half), err))
+        if (!(both && ops->bwd) &&
+            ops->bwd_weight(l, mb, &b, at(s, scratch, 2 * half), err))
             return -1;
         pp_lap(s->laps, i, PP_LAP_WEIGHT);
     }
     return 0;
+}
+
+int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       void *dx, const void *dy, void *const *blocks,
+                       void *scratch, struct pp_err *err)
+{
+    return bwd_inputs(s, mb, dx, dy, blocks, scratch, false, err);
+}
+
+int pp_stage_bwd_weight(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *const *blocks,
+                        void *scratch, struct pp_err *err)
+{
+    return bwd_weights(s, mb, blocks, scratch, false, err);
+}
+
+int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
+                 void *dx, const void *dy, void *const *blocks, void *scratch,
+                 struct pp_err *err)
+{
+    /* Who asks for the time of each half has them apart. */
+    bool both = !pp_laps_wanted(s->laps);
+    return bwd_inputs(s, mb, dx, dy, blocks, scratch, both, err) ||
+                   bwd_weights(s, mb, blocks, scratch, both, err)
+               ? -1
+               : 0;
 }

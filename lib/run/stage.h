@@ -53,7 +53,7 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
                     enum pp_recompute r, const struct pp_kernels *k,
                     size_t tokens, struct pp_stage_bytes *out);
 
-/* Elements of scratch that the three functions below need; context as in
+/* Elements of scratch that the functions below need; context as in
  * layer.h. */
 size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
                         size_t first, size_t n, size_t tokens, size_t context);
@@ -69,5 +69,9 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
 int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
                         void *scratch, struct pp_err *err) PP_MUST_USE;
+/* Both, in less time where a layer knows how, with the same bits. */
+int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
+                 void *dx, const void *dy, void *const *blocks, void *scratch,
+                 struct pp_err *err) PP_MUST_USE;
 
 #endif

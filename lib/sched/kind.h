@@ -44,6 +44,11 @@ int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
 /* All kinds, ending with NULL. */
 extern const struct pp_kind *const pp_kinds[];
 
+/* The names that -s takes: those of all kinds, then "auto", which stands for
+ * the best of them, then NULL. */
+enum { PP_MAX_KINDS = 32 };
+void pp_kind_names(const char *names[PP_MAX_KINDS]);
+
 /* The kind of that name (case sensitive), or NULL. */
 const struct pp_kind *pp_kind_find(const char *name);
 

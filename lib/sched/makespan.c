@@ -176,14 +176,11 @@ static void set_op_times(struct pp_makespan *x, const struct pp_times *t)
 {
     int n = x->graph->n_slices;
     for (int i = 0; i < x->graph->n_stages * n; i++) {
-        const double *from = t->slice[i];
-        double *op = &x->op[N_OPS * i],
-               whole = from[PP_TIME_I] + from[PP_TIME_W];
         bool input = x->graph->stages[i / n].input_grad;
-        op[PP_F] = from[PP_TIME_F];
-        op[PP_B] = whole;
-        op[PP_I] = input ? from[PP_TIME_I] : 0;
-        op[PP_W] = input ? from[PP_TIME_W] : whole;
+        for (int op = 0; op < N_OPS; op++) {
+            int time = pp_time_of((enum pp_op)op, input);
+            x->op[N_OPS * i + op] = time < 0 ? 0 : t->slice[i][time];
+        }
     }
 }
 
@@ -216,13 +213,10 @@ static void count(const struct pp_graph *g, int32_t time,
                   const struct pp_times *counts)
 {
     int i = time / N_OPS;
-    enum pp_op op = (enum pp_op)(time % N_OPS);
-    bool input = g->stages[i / g->n_slices].input_grad;
-    double *to = counts->slice[i];
-    bool whole = op == PP_B || (op == PP_W && !input);
-    to[PP_TIME_F] += op == PP_F;
-    to[PP_TIME_I] += whole || (op == PP_I && input);
-    to[PP_TIME_W] += whole || op == PP_W;
+    int of = pp_time_of((enum pp_op)(time % N_OPS),
+                        g->stages[i / g->n_slices].input_grad);
+    if (of >= 0)
+        counts->slice[i][of]++;
 }
 
 /* The piece for which i waited longest: as in the pass above, the first of

@@ -12,9 +12,24 @@
 
 #include "sched/schedule.h"
 
-/* Times of a stage's slice: of F, I and W. B takes I and W together; a stage
- * without input gradient does both at W. */
-enum { PP_TIME_F, PP_TIME_I, PP_TIME_W, PP_N_TIMES };
+/* Times of a stage's slice. A stage without input gradient does all of B at
+ * W. */
+enum { PP_TIME_F, PP_TIME_I, PP_TIME_W, PP_TIME_B, PP_N_TIMES };
+
+/* Which of them a compute action takes; -1: none. input_grad: of its stage. */
+static inline int pp_time_of(enum pp_op op, bool input_grad)
+{
+    switch (op) {
+    case PP_F:
+        return PP_TIME_F;
+    case PP_B:
+        return PP_TIME_B;
+    case PP_I:
+        return input_grad ? PP_TIME_I : -1;
+    default:
+        return input_grad ? PP_TIME_W : PP_TIME_B;
+    }
+}
 
 /* What a set of times consists of: PP_N_TIMES for each slice of each stage,
  * and a message, there or back, between a slice of a stage and the next. Both

@@ -273,18 +273,55 @@ static int search(struct search *s, struct pp_err *err)
     return break_ties(s, at_goal(s) ? seconds * TIES : 0, err);
 }
 
+static void finish(struct search *s)
+{
+    free(s->best);
+    free(s->word);
+    pp_eval_finish(&s->eval);
+    pp_job_finish(&s->job);
+}
+
+static int run(struct search *s, const struct pp_schedule *schedule,
+               struct pp_err *err)
+{
+    const struct pp_search_options *o = s->options;
+    return pp_job_init(&s->job, schedule, o->split, o->costs, o->room, err) ||
+                   search(s, err)
+               ? -1
+               : 0;
+}
+
+/* Whether a whole backward takes less than its halves on some stage. */
+static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
+{
+    for (int stage = 0; stage < s->graph->n_stages; stage++) {
+        struct pp_action a = {.stage = stage, .peer = -1, .op = PP_B};
+        double whole = c->time(c->ctx, a);
+        a.op = PP_I;
+        double halves = c->time(c->ctx, a);
+        a.op = PP_W;
+        halves += c->time(c->ctx, a);
+        if (whole < halves * (1 - 1e-9))
+            return true;
+    }
+    return false;
+}
+
 int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
               struct pp_err *err)
 {
-    struct search s = {.options = o};
-    int rc = pp_job_init(&s.job, schedule, o->split, o->costs, o->room, err);
+    struct pp_search_options halves = *o, whole = *o;
+    bool both = o->split && whole_saves(schedule, o->costs);
+    halves.seconds = whole.seconds = o->seconds / (both ? 2 : 1);
+    whole.split = false;
+    struct search s = {.options = &halves}, w = {.options = &whole};
+    int rc = run(&s, schedule, err);
+    if (!rc && both)
+        rc = run(&w, schedule, err);
+    const struct search *best = both && w.worst < s.worst - s.eps ? &w : &s;
     if (!rc)
-        rc = search(&s, err);
-    if (!rc)
-        rc = pp_words_emit(&s.job, s.best, schedule, err);
-    free(s.best);
-    free(s.word);
-    pp_eval_finish(&s.eval);
-    pp_job_finish(&s.job);
+        rc = pp_words_emit(&best->job, best->best, schedule, err);
+    finish(&s);
+    finish(&w);
     return rc;
 }

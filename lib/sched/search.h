@@ -19,7 +19,8 @@
 struct pp_search_options {
     const struct pp_costs *costs;
     const struct pp_room *room; /* NULL: no limit */
-    bool split;                 /* backward as I and W; false: whole, as B */
+    bool split;                 /* backward as I and W, or all of it whole where
+                                   that takes less; false: whole, as B */
     bool span;                  /* least span of a rank, not least makespan */
     uint64_t seed;
     double seconds; /* of work, by a fixed rate and not by the clock: the same

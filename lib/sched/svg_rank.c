@@ -29,10 +29,15 @@ static void put(FILE *f, const char *before, double v)
 
 /* --- the strip of memory --- */
 
+enum { DOT_RADIUS = 2, LOW_STRIP = 6 };
+
+/* The lane would cover half of a dot at the top, for which there is room
+ * where the strip is not low. */
 static double level_y(const struct pp_svg_lanes *l, double value)
 {
     double height = l->most > 0 ? value / l->most : 0;
-    return l->lane + 1 + (l->strip - 1) * (1 - height);
+    double top = l->strip > LOW_STRIP ? DOT_RADIUS + 1 : 1;
+    return l->lane + top + (l->strip - top) * (1 - height);
 }
 
 /* Levels closer together than a quarter of a pixel become one line from the
@@ -71,7 +76,7 @@ void pp_svg_ground(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
     if (c->peak > 0) {
         put(l->f, "<circle class=\"p\" cx=\"", c->peak_time * l->scale);
         put(l->f, "\" cy=\"", level_y(l, c->peak));
-        fputs("\" r=\"2\"/>\n", l->f);
+        fprintf(l->f, "\" r=\"%d\"/>\n", DOT_RADIUS);
     }
 }
 

@@ -118,6 +118,15 @@ make_scratch() {
     ppsplit -q -p 2 model | ppsched -q -s 1f1b -m 4 -o plan.json
 }
 
+@test "no example is broken to fit a page of 78 columns" {
+    run awk '/^\.Dl / && length(substr($0, 5)) > 67 ||
+        on && length > 73 { print FILENAME ":" FNR ": " $0 }
+        /^\.Bd -literal -offset indent/ { on = 1 } /^\.Ed/ { on = 0 }' \
+        "$SRCDIR"/man/*.1
+    echo "$output"
+    [ -z "$output" ]
+}
+
 @test "the examples of the manual run" {
     make_scratch
     for page in "$SRCDIR"/man/*.[157]; do

@@ -116,6 +116,36 @@ END
     pppack --check out
 }
 
+@test "a document that is too long is named, and is no malformed line" {
+    documents 5 5 >short.jsonl
+    documents 3 4 6 >long.jsonl
+    for skip in "" "--skip-bad 9"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pppack -l 5 $skip -o out short.jsonl long.jsonl
+        [ "$status" -eq 2 ]
+        [ "$stderr" = "pppack: long.jsonl: line 3: '6' tokens are more than the\
+ 5 of a bin; see --oversize" ]
+        [ ! -e out ]
+    done
+    # With two ranks of 5 tokens each there is room.
+    pppack -l 6 --cp 2 --per-rank --stats short.jsonl long.jsonl |
+        jq -e '.sequences == 5'
+}
+
+@test "a byte order mark is no part of the first line" {
+    documents 5 3 >in.jsonl
+    { printf '\357\273\277'; cat in.jsonl; } >marked.jsonl
+    pppack -l 8 -o want in.jsonl
+    pppack -l 8 -o got marked.jsonl
+    diff -r want got
+    # Elsewhere it is what it is.
+    { cat in.jsonl marked.jsonl; } >twice.jsonl
+    run --separate-stderr pppack -l 8 -o none twice.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: twice.jsonl: line 3, column 1: expected '{', got byte\
+ 239" ]
+}
+
 @test "alignment comes before the test whether a sequence fits" {
     documents 5 5 >in.jsonl
     run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl
@@ -123,8 +153,8 @@ END
     documents 9 >in.jsonl
     run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: sequence 0 has '9' tokens, more than the 8 of a bin;\
- see --oversize" ]
+    [ "$stderr" = "pppack: in.jsonl: line 1: '9' tokens are more than the 8 of a\
+ bin; see --oversize" ]
     run --separate-stderr pppack -l 10 --cp 2 --stats in.jsonl
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \

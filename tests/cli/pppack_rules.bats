@@ -67,9 +67,9 @@ refused() {
 
 @test "unknown rules and systems are answered with the known ones" {
     lengths 1
-    refused "-a: no rule 'worst'; there are best, bfd, ffd, mffd, wfd, fill,\
+    refused "-a: 'worst' is not one of: best, bfd, ffd, mffd, wfd, fill,\
  first-fit, first-fit-shuffle, next-fit, lpt, karmarkar-karp, none" -l 4 -a worst
-    refused "--compat: no system 'nemo'; there are nemo-rl-ffd, nemo-rl-mffd,\
+    refused "--compat: 'nemo' is not one of: nemo-rl-ffd, nemo-rl-mffd,\
  nemo-rl-concat, nemo-rl-ffs, trl-bfd, trl-bfd-split, trl-wrapped, automodel-knapsack,\
  megatron-rl, torchtune, axolotl, verl-kk, verl-workload" -l 4 --compat nemo
     refused '--compat and -a exclude each other' -l 4 --compat axolotl -a bfd

@@ -90,7 +90,7 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval, --logprobs or --verify" ]
+        "pprun: nothing to do: give --steps, --eval, --logprobs, --plan or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
@@ -136,7 +136,7 @@ fails() {
     head -c 400 plan.json >cut.json
     fails 2 "pprun: cut.json: line *" \
         pprun cut.json --data packed --init 1 --steps 1
-    fails 2 "pprun: <stdin>: *" \
+    fails 2 "pprun: standard input: *" \
         sh -c 'pprun --data packed --init 1 --steps 1 <cut.json'
 }
 
@@ -207,7 +207,7 @@ fails() {
         "pprun: writing standard output failed: No space left on device" ]
     fails 3 "pprun: *No space left on device" \
         pprun plan.json --data packed --init 1 --steps 1 -o /dev/full
-    fails 3 "pprun: /dev/full: *" \
+    fails 3 "pprun: writing /dev/full failed: *" \
         pprun plan.json --data packed --init 1 --logprobs /dev/full
 }
 
@@ -217,6 +217,101 @@ fails() {
     echo >file
     fails 2 "pprun: file: is not a directory" \
         pprun plan.json --data packed --init 1 --steps 1 --save file
+}
+
+# progress COLUMNS STEPS: the lines of a terminal so wide, one after the other.
+progress() {
+    script -qec "stty cols $1; pprun plan.json --data packed --init 1 \
+        --steps $2 -o log" /dev/null | sed 's/\x1b\[K//g' | tr '\r' '\n'
+}
+
+@test "progress stays on one line of the terminal" {
+    command -v script >/dev/null || skip 'script is missing'
+    [[ "$(progress 80 1)" == *"the first step ..."* ]]
+    progress 10 1 >lines
+    grep -qx 'the first' lines
+    # Some steps later than a tenth of a second; bars of their part.
+    progress 60 300 >lines
+    grep -Eq '^\[#*\.*\] [0-9]+/300  [0-9]:[0-9]{2} left  loss [0-9.]+' lines
+    awk 'length > 59 { exit 1 }' lines
+    [ "$(wc -l <log)" -eq 300 ]
+}
+
+@test "sequences beyond the model's positions are noted" {
+    mkdir -p short
+    jq '.max_position_embeddings = 8' model-llama/config.json \
+        >short/config.json
+    ppsplit -p 2 short | ppsched -s 1f1b -m 4 >short.json
+    longest=$(jq '.input_ids | length' data.jsonl | sort -n | tail -n 1)
+    run --separate-stderr pprun short.json --data packed --init 1 --steps 1
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "pprun: packed: sequences have up to $longest tokens, more\
+ than the model's max_position_embeddings '8'" ]
+    run --separate-stderr pprun -q short.json --data packed --init 1 --steps 1
+    [ -z "$stderr" ]
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1
+    [ -z "$stderr" ]
+}
+
+@test "a step that leaves the numbers is an error" {
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 9 \
+        --optimizer sgd --lr 1e6 --clip 0 --dtype fp32
+    [ "$status" -eq 3 ]
+    [[ "$stderr" =~ ^"pprun: step "[2-9]": loss is "(nan|inf)" and the gradient norm "(nan|inf)$ ]]
+}
+
+@test "checkpoints are not replaced by a run that does not go on from one" {
+    rm -rf ckpt nosuch
+    local train="pprun plan.json --data packed --init 1 --save ckpt -q"
+    $train --steps 2 --save-every 1 -o log
+    before=$(ls ckpt)
+    for resume in "" "--resume nosuch"; do
+        # shellcheck disable=SC2086
+        fails 2 "pprun: --save: 'ckpt/step-00000002' is there already: go on\
+ from it with --resume ckpt, or save elsewhere" \
+            $train --steps 1 --keep 1 $resume
+        [ "$(ls ckpt)" = "$before" ]
+    done
+    # Going back to an earlier one is going on.
+    $train --steps 2 --resume ckpt/step-00000001 -o log
+    [ "$(jq .step log)" = 2 ]
+    # A directory that has none is as good as a new one.
+    mkdir none
+    echo >none/notes
+    pprun plan.json --data packed --init 1 --save none -q --steps 1 -o log
+}
+
+@test "--plan needs neither steps nor weights, and writes nothing" {
+    rm -rf ckpt
+    pprun plan.json --data packed --init 1 --steps 1 --plan >want
+    pprun plan.json --data packed --plan >got
+    pprun plan.json --data packed --plan --optimizer sgd |
+        jq -e '.[0].optimizer == 0' >/dev/null
+    cmp want got
+    pprun plan.json --data packed --plan --steps 1 --save ckpt >got
+    cmp want got
+    [ ! -e ckpt ]
+    # Forwards alone keep no gradients.
+    for forward in "--eval packed" "--logprobs lines"; do
+        # shellcheck disable=SC2086
+        pprun plan.json --data packed --plan $forward |
+            jq -e 'all(.[]; .gradients == 0 and .optimizer == 0)'
+    done
+    fails 2 "try 'pprun --help'" pprun plan.json --plan
+}
+
+@test "log-probabilities are there when all are, or not at all" {
+    fails 3 "pprun: nosuch/lines.tmp: No such file or directory" \
+        pprun plan.json --data packed --init 1 --logprobs nosuch/lines
+    echo old >lines
+    run --separate-stderr bash -c 'ulimit -f 1
+        pprun plan.json --data packed --init 1 --logprobs lines'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "pprun: writing lines failed: File too large" ]
+    [ "$(cat lines)" = old ]
+    [ ! -e lines.tmp ]
+    pprun plan.json --data packed --init 1 --logprobs lines
+    [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
 }
 
 @test "a disk that fills up during a save keeps the old checkpoint" {
@@ -294,6 +389,83 @@ fails() {
     done
 }
 
+# refused MESSAGE OPTION...: a usage error, by its first line.
+refused() {
+    local message=$1
+    shift
+    run --separate-stderr pprun plan.json --data packed --init 1 "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "pprun: $message" ]
+    [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
+}
+
+@test "what nobody would hear is refused" {
+    refused "--min-lr needs --lr-schedule cosine" --steps 1 --min-lr 1e-4
+    refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
+        --betas 0.9,0.99
+    refused "--eps needs --optimizer adamw" --steps 1 --eps 1e-6 --optimizer sgd
+    refused "--blas-threads works on the CPU alone" --steps 1 --device cuda \
+        --blas-threads 2
+    refused "--logprobs: 'x' is where the result goes; --output goes with\
+ --logprobs -" --logprobs x -o y
+    [ ! -e x ] && [ ! -e y ]
+    while read -r option value; do
+        # shellcheck disable=SC2086 # a flag has no value
+        refused "$option needs --steps" --eval packed $option $value
+    done <<END
+--save d
+--eval-every 1
+--dump-grads g
+--time-products
+--accumulate 2
+--lr 1
+--optimizer sgd
+--betas 0.9,0.99
+--eps 1
+--weight-decay 0
+--clip 1
+--warmup 1
+--lr-schedule cosine
+END
+    refused "--accumulate needs --steps" --logprobs - --accumulate 2
+    # Where they are heard they are welcome.
+    pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
+        --lr-schedule cosine --min-lr 1e-3 -o log
+    [ "$(tail -n 1 log | jq .lr)" = 0.001 ]
+}
+
+@test "the last step is told before its gradients cannot be written" {
+    for path in nosuch/grads /dev/full; do
+        run --separate-stderr pprun -q plan.json --data packed --init 1 \
+            --steps 2 --dump-grads $path
+        echo "status $status, stderr: $stderr"
+        [ "$status" -eq 3 ]
+        [ "$(jq -c .step <<<"$output" | xargs)" = "1 2" ]
+        [[ "$stderr" == "pprun: $path"* ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+    pprun -q plan.json --data packed --init 1 --steps 1 --save dumped -o log
+    run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
+        --resume dumped --dump-grads grads
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: a dump of gradients takes 1 step or more, and 0 are\
+ left" ]
+}
+
+@test "a loss of nothing is null" {
+    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
+        pppack -q -l 8 -o unscored
+    run --separate-stderr pprun -q plan.json --data unscored --init 1 --steps 2
+    [ "$status" -eq 0 ]
+    jq -e '.loss == null and .grad_norm == 0 and .tokens == 12' <<<"$output"
+    pprun plan.json --data packed --init 1 --steps 1 --eval unscored |
+        jq -e '.loss > 0 and has("val_loss") and .val_loss == null'
+    [ "$(pprun -q plan.json --data packed --init 1 --eval unscored)" = \
+        '{"val_loss": null}' ]
+}
+
 @test "a checkpoint of more steps than asked for leaves nothing to do" {
     rm -rf ended
     pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
@@ -303,6 +475,11 @@ fails() {
         [ "$status" -eq 0 ]
         [ -z "$output$stderr" ]
     done
+    run --separate-stderr pprun plan.json --data packed --steps 1 --resume ended
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[1]}" = "pprun: nothing left to do:\
+ ended/step-00000002 has all of --steps '1'" ]
 }
 
 @test "help and version" {

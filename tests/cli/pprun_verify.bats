@@ -113,10 +113,16 @@ refuses() {
 }
 
 @test "what does not go together" {
-    refuses "--shrink and --json need --verify" --shrink --steps 1 plan.json
-    refuses "--verify makes its own steps and does not go with --steps, --save,\
- --dump-grads, --logprobs, --trace, --profile, --resume or --plan" \
-        --verify --steps 1 plan.json
+    for option in --shrink --json; do
+        refuses "$option needs --verify" $option --steps 1 plan.json
+    done
+    for option in "--steps 1" "--save x" "--dump-grads x" "--logprobs x" \
+        "--trace x" "--profile x" "--resume x" --plan; do
+        # shellcheck disable=SC2086 # words
+        refuses "--verify makes its own steps and does not go with\
+ ${option% *}" --verify $option plan.json
+    done
+    refuses "--time-products needs --steps" --verify --time-products plan.json
     refuses "--shrink makes its own weights and does not go with --weights" \
         --verify --shrink --weights w plan.json
     refuses "--verify works in fp32 and fp64: in bf16 rounding hides what a\

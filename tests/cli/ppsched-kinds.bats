@@ -57,6 +57,9 @@ refused() {
         esac
         # shellcheck disable=SC2086
         runs -p 4 $how -m 8 -s "$kind"
+        # And has these stages where nothing is said.
+        ppsched -p 4 -m 8 -s "$kind" | jq 'del(.history)' |
+            diff <(jq 'del(.history)' plan.json) -
     done
 }
 
@@ -70,7 +73,7 @@ refused() {
     run --separate-stderr ppsched -p 8 -c 2 --placement v -s v-half -m 24 \
         --memory 9
     [ "$status" -eq 1 ]
-    refused '-c 2 --placement v' -p 8 -c 2 -s v-min -m 8
+    refused '-c 2 --placement v' -p 8 -c 2 --placement loop -s v-min -m 8
 }
 
 @test "hanayo divides the bubble by its chunks" {

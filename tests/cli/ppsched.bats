@@ -87,7 +87,7 @@ fails() {
     fails 2 "use -m 16 or 18" -p 8 -c 2 -s interleaved -m 17
     fails 2 "use -m 16 or 18" -p 8 -c 2 -s zb-interleaved -m 17
     fails 2 "-p 4 -c 1" -p 4 -c 2 -s zb-h1 -m 8
-    fails 2 "-c 2 --placement v" -p 4 -c 2 -s zbv -m 8
+    fails 2 "-c 2 --placement v" -p 4 --placement loop -s zbv -m 8
     fails 2 "use -m 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
     fails 2 "--group is for" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
     fails 2 "--group" -p 4 -c 2 -s interleaved -m 7 --group 4
@@ -100,16 +100,26 @@ fails() {
     [[ "$stderr" == "ppsched: "* ]]
 }
 
+@test "an invalid schedule is told with the name of its file" {
+    ppsched -p 2 -s 1f1b -m 2 |
+        jq '.schedule.actions[0] |= sub("0F0 "; "")' >late.json
+    fails 1 "late.json: rank 0, action 0: '0SEND_F0' before 0F0" --check late.json
+    run --separate-stderr ppsched --check <late.json
+    [ "$stderr" = \
+        "ppsched: standard input: rank 0, action 0: '0SEND_F0' before 0F0" ]
+}
+
 @test "input that cannot be read is the caller's mistake" {
     run --separate-stderr bash -c 'ppsched --check <&-'
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'ppsched: <stdin>: is closed' ]
+    [ "$stderr" = 'ppsched: standard input: is closed' ]
     fails 2 '.: is a directory' --check .
 }
 
 @test "costs of nothing cannot be drawn" {
     run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
     [ "$status" -eq 2 ]
+    [ -z "$output" ]
     [ "$stderr" = 'ppsched: nothing in the schedule takes time' ]
 }
 
@@ -122,7 +132,7 @@ fails() {
     ppsched --check got
 }
 
-@test "the head costs twice in each half of its backward, as it recomputes" {
+@test "the head makes its logits again, once in B and twice in I and W" {
     cd "$BATS_TEST_TMPDIR"
     ppsplit -q -p 1 "$SRCDIR/tests/golden/llama/model" |
         ppsched -q -s gpipe -m 2 >plan.json
@@ -131,6 +141,14 @@ fails() {
         | (map(select(.fqn == "lm_head").fwd_flops[0]) | add) as $head
         | (map(.fwd_flops[0]) | add - $head) as $products
         | (map(.fwd_flops[1]) | add) as $pairs
-        | 2 * (64 * (3 * $products + 5 * $head) + 3.5 * 64 * 65 / 2 * $pairs)
+        | 2 * (64 * (3 * $products + 4 * $head) + 3.5 * 64 * 65 / 2 * $pairs)
         | . > 0 and $head > 0 and . == $stats.makespan' plan.json stats.json
+    for kind in 1f1b zb-h1; do
+        ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" |
+            ppsched -q -s $kind -m 2 | tee plan.json |
+            ppsched --stats --seq-len 64
+    done >both.json
+    jq -se '.[0].model.units[-1].fwd_flops[0] as $head
+        | .[2].idle[1].busy - .[1].idle[1].busy == 2 * 64 * $head' \
+        plan.json both.json
 }

@@ -55,7 +55,7 @@ more than its limit of '1'" ]
     [ "$(jq .span a.json)" -le "$(jq .span b.json)" ]
     run --separate-stderr auto -p 4 -m 8 --minimize time
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"--minimize: 'time' is neither makespan nor span"* ]]
+    [[ "$stderr" == *"--minimize: 'time' is not one of: makespan, span"* ]]
 }
 
 @test "auto keeps to bytes: what is planned fits" {

@@ -199,6 +199,18 @@ END
     jq -e '.otherData.kind == "<b>&\"\\"' a.json
 }
 
+@test "the dot at a peak is below the lane" {
+    ppsched -p 4 -s 1f1b -m 8 --svg - >plan.svg
+    bottom=$(grep -o 'class="l" d="M0 0H[0-9.]*V[0-9.]*' plan.svg | head -n 1 |
+        grep -o '[0-9.]*$')
+    dots=$(grep -o '<circle class="p" cx="[0-9.]*" cy="[0-9.]*"' plan.svg |
+        sed 's/.*cy="//; s/"//' | sort -n)
+    [ "$(wc -w <<<"$dots")" -ge 4 ]
+    # But for the legend's, which is in no lane.
+    jq -en --argjson bottom "$bottom" --slurpfile y <(tail -n 4 <<<"$dots") \
+        'all($y[]; . >= $bottom + 2)'
+}
+
 @test "--compare: the same work, as each kind has it" {
     run --separate-stderr ppsched --compare gpipe,1f1b,interleaved,zbv \
         -p 4 -m 8 --memory 6 --svg all.svg
@@ -225,6 +237,14 @@ END
     [ "$makespan" = "$(jq .makespan want)" ]
 }
 
+@test "--compare all: every kind, and not the search" {
+    ppsched --compare all -p 2 -m 4 >got
+    diff <(tail -n +2 got | cut -d' ' -f1) \
+        <(ppsched --list | grep -o '^[^ ]*' | grep -v '^auto$')
+    ppsched --compare auto,all --time 0.1 -p 2 -m 4 >with_auto
+    [ "$(wc -l <with_auto)" -eq $(($(wc -l <got) + 1)) ]
+}
+
 @test "--compare on a model's stages says what would fit, or is 1" {
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >stages.json
     run --separate-stderr ppsched --compare 1f1b,zbv -m 4 stages.json
@@ -248,6 +268,29 @@ END
     [[ "$output" == *$'\033[24;30;48;5;'* ]]
     run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t --no-color' /dev/null
     [[ "$output" == *'rank 1'* && "$output" != *$'\033'* ]]
+    NO_COLOR=1 run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t' /dev/null
+    [[ "$output" == *'rank 1'* && "$output" != *$'\033'* ]]
+    NO_COLOR='' run script -qec 'ppsched -p 2 -s 1f1b -m 2 -t' /dev/null
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+    NO_COLOR=1 run ppsched -p 2 -s 1f1b -m 2 -t --color
+    [[ "$output" == *$'\033[24;30;48;5;'* ]]
+}
+
+# widest COLUMNS: the widest line that -t draws on a terminal so wide.
+widest() {
+    script -qec "stty cols $1; NO_COLOR=1 ppsched -p 4 -s 1f1b -m 24 -t --ascii" \
+        /dev/null | tr -d '\r' | awk '/^rank/ && length > n { n = length }
+            END { print n }'
+}
+
+@test "-t fits the terminal" {
+    command -v script >/dev/null || skip 'script is missing'
+    [ "$(widest 50)" -le 50 ]
+    [ "$(widest 200)" -gt 100 ]
+    [ "$(widest 200)" -le 200 ]
+    # Not known: as in a file.
+    [ "$(widest 0)" -eq "$(ppsched -p 4 -s 1f1b -m 24 -t --ascii |
+        awk '/^rank/ { print length; exit }')" ]
 }
 
 @test "-t tells pairs, many chunks, and how wide to be" {

@@ -146,9 +146,9 @@ shortest() {
 }
 
 @test "what is no list" {
-    refuses 2 "--recompute: 'some' is not known" -p 2 --recompute none,some
-    refuses 2 "--recompute: '' is not known" -p 2 --recompute none,
-    refuses 2 "--recompute: 'auto' is not known" -p 2 --recompute none,auto
+    refuses 2 "--recompute: 'some' is not one of: none, selective, full" -p 2 --recompute none,some
+    refuses 2 "--recompute: '' is not one of: none, selective, full" -p 2 --recompute none,
+    refuses 2 "--recompute: 'auto' is not one of: none, selective, full" -p 2 --recompute none,auto
     refuses 2 "--recompute: 'none,full,none' is for 3 stages, not 2" \
         -p 2 --recompute none,full,none
     refuses 2 "--recompute auto needs --memory" -p 2 --recompute auto

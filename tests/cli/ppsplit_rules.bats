@@ -183,7 +183,7 @@ ranks; values that work: 9-11" \
     fails 2 '--layers-per-stage needs --method weights or automodel' \
         -p 4 --layers-per-stage 3 m
     fails 2 '--stages needs --method weights or automodel' -p 4 --stages multi m
-    fails 2 "--stages: 'both' is not known" \
+    fails 2 "--stages: 'both' is not one of: single, multi" \
         -p 4 --method weights --stages both m
     fails 2 "--layers-per-stage: '0' is not between 1 and 2147483647" \
         -p 4 --method weights --layers-per-stage 0 m
@@ -268,7 +268,7 @@ ranks; values that work: 9-11" \
     [ -z "$output" ]
     [ "$(cat layout)" = "$(export_as megatron -p 2)" ]
     fails 2 '-t and --export exclude each other' -p 2 -t --export megatron m
-    fails 2 "--export: 'yaml' is not known" -p 2 --export yaml m
+    fails 2 "--export: 'yaml' is not one of: megatron, torchtitan, torchtitan-output, deepspeed, fqns" -p 2 --export yaml m
     # What does not fit is not exported.
     run --separate-stderr ppsplit -p 2 --memory 1K --export megatron m
     [ "$status" -eq 1 ]

@@ -158,7 +158,7 @@ shortest() {
     jq -e '[.. | objects | has("recompute")] | any | not' none.json
     run --separate-stderr ppsplit -p 2 --recompute some m
     [ "$status" -eq 2 ]
-    [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not known" ]
+    [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not one of: none, selective, full" ]
 }
 
 @test "ranks of different speed" {
@@ -236,9 +236,10 @@ profile() {
 }
 
 @test "kinds that do not fit" {
+    kinds=$(ppsched --list | awk '/^[^ ]/ { printf "%s%s", sep, $1; sep = ", " }')
     run --separate-stderr ppsplit -p 2 --for nosuch m
     [ "$status" -eq 2 ]
-    [ "${stderr_lines[0]}" = "ppsplit: --for: 'nosuch' is not known" ]
+    [ "${stderr_lines[0]}" = "ppsplit: --for: 'nosuch' is not one of: $kinds" ]
     run --separate-stderr ppsplit -p 2 --for zbv -m 4 m
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"split with 'ppsplit -p 2 -c 2 --placement v'"* ]]

@@ -271,12 +271,20 @@ patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"
         --images 1 config.json
 }
 
+@test "a class that is null is found by the model's type" {
+    edited llava-1.5-7b .
+    ppsplit -p 2 -t config.json >want
+    edited llava-1.5-7b '.architectures = null'
+    ppsplit -p 2 -t config.json | diff want -
+}
+
 @test "configurations that cannot be" {
     edited llava-1.5-7b '.vision_config.model_type = "siglip_vision_model"'
     refuses "config.json: /vision_config/model_type: 'siglip_vision_model' is \
 not supported, only 'clip_vision_model'" -p 2 config.json
     edited llava-1.5-7b '.text_config.model_type = "gemma"'
-    refuses "config.json: /text_config/model_type: 'gemma' is not supported" \
+    refuses "config.json: /text_config/model_type: 'gemma' is not one of: llama, \
+mistral, qwen2, qwen3, qwen2_vl, qwen2_vl_text, qwen2_5_vl, qwen2_5_vl_text" \
         -p 2 config.json
     edited llava-1.5-7b '.vision_feature_layer = -26'
     refuses "config.json: /vision_feature_layer: '-26' is not between -25 and \

@@ -51,6 +51,28 @@ need() {
     [ "$output" = '{"input_ids":[5,6,6,2]}' ]
 }
 
+@test "a text of every object" {
+    need tokenizers
+    printf '%s\n' '{"text":"good\nday","id":1}' '' '{"text":""}' \
+        '{"id":2,"text":"day"}' >lines.jsonl
+    run --separate-stderr tokenize --tokenizer model --key text --end '</s>' \
+        lines.jsonl
+    [ "$status" -eq 0 ]
+    [ "$output" = '{"input_ids":[0,5,6,1]}
+{"input_ids":[0,6,1]}' ]
+    for line in '{"content":"day"}' '["text"]' 'day'; do
+        { echo '{"text":"day"}'; echo "$line"; } >lines.jsonl
+        run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
+        [ "$status" -eq 2 ]
+        [ "$stderr" = \
+            "tokenize: lines.jsonl: line 2: not an object with 'text'" ]
+    done
+    echo '{"text":["day"]}' >lines.jsonl
+    run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "tokenize: lines.jsonl: line 1: 'text' is not a string" ]
+}
+
 @test "of a chat only what the assistant says is scored" {
     need tokenizers
     need jinja2

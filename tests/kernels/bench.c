@@ -58,7 +58,6 @@ static void arrays_init(struct arrays *a, const struct pp_kernels *k)
                                        .ldkv = NH * HD,
                                        .ldo = NH * HD,
                                        .n_sequences = 1,
-                                       .max_seqlen = T,
                                        .cu = a->cu,
                                        .cu_padded = a->cu,
                                        .scale = 0.125};

@@ -2,9 +2,9 @@
 /* bench_cuda - the speed of the CUDA kernels that a step spends its time in,
  * at the sizes of a model of about a billion parameters (hidden 2048, 32 heads
  * of 64 over 8 key heads, MLP 8192, vocabulary 128256), 4096 tokens in one
- * sequence; attention also with heads of 128. One line a kernel: name, type,
- * microseconds, TFLOP/s or GB/s. Numbers are random: on zeros a GPU draws less
- * power and runs faster than it will. */
+ * sequence; attention also with heads of 128, and those in 16. One line a
+ * kernel: name, type, microseconds, TFLOP/s or GB/s. Numbers are random: on
+ * zeros a GPU draws less power and runs faster than it will. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@
 #define NH ((size_t)32)
 #define NKV ((size_t)8)
 #define HD ((size_t)64)
-#define BIG (2 * T * F) /* elements of the largest arrays */
+#define BIG (2 * T * F)     /* elements of the largest arrays */
+#define PACKED ((size_t)16) /* sequences, where there are several */
 #define REPEAT 20
 #define WARMUP 3
 
@@ -125,21 +126,29 @@ static double seconds(step_fn *step)
 static void line(const char *name, step_fn *step, double work, const char *unit)
 {
     double s = seconds(step);
-    printf("%-22s %-10s %9.1f us %8.1f %s\n", name, k->name, s * 1e6,
+    printf("%-24s %-10s %9.1f us %8.1f %s\n", name, k->name, s * 1e6,
            work / s / (unit[0] == 'T' ? 1e12 : 1e9), unit);
 }
 
-static void bench_attention(size_t width)
+/* n: sequences. */
+static void bench_attention(size_t width, size_t n)
 {
-    const double flops = 2.0 * NH * (double)width * T * T; /* causal */
+    const double flops = 2.0 * NH * (double)width * T * T / (double)n;
+    int32_t ends[PACKED + 1];
     char name[32];
+    for (size_t i = 0; i <= n; i++)
+        ends[i] = (int32_t)(i * T / n);
+    gpu_put(cu, ends, (n + 1) * sizeof *ends);
+    shape.n_sequences = n;
     shape.HDQK = shape.HDV = width;
     shape.ldq = shape.ldo = NH * width;
     shape.ldkv = NKV * width;
     shape.scale = 1 / sqrt((double)width);
-    snprintf(name, sizeof name, "attention_fwd %zu", width);
+    snprintf(name, sizeof name, "attention_fwd %zu%s", width,
+             n > 1 ? " packed" : "");
     line(name, attention_fwd, flops, "TFLOP/s");
-    snprintf(name, sizeof name, "attention_bwd %zu", width);
+    snprintf(name, sizeof name, "attention_bwd %zu%s", width,
+             n > 1 ? " packed" : "");
     line(name, attention_bwd, 2.5 * flops, "TFLOP/s");
 }
 
@@ -170,9 +179,11 @@ static void bench(const struct pp_kernels *kernels)
     fill(x, BIG);
     fill(y, BIG);
     fill(w, C * F);
-    bench_attention(64);
-    if (k->element_bytes == 2)
-        bench_attention(128);
+    bench_attention(64, 1);
+    if (k->element_bytes == 2) {
+        bench_attention(128, 1);
+        bench_attention(128, PACKED);
+    }
     line("linear_fwd", linear_fwd, product, "TFLOP/s");
     line("linear_bwd_input", linear_bwd_input, product, "TFLOP/s");
     line("linear_bwd_weight", linear_bwd_weight, product, "TFLOP/s");
@@ -196,7 +207,7 @@ static void *zeroed(size_t bytes)
 int main(void)
 {
     const char *why = gpu_open();
-    int32_t host[T], ends[2] = {0, (int32_t)T};
+    int32_t host[T];
     if (why) {
         fprintf(stderr, "bench_cuda: %s\n", why);
         return 3;
@@ -210,11 +221,10 @@ int main(void)
     f32 = zeroed(C * F * 4);
     stats = zeroed(T * NH * 4);
     ids = zeroed(sizeof host);
-    cu = zeroed(sizeof ends);
+    cu = zeroed((PACKED + 1) * sizeof *cu);
     gpu_put(ids, host, sizeof host);
-    gpu_put(cu, ends, sizeof ends);
     shape = (struct pp_attention_shape){
-        T, NH, NKV, 0, 0, 0, 0, 0, 1, T, cu, cu, 0, 0, 0}; /* widths later */
+        T, NH, NKV, 0, 0, 0, 0, 0, 0, cu, cu, 0, 0, 0}; /* the rest later */
     bench(&pp_kernels_cuda_bf16);
     bench(&pp_kernels_cuda_f32);
     return 0;

@@ -65,6 +65,8 @@ cpu() { go pprun "$@"; }
 gpu() { go "$EMULATED" "$@" --device cuda; }
 
 # near BOUND A B: every gradient of the last step and every weight after it.
+# AdamW divides gradients by their own size, and rounding with them: where a
+# bound is to be narrow the runs are of SGD.
 near() {
     "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 "$2/grads" "$3/grads"
     "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 \
@@ -83,10 +85,13 @@ near() {
         gpu ranks $plan.json --eval packed
         same ranks one
     done
-    gpu one one.json --dtype bf16
-    gpu ranks two.json --dtype bf16
+    gpu one one.json --dtype bf16 --optimizer sgd
+    gpu ranks two.json --dtype bf16 --optimizer sgd
     same ranks one
-    near 0.3 one host
+    # A bf16 is rounded by 0.002 of itself. The worst of these gradients, which
+    # are sums of terms that cancel, is off by 0.05.
+    cpu host one.json --optimizer sgd
+    near 0.1 one host
 }
 
 @test "slices train what whole sequences train, in other bits" {
@@ -105,9 +110,10 @@ near() {
     packed=long cpu host whole.json
     packed=long gpu sliced sliced.json
     near 1e-4 sliced host
-    packed=long gpu whole whole.json --dtype bf16
-    packed=long gpu sliced sliced.json --dtype bf16
-    near 0.1 sliced whole
+    packed=long gpu whole whole.json --dtype bf16 --optimizer sgd
+    packed=long gpu sliced sliced.json --dtype bf16 --optimizer sgd
+    # The worst is off by 0.014.
+    near 0.04 sliced whole
 }
 
 @test "on tensor cores the bits of one rank, wherever tensors lie" {
@@ -127,14 +133,16 @@ near() {
     small qwen2 Qwen2ForCausalLM qwen2 false
     plan one.json qwen2 -s 1f1b -m 3 -- -p 1
     plan two.json qwen2 -s 1f1b -m 3 -- -p 2
-    cpu host one.json
-    gpu one one.json
-    near 1e-4 one host
-    gpu ranks two.json
+    # The worst are off by 2e-6. A key's bias moves the scores of a query nearly
+    # alike: much of its gradient is rounding, which AdamW would enlarge.
+    cpu host one.json --optimizer sgd
+    gpu one one.json --optimizer sgd
+    near 1e-5 one host
+    gpu ranks two.json --optimizer sgd
     same ranks one
     for lt in none declines; do
-        PP_EMULATED_LT=$lt gpu apart one.json
-        near 1e-3 apart one
+        PP_EMULATED_LT=$lt gpu apart one.json --optimizer sgd
+        near 1e-5 apart one
         run ! same apart one
     done
 }

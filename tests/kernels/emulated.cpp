@@ -3,6 +3,7 @@
 #include "emulated.h"
 #include "emulated_gate.h"
 
+#include <link.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 #define STACK ((size_t)128 << 10)
 #define GUARD 256 /* bytes behind shared memory that must stay as they are */
 #define DEFAULT_SHARED ((size_t)48 << 10)
-#define MOST_SHARED ((size_t)163 << 10) /* of sm_80 */
+#define MOST_SHARED ((size_t)99 << 10) /* of sm_86, which runs sm_80's code */
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char *pp_emulated_shared;
@@ -27,10 +28,11 @@ namespace
 {
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
-/* 16 bytes on their way to shared memory. */
+/* On its way to shared memory. */
 struct copy {
     void *to;
     const void *from; /* NULL: zeros */
+    size_t bytes;
     unsigned group;
 };
 
@@ -41,6 +43,7 @@ struct thread {
     jmp_buf at;
     bool begun;
     enum state state;
+    int place;         /* where it waits, among those of its state */
     unsigned meetings; /* of the warp that it has been to */
     unsigned groups;   /* of copies that it has closed */
 };
@@ -65,9 +68,10 @@ unsigned current;
     abort();
 }
 
-void pause(enum state state)
+void pause(enum state state, int place)
 {
     threads[current].state = state;
+    threads[current].place = place;
     if (!_setjmp(threads[current].at))
         _longjmp(scheduler, 1);
 }
@@ -76,7 +80,9 @@ void run_thread()
 {
     for (;;) {
         (*body)();
-        pause(DONE);
+        if (!copies[current].empty())
+            refuse("a thread ends before its copies");
+        pause(DONE, 0);
     }
 }
 
@@ -90,10 +96,15 @@ bool all_at(unsigned first, unsigned end, enum state state)
 
 void release(unsigned first, unsigned end, enum state state)
 {
-    bool met = false, gone = false;
+    const struct thread *met = NULL;
+    bool gone = false;
     for (unsigned i = first; i < end; i++) {
-        met |= threads[i].state == state;
         gone |= threads[i].state == DONE;
+        if (threads[i].state != state)
+            continue;
+        if (met && met->place != threads[i].place)
+            refuse("threads meet at different places");
+        met = &threads[i];
     }
     if (met && gone && state == AT_WARP)
         refuse("a warp meets after some of its lanes have ended");
@@ -119,7 +130,34 @@ void resume(unsigned i)
     setcontext(&threads[i].context);
 }
 
-void run_block(unsigned n)
+/* Item i of n, from the last one on where backwards. */
+unsigned in_order(unsigned i, unsigned n, bool backwards)
+{
+    return backwards ? n - 1 - i : i;
+}
+
+/* Runs a warp until its lanes have ended or wait for the block: whether any of
+ * them moved. */
+bool run_warp(unsigned first, unsigned end, bool backwards)
+{
+    bool moved = false;
+    for (;;) {
+        bool ready = false;
+        for (unsigned i = 0; i < end - first; i++) {
+            unsigned lane = first + in_order(i, end - first, backwards);
+            if (threads[lane].state == READY) {
+                resume(lane);
+                ready = moved = true;
+            }
+        }
+        if (!ready)
+            return moved;
+        if (all_at(first, end, AT_WARP))
+            release(first, end, AT_WARP);
+    }
+}
+
+void run_block(unsigned n, bool backwards)
 {
     for (unsigned i = 0; i < n; i++) {
         threads[i].state = READY;
@@ -128,15 +166,9 @@ void run_block(unsigned n)
     }
     while (!all_at(0, n, DONE)) {
         bool moved = false;
-        for (unsigned first = 0; first < n; first += WARP) {
-            unsigned end = first + WARP < n ? first + WARP : n;
-            for (unsigned i = first; i < end; i++)
-                if (threads[i].state == READY) {
-                    resume(i);
-                    moved = true;
-                }
-            if (all_at(first, end, AT_WARP))
-                release(first, end, AT_WARP);
+        for (unsigned i = 0; i < n / WARP; i++) {
+            unsigned warp = in_order(i, n / WARP, backwards);
+            moved |= run_warp(warp * WARP, (warp + 1) * WARP, backwards);
         }
         if (all_at(0, n, AT_BLOCK))
             release(0, n, AT_BLOCK);
@@ -146,14 +178,14 @@ void run_block(unsigned n)
 }
 } // namespace
 
-void __syncthreads(void)
+void pp_emulate_barrier(int place)
 {
-    pause(AT_BLOCK);
+    pause(AT_BLOCK, place);
 }
 
-void __syncwarp(unsigned)
+void pp_emulate_warp(int place)
 {
-    pause(AT_WARP);
+    pause(AT_WARP, place);
 }
 
 const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
@@ -162,7 +194,7 @@ const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
     uint32_t *words = warps[current / WARP].words[t->meetings++ % 2];
     memcpy(words + current % WARP * (unsigned)n, mine,
            (size_t)n * sizeof *words);
-    pause(AT_WARP);
+    pause(AT_WARP, -n);
     return words;
 }
 
@@ -217,14 +249,24 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
     }
 }
 
-/* The tile is not a number until the copy has been waited for. */
+/* The place is not a number until the copy has been waited for. */
+static void begin(void *shared, const void *from, bool there, size_t bytes)
+{
+    if ((uintptr_t)shared % bytes != 0 || (uintptr_t)from % bytes != 0)
+        refuse("a copy to or from an odd address");
+    memset(shared, 0xff, bytes);
+    copies[current].push_back(
+        {shared, there ? from : NULL, bytes, threads[current].groups});
+}
+
 void copy_begin(void *shared, const void *from, bool there)
 {
-    if ((uintptr_t)shared % 16 != 0 || (uintptr_t)from % 16 != 0)
-        refuse("a copy of 16 bytes at an odd address");
-    memset(shared, 0xff, 16);
-    copies[current].push_back(
-        {shared, there ? from : NULL, threads[current].groups});
+    begin(shared, from, there, 16);
+}
+
+void copy_word_begin(void *shared, const void *from, bool there)
+{
+    begin(shared, from, there, 4);
 }
 
 void copy_commit(void)
@@ -239,9 +281,9 @@ void pp_emulate_copy_wait(unsigned keep)
         if (c.group + keep >= threads[current].groups)
             later.push_back(c);
         else if (c.from)
-            memcpy(c.to, c.from, 16);
+            memcpy(c.to, c.from, c.bytes);
         else
-            memset(c.to, 0, 16);
+            memset(c.to, 0, c.bytes);
     copies[current].swap(later);
 }
 
@@ -272,6 +314,17 @@ struct launch {
     std::function<void()> kernel;
 };
 
+/* What is the thread's own in the program itself, which comes first: shared
+ * arrays of kernels, and what emulated_runtime.c remembers of threads that call
+ * it, which a stream's never does. */
+int poison_static(struct dl_phdr_info *of, size_t, void *)
+{
+    for (unsigned i = 0; i < of->dlpi_phnum; i++)
+        if (of->dlpi_phdr[i].p_type == PT_TLS)
+            memset(of->dlpi_tls_data, 0xff, of->dlpi_phdr[i].p_memsz);
+    return 1;
+}
+
 void run_launch(void *arg)
 {
     struct launch *l = (struct launch *)arg;
@@ -284,11 +337,12 @@ void run_launch(void *arg)
         warps = (struct warp *)calloc(MAX_THREADS / WARP, sizeof *warps);
         stacks = (char *)malloc(MAX_THREADS * STACK);
     }
-    if (n > MAX_THREADS || n % WARP || !threads || !warps || !stacks)
+    if (n % WARP || !threads || !warps || !stacks)
         abort();
     pp_emulated_shared =
         (unsigned char *)aligned_alloc(16, (shared + GUARD + 15) & ~(size_t)15);
     body = &l->kernel;
+    bool backwards = false;
     gridDim = grid;
     blockDim = block;
     for (unsigned z = 0; z < grid.z; z++)
@@ -296,7 +350,9 @@ void run_launch(void *arg)
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = dim3(x, y, z);
                 memset(pp_emulated_shared, 0xff, shared + GUARD);
-                run_block(n);
+                dl_iterate_phdr(poison_static, NULL);
+                run_block(n, backwards);
+                backwards = !backwards;
                 for (size_t i = shared; i < shared + GUARD; i++)
                     if (pp_emulated_shared[i] != 0xff)
                         refuse("a kernel writes beyond its shared memory");
@@ -327,7 +383,8 @@ int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
                size_t shared, const std::function<void()> &body)
 {
     if (!grid.x || !grid.y || !grid.z || grid.x > INT32_MAX ||
-        grid.y > UINT16_MAX || grid.z > UINT16_MAX)
+        grid.y > UINT16_MAX || grid.z > UINT16_MAX ||
+        (size_t)block.x * block.y * block.z > MAX_THREADS)
         return cudaErrorInvalidConfiguration;
     if (!may_share(kernel, shared))
         return cudaErrorInvalidValue;

@@ -3,14 +3,17 @@
  *
  * Blocks run one after the other; the threads of a block are coroutines that
  * change over only where CUDA lets them meet: at barriers and at what a warp
- * does together. So results do not depend on chance, and what depends on an
- * order that CUDA does not promise is not found here. Memory is the CPU's:
- * sanitizers see what a kernel does to it.
+ * does together. A warp runs as far as the next barrier before another begins,
+ * the first one first in one block and the last one first in the next, and its
+ * lanes likewise: what a missing barrier would have kept apart goes wrong, and
+ * results do not depend on chance. Memory is the CPU's: sanitizers see what a
+ * kernel does to it. Shared memory is not a number when a block begins.
  *
  * What a GPU would refuse, or do otherwise than a CPU, ends the test: grids and
- * shared memory beyond the limits, 16 bytes at an odd address, a meeting of a
- * warp that some of its lanes never come to, tiles read before their copy was
- * waited for. So does a bank conflict of a matrix load. */
+ * shared memory beyond the limits, 16 bytes at an odd address, threads that
+ * meet at different places or never, tiles read before their copy was waited
+ * for, copies that nobody waits for. So does a bank conflict of a matrix load.
+ */
 #ifndef PP_TESTS_EMULATED_H
 #define PP_TESTS_EMULATED_H
 
@@ -23,7 +26,7 @@
 
 #define __global__
 #define __device__
-#define __shared__ static
+#define __shared__ static thread_local /* to be found when a block begins */
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 
@@ -70,14 +73,16 @@ static inline __nv_bfloat16 __float2bfloat16(float x)
     return __nv_bfloat16{(uint16_t)(wide >> 16)};
 }
 
-static inline int __ffs(int x)
+static inline int __popc(unsigned x)
 {
-    return __builtin_ffs(x);
+    return __builtin_popcount(x);
 }
 
-/* Meeting points of a block and of a warp. */
-void __syncthreads(void);
-void __syncwarp(unsigned mask = 0xffffffffu);
+/* Meeting points of a block and of a warp, which know each other by `place`. */
+void pp_emulate_barrier(int place);
+void pp_emulate_warp(int place);
+#define __syncthreads() pp_emulate_barrier(__LINE__)
+#define __syncwarp() pp_emulate_warp(__LINE__)
 
 /* Gives every lane of the warp the words of all: words(32, n). Valid until the
  * warp's next meeting but one. */
@@ -117,7 +122,13 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void load_matrices(uint32_t r[4], const void *row);
 void load_transposed(uint32_t r[4], const void *row);
 
+static inline float exp2_approx(float x)
+{
+    return exp2f(x);
+}
+
 void copy_begin(void *shared, const void *from, bool there);
+void copy_word_begin(void *shared, const void *from, bool there);
 void copy_commit(void);
 void pp_emulate_copy_wait(unsigned keep);
 
@@ -128,8 +139,8 @@ template <int KEEP> static inline void copy_wait(void)
 
 /* Runs body for every thread of the grid: one at a time, whichever thread of
  * the process asks, and behind what the stream was given where there are
- * streams (emulated_gate.h). 0, or the error of a launch that no GPU of sm_80
- * takes. */
+ * streams (emulated_gate.h). 0, or the error of a launch that not every GPU
+ * from sm_80 on takes. */
 int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
                size_t shared, const std::function<void()> &body);
 extern unsigned char *pp_emulated_shared;

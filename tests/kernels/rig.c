@@ -35,8 +35,6 @@ static void pack(struct rig *r, const struct packing *p)
                     (int32_t)(pp_rng_bits(key, t + 1000) % r->m.vocab);
             }
         }
-        if ((size_t)p->padded[i] > r->mb.max_seqlen)
-            r->mb.max_seqlen = (size_t)p->padded[i];
     }
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
@@ -150,6 +148,15 @@ void rig_backward(struct rig *r)
     if (r->ops->bwd_input(&r->l, &r->mb, embed ? NULL : r->dx.at,
                           head ? NULL : r->dy.at, &b, r->scratch.at, &err) ||
         r->ops->bwd_weight(&r->l, &r->mb, &b, r->scratch.at, &err))
+        abort();
+}
+
+void rig_backward_together(struct rig *r)
+{
+    struct pp_layer_blocks b = blocks_of(r, false);
+    struct pp_err err = {0};
+    fill(&r->g, 0);
+    if (r->ops->bwd(&r->l, &r->mb, r->dx.at, NULL, &b, r->scratch.at, &err))
         abort();
 }
 

@@ -48,6 +48,8 @@ void rig_finish(struct rig *r);
  * sum y dy over all rows. */
 double rig_forward(struct rig *r);
 void rig_backward(struct rig *r); /* I, then W into zeroed g */
+/* The same at once, for a layer that can. */
+void rig_backward_together(struct rig *r);
 
 /* No kernel wrote behind its output. */
 bool rig_guards(const struct rig *r);

@@ -241,7 +241,7 @@ static void test_optimizers(struct call *c, size_t n)
     finish(c);
 }
 
-#define MAX_SEQUENCES 4
+#define MAX_SEQUENCES 9
 
 struct attention_case {
     const char *name;
@@ -266,6 +266,30 @@ static const struct attention_case attention_cases[] = {
     {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
     {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
     {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
+    {"64, many",
+     2,
+     1,
+     64,
+     64,
+     0,
+     0,
+     0,
+     9,
+     {1, 63, 64, 0, 130, 2, 0, 127, 1},
+     {1, 63, 64, 0, 131, 3, 1, 127, 2},
+     5},
+    {"many",
+     2,
+     1,
+     8,
+     4,
+     0,
+     0,
+     0,
+     9,
+     {1, 3, 4, 0, 9, 2, 0, 7, 1},
+     {1, 3, 4, 0, 10, 3, 1, 7, 2},
+     2},
     {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
@@ -273,13 +297,11 @@ static const struct attention_case attention_cases[] = {
 static struct pp_attention_shape attention_shape(const struct attention_case *t,
                                                  int32_t *cu, int32_t *padded)
 {
-    size_t width = t->HDQK > t->HDV ? t->HDQK : t->HDV, longest = 0;
+    size_t width = t->HDQK > t->HDV ? t->HDQK : t->HDV;
     cu[0] = padded[0] = 0;
     for (size_t i = 0; i < t->n; i++) {
         cu[i + 1] = cu[i] + t->real[i];
         padded[i + 1] = padded[i] + t->padded[i];
-        if ((size_t)t->padded[i] > longest)
-            longest = (size_t)t->padded[i];
     }
     return (struct pp_attention_shape){
         .N = (size_t)padded[t->n],
@@ -291,7 +313,6 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .ldkv = t->NKV * width + t->gap,
         .ldo = t->NH * t->HDV + t->gap,
         .n_sequences = t->n,
-        .max_seqlen = longest,
         .cu = cu,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
@@ -357,6 +378,8 @@ static void test_norms_and_rope(struct call *c)
         test_rmsnorm(c, 5, 1, 33);
         test_rmsnorm(c, 3, 4, 16);
         test_rmsnorm(c, 40, 1, 1040);
+        test_rmsnorm(c, 9, 1, 2056);
+        test_rmsnorm(c, 9, 1, 2049);
         test_rmsnorm(c, 700, 1, 3);
     }
     if (wanted(c, "rope")) {
@@ -383,6 +406,7 @@ static void test_ends(struct call *c)
         test_elementwise(c, 5, 24, 0);
         test_elementwise(c, 5, 13, 1);
         test_elementwise(c, 5, 24, 1);
+        test_elementwise(c, 700, 128, 0);
     }
     if (wanted(c, "adamw"))
         test_optimizers(c, 1003);

@@ -301,6 +301,26 @@ static void head_blocks(void)
     rig_finish(&b);
 }
 
+/* I and W at once, by one making of the logits, over several blocks. */
+static void head_together(const struct pp_kernels *k)
+{
+    struct packing long_one = {1, {300}, {310}};
+    struct pp_kernels small = *k;
+    struct pp_model m = rig_model();
+    struct rig a, b;
+    small.head_rows = 48;
+    rig_init(&a, &m, PP_UNIT_HEAD, &small, &long_one, 0);
+    rig_init(&b, &m, PP_UNIT_HEAD, &small, &long_one, 0);
+    rig_forward(&a);
+    rig_forward(&b);
+    rig_backward(&a);
+    rig_backward_together(&b);
+    ok(rig_guards(&b) && same_bits(&a.dx, &b.dx) && same_bits(&a.g, &b.g),
+       "head, %s: B has the bits of I, then W", k->name);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
 /* Blocks of other sizes, as another backend has, and more rows than are read
  * from a device at a time. */
 static void head_block_sizes(void)
@@ -343,5 +363,7 @@ int main(void)
     logps();
     head_blocks();
     head_block_sizes();
+    head_together(&pp_kernels_f32);
+    head_together(&pp_kernels_f64);
     return done();
 }

@@ -173,7 +173,6 @@ static const struct pp_microbatch *see(struct seen *s,
     s->whole[1] = (int32_t)mb->tokens;
     if (is("bounds") && now.stage == 1) {
         s->mb.n_sequences = 1;
-        s->mb.max_seqlen = mb->tokens;
         s->mb.cu_seqlens = s->mb.cu_seqlens_padded = s->whole;
     }
     if (is("slice-gradients") && now.op != PP_F)
@@ -205,6 +204,10 @@ int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
                                const struct pp_microbatch *mb,
                                void *const *blocks, void *scratch,
                                struct pp_err *err);
+int __wrap_pp_stage_bwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *dx,
+                        const void *dy, void *const *blocks, void *scratch,
+                        struct pp_err *err);
 
 int __wrap_pp_stage_fwd(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *y, const void *x,
@@ -239,6 +242,18 @@ int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
         __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err))
         return -1;
     return __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err);
+}
+
+/* One after the other: the same bits, with the faults of each. */
+int __wrap_pp_stage_bwd(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, void *dx,
+                        const void *dy, void *const *blocks, void *scratch,
+                        struct pp_err *err)
+{
+    return __wrap_pp_stage_bwd_input(s, mb, dx, dy, blocks, scratch, err) ||
+                   __wrap_pp_stage_bwd_weight(s, mb, blocks, scratch, err)
+               ? -1
+               : 0;
 }
 
 const struct pp_buffer *__real_pp_memory_find(const struct pp_memory *m,
@@ -285,7 +300,6 @@ int __wrap_pp_layer_again(const struct pp_layer *l,
     memcpy(at, s, sizeof at);
     if (is("again-bounds") && now.stage == 1) {
         seen.n_sequences = 1;
-        seen.max_seqlen = mb->tokens;
         seen.cu_seqlens = seen.cu_seqlens_padded = whole;
     }
     if (is("again-input") && now.stage == 1 && now.microbatch == 0) {

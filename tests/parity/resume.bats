@@ -108,6 +108,30 @@ kill_when() {
     [[ "$stderr" == *"was made with 4 microbatches x 1 passes"* ]]
 }
 
+@test "a checkpoint of another optimizer, or other decay rates, is refused" {
+    rm -rf ckpt adamw
+    again llama --steps 2 --optimizer sgd >/dev/null
+    # Without moments there is nothing that decay rates have a say in.
+    again llama --steps 3 --optimizer sgd >/dev/null
+    run --separate-stderr again llama
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: ckpt/step-00000003: was made with --optimizer sgd,\
+ not adamw; to start anew from its weights use --weights" ]
+    rm -rf ckpt
+    again llama --steps 2 >/dev/null
+    run --separate-stderr again llama --optimizer sgd
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"was made with --optimizer adamw, not sgd;"* ]]
+    run --separate-stderr again llama --betas 0.9,0.99
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: ckpt/step-00000002: was made with --betas 0.9,0.999,\
+ not 0.9,0.99" ]
+    # What moments do not depend on may change, and weights alone be read.
+    again llama --steps 3 --eps 1e-6 --weight-decay 0.1 --clip 2 >/dev/null
+    pprun -q llama.json --data packed --eval packed --resume ckpt |
+        jq -e '.val_loss > 0'
+}
+
 @test "a run that is done has nothing left to do" {
     rm -rf ckpt
     again llama >/dev/null

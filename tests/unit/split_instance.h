@@ -129,9 +129,9 @@ static inline double time_of(const void *ctx, struct pp_action a)
     case PP_I:
         return source ? 0 : t[PP_TIME_I];
     case PP_W:
-        return source ? t[PP_TIME_I] + t[PP_TIME_W] : t[PP_TIME_W];
+        return source ? t[PP_TIME_B] : t[PP_TIME_W];
     default:
-        return t[PP_TIME_I] + t[PP_TIME_W];
+        return t[PP_TIME_B];
     }
 }
 

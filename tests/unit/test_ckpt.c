@@ -113,7 +113,8 @@ static void work(struct job *j, struct pp_comm *comm, struct pp_parameters *p)
     struct pp_err *err = &j->err[r];
     struct pp_ckpt c = {j->dir, comm, p, j->source, "{\"a\": 1}\n", j->keep};
     if (j->load) {
-        if (!pp_ckpt_load(j->load, p, j->model, &j->loaded[r], err))
+        if (!pp_ckpt_state_read(j->load, &j->loaded[r], err) &&
+            !pp_ckpt_load(j->load, p, err))
             j->differ[r] = visit(j, p, false);
         return;
     }
@@ -163,12 +164,13 @@ static struct pp_err run_job(struct job *j)
 
 static struct job make_job(const char *dir, int split, int64_t step)
 {
-    return (struct job){.model = &tied,
-                        .split = &splits[split],
-                        .dir = dir,
-                        .element_bytes = sizeof(float),
-                        .state = {step, 10 * step, 8, 2, 1, UINT64_MAX - 5},
-                        .seed = (uint64_t)step};
+    return (struct job){
+        .model = &tied,
+        .split = &splits[split],
+        .dir = dir,
+        .element_bytes = sizeof(float),
+        .state = {step, 10 * step, 8, 2, 1, UINT64_MAX - 5, 1, {0.5, 1}},
+        .seed = (uint64_t)step};
 }
 
 /* The newest checkpoint's name, "" for none, "!" for an error. */

@@ -177,7 +177,21 @@ static void test_costs(void)
     is_near(pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 4095).forward,
             f.per_token + 2048 * f.per_pair, 0, "half the length on average");
     is_near(pp_cost_total(pp_unit_cost(&llama, head, PP_RECOMPUTE_NONE, 4096)),
-            5 * 2.0 * 2048 * 128256, 0, "the head is five products");
+            4 * 2.0 * 2048 * 128256, 0, "the head is four products");
+    c = pp_unit_cost(&llama, head, PP_RECOMPUTE_NONE, 4096);
+    ok(c.input_grad == 2 * c.forward && c.weight_grad == 2 * c.forward,
+       "and five where I and W are apart");
+    c = pp_cost_measured(5, 9, 7, true);
+    ok(c.forward == 5 && c.input_grad == 9 && c.weight_grad == 7 &&
+           c.backward == 11,
+       "measured, the two save a forward together");
+    is_near(pp_cost_measured(5, 9, 4, true).backward, 9, 0,
+            "and no more than the shorter of them");
+    is_near(pp_cost_measured(5, 9, 7, false).backward, 16, 0,
+            "where nothing is made twice, nothing");
+    c = pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 1);
+    is_near(c.backward, c.input_grad + c.weight_grad, 0,
+            "a layer's B is its I and W");
     double small =
         pp_cost_total(pp_unit_cost(&llama, embed, PP_RECOMPUTE_NONE, 4096)) +
         pp_cost_total(pp_unit_cost(&llama, norm, PP_RECOMPUTE_NONE, 4096));
@@ -220,6 +234,7 @@ static void test_recompute(void)
            "%s: F and W cost what they cost", name);
         is_near(c.input_grad - none.input_grad, again, 1e-9,
                 "I makes it again");
+        is_near(c.backward - none.backward, again, 1e-9, "and so does B");
     }
     enum pp_recompute r;
     ok(pp_recompute_find("full", &r) && r == PP_RECOMPUTE_FULL &&

@@ -253,7 +253,9 @@ static void test_refused(void)
                                             "\"num_local_experts\": 4,"
                                             "\"layer_types\": [\"chunked\","
                                             "\"full_attention\"]}",
-              &m, "/layer_types/0: 'chunked' is not supported");
+              &m,
+              "/layer_types/0: 'chunked' is not one of: "
+              "sliding_attention, full_attention");
     read_text(SMALL("GptOssForCausalLM", 2) "\"num_experts_per_tok\": 1,"
                                             "\"num_local_experts\": 4,"
                                             "\"layer_types\": []}",

@@ -66,9 +66,13 @@ static bool keeps_to_a_row(const struct rows *r, double largest)
     double m = r->x->f.s.n_microbatches, least = INFINITY;
     for (int rank = 0; rank < g->n_ranks; rank++) {
         double work = 0;
-        for (int s = 0; s < g->n_stages; s++)
-            for (int i = 0; i < PP_N_TIMES && g->stages[s].rank == rank; i++)
-                work += m * r->t->slice[s][i] / g->n_copies;
+        for (int s = 0; s < g->n_stages; s++) {
+            const double *t = r->t->slice[s];
+            double halves = t[PP_TIME_I] + t[PP_TIME_W];
+            if (g->stages[s].rank == rank)
+                work += m * (t[PP_TIME_F] + fmin(t[PP_TIME_B], halves)) /
+                        g->n_copies;
+        }
         least = fmin(least, work);
     }
     return largest >= (1 - 2 * r->part) * least * (1 - 1e-9);
@@ -88,7 +92,8 @@ static void take_row(void *ctx)
         for (int s = 0; s < r->x->f.graph.n_stages; s++) {
             message[s] = 2 * pp_rng_uniform(key, (uint64_t)s);
             for (int k = 0; k < PP_N_TIMES; k++)
-                slice[s][k] = pp_rng_uniform(key, 100 + 3 * (uint64_t)s + k);
+                slice[s][k] =
+                    pp_rng_uniform(key, 100 + PP_N_TIMES * (uint64_t)s + k);
         }
         r->t = &other;
         sum = weigh(r, &largest);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* rank_params - a rank's parameters: made, and filled from a checkpoint, from
+ * tensors or from a seed; and what a checkpoint must have been made with. */
+#include <stdlib.h>
+
+#include "run/ckpt.h"
+#include "run/rank.h"
+#include "run/weights.h"
+
+static int make_params(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_graph *g = j->schedule->graph;
+    struct pp_unit_range *mine = calloc((size_t)g->n_stages, sizeof *mine);
+    size_t n = 0;
+    if (!mine)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++)
+        if (g->stages[s].rank == r->comm->rank)
+            mine[n++] = j->stages[s];
+    int flags = 0;
+    if (j->optim.steps > 0 && !j->score)
+        flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
+                    ? PP_WITH_GRADS | PP_WITH_MOMENTS
+                    : PP_WITH_GRADS;
+    const struct pp_parameter_memory where = {
+        r->device, r->kernels.element_bytes, r->kernels.accumulator_bytes};
+    int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
+                                   err);
+    free(mine);
+    return rc;
+}
+
+/* Moments have a meaning under the optimizer and the decay rates that they were
+ * made with. All else that the command line says of the update holds from the
+ * next step on. */
+static int check_moments(const struct pp_job *j, const struct pp_ckpt_state *s,
+                         struct pp_err *err)
+{
+    static const char *const names[] = {
+        [PP_ADAMW_OPTIMIZER] = "adamw", [PP_SGD_OPTIMIZER] = "sgd"};
+    const struct pp_optim *o = &j->optim;
+    if (s->optimizer != (int64_t)o->optimizer)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with --optimizer %s, not %s; to start "
+                       "anew from its weights use --weights",
+                       j->resume, names[s->optimizer], names[o->optimizer]);
+    if (o->optimizer == PP_ADAMW_OPTIMIZER &&
+        (s->betas[0] != o->beta1 || s->betas[1] != o->beta2))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with --betas %.12g,%.12g, not %.12g,%.12g",
+                       j->resume, s->betas[0], s->betas[1], o->beta1, o->beta2);
+    return 0;
+}
+
+static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
+                         struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (s->data_checksum != j->data->checksum)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with other data; to start anew from its "
+                       "weights use --weights",
+                       j->resume);
+    if (s->n_microbatches * s->dp != j->schedule->n_microbatches ||
+        s->accumulate != j->accumulate)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: was made with %lld microbatches x %lld passes a "
+                       "step, not %d x %d",
+                       j->resume, (long long)(s->n_microbatches * s->dp),
+                       (long long)s->accumulate, j->schedule->n_microbatches,
+                       j->accumulate);
+    return s->optimizer < 0 ? 0 : check_moments(j, s, err);
+}
+
+static int fill_params(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (j->resume) {
+        struct pp_ckpt_state s = {0};
+        bool trains = !j->score && j->optim.steps > 0;
+        if (pp_ckpt_state_read(j->resume, &s, err) ||
+            (trains && check_resumed(r, &s, err)))
+            return -1;
+        r->step = s.step;
+        r->microbatches = s.microbatches;
+        return pp_ckpt_load(j->resume, &r->params, err);
+    }
+    if (j->weights)
+        return pp_weights_load(&r->params, j->model, j->weights, err)
+                   ? pp_fail_at(err, "%s: ", j->weights_path)
+                   : 0;
+    return pp_weights_init(&r->params, j->model, j->seed, err);
+}
+
+int pp_rank_make_params(struct pp_rank *r, struct pp_err *err)
+{
+    return make_params(r, err) || fill_params(r, err) ? -1 : 0;
+}
