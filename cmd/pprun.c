@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the course of a run. */
 #include <inttypes.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/num.h"
@@ -10,51 +8,10 @@
 #include "pprun.h"
 #include "version.h"
 
-/* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
- * the signals and looking for pending ones would need none, but BLAS starts
- * threads of its own before main, which block nothing. */
-static atomic_int stop_signal;
-
-static void take_signal(int signal)
-{
-    stop_signal = signal;
-}
-
-static bool stop_requested(void *ctx)
-{
-    (void)ctx;
-    return stop_signal != 0;
-}
-
-static void handle_signals(void)
-{
-    struct sigaction action = {.sa_handler = take_signal,
-                               .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
-}
-
-/* Before the first product: OpenBLAS does not report what it lacks. */
-static int check_room(struct pprun *p)
-{
-    size_t bytes;
-    char text[32];
-    /* Every rank's thread, and those that help them. */
-    int n = p->job.schedule->graph->n_ranks + p->options.blas_threads - 1;
-    if (pp_cpu_blas_has_room(n, &bytes))
-        return 0;
-    pp_format_size(bytes, text);
-    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
-                   "out of memory: matrix products need %s of address space",
-                   text);
-}
-
 static int run_process(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
-    if (p->job.save)
-        handle_signals();
+    pprun_handle_signals(p);
     if (pprun_process(p, manifest, &status))
         return -1;
     p->tool->status = (int)status;
@@ -65,7 +22,7 @@ static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
     pp_cpu_blas_threads(p->options.blas_threads);
-    if (p->options.transport == PPRUN_NCCL)
+    if (p->options.transport != PPRUN_THREADS)
         return run_process(p, manifest);
     if (pprun_check_alone(p) || !tool_output(p->tool) ||
         pprun_choose_device(p) || pprun_prepare(p, manifest))
@@ -79,16 +36,13 @@ static int run(struct pprun *p, const char *manifest)
     if (pprun_check_device(p))
         return -1;
     if (p->options.verify)
-        return check_room(p) ? -1 : pprun_verify(p);
-    /* Without --save a signal ends the run as usual: there is nothing to
-     * come back to. */
-    if (p->job.save)
-        handle_signals();
+        return pprun_verify(p);
+    pprun_handle_signals(p);
     if (p->options.logprobs && pprun_logprobs_init(p))
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (check_room(p) || pprun_record_init(p))
+    if (pprun_record_init(p))
         return -1;
     int rc = pprun_threads(p, &status);
     if (pprun_record_close(p) || rc)
@@ -131,7 +85,7 @@ int main(int argc, char **argv)
                 .report = pprun_report,
                 .evaluated = pprun_evaluated,
                 .recorded = pprun_recorded,
-                .stop = stop_requested},
+                .stop = pprun_stop_requested},
     };
     const char *manifest;
     p.job.ctx = &p;

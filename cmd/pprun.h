@@ -13,7 +13,7 @@ enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
 /* The words of --device. */
 enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
 /* The words of --transport. */
-enum pprun_transport { PPRUN_THREADS, PPRUN_NCCL };
+enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
@@ -53,9 +53,10 @@ struct pprun {
 
     /* Where ranks are processes. */
     int rank;
-    char name[128]; /* of this one, for messages */
-    char **argv;    /* the command line */
-    char *text;     /* of the manifest, rank 0's */
+    const struct pp_mpi *mpi; /* --transport mpi */
+    char name[128];           /* of this one, for messages */
+    char **argv;              /* the command line */
+    char *text;               /* of the manifest, rank 0's */
     size_t text_bytes;
 
     struct tool_file trace, profile; /* open while the run goes on */
@@ -82,7 +83,8 @@ void pprun_finish(struct pprun *p);
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;
 
-/* Whether this machine has the device, before a rank starts. */
+/* Whether this machine has the device, and room for what computes on it, before
+ * a rank starts. */
 int pprun_check_device(struct pprun *p) PP_MUST_USE;
 
 /* Refuses (PP_EXIT_NO) a plan above --memory. Says what every rank needs: with
@@ -111,14 +113,19 @@ int pprun_record_close(struct pprun *p);
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
 
-/* Runs this process's rank, as --transport nccl has it: joins the others, does
- * all from pprun_prepare to the end, and tells in p->tool->told whether another
- * rank speaks of a failure. */
+/* Runs this process's rank, as --transport mpi and nccl have it: joins the
+ * others, does all from pprun_prepare to the end, and tells in p->tool->told
+ * whether another rank speaks of a failure. */
 int pprun_process(struct pprun *p, const char *manifest,
                   enum pp_exit *status) PP_MUST_USE;
 
 /* Refuses to be one of several processes where it would be all ranks. */
 int pprun_check_alone(struct pprun *p) PP_MUST_USE;
+
+/* With --save a signal asks all ranks to stop; without, it ends the run as
+ * usual, as there is nothing to come back to. */
+void pprun_handle_signals(const struct pprun *p);
+bool pprun_stop_requested(void *ctx);
 
 /* Whether this rank sees what rank 0 does. Collective. */
 int pprun_check_same(struct pprun *p, struct pp_join *j) PP_MUST_USE;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+#include "blas_threads.h"
 #include "pprun.h"
 
 #ifdef PP_HAVE_CUDA
@@ -68,11 +70,27 @@ int pprun_choose_device(struct pprun *p)
     return 0;
 }
 
+/* Before the first product: OpenBLAS does not report what it lacks. */
+static int check_room(struct pprun *p)
+{
+    size_t bytes;
+    char text[32];
+    bool alone = p->options.transport == PPRUN_THREADS;
+    /* The thread of every rank here, and those that help them. */
+    int n = alone ? p->job.schedule->graph->n_ranks : 1;
+    if (pp_cpu_blas_has_room(n + p->options.blas_threads - 1, &bytes))
+        return 0;
+    pp_format_size(bytes, text);
+    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                   "out of memory: matrix products need %s of address space",
+                   text);
+}
+
 int pprun_check_device(struct pprun *p)
 {
     const struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
     if (j->device->check(j->schedule->graph->n_ranks, err))
         return pp_fail_at(err, "--device %s: ", j->device->name);
-    return 0;
+    return check_room(p);
 }

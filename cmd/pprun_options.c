@@ -74,9 +74,9 @@ const struct tool_option pprun_option_table[] = {
     {OPT_OBJECTIVE, "objective", "NAME", "sft"},
     {OPT_DEVICE, "device", "NAME", "cpu (default) or cuda"},
     {OPT_DTYPE, "dtype", "NAME", "fp32 (default), fp64 or bf16"},
-    {OPT_TRANSPORT, "transport", "NAME", "threads (default) or nccl"},
+    {OPT_TRANSPORT, "transport", "NAME", "threads (default), mpi or nccl"},
     {OPT_JOIN_TIMEOUT, "join-timeout", "SECONDS",
-     "with nccl: how long ranks wait for each other (300)"},
+     "with mpi, nccl: how long ranks wait for each other (300)"},
     {OPT_SHAPES, "shapes", "HOW", "of messages: planned, exchange or max"},
     {OPT_SAVE, "save", "DIR", "write checkpoints into DIR"},
     {OPT_SAVE_EVERY, "save-every", "N", "and every N steps, not only the last"},
@@ -104,7 +104,7 @@ static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
-static const char *const transports[] = {"threads", "nccl", NULL};
+static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
 static const char *const objectives[] = {"sft", NULL};
 static const char *const shapes[] = {
     [PP_SHAPES_PLANNED] = "planned",
@@ -341,18 +341,31 @@ static int check_outputs(struct pprun *p)
     return 0;
 }
 
+static int check_transport(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
+        return tool_usage(p->tool, "--transport nccl needs --device cuda");
+    if (o->transport == PPRUN_MPI && o->device != PPRUN_CPU)
+        return tool_usage(p->tool, "--transport mpi needs --device cpu");
+    if (o->transport != PPRUN_THREADS && (o->verify || o->plan))
+        return tool_usage(p->tool,
+                          "--verify and --plan run in one process "
+                          "and do not go with --transport %s",
+                          transports[o->transport]);
+    if (o->transport == PPRUN_THREADS && o->join_timeout > 0)
+        return tool_usage(p->tool,
+                          "--join-timeout needs --transport mpi or nccl");
+    return 0;
+}
+
 static int check_options(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
     struct tool *t = p->tool;
     bool trains = p->job.optim.steps > 0;
-    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
-        return tool_usage(t, "--transport nccl needs --device cuda");
-    if (o->transport == PPRUN_NCCL && (o->verify || o->plan))
-        return tool_usage(t, "--verify and --plan run in one process and do "
-                             "not go with --transport nccl");
-    if (o->transport != PPRUN_NCCL && o->join_timeout > 0)
-        return tool_usage(t, "--join-timeout needs --transport nccl");
+    if (check_transport(p))
+        return -1;
     if (o->weights && o->seed >= 0)
         return tool_usage(t, "--weights and --init exclude each other");
     if (o->verify && check_verify(p))

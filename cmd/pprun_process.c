@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/comm_mpi.h"
 #include "comm/comm_nccl.h"
 #include "pprun.h"
 #include "pprun_launch.h"
 #include "run/job_channels.h"
+#include "version.h"
 
 /* Every rank has come to the same place; all fail with the first message of
  * those that have one, and the rank that had it says it. */
@@ -33,6 +35,18 @@ static int agree(struct pprun *p, struct pp_join *j, int rc)
     p->tool->told = from >= 0 && from != rank;
     free(all);
     return rc || from >= 0 ? -1 : 0;
+}
+
+static int find_mpi(struct pprun *p)
+{
+    const char *given = getenv("PPRUN_MPI");
+    const char *module = given ? given : PP_MPI_MODULE;
+    if (p->options.transport != PPRUN_MPI)
+        return 0;
+    if (!*module)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                       "--transport mpi: this pprun was built without MPI");
+    return pp_mpi_open(module, &p->mpi, &p->tool->err);
 }
 
 /* All of a stream. */
@@ -88,9 +102,10 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "%s: '%d', but the manifest's mesh has %d ranks (pp %d x "
-                   "dp %d x tp %d x cp %d)",
+                   "dp %d x tp %d x cp %d)%s",
                    l->size_from ? l->size_from : "ranks", l->place.size, n,
-                   m->pp, m->dp, m->tp, m->cp);
+                   m->pp, m->dp, m->tp, m->cp,
+                   l->launcher ? "" : "; start them with mpirun or srun");
 }
 
 /* Rank 0 prepares the job and hands on what it read and found; then the others
@@ -155,17 +170,32 @@ static int collect_logprobs(struct pprun *p, struct pp_join *j)
     return rc;
 }
 
-static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
+static int open_nccl(struct pprun *p, struct pp_join *j, struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm_channel *channels = NULL;
-    struct pp_comm *comm = NULL;
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"),
                                 .depth = p->job.schedule->channel_depth};
     int rc = pp_job_channels(p->job.schedule, &channels, &o.n_channels, err);
     o.channels = channels;
     if (rc == 0)
-        rc = pp_comm_nccl_open(j, &o, &comm, err);
+        rc = pp_comm_nccl_open(j, &o, comm, err);
+    free(channels);
+    return rc;
+}
+
+static int open_mpi(struct pprun *p, struct pp_join *j, struct pp_comm **comm)
+{
+    const struct pp_mpi_options o = {.mpi = p->mpi,
+                                     .depth = p->job.schedule->channel_depth};
+    return pp_comm_mpi_open(j, &o, comm, &p->tool->err);
+}
+
+static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_comm *comm = NULL;
+    int rc = p->mpi ? open_mpi(p, j, &comm) : open_nccl(p, j, &comm);
     if (rc == 0)
         rc = pprun_record_init(p);
     rc = agree(p, j, rc);
@@ -177,7 +207,6 @@ static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
         rc = -1;
     if (comm)
         comm->ops->close(comm);
-    free(channels);
     return rc;
 }
 
@@ -237,7 +266,9 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     l.place.told = &p->tool->told;
     if (pp_join_open(&l.place, &j, err))
         return -1;
-    rc = prepare(p, j, manifest, &l);
+    rc = agree(p, j, find_mpi(p));
+    if (rc == 0)
+        rc = prepare(p, j, manifest, &l);
     if (rc == 0)
         rc = check(p, j);
     if (rc == 0 && p->options.logprobs)
@@ -248,6 +279,9 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         rc = pprun_logprobs_write(p);
     if (rc && !p->tool->told)
         p->tool->told = is_told(p, j);
+    /* A launcher that sees a rank end may soon end this one. */
+    if (rc)
+        tool_tell(p->tool);
     pp_join_close(j);
     return rc;
 }
@@ -262,6 +296,7 @@ int pprun_check_alone(struct pprun *p)
     return tool_usage(p->tool,
                       "--transport threads runs all ranks in one process, and "
                       "%s says that there are %s '%d'; start one, or give "
-                      "--transport nccl",
-                      l.launcher, l.size_from, l.place.size);
+                      "--transport %s",
+                      l.launcher, l.size_from, l.place.size,
+                      p->options.device == PPRUN_CUDA ? "nccl" : "mpi");
 }

@@ -267,6 +267,14 @@ void tool_progress(struct tool *t, const char *fmt, ...)
     t->progress_shown = true;
 }
 
+void tool_tell(struct tool *t)
+{
+    tool_erase(t);
+    if (!t->told)
+        fprintf(stderr, "%s: %s\n", t->name, t->err.text);
+    t->told = true;
+}
+
 int tool_finish(struct tool *t)
 {
     tool_erase(t);
@@ -278,8 +286,7 @@ int tool_finish(struct tool *t)
         pp_fail_errno(&t->err, "writing standard output failed");
     if (t->err.code == PP_EXIT_OK)
         return t->status;
-    if (!t->told)
-        fprintf(stderr, "%s: %s\n", t->name, t->err.text);
+    tool_tell(t);
     return (int)t->err.code;
 }
 

@@ -35,7 +35,7 @@ struct tool {
     const char *output; /* -o, or NULL for stdout */
 
     struct pp_err err; /* the one message of a failed run */
-    bool told;         /* which another process prints */
+    bool told;         /* which has been printed, or another process prints */
     FILE *out;
     char *out_tmp;
     bool progress_shown;
@@ -103,6 +103,9 @@ void tool_progress(struct tool *t, const char *fmt, ...)
 
 /* Erases the progress line, before something else goes to the terminal. */
 void tool_erase(struct tool *t);
+
+/* Reports t->err now, where the end may come too late. */
+void tool_tell(struct tool *t);
 
 /* Reports t->err, commits or removes the output file, checks stdout. Returns
  * the status for main to return. */

@@ -117,14 +117,16 @@ void pp_wire_prepare(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-/* Waits until fd can be used or the job ends. */
+/* Waits until fd can be used or the job ends. What has arrived is read even
+ * then: a rank that was let go on knows more than one that is told to end. */
 static enum pp_wire wait_for(int fd, int stop, short events)
 {
     struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
     while (poll(at, 2, -1) < 0)
         if (errno != EINTR)
             return PP_WIRE_LOST;
-    return at[1].revents ? PP_WIRE_STOPPED : PP_WIRE_DONE;
+    bool arrived = events == POLLIN && at[0].revents;
+    return at[1].revents && !arrived ? PP_WIRE_STOPPED : PP_WIRE_DONE;
 }
 
 /* What recv and send returned: whether to try again, and if not why. */

@@ -158,6 +158,17 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
+/* What all ranks find at the same time rank 0 tells: the others wait for it to
+ * end the job, and fail with its words. */
+static int leave_to_rank_0(struct pp_rank *r, enum pp_exit code,
+                           struct pp_err *err)
+{
+    if (r->comm->rank == 0 || r->comm->ops->barrier(r->comm, err) == 0)
+        return 0;
+    err->code = code;
+    return -1;
+}
+
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                       struct pp_err *err)
 {
@@ -188,11 +199,14 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* Who inspects judges for himself. */
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "step %lld: loss is %g and the gradient norm %g",
-                       (long long)rep->step,
-                       /* whose NaNs may have a sign, which says nothing */
-                       fabs(rep->loss), fabs(rep->grad_norm));
+        return leave_to_rank_0(r, PP_EXIT_SYSTEM, err)
+                   ? -1
+                   : pp_fail(err, PP_EXIT_SYSTEM,
+                             "step %lld: loss is %g and the gradient norm %g",
+                             (long long)rep->step,
+                             /* whose NaNs may have a sign, which says
+                              * nothing */
+                             fabs(rep->loss), fabs(rep->grad_norm));
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
     if (inspect(r, err))
@@ -237,7 +251,7 @@ static bool is_due(int64_t every, const struct pp_rank *r, bool last)
 
 /* Whether what is to be recorded will happen. A checkpoint may have more steps
  * than the job asks for. */
-static int check_steps(const struct pp_rank *r, struct pp_err *err)
+static int check_steps(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int64_t left = r->step < j->optim.steps ? j->optim.steps - r->step : 0;
@@ -245,11 +259,8 @@ static int check_steps(const struct pp_rank *r, struct pp_err *err)
                                 : j->record.n_steps > 0 || j->dump_grads;
     if (left >= need)
         return 0;
-    /* Rank 0 says so, and the others end like it. */
-    if (r->comm->rank != 0 && r->comm->ops->barrier(r->comm, err)) {
-        err->code = PP_EXIT_INPUT;
+    if (leave_to_rank_0(r, PP_EXIT_INPUT, err))
         return -1;
-    }
     return pp_fail(
         err, PP_EXIT_INPUT, "%s takes %d step%s or more, and %lld %s left",
         j->record.layers    ? "a profile"

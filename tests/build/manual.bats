@@ -91,11 +91,20 @@ page_options() {
     done
 }
 
-@test "the batch script of pp-slurm is the one in scripts" {
+# batch N: the Nth batch script of pp-slurm.
+batch() {
+    awk -v n="$1" '/^#SBATCH/ && !on { on = ++k } /^\.Ed/ { on = 0 }
+        on == n' "$SRCDIR/man/pp-slurm.7" | sed 's/\\e/\\/'
+}
+
+@test "the batch scripts of pp-slurm are those in scripts" {
     sed -n '/^#SBATCH/,$p' "$SRCDIR/scripts/train-gpus.sbatch" >file
     [ -s file ]
-    awk '/^#SBATCH/ { on = 1 } /^\.Ed/ { on = 0 } on' \
-        "$SRCDIR/man/pp-slurm.7" | sed 's/\\e/\\/' | diff file -
+    batch 1 | diff file -
+    # Of the second, what differs.
+    [ "$(batch 2 | wc -l)" -gt 3 ]
+    batch 2 | grep -vxFf "$SRCDIR/scripts/train-cpus.sbatch" >unknown || true
+    diff /dev/null unknown
 }
 
 # Examples run where the files that they speak of are: a model directory, text

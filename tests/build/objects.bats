@@ -42,6 +42,16 @@ none() {
         none 'further libraries'
 }
 
+# It starts where there is no MPI and no NCCL, and opens them when it is told to.
+@test "pprun links neither MPI nor NCCL; its module links MPI" {
+    objdump -p "$BUILDDIR/cmd/pprun" | awk '$1 == "NEEDED" { print $2 }' |
+        grep -E '^lib(mpi|nccl|cublas)' | none 'in pprun'
+    [ -f "$BUILDDIR/cmd/pprun-mpi.so" ] || skip 'this build has no MPI'
+    objdump -p "$BUILDDIR/cmd/pprun-mpi.so" | grep -q 'NEEDED *libmpi'
+    nm -D --defined-only "$BUILDDIR/cmd/pprun-mpi.so" |
+        awk '{ print $3 }' | diff - <(echo pp_mpi_module)
+}
+
 @test "each header compiles alone" {
     cd "$SRCDIR"
     for header in lib/*/*.h kernels/*.h cmd/*.h tests/tap.h; do
@@ -53,17 +63,22 @@ none() {
     done
 }
 
-@test "installs four tools and their manual pages, nothing else" {
+@test "installs four tools, a module, their manual pages, nothing else" {
     DESTDIR=$BATS_TEST_TMPDIR/root \
         meson install -C "$BUILDDIR" --no-rebuild --quiet
     cd "$BATS_TEST_TMPDIR/root"
-    find . -type f | sed 's,.*/\(bin\|man[157]\)/,\1/,' | sort \
+    find . -type f | sed 's,.*/\(bin\|man[157]\|pptools\)/,\1/,' | sort \
         >"$BATS_TEST_TMPDIR/got"
     {
         printf 'bin/%s\n' ppsplit ppsched pppack pprun
+        [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] || echo pptools/pprun-mpi.so
         for page in "$SRCDIR"/man/*.[157]; do
             echo "man${page##*.}/${page##*/}"
         done
     } | sort >"$BATS_TEST_TMPDIR/want"
     diff -u "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/got"
+    # pprun finds its module there, wherever the whole of it is moved to.
+    [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] ||
+        "$(find . -name pprun)" --transport mpi --eval nosuch nosuch.json \
+            2>&1 </dev/null | grep -q 'nosuch.json: No such file'
 }

@@ -252,7 +252,7 @@ RANK: 'x' is not "* ]]
         --join-timeout 2
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: --join-timeout needs --transport nccl" ]
+        "pprun: --join-timeout needs --transport mpi or nccl" ]
 }
 
 @test "another number of ranks than the mesh has" {

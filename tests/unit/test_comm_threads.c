@@ -1,320 +1,58 @@
 /* SPDX-License-Identifier: MIT */
 /* test_comm_threads - channels, their depth, collectives and aborts between
- * threads. Sleeps only give a wrong transport the time to show itself: they
- * can hide a defect but never report one that is not there. */
+ * threads. */
 #include "tap.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <unistd.h>
 
-#include "base/rng.h"
 #include "comm/comm_threads.h"
-
-#define MAX_RANKS 4
-
-struct test {
-    struct pp_comm_world *world;
-    int size, depth;
-    void (*body)(struct test *t, struct pp_comm *c);
-    atomic_int sent, receiving; /* messages */
-    atomic_int bad;             /* things that were not as they should be */
-    char text[MAX_RANKS][480];  /* first error of each rank */
-};
+#include "comm_contract.h"
 
 struct thread {
-    struct test *test;
+    struct contract *contract;
+    struct pp_comm_world *world;
+    contract_body *body;
     int rank;
     pthread_t id;
 };
-
-static void expect(struct test *t, bool condition)
-{
-    if (!condition)
-        atomic_fetch_add(&t->bad, 1);
-}
 
 static void *enter(void *arg)
 {
     struct thread *self = arg;
     struct pp_comm *c = NULL;
     struct pp_err err = {0};
-    if (pp_comm_threads_open(self->test->world, self->rank, &c, &err))
+    if (pp_comm_threads_open(self->world, self->rank, &c, &err))
         return NULL;
-    self->test->body(self->test, c);
+    self->body(self->contract, c);
     c->ops->close(c);
     return NULL;
 }
 
 /* Runs body as every rank of a new world. */
-static void run_ranks(struct test *t)
+static void run_ranks(struct contract *t, contract_body *body)
 {
     struct thread threads[MAX_RANKS];
+    struct pp_comm_world *world;
     struct pp_err err = {0};
-    if (pp_comm_world_create(t->size, t->depth, &t->world, &err)) {
+    if (pp_comm_world_create(t->size, t->depth, &world, &err)) {
         expect(t, false);
         return;
     }
     for (int r = 0; r < t->size; r++) {
-        threads[r] = (struct thread){t, r, 0};
+        threads[r] = (struct thread){t, world, body, r, 0};
         pthread_create(&threads[r].id, NULL, enter, &threads[r]);
     }
     for (int r = 0; r < t->size; r++)
         pthread_join(threads[r].id, NULL);
-    pp_comm_world_destroy(t->world);
+    pp_comm_world_destroy(world);
 }
 
-/* Depth: before send number k returns, receive number k - depth has begun. */
-#define N_DEPTH 8
-static void depth_body(struct test *t, struct pp_comm *c)
+static void try(contract_body *body, int size, int depth, const char *promise)
 {
-    struct pp_err err = {0};
-    int values[N_DEPTH], got = -1;
-    for (int k = 1; c->rank == 0 && k <= N_DEPTH; k++) {
-        values[k - 1] = 100 + k;
-        expect(t, !c->ops->send(c, 1, PP_LANE_FORWARD, &values[k - 1],
-                                sizeof(int), &err));
-        expect(t, t->receiving >= k - t->depth);
-        t->sent = k;
-    }
-    for (int k = 1; c->rank == 1 && k <= N_DEPTH; k++) {
-        /* This would not end if a send below the depth blocked. */
-        int free_sends = k - 1 + t->depth;
-        while (t->sent < (free_sends < N_DEPTH ? free_sends : N_DEPTH))
-            sched_yield();
-        usleep(2000);
-        t->receiving = k;
-        expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, &got, sizeof got, &err));
-        expect(t, got == 100 + k);
-    }
-    if (c->rank == 0)
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
-}
-
-static void test_depth(void)
-{
-    for (int depth = 0; depth <= 3; depth++) {
-        struct test t = {.size = 2, .depth = depth, .body = depth_body};
-        run_ranks(&t);
-        is_int(t.bad, 0, "sends run ahead by the depth and no further");
-    }
-}
-
-/* send_wait: a buffer is free when it has been received, not earlier. */
-static void wait_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    int a = 1, b = 2, got = 0;
-    if (c->rank == 0) {
-        expect(t,
-               !c->ops->send(c, 1, PP_LANE_BACKWARD, &a, sizeof a, &err) &&
-                   !c->ops->send(c, 1, PP_LANE_BACKWARD, &b, sizeof b, &err));
-        t->sent = 2;
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 2, &err));
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 1, &err));
-        expect(t, t->receiving >= 1);
-        a = -1; /* ours again */
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 0, &err));
-        expect(t, t->receiving >= 2);
-        b = -1;
-        return;
-    }
-    while (t->sent < 2)
-        sched_yield();
-    for (int k = 1; k <= 2; k++) {
-        usleep(2000);
-        t->receiving = k;
-        expect(t,
-               !c->ops->recv(c, 0, PP_LANE_BACKWARD, &got, sizeof got, &err));
-        expect(t, got == k);
-    }
-}
-
-/* Lanes are apart, both directions at once, empty messages count. */
-static void lanes_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    int peer = 1 - c->rank, forward = 10 + c->rank, sync = 20 + c->rank, got;
-    expect(t, !c->ops->send(c, peer, PP_LANE_FORWARD, &forward, sizeof forward,
-                            &err));
-    expect(t, !c->ops->send(c, peer, PP_LANE_BACKWARD, NULL, 0, &err));
-    expect(t, !c->ops->send(c, peer, PP_LANE_SYNC, &sync, sizeof sync, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_SYNC, &got, sizeof got, &err) &&
-                  got == 20 + peer);
-    expect(t, !c->ops->recv(c, peer, PP_LANE_BACKWARD, NULL, 0, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_FORWARD, &got, sizeof got, &err) &&
-                  got == 10 + peer);
-    for (int lane = 0; lane < PP_N_LANES; lane++)
-        expect(t, !c->ops->send_wait(c, peer, lane, 0, &err));
-}
-
-/* A probe tells the size of the message that recv then takes, however often. */
-static void probe_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    char buf[24] = "";
-    size_t bytes = 99;
-    if (c->rank == 0) {
-        usleep(2000);
-        expect(t, !c->ops->send(c, 1, PP_LANE_FORWARD, "abc", 4, &err) &&
-                      !c->ops->send(c, 1, PP_LANE_FORWARD, NULL, 0, &err) &&
-                      !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        expect(t, !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) &&
-                      bytes == 4);
-    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err) &&
-                  !strcmp(buf, "abc"));
-    expect(t,
-           !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) && bytes == 0);
-    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err));
-}
-
-/* With rendezvous channels the sync lane still takes one message. */
-static void sync_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    int peer = 1 - c->rank, mine = c->rank, got = -1;
-    expect(t, !c->ops->send(c, peer, PP_LANE_SYNC, &mine, sizeof mine, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_SYNC, &got, sizeof got, &err) &&
-                  got == peer);
-    expect(t, !c->ops->send_wait(c, peer, PP_LANE_SYNC, 0, &err));
-}
-
-/* Many gathers in a row, ranks arriving in different orders. */
-static void gather_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    for (uint64_t i = 0; i < 500; i++) {
-        uint64_t mine[2] = {i, (uint64_t)c->rank}, all[MAX_RANKS][2];
-        for (uint64_t y = pp_rng_bits((uint64_t)c->rank, i) % 4; y > 0; y--)
-            sched_yield();
-        expect(t, !c->ops->allgather(c, mine, all, sizeof mine, &err));
-        for (int r = 0; r < t->size; r++)
-            expect(t, all[r][0] == i && all[r][1] == (uint64_t)r);
-        int before = atomic_fetch_add(&t->sent, 1);
-        expect(t, before / t->size == (int)i);
-        expect(t, !c->ops->barrier(c, &err));
-        expect(t, t->sent >= t->size * ((int)i + 1));
-    }
-}
-
-static void test_collectives(void)
-{
-    for (int size = 1; size <= MAX_RANKS; size++) {
-        struct test t = {.size = size, .depth = 1, .body = gather_body};
-        run_ranks(&t);
-        is_int(t.bad, 0, "gathers in rank order, barriers hold everyone");
-    }
-}
-
-/* One list of messages, which every rank goes through in the same order: no
- * depth can make it deadlock. */
-#define N_STRESS 33000
-#define STRESS_BYTES 96
-#define STRESS_KEEP 2
-struct stress_message {
-    int from, to;
-    enum pp_lane lane;
-    size_t bytes;
-};
-
-static struct stress_message stress_message(int size, uint64_t i)
-{
-    uint64_t r = pp_rng_bits(77, i);
-    struct stress_message m = {(int)(r % (uint64_t)size), 0,
-                               (enum pp_lane)((r >> 8) % PP_N_LANES),
-                               (r >> 16) % STRESS_BYTES};
-    m.to = (m.from + 1 + (int)((r >> 32) % (uint64_t)(size - 1))) % size;
-    return m;
-}
-
-static void stress_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    unsigned char out[MAX_RANKS][PP_N_LANES][STRESS_KEEP + 1][STRESS_BYTES];
-    size_t n[MAX_RANKS][PP_N_LANES] = {0};
-    unsigned char in[STRESS_BYTES];
-    for (uint64_t i = 0; i < N_STRESS; i++) {
-        struct stress_message m = stress_message(t->size, i);
-        if (c->rank == m.from) {
-            size_t k = n[m.to][m.lane]++ % (STRESS_KEEP + 1);
-            unsigned char *buf = out[m.to][m.lane][k];
-            memset(buf, (int)(i % 251), m.bytes);
-            expect(t, !c->ops->send(c, m.to, m.lane, buf, m.bytes, &err));
-            expect(t, !c->ops->send_wait(c, m.to, m.lane, STRESS_KEEP, &err));
-        } else if (c->rank == m.to) {
-            memset(in, 255, sizeof in);
-            expect(t, !c->ops->recv(c, m.from, m.lane, in, m.bytes, &err));
-            for (size_t k = 0; k < sizeof in; k++)
-                expect(t, in[k] == (k < m.bytes ? i % 251 : 255));
-        }
-    }
-    for (int to = 0; to < t->size; to++)
-        for (int lane = 0; lane < PP_N_LANES; lane++)
-            expect(t, !c->ops->send_wait(c, to, lane, 0, &err));
-}
-
-static void test_stress(void)
-{
-    for (int depth = 0; depth <= 2; depth++) {
-        struct test t = {.size = 4, .depth = depth, .body = stress_body};
-        run_ranks(&t);
-        is_int(t.bad, 0, "33000 messages between four ranks");
-    }
-}
-
-/* Every call ends with the first message, whatever it waits for. Ranks 0 and 1
- * are in the middle of a stream of large messages; rank 0 writes and frees its
- * buffer at once, and the sanitizers would see a copy that goes on. */
-static void abort_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    size_t bytes = 1 << 20;
-    char *buf = calloc(1, bytes), all[MAX_RANKS];
-    int rc = 0;
-    if (c->rank == 0) {
-        while (!rc)
-            rc = c->ops->send(c, 1, PP_LANE_FORWARD, buf, bytes, &err);
-        memset(buf, 1, bytes);
-    } else if (c->rank == 1) {
-        while (!rc)
-            rc = c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err);
-        expect(t, c->ops->probe(c, 3, PP_LANE_SYNC, &bytes, &err));
-    } else if (c->rank == 2) {
-        rc = c->ops->send(c, 1, PP_LANE_SYNC, buf, 1, &err);
-        t->sent = 1;
-        rc = rc || c->ops->send_wait(c, 1, PP_LANE_SYNC, 0, &err);
-    } else {
-        while (!t->sent)
-            sched_yield();
-        usleep(500);
-        c->ops->abort(c, "out of tea");
-        c->ops->abort(c, "and of biscuits");
-        rc = c->ops->barrier(c, &err);
-    }
-    free(buf);
-    expect(t, rc && err.code == PP_EXIT_SYSTEM);
-    memcpy(t->text[c->rank], err.text, sizeof err.text);
-    expect(t, c->ops->allgather(c, "", all, 1, &err));
-    expect(t, c->ops->send(c, 0, PP_LANE_SYNC, NULL, 0, &err));
-}
-
-/* The same for those who wait for everybody. */
-static void abort_meeting_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    char all[MAX_RANKS];
-    int rc = 0;
-    if (c->rank == 3)
-        c->ops->abort(c, "out of tea");
-    else
-        rc = c->rank == 0 ? c->ops->barrier(c, &err)
-                          : c->ops->allgather(c, "", all, 1, &err);
-    expect(t, rc == (c->rank == 3 ? 0 : -1));
+    struct contract t = {
+        .size = size, .depth = depth, .n_gathers = 500, .n_messages = 33000};
+    run_ranks(&t, body);
+    is_int(t.bad, 0, promise);
 }
 
 static void test_abort(void)
@@ -322,75 +60,41 @@ static void test_abort(void)
     bool same = true;
     int bad = 0;
     for (int i = 0; i < 20; i++) {
-        struct test t = {.size = 4, .depth = i % 2, .body = abort_body};
-        run_ranks(&t);
+        struct contract t = {.size = 4, .depth = i % 2};
+        run_ranks(&t, abort_body);
         bad += t.bad;
         for (int r = 0; r < 4; r++)
-            same = same && !strcmp(t.text[r], "rank 3: out of tea");
+            same = same && !strcmp(t.text[r], ABORT_TEXT);
     }
-    struct test m = {.size = 4, .depth = 0, .body = abort_meeting_body};
-    run_ranks(&m);
-    is_int(bad + m.bad, 0, "an abort ends every call");
+    is_int(bad, 0, "an abort ends every call");
     ok(same, "with the first message and its rank");
-}
-
-static void mismatch_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    char buf[16] = "";
-    if (c->rank == 0)
-        expect(t, c->ops->send(c, 1, PP_LANE_BACKWARD, buf, 12, &err));
-    else if (c->rank == 1)
-        expect(t, c->ops->recv(c, 0, PP_LANE_BACKWARD, buf, 16, &err));
-    else
-        expect(t, c->ops->recv(c, 1, PP_LANE_FORWARD, buf, 1, &err));
-    memcpy(t->text[c->rank], err.text, sizeof err.text);
-}
-
-static void uneven_gather_body(struct test *t, struct pp_comm *c)
-{
-    struct pp_err err = {0};
-    char buf[64] = "";
-    size_t bytes = c->rank == 1 ? 8 : 4;
-    expect(t, c->ops->allgather(c, buf, buf + 8, bytes, &err));
-    expect(t, strstr(err.text, "gathers") != NULL);
+    try(abort_meeting_body, 4, 0, "and every meeting");
 }
 
 static void test_mismatch(void)
 {
-    struct test t = {.size = 3, .depth = 0, .body = mismatch_body};
-    run_ranks(&t);
+    struct contract t = {.size = 3};
+    run_ranks(&t, mismatch_body);
     is_int(t.bad, 0, "a message of another size fails everywhere");
     for (int r = 0; r < 3; r++)
-        is_str(t.text[r],
-               "rank 1: message from rank 0 on the backward lane has 12 "
-               "bytes, expected 16",
-               "sizes, ranks and lane are named");
-    struct test u = {.size = 3, .depth = 0, .body = uneven_gather_body};
-    run_ranks(&u);
-    is_int(u.bad, 0, "so does a gather of different sizes");
+        is_str(t.text[r], MISMATCH_TEXT, "sizes, ranks and lane are named");
+    try(uneven_gather_body, 3, 0, "so does a gather of different sizes");
 }
 
 int main(void)
 {
     alarm(60); /* a deadlock is a failure, not a hang */
-    test_depth();
-    struct test waits = {.size = 2, .depth = 2, .body = wait_body};
-    run_ranks(&waits);
-    is_int(waits.bad, 0, "send_wait returns when buffers have been left");
-    struct test lanes = {.size = 2, .depth = 1, .body = lanes_body};
-    run_ranks(&lanes);
-    is_int(lanes.bad, 0, "lanes and directions do not meet");
-    for (int depth = 0; depth <= 2; depth++) {
-        struct test probe = {.size = 2, .depth = depth, .body = probe_body};
-        run_ranks(&probe);
-        is_int(probe.bad, 0, "a probe tells the next message's size");
-    }
-    struct test sync = {.size = 2, .depth = 0, .body = sync_body};
-    run_ranks(&sync);
-    is_int(sync.bad, 0, "the sync lane is never rendezvous");
-    test_collectives();
-    test_stress();
+    for (int depth = 0; depth <= 3; depth++)
+        try(depth_body, 2, depth, DEPTH_PROMISE);
+    try(wait_body, 2, 2, WAIT_PROMISE);
+    try(lanes_body, 2, 1, LANES_PROMISE);
+    for (int depth = 0; depth <= 2; depth++)
+        try(probe_body, 2, depth, PROBE_PROMISE);
+    try(sync_body, 2, 0, SYNC_PROMISE);
+    for (int size = 1; size <= MAX_RANKS; size++)
+        try(gather_body, size, 1, GATHER_PROMISE);
+    for (int depth = 0; depth <= 2; depth++)
+        try(stress_body, 4, depth, STRESS_PROMISE);
     test_abort();
     test_mismatch();
     return done();

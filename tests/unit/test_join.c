@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* test_join - ranks as processes: how they meet, gather and end. */
+#include "free_port.h"
 #include "tap.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdint.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,19 +18,6 @@ enum { REFUSED = 90, TOLD = 91 };
 
 /* A rank's program: 0 to 89, its exit status. */
 typedef int body_fn(struct pp_join *j, const char *say);
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&a, n) != 0 ||
-        getsockname(fd, (struct sockaddr *)&a, &n) != 0)
-        abort();
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 /* Runs body as every rank; statuses as wait has them, and what each wrote. */
 struct job {

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/mpi_process.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+/* Pauses of the thread that looks after messages: a share of the time that the
+ * rank has been away, within these bounds. */
+enum { LEAST_US = 50, MOST_US = 1000, SHARE = 16 };
+
+struct pp_mpi_process {
+    const struct pp_mpi *mpi;
+    struct pp_join *join;
+    struct pp_mpi_world world;
+
+    /* What waits for all ranks inside MPI, on a thread of its own. */
+    int (*collective)(struct pp_mpi_process *p);
+    int failure;
+    atomic_bool done;
+    bool started, stuck; /* stuck: the thread waits for ever */
+
+    /* The thread that looks after messages. */
+    pthread_t keeper;
+    bool kept; /* it runs */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool away, ending; /* away: the rank is, and has sent something */
+    double left;       /* when it went */
+};
+
+static int start(struct pp_mpi_process *p)
+{
+    return p->mpi->start(&p->world);
+}
+
+static int finish(struct pp_mpi_process *p)
+{
+    return p->mpi->finish();
+}
+
+static void *run_collective(void *arg)
+{
+    struct pp_mpi_process *p = arg;
+    p->failure = p->collective(p);
+    p->done = true;
+    return NULL;
+}
+
+/* Returns when all ranks have come; or when the job ends before that, and then
+ * the thread stays where it is, and *p with it. */
+static int collective(struct pp_mpi_process *p,
+                      int (*what)(struct pp_mpi_process *p), struct pp_err *err)
+{
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    pthread_t thread;
+    p->collective = what;
+    p->done = false;
+    int rc = pthread_create(&thread, NULL, run_collective, p);
+    if (rc)
+        return pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
+                       strerror(rc));
+    while (!p->done && !pp_join_aborted(p->join))
+        nanosleep(&pause, NULL);
+    p->stuck = !p->done;
+    if (p->stuck) {
+        pthread_detach(thread);
+        return pp_join_fail(p->join, err);
+    }
+    pthread_join(thread, NULL);
+    return 0;
+}
+
+static int start_mpi(struct pp_mpi_process *p, struct pp_err *err)
+{
+    char text[240];
+    if (collective(p, start, err))
+        return -1;
+    p->started = p->failure == 0;
+    if (p->started)
+        return 0;
+    p->mpi->error_text(p->failure, text, sizeof text);
+    return pp_fail(err, PP_EXIT_SYSTEM, "MPI does not start: %s", text);
+}
+
+/* Whether MPI was told of the same job: the same verdict at all ranks. */
+static int check_worlds(struct pp_mpi_process *p, struct pp_err *err)
+{
+    int size = pp_join_size(p->join), rc;
+    struct pp_mpi_world *all = calloc((size_t)size, sizeof *all);
+    if (!all) {
+        pp_join_abort(p->join, "out of memory");
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    rc = pp_join_allgather(p->join, &p->world, all, sizeof *all, err);
+    for (int r = 0; r < size && rc == 0; r++) {
+        const struct pp_mpi_world *w = &all[r];
+        if (w->rank != r || w->size != size)
+            rc = pp_fail(err, PP_EXIT_INPUT,
+                         "rank %d of %d is rank %d of %d to MPI: start pprun "
+                         "with this MPI's mpirun, or with srun --mpi=TYPE",
+                         r, size, w->rank, w->size);
+        else if (!w->threads)
+            rc = pp_fail(err, PP_EXIT_SYSTEM,
+                         "MPI has no MPI_THREAD_SERIALIZED");
+    }
+    free(all);
+    return rc;
+}
+
+/* --- messages on their way --- */
+
+static void rest(double away)
+{
+    double us = away * 1e6 / SHARE;
+    us = us < LEAST_US ? LEAST_US : us > MOST_US ? MOST_US : us;
+    const struct timespec pause = {.tv_nsec = (long)(us * 1000)};
+    nanosleep(&pause, NULL);
+}
+
+static void *keep(void *arg)
+{
+    struct pp_mpi_process *p = arg;
+    pthread_mutex_lock(&p->lock);
+    while (!p->ending) {
+        if (!p->away) {
+            pthread_cond_wait(&p->changed, &p->lock);
+            continue;
+        }
+        /* What is wrong is told to the rank, by its own calls. */
+        p->mpi->progress();
+        double away = pp_clock() - p->left;
+        pthread_mutex_unlock(&p->lock);
+        rest(away);
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+static int start_keeper(struct pp_mpi_process *p, struct pp_err *err)
+{
+    int rc = pthread_create(&p->keeper, NULL, keep, p);
+    p->kept = rc == 0;
+    return rc ? pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
+                        strerror(rc))
+              : 0;
+}
+
+static void end_keeper(struct pp_mpi_process *p)
+{
+    if (!p->kept)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->ending = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->keeper, NULL);
+    p->kept = false;
+}
+
+void pp_mpi_process_enter(struct pp_mpi_process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->away = false;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pp_mpi_process_leave(struct pp_mpi_process *p, bool sending)
+{
+    if (!sending)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->away = true;
+    p->left = pp_clock();
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* --- beginning and end --- */
+
+void pp_mpi_process_close(struct pp_mpi_process *p)
+{
+    struct pp_err ignored = {0}; /* the run is over, or its failure is known */
+    int rc = 0;
+    if (!p)
+        return;
+    end_keeper(p);
+    if (p->started && !pp_join_aborted(p->join))
+        rc = collective(p, finish, &ignored);
+    (void)rc;
+    if (p->stuck)
+        return;
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+int pp_mpi_process_open(struct pp_join *join, const struct pp_mpi *mpi,
+                        struct pp_mpi_process **out, struct pp_err *err)
+{
+    struct pp_mpi_process *p = calloc(1, sizeof *p);
+    if (!p) {
+        pp_join_abort(join, "out of memory");
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    p->join = join;
+    p->mpi = mpi;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    /* The others may be waiting inside MPI. */
+    if (start_keeper(p, err) || start_mpi(p, err))
+        pp_join_abort(join, err->text);
+    else if (check_worlds(p, err) == 0) {
+        *out = p;
+        return 0;
+    }
+    pp_mpi_process_close(p);
+    return -1;
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Ranks as processes on the CPU, with MPI between them. No verdict comes from a
+# time-out: a run that should end and does not ends the suite.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+load trace_helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama true
+    data 1 12 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 2 >two.json
+    ppsplit -q -p 4 model-llama | ppsched -q -s 1f1b -m 2 >four.json
+    pprun two.json "${options[@]}" -o want
+    # mpirun ends all ranks when one fails: here they are to end by themselves.
+    # Each leaves what it says and how it has ended. one: a variable of one
+    # rank's.
+    cat >rank <<'END'
+#!/bin/bash
+r=$OMPI_COMM_WORLD_RANK
+[ "${one%%:*}" != "$r" ] || export "${one#*:}"
+pprun --transport mpi "$@" 2>err.$r <&0 &
+echo $! >pid.$r
+wait $!
+rc=$?
+echo $rc >status.$r
+exit $rc
+END
+    chmod +x rank
+}
+
+setup() {
+    [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
+        skip 'this pprun was built without MPI'
+    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
+        skip "there is no Open MPI's mpirun"
+    cd "$BATS_FILE_TMPDIR"
+    # The leaks are MPI's own.
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+}
+
+options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
+
+# mpi N COMMAND...
+mpi() {
+    local n=$1
+    shift
+    mpirun --allow-run-as-root --oversubscribe -n "$n" "$@"
+}
+
+# ranks N ARGS...: a run of N ranks, whatever becomes of them: out has what they
+# print, err.R what rank R says, statuses what they end with.
+ranks() {
+    local n=$1
+    shift
+    rm -f out err.* status.* pid.*
+    mpi "$n" --mca orte_abort_on_non_zero_status 0 ./rank "$@" >out 2>mpirun.err ||
+        true # mpirun has noticed
+    statuses=$(cat status.* | tr '\n' ' ')
+    echo "statuses $statuses"
+    grep . err.* || true
+}
+
+# all STATUS N: N ranks have ended with it.
+all() { [ "$statuses" = "$(printf "$1 %.0s" $(seq "$2"))" ]; }
+
+# says PATTERN: of the ranks' messages there is this one alone.
+says() {
+    [ "$(cat err.* | wc -l)" -eq 1 ]
+    # shellcheck disable=SC2053
+    [[ "$(cat err.*)" == $1 ]]
+}
+
+@test "processes give the bits of threads: lines, gradients, checkpoints" {
+    for n in 2:two 4:four; do
+        rm -rf a b
+        mkdir a b
+        more=(--eval packed --eval-every 1 --save-every 1)
+        pprun "${n#*:}.json" "${options[@]}" "${more[@]}" --save a/ckpt \
+            --dump-grads a/grads -o a/log
+        mpi "${n%:*}" pprun --transport mpi "${n#*:}.json" "${options[@]}" \
+            "${more[@]}" --save b/ckpt --dump-grads b/grads -o b/log \
+            >out 2>err
+        [ "$(wc -l <b/log)" -eq 2 ]
+        diff <(numbers a/log) <(numbers b/log)
+        cmp a/grads b/grads
+        diff -r a/ckpt b/ckpt
+        # Only rank 0 speaks, and what it says went to the file.
+        [ ! -s out ]
+        [ ! -s err ]
+    done
+}
+
+@test "schedules of every shape" {
+    ppsched -q -s gpipe -m 2 --depth 0 two.json >rendezvous.json
+    ppsplit -q -p 2 -c 2 model-llama |
+        ppsched -q -s interleaved -m 2 --depth 2 >interleaved.json
+    ppsplit -q -p 2 -c 2 --placement v model-llama | ppsched -q -s zbv -m 2 >zbv.json
+    ppsplit -q -p 2 --placement both-ways model-llama |
+        ppsched -q -s dualpipe -m 4 >dualpipe.json
+    ppsched -q -s seq1f1b -m 2 --slices 3 two.json >slices.json
+    for plan in rendezvous interleaved zbv dualpipe slices; do
+        pprun $plan.json "${options[@]}" -o want.$plan
+        mpi 2 pprun --transport mpi $plan.json "${options[@]}" >out
+        diff <(numbers want.$plan) <(numbers out)
+    done
+}
+
+@test "messages that carry their size, and scores" {
+    mpi 2 pprun --transport mpi --shapes exchange two.json "${options[@]}" >out
+    diff <(numbers want) <(numbers out)
+    pprun two.json --data packed --init 1 --logprobs lines.want
+    mpi 2 pprun --transport mpi two.json --data packed --init 1 \
+        --logprobs lines
+    [ -s lines ]
+    cmp lines.want lines
+}
+
+@test "a trace and a profile of processes" {
+    mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 3 \
+        --trace trace.json --profile profile.json >out
+    [ "$(wc -l <out)" -eq 3 ]
+    check_trace trace.json
+    causal trace.json
+    steps_tile trace.json
+    ppsplit -q -p 2 --costs profile.json model-llama >/dev/null
+}
+
+@test "a checkpoint of two processes goes on with four, and with threads" {
+    rm -rf ckpt
+    last=$(numbers want | tail -n 1)
+    mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 1 --save ckpt \
+        >out
+    mpi 4 pprun --transport mpi four.json "${options[@]}" --resume ckpt \
+        >out 2>err
+    [ "$(numbers out)" = "$last" ]
+    [ "$(cat err)" = \
+        "pprun[0/4 $(hostname)]: resuming from ckpt/step-00000001" ]
+    pprun -q two.json "${options[@]}" --resume ckpt >out
+    [ "$(numbers out)" = "$last" ]
+}
+
+@test "the manifest comes by standard input" {
+    # More than a pipe holds.
+    jq '."x-note" = ("n" * 200000)' two.json >large.json
+    mpi 2 pprun --transport mpi "${options[@]}" <large.json >out
+    diff <(numbers want) <(numbers out)
+}
+
+@test "a rank that is killed ends all others, by name" {
+    for victim in 1 0; do
+        rm -f out
+        ranks 4 four.json "${options[@]}" --steps 100000 &
+        until [ -s out ]; do sleep 0.02; done
+        kill -9 "$(cat pid.$victim)"
+        # As mpirun would: the reason is to be said before the end.
+        for r in 0 1 2 3; do
+            [ $r -eq $victim ] || kill -TERM "$(cat pid.$r)" || true
+        done
+        wait $!
+        lost="rank $victim on $(hostname) is lost: its process has ended"
+        for r in 0 1 2 3; do
+            [ "$(cat status.$r)" -eq $((r == victim ? 137 : 3)) ]
+            # Rank 0 speaks as long as it is there.
+            if [ $r -eq $victim ] || [[ $r -ne 0 && $victim -ne 0 ]]; then
+                ! grep pprun err.$r
+            else
+                [ "$(grep pprun err.$r)" = \
+                    "pprun[$r/4 $(hostname)]: $lost" ]
+            fi
+        done
+    done
+}
+
+@test "a signal to one rank stops all at the same step" {
+    rm -rf ckpt out
+    ranks 2 two.json "${options[@]}" --steps 100000 --save ckpt &
+    until [ -s out ]; do sleep 0.02; done
+    kill -TERM "$(cat pid.1)"
+    wait $!
+    [ "$(cat status.0 status.1 | tr '\n' ' ')" = '75 75 ' ]
+    last=$(tail -n 1 out | jq .step)
+    [ "$(readlink ckpt/latest)" = "step-$(printf %08d "$last")" ]
+    [ ! -s err.0 ]
+    [ ! -s err.1 ]
+}
+
+@test "a failure is told once" {
+    ranks 2 two.json "${options[@]}" --lr 1e5 --clip 0 --steps 9
+    all 3 2
+    says "pprun?0/2 $(hostname)?: step ?: loss is * and the gradient norm *nan"
+    ranks 2 two.json "${options[@]}" -o /dev/full
+    all 3 2
+    says 'pprun?0/2 *: writing /dev/full failed: No space left on device'
+    ranks 3 two.json "${options[@]}"
+    all 2 3
+    says "pprun?0/3 *: OMPI_COMM_WORLD_SIZE: '3', but the manifest's mesh has \
+2 ranks (pp 2 x dp 1 x tp 1 x cp 1)"
+}
+
+@test "a module that is not there, or is none" {
+    PPRUN_MPI=libm.so.6 ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?0/2 *: MPI: 'libm.so.6' is no module of pprun"
+    # Rank 0 does not wait inside MPI for the one that cannot come.
+    one=1:PPRUN_MPI=./nosuch.so ranks 2 two.json "${options[@]}"
+    all 3 2
+    says 'pprun?1/2 *: MPI: ./nosuch.so: cannot open shared object file: *'
+}
+
+@test "processes that MPI did not start" {
+    port=$((15000 + $$ % 9000))
+    for r in 0 1; do
+        RANK=$r WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+            pprun --transport mpi two.json "${options[@]}" >out.$r 2>err.$r \
+            </dev/null 3>&- &
+    done
+    wait
+    [ "$(cat err.0 err.1)" = "pprun[0/2 $(hostname)]: rank 0 of 2 is rank 0 of \
+1 to MPI: start pprun with this MPI's mpirun, or with srun --mpi=TYPE" ]
+    run --separate-stderr pprun --transport mpi two.json "${options[@]}"
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun[0/1 $(hostname)]: ranks: '1', but the manifest's mesh \
+has 2 ranks (pp 2 x dp 1 x tp 1 x cp 1); start them with mpirun or srun" ]
+    # A plan of one rank needs no launcher.
+    ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m 2 |
+        pprun --transport mpi "${options[@]}" >out
+    diff <(numbers want) <(numbers out)
+}
+
+@test "misuse" {
+    run --separate-stderr pprun --transport mpi --device cuda two.json \
+        "${options[@]}"
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = 'pprun: --transport mpi needs --device cpu' ]
+    run --separate-stderr pprun --transport mpi --verify two.json --init 1
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == *'do not go with --transport mpi' ]]
+    run --separate-stderr mpi 2 pprun two.json "${options[@]}"
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"OMPI_COMM_WORLD_SIZE '2'; start one, or give --transport \
+mpi"* ]]
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* test_mpi_process - how a rank comes through an MPI that does not start, does
+ * not end, or was told of another job; and modules that are none. MPI itself is
+ * played here: two ranks are threads, each with an MPI of its own. */
+#include "free_port.h"
+#include "tap.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "comm/mpi_process.h"
+
+enum { SIZE = 2 };
+
+/* --- MPIs --- */
+
+static int start_0(struct pp_mpi_world *w)
+{
+    *w = (struct pp_mpi_world){0, SIZE, true};
+    return 0;
+}
+
+static int start_1(struct pp_mpi_world *w)
+{
+    *w = (struct pp_mpi_world){1, SIZE, true};
+    return 0;
+}
+
+static int start_alone(struct pp_mpi_world *w)
+{
+    *w = (struct pp_mpi_world){0, 1, true};
+    return 0;
+}
+
+static int start_without_threads(struct pp_mpi_world *w)
+{
+    start_1(w);
+    w->threads = false;
+    return 0;
+}
+
+static int start_never(struct pp_mpi_world *w)
+{
+    (void)w;
+    while (true)
+        pause();
+    return 0;
+}
+
+static int start_badly(struct pp_mpi_world *w)
+{
+    (void)w;
+    return 17;
+}
+
+static int finish(void)
+{
+    return 0;
+}
+
+static int finish_never(void)
+{
+    while (true)
+        pause();
+    return 0;
+}
+
+static int progress(void)
+{
+    return 0;
+}
+
+static void error_text(int code, char *text, size_t room)
+{
+    snprintf(text, room, "error %d", code);
+}
+
+static struct pp_mpi make_mpi(int (*start)(struct pp_mpi_world *w))
+{
+    return (struct pp_mpi){.abi = PP_MPI_ABI,
+                           .start = start,
+                           .finish = finish,
+                           .progress = progress,
+                           .error_text = error_text};
+}
+
+/* --- ranks --- */
+
+struct rank {
+    struct pp_join_place place;
+    struct pp_mpi mpi;
+    const char *aborts; /* a moment after it has opened, or tried to */
+    int rc;
+    struct pp_err err;
+    pthread_t thread;
+};
+
+static void *be_rank(void *arg)
+{
+    struct rank *r = arg;
+    struct pp_join *j;
+    struct pp_mpi_process *p = NULL;
+    if (pp_join_open(&r->place, &j, &r->err))
+        return NULL;
+    r->rc = pp_mpi_process_open(j, &r->mpi, &p, &r->err);
+    if (r->aborts) {
+        usleep(20000);
+        pp_join_abort(j, r->aborts);
+    }
+    pp_mpi_process_close(p);
+    pp_join_close(j);
+    return NULL;
+}
+
+/* Runs both, whose MPIs are there. That it returns is half of each test. */
+static void run_ranks(struct rank ranks[SIZE])
+{
+    int port = free_port();
+    for (int r = 0; r < SIZE; r++) {
+        ranks[r].place = (struct pp_join_place){.rank = r,
+                                                .size = SIZE,
+                                                .local = -1,
+                                                .address = "127.0.0.1",
+                                                .port = port,
+                                                .version = "1",
+                                                .seconds = 20};
+        pthread_create(&ranks[r].thread, NULL, be_rank, &ranks[r]);
+    }
+    for (int r = 0; r < SIZE; r++)
+        pthread_join(ranks[r].thread, NULL);
+}
+
+static void try(struct rank ranks[SIZE], const char *first, const char *second,
+                const char *what)
+{
+    const char *want[SIZE] = {first, second};
+    run_ranks(ranks);
+    for (int r = 0; r < SIZE; r++) {
+        is_str(ranks[r].err.text, want[r], what);
+        is_int(ranks[r].rc, want[r][0] ? -1 : 0, "and its code");
+    }
+}
+
+static void test_start(void)
+{
+    struct rank good[SIZE] = {{.mpi = make_mpi(start_0)},
+                              {.mpi = make_mpi(start_1)}};
+    try(good, "", "", "two ranks start and end");
+
+    struct rank bad[SIZE] = {{.mpi = make_mpi(start_never)},
+                             {.mpi = make_mpi(start_badly)}};
+    try(bad, "rank 1: MPI does not start: error 17",
+        "MPI does not start: error 17",
+        "who waits inside MPI comes back when the other cannot start");
+}
+
+static void test_world(void)
+{
+    const char *other = "rank 0 of 2 is rank 0 of 1 to MPI: start pprun with "
+                        "this MPI's mpirun, or with srun --mpi=TYPE";
+    struct rank alone[SIZE] = {{.mpi = make_mpi(start_alone)},
+                               {.mpi = make_mpi(start_alone)}};
+    try(alone, other, other, "processes that MPI does not know of each other");
+
+    /* Rank 0 is right by itself, and must not wait for the other to end. */
+    other = "rank 1 of 2 is rank 0 of 1 to MPI: start pprun with this MPI's "
+            "mpirun, or with srun --mpi=TYPE";
+    struct rank half[SIZE] = {{.mpi = make_mpi(start_0)},
+                              {.mpi = make_mpi(start_alone)}};
+    try(half, other, other, "one verdict at both");
+
+    other = "MPI has no MPI_THREAD_SERIALIZED";
+    struct rank single[SIZE] = {{.mpi = make_mpi(start_0)},
+                                {.mpi = make_mpi(start_without_threads)}};
+    try(single, other, other, "an MPI for one thread");
+}
+
+/* The other rank has gone while this one ends MPI. */
+static void test_finish(void)
+{
+    struct rank ranks[SIZE] = {{.mpi = make_mpi(start_0)},
+                               {.mpi = make_mpi(start_1), .aborts = "tea"}};
+    ranks[0].mpi.finish = finish_never;
+    try(ranks, "", "", "nobody waits for ever for MPI's end");
+}
+
+static void test_module(void)
+{
+    const struct pp_mpi *mpi = NULL;
+    struct pp_err err = {0};
+    is_int(pp_mpi_open("./nosuch.so", &mpi, &err), -1, "no file");
+    is_str(err.text,
+           "MPI: ./nosuch.so: cannot open shared object file: No such file or "
+           "directory",
+           "which file is said");
+    err = (struct pp_err){0};
+    is_int(pp_mpi_open("libm.so.6", &mpi, &err), -1, "another library");
+    is_str(err.text, "MPI: 'libm.so.6' is no module of pprun", "and so it is");
+    is_int(err.code, PP_EXIT_SYSTEM, "the machine's");
+}
+
+int main(void)
+{
+    alarm(60); /* a wait for ever is a failure */
+    test_start();
+    test_world();
+    test_finish();
+    test_module();
+    return done();
+}
