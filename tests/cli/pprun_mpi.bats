@@ -52,12 +52,14 @@ mpi() {
 }
 
 # ranks N ARGS...: a run of N ranks, whatever becomes of them: out has what they
-# print, err.R what rank R says, statuses what they end with.
+# print, err.R what rank R says, statuses what they end with. Of ranks that have
+# failed mpirun does not always notice the end.
 ranks() {
     local n=$1
     shift
     rm -f out err.* status.* pid.*
-    mpi "$n" --mca orte_abort_on_non_zero_status 0 ./rank "$@" >out 2>mpirun.err ||
+    timeout -s KILL 60 mpirun --allow-run-as-root --oversubscribe -n "$n" \
+        --mca orte_abort_on_non_zero_status 0 ./rank "$@" >out 2>mpirun.err ||
         true # mpirun has noticed
     statuses=$(cat status.* | tr '\n' ' ')
     echo "statuses $statuses"

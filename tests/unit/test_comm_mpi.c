@@ -144,9 +144,11 @@ static void run_mpirun(const char *self, const char *path, int depth)
     snprintf(text[1], sizeof text[1], "%d", depth);
     snprintf(ranks, sizeof ranks, "%d", MAX_RANKS);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* they are MPI's own */
+    /* Of an aborted job mpirun does not always notice the end. */
     if (dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
-        execlp("mpirun", "mpirun", "--allow-run-as-root", "--oversubscribe",
-               "-n", ranks, self, path, text[0], text[1], NULL);
+        execlp("timeout", "timeout", "-s", "KILL", "60", "mpirun",
+               "--allow-run-as-root", "--oversubscribe", "-n", ranks, self,
+               path, text[0], text[1], NULL);
     _exit(127);
 }
 
