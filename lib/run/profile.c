@@ -117,8 +117,9 @@ static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
         const struct pp_message *m = &messages.at[i];
         double bytes = message_bytes(r, k, pass, m->action);
         if (bytes > 0 && sim.ranks[m->to].spans[m->recv].start <= m->leaves)
-            points[(*n)++] =
-                (struct pp_fit_point){{bytes, 1}, m->arrives - m->leaves};
+            /* Clocks of two machines may differ by more than it took. */
+            points[(*n)++] = (struct pp_fit_point){
+                {bytes, 1}, fmax(m->arrives - m->leaves, 0)};
     }
     pp_messages_finish(&messages);
     pp_sim_finish(&sim);

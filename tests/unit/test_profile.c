@@ -270,6 +270,12 @@ static void test_record(void)
     ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err), "messages");
     is_near(p.seconds_per_byte / 1e-9, 1, 1e-3, "seconds per byte");
     is_near(p.latency / 2e-6, 1, 1e-3, "latency");
+    /* Of four messages three arrive before they leave. */
+    for (size_t i = 0; i < 2 * STEPS * record.n; i++)
+        record.spans[i][1] = record.spans[i][0] + (i % 4 ? 4e-6 : 1e-4);
+    ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err) &&
+           p.seconds_per_byte >= 0 && p.latency >= 0,
+       "clocks that differ make no negative times");
     ok(!pp_fit_step(&s.r, &record, 1, &p, &s.f.err), "the rest of a step");
     is_near(p.seconds_per_param / 6e-9, 1, 1e-6, "seconds per parameter");
     free(record.spans);
