@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --verify over a pairwise cover of what a pipeline may be.
+# pprun --verify over a pairwise cover of what a pipeline may be. COVER_EVERY=3
+# takes every third row of it, where a row takes long.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -87,5 +88,5 @@ plan() {
             cat table
             return 1
         }
-    done <rows
+    done < <(awk -v n="${COVER_EVERY:-1}" 'NR % n == 0' rows)
 }
