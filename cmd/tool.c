@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/* tool - messages, progress, output files and the end of a run. */
 #include "tool.h"
 
 #include <errno.h>
-#include <getopt.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,122 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "version.h"
-
-enum { MAX_OPTIONS = 96 };
-
-static const struct tool_option common[] = {
-    {'o', "output", "FILE", "write to FILE (beside it, then renamed)"},
-    {'q', "quiet", NULL, "no progress and no notes"},
-    {'v', "verbose", NULL, "say more on stderr"},
-    {'V', "version", NULL, "print version and build facts"},
-    {'h', "help", NULL, "print this help"},
-    {0},
-};
-
-static void print_options(const struct tool_option *o)
-{
-    for (; o->id; o++) {
-        char left[64];
-        int n = 0;
-        if (o->id < TOOL_LONG)
-            n = snprintf(left, sizeof left, "  -%c%s", o->id,
-                         o->name ? ", " : "");
-        else
-            n = snprintf(left, sizeof left, "      ");
-        if (o->name)
-            n += snprintf(left + n, sizeof left - (size_t)n, "--%s", o->name);
-        if (o->arg)
-            snprintf(left + n, sizeof left - (size_t)n, " %s", o->arg);
-        printf(strlen(left) > 28 ? "%s\n%-30s%s\n" : "%-30s%s%s\n", left,
-               strlen(left) > 28 ? "" : o->help,
-               strlen(left) > 28 ? o->help : "");
-    }
-}
-
-static void print_help(const struct tool *t)
-{
-    printf("usage: %s %s\n\n%s\n\n", t->name, t->synopsis, t->summary);
-    print_options(t->options);
-    print_options(common);
-    printf("\nSee %s(1).\n", t->name);
-}
-
-static void print_version(const struct tool *t)
-{
-    printf("%s %s\n%s%s%s\n", t->name, PP_VERSION, PP_BUILD_FACTS,
-           t->facts ? ", " : "", t->facts ? t->facts : "");
-}
-
-/* Fills the getopt forms of one table; long options return their index in
- * ids, so that an id above 255 survives. */
-static void add_options(const struct tool_option *o, char *letters,
-                        struct option *longs, int *n_longs)
-{
-    char *s = letters + strlen(letters);
-    for (; o->id; o++) {
-        if (o->id < TOOL_LONG) {
-            *s++ = (char)o->id;
-            if (o->arg)
-                *s++ = ':';
-        }
-        if (o->name && *n_longs < MAX_OPTIONS - 1)
-            longs[(*n_longs)++] = (struct option){
-                o->name, o->arg ? required_argument : no_argument, NULL, o->id};
-    }
-    *s = '\0';
-}
-
-static int next_option(struct tool *t, int argc, char **argv)
-{
-    char letters[2 * MAX_OPTIONS + 2] = ":";
-    struct option longs[MAX_OPTIONS] = {0};
-    int n = 0;
-    add_options(t->options, letters, longs, &n);
-    add_options(common, letters, longs, &n);
-    opterr = 0;
-    int at = optind ? optind : 1;
-    int c = getopt_long(argc, argv, letters, longs, NULL);
-    if (c == ':')
-        tool_usage(t, "option '%s' needs an argument", argv[optind - 1]);
-    else if (c == '?' && optopt > 0 && optopt < TOOL_LONG && argv[at][1] != '-')
-        tool_usage(t, "unknown option '-%c'", optopt);
-    else if (c == '?')
-        tool_bad_option(t, argv[optind - 1], longs, optopt > 0);
-    return c;
-}
-
-int tool_option(struct tool *t, int argc, char **argv)
-{
-    signal(SIGXFSZ, SIG_IGN);
-    for (;;) {
-        int c = next_option(t, argc, argv);
-        switch (c) {
-        case -1:
-            return TOOL_END;
-        case '?':
-        case ':':
-            return TOOL_STOP;
-        case 'h':
-            print_help(t);
-            return TOOL_STOP;
-        case 'V':
-            print_version(t);
-            return TOOL_STOP;
-        case 'q':
-            t->quiet = true;
-            break;
-        case 'v':
-            t->verbose++;
-            break;
-        case 'o':
-            t->output = optarg;
-            break;
-        default:
-            return c;
-        }
-    }
-}
 
 int tool_usage(struct tool *t, const char *fmt, ...)
 {
@@ -179,7 +62,7 @@ int tool_open(struct tool *t, const char *name, struct tool_file *file)
 
 int tool_close(struct tool *t, struct tool_file *file)
 {
-    /* An error of an earlier write may have left no errno behind. */
+    /* An earlier write may have failed without leaving its errno. */
     bool failed = ferror(file->f) != 0;
     errno = EIO;
     if (fflush(file->f) != 0 || (file->f != stdout && fclose(file->f) != 0) ||
@@ -234,14 +117,14 @@ int tool_columns(int terminal, int otherwise)
     return known ? size.ws_col : otherwise;
 }
 
-/* How many bytes of text stay on one line of so many columns, the last of
- * which is left free: what has been broken is not erased. */
+/* Returns how many bytes of UTF-8 text fit on one line. The last column stays
+ * free, because a line that wraps cannot be erased. */
 static int one_line(const char *text, int columns)
 {
     int n = 0;
     for (int used = 0; text[n]; n++) {
-        bool begins = (text[n] & 0xc0) != 0x80; /* a character, in UTF-8 */
-        if (begins && ++used >= columns)
+        bool is_first_byte = (text[n] & 0xc0) != 0x80;
+        if (is_first_byte && ++used >= columns)
             break;
     }
     return n;
@@ -267,18 +150,31 @@ void tool_progress(struct tool *t, const char *fmt, ...)
     t->progress_shown = true;
 }
 
+/* Names the option that would help, if the error has a setting of its name. */
+static void print_remedy(const struct tool *t)
+{
+    const struct tool_option *o;
+    for (int k = 0; t->err.setting && (o = tool_nth_option(t, k)); k++)
+        if (o->name && !strcmp(o->name, t->err.setting))
+            fprintf(stderr, t->err.value[0] ? "; try --%s %s" : "; see --%s",
+                    o->name, t->err.value);
+}
+
 void tool_tell(struct tool *t)
 {
     tool_erase(t);
-    if (!t->told)
-        fprintf(stderr, "%s: %s\n", t->name, t->err.text);
+    if (!t->told) {
+        fprintf(stderr, "%s: %s", t->name, t->err.text);
+        print_remedy(t);
+        fputc('\n', stderr);
+    }
     t->told = true;
 }
 
 int tool_finish(struct tool *t)
 {
     tool_erase(t);
-    /* Standard output is checked also where nothing has been written. */
+    /* Standard output is checked even if nothing was written to it. */
     struct tool_file out = {t->out ? t->out : stdout, t->output, t->out_tmp};
     bool is_stdout = out.f == stdout;
     tool_close(t, &out);
@@ -290,18 +186,18 @@ int tool_finish(struct tool *t)
     return (int)t->err.code;
 }
 
-static bool is_plain(const char *s)
+static bool needs_no_quotes(const char *s)
 {
     return *s && s[strspn(s, "abcdefghijklmnopqrstuvwxyz"
                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                              "0123456789_-+=./:,@%")] == '\0';
 }
 
-/* Writes s quoted for a shell; with d NULL only counts. */
-static size_t quote(const char *s, char *d)
+/* Writes s quoted for a shell to d, unless d is NULL. Returns the length. */
+static size_t quote_argument(const char *s, char *d)
 {
     size_t n = 0;
-    if (is_plain(s)) {
+    if (needs_no_quotes(s)) {
         n = strlen(s);
         if (d)
             memcpy(d, s, n);
@@ -326,14 +222,14 @@ char *tool_command(int argc, char **argv)
 {
     size_t n = 1;
     for (int i = 1; i < argc; i++)
-        n += quote(argv[i], NULL) + 1;
+        n += quote_argument(argv[i], NULL) + 1;
     char *s = malloc(n), *d = s;
     if (!s)
         return NULL;
     for (int i = 1; i < argc; i++) {
         if (i > 1)
             *d++ = ' ';
-        d += quote(argv[i], d);
+        d += quote_argument(argv[i], d);
     }
     *d = '\0';
     return s;

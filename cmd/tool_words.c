@@ -1,36 +1,97 @@
 /* SPDX-License-Identifier: MIT */
-/* tool_words - words that an option takes, and names of options, told from
- * what was typed instead. */
+/* tool_words - finds the word or the option that a user meant, also by the
+ * names of other systems. */
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+
 #include "tool.h"
 
-#include <ctype.h>
-#include <getopt.h>
-#include <string.h>
+enum { MAX_LIST = 320, MAX_TYPED = 40 };
 
-enum { MAX_LIST = 320 };
+/* Words of other systems, and former words of ours. */
+static const struct word_synonym {
+    const char *typed, *word;
+    bool is_old;
+} word_synonyms[] = {
+    {"bfloat16", "bf16"},
+    {"float32", "fp32"},
+    {"float64", "fp64"},
+    /* torchtitan's pipeline_parallel_schedule */
+    {"interleaved1f1b", "interleaved"},
+    {"loopedbfs", "looped-bfs"},
+    {"interleavedzerobubble", "zb-interleaved"},
+    {"zbvzerobubble", "zbv"},
+    {"old", "pre-2024-11", true},
+    {"unwaited", "no-wait", true},
+};
 
-/* One more name in a list with commas. */
-static void append(char list[MAX_LIST], const char *dashes, const char *name)
+/* Options of other systems that do not map to one of ours without thought. */
+static const struct option_hint {
+    const char *typed, *option, *argument;
+} option_hints[] = {
+    {"bf16", "dtype", "bf16"},
+    {"micro-batch-size", "micro-batch-tokens", "N"},
+    {"micro-batch-size", "capacity", "TOKENS"},
+    {"global-batch-size", "microbatches", "N"},
+    {"recompute-activations", "recompute", "selective"},
+    {"recompute-granularity", "recompute", "MODE"},
+    {"activation-checkpointing", "recompute", "full"},
+    {"load", "resume", "DIR"},
+    {"seed", "init", "SEED"},
+    {"data-path", "data", "DIR"},
+    {"max-seq-len", "capacity", "TOKENS"},
+    {"max-length", "capacity", "TOKENS"},
+};
+
+/* Adds one more name to a list with commas. */
+static void append_name(char list[MAX_LIST], const char *dashes,
+                        const char *name)
 {
     size_t n = strlen(list);
     snprintf(list + n, MAX_LIST - n, "%s%s%s", n ? ", " : "", dashes, name);
 }
 
+static int find_word(const char *s, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcasecmp(s, words[i]))
+            return i;
+    return -1;
+}
+
+/* A synonym counts only for an option that has its word. */
+static int find_synonym(struct tool *t, const char *option, const char *s,
+                        const char *const *words)
+{
+    for (size_t k = 0; k < sizeof word_synonyms / sizeof *word_synonyms; k++) {
+        const struct word_synonym *y = &word_synonyms[k];
+        int i = strcasecmp(s, y->typed) ? -1 : find_word(y->word, words);
+        if (i >= 0 && y->is_old)
+            tool_remark(t, "%s %s is now called %s", option, s, y->word);
+        if (i >= 0)
+            return i;
+    }
+    return -1;
+}
+
 int tool_word(struct tool *t, const char *option, const char *s,
               const char *const *words)
 {
+    int found = find_word(s, words);
+    if (found < 0)
+        found = find_synonym(t, option, s, words);
+    if (found >= 0)
+        return found;
     char known[MAX_LIST] = "";
-    for (int i = 0; words[i]; i++) {
-        if (!strcmp(s, words[i]))
-            return i;
-        append(known, "", words[i]);
-    }
+    for (int i = 0; words[i]; i++)
+        append_name(known, "", words[i]);
     return tool_usage(t, "%s: '%.60s' is not one of: %s", option, s, known);
 }
 
-/* How many letters must be put in, left out or exchanged to make a of b
- * (Levenshtein). Names are short; of longer ones the first letters count. */
-static int distance(const char *a, const char *b)
+/* The edit distance of two names (Levenshtein), without regard to case. Only
+ * the first letters of very long names count. */
+static int edit_distance(const char *a, const char *b)
 {
     enum { MOST = 32 };
     int row[MOST + 1];
@@ -52,38 +113,79 @@ static int distance(const char *a, const char *b)
     return row[n];
 }
 
-/* The long option that typed, without its dashes, is most like; or NULL where
- * none has two thirds of its letters. */
-static const char *nearest(const char *typed, const struct option *longs)
+/* The least distance of what was typed to the option's name and synonyms. */
+static int option_distance(const char *typed, const struct tool_option *o)
 {
+    int least = edit_distance(typed, o->name);
+    const char *s = o->also ? o->also : "";
+    for (size_t n; (n = strcspn(s, " ")) > 0; s += n + (s[n] == ' ')) {
+        char name[MAX_TYPED];
+        snprintf(name, sizeof name, "%.*s", (int)n, s);
+        int d = edit_distance(typed, name);
+        least = d < least ? d : least;
+    }
+    return least;
+}
+
+/* The option that is most like what was typed, or NULL if none shares two
+ * thirds of its letters. */
+static const char *nearest_option(const struct tool *t, const char *typed)
+{
+    const struct tool_option *o;
     const char *best = NULL;
     int least = (int)strlen(typed) / 3 + 1;
-    for (; longs->name; longs++) {
-        int d = distance(typed, longs->name);
+    for (int k = 0; (o = tool_nth_option(t, k)); k++) {
+        if (!o->name || !o->help)
+            continue;
+        int d = option_distance(typed, o);
         if (d < least) {
             least = d;
-            best = longs->name;
+            best = o->name;
         }
     }
     return best;
 }
 
-int tool_bad_option(struct tool *t, const char *typed,
-                    const struct option *longs, bool takes_none)
+static const struct tool_option *find_option(const struct tool *t,
+                                             const char *name)
 {
-    char name[40];
+    const struct tool_option *o;
+    for (int k = 0; (o = tool_nth_option(t, k)); k++)
+        if (o->name && !strcmp(o->name, name))
+            return o;
+    return NULL;
+}
+
+/* The hint for an option of another system, if this program has an answer. */
+static const struct option_hint *find_hint(const struct tool *t,
+                                           const char *typed)
+{
+    for (size_t k = 0; k < sizeof option_hints / sizeof *option_hints; k++)
+        if (!strcmp(typed, option_hints[k].typed) &&
+            find_option(t, option_hints[k].option))
+            return &option_hints[k];
+    return NULL;
+}
+
+int tool_bad_option(struct tool *t, const char *typed, bool takes_none)
+{
+    char name[MAX_TYPED], several[MAX_LIST] = "";
+    const struct tool_option *o;
     size_t n = strcspn(typed + 2, "=");
     snprintf(name, sizeof name, "%.*s", (int)n, typed + 2);
     if (takes_none)
         return tool_usage(t, "option '--%s' takes no argument", name);
-    char several[MAX_LIST] = "";
-    for (const struct option *o = longs; o->name; o++)
-        if (!strncmp(o->name, name, n))
-            append(several, "--", o->name);
+    for (int k = 0; (o = tool_nth_option(t, k)); k++)
+        if (o->name && o->help && !strncmp(o->name, name, n))
+            append_name(several, "--", o->name);
     if (*several)
         return tool_usage(t, "option '--%s' could be any of: %s", name,
                           several);
-    const char *near = nearest(name, longs);
+    const struct option_hint *hint = find_hint(t, name);
+    if (hint)
+        return tool_usage(t, "unknown option '--%s'; did you mean '--%s %s'?",
+                          name, hint->option, hint->argument);
+    const char *near = nearest_option(t, name);
     return near ? tool_usage(t, "unknown option '--%s'; did you mean '--%s'?",
                              name, near)
                 : tool_usage(t, "unknown option '--%s'", name);

@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "cpu.h"
 #include "real.h"
 
 PP_CLONES static void adamw_all(real *restrict w, real *restrict m,

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* adamw and sgd on a GPU, in PyTorch's order of operations. Where the weights
- * are not float, a float master copy is updated and the weights are its
- * rounding. */
-#include "cuda.cuh"
+/* adamw and sgd on a GPU, with PyTorch's order of operations. bfloat16 weights
+ * have a master copy in float; the step updates the copy and rounds it. */
 #include "device.cuh"
 
 #include <math.h>
 
 #define THREADS 256
 
-/* A step's coefficients as the loop uses them. */
+/* Coefficients of a step in float. */
 struct coefficients {
     float decay, b1, rest1, b2, rest2, step, eps, root2, g_scale, lr, wd;
 };

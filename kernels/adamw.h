@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* adamw - one step of AdamW (Loshchilov and Hutter 2019) or plain SGD, as
- * PyTorch computes them.
+/* adamw - one step of AdamW (Loshchilov and Hutter 2019) or of plain SGD, with
+ * PyTorch's order of operations.
  *
  *   w, m, v   (n) updated in place       g (n) gradient, read
- *   master    (n) where weights have fewer bits than what is accumulated: it
- *             is updated and w becomes its rounding; NULL: w is its own
- *   g is multiplied by g_scale first (clipping)
+ *   master    (n) or NULL. Weights of fewer bits than the accumulated values
+ *             have one: the step updates it, and w becomes its rounding.
+ *             With NULL the step updates w itself.
+ *
+ * The step multiplies g by g_scale first (clipping). AdamW then computes
  *   w *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
  *   w -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps),  bc = 1 - b^step
- * sgd: w -= lr (g + wd w) */
+ * and SGD
+ *   w -= lr (g + wd w) */
 #ifndef PP_KERNELS_ADAMW_H
 #define PP_KERNELS_ADAMW_H
 

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* attention on a GPU, any width: a warp for each query or key, 32 of the other
- * at a time, a lane each. bfloat16 of the usual widths goes to tensor cores
- * instead (attention_mma.cu). Backward makes dq by queries and dk, dv by keys,
- * each summed by one warp in order. */
+/* attention on a GPU, for any width. Each query or key has a warp, and the warp
+ * visits 32 of the others at a time, one for each lane. bfloat16 heads of 64 or
+ * 128 use tensor cores instead (attention_mma.cu). Backward computes dq with a
+ * warp for each query, dk and dv with a warp for each key; a warp adds its
+ * terms in order. */
 #include "attention.cuh"
 
 #include <math.h>
 
 #define WARPS 4
 #define THREADS (WARPS * PP_WARP)
-#define LANE_COLUMNS 8 /* columns of a row that a lane may hold */
+#define LANE_COLUMNS 8 /* most columns of a row for one lane */
 #define MAX_WIDTH (LANE_COLUMNS * PP_WARP)
 
-/* sum a[i] b[i], in order; either may be far apart between lanes, which read V
- * elements at a time. */
+/* sum a[i] b[i] in order. Lanes may read rows that are far apart, so each reads
+ * V elements at a time. */
 template <int V>
-static __device__ inline float dot(const elem *a, const elem *b, size_t n)
+static __device__ inline float dot_elements(const elem *a, const elem *b,
+                                            size_t n)
 {
     float sum = 0;
     for (size_t i = 0; i < n; i += V) {
@@ -26,11 +28,11 @@ static __device__ inline float dot(const elem *a, const elem *b, size_t n)
     return sum;
 }
 
-/* acc += by of lane l times row l of the n rows at x, for every l; a lane has
- * columns lane, lane + 32, ... */
-static __device__ inline void add_rows(float acc[LANE_COLUMNS], float by,
-                                       const elem *x, size_t ld, int n,
-                                       size_t width)
+/* For each of the n rows at x: acc += row l times the `by` of lane l. A lane
+ * has columns lane, lane + 32, ... */
+static __device__ inline void accumulate_rows(float acc[LANE_COLUMNS], float by,
+                                              const elem *x, size_t ld, int n,
+                                              size_t width)
 {
     size_t lane = threadIdx.x % PP_WARP;
     for (int l = 0; l < PP_WARP; l++) {
@@ -45,8 +47,8 @@ static __device__ inline void add_rows(float acc[LANE_COLUMNS], float by,
     }
 }
 
-static __device__ inline void put_row(elem *y, const float acc[LANE_COLUMNS],
-                                      float by, size_t width)
+static __device__ inline void store_row(elem *y, const float acc[LANE_COLUMNS],
+                                        float by, size_t width)
 {
     size_t lane = threadIdx.x % PP_WARP;
     for (int j = 0; j < LANE_COLUMNS; j++)
@@ -55,17 +57,19 @@ static __device__ inline void put_row(elem *y, const float acc[LANE_COLUMNS],
 }
 
 template <int V>
-static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
-                                  const elem *k, const elem *v,
-                                  const elem *sinks, struct attention_view view)
+static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
+                                            const elem *k, const elem *v,
+                                            const elem *sinks,
+                                            struct attention_view view)
 {
     const struct pp_attention_shape *s = &view.s;
-    struct tile tile = tile_of(s, blockIdx.x, WARPS, 0);
-    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           keys = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
-    if (t >= sq.slots)
+    if (t >= sq.padded)
         return;
     size_t row = (size_t)(sq.begin + t);
     const elem *query = q + row * s->ldq + h * s->HDQK;
@@ -81,25 +85,27 @@ static __global__ void fwd_kernel(elem *o, float *lse, const elem *q,
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
         float score = -INFINITY;
         if (lane < n)
-            score = view.scale *
-                    dot<V>(query, key + (size_t)lane * s->ldkv, s->HDQK);
+            score =
+                view.scale *
+                dot_elements<V>(query, key + (size_t)lane * s->ldkv, s->HDQK);
         float most = fmaxf(max, warp_max(score)), by = expf(max - most);
         float p = lane < n ? expf(score - most) : 0;
         sum = sum * by + warp_sum(p);
         max = most;
         for (int j = 0; j < LANE_COLUMNS; j++)
             acc[j] *= by;
-        add_rows(acc, p, v + first * s->ldkv + kv * s->HDV, s->ldkv, n, s->HDV);
+        accumulate_rows(acc, p, v + first * s->ldkv + kv * s->HDV, s->ldkv, n,
+                        s->HDV);
     }
-    put_row(o + row * s->ldo + h * s->HDV, acc, counts ? 1 / sum : 0, s->HDV);
+    store_row(o + row * s->ldo + h * s->HDV, acc, counts ? 1 / sum : 0, s->HDV);
     if (lane == 0)
         lse[row * s->NH + h] = counts ? max + logf(sum) : 0;
 }
 
-/* delta of every row and head. */
-static __global__ void delta_kernel(float *delta, const elem *dout,
-                                    const elem *o, size_t N, size_t NH,
-                                    size_t HDV, size_t ldo)
+/* Computes delta for each row and head. */
+static __global__ void attention_delta_kernel(float *delta, const elem *dout,
+                                              const elem *o, size_t N,
+                                              size_t NH, size_t HDV, size_t ldo)
 {
     size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / PP_WARP;
     size_t lane = threadIdx.x % PP_WARP;
@@ -115,35 +121,40 @@ static __global__ void delta_kernel(float *delta, const elem *dout,
 }
 
 /* The inputs of backward. */
-struct backward {
+struct bwd_inputs {
     const elem *dout, *q, *k, *v;
     const float *lse, *delta;
     struct attention_view view;
 };
 
-/* The probability of a pair and the gradient of its score; the query is at
- * this place. */
+/* Returns the gradient of the score of a pair, and its probability in *p.
+ * position is that of the query. */
 template <int V>
 static __device__ inline float
-pair_gradient(const struct backward *b, int place, size_t row, size_t h,
+pair_gradient(const struct bwd_inputs *b, int position, size_t row, size_t h,
               const elem *query, const elem *key, const elem *value, float *p)
 {
     const struct pp_attention_shape *s = &b->view.s;
     size_t at = row * s->NH + h;
-    *p = expf(b->view.scale * dot<V>(query, key, s->HDQK) - b->lse[at]);
-    float dp = dot<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
-    return *p * (dp - row_term(s, place, *p, dp, b->delta[at])) * b->view.scale;
+    *p =
+        expf(b->view.scale * dot_elements<V>(query, key, s->HDQK) - b->lse[at]);
+    float dp =
+        dot_elements<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
+    return *p * (dp - row_term(s, position, *p, dp, b->delta[at])) *
+           b->view.scale;
 }
 
-template <int V> static __global__ void dq_kernel(elem *dq, struct backward b)
+template <int V>
+static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct tile tile = tile_of(s, blockIdx.x, WARPS, 0);
-    struct sequence sq = sequence_at(s, tile.sequence), all = keys_of(s, sq);
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           all = keys_of(s, sq);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
-    if (t >= sq.slots)
+    if (t >= sq.padded)
         return;
     size_t row = (size_t)(sq.begin + t);
     const elem *query = b.q + row * s->ldq + h * s->HDQK;
@@ -159,27 +170,29 @@ template <int V> static __global__ void dq_kernel(elem *dq, struct backward b)
             ds = pair_gradient<V>(&b, last, row, h, query,
                                   keys + (size_t)lane * s->ldkv,
                                   values + (size_t)lane * s->ldkv, &p);
-        add_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
+        accumulate_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
     }
-    put_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
+    store_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
 }
 
 template <int V>
-static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
+static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
+                                            struct bwd_inputs b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct tile tile = tile_of(s, blockIdx.x, WARPS, (int)s->context);
-    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, (int)s->context);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           keys = keys_of(s, sq);
     size_t kv = blockIdx.y, group = s->NH / s->NKV;
     int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP;
-    if (t >= keys.slots)
+    if (t >= keys.padded)
         return;
     size_t row = (size_t)(keys.begin + t);
     const elem *key = b.k + row * s->ldkv + kv * s->HDQK;
     const elem *value = b.v + row * s->ldkv + kv * s->HDV;
     float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
-    int end = t < keys.length ? end_place(s, keys, t) - sq.context : 0;
+    int end = t < keys.length ? end_position(s, keys, t) - sq.context : 0;
     int begin = t > sq.context ? t - sq.context : 0;
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
         for (int at = begin; at < end; at += PP_WARP) {
@@ -191,12 +204,12 @@ static __global__ void dkv_kernel(elem *dk, elem *dv, struct backward b)
                 ds = pair_gradient<V>(
                     &b, sq.context + at + lane, first + (size_t)lane, h,
                     queries + (size_t)lane * s->ldq, key, value, &p);
-            add_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
-            add_rows(v_acc, p, b.dout + first * s->ldo + h * s->HDV, s->ldo, n,
-                     s->HDV);
+            accumulate_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
+            accumulate_rows(v_acc, p, b.dout + first * s->ldo + h * s->HDV,
+                            s->ldo, n, s->HDV);
         }
-    put_row(dk + row * s->ldkv + kv * s->HDQK, k_acc, 1, s->HDQK);
-    put_row(dv + row * s->ldkv + kv * s->HDV, v_acc, 1, s->HDV);
+    store_row(dk + row * s->ldkv + kv * s->HDQK, k_acc, 1, s->HDQK);
+    store_row(dv + row * s->ldkv + kv * s->HDV, v_acc, 1, s->HDV);
 }
 
 static struct attention_view view_of(const struct pp_attention_shape *s)
@@ -210,14 +223,14 @@ static bool is_refused(const struct pp_attention_shape *s)
     return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH || s->NH > UINT16_MAX;
 }
 
-static dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
-                    size_t heads)
+static dim3 warp_grid(const struct pp_attention_shape *s, size_t rows,
+                      size_t heads)
 {
     return dim3((unsigned)n_tiles(s, rows, WARPS), (unsigned)heads);
 }
 
-/* delta, and room to align it; whole packs, so that what lies behind is aligned
- * as what lies before. */
+/* Room for delta and its alignment, in whole packs, so that the buffer after it
+ * has the same alignment. */
 PP_ATTENTION_SCRATCH(PP_CUDA(attention_scratch))
 {
     return (s->N * s->NH * sizeof(float) / 16 + 2) * PP_PACK;
@@ -238,8 +251,9 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
                                     (const elem *)sinks, view_of(s), stream);
 #endif
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv);
-    auto kernel = packed ? fwd_kernel<PP_PACK> : fwd_kernel<1>;
-    return PP_LAUNCH(kernel, grid_of(s, s->N, s->NH), THREADS, 0, stream,
+    auto kernel =
+        packed ? attention_fwd_kernel<PP_PACK> : attention_fwd_kernel<1>;
+    return PP_LAUNCH(kernel, warp_grid(s, s->N, s->NH), THREADS, 0, stream,
                      (elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
                      (const elem *)v, (const elem *)sinks, view_of(s));
 }
@@ -251,10 +265,10 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
         return 0;
     if (is_refused(s))
         return (int)cudaErrorInvalidValue;
-    int rc =
-        PP_LAUNCH(delta_kernel, (unsigned)((s->N * s->NH + WARPS - 1) / WARPS),
-                  THREADS, 0, stream, delta, (const elem *)dout,
-                  (const elem *)o, s->N, s->NH, s->HDV, s->ldo);
+    int rc = PP_LAUNCH(attention_delta_kernel,
+                       (unsigned)((s->N * s->NH + WARPS - 1) / WARPS), THREADS,
+                       0, stream, delta, (const elem *)dout, (const elem *)o,
+                       s->N, s->NH, s->HDV, s->ldo);
     if (rc)
         return rc;
 #ifdef PP_ELEMENT_BF16
@@ -267,16 +281,18 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
             (const elem *)q, (const elem *)k, (const elem *)v,
             (const float *)lse, delta, view_of(s), stream);
 #endif
-    struct backward b = {
+    struct bwd_inputs b = {
         (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
         (const float *)lse, delta,           view_of(s)};
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv) &&
                   packs(dout, s->HDV, s->ldo) && packs(v, s->HDV, s->ldkv);
-    auto by_query = packed ? dq_kernel<PP_PACK> : dq_kernel<1>;
-    auto by_key = packed ? dkv_kernel<PP_PACK> : dkv_kernel<1>;
-    rc = PP_LAUNCH(by_query, grid_of(s, s->N, s->NH), THREADS, 0, stream,
+    auto by_query =
+        packed ? attention_dq_kernel<PP_PACK> : attention_dq_kernel<1>;
+    auto by_key =
+        packed ? attention_dkv_kernel<PP_PACK> : attention_dkv_kernel<1>;
+    rc = PP_LAUNCH(by_query, warp_grid(s, s->N, s->NH), THREADS, 0, stream,
                    (elem *)dq, b);
     return rc ? rc
-              : PP_LAUNCH(by_key, grid_of(s, s->N + s->context, s->NKV),
+              : PP_LAUNCH(by_key, warp_grid(s, s->N + s->context, s->NKV),
                           THREADS, 0, stream, (elem *)dk, (elem *)dv, b);
 }

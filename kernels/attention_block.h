@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_block - how attention on the CPU cuts a sequence, and where the
- * pieces lie in scratch.
+/* attention_block - how attention on the CPU divides a sequence into blocks,
+ * tiles and strips, and where each lies in scratch.
  *
  * Query heads that share a key head are rows of one product. A block of queries
- * meets the keys tile by tile, and a tile strip by strip: scores of a strip
- * stay in cache. Keys and values of a tile are copied once for the block,
- * transposed where a product needs it. Tiles and strips that no query attends
- * are skipped. Sizes depend on the place in the sequence and on the heads
- * alone, so a sequence gives the same values wherever it is packed. */
+ * visits the keys tile by tile, and a tile strip by strip, so that the scores
+ * of a strip stay in cache. Each block copies the keys and values of a tile
+ * once, and transposes them if a product needs that. It skips tiles and strips
+ * to which no query attends. Sizes depend only on the position in the sequence
+ * and on the heads, so that a sequence has the same values wherever it is
+ * packed. */
 #ifndef PP_KERNELS_ATTENTION_BLOCK_H
 #define PP_KERNELS_ATTENTION_BLOCK_H
 
@@ -21,38 +22,38 @@
 #define BLOCK_ROWS 512
 #define TILE 128 /* keys */
 #define STRIP_ROWS 96
-#define DIAGONAL_Q 16 /* queries of a strip with keys behind the first */
+#define DIAGONAL_Q 16 /* queries of a strip on the diagonal of the scores */
 #define MOST_HEADS 16
-/* Rows in scratch are this much longer, lest they meet in a few sets of the
- * cache. */
+/* Rows in scratch are longer by this, so that they do not all map to a few sets
+ * of the cache. */
 #define APART 16
 #define TILE_LD (TILE + APART)
-#define AHEAD 8 /* rows that are fetched before they are copied */
+#define AHEAD 8 /* rows between a prefetch and the copy */
 #define LINE (64 / sizeof(real))
 
-/* Query heads of one sequence that share a key head: pointers to its first
- * rows, which of the queries is row context. */
-struct group {
+/* Query heads of one sequence that share a key head. The pointers are to the
+ * first rows of the sequence, and its first query is at position context. */
+struct head_group {
     const struct pp_attention_shape *s;
     const struct pp_products *products;
     const real *q, *k, *v;
-    size_t heads, block_q;  /* queries of a block */
-    size_t context, length; /* length: of the keys; 0 without queries */
+    size_t heads, block_q;  /* block_q: queries of a block */
+    size_t context, length; /* length: of the keys; context <= length */
 };
 
 /* Row r of a block is query q0 + r / heads, head r % heads. */
-struct block {
+struct query_block {
     size_t q0, nq;
-    real *q, *o, *dq; /* (rows, ldq), (rows, ldo), (rows, ldq); q is scaled,
-                       * backward: o is dout */
+    real *q, *o, *dq; /* (rows, ldq), (rows, ldo), (rows, ldq); q is scaled; in
+                         backward o holds dout */
     size_t ldq, ldo;
     real *k, *v;   /* of the tile: (TILE, ldq), (TILE, ldo) */
     real *kt, *vt; /* (HDQK, TILE_LD), (HDV, TILE_LD) */
     real *p, *dp;  /* of the strip: (STRIP_ROWS, TILE_LD) */
 };
 
-/* Queries [q0, q0 + nq) of a block against columns [lo, hi) of the tile that
- * begins with key k0: what any of them attends. */
+/* Queries [q0, q0 + nq) of a block and columns [lo, hi) of the tile that begins
+ * with key k0: all columns to which one of the queries attends. */
 struct strip {
     size_t q0, nq, k0, lo, hi;
 };
@@ -67,20 +68,20 @@ PP_INLINE size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* First key that query t may attend. */
-PP_INLINE size_t first_key(const struct pp_attention_shape *s, size_t t)
+/* First key to which query t may attend. */
+PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
 {
     return s->window && t + 1 > s->window ? t + 1 - s->window : 0;
 }
 
-/* First row of a sequence's keys. */
+/* First row of the keys of a sequence. */
 PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
 {
     return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
 }
 
-/* Query heads of a group that are taken together, and queries of their
- * blocks: fewer where there are many heads. */
+/* Query heads that are taken together, and queries of their blocks. Many heads
+ * have smaller blocks. */
 PP_INLINE size_t heads_together(const struct pp_attention_shape *s)
 {
     return smaller(s->NH / s->NKV, MOST_HEADS);
@@ -91,13 +92,13 @@ PP_INLINE size_t block_queries(size_t heads)
     return smaller(BLOCK_Q, BLOCK_ROWS / heads / 16 * 16);
 }
 
-/* Cuts scratch up; returns how many elements that took. scratch may be NULL. */
+/* Divides scratch, which may be NULL. Returns the number of its elements. */
 PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
-                          struct block *b)
+                          struct query_block *b)
 {
     size_t heads = heads_together(s), rows = heads * block_queries(heads);
     size_t at = 0;
-    *b = (struct block){.ldq = s->HDQK + APART, .ldo = s->HDV + APART};
+    *b = (struct query_block){.ldq = s->HDQK + APART, .ldo = s->HDV + APART};
     struct {
         real **to;
         size_t n;
@@ -116,14 +117,14 @@ PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
 }
 
 /* The group that begins with query head h. */
-PP_INLINE struct group group_at(const struct pp_attention_shape *s,
-                                const real *q, const real *k, const real *v,
-                                size_t sequence, size_t h)
+PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
+                                     const real *q, const real *k,
+                                     const real *v, size_t sequence, size_t h)
 {
     size_t size = s->NH / s->NKV, kv = h / size, heads = heads_together(s);
     size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
     size_t context = sequence ? 0 : s->context;
-    return (struct group){
+    return (struct head_group){
         .s = s,
         .products = products_at(0),
         .q = q + row * s->ldq + h * s->HDQK,
@@ -136,19 +137,21 @@ PP_INLINE struct group group_at(const struct pp_attention_shape *s,
     };
 }
 
-/* First tile of a block, as a key. */
-PP_INLINE size_t first_tile(const struct group *g, const struct block *b)
+/* First key of the first tile of a block. */
+PP_INLINE size_t first_tile(const struct head_group *g,
+                            const struct query_block *b)
 {
-    return first_key(g->s, b->q0) / TILE * TILE;
+    return window_start(g->s, b->q0) / TILE * TILE;
 }
 
-/* Begins at a block's first query, a tile's first key and nq = 0; 0 when no
- * further query attends the tile. */
-PP_INLINE int next_strip(const struct group *g, const struct block *b,
-                         struct strip *t)
+/* Moves to the next strip of a tile. Before the first call t has the block's
+ * first query, the tile's first key and nq = 0. Returns 0 if no further query
+ * attends to the tile. */
+PP_INLINE int next_strip(const struct head_group *g,
+                         const struct query_block *b, struct strip *t)
 {
     size_t q = larger(t->q0 + t->nq, t->k0), end = b->q0 + b->nq;
-    size_t behind = t->k0 + TILE, first = first_key(g->s, q);
+    size_t behind = t->k0 + TILE, first = window_start(g->s, q);
     if (q >= end || first >= behind)
         return 0;
     t->q0 = q;
@@ -160,29 +163,29 @@ PP_INLINE int next_strip(const struct group *g, const struct block *b,
     return 1;
 }
 
-/* Columns [*lo, *hi) of the strip that its i-th query attends. */
+/* Columns [*lo, *hi) of the strip to which its i-th query attends. */
 PP_INLINE void key_range(const struct pp_attention_shape *s,
                          const struct strip *t, size_t i, size_t *lo,
                          size_t *hi)
 {
-    size_t row = t->q0 + i, first = first_key(s, row);
+    size_t row = t->q0 + i, first = window_start(s, row);
     *hi = smaller(row + 1 - t->k0, t->hi);
     *lo = smaller(larger(first, t->k0) - t->k0, *hi);
 }
 
-/* First row of a strip in its block, and their number. */
-PP_INLINE size_t strip_row(const struct group *g, const struct block *b,
-                           const struct strip *t)
+/* Row of the block where the strip begins. */
+PP_INLINE size_t strip_row(const struct head_group *g,
+                           const struct query_block *b, const struct strip *t)
 {
     return (t->q0 - b->q0) * g->heads;
 }
 
-/* The heads of n rows of a tensor, to the rows of a block. */
+/* Copies `heads` heads of n rows of a tensor to n * heads rows of a block. */
 PP_INLINE void gather(real *to, size_t ldto, const real *from, size_t ldfrom,
                       size_t n, size_t heads, size_t width)
 {
     for (size_t i = 0; i < n; i++) {
-        /* Rows are far apart, where no prefetcher finds them. */
+        /* No prefetcher finds rows that are this far apart. */
         for (size_t j = 0; i + AHEAD < n && j < heads * width; j += LINE)
             __builtin_prefetch(from + (i + AHEAD) * ldfrom + j);
         for (size_t h = 0; h < heads; h++)
@@ -197,7 +200,7 @@ PP_CLONES static void scale_row(real *x, size_t n, real by)
         x[i] *= by;
 }
 
-/* The other way. */
+/* Copies the rows of a block back to the heads of a tensor. */
 PP_INLINE void spread(real *to, size_t ldto, const real *from, size_t ldfrom,
                       size_t n, size_t heads, size_t width)
 {
@@ -206,8 +209,8 @@ PP_INLINE void spread(real *to, size_t ldto, const real *from, size_t ldfrom,
                width * sizeof *to);
 }
 
-/* Rows of the block's queries, scaled. */
-PP_INLINE void gather_queries(const struct group *g, struct block *b)
+/* Copies and scales the queries of a block. */
+PP_INLINE void gather_queries(const struct head_group *g, struct query_block *b)
 {
     const struct pp_attention_shape *s = g->s;
     gather(b->q, b->ldq, g->q + (b->q0 - g->context) * s->ldq, s->ldq, b->nq,
@@ -216,8 +219,8 @@ PP_INLINE void gather_queries(const struct group *g, struct block *b)
         scale_row(b->q + r * b->ldq, s->HDQK, (real)s->scale);
 }
 
-/* n rows into the columns of `to`, TILE_LD apart; the rows lie so near that
- * some of them stay in cache. */
+/* Copies n rows to the columns of `to`, which are TILE_LD apart. 16 rows at a
+ * time stay in cache. */
 PP_CLONES static void transpose(real *to, const real *from, size_t ldfrom,
                                 size_t n, size_t width)
 {
@@ -229,9 +232,9 @@ PP_CLONES static void transpose(real *to, const real *from, size_t ldfrom,
     }
 }
 
-/* n keys and values from k0 on, both ways round. */
-PP_INLINE void gather_keys(const struct group *g, const struct block *b,
-                           size_t k0, size_t n)
+/* Copies n keys and values from k0 on, and transposes the keys. */
+PP_INLINE void gather_keys(const struct head_group *g,
+                           const struct query_block *b, size_t k0, size_t n)
 {
     const struct pp_attention_shape *s = g->s;
     gather(b->k, b->ldq, g->k + k0 * s->ldkv, s->ldkv, n, 1, s->HDQK);
@@ -240,7 +243,7 @@ PP_INLINE void gather_keys(const struct group *g, const struct block *b,
 }
 
 /* p = q K^T of a strip */
-PP_INLINE void scores(const struct group *g, const struct block *b,
+PP_INLINE void scores(const struct head_group *g, const struct query_block *b,
                       const struct strip *t)
 {
     g->products->nn(t->nq * g->heads, t->hi - t->lo, g->s->HDQK,
@@ -248,16 +251,17 @@ PP_INLINE void scores(const struct group *g, const struct block *b,
                     TILE_LD, false, b->p + t->lo, TILE_LD);
 }
 
-/* x = exp(x - shift) on [lo, hi), 0 in the strip's other columns; the sum. */
-PP_INLINE real exp_row(const struct group *g, real *x, const struct strip *t,
-                       size_t lo, size_t hi, real shift)
+/* x = exp(x - shift) on [lo, hi), and 0 in the other columns of the strip.
+ * Returns the sum. */
+PP_INLINE real exp_row(const struct head_group *g, real *x,
+                       const struct strip *t, size_t lo, size_t hi, real shift)
 {
     memset(x + t->lo, 0, (lo - t->lo) * sizeof *x);
     memset(x + hi, 0, (t->hi - hi) * sizeof *x);
     return g->products->exp(x + lo, hi - lo, shift);
 }
 
-/* Rows [first, end) of a tensor of that width. */
+/* Clears rows [first, end) of a tensor. */
 PP_INLINE void clear_rows(real *x, size_t ld, size_t width, size_t first,
                           size_t end)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* attention's forward on tensor cores: bfloat16, one width of 64 or 128 for
- * all. FlashAttention-2 (Dao 2023): a block holds 128 queries, a warp 32 of
- * them, and goes through the keys 64 at a time. Values are on their way while
- * scores are made, the next keys while values are added up. */
+/* attention forward on tensor cores, for bfloat16 and one width of 64 or 128
+ * for q, k and v. As in FlashAttention-2 (Dao 2023), a block holds 128 queries,
+ * 32 for each warp, and visits 64 keys at a time. The values are copied while
+ * the scores are computed, and the next keys while the values are added up. */
 #include "attention_tiles.cuh"
 
 #include <math.h>
 
-#define KEYS PP_ATTENTION_TILE /* that a block takes at a time */
+#define KEYS PP_ATTENTION_TILE /* keys that a block visits at a time */
 
-/* Over the four lanes that share a row of a fragment. */
+/* The maximum over the four lanes that share a row of a fragment. */
 static __device__ inline float quad_max(float x)
 {
     x = fmaxf(x, __shfl_xor_sync(PP_ALL_LANES, x, 1));
@@ -22,23 +22,24 @@ static __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(PP_ALL_LANES, x, 2);
 }
 
-/* The running softmax of this lane's two rows of 16, in powers of two. */
-struct online {
+/* Running softmax of this lane's two rows of 16, with exponents of 2. */
+struct row_softmax {
     float max[2], sum[2];
 };
 
-/* Scores of keys that a query does not see become -infinity. query and key are
- * the first ones; keys count from the lane's first one here, so that each is a
- * constant. */
-static __device__ inline void hide(const struct pp_attention_shape *s,
-                                   int query, int key, float p[KEYS / 8][4])
+/* Sets the scores of keys to which a query does not attend to -infinity. query
+ * and key are the first of the tile. The loop counts keys from the first key of
+ * the lane, so that all indices are constants. */
+static __device__ inline void mask_keys(const struct pp_attention_shape *s,
+                                        int query, int key,
+                                        float p[KEYS / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     key += lane % 4 * 2;
     PP_UNROLL
     for (int r = 0; r < 2; r++) {
-        int place = query + lane / 4 + r * 8;
-        int first = first_key(s, place) - key, last = place - key;
+        int position = query + lane / 4 + r * 8;
+        int first = first_key(s, position) - key, last = position - key;
         PP_UNROLL
         for (int n = 0; n < KEYS / 8; n++)
             PP_UNROLL
@@ -48,10 +49,10 @@ static __device__ inline void hide(const struct pp_attention_shape *s,
     }
 }
 
-/* Scores become exp2(scale score - running max); what was made with an older
- * maximum is scaled down. scale is positive. */
+/* Replaces scores with exp2(scale score - running max). Scales earlier results
+ * down if the maximum grows. scale is positive. */
 template <int D>
-static __device__ inline void softmax(struct online *w, float scale,
+static __device__ inline void softmax(struct row_softmax *w, float scale,
                                       float p[KEYS / 8][4], float acc[D / 8][4])
 {
     PP_UNROLL
@@ -80,12 +81,13 @@ static __device__ inline void softmax(struct online *w, float scale,
     }
 }
 
-/* Divides the sums by those of the softmax and writes 16 rows from row t on. */
+/* Divides the results by the sums of the softmax, and writes 16 rows from row t
+ * on. */
 template <int D>
 static __device__ inline void
-put_queries(elem *o, float *lse, const struct pp_attention_shape *s,
-            struct sequence sq, size_t h, int t, const struct online *w,
-            const float acc[D / 8][4])
+store_queries(elem *o, float *lse, const struct pp_attention_shape *s,
+              struct packed_sequence sq, size_t h, int t,
+              const struct row_softmax *w, const float acc[D / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     float by[2];
@@ -94,34 +96,37 @@ put_queries(elem *o, float *lse, const struct pp_attention_shape *s,
         int at = t + lane / 4 + r * 8;
         float sum = quad_sum(w->sum[r]);
         by[r] = 1 / sum;
-        if (lane % 4 == 0 && at < sq.slots)
+        if (lane % 4 == 0 && at < sq.padded)
             lse[(size_t)(sq.begin + at) * s->NH + h] =
                 at < sq.length ? (w->max[r] + log2f(sum)) * LN2 : 0;
     }
-    put_rows<D>(o + (size_t)sq.begin * s->ldo + h * D, s->ldo, t, sq, acc, by);
+    store_rows<D>(o + (size_t)sq.begin * s->ldo + h * D, s->ldo, t, sq, acc,
+                  by);
 }
 
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
-    fwd_kernel(elem *o, float *lse, const elem *q, const elem *k, const elem *v,
-               const elem *sinks, struct attention_view view)
+    mma_fwd_kernel(elem *o, float *lse, const elem *q, const elem *k,
+                   const elem *v, const elem *sinks, struct attention_view view)
 {
     PP_DYNAMIC_SHARED(shared);
     elem *tq = (elem *)shared, *tk = tq + QUERIES * D, *tv = tk + KEYS * D;
     const struct pp_attention_shape *s = &view.s;
-    struct tile tile = tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
-    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
+    struct sequence_tile tile =
+        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           keys = keys_of(s, sq);
     size_t h = blockIdx.x;
     int warp = (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
-    int place = sq.context + tile.at + warp; /* of the warp's first query */
-    if (tile.at >= sq.slots)
+    int position = sq.context + tile.at + warp; /* of the warp's first query */
+    if (tile.at >= sq.padded)
         return;
-    struct inputs in = inputs_at(s, sq, h, q, k, v, D);
+    struct head_inputs in = head_inputs_at(s, sq, h, q, k, v, D);
     float acc[TILES][D / 8][4] = {}, p[TILES][KEYS / 8][4];
     float scale = view.scale * PP_LOG2E;
     float max = sinks ? to_float(sinks[h]) * PP_LOG2E : -INFINITY;
     float sum = sinks && threadIdx.x % 4 == 0 ? 1 : 0;
-    struct online w[TILES];
+    struct row_softmax w[TILES];
     PP_UNROLL
     for (int m = 0; m < TILES; m++)
         w[m] = {{max, max}, {sum, sum}};
@@ -134,25 +139,27 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = from; i < to; i++) {
         int key = i * KEYS;
         bool any = tile.at + warp < sq.length &&
-                   any_sees(s, place, 16 * TILES, key, KEYS);
+                   any_attends(s, position, 16 * TILES, key, KEYS);
         copy_wait<0>();
-        __syncthreads(); /* the keys are there, the last values done with */
+        __syncthreads(); /* the keys have arrived; no warp reads the last values
+                            any more */
         load_tile<D, KEYS>(tv, in.v, s->ldkv, key, keys.length);
         copy_commit();
         if (any)
             multiply<D, TILES, KEYS / 8>(p, tq, warp, tk);
         copy_wait<0>();
-        __syncthreads(); /* the values are there, the keys done with */
+        __syncthreads(); /* the values have arrived; no warp reads the keys any
+                            more */
         if (i + 1 < to) {
             load_tile<D, KEYS>(tk, in.k, s->ldkv, key + KEYS, keys.length);
             copy_commit();
         }
         if (!any)
             continue;
-        if (!all_see(s, place, 16 * TILES, key, KEYS))
+        if (!all_attend(s, position, 16 * TILES, key, KEYS))
             PP_UNROLL
         for (int m = 0; m < TILES; m++)
-            hide(s, place + m * 16, key, p[m]);
+            mask_keys(s, position + m * 16, key, p[m]);
         PP_UNROLL
         for (int m = 0; m < TILES; m++)
             softmax<D>(&w[m], scale, p[m], acc[m]);
@@ -160,8 +167,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
     PP_UNROLL
     for (int m = 0; m < TILES; m++)
-        put_queries<D>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
-                       acc[m]);
+        store_queries<D>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
+                         acc[m]);
 }
 
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
@@ -171,14 +178,15 @@ bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 }
 
 template <int D>
-static int fwd(elem *o, float *lse, const elem *q, const elem *k, const elem *v,
-               const elem *sinks, struct attention_view view, void *stream)
+static int launch_fwd(elem *o, float *lse, const elem *q, const elem *k,
+                      const elem *v, const elem *sinks,
+                      struct attention_view view, void *stream)
 {
     const size_t shared = (QUERIES + 2 * KEYS) * D * sizeof(elem);
-    int rc = allow_shared(fwd_kernel<D>, shared);
+    int rc = allow_shared(mma_fwd_kernel<D>, shared);
     return rc ? rc
-              : PP_LAUNCH((fwd_kernel<D>),
-                          grid_of(&view.s, view.s.N, QUERIES, view.s.NH),
+              : PP_LAUNCH((mma_fwd_kernel<D>),
+                          tile_grid(&view.s, view.s.N, QUERIES, view.s.NH),
                           THREADS, shared, stream, o, lse, q, k, v, sinks,
                           view);
 }
@@ -187,6 +195,7 @@ int pp_attention_mma_fwd(elem *o, float *lse, const elem *q, const elem *k,
                          const elem *v, const elem *sinks,
                          struct attention_view view, void *stream)
 {
-    return view.s.HDV == 64 ? fwd<64>(o, lse, q, k, v, sinks, view, stream)
-                            : fwd<128>(o, lse, q, k, v, sinks, view, stream);
+    return view.s.HDV == 64
+               ? launch_fwd<64>(o, lse, q, k, v, sinks, view, stream)
+               : launch_fwd<128>(o, lse, q, k, v, sinks, view, stream);
 }

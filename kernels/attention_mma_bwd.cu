@@ -1,50 +1,51 @@
 /* SPDX-License-Identifier: MIT */
-/* attention's backward on tensor cores, of what attention_mma.cu does forward.
- * Two kernels, dq by queries and dk, dv by keys: the probabilities are made
- * twice, and no sum depends on an order of blocks. A block holds queries or
- * keys and goes through 32 of the other at a time, while the next ones are on
- * their way. Of keys a warp has fewer where heads are wide: there are two sums
- * of a head's width for each, which is what registers hold. */
+/* attention backward on tensor cores, for the shapes of attention_mma.cu. One
+ * kernel computes dq with blocks of queries, the other dk and dv with blocks of
+ * keys. Both compute the probabilities, so that no sum depends on the order of
+ * blocks. A block visits 32 keys, or queries, at a time, and copies the next
+ * ones meanwhile. With wide heads a warp has fewer keys, because the sums for
+ * dk and dv of all its keys have to fit into registers. */
 #include "attention_tiles.cuh"
 
-#define HELD(D) (D == 64 ? 2 : 1)      /* of 16 keys: a warp's of dk and dv */
-#define KEYS(D) (WARPS * HELD(D) * 16) /* of a block */
-#define STEP 32 /* keys, or queries, that a block takes at a time */
+#define KEY_TILES(D) (D == 64 ? 2 : 1)      /* tiles of 16 keys of a warp */
+#define KEYS(D) (WARPS * KEY_TILES(D) * 16) /* keys of a block */
+#define STEP 32 /* keys, or queries, that a block visits at a time */
 
-/* What backward reads. */
-struct backward {
+/* Inputs of backward. */
+struct mma_bwd_inputs {
     const elem *dout, *q, *k, *v;
     const float *lse, *delta;
     struct attention_view view;
 };
 
-/* A pair's probability in p and the gradient of its score, but for the scale,
- * in ds, from the score in p and dp in ds. lse is in powers of two. EDGE: where
- * the query may not see the key, or sees it alone. */
+/* Replaces the score in p with the probability of the pair, and dp in ds with
+ * the gradient of the score without its factor scale. lse is a power of 2.
+ * EDGE: the query may not attend to the key, or may attend to it alone. */
 template <bool EDGE>
-static __device__ inline void pair(const struct attention_view *view, int query,
-                                   int key, float lse, float delta, float *p,
-                                   float *ds)
+static __device__ inline void pair_gradients(const struct attention_view *view,
+                                             int query, int key, float lse,
+                                             float delta, float *p, float *ds)
 {
     *p = exp2_approx(*p * (view->scale * PP_LOG2E) - lse);
     if (EDGE) {
-        *p = sees(&view->s, query, key) ? *p : 0;
+        *p = attends(&view->s, query, key) ? *p : 0;
         delta = row_term(&view->s, query, *p, *ds, delta);
     }
     *ds = *p * (*ds - delta);
 }
 
-/* What dq's warp has of the two rows of a lane in each of its tiles. */
-struct rows {
+/* Statistics of a lane's two rows in each tile of its warp, for dq. */
+struct query_stats {
     float lse[TILES][2], delta[TILES][2];
 };
 
-/* A lane's pairs of a warp's queries, from `query` on, and a step's keys. */
+/* The pairs of a lane: the warp's queries from position `query` on, and the
+ * keys of a step. */
 template <bool EDGE>
-static __device__ inline void query_pairs(const struct attention_view *view,
-                                          const struct rows *rows, int query,
-                                          int key, float p[TILES][STEP / 8][4],
-                                          float ds[TILES][STEP / 8][4])
+static __device__ inline void
+query_pairs(const struct attention_view *view, const struct query_stats *rows,
+            int query, int key, float p[TILES][STEP / 8][4],
+            float ds[TILES][STEP / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     PP_UNROLL
@@ -53,27 +54,28 @@ static __device__ inline void query_pairs(const struct attention_view *view,
     for (int n = 0; n < STEP / 8; n++)
         PP_UNROLL
     for (int j = 0; j < 4; j++)
-        pair<EDGE>(view, query + m * 16 + lane / 4 + j / 2 * 8,
-                   key + n * 8 + lane % 4 * 2 + j % 2, rows->lse[m][j / 2],
-                   rows->delta[m][j / 2], &p[m][n][j], &ds[m][n][j]);
+        pair_gradients<EDGE>(view, query + m * 16 + lane / 4 + j / 2 * 8,
+                             key + n * 8 + lane % 4 * 2 + j % 2,
+                             rows->lse[m][j / 2], rows->delta[m][j / 2],
+                             &p[m][n][j], &ds[m][n][j]);
 }
 
-/* One step of dq: a warp's queries from place `query` on, keys from `key` on.
- */
+/* One step of dq: the warp's queries from position `query` on, keys from `key`
+ * on. */
 template <int D>
 static __device__ inline void
 add_keys(float acc[TILES][D / 8][4], const struct attention_view *view,
-         const struct rows *rows, const elem *tq, const elem *tdo,
+         const struct query_stats *rows, const elem *tq, const elem *tdo,
          const elem *tk, const elem *tv, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
     float p[TILES][STEP / 8][4], ds[TILES][STEP / 8][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * TILES;
-    if (!any_sees(s, query, 16 * TILES, key, STEP))
+    if (!any_attends(s, query, 16 * TILES, key, STEP))
         return;
     multiply<D, TILES, STEP / 8>(p, tq, warp, tk);
     multiply<D, TILES, STEP / 8>(ds, tdo, warp, tv);
-    if (all_see(s, query, 16 * TILES, key, STEP))
+    if (all_attend(s, query, 16 * TILES, key, STEP))
         query_pairs<false>(view, rows, query, key, p, ds);
     else
         query_pairs<true>(view, rows, query, key, p, ds);
@@ -82,22 +84,24 @@ add_keys(float acc[TILES][D / 8][4], const struct attention_view *view,
 
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
-    dq_kernel(elem *dq, struct backward b)
+    mma_dq_kernel(elem *dq, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     elem *tq = (elem *)shared, *tdo = tq + QUERIES * D;
     elem *tkv = tdo + QUERIES * D;
     const struct pp_attention_shape *s = &b.view.s;
-    struct tile tile = tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
-    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
+    struct sequence_tile tile =
+        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           keys = keys_of(s, sq);
     size_t h = blockIdx.x;
     int t = tile.at + (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
     int lane = (int)threadIdx.x % PP_WARP;
-    if (tile.at >= sq.slots)
+    if (tile.at >= sq.padded)
         return;
-    struct inputs in = inputs_at(s, sq, h, b.q, b.k, b.v, D);
+    struct head_inputs in = head_inputs_at(s, sq, h, b.q, b.k, b.v, D);
     float acc[TILES][D / 8][4] = {};
-    struct rows rows = {};
+    struct query_stats rows = {};
     PP_UNROLL
     for (int r = 0; r < 2 * TILES; r++) {
         int at = t + lane / 4 + r * 8;
@@ -117,7 +121,8 @@ static __global__ void __launch_bounds__(THREADS)
         elem *next = tkv + (i - from) % 2 * 2 * STEP * D;
         const elem *now = tkv + (i - from + 1) % 2 * 2 * STEP * D;
         copy_wait<0>();
-        __syncthreads(); /* now is there, what next held is done with */
+        __syncthreads(); /* `now` has arrived; no warp reads the old contents of
+                            `next` any more */
         if (i < to) {
             load_tile<D, STEP>(next, in.k, s->ldkv, i * STEP, keys.length);
             load_tile<D, STEP>(next + STEP * D, in.v, s->ldkv, i * STEP,
@@ -131,23 +136,23 @@ static __global__ void __launch_bounds__(THREADS)
     const float by[2] = {b.view.scale, b.view.scale};
     PP_UNROLL
     for (int m = 0; m < TILES; m++)
-        put_rows<D>(dq + (size_t)sq.begin * s->ldq + h * D, s->ldq, t + m * 16,
-                    sq, acc[m], by);
+        store_rows<D>(dq + (size_t)sq.begin * s->ldq + h * D, s->ldq,
+                      t + m * 16, sq, acc[m], by);
 }
 
-/* Queries of one head that a step of dk and dv takes. */
-template <int D> struct queries {
+/* Queries of one head for one step of dk and dv. */
+template <int D> struct query_step {
     alignas(16) elem q[STEP * D];
     elem dout[STEP * D];
     float lse[STEP], delta[STEP];
 };
 
-/* Begins to load queries from row `at` of a sequence on. Those from its end on
+/* Starts to load queries from row `at` of a sequence on. Queries after its end
  * become zeros, which add nothing. */
 template <int D>
-static __device__ inline void load_queries(struct queries<D> *to,
-                                           const struct backward *b,
-                                           struct sequence sq, size_t h, int at)
+static __device__ inline void
+load_queries(struct query_step<D> *to, const struct mma_bwd_inputs *b,
+             struct packed_sequence sq, size_t h, int at)
 {
     const struct pp_attention_shape *s = &b->view.s;
     size_t row = (size_t)sq.begin;
@@ -165,45 +170,46 @@ static __device__ inline void load_queries(struct queries<D> *to,
     copy_commit();
 }
 
-/* A lane's pairs of a step's queries, from `query` on, and a warp's keys, which
- * are the rows. */
+/* The pairs of a lane: the queries of a step from position `query` on, and the
+ * warp's keys, which are the rows. */
 template <bool EDGE, int D>
-static __device__ inline void key_pairs(const struct attention_view *view,
-                                        const struct queries<D> *of, int query,
-                                        int key, float p[HELD(D)][STEP / 8][4],
-                                        float ds[HELD(D)][STEP / 8][4])
+static __device__ inline void
+key_pairs(const struct attention_view *view, const struct query_step<D> *of,
+          int query, int key, float p[KEY_TILES(D)][STEP / 8][4],
+          float ds[KEY_TILES(D)][STEP / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     PP_UNROLL
     for (int n = 0; n < STEP / 8; n++)
         PP_UNROLL
-    for (int m = 0; m < HELD(D); m++)
+    for (int m = 0; m < KEY_TILES(D); m++)
         PP_UNROLL
     for (int j = 0; j < 4; j++) {
         int column = n * 8 + lane % 4 * 2 + j % 2;
-        pair<EDGE>(view, query + column, key + m * 16 + lane / 4 + j / 2 * 8,
-                   of->lse[column] * PP_LOG2E, of->delta[column], &p[m][n][j],
-                   &ds[m][n][j]);
+        pair_gradients<EDGE>(view, query + column,
+                             key + m * 16 + lane / 4 + j / 2 * 8,
+                             of->lse[column] * PP_LOG2E, of->delta[column],
+                             &p[m][n][j], &ds[m][n][j]);
     }
 }
 
-/* One step of dk and dv: queries from place `query` on, a warp's keys from
+/* One step of dk and dv: queries from position `query` on, the warp's keys from
  * `key` on. */
 template <int D>
 static __device__ inline void
-add_queries(float dk[HELD(D)][D / 8][4], float dv[HELD(D)][D / 8][4],
+add_queries(float dk[KEY_TILES(D)][D / 8][4], float dv[KEY_TILES(D)][D / 8][4],
             const struct attention_view *view, const elem *tk, const elem *tv,
-            const struct queries<D> *of, int query, int key)
+            const struct query_step<D> *of, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
-    const int M = HELD(D);
+    const int M = KEY_TILES(D);
     float p[M][STEP / 8][4], ds[M][STEP / 8][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * M;
-    if (!any_sees(s, query, STEP, key, 16 * M))
+    if (!any_attends(s, query, STEP, key, 16 * M))
         return;
     multiply<D, M, STEP / 8>(p, tk, warp, of->q);
     multiply<D, M, STEP / 8>(ds, tv, warp, of->dout);
-    if (all_see(s, query, STEP, key, 16 * M))
+    if (all_attend(s, query, STEP, key, 16 * M))
         key_pairs<false>(view, of, query, key, p, ds);
     else
         key_pairs<true>(view, of, query, key, p, ds);
@@ -213,32 +219,36 @@ add_queries(float dk[HELD(D)][D / 8][4], float dv[HELD(D)][D / 8][4],
 
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
-    dkv_kernel(elem *dk, elem *dv, struct backward b)
+    mma_dkv_kernel(elem *dk, elem *dv, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     elem *tk = (elem *)shared, *tv = tk + KEYS(D) * D;
-    struct queries<D> *buffers = (struct queries<D> *)(tv + KEYS(D) * D);
+    struct query_step<D> *buffers = (struct query_step<D> *)(tv + KEYS(D) * D);
     const struct pp_attention_shape *s = &b.view.s;
-    struct tile tile = tile_of(s, blockIdx.y, KEYS(D), (int)s->context);
-    struct sequence sq = sequence_at(s, tile.sequence), keys = keys_of(s, sq);
+    struct sequence_tile tile =
+        tile_of(s, blockIdx.y, KEYS(D), (int)s->context);
+    struct packed_sequence sq = sequence_at(s, tile.sequence),
+                           keys = keys_of(s, sq);
     size_t kv = blockIdx.x, group = s->NH / s->NKV;
-    int t = tile.at, warp = (int)threadIdx.x / PP_WARP * 16 * HELD(D);
-    if (t >= keys.slots)
+    int t = tile.at, warp = (int)threadIdx.x / PP_WARP * 16 * KEY_TILES(D);
+    if (t >= keys.padded)
         return;
-    float k_acc[HELD(D)][D / 8][4] = {}, v_acc[HELD(D)][D / 8][4] = {};
+    float k_acc[KEY_TILES(D)][D / 8][4] = {},
+                                  v_acc[KEY_TILES(D)][D / 8][4] = {};
     int last = t + KEYS(D) < keys.length ? t + KEYS(D) - 1 : keys.length - 1;
     int begin = t > sq.context ? t - sq.context : 0;
-    int end = t < keys.length ? end_place(s, keys, last) - sq.context : 0;
+    int end = t < keys.length ? end_position(s, keys, last) - sq.context : 0;
     int steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
     int n = steps * (int)group;
-    struct inputs in = inputs_at(s, sq, kv * group, b.q, b.k, b.v, D);
+    struct head_inputs in = head_inputs_at(s, sq, kv * group, b.q, b.k, b.v, D);
     if (n) {
         load_tile<D, KEYS(D)>(tk, in.k, s->ldkv, t, keys.length);
         load_tile<D, KEYS(D)>(tv, in.v, s->ldkv, t, keys.length);
     }
     for (int i = 0, at = begin, h = 0, before = 0; i <= n; i++) {
         copy_wait<0>();
-        __syncthreads(); /* the last buffer is there, the next done with */
+        __syncthreads(); /* the last buffer has arrived; no warp reads the next
+                            one any more */
         if (i < n)
             load_queries<D>(&buffers[i % 2], &b, sq, kv * group + (size_t)h,
                             at);
@@ -255,31 +265,32 @@ static __global__ void __launch_bounds__(THREADS)
     const float by[2] = {b.view.scale, b.view.scale}, one[2] = {1, 1};
     size_t key = (size_t)keys.begin;
     PP_UNROLL
-    for (int m = 0; m < HELD(D); m++) {
+    for (int m = 0; m < KEY_TILES(D); m++) {
         int row = t + warp + m * 16;
-        put_rows<D>(dk + key * s->ldkv + kv * D, s->ldkv, row, keys, k_acc[m],
-                    by);
-        put_rows<D>(dv + key * s->ldkv + kv * D, s->ldkv, row, keys, v_acc[m],
-                    one);
+        store_rows<D>(dk + key * s->ldkv + kv * D, s->ldkv, row, keys, k_acc[m],
+                      by);
+        store_rows<D>(dv + key * s->ldkv + kv * D, s->ldkv, row, keys, v_acc[m],
+                      one);
     }
 }
 
 template <int D>
-static int bwd(elem *dq, elem *dk, elem *dv, struct backward b, void *stream)
+static int launch_bwd(elem *dq, elem *dk, elem *dv, struct mma_bwd_inputs b,
+                      void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t for_dq = (2 * QUERIES + 4 * STEP) * D * sizeof(elem);
     const size_t for_dkv =
-        2 * KEYS(D) * D * sizeof(elem) + 2 * sizeof(struct queries<D>);
-    int rc = allow_shared(dq_kernel<D>, for_dq);
+        2 * KEYS(D) * D * sizeof(elem) + 2 * sizeof(struct query_step<D>);
+    int rc = allow_shared(mma_dq_kernel<D>, for_dq);
     if (!rc)
-        rc = allow_shared(dkv_kernel<D>, for_dkv);
+        rc = allow_shared(mma_dkv_kernel<D>, for_dkv);
     if (!rc)
-        rc = PP_LAUNCH((dq_kernel<D>), grid_of(s, s->N, QUERIES, s->NH),
+        rc = PP_LAUNCH((mma_dq_kernel<D>), tile_grid(s, s->N, QUERIES, s->NH),
                        THREADS, for_dq, stream, dq, b);
     return rc ? rc
-              : PP_LAUNCH((dkv_kernel<D>),
-                          grid_of(s, s->N + s->context, KEYS(D), s->NKV),
+              : PP_LAUNCH((mma_dkv_kernel<D>),
+                          tile_grid(s, s->N + s->context, KEYS(D), s->NKV),
                           THREADS, for_dkv, stream, dk, dv, b);
 }
 
@@ -288,7 +299,7 @@ int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
                          const float *lse, const float *delta,
                          struct attention_view view, void *stream)
 {
-    struct backward b = {dout, q, k, v, lse, delta, view};
-    return view.s.HDV == 64 ? bwd<64>(dq, dk, dv, b, stream)
-                            : bwd<128>(dq, dk, dv, b, stream);
+    struct mma_bwd_inputs b = {dout, q, k, v, lse, delta, view};
+    return view.s.HDV == 64 ? launch_bwd<64>(dq, dk, dv, b, stream)
+                            : launch_bwd<128>(dq, dk, dv, b, stream);
 }

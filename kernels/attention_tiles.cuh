@@ -1,31 +1,161 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_tiles - what attention's forward and backward on tensor cores
- * share: tiles of rows in shared memory, their products, and which of them see
- * each other.
+/* attention_tiles - what forward and backward of attention on tensor cores
+ * share: matrix instructions, tiles of rows in shared memory and their
+ * products, and which queries of a tile attend to which keys.
  *
- * A GPU begins blocks in order, x first. Of causal attention the last queries
- * and the first keys have most to do: they go first, of all heads, so that the
- * GPU does not wait for a few long blocks in the end. */
+ * A GPU starts the blocks of a grid in order, x first. In causal attention the
+ * last queries and the first keys have the most work. They are first in the
+ * grid, for all heads, so that the GPU does not wait for a few long blocks at
+ * the end. */
 #ifndef PP_KERNELS_ATTENTION_TILES_CUH
 #define PP_KERNELS_ATTENTION_TILES_CUH
 
 #include "attention.cuh"
-#include "mma.cuh"
+#include "device.cuh"
+
+/* --- matrix instructions of a warp for bfloat16, sm_80 and later ---
+ *
+ * Fragments of m16n8k16, with g = lane / 4 and i = 2 (lane % 4):
+ *   a[0..3]  A (16, 16) at (g, i) (g + 8, i) (g, i + 8) (g + 8, i + 8)
+ *   b[0..1]  B (16, 8)  at (i, g) (i + 8, g)
+ *   c[0..3]  C (16, 8)  at (g, i) (g, i + 1) (g + 8, i) (g + 8, i + 1)
+ * A word of a holds two neighbours in a row of A, a word of b two neighbours in
+ * a column of B. */
+#ifndef PP_EMULATED
+static __device__ inline uint32_t pack_bf16(float low, float high)
+{
+    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&x;
+}
+
+/* c += a b */
+static __device__ inline void mma(float c[4], const uint32_t a[4],
+                                  const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),
+                   "r"(b[1]));
+}
+
+/* Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l
+ * / 8. For each matrix j it receives, in r[j], row l / 4 at columns 2 (l % 4)
+ * and the next. load_transposed gives it column l / 4 at those rows. */
+static __device__ inline void load_matrices(uint32_t r[4], const void *row)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+static __device__ inline void load_transposed(uint32_t r[4], const void *row)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+        : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+        : "r"(at)
+        : "memory");
+}
+
+/* Starts to copy 16 bytes to shared memory. Without `there` it writes zeros and
+ * reads nothing. */
+static __device__ inline void copy_begin(void *shared, const void *from,
+                                         bool there)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(at), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+/* The same for 4 bytes. */
+static __device__ inline void copy_word_begin(void *shared, const void *from,
+                                              bool there)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(at), "l"(from), "r"(there ? 4 : 0)
+                 : "memory");
+}
+
+/* copy_commit closes a group of copies. copy_wait waits until at most KEEP
+ * groups are unfinished. */
+static __device__ inline void copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int KEEP> static __device__ inline void copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
+}
+#endif
+
+/* Index of element (row, column) of a tile of D columns in shared memory.
+ * Pieces of 8 elements are permuted within a row, so that ldmatrix reads 8 rows
+ * from 8 different banks. column is a multiple of 8. */
+template <int D> static __device__ inline int tile_at(int row, int column)
+{
+    return row * D + ((column / 8 ^ (row & 7)) * 8);
+}
+
+/* Fragments begin at a row that is a multiple of 8 and at a column that is a
+ * multiple of 16. The column is therefore one more exclusive or on an index
+ * that all fragments share, and no lane keeps many indices in registers.
+ *
+ * load_a loads A (16, 16) from the rows at `rows`. */
+template <int D>
+static __device__ inline void load_a(uint32_t a[4], const elem *rows,
+                                     int column)
+{
+    int lane = (int)threadIdx.x % PP_WARP;
+    load_matrices(a, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
+}
+
+/* Loads two B (16, 8) from a tile that holds B transposed: b[0..1] has the 8
+ * rows at `rows` as columns, b[2..3] the next 8. */
+template <int D>
+static __device__ inline void load_b(uint32_t b[4], const elem *rows,
+                                     int column)
+{
+    int lane = (int)threadIdx.x % PP_WARP;
+    load_matrices(
+        b, rows + (tile_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8) ^
+                   column));
+}
+
+/* Loads two B (16, 8) from a tile that holds B: the 16 rows at `rows`, b[0..1]
+ * with columns column..column + 7, b[2..3] with the next 8. */
+template <int D>
+static __device__ inline void load_b_rows(uint32_t b[4], const elem *rows,
+                                          int column)
+{
+    int lane = (int)threadIdx.x % PP_WARP;
+    load_transposed(b, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
+}
 
 #define WARPS 4
 #define THREADS (WARPS * PP_WARP)
-#define TILES 2 /* of 16 queries, that share what a warp reads of the keys */
-#define QUERIES (WARPS * TILES * 16) /* of a block */
+#define TILES                                                                \
+    2 /* tiles of 16 queries of a warp; they share the fragments of the keys \
+       */
+#define QUERIES (WARPS * TILES * 16) /* queries of a block */
 #define LN2 0.6931471805599453f
 
-/* Begins to load rows [at, at + HEIGHT) of a sequence into a tile; rows from
- * end on become zeros. x is the sequence's first row. A thread stays in one
- * column of the tile: of its pieces only the first needs a computed place. */
+/* Starts to load rows [at, at + HEIGHT) of a sequence into a tile. Rows from
+ * end on become zeros. x is the first row of the sequence. Each thread stays in
+ * one column of the tile, so that it computes tile_at only once. */
 template <int D, int HEIGHT>
 static __device__ inline void load_tile(elem *tile, const elem *x, size_t ld,
                                         int at, int end)
 {
-    const int rows = THREADS / (D / 8); /* that the block takes at once */
+    const int rows = THREADS / (D / 8); /* rows that the block loads at once */
     static_assert(rows % 8 == 0 && HEIGHT % rows == 0, "tile_at");
     int row = (int)threadIdx.x / (D / 8), column = (int)threadIdx.x % (D / 8);
     elem *to = tile + tile_at<D>(row, column * 8);
@@ -62,7 +192,7 @@ static __device__ inline void multiply(float c[M][N][4], const elem *a, int row,
     }
 }
 
-/* acc (16 M, D) += p (16 M, 8 N) times the 8 N rows of b. */
+/* acc (16 M, D) += p (16 M, 8 N) times the 8 N rows of b */
 template <int D, int M, int N>
 static __device__ inline void accumulate(float acc[M][D / 8][4],
                                          const float p[M][N][4], const elem *b)
@@ -88,19 +218,19 @@ static __device__ inline void accumulate(float acc[M][D / 8][4],
     }
 }
 
-/* Writes this lane's part of 16 rows from row `t` of a sequence on, times by[]
- * of its two rows; rows from length on are padding and become 0. */
+/* Writes this lane's part of 16 rows from row t of a sequence on, times by[]
+ * for its two rows. Rows from length on are padding and become 0. */
 template <int D>
 static __device__ inline void
-put_rows(elem *x, size_t ld, int t, struct sequence sq,
-         const float acc[D / 8][4], const float by[2])
+store_rows(elem *x, size_t ld, int t, struct packed_sequence sq,
+           const float acc[D / 8][4], const float by[2])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int at = t + lane / 4 + r * 8;
         float f = at < sq.length ? by[r] : 0;
-        if (at >= sq.slots)
+        if (at >= sq.padded)
             continue;
         elem *row = x + (size_t)at * ld + lane % 4 * 2;
         PP_UNROLL
@@ -111,63 +241,65 @@ put_rows(elem *x, size_t ld, int t, struct sequence sq,
     }
 }
 
-/* The tiles of keys that the queries at places [t, t + rows) see: [*from, *to).
- */
+/* Tiles [*from, *to) of keys to which the queries at positions [t, t + rows)
+ * attend. */
 static __device__ inline void key_tiles(const struct pp_attention_shape *s,
-                                        struct sequence keys, int t, int rows,
-                                        int height, int *from, int *to)
+                                        struct packed_sequence keys, int t,
+                                        int rows, int height, int *from,
+                                        int *to)
 {
     int end = t + rows < keys.length ? t + rows : keys.length;
     *from = first_key(s, t) / height;
     *to = t < keys.length ? (end + height - 1) / height : *from;
 }
 
-/* Whether query and key see each other. */
-static __device__ inline bool sees(const struct pp_attention_shape *s,
-                                   int query, int key)
+/* Whether the query attends to the key. */
+static __device__ inline bool attends(const struct pp_attention_shape *s,
+                                      int query, int key)
 {
     return key <= query && key >= first_key(s, query);
 }
 
-/* Whether any, or all, of n queries from place `query` on see any, or all, of m
- * keys from `key` on: for most tiles all do, and nobody needs to ask for each
- * pair. */
-static __device__ inline bool any_sees(const struct pp_attention_shape *s,
-                                       int query, int n, int key, int m)
+/* Whether any, or all, of n queries from position `query` on attend to any, or
+ * to all, of m keys from `key` on. In most tiles all do, and single pairs need
+ * no check. */
+static __device__ inline bool any_attends(const struct pp_attention_shape *s,
+                                          int query, int n, int key, int m)
 {
     return key < query + n && key + m > first_key(s, query);
 }
 
-static __device__ inline bool all_see(const struct pp_attention_shape *s,
-                                      int query, int n, int key, int m)
+static __device__ inline bool all_attend(const struct pp_attention_shape *s,
+                                         int query, int n, int key, int m)
 {
     return key + m <= query + 1 && key >= first_key(s, query + n - 1);
 }
 
-/* What forward reads, at a sequence's first row and a head. */
-struct inputs {
+/* Inputs of forward for one head, at the first row of a sequence. */
+struct head_inputs {
     const elem *q, *k, *v;
 };
 
-static __device__ inline struct inputs
-inputs_at(const struct pp_attention_shape *s, struct sequence sq, size_t h,
-          const elem *q, const elem *k, const elem *v, size_t width)
+static __device__ inline struct head_inputs
+head_inputs_at(const struct pp_attention_shape *s, struct packed_sequence sq,
+               size_t h, const elem *q, const elem *k, const elem *v,
+               size_t width)
 {
     size_t kv = h / (s->NH / s->NKV), key = (size_t)keys_of(s, sq).begin;
-    struct inputs in = {q + (size_t)sq.begin * s->ldq + h * width,
-                        k + key * s->ldkv + kv * width,
-                        v + key * s->ldkv + kv * width};
+    struct head_inputs in = {q + (size_t)sq.begin * s->ldq + h * width,
+                             k + key * s->ldkv + kv * width,
+                             v + key * s->ldkv + kv * width};
     return in;
 }
 
-/* A block for every head and tile. */
-static inline dim3 grid_of(const struct pp_attention_shape *s, size_t rows,
-                           size_t height, size_t heads)
+/* One block for each head and tile. */
+static inline dim3 tile_grid(const struct pp_attention_shape *s, size_t rows,
+                             size_t height, size_t heads)
 {
     return dim3((unsigned)heads, (unsigned)n_tiles(s, rows, height));
 }
 
-/* Lets a kernel have more shared memory than it may by default. */
+/* Raises the limit of a kernel's shared memory. */
 template <class KERNEL>
 static inline int allow_shared(KERNEL kernel, size_t bytes)
 {

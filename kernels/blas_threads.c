@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* blas_threads for OpenBLAS. */
-#include "blas_threads.h"
-
+/* blas_threads - the threads of OpenBLAS and their memory. */
 #include <cblas.h>
 #include <sys/mman.h>
 
-/* OpenBLAS's BUFFER_SIZE of 128 MiB, and as much for the stack and the heap
- * that a thread maps when it starts. */
+#include "kernels.h"
+
+/* BUFFER_SIZE of OpenBLAS, 128 MiB, and as much for the stack and the heap that
+ * a new thread maps. */
 #define WORKSPACE ((size_t)256 << 20)
 
-void pp_cpu_blas_threads(int n)
+void pp_blas_set_threads(int n)
 {
     openblas_set_num_threads(n);
 }
 
-bool pp_cpu_blas_has_room(int n, size_t *bytes)
+bool pp_blas_has_memory(int n, size_t *bytes)
 {
     *bytes = (size_t)n * WORKSPACE;
     void *p = mmap(NULL, *bytes, PROT_READ | PROT_WRITE,

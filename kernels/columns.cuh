@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* columns - adds the sums over many rows to a vector, in one fixed order.
  *
- * Rows are cut into chunks whose number depends on the shape alone; each
- * block sums 32 columns of a chunk into the stream's partials, and a second
- * kernel adds the chunks up in order. */
+ * The rows are divided into chunks, whose number depends on the shape only.
+ * Each block writes the sums of 32 columns over a chunk to the stream's
+ * partials; a second kernel adds up the chunks in order. */
 #ifndef PP_KERNELS_COLUMNS_CUH
 #define PP_KERNELS_COLUMNS_CUH
 
 #include "device.cuh"
 
 #define PP_COLUMN_ROWS 8     /* rows that a block takes at a time */
-#define PP_COLUMN_CHUNKS 256 /* at most */
+#define PP_COLUMN_CHUNKS 256 /* most chunks */
 
-/* TERM has `float at(size_t row, size_t column) const` on the device. */
+/* TERM has a device function `float at(size_t row, size_t column) const`. */
 template <class TERM>
 static __global__ void column_partials(float *partial, TERM term, size_t rows,
                                        size_t C)
@@ -46,7 +46,8 @@ static __global__ void column_gather(float *out, const float *partial, size_t C,
     out[c] += sum;
 }
 
-/* out[c] += sum over rows of term.at(row, c); C floats fit the partials. */
+/* out[c] += sum over rows of term.at(row, c). The partials have room for at
+ * least C floats. */
 template <class TERM>
 static int add_columns(float *out, TERM term, size_t rows, size_t C,
                        void *stream)

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cross_entropy on the CPU. The sum of a row is in double, by pieces. */
+/* cross_entropy on the CPU. Sums of a row are in double, over pieces of it. */
 #include "cross_entropy.h"
 
 #include <math.h>
 
-#include "cpu.h"
-#include "fastexp.h"
 #include "real.h"
-#include "reduce.h"
 
 #define PIECE 512
 
-PP_CLONES static real row_max(const real *x, size_t V)
+PP_CLONES static real largest_logit(const real *x, size_t V)
 {
     return max_row(x, V);
 }
@@ -41,7 +38,7 @@ PP_CROSS_ENTROPY_FWD(PP_KERNEL(cross_entropy_fwd))
     real *l = lse, *p = logp;
     const real *x = logits;
     for (size_t t = 0; t < N; t++, x += V) {
-        real max = row_max(x, V);
+        real max = largest_logit(x, V);
         double rest = log(sum_exp(x, V, max));
         l[t] = (real)((double)max + rest);
         p[t] = (real)((double)x[targets[t]] - (double)max - rest);

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* cross_entropy on a GPU: a block for each row, one pass over the logits with
- * a running maximum (Milakov and Gimelshein 2018). */
-#include "cuda.cuh"
+/* cross_entropy on a GPU. Each row has a block, which reads the logits once,
+ * with a running maximum (Milakov and Gimelshein 2018). */
 #include "device.cuh"
 
 #include <math.h>
 
 #define THREADS 512
 
-/* exp(x) summed relative to its maximum. */
-struct tail {
+/* Sum of exp(x - max). */
+struct exp_sum {
     float max, sum;
 };
 
-/* exp(x - max), of a sum whose largest term is 1: the error of what is small
- * does not count. */
-static __device__ inline float exp_of(float x, float max)
+/* exp(x - max) as a term of a sum whose largest term is 1, so that the error of
+ * small terms does not matter. */
+static __device__ inline float exp_below_max(float x, float max)
 {
     return exp2_approx((x - max) * PP_LOG2E);
 }
 
-static __device__ inline struct tail merge(struct tail a, struct tail b)
+static __device__ inline struct exp_sum merge_sums(struct exp_sum a,
+                                                   struct exp_sum b)
 {
-    struct tail c = {fmaxf(a.max, b.max), 0};
+    struct exp_sum c = {fmaxf(a.max, b.max), 0};
     if (c.max == -INFINITY)
         return c;
     c.sum = a.sum * expf(a.max - c.max) + b.sum * expf(b.max - c.max);
@@ -30,39 +30,41 @@ static __device__ inline struct tail merge(struct tail a, struct tail b)
 }
 
 template <int P>
-static __global__ void fwd_kernel(float *lse, float *logp, const elem *logits,
-                                  const int32_t *targets, size_t V)
+static __global__ void
+cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
+                         const int32_t *targets, size_t V)
 {
-    __shared__ struct tail tails[THREADS];
+    __shared__ struct exp_sum sums[THREADS];
     const elem *x = logits + (size_t)blockIdx.x * V;
-    struct tail mine = {-INFINITY, 0};
+    struct exp_sum mine = {-INFINITY, 0};
     for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
         pack<P> v = ((const pack<P> *)x)[i];
         float max = mine.max;
         for (int j = 0; j < P; j++)
             max = fmaxf(max, to_float(v.at[j]));
-        mine.sum *= exp_of(mine.max, max);
+        mine.sum *= exp_below_max(mine.max, max);
         mine.max = max;
         for (int j = 0; j < P; j++)
-            mine.sum += exp_of(to_float(v.at[j]), max);
+            mine.sum += exp_below_max(to_float(v.at[j]), max);
     }
-    tails[threadIdx.x] = mine;
+    sums[threadIdx.x] = mine;
     for (unsigned half = THREADS / 2; half; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half)
-            tails[threadIdx.x] =
-                merge(tails[threadIdx.x], tails[threadIdx.x + half]);
+            sums[threadIdx.x] =
+                merge_sums(sums[threadIdx.x], sums[threadIdx.x + half]);
     }
     if (threadIdx.x)
         return;
-    float rest = logf(tails[0].sum), target = to_float(x[targets[blockIdx.x]]);
-    lse[blockIdx.x] = tails[0].max + rest;
-    logp[blockIdx.x] = target - tails[0].max - rest;
+    float rest = logf(sums[0].sum), target = to_float(x[targets[blockIdx.x]]);
+    lse[blockIdx.x] = sums[0].max + rest;
+    logp[blockIdx.x] = target - sums[0].max - rest;
 }
 
 template <int P>
-static __global__ void bwd_kernel(elem *logits, const float *lse,
-                                  const int32_t *targets, size_t V, float scale)
+static __global__ void cross_entropy_bwd_kernel(elem *logits, const float *lse,
+                                                const int32_t *targets,
+                                                size_t V, float scale)
 {
     pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
     float shift = lse[blockIdx.x];
@@ -81,7 +83,8 @@ PP_CROSS_ENTROPY_FWD(PP_CUDA(cross_entropy_fwd))
 {
     if (!N)
         return 0;
-    auto kernel = packs(logits, V, 0) ? fwd_kernel<PP_PACK> : fwd_kernel<1>;
+    auto kernel = packs(logits, V, 0) ? cross_entropy_fwd_kernel<PP_PACK>
+                                      : cross_entropy_fwd_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (float *)lse,
                      (float *)logp, (const elem *)logits, targets, V);
 }
@@ -90,7 +93,8 @@ PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
 {
     if (!N)
         return 0;
-    auto kernel = packs(logits, V, 0) ? bwd_kernel<PP_PACK> : bwd_kernel<1>;
+    auto kernel = packs(logits, V, 0) ? cross_entropy_bwd_kernel<PP_PACK>
+                                      : cross_entropy_bwd_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
                      (const float *)lse, targets, V, (float)scale);
 }

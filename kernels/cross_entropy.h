@@ -4,9 +4,10 @@
  *   logits   (N, V)
  *   targets  (N)     each in [0, V)
  *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written
- *   bwd      logits are replaced by the gradient of sum(scale * -logp):
+ *   bwd      replaces logits with the gradient of sum(scale * -logp):
  *            (exp(logits - lse) - onehot(target)) * scale
- * The caller makes logits block by block; no kernel sees all of [T,V]. */
+ * The caller computes the logits block by block, so that no buffer holds
+ * [T,V]. */
 #ifndef PP_KERNELS_CROSS_ENTROPY_H
 #define PP_KERNELS_CROSS_ENTROPY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_stream - a stream and what its kernels need. */
+/* cuda_stream - opens a stream with its cuBLAS handle and its buffers. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 #include "cuda_stream.h"
 #include "fused_product.h"
 
-static int failed(cudaError_t rc, const char *what, char *why, size_t n)
+static int cuda_failed(cudaError_t rc, const char *what, char *why, size_t n)
 {
     if (rc == cudaSuccess)
         return 0;
@@ -36,11 +36,12 @@ int pp_cuda_stream_open(struct pp_cuda_stream *s,
 {
     cudaStream_t stream = NULL;
     *s = (struct pp_cuda_stream){.cublas = cublas};
-    int rc = failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+    int rc =
+        cuda_failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                     "stream", why, n) ||
-             failed(cudaMalloc(&s->workspace, PP_CUDA_WORKSPACE_BYTES),
+        cuda_failed(cudaMalloc(&s->workspace, PP_CUDA_WORKSPACE_BYTES),
                     "workspace", why, n) ||
-             failed(cudaMalloc(&s->partials, PP_CUDA_PARTIAL_BYTES),
+        cuda_failed(cudaMalloc(&s->partials, PP_CUDA_PARTIAL_BYTES),
                     "partial sums", why, n);
     s->stream = stream;
     if (!rc && !open_blas(s, why, n)) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_stream - the CUDA backend: a stream with what kernels need of it, and
- * the two tables.
+/* cuda_stream - the CUDA backend: a stream with the buffers and handles that
+ * kernels need, and the two tables.
  *
  * A kernel's `stream` argument is a struct pp_cuda_stream, or NULL for the
- * default stream, which has no matrix products. All pointers of a kernel are
- * device memory, scalars and shapes excepted. Kernels return 0, a cudaError_t,
- * or PP_CUBLAS_ERROR plus a cublasStatus_t; they only queue work. */
+ * default stream, which has no matrix products. Pointers are to device memory,
+ * except for shapes and other structs. Kernels return 0, a cudaError_t, or
+ * PP_CUBLAS_ERROR plus a cublasStatus_t. They queue work and never wait for
+ * it. */
 #ifndef PP_KERNELS_CUDA_STREAM_H
 #define PP_KERNELS_CUDA_STREAM_H
 
@@ -19,11 +20,12 @@ extern "C" {
 
 #define PP_CUBLAS_ERROR 10000
 
-/* Bytes of cuBLAS's workspace on a stream: what it recommends for Hopper. Given
- * once, so that it allocates nothing and gives the same bits every run. */
+/* Size of a stream's cuBLAS workspace, as NVIDIA recommends for Hopper. With a
+ * workspace of ours cuBLAS allocates nothing and gives the same bits every
+ * run. */
 #define PP_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
 
-/* Bytes of partial sums on a stream: what reductions over rows spread over. */
+/* Size of a stream's buffer of partial sums, for reductions over rows. */
 #define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
 
 struct pp_cublas; /* cublas.h */
@@ -33,13 +35,13 @@ struct pp_cuda_stream {
     void *stream; /* cudaStream_t */
     const struct pp_cublas *cublas;
     void *blas;      /* cublasHandle_t bound to stream, with a workspace */
-    void *workspace; /* of cuBLAS */
+    void *workspace; /* of cuBLAS, PP_CUDA_WORKSPACE_BYTES */
     struct pp_fuser *fuser; /* NULL without cuBLASLt */
     void *partials;         /* PP_CUDA_PARTIAL_BYTES of device memory */
 };
 
-/* Opens a stream on the calling thread's device, with a cuBLAS handle and its
- * workspace. 0, or -1 with the reason in why (n bytes). cublas outlives it. */
+/* Opens a stream on the device of the calling thread. Returns 0, or -1 with the
+ * reason in why (n bytes). cublas outlives the stream. */
 int pp_cuda_stream_open(struct pp_cuda_stream *s,
                         const struct pp_cublas *cublas, char *why, size_t n);
 

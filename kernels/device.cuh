@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* device - what every .cu shares: the element type, packs of 16 bytes, sums
+/* device - what all .cu files share: the element type, packs of 16 bytes, sums
  * in one fixed order, launches.
  *
- * Every .cu is compiled once with PP_ELEMENT_F32 and once with
- * PP_ELEMENT_BF16; PP_CUDA(swiglu_fwd) is pp_swiglu_fwd_cuda_f32 or
- * pp_swiglu_fwd_cuda_bf16. Arithmetic is in float whatever the element.
- * Nothing uses atomics: a result depends on values and shapes alone.
+ * Every .cu is compiled once with PP_ELEMENT_F32 and once with PP_ELEMENT_BF16;
+ * PP_CUDA(swiglu_fwd) is pp_swiglu_fwd_cuda_f32 or pp_swiglu_fwd_cuda_bf16.
+ * Arithmetic is in float for both element types. There are no atomics, so that
+ * a result depends on values and shapes only.
  *
- * The tests also compile these files for the CPU (tests/kernels/emulated.h),
- * block after block, so that their logic is tested where there is no GPU. */
+ * The tests also compile these files for the CPU (tests/emulator/emulated.h),
+ * so that they check the kernels on machines without a GPU. */
 #ifndef PP_KERNELS_DEVICE_CUH
 #define PP_KERNELS_DEVICE_CUH
 
@@ -42,6 +42,13 @@ typedef __nv_bfloat16 elem;
 #error "define PP_ELEMENT_F32 or PP_ELEMENT_BF16"
 #endif
 
+/* The kernels of this element type. */
+#define PP_DECLARE(name, type) type PP_CUDA(name);
+extern "C" {
+PP_ALL_KERNELS(PP_DECLARE)
+}
+#undef PP_DECLARE
+
 #ifndef PP_EMULATED
 static inline cudaStream_t pp_cuda_stream_of(void *stream)
 {
@@ -49,7 +56,8 @@ static inline cudaStream_t pp_cuda_stream_of(void *stream)
                   : (cudaStream_t)0;
 }
 
-/* 2 to the x, to 22 bits; exp2f also treats what is below 2^-126. */
+/* 2^x with 22 bits. It is faster than exp2f because results below 2^-126 are
+ * 0. */
 static __device__ inline float exp2_approx(float x)
 {
     float y;
@@ -87,7 +95,7 @@ template <int V> struct alignas(V * sizeof(elem)) pack {
     elem at[V];
 };
 
-/* V floats beside them, 16 bytes at a time. */
+/* V floats for a pack of V elements, in parts of 16 bytes. */
 template <int V> struct alignas(V < 4 ? V * 4 : 16) floats {
     float at[V];
 };
@@ -95,7 +103,7 @@ template <int V> struct alignas(V < 4 ? V * 4 : 16) floats {
 /* Elements in 16 bytes. */
 #define PP_PACK ((int)(16 / sizeof(elem)))
 
-/* Whether rows of C elements, ld apart, at p can be taken in packs. */
+/* Whether rows of C elements, ld apart, at p can be read in packs. */
 static inline bool packs(const void *p, size_t C, size_t ld)
 {
     return (uintptr_t)p % 16 == 0 && C % PP_PACK == 0 && ld % PP_PACK == 0;
@@ -106,15 +114,15 @@ static inline bool floats_aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* Blocks of `threads` for n items, at least 1 and at most what a grid-stride
- * loop wants. */
+/* Number of blocks of `threads` threads for n items in a grid-stride loop: at
+ * least 1, and limited for large n. */
 static inline unsigned blocks_for(size_t n, size_t threads)
 {
     size_t blocks = (n + threads - 1) / threads, most = 1u << 16;
     return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
-/* This thread's place in the grid, and the number of threads in it. */
+/* Index of this thread in the grid, and the number of threads in the grid. */
 static __device__ inline size_t grid_thread(void)
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -139,16 +147,16 @@ static __device__ inline float warp_max(float x)
     return x;
 }
 
-/* The sum over the THREADS consecutive threads that work on one thing, at each
- * of them: a warp, or a whole block of up to 1024, with a float of shared
- * memory for each warp. */
+/* The sum over THREADS consecutive threads, returned to each of them. THREADS
+ * is PP_WARP or the size of the block, up to 1024. shared has one float for
+ * each warp. */
 template <int THREADS>
 static __device__ inline float team_sum(float x, float *shared)
 {
     x = warp_sum(x);
     if (THREADS == PP_WARP)
         return x;
-    __syncthreads(); /* shared may still be read from the last time */
+    __syncthreads(); /* threads may still read shared from an earlier call */
     if (threadIdx.x % PP_WARP == 0)
         shared[threadIdx.x / PP_WARP] = x;
     __syncthreads();

@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-#include "cpu.h"
 #include "real.h"
-#include "reduce.h"
 
 #define BLOCK 1024
 

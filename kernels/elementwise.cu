@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* elementwise on a GPU. */
-#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256
-#define SQUARES_BLOCKS 1024 /* at most: enough to fill a GPU */
+#define SQUARES_BLOCKS 1024 /* most blocks; enough to fill a GPU */
 
 template <int V>
 static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
@@ -45,7 +44,8 @@ template <int V> static __global__ void zero_kernel(elem *y, size_t n)
         ((pack<V> *)y)[i] = zero;
 }
 
-/* The sum of a block's threads, in one fixed order, at thread 0. */
+/* The sum over the threads of a block, in one fixed order. Thread 0 receives
+ * it. */
 static __device__ double block_sum(double x)
 {
     __shared__ double sums[THREADS];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* elementwise - whole tensors.
+/* elementwise - operations on whole tensors.
  *
  *   add           y = a + b       n elements; y may be a or b
  *   add_gradient  y = a + b       the same for accumulated values
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
  *   sum_squares   *out = sum x^2  of accumulated values, in double, in an order
- *                 that depends on n alone; on the CPU blocks of 1024, each by
- *                 the lanes of reduce.h, ascending */
+ *                                 that depends on n only. The CPU adds blocks
+ * of 1024 in ascending order, each with dot_rows of real.h. */
 #ifndef PP_KERNELS_ELEMENTWISE_H
 #define PP_KERNELS_ELEMENTWISE_H
 

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "cpu.h"
 #include "real.h"
 
 PP_CLONES static void add_row(real *restrict y, const real *restrict x,

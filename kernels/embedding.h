@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* embedding - y[t] = w[ids[t]]
  *
- *   ids (N), each in [0, V): checked by the caller before step 0
+ *   ids (N), each below V: the caller checks them before step 0
  *   w   (V, C)     y (N, C) written     dw (V, C) accumulated, rows ascending
- * A negative id is padding: y is 0 and nothing is accumulated.
+ * A negative id is padding: y is 0, and dw does not change.
  *
- * scatter - y[rows[t]] = x[t], rows distinct; other rows of y stay */
+ * scatter - y[rows[t]] = x[t], with distinct rows; other rows of y do not
+ * change */
 #ifndef PP_KERNELS_EMBEDDING_H
 #define PP_KERNELS_EMBEDDING_H
 

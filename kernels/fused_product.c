@@ -6,20 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cublas.h"
-
-/* Shapes that are remembered: those of a step's microbatches, as far as they
- * come again. The oldest makes room. */
+/* Number of shapes to remember: enough for the microbatches of a step if they
+ * repeat. A new plan replaces the oldest. */
 #define N_PLANS 128
 
-/* What an algorithm depends on. */
-struct shape {
+/* All that the choice of an algorithm depends on. */
+struct product_shape {
     uint64_t m, n, k, lda, ldb, ldd;
     int32_t op_a, op_b, type_in, type_out, epilogue, adds;
 };
 
-struct plan {
-    struct shape shape;
+struct product_plan {
+    struct product_shape shape;
     void *desc, *a, *b, *d;
     struct pp_cublaslt_algorithm algorithm;
     bool refused;
@@ -29,13 +27,13 @@ struct pp_fuser {
     const struct pp_cublaslt *lt;
     void *handle, *preference, *workspace;
     size_t workspace_bytes;
-    struct plan plans[N_PLANS];
-    size_t n; /* made so far */
+    struct product_plan plans[N_PLANS];
+    size_t n; /* plans made so far */
 };
 
-static struct shape shape_of(const struct pp_fused_product *p)
+static struct product_shape shape_of(const struct pp_fused_product *p)
 {
-    struct shape s;
+    struct product_shape s;
     memset(&s, 0, sizeof s); /* compared as bytes */
     s.m = p->m, s.n = p->n, s.k = p->k;
     s.lda = p->lda, s.ldb = p->ldb, s.ldd = p->ldd;
@@ -46,7 +44,7 @@ static struct shape shape_of(const struct pp_fused_product *p)
     return s;
 }
 
-static int prefer(struct pp_fuser *f)
+static int set_preference(struct pp_fuser *f)
 {
     const struct pp_cublaslt *lt = f->lt;
     uint64_t bytes = f->workspace_bytes;
@@ -66,7 +64,7 @@ static int prefer(struct pp_fuser *f)
     return rc;
 }
 
-static void forget(const struct pp_cublaslt *lt, struct plan *plan)
+static void finish_plan(const struct pp_cublaslt *lt, struct product_plan *plan)
 {
     if (plan->desc)
         lt->desc_destroy(plan->desc);
@@ -82,10 +80,12 @@ static int set_bias(const struct pp_cublaslt *lt, void *desc, const void *bias)
     return lt->desc_set(desc, PP_CUBLASLT_DESC_BIAS, &bias, sizeof bias);
 }
 
-/* For the choice of an algorithm the bias's address says how it is aligned, and
- * is not read: one of the alignment that every bias has, and no better. */
-static int describe(const struct pp_cublaslt *lt, struct plan *plan,
-                    const struct pp_fused_product *p)
+/* cuBLASLt takes the alignment of the bias from its address when it chooses an
+ * algorithm, and does not read the bias. It gets an address with the alignment
+ * of every bias and no more. */
+static int describe_product(const struct pp_cublaslt *lt,
+                            struct product_plan *plan,
+                            const struct pp_fused_product *p)
 {
     static const int32_t epilogues[] = {PP_CUBLASLT_EPILOGUE_DEFAULT,
                                         PP_CUBLASLT_EPILOGUE_BIAS,
@@ -117,15 +117,15 @@ static int describe(const struct pp_cublaslt *lt, struct plan *plan,
                                   (int64_t)p->ldd);
 }
 
-static int make(struct pp_fuser *f, struct plan *plan,
-                const struct pp_fused_product *p)
+static int make_plan(struct pp_fuser *f, struct product_plan *plan,
+                     const struct pp_fused_product *p)
 {
     struct pp_cublaslt_result found = {0};
     int n = 0;
-    forget(f->lt, plan);
-    int rc = describe(f->lt, plan, p);
+    finish_plan(f->lt, plan);
+    int rc = describe_product(f->lt, plan, p);
     if (rc) {
-        forget(f->lt, plan);
+        finish_plan(f->lt, plan);
         return rc;
     }
     plan->shape = shape_of(p);
@@ -137,11 +137,11 @@ static int make(struct pp_fuser *f, struct plan *plan,
     return 0;
 }
 
-/* The shape's plan, made when it was not met lately. */
-static int find(struct pp_fuser *f, const struct pp_fused_product *p,
-                struct plan **out)
+/* Finds the plan of the shape, or makes one. */
+static int find_plan(struct pp_fuser *f, const struct pp_fused_product *p,
+                     struct product_plan **out)
 {
-    struct shape s = shape_of(p);
+    struct product_shape s = shape_of(p);
     size_t known = f->n < N_PLANS ? f->n : N_PLANS;
     for (size_t i = 0; i < known; i++)
         if (!memcmp(&f->plans[i].shape, &s, sizeof s)) {
@@ -149,7 +149,7 @@ static int find(struct pp_fuser *f, const struct pp_fused_product *p,
             return 0;
         }
     *out = &f->plans[f->n++ % N_PLANS];
-    return make(f, *out, p);
+    return make_plan(f, *out, p);
 }
 
 struct pp_fuser *pp_fuser_create(const struct pp_cublaslt *lt, void *workspace,
@@ -161,7 +161,7 @@ struct pp_fuser *pp_fuser_create(const struct pp_cublaslt *lt, void *workspace,
     f->lt = lt;
     f->workspace = workspace;
     f->workspace_bytes = workspace_bytes;
-    if (lt->create(&f->handle) == 0 && prefer(f) == 0)
+    if (lt->create(&f->handle) == 0 && set_preference(f) == 0)
         return f;
     pp_fuser_destroy(f);
     return NULL;
@@ -172,7 +172,7 @@ void pp_fuser_destroy(struct pp_fuser *f)
     if (!f)
         return;
     for (size_t i = 0; i < N_PLANS; i++)
-        forget(f->lt, &f->plans[i]);
+        finish_plan(f->lt, &f->plans[i]);
     if (f->preference)
         f->lt->preference_destroy(f->preference);
     if (f->handle)
@@ -185,8 +185,8 @@ int pp_fused_product(struct pp_fuser *f, const struct pp_fused_product *p,
 {
     const struct pp_cublaslt *lt = f->lt;
     const float one = 1;
-    struct plan *plan;
-    int rc = find(f, p, &plan);
+    struct product_plan *plan;
+    int rc = find_plan(f, p, &plan);
     if (rc)
         return rc;
     if (plan->refused)

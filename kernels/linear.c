@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* linear on the CPU: one BLAS product each, what is added in loops. */
+/* linear on the CPU: BLAS products, then loops for the bias and the
+ * residual. */
 #include "linear.h"
 
-#include "cpu.h"
 #include "real.h"
 
 PP_CLONES static void add_bias(real *y, const real *b, size_t N, size_t OC,
@@ -21,8 +21,8 @@ PP_CLONES static void add_residual(real *y, const real *r, size_t N, size_t OC,
             y[t * ldy + j] += r[t * ldy + j];
 }
 
-PP_CLONES static void add_rows(real *db, const real *dy, size_t N, size_t OC,
-                               size_t lddy)
+PP_CLONES static void add_bias_gradient(real *db, const real *dy, size_t N,
+                                        size_t OC, size_t lddy)
 {
     for (size_t t = 0; t < N; t++)
         for (size_t j = 0; j < OC; j++)
@@ -52,6 +52,6 @@ PP_LINEAR_BWD_WEIGHT(PP_KERNEL(linear_bwd_weight))
     (void)stream;
     gemm_tn(OC, C, N, 1, dy, lddy, x, ldx, 1, dw, C);
     if (db)
-        add_rows(db, dy, N, OC, lddy);
+        add_bias_gradient(db, dy, N, OC, lddy);
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* linear on a GPU: products by cuBLAS, which is column-major: a row-major
- * matrix is its transpose there. Biases, residuals and the gradients of biases
- * go with the product where cuBLASLt has a kernel for that, and by kernels of
- * ours elsewhere. */
+/* linear on a GPU. cuBLAS is column-major, so a row-major matrix is its
+ * transpose there. A bias, a residual or the gradient of a bias is fused with
+ * the product if cuBLASLt has a kernel for that, and has a kernel of its own
+ * otherwise. */
 #include "columns.cuh"
 #include "cublas.h"
-#include "cuda.cuh"
+#include "device.cuh"
 #include "fused_product.h"
 
 #include <limits.h>
@@ -19,16 +19,16 @@
 #endif
 
 /* A matrix as cuBLAS sees it. */
-struct matrix {
+struct blas_matrix {
     const void *at;
     int op;
     size_t ld;
 };
 
 /* c (m, n), column-major, = op(a) op(b) + beta c */
-static int product(void *stream, struct matrix a, struct matrix b, size_t m,
-                   size_t n, size_t k, float beta, void *c, int type_c,
-                   size_t ldc)
+static int plain_product(void *stream, struct blas_matrix a,
+                         struct blas_matrix b, size_t m, size_t n, size_t k,
+                         float beta, void *c, int type_c, size_t ldc)
 {
     const struct pp_cuda_stream *s = (const struct pp_cuda_stream *)stream;
     const float one = 1;
@@ -42,9 +42,9 @@ static int product(void *stream, struct matrix a, struct matrix b, size_t m,
     return rc ? PP_CUBLAS_ERROR + rc : 0;
 }
 
-/* Whether shape and addresses are what a fused product wants. The shape alone
- * decides in a run, where everything begins on a cache line. */
-static bool fits(const struct pp_fused_product *p)
+/* Whether the shape and the addresses permit a fused product. In a run every
+ * tensor begins on a cache line, and only the shape decides. */
+static bool may_fuse(const struct pp_fused_product *p)
 {
     const void *matrices[] = {p->a, p->b, p->c, p->d, p->bias};
     const size_t sizes[] = {p->m, p->n, p->k, p->lda, p->ldb, p->ldd};
@@ -58,19 +58,19 @@ static bool fits(const struct pp_fused_product *p)
            p->ldd % PP_PACK == 0;
 }
 
-/* PP_NOT_FUSED, or what a kernel returns. */
-static int fused(void *stream, const struct pp_fused_product *p)
+/* Returns PP_NOT_FUSED, or the result of a kernel. */
+static int try_fused(void *stream, const struct pp_fused_product *p)
 {
     const struct pp_cuda_stream *s = (const struct pp_cuda_stream *)stream;
-    if (!s->fuser || !fits(p))
+    if (!s->fuser || !may_fuse(p))
         return PP_NOT_FUSED;
     int rc = pp_fused_product(s->fuser, p, s->stream);
     return rc > 0 ? PP_CUBLAS_ERROR + rc : rc;
 }
 
 /* y += b + r, either of which may be NULL */
-static __global__ void add_kernel(elem *y, const elem *b, const elem *r,
-                                  size_t N, size_t OC, size_t ldy)
+static __global__ void add_terms_kernel(elem *y, const elem *b, const elem *r,
+                                        size_t N, size_t OC, size_t ldy)
 {
     for (size_t i = grid_thread(); i < N * OC; i += grid_threads()) {
         size_t at = i / OC * ldy + i % OC;
@@ -95,7 +95,8 @@ struct bias_term {
 
 PP_LINEAR_FWD(PP_CUDA(linear_fwd))
 {
-    struct matrix a = {w, PP_CUBLAS_OP_T, C}, in = {x, PP_CUBLAS_OP_N, ldx};
+    struct blas_matrix a = {w, PP_CUBLAS_OP_T, C},
+                       in = {x, PP_CUBLAS_OP_N, ldx};
     const struct pp_fused_product p = {
         .op_a = a.op,
         .op_b = in.op,
@@ -117,27 +118,30 @@ PP_LINEAR_FWD(PP_CUDA(linear_fwd))
     };
     if (!N || !OC)
         return 0;
-    int rc = b || r ? fused(stream, &p) : PP_NOT_FUSED;
+    int rc = b || r ? try_fused(stream, &p) : PP_NOT_FUSED;
     if (rc != PP_NOT_FUSED)
         return rc;
-    rc = product(stream, a, in, OC, N, C, 0, y, ELEMENT_TYPE, ldy);
+    rc = plain_product(stream, a, in, OC, N, C, 0, y, ELEMENT_TYPE, ldy);
     if (rc || (!b && !r))
         return rc;
-    return PP_LAUNCH(add_kernel, blocks_for(N * OC, THREADS), THREADS, 0,
+    return PP_LAUNCH(add_terms_kernel, blocks_for(N * OC, THREADS), THREADS, 0,
                      stream, (elem *)y, (const elem *)b, (const elem *)r, N, OC,
                      ldy);
 }
 
 PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
 {
-    struct matrix a = {w, PP_CUBLAS_OP_N, C}, d = {dy, PP_CUBLAS_OP_N, lddy};
-    return N ? product(stream, a, d, C, N, OC, 0, dx, ELEMENT_TYPE, lddx) : 0;
+    struct blas_matrix a = {w, PP_CUBLAS_OP_N, C},
+                       d = {dy, PP_CUBLAS_OP_N, lddy};
+    return N ? plain_product(stream, a, d, C, N, OC, 0, dx, ELEMENT_TYPE, lddx)
+             : 0;
 }
 
-/* dw and the bias's gradient at once: its sums are written beside db, which
- * they are then added to. */
-static int both_gradients(void *dw, void *db, struct matrix d, struct matrix in,
-                          size_t N, size_t C, size_t OC, void *stream)
+/* Computes dw and the gradient of the bias in one product. It writes the sums
+ * of the bias to the partials, and then adds them to db. */
+static int fused_gradients(void *dw, void *db, struct blas_matrix d,
+                           struct blas_matrix in, size_t N, size_t C, size_t OC,
+                           void *stream)
 {
     void *sums = ((const struct pp_cuda_stream *)stream)->partials;
     const struct pp_fused_product p = {
@@ -161,20 +165,21 @@ static int both_gradients(void *dw, void *db, struct matrix d, struct matrix in,
     };
     if (OC > PP_CUDA_PARTIAL_BYTES / sizeof(float))
         return PP_NOT_FUSED;
-    int rc = fused(stream, &p);
+    int rc = try_fused(stream, &p);
     return rc ? rc : PP_CUDA(add_gradient)(db, db, sums, OC, stream);
 }
 
 PP_LINEAR_BWD_WEIGHT(PP_CUDA(linear_bwd_weight))
 {
-    struct matrix in = {x, PP_CUBLAS_OP_N, ldx}, d = {dy, PP_CUBLAS_OP_T, lddy};
+    struct blas_matrix in = {x, PP_CUBLAS_OP_N, ldx},
+                       d = {dy, PP_CUBLAS_OP_T, lddy};
     if (!N)
         return 0;
     int rc =
-        db ? both_gradients(dw, db, d, in, N, C, OC, stream) : PP_NOT_FUSED;
+        db ? fused_gradients(dw, db, d, in, N, C, OC, stream) : PP_NOT_FUSED;
     if (rc != PP_NOT_FUSED)
         return rc;
-    rc = product(stream, in, d, C, OC, N, 1, dw, PP_CUBLAS_R_32F, C);
+    rc = plain_product(stream, in, d, C, OC, N, 1, dw, PP_CUBLAS_R_32F, C);
     if (rc || !db)
         return rc;
     struct bias_term term = {(const elem *)dy, lddy};

@@ -5,8 +5,8 @@
  *   b  (OC) or NULL          r  (N, OC), ldy, or NULL
  *   y  (N, OC), ldy          written
  *
- * Backward is two functions so that a schedule may run them apart
- * (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024):
+ * Backward is two functions so that a schedule may run them apart (Qi et al.,
+ * "Zero Bubble Pipeline Parallelism", ICLR 2024):
  *   bwd_input    dx  = dy W            (N, C)    written
  *   bwd_weight   dw += dy^T x          (OC, C)   accumulated
  *                db += sum over N      (OC)      accumulated, or NULL */

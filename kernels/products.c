@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* products in registers: a tile of C is held in ROWS by two vectors while k
- * runs, as in the inner kernel of Goto and van de Geijn (2008).
+/* products - a tile of C stays in ROWS by two vector registers while k runs, as
+ * in the inner kernel of Goto and van de Geijn (2008).
  *
- * Compiled once for each element type and instruction set; PP_PRODUCTS is the
- * set's name. */
+ * This file is compiled once for each element type and instruction set;
+ * PP_PRODUCTS is the name of the set. */
 #include "products.h"
 
 #include <string.h>
 
-#include "fastexp.h"
+#include "real.h"
 
 #define NAME_OF(set) PP_KERNEL(products_##set)
 #define NAMED(set) NAME_OF(set)
@@ -25,22 +25,22 @@
 #endif
 #endif
 
-/* Six rows of two vectors, the two of B and one of A: 15 of the 16 registers
- * that all sets have. */
+/* Six rows of two vectors, two vectors of B and one of A use 15 of the 16
+ * registers that all sets have. */
 #define ROWS 6
 
 typedef real vec __attribute__((vector_size(PP_VECTOR_BYTES)));
 #define LANES (sizeof(vec) / sizeof(real))
 
-/* Of A: distances of rows and of k. */
-struct operands {
+/* a_row and a_k are the distances between the rows of A and between its k. */
+struct product_operands {
     const real *a, *b;
     size_t a_row, a_k, ldb, ldc, K;
     real *c;
     bool add;
 };
 
-/* n elements of p, 0 behind them. */
+/* The first n elements of p, then zeros. */
 PP_INLINE vec load(const real *p, size_t n)
 {
     vec v = {0};
@@ -48,9 +48,10 @@ PP_INLINE vec load(const real *p, size_t n)
     return v;
 }
 
-/* c (rows, (vecs - 1) * LANES + last); rows and vecs are constants where this
- * is called, and so is last but at the right border. */
-PP_INLINE void tile(size_t rows, size_t vecs, size_t last, struct operands o)
+/* Computes c (rows, (vecs - 1) * LANES + last). All callers pass constants,
+ * except for last at the right border. */
+PP_INLINE void tile(size_t rows, size_t vecs, size_t last,
+                    struct product_operands o)
 {
     vec sum[ROWS][2], b[2];
     for (size_t r = 0; r < rows; r++)
@@ -71,8 +72,9 @@ PP_INLINE void tile(size_t rows, size_t vecs, size_t last, struct operands o)
                    (v + 1 < vecs ? LANES : last) * sizeof(real));
 }
 
-/* All rows of some columns. */
-PP_INLINE void columns(size_t M, size_t vecs, size_t last, struct operands o)
+/* Computes all rows of some columns. */
+PP_INLINE void columns(size_t M, size_t vecs, size_t last,
+                       struct product_operands o)
 {
     for (; M >= ROWS; M -= ROWS) {
         tile(ROWS, vecs, last, o);
@@ -98,7 +100,7 @@ PP_INLINE void columns(size_t M, size_t vecs, size_t last, struct operands o)
     }
 }
 
-PP_INLINE void product(size_t M, size_t N, struct operands o)
+PP_INLINE void product(size_t M, size_t N, struct product_operands o)
 {
     size_t width;
     for (; N; N -= width, o.b += width, o.c += width) {
@@ -115,13 +117,13 @@ PP_INLINE void product(size_t M, size_t N, struct operands o)
 static void nn(size_t M, size_t N, size_t K, const real *a, size_t lda,
                const real *b, size_t ldb, bool add, real *c, size_t ldc)
 {
-    product(M, N, (struct operands){a, b, lda, 1, ldb, ldc, K, c, add});
+    product(M, N, (struct product_operands){a, b, lda, 1, ldb, ldc, K, c, add});
 }
 
 static void tn(size_t M, size_t N, size_t K, const real *a, size_t lda,
                const real *b, size_t ldb, bool add, real *c, size_t ldc)
 {
-    product(M, N, (struct operands){a, b, 1, lda, ldb, ldc, K, c, add});
+    product(M, N, (struct product_operands){a, b, 1, lda, ldb, ldc, K, c, add});
 }
 
 typedef __typeof__((vec){0} < (vec){0}) mask;

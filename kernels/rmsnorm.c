@@ -4,9 +4,7 @@
 
 #include <math.h>
 
-#include "cpu.h"
 #include "real.h"
-#include "reduce.h"
 
 PP_CLONES static real norm_group(real *y, const real *x, const real *w,
                                  size_t C, double eps)

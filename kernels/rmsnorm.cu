@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* rmsnorm on a GPU. A warp, or for wide groups a block, holds one group. */
+/* rmsnorm on a GPU. A team of threads, a warp or for wide groups a block, works
+ * on one group. */
 #include "columns.cuh"
-#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256
-#define WIDE 2048 /* elements from which a group gets a block */
+#define WIDE 2048 /* width of the narrowest group that has a block */
 
-/* The group of this thread's team, its place in the team, and where the
- * group's row and statistics are. */
-struct place {
+/* The group of this thread's team, the row and column where the group begins,
+ * and the thread's index in the team. */
+struct norm_position {
     size_t group, row, column, lane;
     bool inside;
 };
 
 template <int TEAM>
-static __device__ inline struct place place(size_t N, size_t G, size_t C)
+static __device__ inline struct norm_position
+norm_position_of(size_t N, size_t G, size_t C)
 {
-    struct place p;
+    struct norm_position p;
     p.group = (size_t)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
     p.inside = p.group < N * G;
     p.row = p.group / G;
@@ -27,12 +28,13 @@ static __device__ inline struct place place(size_t N, size_t G, size_t C)
 }
 
 template <int TEAM, int V>
-static __global__ void fwd_kernel(elem *y, float *rstd, const elem *x,
-                                  const elem *w, size_t N, size_t G, size_t C,
-                                  size_t ldy, size_t ldr, size_t ldx, float eps)
+static __global__ void rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x,
+                                          const elem *w, size_t N, size_t G,
+                                          size_t C, size_t ldy, size_t ldr,
+                                          size_t ldx, float eps)
 {
     __shared__ float shared[THREADS / PP_WARP];
-    struct place p = place<TEAM>(N, G, C);
+    struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
     pack<V> *out = (pack<V> *)(y + p.row * ldy + p.column);
     float sum = 0;
@@ -57,12 +59,13 @@ static __global__ void fwd_kernel(elem *y, float *rstd, const elem *x,
 
 template <int TEAM, int V>
 static __global__ void
-bwd_input_kernel(elem *dx, const elem *dy, const elem *x, const float *rstd,
-                 const elem *w, size_t N, size_t G, size_t C, size_t lddx,
-                 size_t lddy, size_t ldx, size_t ldr)
+rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
+                         const float *rstd, const elem *w, size_t N, size_t G,
+                         size_t C, size_t lddx, size_t lddy, size_t ldx,
+                         size_t ldr)
 {
     __shared__ float shared[THREADS / PP_WARP];
-    struct place p = place<TEAM>(N, G, C);
+    struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
     const pack<V> *d = (const pack<V> *)(dy + p.row * lddy + p.column);
     const pack<V> *by = (const pack<V> *)w;
@@ -86,7 +89,7 @@ bwd_input_kernel(elem *dx, const elem *dy, const elem *x, const float *rstd,
     }
 }
 
-/* What row i, a group, adds to the gradient of the weight. */
+/* Term of group i in the gradient of the weight. */
 struct weight_term {
     const elem *dy, *x;
     const float *rstd;
@@ -100,8 +103,8 @@ struct weight_term {
     }
 };
 
-/* Blocks for so many groups of C. */
-static unsigned n_blocks(size_t groups, size_t C)
+/* Number of blocks for groups of C elements. */
+static unsigned norm_blocks(size_t groups, size_t C)
 {
     size_t teams = C < WIDE ? THREADS / PP_WARP : 1;
     return (unsigned)((groups + teams - 1) / teams);
@@ -112,11 +115,12 @@ PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
     if (!N || !G)
         return 0;
     bool packed = packs(y, C, ldy) && packs(x, C, ldx) && packs(w, C, 0);
-    auto narrow =
-        packed ? fwd_kernel<PP_WARP, PP_PACK> : fwd_kernel<PP_WARP, 1>;
-    auto wide = packed ? fwd_kernel<THREADS, PP_PACK> : fwd_kernel<THREADS, 1>;
-    return PP_LAUNCH((C < WIDE ? narrow : wide), n_blocks(N * G, C), THREADS, 0,
-                     stream, (elem *)y, (float *)rstd, (const elem *)x,
+    auto narrow = packed ? rmsnorm_fwd_kernel<PP_WARP, PP_PACK>
+                         : rmsnorm_fwd_kernel<PP_WARP, 1>;
+    auto wide = packed ? rmsnorm_fwd_kernel<THREADS, PP_PACK>
+                       : rmsnorm_fwd_kernel<THREADS, 1>;
+    return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
+                     0, stream, (elem *)y, (float *)rstd, (const elem *)x,
                      (const elem *)w, N, G, C, ldy, ldr, ldx, (float)eps);
 }
 
@@ -126,12 +130,12 @@ PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
         return 0;
     bool packed = packs(dx, C, lddx) && packs(dy, C, lddy) &&
                   packs(x, C, ldx) && packs(w, C, 0);
-    auto narrow = packed ? bwd_input_kernel<PP_WARP, PP_PACK>
-                         : bwd_input_kernel<PP_WARP, 1>;
-    auto wide = packed ? bwd_input_kernel<THREADS, PP_PACK>
-                       : bwd_input_kernel<THREADS, 1>;
-    return PP_LAUNCH((C < WIDE ? narrow : wide), n_blocks(N * G, C), THREADS, 0,
-                     stream, (elem *)dx, (const elem *)dy, (const elem *)x,
+    auto narrow = packed ? rmsnorm_bwd_input_kernel<PP_WARP, PP_PACK>
+                         : rmsnorm_bwd_input_kernel<PP_WARP, 1>;
+    auto wide = packed ? rmsnorm_bwd_input_kernel<THREADS, PP_PACK>
+                       : rmsnorm_bwd_input_kernel<THREADS, 1>;
+    return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
+                     0, stream, (elem *)dx, (const elem *)dy, (const elem *)x,
                      (const float *)rstd, (const elem *)w, N, G, C, lddx, lddy,
                      ldx, ldr);
 }

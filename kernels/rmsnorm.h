@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* rmsnorm - y = x rstd(x) w, rstd = 1 / sqrt(mean(x^2) + eps)
  *
- * Each row holds G groups of C elements, normalised apart with one weight: G =
- * 1 for a layer's norm, G = heads for the norm of every query or key head.
+ * Each row holds G groups of C elements. Every group is normalised alone, with
+ * the same weight: G = 1 for a layer's norm, G = heads for the norm of each
+ * query or key head.
  *   x     (N, G, C), ldx        w  (C)
  *   y     (N, G, C), ldy        written; y may be x
  *   rstd  (N, G), ldr           written

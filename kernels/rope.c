@@ -2,7 +2,6 @@
 /* rope on the CPU. */
 #include "rope.h"
 
-#include "cpu.h"
 #include "real.h"
 
 PP_CLONES static void rotate(real *x, const real *cos, const real *sin,

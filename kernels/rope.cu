@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* rope on a GPU. The tables are float whatever the element. */
-#include "cuda.cuh"
+/* rope on a GPU. The tables are float for both element types. */
 #include "device.cuh"
 
 #define THREADS 256
 
-/* A thread turns V pairs (i, i + HD / 2) of one head of one row. */
+/* Each thread rotates V pairs (i, i + HD / 2) of one head of one row. */
 template <int V>
 static __global__ void rope_kernel(elem *x, const float *cos, const float *sin,
                                    const int32_t *position, size_t N, size_t G,

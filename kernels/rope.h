@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* rope - rotary position embedding, half-split: element i pairs with i + HD/2.
  *
- *   x         (N, G, HD), ldx            in place; G heads of every row
- *   cos, sin  (max position, HD / 2)     tables of the element type
+ *   x         (N, G, HD), ldx            updated in place; G heads of each row
+ *   cos, sin  (max position, HD / 2)     tables of the accumulator's type
  *   position  (N)                        row of the tables for each token
  * direction +1 rotates (forward), -1 rotates back (the gradient). */
 #ifndef PP_KERNELS_ROPE_H

@@ -2,8 +2,6 @@
 /* swiglu on the CPU. */
 #include "swiglu.h"
 
-#include "cpu.h"
-#include "fastexp.h"
 #include "real.h"
 
 PP_CLONES static void swiglu_row(real *restrict y, const real *restrict gate,

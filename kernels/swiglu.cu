@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* swiglu on a GPU. */
-#include "cuda.cuh"
 #include "device.cuh"
 
 #define THREADS 256
@@ -11,7 +10,8 @@ static __device__ inline float sigmoid(float x)
 }
 
 template <int V>
-static __global__ void fwd_kernel(elem *y, const elem *gu, size_t N, size_t C)
+static __global__ void swiglu_fwd_kernel(elem *y, const elem *gu, size_t N,
+                                         size_t C)
 {
     size_t width = C / V;
     for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
@@ -27,8 +27,8 @@ static __global__ void fwd_kernel(elem *y, const elem *gu, size_t N, size_t C)
 }
 
 template <int V>
-static __global__ void bwd_kernel(elem *dgu, const elem *dy, const elem *gu,
-                                  size_t N, size_t C)
+static __global__ void swiglu_bwd_kernel(elem *dgu, const elem *dy,
+                                         const elem *gu, size_t N, size_t C)
 {
     size_t width = C / V;
     for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
@@ -53,11 +53,11 @@ PP_SWIGLU_FWD(PP_CUDA(swiglu_fwd))
     if (!N || !C)
         return 0;
     if (packs(y, C, 0) && packs(gu, C, 0))
-        return PP_LAUNCH((fwd_kernel<PP_PACK>),
+        return PP_LAUNCH((swiglu_fwd_kernel<PP_PACK>),
                          blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
                          stream, (elem *)y, (const elem *)gu, N, C);
-    return PP_LAUNCH((fwd_kernel<1>), blocks_for(N * C, THREADS), THREADS, 0,
-                     stream, (elem *)y, (const elem *)gu, N, C);
+    return PP_LAUNCH((swiglu_fwd_kernel<1>), blocks_for(N * C, THREADS),
+                     THREADS, 0, stream, (elem *)y, (const elem *)gu, N, C);
 }
 
 PP_SWIGLU_BWD(PP_CUDA(swiglu_bwd))
@@ -65,11 +65,11 @@ PP_SWIGLU_BWD(PP_CUDA(swiglu_bwd))
     if (!N || !C)
         return 0;
     if (packs(dgu, C, 0) && packs(dy, C, 0) && packs(gu, C, 0))
-        return PP_LAUNCH((bwd_kernel<PP_PACK>),
+        return PP_LAUNCH((swiglu_bwd_kernel<PP_PACK>),
                          blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
                          stream, (elem *)dgu, (const elem *)dy,
                          (const elem *)gu, N, C);
-    return PP_LAUNCH((bwd_kernel<1>), blocks_for(N * C, THREADS), THREADS, 0,
-                     stream, (elem *)dgu, (const elem *)dy, (const elem *)gu, N,
-                     C);
+    return PP_LAUNCH((swiglu_bwd_kernel<1>), blocks_for(N * C, THREADS),
+                     THREADS, 0, stream, (elem *)dgu, (const elem *)dy,
+                     (const elem *)gu, N, C);
 }

@@ -7,9 +7,9 @@
 #include <pthread.h>
 
 #include "base/rng.h"
-#include "comm/comm_threads.h"
+#include "comm/comm.h"
 #include "data/packed_write.h"
-#include "run/job.h"
+#include "run/execute/job.h"
 
 enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
 
@@ -38,7 +38,7 @@ static int small_data(const char *dir, int shortest, int longest,
         uint32_t length = (uint32_t)shortest + (uint32_t)more;
         pieces[i].source = i;
         pieces[i].at = n;
-        pieces[i].slot = length;
+        pieces[i].padded = length;
         pieces[i].length = length;
         items[i] = i;
         for (uint32_t t = 0; t < length; t++)
@@ -79,7 +79,7 @@ static int small_ranks(const struct pp_job *job, struct pp_err *err)
 {
     struct small_rank t[SMALL_RANKS] = {0};
     struct pp_comm_world *world = NULL;
-    int n = job->schedule->graph->n_ranks;
+    int n = job->schedule->graph->n_rows;
     if (pp_comm_world_create(n, job->schedule->channel_depth, &world, err))
         return -1;
     for (int r = 0; r < n; r++) {

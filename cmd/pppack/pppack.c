@@ -1,16 +1,62 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack - packs documents into microbatches of at most a given number of
  * tokens. The run; the command line is in pppack_options.c, the work in
- * lib/plan and lib/data. */
+ * lib/pack and lib/data. */
 #include "pppack.h"
 
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "data/packed_write.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
+
+/* pppack_compat - what --compat knows of other systems: the rule, and what
+ * each does with documents that are empty or too long. */
+const struct pack_compat pack_compats[] = {
+    {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "nemo-rl-ffs",
+                .pack = pp_pack_first_fit_shuffle,
+                .draw = pp_draw_first_fit_shuffle},
+     .multiplies = true,
+     .pops = true},
+    {.packer = {.name = "trl-bfd", .pack = pp_pack_bfd},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_TRUNCATE,
+     .drops_empty = true},
+    {.packer = {.name = "trl-bfd-split", .pack = pp_pack_bfd},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_SPLIT,
+     .drops_empty = true},
+    {.packer = {.name = "trl-wrapped", .pack = pp_pack_next_fit},
+     .decides_oversize = true,
+     .oversize = PP_OVERSIZE_SPLIT,
+     .drops_empty = true,
+     .wraps = true},
+    {.packer = {.name = "automodel-knapsack", .pack = pp_pack_wfd}},
+    {.packer = {.name = "megatron-rl",
+                .pack = pp_pack_megatron_rl,
+                .unpadded = pp_pack_megatron_rl_unpadded}},
+    {.packer = {.name = "torchtune", .pack = pp_pack_next_fit}},
+    {.packer = {.name = "axolotl", .pack = pp_pack_axolotl}},
+    {.packer = {.name = "verl-kk",
+                .pack = pp_pack_verl,
+                .divide = pp_parts_kk}},
+    {.packer = {.name = "verl-workload",
+                .pack = pp_pack_verl_workload,
+                .divide = pp_parts_verl_workload}},
+    {.packer = {0}},
+};
 
 /* By a rule that knows lengths without padding. */
 static int choose_unpadded(struct pack_job *j)
@@ -21,7 +67,7 @@ static int choose_unpadded(struct pack_job *j)
         return -1;
     for (size_t i = 0; i < p->n; i++)
         lengths[i] = p->piece[i].length;
-    int rc = j->rule->unpadded(lengths, p->slots, p->n, j->capacity, &j->bins,
+    int rc = j->rule->unpadded(lengths, p->padded, p->n, j->capacity, &j->bins,
                                &j->t.err);
     free(lengths);
     return rc;
@@ -34,19 +80,19 @@ static int choose_bins(struct pack_job *j)
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
     if (!j->parts && j->rule->draw)
-        return j->rule->draw(p->slots, p->n, room, (uint64_t)j->seed, &j->bins,
+        return j->rule->draw(p->padded, p->n, room, (uint64_t)j->seed, &j->bins,
                              err);
     if (j->rule->unpadded && j->align > 1)
         return choose_unpadded(j);
     if (!j->parts)
-        return j->rule->pack(p->slots, p->n, room, &j->bins, err);
+        return j->rule->pack(p->padded, p->n, room, &j->bins, err);
     if ((size_t)j->parts > p->n)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--parts: '%" PRId64 "' bins need as many sequences, "
                        "there are %zu",
                        j->parts, p->n);
     pp_parts_fn *divide = j->equal_size ? pp_parts_kk_equal : j->rule->divide;
-    return divide(p->slots, p->n, (size_t)j->parts, &j->bins, err);
+    return divide(p->padded, p->n, (size_t)j->parts, &j->bins, err);
 }
 
 /* Rules that divide into a number of parts know no capacity. */
@@ -54,7 +100,7 @@ static int check_loads(struct pack_job *j)
 {
     if (!j->rule->divide)
         return 0;
-    uint64_t most = pp_bins_largest(&j->bins, j->pieces.slots);
+    uint64_t most = pp_bins_largest(&j->bins, j->pieces.padded);
     if (most > j->capacity)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "a bin would hold '%" PRIu64 "' tokens, more than the "
@@ -71,7 +117,7 @@ static int raise_bins(struct pack_job *j)
     if (j->compat && j->compat->pops)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,
                                            &j->t.err);
-    return pp_bins_multiple(&j->bins, j->pieces.slots, j->capacity, least,
+    return pp_bins_multiple(&j->bins, j->pieces.padded, j->capacity, least,
                             multiple, &j->t.err);
 }
 
@@ -82,7 +128,7 @@ static int certify(struct pack_job *j)
     j->lower_bound = j->bins.n_bins;
     return j->rows
                ? 0
-               : pp_pack_certify(p->slots, p->n, j->capacity, j->bins.n_bins,
+               : pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
                                  &j->lower_bound, &j->t.err);
 }
 
@@ -91,8 +137,8 @@ static void fill_rows(struct pack_job *j)
 {
     const struct pp_bins *bins = &j->bins;
     for (size_t b = 0; j->row > j->align && b < bins->n_bins; b++)
-        pp_pieces_fill_row(&j->pieces, bins->items + bins->first[b],
-                           bins->first[b + 1] - bins->first[b], j->row);
+        pp_pieces_pad_bin(&j->pieces, bins->items + bins->first[b],
+                          bins->first[b + 1] - bins->first[b], j->row);
 }
 
 static int pack(struct pack_job *j)
@@ -115,8 +161,8 @@ static int pack(struct pack_job *j)
     if (j->rows) {
         const struct pp_bins *bins = &j->bins;
         for (size_t b = 0; b < bins->n_bins; b++)
-            pp_pieces_even(&j->pieces, bins->items + bins->first[b],
-                           bins->first[b + 1] - bins->first[b]);
+            pp_pieces_pad_evenly(&j->pieces, bins->items + bins->first[b],
+                                 bins->first[b + 1] - bins->first[b]);
         j->capacity *= (uint32_t)j->rows;
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
@@ -152,8 +198,6 @@ static int pack_part(struct pack_job *j)
 
 static int run(struct pack_job *j, int argc, char **argv)
 {
-    if (pack_check_options(j, argc) != 0)
-        return -1;
     if (j->check)
         return pack_check(j);
     if (j->export_to)
@@ -192,13 +236,7 @@ int main(int argc, char **argv)
         .bins_multiple = 1,
         .seed = PP_PACK_SEED,
     };
-    int c, rc = 0;
-    while (rc == 0 && (c = tool_option(&j.t, argc, argv)) != TOOL_END) {
-        if (c == TOOL_STOP)
-            return tool_finish(&j.t);
-        rc = pack_take_option(&j, c);
-    }
-    if (rc == 0)
+    if (pack_read_options(&j, argc, argv) == 0)
         run(&j, argc, argv);
     pp_manifest_finish(&j.manifest);
     pp_bins_finish(&j.bins);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack - what the files of cmd/pppack*.c share: one run of the program, from
- * its options to the bins. */
+/* pppack - what the files of cmd/pppack/pppack*.c share: one run of the
+ * program, from its options to the bins. */
 #ifndef PP_CMD_PPPACK_H
 #define PP_CMD_PPPACK_H
 
 #include "data/documents.h"
 #include "data/pieces.h"
 #include "manifest/manifest.h"
-#include "plan/pack.h"
+#include "pack/pack.h"
 #include "tool.h"
 
 /* Another system's packer. */
@@ -47,8 +47,7 @@ struct pack_job {
     int64_t dp; /* lanes; 0 until it is known */
     int oversize, drop_empty, fp8, balance;
     const char *manifest_name;
-    bool has_oversize, equal_size, per_rank, bytes, from_lengths, stats,
-        shuffled, seeded;
+    bool equal_size, per_rank, bytes, from_lengths, stats, shuffled;
     const char *check;
     int64_t skip_bad;
     bool index_only, has_modes;
@@ -76,11 +75,10 @@ struct pack_job {
 
 extern const struct tool_option pack_options[];
 
-/* What one option says. */
-int pack_take_option(struct pack_job *j, int c) PP_MUST_USE;
-
-/* After the last option: whether they go together, and what follows. */
-int pack_check_options(struct pack_job *j, int argc) PP_MUST_USE;
+/* Reads the command line, checks which options go together, and derives the
+ * alignment. Returns 0, or -1 if the run is over: help was printed, or j->t.err
+ * is filled. */
+int pack_read_options(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
 
 /* --modes: numbers between commas. */
 int pack_parse_modes(struct pack_job *j, const char *s) PP_MUST_USE;

@@ -9,13 +9,13 @@
 
 #include "base/num.h"
 #include "manifest/stage_costs.h"
-#include "sched/sim.h"
+#include "schedule/simulate/sim.h"
 
 /* Steps that are simulated at most, evenly spread. */
 enum { MOST_STEPS = 256 };
 
 /* What microbatches are made of: by bin and slice. */
-struct sizes {
+struct microbatch_sizes {
     double *tokens, *pairs;
 };
 
@@ -49,8 +49,8 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     if (j->balance != PACK_BALANCE_FLOPS)
-        return q->slot;
-    return j->per_token * q->slot + j->per_pair * pairs_of(j, q);
+        return q->padded;
+    return j->per_token * q->padded + j->per_pair * pairs_of(j, q);
 }
 
 /* As integers that lose little and do not overflow when added up. */
@@ -103,7 +103,7 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
     }
 }
 
-static int measure(struct pack_job *j, struct sizes *s)
+static int measure_bins(struct pack_job *j, struct microbatch_sizes *s)
 {
     size_t n = j->bins.n_bins, n_parts;
     size_t slices = (size_t)j->manifest.graph.n_slices;
@@ -118,9 +118,9 @@ static int measure(struct pack_job *j, struct sizes *s)
                        *end = j->bins.items + j->bins.first[b + 1];
         int64_t total = 0, at = 0;
         for (const uint32_t *i = item; i < end; i++)
-            total += j->pieces.slots[*i];
+            total += j->pieces.padded[*i];
         pp_slice_tokens((int64_t)slices, total, s->tokens + b * slices);
-        for (; item < end; at += j->pieces.slots[*item++])
+        for (; item < end; at += j->pieces.padded[*item++])
             add_pairs(j, *item, (int64_t)slices, total, at,
                       s->pairs + b * slices);
     }
@@ -128,18 +128,18 @@ static int measure(struct pack_job *j, struct sizes *s)
 }
 
 /* One lane's part of a step. */
-struct lane {
+struct dp_rank {
     const struct pp_stage_costs *costs;
-    const struct sizes *sizes;
-    size_t first, lanes, n_bins;
+    const struct microbatch_sizes *sizes;
+    size_t first, dp, n_bins;
 };
 
-static double lane_time(const void *ctx, struct pp_action a)
+static double dp_rank_time(const void *ctx, struct pp_action a)
 {
-    const struct lane *l = ctx;
+    const struct dp_rank *l = ctx;
     if (!pp_is_compute(a.op))
         return 0;
-    size_t b = (l->first + (size_t)a.microbatch * l->lanes) % l->n_bins;
+    size_t b = (l->first + (size_t)a.microbatch * l->dp) % l->n_bins;
     size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
     return pp_stage_time(l->costs, a, l->sizes->tokens[part],
                          l->sizes->pairs[part]);
@@ -147,14 +147,15 @@ static double lane_time(const void *ctx, struct pp_action a)
 
 /* The slowest lane's time of a step that begins with a bin. */
 static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                         const struct sizes *sizes, size_t first, double *time)
+                         const struct microbatch_sizes *sizes, size_t first,
+                         double *time)
 {
     const struct pp_schedule *s = &j->manifest.schedule;
-    size_t lanes = (size_t)j->manifest.mesh.dp;
+    size_t dp = (size_t)j->manifest.mesh.dp;
     *time = 0;
-    for (size_t k = 0; k < lanes; k++) {
-        struct lane lane = {c, sizes, first + k, lanes, j->bins.n_bins};
-        struct pp_costs costs = {.time = lane_time, .ctx = &lane};
+    for (size_t k = 0; k < dp; k++) {
+        struct dp_rank lane = {c, sizes, first + k, dp, j->bins.n_bins};
+        struct pp_costs costs = {.time = dp_rank_time, .ctx = &lane};
         struct pp_sim sim = {0};
         if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
             return -1;
@@ -168,7 +169,7 @@ static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
 static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
-    struct sizes sizes = {0};
+    struct microbatch_sizes sizes = {0};
     size_t per_step = (size_t)j->manifest.schedule.n_microbatches *
                       (size_t)j->manifest.mesh.dp;
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
@@ -176,7 +177,7 @@ static int simulate(struct pack_job *j, double *time)
     double total = 0;
     int rc = pp_stage_costs_init(&c, &j->manifest, &j->t.err);
     if (rc == 0)
-        rc = measure(j, &sizes);
+        rc = measure_bins(j, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
         rc = simulate_step(j, &c, &sizes, k * steps / n * per_step, &here);
@@ -190,7 +191,7 @@ static int simulate(struct pack_job *j, double *time)
 }
 
 /* The figures of the bins as they are. */
-static int report(struct pack_job *j, struct pack_figures *f)
+static int report_figures(struct pack_job *j, struct pack_figures *f)
 {
     if (!j->stats || j->bins.n_bins == 0)
         return 0;
@@ -201,34 +202,34 @@ static int report(struct pack_job *j, struct pack_figures *f)
     return simulate(j, &f->step_time);
 }
 
-static int rearrange(struct pack_job *j)
+static int rearrange_bins(struct pack_job *j)
 {
-    size_t lanes = (size_t)j->dp, per_step = j->bins.n_bins;
+    size_t dp = (size_t)j->dp, per_step = j->bins.n_bins;
     if (j->bins_multiple > 1)
         per_step = (size_t)j->bins_multiple;
-    if (per_step % lanes)
+    if (per_step % dp)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "'%zu' bins are not the same number for each of %zu "
                        "lanes (--dp)",
-                       per_step, lanes);
+                       per_step, dp);
     uint64_t *cost = make_costs(j);
     if (!cost)
         return -1;
     tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
-    int rc = pp_bins_balance(&j->bins, j->pieces.slots, cost, j->capacity,
+    int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
                              &j->t.err);
     if (rc == 0)
-        rc = pp_bins_deal(&j->bins, cost, lanes, per_step, &j->t.err);
+        rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);
     free(cost);
     return rc;
 }
 
 int pack_balance(struct pack_job *j)
 {
-    if (report(j, &j->before) != 0)
+    if (report_figures(j, &j->before) != 0)
         return -1;
     j->after = j->before;
     if (j->balance == PACK_BALANCE_NONE || j->bins.n_bins == 0)
         return 0;
-    return rearrange(j) == 0 ? report(j, &j->after) : -1;
+    return rearrange_bins(j) == 0 ? report_figures(j, &j->after) : -1;
 }

@@ -134,7 +134,7 @@ static void print_figures(const struct pack_job *j, FILE *f)
 int pack_print_stats(struct pack_job *j)
 {
     size_t bound = j->lower_bound;
-    uint64_t slots = 0;
+    uint64_t padded = 0;
     char efficiency[32];
     const struct pp_pieces *p = &j->pieces;
     /* With a directory -o is taken: stdout. */
@@ -144,7 +144,7 @@ int pack_print_stats(struct pack_job *j)
     uint64_t n_sequences, scored;
     count_sequences(j, &n_sequences, &scored);
     for (size_t i = 0; i < p->n; i++)
-        slots += p->piece[i].slot;
+        padded += p->piece[i].padded;
     double room = (double)j->bins.n_bins * (double)j->capacity;
     pp_format_real(room > 0 ? (double)p->n_tokens / room : 0, efficiency);
     fputs("{\n", f);
@@ -164,7 +164,7 @@ int pack_print_stats(struct pack_job *j)
             "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
             j->bins.n_bins, bound, j->bins.n_bins - bound,
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
-            j->align, j->row, slots - p->n_tokens, efficiency);
+            j->align, j->row, padded - p->n_tokens, efficiency);
     print_figures(j, f);
     print_counts(&p->counts, f);
     return 0;

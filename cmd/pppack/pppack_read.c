@@ -11,11 +11,8 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "data/arrays.h"
-#include "data/indexed.h"
-#include "data/jsonl.h"
-#include "data/lengths.h"
-#include "data/packed_documents.h"
+#include "data/packed.h"
+#include "data/readers.h"
 
 static void show_read(void *ctx, size_t line, size_t bytes)
 {
@@ -127,7 +124,7 @@ static int read_input(struct pack_job *j, const char *name)
     if (!strcmp(name, "-") || j->bytes || j->from_lengths) {
         if (!j->index_only)
             return read_lines(j, name);
-    } else if (pp_indexed_named(name, &prefix_bytes)) {
+    } else if (pp_indexed_is_name(name, &prefix_bytes)) {
         return read_indexed(j, name, prefix_bytes);
     }
     if (j->index_only)
@@ -140,7 +137,7 @@ static int read_input(struct pack_job *j, const char *name)
     if (ends_with(name, ".npy"))
         return pp_npy_read(name, drop, &j->docs, &j->t.err);
     if (ends_with(name, ".safetensors"))
-        return pp_columns_file_read(name, drop, &j->docs, &j->t.err);
+        return pp_safetensors_read(name, drop, &j->docs, &j->t.err);
     return read_lines(j, name);
 }
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/num.h"
-#include "blas_threads.h"
+#include "kernels.h"
 #include "pprun.h"
 #include "version.h"
 
@@ -21,7 +21,7 @@ static int run_process(struct pprun *p, const char *manifest)
 static int run(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
-    pp_cpu_blas_threads(p->options.blas_threads);
+    pp_blas_set_threads(p->options.blas_threads);
     if (p->options.transport != PPRUN_THREADS)
         return run_process(p, manifest);
     if (pprun_check_alone(p) || !tool_output(p->tool) ||
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
     int status = tool_finish(&t);
     /* OpenBLAS's exit handler waits for its threads, which do not end while
      * they are refused memory. */
-    if (!pp_cpu_blas_has_room(1, &bytes))
+    if (!pp_blas_has_memory(1, &bytes))
         _exit(status);
     return status;
 }

@@ -3,9 +3,9 @@
 #ifndef PP_CMD_PPRUN_H
 #define PP_CMD_PPRUN_H
 
-#include "comm/join.h"
+#include "comm/rendezvous.h"
 #include "manifest/manifest.h"
-#include "run/job.h"
+#include "run/execute/job.h"
 #include "tool.h"
 
 /* The words of --dtype: indices of pp_precisions. */
@@ -17,7 +17,6 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
-    uint64_t given; /* a bit for each option that was there */
     const char *data, *eval, *weights, *resume, *logprobs;
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* the last ones; 0: not given */
@@ -26,7 +25,7 @@ struct pprun_options {
     int device;                  /* enum pprun_device */
     int transport;               /* enum pprun_transport */
     int objective;               /* there is one so far */
-    int shapes;                  /* enum pp_shapes */
+    int shapes;                  /* enum pp_message_size */
     int blas_threads;
     bool plan;
     bool verify, shrink, json;
@@ -128,7 +127,7 @@ void pprun_handle_signals(const struct pprun *p);
 bool pprun_stop_requested(void *ctx);
 
 /* Whether this rank sees what rank 0 does. Collective. */
-int pprun_check_same(struct pprun *p, struct pp_join *j) PP_MUST_USE;
+int pprun_check_same(struct pprun *p, struct pp_rendezvous *j) PP_MUST_USE;
 
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "blas_threads.h"
+#include "kernels.h"
 #include "pprun.h"
 
 #ifdef PP_HAVE_CUDA
 #include "cuda_stream.h"
-#include "run/device_cuda.h"
+#include "device/device.h"
 
 static int refuse_variable(struct pprun *p, const char *name, const char *why)
 {
@@ -77,8 +77,8 @@ static int check_room(struct pprun *p)
     char text[32];
     bool alone = p->options.transport == PPRUN_THREADS;
     /* The thread of every rank here, and those that help them. */
-    int n = alone ? p->job.schedule->graph->n_ranks : 1;
-    if (pp_cpu_blas_has_room(n + p->options.blas_threads - 1, &bytes))
+    int n = alone ? p->job.schedule->graph->n_rows : 1;
+    if (pp_blas_has_memory(n + p->options.blas_threads - 1, &bytes))
         return 0;
     pp_format_size(bytes, text);
     return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
@@ -90,7 +90,7 @@ int pprun_check_device(struct pprun *p)
 {
     const struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
-    if (j->device->check(j->schedule->graph->n_ranks, err))
+    if (j->device->check(j->schedule->graph->n_rows, err))
         return pp_fail_at(err, "--device %s: ", j->device->name);
     return check_room(p);
 }

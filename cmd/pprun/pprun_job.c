@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "manifest/config_text.h"
-#include "manifest/model_json.h"
-#include "plan/precision.h"
+#include "manifest/config_json.h"
+#include "model/precision.h"
 #include "pprun.h"
-#include "run/ckpt.h"
-#include "sched/check.h"
+#include "run/checkpoint/ckpt.h"
+#include "schedule/check/check.h"
 
 static int read_manifest(struct pprun *p, const char *name)
 {
@@ -305,7 +304,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->stages = p->stages;
     j->recompute = p->recompute;
     j->score = p->options.logprobs != NULL;
-    j->shapes = (enum pp_shapes)p->options.shapes;
+    j->shapes = (enum pp_message_size)p->options.shapes;
     j->logps = pprun_logps;
     if (p->options.plan)
         return open_data(p);

@@ -108,7 +108,7 @@ static int find_address(struct pprun_launch *l, const struct launcher *by,
 }
 
 /* Which of how many; what is not known is -1 and 0. */
-static int read_rank(struct pp_join_place *p, const struct launcher *by,
+static int read_rank(struct pp_rendezvous_place *p, const struct launcher *by,
                      struct pp_err *err)
 {
     p->size = 0;
@@ -135,7 +135,7 @@ int pprun_launch_read(struct pprun_launch *l, bool to_join, struct pp_err *err)
         return 0;
     l->launcher = by->name;
     l->size_from = by->size;
-    struct pp_join_place *p = &l->place;
+    struct pp_rendezvous_place *p = &l->place;
     p->port = FIRST_PORT + (int)(p->job % N_PORTS);
     if (getenv("MASTER_PORT") &&
         read_int("MASTER_PORT", 1, 65535, &p->port, err))

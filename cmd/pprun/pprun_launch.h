@@ -4,13 +4,13 @@
 #ifndef PP_CMD_PPRUN_LAUNCH_H
 #define PP_CMD_PPRUN_LAUNCH_H
 
-#include "comm/join.h"
+#include "comm/rendezvous.h"
 #include "tool.h"
 
 struct pprun_launch {
     const char *launcher;  /* NULL: none */
     const char *size_from; /* the variable that gave the number of ranks */
-    struct pp_join_place place;
+    struct pp_rendezvous_place place;
     char address[256];
 };
 

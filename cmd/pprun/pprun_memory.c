@@ -4,7 +4,7 @@
 
 #include "base/num.h"
 #include "pprun.h"
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 /* Bytes of one rank before it runs; workspace: on a GPU, whose memory nothing
  * else makes room in. */
@@ -23,7 +23,7 @@ static int rank_need(const struct pprun *p, int rank,
     struct pp_memory memory = {0};
     uint64_t elements = 0;
     for (int s = 0; s < g->n_stages; s++)
-        for (size_t i = 0; g->stages[s].rank == rank && i < j->stages[s].n; i++)
+        for (size_t i = 0; g->stages[s].row == rank && i < j->stages[s].n; i++)
             elements += pp_unit_n_params(
                 j->model, pp_model_unit(j->model, j->stages[s].first + i));
     if (pp_memory_plan(trains ? j->schedule : j->forward, rank, sizes, &memory,
@@ -79,7 +79,7 @@ static void print_row(const struct pprun *p, int rank, const struct need *n)
 
 static void print_json(const struct pprun *p, int rank, const struct need *n)
 {
-    bool last = rank + 1 == p->job.schedule->graph->n_ranks;
+    bool last = rank + 1 == p->job.schedule->graph->n_rows;
     fprintf(p->tool->out,
             "%s  {\"rank\": %d, \"weights\": %zu, \"gradients\": %zu, "
             "\"optimizer\": %zu, \"slots\": %d, \"activations\": %zu, "
@@ -99,7 +99,7 @@ int pprun_check_memory(struct pprun *p)
     tool_say(p->tool, PP_LOG_DETAIL, "%4s %12s %12s %12s %6s %12s %12s %12s",
              "rank", "weights", "gradients", "optimizer", "slots",
              "activations", "workspace", "total");
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         struct need n;
         if (rank_need(p, r, sizes, &n))
             goto out;

@@ -5,27 +5,28 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/comm_mpi.h"
-#include "comm/comm_nccl.h"
+#include "comm/comm.h"
+#include "comm/mpi.h"
+#include "comm/rendezvous.h"
 #include "pprun.h"
 #include "pprun_launch.h"
-#include "run/job_channels.h"
+#include "run/train/job_channels.h"
 #include "version.h"
 
 /* Every rank has come to the same place; all fail with the first message of
  * those that have one, and the rank that had it says it. */
-static int agree(struct pprun *p, struct pp_join *j, int rc)
+static int agree(struct pprun *p, struct pp_rendezvous *j, int rc)
 {
     struct pp_err *err = &p->tool->err, mine = {0}, failed = {0};
-    int size = pp_join_size(j), rank = pp_join_rank(j), from = -1;
+    int size = pp_rendezvous_size(j), rank = pp_rendezvous_rank(j), from = -1;
     if (rc)
         mine = *err;
     struct pp_err *all = calloc((size_t)size, sizeof *all);
     if (!all) {
-        pp_join_abort(j, "out of memory");
+        pp_rendezvous_abort(j, "out of memory");
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    rc = pp_join_allgather(j, &mine, all, sizeof mine, &failed);
+    rc = pp_rendezvous_allgather(j, &mine, all, sizeof mine, &failed);
     for (int r = 0; rc == 0 && r < size && from < 0; r++)
         from = all[r].code != PP_EXIT_OK ? r : -1;
     if (rc)
@@ -110,7 +111,7 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
 
 /* Rank 0 prepares the job and hands on what it read and found; then the others
  * prepare it from that. */
-static int prepare(struct pprun *p, struct pp_join *j, const char *name,
+static int prepare(struct pprun *p, struct pp_rendezvous *j, const char *name,
                    const struct pprun_launch *l)
 {
     struct pp_err *err = &p->tool->err;
@@ -125,8 +126,8 @@ static int prepare(struct pprun *p, struct pp_join *j, const char *name,
         resume = p->resume;
         n_resume = strlen(p->resume) + 1;
     }
-    if (pp_join_broadcast(j, &text, &p->text_bytes, err) ||
-        pp_join_broadcast(j, &resume, &n_resume, err))
+    if (pp_rendezvous_broadcast(j, &text, &p->text_bytes, err) ||
+        pp_rendezvous_broadcast(j, &resume, &n_resume, err))
         return -1;
     if (p->rank != 0) {
         p->text = text;
@@ -139,7 +140,7 @@ static int prepare(struct pprun *p, struct pp_join *j, const char *name,
 }
 
 /* Memory is the same calculation at every rank, and rank 0 tells of it. */
-static int check(struct pprun *p, struct pp_join *j)
+static int check(struct pprun *p, struct pp_rendezvous *j)
 {
     if (agree(p, j, pprun_check_same(p, j)) ||
         agree(p, j, pprun_check_memory(p)))
@@ -148,7 +149,7 @@ static int check(struct pprun *p, struct pp_join *j)
 }
 
 /* Rank 0 adds what the ranks have scored: each position is one rank's. */
-static int collect_logprobs(struct pprun *p, struct pp_join *j)
+static int collect_logprobs(struct pprun *p, struct pp_rendezvous *j)
 {
     struct pp_err *err = &p->tool->err;
     size_t most = 1;
@@ -156,13 +157,13 @@ static int collect_logprobs(struct pprun *p, struct pp_join *j)
         most = p->logps_length[i] > most ? p->logps_length[i] : most;
     double *theirs = calloc(most, sizeof *theirs);
     int rc = theirs ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 1; r < pp_join_size(j) && rc == 0; r++)
+    for (int r = 1; r < pp_rendezvous_size(j) && rc == 0; r++)
         for (size_t i = 0; i < p->data.n_inputs && rc == 0; i++) {
             size_t n = p->logps_length[i], bytes = n * sizeof *theirs;
             if (p->rank == r)
-                rc = pp_join_send(j, 0, p->logps[i], bytes, err);
+                rc = pp_rendezvous_send(j, 0, p->logps[i], bytes, err);
             else if (p->rank == 0)
-                rc = pp_join_recv(j, r, theirs, bytes, err);
+                rc = pp_rendezvous_recv(j, r, theirs, bytes, err);
             for (size_t k = 0; p->rank == 0 && rc == 0 && k < n; k++)
                 p->logps[i][k] += theirs[k];
         }
@@ -170,7 +171,8 @@ static int collect_logprobs(struct pprun *p, struct pp_join *j)
     return rc;
 }
 
-static int open_nccl(struct pprun *p, struct pp_join *j, struct pp_comm **comm)
+static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
+                     struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm_channel *channels = NULL;
@@ -184,14 +186,15 @@ static int open_nccl(struct pprun *p, struct pp_join *j, struct pp_comm **comm)
     return rc;
 }
 
-static int open_mpi(struct pprun *p, struct pp_join *j, struct pp_comm **comm)
+static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
+                    struct pp_comm **comm)
 {
     const struct pp_mpi_options o = {.mpi = p->mpi,
                                      .depth = p->job.schedule->channel_depth};
     return pp_comm_mpi_open(j, &o, comm, &p->tool->err);
 }
 
-static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
+static int run(struct pprun *p, struct pp_rendezvous *j, enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm *comm = NULL;
@@ -212,19 +215,19 @@ static int run(struct pprun *p, struct pp_join *j, enum pp_exit *status)
 
 /* Whether another rank tells of this failure: the one that failed by itself
  * does, and rank 0 as long as it is there. */
-static bool is_told(struct pprun *p, struct pp_join *j)
+static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 {
     struct pp_err why = {0};
-    if (!pp_join_aborted(j) || p->rank == 0)
+    if (!pp_rendezvous_aborted(j) || p->rank == 0)
         return false;
-    pp_join_fail(j, &why);
+    pp_rendezvous_fail(j, &why);
     return !strcmp(why.text, p->tool->err.text) &&
            strncmp(why.text, "rank 0 ", 7) != 0;
 }
 
 static void set_rank(struct pprun *p, const struct pprun_launch *l)
 {
-    char host[PP_JOIN_HOST] = "";
+    char host[PP_RENDEZVOUS_HOST] = "";
     p->rank = l->place.rank;
     if (gethostname(host, sizeof host - 1) != 0)
         host[0] = '\0';
@@ -242,14 +245,14 @@ static int decline(struct pprun_launch *l, const struct pp_err *err)
 {
     l->place.failure = err;
     if (l->place.address)
-        pp_join_decline(&l->place);
+        pp_rendezvous_decline(&l->place);
     return -1;
 }
 
 int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
 {
     struct pprun_launch l;
-    struct pp_join *j = NULL;
+    struct pp_rendezvous *j = NULL;
     struct pp_err *err = &p->tool->err;
     int rc = pprun_launch_read(&l, true, err);
     if (p->options.join_timeout > 0)
@@ -264,7 +267,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     struct pp_err failure = *err; /* the others learn of it by joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
-    if (pp_join_open(&l.place, &j, err))
+    if (pp_rendezvous_open(&l.place, &j, err))
         return -1;
     rc = agree(p, j, find_mpi(p));
     if (rc == 0)
@@ -282,7 +285,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     /* A launcher that sees a rank end may soon end this one. */
     if (rc)
         tool_tell(p->tool);
-    pp_join_close(j);
+    pp_rendezvous_close(j);
     return rc;
 }
 

@@ -5,9 +5,9 @@
 
 #include "manifest/profile_json.h"
 #include "pprun.h"
-#include "run/record.h"
-#include "sched/memory.h"
-#include "sched/trace.h"
+#include "run/train/record.h"
+#include "schedule/memory/memory.h"
+#include "schedule/draw/trace.h"
 
 /* Steps that a profile is made of at most, and numbers that it keeps. */
 enum { MOST_STEPS = 16, MOST_KEPT = 1 << 24 };
@@ -17,7 +17,7 @@ static int profile_steps(const struct pp_job *j)
 {
     size_t step = (size_t)j->schedule->n_microbatches *
                   (size_t)j->schedule->graph->n_slices * (size_t)j->accumulate *
-                  pp_model_n_units(j->model) * PP_N_LAPS;
+                  pp_model_n_units(j->model) * PP_N_LAYER_TIMES;
     size_t n = MOST_KEPT / step;
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
 }
@@ -69,7 +69,7 @@ int pprun_record_close(struct pprun *p)
 struct pass {
     struct pp_sim sim;
     struct pp_messages messages;
-    struct pp_curve *slots, *bytes;
+    struct pp_memory_timeline *slots, *bytes;
     struct pp_trace_part *parts;
 };
 
@@ -77,9 +77,9 @@ static void finish_pass(struct pass *s, int n_ranks)
 {
     for (int r = 0; r < n_ranks; r++) {
         if (s->slots)
-            pp_curve_finish(&s->slots[r]);
+            pp_memory_timeline_finish(&s->slots[r]);
         if (s->bytes)
-            pp_curve_finish(&s->bytes[r]);
+            pp_memory_timeline_finish(&s->bytes[r]);
     }
     free(s->slots);
     free(s->bytes);
@@ -91,7 +91,7 @@ static void finish_pass(struct pass *s, int n_ranks)
 static double earliest(const struct pp_record *r, int step)
 {
     double first = pp_record_marks(r, 0, step)[PP_MARK_START];
-    for (int k = 1; k < r->schedule->graph->n_ranks; k++)
+    for (int k = 1; k < r->schedule->graph->n_rows; k++)
         first = fmin(first, pp_record_marks(r, k, step)[PP_MARK_START]);
     return first;
 }
@@ -108,7 +108,7 @@ static size_t find_parts(const struct pp_record *r, int step, double origin,
                  {"norm", PP_MARK_WALKED},
                  {"update", PP_MARK_TOLD}};
     size_t n = 0;
-    for (int k = 0; k < r->schedule->graph->n_ranks; k++)
+    for (int k = 0; k < r->schedule->graph->n_rows; k++)
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             const double *at = pp_record_marks(r, k, step) + kinds[i].from;
             parts[n++] = (struct pp_trace_part){kinds[i].name, k,
@@ -121,7 +121,7 @@ static size_t find_parts(const struct pp_record *r, int step, double origin,
 static int find_curves(const struct pprun *p, const struct pp_record *r,
                        double begin, struct pass *s, struct pp_err *err)
 {
-    int n = r->schedule->graph->n_ranks, rc = 0;
+    int n = r->schedule->graph->n_rows, rc = 0;
     struct pp_stage_bytes *sizes =
         calloc((size_t)r->schedule->graph->n_stages, sizeof *sizes);
     if (!sizes)
@@ -129,17 +129,18 @@ static int find_curves(const struct pprun *p, const struct pp_record *r,
     pp_job_sizes(&p->job, sizes);
     for (int k = 0; k < n && !rc; k++) {
         const struct pp_row *row = &r->schedule->rows[k];
-        const struct pp_span *spans = s->sim.ranks[k].spans;
+        const struct pp_span *spans = s->sim.rows[k].spans;
         struct pp_memory m = {0};
         rc = pp_memory_plan(r->schedule, k, sizes, &m, err) ||
-                     pp_curve_slots(row, spans, &s->slots[k], err) ||
-                     pp_curve_bytes(row, spans, &m, &s->bytes[k], err)
+                     pp_memory_timeline_slots(row, spans, &s->slots[k], err) ||
+                     pp_memory_timeline_bytes(row, spans, &m, &s->bytes[k], err)
                  ? -1
                  : 0;
         pp_memory_finish(&m);
         if (rc)
             break;
-        pp_curve_scale(&s->slots[k], 1.0 / r->schedule->graph->n_slices);
+        pp_memory_timeline_scale(&s->slots[k],
+                                 1.0 / r->schedule->graph->n_slices);
         s->slots[k].at[0].time = s->bytes[k].at[0].time = begin;
     }
     free(sizes);
@@ -150,19 +151,19 @@ static int view(const struct pprun *p, const struct pp_record *r, int step,
                 int pass, double origin, struct pass *s, struct pp_trace *t,
                 struct pp_err *err)
 {
-    size_t n = (size_t)r->schedule->graph->n_ranks;
+    size_t n = (size_t)r->schedule->graph->n_rows;
     s->slots = calloc(n, sizeof *s->slots);
     s->bytes = calloc(n, sizeof *s->bytes);
     s->parts = calloc(n * PP_N_MARKS, sizeof *s->parts);
     if (!s->slots || !s->bytes || !s->parts)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_record_view(r, step, pass, origin, &s->sim, err) ||
-        pp_messages_find(r->schedule, s->sim.ranks, NULL, 0, &s->messages,
+        pp_messages_find(r->schedule, s->sim.rows, NULL, 0, &s->messages,
                          err) ||
         find_curves(p, r, earliest(r, step) - origin, s, err))
         return -1;
     *t = (struct pp_trace){.schedule = r->schedule,
-                           .ranks = s->sim.ranks,
+                           .rows = s->sim.rows,
                            .messages = &s->messages,
                            .slots = s->slots,
                            .bytes = s->bytes,
@@ -193,7 +194,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
                 rc = pp_trace_open(&w, p->trace.f, &t, err);
             if (!rc)
                 rc = pp_trace_add(w, &t, err);
-            finish_pass(&s, r->schedule->graph->n_ranks);
+            finish_pass(&s, r->schedule->graph->n_rows);
         }
     pp_trace_close(w);
     return rc;

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "pprun.h"
-#include "run/batch.h"
+#include "run/execute/batch.h"
 
 /* JSON has no NaN: what is no number is null. */
 static void format(double value, char *text)
@@ -89,7 +89,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     if (r->step < p->job.optim.steps)
         return 0;
     const struct pp_graph *g = p->job.schedule->graph;
-    for (int k = 0; k < g->n_ranks; k++)
+    for (int k = 0; k < g->n_rows; k++)
         tool_say(p->tool, PP_LOG_DETAIL, "rank %d: at most %d %s were alive", k,
                  r->peak_slots[k], pprun_slots(g));
     tool_say(p->tool, PP_LOG_DETAIL,

@@ -55,7 +55,7 @@ static uint64_t of_weights(const char *path)
     return (uint64_t)st.st_size;
 }
 
-int pprun_check_same(struct pprun *p, struct pp_join *j)
+int pprun_check_same(struct pprun *p, struct pp_rendezvous *j)
 {
     const struct seen seen[] = {
         {"the command line", of_command(p->argv)},
@@ -67,21 +67,21 @@ int pprun_check_same(struct pprun *p, struct pp_join *j)
     };
     enum { N = sizeof seen / sizeof *seen };
     struct pp_err *err = &p->tool->err;
-    int size = pp_join_size(j), rank = pp_join_rank(j), rc = 0;
+    int size = pp_rendezvous_size(j), rank = pp_rendezvous_rank(j), rc = 0;
     uint64_t mine[N], *all = calloc((size_t)size, sizeof mine);
     for (int i = 0; i < N; i++)
         mine[i] = seen[i].digest;
     if (!all)
-        pp_join_abort(j, "out of memory");
-    if (!all || pp_join_allgather(j, mine, all, sizeof mine, err))
+        pp_rendezvous_abort(j, "out of memory");
+    if (!all || pp_rendezvous_allgather(j, mine, all, sizeof mine, err))
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int i = 0; i < N && rc == 0; i++)
         if (mine[i] != all[i])
             rc = pp_fail(err, PP_EXIT_INPUT,
                          "rank %d on %s sees other things than rank 0 on %s: "
                          "%s",
-                         rank, pp_join_host(j, rank), pp_join_host(j, 0),
-                         seen[i].what);
+                         rank, pp_rendezvous_host(j, rank),
+                         pp_rendezvous_host(j, 0), seen[i].what);
     free(all);
     return rc;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm_threads.h"
+#include "comm/comm.h"
 #include "pprun.h"
 
 struct rank_thread {
@@ -42,7 +42,7 @@ static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
 int pprun_threads(struct pprun *p, enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
-    int n = p->job.schedule->graph->n_ranks, started = 0;
+    int n = p->job.schedule->graph->n_rows, started = 0;
     struct pp_comm_world *world = NULL;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)

@@ -5,10 +5,10 @@
 
 #include "base/num.h"
 #include "data/packed_memory.h"
-#include "plan/shrink.h"
+#include "model/synthetic_model.h"
 #include "pprun.h"
-#include "run/verify.h"
-#include "sched/lower.h"
+#include "run/verify/verify.h"
+#include "schedule/ir/lower.h"
 
 /* Of a --shrink: slots of the largest microbatch, fewer where there are many
  * microbatches, and sequences. */
@@ -31,12 +31,12 @@ struct verify {
 /* Puts the first n_bins bins of *set into memory in its place, or a likeness
  * of them. */
 static int take(struct pprun *p, const struct pp_packed *set, size_t n_bins,
-                const struct pp_likeness *likeness, struct pp_packed *at)
+                const struct pp_synthetic_data *likeness, struct pp_packed *at)
 {
     struct pp_packed taken = {0};
     struct pp_err *err = &p->tool->err;
     if (p->options.shrink
-            ? pp_packed_likeness(set, n_bins, likeness, &taken, err)
+            ? pp_packed_synthetic(set, n_bins, likeness, &taken, err)
             : pp_packed_take(set, n_bins, &taken, err))
         return -1;
     pp_packed_finish(at);
@@ -53,10 +53,10 @@ int pprun_verify_prepare(struct pprun *p)
     j->optim.warmup = 0;
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
-        pp_model_shrink(&p->model);
+        pp_model_synthetic(&p->model);
     size_t n = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate;
     size_t slots = ALL_SLOTS / n;
-    const struct pp_likeness likeness = {
+    const struct pp_synthetic_data likeness = {
         .tokens = (uint32_t)(slots > MAX_SLOTS   ? MAX_SLOTS
                              : slots < MIN_SLOTS ? MIN_SLOTS
                                                  : slots),

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
 #include "version.h"
 
 /* Stages times microbatches; beyond it a mistyped number is likelier. */
@@ -231,6 +231,16 @@ static int set_data(struct ppsched *p)
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 
+/* The manifest says which sequence length its schedule was made for. */
+static int record_seq_len(struct ppsched *p)
+{
+    struct pp_default_microbatch mb = p->manifest.microbatch;
+    if (!p->options.seq_len || !p->manifest.has_model)
+        return 0;
+    mb.tokens = mb.seq_len = p->options.seq_len;
+    return pp_manifest_set_microbatch(&p->manifest, &mb, &p->tool->err);
+}
+
 static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
 {
     struct pp_err *err = &p->tool->err;
@@ -238,7 +248,7 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
      * schedule, any other change forgets them. */
     if (ppsched_memory(p, NULL) ||
         pp_manifest_set_schedule(&p->manifest, p->schedule, err) ||
-        (p->options.data && set_data(p)))
+        (p->options.data && set_data(p)) || record_seq_len(p))
         return -1;
     char *args = tool_command(argc, argv);
     if (!args)

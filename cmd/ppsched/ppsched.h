@@ -6,13 +6,13 @@
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "manifest/stage_costs.h"
-#include "plan/precision.h"
-#include "sched/bound.h"
-#include "sched/csv.h"
-#include "sched/draw.h"
-#include "sched/memory.h"
-#include "sched/sim.h"
-#include "sched/svg.h"
+#include "model/precision.h"
+#include "schedule/bound/bound.h"
+#include "schedule/csv/csv.h"
+#include "schedule/draw/draw.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
+#include "schedule/draw/svg.h"
 #include "tool.h"
 
 enum ppsched_color {
@@ -33,7 +33,6 @@ struct ppsched_options {
     double seconds; /* auto: of search */
     int seed;
     bool whole_backward, minimize_span;
-    bool is_search; /* one of those was given */
     bool has_cost;
     double cost[4];        /* F, I, W, message */
     const char *comm;      /* --comm, or NULL */
@@ -162,8 +161,8 @@ int ppsched_prepare(struct ppsched *p) PP_MUST_USE;
 struct ppsched_view {
     struct pp_sim sim;
     struct pp_messages messages;
-    struct pp_curve *slots;
-    struct pp_curve *bytes; /* NULL: sizes are not known */
+    struct pp_memory_timeline *slots;
+    struct pp_memory_timeline *bytes; /* NULL: sizes are not known */
     double *limit; /* per rank, in bytes where they are known and the limit is
                       one of bytes, else in slots; NULL: none */
     double bound;  /* a makespan that no order goes below; 0: unknown */

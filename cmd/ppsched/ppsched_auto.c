@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "ppsched.h"
-#include "sched/search_bytes.h"
+#include "schedule/search/search_bytes.h"
 
 static void show_progress(void *ctx, double best, double bound)
 {
@@ -16,7 +16,7 @@ static int search(struct ppsched *p, double *limit, struct pp_load *load)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
-    const struct pp_room room = {limit, load};
+    const struct pp_memory_limit room = {limit, load};
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
     bool in_bytes = o->has_memory && !o->memory_is_slots;
     struct pp_search_options so = {.costs = &p->costs.costs,
@@ -27,7 +27,7 @@ static int search(struct ppsched *p, double *limit, struct pp_load *load)
                                    .seconds = o->seconds,
                                    .progress = show_progress,
                                    .ctx = p};
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         limit[r] = (double)o->memory -
                    (in_bytes ? (double)ppsched_trained_bytes(p, r) : 0);
     for (int s = 0; s < g->n_stages; s++)
@@ -48,7 +48,7 @@ int ppsched_auto(struct ppsched *p)
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
-    double *limit = calloc((size_t)g->n_ranks, sizeof *limit);
+    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
     struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
     int rc = limit && load
                  ? search(p, limit, load)

@@ -19,7 +19,7 @@ static double paired_time(const void *ctx, struct pp_action a)
 static void look(const struct pp_schedule *s, bool *split, bool *pairs)
 {
     *split = *pairs = false;
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             *split |= s->rows[r].actions[i].op == PP_I;
             *pairs |= s->rows[r].actions[i].overlap;
@@ -27,18 +27,18 @@ static void look(const struct pp_schedule *s, bool *split, bool *pairs)
 }
 
 /* What --memory leaves for activations: bytes are less what is trained. */
-static int fill_room(const struct ppsched *p, struct pp_room *room,
+static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
                      double **limit, struct pp_load **load, struct pp_err *err)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
     if (!o->has_memory)
         return 0;
-    *limit = calloc((size_t)g->n_ranks, sizeof **limit);
+    *limit = calloc((size_t)g->n_rows, sizeof **limit);
     *load = calloc((size_t)g->n_stages, sizeof **load);
     if (!*limit || !*load)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         (*limit)[r] =
             o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
     for (int s = 0; s < g->n_stages; s++)
@@ -46,7 +46,7 @@ static int fill_room(const struct ppsched *p, struct pp_room *room,
             o->memory_is_slots
                 ? (struct pp_load){.f_to_w = 1.0 / g->n_slices}
                 : pp_load_of(&p->costs.sizes[s], g->stages[s].input_grad);
-    *room = (struct pp_room){*limit, *load};
+    *room = (struct pp_memory_limit){*limit, *load};
     return 0;
 }
 
@@ -55,7 +55,7 @@ int ppsched_bound(struct ppsched *p, struct pp_bound *b)
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
     struct pp_costs costs = p->costs.costs;
-    struct pp_room room = {0};
+    struct pp_memory_limit room = {0};
     double *limit = NULL;
     struct pp_load *load = NULL;
     bool split, pairs;

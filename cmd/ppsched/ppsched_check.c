@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "ppsched.h"
-#include "sched/check.h"
-#include "sched/progress.h"
+#include "schedule/check/check.h"
+#include "schedule/check/deadlock.h"
 
 int ppsched_prove(struct ppsched *p)
 {
@@ -18,7 +18,7 @@ int ppsched_prove(struct ppsched *p)
     const struct pp_semantics *m = pp_semantics_find(o->semantics);
     if (!m)
         return 0;
-    return pp_check_progress(p->schedule, m,
+    return pp_check_deadlock(p->schedule, m,
                              pp_semantics_depth(m, p->schedule, o->depth), err);
 }
 
@@ -29,7 +29,7 @@ static int print_all(struct ppsched *p, FILE *f)
         const struct pp_semantics *m = &pp_semantics[i];
         int depth = pp_semantics_depth(m, p->schedule, p->options.depth);
         struct pp_err verdict = {0};
-        if (pp_check_progress(p->schedule, m, depth, &verdict)) {
+        if (pp_check_deadlock(p->schedule, m, depth, &verdict)) {
             if (verdict.code != PP_EXIT_NO)
                 return pp_fail(&p->tool->err, verdict.code, "%s", verdict.text);
             p->tool->status = PP_EXIT_NO;

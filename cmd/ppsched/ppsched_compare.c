@@ -14,7 +14,7 @@
 
 #include "base/num.h"
 #include "ppsched.h"
-#include "sched/kind.h"
+#include "schedule/kinds/kind.h"
 
 /* One kind. It is planned by a run of its own, whose errors say why it does
  * not fit. */
@@ -54,9 +54,10 @@ static int add_name(struct comparison *c, const char *name)
         return 0;
     }
     pp_kind_names(known);
-    if (tool_word(c->p->tool, "--compare", name, known) < 0)
+    int i = tool_word(c->p->tool, "--compare", name, known);
+    if (i < 0)
         return -1;
-    const struct pp_kind *kind = pp_kind_find(name);
+    const struct pp_kind *kind = pp_kind_find(known[i]);
     add_kind(c, kind ? kind : &automatic);
     return 0;
 }
@@ -124,8 +125,8 @@ static int check_slots(const struct comparison *c, struct entry *e)
 {
     const struct ppsched_options *o = &c->p->options;
     const struct pp_graph *g = &e->run.manifest.graph;
-    e->chunks = (double)g->n_stages / g->n_ranks / g->n_copies;
-    for (int r = 0; r < g->n_ranks; r++) {
+    e->chunks = (double)g->n_stages / g->n_rows / g->n_copies;
+    for (int r = 0; r < g->n_rows; r++) {
         double peak = ppsched_slots(&e->run, r) / e->chunks;
         double over = peak - (double)o->memory;
         if (o->has_memory && o->memory_is_slots && over > 1e-9)
@@ -144,8 +145,8 @@ static int check_slots(const struct comparison *c, struct entry *e)
 /* The view's slots as microbatches of a whole rank. */
 static void scale_view(struct entry *e)
 {
-    for (int r = 0; r < e->run.manifest.graph.n_ranks; r++) {
-        pp_curve_scale(&e->view.slots[r], 1 / e->chunks);
+    for (int r = 0; r < e->run.manifest.graph.n_rows; r++) {
+        pp_memory_timeline_scale(&e->view.slots[r], 1 / e->chunks);
         if (e->view.limit && e->run.options.memory_is_slots)
             e->view.limit[r] /= e->chunks;
     }
@@ -174,7 +175,7 @@ static int plan(struct comparison *c, struct entry *e)
 
 static void print_entry(const struct entry *e, FILE *f)
 {
-    const struct pp_curve *b = e->view.bytes;
+    const struct pp_memory_timeline *b = e->view.bytes;
     double peak = 0, bound = fmin(e->view.bound, e->sim.makespan);
     char text[32];
     if (!e->fits) {
@@ -190,7 +191,7 @@ static void print_entry(const struct entry *e, FILE *f)
     else
         fprintf(f, " %9s %7s", "-", "-");
     fprintf(f, " %9.5g %6.4g", e->view.sim.makespan, e->peak);
-    for (int r = 0; b && r < e->run.manifest.graph.n_ranks; r++)
+    for (int r = 0; b && r < e->run.manifest.graph.n_rows; r++)
         peak = fmax(peak, b[r].peak);
     pp_format_size((size_t)peak, text);
     if (b)

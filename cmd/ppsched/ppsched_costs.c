@@ -10,7 +10,7 @@
 #include "ppsched.h"
 
 /* Tokens of a microbatch that nothing is known of. */
-enum { DEFAULT_SEQ_LEN = 1024 };
+enum { DEFAULT_SEQ_LEN = 4096 };
 
 static double stage_time(const void *ctx, struct pp_action a)
 {
@@ -38,12 +38,13 @@ static void set_literal(struct ppsched *p)
 }
 
 /* Without data every microbatch is alike. */
-static struct pp_assumed assumed_microbatch(const struct ppsched *p)
+static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
     if (p->options.seq_len)
-        return pp_assumed_of(p->options.seq_len);
-    return m->has_microbatch ? m->microbatch : pp_assumed_of(DEFAULT_SEQ_LEN);
+        return pp_default_microbatch_of(p->options.seq_len);
+    return m->has_microbatch ? m->microbatch
+                             : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
 /* The most tokens of a slice of so many. */
@@ -55,11 +56,12 @@ static double largest_slice(int64_t tokens, int64_t slices)
 static double assume_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    const struct pp_assumed mb = assumed_microbatch(p);
+    const struct pp_default_microbatch mb = assumed_microbatch(p);
     int64_t slices = c->graph->n_slices;
     int64_t n = p->schedule->n_microbatches * slices;
     for (int64_t k = 0; k < n; k++) {
-        struct pp_assumed_part part = pp_assumed_slice(&mb, k % slices, slices);
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&mb, k % slices, slices);
         c->tokens[k] = part.tokens;
         c->pairs[k] = part.pairs;
     }
@@ -105,7 +107,7 @@ static void set_sizes(struct ppsched_costs *c, double tokens)
             .act_w = bytes_of(stage->act_bytes[PP_SAVED_ACT_W], tokens),
             .grad_w = bytes_of(stage->act_bytes[PP_SAVED_GRAD_W], tokens),
             .output = bytes_of(stage->out_bytes, tokens),
-            .passing = bytes_of(stage->passing_bytes, tokens)};
+            .workspace = bytes_of(stage->workspace_bytes, tokens)};
     }
 }
 
@@ -199,7 +201,7 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 {
     double params = 0, state = 0;
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
-        if (p->manifest.graph.stages[s].rank == rank) {
+        if (p->manifest.graph.stages[s].row == rank) {
             params += (double)p->manifest.stages[s].params;
             state += p->manifest.stages[s].state_bytes;
         }
@@ -211,13 +213,13 @@ size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
 
 double ppsched_room(const struct ppsched *p, int rank)
 {
-    size_t passing = 0;
+    size_t workspace = 0;
     for (int s = 0; s < p->manifest.graph.n_stages; s++)
-        if (p->manifest.graph.stages[s].rank == rank &&
-            p->costs.sizes[s].passing > passing)
-            passing = p->costs.sizes[s].passing;
+        if (p->manifest.graph.stages[s].row == rank &&
+            p->costs.sizes[s].workspace > workspace)
+            workspace = p->costs.sizes[s].workspace;
     return (double)p->options.memory - (double)ppsched_trained_bytes(p, rank) -
-           (double)passing;
+           (double)workspace;
 }
 
 static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
@@ -242,7 +244,7 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
-    for (int r = 0; r < p->manifest.graph.n_ranks; r++) {
+    for (int r = 0; r < p->manifest.graph.n_rows; r++) {
         struct pp_memory m = {0};
         if (bytes &&
             pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "ppsched.h"
-#include "sched/check.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
+#include "schedule/check/check.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
 
 /* The whole of a file or of stdin; *text is malloc'ed. */
 static int read_text(const char *path, const char *name, char **text, size_t *n,
@@ -33,7 +33,7 @@ static int read_text(const char *path, const char *name, char **text, size_t *n,
 static int set_stages(struct ppsched *p, struct pp_err *err)
 {
     struct pp_graph *g = &p->csv.graph;
-    struct pp_mesh mesh = {g->n_ranks, 1, 1, 1, 1};
+    struct pp_mesh mesh = {g->n_rows, 1, 1, 1, 1};
     struct pp_manifest_stage *stages =
         calloc((size_t)g->n_stages, sizeof *stages);
     if (!stages)
@@ -50,7 +50,7 @@ static int complete(struct pp_schedule *s, bool messages, struct pp_err *err)
 {
     if (messages)
         return pp_lower_syncs(s, err);
-    return pp_check_computes(s, err) || pp_lower(s, err) ? -1 : 0;
+    return pp_check_rows(s, false, err) || pp_lower(s, err) ? -1 : 0;
 }
 
 static const char *file_name(const struct ppsched *p)
@@ -71,7 +71,7 @@ int ppsched_csv_read(struct ppsched *p, bool has_manifest)
     const struct pp_csv_options how = {
         .on = has_manifest ? &p->manifest.graph : NULL,
         .n_microbatches = o->n_microbatches,
-        .old_dialect = o->dialect && !strcmp(o->dialect, "old"),
+        .old_dialect = o->dialect && !strcmp(o->dialect, "pre-2024-11"),
         .lenient = o->lenient};
     p->manifest.graph.n_slices = 1; /* of a schedule that is left behind */
     int rc = pp_csv_parse(text, n, &how, &p->csv, err) ||
@@ -107,7 +107,7 @@ int ppsched_csv_export(struct ppsched *p, FILE *f)
         return -1;
     if (strcmp(o->export, "csv"))
         return pp_csv_print(f, p->schedule,
-                            o->dialect && !strcmp(o->dialect, "unwaited")
+                            o->dialect && !strcmp(o->dialect, "no-wait")
                                 ? PP_CSV_COMMS_UNWAITED
                                 : PP_CSV_COMMS,
                             err);

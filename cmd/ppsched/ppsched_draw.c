@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "ppsched.h"
-#include "sched/draw.h"
-#include "sched/trace.h"
+#include "schedule/draw/draw.h"
+#include "schedule/draw/trace.h"
 
 /* The trace's time: a unit is a millisecond, a petaflop takes a second. */
 static const double ns_per_unit = 1e6, ns_per_flop = 1e-6, ns_per_second = 1e9;
@@ -40,7 +40,7 @@ int ppsched_draw(struct ppsched *p, FILE *f)
     if (sim.makespan > 0) /* else there is no picture to head */
         fprintf(
             f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
-            s->kind, s->graph->n_ranks, s->graph->n_ranks == 1 ? "" : "s",
+            s->kind, s->graph->n_rows, s->graph->n_rows == 1 ? "" : "s",
             s->graph->n_stages, s->graph->n_stages == 1 ? "" : "s",
             s->n_microbatches, s->n_microbatches == 1 ? "" : "es",
             s->channel_depth);
@@ -58,14 +58,15 @@ static bool in_bytes(const struct ppsched *p)
 }
 
 static int find_bytes(struct ppsched *p, int rank,
-                      const struct pp_sim_rank *ranks, struct pp_curve *c)
+                      const struct pp_sim_row *ranks,
+                      struct pp_memory_timeline *c)
 {
     struct pp_memory m = {0};
     struct pp_err *err = &p->tool->err;
     if (pp_memory_plan(p->schedule, rank, p->costs.sizes, &m, err))
         return -1;
-    int rc =
-        pp_curve_bytes(&p->schedule->rows[rank], ranks[rank].spans, &m, c, err);
+    int rc = pp_memory_timeline_bytes(&p->schedule->rows[rank],
+                                      ranks[rank].spans, &m, c, err);
     pp_memory_finish(&m);
     return rc;
 }
@@ -94,19 +95,19 @@ static int find_curves(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
-    size_t n = (size_t)s->graph->n_ranks;
+    size_t n = (size_t)s->graph->n_rows;
     v->slots = calloc(n, sizeof *v->slots);
     v->bytes = p->costs.sized ? calloc(n, sizeof *v->bytes) : NULL;
     v->limit = p->options.has_memory ? calloc(n, sizeof *v->limit) : NULL;
     if (!v->slots || (p->costs.sized && !v->bytes) ||
         (p->options.has_memory && !v->limit))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < s->graph->n_ranks; r++) {
-        if (pp_curve_slots(&s->rows[r], v->sim.ranks[r].spans, &v->slots[r],
-                           err) ||
-            (v->bytes && find_bytes(p, r, v->sim.ranks, &v->bytes[r])))
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        if (pp_memory_timeline_slots(&s->rows[r], v->sim.rows[r].spans,
+                                     &v->slots[r], err) ||
+            (v->bytes && find_bytes(p, r, v->sim.rows, &v->bytes[r])))
             return -1;
-        pp_curve_scale(&v->slots[r], 1.0 / s->graph->n_slices);
+        pp_memory_timeline_scale(&v->slots[r], 1.0 / s->graph->n_slices);
         if (v->limit)
             v->limit[r] = limit_of(p, r);
     }
@@ -120,7 +121,7 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
     *v = (struct ppsched_view){0};
     if (ppsched_memory(p, NULL) ||
         pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err) ||
-        pp_messages_find(s, v->sim.ranks, &p->costs.costs, s->channel_depth,
+        pp_messages_find(s, v->sim.rows, &p->costs.costs, s->channel_depth,
                          &v->messages, err) ||
         find_bound(p, v))
         return -1;
@@ -132,23 +133,23 @@ int ppsched_view_measured(struct ppsched *p, struct pp_sim *sim,
 {
     *v = (struct ppsched_view){.sim = *sim};
     *sim = (struct pp_sim){0};
-    if (pp_messages_find(p->schedule, v->sim.ranks, NULL, 0, &v->messages,
+    if (pp_messages_find(p->schedule, v->sim.rows, NULL, 0, &v->messages,
                          &p->tool->err))
         return -1;
     return find_curves(p, v);
 }
 
-static void finish_curves(struct pp_curve *c, int n)
+static void finish_curves(struct pp_memory_timeline *c, int n)
 {
     for (int r = 0; c && r < n; r++)
-        pp_curve_finish(&c[r]);
+        pp_memory_timeline_finish(&c[r]);
     free(c);
 }
 
 void ppsched_view_finish(struct ppsched *p, struct ppsched_view *v)
 {
-    finish_curves(v->slots, p->manifest.graph.n_ranks);
-    finish_curves(v->bytes, p->manifest.graph.n_ranks);
+    finish_curves(v->slots, p->manifest.graph.n_rows);
+    finish_curves(v->bytes, p->manifest.graph.n_rows);
     free(v->limit);
     pp_messages_finish(&v->messages);
     pp_sim_finish(&v->sim);
@@ -190,7 +191,7 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
                   : p->costs.stage.profile ? ns_per_second
                                            : ns_per_flop;
     struct pp_trace t = {.schedule = p->schedule,
-                         .ranks = v->sim.ranks,
+                         .rows = v->sim.rows,
                          .messages = &v->messages,
                          .slots = v->slots,
                          .bytes = v->bytes,

@@ -25,8 +25,8 @@ static double scaled_time(const void *ctx, struct pp_action a)
 static double busy(const struct pp_sim *sim)
 {
     double sum = 0;
-    for (int r = 0; r < sim->n_ranks; r++)
-        sum += sim->ranks[r].busy;
+    for (int r = 0; r < sim->n_rows; r++)
+        sum += sim->rows[r].busy;
     return sum;
 }
 
@@ -59,9 +59,9 @@ struct total {
 static struct total total(const struct pp_sim *sim, enum pp_op op)
 {
     struct total t = {0};
-    for (int r = 0; r < sim->n_ranks; r++)
-        for (size_t i = 0; i < sim->ranks[r].n; i++) {
-            const struct pp_span *s = &sim->ranks[r].spans[i];
+    for (int r = 0; r < sim->n_rows; r++)
+        for (size_t i = 0; i < sim->rows[r].n; i++) {
+            const struct pp_span *s = &sim->rows[r].spans[i];
             t.n += s->action.op == op;
             t.seconds += s->action.op == op ? s->end - s->start : 0;
         }

@@ -6,8 +6,7 @@
 #include "base/num.h"
 #include "base/quote.h"
 #include "ppsched.h"
-#include "sched/idle.h"
-#include "sched/traffic.h"
+#include "schedule/simulate/sim_stats.h"
 
 static void print_real(FILE *f, const char *key, double v)
 {
@@ -19,9 +18,9 @@ static void print_real(FILE *f, const char *key, double v)
 double ppsched_span_bubble(const struct pp_sim *sim)
 {
     double busy = 0;
-    for (int r = 0; r < sim->n_ranks; r++)
-        busy += sim->ranks[r].busy;
-    return sim->span > 0 ? 1 - busy / (sim->n_ranks * sim->span) : 0;
+    for (int r = 0; r < sim->n_rows; r++)
+        busy += sim->rows[r].busy;
+    return sim->span > 0 ? 1 - busy / (sim->n_rows * sim->span) : 0;
 }
 
 static void print_shape(const struct ppsched *p, FILE *f)
@@ -32,7 +31,7 @@ static void print_shape(const struct ppsched *p, FILE *f)
     fprintf(f,
             ",\n  \"ranks\": %d,\n  \"stages\": %d,\n"
             "  \"microbatches\": %d,\n",
-            s->graph->n_ranks, s->graph->n_stages, s->n_microbatches);
+            s->graph->n_rows, s->graph->n_stages, s->n_microbatches);
     if (s->graph->n_copies > 1)
         fprintf(f, "  \"copies\": %d,\n", s->graph->n_copies);
     if (s->graph->n_slices > 1)
@@ -85,10 +84,10 @@ static void print_bound(FILE *f, const struct pp_sim *sim,
 static void print_idle(FILE *f, const struct pp_sim *sim)
 {
     fputs("  \"idle\": [", f);
-    for (int r = 0; r < sim->n_ranks; r++) {
+    for (int r = 0; r < sim->n_rows; r++) {
         struct pp_idle idle = pp_idle_of(sim, r);
         fputs(r ? ",\n    {" : "\n    {", f);
-        print_real(f, "busy", sim->ranks[r].busy);
+        print_real(f, "busy", sim->rows[r].busy);
         fputs(", ", f);
         print_real(f, "fill", idle.fill);
         fputs(", ", f);
@@ -137,7 +136,7 @@ static void print_action(const struct ppsched *p, FILE *f, int rank,
 static void print_memory(const struct ppsched *p, FILE *f,
                          const struct ppsched_bytes *bytes)
 {
-    int n = p->manifest.graph.n_ranks;
+    int n = p->manifest.graph.n_rows;
     fputs("  \"peak\": [", f);
     for (int r = 0; r < n; r++) {
         char text[32];
@@ -171,7 +170,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
     struct pp_bound bound;
     struct pp_err *err = &p->tool->err;
     struct ppsched_bytes *bytes =
-        calloc((size_t)p->manifest.graph.n_ranks, sizeof *bytes);
+        calloc((size_t)p->manifest.graph.n_rows, sizeof *bytes);
     int rc = bytes ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc || ppsched_memory(p, bytes) ||
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "manifest/model_json.h"
+#include "manifest/config_json.h"
 #include "manifest/units_json.h"
 #include "ppsplit.h"
-#include "run/weights.h"
+#include "run/parameters/weights.h"
 
 enum {
     DEFAULT_SEQ_LEN = 4096,
@@ -116,8 +116,7 @@ static int read_model(struct split_job *j)
 
 static int run(struct split_job *j, int argc, char **argv)
 {
-    if (split_check_options(j, argc, argv) || read_model(j) || split_plan(j) ||
-        split_check_memory(j))
+    if (read_model(j) || split_plan(j) || split_check_memory(j))
         return -1;
     return print(j, argc, argv);
 }
@@ -151,11 +150,7 @@ int main(int argc, char **argv)
         .precision = &pp_precisions[0],
         .mesh = {1, 1, 1, 1, 1},
     };
-    int id;
-    while ((id = tool_option(&j.t, argc, argv)) >= 0)
-        if (split_take_option(&j, id))
-            break;
-    if (id == TOOL_END && run(&j, argc, argv) == 0)
+    if (split_read_options(&j, argc, argv) == 0 && run(&j, argc, argv) == 0)
         say(&j);
     split_run_finish(&j.run);
     pp_arena_finish(&j.arena);

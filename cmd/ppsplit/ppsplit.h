@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit - what the files of cmd/ppsplit*.c share: one run of the program,
- * from its options to the plan. */
+/* ppsplit - what the files of cmd/ppsplit/ppsplit*.c share: one run of the
+ * program, from its options to the plan. */
 #ifndef PP_CMD_PPSPLIT_H
 #define PP_CMD_PPSPLIT_H
 
@@ -8,15 +8,15 @@
 
 #include "base/arena.h"
 #include "manifest/profile_json.h"
-#include "plan/cost.h"
-#include "plan/mesh.h"
-#include "plan/assumed.h"
-#include "plan/model.h"
-#include "plan/precision.h"
-#include "plan/split_hybrid.h"
-#include "plan/split_step.h"
-#include "plan/split_torchtitan.h"
-#include "sched/kind.h"
+#include "model/cost.h"
+#include "model/mesh.h"
+#include "model/default_microbatch.h"
+#include "model/model.h"
+#include "model/precision.h"
+#include "split/split_hybrid.h"
+#include "split/split_step.h"
+#include "split/split_torchtitan.h"
+#include "schedule/kinds/kind.h"
 #include "tool.h"
 
 enum split_method {
@@ -136,14 +136,15 @@ static inline size_t split_end(const struct split_job *j, int stage)
 }
 
 /* What every microbatch is taken to be. */
-static inline struct pp_assumed split_microbatch(const struct split_job *j)
+static inline struct pp_default_microbatch
+split_microbatch(const struct split_job *j)
 {
     const struct pp_vision *v = &j->model.vision;
-    return (struct pp_assumed){.tokens = j->tokens,
-                               .seq_len = j->seq_len,
-                               .n_images = (int64_t)v->n_images,
-                               .image_patches =
-                                   v->n_images ? (int64_t)v->patches : 0};
+    return (struct pp_default_microbatch){
+        .tokens = j->tokens,
+        .seq_len = j->seq_len,
+        .n_images = (int64_t)v->n_images,
+        .image_patches = v->n_images ? (int64_t)v->patches : 0};
 }
 
 /* What unit i makes again. */
@@ -160,11 +161,9 @@ extern const struct tool_option split_options[];
 extern const char *const split_method_names[];
 extern const char *const split_export_names[];
 
-/* Takes one option, whose argument is in optarg. */
-int split_take_option(struct split_job *j, int id) PP_MUST_USE;
-
-/* Whether the options go together; takes the model's name. */
-int split_check_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
+/* Reads the command line and checks which options go together. Returns 0, or -1
+ * if the run is over: help was printed, or j->t.err is filled. */
+int split_read_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
 
 /* Whether the options of rules and placements go together. */
 int split_check_rules(struct split_job *j) PP_MUST_USE;

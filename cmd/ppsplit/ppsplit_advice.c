@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/recompute.h"
+#include "model/recompute.h"
 #include "ppsplit.h"
 
 /* Numbers of ranks tried: every one is a plan of its own. */
@@ -21,7 +21,7 @@ static double need(const struct split_job *j, int rank)
 static int fullest(const struct split_job *j)
 {
     int rank = 0;
-    for (int r = 1; r < j->graph.n_ranks; r++)
+    for (int r = 1; r < j->graph.n_rows; r++)
         if (need(j, r) > need(j, rank))
             rank = r;
     return rank;
@@ -81,11 +81,11 @@ static bool fits_over(const struct split_job *j, int dp)
 {
     struct split_job other = *j;
     other.mesh.dp = dp;
-    for (int r = 0; r < j->graph.n_ranks; r++) {
+    for (int r = 0; r < j->graph.n_rows; r++) {
         double bytes = j->ranks[r].activations_bytes;
         for (int s = 0; s < j->graph.n_stages; s++)
             for (size_t i = split_first(j, s); i < split_end(j, s); i++)
-                if (j->graph.stages[s].rank == r)
+                if (j->graph.stages[s].row == r)
                     bytes += split_state_bytes(&other, i);
         if (bytes > (double)j->memory_bytes)
             return false;
@@ -156,7 +156,7 @@ static int heaviest(const struct split_job *j, int rank)
     double bytes = -1;
     for (int s = 0; s < j->graph.n_stages; s++) {
         double b = j->stages[s].state_bytes + j->stages[s].activations_bytes;
-        if (j->graph.stages[s].rank == rank && b > bytes) {
+        if (j->graph.stages[s].row == rank && b > bytes) {
             most = s;
             bytes = b;
         }
@@ -179,8 +179,8 @@ int split_check_memory(struct split_job *j)
                    "rank %d needs %s, %s more than the limit of %s (%s %d; "
                    "%.0f bytes)%s%s",
                    rank, text[0], text[1], text[2],
-                   j->graph.n_stages == j->graph.n_ranks ? "stage"
-                                                         : "most in stage",
+                   j->graph.n_stages == j->graph.n_rows ? "stage"
+                                                        : "most in stage",
                    heaviest(j, rank), ceil(over),
                    *advice == ';' ? "" : ": it would fit with",
                    *advice == ';' ? advice : advice + strlen(", or"));

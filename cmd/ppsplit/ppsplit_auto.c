@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "ppsplit.h"
-#include "sched/search_bytes.h"
+#include "schedule/search/search_bytes.h"
 
 enum { MAX_ROUNDS = 4, MAX_SMALL = 3 };
 
@@ -108,10 +108,10 @@ static void set_split(struct automatic *x)
     struct split_job *j = x->j;
     const struct split_run *run = &j->run;
     const struct pp_graph *g = &run->graph;
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         x->room[r] = (double)j->memory_bytes;
     for (int s = 0; s < g->n_stages; s++) {
-        int rank = g->stages[s].rank;
+        int rank = g->stages[s].row;
         double speed = j->speeds ? j->speeds[rank] : 1;
         size_t end = j->bounds[s + 1];
         x->messages[s] =
@@ -161,7 +161,7 @@ static double least_step(const struct split_job *j)
     double work = 0, speeds = 0;
     for (size_t i = 0; i < j->n_units; i++)
         work += j->run.times[i][PP_TIME_F] + j->run.times[i][PP_TIME_B];
-    for (int r = 0; r < j->run.graph.n_ranks; r++)
+    for (int r = 0; r < j->run.graph.n_rows; r++)
         speeds += j->speeds ? j->speeds[r] : 1;
     return work * (double)j->n_microbatches / speeds;
 }
@@ -171,7 +171,7 @@ static int fits(const struct automatic *x, const struct pp_schedule *s,
                 bool *yes)
 {
     *yes = true;
-    for (int r = 0; r < s->graph->n_ranks && x->j->memory_bytes && *yes; r++) {
+    for (int r = 0; r < s->graph->n_rows && x->j->memory_bytes && *yes; r++) {
         struct pp_memory m;
         if (pp_memory_plan(s, r, x->sizes, &m, &x->j->t.err))
             return -1;

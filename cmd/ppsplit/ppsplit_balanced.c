@@ -4,7 +4,7 @@
  * asked for. */
 #include <string.h>
 
-#include "plan/split.h"
+#include "split/split.h"
 #include "ppsplit.h"
 
 /* Whether --export has no way to say that units i - 1 and i are on different
@@ -121,11 +121,11 @@ static int balance(struct split_job *j, const struct split_atoms *a)
     bool both = j->placement == PP_PLACEMENT_BOTH_WAYS;
     for (size_t s = 0; s < n; s++)
         rank[s] =
-            both && s >= n / 2 ? (int)(n - 1 - s) : j->graph.stages[s].rank;
+            both && s >= n / 2 ? (int)(n - 1 - s) : j->graph.stages[s].row;
     for (size_t k = 0; k < a->n; k++)
         for (size_t i = a->first[k]; i < a->first[k + 1]; i++)
             costs[k] += j->costs[i];
-    size_t n_ranks = (size_t)j->graph.n_ranks / (both ? 2 : 1);
+    size_t n_ranks = (size_t)j->graph.n_rows / (both ? 2 : 1);
     if (j->fit_only) /* where the search begins is not worth one */
         n_ranks = n;
     if (pp_split_balanced_ranks(costs, a->n, n, rank, n_ranks, j->bounds,

@@ -6,8 +6,8 @@
 
 #include "base/num.h"
 #include "manifest/profile_json.h"
-#include "plan/recompute.h"
-#include "plan/unit_table.h"
+#include "model/recompute.h"
+#include "model/unit_table.h"
 #include "ppsplit.h"
 
 /* Puts the measured units in the model's order. */
@@ -68,7 +68,7 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
     struct pp_unit_id u = pp_model_unit(&j->model, i);
     struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
     struct pp_flops again =
-        pp_unit_again_flops(&j->model, u, split_recompute(j, i));
+        pp_unit_recompute_flops(&j->model, u, split_recompute(j, i));
     if (j->measured) {
         const struct pp_unit_seconds *x = &j->measured[i];
         const struct pp_cost c =
@@ -77,7 +77,7 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
                              x->weight[0] * tokens + x->weight[1] * pairs,
                              pp_unit_recomputes(&j->model, u));
         /* As much of the forward's time as of its operations. */
-        return pp_cost_again(
+        return pp_cost_recompute(
             c, x->fwd[0] * tokens * part(again.per_token, f.per_token),
             x->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
@@ -86,11 +86,11 @@ struct pp_cost split_unit_cost(const struct split_job *j, size_t i,
     double length = (double)j->seq_len;
     double seen =
         pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
-    return pp_cost_again(pp_cost_of(share * f.per_token * tokens,
-                                    share * f.per_pair * pairs * seen,
-                                    pp_unit_recomputes(&j->model, u)),
-                         share * again.per_token * tokens,
-                         share * again.per_pair * pairs * seen);
+    return pp_cost_recompute(pp_cost_of(share * f.per_token * tokens,
+                                        share * f.per_pair * pairs * seen,
+                                        pp_unit_recomputes(&j->model, u)),
+                             share * again.per_token * tokens,
+                             share * again.per_pair * pairs * seen);
 }
 
 double split_token_cost(const struct split_job *j, size_t i)

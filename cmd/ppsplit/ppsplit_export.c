@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* --export: the plan in the words of another system. */
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 #include "ppsplit.h"
 
 const char *const split_export_names[] = {

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "data/scan.h"
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 #include "ppsplit.h"
 
 struct reader {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The plan as a manifest. */
 #include "manifest/manifest.h"
-#include "plan/recompute.h"
-#include "plan/vision.h"
+#include "model/recompute.h"
+#include "model/vision.h"
 #include "ppsplit.h"
 #include "version.h"
 
@@ -16,14 +16,15 @@ static double seen(const struct split_job *j, struct pp_flops f)
 static struct pp_manifest_mode mode_of(const struct split_job *j,
                                        struct pp_unit_id u, enum pp_recompute r)
 {
-    struct pp_flops f = pp_unit_again_flops(&j->model, u, r);
+    struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
     double share = pp_mesh_share(&j->mesh);
     struct pp_manifest_mode mode = {
         .known = true,
-        .again_flops = {share * f.per_token, share * f.per_pair * seen(j, f)},
-        .passing_bytes = share * (double)pp_unit_saved_bytes(&j->model, u, r,
-                                                             PP_SAVED_PASSING,
-                                                             j->precision)};
+        .recompute_flops = {share * f.per_token,
+                            share * f.per_pair * seen(j, f)},
+        .workspace_bytes =
+            share * (double)pp_unit_saved_bytes(
+                        &j->model, u, r, PP_SAVED_WORKSPACE, j->precision)};
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
         mode.act_bytes[b] =
             share * (double)pp_unit_saved_bytes(
@@ -82,9 +83,9 @@ static void set_stages(const struct split_job *j,
 static struct pp_component component(const struct split_job *j,
                                      const char *name, size_t first, size_t n)
 {
-    int low = j->graph.n_ranks, high = 0;
+    int low = j->graph.n_rows, high = 0;
     for (int s = 0; s < j->graph.n_stages; s++) {
-        int rank = j->graph.stages[s].rank;
+        int rank = j->graph.stages[s].row;
         if (split_first(j, s) >= first + n || split_end(j, s) <= first ||
             split_first(j, s) == split_end(j, s))
             continue;
@@ -120,9 +121,9 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),
         .n_units = j->n_units,
     };
-    const struct pp_assumed mb = split_microbatch(j);
+    const struct pp_default_microbatch mb = split_microbatch(j);
     struct pp_mesh mesh = j->mesh;
-    mesh.pp = j->graph.n_ranks;
+    mesh.pp = j->graph.n_rows;
     struct pp_manifest_stage *stages =
         pp_arena_alloc(a, (size_t)j->graph.n_stages, sizeof *stages);
     bool used[PP_N_RECOMPUTES] = {false};

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 #include "ppsplit.h"
 
 double split_slice_tokens(const struct split_job *j)
@@ -22,7 +22,7 @@ void split_unit_bytes(const struct split_job *j, size_t i,
     } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
                 {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
                 {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
-                {PP_UNIT_PASSING, PP_SAVED_PASSING}};
+                {PP_UNIT_PASSING, PP_SAVED_WORKSPACE}};
     struct pp_unit_id u = pp_model_unit(&j->model, i);
     double tokens = split_slice_tokens(j) * pp_mesh_share(&j->mesh);
     for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
@@ -81,9 +81,9 @@ void split_stage_bytes(const struct split_job *j, const size_t *bounds,
             x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
             x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
             x->grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t passing = (size_t)run->bytes[i][PP_UNIT_PASSING];
-            if (passing > x->passing)
-                x->passing = passing;
+            size_t workspace = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (workspace > x->workspace)
+                x->workspace = workspace;
         }
     }
 }
@@ -116,7 +116,7 @@ double split_rank_trained(const struct split_job *j, const size_t *bounds,
     for (int s = 0; s < run->graph.n_stages; s++) {
         int o = pp_original(&run->graph, s);
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
-            if (run->graph.stages[s].rank == rank)
+            if (run->graph.stages[s].row == rank)
                 trained += run->bytes[i][PP_UNIT_TRAINED];
     }
     return trained;

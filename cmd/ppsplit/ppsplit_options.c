@@ -1,138 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The options of ppsplit: what they are called, and what each asks for. */
+/* ppsplit_options - the options of ppsplit, and which of them go together.
+ * Rules of other systems have more checks in ppsplit_rules.c. */
+#include <getopt.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/num.h"
-#include "plan/recompute.h"
+#include "model/recompute.h"
 #include "ppsplit.h"
 
-enum {
-    PLACEMENT = TOOL_LONG,
-    METHOD,
-    MOE_LAYER_FREQ,
-    INPUT_WEIGHT,
-    OUTPUT_WEIGHT,
-    LAYERS,
-    FQNS,
-    LAYOUT,
-    FIRST,
-    LAST,
-    ACCOUNT_EMBEDDING,
-    ACCOUNT_LOSS,
-    LAYERS_PER_STAGE,
-    STAGES,
-    ROUND,
-    ENCODER_LAYERS,
-    HYBRID,
-    EXPORT,
-    SEQ_LEN,
-    TOKENS,
-    MEMORY,
-    DTYPE,
-    FOR,
-    COSTS,
-    RANK_SPEED,
-    RECOMPUTE,
-    DP,
-    TP,
-    CP,
-    EP,
-    UNITS,
-    MTP,
-    IMAGES,
-    IMAGE_PATCHES,
-    ENCODER_RANKS
-};
+static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
+static const char *const dtype_words[] = {"fp32", "fp64", "bf16", NULL};
+static const char *const stages_words[] = {"single", "multi", NULL};
+static const char *const round_words[] = {"up", "down", NULL};
+static const char *const recompute_words[] = {"none", "selective", "full",
+                                              "auto", NULL};
 
-const struct tool_option split_options[] = {
-    {'p', "ranks", "N", "pipeline ranks"},
-    {'c', "chunks", "N", "stages on each rank (default 1)"},
-    {PLACEMENT, "placement", "HOW", "loop (default), v or both-ways"},
-    {METHOD, "method", "NAME",
-     "balanced (default), uniform, weights, megatron, ..."},
-    {MOE_LAYER_FREQ, "moe-layer-freq", "FREQ",
-     "layers with experts, in Megatron's words"},
-    {INPUT_WEIGHT, "input-weight", "N",
-     "weights: layers that the embedding counts as"},
-    {OUTPUT_WEIGHT, "output-weight", "N",
-     "weights: layers that norm and head count as"},
-    {LAYERS, "layers", "N,N,...", "decoder layers of each stage"},
-    {FQNS, "fqns", "FILE", "names of each stage, a JSON list of lists"},
-    {LAYERS_PER_STAGE, "layers-per-stage", "N",
-     "weights, automodel: the number of stages follows"},
-    {STAGES, "stages", "HOW",
-     "weights, automodel: single or multi on each rank"},
-    {ROUND, "round", "HOW", "automodel: stages up or down to whole ranks"},
-    {ENCODER_LAYERS, "encoder-layers", "N",
-     "colossalai: the first N layers are an encoder"},
-    {HYBRID, "hybrid-layer-pattern", "PATTERN",
-     "megatron: layers by type, such as 'M-M*|M-M-'"},
-    {LAYOUT, "layout", "STRING", "a Megatron layout such as 'Ett|t*3|ttL'"},
-    {FIRST, "first", "N", "megatron: layers of the first rank"},
-    {LAST, "last", "N", "megatron: layers of the last rank"},
-    {ACCOUNT_EMBEDDING, "account-embedding", NULL,
-     "megatron: the embedding counts as a layer"},
-    {ACCOUNT_LOSS, "account-loss", NULL,
-     "megatron: the loss counts as a layer"},
-    {EXPORT, "export", "FORM",
-     "print for megatron, torchtitan, deepspeed, ..."},
-    {MTP, "mtp", NULL, "layers for multi-token prediction count"},
-    {UNITS, "units", "FILE", "instead of a model: a table of its units"},
-    {SEQ_LEN, "seq-len", "N", "tokens of a sequence, for costs"},
-    {TOKENS, "micro-batch-tokens", "N", "tokens of a microbatch, for memory"},
-    {IMAGES, "images", "N", "images of a sequence (default 1)"},
-    {IMAGE_PATCHES, "image-patches", "N", "patches of an image"},
-    {ENCODER_RANKS, "encoder-ranks", "N",
-     "ranks that hold the encoder of images and nothing else"},
-    {TP, "tp", "N", "ranks that divide heads, widths and vocabulary"},
-    {CP, "cp", "N", "ranks that divide every sequence"},
-    {DP, "dp", "N", "ranks with microbatches of their own"},
-    {EP, "ep", "N", "of dp x cp, ranks that divide the experts"},
-    {FOR, "for", "KIND", "the schedule that will run (default 1f1b, ...)"},
-    {COSTS, "costs", "FILE", "measured costs, from pprun --profile"},
-    {RANK_SPEED, "rank-speed", "S,S,...", "how fast each rank is"},
-    {RECOMPUTE, "recompute", "MODE",
-     "none (default), selective or full, a list by stage, or auto"},
-    {'m', "microbatches", "N", "microbatches of a step"},
-    {MEMORY, "memory", "SIZE", "refuse a plan that needs more on a rank"},
-    {DTYPE, "dtype", "TYPE", "fp32 (default), fp64 or bf16"},
-    {'t', "table", NULL, "print a table for people"},
-    {0},
-};
-
-static int take_count(struct split_job *j, const char *what, int64_t min,
-                      int64_t max, int64_t *out)
-{
-    return pp_parse_int(optarg, what, min, max, out, &j->t.err);
-}
-
-/* The size of a group of ranks. */
-static int take_size(struct split_job *j, const char *what, int *out)
-{
-    int64_t v;
-    if (take_count(j, what, 1, SPLIT_MAX_RANKS, &v))
-        return -1;
-    *out = (int)v;
-    return 0;
-}
-
-/* A number of tokens, which may end in K, M or G. */
-static int take_tokens(struct split_job *j, const char *what, int64_t *out)
-{
-    size_t v;
-    if (pp_parse_size(optarg, what, &v, &j->t.err))
-        return -1;
-    if (v < 1 || v > INT32_MAX)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: '%s' is not between 1 and %d", what, optarg,
-                       INT32_MAX);
-    *out = (int64_t)v;
-    return 0;
-}
-
-static int take_method(struct split_job *j, int method)
+static int set_method(struct split_job *j, int method)
 {
     if (method < 0)
         return -1;
@@ -145,192 +28,216 @@ static int take_method(struct split_job *j, int method)
     return 0;
 }
 
-/* --method NAME, or type:REGEX. */
-static int take_method_word(struct split_job *j)
+/* --method NAME or type:REGEX. */
+static int parse_method(struct tool *t, const struct tool_option *o,
+                        const char *arg)
 {
     static const char type[] = "type:";
-    if (strncmp(optarg, type, strlen(type)))
-        return take_method(
-            j, tool_word(&j->t, "--method", optarg, split_method_names));
-    j->type = optarg + strlen(type);
-    return take_method(j, SPLIT_TYPE);
+    struct split_job *j = t->base;
+    (void)o;
+    if (strncmp(arg, type, strlen(type)) != 0)
+        return set_method(j, tool_word(t, "--method", arg, split_method_names));
+    j->type = arg + strlen(type);
+    return set_method(j, SPLIT_TYPE);
 }
 
-static int take_stages(struct split_job *j)
+/* Options whose argument is the plan of a method. */
+static int parse_plan(struct tool *t, const struct tool_option *o,
+                      const char *arg)
 {
-    static const char *const words[] = {"single", "multi", NULL};
-    int i = tool_word(&j->t, "--stages", optarg, words);
-    j->stages_kind = i == 0 ? PP_STAGES_SINGLE : PP_STAGES_MULTI;
-    return i < 0 ? -1 : 0;
+    struct split_job *j = t->base;
+    *(const char **)((char *)j + o->at) = arg;
+    return set_method(j, !strcmp(o->name, "layers")   ? SPLIT_LAYERS
+                         : !strcmp(o->name, "fqns")   ? SPLIT_FQNS
+                         : !strcmp(o->name, "layout") ? SPLIT_LAYOUT
+                                                      : SPLIT_MEGATRON);
 }
 
-static int take_round(struct split_job *j)
+/* Options of Megatron-LM's rule: a flag, or a number of layers. */
+static int parse_megatron(struct tool *t, const struct tool_option *o,
+                          const char *arg)
 {
-    static const char *const words[] = {"up", "down", NULL};
-    int i = tool_word(&j->t, "--round", optarg, words);
-    j->round = i == 0 ? PP_ROUND_UP : PP_ROUND_DOWN;
-    return i < 0 ? -1 : 0;
-}
-
-static int take_export(struct split_job *j)
-{
-    int i = tool_word(&j->t, "--export", optarg, split_export_names);
-    j->export = (enum split_export)(i + 1);
-    return i < 0 ? -1 : 0;
-}
-
-/* An option that is one of Megatron's rules by itself. */
-static int take_megatron(struct split_job *j, int id)
-{
-    if (take_method(j, SPLIT_MEGATRON))
+    struct split_job *j = t->base;
+    if (set_method(j, SPLIT_MEGATRON))
         return -1;
-    j->account_embedding |= id == ACCOUNT_EMBEDDING;
-    j->account_loss |= id == ACCOUNT_LOSS;
-    if (id == FIRST)
-        return take_count(j, "--first", 1, INT32_MAX, &j->first);
-    if (id == LAST)
-        return take_count(j, "--last", 1, INT32_MAX, &j->last);
-    return 0;
+    return tool_set(t, o, arg);
 }
 
-static int take_placement(struct split_job *j)
+/* Words of an enum whose 0 means that the option was not given. */
+static int parse_word_from_1(struct tool *t, const struct tool_option *o,
+                             const char *arg)
 {
-    static const char *const words[] = {"loop", "v", "both-ways", NULL};
-    static const enum pp_placement placements[] = {
-        PP_PLACEMENT_LOOP, PP_PLACEMENT_V, PP_PLACEMENT_BOTH_WAYS};
-    int i = tool_word(&j->t, "--placement", optarg, words);
+    int i = tool_word(t, tool_spell(o).text, arg, o->words);
+    *(int *)((char *)t->base + o->at) = i + 1;
+    return i < 0 ? -1 : 0;
+}
+
+static int parse_dtype(struct tool *t, const struct tool_option *o,
+                       const char *arg)
+{
+    struct split_job *j = t->base;
+    int i = tool_word(t, "--dtype", arg, o->words);
     if (i >= 0)
-        j->placement = placements[i];
+        j->precision = pp_precision_find(o->words[i]);
     return i < 0 ? -1 : 0;
 }
 
-static int take_dtype(struct split_job *j)
+static int parse_memory_limit(struct tool *t, const struct tool_option *o,
+                              const char *arg)
 {
-    static const char *const words[] = {"fp32", "fp64", "bf16", NULL};
-    int i = tool_word(&j->t, "--dtype", optarg, words);
-    if (i < 0)
-        return -1;
-    j->precision = pp_precision_find(words[i]);
-    return 0;
+    struct split_job *j = t->base;
+    (void)o;
+    return tool_memory(t, arg, &j->memory_bytes, NULL);
 }
 
-static int take_kind(struct split_job *j)
+static int parse_recompute(struct tool *t, const struct tool_option *o,
+                           const char *arg)
 {
-    const char *kinds[PP_MAX_KINDS];
-    pp_kind_names(kinds);
-    j->kind = optarg;
-    j->automatic = !strcmp(optarg, "auto");
-    return tool_word(&j->t, "--for", optarg, kinds) < 0 ? -1 : 0;
+    (void)o;
+    (void)arg; /* it is in optarg */
+    return split_take_recompute(t->base);
 }
 
-static int take_memory(struct split_job *j)
-{
-    if (pp_parse_size(optarg, "--memory", &j->memory_bytes, &j->t.err))
-        return -1;
-    if (j->memory_bytes == 0)
-        return tool_usage(&j->t, "--memory: '%s' is nothing", optarg);
-    return 0;
-}
+#define AT(member) TOOL_AT(struct split_job, member)
 
-int split_take_option(struct split_job *j, int id)
-{
-    switch (id) {
-    case 'p':
-        return take_count(j, "-p", 1, SPLIT_MAX_RANKS, &j->n_ranks);
-    case 'c':
-        return take_count(j, "-c", 1, SPLIT_MAX_RANKS, &j->n_chunks);
-    case 'm':
-        return take_count(j, "-m", 1, INT32_MAX, &j->n_microbatches);
-    case PLACEMENT:
-        return take_placement(j);
-    case METHOD:
-        return take_method_word(j);
-    case MOE_LAYER_FREQ:
-        j->moe_layer_freq = optarg;
-        return 0;
-    case INPUT_WEIGHT:
-        return take_count(j, "--input-weight", 0, INT32_MAX, &j->input_weight);
-    case OUTPUT_WEIGHT:
-        return take_count(j, "--output-weight", 0, INT32_MAX,
-                          &j->output_weight);
-    case LAYERS:
-        j->layers = optarg;
-        return take_method(j, SPLIT_LAYERS);
-    case FQNS:
-        j->fqns = optarg;
-        return take_method(j, SPLIT_FQNS);
-    case LAYOUT:
-        j->layout = optarg;
-        return take_method(j, SPLIT_LAYOUT);
-    case FIRST:
-    case LAST:
-    case ACCOUNT_EMBEDDING:
-    case ACCOUNT_LOSS:
-        return take_megatron(j, id);
-    case LAYERS_PER_STAGE:
-        return take_count(j, "--layers-per-stage", 1, INT32_MAX,
-                          &j->layers_per_stage);
-    case STAGES:
-        return take_stages(j);
-    case ROUND:
-        return take_round(j);
-    case ENCODER_LAYERS:
-        return take_count(j, "--encoder-layers", 0, INT32_MAX,
-                          &j->encoder_layers);
-    case HYBRID:
-        j->pattern = optarg;
-        return take_method(j, SPLIT_MEGATRON);
-    case EXPORT:
-        return take_export(j);
-    case SEQ_LEN:
-        return take_tokens(j, "--seq-len", &j->seq_len);
-    case TOKENS:
-        return take_tokens(j, "--micro-batch-tokens", &j->tokens);
-    case MEMORY:
-        return take_memory(j);
-    case DTYPE:
-        return take_dtype(j);
-    case FOR:
-        return take_kind(j);
-    case COSTS:
-        j->costs_file = optarg;
-        return 0;
-    case RANK_SPEED:
-        j->rank_speed = optarg;
-        return 0;
-    case MTP:
-        j->mtp = true;
-        return 0;
-    case IMAGES:
-        return take_count(j, "--images", 1, INT32_MAX, &j->n_images);
-    case IMAGE_PATCHES:
-        return take_count(j, "--image-patches", 1, INT32_MAX,
-                          &j->image_patches);
-    case ENCODER_RANKS:
-        return take_count(j, "--encoder-ranks", 1, SPLIT_MAX_RANKS,
-                          &j->encoder_ranks);
-    case UNITS:
-        j->units = optarg;
-        return 0;
-    case RECOMPUTE:
-        return split_take_recompute(j);
-    case DP:
-        return take_size(j, "--dp", &j->mesh.dp);
-    case TP:
-        return take_size(j, "--tp", &j->mesh.tp);
-    case CP:
-        return take_size(j, "--cp", &j->mesh.cp);
-    case EP:
-        return take_size(j, "--ep", &j->mesh.ep);
-    default:
-        j->table = true;
-        return 0;
-    }
-}
+const struct tool_option split_options[] = {
+    {.group = "Model"},
+    {0, "units", "FILE", "a table of units instead of a model", AT(units)},
+    {0, "seq-len", "N", "tokens of a sequence (4096, or the model's most)",
+     AT(seq_len), 1, INT32_MAX, .counts = true,
+     .also = "seq-length sequence-length"},
+    {0, "micro-batch-tokens", "N", "tokens of a microbatch (one sequence)",
+     AT(tokens), 1, INT32_MAX, .counts = true},
+    {0, "dtype", "TYPE", "fp32 (default), fp64 or bf16", .words = dtype_words,
+     .parse = parse_dtype},
+    {0, "mtp", NULL, "include the layers for multi-token prediction", AT(mtp)},
+    {0, "moe-layer-freq", "FREQ", "layers with experts, as for Megatron-LM",
+     AT(moe_layer_freq)},
+    {0, "images", "N", "images of a sequence (1)", AT(n_images), 1, INT32_MAX},
+    {0, "image-patches", "N", "patches of an image (1024)", AT(image_patches),
+     1, INT32_MAX},
 
-int split_check_options(struct split_job *j, int argc, char **argv)
+    {.group = "Mesh"},
+    {'p', "ranks", "N", "number of pipeline ranks", AT(n_ranks), 1,
+     SPLIT_MAX_RANKS, .also = "pp pp-size pipeline-model-parallel-size"},
+    {'c', "chunks", "N", "stages on each rank (1)", AT(n_chunks), 1,
+     SPLIT_MAX_RANKS,
+     .also = "vpp vpp-size "
+             "num-virtual-stages-per-pipeline-rank"},
+    {0, "placement", "HOW", "loop (default), v or both-ways", AT(placement),
+     .words = placement_words},
+    {0, "dp", "N", "data-parallel ranks (1)", AT(mesh.dp), 1, SPLIT_MAX_RANKS,
+     .also = "dp-size data-parallel-size"},
+    {0, "tp", "N", "tensor-parallel ranks (1)", AT(mesh.tp), 1, SPLIT_MAX_RANKS,
+     .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
+    {0, "cp", "N", "context-parallel ranks (1)", AT(mesh.cp), 1,
+     SPLIT_MAX_RANKS, .also = "cp-size context-parallel-size"},
+    {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
+     SPLIT_MAX_RANKS,
+     .also = "ep-size expert-parallel-size expert-model-parallel-size"},
+    {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",
+     AT(encoder_ranks), 1, SPLIT_MAX_RANKS},
+    {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
+
+    {.group = "Schedule"},
+    {'s', "schedule", "KIND", "the schedule that will run, or auto (1f1b, ...)",
+     AT(kind), .list = pp_kind_names, .old = "for",
+     .also = "pipeline-parallel-schedule"},
+    {'m', "microbatches", "N", "microbatches in a step (4 for each rank)",
+     AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
+    {0, "costs", "FILE", "measured costs, from pprun --profile",
+     AT(costs_file)},
+
+    {.group = "Memory"},
+    {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
+     .parse = parse_memory_limit},
+    {0, "recompute", "MODE", "none, selective, full, a list by stage, or auto",
+     .words = recompute_words, .parse = parse_recompute},
+
+    {.group = "Split"},
+    {0, "method", "NAME", "balanced (default), uniform, weights, ...",
+     AT(method), .words = split_method_names, .parse = parse_method},
+    {0, "layers", "N,N,...", "decoder layers of each stage", AT(layers),
+     .parse = parse_plan},
+    {0, "fqns", "FILE", "names of each stage's units, a JSON list of lists",
+     AT(fqns), .parse = parse_plan},
+    {0, "layout", "STRING", "Megatron-LM's layout, such as 'Ett|t*3|ttL'",
+     AT(layout), .parse = parse_plan, .also = "pipeline-model-parallel-layout"},
+    {0, "hybrid-layer-pattern", "PATTERN",
+     "megatron: layers by type, such as 'M-M*|M-M-'", AT(pattern),
+     .parse = parse_plan, .excludes = "account-embedding account-loss"},
+    {0, "first", "N", "megatron: layers of the first rank", AT(first), 1,
+     INT32_MAX, .parse = parse_megatron,
+     .also = "decoder-first-pipeline-num-layers"},
+    {0, "last", "N", "megatron: layers of the last rank", AT(last), 1,
+     INT32_MAX, .parse = parse_megatron,
+     .also = "decoder-last-pipeline-num-layers"},
+    {0, "account-embedding", NULL, "megatron: the embedding counts as a layer",
+     AT(account_embedding), .parse = parse_megatron,
+     .also = "account-for-embedding-in-pipeline-split"},
+    {0, "account-loss", NULL, "megatron: the loss counts as a layer",
+     AT(account_loss), .parse = parse_megatron,
+     .also = "account-for-loss-in-pipeline-split"},
+    {0, "input-weight", "N", "weights: layers that the embedding counts as (1)",
+     AT(input_weight), 0, INT32_MAX, .needs = "method=weights"},
+    {0, "output-weight", "N", "weights: layers that norm and head count as (1)",
+     AT(output_weight), 0, INT32_MAX, .needs = "method=weights"},
+    {0, "layers-per-stage", "N",
+     "weights, automodel: sets the number of stages", AT(layers_per_stage), 1,
+     INT32_MAX, .needs = "method=weights|method=automodel"},
+    {0, "stages", "HOW", "weights, automodel: single or multi on each rank",
+     AT(stages_kind), .words = stages_words, .parse = parse_word_from_1,
+     .needs = "method=weights|method=automodel"},
+    {0, "round", "HOW", "automodel: stages up or down to whole ranks",
+     AT(round), .words = round_words, .parse = parse_word_from_1,
+     .needs = "method=automodel layers-per-stage"},
+    {0, "encoder-layers", "N", "colossalai: the first N layers are an encoder",
+     AT(encoder_layers), 0, INT32_MAX, .needs = "method=colossalai"},
+
+    {.group = "Output"},
+    {'t', "table", NULL, "print a table for people", AT(table)},
+    {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
+     AT(export), .words = split_export_names, .parse = parse_word_from_1,
+     .excludes = "table"},
+    {0},
+};
+
+/* The model operand, or the table of units instead of it. */
+static int set_source(struct split_job *j, int argc, char **argv)
 {
     struct tool *t = &j->t;
+    if (j->units && optind < argc)
+        return tool_usage(t, "'%s': --units takes the place of a model",
+                          argv[optind]);
+    if (!j->units && optind >= argc)
+        return tool_usage(t, "a model is needed: its directory or config.json");
+    if (!j->units && argc - optind > 1)
+        return tool_usage(t, "unexpected operand '%s'", argv[optind + 1]);
+    j->source = j->units ? j->units : argv[optind];
+    return 0;
+}
+
+static int check_recompute(struct split_job *j)
+{
+    struct tool *t = &j->t;
+    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || split_by_stage(j)))
+        return tool_usage(t, "--recompute needs a model: a table of units does "
+                             "not say what they could recompute");
+    if (j->automatic && split_by_stage(j))
+        return tool_usage(t, "-s auto needs one mode of --recompute for all "
+                             "stages");
+    if (j->recompute_auto && j->memory_bytes == 0)
+        return tool_usage(t, "--recompute auto needs --memory");
+    return 0;
+}
+
+int split_read_options(struct split_job *j, int argc, char **argv)
+{
+    struct tool *t = &j->t;
+    t->base = j;
+    if (tool_read_options(t, argc, argv))
+        return -1;
+    j->automatic = j->kind && !strcmp(j->kind, "auto");
     if (j->n_ranks == 0)
         return tool_usage(t, "the number of ranks is needed (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
@@ -342,26 +249,7 @@ int split_check_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)
         return tool_usage(t, "--method fqns needs --fqns");
-    if (split_check_rules(j))
+    if (tool_check_options(t) || split_check_rules(j) || check_recompute(j))
         return -1;
-    if (j->units && optind < argc)
-        return tool_usage(t, "a model or --units, not both: '%s'",
-                          argv[optind]);
-    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || split_by_stage(j)))
-        return tool_usage(t, "--recompute: a table of units says what they "
-                             "keep, not what they could make again");
-    if (j->automatic && split_by_stage(j))
-        return tool_usage(&j->t, "--for auto looks for an order with one "
-                                 "--recompute for all stages");
-    if (j->recompute_auto && j->memory_bytes == 0)
-        return tool_usage(t, "--recompute auto needs --memory");
-    j->source = j->units;
-    if (j->units)
-        return 0;
-    if (optind >= argc)
-        return tool_usage(t, "a model is needed: its directory or config.json");
-    if (argc - optind > 1)
-        return tool_usage(t, "one model, not '%s' too", argv[optind + 1]);
-    j->source = argv[optind];
-    return 0;
+    return set_source(j, argc, argv);
 }

@@ -4,13 +4,13 @@
  * What a unit takes and keeps then depends on the stage it is in, so splitting
  * and choosing take turns: a split for what units make again at present, then
  * what stages make again on that split. The best of what is met is kept. */
-#include "plan/split_recompute.h"
+#include "split/split_recompute.h"
 
 #include <getopt.h>
 #include <math.h>
 #include <string.h>
 
-#include "plan/recompute.h"
+#include "model/recompute.h"
 #include "ppsplit.h"
 
 /* Turns from one start. */
@@ -101,11 +101,11 @@ static int choose(struct split_job *j, enum pp_recompute *modes,
 static double costliest(const struct split_job *j)
 {
     double most = 0;
-    for (int r = 0; r < j->graph.n_ranks; r++) {
+    for (int r = 0; r < j->graph.n_rows; r++) {
         double sum = 0;
         for (int s = 0; s < j->graph.n_stages; s++)
             for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++)
-                if (j->graph.stages[s].rank == r)
+                if (j->graph.stages[s].row == r)
                     sum += j->costs[i];
         most = fmax(most, sum);
     }
@@ -120,7 +120,7 @@ static int measure(struct best *z, double *value, bool *fits)
     if (set(j, z->trial))
         return -1;
     for (int r = 0;
-         *fits && j->memory_bytes && j->run.known && r < j->run.graph.n_ranks;
+         *fits && j->memory_bytes && j->run.known && r < j->run.graph.n_rows;
          r++)
         if (split_rank_fits(j, r, fits))
             return -1;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The rules of other systems: which of their options go together, how many
  * stages they make, and their layers or units. The rules themselves are in
- * lib/plan. */
+ * lib/split. */
 #include <inttypes.h>
 #include <regex.h>
 
-#include "plan/moe_frequency.h"
-#include "plan/split.h"
-#include "plan/split_colossalai.h"
-#include "plan/split_deepspeed.h"
-#include "plan/split_megatron.h"
+#include "model/moe_frequency.h"
+#include "split/split.h"
+#include "split/split_colossalai.h"
+#include "split/split_deepspeed.h"
+#include "split/split_megatron.h"
 #include "ppsplit.h"
 
 /* Two copies of the weights. */
@@ -37,25 +37,6 @@ static int check_both_ways(struct split_job *j)
 int split_check_rules(struct split_job *j)
 {
     struct tool *t = &j->t;
-    bool weights = j->method == SPLIT_WEIGHTS;
-    bool automodel = j->method == SPLIT_AUTOMODEL;
-    if (!weights && j->input_weight >= 0)
-        return tool_usage(t, "--input-weight needs --method weights");
-    if (!weights && j->output_weight >= 0)
-        return tool_usage(t, "--output-weight needs --method weights");
-    if (!weights && !automodel && j->layers_per_stage > 0)
-        return tool_usage(t, "--layers-per-stage needs --method weights or "
-                             "automodel");
-    if (!weights && !automodel && j->stages_kind != PP_STAGES_ANY)
-        return tool_usage(t, "--stages needs --method weights or automodel");
-    if (j->round != PP_ROUND_NOT && (!automodel || j->layers_per_stage == 0))
-        return tool_usage(t, "--round needs --method automodel and "
-                             "--layers-per-stage");
-    if (j->encoder_layers >= 0 && j->method != SPLIT_COLOSSALAI)
-        return tool_usage(t, "--encoder-layers needs --method colossalai");
-    if (j->pattern && (j->account_embedding || j->account_loss))
-        return tool_usage(t, "--hybrid-layer-pattern and accounting exclude "
-                             "each other");
     if (j->method == SPLIT_LAYOUT && !j->layout)
         return tool_usage(t, "--method layout needs --layout");
     if (j->method == SPLIT_TYPE && (!j->type || !*j->type))
@@ -65,8 +46,6 @@ int split_check_rules(struct split_job *j)
         return tool_usage(t, "Megatron places stages in a loop, not %s",
                           j->placement == PP_PLACEMENT_V ? "in a V"
                                                          : "both ways");
-    if (j->table && j->export)
-        return tool_usage(t, "-t and --export exclude each other");
     return check_both_ways(j);
 }
 

@@ -3,7 +3,7 @@
  * can be. */
 #include <math.h>
 
-#include "plan/split_step.h"
+#include "split/split_step.h"
 #include "ppsplit.h"
 
 /* How often limits are lowered by what places in the arena cost. */
@@ -15,7 +15,7 @@ static int correct(struct split_job *j, const size_t *bounds, bool *changed)
 {
     struct split_run *run = &j->run;
     *changed = false;
-    for (int r = 0; r < run->graph.n_ranks; r++) {
+    for (int r = 0; r < run->graph.n_rows; r++) {
         double need = pp_split_memory_need(&run->memory, bounds, r);
         size_t arena = 0;
         if (split_plan_rank(j, bounds, r, &arena))
@@ -32,7 +32,7 @@ static int correct(struct split_job *j, const size_t *bounds, bool *changed)
 
 static bool fits(const struct split_job *j)
 {
-    for (int r = 0; r < j->run.graph.n_ranks; r++)
+    for (int r = 0; r < j->run.graph.n_rows; r++)
         if (pp_split_memory_need(&j->run.memory, j->bounds, r) >
             (double)j->memory_bytes)
             return false;
@@ -122,7 +122,7 @@ int split_shorten(struct split_job *j, const struct split_atoms *a)
     int rc = -1;
     if (!run->known)
         return 0;
-    for (int r = 0; r < run->graph.n_ranks; r++)
+    for (int r = 0; r < run->graph.n_rows; r++)
         run->limit[r] = (double)j->memory_bytes;
     if (!j->shorten) {
         if (j->memory_bytes == 0)

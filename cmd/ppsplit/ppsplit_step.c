@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The schedule that will run: its order on the stages, what units take and
  * keep under it, and the split whose step is shortest. */
-#include "plan/split_step.h"
+#include "split/split_step.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,8 +10,8 @@
 
 #include "base/num.h"
 #include "ppsplit.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
 
 /* Stages times microbatches that are simulated; beyond, the costs of ranks are
  * all that is compared. */
@@ -66,7 +66,7 @@ static int emit_default(struct split_job *j)
 
 static bool has_halves(const struct pp_schedule *s)
 {
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             if (s->rows[r].actions[i].op == PP_I)
                 return true;
@@ -107,10 +107,11 @@ int split_schedule(struct split_job *j)
  * pairs. */
 static void set_times(struct split_job *j, size_t i)
 {
-    const struct pp_assumed mb = split_microbatch(j);
+    const struct pp_default_microbatch mb = split_microbatch(j);
     int64_t n = j->run.graph.n_slices;
     for (int64_t q = 0; q < n; q++) {
-        struct pp_assumed_part part = pp_assumed_slice(&mb, q, n);
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&mb, q, n);
         struct pp_cost c = split_unit_cost(j, i, part.tokens, part.pairs);
         double *t = j->run.times[i * (size_t)n + (size_t)q];
         t[PP_TIME_F] = c.forward;
@@ -210,7 +211,7 @@ static int count_live(struct split_job *j)
     const struct pp_schedule *order = order_of(run);
     int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
     int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
-    for (int r = 0; live && most && r < run->graph.n_ranks; r++) {
+    for (int r = 0; live && most && r < run->graph.n_rows; r++) {
         const struct pp_row *row = &order->rows[r];
         for (size_t i = 0; i < row->n; i++) {
             int s = row->actions[i].stage;
@@ -247,7 +248,7 @@ static void count_busy(struct split_job *j)
 {
     struct split_run *run = &j->run;
     const struct pp_schedule *order = order_of(run);
-    for (int r = 0; r < run->graph.n_ranks; r++) {
+    for (int r = 0; r < run->graph.n_rows; r++) {
         double speed = run->step.speed ? run->step.speed[r] : 1;
         for (size_t i = 0; i < order->rows[r].n; i++) {
             struct pp_action a = order->rows[r].actions[i];
@@ -267,16 +268,16 @@ int split_measure_ranks(struct split_job *j)
     struct split_run *run = &j->run;
     if (!run->known || run->lowered.n_microbatches == 0)
         return 0;
-    for (int r = 0; r < run->graph.n_ranks; r++) {
+    for (int r = 0; r < run->graph.n_rows; r++) {
         size_t bytes;
         if (split_plan_rank(j, j->bounds, r, &bytes))
             return -1;
         j->ranks[r].activations_bytes = (double)bytes;
     }
-    if (j->graph.n_stages == j->graph.n_ranks)
+    if (j->graph.n_stages == j->graph.n_rows)
         for (int s = 0; s < j->graph.n_stages; s++)
             j->stages[s].activations_bytes =
-                j->ranks[j->graph.stages[s].rank].activations_bytes;
+                j->ranks[j->graph.stages[s].row].activations_bytes;
     count_busy(j);
     if (j->shorten || j->automatic)
         return 0;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/recompute.h"
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/recompute.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 #include "ppsplit.h"
 
 enum { UNITS_TEXT = 96, BAR = 20 };
@@ -139,8 +139,8 @@ static void print_head(const struct split_job *j, FILE *f)
             j->model.tied ? ", tied head" : "");
     fprintf(
         f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
-        j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_ranks,
-        j->graph.n_ranks == 1 ? "" : "s",
+        j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_rows,
+        j->graph.n_rows == 1 ? "" : "s",
         j->graph.n_copies > 1               ? " both ways"
         : j->n_chunks == 1                  ? ""
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
@@ -185,7 +185,7 @@ static void print_stages(const struct split_job *j, const char *mark, FILE *f)
     print_titles("stage  rank  units", 13 + width, f);
     for (int s = 0; s < g->n_stages; s++) {
         format_units(j, s, units);
-        snprintf(left, sizeof left, "%5d  %4d  %-*s", s, g->stages[s].rank,
+        snprintf(left, sizeof left, "%5d  %4d  %-*s", s, g->stages[s].row,
                  width, units);
         fputs(left, f);
         print_sum(&j->stages[s], total, largest,
@@ -200,7 +200,7 @@ static void format_stages(const struct split_job *j, int rank, char *buf,
     size_t n = 0;
     buf[0] = '\0';
     for (int s = 0; s < j->graph.n_stages; s++) {
-        if (j->graph.stages[s].rank != rank)
+        if (j->graph.stages[s].row != rank)
             continue;
         if (n + 16 > bytes) {
             snprintf(buf + n, bytes - n, ", ...");
@@ -215,16 +215,16 @@ static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
     enum { STAGES_TEXT = 40 };
     const struct pp_graph *g = &j->graph;
     char stages[STAGES_TEXT];
-    double largest = largest_cost(j->ranks, g->n_ranks);
+    double largest = largest_cost(j->ranks, g->n_rows);
     int width = (int)strlen("stages");
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         format_stages(j, r, stages, sizeof stages);
         int n = (int)strlen(stages);
         width = n > width ? n : width;
     }
     fputc('\n', f);
     print_titles(" rank  stages", 7 + width, f);
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         format_stages(j, r, stages, sizeof stages);
         fprintf(f, "%5d  %-*s", r, width, stages);
         print_sum(&j->ranks[r], total_cost(j), largest,
@@ -242,7 +242,7 @@ static void print_mesh(const struct split_job *j, FILE *f)
             "Every rank stands for dp %d x tp %d x cp %d%s, %lld in all: costs "
             "and sizes are\nthose of one, parameters those that it holds%s.\n",
             x->dp, x->tp, x->cp, x->ep > 1 ? " with experts in parallel" : "",
-            (long long)j->graph.n_ranks * x->dp * x->tp * x->cp,
+            (long long)j->graph.n_rows * x->dp * x->tp * x->cp,
             x->dp * x->cp > 1 ? ", its part of the optimizer's state" : "");
 }
 
@@ -250,7 +250,7 @@ static void print_foot(const struct split_job *j, FILE *f)
 {
     size_t most = 0;
     char size[32];
-    int n = j->graph.n_ranks;
+    int n = j->graph.n_rows;
     double mean = total_cost(j) / n, largest = largest_cost(j->ranks, n);
     for (int r = 0; r < n; r++) {
         const struct split_sum *x = &j->ranks[r];
@@ -284,7 +284,7 @@ static void format_step(const struct split_job *j, double step, char buf[48])
 static void print_step(const struct split_job *j, FILE *f)
 {
     const struct pp_split_found *x = &j->run.found;
-    int n = j->graph.n_ranks, busiest = 0;
+    int n = j->graph.n_rows, busiest = 0;
     double busy = 0;
     char step[48];
     if (!j->run.known || x->makespan <= 0)
@@ -315,7 +315,7 @@ static void print_room(const struct split_job *j, FILE *f)
     if (j->memory_bytes == 0)
         return;
     fprintf(f, "Of the memory allowed, ranks 0, 1, ... use");
-    for (int r = 0; r < j->graph.n_ranks; r++)
+    for (int r = 0; r < j->graph.n_rows; r++)
         fprintf(f, "%s %.0f %%", r ? "," : "",
                 100 *
                     (j->ranks[r].state_bytes + j->ranks[r].activations_bytes) /
@@ -338,11 +338,11 @@ static void print_modes(const struct split_job *j, FILE *f)
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     static const char mark[] = "  <- largest";
-    bool one = j->graph.n_stages == j->graph.n_ranks;
+    bool one = j->graph.n_stages == j->graph.n_rows;
     print_head(j, f);
-    print_stages(j, one && j->graph.n_ranks > 1 ? mark : "", f);
+    print_stages(j, one && j->graph.n_rows > 1 ? mark : "", f);
     if (!one)
-        print_ranks(j, j->graph.n_ranks > 1 ? mark : "", f);
+        print_ranks(j, j->graph.n_rows > 1 ? mark : "", f);
     print_foot(j, f);
     print_step(j, f);
     print_modes(j, f);

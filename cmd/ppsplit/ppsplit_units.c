@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split.h"
+#include "split/split.h"
 #include "ppsplit.h"
 
 const char *const split_method_names[] = {
@@ -162,20 +162,20 @@ int split_sums(struct split_job *j)
     struct pp_graph *g = &j->graph;
     j->stages =
         pp_arena_alloc(&j->arena, (size_t)g->n_stages, sizeof *j->stages);
-    j->ranks = pp_arena_alloc(&j->arena, (size_t)g->n_ranks, sizeof *j->ranks);
+    j->ranks = pp_arena_alloc(&j->arena, (size_t)g->n_rows, sizeof *j->ranks);
     if (!j->stages || !j->ranks)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
         /* dualpipe keeps for each copy what 1F1B keeps for the only one. */
         j->stages[s].live = pp_live_microbatches(
-            g->n_ranks, (int)j->n_chunks, j->placement == PP_PLACEMENT_V,
+            g->n_rows, (int)j->n_chunks, j->placement == PP_PLACEMENT_V,
             pp_original(g, s),
             (int)((j->n_microbatches + g->n_copies - 1) / g->n_copies));
     if (split_measure_stages(j))
         return -1;
     for (int s = 0; s < g->n_stages; s++) {
         struct split_sum *sum = &j->stages[s];
-        struct split_sum *rank = &j->ranks[g->stages[s].rank];
+        struct split_sum *rank = &j->ranks[g->stages[s].row];
         for (size_t i = split_first(j, s); i < split_end(j, s); i++)
             add_unit(j, sum, i);
         rank->params += sum->params;

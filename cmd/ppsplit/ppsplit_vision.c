@@ -3,8 +3,8 @@
  * which methods know of it. */
 #include <inttypes.h>
 
-#include "plan/split.h"
-#include "plan/vision.h"
+#include "split/split.h"
+#include "model/vision.h"
 #include "ppsplit.h"
 
 /* Methods that count decoder layers would leave the encoder out. */

@@ -2,7 +2,7 @@
 /* arena - memory of one lifetime, freed as a whole.
  *
  * For plan-time data (manifests, schedules, splits). Not for the buffers of a
- * training step, which are planned in sched/memory.h. */
+ * training step, which are planned in schedule/memory/memory.h. */
 #ifndef PP_BASE_ARENA_H
 #define PP_BASE_ARENA_H
 

@@ -25,6 +25,35 @@ int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
     return -1;
 }
 
+int pp_fail_setting(struct pp_err *err, enum pp_exit code, const char *setting,
+                    const char *value, const char *fmt, ...)
+{
+    if (err->code != PP_EXIT_OK)
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    fill(err, code, fmt, ap);
+    va_end(ap);
+    err->setting = setting;
+    snprintf(err->value, sizeof err->value, "%s", value ? value : "");
+    return -1;
+}
+
+int pp_err_set_origin(struct pp_err *err, unsigned bit, int number)
+{
+    struct pp_err_origin *o = &err->origin;
+    if (err->code == PP_EXIT_OK || o->known & bit)
+        return -1;
+    o->known |= bit;
+    if (bit == PP_ORIGIN_RANK)
+        o->rank = number;
+    else if (bit == PP_ORIGIN_STAGE)
+        o->stage = number;
+    else
+        o->microbatch = number;
+    return -1;
+}
+
 int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
 {
     int saved = errno;

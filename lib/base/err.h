@@ -18,15 +18,39 @@ enum pp_exit {
     PP_EXIT_STOPPED = 75 /* stopped early with a complete checkpoint */
 };
 
+/* The part of a run in which an error arose. A member counts if its bit is set
+ * in known. */
+enum { PP_ORIGIN_RANK = 1, PP_ORIGIN_STAGE = 2, PP_ORIGIN_MICROBATCH = 4 };
+struct pp_err_origin {
+    unsigned known;
+    int rank, stage, microbatch;
+};
+
 struct pp_err {
     enum pp_exit code; /* PP_EXIT_OK while nothing has failed */
     char text[480];    /* place and reason, without the program's name */
+    struct pp_err_origin origin;
+    /* The setting that the caller may change, such as "seq-len", and a value
+     * that would do; NULL if there is none. The library knows no options: a
+     * tool that has an option of this name adds it to the message. */
+    const char *setting; /* static */
+    char value[64];      /* "" if no value can be named */
 };
 
 /* Fills *err unless it holds an error already. Always returns -1, so that an
  * error is one line: return pp_fail(err, PP_EXIT_INPUT, "..."); */
 int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Like pp_fail, and says which setting the caller may change, and to what.
+ * setting is static; value may be NULL. */
+int pp_fail_setting(struct pp_err *err, enum pp_exit code, const char *setting,
+                    const char *value, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Adds an origin to the error that *err holds, unless it has one of that kind.
+ * bit is one of PP_ORIGIN_*. Returns -1. */
+int pp_err_set_origin(struct pp_err *err, unsigned bit, int number);
 
 /* Like pp_fail with PP_EXIT_SYSTEM, and ": strerror(errno)" appended. */
 int pp_fail_errno(struct pp_err *err, const char *fmt, ...)

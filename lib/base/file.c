@@ -3,10 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/alloc.h"
+
+/* Room for one read from a stream. */
+enum { READ_BYTES = 1 << 16 };
 
 /* What an empty file maps to. */
 static const char nothing[1];
@@ -46,6 +52,29 @@ void pp_file_unmap(const void *data, size_t bytes)
 {
     if (data && data != nothing)
         munmap((void *)(size_t)data, bytes);
+}
+
+int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
+                        struct pp_err *err)
+{
+    char *text = NULL;
+    size_t capacity = 0, n = 0, got;
+    do {
+        if (pp_array_reserve(&text, &capacity, n + READ_BYTES, 1, err)) {
+            free(text);
+            return pp_fail_at(err, "%s: ", name);
+        }
+        got = fread(text + n, 1, capacity - n, f);
+        n += got;
+    } while (got);
+    if (ferror(f)) {
+        (void)pp_fail_read(err, name);
+        free(text);
+        return -1;
+    }
+    *data = text;
+    *bytes = n;
+    return 0;
 }
 
 bool pp_file_exists(const char *path)

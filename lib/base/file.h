@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -19,6 +20,12 @@ void pp_file_unmap(const void *data, size_t bytes);
 
 bool pp_file_exists(const char *path);
 bool pp_file_is_dir(const char *path);
+
+/* Reads a stream to its end. *data holds *bytes bytes and belongs to the
+ * caller, who frees it. The message begins with name. See pp_fail_read for the
+ * status of a failed read. */
+int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
+                        struct pp_err *err) PP_MUST_USE;
 
 /* Makes what was written to path last over a power failure: fsync of a file
  * or a directory. */

@@ -1,49 +1,59 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/pack_heap.h"
+#include "base/heap.h"
 
-#include <stdbool.h>
-
-/* Ties go to the lower bin number. */
-static bool before(const struct pp_heap *h, uint32_t a, uint32_t b)
+static void set_item(struct pp_heap *h, size_t at, uint32_t index)
 {
-    if (h->load[a] != h->load[b])
-        return (h->load[a] < h->load[b]) == (h->sign > 0);
-    return a < b;
+    h->items[at] = index;
+    if (h->position)
+        h->position[index] = (uint32_t)at;
 }
 
-void pp_heap_sift_down(struct pp_heap *h, size_t i)
+/* Fills the hole at a position with index, after it moved the hole up past all
+ * parents that index precedes. */
+static void sift_up(struct pp_heap *h, size_t at, uint32_t index)
 {
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= h->n)
-            return;
-        if (child + 1 < h->n && before(h, h->bin[child + 1], h->bin[child]))
+    for (; at > 0; at = (at - 1) / 2) {
+        uint32_t parent = h->items[(at - 1) / 2];
+        if (!h->before(h->ctx, index, parent))
+            break;
+        set_item(h, at, parent);
+    }
+    set_item(h, at, index);
+}
+
+/* Likewise, after it moved the hole down past all children that precede index.
+ */
+static void sift_down(struct pp_heap *h, size_t at, uint32_t index)
+{
+    for (size_t child; (child = 2 * at + 1) < h->n; at = child) {
+        const uint32_t *c = &h->items[child];
+        if (child + 1 < h->n && h->before(h->ctx, c[1], c[0]))
             child++;
-        if (!before(h, h->bin[child], h->bin[i]))
-            return;
-        uint32_t t = h->bin[i];
-        h->bin[i] = h->bin[child];
-        h->bin[child] = t;
-        i = child;
+        if (!h->before(h->ctx, h->items[child], index))
+            break;
+        set_item(h, at, h->items[child]);
     }
+    set_item(h, at, index);
 }
 
-void pp_heap_push(struct pp_heap *h, uint32_t bin)
+void pp_heap_push(struct pp_heap *h, uint32_t index)
 {
-    size_t i = h->n++;
-    h->bin[i] = bin;
-    while (i > 0 && before(h, h->bin[i], h->bin[(i - 1) / 2])) {
-        uint32_t t = h->bin[i];
-        h->bin[i] = h->bin[(i - 1) / 2];
-        h->bin[(i - 1) / 2] = t;
-        i = (i - 1) / 2;
-    }
+    sift_up(h, h->n++, index);
 }
 
 uint32_t pp_heap_pop(struct pp_heap *h)
 {
-    uint32_t top = h->bin[0];
-    h->bin[0] = h->bin[--h->n];
-    pp_heap_sift_down(h, 0);
-    return top;
+    uint32_t first = h->items[0], last = h->items[--h->n];
+    if (h->n > 0)
+        sift_down(h, 0, last);
+    return first;
+}
+
+void pp_heap_update(struct pp_heap *h, size_t at)
+{
+    uint32_t index = h->items[at];
+    if (at > 0 && h->before(h->ctx, index, h->items[(at - 1) / 2]))
+        sift_up(h, at, index);
+    else
+        sift_down(h, at, index);
 }

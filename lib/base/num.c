@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/num.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 int pp_mul(size_t a, size_t b, size_t *out, struct pp_err *err)
 {
@@ -39,30 +41,67 @@ int pp_parse_int(const char *s, const char *what, int64_t min, int64_t max,
     return 0;
 }
 
+int pp_parse_count(const char *s, const char *what, int64_t min, int64_t max,
+                   int64_t *out, struct pp_err *err)
+{
+    static const char letters[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(s, &end, 10);
+    const char *letter =
+        *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+    unsigned shift = letter ? 10 * (unsigned)(letter - letters + 1) : 0;
+    if (*s < '0' || *s > '9' || end[shift != 0])
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s' is not a count (such as 4096 or 4K)", what, s);
+    if (errno || v > (uint64_t)max >> shift || (int64_t)(v << shift) < min)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between %" PRId64 " and %" PRId64, what,
+                       s, min, max);
+    *out = (int64_t)(v << shift);
+    return 0;
+}
+
+bool pp_is_digits(const char *s)
+{
+    return *s && s[strspn(s, "0123456789")] == '\0';
+}
+
+/* Returns the bytes of a unit such as "g", "GB" or "GiB", or 0. */
+static uint64_t unit_bytes(const char *unit)
+{
+    static const char letters[] = "KMGT";
+    if (!*unit || !strcasecmp(unit, "B"))
+        return 1;
+    const char *letter = strchr(letters, toupper((unsigned char)*unit));
+    bool binary = !unit[1] || !strcasecmp(unit + 1, "iB");
+    if (!letter || (!binary && strcasecmp(unit + 1, "B") != 0))
+        return 0;
+    uint64_t bytes = 1;
+    for (const char *l = letters; l <= letter; l++)
+        bytes *= binary ? 1024 : 1000;
+    return bytes;
+}
+
 int pp_parse_size(const char *s, const char *what, size_t *out,
                   struct pp_err *err)
 {
     char *end;
-    unsigned shift = 0;
     errno = 0;
-    unsigned long long v = strtoull(s, &end, 10);
-    if (*s < '0' || *s > '9')
-        goto bad;
-    if (*end == 'K')
-        shift = 10;
-    else if (*end == 'M')
-        shift = 20;
-    else if (*end == 'G')
-        shift = 30;
-    if (end[shift != 0])
-        goto bad;
-    if (errno || v > (SIZE_MAX >> shift))
+    unsigned long long whole = strtoull(s, &end, 10);
+    const char *point = *end == '.' ? end : NULL;
+    if (point)
+        end += 1 + strspn(end + 1, "0123456789");
+    uint64_t unit = unit_bytes(end);
+    if (*s < '0' || *s > '9' || !unit || (point && unit == 1))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s' is not a size (such as 80GiB, 80G or 512M)",
+                       what, s);
+    if (errno || whole >= SIZE_MAX / unit)
         return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is too large", what, s);
-    *out = (size_t)v << shift;
+    double part = point && end > point + 1 ? strtod(point, NULL) : 0;
+    *out = (size_t)(whole * unit) + (size_t)(part * (double)unit);
     return 0;
-bad:
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s: '%s' is not a size (digits, then K, M or G)", what, s);
 }
 
 int pp_parse_real(const char *s, const char *what, double min, double max,

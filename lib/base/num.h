@@ -3,6 +3,7 @@
 #ifndef PP_BASE_NUM_H
 #define PP_BASE_NUM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,9 +19,19 @@ int pp_mul(size_t a, size_t b, size_t *out, struct pp_err *err) PP_MUST_USE;
 int pp_parse_int(const char *s, const char *what, int64_t min, int64_t max,
                  int64_t *out, struct pp_err *err) PP_MUST_USE;
 
-/* A size in bytes: digits and at most one of K M G (powers of 1024). */
+/* A count in [min, max]: digits and at most one of K, M and G, which are powers
+ * of 1024. */
+int pp_parse_count(const char *s, const char *what, int64_t min, int64_t max,
+                   int64_t *out, struct pp_err *err) PP_MUST_USE;
+
+/* A size in bytes, in upper or lower case: "512", "512B", "80G", "79.5GiB",
+ * "80GB". K, M, G and T are powers of 1024 alone and before iB, and powers of
+ * 1000 before B. A fraction needs one of them. */
 int pp_parse_size(const char *s, const char *what, size_t *out,
                   struct pp_err *err) PP_MUST_USE;
+
+/* Returns true if s is a number without a unit, such as "80". */
+bool pp_is_digits(const char *s);
 
 /* A finite real in [min, max], decimal point whatever the locale. */
 int pp_parse_real(const char *s, const char *what, double min, double max,

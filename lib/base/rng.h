@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A key from a seed and a name (FNV-1a 64 of the name, mixed with the seed). */
+/* A key from a seed and a name (pp_fnv of the name, mixed with the seed). */
 uint64_t pp_rng_key(uint64_t seed, const char *name);
 
 /* 64 random bits at index. */
@@ -21,9 +21,5 @@ double pp_rng_uniform(uint64_t key, uint64_t index);
 
 /* Standard normal (Box-Muller on two words). */
 double pp_rng_normal(uint64_t key, uint64_t index);
-
-/* FNV-1a 64 of n bytes, continuing from h (start with PP_FNV_START). */
-#define PP_FNV_START UINT64_C(0xcbf29ce484222325)
-uint64_t pp_fnv(uint64_t h, const void *data, size_t n);
 
 #endif

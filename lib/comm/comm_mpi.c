@@ -2,7 +2,7 @@
 /* comm_mpi - no call of MPI's waits: what is to happen is asked for, and then
  * looked at again and again, together with whether the job still goes on.
  * Looking is also what makes MPI move other messages on. */
-#include "comm/comm_mpi.h"
+#include "comm/comm.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -15,13 +15,14 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "comm/mpi_process.h"
+#include "comm/mpi.h"
+#include "comm/rendezvous.h"
 
 /* The lane of gathers, beside those of the contract. */
-enum { LANE_GATHER = PP_N_LANES, N_LANES };
+enum { DIRECTION_GATHER = PP_N_DIRECTIONS, N_MPI_DIRECTIONS };
 
 /* A channel to another rank: its sends that have not been received. */
-struct outgoing {
+struct mpi_send_channel {
     uintptr_t *requests; /* ring */
     size_t sent, received, ring;
     bool rendezvous;
@@ -29,7 +30,7 @@ struct outgoing {
 
 /* A channel from another rank: the message that was found and not yet asked
  * for. */
-struct incoming {
+struct mpi_recv_channel {
     bool found;
     size_t bytes;
     uintptr_t message;
@@ -37,26 +38,26 @@ struct incoming {
 
 struct mpi_comm {
     struct pp_comm base;
-    struct pp_join *join;
+    struct pp_rendezvous *join;
     const struct pp_mpi *mpi;
     struct pp_mpi_process *process;
     size_t most;
     size_t n_sending; /* messages that have not been received */
 
-    struct outgoing *outgoing; /* (size, lane) */
-    struct incoming *incoming; /* (size, lane) */
-    uintptr_t *requests;       /* of all channels */
+    struct mpi_send_channel *outgoing; /* (size, lane) */
+    struct mpi_recv_channel *incoming; /* (size, lane) */
+    uintptr_t *requests;               /* of all channels */
 };
 
-static const char *const lane_names[N_LANES] = {
-    [PP_LANE_FORWARD] = "forward", [PP_LANE_BACKWARD] = "backward",
-    [PP_LANE_SYNC] = "sync",       [PP_LANE_HOST] = "host",
-    [LANE_GATHER] = "gather",
+static const char *const direction_names[N_MPI_DIRECTIONS] = {
+    [PP_DIRECTION_FORWARD] = "forward", [PP_DIRECTION_BACKWARD] = "backward",
+    [PP_DIRECTION_SYNC] = "sync",       [PP_DIRECTION_HOST] = "host",
+    [DIRECTION_GATHER] = "gather",
 };
 
-static size_t place_of(int peer, int lane)
+static size_t channel_index(int peer, int direction)
 {
-    return (size_t)peer * N_LANES + (size_t)lane;
+    return (size_t)peer * N_MPI_DIRECTIONS + (size_t)direction;
 }
 
 /* What MPI says is wrong. It may be another rank's end, and who that was is
@@ -64,12 +65,12 @@ static size_t place_of(int peer, int lane)
 static int fail_mpi(struct mpi_comm *c, int peer, int code, struct pp_err *err)
 {
     char text[240];
-    if (pp_join_await_abort(c->join))
-        return pp_join_fail(c->join, err);
+    if (pp_rendezvous_await_abort(c->join))
+        return pp_rendezvous_fail(c->join, err);
     c->mpi->error_text(code, text, sizeof text);
     return pp_fail(err, PP_EXIT_SYSTEM,
                    "MPI: messages between rank %d and rank %d on %s: %s",
-                   c->base.rank, peer, pp_join_host(c->join, peer), text);
+                   c->base.rank, peer, pp_rendezvous_host(c->join, peer), text);
 }
 
 /* --- looking --- */
@@ -79,11 +80,11 @@ static int fail_mpi(struct mpi_comm *c, int peer, int code, struct pp_err *err)
 enum { EAGER_US = 1000, PAUSE_US = 50 };
 
 /* Between two looks. Fails when the job has ended. */
-static int look_again(struct mpi_comm *c, double *since, struct pp_err *err)
+static int pause_or_fail(struct mpi_comm *c, double *since, struct pp_err *err)
 {
     static const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
     double now = pp_clock();
     if (*since == 0)
         *since = now;
@@ -105,14 +106,14 @@ static int finish_request(struct mpi_comm *c, int peer, uintptr_t *request,
             return fail_mpi(c, peer, code, err);
         if (done)
             return 0;
-        if (look_again(c, &since, err))
+        if (pause_or_fail(c, &since, err))
             return -1;
     }
 }
 
 /* Waits until at most n messages to the peer have not been received. */
-static int wait_received(struct mpi_comm *c, int peer, struct outgoing *o,
-                         size_t n, struct pp_err *err)
+static int wait_sends(struct mpi_comm *c, int peer, struct mpi_send_channel *o,
+                      size_t n, struct pp_err *err)
 {
     for (; o->sent - o->received > n; o->received++, c->n_sending--)
         if (finish_request(c, peer, &o->requests[o->received % o->ring], err))
@@ -121,18 +122,18 @@ static int wait_received(struct mpi_comm *c, int peer, struct outgoing *o,
 }
 
 /* Waits for the channel's next message, and keeps it in mind. */
-static int find_message(struct mpi_comm *c, int from, int lane,
-                        struct incoming *in, struct pp_err *err)
+static int find_message(struct mpi_comm *c, int from, int direction,
+                        struct mpi_recv_channel *in, struct pp_err *err)
 {
     double since = 0;
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
     while (!in->found) {
-        int code =
-            c->mpi->probe(from, lane, &in->found, &in->bytes, &in->message);
+        int code = c->mpi->probe(from, direction, &in->found, &in->bytes,
+                                 &in->message);
         if (code)
             return fail_mpi(c, from, code, err);
-        if (!in->found && look_again(c, &since, err))
+        if (!in->found && pause_or_fail(c, &since, err))
             return -1;
     }
     return 0;
@@ -140,51 +141,52 @@ static int find_message(struct mpi_comm *c, int from, int lane,
 
 /* --- messages --- */
 
-static int send(struct mpi_comm *c, int to, int lane, const void *buf,
-                size_t bytes, struct pp_err *err)
+static int send_message(struct mpi_comm *c, int to, int direction,
+                        const void *buf, size_t bytes, struct pp_err *err)
 {
-    struct outgoing *o = &c->outgoing[place_of(to, lane)];
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
-    if (wait_received(c, to, o, o->ring - 1, err))
+    struct mpi_send_channel *o = &c->outgoing[channel_index(to, direction)];
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    if (wait_sends(c, to, o, o->ring - 1, err))
         return -1;
-    int code = c->mpi->send(buf, bytes, c->most, to, lane,
+    int code = c->mpi->send(buf, bytes, c->most, to, direction,
                             &o->requests[o->sent % o->ring]);
     if (code)
         return fail_mpi(c, to, code, err);
     o->sent++;
     c->n_sending++;
-    return o->rendezvous ? wait_received(c, to, o, 0, err) : 0;
+    return o->rendezvous ? wait_sends(c, to, o, 0, err) : 0;
 }
 
-static int send_wait(struct mpi_comm *c, int to, int lane, size_t keep,
-                     struct pp_err *err)
+static int wait_channel(struct mpi_comm *c, int to, int direction, size_t keep,
+                        struct pp_err *err)
 {
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
-    return wait_received(c, to, &c->outgoing[place_of(to, lane)], keep, err);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    return wait_sends(c, to, &c->outgoing[channel_index(to, direction)], keep,
+                      err);
 }
 
-static int fail_size(struct mpi_comm *c, int from, int lane, size_t got,
-                     size_t expected, struct pp_err *err)
+static int fail_mpi_size(struct mpi_comm *c, int from, int direction,
+                         size_t got, size_t expected, struct pp_err *err)
 {
     char why[160];
     snprintf(why, sizeof why,
              "message from rank %d on the %s lane has %zu bytes, expected %zu",
-             from, lane_names[lane], got, expected);
-    pp_join_abort(c->join, why);
-    return pp_join_fail(c->join, err);
+             from, direction_names[direction], got, expected);
+    pp_rendezvous_abort(c->join, why);
+    return pp_rendezvous_fail(c->join, err);
 }
 
-static int receive(struct mpi_comm *c, int from, int lane, void *buf,
-                   size_t bytes, struct pp_err *err)
+static int receive_message(struct mpi_comm *c, int from, int direction,
+                           void *buf, size_t bytes, struct pp_err *err)
 {
-    struct incoming *in = &c->incoming[place_of(from, lane)];
+    struct mpi_recv_channel *in = &c->incoming[channel_index(from, direction)];
     uintptr_t request;
-    if (find_message(c, from, lane, in, err))
+    if (find_message(c, from, direction, in, err))
         return -1;
     if (in->bytes != bytes)
-        return fail_size(c, from, lane, in->bytes, bytes, err);
+        return fail_mpi_size(c, from, direction, in->bytes, bytes, err);
     in->found = false;
     int code = c->mpi->recv(buf, bytes, c->most, &in->message, &request);
     return code ? fail_mpi(c, from, code, err)
@@ -192,40 +194,42 @@ static int receive(struct mpi_comm *c, int from, int lane, void *buf,
 }
 
 /* Rank 0's part of a gather: all is collected, and handed on. */
-static int hand_on(struct mpi_comm *c, char *all, size_t bytes,
-                   struct pp_err *err)
+static int gather_at_root(struct mpi_comm *c, char *all, size_t bytes,
+                          struct pp_err *err)
 {
     size_t total = (size_t)c->base.size * bytes;
     for (int r = 1; r < c->base.size; r++)
-        if (receive(c, r, LANE_GATHER, all + (size_t)r * bytes, bytes, err))
+        if (receive_message(c, r, DIRECTION_GATHER, all + (size_t)r * bytes,
+                            bytes, err))
             return -1;
     for (int r = 1; r < c->base.size; r++)
-        if (send(c, r, LANE_GATHER, all, total, err))
+        if (send_message(c, r, DIRECTION_GATHER, all, total, err))
             return -1;
     for (int r = 1; r < c->base.size; r++)
-        if (send_wait(c, r, LANE_GATHER, 0, err))
+        if (wait_channel(c, r, DIRECTION_GATHER, 0, err))
             return -1;
     return 0;
 }
 
-static int gather(struct mpi_comm *c, const void *mine, void *all, size_t bytes,
-                  struct pp_err *err)
+static int gather_all(struct mpi_comm *c, const void *mine, void *all,
+                      size_t bytes, struct pp_err *err)
 {
     if (c->base.rank == 0) {
         if (bytes > 0)
             memcpy(all, mine, bytes);
-        return hand_on(c, all, bytes, err);
+        return gather_at_root(c, all, bytes, err);
     }
-    if (send(c, 0, LANE_GATHER, mine, bytes, err) ||
-        receive(c, 0, LANE_GATHER, all, (size_t)c->base.size * bytes, err))
+    if (send_message(c, 0, DIRECTION_GATHER, mine, bytes, err) ||
+        receive_message(c, 0, DIRECTION_GATHER, all,
+                        (size_t)c->base.size * bytes, err))
         return -1;
-    return send_wait(c, 0, LANE_GATHER, 0, err);
+    return wait_channel(c, 0, DIRECTION_GATHER, 0, err);
 }
 
 /* --- the transport --- */
 
 static int mpi_attach(struct pp_comm *c, struct pp_device *d,
-                      const struct pp_queues *q, struct pp_err *err)
+                      const struct pp_stream_ops *q, struct pp_err *err)
 {
     (void)c, (void)d, (void)q;
     return pp_fail(err, PP_EXIT_SYSTEM,
@@ -237,7 +241,7 @@ static void mpi_detach(struct pp_comm *c)
     (void)c;
 }
 
-static struct mpi_comm *enter(struct pp_comm *base)
+static struct mpi_comm *enter_mpi(struct pp_comm *base)
 {
     struct mpi_comm *c = (struct mpi_comm *)base;
     pp_mpi_process_enter(c->process);
@@ -245,49 +249,53 @@ static struct mpi_comm *enter(struct pp_comm *base)
 }
 
 /* After a failure nobody touches the buffers of what was being sent. */
-static int leave(struct mpi_comm *c, int rc)
+static int leave_mpi(struct mpi_comm *c, int rc)
 {
     pp_mpi_process_leave(c->process, rc == 0 && c->n_sending > 0);
     return rc;
 }
 
-static int mpi_send(struct pp_comm *base, int to, enum pp_lane lane,
+static int mpi_send(struct pp_comm *base, int to, enum pp_direction direction,
                     const void *buf, size_t bytes, struct pp_err *err)
 {
-    struct mpi_comm *c = enter(base);
-    return leave(c, send(c, to, (int)lane, buf, bytes, err));
+    struct mpi_comm *c = enter_mpi(base);
+    return leave_mpi(c, send_message(c, to, (int)direction, buf, bytes, err));
 }
 
-static int mpi_send_wait(struct pp_comm *base, int to, enum pp_lane lane,
-                         int keep, struct pp_err *err)
+static int mpi_send_wait(struct pp_comm *base, int to,
+                         enum pp_direction direction, int keep,
+                         struct pp_err *err)
 {
     assert(keep >= 0);
-    struct mpi_comm *c = enter(base);
-    return leave(c, send_wait(c, to, (int)lane, (size_t)keep, err));
+    struct mpi_comm *c = enter_mpi(base);
+    return leave_mpi(c, wait_channel(c, to, (int)direction, (size_t)keep, err));
 }
 
-static int mpi_recv(struct pp_comm *base, int from, enum pp_lane lane,
+static int mpi_recv(struct pp_comm *base, int from, enum pp_direction direction,
                     void *buf, size_t bytes, struct pp_err *err)
 {
-    struct mpi_comm *c = enter(base);
-    return leave(c, receive(c, from, (int)lane, buf, bytes, err));
+    struct mpi_comm *c = enter_mpi(base);
+    return leave_mpi(c,
+                     receive_message(c, from, (int)direction, buf, bytes, err));
 }
 
-static int mpi_probe(struct pp_comm *base, int from, enum pp_lane lane,
-                     size_t *bytes, struct pp_err *err)
+static int mpi_probe(struct pp_comm *base, int from,
+                     enum pp_direction direction, size_t *bytes,
+                     struct pp_err *err)
 {
-    struct mpi_comm *c = enter(base);
-    struct incoming *in = &c->incoming[place_of(from, (int)lane)];
-    int rc = find_message(c, from, (int)lane, in, err);
+    struct mpi_comm *c = enter_mpi(base);
+    struct mpi_recv_channel *in =
+        &c->incoming[channel_index(from, (int)direction)];
+    int rc = find_message(c, from, (int)direction, in, err);
     *bytes = in->bytes;
-    return leave(c, rc);
+    return leave_mpi(c, rc);
 }
 
 static int mpi_allgather(struct pp_comm *base, const void *mine, void *all,
                          size_t bytes, struct pp_err *err)
 {
-    struct mpi_comm *c = enter(base);
-    return leave(c, gather(c, mine, all, bytes, err));
+    struct mpi_comm *c = enter_mpi(base);
+    return leave_mpi(c, gather_all(c, mine, all, bytes, err));
 }
 
 static int mpi_barrier(struct pp_comm *base, struct pp_err *err)
@@ -298,7 +306,7 @@ static int mpi_barrier(struct pp_comm *base, struct pp_err *err)
 
 static void mpi_abort(struct pp_comm *c, const char *why)
 {
-    pp_join_abort(((struct mpi_comm *)c)->join, why);
+    pp_rendezvous_abort(((struct mpi_comm *)c)->join, why);
 }
 
 static void mpi_close(struct pp_comm *base)
@@ -329,7 +337,8 @@ static const struct pp_transport mpi_transport = {
 
 static int make_channels(struct mpi_comm *c, size_t depth, struct pp_err *err)
 {
-    size_t n = (size_t)c->base.size * N_LANES, ring = depth > 0 ? depth : 1;
+    size_t n = (size_t)c->base.size * N_MPI_DIRECTIONS,
+           ring = depth > 0 ? depth : 1;
     size_t n_requests;
     if (pp_mul(n, ring, &n_requests, err))
         return -1;
@@ -340,30 +349,31 @@ static int make_channels(struct mpi_comm *c, size_t depth, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "out of memory: channels of %d ranks", c->base.size);
     for (size_t i = 0; i < n; i++)
-        c->outgoing[i] = (struct outgoing){
+        c->outgoing[i] = (struct mpi_send_channel){
             .requests = c->requests + i * ring,
             .ring = ring,
-            .rendezvous = depth == 0 && i % N_LANES < PP_LANE_SYNC};
+            .rendezvous =
+                depth == 0 && i % N_MPI_DIRECTIONS < PP_DIRECTION_SYNC};
     return 0;
 }
 
-int pp_comm_mpi_open(struct pp_join *join, const struct pp_mpi_options *o,
+int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
                      struct pp_comm **out, struct pp_err *err)
 {
     struct mpi_comm *c = calloc(1, sizeof *c);
     if (!c) {
-        pp_join_abort(join, "out of memory");
+        pp_rendezvous_abort(join, "out of memory");
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
     c->base = (struct pp_comm){.ops = &mpi_transport,
-                               .rank = pp_join_rank(join),
-                               .size = pp_join_size(join),
-                               .local = pp_join_local(join)};
+                               .rank = pp_rendezvous_rank(join),
+                               .size = pp_rendezvous_size(join),
+                               .local = pp_rendezvous_local(join)};
     c->join = join;
     c->mpi = o->mpi;
     c->most = o->most ? o->most : PP_MPI_MOST;
     if (make_channels(c, (size_t)o->depth, err)) {
-        pp_join_abort(join, err->text); /* they would wait inside MPI */
+        pp_rendezvous_abort(join, err->text); /* they would wait inside MPI */
         mpi_close(&c->base);
         return -1;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/comm_nccl.h"
+#include "comm/comm.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -11,14 +11,15 @@
 
 #include "base/num.h"
 #include "comm/nccl.h"
+#include "comm/rendezvous.h"
 
 /* One channel that this rank is an end of. */
-struct link {
+struct nccl_link {
     struct pp_comm_channel of;
     int peer;
     size_t id;     /* place in the list of all channels */
     void *comm;    /* ncclComm_t of the two: from is 0, to is 1 */
-    void *queue;   /* its stream */
+    void *stream;  /* its stream */
     void *ready;   /* mark: what was computed before */
     void **done;   /* (n_done) marks: message k is done[k % n_done] */
     size_t n_done; /* one more than the depth */
@@ -27,11 +28,11 @@ struct link {
 
 struct nccl_comm {
     struct pp_comm base;
-    struct pp_join *join;
+    struct pp_rendezvous *join;
     struct pp_nccl lib;
     struct pp_device *device;
-    const struct pp_queues *queues;
-    struct link *links;
+    const struct pp_stream_ops *streams;
+    struct nccl_link *links;
     size_t n_links, n_channels;
     int depth;
 
@@ -46,19 +47,19 @@ static struct nccl_comm *nccl_of(struct pp_comm *c)
     return (struct nccl_comm *)c;
 }
 
-static struct link *find(struct nccl_comm *c, int from, int to,
-                         enum pp_lane lane)
+static struct nccl_link *find_link(struct nccl_comm *c, int from, int to,
+                                   enum pp_direction direction)
 {
     for (size_t i = 0; i < c->n_links; i++) {
         const struct pp_comm_channel *of = &c->links[i].of;
-        if (of->from == from && of->to == to && of->lane == lane)
+        if (of->from == from && of->to == to && of->direction == direction)
             return &c->links[i];
     }
     return NULL;
 }
 
 /* What NCCL says is wrong with the link. */
-static int fail_nccl(struct nccl_comm *c, const struct link *l, int rc,
+static int fail_nccl(struct nccl_comm *c, const struct nccl_link *l, int rc,
                      struct pp_err *err)
 {
     const char *more =
@@ -66,12 +67,12 @@ static int fail_nccl(struct nccl_comm *c, const struct link *l, int rc,
     return pp_fail(
         err, PP_EXIT_SYSTEM,
         "NCCL: messages between rank %d and rank %d on %s: %s%s%.200s",
-        c->base.rank, l->peer, pp_join_host(c->join, l->peer),
+        c->base.rank, l->peer, pp_rendezvous_host(c->join, l->peer),
         c->lib.error_text(rc), more && *more ? ": " : "", more ? more : "");
 }
 
 /* The link's state, or success when there is no link any more. */
-static int state_of(struct nccl_comm *c, const struct link *l)
+static int link_state(struct nccl_comm *c, const struct nccl_link *l)
 {
     int state = PP_NCCL_SUCCESS;
     pthread_mutex_lock(&c->lock);
@@ -82,127 +83,133 @@ static int state_of(struct nccl_comm *c, const struct link *l)
 }
 
 /* What was asked of the link is under way now, as far as the host sees. */
-static int settle(struct nccl_comm *c, const struct link *l, int rc,
-                  struct pp_err *err)
+static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
+                      struct pp_err *err)
 {
     while (rc == PP_NCCL_IN_PROGRESS) {
         sched_yield();
-        if (pp_join_aborted(c->join))
-            return pp_join_fail(c->join, err);
-        rc = state_of(c, l);
+        if (pp_rendezvous_aborted(c->join))
+            return pp_rendezvous_fail(c->join, err);
+        rc = link_state(c, l);
     }
     /* What NCCL blames the caller for is no other rank's end. */
     bool is_ours =
         !rc || rc == PP_NCCL_INVALID_ARGUMENT || rc == PP_NCCL_INVALID_USAGE;
-    if (is_ours ? pp_join_aborted(c->join) : pp_join_await_abort(c->join))
-        return pp_join_fail(c->join, err);
+    if (is_ours ? pp_rendezvous_aborted(c->join)
+                : pp_rendezvous_await_abort(c->join))
+        return pp_rendezvous_fail(c->join, err);
     return rc ? fail_nccl(c, l, rc, err) : 0;
 }
 
-static int transfer(struct nccl_comm *c, const struct link *l, void *in,
+static int transfer(struct nccl_comm *c, const struct nccl_link *l, void *in,
                     const void *out, size_t bytes, struct pp_err *err)
 {
     int rc = PP_NCCL_SUCCESS;
     pthread_mutex_lock(&c->lock);
     if (!c->aborted && out)
-        rc = c->lib.send(out, bytes, PP_NCCL_INT8, 1, l->comm, l->queue);
+        rc = c->lib.send(out, bytes, PP_NCCL_INT8, 1, l->comm, l->stream);
     else if (!c->aborted)
-        rc = c->lib.recv(in, bytes, PP_NCCL_INT8, 0, l->comm, l->queue);
+        rc = c->lib.recv(in, bytes, PP_NCCL_INT8, 0, l->comm, l->stream);
     pthread_mutex_unlock(&c->lock);
-    return settle(c, l, rc, err);
+    return await_link(c, l, rc, err);
 }
 
 /* Queues one message behind what the rank has computed. */
-static int post(struct nccl_comm *c, struct link *l, void *in, const void *out,
-                size_t bytes, struct pp_err *err)
+static int queue_message(struct nccl_comm *c, struct nccl_link *l, void *in,
+                         const void *out, size_t bytes, struct pp_err *err)
 {
-    const struct pp_queues *q = c->queues;
+    const struct pp_stream_ops *q = c->streams;
     void *done = l->done[l->n % l->n_done];
-    if (q->record(c->device, l->ready, NULL, err) ||
-        q->follow(c->device, l->queue, l->ready, err))
+    if (q->event_record(c->device, l->ready, NULL, err) ||
+        q->wait_event(c->device, l->stream, l->ready, err))
         return -1;
     if (bytes > 0 && transfer(c, l, in, out, bytes, err))
         return -1;
     l->n++;
-    return q->record(c->device, done, l->queue, err);
+    return q->event_record(c->device, done, l->stream, err);
 }
 
 /* What the rank computes from now on follows the first n messages. */
-static int follow(struct nccl_comm *c, const struct link *l, size_t n,
-                  struct pp_err *err)
+static int follow_messages(struct nccl_comm *c, const struct nccl_link *l,
+                           size_t n, struct pp_err *err)
 {
     assert(l->n - n < l->n_done);
     return n == 0 ? 0
-                  : c->queues->follow(c->device, NULL,
-                                      l->done[(n - 1) % l->n_done], err);
+                  : c->streams->wait_event(c->device, NULL,
+                                           l->done[(n - 1) % l->n_done], err);
 }
 
-static int nccl_send(struct pp_comm *base, int to, enum pp_lane lane,
+static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
                      const void *buf, size_t bytes, struct pp_err *err)
 {
     struct nccl_comm *c = nccl_of(base);
-    if (lane == PP_LANE_HOST)
-        return pp_join_send(c->join, to, buf, bytes, err);
-    struct link *l = find(c, base->rank, to, lane);
+    if (direction == PP_DIRECTION_HOST)
+        return pp_rendezvous_send(c->join, to, buf, bytes, err);
+    struct nccl_link *l = find_link(c, base->rank, to, direction);
     assert(l);
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
-    if (post(c, l, NULL, buf, bytes, err))
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    if (queue_message(c, l, NULL, buf, bytes, err))
         return -1;
-    return c->depth == 0 && lane != PP_LANE_SYNC ? follow(c, l, l->n, err) : 0;
+    return c->depth == 0 && direction != PP_DIRECTION_SYNC
+               ? follow_messages(c, l, l->n, err)
+               : 0;
 }
 
-static int nccl_send_wait(struct pp_comm *base, int to, enum pp_lane lane,
-                          int keep, struct pp_err *err)
+static int nccl_send_wait(struct pp_comm *base, int to,
+                          enum pp_direction direction, int keep,
+                          struct pp_err *err)
 {
     struct nccl_comm *c = nccl_of(base);
-    if (lane == PP_LANE_HOST)
+    if (direction == PP_DIRECTION_HOST)
         return 0;
-    struct link *l = find(c, base->rank, to, lane);
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
-    return l && l->n > (size_t)keep ? follow(c, l, l->n - (size_t)keep, err)
-                                    : 0;
+    struct nccl_link *l = find_link(c, base->rank, to, direction);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    return l && l->n > (size_t)keep
+               ? follow_messages(c, l, l->n - (size_t)keep, err)
+               : 0;
 }
 
-static int nccl_recv(struct pp_comm *base, int from, enum pp_lane lane,
-                     void *buf, size_t bytes, struct pp_err *err)
+static int nccl_recv(struct pp_comm *base, int from,
+                     enum pp_direction direction, void *buf, size_t bytes,
+                     struct pp_err *err)
 {
     struct nccl_comm *c = nccl_of(base);
-    if (lane == PP_LANE_HOST)
-        return pp_join_recv(c->join, from, buf, bytes, err);
-    struct link *l = find(c, from, base->rank, lane);
+    if (direction == PP_DIRECTION_HOST)
+        return pp_rendezvous_recv(c->join, from, buf, bytes, err);
+    struct nccl_link *l = find_link(c, from, base->rank, direction);
     assert(l);
-    if (pp_join_aborted(c->join))
-        return pp_join_fail(c->join, err);
-    if (post(c, l, buf, NULL, bytes, err))
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    if (queue_message(c, l, buf, NULL, bytes, err))
         return -1;
-    return follow(c, l, l->n, err);
+    return follow_messages(c, l, l->n, err);
 }
 
 static int nccl_allgather(struct pp_comm *base, const void *mine, void *all,
                           size_t bytes, struct pp_err *err)
 {
-    return pp_join_allgather(nccl_of(base)->join, mine, all, bytes, err);
+    return pp_rendezvous_allgather(nccl_of(base)->join, mine, all, bytes, err);
 }
 
 static int nccl_barrier(struct pp_comm *base, struct pp_err *err)
 {
     char none = 0;
-    return pp_join_allgather(nccl_of(base)->join, &none, &none, 0, err);
+    return pp_rendezvous_allgather(nccl_of(base)->join, &none, &none, 0, err);
 }
 
 static void nccl_abort(struct pp_comm *base, const char *why)
 {
-    pp_join_abort(nccl_of(base)->join, why);
+    pp_rendezvous_abort(nccl_of(base)->join, why);
 }
 
 /* The watching thread's. */
-static int look(void *ctx, struct pp_err *err)
+static int check_links(void *ctx, struct pp_err *err)
 {
     struct nccl_comm *c = ctx;
     for (size_t i = 0; i < c->n_links; i++) {
-        int state = state_of(c, &c->links[i]);
+        int state = link_state(c, &c->links[i]);
         if (state != PP_NCCL_SUCCESS && state != PP_NCCL_IN_PROGRESS)
             return fail_nccl(c, &c->links[i], state, err);
     }
@@ -232,20 +239,21 @@ static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id **ids,
     if (!mine || !*ids)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
-        const struct link *l = &c->links[i];
+        const struct nccl_link *l = &c->links[i];
         int failed =
             l->of.from == c->base.rank ? c->lib.get_unique_id(&mine[l->id]) : 0;
         if (failed)
             rc = fail_nccl(c, l, failed, err);
     }
     if (rc == 0)
-        rc = pp_join_allgather(c->join, mine, *ids, n * sizeof *mine, err);
+        rc =
+            pp_rendezvous_allgather(c->join, mine, *ids, n * sizeof *mine, err);
     free(mine);
     return rc;
 }
 
-static int make_link(struct nccl_comm *c, struct link *l,
-                     const struct pp_nccl_id *ids, struct pp_err *err)
+static int connect_link(struct nccl_comm *c, struct nccl_link *l,
+                        const struct pp_nccl_id *ids, struct pp_err *err)
 {
     struct pp_nccl_config config = {.size = sizeof config,
                                     .magic = PP_NCCL_MAGIC,
@@ -255,13 +263,13 @@ static int make_link(struct nccl_comm *c, struct link *l,
                                     .min_ctas = PP_NCCL_UNDEFINED,
                                     .max_ctas = PP_NCCL_UNDEFINED,
                                     .split_share = PP_NCCL_UNDEFINED};
-    const struct pp_queues *q = c->queues;
+    const struct pp_stream_ops *q = c->streams;
     size_t from = (size_t)l->of.from;
-    if (q->open(c->device, &l->queue, err) ||
-        q->mark_open(c->device, &l->ready, err))
+    if (q->open(c->device, &l->stream, err) ||
+        q->event_open(c->device, &l->ready, err))
         return -1;
     for (size_t i = 0; i < l->n_done; i++)
-        if (q->mark_open(c->device, &l->done[i], err))
+        if (q->event_open(c->device, &l->done[i], err))
             return -1;
     pthread_mutex_lock(&c->lock);
     int rc = c->aborted
@@ -269,21 +277,22 @@ static int make_link(struct nccl_comm *c, struct link *l,
                  : c->lib.init(&l->comm, 2, ids[from * c->n_channels + l->id],
                                l->of.to == c->base.rank, &config);
     pthread_mutex_unlock(&c->lock);
-    return settle(c, l, rc, err);
+    return await_link(c, l, rc, err);
 }
 
 #define TRIAL_BYTES 64
 
 /* A first message, all the way. */
-static int try_link(struct nccl_comm *c, struct link *l, void *room,
-                    struct pp_err *err)
+static int try_first_message(struct nccl_comm *c, struct nccl_link *l,
+                             void *room, struct pp_err *err)
 {
     bool sends = l->of.from == c->base.rank, done = false;
-    if (post(c, l, sends ? NULL : room, sends ? room : NULL, TRIAL_BYTES, err))
+    if (queue_message(c, l, sends ? NULL : room, sends ? room : NULL,
+                      TRIAL_BYTES, err))
         return -1;
     while (!done) {
-        if (settle(c, l, state_of(c, l), err) ||
-            c->queues->is_done(c->device, l->queue, &done, err))
+        if (await_link(c, l, link_state(c, l), err) ||
+            c->streams->is_done(c->device, l->stream, &done, err))
             return -1;
         sched_yield();
     }
@@ -291,22 +300,22 @@ static int try_link(struct nccl_comm *c, struct link *l, void *room,
 }
 
 static int nccl_attach(struct pp_comm *base, struct pp_device *d,
-                       const struct pp_queues *q, struct pp_err *err)
+                       const struct pp_stream_ops *q, struct pp_err *err)
 {
     struct nccl_comm *c = nccl_of(base);
-    const struct pp_join_watcher watcher = {look, abort_links, c};
+    const struct pp_rendezvous_watcher watcher = {check_links, abort_links, c};
     struct pp_nccl_id *ids = NULL;
     void *room = q->alloc(d, TRIAL_BYTES);
     if (!room)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     c->device = d;
-    c->queues = q;
-    pp_join_watch(c->join, &watcher);
+    c->streams = q;
+    pp_rendezvous_watch(c->join, &watcher);
     int rc = exchange_ids(c, &ids, err);
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
-        rc = make_link(c, &c->links[i], ids, err);
+        rc = connect_link(c, &c->links[i], ids, err);
         if (rc == 0)
-            rc = try_link(c, &c->links[i], room, err);
+            rc = try_first_message(c, &c->links[i], room, err);
     }
     free(ids);
     q->free(d, room);
@@ -317,31 +326,31 @@ static void nccl_detach(struct pp_comm *base)
 {
     struct nccl_comm *c = nccl_of(base);
     struct pp_err ignored = {0};
-    if (!c->queues)
+    if (!c->streams)
         return;
     for (size_t i = 0; i < c->n_links; i++) {
-        struct link *l = &c->links[i];
+        struct nccl_link *l = &c->links[i];
         pthread_mutex_lock(&c->lock);
         int rc = c->aborted || !l->comm ? 0 : c->lib.finalize(l->comm);
         pthread_mutex_unlock(&c->lock);
-        rc = settle(c, l, rc, &ignored);
+        rc = await_link(c, l, rc, &ignored);
         (void)rc; /* the run is over, or its failure is known */
     }
-    pp_join_watch(c->join, NULL);
-    if (pp_join_aborted(c->join) && !c->aborted)
+    pp_rendezvous_watch(c->join, NULL);
+    if (pp_rendezvous_aborted(c->join) && !c->aborted)
         abort_links(c);
     for (size_t i = 0; i < c->n_links; i++) {
-        struct link *l = &c->links[i];
+        struct nccl_link *l = &c->links[i];
         if (l->comm && !c->aborted)
             c->lib.destroy(l->comm);
         l->comm = NULL;
-        if (l->queue)
-            c->queues->close(c->device, l->queue);
-        c->queues->mark_close(l->ready);
+        if (l->stream)
+            c->streams->close(c->device, l->stream);
+        c->streams->event_close(l->ready);
         for (size_t k = 0; k < l->n_done; k++)
-            c->queues->mark_close(l->done[k]);
+            c->streams->event_close(l->done[k]);
     }
-    c->queues = NULL;
+    c->streams = NULL;
 }
 
 static void nccl_close(struct pp_comm *base)
@@ -372,7 +381,7 @@ static const struct pp_transport nccl_transport = {
 };
 
 /* Those of the list that this rank is an end of, in its order. */
-static int take_links(struct nccl_comm *c, const struct pp_nccl_options *o,
+static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
                       struct pp_err *err)
 {
     int rank = c->base.rank;
@@ -381,14 +390,14 @@ static int take_links(struct nccl_comm *c, const struct pp_nccl_options *o,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < o->n_channels; i++) {
         const struct pp_comm_channel *of = &o->channels[i];
-        assert(of->lane != PP_LANE_HOST && of->from != of->to);
+        assert(of->direction != PP_DIRECTION_HOST && of->from != of->to);
         if (of->from != rank && of->to != rank)
             continue;
-        struct link *l = &c->links[c->n_links++];
-        *l = (struct link){.of = *of,
-                           .peer = of->from == rank ? of->to : of->from,
-                           .id = i,
-                           .n_done = (size_t)o->depth + 2};
+        struct nccl_link *l = &c->links[c->n_links++];
+        *l = (struct nccl_link){.of = *of,
+                                .peer = of->from == rank ? of->to : of->from,
+                                .id = i,
+                                .n_done = (size_t)o->depth + 2};
         l->done = calloc(l->n_done, sizeof *l->done);
         if (!l->done)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -396,21 +405,22 @@ static int take_links(struct nccl_comm *c, const struct pp_nccl_options *o,
     return 0;
 }
 
-int pp_comm_nccl_open(struct pp_join *join, const struct pp_nccl_options *o,
-                      struct pp_comm **out, struct pp_err *err)
+int pp_comm_nccl_open(struct pp_rendezvous *join,
+                      const struct pp_nccl_options *o, struct pp_comm **out,
+                      struct pp_err *err)
 {
     struct nccl_comm *c = calloc(1, sizeof *c);
     if (!c)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     c->base = (struct pp_comm){.ops = &nccl_transport,
-                               .rank = pp_join_rank(join),
-                               .size = pp_join_size(join),
-                               .local = pp_join_local(join)};
+                               .rank = pp_rendezvous_rank(join),
+                               .size = pp_rendezvous_size(join),
+                               .local = pp_rendezvous_local(join)};
     c->join = join;
     c->depth = o->depth;
     c->n_channels = o->n_channels;
     pthread_mutex_init(&c->lock, NULL);
-    if (pp_nccl_open(o->library, &c->lib, err) || take_links(c, o, err)) {
+    if (pp_nccl_open(o->library, &c->lib, err) || list_links(c, o, err)) {
         nccl_close(&c->base);
         return -1;
     }

@@ -5,13 +5,13 @@
  * out of the sender's buffer. So a buffer has been left when its message has
  * been received, and depth bounds posts, not memory. Waiting is done on
  * condition variables, as there may be more ranks than cores. With devices the
- * copy is only queued, and handover.h orders it: received means that it has
+ * copy is only queued, and peer_copy.h orders it: received means that it has
  * been.
  *
  * When the world is aborted a sender may free its buffers as soon as one of
  * its calls has failed. No copy begins after that, and a failing call waits
  * for those that had begun. */
-#include "comm/comm_threads.h"
+#include "comm/comm.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -23,18 +23,18 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "comm/handover.h"
+#include "comm/peer_copy.h"
 
-struct post {
+struct posted_message {
     const void *buf;
     size_t bytes;
-    struct pp_handover handover;
+    struct pp_peer_copy peer_copy;
 };
 
-struct channel {
+struct thread_channel {
     _Alignas(64) pthread_mutex_t lock;
-    pthread_cond_t changed; /* sent, received, copying, or aborted */
-    struct post *posts;     /* ring of max(depth, 1) */
+    pthread_cond_t changed;       /* sent, received, copying, or aborted */
+    struct posted_message *posts; /* ring of max(depth, 1) */
     size_t sent, received, depth;
     size_t released; /* the sender's queue follows what took these messages */
     bool copying;    /* the receiver reads the oldest post's buffer */
@@ -42,47 +42,48 @@ struct channel {
 
 struct pp_comm_world {
     int size;
-    const struct pp_queues *queues; /* of all ranks' devices; NULL: the host */
-    struct channel *channels;       /* (from, to, lane) */
-    struct post *posts;             /* (n_posts) of all channels */
+    const struct pp_stream_ops
+        *streams;                    /* of all ranks' devices; NULL: the host */
+    struct thread_channel *channels; /* (from, to, lane) */
+    struct posted_message *posts;    /* (n_posts) of all channels */
     size_t n_posts;
 
     atomic_bool aborted; /* set once, after why */
-    char why[sizeof(((struct pp_err *)0)->text)];
+    struct pp_err why;
 
     /* The meeting of all ranks, and what each brings. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct post *brought; /* (size) */
+    struct posted_message *brought; /* (size) */
     int arrived, departed;
     uint64_t n_meetings, n_departures;
 };
 
-struct threads_comm {
+struct thread_comm {
     struct pp_comm base;
     struct pp_comm_world *world;
-    struct pp_handover_end own;   /* as a sender; without a device zeroed */
-    struct pp_handover_end *ends; /* (size, lane) as a receiver, or NULL */
+    struct pp_peer_copy_end own;   /* as a sender; without a device zeroed */
+    struct pp_peer_copy_end *ends; /* (size, lane) as a receiver, or NULL */
 };
 
-static const char *const lane_names[PP_N_LANES] = {
-    [PP_LANE_FORWARD] = "forward",
-    [PP_LANE_BACKWARD] = "backward",
-    [PP_LANE_SYNC] = "sync",
-    [PP_LANE_HOST] = "host",
+static const char *const direction_names[PP_N_DIRECTIONS] = {
+    [PP_DIRECTION_FORWARD] = "forward",
+    [PP_DIRECTION_BACKWARD] = "backward",
+    [PP_DIRECTION_SYNC] = "sync",
+    [PP_DIRECTION_HOST] = "host",
 };
 
 static struct pp_comm_world *world_of(struct pp_comm *c)
 {
-    return ((struct threads_comm *)c)->world;
+    return ((struct thread_comm *)c)->world;
 }
 
-static struct channel *channel_of(struct pp_comm_world *w, int from, int to,
-                                  enum pp_lane lane)
+static struct thread_channel *channel_of(struct pp_comm_world *w, int from,
+                                         int to, enum pp_direction direction)
 {
     assert(from >= 0 && from < w->size && to >= 0 && to < w->size);
     size_t pair = (size_t)from * (size_t)w->size + (size_t)to;
-    return &w->channels[pair * PP_N_LANES + lane];
+    return &w->channels[pair * PP_N_DIRECTIONS + direction];
 }
 
 static size_t ring_size(size_t depth)
@@ -95,8 +96,8 @@ static void wait_for_copies(struct pp_comm *c)
 {
     struct pp_comm_world *w = world_of(c);
     for (int to = 0; to < w->size; to++) {
-        for (int lane = 0; lane < PP_N_LANES; lane++) {
-            struct channel *ch = channel_of(w, c->rank, to, lane);
+        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++) {
+            struct thread_channel *ch = channel_of(w, c->rank, to, direction);
             pthread_mutex_lock(&ch->lock);
             while (ch->copying)
                 pthread_cond_wait(&ch->changed, &ch->lock);
@@ -109,17 +110,20 @@ static void wait_for_copies(struct pp_comm *c)
 static int fail_aborted(struct pp_comm *c, struct pp_err *err)
 {
     wait_for_copies(c);
-    return pp_fail(err, PP_EXIT_SYSTEM, "%s", world_of(c)->why);
+    if (err->code == PP_EXIT_OK)
+        *err = world_of(c)->why;
+    return -1;
 }
 
 static void threads_abort(struct pp_comm *c, const char *why)
 {
     struct pp_comm_world *w = world_of(c);
-    size_t n = (size_t)w->size * (size_t)w->size * PP_N_LANES;
+    size_t n = (size_t)w->size * (size_t)w->size * PP_N_DIRECTIONS;
     pthread_mutex_lock(&w->lock);
     bool first = !w->aborted;
     if (first) {
-        snprintf(w->why, sizeof w->why, "rank %d: %s", c->rank, why);
+        pp_fail(&w->why, PP_EXIT_SYSTEM, "rank %d: %s", c->rank, why);
+        pp_err_set_origin(&w->why, PP_ORIGIN_RANK, c->rank);
         w->aborted = true;
         pthread_cond_broadcast(&w->changed);
     }
@@ -133,7 +137,8 @@ static void threads_abort(struct pp_comm *c, const char *why)
 
 /* With the channel locked: waits until at most n of its messages have not been
  * received. False when the world is aborted. */
-static bool wait_received(struct pp_comm_world *w, struct channel *ch, size_t n)
+static bool wait_until_received(struct pp_comm_world *w,
+                                struct thread_channel *ch, size_t n)
 {
     while (ch->sent - ch->received > n && !w->aborted)
         pthread_cond_wait(&ch->changed, &ch->lock);
@@ -141,118 +146,126 @@ static bool wait_received(struct pp_comm_world *w, struct channel *ch, size_t n)
 }
 
 /* The rank's end as the sender of messages that devices hand over, or NULL. */
-static const struct pp_handover_end *sender(struct pp_comm *c,
-                                            enum pp_lane lane)
+static const struct pp_peer_copy_end *sender_end(struct pp_comm *c,
+                                                 enum pp_direction direction)
 {
-    struct threads_comm *t = (struct threads_comm *)c;
-    return t->own.queues && lane != PP_LANE_HOST ? &t->own : NULL;
+    struct thread_comm *t = (struct thread_comm *)c;
+    return t->own.streams && direction != PP_DIRECTION_HOST ? &t->own : NULL;
 }
 
 /* Of the channel's messages, which have been received, the first n: their
  * buffers are the sender's again for what it queues from now on. */
-static int release(struct channel *ch, const struct pp_handover_end *e,
-                   size_t n, struct pp_err *err)
+static int release_buffers(struct thread_channel *ch,
+                           const struct pp_peer_copy_end *e, size_t n,
+                           struct pp_err *err)
 {
     for (; e && ch->released < n; ch->released++) {
-        struct post *p = &ch->posts[ch->released % ring_size(ch->depth)];
-        if (pp_handover_release(&p->handover, e, err))
+        struct posted_message *p =
+            &ch->posts[ch->released % ring_size(ch->depth)];
+        if (pp_peer_copy_wait(&p->peer_copy, e, err))
             return -1;
     }
     return 0;
 }
 
-static int threads_send(struct pp_comm *c, int to, enum pp_lane lane,
+static int threads_send(struct pp_comm *c, int to, enum pp_direction direction,
                         const void *buf, size_t bytes, struct pp_err *err)
 {
     struct pp_comm_world *w = world_of(c);
-    struct channel *ch = channel_of(w, c->rank, to, lane);
-    const struct pp_handover_end *e = sender(c, lane);
+    struct thread_channel *ch = channel_of(w, c->rank, to, direction);
+    const struct pp_peer_copy_end *e = sender_end(c, direction);
     size_t ring = ring_size(ch->depth);
     pthread_mutex_lock(&ch->lock);
-    bool good = wait_received(w, ch, ring - 1);
+    bool good = wait_until_received(w, ch, ring - 1);
     pthread_mutex_unlock(&ch->lock);
     if (!good)
         return fail_aborted(c, err);
     /* The place is the sender's, and so are the counters that it moves. */
-    struct post *post = &ch->posts[ch->sent % ring];
-    if (e && (release(ch, e, ch->sent < ring ? 0 : ch->sent + 1 - ring, err) ||
-              pp_handover_give(&post->handover, e, err)))
+    struct posted_message *post = &ch->posts[ch->sent % ring];
+    if (e && (release_buffers(ch, e, ch->sent < ring ? 0 : ch->sent + 1 - ring,
+                              err) ||
+              pp_peer_copy_post(&post->peer_copy, e, err)))
         return -1;
     post->buf = buf;
     post->bytes = bytes;
     pthread_mutex_lock(&ch->lock);
     ch->sent++;
     pthread_cond_signal(&ch->changed);
-    good = wait_received(w, ch, ch->depth);
+    good = wait_until_received(w, ch, ch->depth);
     pthread_mutex_unlock(&ch->lock);
     if (!good)
         return fail_aborted(c, err);
-    return ch->depth ? 0 : release(ch, e, ch->sent, err);
+    return ch->depth ? 0 : release_buffers(ch, e, ch->sent, err);
 }
 
-static int threads_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
-                             int keep, struct pp_err *err)
+static int threads_send_wait(struct pp_comm *c, int to,
+                             enum pp_direction direction, int keep,
+                             struct pp_err *err)
 {
     assert(keep >= 0);
     struct pp_comm_world *w = world_of(c);
-    struct channel *ch = channel_of(w, c->rank, to, lane);
+    struct thread_channel *ch = channel_of(w, c->rank, to, direction);
     size_t n = (size_t)keep;
     pthread_mutex_lock(&ch->lock);
-    bool good = wait_received(w, ch, n);
+    bool good = wait_until_received(w, ch, n);
     pthread_mutex_unlock(&ch->lock);
     if (!good)
         return fail_aborted(c, err);
-    return release(ch, sender(c, lane), ch->sent > n ? ch->sent - n : 0, err);
+    return release_buffers(ch, sender_end(c, direction),
+                           ch->sent > n ? ch->sent - n : 0, err);
 }
 
-static int fail_size(struct pp_comm *c, int from, enum pp_lane lane, size_t got,
-                     size_t expected, struct pp_err *err)
+static int fail_thread_size(struct pp_comm *c, int from,
+                            enum pp_direction direction, size_t got,
+                            size_t expected, struct pp_err *err)
 {
     char why[160];
     snprintf(why, sizeof why,
              "message from rank %d on the %s lane has %zu bytes, expected %zu",
-             from, lane_names[lane], got, expected);
+             from, direction_names[direction], got, expected);
     threads_abort(c, why);
     return fail_aborted(c, err);
 }
 
 /* With the channel locked: waits until it holds a message. False when the world
  * is aborted. */
-static bool wait_sent(struct pp_comm_world *w, struct channel *ch)
+static bool wait_until_sent(struct pp_comm_world *w, struct thread_channel *ch)
 {
     while (ch->sent == ch->received && !w->aborted)
         pthread_cond_wait(&ch->changed, &ch->lock);
     return !w->aborted;
 }
 
-static int threads_probe(struct pp_comm *c, int from, enum pp_lane lane,
-                         size_t *bytes, struct pp_err *err)
+static int threads_probe(struct pp_comm *c, int from,
+                         enum pp_direction direction, size_t *bytes,
+                         struct pp_err *err)
 {
     struct pp_comm_world *w = world_of(c);
-    struct channel *ch = channel_of(w, from, c->rank, lane);
+    struct thread_channel *ch = channel_of(w, from, c->rank, direction);
     pthread_mutex_lock(&ch->lock);
-    bool good = wait_sent(w, ch);
+    bool good = wait_until_sent(w, ch);
     if (good)
         *bytes = ch->posts[ch->received % ring_size(ch->depth)].bytes;
     pthread_mutex_unlock(&ch->lock);
     return good ? 0 : fail_aborted(c, err);
 }
 
-static struct pp_handover_end *receiver(struct pp_comm *c, int from,
-                                        enum pp_lane lane)
+static struct pp_peer_copy_end *receiver_end(struct pp_comm *c, int from,
+                                             enum pp_direction direction)
 {
-    struct threads_comm *t = (struct threads_comm *)c;
-    return &t->ends[(size_t)from * PP_N_LANES + lane];
+    struct thread_comm *t = (struct thread_comm *)c;
+    return &t->ends[(size_t)from * PP_N_DIRECTIONS + direction];
 }
 
-static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
-                        void *buf, size_t bytes, struct pp_err *err)
+static int threads_recv(struct pp_comm *c, int from,
+                        enum pp_direction direction, void *buf, size_t bytes,
+                        struct pp_err *err)
 {
     struct pp_comm_world *w = world_of(c);
-    struct channel *ch = channel_of(w, from, c->rank, lane);
-    struct post *post = NULL;
+    struct thread_channel *ch = channel_of(w, from, c->rank, direction);
+    struct posted_message *post = NULL;
     pthread_mutex_lock(&ch->lock);
-    bool good = wait_sent(w, ch);
+    bool good = wait_until_sent(w, ch);
     if (good) {
         post = &ch->posts[ch->received % ring_size(ch->depth)];
         ch->copying = post->bytes == bytes;
@@ -261,12 +274,13 @@ static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
     if (!good)
         return fail_aborted(c, err);
     if (post->bytes != bytes)
-        return fail_size(c, from, lane, post->bytes, bytes, err);
+        return fail_thread_size(c, from, direction, post->bytes, bytes, err);
 
     int rc = 0;
-    if (sender(c, lane))
-        rc = pp_handover_take(&post->handover, receiver(c, from, lane), buf,
-                              post->buf, bytes, err);
+    if (sender_end(c, direction))
+        rc = pp_peer_copy_receive(&post->peer_copy,
+                                  receiver_end(c, from, direction), buf,
+                                  post->buf, bytes, err);
     else if (bytes > 0)
         memcpy(buf, post->buf, bytes);
     pthread_mutex_lock(&ch->lock);
@@ -279,7 +293,7 @@ static int threads_recv(struct pp_comm *c, int from, enum pp_lane lane,
 
 /* Returns when all ranks have arrived; false when the world is aborted before
  * that, and then it is so for all of them. */
-static bool meet(struct pp_comm *c, struct post mine)
+static bool meet_all(struct pp_comm *c, struct posted_message mine)
 {
     struct pp_comm_world *w = world_of(c);
     pthread_mutex_lock(&w->lock);
@@ -301,7 +315,7 @@ static bool meet(struct pp_comm *c, struct post mine)
 
 /* Returns when no rank needs what the others brought. It does not look at
  * aborted: everyone who has met comes here. */
-static void depart(struct pp_comm_world *w)
+static void depart_all(struct pp_comm_world *w)
 {
     pthread_mutex_lock(&w->lock);
     uint64_t departure = w->n_departures;
@@ -320,17 +334,17 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
 {
     struct pp_comm_world *w = world_of(c);
     char why[160] = "";
-    if (!meet(c, (struct post){mine, bytes}))
+    if (!meet_all(c, (struct posted_message){mine, bytes}))
         return fail_aborted(c, err);
     for (int rank = 0; rank < w->size; rank++) {
-        struct post p = w->brought[rank];
+        struct posted_message p = w->brought[rank];
         if (p.bytes != bytes)
             snprintf(why, sizeof why, "rank %d gathers %zu bytes, this one %zu",
                      rank, p.bytes, bytes);
         else if (bytes > 0)
             memcpy((char *)all + (size_t)rank * bytes, p.buf, bytes);
     }
-    depart(w);
+    depart_all(w);
     if (!why[0])
         return 0;
     threads_abort(c, why);
@@ -339,35 +353,35 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
 
 static int threads_barrier(struct pp_comm *c, struct pp_err *err)
 {
-    return meet(c, (struct post){0}) ? 0 : fail_aborted(c, err);
+    return meet_all(c, (struct posted_message){0}) ? 0 : fail_aborted(c, err);
 }
 
 static int threads_attach(struct pp_comm *c, struct pp_device *d,
-                          const struct pp_queues *q, struct pp_err *err)
+                          const struct pp_stream_ops *q, struct pp_err *err)
 {
-    struct threads_comm *t = (struct threads_comm *)c;
-    size_t n = (size_t)c->size * PP_N_LANES;
+    struct thread_comm *t = (struct thread_comm *)c;
+    size_t n = (size_t)c->size * PP_N_DIRECTIONS;
     t->ends = calloc(n, sizeof *t->ends);
     if (!t->ends)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    q->reach(d, c->size);
-    t->own = (struct pp_handover_end){.device = d, .queues = q};
+    q->enable_peer_access(d, c->size);
+    t->own = (struct pp_peer_copy_end){.device = d, .streams = q};
     for (size_t i = 0; i < n; i++)
         t->ends[i] = t->own;
     pthread_mutex_lock(&t->world->lock);
-    t->world->queues = q;
+    t->world->streams = q;
     pthread_mutex_unlock(&t->world->lock);
     return 0;
 }
 
 static void threads_detach(struct pp_comm *c)
 {
-    struct threads_comm *t = (struct threads_comm *)c;
-    for (size_t i = 0; t->ends && i < (size_t)c->size * PP_N_LANES; i++)
-        pp_handover_end_close(&t->ends[i]);
+    struct thread_comm *t = (struct thread_comm *)c;
+    for (size_t i = 0; t->ends && i < (size_t)c->size * PP_N_DIRECTIONS; i++)
+        pp_peer_copy_end_close(&t->ends[i]);
     free(t->ends);
     t->ends = NULL;
-    t->own = (struct pp_handover_end){0};
+    t->own = (struct pp_peer_copy_end){0};
 }
 
 static void threads_close(struct pp_comm *c)
@@ -397,14 +411,14 @@ int pp_comm_threads_open(struct pp_comm_world *w, int rank,
                          struct pp_comm **out, struct pp_err *err)
 {
     assert(rank >= 0 && rank < w->size);
-    struct threads_comm *c = malloc(sizeof *c);
+    struct thread_comm *c = malloc(sizeof *c);
     if (!c)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    *c = (struct threads_comm){.base = {.ops = &threads_transport,
-                                        .rank = rank,
-                                        .size = w->size,
-                                        .local = rank},
-                               .world = w};
+    *c = (struct thread_comm){.base = {.ops = &threads_transport,
+                                       .rank = rank,
+                                       .size = w->size,
+                                       .local = rank},
+                              .world = w};
     *out = &c->base;
     return 0;
 }
@@ -412,12 +426,12 @@ int pp_comm_threads_open(struct pp_comm_world *w, int rank,
 static void init_channels(struct pp_comm_world *w, size_t depth)
 {
     size_t n_pairs = (size_t)w->size * (size_t)w->size;
-    struct post *posts = w->posts;
-    for (size_t i = 0; i < n_pairs * PP_N_LANES; i++) {
-        bool sync = i % PP_N_LANES >= PP_LANE_SYNC;
-        struct channel *ch = &w->channels[i];
-        *ch = (struct channel){.depth = sync ? ring_size(depth) : depth,
-                               .posts = posts};
+    struct posted_message *posts = w->posts;
+    for (size_t i = 0; i < n_pairs * PP_N_DIRECTIONS; i++) {
+        bool sync = i % PP_N_DIRECTIONS >= PP_DIRECTION_SYNC;
+        struct thread_channel *ch = &w->channels[i];
+        *ch = (struct thread_channel){.depth = sync ? ring_size(depth) : depth,
+                                      .posts = posts};
         posts += ring_size(depth);
         pthread_mutex_init(&ch->lock, NULL);
         pthread_cond_init(&ch->changed, NULL);
@@ -429,8 +443,8 @@ int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
 {
     assert(size > 0 && depth >= 0);
     size_t n, bytes, n_posts;
-    if (pp_mul((size_t)size * PP_N_LANES, (size_t)size, &n, err) ||
-        pp_mul(n, sizeof(struct channel), &bytes, err) ||
+    if (pp_mul((size_t)size * PP_N_DIRECTIONS, (size_t)size, &n, err) ||
+        pp_mul(n, sizeof(struct thread_channel), &bytes, err) ||
         pp_mul(n, ring_size((size_t)depth), &n_posts, err))
         return -1;
     struct pp_comm_world *w = calloc(1, sizeof *w);
@@ -438,7 +452,7 @@ int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     w->size = size;
     w->n_posts = n_posts;
-    w->channels = aligned_alloc(_Alignof(struct channel), bytes);
+    w->channels = aligned_alloc(_Alignof(struct thread_channel), bytes);
     w->posts = calloc(n_posts, sizeof *w->posts);
     w->brought = calloc((size_t)size, sizeof *w->brought);
     if (!w->channels || !w->posts || !w->brought) {
@@ -460,14 +474,14 @@ void pp_comm_world_destroy(struct pp_comm_world *w)
 {
     if (!w)
         return;
-    for (size_t i = 0; i < (size_t)w->size * (size_t)w->size * PP_N_LANES;
+    for (size_t i = 0; i < (size_t)w->size * (size_t)w->size * PP_N_DIRECTIONS;
          i++) {
         pthread_cond_destroy(&w->channels[i].changed);
         pthread_mutex_destroy(&w->channels[i].lock);
     }
-    for (size_t i = 0; w->queues && i < w->n_posts; i++) {
-        w->queues->mark_close(w->posts[i].handover.ready);
-        w->queues->mark_close(w->posts[i].handover.taken);
+    for (size_t i = 0; w->streams && i < w->n_posts; i++) {
+        w->streams->event_close(w->posts[i].peer_copy.ready);
+        w->streams->event_close(w->posts[i].peer_copy.copied);
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);

@@ -19,7 +19,7 @@ static const MPI_Comm world = MPI_COMM_WORLD;
 /* Far above the lanes, and below what every MPI allows. */
 enum { UNUSED_TAG = 32000 };
 
-static int start(struct pp_mpi_world *w)
+static int module_start(struct pp_mpi_world *w)
 {
     int provided, rc;
     rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
@@ -34,7 +34,7 @@ static int start(struct pp_mpi_world *w)
     return rc;
 }
 
-static int finish(void)
+static int module_finish(void)
 {
     return MPI_Finalize();
 }
@@ -53,8 +53,8 @@ static int make_blocks(size_t bytes, size_t most, MPI_Datatype *type)
     return rc == MPI_SUCCESS ? MPI_Type_commit(type) : rc;
 }
 
-static int send(const void *buf, size_t bytes, size_t most, int to, int tag,
-                uintptr_t *request)
+static int module_send(const void *buf, size_t bytes, size_t most, int to,
+                       int tag, uintptr_t *request)
 {
     MPI_Request r;
     MPI_Datatype blocks;
@@ -72,8 +72,8 @@ static int send(const void *buf, size_t bytes, size_t most, int to, int tag,
     return rc;
 }
 
-static int probe(int from, int tag, bool *found, size_t *bytes,
-                 uintptr_t *message)
+static int module_probe(int from, int tag, bool *found, size_t *bytes,
+                        uintptr_t *message)
 {
     MPI_Message m;
     MPI_Status status;
@@ -88,8 +88,8 @@ static int probe(int from, int tag, bool *found, size_t *bytes,
     return rc;
 }
 
-static int recv(void *buf, size_t bytes, size_t most, uintptr_t *message,
-                uintptr_t *request)
+static int module_recv(void *buf, size_t bytes, size_t most, uintptr_t *message,
+                       uintptr_t *request)
 {
     MPI_Request r;
     MPI_Message m;
@@ -109,7 +109,7 @@ static int recv(void *buf, size_t bytes, size_t most, uintptr_t *message,
     return rc;
 }
 
-static int test(uintptr_t *request, bool *done)
+static int module_test(uintptr_t *request, bool *done)
 {
     MPI_Request r;
     int flag = 0;
@@ -121,14 +121,14 @@ static int test(uintptr_t *request, bool *done)
 }
 
 /* Looking for what is never sent makes MPI look at everything. */
-static int progress(void)
+static int module_progress(void)
 {
     int flag;
     return MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, world, &flag,
                       MPI_STATUS_IGNORE);
 }
 
-static void error_text(int code, char *text, size_t room)
+static void module_error_text(int code, char *text, size_t room)
 {
     char whole[MPI_MAX_ERROR_STRING];
     int n = 0;
@@ -141,11 +141,11 @@ static void error_text(int code, char *text, size_t room)
 
 extern __attribute__((visibility("default"))) const struct pp_mpi pp_mpi_module;
 const struct pp_mpi pp_mpi_module = {.abi = PP_MPI_ABI,
-                                     .start = start,
-                                     .finish = finish,
-                                     .send = send,
-                                     .probe = probe,
-                                     .recv = recv,
-                                     .test = test,
-                                     .progress = progress,
-                                     .error_text = error_text};
+                                     .start = module_start,
+                                     .finish = module_finish,
+                                     .send = module_send,
+                                     .probe = module_probe,
+                                     .recv = module_recv,
+                                     .test = module_test,
+                                     .progress = module_progress,
+                                     .error_text = module_error_text};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/mpi_process.h"
+#include "comm/mpi.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -8,6 +9,30 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "comm/rendezvous.h"
+
+int pp_mpi_open(const char *module, const struct pp_mpi **out,
+                struct pp_err *err)
+{
+    /* Parts of Open MPI's own look for its symbols among the program's. Nor is
+     * it unloaded: its threads may still be there. */
+    void *library = dlopen(module, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (!library)
+        return pp_fail(err, PP_EXIT_SYSTEM, "MPI: %s", dlerror());
+    const struct pp_mpi *m = dlsym(library, PP_MPI_SYMBOL);
+    int abi = m ? m->abi : 0;
+    dlclose(library);
+    if (!m)
+        return pp_fail(err, PP_EXIT_SYSTEM, "MPI: '%s' is no module of pprun",
+                       module);
+    if (abi != PP_MPI_ABI)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "MPI: '%s' is of version '%d', and this pprun needs %d: "
+                       "build it anew",
+                       module, abi, PP_MPI_ABI);
+    *out = m;
+    return 0;
+}
 
 /* Pauses of the thread that looks after messages: a share of the time that the
  * rank has been away, within these bounds. */
@@ -15,7 +40,7 @@ enum { LEAST_US = 50, MOST_US = 1000, SHARE = 16 };
 
 struct pp_mpi_process {
     const struct pp_mpi *mpi;
-    struct pp_join *join;
+    struct pp_rendezvous *join;
     struct pp_mpi_world world;
 
     /* What waits for all ranks inside MPI, on a thread of its own. */
@@ -25,25 +50,25 @@ struct pp_mpi_process {
     bool started, stuck; /* stuck: the thread waits for ever */
 
     /* The thread that looks after messages. */
-    pthread_t keeper;
-    bool kept; /* it runs */
+    pthread_t progress_thread;
+    bool progressing; /* it runs */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool away, ending; /* away: the rank is, and has sent something */
     double left;       /* when it went */
 };
 
-static int start(struct pp_mpi_process *p)
+static int call_start(struct pp_mpi_process *p)
 {
     return p->mpi->start(&p->world);
 }
 
-static int finish(struct pp_mpi_process *p)
+static int call_finish(struct pp_mpi_process *p)
 {
     return p->mpi->finish();
 }
 
-static void *run_collective(void *arg)
+static void *collective_thread(void *arg)
 {
     struct pp_mpi_process *p = arg;
     p->failure = p->collective(p);
@@ -53,23 +78,24 @@ static void *run_collective(void *arg)
 
 /* Returns when all ranks have come; or when the job ends before that, and then
  * the thread stays where it is, and *p with it. */
-static int collective(struct pp_mpi_process *p,
-                      int (*what)(struct pp_mpi_process *p), struct pp_err *err)
+static int run_collective(struct pp_mpi_process *p,
+                          int (*what)(struct pp_mpi_process *p),
+                          struct pp_err *err)
 {
     static const struct timespec pause = {.tv_nsec = 1000000};
     pthread_t thread;
     p->collective = what;
     p->done = false;
-    int rc = pthread_create(&thread, NULL, run_collective, p);
+    int rc = pthread_create(&thread, NULL, collective_thread, p);
     if (rc)
         return pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
                        strerror(rc));
-    while (!p->done && !pp_join_aborted(p->join))
+    while (!p->done && !pp_rendezvous_aborted(p->join))
         nanosleep(&pause, NULL);
     p->stuck = !p->done;
     if (p->stuck) {
         pthread_detach(thread);
-        return pp_join_fail(p->join, err);
+        return pp_rendezvous_fail(p->join, err);
     }
     pthread_join(thread, NULL);
     return 0;
@@ -78,7 +104,7 @@ static int collective(struct pp_mpi_process *p,
 static int start_mpi(struct pp_mpi_process *p, struct pp_err *err)
 {
     char text[240];
-    if (collective(p, start, err))
+    if (run_collective(p, call_start, err))
         return -1;
     p->started = p->failure == 0;
     if (p->started)
@@ -90,13 +116,13 @@ static int start_mpi(struct pp_mpi_process *p, struct pp_err *err)
 /* Whether MPI was told of the same job: the same verdict at all ranks. */
 static int check_worlds(struct pp_mpi_process *p, struct pp_err *err)
 {
-    int size = pp_join_size(p->join), rc;
+    int size = pp_rendezvous_size(p->join), rc;
     struct pp_mpi_world *all = calloc((size_t)size, sizeof *all);
     if (!all) {
-        pp_join_abort(p->join, "out of memory");
+        pp_rendezvous_abort(p->join, "out of memory");
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    rc = pp_join_allgather(p->join, &p->world, all, sizeof *all, err);
+    rc = pp_rendezvous_allgather(p->join, &p->world, all, sizeof *all, err);
     for (int r = 0; r < size && rc == 0; r++) {
         const struct pp_mpi_world *w = &all[r];
         if (w->rank != r || w->size != size)
@@ -114,7 +140,7 @@ static int check_worlds(struct pp_mpi_process *p, struct pp_err *err)
 
 /* --- messages on their way --- */
 
-static void rest(double away)
+static void pause_between_calls(double away)
 {
     double us = away * 1e6 / SHARE;
     us = us < LEAST_US ? LEAST_US : us > MOST_US ? MOST_US : us;
@@ -122,7 +148,7 @@ static void rest(double away)
     nanosleep(&pause, NULL);
 }
 
-static void *keep(void *arg)
+static void *run_progress(void *arg)
 {
     struct pp_mpi_process *p = arg;
     pthread_mutex_lock(&p->lock);
@@ -135,32 +161,32 @@ static void *keep(void *arg)
         p->mpi->progress();
         double away = pp_clock() - p->left;
         pthread_mutex_unlock(&p->lock);
-        rest(away);
+        pause_between_calls(away);
         pthread_mutex_lock(&p->lock);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
-static int start_keeper(struct pp_mpi_process *p, struct pp_err *err)
+static int start_progress(struct pp_mpi_process *p, struct pp_err *err)
 {
-    int rc = pthread_create(&p->keeper, NULL, keep, p);
-    p->kept = rc == 0;
+    int rc = pthread_create(&p->progress_thread, NULL, run_progress, p);
+    p->progressing = rc == 0;
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
                         strerror(rc))
               : 0;
 }
 
-static void end_keeper(struct pp_mpi_process *p)
+static void end_progress(struct pp_mpi_process *p)
 {
-    if (!p->kept)
+    if (!p->progressing)
         return;
     pthread_mutex_lock(&p->lock);
     p->ending = true;
     pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    pthread_join(p->keeper, NULL);
-    p->kept = false;
+    pthread_join(p->progress_thread, NULL);
+    p->progressing = false;
 }
 
 void pp_mpi_process_enter(struct pp_mpi_process *p)
@@ -189,9 +215,9 @@ void pp_mpi_process_close(struct pp_mpi_process *p)
     int rc = 0;
     if (!p)
         return;
-    end_keeper(p);
-    if (p->started && !pp_join_aborted(p->join))
-        rc = collective(p, finish, &ignored);
+    end_progress(p);
+    if (p->started && !pp_rendezvous_aborted(p->join))
+        rc = run_collective(p, call_finish, &ignored);
     (void)rc;
     if (p->stuck)
         return;
@@ -200,12 +226,12 @@ void pp_mpi_process_close(struct pp_mpi_process *p)
     free(p);
 }
 
-int pp_mpi_process_open(struct pp_join *join, const struct pp_mpi *mpi,
+int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
                         struct pp_mpi_process **out, struct pp_err *err)
 {
     struct pp_mpi_process *p = calloc(1, sizeof *p);
     if (!p) {
-        pp_join_abort(join, "out of memory");
+        pp_rendezvous_abort(join, "out of memory");
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
     p->join = join;
@@ -213,8 +239,8 @@ int pp_mpi_process_open(struct pp_join *join, const struct pp_mpi *mpi,
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     /* The others may be waiting inside MPI. */
-    if (start_keeper(p, err) || start_mpi(p, err))
-        pp_join_abort(join, err->text);
+    if (start_progress(p, err) || start_mpi(p, err))
+        pp_rendezvous_abort(join, err->text);
     else if (check_worlds(p, err) == 0) {
         *out = p;
         return 0;

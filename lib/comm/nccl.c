@@ -24,7 +24,7 @@ SAME(net_name, netName);
 SAME(split_share, splitShare);
 #endif
 
-static int find(struct pp_nccl *n, struct pp_err *err)
+static int find_functions(struct pp_nccl *n, struct pp_err *err)
 {
     const struct {
         const char *name;
@@ -61,7 +61,7 @@ int pp_nccl_open(const char *library, struct pp_nccl *n, struct pp_err *err)
                         RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!n->library)
         return pp_fail(err, PP_EXIT_SYSTEM, "NCCL: %s", dlerror());
-    if (find(n, err)) {
+    if (find_functions(n, err)) {
         pp_nccl_close(n);
         return -1;
     }

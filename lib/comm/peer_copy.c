@@ -1,49 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/handover.h"
+#include "comm/peer_copy.h"
 
-static int mark(void **m, const struct pp_handover_end *e, void *queue,
-                struct pp_err *err)
+static int record_event(void **m, const struct pp_peer_copy_end *e,
+                        void *stream, struct pp_err *err)
 {
-    if (!*m && e->queues->mark_open(e->device, m, err))
+    if (!*m && e->streams->event_open(e->device, m, err))
         return -1;
-    return e->queues->record(e->device, *m, queue, err);
+    return e->streams->event_record(e->device, *m, stream, err);
 }
 
-int pp_handover_give(struct pp_handover *h, const struct pp_handover_end *e,
-                     struct pp_err *err)
+int pp_peer_copy_post(struct pp_peer_copy *h, const struct pp_peer_copy_end *e,
+                      struct pp_err *err)
 {
-    return mark(&h->ready, e, NULL, err);
+    return record_event(&h->ready, e, NULL, err);
 }
 
-int pp_handover_take(struct pp_handover *h, struct pp_handover_end *e, void *to,
-                     const void *from, size_t bytes, struct pp_err *err)
+int pp_peer_copy_receive(struct pp_peer_copy *h, struct pp_peer_copy_end *e,
+                         void *to, const void *from, size_t bytes,
+                         struct pp_err *err)
 {
-    const struct pp_queues *q = e->queues;
-    if (!e->queue && q->open(e->device, &e->queue, err))
+    const struct pp_stream_ops *q = e->streams;
+    if (!e->copy_stream && q->open(e->device, &e->copy_stream, err))
         return -1;
-    if (mark(&e->free, e, NULL, err) ||
-        q->follow(e->device, e->queue, e->free, err) ||
-        q->follow(e->device, e->queue, h->ready, err))
+    if (record_event(&e->writable, e, NULL, err) ||
+        q->wait_event(e->device, e->copy_stream, e->writable, err) ||
+        q->wait_event(e->device, e->copy_stream, h->ready, err))
         return -1;
-    if (bytes > 0 && q->copy(e->device, e->queue, to, from, bytes, err))
+    if (bytes > 0 && q->copy(e->device, e->copy_stream, to, from, bytes, err))
         return -1;
-    if (mark(&h->taken, e, e->queue, err))
+    if (record_event(&h->copied, e, e->copy_stream, err))
         return -1;
-    return q->follow(e->device, NULL, h->taken, err);
+    return q->wait_event(e->device, NULL, h->copied, err);
 }
 
-int pp_handover_release(const struct pp_handover *h,
-                        const struct pp_handover_end *e, struct pp_err *err)
+int pp_peer_copy_wait(const struct pp_peer_copy *h,
+                      const struct pp_peer_copy_end *e, struct pp_err *err)
 {
-    return e->queues->follow(e->device, NULL, h->taken, err);
+    return e->streams->wait_event(e->device, NULL, h->copied, err);
 }
 
-void pp_handover_end_close(struct pp_handover_end *e)
+void pp_peer_copy_end_close(struct pp_peer_copy_end *e)
 {
-    if (!e->queues)
+    if (!e->streams)
         return;
-    e->queues->mark_close(e->free);
-    if (e->queue)
-        e->queues->close(e->device, e->queue);
-    *e = (struct pp_handover_end){0};
+    e->streams->event_close(e->writable);
+    if (e->copy_stream)
+        e->streams->close(e->device, e->copy_stream);
+    *e = (struct pp_peer_copy_end){0};
 }

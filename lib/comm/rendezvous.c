@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/join.h"
+#include "comm/rendezvous.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,30 +9,30 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/join_state.h"
+#include "comm/rendezvous_state.h"
 #include "comm/wire.h"
 
-int pp_join_rank(const struct pp_join *j)
+int pp_rendezvous_rank(const struct pp_rendezvous *j)
 {
     return j->rank;
 }
 
-int pp_join_size(const struct pp_join *j)
+int pp_rendezvous_size(const struct pp_rendezvous *j)
 {
     return j->size;
 }
 
-int pp_join_local(const struct pp_join *j)
+int pp_rendezvous_local(const struct pp_rendezvous *j)
 {
     return j->local;
 }
 
-const char *pp_join_host(const struct pp_join *j, int rank)
+const char *pp_rendezvous_host(const struct pp_rendezvous *j, int rank)
 {
     return j->hosts[rank];
 }
 
-bool pp_join_aborted(struct pp_join *j)
+bool pp_rendezvous_aborted(struct pp_rendezvous *j)
 {
     pthread_mutex_lock(&j->lock);
     bool aborted = j->aborted;
@@ -40,15 +40,24 @@ bool pp_join_aborted(struct pp_join *j)
     return aborted;
 }
 
-int pp_join_fail(struct pp_join *j, struct pp_err *err)
+int pp_rendezvous_fail(struct pp_rendezvous *j, struct pp_err *err)
 {
     pthread_mutex_lock(&j->lock);
-    pp_fail(err, PP_EXIT_SYSTEM, "%s", j->why);
+    if (err->code == PP_EXIT_OK)
+        *err = j->why;
     pthread_mutex_unlock(&j->lock);
     return -1;
 }
 
-bool pp_join_await_abort(struct pp_join *j)
+int pp_rendezvous_lost(struct pp_rendezvous *j)
+{
+    pthread_mutex_lock(&j->lock);
+    int lost = j->lost;
+    pthread_mutex_unlock(&j->lock);
+    return lost;
+}
+
+bool pp_rendezvous_await_abort(struct pp_rendezvous *j)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -64,17 +73,17 @@ bool pp_join_await_abort(struct pp_join *j)
 
 /* A data connection ended or the job did. Why is known to the watching thread,
  * whose connection to the same process ends as well. */
-static int fail_wire(struct pp_join *j, int rank, struct pp_err *err)
+static int fail_wire(struct pp_rendezvous *j, int rank, struct pp_err *err)
 {
     const char *reason = errno ? strerror(errno) : "its connection has ended";
-    if (pp_join_await_abort(j))
-        return pp_join_fail(j, err);
+    if (pp_rendezvous_await_abort(j))
+        return pp_rendezvous_fail(j, err);
     return pp_fail(err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
                    j->hosts[rank], reason);
 }
 
-int pp_join_send(struct pp_join *j, int to, const void *buf, size_t bytes,
-                 struct pp_err *err)
+int pp_rendezvous_send(struct pp_rendezvous *j, int to, const void *buf,
+                       size_t bytes, struct pp_err *err)
 {
     uint64_t n = bytes;
     int fd = j->data[to];
@@ -85,8 +94,8 @@ int pp_join_send(struct pp_join *j, int to, const void *buf, size_t bytes,
     return 0;
 }
 
-int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
-                 struct pp_err *err)
+int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,
+                       size_t bytes, struct pp_err *err)
 {
     uint64_t n;
     char why[120];
@@ -98,62 +107,65 @@ int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
         snprintf(why, sizeof why,
                  "message from rank %d has %llu bytes, expected %zu", from,
                  (unsigned long long)n, bytes);
-        pp_join_abort(j, why);
-        return pp_join_fail(j, err);
+        pp_rendezvous_abort(j, why);
+        return pp_rendezvous_fail(j, err);
     }
     return pp_wire_read(fd, j->stop, buf, bytes) ? fail_wire(j, from, err) : 0;
 }
 
-int pp_join_allgather(struct pp_join *j, const void *mine, void *all,
-                      size_t bytes, struct pp_err *err)
+int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
+                            void *all, size_t bytes, struct pp_err *err)
 {
     char *to = all;
-    if (pp_join_aborted(j))
-        return pp_join_fail(j, err);
+    if (pp_rendezvous_aborted(j))
+        return pp_rendezvous_fail(j, err);
     if (j->rank != 0)
-        return pp_join_send(j, 0, mine, bytes, err) ||
-                       pp_join_recv(j, 0, all, (size_t)j->size * bytes, err)
+        return pp_rendezvous_send(j, 0, mine, bytes, err) ||
+                       pp_rendezvous_recv(j, 0, all, (size_t)j->size * bytes,
+                                          err)
                    ? -1
                    : 0;
     if (bytes > 0)
         memcpy(to, mine, bytes);
     for (int r = 1; r < j->size; r++)
-        if (pp_join_recv(j, r, to + (size_t)r * bytes, bytes, err))
+        if (pp_rendezvous_recv(j, r, to + (size_t)r * bytes, bytes, err))
             return -1;
     for (int r = 1; r < j->size; r++)
-        if (pp_join_send(j, r, all, (size_t)j->size * bytes, err))
+        if (pp_rendezvous_send(j, r, all, (size_t)j->size * bytes, err))
             return -1;
     return 0;
 }
 
-int pp_join_broadcast(struct pp_join *j, void **data, size_t *bytes,
-                      struct pp_err *err)
+int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
+                            struct pp_err *err)
 {
     uint64_t n = *bytes;
     if (j->rank == 0) {
         for (int r = 1; r < j->size; r++)
-            if (pp_join_send(j, r, &n, sizeof n, err) ||
-                pp_join_send(j, r, *data, *bytes, err))
+            if (pp_rendezvous_send(j, r, &n, sizeof n, err) ||
+                pp_rendezvous_send(j, r, *data, *bytes, err))
                 return -1;
         return 0;
     }
-    if (pp_join_recv(j, 0, &n, sizeof n, err))
+    if (pp_rendezvous_recv(j, 0, &n, sizeof n, err))
         return -1;
     *bytes = (size_t)n;
     *data = malloc(*bytes + 1);
     if (!*data)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory: %zu bytes", *bytes);
-    return pp_join_recv(j, 0, *data, *bytes, err);
+    return pp_rendezvous_recv(j, 0, *data, *bytes, err);
 }
 
-static struct pp_join *make(const struct pp_join_place *p)
+static struct pp_rendezvous *
+create_rendezvous(const struct pp_rendezvous_place *p)
 {
-    struct pp_join *j = calloc(1, sizeof *j);
+    struct pp_rendezvous *j = calloc(1, sizeof *j);
     size_t n = (size_t)p->size;
     if (!j)
         return NULL;
     j->rank = p->rank;
     j->size = p->size;
+    j->lost = -1;
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->changed, NULL);
     j->stop = eventfd(0, EFD_CLOEXEC);
@@ -167,18 +179,19 @@ static struct pp_join *make(const struct pp_join_place *p)
     return j;
 }
 
-int pp_join_open(const struct pp_join_place *p, struct pp_join **out,
-                 struct pp_err *err)
+int pp_rendezvous_open(const struct pp_rendezvous_place *p,
+                       struct pp_rendezvous **out, struct pp_err *err)
 {
-    struct pp_join *j = make(p);
+    struct pp_rendezvous *j = create_rendezvous(p);
     if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || j->stop < 0 ||
         j->wake < 0)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_join_meet(j, p, err) == 0 && pp_join_watch_begin(j, err) == 0) {
+    else if (pp_rendezvous_meet(j, p, err) == 0 &&
+             pp_rendezvous_watch_begin(j, err) == 0) {
         *out = j;
         return 0;
     }
-    pp_join_close(j);
+    pp_rendezvous_close(j);
     return -1;
 }
 
@@ -189,12 +202,12 @@ static void close_all(const int *fds, int n)
             close(fds[r]);
 }
 
-void pp_join_close(struct pp_join *j)
+void pp_rendezvous_close(struct pp_rendezvous *j)
 {
     if (!j)
         return;
     if (j->watched)
-        pp_join_watch_end(j);
+        pp_rendezvous_watch_end(j);
     close_all(j->data, j->size);
     close_all(j->monitor, j->size);
     if (j->stop >= 0)

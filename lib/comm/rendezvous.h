@@ -12,8 +12,8 @@
  * Functions return 0, or -1 with *err filled: PP_EXIT_SYSTEM, or PP_EXIT_INPUT
  * where the ranks do not fit together. After an abort all fail with its
  * message. */
-#ifndef PP_COMM_JOIN_H
-#define PP_COMM_JOIN_H
+#ifndef PP_COMM_RENDEZVOUS_H
+#define PP_COMM_RENDEZVOUS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +21,9 @@
 
 #include "base/err.h"
 
-#define PP_JOIN_HOST 64 /* bytes of a machine's name */
+#define PP_RENDEZVOUS_HOST 64 /* bytes of a machine's name */
 
-struct pp_join_place {
+struct pp_rendezvous_place {
     int rank, size;      /* rank: -1 where it is not known, to decline */
     int local;           /* among the ranks of its machine; -1: by its name */
     const char *address; /* of rank 0's machine; may be NULL with size 1 */
@@ -37,7 +37,7 @@ struct pp_join_place {
     bool *told; /* set where joining fails and rank 0 says why; or NULL */
 };
 
-struct pp_join;
+struct pp_rendezvous;
 
 /* Returns when all ranks have come, or as soon as one is known not to: one with
  * a failure, one that does not fit, one whose process has ended. Then it fails
@@ -45,61 +45,68 @@ struct pp_join;
  * long as rank 0 expects them, which it does for a few seconds. A rank that
  * ends without a word before it has come is not known of: place->seconds end
  * the wait. */
-int pp_join_open(const struct pp_join_place *place, struct pp_join **out,
-                 struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_open(const struct pp_rendezvous_place *place,
+                       struct pp_rendezvous **out,
+                       struct pp_err *err) PP_MUST_USE;
 
 /* Tells rank 0, if it comes in time, that this rank cannot start: with
  * place->failure, from place->address and port on; its number and the size need
  * not be known. */
-void pp_join_decline(const struct pp_join_place *place);
+void pp_rendezvous_decline(const struct pp_rendezvous_place *place);
 
 /* Tells the others that this rank is done, unless there was an abort, and
  * frees. Accepts NULL. */
-void pp_join_close(struct pp_join *j);
+void pp_rendezvous_close(struct pp_rendezvous *j);
 
-int pp_join_rank(const struct pp_join *j);
-int pp_join_size(const struct pp_join *j);
+int pp_rendezvous_rank(const struct pp_rendezvous *j);
+int pp_rendezvous_size(const struct pp_rendezvous *j);
 
 /* This rank's number among those of its machine. */
-int pp_join_local(const struct pp_join *j);
+int pp_rendezvous_local(const struct pp_rendezvous *j);
 
 /* The name of the machine that rank is on. */
-const char *pp_join_host(const struct pp_join *j, int rank);
+const char *pp_rendezvous_host(const struct pp_rendezvous *j, int rank);
 
 /* all is (size, bytes), in the order of ranks, at every rank. */
-int pp_join_allgather(struct pp_join *j, const void *mine, void *all,
-                      size_t bytes, struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
+                            void *all, size_t bytes,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Rank 0's *data goes to all; at the others it is malloc'ed. */
-int pp_join_broadcast(struct pp_join *j, void **data, size_t *bytes,
-                      struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Between rank 0 and another. */
-int pp_join_send(struct pp_join *j, int to, const void *buf, size_t bytes,
-                 struct pp_err *err) PP_MUST_USE;
-int pp_join_recv(struct pp_join *j, int from, void *buf, size_t bytes,
-                 struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_send(struct pp_rendezvous *j, int to, const void *buf,
+                       size_t bytes, struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,
+                       size_t bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Ends the job: every rank's calls fail. Never blocks; the first reason
  * wins. */
-void pp_join_abort(struct pp_join *j, const char *why);
-bool pp_join_aborted(struct pp_join *j);
+void pp_rendezvous_abort(struct pp_rendezvous *j, const char *why);
+bool pp_rendezvous_aborted(struct pp_rendezvous *j);
 
 /* Waits some seconds for an abort: of a failure that may be another rank's end,
  * who that was is known a moment later. Whether there was one. */
-bool pp_join_await_abort(struct pp_join *j);
+bool pp_rendezvous_await_abort(struct pp_rendezvous *j);
 
-/* Fails with the reason of the abort. */
-int pp_join_fail(struct pp_join *j, struct pp_err *err);
+/* Fails with the reason of the abort, whose origin is the rank that failed or
+ * was lost. */
+int pp_rendezvous_fail(struct pp_rendezvous *j, struct pp_err *err);
+
+/* The rank whose loss this process has noticed, and aborted for; -1: none. */
+int pp_rendezvous_lost(struct pp_rendezvous *j);
 
 /* What the watching thread does besides: look, several times a second, whose
  * failure ends the job with its message when no better reason comes; and
  * aborted, once. NULL ends it. Returns when neither is being called. */
-struct pp_join_watcher {
+struct pp_rendezvous_watcher {
     int (*look)(void *ctx, struct pp_err *err);
     void (*aborted)(void *ctx);
     void *ctx;
 };
-void pp_join_watch(struct pp_join *j, const struct pp_join_watcher *w);
+void pp_rendezvous_watch(struct pp_rendezvous *j,
+                         const struct pp_rendezvous_watcher *w);
 
 #endif

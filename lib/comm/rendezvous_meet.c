@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/join_state.h"
+#include "comm/rendezvous_state.h"
 #include "comm/wire.h"
 
 /* Seconds for which ranks that are late learn that there will be no job, and
@@ -27,7 +27,7 @@ struct hello {
     int32_t rank, size, is_monitor;
     int32_t failed; /* an exit status: it cannot start, and why says why */
     char version[32];
-    char host[PP_JOIN_HOST];
+    char host[PP_RENDEZVOUS_HOST];
     char why[400];
 };
 
@@ -40,18 +40,18 @@ struct welcome {
 
 /* Rank 0's view of those who come. */
 struct meeting {
-    struct pp_join *j;
-    const struct pp_join_place *place;
+    struct pp_rendezvous *j;
+    const struct pp_rendezvous_place *place;
     int listener;
     double until;
-    int taken; /* connections that are kept */
-    int heard; /* ranks that have said hello */
+    int n_accepted; /* connections that are kept */
+    int n_hellos;   /* ranks that have said hello */
 };
 
 static const char magic[8] = "pp-join1";
 
-static void say_hello(const struct pp_join_place *p, bool is_monitor,
-                      struct hello *h)
+static void fill_hello(const struct pp_rendezvous_place *p, bool is_monitor,
+                       struct hello *h)
 {
     *h = (struct hello){.job = p->job,
                         .rank = p->rank,
@@ -68,7 +68,7 @@ static void say_hello(const struct pp_join_place *p, bool is_monitor,
 }
 
 /* Whether it is one of ours; what is not is left alone. */
-static bool is_ours(const struct pp_join_place *p, struct hello *h)
+static bool is_ours(const struct pp_rendezvous_place *p, struct hello *h)
 {
     h->host[sizeof h->host - 1] = h->version[sizeof h->version - 1] = '\0';
     h->why[sizeof h->why - 1] = '\0';
@@ -83,12 +83,12 @@ static void refuse(int fd, const struct pp_err *why, bool yours)
 }
 
 /* Takes the rank's connection, or says why the job cannot begin. */
-static int take(struct meeting *m, const struct hello *h, int fd,
-                struct pp_err *err)
+static int accept_rank(struct meeting *m, const struct hello *h, int fd,
+                       struct pp_err *err)
 {
     char why[240];
-    const struct pp_join_place *p = m->place;
-    struct pp_join *j = m->j;
+    const struct pp_rendezvous_place *p = m->place;
+    struct pp_rendezvous *j = m->j;
     int *at = h->is_monitor ? j->monitor : j->data;
     if (h->failed && h->rank < 0)
         return pp_fail(err, (enum pp_exit)h->failed,
@@ -113,13 +113,13 @@ static int take(struct meeting *m, const struct hello *h, int fd,
     else {
         at[h->rank] = fd;
         memcpy(j->hosts[h->rank], h->host, sizeof h->host);
-        m->taken++;
+        m->n_accepted++;
         return 0;
     }
     return pp_fail(err, PP_EXIT_INPUT, "%s", why);
 }
 
-static int fail_missing(const struct pp_join *j, struct pp_err *err)
+static int fail_missing(const struct pp_rendezvous *j, struct pp_err *err)
 {
     int missing = 0, first = -1;
     for (int r = 1; r < j->size; r++)
@@ -134,14 +134,14 @@ static int fail_missing(const struct pp_join *j, struct pp_err *err)
 /* A connection with a hello of this job's, or -1. */
 static int accept_next(struct meeting *m, struct hello *h)
 {
-    const struct timeval patience = {.tv_sec = 10};
+    const struct timeval timeout = {.tv_sec = 10};
     int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ssize_t got = recv(fd, h, sizeof *h, MSG_WAITALL);
     if (got == (ssize_t)sizeof *h && is_ours(m->place, h)) {
-        m->heard += !h->is_monitor;
+        m->n_hellos += !h->is_monitor;
         return fd;
     }
     close(fd);
@@ -149,7 +149,7 @@ static int accept_next(struct meeting *m, struct hello *h)
 }
 
 /* This rank's number among those of the same machine. */
-static int local_of(const struct pp_join *j, int rank)
+static int local_of(const struct pp_rendezvous *j, int rank)
 {
     int n = 0;
     for (int r = 0; r < rank; r++)
@@ -167,7 +167,7 @@ static int fail_lost(int rank, const char *host, struct pp_err *err)
  * who have come are silent while they wait: what comes from one is its end. */
 static int wait_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
 {
-    const struct pp_join *j = m->j;
+    const struct pp_rendezvous *j = m->j;
     double left = m->until - pp_clock();
     if (left <= 0)
         return fail_missing(j, err);
@@ -184,21 +184,21 @@ static int wait_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
 }
 
 /* One connection, if it comes in time. */
-static int take_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
+static int serve_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
 {
     struct hello h;
     int rc = wait_next(m, at, err);
     if (rc)
         return rc < 0 ? -1 : 0;
     int fd = accept_next(m, &h);
-    if (fd < 0 || take(m, &h, fd, err) == 0)
+    if (fd < 0 || accept_rank(m, &h, fd, err) == 0)
         return 0;
     refuse(fd, err, true);
     close(fd);
     return -1;
 }
 
-static int welcome_all(struct pp_join *j, struct pp_err *err)
+static int welcome_all(struct pp_rendezvous *j, struct pp_err *err)
 {
     for (int r = 1; r < j->size; r++) {
         const struct welcome w = {.local = local_of(j, r)};
@@ -212,7 +212,7 @@ static int welcome_all(struct pp_join *j, struct pp_err *err)
 
 /* Those who have come learn why there will be no job, and then those who come
  * yet: to them nobody listening would mean that rank 0 has not started. */
-static void dismiss(struct meeting *m, const struct pp_err *why)
+static void refuse_rest(struct meeting *m, const struct pp_err *why)
 {
     double last = pp_clock() + LATE_S, left;
     struct hello h;
@@ -220,7 +220,7 @@ static void dismiss(struct meeting *m, const struct pp_err *why)
     for (int r = 1; r < m->j->size; r++)
         if (m->j->data[r] >= 0)
             refuse(m->j->data[r], why, false);
-    while (m->heard < m->j->size - 1 && (left = m->until - pp_clock()) > 0) {
+    while (m->n_hellos < m->j->size - 1 && (left = m->until - pp_clock()) > 0) {
         struct pollfd at = {m->listener, POLLIN, 0};
         int fd =
             poll(&at, 1, (int)(left * 1000) + 1) > 0 ? accept_next(m, &h) : -1;
@@ -231,8 +231,8 @@ static void dismiss(struct meeting *m, const struct pp_err *why)
     }
 }
 
-static int receive_all(struct pp_join *j, const struct pp_join_place *p,
-                       struct pp_err *err)
+static int gather_ranks(struct pp_rendezvous *j,
+                        const struct pp_rendezvous_place *p, struct pp_err *err)
 {
     struct meeting m = {.j = j, .place = p, .until = pp_clock() + p->seconds};
     struct pp_err why = {0};
@@ -247,26 +247,26 @@ static int receive_all(struct pp_join *j, const struct pp_join_place *p,
         free(at);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    while (rc == 0 && m.taken < 2 * (p->size - 1))
-        rc = take_next(&m, at, err);
+    while (rc == 0 && m.n_accepted < 2 * (p->size - 1))
+        rc = serve_next(&m, at, err);
     if (rc == 0)
         rc = welcome_all(j, err);
     if (rc)
-        dismiss(&m, why.code ? &why : err);
+        refuse_rest(&m, why.code ? &why : err);
     close(m.listener);
     free(at);
     return rc;
 }
 
 /* The answer shows that it was heard. */
-void pp_join_decline(const struct pp_join_place *p)
+void pp_rendezvous_decline(const struct pp_rendezvous_place *p)
 {
     struct pp_err ignored = {0};
     struct welcome w;
     struct hello h;
     double seconds = p->seconds < REACH_S ? p->seconds : REACH_S;
     int fd;
-    say_hello(p, false, &h);
+    fill_hello(p, false, &h);
     if (pp_wire_connect(p->address, p->port, seconds, &fd, &ignored) == 0) {
         if (pp_wire_write(fd, -1, &h, sizeof h) == PP_WIRE_DONE)
             (void)pp_wire_read(fd, -1, &w, sizeof w);
@@ -274,31 +274,31 @@ void pp_join_decline(const struct pp_join_place *p)
     }
 }
 
-static int come_once(const struct pp_join_place *p, bool is_monitor,
-                     double seconds, int *fd, struct pp_err *err)
+static int connect_once(const struct pp_rendezvous_place *p, bool is_monitor,
+                        double seconds, int *fd, struct pp_err *err)
 {
     struct hello h;
-    say_hello(p, is_monitor, &h);
+    fill_hello(p, is_monitor, &h);
     if (pp_wire_connect(p->address, p->port, seconds, fd, err))
         return -1;
     return pp_wire_write(*fd, -1, &h, sizeof h) ? fail_lost(0, p->address, err)
                                                 : 0;
 }
 
-static int come(struct pp_join *j, const struct pp_join_place *p,
-                struct pp_err *err)
+static int join_job(struct pp_rendezvous *j,
+                    const struct pp_rendezvous_place *p, struct pp_err *err)
 {
     struct welcome w;
     struct pp_err late = {0};
     if (p->failure) {
-        pp_join_decline(p);
+        pp_rendezvous_decline(p);
         return pp_fail(err, p->failure->code, "%s", p->failure->text);
     }
     /* Rank 0 may have refused someone in between: then it does not listen any
      * more, and has said why. */
-    if (come_once(p, false, p->seconds, &j->data[0], err))
+    if (connect_once(p, false, p->seconds, &j->data[0], err))
         return -1;
-    int rc = come_once(p, true, 0, &j->monitor[0], &late);
+    int rc = connect_once(p, true, 0, &j->monitor[0], &late);
     if (pp_wire_read(j->data[0], -1, &w, sizeof w))
         return rc ? pp_fail(err, late.code, "%s", late.text)
                   : fail_lost(0, p->address, err);
@@ -315,18 +315,18 @@ static int come(struct pp_join *j, const struct pp_join_place *p,
     return 0;
 }
 
-int pp_join_meet(struct pp_join *j, const struct pp_join_place *p,
-                 struct pp_err *err)
+int pp_rendezvous_meet(struct pp_rendezvous *j,
+                       const struct pp_rendezvous_place *p, struct pp_err *err)
 {
     struct hello own;
-    say_hello(p, false, &own);
+    fill_hello(p, false, &own);
     memcpy(j->hosts[p->rank], own.host, sizeof own.host);
     j->local = p->local < 0 ? 0 : p->local;
     if (p->size == 1)
         return p->failure
                    ? pp_fail(err, p->failure->code, "%s", p->failure->text)
                    : 0;
-    if (p->rank == 0 ? receive_all(j, p, err) : come(j, p, err))
+    if (p->rank == 0 ? gather_ranks(j, p, err) : join_job(j, p, err))
         return -1;
     for (int r = 0; r < j->size; r++) {
         if (j->data[r] >= 0)

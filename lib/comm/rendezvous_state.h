@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* join_state - what is behind struct pp_join, private to join.c,
+/* join_state - what is behind struct pp_rendezvous, private to join.c,
  * join_meet.c and join_watch.c. */
-#ifndef PP_COMM_JOIN_STATE_H
-#define PP_COMM_JOIN_STATE_H
+#ifndef PP_COMM_RENDEZVOUS_STATE_H
+#define PP_COMM_RENDEZVOUS_STATE_H
 
 #include <pthread.h>
 
-#include "comm/join.h"
+#include "comm/rendezvous.h"
 
-struct pp_join {
+struct pp_rendezvous {
     int rank, size, local;
-    char (*hosts)[PP_JOIN_HOST]; /* (size) */
-    int *data, *monitor;         /* (size) sockets, -1 where there is none:
-                                    rank 0 has one to every other, these to it */
-    int stop;                    /* eventfd: readable once aborted */
-    int wake; /* eventfd: something for the watching thread */
+    char (*hosts)[PP_RENDEZVOUS_HOST]; /* (size) */
+    int *data, *monitor; /* (size) sockets, -1 where there is none:
+                            rank 0 has one to every other, these to it */
+    int stop;            /* eventfd: readable once aborted */
+    int wake;            /* eventfd: something for the watching thread */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool aborted, closing;
-    bool *gone; /* (size) has said goodbye, or was lost */
-    char why[sizeof(((struct pp_err *)0)->text)];
-    struct pp_join_watcher watcher;
+    bool *gone;        /* (size) has said goodbye, or was lost */
+    struct pp_err why; /* of the abort */
+    int lost; /* the rank whose loss this one has noticed first; -1: none */
+    struct pp_rendezvous_watcher watcher;
     bool told; /* the watcher of the abort */
 
     bool watched; /* thread runs */
@@ -29,11 +30,13 @@ struct pp_join {
 };
 
 /* Connects the sockets and fills hosts and local. */
-int pp_join_meet(struct pp_join *j, const struct pp_join_place *place,
-                 struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_meet(struct pp_rendezvous *j,
+                       const struct pp_rendezvous_place *place,
+                       struct pp_err *err) PP_MUST_USE;
 
 /* Starts the watching thread; end returns when it has ended. */
-int pp_join_watch_begin(struct pp_join *j, struct pp_err *err) PP_MUST_USE;
-void pp_join_watch_end(struct pp_join *j);
+int pp_rendezvous_watch_begin(struct pp_rendezvous *j,
+                              struct pp_err *err) PP_MUST_USE;
+void pp_rendezvous_watch_end(struct pp_rendezvous *j);
 
 #endif

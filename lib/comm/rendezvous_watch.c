@@ -15,27 +15,28 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/join_state.h"
+#include "comm/rendezvous_state.h"
 #include "comm/wire.h"
 
 enum { ABORT = 'A', GOODBYE = 'B' };
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };
 
-struct note {
+struct watch_note {
     char kind;
-    char text[sizeof(((struct pp_err *)0)->text)];
+    struct pp_err why;
 };
 
 /* Never blocks: a rank that does not read its notes is past telling. */
-static void tell(int fd, char kind, const char *text)
+static void send_note(int fd, char kind, const struct pp_err *why)
 {
-    struct note n = {.kind = kind};
-    snprintf(n.text, sizeof n.text, "%s", text);
+    struct watch_note n = {.kind = kind};
+    if (why)
+        n.why = *why;
     ssize_t sent = send(fd, &n, sizeof n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
 }
 
-static void ring(int fd)
+static void signal_event(int fd)
 {
     uint64_t one = 1;
     ssize_t n = write(fd, &one, sizeof one);
@@ -43,54 +44,59 @@ static void ring(int fd)
 }
 
 /* The job ends, and everyone who is told by this rank is. */
-static void abort_with(struct pp_join *j, const char *why)
+static void abort_with(struct pp_rendezvous *j, const struct pp_err *why,
+                       int lost)
 {
     pthread_mutex_lock(&j->lock);
     if (!j->aborted) {
         j->aborted = true;
-        snprintf(j->why, sizeof j->why, "%s", why);
+        j->lost = lost;
+        j->why = *why;
         for (int r = 0; r < j->size; r++)
             if (j->monitor[r] >= 0 && !j->gone[r])
-                tell(j->monitor[r], ABORT, why);
-        ring(j->stop);
-        ring(j->wake);
+                send_note(j->monitor[r], ABORT, why);
+        signal_event(j->stop);
+        signal_event(j->wake);
         pthread_cond_broadcast(&j->changed);
     }
     pthread_mutex_unlock(&j->lock);
 }
 
-void pp_join_abort(struct pp_join *j, const char *why)
+void pp_rendezvous_abort(struct pp_rendezvous *j, const char *why)
 {
-    char text[sizeof j->why];
-    snprintf(text, sizeof text, "rank %d: %.460s", j->rank, why);
-    abort_with(j, text);
+    struct pp_err err = {0};
+    pp_fail(&err, PP_EXIT_SYSTEM, "rank %d: %.460s", j->rank, why);
+    pp_err_set_origin(&err, PP_ORIGIN_RANK, j->rank);
+    abort_with(j, &err, -1);
 }
 
-static void lose(struct pp_join *j, int rank)
+static void report_lost(struct pp_rendezvous *j, int rank)
 {
-    char text[sizeof j->why];
-    snprintf(text, sizeof text, "rank %d on %s is lost: %s", rank,
-             j->hosts[rank], errno ? strerror(errno) : "its process has ended");
+    struct pp_err err = {0};
+    pp_fail(&err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
+            j->hosts[rank], errno ? strerror(errno) : "its process has ended");
+    pp_err_set_origin(&err, PP_ORIGIN_RANK, rank);
     j->gone[rank] = true;
-    abort_with(j, text);
+    abort_with(j, &err, rank);
 }
 
 /* One note of rank. */
-static void hear(struct pp_join *j, int rank)
+static void read_note(struct pp_rendezvous *j, int rank)
 {
-    struct note n;
+    struct watch_note n;
     if (pp_wire_read(j->monitor[rank], -1, &n, sizeof n) != PP_WIRE_DONE) {
-        lose(j, rank);
+        report_lost(j, rank);
         return;
     }
-    n.text[sizeof n.text - 1] = '\0';
+    n.why.text[sizeof n.why.text - 1] = '\0';
+    n.why.setting = NULL; /* a pointer of the sender's */
     if (n.kind == ABORT)
-        abort_with(j, n.text);
+        abort_with(j, &n.why, -1);
     j->gone[rank] = true;
 }
 
 /* Waits for notes. Returns whether there was something. */
-static bool listen_for(struct pp_join *j, struct pollfd *at, int ms)
+static bool poll_notes(struct pp_rendezvous *j, struct pollfd *at, int ms)
 {
     for (int r = 0; r < j->size; r++)
         at[r] = (struct pollfd){j->gone[r] ? -1 : j->monitor[r], POLLIN, 0};
@@ -99,7 +105,7 @@ static bool listen_for(struct pp_join *j, struct pollfd *at, int ms)
         return false;
     for (int r = 0; r < j->size; r++)
         if (at[r].revents)
-            hear(j, r);
+            read_note(j, r);
     if (at[j->size].revents) {
         uint64_t n;
         ssize_t got = read(j->wake, &n, sizeof n);
@@ -109,10 +115,10 @@ static bool listen_for(struct pp_join *j, struct pollfd *at, int ms)
 }
 
 /* The watcher's part, with the lock held so that it can be taken away. */
-static void ask_watcher(struct pp_join *j, struct pp_err *failure)
+static void call_watcher(struct pp_rendezvous *j, struct pp_err *failure)
 {
     pthread_mutex_lock(&j->lock);
-    const struct pp_join_watcher *w = &j->watcher;
+    const struct pp_rendezvous_watcher *w = &j->watcher;
     if (j->aborted && w->aborted && !j->told) {
         j->told = true;
         w->aborted(w->ctx);
@@ -122,7 +128,7 @@ static void ask_watcher(struct pp_join *j, struct pp_err *failure)
     pthread_mutex_unlock(&j->lock);
 }
 
-static bool is_over(struct pp_join *j)
+static bool is_closing(struct pp_rendezvous *j)
 {
     pthread_mutex_lock(&j->lock);
     bool over = j->closing;
@@ -130,7 +136,7 @@ static bool is_over(struct pp_join *j)
     return over;
 }
 
-static bool looks(struct pp_join *j)
+static bool has_look(struct pp_rendezvous *j)
 {
     pthread_mutex_lock(&j->lock);
     bool has = j->watcher.look && !j->aborted;
@@ -140,31 +146,32 @@ static bool looks(struct pp_join *j)
 
 /* A failure seen by the watcher may be another rank's end: who that was is
  * known here a moment later. */
-static void judge(struct pp_join *j, struct pollfd *at, struct pp_err *failure)
+static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
+                              struct pp_err *failure)
 {
     double until = pp_clock() + GRACE_MS / 1000.0;
-    while (!pp_join_aborted(j) && !is_over(j) && pp_clock() < until)
-        listen_for(j, at, LOOK_MS);
-    if (!pp_join_aborted(j))
-        pp_join_abort(j, failure->text);
+    while (!pp_rendezvous_aborted(j) && !is_closing(j) && pp_clock() < until)
+        poll_notes(j, at, LOOK_MS);
+    if (!pp_rendezvous_aborted(j))
+        pp_rendezvous_abort(j, failure->text);
     *failure = (struct pp_err){0};
 }
 
 /* Says goodbye, or after an abort waits until all have heard of it. */
-static void leave(struct pp_join *j)
+static void leave_job(struct pp_rendezvous *j)
 {
     double until = pp_clock() + LINGER_S;
-    bool aborted = pp_join_aborted(j);
+    bool aborted = pp_rendezvous_aborted(j);
     for (int r = 0; r < j->size; r++) {
         int fd = j->monitor[r];
         if (fd < 0)
             continue;
         if (!aborted && !j->gone[r])
-            tell(fd, GOODBYE, "");
+            send_note(fd, GOODBYE, NULL);
         shutdown(fd, SHUT_WR);
     }
     for (int r = 0; aborted && r < j->size; r++) {
-        char rest[sizeof(struct note)];
+        char rest[sizeof(struct watch_note)];
         struct pollfd at = {j->monitor[r], POLLIN, 0};
         for (double left; at.fd >= 0 && (left = until - pp_clock()) > 0;)
             if (poll(&at, 1, (int)(left * 1000) + 1) <= 0 ||
@@ -173,27 +180,27 @@ static void leave(struct pp_join *j)
     }
 }
 
-static void *watch(void *arg)
+static void *watch_ranks(void *arg)
 {
-    struct pp_join *j = arg;
+    struct pp_rendezvous *j = arg;
     struct pp_err failure = {0};
     struct pollfd *at = calloc((size_t)j->size + 1, sizeof *at);
     if (!at)
-        abort_with(j, "out of memory");
-    while (at && !is_over(j)) {
-        listen_for(j, at, looks(j) ? LOOK_MS : -1);
-        ask_watcher(j, &failure);
+        pp_rendezvous_abort(j, "out of memory");
+    while (at && !is_closing(j)) {
+        poll_notes(j, at, has_look(j) ? LOOK_MS : -1);
+        call_watcher(j, &failure);
         if (failure.code)
-            judge(j, at, &failure);
+            abort_after_grace(j, at, &failure);
     }
-    leave(j);
+    leave_job(j);
     free(at);
     return NULL;
 }
 
-int pp_join_watch_begin(struct pp_join *j, struct pp_err *err)
+int pp_rendezvous_watch_begin(struct pp_rendezvous *j, struct pp_err *err)
 {
-    int rc = pthread_create(&j->thread, NULL, watch, j);
+    int rc = pthread_create(&j->thread, NULL, watch_ranks, j);
     if (rc)
         return pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
                        strerror(rc));
@@ -201,22 +208,23 @@ int pp_join_watch_begin(struct pp_join *j, struct pp_err *err)
     return 0;
 }
 
-void pp_join_watch_end(struct pp_join *j)
+void pp_rendezvous_watch_end(struct pp_rendezvous *j)
 {
     pthread_mutex_lock(&j->lock);
     j->closing = true;
     pthread_mutex_unlock(&j->lock);
-    ring(j->wake);
+    signal_event(j->wake);
     if (j->watched)
         pthread_join(j->thread, NULL);
     j->watched = false;
 }
 
-void pp_join_watch(struct pp_join *j, const struct pp_join_watcher *w)
+void pp_rendezvous_watch(struct pp_rendezvous *j,
+                         const struct pp_rendezvous_watcher *w)
 {
     pthread_mutex_lock(&j->lock);
-    j->watcher = w ? *w : (struct pp_join_watcher){0};
+    j->watcher = w ? *w : (struct pp_rendezvous_watcher){0};
     j->told = false;
     pthread_mutex_unlock(&j->lock);
-    ring(j->wake);
+    signal_event(j->wake);
 }

@@ -81,7 +81,7 @@ static int connect_to(const struct addrinfo *a)
     return -1;
 }
 
-static bool may_come(int error)
+static bool may_come_up(int error)
 {
     return error == ECONNREFUSED || error == ETIMEDOUT || error == EAGAIN ||
            error == EHOSTUNREACH || error == ENETUNREACH ||
@@ -96,7 +96,7 @@ int pp_wire_connect(const char *address, int port, double seconds, int *fd,
     struct addrinfo *at;
     if (resolve(address, port, false, &at, err))
         return -1;
-    while ((*fd = connect_to(at)) < 0 && may_come(errno) &&
+    while ((*fd = connect_to(at)) < 0 && may_come_up(errno) &&
            pp_clock() - start < seconds)
         nanosleep(&pause, NULL);
     int saved = errno;
@@ -119,7 +119,7 @@ void pp_wire_prepare(int fd)
 
 /* Waits until fd can be used or the job ends. What has arrived is read even
  * then: a rank that was let go on knows more than one that is told to end. */
-static enum pp_wire wait_for(int fd, int stop, short events)
+static enum pp_wire wait_ready(int fd, int stop, short events)
 {
     struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
     while (poll(at, 2, -1) < 0)
@@ -130,7 +130,7 @@ static enum pp_wire wait_for(int fd, int stop, short events)
 }
 
 /* What recv and send returned: whether to try again, and if not why. */
-static bool goes_on(ssize_t n, enum pp_wire *rc)
+static bool may_retry(ssize_t n, enum pp_wire *rc)
 {
     if (n > 0)
         return true;
@@ -147,11 +147,11 @@ enum pp_wire pp_wire_write(int fd, int stop, const void *data, size_t bytes)
     const char *at = data;
     enum pp_wire rc = PP_WIRE_DONE;
     while (bytes > 0 && rc == PP_WIRE_DONE) {
-        rc = wait_for(fd, stop, POLLOUT);
+        rc = wait_ready(fd, stop, POLLOUT);
         if (rc)
             break;
         ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (goes_on(n, &rc) && n > 0) {
+        if (may_retry(n, &rc) && n > 0) {
             at += n;
             bytes -= (size_t)n;
         }
@@ -164,11 +164,11 @@ enum pp_wire pp_wire_read(int fd, int stop, void *data, size_t bytes)
     char *at = data;
     enum pp_wire rc = PP_WIRE_DONE;
     while (bytes > 0 && rc == PP_WIRE_DONE) {
-        rc = wait_for(fd, stop, POLLIN);
+        rc = wait_ready(fd, stop, POLLIN);
         if (rc)
             break;
         ssize_t n = recv(fd, at, bytes, MSG_DONTWAIT);
-        if (goes_on(n, &rc) && n > 0) {
+        if (may_retry(n, &rc) && n > 0) {
             at += n;
             bytes -= (size_t)n;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* npy - NumPy's files of one array: a magic, a version, the length of a header
- * that is a Python dictionary, the elements. Of that dictionary's language only
- * what NumPy itself writes is read: {'descr': '<i4', 'fortran_order': False,
- * 'shape': (3, 4), }. */
+/* array_files - NumPy's files of one array: a magic, a version, the length of a
+ * header that is a Python dictionary, the elements. Of that dictionary's
+ * language only what NumPy itself writes is read: {'descr': '<i4',
+ * 'fortran_order': False, 'shape': (3, 4), }. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +10,14 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "data/arrays.h"
-#include "data/token_type.h"
+#include "data/readers.h"
+#include "data/safetensors.h"
+#include "data/columns.h"
 
 static const struct {
     const char *descr;
     unsigned type;
-} types[] = {
+} npy_types[] = {
     {"|b1", PP_TOKEN_U8},  {"|u1", PP_TOKEN_U8},  {"|i1", PP_TOKEN_I8},
     {"<u2", PP_TOKEN_U16}, {"<i2", PP_TOKEN_I16}, {"<u4", PP_TOKEN_U32},
     {"<i4", PP_TOKEN_I32}, {"<u8", PP_TOKEN_U64}, {"<i8", PP_TOKEN_I64},
@@ -24,11 +25,11 @@ static const struct {
 };
 
 /* What is left of a header. */
-struct text {
+struct npy_text {
     const char *at, *end;
 };
 
-static bool skip(struct text *t, const char *word)
+static bool skip_word(struct npy_text *t, const char *word)
 {
     size_t n = strlen(word);
     while (t->at < t->end && (*t->at == ' ' || *t->at == '\n'))
@@ -39,21 +40,21 @@ static bool skip(struct text *t, const char *word)
     return true;
 }
 
-static bool read_type(struct text *t, unsigned *type)
+static bool read_npy_type(struct npy_text *t, unsigned *type)
 {
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        struct text ahead = *t;
-        if (skip(&ahead, "'") && skip(&ahead, types[i].descr) &&
-            skip(&ahead, "'")) {
+    for (size_t i = 0; i < sizeof npy_types / sizeof *npy_types; i++) {
+        struct npy_text ahead = *t;
+        if (skip_word(&ahead, "'") && skip_word(&ahead, npy_types[i].descr) &&
+            skip_word(&ahead, "'")) {
             *t = ahead;
-            *type = types[i].type;
+            *type = npy_types[i].type;
             return true;
         }
     }
     return false;
 }
 
-static bool read_size(struct text *t, size_t *out)
+static bool read_npy_size(struct npy_text *t, size_t *out)
 {
     const char *start = t->at;
     *out = 0;
@@ -65,38 +66,39 @@ static bool read_size(struct text *t, size_t *out)
 }
 
 /* (3,) or (3, 4) */
-static bool read_shape(struct text *t, struct pp_array *a)
+static bool read_npy_shape(struct npy_text *t, struct pp_array *a)
 {
-    if (!skip(t, "("))
+    if (!skip_word(t, "("))
         return false;
-    while (!skip(t, ")")) {
+    while (!skip_word(t, ")")) {
         if (a->n_dims == PP_ARRAY_MAX_DIMS ||
-            !read_size(t, &a->dims[a->n_dims]))
+            !read_npy_size(t, &a->dims[a->n_dims]))
             return false;
         a->n_dims++;
-        if (!skip(t, ","))
-            return skip(t, ")");
+        if (!skip_word(t, ","))
+            return skip_word(t, ")");
     }
     return true;
 }
 
-static bool read_dictionary(struct text *t, struct pp_array *a)
+static bool read_npy_header(struct npy_text *t, struct pp_array *a)
 {
     bool type = false, order = false, shape = false;
-    if (!skip(t, "{"))
+    if (!skip_word(t, "{"))
         return false;
-    while (!skip(t, "}")) {
-        if (!type && skip(t, "'descr':") && read_type(t, &a->type))
+    while (!skip_word(t, "}")) {
+        if (!type && skip_word(t, "'descr':") && read_npy_type(t, &a->type))
             type = true;
-        else if (!order && skip(t, "'fortran_order':") && skip(t, "False"))
+        else if (!order && skip_word(t, "'fortran_order':") &&
+                 skip_word(t, "False"))
             order = true;
-        else if (!shape && skip(t, "'shape':") && read_shape(t, a))
+        else if (!shape && skip_word(t, "'shape':") && read_npy_shape(t, a))
             shape = true;
         else
             return false;
-        skip(t, ",");
+        skip_word(t, ",");
     }
-    return type && order && shape && skip(t, "") && t->at == t->end;
+    return type && order && shape && skip_word(t, "") && t->at == t->end;
 }
 
 static unsigned element_bytes(unsigned type)
@@ -106,7 +108,8 @@ static unsigned element_bytes(unsigned type)
 }
 
 /* Where the header lies: false when the file is none. */
-static bool find_header(const unsigned char *p, size_t n, struct text *out)
+static bool find_npy_header(const unsigned char *p, size_t n,
+                            struct npy_text *out)
 {
     if (n < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3)
         return false;
@@ -118,20 +121,21 @@ static bool find_header(const unsigned char *p, size_t n, struct text *out)
     }
     if (length > n - at)
         return false;
-    *out = (struct text){(const char *)p + at, (const char *)p + at + length};
+    *out =
+        (struct npy_text){(const char *)p + at, (const char *)p + at + length};
     return true;
 }
 
 int pp_npy_parse(const char *name, const void *data, size_t bytes,
                  struct pp_array *out, struct pp_err *err)
 {
-    struct text t = {0};
+    struct npy_text t = {0};
     size_t size = 0;
     *out = (struct pp_array){.n = 1};
-    if (!find_header(data, bytes, &t))
+    if (!find_npy_header(data, bytes, &t))
         return pp_fail(err, PP_EXIT_INPUT, "%s: not a .npy file, or cut short",
                        name);
-    if (!read_dictionary(&t, out) || out->n_dims == 0)
+    if (!read_npy_header(&t, out) || out->n_dims == 0)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: not a plain array of one or two dimensions in "
                        "little-endian C order",
@@ -151,7 +155,7 @@ int pp_npy_parse(const char *name, const void *data, size_t bytes,
 }
 
 /* The files of one input. */
-struct npy {
+struct npy_files {
     const char *path;
     struct {
         const void *map;
@@ -161,7 +165,7 @@ struct npy {
 };
 
 /* NAME.npy, or NAME.what.npy; to be freed. */
-static char *companion(const char *path, const char *what)
+static char *npy_companion(const char *path, const char *what)
 {
     size_t n = strlen(path) - strlen(".npy");
     size_t size = n + strlen(what) + sizeof "..npy";
@@ -171,12 +175,12 @@ static char *companion(const char *path, const char *what)
     return s;
 }
 
-static int find(void *ctx, const char *name, struct pp_array *out,
-                struct pp_err *err)
+static int find_npy(void *ctx, const char *name, struct pp_array *out,
+                    struct pp_err *err)
 {
-    struct npy *x = ctx;
+    struct npy_files *x = ctx;
     bool is_ids = !strcmp(name, "input_ids");
-    char *path = companion(x->path, is_ids ? "" : name);
+    char *path = npy_companion(x->path, is_ids ? "" : name);
     if (!path)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = 0;
@@ -196,9 +200,63 @@ static int find(void *ctx, const char *name, struct pp_array *out,
 int pp_npy_read(const char *path, bool allow_empty, struct pp_documents *d,
                 struct pp_err *err)
 {
-    struct npy x = {.path = path};
-    int rc = pp_arrays_read(path, find, &x, allow_empty, d, err);
+    struct npy_files x = {.path = path};
+    int rc = pp_arrays_read(path, find_npy, &x, allow_empty, d, err);
     for (size_t i = 0; i < x.n; i++)
         pp_file_unmap(x.files[i].map, x.files[i].bytes);
+    return rc;
+}
+
+/* columns_file - documents from a .safetensors file whose tensors are ids,
+ * cu_seqlens and columns. */
+static const struct {
+    const char *name;
+    unsigned type;
+} tensor_types[] = {
+    {"BOOL", PP_TOKEN_U8}, {"U8", PP_TOKEN_U8},   {"I8", PP_TOKEN_I8},
+    {"U16", PP_TOKEN_U16}, {"I16", PP_TOKEN_I16}, {"U32", PP_TOKEN_U32},
+    {"I32", PP_TOKEN_I32}, {"U64", PP_TOKEN_U64}, {"I64", PP_TOKEN_I64},
+    {"F32", PP_TOKEN_F32}, {"F64", PP_TOKEN_F64},
+};
+
+struct tensor_file {
+    const char *path;
+    struct pp_tensors *tensors;
+};
+
+static int find_tensor(void *ctx, const char *name, struct pp_array *out,
+                       struct pp_err *err)
+{
+    const struct tensor_file *f = ctx;
+    const struct pp_tensor *t = pp_tensors_find(f->tensors, name);
+    size_t i = 0;
+    if (!t)
+        return 0;
+    while (i < sizeof tensor_types / sizeof *tensor_types &&
+           strcmp(tensor_types[i].name, t->dtype_name) != 0)
+        i++;
+    if (i == sizeof tensor_types / sizeof *tensor_types || t->n_dims < 1 ||
+        t->n_dims > PP_ARRAY_MAX_DIMS)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s': %s of %d dimensions is not an array that can "
+                       "be packed",
+                       f->path, name, t->dtype_name, t->n_dims);
+    *out = (struct pp_array){.type = tensor_types[i].type,
+                             .n_dims = t->n_dims,
+                             .n = (size_t)t->n,
+                             .data = t->data};
+    for (int k = 0; k < t->n_dims; k++)
+        out->dims[k] = (size_t)t->dims[k];
+    return 1;
+}
+
+int pp_safetensors_read(const char *path, bool allow_empty,
+                        struct pp_documents *d, struct pp_err *err)
+{
+    struct tensor_file f = {.path = path};
+    if (pp_tensors_open(path, &f.tensors, err) != 0)
+        return -1;
+    int rc = pp_arrays_read(path, find_tensor, &f, allow_empty, d, err);
+    pp_tensors_close(f.tensors);
     return rc;
 }

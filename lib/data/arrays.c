@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "data/arrays.h"
+#include "data/readers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/packed.h"
-#include "data/token_type.h"
+#include "data/columns.h"
 
 /* The arrays of one input. Those that are not there have no data. */
-struct input {
+struct array_input {
     const char *name;
     bool allow_empty;
     struct pp_array ids, labels, mask, attention, lengths, cu, cu_padded,
@@ -21,7 +21,7 @@ struct input {
 };
 
 /* Element i of an integer array, or -1 where it is no number from 0 to 2^63. */
-static int64_t integer(const struct pp_array *a, size_t i)
+static int64_t integer_at(const struct pp_array *a, size_t i)
 {
     unsigned size = pp_token_bytes(a->type);
     const unsigned char *p = (const unsigned char *)a->data + i * size;
@@ -34,7 +34,7 @@ static int64_t integer(const struct pp_array *a, size_t i)
     return v > INT64_MAX ? -1 : (int64_t)v;
 }
 
-static float real(const struct pp_array *a, size_t i)
+static float real_at(const struct pp_array *a, size_t i)
 {
     float f;
     double x;
@@ -51,42 +51,42 @@ static bool is_real(const struct pp_array *a)
     return a->type == PP_TOKEN_F32 || a->type == PP_TOKEN_F64;
 }
 
-static int fail(const struct input *x, const char *array, const char *what,
-                struct pp_err *err)
+static int fail_array(const struct array_input *x, const char *array,
+                      const char *what, struct pp_err *err)
 {
     return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' %s", x->name, array, what);
 }
 
 /* A list of integers, from 0 on, that never falls, where it is there. */
-static int check_rising(const struct input *x, const struct pp_array *a,
+static int check_rising(const struct array_input *x, const struct pp_array *a,
                         const char *name, struct pp_err *err)
 {
     if (!a->data)
         return 0;
-    if (a->n_dims != 1 || a->n < 1 || integer(a, 0) != 0)
-        return fail(x, name, "is not a list that begins with 0", err);
+    if (a->n_dims != 1 || a->n < 1 || integer_at(a, 0) != 0)
+        return fail_array(x, name, "is not a list that begins with 0", err);
     for (size_t i = 1; i < a->n; i++)
-        if (integer(a, i) < integer(a, i - 1))
-            return fail(x, name, "falls", err);
+        if (integer_at(a, i) < integer_at(a, i - 1))
+            return fail_array(x, name, "falls", err);
     return 0;
 }
 
 /* The array of the name: whole numbers, or reals. */
-static int get(const struct input *x, pp_array_find_fn *find, void *ctx,
-               const char *name, bool reals, struct pp_array *out,
-               struct pp_err *err)
+static int get_array(const struct array_input *x, pp_array_find_fn *find,
+                     void *ctx, const char *name, bool reals,
+                     struct pp_array *out, struct pp_err *err)
 {
     int rc = find(ctx, name, out, err);
     if (rc < 0)
         return -1;
     if (rc == 1 && is_real(out) != reals)
-        return fail(x, name, reals ? "is not of reals" : "is not of integers",
-                    err);
+        return fail_array(
+            x, name, reals ? "is not of reals" : "is not of integers", err);
     return 0;
 }
 
-static int get_all(struct input *x, pp_array_find_fn *find, void *ctx,
-                   struct pp_err *err)
+static int get_all_arrays(struct array_input *x, pp_array_find_fn *find,
+                          void *ctx, struct pp_err *err)
 {
     const struct {
         const char *name;
@@ -99,26 +99,27 @@ static int get_all(struct input *x, pp_array_find_fn *find, void *ctx,
         {"kind", &x->kind},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (get(x, find, ctx, wanted[i].name, false, wanted[i].out, err) != 0)
+        if (get_array(x, find, ctx, wanted[i].name, false, wanted[i].out,
+                      err) != 0)
             return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (get(x, find, ctx, pp_columns[c].name, true, &x->columns[c], err) !=
-            0)
+        if (get_array(x, find, ctx, pp_columns[c].name, true, &x->columns[c],
+                      err) != 0)
             return -1;
-    return x->ids.data ? 0 : fail(x, "input_ids", "is not there", err);
+    return x->ids.data ? 0 : fail_array(x, "input_ids", "is not there", err);
 }
 
 /* A value for each token. */
-static int check_shape(const struct input *x, const struct pp_array *a,
+static int check_shape(const struct array_input *x, const struct pp_array *a,
                        const char *name, struct pp_err *err)
 {
     if (a->data && (a->n_dims != x->ids.n_dims || a->n != x->ids.n ||
                     a->dims[0] != x->ids.dims[0]))
-        return fail(x, name, "has not the shape of 'input_ids'", err);
+        return fail_array(x, name, "has not the shape of 'input_ids'", err);
     return 0;
 }
 
-static int check_shapes(const struct input *x, struct pp_err *err)
+static int check_shapes(const struct array_input *x, struct pp_err *err)
 {
     if (check_shape(x, &x->labels, "labels", err) != 0 ||
         check_shape(x, &x->mask, "loss_mask", err) != 0 ||
@@ -135,14 +136,14 @@ static int check_shapes(const struct input *x, struct pp_err *err)
             if (check_shape(x, a, name, err) != 0)
                 return -1;
         } else if (a->n_dims != 1 || a->n != n) {
-            return fail(x, name, "has not one value for each", err);
+            return fail_array(x, name, "has not one value for each", err);
         }
     }
     return 0;
 }
 
 /* How many sequences there are, and whether what says so holds together. */
-static int check_layout(struct input *x, struct pp_err *err)
+static int check_array_layout(struct array_input *x, struct pp_err *err)
 {
     bool rows = x->ids.n_dims == 2;
     if (check_rising(x, &x->cu, "cu_seqlens", err) != 0 ||
@@ -150,63 +151,66 @@ static int check_layout(struct input *x, struct pp_err *err)
         check_rising(x, &x->groups, "cu_groups", err) != 0)
         return -1;
     if (rows && (x->cu.data || x->cu_padded.data))
-        return fail(x, "cu_seqlens", "does not go with rows", err);
+        return fail_array(x, "cu_seqlens", "does not go with rows", err);
     if (x->cu_padded.data && (!x->cu.data || x->cu_padded.n != x->cu.n))
-        return fail(x, "cu_seqlens_padded", "needs as long a 'cu_seqlens'",
-                    err);
+        return fail_array(x, "cu_seqlens_padded",
+                          "needs as long a 'cu_seqlens'", err);
     if (x->lengths.data &&
         (x->cu.data || x->attention.data || x->lengths.n_dims != 1))
-        return fail(x, "lengths", "is not the only list of lengths", err);
+        return fail_array(x, "lengths", "is not the only list of lengths", err);
     if (x->attention.data && !rows)
-        return fail(x, "attention_mask", "does not go with a list", err);
+        return fail_array(x, "attention_mask", "does not go with a list", err);
     x->n = rows              ? x->ids.dims[0]
            : x->cu.data      ? x->cu.n - 1
            : x->lengths.data ? x->lengths.n
                              : 1;
     if (rows && x->lengths.data && x->lengths.n != x->n)
-        return fail(x, "lengths", "has not one for each row", err);
-    if (x->groups.data && (size_t)integer(&x->groups, x->groups.n - 1) != x->n)
-        return fail(x, "cu_groups", "does not end with the sequences", err);
+        return fail_array(x, "lengths", "has not one for each row", err);
+    if (x->groups.data &&
+        (size_t)integer_at(&x->groups, x->groups.n - 1) != x->n)
+        return fail_array(x, "cu_groups", "does not end with the sequences",
+                          err);
     for (size_t i = 1; x->groups.data && i < x->groups.n; i++)
-        if (integer(&x->groups, i) == integer(&x->groups, i - 1))
-            return fail(x, "cu_groups", "has an empty group", err);
-    if (x->kind.data && (x->kind.n != 1 || integer(&x->kind, 0) < 0 ||
-                         integer(&x->kind, 0) >= PP_DATA_N_KINDS))
-        return fail(x, "kind", "is none that is known", err);
+        if (integer_at(&x->groups, i) == integer_at(&x->groups, i - 1))
+            return fail_array(x, "cu_groups", "has an empty group", err);
+    if (x->kind.data && (x->kind.n != 1 || integer_at(&x->kind, 0) < 0 ||
+                         integer_at(&x->kind, 0) >= PP_DATA_N_KINDS))
+        return fail_array(x, "kind", "is none that is known", err);
     return check_shapes(x, err);
 }
 
 /* A row's tokens end where its attention mask does. */
-static int64_t attended(const struct input *x, size_t i)
+static int64_t attended_length(const struct array_input *x, size_t i)
 {
     size_t width = x->ids.dims[1], n = 0;
-    while (n < width && integer(&x->attention, i * width + n) == 1)
+    while (n < width && integer_at(&x->attention, i * width + n) == 1)
         n++;
     for (size_t k = n; k < width; k++)
-        if (integer(&x->attention, i * width + k) != 0)
+        if (integer_at(&x->attention, i * width + k) != 0)
             return -1;
     return (int64_t)n;
 }
 
 /* Where sequence i lies: at is that of the one before plus its room. */
-static int find_sequence(const struct input *x, size_t i, size_t *at,
+static int find_sequence(const struct array_input *x, size_t i, size_t *at,
                          size_t *length, size_t *room, struct pp_err *err)
 {
-    int64_t n, slot;
+    int64_t n, padded;
     if (x->ids.n_dims == 2) {
-        slot = (int64_t)x->ids.dims[1];
-        n = x->attention.data ? attended(x, i)
-            : x->lengths.data ? integer(&x->lengths, i)
-                              : slot;
+        padded = (int64_t)x->ids.dims[1];
+        n = x->attention.data ? attended_length(x, i)
+            : x->lengths.data ? integer_at(&x->lengths, i)
+                              : padded;
     } else if (x->cu.data) {
         const struct pp_array *p = x->cu_padded.data ? &x->cu_padded : &x->cu;
-        n = integer(&x->cu, i + 1) - integer(&x->cu, i);
-        slot = integer(p, i + 1) - integer(p, i);
+        n = integer_at(&x->cu, i + 1) - integer_at(&x->cu, i);
+        padded = integer_at(p, i + 1) - integer_at(p, i);
     } else {
-        n = slot =
-            x->lengths.data ? integer(&x->lengths, i) : (int64_t)x->ids.n;
+        n = padded =
+            x->lengths.data ? integer_at(&x->lengths, i) : (int64_t)x->ids.n;
     }
-    if (n < 0 || n > slot || (uint64_t)slot > x->ids.n - *at || n > INT32_MAX)
+    if (n < 0 || n > padded || (uint64_t)padded > x->ids.n - *at ||
+        n > INT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: sequence %zu has an impossible length", x->name, i);
     if (n == 0 && !x->allow_empty)
@@ -215,11 +219,11 @@ static int find_sequence(const struct input *x, size_t i, size_t *at,
                        "sequences out)",
                        x->name, i);
     *length = (size_t)n;
-    *room = (size_t)slot;
+    *room = (size_t)padded;
     return 0;
 }
 
-static int make_room(struct input *x, size_t n, struct pp_err *err)
+static int reserve_values(struct array_input *x, size_t n, struct pp_err *err)
 {
     if (n <= x->room && x->room)
         return 0;
@@ -237,8 +241,8 @@ static int make_room(struct input *x, size_t n, struct pp_err *err)
 }
 
 /* The labels of a sequence that lies at, into label_room. */
-static int read_labels(struct input *x, size_t i, size_t at, size_t n,
-                       const int32_t *ids, struct pp_err *err)
+static int read_array_labels(struct array_input *x, size_t i, size_t at,
+                             size_t n, const int32_t *ids, struct pp_err *err)
 {
     for (size_t k = 0; k < n; k++) {
         int32_t label = ids[k];
@@ -258,16 +262,16 @@ static int read_labels(struct input *x, size_t i, size_t at, size_t n,
                                "%s: sequence %zu has a number that is no label",
                                x->name, i);
         }
-        if (x->mask.data && integer(&x->mask, at + k) == 0)
+        if (x->mask.data && integer_at(&x->mask, at + k) == 0)
             label = PP_LABEL_IGNORE;
         x->label_room[k] = label;
     }
     return 0;
 }
 
-static int put_columns(struct input *x, struct pp_documents *d, size_t i,
-                       size_t group, bool is_first, size_t at, size_t n,
-                       struct pp_err *err)
+static int set_array_columns(struct array_input *x, struct pp_documents *d,
+                             size_t i, size_t group, bool is_first, size_t at,
+                             size_t n, struct pp_err *err)
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         const struct pp_array *a = &x->columns[c];
@@ -277,69 +281,72 @@ static int put_columns(struct input *x, struct pp_documents *d, size_t i,
             continue;
         size_t n_values = scope == PP_SCOPE_TOKEN ? n : 1;
         for (size_t k = 0; k < n_values; k++)
-            x->float_room[k] = real(a, first[scope] + k);
-        if (pp_documents_put(d, (enum pp_column)c, x->float_room, err) != 0)
+            x->float_room[k] = real_at(a, first[scope] + k);
+        if (pp_documents_set_column(d, (enum pp_column)c, x->float_room, err) !=
+            0)
             return -1;
     }
     return 0;
 }
 
-static int add_sequence(struct input *x, struct pp_documents *d, size_t i,
-                        size_t group, bool is_first, size_t at, size_t n,
-                        struct pp_err *err)
+static int add_array_sequence(struct array_input *x, struct pp_documents *d,
+                              size_t i, size_t group, bool is_first, size_t at,
+                              size_t n, struct pp_err *err)
 {
     unsigned size = pp_token_bytes(x->ids.type);
     bool own = x->labels.data || x->mask.data;
-    int32_t *out = pp_documents_room(d, n, err);
-    if (!out || make_room(x, n, err) != 0)
+    int32_t *out = pp_documents_reserve(d, n, err);
+    if (!out || reserve_values(x, n, err) != 0)
         return -1;
     if (!pp_token_convert(x->ids.type, (const char *)x->ids.data + at * size, n,
                           out))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: sequence %zu has a number that is no token id",
                        x->name, i);
-    if ((own && read_labels(x, i, at, n, out, err) != 0) ||
+    if ((own && read_array_labels(x, i, at, n, out, err) != 0) ||
         pp_documents_add(d, n, own ? x->label_room : NULL, err) != 0 ||
-        put_columns(x, d, i, group, is_first, at, n, err) != 0)
+        set_array_columns(x, d, i, group, is_first, at, n, err) != 0)
         return -1;
     return is_first ? 0 : pp_documents_join(d, err);
 }
 
-static int add_all(struct input *x, struct pp_documents *d, struct pp_err *err)
+static int add_array_documents(struct array_input *x, struct pp_documents *d,
+                               struct pp_err *err)
 {
     enum pp_data_kind kind = x->kind.data
-                                 ? (enum pp_data_kind)integer(&x->kind, 0)
+                                 ? (enum pp_data_kind)integer_at(&x->kind, 0)
                              : x->groups.data ? PP_DATA_ROLLOUTS
                                               : PP_DATA_DOCUMENTS;
     size_t at = 0, n = 0, room = 0, group = 0;
     for (size_t i = 0; i < x->n; i++, at += room) {
         bool starts = true, ends = true;
         if (x->groups.data) {
-            starts = (size_t)integer(&x->groups, group) == i;
-            ends = (size_t)integer(&x->groups, group + 1) == i + 1;
+            starts = (size_t)integer_at(&x->groups, group) == i;
+            ends = (size_t)integer_at(&x->groups, group + 1) == i + 1;
         } else {
             group = i;
         }
         if (find_sequence(x, i, &at, &n, &room, err) != 0 ||
-            add_sequence(x, d, i, group, starts, at, n, err) != 0 ||
-            (ends && pp_documents_end(d, kind, err) != 0))
+            add_array_sequence(x, d, i, group, starts, at, n, err) != 0 ||
+            (ends && pp_documents_check_last(d, kind, err) != 0))
             return -1;
         group += ends;
     }
     /* Rows have no room left, lists end where their lengths do. */
     return at == x->ids.n
                ? 0
-               : fail(x, "input_ids",
-                      "has not as many tokens as its lengths say", err);
+               : fail_array(x, "input_ids",
+                            "has not as many tokens as its lengths say", err);
 }
 
 int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
                    bool allow_empty, struct pp_documents *d, struct pp_err *err)
 {
-    struct input x = {.name = name, .allow_empty = allow_empty};
+    struct array_input x = {.name = name, .allow_empty = allow_empty};
     int rc = -1;
-    if (get_all(&x, find, ctx, err) == 0 && check_layout(&x, err) == 0)
-        rc = add_all(&x, d, err);
+    if (get_all_arrays(&x, find, ctx, err) == 0 &&
+        check_array_layout(&x, err) == 0)
+        rc = add_array_documents(&x, d, err);
     free(x.label_room);
     free(x.mask_room);
     free(x.float_room);

@@ -1,13 +1,118 @@
 /* SPDX-License-Identifier: MIT */
 #include "data/documents.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
-#include "data/documents_grow.h"
+
+/* documents_grow - a file's pages are the system's to write back, so an array
+ * of any size costs only the memory that nobody else wants. Room is taken with
+ * posix_fallocate: writing into a hole when the disk is full would end the
+ * program. */
+/* A file in dir that has no name, or -1. */
+static int open_nameless(const char *dir)
+{
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    /* Some file systems need a name for a moment. */
+    size_t n = strlen(dir) + sizeof "/.pppack.XXXXXX";
+    char *path = malloc(n);
+    if (!path)
+        return -1;
+    snprintf(path, n, "%s/.pppack.XXXXXX", dir);
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    free(path);
+    return fd;
+}
+
+/* The array's file in the given size, mapped. */
+static int map_array(struct pp_spill_array *g, size_t bytes, const char *dir,
+                     struct pp_err *err)
+{
+    int fd = g->fd - 1;
+    errno = posix_fallocate(fd, 0, (off_t)bytes);
+    if (errno)
+        return pp_fail_errno(err, "%s: no room for '%zu' bytes of tokens", dir,
+                             bytes);
+    void *at =
+        g->bytes ? mremap(g->at, g->bytes, bytes, MREMAP_MAYMOVE)
+                 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return pp_fail_errno(err, "%s: cannot map '%zu' bytes", dir, bytes);
+    g->at = at;
+    g->bytes = bytes;
+    return 0;
+}
+
+/* What memory holds goes to a file. */
+static int move_to_file(struct pp_spill_array *g, size_t used, size_t bytes,
+                        const char *dir, struct pp_err *err)
+{
+    void *memory = g->at;
+    g->fd = open_nameless(dir) + 1;
+    if (!g->fd)
+        return pp_fail_errno(err, "%s: cannot create a file", dir);
+    g->at = NULL;
+    g->bytes = 0;
+    int rc = map_array(g, bytes, dir, err);
+    if (rc == 0 && used)
+        memcpy(g->at, memory, used);
+    free(memory);
+    return rc;
+}
+
+static void release_array(struct pp_spill_array *g)
+{
+    if (g->fd && g->bytes)
+        madvise(g->at, g->bytes, MADV_DONTNEED);
+}
+
+static int grow_array(struct pp_spill_array *g, size_t n, size_t size,
+                      const char *dir, size_t limit, struct pp_err *err)
+{
+    size_t target = g->room + g->room / 2 + 1024, bytes;
+    if (target < n)
+        target = n;
+    if (pp_mul(target, size, &bytes, err) != 0)
+        return -1;
+    if (g->fd) {
+        release_array(g);
+        if (map_array(g, bytes, dir, err) != 0)
+            return -1;
+    } else if (dir && bytes > limit) {
+        if (move_to_file(g, g->room * size, bytes, dir, err) != 0)
+            return -1;
+    } else {
+        void *fresh = realloc(g->at, bytes);
+        if (!fresh)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        g->at = fresh;
+    }
+    g->room = target;
+    return 0;
+}
+
+static void finish_array(struct pp_spill_array *g)
+{
+    if (!g->fd)
+        free(g->at);
+    else if (g->bytes)
+        munmap(g->at, g->bytes);
+    if (g->fd)
+        close(g->fd - 1);
+    *g = (struct pp_spill_array){0};
+}
 
 size_t pp_documents_n_tokens(const struct pp_documents *d)
 {
@@ -15,15 +120,16 @@ size_t pp_documents_n_tokens(const struct pp_documents *d)
 }
 
 /* Room for n elements of 4 bytes in an array that may go to a file. */
-static int room_for(struct pp_documents *d, struct pp_growing *g, size_t n,
-                    struct pp_err *err)
+static int reserve_tokens(struct pp_documents *d, struct pp_spill_array *g,
+                          size_t n, struct pp_err *err)
 {
-    return n <= g->room && g->at
-               ? 0
-               : pp_grow(g, n, sizeof(int32_t), d->spill, d->spill_bytes, err);
+    return n <= g->room && g->at ? 0
+                                 : grow_array(g, n, sizeof(int32_t), d->spill,
+                                              d->spill_bytes, err);
 }
 
-int32_t *pp_documents_room(struct pp_documents *d, size_t n, struct pp_err *err)
+int32_t *pp_documents_reserve(struct pp_documents *d, size_t n,
+                              struct pp_err *err)
 {
     size_t need;
     if (__builtin_add_overflow(pp_documents_n_tokens(d), n, &need)) {
@@ -32,18 +138,18 @@ int32_t *pp_documents_room(struct pp_documents *d, size_t n, struct pp_err *err)
     }
     if (d->forget_ids) {
         if (n >= d->grow_ids.room &&
-            pp_grow(&d->grow_ids, n + 1, sizeof *d->ids, NULL, 0, err) != 0)
+            grow_array(&d->grow_ids, n + 1, sizeof *d->ids, NULL, 0, err) != 0)
             return NULL;
         return d->grow_ids.at;
     }
-    if (room_for(d, &d->grow_ids, need, err) != 0)
+    if (reserve_tokens(d, &d->grow_ids, need, err) != 0)
         return NULL;
     d->ids = d->grow_ids.at;
     return d->ids + pp_documents_n_tokens(d);
 }
 
 /* Ids that become labels, where they are known. */
-static void copy_ids(struct pp_documents *d, size_t from, size_t n)
+static void copy_ids_to_labels(struct pp_documents *d, size_t from, size_t n)
 {
     if (n && d->ids)
         memcpy(d->labels + from, d->ids + from, n * sizeof *d->labels);
@@ -52,38 +158,38 @@ static void copy_ids(struct pp_documents *d, size_t from, size_t n)
 }
 
 /* The labels of the sequence of n tokens that begins at used. */
-static int put_labels(struct pp_documents *d, size_t used, size_t n,
+static int set_labels(struct pp_documents *d, size_t used, size_t n,
                       const int32_t *labels, struct pp_err *err)
 {
     bool fresh = !d->labels;
-    if (room_for(d, &d->grow_labels, used + n, err) != 0)
+    if (reserve_tokens(d, &d->grow_labels, used + n, err) != 0)
         return -1;
     d->labels = d->grow_labels.at;
     /* Sequences before the first with labels of its own have their ids. */
     if (fresh)
-        copy_ids(d, 0, used);
+        copy_ids_to_labels(d, 0, used);
     if (!labels)
-        copy_ids(d, used, n);
+        copy_ids_to_labels(d, used, n);
     else if (n)
         memcpy(d->labels + used, labels, n * sizeof *d->labels);
     return 0;
 }
 
-static int grow_first(struct pp_documents *d, struct pp_err *err)
+static int reserve_first(struct pp_documents *d, struct pp_err *err)
 {
     if (d->n_sequences + 2 > d->grow_first.room &&
-        pp_grow(&d->grow_first, d->n_sequences + 2, sizeof *d->first, NULL, 0,
-                err) != 0)
+        grow_array(&d->grow_first, d->n_sequences + 2, sizeof *d->first, NULL,
+                   0, err) != 0)
         return -1;
     d->first = d->grow_first.at;
     return 0;
 }
 
-static int grow_member(struct pp_documents *d, struct pp_err *err)
+static int reserve_members(struct pp_documents *d, struct pp_err *err)
 {
     if (d->n + 2 > d->grow_member.room &&
-        pp_grow(&d->grow_member, d->n + 2, sizeof *d->member, NULL, 0, err) !=
-            0)
+        grow_array(&d->grow_member, d->n + 2, sizeof *d->member, NULL, 0,
+                   err) != 0)
         return -1;
     d->member = d->grow_member.at;
     return 0;
@@ -95,9 +201,10 @@ int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
     size_t used = pp_documents_n_tokens(d);
     if (d->n_sequences >= UINT32_MAX || n > INT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT, "too long to be packed");
-    if ((labels || d->labels) && put_labels(d, used, n, labels, err) != 0)
+    if ((labels || d->labels) && set_labels(d, used, n, labels, err) != 0)
         return -1;
-    if (grow_first(d, err) != 0 || (d->member && grow_member(d, err) != 0))
+    if (reserve_first(d, err) != 0 ||
+        (d->member && reserve_members(d, err) != 0))
         return -1;
     if (d->n_sequences == 0)
         d->first[0] = 0;
@@ -113,7 +220,7 @@ int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
 int pp_documents_join(struct pp_documents *d, struct pp_err *err)
 {
     if (!d->member) {
-        if (grow_member(d, err) != 0)
+        if (reserve_members(d, err) != 0)
             return -1;
         for (size_t i = 0; i <= d->n; i++)
             d->member[i] = (uint32_t)i;
@@ -127,8 +234,8 @@ int pp_documents_join(struct pp_documents *d, struct pp_err *err)
 
 /* How many elements a column has when all have been put, and how many before
  * the last sequence. */
-static size_t n_elements(const struct pp_documents *d, enum pp_column column,
-                         bool before_last)
+static size_t n_column_values(const struct pp_documents *d,
+                              enum pp_column column, bool before_last)
 {
     size_t s = d->n_sequences - before_last;
     switch (pp_columns[column].scope) {
@@ -141,16 +248,16 @@ static size_t n_elements(const struct pp_documents *d, enum pp_column column,
     }
 }
 
-int pp_documents_put(struct pp_documents *d, enum pp_column column,
-                     const float *values, struct pp_err *err)
+int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
+                            const float *values, struct pp_err *err)
 {
-    size_t from = n_elements(d, column, true),
-           to = n_elements(d, column, false);
+    size_t from = n_column_values(d, column, true),
+           to = n_column_values(d, column, false);
     if (d->n_values[column] != from)
         return pp_fail(err, PP_EXIT_INPUT,
                        "has '%s', which what is before it has not",
                        pp_columns[column].name);
-    if (room_for(d, &d->grow_columns[column], to, err) != 0)
+    if (reserve_tokens(d, &d->grow_columns[column], to, err) != 0)
         return -1;
     d->columns[column] = d->grow_columns[column].at;
     if (to > from)
@@ -159,8 +266,8 @@ int pp_documents_put(struct pp_documents *d, enum pp_column column,
     return 0;
 }
 
-int pp_documents_end(struct pp_documents *d, enum pp_data_kind kind,
-                     struct pp_err *err)
+int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
+                            struct pp_err *err)
 {
     if (d->n > 1 && kind != d->kind)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -169,24 +276,24 @@ int pp_documents_end(struct pp_documents *d, enum pp_data_kind kind,
     d->kind = kind;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (d->columns[c] &&
-            d->n_values[c] != n_elements(d, (enum pp_column)c, false))
+            d->n_values[c] != n_column_values(d, (enum pp_column)c, false))
             return pp_fail(err, PP_EXIT_INPUT,
                            "has no '%s', which what is before it has",
                            pp_columns[c].name);
     return 0;
 }
 
-void pp_documents_cut(struct pp_documents *d, size_t n)
+void pp_documents_truncate(struct pp_documents *d, size_t n)
 {
     if (n >= d->n)
         return;
     d->n_sequences = pp_documents_sequence(d, n);
     d->n = n;
-    while (d->n_lost > 0 && d->lost[d->n_lost - 1].document >= n)
-        d->n_lost--;
+    while (d->n_omissions > 0 && d->omissions[d->n_omissions - 1].document >= n)
+        d->n_omissions--;
     d->released = 0;
     for (int c = 0; c < PP_N_COLUMNS; c++) {
-        size_t all = n_elements(d, (enum pp_column)c, false);
+        size_t all = n_column_values(d, (enum pp_column)c, false);
         if (d->n_values[c] > all)
             d->n_values[c] = all;
         /* A column that only the forgotten had was never there. */
@@ -201,19 +308,21 @@ void pp_documents_cut(struct pp_documents *d, size_t n)
 
 void pp_documents_release(struct pp_documents *d)
 {
-    pp_grow_release(&d->grow_ids);
-    pp_grow_release(&d->grow_labels);
+    release_array(&d->grow_ids);
+    release_array(&d->grow_labels);
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        pp_grow_release(&d->grow_columns[c]);
+        release_array(&d->grow_columns[c]);
     d->released = pp_documents_n_tokens(d);
 }
 
-int pp_documents_place(struct pp_documents *d, uint64_t at, struct pp_err *err)
+int pp_documents_set_place(struct pp_documents *d, uint64_t at,
+                           struct pp_err *err)
 {
     if ((d->n > d->grow_file_of.room &&
-         pp_grow(&d->grow_file_of, d->n, sizeof *d->file_of, NULL, 0, err)) ||
+         grow_array(&d->grow_file_of, d->n, sizeof *d->file_of, NULL, 0,
+                    err)) ||
         (d->n > d->grow_file_at.room &&
-         pp_grow(&d->grow_file_at, d->n, sizeof *d->file_at, NULL, 0, err)))
+         grow_array(&d->grow_file_at, d->n, sizeof *d->file_at, NULL, 0, err)))
         return -1;
     d->file_of = d->grow_file_of.at;
     d->file_at = d->grow_file_at.at;
@@ -222,18 +331,20 @@ int pp_documents_place(struct pp_documents *d, uint64_t at, struct pp_err *err)
     return 0;
 }
 
-int pp_documents_lose(struct pp_documents *d, size_t n_sequences,
-                      size_t n_tokens, struct pp_err *err)
+int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
+                              size_t n_tokens, struct pp_err *err)
 {
-    if (d->n_lost == d->grow_lost.room &&
-        pp_grow(&d->grow_lost, d->n_lost + 1, sizeof *d->lost, NULL, 0, err))
+    if (d->n_omissions == d->grow_omissions.room &&
+        grow_array(&d->grow_omissions, d->n_omissions + 1, sizeof *d->omissions,
+                   NULL, 0, err))
         return -1;
-    d->lost = d->grow_lost.at;
-    d->lost[d->n_lost++] = (struct pp_lost){d->n - 1, n_sequences, n_tokens};
+    d->omissions = d->grow_omissions.at;
+    d->omissions[d->n_omissions++] =
+        (struct pp_omission){d->n - 1, n_sequences, n_tokens};
     return 0;
 }
 
-static void finish_file(struct pp_token_file *f)
+static void finish_token_file(struct pp_token_file *f)
 {
     pp_file_unmap(f->map, f->bytes);
     free(f->path);
@@ -246,7 +357,7 @@ int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,
     struct pp_token_file *files =
         realloc(d->files, (d->n_files + 1) * sizeof *files);
     if (!files) {
-        finish_file(&own);
+        finish_token_file(&own);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
     d->files = files;
@@ -256,17 +367,17 @@ int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,
 
 void pp_documents_finish(struct pp_documents *d)
 {
-    pp_grow_finish(&d->grow_first);
-    pp_grow_finish(&d->grow_member);
-    pp_grow_finish(&d->grow_ids);
-    pp_grow_finish(&d->grow_labels);
-    pp_grow_finish(&d->grow_file_of);
-    pp_grow_finish(&d->grow_file_at);
-    pp_grow_finish(&d->grow_lost);
+    finish_array(&d->grow_first);
+    finish_array(&d->grow_member);
+    finish_array(&d->grow_ids);
+    finish_array(&d->grow_labels);
+    finish_array(&d->grow_file_of);
+    finish_array(&d->grow_file_at);
+    finish_array(&d->grow_omissions);
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        pp_grow_finish(&d->grow_columns[c]);
+        finish_array(&d->grow_columns[c]);
     for (size_t i = 0; i < d->n_files; i++)
-        finish_file(&d->files[i]);
+        finish_token_file(&d->files[i]);
     free(d->files);
     memset(d, 0, sizeof *d);
 }

@@ -16,7 +16,7 @@
 #include "data/columns.h"
 
 /* An array that grows; private to documents.c. Zeroed is empty. */
-struct pp_growing {
+struct pp_spill_array {
     void *at;
     size_t room, bytes; /* elements, and what they take */
     int fd;             /* of its file, plus one; 0 while in memory */
@@ -32,7 +32,7 @@ struct pp_token_file {
 };
 
 /* What was left out of a document when it was read. */
-struct pp_lost {
+struct pp_omission {
     size_t document, n_sequences, n_tokens;
 };
 
@@ -51,9 +51,10 @@ struct pp_documents {
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      as their scope says; NULL: not there */
     enum pp_data_kind kind;
-    size_t n_skipped;     /* malformed lines that were left out */
-    struct pp_lost *lost; /* n_lost of them, by ascending document */
-    size_t n_lost;
+    size_t n_skipped; /* malformed lines that were left out */
+    struct pp_omission
+        *omissions; /* n_omissions of them, by ascending document */
+    size_t n_omissions;
 
     /* With ids left in their files: document i begins at byte file_at[i] of
      * files[file_of[i]]. */
@@ -68,8 +69,8 @@ struct pp_documents {
     size_t spill_bytes;
 
     /* Private. */
-    struct pp_growing grow_first, grow_member, grow_ids, grow_labels,
-        grow_columns[PP_N_COLUMNS], grow_file_of, grow_file_at, grow_lost;
+    struct pp_spill_array grow_first, grow_member, grow_ids, grow_labels,
+        grow_columns[PP_N_COLUMNS], grow_file_of, grow_file_at, grow_omissions;
     size_t n_values[PP_N_COLUMNS]; /* elements that were put */
     size_t released;               /* tokens at the last release */
 };
@@ -86,8 +87,8 @@ static inline size_t pp_documents_sequence(const struct pp_documents *d,
 
 /* Where the next sequence's tokens go, with room for n of them; NULL with *err
  * filled on failure. Valid until the next call. */
-int32_t *pp_documents_room(struct pp_documents *d, size_t n,
-                           struct pp_err *err) PP_MUST_USE;
+int32_t *pp_documents_reserve(struct pp_documents *d, size_t n,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Appends a document of one sequence, the n ids that were put there. labels has
  * n elements, or is NULL when the labels are the ids. Where only lengths are
@@ -100,28 +101,29 @@ int pp_documents_join(struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
 /* Puts a column's values for the last sequence: one per token, or one. Before
  * pp_documents_join. */
-int pp_documents_put(struct pp_documents *d, enum pp_column column,
-                     const float *values, struct pp_err *err) PP_MUST_USE;
+int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
+                            const float *values,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* After the last sequence of a document: whether it has the columns that those
  * before it have, and is of their kind. */
-int pp_documents_end(struct pp_documents *d, enum pp_data_kind kind,
-                     struct pp_err *err) PP_MUST_USE;
+int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Forgets all documents from n on. */
-void pp_documents_cut(struct pp_documents *d, size_t n);
+void pp_documents_truncate(struct pp_documents *d, size_t n);
 
 /* Says that the tokens mapped so far will not be read soon: what lies in files
  * leaves memory. */
 void pp_documents_release(struct pp_documents *d);
 
 /* Says where the last document lies: byte at of the last of files. */
-int pp_documents_place(struct pp_documents *d, uint64_t at,
-                       struct pp_err *err) PP_MUST_USE;
+int pp_documents_set_place(struct pp_documents *d, uint64_t at,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Says that so much of the last document was left out. */
-int pp_documents_lose(struct pp_documents *d, size_t n_sequences,
-                      size_t n_tokens, struct pp_err *err) PP_MUST_USE;
+int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
+                              size_t n_tokens, struct pp_err *err) PP_MUST_USE;
 
 /* Appends to files; takes what f holds, also on failure. */
 int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,

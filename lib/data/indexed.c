@@ -2,22 +2,22 @@
 /* indexed - Megatron's .bin and .idx. All numbers are little-endian. The arrays
  * of the index follow a header of 34 bytes, so that none is aligned: elements
  * are copied out, never pointed at. */
-#include "data/indexed.h"
+#include "data/readers.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/num.h"
-#include "base/rng.h"
-#include "data/token_type.h"
+#include "data/columns.h"
 
 enum { HEADER = 34 };
 
 static const unsigned char magic[9] = "MMIDIDX\0";
 
-struct indexed {
+struct indexed_files {
     const char *idx_name, *bin_name;
     const struct pp_indexed_options *options;
     const unsigned char *lengths, *pointers, *documents, *modes;
@@ -27,7 +27,7 @@ struct indexed {
     unsigned size; /* of a token */
 };
 
-static uint64_t load(const unsigned char *p, unsigned bytes)
+static uint64_t load_le(const unsigned char *p, unsigned bytes)
 {
     uint64_t v = 0;
     for (unsigned i = 0; i < bytes; i++)
@@ -35,17 +35,17 @@ static uint64_t load(const unsigned char *p, unsigned bytes)
     return v;
 }
 
-static int fail(const struct indexed *x, struct pp_err *err, const char *what,
-                uint64_t at)
+static int fail_sequence(const struct indexed_files *x, struct pp_err *err,
+                         const char *what, uint64_t at)
 {
     return pp_fail(err, PP_EXIT_INPUT, "%s: sequence %" PRIu64 " %s",
                    x->idx_name, at, what);
 }
 
-static int read_header(struct indexed *x, const unsigned char *idx,
-                       struct pp_err *err)
+static int read_idx_header(struct indexed_files *x, const unsigned char *idx,
+                           struct pp_err *err)
 {
-    uint64_t version = load(idx + 9, 8);
+    uint64_t version = load_le(idx + 9, 8);
     x->dtype = idx[17];
     if (memcmp(idx, magic, sizeof magic) != 0)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -65,14 +65,15 @@ static int read_header(struct indexed *x, const unsigned char *idx,
 }
 
 /* Finds the arrays; nothing but them may follow the header. */
-static int lay_out(struct indexed *x, const unsigned char *idx, size_t n,
-                   struct pp_err *err)
+static int find_idx_arrays(struct indexed_files *x, const unsigned char *idx,
+                           size_t n, struct pp_err *err)
 {
     if (n < HEADER)
         return pp_fail(err, PP_EXIT_INPUT, "%s: cut short", x->idx_name);
-    if (read_header(x, idx, err) != 0)
+    if (read_idx_header(x, idx, err) != 0)
         return -1;
-    uint64_t n_sequences = load(idx + 18, 8), n_entries = load(idx + 26, 8);
+    uint64_t n_sequences = load_le(idx + 18, 8),
+             n_entries = load_le(idx + 26, 8);
     size_t room = n - HEADER;
     if (n_sequences > room / 12 || n_entries > room / 8 ||
         12 * n_sequences + 8 * n_entries > room)
@@ -99,16 +100,16 @@ static int lay_out(struct indexed *x, const unsigned char *idx, size_t n,
 }
 
 /* Each sequence lies in the tokens, none before the one before it. */
-static int check_sequences(const struct indexed *x, struct pp_err *err)
+static int check_sequences(const struct indexed_files *x, struct pp_err *err)
 {
     uint64_t before = 0;
     for (size_t i = 0; i < x->n_sequences; i++) {
-        uint64_t length = load(x->lengths + 4 * i, 4);
-        uint64_t at = load(x->pointers + 8 * i, 8);
+        uint64_t length = load_le(x->lengths + 4 * i, 4);
+        uint64_t at = load_le(x->pointers + 8 * i, 8);
         if (length > INT32_MAX)
-            return fail(x, err, "has a negative length", i);
+            return fail_sequence(x, err, "has a negative length", i);
         if (at > INT64_MAX || at < before)
-            return fail(x, err, "lies before the one before it", i);
+            return fail_sequence(x, err, "lies before the one before it", i);
         if (at > x->bin_bytes || length > (x->bin_bytes - at) / x->size)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: cut short: '%zu' bytes, and sequence %zu of %s "
@@ -125,21 +126,21 @@ static int check_sequences(const struct indexed *x, struct pp_err *err)
     return 0;
 }
 
-static uint64_t document(const struct indexed *x, size_t i)
+static uint64_t document_entry(const struct indexed_files *x, size_t i)
 {
-    return load(x->documents + 8 * i, 8);
+    return load_le(x->documents + 8 * i, 8);
 }
 
 /* Document entries go from 0 to the number of sequences and never back. */
-static int check_documents(const struct indexed *x, struct pp_err *err)
+static int check_documents(const struct indexed_files *x, struct pp_err *err)
 {
-    uint64_t before = 0, last = document(x, x->n_documents);
-    if (document(x, 0) != 0 || last != x->n_sequences)
+    uint64_t before = 0, last = document_entry(x, x->n_documents);
+    if (document_entry(x, 0) != 0 || last != x->n_sequences)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: its documents are not sequences 0 to %zu",
                        x->idx_name, x->n_sequences);
     for (size_t i = 0; i <= x->n_documents; i++) {
-        uint64_t entry = document(x, i);
+        uint64_t entry = document_entry(x, i);
         if (entry < before)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: document entry %zu, '%" PRIu64
@@ -150,20 +151,21 @@ static int check_documents(const struct indexed *x, struct pp_err *err)
     return 0;
 }
 
-static bool is_taken(const struct indexed *x, size_t s)
+static bool is_taken(const struct indexed_files *x, size_t s)
 {
     return !x->options->modes || x->options->modes[x->modes ? x->modes[s] : 0];
 }
 
 /* The tokens of document i that are taken. */
-static int count_tokens(const struct indexed *x, size_t i, size_t *n,
+static int count_tokens(const struct indexed_files *x, size_t i, size_t *n,
                         struct pp_err *err)
 {
-    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
+    size_t first = (size_t)document_entry(x, i),
+           end = (size_t)document_entry(x, i + 1);
     uint64_t sum = 0;
     for (size_t s = first; s < end; s++) {
         if (is_taken(x, s))
-            sum += load(x->lengths + 4 * s, 4);
+            sum += load_le(x->lengths + 4 * s, 4);
         if (sum > INT32_MAX)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: document %zu is too long to be packed",
@@ -179,51 +181,55 @@ static int count_tokens(const struct indexed *x, size_t i, size_t *n,
 }
 
 /* After document i was added: what of it was not taken. */
-static int count_lost(const struct indexed *x, size_t i, struct pp_documents *d,
-                      struct pp_err *err)
+static int count_omitted(const struct indexed_files *x, size_t i,
+                         struct pp_documents *d, struct pp_err *err)
 {
-    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1);
+    size_t first = (size_t)document_entry(x, i),
+           end = (size_t)document_entry(x, i + 1);
     size_t n = 0, n_tokens = 0;
     for (size_t s = first; s < end; s++)
         if (!is_taken(x, s)) {
             n++;
-            n_tokens += (size_t)load(x->lengths + 4 * s, 4);
+            n_tokens += (size_t)load_le(x->lengths + 4 * s, 4);
         }
-    return n ? pp_documents_lose(d, n, n_tokens, err) : 0;
+    return n ? pp_documents_add_omission(d, n, n_tokens, err) : 0;
 }
 
-static int bad_token(const struct indexed *x, size_t s, struct pp_err *err)
+static int bad_token(const struct indexed_files *x, size_t s,
+                     struct pp_err *err)
 {
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s: sequence %zu has a number that is no token id",
                    x->bin_name, s);
 }
 
-static int add_document(const struct indexed *x, size_t i,
-                        struct pp_documents *d, struct pp_err *err)
+static int copy_document(const struct indexed_files *x, size_t i,
+                         struct pp_documents *d, struct pp_err *err)
 {
-    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
+    size_t first = (size_t)document_entry(x, i),
+           end = (size_t)document_entry(x, i + 1), n;
     if (count_tokens(x, i, &n, err) != 0)
         return -1;
-    int32_t *out = pp_documents_room(d, n, err);
+    int32_t *out = pp_documents_reserve(d, n, err);
     if (!out)
         return -1;
     for (size_t s = first; s < end; s++) {
-        size_t length = (size_t)load(x->lengths + 4 * s, 4);
-        size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        size_t length = (size_t)load_le(x->lengths + 4 * s, 4);
+        size_t at = (size_t)load_le(x->pointers + 8 * s, 8);
         if (!is_taken(x, s))
             continue;
         if (!pp_token_convert(x->dtype, x->bin + at, length, out))
             return bad_token(x, s, err);
         out += length;
     }
-    if (pp_documents_add(d, n, NULL, err) != 0 || count_lost(x, i, d, err) != 0)
+    if (pp_documents_add(d, n, NULL, err) != 0 ||
+        count_omitted(x, i, d, err) != 0)
         return -1;
-    return pp_documents_end(d, PP_DATA_DOCUMENTS, err);
+    return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
 
 /* Whether n numbers are all token ids. */
-static bool are_tokens(const struct indexed *x, const unsigned char *p,
+static bool are_tokens(const struct indexed_files *x, const unsigned char *p,
                        size_t n)
 {
     int32_t some[1024];
@@ -236,19 +242,21 @@ static bool are_tokens(const struct indexed *x, const unsigned char *p,
 }
 
 /* A document whose tokens stay where they are. */
-static int place_document(const struct indexed *x, size_t i,
+static int place_document(const struct indexed_files *x, size_t i,
                           struct pp_documents *d, struct pp_err *err)
 {
-    size_t first = (size_t)document(x, i), end = (size_t)document(x, i + 1), n;
+    size_t first = (size_t)document_entry(x, i),
+           end = (size_t)document_entry(x, i + 1), n;
     while (first < end && !is_taken(x, first))
         first++;
-    size_t begin = first < end ? (size_t)load(x->pointers + 8 * first, 8) : 0;
+    size_t begin =
+        first < end ? (size_t)load_le(x->pointers + 8 * first, 8) : 0;
     size_t next = begin;
     if (count_tokens(x, i, &n, err) != 0)
         return -1;
     for (size_t s = first; s < end; s++) {
-        size_t length = (size_t)load(x->lengths + 4 * s, 4);
-        size_t at = (size_t)load(x->pointers + 8 * s, 8);
+        size_t length = (size_t)load_le(x->lengths + 4 * s, 4);
+        size_t at = (size_t)load_le(x->pointers + 8 * s, 8);
         if (!is_taken(x, s))
             continue;
         if (length > 0 && at != next)
@@ -261,16 +269,17 @@ static int place_document(const struct indexed *x, size_t i,
         next = at + length * x->size;
     }
     if (pp_documents_add(d, n, NULL, err) != 0 ||
-        count_lost(x, i, d, err) != 0 ||
-        pp_documents_end(d, PP_DATA_DOCUMENTS, err) != 0)
+        count_omitted(x, i, d, err) != 0 ||
+        pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
         return -1;
-    return pp_documents_place(d, begin, err);
+    return pp_documents_set_place(d, begin, err);
 }
 
-static int check_all(struct indexed *x, const void *idx, size_t idx_bytes,
-                     struct pp_err *err)
+static int check_indexed_files(struct indexed_files *x, const void *idx,
+                               size_t idx_bytes, struct pp_err *err)
 {
-    if (lay_out(x, idx, idx_bytes, err) != 0 || check_sequences(x, err) != 0)
+    if (find_idx_arrays(x, idx, idx_bytes, err) != 0 ||
+        check_sequences(x, err) != 0)
         return -1;
     return check_documents(x, err);
 }
@@ -280,17 +289,17 @@ int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
                      const struct pp_indexed_options *o, struct pp_documents *d,
                      struct pp_err *err)
 {
-    struct indexed x = {
+    struct indexed_files x = {
         .options = o,
         .idx_name = idx_name,
         .bin_name = bin_name,
         .bin = bin,
         .bin_bytes = bin_bytes,
     };
-    if (check_all(&x, idx, idx_bytes, err) != 0)
+    if (check_indexed_files(&x, idx, idx_bytes, err) != 0)
         return -1;
     for (size_t i = 0; i < x.n_documents; i++)
-        if (add_document(&x, i, d, err) != 0)
+        if (copy_document(&x, i, d, err) != 0)
             return -1;
     return 0;
 }
@@ -302,7 +311,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
 }
 
 /* prefix and ending, to be freed, or NULL. */
-static char *join(const char *prefix, const char *ending)
+static char *join_name(const char *prefix, const char *ending)
 {
     size_t n = strlen(prefix), m = strlen(ending) + 1;
     char *s = malloc(n + m);
@@ -313,7 +322,7 @@ static char *join(const char *prefix, const char *ending)
     return s;
 }
 
-bool pp_indexed_named(const char *name, size_t *prefix_bytes)
+bool pp_indexed_is_name(const char *name, size_t *prefix_bytes)
 {
     size_t n = strlen(name);
     *prefix_bytes = n;
@@ -323,19 +332,20 @@ bool pp_indexed_named(const char *name, size_t *prefix_bytes)
     }
     if (pp_file_exists(name))
         return false;
-    char *idx = join(name, ".idx");
+    char *idx = join_name(name, ".idx");
     bool is_there = idx && pp_file_exists(idx);
     free(idx);
     return is_there;
 }
 
 /* Takes the map of the tokens. */
-static int index_parse(struct indexed *x, const void *idx, size_t idx_bytes,
-                       struct pp_documents *d, struct pp_err *err)
+static int place_documents(struct indexed_files *x, const void *idx,
+                           size_t idx_bytes, struct pp_documents *d,
+                           struct pp_err *err)
 {
     struct pp_token_file f = {
         .path = strdup(x->bin_name), .map = x->bin, .bytes = x->bin_bytes};
-    int rc = f.path ? check_all(x, idx, idx_bytes, err)
+    int rc = f.path ? check_indexed_files(x, idx, idx_bytes, err)
                     : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc == 0) {
         f.type = x->dtype;
@@ -350,9 +360,9 @@ static int index_parse(struct indexed *x, const void *idx, size_t idx_bytes,
 }
 
 /* Reads the two named files. */
-static int read_pair(const char *idx_name, const char *bin_name,
-                     const struct pp_indexed_options *o, struct pp_documents *d,
-                     struct pp_err *err)
+static int read_bin_and_idx(const char *idx_name, const char *bin_name,
+                            const struct pp_indexed_options *o,
+                            struct pp_documents *d, struct pp_err *err)
 {
     const void *idx, *bin;
     size_t idx_bytes, bin_bytes;
@@ -364,12 +374,12 @@ static int read_pair(const char *idx_name, const char *bin_name,
         return -1;
     }
     if (o->index_only) {
-        struct indexed x = {.options = o,
-                            .idx_name = idx_name,
-                            .bin_name = bin_name,
-                            .bin = bin,
-                            .bin_bytes = bin_bytes};
-        rc = index_parse(&x, idx, idx_bytes, d, err);
+        struct indexed_files x = {.options = o,
+                                  .idx_name = idx_name,
+                                  .bin_name = bin_name,
+                                  .bin = bin,
+                                  .bin_bytes = bin_bytes};
+        rc = place_documents(&x, idx, idx_bytes, d, err);
     } else {
         rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
                               bin_bytes, o, d, err);
@@ -382,9 +392,10 @@ static int read_pair(const char *idx_name, const char *bin_name,
 int pp_indexed_read(const char *prefix, const struct pp_indexed_options *o,
                     struct pp_documents *d, struct pp_err *err)
 {
-    char *idx_name = join(prefix, ".idx"), *bin_name = join(prefix, ".bin");
+    char *idx_name = join_name(prefix, ".idx"),
+         *bin_name = join_name(prefix, ".bin");
     int rc = idx_name && bin_name
-                 ? read_pair(idx_name, bin_name, o, d, err)
+                 ? read_bin_and_idx(idx_name, bin_name, o, d, err)
                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     free(idx_name);
     free(bin_name);

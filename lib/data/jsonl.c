@@ -4,24 +4,26 @@
  * A scanner of its own: a general JSON library would build a value per token.
  * Every token takes at least one character of its line, so the line's length
  * bounds all arrays and the loops need no checks of room. Lines with
- * "input_ids" are read here as they come, others in jsonl_rows.c. */
-#include "data/jsonl.h"
-
+ * "input_ids" are read here as they come, others in jsonl_groups.c. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
-#include "data/jsonl_rows.h"
+#include "base/num.h"
+#include "data/jsonl_sequence.h"
 #include "data/packed.h"
+#include "data/readers.h"
 
 /* What one line holds. */
-struct line {
+struct json_line {
     int32_t *ids, *labels, *mask; /* room for every character of the line */
     size_t n_ids, n_labels, n_mask;
     struct pp_fields fields;
 };
 
-static int scan_text(struct pp_scan *s, struct line *l, struct pp_err *err)
+static int scan_line_text(struct pp_scan *s, struct json_line *l,
+                          struct pp_err *err)
 {
     size_t n = 0;
     /* Decoded in place of the ids, as bytes, then widened from the end. */
@@ -42,8 +44,8 @@ static bool is_of_bytes(enum pp_field f)
 }
 
 /* Documents are read as they come; where other fields are is noted. */
-static int scan_member(struct pp_scan *s, enum pp_field field, bool bytes,
-                       struct line *l, struct pp_err *err)
+static int scan_line_member(struct pp_scan *s, enum pp_field field, bool bytes,
+                            struct json_line *l, struct pp_err *err)
 {
     if (bytes ? !is_of_bytes(field) : field == PP_FIELD_TEXT)
         field = PP_FIELD_OTHER;
@@ -56,7 +58,7 @@ static int scan_member(struct pp_scan *s, enum pp_field field, bool bytes,
     l->fields.at[field] = s->at;
     switch (field) {
     case PP_FIELD_TEXT:
-        return scan_text(s, l, err);
+        return scan_line_text(s, l, err);
     case PP_FIELD_IDS:
         return pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", l->ids,
                               &l->n_ids, err);
@@ -68,8 +70,8 @@ static int scan_member(struct pp_scan *s, enum pp_field field, bool bytes,
     }
 }
 
-static int scan_object(struct pp_scan *s, bool bytes, struct line *l,
-                       struct pp_err *err)
+static int scan_line_object(struct pp_scan *s, bool bytes, struct json_line *l,
+                            struct pp_err *err)
 {
     size_t n = 0;
     int more;
@@ -78,14 +80,14 @@ static int scan_object(struct pp_scan *s, bool bytes, struct line *l,
     while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
         enum pp_field field;
         if (pp_field_key(s, &field, err) != 0 ||
-            scan_member(s, field, bytes, l, err) != 0)
+            scan_line_member(s, field, bytes, l, err) != 0)
             return -1;
     }
     return more ? -1 : pp_scan_end(s, err);
 }
 
 /* Puts the labels that the line stands for into l->labels. */
-static int make_labels(struct line *l, struct pp_err *err)
+static int make_line_labels(struct json_line *l, struct pp_err *err)
 {
     bool has_labels = l->fields.has[PP_FIELD_LABELS];
     bool has_mask = l->fields.has[PP_FIELD_MASK];
@@ -111,7 +113,8 @@ static int make_labels(struct line *l, struct pp_err *err)
 
 /* Positions that begin anew at 0 say where a row's sequences begin: marks them
  * in l->mask. */
-static int mark_positions(struct pp_scan *s, struct line *l, struct pp_err *err)
+static int mark_positions(struct pp_scan *s, struct json_line *l,
+                          struct pp_err *err)
 {
     size_t n;
     int32_t before = -1;
@@ -136,8 +139,8 @@ static int mark_positions(struct pp_scan *s, struct line *l, struct pp_err *err)
 }
 
 /* The same from the lengths of a row's sequences, or from where they start. */
-static int mark_lengths(struct pp_scan *s, struct line *l, enum pp_field field,
-                        struct pp_err *err)
+static int mark_lengths(struct pp_scan *s, struct json_line *l,
+                        enum pp_field field, struct pp_err *err)
 {
     size_t n = 0, at = 0, k = 0;
     int32_t v;
@@ -168,7 +171,8 @@ static int mark_lengths(struct pp_scan *s, struct line *l, enum pp_field field,
 }
 
 /* Where the row's sequences begin; one sequence where nothing says so. */
-static int mark_starts(struct pp_scan *s, struct line *l, struct pp_err *err)
+static int mark_starts(struct pp_scan *s, struct json_line *l,
+                       struct pp_err *err)
 {
     if (l->fields.has[PP_FIELD_LENGTHS])
         return mark_lengths(s, l, PP_FIELD_LENGTHS, err);
@@ -180,7 +184,7 @@ static int mark_starts(struct pp_scan *s, struct line *l, struct pp_err *err)
     return 0;
 }
 
-static bool has_more(const struct pp_fields *f)
+static bool has_parts_or_columns(const struct pp_fields *f)
 {
     for (int i = PP_FIELD_COLUMN; i < PP_N_FIELDS; i++)
         if (f->has[i])
@@ -190,31 +194,31 @@ static bool has_more(const struct pp_fields *f)
 }
 
 /* A row of several sequences, or with columns. */
-static int add_sequences(struct pp_scan *s, struct line *l, struct pp_rows *r,
-                         const int32_t *labels, struct pp_documents *d,
-                         struct pp_err *err)
+static int add_sequences(struct pp_scan *s, struct json_line *l,
+                         struct pp_jsonl_sequence *r, const int32_t *labels,
+                         struct pp_documents *d, struct pp_err *err)
 {
     r->n = l->n_ids;
     r->ids = l->ids;
     memset(r->has, 0, sizeof r->has);
     if (mark_starts(s, l, err) != 0 ||
-        pp_rows_columns(r, s, &l->fields, 0, err) != 0)
+        pp_sequence_read_columns(r, s, &l->fields, 0, err) != 0)
         return -1;
     for (size_t at = 0, end; at < l->n_ids; at = end) {
         for (end = at + 1; end < l->n_ids && !l->mask[end];)
             end++;
         if (pp_documents_add(d, end - at, labels ? labels + at : NULL, err) !=
                 0 ||
-            pp_rows_put(r, d, at, err) != 0 ||
-            pp_documents_end(d, PP_DATA_DOCUMENTS, err) != 0)
+            pp_sequence_set_columns(r, d, at, err) != 0 ||
+            pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
             return -1;
     }
     return 0;
 }
 
-static int add_line(const struct pp_jsonl *j, struct pp_scan *s, struct line *l,
-                    struct pp_rows *r, struct pp_documents *d,
-                    struct pp_err *err)
+static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
+                              struct json_line *l, struct pp_jsonl_sequence *r,
+                              struct pp_documents *d, struct pp_err *err)
 {
     const bool *has = l->fields.has;
     bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK];
@@ -222,22 +226,22 @@ static int add_line(const struct pp_jsonl *j, struct pp_scan *s, struct line *l,
         return pp_fail(err, PP_EXIT_INPUT,
                        j->bytes ? "no 'text' (--bytes packs text)"
                                 : "no 'input_ids' (text needs --bytes)");
-    if (own && make_labels(l, err) != 0)
+    if (own && make_line_labels(l, err) != 0)
         return -1;
     if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail(
             err, PP_EXIT_INPUT,
             "'input_ids' is empty (--empty drop leaves such lines out)");
-    if (l->n_ids > 0 && has_more(&l->fields))
+    if (l->n_ids > 0 && has_parts_or_columns(&l->fields))
         return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
     if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0)
         return -1;
-    return pp_documents_end(d, PP_DATA_DOCUMENTS, err);
+    return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
 
 /* The scanner says where a line is wrong; other errors are placed here. */
-static int place(const struct pp_jsonl *j, const struct pp_scan *s,
-                 struct pp_err *err)
+static int fail_at_line(const struct pp_jsonl *j, const struct pp_scan *s,
+                        struct pp_err *err)
 {
     size_t n = strlen(j->name);
     if (strncmp(err->text, j->name, n) == 0 &&
@@ -246,40 +250,41 @@ static int place(const struct pp_jsonl *j, const struct pp_scan *s,
     return pp_fail_at(err, "%s: line %zu: ", j->name, s->lines_before + 1);
 }
 
-static int read_line(const struct pp_jsonl *j, struct pp_scan *s,
-                     struct pp_rows *r, struct pp_documents *d,
-                     struct pp_err *err)
+static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
+                          struct pp_jsonl_sequence *r, struct pp_documents *d,
+                          struct pp_err *err)
 {
-    struct line l = {0};
+    struct json_line l = {0};
     if (pp_scan_peek(s) < 0)
         return 0;
-    if (pp_rows_room(r, s->n, err) != 0)
-        return place(j, s, err);
+    if (pp_sequence_reserve(r, s->n, err) != 0)
+        return fail_at_line(j, s, err);
     l.labels = r->labels;
     l.mask = r->mask;
     /* One more than the characters: the end of document. */
-    l.ids = pp_documents_room(d, s->n + 1, err);
+    l.ids = pp_documents_reserve(d, s->n + 1, err);
     if (!l.ids)
-        return place(j, s, err);
-    if (scan_object(s, j->bytes, &l, err) != 0)
+        return fail_at_line(j, s, err);
+    if (scan_line_object(s, j->bytes, &l, err) != 0)
         return -1;
-    bool is_row = !l.fields.has[PP_FIELD_IDS] && pp_rows_known(&l.fields);
-    int rc = is_row ? pp_rows_add(r, s, &l.fields, d, err)
-                    : add_line(j, s, &l, r, d, err);
-    return rc != 0 ? place(j, s, err) : 0;
+    bool is_row =
+        !l.fields.has[PP_FIELD_IDS] && pp_fields_make_sequences(&l.fields);
+    int rc = is_row ? pp_jsonl_add_sequences(r, s, &l.fields, d, err)
+                    : add_line_documents(j, s, &l, r, d, err);
+    return rc != 0 ? fail_at_line(j, s, err) : 0;
 }
 
 /* The line, or nothing of it where it may be left out. */
-static int take_line(const struct pp_jsonl *j, struct pp_scan *s,
-                     struct pp_rows *r, struct pp_documents *d,
-                     struct pp_err *err)
+static int read_or_skip_line(const struct pp_jsonl *j, struct pp_scan *s,
+                             struct pp_jsonl_sequence *r,
+                             struct pp_documents *d, struct pp_err *err)
 {
     size_t before = d->n;
-    if (read_line(j, s, r, d, err) == 0)
+    if (read_json_line(j, s, r, d, err) == 0)
         return 0;
     if (err->code != PP_EXIT_INPUT || d->n_skipped >= j->skip_bad)
         return -1;
-    pp_documents_cut(d, before);
+    pp_documents_truncate(d, before);
     d->n_skipped++;
     if (j->skipped)
         j->skipped(j->ctx, err->text);
@@ -289,9 +294,9 @@ static int take_line(const struct pp_jsonl *j, struct pp_scan *s,
 
 /* The document of a line, where it became one: of groups and of several only
  * the whole can tell whether they fit. */
-static int check_length(const struct pp_jsonl *j, const struct pp_scan *s,
-                        const struct pp_documents *d, size_t before,
-                        struct pp_err *err)
+static int check_line_length(const struct pp_jsonl *j, const struct pp_scan *s,
+                             const struct pp_documents *d, size_t before,
+                             struct pp_err *err)
 {
     if (j->longest == 0 || d->n != before + 1)
         return 0;
@@ -302,7 +307,7 @@ static int check_length(const struct pp_jsonl *j, const struct pp_scan *s,
     pp_fail(err, PP_EXIT_INPUT,
             "'%zu' tokens are more than the %zu of a bin; see --oversize", n,
             j->longest);
-    return place(j, s, err);
+    return fail_at_line(j, s, err);
 }
 
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
@@ -310,7 +315,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
 {
     char *text = NULL;
     size_t room = 0, line = 0, bytes = 0;
-    struct pp_rows rows = {0};
+    struct pp_jsonl_sequence rows = {0};
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
@@ -323,8 +328,8 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
             s.at = 3; /* a byte order mark, which editors on Windows write */
         line++;
         bytes += (size_t)n;
-        rc = take_line(j, &s, &rows, d, err) ||
-                     check_length(j, &s, d, before, err)
+        rc = read_or_skip_line(j, &s, &rows, d, err) ||
+                     check_line_length(j, &s, d, before, err)
                  ? -1
                  : 0;
         if (rc == 0 && j->progress)
@@ -332,7 +337,61 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     }
     if (rc == 0 && !feof(f))
         rc = pp_fail_read(err, j->name);
-    pp_rows_finish(&rows);
+    pp_sequence_finish(&rows);
+    free(text);
+    return rc;
+}
+
+/* A short run of digits, which nearly every line is. */
+static bool parse_short_length(const char *text, size_t n, int64_t *length)
+{
+    enum { MOST_DIGITS = 9 };
+    int64_t v = 0;
+    for (size_t i = 0; i < n && i < MOST_DIGITS; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        v = v * 10 + (text[i] - '0');
+    }
+    *length = v;
+    return n <= MOST_DIGITS;
+}
+
+static int add_length_line(char *text, size_t n, struct pp_documents *d,
+                           struct pp_err *err)
+{
+    int64_t length;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        text[--n] = '\0';
+    if (n == 0)
+        return 0;
+    if (!parse_short_length(text, n, &length)) {
+        if (strlen(text) != n)
+            return pp_fail(err, PP_EXIT_INPUT, "holds a zero byte");
+        if (pp_parse_int(text, "length", 0, INT32_MAX, &length, err) != 0)
+            return -1;
+    }
+    return pp_documents_add(d, (size_t)length, NULL, err);
+}
+
+int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,
+                    pp_read_progress_fn *progress, void *ctx,
+                    struct pp_err *err)
+{
+    char *text = NULL;
+    size_t room = 0, line = 0, bytes = 0;
+    ssize_t n;
+    int rc = 0;
+    while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
+        line++;
+        bytes += (size_t)n;
+        rc = add_length_line(text, (size_t)n, d, err);
+        if (rc != 0)
+            pp_fail_at(err, "%s: line %zu: ", name, line);
+        else if (progress)
+            progress(ctx, line, bytes);
+    }
+    if (rc == 0 && !feof(f))
+        rc = pp_fail_read(err, name);
     free(text);
     return rc;
 }

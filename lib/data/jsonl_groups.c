@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_rows - the line was scanned once and found to be JSON; where its fields
- * are is known. Here they are read in the order in which they are needed. */
-#include "data/jsonl_rows.h"
+/* jsonl_groups - the line was scanned once and found to be JSON; where its
+ * fields are is known. Here they are read in the order in which they are
+ * needed. */
+#include "data/jsonl_sequence.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Begins a sequence with the line's prompt. */
-static int begin_row(struct pp_rows *r, struct pp_scan *s,
-                     const struct pp_fields *f, struct pp_documents *d,
-                     struct pp_err *err)
+static int begin_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                          const struct pp_fields *f, struct pp_documents *d,
+                          struct pp_err *err)
 {
-    r->ids = pp_documents_room(d, s->n + 1, err);
+    r->ids = pp_documents_reserve(d, s->n + 1, err);
     r->n = 0;
     memset(r->has, 0, sizeof r->has);
     if (!r->ids)
@@ -19,33 +20,33 @@ static int begin_row(struct pp_rows *r, struct pp_scan *s,
     if (!f->has[PP_FIELD_PROMPT])
         return 0;
     s->at = f->at[PP_FIELD_PROMPT];
-    return pp_row_append_ids(r, s, false, err);
+    return pp_sequence_append_ids(r, s, false, err);
 }
 
-static int end_row(struct pp_rows *r, struct pp_scan *s, struct pp_documents *d,
-                   struct pp_err *err)
+static int end_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                        struct pp_documents *d, struct pp_err *err)
 {
     if (r->n == 0)
         return pp_scan_fail(s, err, "a sequence without tokens");
     if (pp_documents_add(d, r->n, r->labels, err) != 0)
         return -1;
-    return pp_rows_put(r, d, 0, err);
+    return pp_sequence_set_columns(r, d, 0, err);
 }
 
 /* One number of the line for the row. */
-static int read_number(struct pp_rows *r, struct pp_scan *s,
-                       const struct pp_fields *f, enum pp_field field,
-                       enum pp_column column, struct pp_err *err)
+static int read_number_field(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             const struct pp_fields *f, enum pp_field field,
+                             enum pp_column column, struct pp_err *err)
 {
     if (!f->has[field])
         return 0;
     s->at = f->at[field];
-    if (pp_row_start_column(r, (int)column, err) != 0)
+    if (pp_sequence_start_column(r, (int)column, err) != 0)
         return -1;
     return pp_scan_float(s, r->values[column], err);
 }
 
-static int add_pair(struct pp_rows *r, struct pp_scan *s,
+static int add_pair(struct pp_jsonl_sequence *r, struct pp_scan *s,
                     const struct pp_fields *f, struct pp_documents *d,
                     struct pp_err *err)
 {
@@ -56,24 +57,26 @@ static int add_pair(struct pp_rows *r, struct pp_scan *s,
     if (!f->has[PP_FIELD_CHOSEN] || !f->has[PP_FIELD_REJECTED])
         return pp_scan_fail(s, err, "'chosen' and 'rejected' need each other");
     for (int k = 0; k < 2; k++) {
-        if (begin_row(r, s, f, d, err) != 0)
+        if (begin_sequence(r, s, f, d, err) != 0)
             return -1;
         s->at = f->at[sides[k].value];
-        if (pp_row_append_value(r, s, err) != 0 ||
-            read_number(r, s, f, sides[k].logp, PP_COLUMN_REF_LOGPS, err) !=
-                0 ||
-            (k == 0 && read_number(r, s, f, PP_FIELD_COLUMN + PP_COLUMN_MARGINS,
-                                   PP_COLUMN_MARGINS, err) != 0) ||
-            end_row(r, s, d, err) != 0 ||
+        if (pp_sequence_append_value(r, s, err) != 0 ||
+            read_number_field(r, s, f, sides[k].logp, PP_COLUMN_REF_LOGPS,
+                              err) != 0 ||
+            (k == 0 &&
+             read_number_field(r, s, f, PP_FIELD_COLUMN + PP_COLUMN_MARGINS,
+                               PP_COLUMN_MARGINS, err) != 0) ||
+            end_sequence(r, s, d, err) != 0 ||
             (k == 1 && pp_documents_join(d, err) != 0))
             return -1;
     }
-    return pp_documents_end(d, PP_DATA_PAIRS, err);
+    return pp_documents_check_last(d, PP_DATA_PAIRS, err);
 }
 
 /* The line's values of response k: element k of each array of values. */
-static int pick(struct pp_scan *s, const struct pp_fields *f, size_t k,
-                struct pp_fields *out, struct pp_err *err)
+static int pick_response_fields(struct pp_scan *s, const struct pp_fields *f,
+                                size_t k, struct pp_fields *out,
+                                struct pp_err *err)
 {
     *out = (struct pp_fields){0};
     for (int c = PP_FIELD_COLUMN; c < PP_N_FIELDS; c++) {
@@ -99,7 +102,7 @@ static int pick(struct pp_scan *s, const struct pp_fields *f, size_t k,
     return 0;
 }
 
-static int add_responses(struct pp_rows *r, struct pp_scan *s,
+static int add_responses(struct pp_jsonl_sequence *r, struct pp_scan *s,
                          const struct pp_fields *f, struct pp_documents *d,
                          struct pp_err *err)
 {
@@ -111,23 +114,23 @@ static int add_responses(struct pp_rows *r, struct pp_scan *s,
     if (pp_scan_expect(&list, '[', err) != 0)
         return -1;
     while ((more = pp_scan_more(&list, ']', &n, err)) > 0) {
-        if (begin_row(r, s, f, d, err) != 0)
+        if (begin_sequence(r, s, f, d, err) != 0)
             return -1;
         size_t body = r->n;
-        if (pp_row_append_value(r, &list, err) != 0 ||
-            pick(s, f, n - 1, &own, err) != 0 ||
-            pp_rows_columns(r, s, &own, body, err) != 0 ||
-            end_row(r, s, d, err) != 0 ||
+        if (pp_sequence_append_value(r, &list, err) != 0 ||
+            pick_response_fields(s, f, n - 1, &own, err) != 0 ||
+            pp_sequence_read_columns(r, s, &own, body, err) != 0 ||
+            end_sequence(r, s, d, err) != 0 ||
             (n > 1 && pp_documents_join(d, err) != 0))
             return -1;
     }
     if (more == 0 && n == 0)
         return pp_scan_fail(&list, err, "no responses");
-    return more ? -1 : pp_documents_end(d, PP_DATA_ROLLOUTS, err);
+    return more ? -1 : pp_documents_check_last(d, PP_DATA_ROLLOUTS, err);
 }
 
 /* Remembers the line's group; *same: it is that of the line before. */
-static int note_group(struct pp_rows *r, struct pp_scan *s,
+static int note_group(struct pp_jsonl_sequence *r, struct pp_scan *s,
                       const struct pp_fields *f, bool *same, struct pp_err *err)
 {
     char *before = r->group;
@@ -146,42 +149,44 @@ static int note_group(struct pp_rows *r, struct pp_scan *s,
                : 0;
 }
 
-static int add_one(struct pp_rows *r, struct pp_scan *s,
-                   const struct pp_fields *f, struct pp_documents *d,
-                   enum pp_data_kind kind, struct pp_err *err)
+static int add_single(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                      const struct pp_fields *f, struct pp_documents *d,
+                      enum pp_data_kind kind, struct pp_err *err)
 {
-    if (begin_row(r, s, f, d, err) != 0 ||
-        pp_row_append_object(r, s, f, err) != 0 || end_row(r, s, d, err) != 0)
+    if (begin_sequence(r, s, f, d, err) != 0 ||
+        pp_sequence_append_object(r, s, f, err) != 0 ||
+        end_sequence(r, s, d, err) != 0)
         return -1;
-    return pp_documents_end(d, kind, err);
+    return pp_documents_check_last(d, kind, err);
 }
 
-static int add_rollouts(struct pp_rows *r, struct pp_scan *s,
+static int add_rollouts(struct pp_jsonl_sequence *r, struct pp_scan *s,
                         const struct pp_fields *f, struct pp_documents *d,
                         struct pp_err *err)
 {
     bool same;
     int rc = f->has[PP_FIELD_RESPONSES]
                  ? add_responses(r, s, f, d, err)
-                 : add_one(r, s, f, d, PP_DATA_ROLLOUTS, err);
+                 : add_single(r, s, f, d, PP_DATA_ROLLOUTS, err);
     if (rc != 0 || note_group(r, s, f, &same, err) != 0)
         return -1;
     return same ? pp_documents_join(d, err) : 0;
 }
 
-bool pp_rows_known(const struct pp_fields *f)
+bool pp_fields_make_sequences(const struct pp_fields *f)
 {
     return f->has[PP_FIELD_CHOSEN] || f->has[PP_FIELD_REJECTED] ||
            f->has[PP_FIELD_RESPONSE] || f->has[PP_FIELD_RESPONSES] ||
            f->has[PP_FIELD_MESSAGES];
 }
 
-int pp_rows_add(struct pp_rows *r, struct pp_scan *s, const struct pp_fields *f,
-                struct pp_documents *d, struct pp_err *err)
+int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                           const struct pp_fields *f, struct pp_documents *d,
+                           struct pp_err *err)
 {
     if (f->has[PP_FIELD_CHOSEN] || f->has[PP_FIELD_REJECTED])
         return add_pair(r, s, f, d, err);
     if (f->has[PP_FIELD_RESPONSE] || f->has[PP_FIELD_RESPONSES])
         return add_rollouts(r, s, f, d, err);
-    return add_one(r, s, f, d, PP_DATA_DOCUMENTS, err);
+    return add_single(r, s, f, d, PP_DATA_DOCUMENTS, err);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_row - one sequence, as its ids, turns and columns are found. */
+/* jsonl_sequence - one sequence, as its ids, turns and columns are found. */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/jsonl_rows.h"
+#include "base/num.h"
+#include "data/jsonl_sequence.h"
 #include "data/packed.h"
 
-int pp_rows_room(struct pp_rows *r, size_t n, struct pp_err *err)
+int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
+                        struct pp_err *err)
 {
     if (n + 1 <= r->room)
         return 0;
@@ -27,7 +30,7 @@ int pp_rows_room(struct pp_rows *r, size_t n, struct pp_err *err)
     return 0;
 }
 
-void pp_rows_finish(struct pp_rows *r)
+void pp_sequence_finish(struct pp_jsonl_sequence *r)
 {
     free(r->labels);
     free(r->mask);
@@ -36,7 +39,8 @@ void pp_rows_finish(struct pp_rows *r)
         free(r->values[c]);
 }
 
-int pp_row_start_column(struct pp_rows *r, int column, struct pp_err *err)
+int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
+                             struct pp_err *err)
 {
     if (r->has[column])
         return 0;
@@ -52,8 +56,8 @@ int pp_row_start_column(struct pp_rows *r, int column, struct pp_err *err)
 
 /* Numbers for tokens from body on, or for all; or one number for all of the
  * body. */
-static int read_tokens(struct pp_rows *r, struct pp_scan *s, int column,
-                       size_t body, struct pp_err *err)
+static int read_token_values(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             int column, size_t body, struct pp_err *err)
 {
     float *out = r->values[column];
     size_t n = 0, start = s->at, n_body = r->n - body;
@@ -83,17 +87,18 @@ static int read_tokens(struct pp_rows *r, struct pp_scan *s, int column,
     return 0;
 }
 
-int pp_rows_columns(struct pp_rows *r, struct pp_scan *s,
-                    const struct pp_fields *f, size_t body, struct pp_err *err)
+int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             const struct pp_fields *f, size_t body,
+                             struct pp_err *err)
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         if (!f->has[PP_FIELD_COLUMN + c])
             continue;
         s->at = f->at[PP_FIELD_COLUMN + c];
-        if (pp_row_start_column(r, c, err) != 0)
+        if (pp_sequence_start_column(r, c, err) != 0)
             return -1;
         int rc = pp_columns[c].scope == PP_SCOPE_TOKEN
-                     ? read_tokens(r, s, c, body, err)
+                     ? read_token_values(r, s, c, body, err)
                      : pp_scan_float(s, r->values[c], err);
         if (rc != 0)
             return -1;
@@ -101,21 +106,22 @@ int pp_rows_columns(struct pp_rows *r, struct pp_scan *s,
     return 0;
 }
 
-int pp_rows_put(const struct pp_rows *r, struct pp_documents *d, size_t at,
-                struct pp_err *err)
+int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
+                            struct pp_documents *d, size_t at,
+                            struct pp_err *err)
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         bool per_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
-        if (r->has[c] &&
-            pp_documents_put(d, (enum pp_column)c,
+        if (r->has[c] && pp_documents_set_column(
+                             d, (enum pp_column)c,
                              r->values[c] + (per_token ? at : 0), err) != 0)
             return -1;
     }
     return 0;
 }
 
-int pp_row_append_ids(struct pp_rows *r, struct pp_scan *s, bool scored,
-                      struct pp_err *err)
+int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                           bool scored, struct pp_err *err)
 {
     size_t n, from = r->n;
     if (pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", r->ids + from, &n,
@@ -134,9 +140,9 @@ static int count_mismatch(const struct pp_scan *s, size_t n, const char *what,
 }
 
 /* The labels and loss mask of the tokens from body on. */
-static int read_labels(struct pp_rows *r, struct pp_scan *s,
-                       const struct pp_fields *f, size_t body,
-                       struct pp_err *err)
+static int read_field_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             const struct pp_fields *f, size_t body,
+                             struct pp_err *err)
 {
     size_t n, n_body = r->n - body;
     if (f->has[PP_FIELD_LABELS]) {
@@ -194,7 +200,8 @@ static int read_train(struct pp_scan *s, const struct pp_fields *f, bool *out,
     return 0;
 }
 
-static int append_turn(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
+static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                       struct pp_err *err)
 {
     struct pp_fields f;
     size_t body = r->n;
@@ -207,8 +214,8 @@ static int append_turn(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
     if (read_train(s, &f, &train, err) != 0)
         return -1;
     s->at = f.at[PP_FIELD_IDS];
-    if (pp_row_append_ids(r, s, train, err) != 0 ||
-        read_labels(r, s, &f, body, err) != 0)
+    if (pp_sequence_append_ids(r, s, train, err) != 0 ||
+        read_field_labels(r, s, &f, body, err) != 0)
         return -1;
     /* A turn's values are for its own tokens. */
     for (int c = 0; c < PP_N_COLUMNS; c++)
@@ -220,7 +227,7 @@ static int append_turn(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
     return 0;
 }
 
-static int append_turns(struct pp_rows *r, struct pp_scan *s,
+static int append_turns(struct pp_jsonl_sequence *r, struct pp_scan *s,
                         struct pp_err *err)
 {
     size_t n = 0;
@@ -234,18 +241,19 @@ static int append_turns(struct pp_rows *r, struct pp_scan *s,
 }
 
 /* Ids, or turns. */
-static int append_list(struct pp_rows *r, struct pp_scan *s, struct pp_err *err)
+static int append_list(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                       struct pp_err *err)
 {
     struct pp_scan ahead = *s;
     bool list = pp_scan_peek(&ahead) == '[';
     ahead.at += list;
     return list && pp_scan_peek(&ahead) == '{'
                ? append_turns(r, s, err)
-               : pp_row_append_ids(r, s, true, err);
+               : pp_sequence_append_ids(r, s, true, err);
 }
 
-int pp_row_append_object(struct pp_rows *r, struct pp_scan *s,
-                         const struct pp_fields *f, struct pp_err *err)
+int pp_sequence_append_object(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                              const struct pp_fields *f, struct pp_err *err)
 {
     static const enum pp_field bodies[] = {PP_FIELD_IDS, PP_FIELD_RESPONSE,
                                            PP_FIELD_MESSAGES};
@@ -254,15 +262,16 @@ int pp_row_append_object(struct pp_rows *r, struct pp_scan *s,
         if (!f->has[bodies[i]])
             continue;
         s->at = f->at[bodies[i]];
-        if (append_list(r, s, err) != 0 || read_labels(r, s, f, body, err) != 0)
+        if (append_list(r, s, err) != 0 ||
+            read_field_labels(r, s, f, body, err) != 0)
             return -1;
-        return pp_rows_columns(r, s, f, body, err);
+        return pp_sequence_read_columns(r, s, f, body, err);
     }
     return pp_scan_fail(s, err, "no 'input_ids'");
 }
 
-int pp_row_append_value(struct pp_rows *r, struct pp_scan *s,
-                        struct pp_err *err)
+int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             struct pp_err *err)
 {
     struct pp_fields f;
     if (pp_scan_peek(s) != '{')
@@ -270,8 +279,158 @@ int pp_row_append_value(struct pp_rows *r, struct pp_scan *s,
     if (pp_fields_scan(s, &f, err) != 0)
         return -1;
     size_t end = s->at;
-    if (pp_row_append_object(r, s, &f, err) != 0)
+    if (pp_sequence_append_object(r, s, &f, err) != 0)
         return -1;
     s->at = end;
     return 0;
+}
+
+enum { COLUMN = PP_FIELD_COLUMN };
+
+/* Fields have one name here; the others are those of TRL, NeMo-RL and verl. */
+static const struct {
+    const char *name;
+    int field;
+} field_names[] = {
+    {"text", PP_FIELD_TEXT},
+    {"input_ids", PP_FIELD_IDS},
+    {"token_ids", PP_FIELD_IDS},
+    {"labels", PP_FIELD_LABELS},
+    {"loss_mask", PP_FIELD_MASK},
+    {"token_loss_mask", PP_FIELD_MASK},
+    {"position_ids", PP_FIELD_POSITIONS},
+    {"seq_lengths", PP_FIELD_LENGTHS},
+    {"seq_start_id", PP_FIELD_STARTS},
+    {"prompt", PP_FIELD_PROMPT},
+    {"prompt_ids", PP_FIELD_PROMPT},
+    {"prompt_input_ids", PP_FIELD_PROMPT},
+    {"response", PP_FIELD_RESPONSE},
+    {"response_ids", PP_FIELD_RESPONSE},
+    {"completion_ids", PP_FIELD_RESPONSE},
+    {"responses", PP_FIELD_RESPONSES},
+    {"messages", PP_FIELD_MESSAGES},
+    {"message_log", PP_FIELD_MESSAGES},
+    {"role", PP_FIELD_ROLE},
+    {"train", PP_FIELD_TRAIN},
+    {"chosen", PP_FIELD_CHOSEN},
+    {"chosen_ids", PP_FIELD_CHOSEN},
+    {"chosen_input_ids", PP_FIELD_CHOSEN},
+    {"rejected", PP_FIELD_REJECTED},
+    {"rejected_ids", PP_FIELD_REJECTED},
+    {"rejected_input_ids", PP_FIELD_REJECTED},
+    {"group", PP_FIELD_GROUP},
+    {"ref_chosen_logps", PP_FIELD_REF_CHOSEN},
+    {"ref_rejected_logps", PP_FIELD_REF_REJECTED},
+    {"advantages", COLUMN + PP_COLUMN_ADVANTAGES},
+    {"advantage", COLUMN + PP_COLUMN_ADVANTAGES},
+    {"logprobs", COLUMN + PP_COLUMN_LOGPROBS},
+    {"generation_logprobs", COLUMN + PP_COLUMN_LOGPROBS},
+    {"rollout_log_probs", COLUMN + PP_COLUMN_LOGPROBS},
+    {"prev_logprobs", COLUMN + PP_COLUMN_PREV_LOGPROBS},
+    {"old_log_probs", COLUMN + PP_COLUMN_PREV_LOGPROBS},
+    {"old_per_token_logps", COLUMN + PP_COLUMN_PREV_LOGPROBS},
+    {"ref_logprobs", COLUMN + PP_COLUMN_REF_LOGPROBS},
+    {"reference_policy_logprobs", COLUMN + PP_COLUMN_REF_LOGPROBS},
+    {"ref_log_prob", COLUMN + PP_COLUMN_REF_LOGPROBS},
+    {"ref_per_token_logps", COLUMN + PP_COLUMN_REF_LOGPROBS},
+    {"rewards", COLUMN + PP_COLUMN_REWARDS},
+    {"reward", COLUMN + PP_COLUMN_REWARDS},
+    {"ref_logps", COLUMN + PP_COLUMN_REF_LOGPS},
+    {"margin", COLUMN + PP_COLUMN_MARGINS},
+    {"margins", COLUMN + PP_COLUMN_MARGINS},
+};
+
+int pp_field_key(struct pp_scan *s, enum pp_field *out, struct pp_err *err)
+{
+    char key[32];
+    size_t n = 0;
+    *out = PP_FIELD_OTHER;
+    if (pp_scan_text(s, key, sizeof key, &n, err) != 0)
+        return -1;
+    for (size_t i = 0;
+         n < sizeof key && i < sizeof field_names / sizeof *field_names; i++)
+        if (strlen(field_names[i].name) == n &&
+            !memcmp(field_names[i].name, key, n))
+            *out = (enum pp_field)field_names[i].field;
+    return pp_scan_expect(s, ':', err);
+}
+
+int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
+                      struct pp_err *err)
+{
+    size_t i = 0;
+    while (field_names[i].field != (int)field)
+        i++;
+    return pp_scan_fail(s, err, "repeated '%s'", field_names[i].name);
+}
+
+int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
+                  struct pp_err *err)
+{
+    /* Tables that lack a value have null there. */
+    if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {
+        if (f->has[field])
+            return pp_field_repeated(s, field, err);
+        f->has[field] = true;
+        f->at[field] = s->at;
+    }
+    return pp_scan_skip(s, err);
+}
+
+int pp_fields_scan(struct pp_scan *s, struct pp_fields *f, struct pp_err *err)
+{
+    size_t n = 0;
+    int more;
+    *f = (struct pp_fields){0};
+    if (pp_scan_expect(s, '{', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
+        enum pp_field field;
+        if (pp_field_key(s, &field, err) != 0 ||
+            pp_field_note(s, field, f, err) != 0)
+            return -1;
+    }
+    return more;
+}
+
+int pp_scan_float(struct pp_scan *s, float *out, struct pp_err *err)
+{
+    char text[64];
+    struct pp_err ignored = {0};
+    double x;
+    int c = pp_scan_peek(s);
+    size_t start = s->at;
+    if ((c != '-' && (c < '0' || c > '9')) || pp_scan_skip(s, &ignored) != 0) {
+        s->at = start;
+        return pp_scan_unexpected(s, "a number", err);
+    }
+    size_t n = s->at - start;
+    if (n >= sizeof text)
+        n = sizeof text - 1;
+    memcpy(text, s->text + start, n);
+    text[n] = '\0';
+    if (pp_parse_real(text, "number", -(double)FLT_MAX, (double)FLT_MAX, &x,
+                      &ignored) != 0) {
+        s->at = start;
+        return pp_scan_unexpected(s, "a number that a float can hold", err);
+    }
+    *out = (float)x;
+    return 0;
+}
+
+int pp_scan_mask(struct pp_scan *s, int32_t *out, size_t *n, struct pp_err *err)
+{
+    int more;
+    *n = 0;
+    if (pp_scan_expect(s, '[', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, ']', n, err)) > 0) {
+        int32_t *m = &out[*n - 1];
+        bool word;
+        if (pp_scan_bool(s, &word))
+            *m = word;
+        else if (pp_scan_int32(s, 0, 1, "0 or 1", m, err) != 0)
+            return -1;
+    }
+    return more;
 }

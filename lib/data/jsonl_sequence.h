@@ -1,15 +1,75 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_rows - sequences made of the fields of one line: chats, preference
+/* jsonl_sequence - sequences made of the fields of one line: chats, preference
  * pairs and rollouts. For jsonl*.c only. */
-#ifndef PP_DATA_JSONL_ROWS_H
-#define PP_DATA_JSONL_ROWS_H
+#ifndef PP_DATA_JSONL_SEQUENCE_H
+#define PP_DATA_JSONL_SEQUENCE_H
 
+#include <stdbool.h>
+
+#include "data/columns.h"
 #include "data/documents.h"
-#include "data/jsonl_fields.h"
+#include "data/scan.h"
+
+/* jsonl_fields - the keys of JSON Lines that mean something, in this project's
+ * words and in those of others. For jsonl*.c only. */
+enum pp_field {
+    PP_FIELD_TEXT,
+    PP_FIELD_IDS,
+    PP_FIELD_LABELS,
+    PP_FIELD_MASK,
+    PP_FIELD_POSITIONS,
+    PP_FIELD_LENGTHS,
+    PP_FIELD_STARTS,
+    PP_FIELD_PROMPT,
+    PP_FIELD_RESPONSE,
+    PP_FIELD_RESPONSES,
+    PP_FIELD_MESSAGES,
+    PP_FIELD_ROLE,
+    PP_FIELD_TRAIN,
+    PP_FIELD_CHOSEN,
+    PP_FIELD_REJECTED,
+    PP_FIELD_GROUP,
+    PP_FIELD_REF_CHOSEN,
+    PP_FIELD_REF_REJECTED,
+    PP_FIELD_COLUMN, /* and on: enum pp_column */
+    PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
+    PP_FIELD_OTHER = PP_N_FIELDS
+};
+
+/* Where the values of an object's fields begin in the text. */
+struct pp_fields {
+    bool has[PP_N_FIELDS];
+    size_t at[PP_N_FIELDS];
+};
+
+/* A key and its colon: what it means. */
+int pp_field_key(struct pp_scan *s, enum pp_field *out,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* The field was there before: an error. */
+int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
+                      struct pp_err *err);
+
+/* Notes where the value of a field is, and skips it. Other keys' values are
+ * skipped too. */
+int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* A whole object. */
+int pp_fields_scan(struct pp_scan *s, struct pp_fields *f,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* A number that a float can hold. */
+int pp_scan_float(struct pp_scan *s, float *out,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* An array of 0, 1, false and true. */
+int pp_scan_mask(struct pp_scan *s, int32_t *out, size_t *n,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* Scratch of a reader: arrays with an element for every character of the
  * longest line so far. Zeroed is empty. */
-struct pp_rows {
+struct pp_jsonl_sequence {
     int32_t *labels, *mask;
     float *values[PP_N_COLUMNS]; /* NULL until needed */
     size_t room;
@@ -21,43 +81,46 @@ struct pp_rows {
 };
 
 /* Makes room for lines of n characters. */
-int pp_rows_room(struct pp_rows *r, size_t n, struct pp_err *err) PP_MUST_USE;
+int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
+                        struct pp_err *err) PP_MUST_USE;
 
 /* Reads the columns among the fields of an object for the tokens from body on,
  * or all n where there are as many values. */
-int pp_rows_columns(struct pp_rows *r, struct pp_scan *s,
-                    const struct pp_fields *f, size_t body,
-                    struct pp_err *err) PP_MUST_USE;
+int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             const struct pp_fields *f, size_t body,
+                             struct pp_err *err) PP_MUST_USE;
 
 /* Puts the columns of the last sequence, whose first token was the row's
  * token at. */
-int pp_rows_put(const struct pp_rows *r, struct pp_documents *d, size_t at,
-                struct pp_err *err) PP_MUST_USE;
+int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
+                            struct pp_documents *d, size_t at,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* The row's values of a column begin as zeros. */
-int pp_row_start_column(struct pp_rows *r, int column,
-                        struct pp_err *err) PP_MUST_USE;
+int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
+                             struct pp_err *err) PP_MUST_USE;
 
 /* Appends the ids that are next. */
-int pp_row_append_ids(struct pp_rows *r, struct pp_scan *s, bool scored,
-                      struct pp_err *err) PP_MUST_USE;
+int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                           bool scored, struct pp_err *err) PP_MUST_USE;
 
 /* Appends what an object's fields say of a sequence, and reads its columns. */
-int pp_row_append_object(struct pp_rows *r, struct pp_scan *s,
-                         const struct pp_fields *f,
-                         struct pp_err *err) PP_MUST_USE;
+int pp_sequence_append_object(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                              const struct pp_fields *f,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* The same from the value that is next: ids, turns, or an object. */
-int pp_row_append_value(struct pp_rows *r, struct pp_scan *s,
-                        struct pp_err *err) PP_MUST_USE;
+int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                             struct pp_err *err) PP_MUST_USE;
 
 /* Whether the fields are of a line that this file makes sequences of. */
-bool pp_rows_known(const struct pp_fields *f);
+bool pp_fields_make_sequences(const struct pp_fields *f);
 
 /* Appends the documents of such a line. */
-int pp_rows_add(struct pp_rows *r, struct pp_scan *s, const struct pp_fields *f,
-                struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
+int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                           const struct pp_fields *f, struct pp_documents *d,
+                           struct pp_err *err) PP_MUST_USE;
 
-void pp_rows_finish(struct pp_rows *r);
+void pp_sequence_finish(struct pp_jsonl_sequence *r);
 
 #endif

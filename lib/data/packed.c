@@ -6,16 +6,17 @@
  * packed_check.c. */
 #include "data/packed.h"
 
+#include <inttypes.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
 #include "data/packed_format.h"
-#include "data/packed_sections.h"
-#include "data/packed_tokens.h"
-#include "data/token_type.h"
+#include "data/columns.h"
 
 const char *pp_packed_name(int file)
 {
@@ -24,8 +25,22 @@ const char *pp_packed_name(int file)
                                     : pp_columns[file - PP_PACKED_COLUMNS].name;
 }
 
-static int map_file(struct pp_packed *p, const char *dir, int file,
-                    struct pp_err *err)
+bool pp_packed_is(const char *dir)
+{
+    char magic[8];
+    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int f = openat(d, pp_packed_name(PP_PACKED_INDEX), O_RDONLY | O_CLOEXEC);
+    bool good =
+        f >= 0 && read(f, magic, 8) == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
+    if (f >= 0)
+        close(f);
+    if (d >= 0)
+        close(d);
+    return good;
+}
+
+static int map_packed_file(struct pp_packed *p, const char *dir, int file,
+                           struct pp_err *err)
 {
     size_t n = strlen(dir) + strlen(pp_packed_name(file)) + 2;
     char *path = malloc(n);
@@ -50,11 +65,11 @@ const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
 }
 
 /* How many elements a column of that scope has. */
-static uint64_t n_elements(const struct pp_packed *p, unsigned scope)
+static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
 {
     switch (scope) {
     case PP_SCOPE_TOKEN:
-        return p->n_slots;
+        return p->n_positions;
     case PP_SCOPE_SEQUENCE:
         return p->n_sequences;
     default:
@@ -78,7 +93,7 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
                        pp_packed_name(file));
     if (c->scope != scope ||
         c->dtype != (is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32) ||
-        c->n != n_elements(p, scope))
+        c->n != n_column_elements(p, scope))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: column '%s' is not one %s per %s",
                        pp_packed_name(file), is_float ? "float32" : "int32",
@@ -86,7 +101,7 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
     return 0;
 }
 
-static int check_index(struct pp_packed *p, struct pp_err *err)
+static int check_packed_index(struct pp_packed *p, struct pp_err *err)
 {
     if (pp_packed_find_sections(p, err) != 0 ||
         pp_packed_check_sections(p, err) != 0)
@@ -105,7 +120,7 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     if (!c || (p->index_only && file < PP_PACKED_COLUMNS))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||
-        map_file(p, dir, file, err) != 0)
+        map_packed_file(p, dir, file, err) != 0)
         return -1;
     if (p->map_bytes[file] != bytes)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -150,9 +165,9 @@ static int open_tokens(struct pp_packed *p, const char *dir, struct pp_err *err)
 int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
     memset(p, 0, sizeof *p);
-    if (map_file(p, dir, PP_PACKED_INDEX, err) != 0)
+    if (map_packed_file(p, dir, PP_PACKED_INDEX, err) != 0)
         return -1;
-    if (check_index(p, err) != 0) {
+    if (check_packed_index(p, err) != 0) {
         pp_fail_at(err, "%s/", dir);
         goto bad;
     }
@@ -167,7 +182,7 @@ bad:
 }
 
 /* Element i of a section or map of 4-byte elements that need not be there. */
-static const void *element(const void *base, uint64_t i)
+static const void *element_at(const void *base, uint64_t i)
 {
     return base ? (const uint32_t *)base + i : NULL;
 }
@@ -185,18 +200,18 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
         .scored = r->scored,
         .n_groups = r->n_groups,
         .max_seqlen = r->max_seqlen,
-        .cu_seqlens = element(p->sections[PP_SECTION_CU], cu),
-        .cu_seqlens_padded = element(p->sections[PP_SECTION_CU_PADDED], cu),
-        .source = element(p->sections[PP_SECTION_SOURCE], r->first_sequence),
-        .start = element(p->sections[PP_SECTION_START], r->first_sequence),
-        .input_ids = element(p->map[PP_PACKED_INPUT_IDS], r->first_slot),
-        .labels = element(p->map[PP_PACKED_LABELS], r->first_slot),
-        .cu_groups = element(p->sections[PP_SECTION_CU_GROUPS], group + b),
+        .cu_seqlens = element_at(p->sections[PP_SECTION_CU], cu),
+        .cu_seqlens_padded = element_at(p->sections[PP_SECTION_CU_PADDED], cu),
+        .source = element_at(p->sections[PP_SECTION_SOURCE], r->first_sequence),
+        .start = element_at(p->sections[PP_SECTION_START], r->first_sequence),
+        .input_ids = element_at(p->map[PP_PACKED_INPUT_IDS], r->first_position),
+        .labels = element_at(p->map[PP_PACKED_LABELS], r->first_position),
+        .cu_groups = element_at(p->sections[PP_SECTION_CU_GROUPS], group + b),
     };
     for (int c = 0; c < PP_N_COLUMNS; c++) {
-        const uint64_t first[] = {r->first_slot, r->first_sequence, group};
-        out->columns[c] =
-            element(p->map[PP_PACKED_COLUMNS + c], first[pp_columns[c].scope]);
+        const uint64_t first[] = {r->first_position, r->first_sequence, group};
+        out->columns[c] = element_at(p->map[PP_PACKED_COLUMNS + c],
+                                     first[pp_columns[c].scope]);
     }
 }
 
@@ -207,4 +222,107 @@ void pp_packed_finish(struct pp_packed *p)
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);
+}
+
+static const struct pp_packed_header *header_of(const struct pp_packed *p)
+{
+    return p->map[PP_PACKED_INDEX];
+}
+
+static int check_token_file(const struct pp_packed_token_file *f, size_t i,
+                            struct pp_err *err)
+{
+    if (!f->path[0] || !memchr(f->path, '\0', sizeof f->path))
+        return pp_fail(err, PP_EXIT_INPUT, "index: token file %zu has no name",
+                       i);
+    if (f->type >= PP_TOKEN_N_TYPES || !pp_token_bytes(f->type))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: token file %zu has the unknown type '%" PRIu32
+                       "'",
+                       i, f->type);
+    return 0;
+}
+
+int pp_packed_map_tokens(struct pp_packed *p,
+                         const struct pp_packed_token_file *files, size_t n,
+                         struct pp_err *err)
+{
+    p->token_files = calloc(n + 1, sizeof *p->token_files);
+    if (!p->token_files)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        struct pp_token_map *m = &p->token_files[i];
+        if (check_token_file(&files[i], i, err) != 0 ||
+            pp_file_map(files[i].path, &m->data, &m->bytes, err) != 0)
+            return -1;
+        if (m->bytes != files[i].bytes)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: '%zu' bytes where the index says %" PRIu64,
+                           files[i].path, m->bytes, files[i].bytes);
+    }
+    return 0;
+}
+
+void pp_packed_unmap_tokens(struct pp_packed *p)
+{
+    if (p->token_files)
+        for (uint32_t i = 0; i < header_of(p)->n_token_files; i++)
+            pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
+    free(p->token_files);
+    p->token_files = NULL;
+}
+
+int pp_packed_check_tokens(const struct pp_packed *p, struct pp_err *err)
+{
+    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
+    for (uint32_t i = 0; p->index_only && i < header_of(p)->n_token_files;
+         i++) {
+        const struct pp_token_map *m = &p->token_files[i];
+        if (pp_fnv(PP_FNV_START, m->data, m->bytes) != f[i].checksum)
+            return pp_fail(err, PP_EXIT_NO, "%s: its checksum is wrong",
+                           f[i].path);
+    }
+    return 0;
+}
+
+/* The ids of sequence s, n of them, from its file. */
+static void read_sequence(const struct pp_packed *p, size_t s, size_t n,
+                          int32_t *out)
+{
+    uint32_t file = ((const uint32_t *)p->sections[PP_SECTION_TOKEN_FILE])[s];
+    uint64_t at = ((const uint64_t *)p->sections[PP_SECTION_TOKEN_AT])[s];
+    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
+    const char *data = p->token_files[file].data;
+    pp_token_convert(f[file].type, data + at, n, out);
+}
+
+static void gather_tokens(const struct pp_packed *p, size_t b,
+                          const struct pp_bin *bin, int32_t *ids,
+                          int32_t *labels)
+{
+    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
+    for (uint32_t i = 0; i < bin->n_sequences; i++) {
+        int32_t at = bin->cu_seqlens_padded[i];
+        int32_t end = bin->cu_seqlens_padded[i + 1];
+        int32_t n = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
+        read_sequence(p, r[b].first_sequence + i, (size_t)n, ids + at);
+        memcpy(labels + at, ids + at, (size_t)n * sizeof *ids);
+        for (int32_t k = at + n; k < end; k++) {
+            ids[k] = 0;
+            labels[k] = PP_LABEL_IGNORE;
+        }
+    }
+}
+
+void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
+                      int32_t *labels)
+{
+    struct pp_bin bin;
+    pp_packed_bin(p, b, &bin);
+    if (p->index_only) {
+        gather_tokens(p, b, &bin, ids, labels);
+        return;
+    }
+    memcpy(ids, bin.input_ids, bin.tokens * sizeof *ids);
+    memcpy(labels, bin.labels, bin.tokens * sizeof *labels);
 }

@@ -23,7 +23,7 @@ struct pp_packed {
     size_t n_bins, n_sequences; /* sequences in all bins */
     size_t n_groups;            /* groups in all bins */
     size_t n_inputs;            /* documents in the input, dropped ones too */
-    uint64_t n_tokens, n_slots; /* real tokens, and with padding */
+    uint64_t n_tokens, n_positions; /* real tokens, and with padding */
     uint32_t capacity, align, max_tokens, max_seqlen;
     uint32_t vocab; /* one more than the largest token id */
     enum pp_data_kind kind;
@@ -84,5 +84,19 @@ int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps; accepts a zeroed struct. */
 void pp_packed_finish(struct pp_packed *p);
+
+/* packed_export - a packed directory in the formats of others. Both are read
+ * by pppack again: the same sequences in packed order. */
+/* PREFIX.bin and PREFIX.idx, Megatron's indexed dataset: each packed sequence
+ * is a document, without padding. Elements are of 16 bits when the vocabulary
+ * is less than 65500, as Megatron does. Data that the format has no place for,
+ * labels other than the ids, groups and columns, are PP_EXIT_INPUT. */
+int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
+                              struct pp_err *err) PP_MUST_USE;
+
+/* A safetensors file: input_ids, labels, cu_seqlens, cu_seqlens_padded,
+ * cu_bins, source, start, and the columns and groups that there are. */
+int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
+                                 struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -8,15 +8,14 @@
 #include "base/num.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
-#include "data/packed_sections.h"
-#include "data/packed_tokens.h"
 
 /* A run of one input's tokens. */
-struct run {
+struct input_run {
     uint32_t source, start, length;
 };
 
-static int no(size_t bin, struct pp_err *err, const char *what, long long value)
+static int fail_bin(size_t bin, struct pp_err *err, const char *what,
+                    long long value)
 {
     return pp_fail(err, PP_EXIT_NO, "bin %zu: %s '%lld'", bin, what, value);
 }
@@ -44,9 +43,9 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     for (int32_t k = at; k < real; k++) {
         int32_t id = bin->input_ids[k], label = bin->labels[k];
         if (id < 0 || id == INT32_MAX)
-            return no(b, err, "token id", id);
+            return fail_bin(b, err, "token id", id);
         if (label == INT32_MAX || (label < 0 && label != PP_LABEL_IGNORE))
-            return no(b, err, "label", label);
+            return fail_bin(b, err, "label", label);
         *vocab = (uint32_t)id >= *vocab ? (uint32_t)id + 1 : *vocab;
         if (label >= 0 && (uint32_t)label >= *vocab)
             *vocab = (uint32_t)label + 1;
@@ -54,19 +53,20 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     }
     for (int32_t k = real; k < end; k++)
         if (bin->input_ids[k] != 0 || bin->labels[k] != PP_LABEL_IGNORE)
-            return no(b, err, "padding with label", bin->labels[k]);
+            return fail_bin(b, err, "padding with label", bin->labels[k]);
     return 0;
 }
 
 /* Room for the tokens of a bin where they are not mapped. */
-struct tokens {
+struct bin_tokens {
     int32_t *ids, *labels;
 };
 
 /* One bin; its runs, and *vocab raised. */
-static int check_bin(const struct pp_packed *p, size_t b,
-                     const struct tokens *room, struct run *runs,
-                     uint32_t *vocab, struct pp_err *err)
+static int check_bin_tokens(const struct pp_packed *p, size_t b,
+                            const struct bin_tokens *room,
+                            struct input_run *runs, uint32_t *vocab,
+                            struct pp_err *err)
 {
     struct pp_bin bin;
     uint32_t scored = 0;
@@ -77,31 +77,36 @@ static int check_bin(const struct pp_packed *p, size_t b,
         bin.labels = room->labels;
     }
     for (uint32_t i = 0; i < bin.n_sequences; i++) {
-        int32_t slot = bin.cu_seqlens_padded[i + 1] - bin.cu_seqlens_padded[i];
-        if ((uint32_t)slot % p->align != 0)
-            return no(b, err, "unaligned slot of length", slot);
+        int32_t padded =
+            bin.cu_seqlens_padded[i + 1] - bin.cu_seqlens_padded[i];
+        if ((uint32_t)padded % p->align != 0)
+            return fail_bin(b, err, "unaligned slot of length", padded);
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
         int32_t length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
-        *runs++ = (struct run){bin.source[i], bin.start[i], (uint32_t)length};
+        *runs++ =
+            (struct input_run){bin.source[i], bin.start[i], (uint32_t)length};
     }
     for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
         for (uint32_t i = bin.cu_groups[g] + 1; i < bin.cu_groups[g + 1]; i++)
             if (bin.source[i] != bin.source[i - 1])
-                return no(b, err, "a group of several inputs, one of them",
-                          bin.source[i]);
+                return fail_bin(b, err,
+                                "a group of several inputs, one of them",
+                                bin.source[i]);
     if (scored != bin.scored)
-        return no(b, err, "wrong count of scored labels", bin.scored);
+        return fail_bin(b, err, "wrong count of scored labels", bin.scored);
     return 0;
 }
 
-static int check_bins(const struct pp_packed *p, const struct tokens *room,
-                      struct run *runs, struct pp_err *err)
+static int check_bin_contents(const struct pp_packed *p,
+                              const struct bin_tokens *room,
+                              struct input_run *runs, struct pp_err *err)
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
     uint32_t vocab = 0;
     for (size_t b = 0; b < p->n_bins; b++)
-        if (check_bin(p, b, room, runs + r[b].first_sequence, &vocab, err) != 0)
+        if (check_bin_tokens(p, b, room, runs + r[b].first_sequence, &vocab,
+                             err) != 0)
             return -1;
     if (vocab != p->vocab)
         return pp_fail(err, PP_EXIT_NO,
@@ -112,7 +117,7 @@ static int check_bins(const struct pp_packed *p, const struct tokens *room,
 
 static int compare_runs(const void *va, const void *vb)
 {
-    const struct run *a = va, *b = vb;
+    const struct input_run *a = va, *b = vb;
     if (a->source != b->source)
         return a->source < b->source ? -1 : 1;
     return (a->start > b->start) - (a->start < b->start);
@@ -120,7 +125,7 @@ static int compare_runs(const void *va, const void *vb)
 
 /* No token is packed twice, and of no input that is there a token before the
  * last packed one is missing; *n_there inputs are. */
-static int check_runs(struct run *runs, size_t n, bool counted,
+static int check_runs(struct input_run *runs, size_t n, bool counted,
                       uint64_t *n_there, struct pp_err *err)
 {
     qsort(runs, n, sizeof *runs, compare_runs);
@@ -162,12 +167,14 @@ static int check_counts(const struct pp_packed *p, uint64_t n_there,
     return 0;
 }
 
-static int check(const struct pp_packed *p, const struct tokens *room,
-                 struct run *runs, struct pp_err *err)
+static int check_contents(const struct pp_packed *p,
+                          const struct bin_tokens *room, struct input_run *runs,
+                          struct pp_err *err)
 {
     bool counted = p->version > 1;
     uint64_t n_there;
-    if (check_sums(p, err) != 0 || check_bins(p, room, runs, err) != 0 ||
+    if (check_sums(p, err) != 0 ||
+        check_bin_contents(p, room, runs, err) != 0 ||
         check_runs(runs, p->n_sequences, counted, &n_there, err) != 0)
         return -1;
     return counted ? check_counts(p, n_there, err) : 0;
@@ -176,16 +183,16 @@ static int check(const struct pp_packed *p, const struct tokens *room,
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err)
 {
     size_t bytes, n = p->index_only ? p->max_tokens : 1;
-    if (pp_mul(p->n_sequences, sizeof(struct run), &bytes, err) != 0)
+    if (pp_mul(p->n_sequences, sizeof(struct input_run), &bytes, err) != 0)
         return -1;
-    struct run *runs = malloc(bytes);
-    struct tokens room = {calloc(n, sizeof *room.ids),
-                          calloc(n, sizeof *room.labels)};
+    struct input_run *runs = malloc(bytes);
+    struct bin_tokens room = {calloc(n, sizeof *room.ids),
+                              calloc(n, sizeof *room.labels)};
     int rc = -1;
     if (!runs || !room.ids || !room.labels)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else
-        rc = check(p, &room, runs, err);
+        rc = check_contents(p, &room, runs, err);
     free(runs);
     free(room.ids);
     free(room.labels);

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_export - safetensors. Bins go one after the other, as in the packed
  * directory; sums over all of it need 64 bits. */
-#include "data/packed_export.h"
-
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/num.h"
 #include "data/packed_format.h"
 #include "data/safetensors.h"
+#include "data/columns.h"
 
 enum { N_FIXED = 9, N_SPECS = N_FIXED + PP_N_COLUMNS };
 
 /* What is written now. */
-struct export
-{
+struct tensor_export {
     const struct pp_packed *p;
     struct pp_tensor_writer *w;
     int32_t *ids, *labels; /* room for a bin */
     int64_t *sums;         /* room for the sums of a bin */
 };
 
-static int put_i64(struct export *x, int64_t v, struct pp_err *err)
+static int put_i64(struct tensor_export *x, int64_t v, struct pp_err *err)
 {
     return pp_tensor_writer_put(x->w, &v, sizeof v, err);
 }
 
 /* The ids or the labels of all bins. */
-static int put_tokens(struct export *x, bool labels, struct pp_err *err)
+static int put_tokens(struct tensor_export *x, bool labels, struct pp_err *err)
 {
     for (size_t b = 0; b < x->p->n_bins; b++) {
         struct pp_bin bin;
@@ -41,7 +43,8 @@ static int put_tokens(struct export *x, bool labels, struct pp_err *err)
 
 /* Running sums over all sequences: of tokens, or of slots. Where there is
  * padding between them, tokens are counted as if there were none. */
-static int put_sums(struct export *x, bool padded, struct pp_err *err)
+static int put_cu_seqlens(struct tensor_export *x, bool padded,
+                          struct pp_err *err)
 {
     int64_t sum = 0;
     if (put_i64(x, 0, err) != 0)
@@ -61,7 +64,7 @@ static int put_sums(struct export *x, bool padded, struct pp_err *err)
 }
 
 /* Where each bin's sequences begin among all, and their number. */
-static int put_bins(struct export *x, struct pp_err *err)
+static int put_cu_bins(struct tensor_export *x, struct pp_err *err)
 {
     int64_t n = 0;
     if (put_i64(x, 0, err) != 0)
@@ -76,7 +79,7 @@ static int put_bins(struct export *x, struct pp_err *err)
     return 0;
 }
 
-static int put_groups(struct export *x, struct pp_err *err)
+static int put_cu_groups(struct tensor_export *x, struct pp_err *err)
 {
     int64_t before = 0;
     if (put_i64(x, 0, err) != 0)
@@ -94,7 +97,7 @@ static int put_groups(struct export *x, struct pp_err *err)
     return 0;
 }
 
-static int put_places(struct export *x, bool start, struct pp_err *err)
+static int put_sources(struct tensor_export *x, bool start, struct pp_err *err)
 {
     for (size_t b = 0; b < x->p->n_bins; b++) {
         struct pp_bin bin;
@@ -106,7 +109,7 @@ static int put_places(struct export *x, bool start, struct pp_err *err)
     return 0;
 }
 
-static int put_columns(struct export *x, struct pp_err *err)
+static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
 {
     for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_N_FILES; f++)
         if (x->p->map[f] && pp_tensor_writer_put(x->w, x->p->map[f],
@@ -120,15 +123,15 @@ static bool has_groups(const struct pp_packed *p)
     return p->kind != PP_DATA_DOCUMENTS || p->n_groups != p->n_sequences;
 }
 
-static size_t make_specs(const struct pp_packed *p,
-                         struct pp_tensor_spec specs[N_SPECS])
+static size_t make_tensor_specs(const struct pp_packed *p,
+                                struct pp_tensor_spec specs[N_SPECS])
 {
     const struct pp_tensor_spec fixed[] = {
         {"cu_seqlens", PP_DTYPE_I64, 1, {p->n_sequences + 1}},
         {"cu_seqlens_padded", PP_DTYPE_I64, 1, {p->n_sequences + 1}},
         {"cu_bins", PP_DTYPE_I64, 1, {p->n_bins + 1}},
-        {"input_ids", PP_DTYPE_I32, 1, {p->n_slots}},
-        {"labels", PP_DTYPE_I32, 1, {p->n_slots}},
+        {"input_ids", PP_DTYPE_I32, 1, {p->n_positions}},
+        {"labels", PP_DTYPE_I32, 1, {p->n_positions}},
         {"source", PP_DTYPE_I32, 1, {p->n_sequences}},
         {"start", PP_DTYPE_I32, 1, {p->n_sequences}},
     };
@@ -148,25 +151,25 @@ static size_t make_specs(const struct pp_packed *p,
 }
 
 /* The tensors in the order of their specs. */
-static int put_all(struct export *x, struct pp_err *err)
+static int put_tensors(struct tensor_export *x, struct pp_err *err)
 {
-    if (has_groups(x->p) &&
-        (put_i64(x, (int64_t)x->p->kind, err) != 0 || put_groups(x, err) != 0))
+    if (has_groups(x->p) && (put_i64(x, (int64_t)x->p->kind, err) != 0 ||
+                             put_cu_groups(x, err) != 0))
         return -1;
-    if (put_sums(x, false, err) != 0 || put_sums(x, true, err) != 0 ||
-        put_bins(x, err) != 0 || put_tokens(x, false, err) != 0 ||
-        put_tokens(x, true, err) != 0 || put_places(x, false, err) != 0 ||
-        put_places(x, true, err) != 0)
+    if (put_cu_seqlens(x, false, err) != 0 ||
+        put_cu_seqlens(x, true, err) != 0 || put_cu_bins(x, err) != 0 ||
+        put_tokens(x, false, err) != 0 || put_tokens(x, true, err) != 0 ||
+        put_sources(x, false, err) != 0 || put_sources(x, true, err) != 0)
         return -1;
-    return put_columns(x, err);
+    return put_column_tensors(x, err);
 }
 
 int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
                                  struct pp_err *err)
 {
     struct pp_tensor_spec specs[N_SPECS];
-    size_t n = make_specs(p, specs);
-    struct export x = {
+    size_t n = make_tensor_specs(p, specs);
+    struct tensor_export x = {
         .p = p,
         .ids = calloc(p->max_tokens + 1u, sizeof *x.ids),
         .labels = calloc(p->max_tokens + 1u, sizeof *x.labels),
@@ -176,7 +179,7 @@ int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
     if (!x.ids || !x.labels || !x.sums)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_tensor_writer_open(path, specs, n, &x.w, err) == 0)
-        rc = put_all(&x, err);
+        rc = put_tensors(&x, err);
     if (rc == 0)
         rc = pp_tensor_writer_close(x.w, err);
     else
@@ -184,5 +187,178 @@ int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
     free(x.ids);
     free(x.labels);
     free(x.sums);
+    return rc;
+}
+
+/* packed_export_megatron - the layout is in indexed.c, which reads it. The
+ * index is written last, and each file beside its place first. */
+enum { SMALL_VOCABULARY = 65500 }; /* Megatron's limit for 16 bits */
+
+struct indexed_export {
+    const struct pp_packed *p;
+    FILE *f;
+    const char *name;
+    int32_t *ids, *labels; /* room for a bin */
+    uint16_t *narrow;      /* likewise */
+    unsigned size;         /* of an element */
+};
+
+static int put_bytes(struct indexed_export *x, const void *data, size_t bytes,
+                     struct pp_err *err)
+{
+    if (bytes > 0 && fwrite(data, 1, bytes, x->f) != bytes)
+        return pp_fail_errno(err, "%s: cannot write", x->name);
+    return 0;
+}
+
+static int put_u64(struct indexed_export *x, uint64_t v, struct pp_err *err)
+{
+    return put_bytes(x, &v, sizeof v, err);
+}
+
+/* What the format has no place for. */
+static int check_indexed(const struct pp_packed *p, struct pp_err *err)
+{
+    const char *what = NULL;
+    if (p->kind != PP_DATA_DOCUMENTS)
+        what = pp_data_kinds[p->kind];
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_N_FILES; f++)
+        if (p->map[f])
+            what = pp_packed_name(f);
+    if (what)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' have no place in an indexed dataset", what);
+    return 0;
+}
+
+static int put_sequence(struct indexed_export *x, size_t b, const int32_t *ids,
+                        const int32_t *labels, size_t n, struct pp_err *err)
+{
+    if (memcmp(ids, labels, n * sizeof *ids) != 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "bin %zu: 'labels' other than the ids have no place in "
+                       "an indexed dataset",
+                       b);
+    if (x->size == sizeof *ids)
+        return put_bytes(x, ids, n * sizeof *ids, err);
+    for (size_t i = 0; i < n; i++)
+        x->narrow[i] = (uint16_t)ids[i];
+    return put_bytes(x, x->narrow, n * sizeof *x->narrow, err);
+}
+
+static int put_bin_file(struct indexed_export *x, struct pp_err *err)
+{
+    for (size_t b = 0; b < x->p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(x->p, b, &bin);
+        pp_packed_tokens(x->p, b, x->ids, x->labels);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            int32_t at = bin.cu_seqlens_padded[i];
+            int32_t n = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
+            if (put_sequence(x, b, x->ids + at, x->labels + at, (size_t)n,
+                             err) != 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Lengths, or places in the other file. */
+static int put_idx_list(struct indexed_export *x, bool places,
+                        struct pp_err *err)
+{
+    uint64_t place = 0;
+    for (size_t b = 0; b < x->p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(x->p, b, &bin);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            int32_t n = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
+            if ((places ? put_u64(x, place, err) : put_bytes(x, &n, 4, err)) !=
+                0)
+                return -1;
+            place += (uint64_t)n * x->size;
+        }
+    }
+    return 0;
+}
+
+static int put_idx_file(struct indexed_export *x, struct pp_err *err)
+{
+    size_t n = x->p->n_sequences;
+    unsigned char type = x->size == 2 ? PP_TOKEN_U16 : PP_TOKEN_I32;
+    if (put_bytes(x, "MMIDIDX\0", 9, err) != 0 || put_u64(x, 1, err) != 0 ||
+        put_bytes(x, &type, 1, err) != 0 || put_u64(x, n, err) != 0 ||
+        put_u64(x, n + 1, err) != 0 || put_idx_list(x, false, err) != 0 ||
+        put_idx_list(x, true, err) != 0)
+        return -1;
+    for (size_t i = 0; i <= n; i++)
+        if (put_u64(x, i, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* A file written as PATH.tmp; to be renamed. */
+static int write_file(struct indexed_export *x, const char *tmp,
+                      int (*fill)(struct indexed_export *, struct pp_err *),
+                      struct pp_err *err)
+{
+    x->name = tmp;
+    x->f = fopen(tmp, "wbe");
+    if (!x->f)
+        return pp_fail_errno(err, "%s: cannot create", tmp);
+    int rc = fill(x, err);
+    if (rc == 0 && (fflush(x->f) != 0 || fsync(fileno(x->f)) != 0))
+        rc = pp_fail_errno(err, "%s: cannot write", tmp);
+    fclose(x->f);
+    return rc;
+}
+
+static int write_both(struct indexed_export *x, const char *prefix,
+                      struct pp_err *err)
+{
+    size_t n = strlen(prefix) + sizeof ".bin.tmp";
+    char *name[4] = {malloc(n), malloc(n), malloc(n), malloc(n)};
+    static const char *const ends[] = {".bin", ".idx", ".bin.tmp", ".idx.tmp"};
+    int rc = 0;
+    for (int i = 0; i < 4; i++)
+        if (name[i])
+            snprintf(name[i], n, "%s%s", prefix, ends[i]);
+        else
+            rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rc == 0 && (write_file(x, name[2], put_bin_file, err) != 0 ||
+                    write_file(x, name[3], put_idx_file, err) != 0))
+        rc = -1;
+    /* An old index of other tokens must not meet the new ones. */
+    if (rc == 0 && unlink(name[1]) != 0 && errno != ENOENT)
+        rc = pp_fail_errno(err, "%s", name[1]);
+    if (rc == 0 &&
+        (rename(name[2], name[0]) != 0 || rename(name[3], name[1]) != 0))
+        rc = pp_fail_errno(err, "%s: cannot rename", prefix);
+    for (int i = 0; i < 4; i++) {
+        if (i > 1 && name[i])
+            unlink(name[i]);
+        free(name[i]);
+    }
+    return rc;
+}
+
+int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
+                              struct pp_err *err)
+{
+    struct indexed_export x = {
+        .p = p,
+        .ids = calloc(p->max_tokens + 1u, sizeof *x.ids),
+        .labels = calloc(p->max_tokens + 1u, sizeof *x.labels),
+        .narrow = calloc(p->max_tokens + 1u, sizeof *x.narrow),
+        .size = p->vocab < SMALL_VOCABULARY ? 2 : 4,
+    };
+    int rc = -1;
+    if (!x.ids || !x.labels || !x.narrow)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (check_indexed(p, err) == 0)
+        rc = write_both(&x, prefix, err);
+    free(x.ids);
+    free(x.labels);
+    free(x.narrow);
     return rc;
 }

@@ -11,9 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/rng.h"
+#include "base/hash.h"
 #include "data/columns.h"
 #include "data/packed.h"
+#include "data/packed_write.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 #define PP_PACKED_VERSION 2
@@ -37,7 +38,7 @@ struct pp_packed_header {
     uint32_t version, header_bytes;
     uint64_t checksum; /* see pp_packed_sum */
     uint64_t index_bytes;
-    uint64_t n_bins, n_sequences, n_inputs, n_tokens, n_slots;
+    uint64_t n_bins, n_sequences, n_inputs, n_tokens, n_positions;
     uint32_t capacity, align, max_tokens, max_seqlen, vocab, n_columns;
     /* Offsets of the sections from the start of the file. */
     uint64_t columns, bins, cu_seqlens, cu_seqlens_padded, source, start;
@@ -79,7 +80,7 @@ const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
 
 struct pp_packed_record {
     uint64_t first_sequence; /* its cu arrays begin at first_sequence + bin */
-    uint64_t first_slot;     /* in the token columns */
+    uint64_t first_position; /* in the token columns */
     uint32_t n_sequences, tokens, real, scored, n_groups, max_seqlen;
 };
 static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
@@ -94,5 +95,79 @@ static inline uint64_t pp_packed_sum(const void *index, size_t bytes)
     h = pp_fnv(h, zero, sizeof zero);
     return pp_fnv(h, p + at + sizeof zero, bytes - at - sizeof zero);
 }
+
+/* packed_sections - the sections of an open index, found and checked. For
+ * packed*.c only. */
+/* Places in pp_packed.sections. */
+enum {
+    PP_SECTION_BINS,
+    PP_SECTION_CU,
+    PP_SECTION_CU_PADDED,
+    PP_SECTION_SOURCE,
+    PP_SECTION_START,
+    PP_SECTION_COLUMNS,
+    PP_SECTION_FIRST_GROUP, /* this and the next: NULL without groups */
+    PP_SECTION_CU_GROUPS,
+    PP_SECTION_TOKEN_FILES, /* this and the rest: NULL unless index-only */
+    PP_SECTION_TOKEN_FILE,
+    PP_SECTION_TOKEN_AT,
+};
+
+/* Checks the header of the mapped index and finds its sections. */
+int pp_packed_find_sections(struct pp_packed *p,
+                            struct pp_err *err) PP_MUST_USE;
+
+/* Checks that no number in the sections leads out of them. */
+int pp_packed_check_sections(const struct pp_packed *p,
+                             struct pp_err *err) PP_MUST_USE;
+
+/* packed_tokens - the tokens of an index-only directory, where they lie. For
+ * packed*.c only. */
+/* A mapped file of tokens. */
+struct pp_token_map {
+    const void *data;
+    size_t bytes;
+};
+
+/* Maps the n files that the index names and checks their sizes. */
+int pp_packed_map_tokens(struct pp_packed *p,
+                         const struct pp_packed_token_file *files, size_t n,
+                         struct pp_err *err) PP_MUST_USE;
+
+void pp_packed_unmap_tokens(struct pp_packed *p);
+
+/* The files' checksums; PP_EXIT_NO when one is wrong. */
+int pp_packed_check_tokens(const struct pp_packed *p,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* packed_index - the index of a packed directory, built in memory. For
+ * packed_write.c and packed_index.c only. */
+/* Between calls of progress. Each piece may bring a few mapped pages into
+ * memory, which the caller can let go then. */
+enum { PP_PROGRESS_PIECES = 128 };
+
+/* One sequence of a piece. */
+struct pp_part {
+    size_t at;       /* of its first token in the documents' arrays */
+    size_t sequence; /* in the documents */
+    uint32_t start;  /* position of its first token in its document */
+    uint32_t length, padded;
+};
+
+/* How many sequences a piece is: more than one where it is a group. */
+uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
+                          const struct pp_piece *q);
+
+struct pp_part pp_piece_part(const struct pp_packed_content *c,
+                             const struct pp_piece *q, uint32_t k);
+
+/* Whether the content has that column. */
+bool pp_packed_content_has(const struct pp_packed_content *c, int file);
+
+/* The whole index, to be freed; sums are the files' checksums. */
+struct pp_packed_header *
+pp_packed_make_index(const struct pp_packed_content *c,
+                     const uint64_t sums[PP_PACKED_N_FILES],
+                     struct pp_err *err) PP_MUST_USE;
 
 #endif

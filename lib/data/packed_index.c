@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_index - a few bytes per sequence, so it is built as a whole. Sizes
  * are counted first, then the sections are filled bin by bin. */
-#include "data/packed_index.h"
+#include "data/packed_format.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "data/token_type.h"
+#include "data/columns.h"
 
 static size_t first_sequence(const struct pp_packed_content *c,
                              const struct pp_piece *q)
@@ -29,7 +29,7 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k)
 {
     struct pp_part p = {q->at, first_sequence(c, q) + k, q->start, q->length,
-                        q->slot};
+                        q->padded};
     if (pp_piece_n_parts(c, q) == 1)
         return p;
     const size_t *first = c->docs->first + p.sequence;
@@ -39,13 +39,13 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     /* What the piece has beyond its sequences' slots is the last one's. */
     if (k + 1 == pp_piece_n_parts(c, q))
         for (const size_t *f = first - k; f < first; f++)
-            p.slot -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
+            p.padded -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
     else
-        p.slot = (uint32_t)pp_round_up(p.length, c->align);
+        p.padded = (uint32_t)pp_round_up(p.length, c->align);
     return p;
 }
 
-bool pp_content_has(const struct pp_packed_content *c, int file)
+bool pp_packed_content_has(const struct pp_packed_content *c, int file)
 {
     if (file < PP_PACKED_COLUMNS)
         return c->ids != NULL;
@@ -62,7 +62,8 @@ static size_t count_parts(const struct pp_packed_content *c, size_t b)
 }
 
 /* What is known before anything is filled in. */
-static struct pp_packed_header count(const struct pp_packed_content *c)
+static struct pp_packed_header
+make_index_header(const struct pp_packed_content *c)
 {
     struct pp_packed_header h = {
         .magic = PP_PACKED_MAGIC,
@@ -83,12 +84,12 @@ static struct pp_packed_header count(const struct pp_packed_content *c)
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
-        h.n_columns += pp_content_has(c, f);
+        h.n_columns += pp_packed_content_has(c, f);
     return h;
 }
 
 /* Takes room for n elements at a multiple of 8. */
-static uint64_t take(uint64_t *at, uint64_t n, size_t size)
+static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
 {
     uint64_t here = *at;
     *at = pp_round_up(here + n * size, 8);
@@ -96,36 +97,37 @@ static uint64_t take(uint64_t *at, uint64_t n, size_t size)
 }
 
 /* Offsets of all sections after the header. */
-static void lay_out(struct pp_packed_header *h, bool index_only)
+static void lay_out_sections(struct pp_packed_header *h, bool index_only)
 {
     uint64_t at = sizeof *h, n_cu = h->n_sequences + h->n_bins;
-    h->columns = take(&at, h->n_columns, sizeof(struct pp_packed_column));
-    h->bins = take(&at, h->n_bins, sizeof(struct pp_packed_record));
-    h->cu_seqlens = take(&at, n_cu, 4);
-    h->cu_seqlens_padded = take(&at, n_cu, 4);
-    h->source = take(&at, h->n_sequences, 4);
-    h->start = take(&at, h->n_sequences, 4);
+    h->columns =
+        take_section(&at, h->n_columns, sizeof(struct pp_packed_column));
+    h->bins = take_section(&at, h->n_bins, sizeof(struct pp_packed_record));
+    h->cu_seqlens = take_section(&at, n_cu, 4);
+    h->cu_seqlens_padded = take_section(&at, n_cu, 4);
+    h->source = take_section(&at, h->n_sequences, 4);
+    h->start = take_section(&at, h->n_sequences, 4);
     if (h->n_groups != h->n_sequences) {
-        h->first_group = take(&at, h->n_bins, 8);
-        h->cu_groups = take(&at, h->n_groups + h->n_bins, 4);
+        h->first_group = take_section(&at, h->n_bins, 8);
+        h->cu_groups = take_section(&at, h->n_groups + h->n_bins, 4);
     }
     if (index_only) {
-        h->token_files =
-            take(&at, h->n_token_files, sizeof(struct pp_packed_token_file));
-        h->token_file = take(&at, h->n_sequences, 4);
-        h->token_at = take(&at, h->n_sequences, 8);
+        h->token_files = take_section(&at, h->n_token_files,
+                                      sizeof(struct pp_packed_token_file));
+        h->token_file = take_section(&at, h->n_sequences, 4);
+        h->token_at = take_section(&at, h->n_sequences, 8);
     }
     h->index_bytes = at;
 }
 
 /* The section at an offset. */
-static void *section(struct pp_packed_header *h, uint64_t offset)
+static void *section_at(struct pp_packed_header *h, uint64_t offset)
 {
     return (char *)h + offset;
 }
 
 /* Where the arrays of a bin are being filled. */
-struct cursor {
+struct index_cursor {
     struct pp_packed_header *h;
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
@@ -133,8 +135,8 @@ struct cursor {
 };
 
 /* The ids of a part, copied from its file if need be. */
-static const int32_t *ids_of(const struct cursor *k, const struct pp_piece *q,
-                             const struct pp_part *p)
+static const int32_t *ids_of(const struct index_cursor *k,
+                             const struct pp_piece *q, const struct pp_part *p)
 {
     const struct pp_documents *d = k->c->docs;
     if (k->c->ids)
@@ -142,15 +144,16 @@ static const int32_t *ids_of(const struct cursor *k, const struct pp_piece *q,
     size_t i = k->c->first_document + q->source;
     const struct pp_token_file *f = &d->files[d->file_of[i]];
     uint64_t at = d->file_at[i] + (uint64_t)p->start * pp_token_bytes(f->type);
-    ((uint32_t *)section(k->h, k->h->token_file))[k->sequence] = d->file_of[i];
-    ((uint64_t *)section(k->h, k->h->token_at))[k->sequence] = at;
+    ((uint32_t *)section_at(k->h, k->h->token_file))[k->sequence] =
+        d->file_of[i];
+    ((uint64_t *)section_at(k->h, k->h->token_at))[k->sequence] = at;
     pp_token_convert(f->type, (const char *)f->map + at, p->length, k->ids);
     return k->ids;
 }
 
 /* Scored labels of a part; raises *vocab to cover its ids. */
-static uint32_t scan(const int32_t *ids, const int32_t *labels, uint32_t n,
-                     uint32_t *vocab)
+static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
+                            uint32_t n, uint32_t *vocab)
 {
     uint32_t scored = 0;
     int32_t largest = -1;
@@ -164,35 +167,35 @@ static uint32_t scan(const int32_t *ids, const int32_t *labels, uint32_t n,
     return scored;
 }
 
-static void fill_part(struct cursor *k, struct pp_packed_record *r,
+static void fill_part(struct index_cursor *k, struct pp_packed_record *r,
                       const struct pp_piece *q, const struct pp_part *p)
 {
     struct pp_packed_header *h = k->h;
     size_t s = k->sequence, cu = s + k->bin;
-    int32_t *sums = (int32_t *)section(h, h->cu_seqlens) + cu;
-    int32_t *padded = (int32_t *)section(h, h->cu_seqlens_padded) + cu;
+    int32_t *sums = (int32_t *)section_at(h, h->cu_seqlens) + cu;
+    int32_t *padded = (int32_t *)section_at(h, h->cu_seqlens_padded) + cu;
     const int32_t *ids = ids_of(k, q, p);
-    ((uint32_t *)section(h, h->source))[s] = q->source;
-    ((uint32_t *)section(h, h->start))[s] = p->start;
+    ((uint32_t *)section_at(h, h->source))[s] = q->source;
+    ((uint32_t *)section_at(h, h->start))[s] = p->start;
     sums[1] = sums[0] + (int32_t)p->length;
-    padded[1] = padded[0] + (int32_t)p->slot;
-    r->scored += scan(ids, k->c->labels ? k->c->labels + p->at : ids, p->length,
-                      &h->vocab);
-    r->max_seqlen = p->slot > r->max_seqlen ? p->slot : r->max_seqlen;
+    padded[1] = padded[0] + (int32_t)p->padded;
+    r->scored += scan_tokens(ids, k->c->labels ? k->c->labels + p->at : ids,
+                             p->length, &h->vocab);
+    r->max_seqlen = p->padded > r->max_seqlen ? p->padded : r->max_seqlen;
     r->real += p->length;
-    r->tokens += p->slot;
+    r->tokens += p->padded;
     k->sequence++;
 }
 
-static void fill_bin(struct cursor *k, struct pp_packed_record *r)
+static void fill_bin(struct index_cursor *k, struct pp_packed_record *r)
 {
     struct pp_packed_header *h = k->h;
     uint32_t *cu_groups =
-        h->cu_groups ? (uint32_t *)section(h, h->cu_groups) : NULL;
+        h->cu_groups ? (uint32_t *)section_at(h, h->cu_groups) : NULL;
     r->first_sequence = k->sequence;
-    r->first_slot = h->n_slots;
+    r->first_position = h->n_positions;
     if (cu_groups)
-        ((uint64_t *)section(h, h->first_group))[k->bin] = k->group;
+        ((uint64_t *)section_at(h, h->first_group))[k->bin] = k->group;
     for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
         const struct pp_piece *q = &k->c->pieces[k->c->items[i]];
         uint32_t n = pp_piece_n_parts(k->c, q);
@@ -210,19 +213,20 @@ static void fill_bin(struct cursor *k, struct pp_packed_record *r)
     k->bin++;
 }
 
-static void fill_bins(struct cursor *k)
+static void fill_bins(struct index_cursor *k)
 {
     struct pp_packed_header *h = k->h;
-    struct pp_packed_record *r = section(h, h->bins);
-    for (size_t b = 0, said = 0; b < k->c->n_bins; b++, r++) {
+    struct pp_packed_record *r = section_at(h, h->bins);
+    for (size_t b = 0, reported = 0; b < k->c->n_bins; b++, r++) {
         fill_bin(k, r);
-        h->n_slots += r->tokens;
+        h->n_positions += r->tokens;
         h->n_tokens += r->real;
         h->max_tokens = r->tokens > h->max_tokens ? r->tokens : h->max_tokens;
         h->max_seqlen =
             r->max_seqlen > h->max_seqlen ? r->max_seqlen : h->max_seqlen;
-        if (k->c->progress && k->c->first[b + 1] - said >= PP_PROGRESS_PIECES) {
-            said = k->c->first[b + 1];
+        if (k->c->progress &&
+            k->c->first[b + 1] - reported >= PP_PROGRESS_PIECES) {
+            reported = k->c->first[b + 1];
             k->c->progress(k->c->ctx, b);
         }
     }
@@ -232,10 +236,10 @@ static void fill_columns(struct pp_packed_header *h,
                          const struct pp_packed_content *c,
                          const uint64_t sums[PP_PACKED_N_FILES])
 {
-    const uint64_t n[] = {h->n_slots, h->n_sequences, h->n_groups};
-    struct pp_packed_column *t = section(h, h->columns);
+    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups};
+    struct pp_packed_column *t = section_at(h, h->columns);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
-        if (!pp_content_has(c, f))
+        if (!pp_packed_content_has(c, f))
             continue;
         const char *name = pp_packed_name(f);
         bool is_float = f >= PP_PACKED_COLUMNS;
@@ -253,7 +257,7 @@ static int fill_token_files(struct pp_packed_header *h,
                             const struct pp_packed_content *c,
                             struct pp_err *err)
 {
-    struct pp_packed_token_file *t = section(h, h->token_files);
+    struct pp_packed_token_file *t = section_at(h, h->token_files);
     for (uint32_t i = 0; i < h->n_token_files; i++) {
         const struct pp_token_file *f = &c->docs->files[i];
         size_t n = strlen(f->path);
@@ -272,10 +276,10 @@ struct pp_packed_header *
 pp_packed_make_index(const struct pp_packed_content *c,
                      const uint64_t sums[PP_PACKED_N_FILES], struct pp_err *err)
 {
-    struct pp_packed_header head = count(c);
-    lay_out(&head, !c->ids);
+    struct pp_packed_header head = make_index_header(c);
+    lay_out_sections(&head, !c->ids);
     struct pp_packed_header *h = calloc(1, head.index_bytes);
-    struct cursor k = {.h = h, .c = c};
+    struct index_cursor k = {.h = h, .c = c};
     if (!c->ids)
         k.ids = calloc(c->capacity, sizeof *k.ids);
     if (!h || (!c->ids && !k.ids)) {

@@ -8,23 +8,22 @@
 #include "base/num.h"
 #include "base/rng.h"
 #include "data/packed_format.h"
-#include "data/packed_sections.h"
 
 /* A set under way. Counted first, with nothing allocated, then filled. */
-struct builder {
+struct set_builder {
     struct pp_packed *out;
-    size_t n_bins, n_sequences, n_slots; /* so far */
-    struct pp_packed_record *records;    /* all NULL while counting */
+    size_t n_bins, n_sequences, n_positions; /* so far */
+    struct pp_packed_record *records;        /* all NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
     int32_t *tokens; /* a bin of the set that is read: its ids, its labels */
 };
 
-static void add_bin(struct builder *b)
+static void open_bin(struct set_builder *b)
 {
     if (b->records) {
         b->records[b->n_bins] = (struct pp_packed_record){
-            .first_sequence = b->n_sequences, .first_slot = b->n_slots};
+            .first_sequence = b->n_sequences, .first_position = b->n_positions};
         b->cu[b->n_sequences + b->n_bins] = 0;
         b->cu_padded[b->n_sequences + b->n_bins] = 0;
     }
@@ -32,48 +31,51 @@ static void add_bin(struct builder *b)
 }
 
 /* Where a sequence's columns are; NULL while counting. */
-struct place {
+struct sequence_columns {
     int32_t *ids, *labels;
 };
 
 /* A further sequence of the last bin. The caller fills its columns up to
  * length; the rest of the slot is padding. */
-static struct place add_sequence(struct builder *b, uint32_t start,
-                                 uint32_t length, uint32_t slot)
+static struct sequence_columns append_sequence_to(struct set_builder *b,
+                                                  uint32_t start,
+                                                  uint32_t length,
+                                                  uint32_t padded)
 {
-    struct place at = {0};
+    struct sequence_columns at = {0};
     if (b->records) {
         struct pp_packed_record *r = &b->records[b->n_bins - 1];
         size_t i = b->n_sequences + b->n_bins - 1;
         r->n_sequences++;
         r->n_groups++;
         r->real += length;
-        r->tokens += slot;
-        r->max_seqlen = slot > r->max_seqlen ? slot : r->max_seqlen;
+        r->tokens += padded;
+        r->max_seqlen = padded > r->max_seqlen ? padded : r->max_seqlen;
         b->cu[i + 1] = b->cu[i] + (int32_t)length;
-        b->cu_padded[i + 1] = b->cu_padded[i] + (int32_t)slot;
+        b->cu_padded[i + 1] = b->cu_padded[i] + (int32_t)padded;
         b->source[b->n_sequences] = (uint32_t)b->n_sequences;
         b->start[b->n_sequences] = start;
-        at = (struct place){b->ids + b->n_slots, b->labels + b->n_slots};
-        for (uint32_t t = length; t < slot; t++) {
+        at = (struct sequence_columns){b->ids + b->n_positions,
+                                       b->labels + b->n_positions};
+        for (uint32_t t = length; t < padded; t++) {
             at.ids[t] = 0;
             at.labels[t] = PP_LABEL_IGNORE;
         }
     }
     b->n_sequences++;
-    b->n_slots += slot;
+    b->n_positions += padded;
     return at;
 }
 
 /* Allocates what was counted and begins anew; from is what will be read, or
  * NULL. */
-static int begin(struct builder *b, const struct pp_packed *from,
-                 struct pp_packed *out, struct pp_err *err)
+static int start_filling(struct set_builder *b, const struct pp_packed *from,
+                         struct pp_packed *out, struct pp_err *err)
 {
     size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
-    size_t words = 2 * (n_cu + b->n_sequences + b->n_slots);
-    if (b->n_sequences > UINT32_MAX || b->n_slots > SIZE_MAX / 64 ||
+    size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
+    if (b->n_sequences > UINT32_MAX || b->n_positions > SIZE_MAX / 64 ||
         pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
         return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
     char *owned = calloc(1, bytes + words * 4);
@@ -88,22 +90,22 @@ static int begin(struct builder *b, const struct pp_packed *from,
     out->n_bins = b->n_bins;
     out->n_sequences = out->n_inputs = b->n_sequences;
     out->n_groups = b->n_sequences;
-    out->n_slots = b->n_slots;
+    out->n_positions = b->n_positions;
     out->align = 1;
     int32_t *at = (int32_t *)(owned + bytes);
-    *b = (struct builder){.out = out, .records = (void *)owned, .cu = at};
+    *b = (struct set_builder){.out = out, .records = (void *)owned, .cu = at};
     b->cu_padded = at + n_cu;
     b->source = (uint32_t *)(at + 2 * n_cu);
     b->start = b->source + out->n_sequences;
     b->ids = (int32_t *)b->start + out->n_sequences;
-    b->labels = b->ids + out->n_slots;
+    b->labels = b->ids + out->n_positions;
     b->tokens = scratch;
     return 0;
 }
 
 /* Bin i of p, beginning anew at its end; its tokens are wherever they are, so
  * they are copied, but not for counting. */
-static void read_bin(struct builder *b, const struct pp_packed *p, size_t i,
+static void read_bin(struct set_builder *b, const struct pp_packed *p, size_t i,
                      struct pp_bin *bin)
 {
     pp_packed_bin(p, i % p->n_bins, bin);
@@ -115,13 +117,13 @@ static void read_bin(struct builder *b, const struct pp_packed *p, size_t i,
 }
 
 /* The counts that the columns decide. */
-static void finish(struct builder *b)
+static void finish_set(struct set_builder *b)
 {
     struct pp_packed *p = b->out;
     for (size_t i = 0; i < p->n_bins; i++) {
         struct pp_packed_record *r = &b->records[i];
         const int32_t *padded = b->cu_padded + r->first_sequence + i;
-        const int32_t *labels = b->labels + r->first_slot;
+        const int32_t *labels = b->labels + r->first_position;
         for (uint32_t s = 0; s < r->n_sequences; s++)
             for (int32_t t = padded[s] + 1; t < padded[s + 1]; t++)
                 r->scored += labels[t] != PP_LABEL_IGNORE;
@@ -131,7 +133,7 @@ static void finish(struct builder *b)
         if (r->max_seqlen > p->max_seqlen)
             p->max_seqlen = r->max_seqlen;
     }
-    for (size_t t = 0; t < p->n_slots; t++)
+    for (size_t t = 0; t < p->n_positions; t++)
         if ((uint32_t)b->ids[t] + 1 > p->vocab)
             p->vocab = (uint32_t)b->ids[t] + 1;
     free(b->tokens);
@@ -147,19 +149,20 @@ static void finish(struct builder *b)
 
 /* Adds the sequences of one bin as they are; single: each in a bin of its own,
  * its padding left out. */
-static void copy_bin(struct builder *b, const struct pp_bin *bin, bool single)
+static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
+                     bool single)
 {
     if (!single)
-        add_bin(b);
+        open_bin(b);
     for (uint32_t i = 0; i < bin->n_sequences; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
-        uint32_t slot = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
+        uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
         uint32_t length =
             (uint32_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
         if (single)
-            add_bin(b);
-        struct place to =
-            add_sequence(b, bin->start[i], length, single ? length : slot);
+            open_bin(b);
+        struct sequence_columns to = append_sequence_to(
+            b, bin->start[i], length, single ? length : padded);
         if (!to.ids)
             continue;
         memcpy(to.ids, bin->input_ids + at, length * sizeof *to.ids);
@@ -167,13 +170,13 @@ static void copy_bin(struct builder *b, const struct pp_bin *bin, bool single)
     }
 }
 
-static int copy(const struct pp_packed *p, size_t n_bins, bool single,
-                struct pp_packed *out, struct pp_err *err)
+static int copy_bins(const struct pp_packed *p, size_t n_bins, bool single,
+                     struct pp_packed *out, struct pp_err *err)
 {
-    struct builder b = {0};
+    struct set_builder b = {0};
     struct pp_bin bin;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && begin(&b, p, out, err))
+        if (pass == 1 && start_filling(&b, p, out, err))
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             read_bin(&b, p, i, &bin);
@@ -181,32 +184,32 @@ static int copy(const struct pp_packed *p, size_t n_bins, bool single,
         }
     }
     out->align = single ? 1 : p->align;
-    finish(&b);
+    finish_set(&b);
     return 0;
 }
 
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err)
 {
-    return copy(p, n_bins, false, out, err);
+    return copy_bins(p, n_bins, false, out, err);
 }
 
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err)
 {
-    return copy(p, p->n_bins, true, out, err);
+    return copy_bins(p, p->n_bins, true, out, err);
 }
 
 /* n in small: at least 1. */
-static uint32_t scaled(uint32_t n, double by)
+static uint32_t scale_length(uint32_t n, double by)
 {
     double x = n * by;
     return x < 1 ? 1 : (uint32_t)x;
 }
 
-static void fill(struct builder *b, struct place to, uint32_t length,
-                 const int32_t *labels, uint32_t old,
-                 const struct pp_likeness *l)
+static void fill_random(struct set_builder *b, struct sequence_columns to,
+                        uint32_t length, const int32_t *labels, uint32_t old,
+                        const struct pp_synthetic_data *l)
 {
     for (uint32_t t = 0; to.ids && t < length; t++) {
         size_t at = (size_t)(to.ids - b->ids) + t;
@@ -217,56 +220,60 @@ static void fill(struct builder *b, struct place to, uint32_t length,
     }
 }
 
-static void small_bin(struct builder *b, const struct pp_bin *bin, double by,
-                      const struct pp_likeness *l)
+static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
+                           double by, const struct pp_synthetic_data *l)
 {
     uint32_t n = bin->n_sequences;
     n = n < l->max_sequences ? n : l->max_sequences;
-    add_bin(b);
+    open_bin(b);
     for (uint32_t i = 0; i < n; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
-        uint32_t slot = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
+        uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
         uint32_t old = (uint32_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
-        uint32_t length = scaled(old, by);
-        uint32_t padding = slot > old ? scaled(slot - old, by) : 0;
-        struct place to = add_sequence(b, 0, length, length + padding);
-        fill(b, to, length, bin->labels ? bin->labels + at : NULL, old, l);
+        uint32_t length = scale_length(old, by);
+        uint32_t padding = padded > old ? scale_length(padded - old, by) : 0;
+        struct sequence_columns to =
+            append_sequence_to(b, 0, length, length + padding);
+        fill_random(b, to, length, bin->labels ? bin->labels + at : NULL, old,
+                    l);
     }
 }
 
 /* Up to four sequences that fill between half of the tokens and all. */
-static void random_bin(struct builder *b, const struct pp_likeness *l)
+static void add_random_bin(struct set_builder *b,
+                           const struct pp_synthetic_data *l)
 {
     uint64_t key = pp_rng_key(l->seed, "lengths"), at = 8 * b->n_bins;
     uint32_t n = 1 + (uint32_t)(pp_rng_uniform(key, at) * 4);
-    add_bin(b);
+    open_bin(b);
     for (uint32_t i = 0; i < n; i++) {
         double share = (1 + pp_rng_uniform(key, at + 1 + i)) / 2;
-        uint32_t length = scaled(l->tokens, share / n);
-        fill(b, add_sequence(b, 0, length, length), length, NULL, length, l);
+        uint32_t length = scale_length(l->tokens, share / n);
+        fill_random(b, append_sequence_to(b, 0, length, length), length, NULL,
+                    length, l);
     }
 }
 
-int pp_packed_likeness(const struct pp_packed *p, size_t n_bins,
-                       const struct pp_likeness *l, struct pp_packed *out,
-                       struct pp_err *err)
+int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
+                        const struct pp_synthetic_data *l,
+                        struct pp_packed *out, struct pp_err *err)
 {
-    struct builder b = {0};
+    struct set_builder b = {0};
     struct pp_bin bin;
     double by =
         p && p->max_tokens > l->tokens ? (double)l->tokens / p->max_tokens : 1;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && begin(&b, p, out, err))
+        if (pass == 1 && start_filling(&b, p, out, err))
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             if (!p) {
-                random_bin(&b, l);
+                add_random_bin(&b, l);
                 continue;
             }
             read_bin(&b, p, i, &bin);
-            small_bin(&b, &bin, by, l);
+            add_scaled_bin(&b, &bin, by, l);
         }
     }
-    finish(&b);
+    finish_set(&b);
     return 0;
 }

@@ -19,7 +19,7 @@ int pp_packed_take(const struct pp_packed *p, size_t n_bins,
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err) PP_MUST_USE;
 
-struct pp_likeness {
+struct pp_synthetic_data {
     uint32_t tokens;        /* slots of the largest bin, about */
     uint32_t max_sequences; /* of a bin: further ones are left out */
     uint32_t vocab;
@@ -29,8 +29,8 @@ struct pp_likeness {
 /* As many bins of sequences whose lengths, padding and ignored labels are those
  * of p's first bins in small; ids are random. Without p the lengths are random
  * too and nothing is padded. */
-int pp_packed_likeness(const struct pp_packed *p, size_t n_bins,
-                       const struct pp_likeness *l, struct pp_packed *out,
-                       struct pp_err *err) PP_MUST_USE;
+int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
+                        const struct pp_synthetic_data *l,
+                        struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_sections - what an index says of itself, before anything is believed
  * of it. */
-#include "data/packed_sections.h"
+#include "data/packed_format.h"
 
 #include <string.h>
 
-#include "data/packed_format.h"
-
-static int bad(struct pp_err *err, const char *what)
+static int fail_index(struct pp_err *err, const char *what)
 {
     return pp_fail(err, PP_EXIT_INPUT, "index: %s", what);
 }
@@ -18,19 +16,19 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
     size_t bytes = p->map_bytes[PP_PACKED_INDEX];
     if (bytes < sizeof h->magic ||
         memcmp(h->magic, PP_PACKED_MAGIC, sizeof h->magic) != 0)
-        return bad(err, "not the index of a packed directory");
+        return fail_index(err, "not the index of a packed directory");
     if (bytes < offsetof(struct pp_packed_header, checksum))
-        return bad(err, "cut short");
+        return fail_index(err, "cut short");
     if (h->version > PP_PACKED_VERSION)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: version '%u' needs a newer pptools, this one "
                        "reads %d",
                        h->version, PP_PACKED_VERSION);
     if (h->version < 1)
-        return bad(err, "version '0' is not a version");
+        return fail_index(err, "version '0' is not a version");
     size_t expected = h->version == 1 ? PP_PACKED_HEADER_1 : sizeof *h;
     if (bytes < expected)
-        return bad(err, "cut short");
+        return fail_index(err, "cut short");
     if (h->header_bytes != expected)
         return pp_fail(err, PP_EXIT_INPUT, "index: header of '%u' bytes",
                        h->header_bytes);
@@ -41,7 +39,7 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
     if (!h->n_bins || h->n_sequences > UINT32_MAX ||
         h->n_bins > h->n_sequences || h->n_inputs > UINT32_MAX || !h->align ||
         h->capacity > INT32_MAX || h->vocab > INT32_MAX)
-        return bad(err, "the header's counts are impossible");
+        return fail_index(err, "the header's counts are impossible");
     return 0;
 }
 
@@ -55,7 +53,7 @@ static int find_section(struct pp_packed *p, int which, uint64_t at, uint64_t n,
         __builtin_mul_overflow(n, size, &bytes) ||
         __builtin_add_overflow(at, bytes, &end) ||
         end > p->map_bytes[PP_PACKED_INDEX])
-        return bad(err, "a section lies outside the file");
+        return fail_index(err, "a section lies outside the file");
     p->sections[which] = (const char *)p->map[PP_PACKED_INDEX] + at;
     return 0;
 }
@@ -87,7 +85,7 @@ static int find_further_sections(struct pp_packed *p, struct pp_err *err)
         return 0;
     if (h->kind >= PP_DATA_N_KINDS || h->n_groups > h->n_sequences ||
         !h->first_group != !h->cu_groups)
-        return bad(err, "the header's groups are impossible");
+        return fail_index(err, "the header's groups are impossible");
     if (h->first_group &&
         (find_section(p, PP_SECTION_FIRST_GROUP, h->first_group, h->n_bins, 8,
                       err) != 0 ||
@@ -118,7 +116,7 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     p->n_sequences = h->n_sequences;
     p->n_inputs = h->n_inputs;
     p->n_tokens = h->n_tokens;
-    p->n_slots = h->n_slots;
+    p->n_positions = h->n_positions;
     p->capacity = h->capacity;
     p->align = h->align;
     p->max_tokens = h->max_tokens;
@@ -134,7 +132,7 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     return 0;
 }
 
-static int bad_bin(size_t b, struct pp_err *err, const char *what)
+static int fail_index_bin(size_t b, struct pp_err *err, const char *what)
 {
     return pp_fail(err, PP_EXIT_INPUT, "index: bin %zu: %s", b, what);
 }
@@ -150,18 +148,20 @@ static int check_lengths(const struct pp_packed *p, size_t b,
                             r->first_sequence + b;
     int64_t longest = 0;
     if (cu[0] != 0 || padded[0] != 0)
-        return bad_bin(b, err, "cu_seqlens does not begin at 0");
+        return fail_index_bin(b, err, "cu_seqlens does not begin at 0");
     for (uint32_t i = 0; i < r->n_sequences; i++) {
         int64_t length = (int64_t)cu[i + 1] - cu[i];
-        int64_t slot = (int64_t)padded[i + 1] - padded[i];
-        if (length < 1 || slot < length)
-            return bad_bin(b, err, "cu_seqlens does not rise inside its slots");
-        longest = slot > longest ? slot : longest;
+        int64_t padded_length = (int64_t)padded[i + 1] - padded[i];
+        if (length < 1 || padded_length < length)
+            return fail_index_bin(b, err,
+                                  "cu_seqlens does not rise inside its slots");
+        longest = padded_length > longest ? padded_length : longest;
     }
     if ((uint32_t)cu[r->n_sequences] != r->real ||
         (uint32_t)padded[r->n_sequences] != r->tokens ||
         longest != r->max_seqlen)
-        return bad_bin(b, err, "cu_seqlens contradicts the bin's counts");
+        return fail_index_bin(b, err,
+                              "cu_seqlens contradicts the bin's counts");
     return 0;
 }
 
@@ -175,44 +175,47 @@ static int check_groups(const struct pp_packed *p, size_t b,
     if (!first_group)
         return r->n_groups == r->n_sequences
                    ? 0
-                   : bad_bin(b, err, "as many groups as sequences belong");
+                   : fail_index_bin(b, err,
+                                    "as many groups as sequences belong");
     if (first_group[b] != first || r->n_groups > p->n_groups - first)
-        return bad_bin(b, err, "its groups do not follow those before");
+        return fail_index_bin(b, err, "its groups do not follow those before");
     cu += first + b;
     for (uint32_t g = 0; g < r->n_groups; g++)
         if (cu[g + 1] <= cu[g])
-            return bad_bin(b, err, "cu_groups does not rise");
+            return fail_index_bin(b, err, "cu_groups does not rise");
     return cu[0] == 0 && cu[r->n_groups] == r->n_sequences
                ? 0
-               : bad_bin(b, err, "cu_groups contradicts the bin's counts");
+               : fail_index_bin(b, err,
+                                "cu_groups contradicts the bin's counts");
 }
 
-static int check_bins(const struct pp_packed *p, struct pp_err *err)
+static int check_bin_records(const struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
-    uint64_t sequences = 0, slots = 0, tokens = 0, groups = 0;
+    uint64_t sequences = 0, positions = 0, tokens = 0, groups = 0;
     uint32_t max_tokens = 0, max_seqlen = 0;
     for (size_t b = 0; b < p->n_bins; b++, r++) {
-        if (r->first_sequence != sequences || r->first_slot != slots)
-            return bad_bin(b, err, "does not begin where the one before ends");
+        if (r->first_sequence != sequences || r->first_position != positions)
+            return fail_index_bin(b, err,
+                                  "does not begin where the one before ends");
         if (r->n_sequences < 1 || r->n_sequences > p->n_sequences - sequences ||
             r->tokens > p->capacity || r->scored > r->real ||
             r->n_groups > r->n_sequences)
-            return bad_bin(b, err, "impossible counts");
+            return fail_index_bin(b, err, "impossible counts");
         if (check_lengths(p, b, r, err) != 0 ||
             check_groups(p, b, r, groups, err) != 0)
             return -1;
         groups += r->n_groups;
         sequences += r->n_sequences;
-        slots += r->tokens;
+        positions += r->tokens;
         tokens += r->real;
         max_tokens = r->tokens > max_tokens ? r->tokens : max_tokens;
         max_seqlen = r->max_seqlen > max_seqlen ? r->max_seqlen : max_seqlen;
     }
-    if (sequences != p->n_sequences || slots != p->n_slots ||
+    if (sequences != p->n_sequences || positions != p->n_positions ||
         tokens != p->n_tokens || groups != p->n_groups ||
         max_tokens != p->max_tokens || max_seqlen != p->max_seqlen)
-        return bad(err, "the bins contradict the header's counts");
+        return fail_index(err, "the bins contradict the header's counts");
     return 0;
 }
 
@@ -241,7 +244,7 @@ static int check_token_files(const struct pp_packed *p, struct pp_err *err)
 
 int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
 {
-    if (check_bins(p, err) != 0 || check_sources(p, err) != 0)
+    if (check_bin_records(p, err) != 0 || check_sources(p, err) != 0)
         return -1;
     return check_token_files(p, err);
 }

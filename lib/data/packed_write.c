@@ -4,32 +4,242 @@
  * The columns are streamed bin by bin; the index is written last. */
 #include "data/packed_write.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
-#include "data/packed_index.h"
-#include "data/packed_place.h"
+
+/* packed_place - puts a packed directory in its place.
+ *
+ * Readers see the old directory or the new one, never a mixture: the two are
+ * exchanged by one rename where the kernel and the file system can do that. */
+/* A directory written beside its place, then put there. */
+struct output_place {
+    char *dir; /* the place, symbolic links followed */
+    char *tmp; /* DIR.tmp, where to write */
+    int lock;  /* tmp, open and locked */
+};
+
+static char *join3(const char *a, const char *between, const char *b)
+{
+    size_t n = strlen(a) + strlen(between) + strlen(b) + 1;
+    char *s = malloc(n);
+    if (s)
+        snprintf(s, n, "%s%s%s", a, between, b);
+    return s;
+}
+
+static bool is_packed_file(const char *name)
+{
+    for (int i = 0; i < PP_PACKED_N_FILES; i++)
+        if (!strcmp(name, pp_packed_name(i)))
+            return true;
+    return false;
+}
+
+/* The directory's files other than . and .. are counted in *n; the first that
+ * is not of a packed directory is an error. */
+static int check_entries(const char *dir, size_t *n, struct pp_err *err)
+{
+    const struct dirent *e;
+    int rc = 0;
+    DIR *d = opendir(dir);
+    if (!d)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", dir, strerror(errno));
+    while (rc == 0 && (e = readdir(d))) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        ++*n;
+        if (!is_packed_file(e->d_name))
+            rc = pp_fail(err, PP_EXIT_INPUT,
+                         "%s: holds '%s', so it is not a packed directory and "
+                         "is left alone",
+                         dir, e->d_name);
+    }
+    closedir(d);
+    return rc;
+}
+
+int pp_packed_may_write(const char *dir, struct pp_err *err)
+{
+    struct stat st;
+    size_t n = 0;
+    if (!*dir)
+        return pp_fail(err, PP_EXIT_INPUT, "'' is not a directory's name");
+    if (lstat(dir, &st) != 0 && errno == ENOENT)
+        return 0;
+    if (!pp_file_is_dir(dir))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: exists and is not a directory",
+                       dir);
+    if (check_entries(dir, &n, err) != 0)
+        return -1;
+    if (n > 0 && !pp_packed_is(dir))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: exists and is not a packed directory", dir);
+    return 0;
+}
+
+/* Removes the files a packed directory may hold, and the directory. Needs no
+ * memory, for it clears away after everything else failed. */
+static void remove_packed(const char *dir)
+{
+    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < PP_PACKED_N_FILES; i++)
+        unlinkat(d, pp_packed_name(i), 0);
+    if (d >= 0)
+        close(d);
+    rmdir(dir);
+}
+
+static void free_place(struct output_place *p)
+{
+    if (p->lock >= 0)
+        close(p->lock);
+    free(p->dir);
+    free(p->tmp);
+    *p = (struct output_place){.lock = -1};
+}
+
+/* dir without trailing slashes, or what it links to. */
+static char *resolve_links(const char *dir)
+{
+    char *s = realpath(dir, NULL);
+    if (s)
+        return s;
+    s = strdup(dir);
+    for (size_t n = s ? strlen(s) : 0; n > 1 && s[n - 1] == '/'; n--)
+        s[n - 1] = '\0';
+    return s;
+}
+
+/* Makes p->tmp and locks it, so that a second run on the same directory and
+ * the remains of a dead one can be told apart. */
+static int make_locked_tmp(struct output_place *p, struct pp_err *err)
+{
+    bool made = mkdir(p->tmp, 0777) == 0;
+    if (!made && errno != EEXIST)
+        return pp_fail_errno(err, "%s: cannot create", p->tmp);
+    p->lock = open(p->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (p->lock < 0)
+        return pp_fail_errno(err, "%s", p->tmp);
+    if (flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: another run is writing it",
+                       p->tmp);
+    size_t n = 0;
+    return made ? 0 : check_entries(p->tmp, &n, err);
+}
+
+static int place_open(struct output_place *p, const char *dir,
+                      struct pp_err *err)
+{
+    *p = (struct output_place){.lock = -1};
+    if (pp_packed_may_write(dir, err) != 0)
+        return -1;
+    p->dir = resolve_links(dir);
+    p->tmp = p->dir ? join3(p->dir, ".tmp", "") : NULL;
+    if (!p->tmp)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (make_locked_tmp(p, err) == 0)
+        return 0;
+    free_place(p);
+    return -1;
+}
+
+static char *place_path(const struct output_place *p, const char *name)
+{
+    return join3(p->tmp, "/", name);
+}
+
+/* Without an exchanging rename: aside, in place, and back when that fails. */
+static int swap_by_steps(const struct output_place *p, struct pp_err *err)
+{
+    char *old = join3(p->dir, ".old", "");
+    if (!old)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = 0;
+    if (rename(p->dir, old) != 0)
+        rc = pp_fail_errno(err, "%s: cannot rename", p->dir);
+    else if (rename(p->tmp, p->dir) != 0) {
+        rc = pp_fail_errno(err, "%s: cannot rename", p->tmp);
+        if (rename(old, p->dir) != 0)
+            pp_fail_at(err, "%s is now %s: ", p->dir, old);
+    } else
+        remove_packed(old);
+    free(old);
+    return rc;
+}
+
+static int put_in_place(const struct output_place *p, struct pp_err *err)
+{
+    /* A plain rename replaces nothing, or an empty directory. */
+    if (rename(p->tmp, p->dir) == 0)
+        return 0;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return pp_fail_errno(err, "%s: cannot rename", p->tmp);
+    if (renameat2(AT_FDCWD, p->tmp, AT_FDCWD, p->dir, RENAME_EXCHANGE) == 0) {
+        remove_packed(p->tmp);
+        return 0;
+    }
+    return swap_by_steps(p, err);
+}
+
+static int sync_parent(const char *dir, struct pp_err *err)
+{
+    char *parent = strdup(dir);
+    if (!parent)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = '\0';
+    int rc = pp_file_sync(slash ? parent : ".", err);
+    free(parent);
+    return rc;
+}
+
+static void place_abort(struct output_place *p)
+{
+    if (p->tmp)
+        remove_packed(p->tmp);
+    free_place(p);
+}
+
+static int place_commit(struct output_place *p, struct pp_err *err)
+{
+    if (pp_file_sync(p->tmp, err) != 0 ||
+        pp_packed_may_write(p->dir, err) != 0 || put_in_place(p, err) != 0) {
+        place_abort(p);
+        return -1;
+    }
+    int rc = sync_parent(p->dir, err);
+    free_place(p);
+    return rc;
+}
 
 enum { BUFFER_BYTES = 1 << 20 };
 
 /* A file being written. */
-struct sink {
+struct summed_file {
     FILE *f;
     char *path;
     uint64_t sum;
     bool unsummed; /* its checksum is known otherwise */
 };
 
-static int sink_open(struct sink *s, const struct pp_place *place,
-                     const char *name, struct pp_err *err)
+static int summed_open(struct summed_file *s, const struct output_place *place,
+                       const char *name, struct pp_err *err)
 {
     s->sum = PP_FNV_START;
-    s->path = pp_place_path(place, name);
+    s->path = place_path(place, name);
     if (!s->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->f = fopen(s->path, "wbe");
@@ -39,8 +249,8 @@ static int sink_open(struct sink *s, const struct pp_place *place,
     return 0;
 }
 
-static int sink_put(struct sink *s, const void *data, size_t bytes,
-                    struct pp_err *err)
+static int summed_put(struct summed_file *s, const void *data, size_t bytes,
+                      struct pp_err *err)
 {
     if (fwrite(data, 1, bytes, s->f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", s->path);
@@ -49,37 +259,37 @@ static int sink_put(struct sink *s, const void *data, size_t bytes,
     return 0;
 }
 
-static int sink_sync(struct sink *s, struct pp_err *err)
+static int summed_sync(struct summed_file *s, struct pp_err *err)
 {
     if (fflush(s->f) != 0 || fsync(fileno(s->f)) != 0)
         return pp_fail_errno(err, "%s: cannot write", s->path);
     return 0;
 }
 
-static void sink_close(struct sink *s)
+static void summed_close(struct summed_file *s)
 {
     if (s->f)
         fclose(s->f);
     free(s->path);
-    *s = (struct sink){0};
+    *s = (struct summed_file){0};
 }
 
 /* The elements of one sequence, then its padding. Elements of all columns have
  * the size of an int32. */
-static int put_slot(struct sink *s, const void *values, const struct pp_part *p,
-                    int32_t pad, struct pp_err *err)
+static int put_padded(struct summed_file *s, const void *values,
+                      const struct pp_part *p, int32_t pad, struct pp_err *err)
 {
-    if (sink_put(s, values, p->length * sizeof pad, err) != 0)
+    if (summed_put(s, values, p->length * sizeof pad, err) != 0)
         return -1;
-    for (uint32_t i = p->length; i < p->slot; i++)
-        if (sink_put(s, &pad, sizeof pad, err) != 0)
+    for (uint32_t i = p->length; i < p->padded; i++)
+        if (summed_put(s, &pad, sizeof pad, err) != 0)
             return -1;
     return 0;
 }
 
 /* A sequence's elements of one of the float columns; the group's go with the
  * first of its sequences. */
-static int put_values(struct sink *s, const struct pp_packed_content *c,
+static int put_values(struct summed_file *s, const struct pp_packed_content *c,
                       enum pp_column column, const struct pp_piece *q,
                       const struct pp_part *p, bool is_first,
                       struct pp_err *err)
@@ -87,39 +297,39 @@ static int put_values(struct sink *s, const struct pp_packed_content *c,
     const float *values = c->docs->columns[column];
     switch (pp_columns[column].scope) {
     case PP_SCOPE_TOKEN:
-        return put_slot(s, values + p->at, p, 0, err);
+        return put_padded(s, values + p->at, p, 0, err);
     case PP_SCOPE_SEQUENCE:
-        return sink_put(s, values + p->sequence, sizeof *values, err);
+        return summed_put(s, values + p->sequence, sizeof *values, err);
     default:
-        return is_first ? sink_put(s, values + c->first_document + q->source,
-                                   sizeof *values, err)
+        return is_first ? summed_put(s, values + c->first_document + q->source,
+                                     sizeof *values, err)
                         : 0;
     }
 }
 
-static int put_part(struct sink files[PP_PACKED_N_FILES],
+static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                     const struct pp_packed_content *c, const struct pp_piece *q,
                     uint32_t k, struct pp_err *err)
 {
     struct pp_part p = pp_piece_part(c, q, k);
     const int32_t *labels = c->labels ? c->labels : c->ids;
-    if (c->ids && (put_slot(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 0,
-                            err) != 0 ||
-                   put_slot(&files[PP_PACKED_LABELS], labels + p.at, &p,
-                            PP_LABEL_IGNORE, err) != 0))
+    if (c->ids && (put_padded(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 0,
+                              err) != 0 ||
+                   put_padded(&files[PP_PACKED_LABELS], labels + p.at, &p,
+                              PP_LABEL_IGNORE, err) != 0))
         return -1;
     for (int i = 0; i < PP_N_COLUMNS; i++)
-        if (pp_content_has(c, PP_PACKED_COLUMNS + i) &&
+        if (pp_packed_content_has(c, PP_PACKED_COLUMNS + i) &&
             put_values(&files[PP_PACKED_COLUMNS + i], c, (enum pp_column)i, q,
                        &p, k == 0, err) != 0)
             return -1;
     return 0;
 }
 
-static int put_columns(struct sink files[PP_PACKED_N_FILES],
-                       const struct pp_packed_content *c, struct pp_err *err)
+static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
+                         const struct pp_packed_content *c, struct pp_err *err)
 {
-    for (size_t b = 0, said = 0; b < c->n_bins; b++) {
+    for (size_t b = 0, reported = 0; b < c->n_bins; b++) {
         for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
             const struct pp_piece *q = &c->pieces[c->items[i]];
             uint32_t n = pp_piece_n_parts(c, q);
@@ -127,8 +337,8 @@ static int put_columns(struct sink files[PP_PACKED_N_FILES],
                 if (put_part(files, c, q, k, err) != 0)
                     return -1;
         }
-        if (c->progress && c->first[b + 1] - said >= PP_PROGRESS_PIECES) {
-            said = c->first[b + 1];
+        if (c->progress && c->first[b + 1] - reported >= PP_PROGRESS_PIECES) {
+            reported = c->first[b + 1];
             c->progress(c->ctx, b);
         }
     }
@@ -142,22 +352,23 @@ static bool labels_are_ids(const struct pp_packed_content *c)
     bool same = !c->labels;
     for (size_t i = 0; same && i < c->first[c->n_bins]; i++) {
         const struct pp_piece *q = &c->pieces[c->items[i]];
-        same = q->slot == q->length;
+        same = q->padded == q->length;
     }
     return same;
 }
 
-static int write_files(const struct pp_place *place,
+static int write_files(const struct output_place *place,
                        const struct pp_packed_content *c,
-                       struct sink files[PP_PACKED_N_FILES], struct pp_err *err)
+                       struct summed_file files[PP_PACKED_N_FILES],
+                       struct pp_err *err)
 {
     uint64_t sums[PP_PACKED_N_FILES];
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        if ((i == PP_PACKED_INDEX || pp_content_has(c, i)) &&
-            sink_open(&files[i], place, pp_packed_name(i), err) != 0)
+        if ((i == PP_PACKED_INDEX || pp_packed_content_has(c, i)) &&
+            summed_open(&files[i], place, pp_packed_name(i), err) != 0)
             return -1;
     files[PP_PACKED_LABELS].unsummed = labels_are_ids(c);
-    if (put_columns(files, c, err) != 0)
+    if (write_columns(files, c, err) != 0)
         return -1;
     if (files[PP_PACKED_LABELS].unsummed)
         files[PP_PACKED_LABELS].sum = files[PP_PACKED_INPUT_IDS].sum;
@@ -166,27 +377,27 @@ static int write_files(const struct pp_place *place,
     struct pp_packed_header *h = pp_packed_make_index(c, sums, err);
     if (!h)
         return -1;
-    int rc = sink_put(&files[PP_PACKED_INDEX], h, h->index_bytes, err);
+    int rc = summed_put(&files[PP_PACKED_INDEX], h, h->index_bytes, err);
     free(h);
     for (int i = 0; i < PP_PACKED_N_FILES && rc == 0; i++)
         if (files[i].f)
-            rc = sink_sync(&files[i], err);
+            rc = summed_sync(&files[i], err);
     return rc;
 }
 
 int pp_packed_write(const char *dir, const struct pp_packed_content *c,
                     struct pp_err *err)
 {
-    struct pp_place place;
-    struct sink files[PP_PACKED_N_FILES] = {0};
-    if (pp_place_open(&place, dir, err) != 0)
+    struct output_place place;
+    struct summed_file files[PP_PACKED_N_FILES] = {0};
+    if (place_open(&place, dir, err) != 0)
         return -1;
     int rc = write_files(&place, c, files, err);
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        sink_close(&files[i]);
+        summed_close(&files[i]);
     if (rc != 0)
-        pp_place_abort(&place);
+        place_abort(&place);
     else
-        rc = pp_place_commit(&place, err);
+        rc = place_commit(&place, err);
     return rc;
 }

@@ -18,7 +18,7 @@ static uint64_t lcm(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-static uint32_t with_pad_to(uint64_t parts, uint32_t pad_to)
+static uint32_t combine_pad_to(uint64_t parts, uint32_t pad_to)
 {
     uint64_t align = parts > INT32_MAX ? 0 : lcm(parts, pad_to);
     return align > INT32_MAX ? 0 : (uint32_t)align;
@@ -28,12 +28,12 @@ uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp)
 {
     uint64_t parts =
         lcm(cp > 1 ? 2 * (uint64_t)cp : 1, tp > 1 ? (uint64_t)cp * tp : 1);
-    return with_pad_to(parts, pad_to);
+    return combine_pad_to(parts, pad_to);
 }
 
 uint32_t pp_pieces_align_product(uint32_t pad_to, uint32_t cp, uint32_t tp)
 {
-    return with_pad_to((cp > 1 ? 2 * (uint64_t)cp : 1) * tp, pad_to);
+    return combine_pad_to((cp > 1 ? 2 * (uint64_t)cp : 1) * tp, pad_to);
 }
 
 static size_t document_length(const struct pp_documents *d, size_t i)
@@ -45,10 +45,10 @@ static size_t document_length(const struct pp_documents *d, size_t i)
 static size_t document_slot(const struct pp_documents *d, size_t i,
                             uint32_t align)
 {
-    size_t slot = 0, end = pp_documents_sequence(d, i + 1);
+    size_t padded = 0, end = pp_documents_sequence(d, i + 1);
     for (size_t s = pp_documents_sequence(d, i); s < end; s++)
-        slot += pp_round_up(d->first[s + 1] - d->first[s], align);
-    return slot;
+        padded += pp_round_up(d->first[s + 1] - d->first[s], align);
+    return padded;
 }
 
 static bool is_group(const struct pp_documents *d, size_t i)
@@ -101,8 +101,9 @@ static int count_oversize(const struct pp_documents *d, size_t i,
 }
 
 /* Counts pieces, and documents by what happens to them. */
-static int count(const struct pp_documents *d, const struct pp_piece_options *o,
-                 size_t *n, struct pp_pieces *out, struct pp_err *err)
+static int count_pieces(const struct pp_documents *d,
+                        const struct pp_piece_options *o, size_t *n,
+                        struct pp_pieces *out, struct pp_err *err)
 {
     uint32_t limit = o->capacity;
     for (size_t i = o->first; i < o->end; i++) {
@@ -123,11 +124,11 @@ static int count(const struct pp_documents *d, const struct pp_piece_options *o,
     return 0;
 }
 
-static int make_room(struct pp_pieces *p, size_t n, struct pp_err *err)
+static int alloc_pieces(struct pp_pieces *p, size_t n, struct pp_err *err)
 {
     p->piece = calloc(n + 1, sizeof *p->piece);
-    p->slots = calloc(n + 1, sizeof *p->slots);
-    if (p->piece && p->slots)
+    p->padded = calloc(n + 1, sizeof *p->padded);
+    if (p->piece && p->padded)
         return 0;
     pp_pieces_finish(p);
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -140,18 +141,18 @@ static bool add_whole(const struct pp_documents *d, size_t i,
     size_t at = d->first[i], length = d->first[i + 1] - at;
     if (length == 0 || length > o->capacity)
         return false;
-    size_t slot = o->align == 1 ? length : pp_round_up(length, o->align);
-    out->slots[out->n] = (uint32_t)slot;
+    size_t padded = o->align == 1 ? length : pp_round_up(length, o->align);
+    out->padded[out->n] = (uint32_t)padded;
     out->n_tokens += length;
     out->piece[out->n++] = (struct pp_piece){.at = at,
                                              .source = (uint32_t)(i - o->first),
                                              .length = (uint32_t)length,
-                                             .slot = (uint32_t)slot};
+                                             .padded = (uint32_t)padded};
     return true;
 }
 
-static void add(const struct pp_documents *d, size_t i,
-                const struct pp_piece_options *o, struct pp_pieces *out)
+static void add_pieces(const struct pp_documents *d, size_t i,
+                       const struct pp_piece_options *o, struct pp_pieces *out)
 {
     uint32_t limit = o->capacity;
     if (!d->member && add_whole(d, i, o, out))
@@ -161,27 +162,27 @@ static void add(const struct pp_documents *d, size_t i,
     for (size_t k = 0; k < n; k++, out->n++) {
         size_t start = k * limit, left = document_length(d, i) - start;
         uint32_t length = left > limit ? limit : (uint32_t)left;
-        size_t slot = is_group(d, i) ? document_slot(d, i, o->align)
-                                     : pp_round_up(length, o->align);
-        out->slots[out->n] = (uint32_t)slot;
+        size_t padded = is_group(d, i) ? document_slot(d, i, o->align)
+                                       : pp_round_up(length, o->align);
+        out->padded[out->n] = (uint32_t)padded;
         out->n_tokens += length;
         out->piece[out->n] =
             (struct pp_piece){.at = at + start,
                               .source = (uint32_t)(i - o->first),
                               .start = (uint32_t)start,
                               .length = length,
-                              .slot = (uint32_t)slot};
+                              .padded = (uint32_t)padded};
     }
 }
 
 /* What was left out of documents when they were read is cut off of them. */
-static void count_lost(const struct pp_documents *d,
-                       const struct pp_piece_options *o,
-                       struct pp_input_counts *c)
+static void count_omissions(const struct pp_documents *d,
+                            const struct pp_piece_options *o,
+                            struct pp_input_counts *c)
 {
     size_t limit = o->capacity / o->align * o->align;
-    for (size_t k = 0; k < d->n_lost; k++) {
-        const struct pp_lost *l = &d->lost[k];
+    for (size_t k = 0; k < d->n_omissions; k++) {
+        const struct pp_omission *l = &d->omissions[k];
         if (l->document < o->first || l->document >= o->end)
             continue;
         bool counts_later = o->oversize == PP_OVERSIZE_TRUNCATE &&
@@ -194,9 +195,9 @@ static void count_lost(const struct pp_documents *d,
 }
 
 /* The options with end filled in, and what the input holds counted. */
-static struct pp_piece_options begin(const struct pp_documents *d,
-                                     const struct pp_piece_options *o,
-                                     struct pp_pieces *out)
+static struct pp_piece_options init_pieces(const struct pp_documents *d,
+                                           const struct pp_piece_options *o,
+                                           struct pp_pieces *out)
 {
     struct pp_piece_options all = *o;
     if (!all.end)
@@ -207,7 +208,7 @@ static struct pp_piece_options begin(const struct pp_documents *d,
     out->counts.sequences = end - first;
     out->counts.tokens = d->first ? d->first[end] - d->first[first] : 0;
     out->counts.n_skipped = d->n_skipped;
-    count_lost(d, &all, &out->counts);
+    count_omissions(d, &all, &out->counts);
     return all;
 }
 
@@ -215,20 +216,21 @@ int pp_pieces_make(const struct pp_documents *d,
                    const struct pp_piece_options *options,
                    struct pp_pieces *out, struct pp_err *err)
 {
-    struct pp_piece_options o = begin(d, options, out);
+    struct pp_piece_options o = init_pieces(d, options, out);
     size_t n = 0;
     o.capacity = o.capacity / o.align * o.align; /* what slots can fill */
-    if (count(d, &o, &n, out, err) != 0 || make_room(out, n, err) != 0)
+    if (count_pieces(d, &o, &n, out, err) != 0 ||
+        alloc_pieces(out, n, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
-        add(d, i, &o, out);
+        add_pieces(d, i, &o, out);
     return 0;
 }
 
 /* A document's pieces, where base is the first token of all. */
-static void wrap(const struct pp_documents *d, size_t i,
-                 const struct pp_piece_options *o, size_t base,
-                 struct pp_pieces *out)
+static void wrap_document(const struct pp_documents *d, size_t i,
+                          const struct pp_piece_options *o, size_t base,
+                          struct pp_pieces *out)
 {
     size_t at = d->first[i] - base, end = d->first[i + 1] - base;
     size_t before = out->n, start = at;
@@ -236,13 +238,13 @@ static void wrap(const struct pp_documents *d, size_t i,
     while (at < end) {
         size_t full = (at / o->capacity + 1) * o->capacity;
         uint32_t length = (uint32_t)((full < end ? full : end) - at);
-        out->slots[out->n] = length;
+        out->padded[out->n] = length;
         out->piece[out->n++] =
             (struct pp_piece){.at = base + at,
                               .source = (uint32_t)(i - o->first),
                               .start = (uint32_t)(at - start),
                               .length = length,
-                              .slot = length};
+                              .padded = length};
         at += length;
     }
     out->counts.n_split += out->n > before + 1;
@@ -252,7 +254,7 @@ int pp_pieces_wrap(const struct pp_documents *d,
                    const struct pp_piece_options *options,
                    struct pp_pieces *out, struct pp_err *err)
 {
-    struct pp_piece_options o = begin(d, options, out);
+    struct pp_piece_options o = init_pieces(d, options, out);
     size_t total = (size_t)(out->counts.tokens - out->counts.truncated_tokens);
     size_t n = o.end - o.first + total / o.capacity + 1;
     if (d->member)
@@ -260,43 +262,44 @@ int pp_pieces_wrap(const struct pp_documents *d,
                        "groups cannot be cut where a bin is full");
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", n);
-    if (make_room(out, n, err) != 0)
+    if (alloc_pieces(out, n, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
-        wrap(d, i, &o, d->first[o.first], out);
+        wrap_document(d, i, &o, d->first[o.first], out);
     out->n_tokens = total;
     return 0;
 }
 
-void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n)
+void pp_pieces_pad_evenly(struct pp_pieces *p, const uint32_t *members,
+                          size_t n)
 {
     uint32_t longest = 0;
     for (size_t i = 0; i < n; i++)
-        if (p->slots[members[i]] > longest)
-            longest = p->slots[members[i]];
+        if (p->padded[members[i]] > longest)
+            longest = p->padded[members[i]];
     for (size_t i = 0; i < n; i++)
-        p->slots[members[i]] = p->piece[members[i]].slot = longest;
+        p->padded[members[i]] = p->piece[members[i]].padded = longest;
 }
 
-void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
-                        uint32_t row)
+void pp_pieces_pad_bin(struct pp_pieces *p, const uint32_t *members, size_t n,
+                       uint32_t row)
 {
     uint64_t total = 0;
     uint32_t shortest = members[0];
     for (size_t i = 0; i < n; i++) {
-        total += p->slots[members[i]];
-        if (p->slots[members[i]] < p->slots[shortest])
+        total += p->padded[members[i]];
+        if (p->padded[members[i]] < p->padded[shortest])
             shortest = members[i];
     }
     if (total % row == 0)
         return;
-    p->slots[shortest] += row - (uint32_t)(total % row);
-    p->piece[shortest].slot = p->slots[shortest];
+    p->padded[shortest] += row - (uint32_t)(total % row);
+    p->piece[shortest].padded = p->padded[shortest];
 }
 
 void pp_pieces_finish(struct pp_pieces *p)
 {
     free(p->piece);
-    free(p->slots);
+    free(p->padded);
     memset(p, 0, sizeof *p);
 }

@@ -16,7 +16,7 @@ struct pp_piece {
     uint32_t source; /* document, from the first that is packed on */
     uint32_t start;  /* position of its first token in that document */
     uint32_t length; /* tokens */
-    uint32_t slot;   /* with padding */
+    uint32_t padded; /* with padding */
 };
 
 /* What was done to the documents of an input, in documents and in tokens. */
@@ -42,7 +42,7 @@ enum pp_oversize {
 struct pp_pieces {
     size_t n;
     struct pp_piece *piece;
-    uint32_t *slots; /* the pieces' slots again, for the packing rules */
+    uint32_t *padded; /* the pieces' slots again, for the packing rules */
     uint64_t n_tokens;
     struct pp_input_counts counts;
 };
@@ -80,12 +80,13 @@ int pp_pieces_wrap(const struct pp_documents *d,
                    struct pp_err *err) PP_MUST_USE;
 
 /* Makes the slots of n pieces as long as the longest of them. */
-void pp_pieces_even(struct pp_pieces *p, const uint32_t *members, size_t n);
+void pp_pieces_pad_evenly(struct pp_pieces *p, const uint32_t *members,
+                          size_t n);
 
 /* Lengthens the shortest of n slots until all together are a multiple of row.
  * n is at least 1. */
-void pp_pieces_fill_row(struct pp_pieces *p, const uint32_t *members, size_t n,
-                        uint32_t row);
+void pp_pieces_pad_bin(struct pp_pieces *p, const uint32_t *members, size_t n,
+                       uint32_t row);
 
 void pp_pieces_finish(struct pp_pieces *p);
 

@@ -8,7 +8,6 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "data/safetensors_header.h"
 #include "data/scan.h"
 
 static const char index_suffix[] = ".index.json";
@@ -30,13 +29,13 @@ struct pp_tensors {
 };
 
 /* One line of the index: tensor -> shard. */
-struct placed {
+struct index_entry {
     const char *tensor;
     size_t shard;
 };
 
-struct placement {
-    struct placed *items;
+struct index_map {
+    struct index_entry *items;
     size_t n, capacity;
 };
 
@@ -64,8 +63,8 @@ static int out_of_memory(const char *path, struct pp_err *err)
 }
 
 /* Makes room for one more of size bytes in *items. */
-static int grow(void *items, size_t n, size_t *capacity, size_t size,
-                const char *path, struct pp_err *err)
+static int grow_list(void *items, size_t n, size_t *capacity, size_t size,
+                     const char *path, struct pp_err *err)
 {
     void **p = items;
     size_t bytes, next = *capacity ? 2 * *capacity : 16;
@@ -82,8 +81,8 @@ static int grow(void *items, size_t n, size_t *capacity, size_t size,
 }
 
 /* Maps one file and appends its tensors. */
-static int add_file(struct pp_tensors *t, const char *path, struct shard *s,
-                    struct pp_err *err)
+static int map_shard(struct pp_tensors *t, const char *path, struct shard *s,
+                     struct pp_err *err)
 {
     if (pp_file_map(path, &s->map, &s->map_bytes, err))
         return -1;
@@ -91,17 +90,18 @@ static int add_file(struct pp_tensors *t, const char *path, struct shard *s,
                                 err);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     const struct pp_tensor *x = a, *y = b;
     return strcmp(x->name, y->name);
 }
 
-static int sort(struct pp_tensors *t, const char *path, struct pp_err *err)
+static int sort_tensors(struct pp_tensors *t, const char *path,
+                        struct pp_err *err)
 {
     struct pp_tensor *items = t->list.items;
     if (t->list.n > 0)
-        qsort(items, t->list.n, sizeof *items, by_name);
+        qsort(items, t->list.n, sizeof *items, compare_names);
     for (size_t i = 1; i < t->list.n; i++)
         if (!strcmp(items[i - 1].name, items[i].name))
             return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is there twice", path,
@@ -117,9 +117,9 @@ static int open_single(struct pp_tensors *t, const char *path,
         return out_of_memory(path, err);
     t->n_shards = t->shard_capacity = 1;
     t->shards[0].name = path;
-    if (add_file(t, path, &t->shards[0], err))
+    if (map_shard(t, path, &t->shards[0], err))
         return -1;
-    return sort(t, path, err);
+    return sort_tensors(t, path, err);
 }
 
 /* Whether a shard's path stays inside the directory of its index. Links may
@@ -150,8 +150,8 @@ static int shard_number(struct pp_tensors *t, const char *path,
     if (!is_inside(name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: '%s' is not a file beside the index", path, name);
-    if (grow(&t->shards, t->n_shards, &t->shard_capacity, sizeof *t->shards,
-             path, err))
+    if (grow_list(&t->shards, t->n_shards, &t->shard_capacity,
+                  sizeof *t->shards, path, err))
         return -1;
     *number = t->n_shards;
     t->shards[t->n_shards++] = (struct shard){.name = name};
@@ -160,19 +160,20 @@ static int shard_number(struct pp_tensors *t, const char *path,
 
 /* {"tensor": "shard", ...} */
 static int read_weight_map(struct pp_tensors *t, struct pp_scan *s,
-                           struct placement *map, struct pp_err *err)
+                           struct index_map *map, struct pp_err *err)
 {
     size_t n = 0;
     int more;
     if (pp_scan_expect(s, '{', err))
         return -1;
     while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
-        struct placed p;
+        struct index_entry p;
         const char *shard;
         if (pp_scan_key(s, &t->arena, &p.tensor, err) ||
             pp_scan_string(s, &t->arena, &shard, err) ||
             shard_number(t, s->name, shard, &p.shard, err) ||
-            grow(&map->items, map->n, &map->capacity, sizeof p, s->name, err))
+            grow_list(&map->items, map->n, &map->capacity, sizeof p, s->name,
+                      err))
             return -1;
         map->items[map->n++] = p;
     }
@@ -180,7 +181,7 @@ static int read_weight_map(struct pp_tensors *t, struct pp_scan *s,
 }
 
 static int read_index(struct pp_tensors *t, struct pp_scan *s,
-                      struct placement *map, struct pp_err *err)
+                      struct index_map *map, struct pp_err *err)
 {
     const char *key;
     size_t n = 0;
@@ -209,21 +210,21 @@ static int read_index(struct pp_tensors *t, struct pp_scan *s,
     return 0;
 }
 
-static int by_tensor(const void *a, const void *b)
+static int compare_placed(const void *a, const void *b)
 {
-    const struct placed *x = a, *y = b;
+    const struct index_entry *x = a, *y = b;
     return strcmp(x->tensor, y->tensor);
 }
 
 /* Every tensor of the index is in its shard; none is named twice. Tensors of a
  * shard that the index does not name are kept. */
-static int check_index(const struct pp_tensors *t, const char *path,
-                       struct placement *map, struct pp_err *err)
+static int check_weight_map(const struct pp_tensors *t, const char *path,
+                            struct index_map *map, struct pp_err *err)
 {
     if (map->n > 0)
-        qsort(map->items, map->n, sizeof *map->items, by_tensor);
+        qsort(map->items, map->n, sizeof *map->items, compare_placed);
     for (size_t i = 0; i < map->n; i++) {
-        const struct placed *p = &map->items[i];
+        const struct index_entry *p = &map->items[i];
         const struct shard *s = &t->shards[p->shard];
         const struct pp_tensor *x = pp_tensors_find(t, p->tensor);
         if (i > 0 && !strcmp(p[-1].tensor, p->tensor))
@@ -249,7 +250,7 @@ static int open_shards(struct pp_tensors *t, const char *path,
             pp_arena_printf(&t->arena, "%.*s%s", dir, path, t->shards[i].name);
         if (!name)
             return out_of_memory(path, err);
-        if (add_file(t, name, &t->shards[i], err))
+        if (map_shard(t, name, &t->shards[i], err))
             return -1;
     }
     return 0;
@@ -258,7 +259,7 @@ static int open_shards(struct pp_tensors *t, const char *path,
 static int open_index(struct pp_tensors *t, const char *path,
                       struct pp_err *err)
 {
-    struct placement map = {0};
+    struct index_map map = {0};
     const void *text;
     size_t bytes;
     int rc = -1;
@@ -266,15 +267,16 @@ static int open_index(struct pp_tensors *t, const char *path,
         return -1;
     struct pp_scan s = {.text = text, .n = bytes, .name = path};
     if (read_index(t, &s, &map, err) == 0 && open_shards(t, path, err) == 0 &&
-        sort(t, path, err) == 0)
-        rc = check_index(t, path, &map, err);
+        sort_tensors(t, path, err) == 0)
+        rc = check_weight_map(t, path, &map, err);
     free(map.items);
     pp_file_unmap(text, bytes);
     return rc;
 }
 
 /* dir/name in the arena, or NULL. */
-static char *in_dir(struct pp_tensors *t, const char *dir, const char *name)
+static char *path_in_dir(struct pp_tensors *t, const char *dir,
+                         const char *name)
 {
     size_t n = strlen(dir), m = strlen(name) + 1;
     if (n > 0 && dir[n - 1] == '/')
@@ -288,7 +290,7 @@ static char *in_dir(struct pp_tensors *t, const char *dir, const char *name)
     return path;
 }
 
-static int open_any(struct pp_tensors *t, const char *path, struct pp_err *err)
+static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
 {
     size_t n = strlen(path), m = strlen(index_suffix);
     if (!pp_file_is_dir(path)) {
@@ -296,8 +298,8 @@ static int open_any(struct pp_tensors *t, const char *path, struct pp_err *err)
             return open_index(t, path, err);
         return open_single(t, path, err);
     }
-    char *single = in_dir(t, path, single_name);
-    char *index = in_dir(t, path, index_name);
+    char *single = path_in_dir(t, path, single_name);
+    char *index = path_in_dir(t, path, index_name);
     if (!single || !index)
         return out_of_memory(path, err);
     if (pp_file_exists(single))
@@ -315,7 +317,7 @@ int pp_tensors_open(const char *path, struct pp_tensors **out,
     *out = NULL;
     if (!t)
         return out_of_memory(path, err);
-    if (open_any(t, path, err)) {
+    if (open_set(t, path, err)) {
         pp_tensors_close(t);
         return -1;
     }
@@ -339,7 +341,7 @@ const struct pp_tensor *pp_tensors_find(const struct pp_tensors *t,
     const struct pp_tensor key = {.name = name};
     if (t->list.n == 0)
         return NULL;
-    return bsearch(&key, t->list.items, t->list.n, sizeof key, by_name);
+    return bsearch(&key, t->list.items, t->list.n, sizeof key, compare_names);
 }
 
 void pp_tensors_close(struct pp_tensors *t)
@@ -357,8 +359,8 @@ void pp_tensors_close(struct pp_tensors *t)
 bool pp_tensors_exist(const char *dir)
 {
     struct pp_tensors t = {0};
-    char *single = in_dir(&t, dir, single_name);
-    char *index = in_dir(&t, dir, index_name);
+    char *single = path_in_dir(&t, dir, single_name);
+    char *index = path_in_dir(&t, dir, index_name);
     bool exist =
         (single && pp_file_exists(single)) || (index && pp_file_exists(index));
     pp_arena_finish(&t.arena);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "data/safetensors_header.h"
-
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
+#include "data/safetensors.h"
 #include "data/scan.h"
 
 /* The format's own limit: a larger one is a broken file. */
@@ -31,7 +31,7 @@ static const struct {
     {"F6_E2M3", PP_DTYPE_OTHER, 6}, {"F6_E3M2", PP_DTYPE_OTHER, 6},
 };
 
-struct header {
+struct tensor_header {
     struct pp_scan scan;
     struct pp_arena *arena;
     const char *path;
@@ -41,14 +41,15 @@ struct header {
 };
 
 /* One tensor as written: fields seen, and its place among the data. */
-struct entry {
+struct tensor_entry {
     struct pp_tensor tensor;
     uint64_t begin, end;
     unsigned bits;
     bool has_dtype, has_shape, has_offsets;
 };
 
-static int read_dtype(struct header *h, struct entry *e, struct pp_err *err)
+static int read_dtype(struct tensor_header *h, struct tensor_entry *e,
+                      struct pp_err *err)
 {
     const char *name;
     if (pp_scan_string(&h->scan, h->arena, &name, err))
@@ -64,7 +65,8 @@ static int read_dtype(struct header *h, struct entry *e, struct pp_err *err)
                    e->tensor.name, name);
 }
 
-static int read_shape(struct header *h, struct entry *e, struct pp_err *err)
+static int read_tensor_shape(struct tensor_header *h, struct tensor_entry *e,
+                             struct pp_err *err)
 {
     struct pp_tensor *t = &e->tensor;
     size_t n = 0;
@@ -83,7 +85,8 @@ static int read_shape(struct header *h, struct entry *e, struct pp_err *err)
     return more;
 }
 
-static int read_offsets(struct header *h, struct entry *e, struct pp_err *err)
+static int read_offsets(struct tensor_header *h, struct tensor_entry *e,
+                        struct pp_err *err)
 {
     if (pp_scan_expect(&h->scan, '[', err) ||
         pp_scan_u64(&h->scan, &e->begin, err) ||
@@ -94,15 +97,17 @@ static int read_offsets(struct header *h, struct entry *e, struct pp_err *err)
 }
 
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, each exactly once. */
-static int read_entry(struct header *h, struct entry *e, struct pp_err *err)
+static int read_entry(struct tensor_header *h, struct tensor_entry *e,
+                      struct pp_err *err)
 {
     const struct {
         const char *key;
         bool *seen;
-        int (*read)(struct header *, struct entry *, struct pp_err *);
+        int (*read)(struct tensor_header *, struct tensor_entry *,
+                    struct pp_err *);
     } fields[] = {
         {"dtype", &e->has_dtype, read_dtype},
-        {"shape", &e->has_shape, read_shape},
+        {"shape", &e->has_shape, read_tensor_shape},
         {"data_offsets", &e->has_offsets, read_offsets},
     };
     enum { N = sizeof fields / sizeof *fields };
@@ -131,7 +136,7 @@ static int read_entry(struct header *h, struct entry *e, struct pp_err *err)
     return more;
 }
 
-static int check_entry(const struct header *h, struct entry *e,
+static int check_entry(const struct tensor_header *h, struct tensor_entry *e,
                        struct pp_err *err)
 {
     struct pp_tensor *t = &e->tensor;
@@ -169,8 +174,8 @@ static int check_entry(const struct header *h, struct entry *e,
     return 0;
 }
 
-static int append(struct pp_tensor_list *list, const struct pp_tensor *t,
-                  const char *path, struct pp_err *err)
+static int append_tensor(struct pp_tensor_list *list, const struct pp_tensor *t,
+                         const char *path, struct pp_err *err)
 {
     if (list->n == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 64, bytes;
@@ -187,7 +192,7 @@ static int append(struct pp_tensor_list *list, const struct pp_tensor *t,
 }
 
 /* {"key": "value", ...} */
-static int read_metadata(struct header *h, struct pp_err *err)
+static int read_metadata(struct tensor_header *h, struct pp_err *err)
 {
     const char *text;
     size_t n = 0;
@@ -201,8 +206,8 @@ static int read_metadata(struct header *h, struct pp_err *err)
     return more;
 }
 
-static int read_header(struct header *h, struct pp_tensor_list *list,
-                       struct pp_err *err)
+static int read_tensor_header(struct tensor_header *h,
+                              struct pp_tensor_list *list, struct pp_err *err)
 {
     const char *name;
     size_t n = 0;
@@ -221,15 +226,15 @@ static int read_header(struct header *h, struct pp_tensor_list *list,
                 return -1;
             continue;
         }
-        struct entry e = {.tensor.name = name};
+        struct tensor_entry e = {.tensor.name = name};
         if (read_entry(h, &e, err) || check_entry(h, &e, err) ||
-            append(list, &e.tensor, h->path, err))
+            append_tensor(list, &e.tensor, h->path, err))
             return -1;
     }
     return more ? -1 : pp_scan_end(&h->scan, err);
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct pp_tensor *x = a, *y = b;
     if (x->data != y->data)
@@ -240,15 +245,16 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Every byte of the data belongs to exactly one tensor. */
-static int check_cover(const struct header *h, struct pp_tensor_list *list,
-                       size_t first, struct pp_err *err)
+static int check_cover(const struct tensor_header *h,
+                       struct pp_tensor_list *list, size_t first,
+                       struct pp_err *err)
 {
     uint64_t at = 0;
     size_t n = list->n - first;
     /* Without tensors there may be no list to point into. */
     struct pp_tensor *t = n > 0 ? list->items + first : NULL;
     if (n > 0)
-        qsort(t, n, sizeof *t, by_place);
+        qsort(t, n, sizeof *t, compare_places);
     for (size_t i = 0; i < n; i++) {
         uint64_t begin = (uint64_t)((const unsigned char *)t[i].data - h->data);
         if (begin < at)
@@ -292,7 +298,7 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
     char *name = pp_arena_printf(a, "%s: header", path);
     if (!name)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    struct header h = {
+    struct tensor_header h = {
         .scan = {.text = (const char *)p + 8, .n = (size_t)size, .name = name},
         .arena = a,
         .path = path,
@@ -301,7 +307,115 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
         .data_bytes = bytes - 8 - size,
     };
     size_t first = list->n;
-    if (read_header(&h, list, err))
+    if (read_tensor_header(&h, list, err))
         return -1;
     return check_cover(&h, list, first, err);
+}
+
+/* Elements of a mapped tensor as float or double. The data may lie at any
+ * address, so they are copied, never pointed at. */
+/* The format and this reader's copies are little-endian. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "safetensors files are little-endian");
+
+static float from_bf16(const unsigned char *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float from_f16(const unsigned char *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, fraction = h & 0x3ff;
+    uint32_t exponent = h >> 10 & 31, bits;
+    float x;
+    if (exponent == 0) { /* zero and subnormal: fraction * 2^-24, exactly */
+        x = ldexpf((float)fraction, -24);
+        return sign ? -x : x;
+    }
+    if (exponent == 31) /* infinity, not-a-number with its payload */
+        bits = sign | 0x7f800000 | fraction << 13;
+    else
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float from_f32(const unsigned char *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static double from_f64(const unsigned char *p)
+{
+    double x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* Where element first lies, or NULL with the error set. */
+static const unsigned char *at(const struct pp_tensor *t, uint64_t first,
+                               uint64_t n, struct pp_err *err)
+{
+    if (t->dtype == PP_DTYPE_OTHER || t->dtype == PP_DTYPE_I64 ||
+        t->dtype == PP_DTYPE_I32) {
+        pp_fail(err, PP_EXIT_INPUT,
+                "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
+        return NULL;
+    }
+    if (first > t->n || n > t->n - first) {
+        pp_fail(err, PP_EXIT_INPUT,
+                "'%s' has %" PRIu64 " elements, %" PRIu64 " from %" PRIu64
+                " on are wanted",
+                t->name, t->n, n, first);
+        return NULL;
+    }
+    return (const unsigned char *)t->data + first * pp_dtype_bytes(t->dtype);
+}
+
+/* One loop for each pair of types: p advances over the source. */
+#define CONVERT_ALL(out, from, size, type) \
+    for (uint64_t i = 0; i < n; i++)       \
+    (out)[i] = (type)from(p + i * (size))
+
+int pp_tensor_read_f32(const struct pp_tensor *t, uint64_t first, uint64_t n,
+                       float *out, struct pp_err *err)
+{
+    const unsigned char *p = at(t, first, n, err);
+    if (!p)
+        return -1;
+    if (t->dtype == PP_DTYPE_F64)
+        CONVERT_ALL(out, from_f64, 8, float);
+    else if (t->dtype == PP_DTYPE_BF16)
+        CONVERT_ALL(out, from_bf16, 2, float);
+    else if (t->dtype == PP_DTYPE_F16)
+        CONVERT_ALL(out, from_f16, 2, float);
+    else if (n > 0)
+        memcpy(out, p, n * sizeof *out);
+    return 0;
+}
+
+int pp_tensor_read_f64(const struct pp_tensor *t, uint64_t first, uint64_t n,
+                       double *out, struct pp_err *err)
+{
+    const unsigned char *p = at(t, first, n, err);
+    if (!p)
+        return -1;
+    if (t->dtype == PP_DTYPE_F32)
+        CONVERT_ALL(out, from_f32, 4, double);
+    else if (t->dtype == PP_DTYPE_BF16)
+        CONVERT_ALL(out, from_bf16, 2, double);
+    else if (t->dtype == PP_DTYPE_F16)
+        CONVERT_ALL(out, from_f16, 2, double);
+    else if (n > 0)
+        memcpy(out, p, n * sizeof *out);
+    return 0;
 }

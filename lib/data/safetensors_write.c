@@ -39,7 +39,7 @@ static const char *dtype_name(enum pp_dtype d)
     return NULL;
 }
 
-static void put_string(FILE *f, const char *s)
+static void put_json_string(FILE *f, const char *s)
 {
     putc('"', f);
     for (; *s; s++) {
@@ -67,7 +67,7 @@ static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
     if (__builtin_add_overflow(*at, bytes, at))
         return pp_fail(err, PP_EXIT_SYSTEM, "'%s' ends too far", s->name);
     putc(',', f);
-    put_string(f, s->name);
+    put_json_string(f, s->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
     for (int i = 0; i < s->n_dims; i++)
         fprintf(f, "%s%" PRIu64, i ? "," : "", s->dims[i]);
@@ -97,7 +97,7 @@ static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
     return rc;
 }
 
-static void destroy(struct pp_tensor_writer *w, int remove_file)
+static void destroy_writer(struct pp_tensor_writer *w, int remove_file)
 {
     if (w->f)
         fclose(w->f);
@@ -107,16 +107,16 @@ static void destroy(struct pp_tensor_writer *w, int remove_file)
     free(w);
 }
 
-static int put(struct pp_tensor_writer *w, const void *data, size_t bytes,
-               struct pp_err *err)
+static int write_bytes(struct pp_tensor_writer *w, const void *data,
+                       size_t bytes, struct pp_err *err)
 {
     if (bytes > 0 && fwrite(data, 1, bytes, w->f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", w->path);
     return 0;
 }
 
-static int create(struct pp_tensor_writer *w, const char *path,
-                  const char *header, size_t bytes, struct pp_err *err)
+static int create_file(struct pp_tensor_writer *w, const char *path,
+                       const char *header, size_t bytes, struct pp_err *err)
 {
     struct stat st;
     unsigned char size[8];
@@ -129,9 +129,9 @@ static int create(struct pp_tensor_writer *w, const char *path,
     w->removable = fstat(fileno(w->f), &st) == 0 && S_ISREG(st.st_mode);
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)bytes >> 8 * i);
-    if (put(w, size, sizeof size, err))
+    if (write_bytes(w, size, sizeof size, err))
         return -1;
-    return put(w, header, bytes, err);
+    return write_bytes(w, header, bytes, err);
 }
 
 int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
@@ -149,11 +149,11 @@ int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
         pp_fail_at(err, "%s: ", path);
         goto out;
     }
-    rc = create(w, path, header, bytes, err);
+    rc = create_file(w, path, header, bytes, err);
 out:
     free(header);
     if (rc)
-        destroy(w, 1);
+        destroy_writer(w, 1);
     else
         *out = w;
     return rc;
@@ -167,11 +167,11 @@ int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
                        "%s: more data than the header's %" PRIu64 " bytes",
                        w->path, w->promised);
     w->put += bytes;
-    return put(w, data, bytes, err);
+    return write_bytes(w, data, bytes, err);
 }
 
 /* To the disk. Devices and pipes cannot be synced and say EINVAL. */
-static int flush(struct pp_tensor_writer *w, struct pp_err *err)
+static int flush_writer(struct pp_tensor_writer *w, struct pp_err *err)
 {
     if (fflush(w->f) != 0)
         return pp_fail_errno(err, "%s: cannot write", w->path);
@@ -193,13 +193,13 @@ int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)
                      "%" PRIu64,
                      w->path, w->put, w->promised);
     else
-        rc = flush(w, err);
-    destroy(w, rc != 0);
+        rc = flush_writer(w, err);
+    destroy_writer(w, rc != 0);
     return rc;
 }
 
 void pp_tensor_writer_abort(struct pp_tensor_writer *w)
 {
     if (w)
-        destroy(w, 1);
+        destroy_writer(w, 1);
 }

@@ -31,7 +31,7 @@ int pp_scan_fail(const struct pp_scan *s, struct pp_err *err, const char *fmt,
 }
 
 /* The byte at the position, or -1 at the end. */
-static int peek(const struct pp_scan *s)
+static int byte_at(const struct pp_scan *s)
 {
     return s->at < s->n ? (unsigned char)s->text[s->at] : -1;
 }
@@ -41,7 +41,7 @@ int pp_scan_peek(struct pp_scan *s)
     while (s->at < s->n && (s->text[s->at] == ' ' || s->text[s->at] == '\n' ||
                             s->text[s->at] == '\t' || s->text[s->at] == '\r'))
         s->at++;
-    return peek(s);
+    return byte_at(s);
 }
 
 /* What is there instead is a mark, or what looks like a number or word. */
@@ -50,7 +50,7 @@ int pp_scan_unexpected(const struct pp_scan *s, const char *expected,
 {
     const char *p = s->text + s->at;
     size_t n = 0;
-    int c = peek(s);
+    int c = byte_at(s);
     if (c < 0)
         return pp_scan_fail(s, err, "expected %s, got the end", expected);
     if (c <= ' ' || c >= 127)
@@ -112,7 +112,7 @@ static bool is_digit(int c)
 
 /* Consumes the digits of an integer; false where there are none, or more than
  * fit, or a 0 leads, or a fraction or exponent follows. */
-static inline bool whole(struct pp_scan *s, uint64_t *out)
+static inline bool scan_whole(struct pp_scan *s, uint64_t *out)
 {
     const char *first = s->text + s->at, *end = s->text + s->n, *p = first;
     uint64_t v = 0;
@@ -132,17 +132,18 @@ static inline bool whole(struct pp_scan *s, uint64_t *out)
 int pp_scan_u64(struct pp_scan *s, uint64_t *out, struct pp_err *err)
 {
     pp_scan_peek(s);
-    return whole(s, out) ? 0 : pp_scan_unexpected(s, "a whole number", err);
+    return scan_whole(s, out) ? 0
+                              : pp_scan_unexpected(s, "a whole number", err);
 }
 
-static inline bool int32(struct pp_scan *s, int32_t min, int32_t max,
-                         int32_t *out)
+static inline bool scan_int32(struct pp_scan *s, int32_t min, int32_t max,
+                              int32_t *out)
 {
     uint64_t v;
     bool minus = pp_scan_peek(s) == '-';
     size_t first = s->at;
     s->at += minus;
-    if (whole(s, &v) && v <= INT32_MAX) {
+    if (scan_whole(s, &v) && v <= INT32_MAX) {
         *out = minus ? -(int32_t)v : (int32_t)v;
         if (*out >= min && *out <= max)
             return true;
@@ -154,7 +155,7 @@ static inline bool int32(struct pp_scan *s, int32_t min, int32_t max,
 int pp_scan_int32(struct pp_scan *s, int32_t min, int32_t max, const char *what,
                   int32_t *out, struct pp_err *err)
 {
-    return int32(s, min, max, out) ? 0 : pp_scan_unexpected(s, what, err);
+    return scan_int32(s, min, max, out) ? 0 : pp_scan_unexpected(s, what, err);
 }
 
 /* The value of the digits, one to seven, at the start of eight bytes, and how
@@ -232,14 +233,14 @@ int pp_scan_int32s(struct pp_scan *s, int32_t min, int32_t max,
         size_t n_plain = plain_int32s(s, min, max, &out[k - 1]);
         if (n_plain)
             k += n_plain - 1;
-        else if (!int32(s, min, max, &out[k - 1]))
+        else if (!scan_int32(s, min, max, &out[k - 1]))
             return pp_scan_unexpected(s, what, err);
     }
     *n = k;
     return follows;
 }
 
-static inline bool word(struct pp_scan *s, const char *text, size_t n)
+static inline bool scan_word(struct pp_scan *s, const char *text, size_t n)
 {
     if (s->n - s->at < n || memcmp(s->text + s->at, text, n))
         return false;
@@ -250,36 +251,36 @@ static inline bool word(struct pp_scan *s, const char *text, size_t n)
 bool pp_scan_bool(struct pp_scan *s, bool *out)
 {
     pp_scan_peek(s);
-    *out = word(s, "true", 4);
-    return *out || word(s, "false", 5);
+    *out = scan_word(s, "true", 4);
+    return *out || scan_word(s, "false", 5);
 }
 
 static int skip_digits(struct pp_scan *s, struct pp_err *err)
 {
-    if (!is_digit(peek(s)))
+    if (!is_digit(byte_at(s)))
         return pp_scan_unexpected(s, "a digit", err);
-    while (is_digit(peek(s)))
+    while (is_digit(byte_at(s)))
         s->at++;
     return 0;
 }
 
 static int skip_number(struct pp_scan *s, struct pp_err *err)
 {
-    if (peek(s) == '-')
+    if (byte_at(s) == '-')
         s->at++;
-    if (peek(s) == '0')
+    if (byte_at(s) == '0')
         s->at++;
     else if (skip_digits(s, err))
         return -1;
-    if (peek(s) == '.') {
+    if (byte_at(s) == '.') {
         s->at++;
         if (skip_digits(s, err))
             return -1;
     }
-    if (peek(s) != 'e' && peek(s) != 'E')
+    if (byte_at(s) != 'e' && byte_at(s) != 'E')
         return 0;
     s->at++;
-    if (peek(s) == '-' || peek(s) == '+')
+    if (byte_at(s) == '-' || byte_at(s) == '+')
         s->at++;
     return skip_digits(s, err);
 }
@@ -293,7 +294,7 @@ static int skip_value(struct pp_scan *s, int nesting, struct pp_err *err)
         return pp_scan_text(s, NULL, 0, &length, err);
     if (c == '-' || is_digit(c))
         return skip_number(s, err);
-    if (pp_scan_bool(s, &value) || word(s, "null", 4))
+    if (pp_scan_bool(s, &value) || scan_word(s, "null", 4))
         return 0;
     if (c != '{' && c != '[')
         return pp_scan_unexpected(s, "a value", err);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The byte at the position, or -1 at the end. */
-static int peek(const struct pp_scan *s)
+static int next_byte(const struct pp_scan *s)
 {
     return s->at < s->n ? (unsigned char)s->text[s->at] : -1;
 }
@@ -14,7 +14,7 @@ static int hex4(struct pp_scan *s, unsigned *out, struct pp_err *err)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, s->at++) {
-        int c = peek(s);
+        int c = next_byte(s);
         if (c >= '0' && c <= '9')
             *out = *out * 16 + (unsigned)(c - '0');
         else if ((c | 32) >= 'a' && (c | 32) <= 'f' && c > 0)
@@ -64,10 +64,11 @@ static int unicode_escape(struct pp_scan *s, char *out, size_t *n,
 }
 
 /* After the backslash: at most four bytes. */
-static int escape(struct pp_scan *s, char *out, size_t *n, struct pp_err *err)
+static int scan_escape(struct pp_scan *s, char *out, size_t *n,
+                       struct pp_err *err)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    int c = peek(s);
+    int c = next_byte(s);
     const char *at = c > 0 ? strchr(from, c) : NULL;
     if (at) {
         *out = to[at - from];
@@ -119,13 +120,13 @@ static size_t copy_plain(const char *p, size_t n, char *out, size_t room)
 
 /* One character of a string that is escaped or not ASCII, as UTF-8: its *n
  * bytes. */
-static int character(struct pp_scan *s, char bytes[4], size_t *n,
-                     struct pp_err *err)
+static int scan_character(struct pp_scan *s, char bytes[4], size_t *n,
+                          struct pp_err *err)
 {
-    int c = peek(s);
+    int c = next_byte(s);
     if (c == '\\') {
         s->at++;
-        return escape(s, bytes, n, err);
+        return scan_escape(s, bytes, n, err);
     }
     if (c < ' ')
         return pp_scan_unexpected(s, "the end of a string", err);
@@ -152,11 +153,11 @@ int pp_scan_text(struct pp_scan *s, char *out, size_t size, size_t *n,
                          room);
         s->at += len;
         k += len;
-        if (peek(s) == '"')
+        if (next_byte(s) == '"')
             break;
         /* In place, unless there may be no room. */
         bool fits = k + sizeof bytes <= size;
-        if (character(s, fits ? out + k : bytes, &len, err))
+        if (scan_character(s, fits ? out + k : bytes, &len, err))
             return -1;
         for (size_t i = 0; !fits && i < len && k + i < size; i++)
             out[k + i] = bytes[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* device - the CPU, and what all devices share. */
-#include "run/device.h"
+#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>

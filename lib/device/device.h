@@ -10,21 +10,21 @@
  *
  * Functions that can fail return 0, or -1 with *err filled (PP_EXIT_SYSTEM);
  * what queued kernels did wrong is reported by the next call that waits. */
-#ifndef PP_RUN_DEVICE_H
-#define PP_RUN_DEVICE_H
+#ifndef PP_DEVICE_DEVICE_H
+#define PP_DEVICE_DEVICE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
-#include "comm/queues.h"
+#include "device/streams.h"
 
 struct pp_device; /* one rank's handle; each kind has its own */
 
 struct pp_device_ops {
     const char *name;
     bool is_host; /* its memory is the host's, and nothing is ever queued */
-    const struct pp_queues *queues; /* for transports; NULL with is_host */
+    const struct pp_stream_ops *streams; /* for transports; NULL with is_host */
     size_t handle_bytes; /* of the device's memory that a handle takes */
 
     /* Whether n_ranks of this process can be opened; says why not. */
@@ -77,6 +77,11 @@ struct pp_device {
 };
 
 extern const struct pp_device_ops pp_device_cpu;
+
+/* A GPU. Rank r of a process has GPU r modulo their number, so that several
+ * ranks may share one. Only there where the CUDA toolkit was; the program
+ * starts where there is no GPU. */
+extern const struct pp_device_ops pp_device_cuda;
 
 /* Below, a device of NULL is the CPU, which needs no handle. */
 static inline const struct pp_device_ops *pp_device_ops(struct pp_device *d)

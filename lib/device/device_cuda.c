@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* device_cuda - one stream for what each rank computes. What is put and copied
  * goes into it like the kernels do; only a transport's streams need events. */
-#include "run/device_cuda.h"
+#include "device/device.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -25,19 +25,19 @@ struct gpu {
     struct pp_cuda_stream stream;
 };
 
-static int failed(cudaError_t rc, const char *what, struct pp_err *err)
+static int check_cuda(cudaError_t rc, const char *what, struct pp_err *err)
 {
     return rc == cudaSuccess ? 0
                              : pp_fail(err, PP_EXIT_SYSTEM, "CUDA: %s: %s",
                                        what, cudaGetErrorString(rc));
 }
 
-static cudaStream_t stream_of(const struct pp_device *d)
+static cudaStream_t own_stream(const struct pp_device *d)
 {
     return ((const struct gpu *)d)->stream.stream;
 }
 
-static int count(int *n, struct pp_err *err)
+static int count_gpus(int *n, struct pp_err *err)
 {
     cudaError_t rc = cudaGetDeviceCount(n);
     if (rc != cudaSuccess)
@@ -52,7 +52,7 @@ static int cuda_check(int n_ranks, struct pp_err *err)
     char why[200];
     int n;
     (void)n_ranks; /* they share what there is */
-    if (count(&n, err))
+    if (count_gpus(&n, err))
         return -1;
     if (pp_cublas_open(&cublas, why, sizeof why))
         return pp_fail(err, PP_EXIT_SYSTEM, "no matrix products: %s", why);
@@ -83,7 +83,8 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     g->base.ops = &pp_device_cuda;
     g->base.stream = &g->stream;
-    if (count(&n, err) || failed(cudaSetDevice(local_rank % n), "GPU", err))
+    if (count_gpus(&n, err) ||
+        check_cuda(cudaSetDevice(local_rank % n), "GPU", err))
         goto out;
     g->n_gpus = n;
     g->own = local_rank % n;
@@ -92,8 +93,8 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
         pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", local_rank % n, why);
         goto out;
     }
-    if (failed(cudaHostAlloc(&staged, STAGED_BYTES, cudaHostAllocDefault),
-               "page-locked memory", err))
+    if (check_cuda(cudaHostAlloc(&staged, STAGED_BYTES, cudaHostAllocDefault),
+                   "page-locked memory", err))
         goto out;
     g->staged = staged;
     *out = &g->base;
@@ -106,7 +107,7 @@ out:
 static int cuda_zero(struct pp_device *d, void *p, size_t bytes,
                      struct pp_err *err)
 {
-    return failed(cudaMemsetAsync(p, 0, bytes, stream_of(d)), "zero", err);
+    return check_cuda(cudaMemsetAsync(p, 0, bytes, own_stream(d)), "zero", err);
 }
 
 static void *cuda_alloc(struct pp_device *d, size_t bytes)
@@ -116,7 +117,7 @@ static void *cuda_alloc(struct pp_device *d, size_t bytes)
         cudaGetLastError();
         return NULL;
     }
-    if (cudaMemsetAsync(p, 0, bytes, stream_of(d)) == cudaSuccess)
+    if (cudaMemsetAsync(p, 0, bytes, own_stream(d)) == cudaSuccess)
         return p;
     cudaFree(p);
     return NULL;
@@ -130,7 +131,7 @@ static void cuda_free(struct pp_device *d, void *p)
 
 static int cuda_wait(struct pp_device *d, struct pp_err *err)
 {
-    if (failed(cudaStreamSynchronize(stream_of(d)), "kernels", err))
+    if (check_cuda(cudaStreamSynchronize(own_stream(d)), "kernels", err))
         return -1;
     ((struct gpu *)d)->n_staged = 0;
     return 0;
@@ -148,9 +149,9 @@ static int cuda_put(struct pp_device *d, void *to, const void *from,
         unsigned char *at = g->staged + g->n_staged;
         n = left < room ? left : room;
         memcpy(at, (const char *)from + done, n);
-        if (failed(cudaMemcpyAsync((char *)to + done, at, n,
-                                   cudaMemcpyHostToDevice, stream_of(d)),
-                   "copy to the GPU", err))
+        if (check_cuda(cudaMemcpyAsync((char *)to + done, at, n,
+                                       cudaMemcpyHostToDevice, own_stream(d)),
+                       "copy to the GPU", err))
             return -1;
         g->n_staged += pp_round_up(n, 64);
     }
@@ -160,9 +161,9 @@ static int cuda_put(struct pp_device *d, void *to, const void *from,
 static int cuda_get(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
-    if (failed(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
-                               stream_of(d)),
-               "copy from the GPU", err))
+    if (check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
+                                   own_stream(d)),
+                   "copy from the GPU", err))
         return -1;
     return cuda_wait(d, err);
 }
@@ -170,19 +171,19 @@ static int cuda_get(struct pp_device *d, void *to, const void *from,
 static int cuda_copy(struct pp_device *d, void *to, const void *from,
                      size_t bytes, struct pp_err *err)
 {
-    return failed(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(d)),
+    return check_cuda(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own_stream(d)),
         "copy", err);
 }
 
-static cudaStream_t of_queue(const struct pp_device *d, void *queue)
+static cudaStream_t stream_or_own(const struct pp_device *d, void *stream)
 {
-    return queue ? queue : stream_of(d);
+    return stream ? stream : own_stream(d);
 }
 
 /* Where the machine cannot, copies take a way through the host's memory. A
  * context comes with each GPU that is reached, and takes memory there. */
-static void reach(struct pp_device *d, int n_ranks)
+static void enable_peer_access(struct pp_device *d, int n_ranks)
 {
     const struct gpu *g = (const struct gpu *)d;
     for (int other = 0; other < n_ranks && other < g->n_gpus; other++)
@@ -191,78 +192,79 @@ static void reach(struct pp_device *d, int n_ranks)
             cudaGetLastError(); /* taken back: it is no failure */
 }
 
-static int queue_open(struct pp_device *d, void **queue, struct pp_err *err)
+static int stream_open(struct pp_device *d, void **stream, struct pp_err *err)
 {
-    cudaStream_t stream = NULL;
+    cudaStream_t created = NULL;
     (void)d; /* the calling thread's */
-    if (failed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-               "stream", err))
+    if (check_cuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking),
+                   "stream", err))
         return -1;
-    *queue = stream;
+    *stream = created;
     return 0;
 }
 
-static void queue_close(struct pp_device *d, void *queue)
+static void stream_close(struct pp_device *d, void *stream)
 {
     (void)d;
-    cudaStreamDestroy(queue);
+    cudaStreamDestroy(stream);
 }
 
-static int open_event(void **mark, unsigned flags, struct pp_err *err)
+static int create_event(void **event, unsigned flags, struct pp_err *err)
 {
-    cudaEvent_t event = NULL;
-    if (failed(cudaEventCreateWithFlags(&event, flags), "event", err))
+    cudaEvent_t created = NULL;
+    if (check_cuda(cudaEventCreateWithFlags(&created, flags), "event", err))
         return -1;
-    *mark = event;
+    *event = created;
     return 0;
 }
 
-static int mark_open(struct pp_device *d, void **mark, struct pp_err *err)
+static int event_open(struct pp_device *d, void **event, struct pp_err *err)
 {
     (void)d;
-    return open_event(mark, cudaEventDisableTiming, err);
+    return create_event(event, cudaEventDisableTiming, err);
 }
 
 static int timer_open(struct pp_device *d, void **timer, struct pp_err *err)
 {
     (void)d;
-    return open_event(timer, cudaEventDefault, err);
+    return create_event(timer, cudaEventDefault, err);
 }
 
-static void mark_close(void *mark)
+static void event_close(void *event)
 {
-    if (mark)
-        cudaEventDestroy(mark);
+    if (event)
+        cudaEventDestroy(event);
 }
 
-static int mark_record(struct pp_device *d, void *mark, void *queue,
-                       struct pp_err *err)
-{
-    return failed(cudaEventRecord(mark, of_queue(d, queue)), "event", err);
-}
-
-static int queue_follow(struct pp_device *d, void *queue, void *mark,
+static int event_record(struct pp_device *d, void *event, void *stream,
                         struct pp_err *err)
 {
-    return failed(cudaStreamWaitEvent(of_queue(d, queue), mark, 0), "event",
-                  err);
+    return check_cuda(cudaEventRecord(event, stream_or_own(d, stream)), "event",
+                      err);
 }
 
-static int queue_copy(struct pp_device *d, void *queue, void *to,
-                      const void *from, size_t bytes, struct pp_err *err)
+static int wait_event(struct pp_device *d, void *stream, void *event,
+                      struct pp_err *err)
 {
-    return failed(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of_queue(d, queue)),
-        "copy between ranks", err);
+    return check_cuda(cudaStreamWaitEvent(stream_or_own(d, stream), event, 0),
+                      "event", err);
 }
 
-static int queue_is_done(struct pp_device *d, void *queue, bool *done,
-                         struct pp_err *err)
+static int stream_copy(struct pp_device *d, void *stream, void *to,
+                       const void *from, size_t bytes, struct pp_err *err)
 {
-    cudaError_t rc = cudaStreamQuery(of_queue(d, queue));
+    return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
+                                      stream_or_own(d, stream)),
+                      "copy between ranks", err);
+}
+
+static int stream_is_done(struct pp_device *d, void *stream, bool *done,
+                          struct pp_err *err)
+{
+    cudaError_t rc = cudaStreamQuery(stream_or_own(d, stream));
     *done = rc == cudaSuccess;
     if (rc != cudaErrorNotReady)
-        return failed(rc, "stream", err);
+        return check_cuda(rc, "stream", err);
     cudaGetLastError(); /* a launch is not to report it as its own */
     return 0;
 }
@@ -272,29 +274,29 @@ static int cuda_elapsed(struct pp_device *d, void *from, void *to,
 {
     float ms = 0;
     (void)d;
-    if (failed(cudaEventElapsedTime(&ms, from, to), "event", err))
+    if (check_cuda(cudaEventElapsedTime(&ms, from, to), "event", err))
         return -1;
     *seconds = 1e-3 * (double)ms;
     return 0;
 }
 
-static const struct pp_queues queues = {
+static const struct pp_stream_ops cuda_streams = {
     .alloc = cuda_alloc,
     .free = cuda_free,
-    .reach = reach,
-    .open = queue_open,
-    .close = queue_close,
-    .mark_open = mark_open,
-    .mark_close = mark_close,
-    .record = mark_record,
-    .follow = queue_follow,
-    .copy = queue_copy,
-    .is_done = queue_is_done,
+    .enable_peer_access = enable_peer_access,
+    .open = stream_open,
+    .close = stream_close,
+    .event_open = event_open,
+    .event_close = event_close,
+    .event_record = event_record,
+    .wait_event = wait_event,
+    .copy = stream_copy,
+    .is_done = stream_is_done,
 };
 
 const struct pp_device_ops pp_device_cuda = {
     .name = "cuda",
-    .queues = &queues,
+    .streams = &cuda_streams,
     .handle_bytes = PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES,
     .check = cuda_check,
     .open = cuda_open,

@@ -1,15 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* components_section - "components" of a manifest: the parts of a model that is
- * several, an encoder of images and a language model, and which ranks each
- * has. Stages name theirs. */
+/* components_section - "mesh" and "components" of a manifest: the parts of a
+ * model that is several, an encoder of images and a language model, and which
+ * ranks each has. Stages name theirs. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
 #include "manifest/sections.h"
 
+static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
+
+int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
+{
+    int *const sizes[] = {&m->mesh.pp, &m->mesh.dp, &m->mesh.tp, &m->mesh.cp,
+                          &m->mesh.ep};
+    if (pp_value_object(at, mesh_keys))
+        return -1;
+    int64_t n_ranks = 1;
+    for (size_t i = 0; mesh_keys[i]; i++) {
+        struct pp_value member;
+        int64_t v = 1;
+        if (pp_value_find(at, mesh_keys[i], &member) &&
+            pp_value_int(&member, 1, PP_MAX_RANKS, &v))
+            return -1;
+        *sizes[i] = (int)v;
+        /* ep is cut from the others and adds no ranks. */
+        n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
+        if (n_ranks > INT_MAX)
+            return pp_value_fail(at, "pp x dp x tp x cp is too large");
+    }
+    return 0;
+}
 
 /* Read as the manifest's own; other meshes than its would need messages
  * between meshes, which nothing here has yet. */
@@ -79,7 +102,7 @@ static int check_name(const struct pp_value *at, const struct pp_manifest *m,
         return pp_value_fail(at, "'%.*s' is not a component", PP_VALUE_QUOTE,
                              name);
     const struct pp_component *c = &m->components[i];
-    int rank = m->graph.stages[stage].rank;
+    int rank = m->graph.stages[stage].row;
     if (s->n_units > 0 && !has(s, c))
         return pp_value_fail(at, "the stage has no units of '%.*s'",
                              PP_VALUE_QUOTE, name);
@@ -151,6 +174,17 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
             return -1;
     }
     return 0;
+}
+
+json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
+{
+    json_t *o = json_object();
+    int bad = pp_put(o, "pp", json_integer(mesh->pp));
+    bad |= pp_put(o, "dp", json_integer(mesh->dp));
+    bad |= pp_put(o, "tp", json_integer(mesh->tp));
+    bad |= pp_put(o, "cp", json_integer(mesh->cp));
+    bad |= pp_put(o, "ep", json_integer(mesh->ep));
+    return pp_written(o, bad, err);
 }
 
 json_t *pp_write_components_section(const struct pp_manifest *m,

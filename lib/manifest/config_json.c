@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* model_json - config.json, read as transformers reads it.
+/* config_json - config.json, read as transformers reads it.
  *
  * Defaults are those of the configuration classes of transformers 5; null is
  * the same as absent. What this program would compute otherwise than
  * transformers is refused here, so that nothing later has to ask. */
-#include "manifest/model_json.h"
+#include "manifest/config_json.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -15,8 +15,8 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "manifest/config_values.h"
-#include "plan/inventory.h"
-#include "plan/vision.h"
+#include "model/inventory.h"
+#include "model/vision.h"
 
 #define CONFIG_NAME "config.json"
 
@@ -322,4 +322,31 @@ int pp_model_read(const char *path, struct pp_model *m, struct pp_err *err)
                     : pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     pp_arena_finish(&arena);
     return rc;
+}
+
+int pp_config_text(const char *path, const char *dtype, char **text,
+                   struct pp_err *err)
+{
+    char file[4096];
+    json_error_t where;
+    *text = NULL;
+    snprintf(file, sizeof file, pp_file_is_dir(path) ? "%s/config.json" : "%s",
+             path);
+    json_t *config = json_load_file(file, JSON_REJECT_DUPLICATES, &where);
+    if (!json_is_object(config)) {
+        json_decref(config);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: not a JSON object", file);
+    }
+    /* transformers 5 writes dtype, earlier versions torch_dtype. */
+    bool is_new = json_object_get(config, "dtype") != NULL;
+    int failed = 0;
+    if (is_new)
+        failed = json_object_set_new(config, "dtype", json_string(dtype));
+    if (!is_new || json_object_get(config, "torch_dtype"))
+        failed |=
+            json_object_set_new(config, "torch_dtype", json_string(dtype));
+    if (!failed)
+        *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(config);
+    return *text ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }

@@ -5,7 +5,7 @@
 #define PP_MANIFEST_CONFIG_VALUES_H
 
 #include "manifest/json.h"
-#include "plan/model.h"
+#include "model/model.h"
 
 /* A member that is there and not null. */
 bool pp_config_find_set(const struct pp_value *object, const char *key,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "manifest/config_values.h"
-#include "plan/vision.h"
+#include "model/vision.h"
 
 enum {
     /* Of an image of 448 x 448 pixels, where a model takes any. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* data_section - "data" of a manifest: which packed directory, its sizes. */
+/* data_section - "data" and "microbatch" of a manifest: the packed directory
+ * and its sizes, and the microbatch that the split was made for. */
 #include "manifest/sections.h"
 
 #include <inttypes.h>
@@ -98,5 +99,50 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
     bad |= pp_put(o, "capacity", json_integer(data->capacity));
     bad |= pp_put(o, "align", json_integer(data->align));
     bad |= pp_put(o, "max_tokens", json_integer(data->max_tokens));
+    return pp_written(o, bad, err);
+}
+
+static const char *const microbatch_keys[] = {
+    "tokens", "seq_len", "images", "image_patches", NULL,
+};
+
+/* Images are there with their size, or not at all. */
+static int read_images(const struct pp_value *at,
+                       struct pp_default_microbatch *mb)
+{
+    struct pp_value some;
+    if (!pp_value_find(at, "images", &some) &&
+        !pp_value_find(at, "image_patches", &some))
+        return 0;
+    if (pp_value_get_int(at, "images", 1, PP_MAX_TOKENS, &mb->n_images))
+        return -1;
+    return pp_value_get_int(at, "image_patches", 1, PP_MAX_TOKENS,
+                            &mb->image_patches);
+}
+
+int pp_read_microbatch_section(const struct pp_value *at, struct pp_manifest *m)
+{
+    struct pp_default_microbatch *mb = &m->microbatch;
+    if (!m->has_model)
+        return pp_value_fail(at, "there is no model that it is for");
+    if (pp_value_object(at, microbatch_keys) ||
+        pp_value_get_int(at, "tokens", 1, PP_MAX_TOKENS, &mb->tokens) ||
+        pp_value_get_int(at, "seq_len", 1, PP_MAX_TOKENS, &mb->seq_len) ||
+        read_images(at, mb))
+        return -1;
+    m->has_microbatch = true;
+    return 0;
+}
+
+json_t *pp_write_microbatch_section(const struct pp_default_microbatch *mb,
+                                    struct pp_err *err)
+{
+    json_t *o = json_object();
+    int bad = pp_put(o, "tokens", json_integer(mb->tokens));
+    bad |= pp_put(o, "seq_len", json_integer(mb->seq_len));
+    if (mb->n_images) {
+        bad |= pp_put(o, "images", json_integer(mb->n_images));
+        bad |= pp_put(o, "image_patches", json_integer(mb->image_patches));
+    }
     return pp_written(o, bad, err);
 }

@@ -301,3 +301,33 @@ int pp_value_get_text(const struct pp_value *object, const char *key,
         return -1;
     return pp_value_text(&at, out);
 }
+
+int pp_put(json_t *object, const char *key, json_t *takes)
+{
+    return json_object_set_new(object, key, takes);
+}
+
+int pp_put_text(json_t *object, const char *key, const char *s,
+                struct pp_err *err)
+{
+    json_t *value = json_string(s);
+    if (!value) {
+        /* Either memory or UTF-8: only the second passes unchecked. */
+        value = json_string_nocheck(s);
+        if (value) {
+            json_decref(value);
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%.*s' is not UTF-8", key,
+                           PP_VALUE_QUOTE, s);
+        }
+    }
+    return pp_put(object, key, value);
+}
+
+json_t *pp_written(json_t *value, int bad, struct pp_err *err)
+{
+    if (!bad && value)
+        return value;
+    json_decref(value);
+    pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return NULL;
+}

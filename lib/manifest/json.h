@@ -89,4 +89,13 @@ int pp_value_get_real(const struct pp_value *object, const char *key,
 int pp_value_get_text(const struct pp_value *object, const char *key,
                       const char **out) PP_MUST_USE;
 
+/* Adds a member to an object under construction. All accept what failed
+ * before, so that a writer checks once at its end. */
+int pp_put(json_t *object, const char *key, json_t *takes);
+int pp_put_text(json_t *object, const char *key, const char *s,
+                struct pp_err *err);
+
+/* The value when nothing failed; otherwise frees it and reports. */
+json_t *pp_written(json_t *value, int bad, struct pp_err *err);
+
 #endif

@@ -13,21 +13,21 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "plan/measured.h"
-#include "plan/mesh.h"
-#include "plan/assumed.h"
-#include "plan/model.h"
-#include "sched/graph.h"
-#include "sched/schedule.h"
+#include "model/profile.h"
+#include "model/mesh.h"
+#include "model/default_microbatch.h"
+#include "model/model.h"
+#include "schedule/ir/graph.h"
+#include "schedule/ir/schedule.h"
 
 #define PP_MANIFEST_VERSION 1
 
 /* What a unit costs and keeps instead where its stage recomputes. */
 struct pp_manifest_mode {
     bool known;
-    double again_flops[2]; /* of I, beside its own: as fwd_flops */
+    double recompute_flops[2]; /* of I, beside its own: as fwd_flops */
     double act_bytes[PP_N_SAVED_BLOCKS];
-    double passing_bytes; /* per token, within one F, I or B */
+    double workspace_bytes; /* per token, within one F, I or B */
 };
 
 /* Costs and sizes of one unit, as coefficients. */
@@ -63,9 +63,9 @@ struct pp_manifest_stage {
     size_t first_unit, n_units;
     enum pp_recompute recompute;
     uint64_t params;
-    double fwd_flops[2], again_flops[2];
+    double fwd_flops[2], recompute_flops[2];
     double act_bytes[PP_N_SAVED_BLOCKS];
-    double passing_bytes; /* of the unit that has most */
+    double workspace_bytes; /* of the unit that has most */
     double out_bytes; /* of the last unit, or of the input for an empty stage */
     double state_bytes; /* where the model has them */
 };
@@ -94,13 +94,13 @@ struct pp_manifest {
     bool has_model, has_profile, has_microbatch, has_stages, has_data,
         has_schedule;
     struct pp_manifest_model model;
-    struct pp_profile profile;        /* of the model's units, in its order */
-    struct pp_assumed microbatch;     /* that the split was made for */
-    struct pp_mesh mesh;              /* all 1 when absent */
-    struct pp_manifest_stage *stages; /* graph.n_stages */
-    struct pp_graph graph;            /* valid with has_stages */
-    struct pp_component *components;  /* n_components; 0 where the model is one
-                                       */
+    struct pp_profile profile; /* of the model's units, in its order */
+    struct pp_default_microbatch microbatch; /* that the split was made for */
+    struct pp_mesh mesh;                     /* all 1 when absent */
+    struct pp_manifest_stage *stages;        /* graph.n_stages */
+    struct pp_graph graph;                   /* valid with has_stages */
+    struct pp_component *components; /* n_components; 0 where the model is one
+                                      */
     size_t n_components;
     struct pp_manifest_data data;
     struct pp_schedule schedule; /* on graph; valid with has_schedule */
@@ -131,7 +131,7 @@ int pp_manifest_set_model(struct pp_manifest *m,
 int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
                             struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_microbatch(struct pp_manifest *m,
-                               const struct pp_assumed *mb,
+                               const struct pp_default_microbatch *mb,
                                struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,

@@ -1,10 +1,135 @@
 /* SPDX-License-Identifier: MIT */
-/* model_section - "model" of a manifest: where the weights are, the units. */
+/* model_section - "model" of a manifest: where the weights are, the units, and
+ * "recompute" of units and stages. */
 #include "manifest/sections.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/recompute.h"
+
+static const char *const mode_keys[] = {"again_flops", "act_bytes",
+                                        "passing_bytes", NULL};
+
+static int read_mode(const struct pp_value *at, struct pp_manifest_mode *mode)
+{
+    struct pp_value flops, act;
+    if (pp_value_object(at, mode_keys) ||
+        pp_value_member(at, "again_flops", &flops) ||
+        pp_value_member(at, "act_bytes", &act) ||
+        pp_value_reals(&flops, 0, PP_MAX_COST, 2, mode->recompute_flops) ||
+        pp_value_reals(&act, 0, PP_MAX_COST, PP_N_SAVED_BLOCKS,
+                       mode->act_bytes) ||
+        pp_value_get_real(at, "passing_bytes", 0, PP_MAX_COST,
+                          &mode->workspace_bytes))
+        return -1;
+    mode->known = true;
+    return 0;
+}
+
+int pp_read_unit_modes(const struct pp_value *at, struct pp_manifest_unit *u)
+{
+    struct pp_value modes, mode;
+    if (!pp_value_find(at, "recompute", &modes))
+        return 0;
+    if (pp_value_object(&modes, &pp_recompute_names[PP_RECOMPUTE_SELECTIVE]))
+        return -1;
+    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
+        if (pp_value_find(&modes, pp_recompute_names[r], &mode) &&
+            read_mode(&mode, &u->modes[r]))
+            return -1;
+    return 0;
+}
+
+static bool is_known(const struct pp_manifest_model *model, enum pp_recompute r)
+{
+    for (size_t i = 0; i < model->n_units; i++)
+        if (model->units[i].modes[r].known)
+            return true;
+    return false;
+}
+
+int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
+                       struct pp_manifest_stage *s)
+{
+    struct pp_value mode;
+    const char *name;
+    if (!pp_value_find(at, "recompute", &mode))
+        return 0;
+    if (pp_value_text(&mode, &name))
+        return -1;
+    if (!pp_recompute_find(name, &s->recompute))
+        return pp_value_fail(&mode,
+                             "'%.*s' is not 'none', 'selective' or 'full'",
+                             PP_VALUE_QUOTE, name);
+    if (s->recompute && m->has_model && !is_known(&m->model, s->recompute))
+        return pp_value_fail(&mode,
+                             "no unit says what '%s' means for it; make the "
+                             "stages with ppsplit --recompute %s",
+                             name, name);
+    return 0;
+}
+
+static json_t *reals(size_t n, const double *x)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= json_array_append_new(list, json_real(x[i]));
+    if (!bad)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+int pp_put_unit_modes(json_t *object, const struct pp_manifest_unit *u)
+{
+    json_t *modes = NULL;
+    int bad = 0;
+    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++) {
+        const struct pp_manifest_mode *m = &u->modes[r];
+        if (!m->known)
+            continue;
+        json_t *o = json_object();
+        bad |= pp_put(o, "again_flops", reals(2, m->recompute_flops));
+        bad |= pp_put(o, "act_bytes", reals(PP_N_SAVED_BLOCKS, m->act_bytes));
+        bad |= pp_put(o, "passing_bytes", json_real(m->workspace_bytes));
+        if (!modes)
+            modes = json_object();
+        bad |= pp_put(modes, pp_recompute_names[r], o);
+    }
+    return modes ? bad | pp_put(object, "recompute", modes) : bad;
+}
+
+int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s)
+{
+    if (s->recompute == PP_RECOMPUTE_NONE)
+        return 0;
+    int bad = pp_put(object, "recompute",
+                     json_string(pp_recompute_names[s->recompute]));
+    bad |= pp_put(object, "again_flops", reals(2, s->recompute_flops));
+    bad |= pp_put(object, "passing_bytes", json_real(s->workspace_bytes));
+    return bad;
+}
+
+void pp_manifest_stage_add(struct pp_manifest_stage *s,
+                           const struct pp_manifest_unit *u)
+{
+    const struct pp_manifest_mode *mode = &u->modes[s->recompute];
+    const double *act = mode->known ? mode->act_bytes : u->act_bytes;
+    s->params += u->params;
+    for (int k = 0; k < 2; k++) {
+        s->fwd_flops[k] += u->fwd_flops[k];
+        s->recompute_flops[k] += mode->recompute_flops[k];
+    }
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        s->act_bytes[k] += act[k];
+    if (mode->workspace_bytes > s->workspace_bytes)
+        s->workspace_bytes = mode->workspace_bytes;
+    s->out_bytes = u->out_bytes;
+    s->state_bytes += u->state_bytes;
+}
 
 static const char *const model_keys[] = {
     "source", "architecture", "dtype", "tied", "params", "units", NULL,
@@ -170,6 +295,21 @@ int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
     }
     m->has_model = true;
     return 0;
+}
+
+int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
+                 const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes)
+{
+    json_t *flops = json_array(), *act = json_array();
+    int bad = pp_put(object, "params", json_integer((json_int_t)params));
+    for (int i = 0; i < 2; i++)
+        bad |= json_array_append_new(flops, json_real(fwd_flops[i]));
+    for (int i = 0; i < PP_N_SAVED_BLOCKS; i++)
+        bad |= json_array_append_new(act, json_real(act_bytes[i]));
+    bad |= pp_put(object, "fwd_flops", flops);
+    bad |= pp_put(object, "act_bytes", act);
+    bad |= pp_put(object, "out_bytes", json_real(out_bytes));
+    return bad;
 }
 
 static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-#include "base/quote.h"
+#include "base/json_writer.h"
 #include "manifest/sections.h"
 
 /* Seconds; more than that is no measurement. */
@@ -157,40 +156,44 @@ int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
     return pp_value_read(path, &value, err) ? -1 : load(value, path, a, p, err);
 }
 
-static void print_real(FILE *f, const char *key, double v)
+static void write_pair(struct pp_json_writer *w, const char *key,
+                       const double v[2])
 {
-    char text[32];
-    pp_format_real(v, text);
-    fprintf(f, "\"%s\": %s", key, text);
-}
-
-static void print_pair(FILE *f, const char *key, const double v[2])
-{
-    char text[2][32];
-    pp_format_real(v[0], text[0]);
-    pp_format_real(v[1], text[1]);
-    fprintf(f, ", \"%s\": [%s, %s]", key, text[0], text[1]);
+    pp_json_array(w, key, PP_JSON_INLINE);
+    pp_json_real(w, NULL, v[0]);
+    pp_json_real(w, NULL, v[1]);
+    pp_json_end(w);
 }
 
 void pp_profile_write(FILE *f, const struct pp_profile *p)
 {
-    fputs("{\"format\": \"pp-profile\", \"version\": 1,\n \"units\": [", f);
+    struct pp_json_writer w = {.f = f, .indent = 1};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_string(&w, "format", "pp-profile");
+    pp_json_int(&w, "version", 1);
+    pp_json_break(&w);
+    pp_json_array(&w, "units", PP_JSON_HUGGED);
     for (size_t i = 0; i < p->n_units; i++) {
         const struct pp_unit_seconds *u = &p->units[i];
-        fputs(i ? ",\n  {\"fqn\": " : "\n  {\"fqn\": ", f);
-        pp_quote_json(f, u->fqn);
-        print_pair(f, "fwd", u->fwd);
-        print_pair(f, "input", u->input);
-        print_pair(f, "weight", u->weight);
-        fputc('}', f);
+        pp_json_object(&w, NULL, PP_JSON_INLINE);
+        pp_json_string(&w, "fqn", u->fqn);
+        write_pair(&w, "fwd", u->fwd);
+        write_pair(&w, "input", u->input);
+        write_pair(&w, "weight", u->weight);
+        pp_json_end(&w);
     }
-    fputs("],\n \"messages\": {", f);
-    print_real(f, "seconds_per_byte", p->seconds_per_byte);
-    fputs(", ", f);
-    print_real(f, "latency", p->latency);
-    fputs("},\n \"step\": {", f);
-    print_real(f, "seconds_per_param", p->seconds_per_param);
-    fputs("}}\n", f);
+    pp_json_end(&w);
+    pp_json_break(&w);
+    pp_json_object(&w, "messages", PP_JSON_INLINE);
+    pp_json_real(&w, "seconds_per_byte", p->seconds_per_byte);
+    pp_json_real(&w, "latency", p->latency);
+    pp_json_end(&w);
+    pp_json_break(&w);
+    pp_json_object(&w, "step", PP_JSON_INLINE);
+    pp_json_real(&w, "seconds_per_param", p->seconds_per_param);
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
 }
 
 /* --- as a section of a manifest --- */

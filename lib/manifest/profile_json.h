@@ -18,7 +18,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "plan/measured.h"
+#include "model/profile.h"
 
 /* Reads the file; units and names are a's. PP_EXIT_INPUT with file and JSON
  * pointer, also where a name is there twice or a number is negative. */

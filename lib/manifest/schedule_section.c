@@ -60,9 +60,9 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
     if (pp_value_member(at, "actions", &actions) ||
         pp_value_array(&actions, &n))
         return -1;
-    if (n != (size_t)s->graph->n_ranks)
+    if (n != (size_t)s->graph->n_rows)
         return pp_value_fail(&actions, "%zu rows for %d pipeline ranks", n,
-                             s->graph->n_ranks);
+                             s->graph->n_rows);
     for (size_t r = 0; r < n; r++) {
         struct pp_value row = pp_value_item(&actions, r);
         if (read_row(&row, (int)r, s))
@@ -130,7 +130,7 @@ json_t *pp_write_schedule_section(const struct pp_schedule *s,
     if (s->graph->n_slices > 1)
         bad |= pp_put(o, "slices", json_integer(s->graph->n_slices));
     bad |= pp_put(o, "channel_depth", json_integer(s->channel_depth));
-    for (int r = 0; r < s->graph->n_ranks && !bad; r++) {
+    for (int r = 0; r < s->graph->n_rows && !bad; r++) {
         char *text = pp_schedule_format_row(s, r);
         bad |= json_array_append_new(actions, text ? json_string(text) : NULL);
         free(text);

@@ -43,20 +43,6 @@ int pp_read_data_section(const struct pp_value *at,
 int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
-/* What stages_section.c asks of stage_copies.c, in this order: reads the key
- * of a stage (-1 where it has none) ... */
-int pp_read_copy_of(const struct pp_value *at, int stage,
-                    struct pp_manifest *m) PP_MUST_USE;
-/* ... gives one that names no inputs the stage before, or a copy the copies of
- * its original's ... */
-void pp_imply_inputs(const struct pp_graph *g, int stage, int *inputs);
-/* ... compares the units of a copy and its original, in number ... */
-int pp_check_copied_units(const struct pp_value *at,
-                          const struct pp_manifest *m, int stage) PP_MUST_USE;
-/* ... and when all are read, makes sure that none lacks a copy. */
-int pp_count_copies(const struct pp_value *at,
-                    struct pp_manifest *m) PP_MUST_USE;
-
 /* The cost keys that units and stages share. Absent ones fail when required
  * and are left alone otherwise. */
 struct pp_unit_costs {
@@ -73,6 +59,11 @@ int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                        struct pp_manifest_stage *s) PP_MUST_USE;
 int pp_put_unit_modes(json_t *object, const struct pp_manifest_unit *u);
 int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s);
+int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
+                 const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes);
+
+/* Prints a document in the manifest's layout. */
+void pp_value_print(const json_t *root, FILE *f);
 
 /* Writers return a new value, or NULL with *err filled. */
 json_t *pp_write_model_section(const struct pp_manifest_model *model,
@@ -93,25 +84,11 @@ json_t *pp_write_stage_components(const json_t *stages,
                                   size_t n, struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_profile_section(const struct pp_profile *p,
                                  struct pp_err *err) PP_MUST_USE;
-json_t *pp_write_microbatch_section(const struct pp_assumed *mb,
+json_t *pp_write_microbatch_section(const struct pp_default_microbatch *mb,
                                     struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_data_section(const struct pp_manifest_data *data,
                               struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_schedule_section(const struct pp_schedule *s,
                                   struct pp_err *err) PP_MUST_USE;
-
-/* Adds a member to an object under construction. All accept what failed
- * before, so that a writer checks once at its end. */
-int pp_put(json_t *object, const char *key, json_t *takes);
-int pp_put_text(json_t *object, const char *key, const char *s,
-                struct pp_err *err);
-int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
-                 const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes);
-
-/* The value when nothing failed; otherwise frees it and reports. */
-json_t *pp_written(json_t *value, int bad, struct pp_err *err);
-
-/* Prints a document in the manifest's layout. */
-void pp_value_print(const json_t *root, FILE *f);
 
 #endif

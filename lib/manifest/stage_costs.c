@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/cost.h"
+#include "model/cost.h"
 
 static bool is_head(const struct pp_manifest_unit *u)
 {
@@ -16,11 +16,12 @@ static bool is_head(const struct pp_manifest_unit *u)
 
 /* What the unit makes again in I takes as much of its forward's time as of its
  * operations. */
-static double again_time(const struct pp_manifest_unit *u, enum pp_recompute r,
-                         const struct pp_unit_seconds *t, int k)
+static double recompute_time(const struct pp_manifest_unit *u,
+                             enum pp_recompute r,
+                             const struct pp_unit_seconds *t, int k)
 {
     double all = u->fwd_flops[k];
-    return all > 0 ? t->fwd[k] * u->modes[r].again_flops[k] / all : 0;
+    return all > 0 ? t->fwd[k] * u->modes[r].recompute_flops[k] / all : 0;
 }
 
 static void add_seconds(struct pp_unit_seconds *to,
@@ -29,7 +30,7 @@ static void add_seconds(struct pp_unit_seconds *to,
 {
     for (int k = 0; k < 2; k++) {
         to->fwd[k] += t->fwd[k];
-        to->input[k] += t->input[k] + again_time(u, r, t, k);
+        to->input[k] += t->input[k] + recompute_time(u, r, t, k);
         to->weight[k] += t->weight[k];
     }
 }
@@ -87,8 +88,8 @@ static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);
     struct pp_cost rest =
         pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
-    const double *again = c->stages[stage].again_flops;
-    rest = pp_cost_again(rest, tokens * again[0], pairs * again[1]);
+    const double *again = c->stages[stage].recompute_flops;
+    rest = pp_cost_recompute(rest, tokens * again[0], pairs * again[1]);
     return pp_cost_sum(rest, h);
 }
 
@@ -173,10 +174,10 @@ void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
 double pp_step_rest(const struct pp_stage_costs *c)
 {
     double most = 0;
-    for (int r = 0; c->profile && r < c->graph->n_ranks; r++) {
+    for (int r = 0; c->profile && r < c->graph->n_rows; r++) {
         double params = 0;
         for (int s = 0; s < c->graph->n_stages; s++)
-            if (c->graph->stages[s].rank == r)
+            if (c->graph->stages[s].row == r)
                 params += (double)c->stages[s].params;
         most = fmax(most, params);
     }

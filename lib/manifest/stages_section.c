@@ -12,7 +12,6 @@
 /* How far a stage's written cost may lie from its units' sum. */
 #define COST_TOLERANCE 1e-9
 
-static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const stage_keys[] = {
     "stage",         "rank",      "copy_of",     "inputs",
     "params",        "fwd_flops", "again_flops", "act_bytes",
@@ -20,26 +19,51 @@ static const char *const stage_keys[] = {
     "component",     NULL,
 };
 
-int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
+static int read_copy_of(const struct pp_value *at, int stage,
+                        struct pp_manifest *m)
 {
-    int *const sizes[] = {&m->mesh.pp, &m->mesh.dp, &m->mesh.tp, &m->mesh.cp,
-                          &m->mesh.ep};
-    if (pp_value_object(at, mesh_keys))
-        return -1;
-    int64_t n_ranks = 1;
-    for (size_t i = 0; mesh_keys[i]; i++) {
-        struct pp_value member;
-        int64_t v = 1;
-        if (pp_value_find(at, mesh_keys[i], &member) &&
-            pp_value_int(&member, 1, PP_MAX_RANKS, &v))
-            return -1;
-        *sizes[i] = (int)v;
-        /* ep is cut from the others and adds no ranks. */
-        n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
-        if (n_ranks > INT_MAX)
-            return pp_value_fail(at, "pp x dp x tp x cp is too large");
+    struct pp_stage_node *stages = m->graph.stages;
+    struct pp_value member;
+    int64_t original;
+    bool after = stage > 0 && stages[stage - 1].copy_of >= 0;
+    stages[stage].copy_of = -1;
+    if (!pp_value_find(at, "copy_of", &member)) {
+        if (after)
+            return pp_value_fail(at,
+                                 "stage %d copies another and stage %d, after "
+                                 "it, does not",
+                                 stage - 1, stage);
+        return 0;
     }
+    if (pp_value_int(&member, 0, INT_MAX, &original))
+        return -1;
+    int expected = after ? stages[stage - 1].copy_of + 1 : 0;
+    if (stages[expected].copy_of >= 0)
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' has a copy already: two of the "
+                             "weights are the most",
+                             original);
+    if (original >= stage || stages[original].copy_of >= 0)
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' is not an earlier stage that is no "
+                             "copy",
+                             original);
+    if (original != expected)
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' is not %d: copies have the order "
+                             "of what they copy",
+                             original, expected);
+    stages[stage].copy_of = (int)original;
     return 0;
+}
+
+static void imply_inputs(const struct pp_graph *g, int stage, int *inputs)
+{
+    const struct pp_stage_node *n = &g->stages[stage];
+    if (n->copy_of < 0 && stage > 0)
+        inputs[0] = stage - 1;
+    for (int i = 0; n->copy_of >= 0 && i < g->stages[n->copy_of].n_inputs; i++)
+        inputs[i] = g->stages[n->copy_of].inputs[i] + stage - n->copy_of;
 }
 
 /* inputs: ascending, and only stages before this one, so that the graph has no
@@ -59,7 +83,7 @@ static int read_inputs(const struct pp_value *at, int stage,
     if (!inputs)
         return pp_value_no_memory(at);
     if (!given)
-        pp_imply_inputs(&m->graph, stage, inputs);
+        imply_inputs(&m->graph, stage, inputs);
     for (size_t i = 0; given && i < n; i++) {
         struct pp_value item = pp_value_item(&list, i);
         int64_t v;
@@ -155,10 +179,10 @@ static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
 {
     struct pp_value member;
     if (pp_value_find(at, "again_flops", &member) &&
-        pp_value_reals(&member, 0, PP_MAX_COST, 2, s->again_flops))
+        pp_value_reals(&member, 0, PP_MAX_COST, 2, s->recompute_flops))
         return -1;
     if (pp_value_find(at, "passing_bytes", &member) &&
-        pp_value_real(&member, 0, PP_MAX_COST, &s->passing_bytes))
+        pp_value_real(&member, 0, PP_MAX_COST, &s->workspace_bytes))
         return -1;
     return 0;
 }
@@ -186,13 +210,40 @@ static int read_costs(const struct pp_value *at, struct pp_manifest *m,
                              given.params, s->params);
     }
     if (check_sums(at, "fwd_flops", 2, given.fwd_flops, s->fwd_flops) ||
-        check_sums(at, "again_flops", 2, given.again_flops, s->again_flops) ||
+        check_sums(at, "again_flops", 2, given.recompute_flops,
+                   s->recompute_flops) ||
         check_sums(at, "act_bytes", PP_N_SAVED_BLOCKS, given.act_bytes,
                    s->act_bytes) ||
-        check_sums(at, "passing_bytes", 1, &given.passing_bytes,
-                   &s->passing_bytes) ||
+        check_sums(at, "passing_bytes", 1, &given.workspace_bytes,
+                   &s->workspace_bytes) ||
         check_sums(at, "out_bytes", 1, &given.out_bytes, &s->out_bytes))
         return -1;
+    return 0;
+}
+
+static int check_copied_units(const struct pp_value *at,
+                              const struct pp_manifest *m, int stage)
+{
+    int original = m->graph.stages[stage].copy_of;
+    if (original < 0 || m->stages[stage].n_units == m->stages[original].n_units)
+        return 0;
+    return pp_value_fail(at,
+                         "%zu units, and %zu in stage %d, of which it is the "
+                         "copy",
+                         m->stages[stage].n_units, m->stages[original].n_units,
+                         original);
+}
+
+static int count_copies(const struct pp_value *at, struct pp_manifest *m)
+{
+    struct pp_graph *g = &m->graph;
+    int last = g->stages[g->n_stages - 1].copy_of, originals = 0;
+    while (originals < g->n_stages && g->stages[originals].copy_of < 0)
+        originals++;
+    if (last >= 0 && last != originals - 1)
+        return pp_value_fail(at, "stage %d has no copy, and stage %d has",
+                             last + 1, last);
+    g->n_copies = g->n_stages / originals;
     return 0;
 }
 
@@ -214,14 +265,14 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
     if (pp_value_find(at, "component", &member) &&
         !json_object_get(at->parent->parent->value, "components"))
         return pp_value_fail(&member, "there are no components");
-    m->graph.stages[stage].rank = (int)rank;
-    if (pp_read_copy_of(at, stage, m))
+    m->graph.stages[stage].row = (int)rank;
+    if (read_copy_of(at, stage, m))
         return -1;
     int original = m->graph.stages[stage].copy_of;
     if (original >= 0)
         next_unit = m->stages[original].first_unit;
     if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
-        pp_read_stage_mode(at, m, s) || pp_check_copied_units(at, m, stage) ||
+        pp_read_stage_mode(at, m, s) || check_copied_units(at, m, stage) ||
         read_costs(at, m, stage, s))
         return -1;
     return 0;
@@ -233,7 +284,7 @@ static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
     if (!seen)
         return pp_value_no_memory(at);
     for (int s = 0; s < m->graph.n_stages; s++)
-        seen[m->graph.stages[s].rank] = true;
+        seen[m->graph.stages[s].row] = true;
     for (int r = 0; r < m->mesh.pp; r++)
         if (!seen[r])
             return pp_value_fail(at, "rank '%d' of %d has no stage", r,
@@ -291,7 +342,7 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
     m->graph.stages = pp_arena_alloc(&m->arena, n, sizeof *m->graph.stages);
     if (!m->stages || !m->graph.stages)
         return pp_value_no_memory(at);
-    m->graph.n_ranks = m->mesh.pp;
+    m->graph.n_rows = m->mesh.pp;
     m->graph.n_stages = (int)n;
     for (size_t s = 0; s < n; s++) {
         struct pp_value stage = pp_value_item(at, s);
@@ -299,7 +350,7 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
             return -1;
         next_unit = m->stages[s].first_unit + m->stages[s].n_units;
     }
-    if (pp_count_copies(at, m))
+    if (count_copies(at, m))
         return -1;
     if (check_ranks(at, m) || check_tiling(at, m))
         return -1;
@@ -311,17 +362,6 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
-{
-    json_t *o = json_object();
-    int bad = pp_put(o, "pp", json_integer(mesh->pp));
-    bad |= pp_put(o, "dp", json_integer(mesh->dp));
-    bad |= pp_put(o, "tp", json_integer(mesh->tp));
-    bad |= pp_put(o, "cp", json_integer(mesh->cp));
-    bad |= pp_put(o, "ep", json_integer(mesh->ep));
-    return pp_written(o, bad, err);
-}
-
 static json_t *write_stage(const struct pp_manifest_model *model,
                            const struct pp_graph *graph, int number,
                            const struct pp_manifest_stage *s,
@@ -331,7 +371,7 @@ static json_t *write_stage(const struct pp_manifest_model *model,
     const struct pp_stage_node *node = &graph->stages[number];
     json_t *o = json_object(), *inputs = json_array(), *units = json_array();
     int bad = pp_put(o, "stage", json_integer(number));
-    bad |= pp_put(o, "rank", json_integer(node->rank));
+    bad |= pp_put(o, "rank", json_integer(node->row));
     if (node->copy_of >= 0)
         bad |= pp_put(o, "copy_of", json_integer(node->copy_of));
     for (int i = 0; i < node->n_inputs; i++)

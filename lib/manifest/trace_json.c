@@ -41,15 +41,15 @@ static int compare_places(const void *a, const void *b)
 
 static int make_places(struct reader *r, struct pp_err *err)
 {
-    int n = r->s->graph->n_ranks;
+    int n = r->s->graph->n_rows;
     r->places = calloc((size_t)n, sizeof *r->places);
-    r->sim->ranks = calloc((size_t)n, sizeof *r->sim->ranks);
-    r->sim->n_ranks = n;
-    if (!r->places || !r->sim->ranks)
+    r->sim->rows = calloc((size_t)n, sizeof *r->sim->rows);
+    r->sim->n_rows = n;
+    if (!r->places || !r->sim->rows)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int k = 0; k < n; k++) {
         const struct pp_row *row = &r->s->rows[k];
-        struct pp_sim_rank *rank = &r->sim->ranks[k];
+        struct pp_sim_row *rank = &r->sim->rows[k];
         r->places[k] = calloc(row->n + 1, sizeof **r->places);
         rank->spans = calloc(row->n + 1, sizeof *rank->spans);
         rank->n = row->n;
@@ -145,7 +145,7 @@ static int read_event(struct reader *r, const struct pp_value *at)
     int64_t pid;
     double ts, dur;
     char text[PP_ACTION_TEXT];
-    int n = r->s->graph->n_ranks;
+    int n = r->s->graph->n_rows;
     if (pp_value_get_int(at, "pid", 1, n, &pid) ||
         pp_value_get_real(at, "ts", 0, most_us, &ts) ||
         pp_value_get_real(at, "dur", 0, most_us, &dur) ||
@@ -158,7 +158,7 @@ static int read_event(struct reader *r, const struct pp_value *at)
     if (!found)
         return pp_value_fail(at, "rank %d has no '%s' in the schedule",
                              (int)pid - 1, text);
-    struct pp_span *span = &r->sim->ranks[pid - 1].spans[found->at];
+    struct pp_span *span = &r->sim->rows[pid - 1].spans[found->at];
     if (span->start >= 0)
         return pp_value_fail(at, "'%s' is there twice", text);
     span->start = ts;
@@ -166,8 +166,8 @@ static int read_event(struct reader *r, const struct pp_value *at)
     return 0;
 }
 
-static int check_present(const struct pp_value *events,
-                         struct pp_sim_rank *rank, int number)
+static int check_present(const struct pp_value *events, struct pp_sim_row *rank,
+                         int number)
 {
     char text[PP_ACTION_TEXT];
     for (size_t i = 0; i < rank->n; i++) {
@@ -185,7 +185,7 @@ static int check_present(const struct pp_value *events,
 
 /* The two of an overlap pair may run at once. */
 static int check_order(const struct pp_value *events,
-                       const struct pp_sim_rank *rank, int number)
+                       const struct pp_sim_row *rank, int number)
 {
     const struct pp_span *before = NULL;
     double start, end, ended = 0;
@@ -213,12 +213,12 @@ static int check_order(const struct pp_value *events,
 static void sum_up(struct pp_sim *sim)
 {
     double first = HUGE_VAL, busy = 0;
-    for (int r = 0; r < sim->n_ranks; r++)
-        for (size_t i = 0; i < sim->ranks[r].n; i++)
-            if (pp_is_compute(sim->ranks[r].spans[i].action.op))
-                first = fmin(first, sim->ranks[r].spans[i].start);
-    for (int r = 0; r < sim->n_ranks; r++) {
-        struct pp_sim_rank *rank = &sim->ranks[r];
+    for (int r = 0; r < sim->n_rows; r++)
+        for (size_t i = 0; i < sim->rows[r].n; i++)
+            if (pp_is_compute(sim->rows[r].spans[i].action.op))
+                first = fmin(first, sim->rows[r].spans[i].start);
+    for (int r = 0; r < sim->n_rows; r++) {
+        struct pp_sim_row *rank = &sim->rows[r];
         for (size_t i = 0; i < rank->n; i++) {
             struct pp_span *s = &rank->spans[i];
             /* A rank may have waited for its first message before. */
@@ -231,7 +231,7 @@ static void sum_up(struct pp_sim *sim)
         busy += rank->busy;
     }
     if (sim->makespan > 0)
-        sim->bubble = 1 - busy / (sim->n_ranks * sim->makespan);
+        sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
 }
 
 static int read_events(struct reader *r, const struct pp_value *root)
@@ -249,9 +249,9 @@ static int read_events(struct reader *r, const struct pp_value *root)
             pass == r->pass && read_event(r, &at))
             return -1;
     }
-    for (int k = 0; k < r->sim->n_ranks; k++)
-        if (check_present(&events, &r->sim->ranks[k], k) ||
-            check_order(&events, &r->sim->ranks[k], k))
+    for (int k = 0; k < r->sim->n_rows; k++)
+        if (check_present(&events, &r->sim->rows[k], k) ||
+            check_order(&events, &r->sim->rows[k], k))
             return -1;
     sum_up(r->sim);
     return 0;
@@ -266,7 +266,7 @@ static int load(json_t *value, const char *name, const struct pp_schedule *s,
     struct reader r = {.s = s, .sim = sim};
     *sim = (struct pp_sim){0};
     int rc = make_places(&r, err) || read_events(&r, &root) ? -1 : 0;
-    for (int k = 0; r.places && k < s->graph->n_ranks; k++)
+    for (int k = 0; r.places && k < s->graph->n_rows; k++)
         free(r.places[k]);
     free(r.places);
     if (rc)

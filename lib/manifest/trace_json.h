@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* trace_json - what a trace says of a schedule: the times of its actions, out
- * of the file that sched/trace.h describes. */
+ * of the file that schedule/draw/trace.h describes. */
 #ifndef PP_MANIFEST_TRACE_JSON_H
 #define PP_MANIFEST_TRACE_JSON_H
 
-#include "sched/sim.h"
+#include "schedule/simulate/sim.h"
 
 /* Reads the last pass of the file as spans of the actions of s, in seconds from
  * the first compute action. Of a SEND the start alone is known, and what

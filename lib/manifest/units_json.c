@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "manifest/sections.h"
-#include "plan/unit_table.h"
+#include "model/unit_table.h"
 
 enum { NEWEST = 1, MOST_UNITS = 1 << 20 };
 

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "plan/model.h"
+#include "model/model.h"
 
 /* Reads path into a model whose table, allocated from the arena, is all that
  * is known of it. PP_EXIT_INPUT with file and JSON pointer. */

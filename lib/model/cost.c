@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/cost.h"
+#include "model/cost.h"
 
-#include "plan/recompute.h"
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/recompute.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
-    struct pp_flops again = pp_unit_again_flops(m, u, r);
+    struct pp_flops again = pp_unit_recompute_flops(m, u, r);
     double seen = pp_attended_pairs(f.window, seq_len);
     double products = f.per_token, pairs = f.per_pair * seen;
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
@@ -26,8 +26,9 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
     default:
         break;
     }
-    return pp_cost_again(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
-                         again.per_token, again.per_pair * seen);
+    return pp_cost_recompute(
+        pp_cost_of(products, pairs, pp_unit_recomputes(m, u)), again.per_token,
+        again.per_pair * seen);
 }
 
 static int smaller(int a, int b)

@@ -7,10 +7,10 @@
  * logits in both, so each costs it twice, or once for both where they run
  * together. Embedding and norm multiply nothing: they count PP_ELEMENT_FLOPS
  * for each element they move, so that they weigh something, and little. */
-#ifndef PP_PLAN_COST_H
-#define PP_PLAN_COST_H
+#ifndef PP_MODEL_COST_H
+#define PP_MODEL_COST_H
 
-#include "plan/model.h"
+#include "model/model.h"
 
 #define PP_ELEMENT_FLOPS 16
 
@@ -54,8 +54,8 @@ static inline struct pp_cost pp_cost_sum(struct pp_cost a, struct pp_cost b)
 }
 
 /* The same where I makes some of the forward again (recompute.h). */
-static inline struct pp_cost pp_cost_again(struct pp_cost c, double products,
-                                           double pairs)
+static inline struct pp_cost pp_cost_recompute(struct pp_cost c,
+                                               double products, double pairs)
 {
     c.input_grad += products + pairs;
     c.backward += products + pairs;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/inventory.h"
+#include "model/inventory.h"
 
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 
 struct list {
     struct pp_weight_group *at;

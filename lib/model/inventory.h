@@ -6,10 +6,10 @@
  *
  * Names and places of single tensors are pp_unit_params', for the architectures
  * that are trained. */
-#ifndef PP_PLAN_INVENTORY_H
-#define PP_PLAN_INVENTORY_H
+#ifndef PP_MODEL_INVENTORY_H
+#define PP_MODEL_INVENTORY_H
 
-#include "plan/model.h"
+#include "model/model.h"
 
 enum pp_share {
     PP_SHARE_NONE,        /* every rank has it whole */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/fit.h"
+#include "model/least_deviation.h"
 
 #include <math.h>
 
@@ -55,8 +55,8 @@ static void solve_two(const struct sums *s, double c[2])
         solve_one(s, (const double[]){1, 0}, c);
 }
 
-bool pp_fit(const struct pp_fit_point *p, size_t n, const double share[2],
-            double c[2])
+bool pp_least_deviation(const struct pp_fit_point *p, size_t n,
+                        const double share[2], double c[2])
 {
     double mean = 0;
     c[0] = c[1] = 0;

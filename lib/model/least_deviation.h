@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* fit - measured times as two coefficients. */
-#ifndef PP_PLAN_FIT_H
-#define PP_PLAN_FIT_H
+#ifndef PP_MODEL_LEAST_DEVIATION_H
+#define PP_MODEL_LEAST_DEVIATION_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ struct pp_fit_point {
  * Where the two x are all but proportional to each other, so that their
  * coefficients cannot be told apart, or where one is always 0, c is in
  * proportion of share; the answer is then false. */
-bool pp_fit(const struct pp_fit_point *p, size_t n, const double share[2],
-            double c[2]);
+bool pp_least_deviation(const struct pp_fit_point *p, size_t n,
+                        const double share[2], double c[2]);
 
 #endif

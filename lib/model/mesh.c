@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/mesh.h"
+#include "model/mesh.h"
 
 #include <math.h>
 
-#include "plan/inventory.h"
+#include "model/inventory.h"
 
 static int check(const char *what, size_t n, const char *option, int by,
                  struct pp_err *err)

@@ -11,14 +11,14 @@
  * ranks divide the experts and exchange tokens, on average as many as each has.
  * What ranks hold alike they reduce and step together: each keeps its part of
  * the optimizer's state (ZeRO-1; Rajbhandari et al., SC 2020). */
-#ifndef PP_PLAN_MESH_H
-#define PP_PLAN_MESH_H
+#ifndef PP_MODEL_MESH_H
+#define PP_MODEL_MESH_H
 
 #include <stdint.h>
 
 #include "base/err.h"
-#include "plan/model.h"
-#include "plan/precision.h"
+#include "model/model.h"
+#include "model/precision.h"
 
 struct pp_mesh {
     int pp, dp, tp, cp, ep;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/model.h"
+#include "model/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 
 static const char *const architecture_names[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = "LlamaForCausalLM",
@@ -210,7 +210,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
 }
 
 /* Whether I makes a saved tensor of a decoder layer again. */
-static bool is_made_again(enum pp_recompute r, size_t slot)
+static bool is_recomputed(enum pp_recompute r, size_t slot)
 {
     switch (slot) {
     case PP_S_RSTD1:
@@ -234,10 +234,10 @@ static bool is_made_again(enum pp_recompute r, size_t slot)
 
 /* F has no use for it behind the layer; afterwards it lives as long as who
  * reads it, I alone or W. */
-static enum pp_saved_block block_made_again(enum pp_saved_block kept,
-                                            enum pp_saved_when when)
+static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
+                                               enum pp_saved_when when)
 {
-    return when == PP_IN_FORWARD || kept == PP_SAVED_ACT_I ? PP_SAVED_PASSING
+    return when == PP_IN_FORWARD || kept == PP_SAVED_ACT_I ? PP_SAVED_WORKSPACE
                                                            : PP_SAVED_GRAD_W;
 }
 
@@ -271,8 +271,8 @@ static void layer_saved(const struct pp_model *m, enum pp_recompute r,
     };
     memcpy(out, table, sizeof table);
     for (size_t slot = 0; slot < PP_N_LAYER_SAVED; slot++)
-        if (is_made_again(r, slot))
-            out[slot].block = block_made_again(out[slot].block, when);
+        if (is_recomputed(r, slot))
+            out[slot].block = block_is_recomputed(out[slot].block, when);
 }
 
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,

@@ -6,8 +6,8 @@
  * final norm, the head. The tables here are read by ppsplit (sizes and
  * costs), by checkpoints (names and shapes) and by the layers themselves
  * (offsets), so that a plan and a run cannot differ. */
-#ifndef PP_PLAN_MODEL_H
-#define PP_PLAN_MODEL_H
+#ifndef PP_MODEL_MODEL_H
+#define PP_MODEL_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -259,7 +259,7 @@ enum pp_saved_block {
     PP_N_SAVED_BLOCKS,
     /* Within one F, I or B: what is not kept because I makes it again. Layers
      * use it one after the other. */
-    PP_SAVED_PASSING = PP_N_SAVED_BLOCKS,
+    PP_SAVED_WORKSPACE = PP_N_SAVED_BLOCKS,
     PP_N_UNIT_BLOCKS
 };
 

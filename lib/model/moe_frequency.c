@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/moe_frequency.h"
+#include "model/moe_frequency.h"
 
 #include <ctype.h>
 #include <string.h>

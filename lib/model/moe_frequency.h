@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* moe_frequency - which layers are mixtures of experts, in Megatron-LM's words
  * (its --moe-layer-freq). */
-#ifndef PP_PLAN_MOE_FREQUENCY_H
-#define PP_PLAN_MOE_FREQUENCY_H
+#ifndef PP_MODEL_MOE_FREQUENCY_H
+#define PP_MODEL_MOE_FREQUENCY_H
 
 #include "base/err.h"
-#include "plan/model.h"
+#include "model/model.h"
 
 /* text is a number n, and layers 0, n, 2n and so on have experts; or a Python
  * list of 0 and 1 for every layer, written with + and * and parentheses:

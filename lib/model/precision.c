@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/precision.h"
+#include "model/precision.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 
 const struct pp_precision pp_precisions[] = {
     {"fp32", "float32", 4, 4},
@@ -35,7 +35,7 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
     struct pp_saved s[PP_MAX_SAVED];
     size_t most = 0;
     if (m->table) /* says nothing of what passes within an action */
-        return block == PP_SAVED_PASSING
+        return block == PP_SAVED_WORKSPACE
                    ? 0
                    : (size_t)ceil(pp_unit_row(m, u)->act_bytes[block]);
     if (pp_unit_is_vision(u))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* precision - the words of --dtype, and what each makes of a size in bytes. */
-#ifndef PP_PLAN_PRECISION_H
-#define PP_PLAN_PRECISION_H
+#ifndef PP_MODEL_PRECISION_H
+#define PP_MODEL_PRECISION_H
 
-#include "plan/model.h"
+#include "model/model.h"
 
 struct pp_precision {
     const char *name;         /* "bf16" */
@@ -23,7 +23,7 @@ const struct pp_precision *pp_precision_find(const char *name);
  * and a master weight. */
 size_t pp_precision_trained_bytes(const struct pp_precision *p);
 
-/* Bytes per token of a whole block of the unit (plan/model.h). */
+/* Bytes per token of a whole block of the unit (model/model.h). */
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* measured - seconds that a model's units, messages and the rest of a step were
  * found to take. lib/run finds them, lib/manifest reads and writes them. */
-#ifndef PP_PLAN_MEASURED_H
-#define PP_PLAN_MEASURED_H
+#ifndef PP_MODEL_PROFILE_H
+#define PP_MODEL_PROFILE_H
 
 #include <stddef.h>
 

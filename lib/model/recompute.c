@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/recompute.h"
+#include "model/recompute.h"
 
 #include <string.h>
 
@@ -20,8 +20,9 @@ bool pp_recompute_find(const char *name, enum pp_recompute *out)
     return false;
 }
 
-struct pp_flops pp_unit_again_flops(const struct pp_model *m,
-                                    struct pp_unit_id u, enum pp_recompute r)
+struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        enum pp_recompute r)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
     /* A table says nothing of what its units could make again. */

@@ -2,7 +2,7 @@
 /* What a unit keeps between forward and backward, per token: the sums of the
  * tables for architectures that are trained, and the same accounting for those
  * that are planned. A layer that will be trained gets a table instead. */
-#include "plan/model.h"
+#include "model/model.h"
 
 /* The sum of the tensors that the unit's layer lays out. */
 static size_t listed(const struct pp_model *m, struct pp_unit_id u,
@@ -129,7 +129,7 @@ static size_t planned(const struct pp_model *m, size_t layer,
     switch (block) {
     case PP_SAVED_GRAD_W:
         return w.block[block] + again[PP_SAVED_ACT_W];
-    case PP_SAVED_PASSING: /* in F, which has all of it */
+    case PP_SAVED_WORKSPACE: /* in F, which has all of it */
         return again[PP_SAVED_ACT_I] + again[PP_SAVED_ACT_W];
     default:
         return w.block[block] - again[block];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/shrink.h"
+#include "model/synthetic_model.h"
 
 #include <math.h>
 
@@ -12,7 +12,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void pp_model_shrink(struct pp_model *m)
+void pp_model_synthetic(struct pp_model *m)
 {
     size_t ratio = m->n_heads / m->n_kv_heads;
     m->n_kv_heads = ratio > 8 ? 1 : least(m->n_kv_heads, 2);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* shrink - a model's likeness in small: what the pipeline sees stays. */
-#ifndef PP_PLAN_SHRINK_H
-#define PP_PLAN_SHRINK_H
+#ifndef PP_MODEL_SYNTHETIC_MODEL_H
+#define PP_MODEL_SYNTHETIC_MODEL_H
 
-#include "plan/model.h"
+#include "model/model.h"
 
 /* Keeps units, heads per key head, biases, QK-norm, RoPE's kind and tying;
  * makes hidden, heads, widths and vocabulary small. Random weights then vary
  * enough for attention to matter at that width. */
-void pp_model_shrink(struct pp_model *m);
+void pp_model_synthetic(struct pp_model *m);
 
 #endif

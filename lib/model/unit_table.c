@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/unit_table.h"
+#include "model/unit_table.h"
 
 #include <string.h>
 

@@ -5,10 +5,10 @@
  * Some units come first, then the layers, then some more: rules that count
  * layers count those between. In a pp_unit_id of such a model, layer is the
  * layer's number, or the unit's place in the table where it is none. */
-#ifndef PP_PLAN_UNIT_TABLE_H
-#define PP_PLAN_UNIT_TABLE_H
+#ifndef PP_MODEL_UNIT_TABLE_H
+#define PP_MODEL_UNIT_TABLE_H
 
-#include "plan/model.h"
+#include "model/model.h"
 
 struct pp_unit_row {
     const char *fqn;   /* below PP_FQN_TEXT characters */

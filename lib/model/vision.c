@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/vision.h"
+#include "model/vision.h"
 
 #include <stdio.h>
 

@@ -12,11 +12,11 @@
  * activations and messages are counted for each token of the language model,
  * and its pairs for each pair that the language model attends, at n_images
  * images in a sequence of seq_len tokens; so they add up with the others'. */
-#ifndef PP_PLAN_VISION_H
-#define PP_PLAN_VISION_H
+#ifndef PP_MODEL_VISION_H
+#define PP_MODEL_VISION_H
 
-#include "plan/inventory.h"
-#include "plan/precision.h"
+#include "model/inventory.h"
+#include "model/precision.h"
 
 /* "LlavaForConditionalGeneration" and the like; not of PP_VISION_NONE. */
 const char *pp_vision_name(enum pp_vision_kind kind);

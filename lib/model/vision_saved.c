@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the units of an encoder of images keep between forward and backward: as
  * saved_widths.c counts a decoder layer that makes nothing again. */
-#include "plan/vision.h"
+#include "model/vision.h"
 
 /* Numbers for each token of the encoder, and those of them that are
  * statistics. */
@@ -75,7 +75,7 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
     size_t tokens = u.kind == PP_UNIT_PROJECTOR ? pp_vision_out_tokens(v)
                     : u.kind == PP_UNIT_PATCHES ? v->patches
                                                 : pp_vision_tokens(v);
-    if (block == PP_SAVED_PASSING)
+    if (block == PP_SAVED_WORKSPACE)
         return 0;
     struct widths w = widths_of(m, u);
     return (w.numbers[block] * (double)p->element_bytes +

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* pack - the table of packing rules, what they share, and the simple ones. */
-#include "plan/pack.h"
+#include "pack/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err)
 {
@@ -37,7 +37,7 @@ static void sort_pass(const uint32_t *lengths, size_t n, uint32_t descend,
     }
 }
 
-static void reverse(uint32_t *a, size_t n)
+static void reverse_order(uint32_t *a, size_t n)
 {
     for (size_t i = 0; i < n / 2; i++) {
         uint32_t t = a[i];
@@ -67,7 +67,7 @@ uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
         if (low)
             sort_pass(lengths, n, descend, BITS, mask, count, low, order);
         if (higher_first)
-            reverse(order, n);
+            reverse_order(order, n);
     } else {
         free(order);
         order = NULL;
@@ -119,9 +119,9 @@ int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
     return 0;
 }
 
-int pp_race_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_limit *limit, struct pp_bins *out,
-                     struct pp_err *err)
+int pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                    struct pp_waste_budget *budget, struct pp_bins *out,
+                    struct pp_err *err)
 {
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     size_t n_bins = 0;
@@ -133,7 +133,8 @@ int pp_race_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
     for (size_t i = 0; i < n && !gives_up; i++) {
         load += lengths[i];
         if (i == 0 || load > capacity) {
-            gives_up = i && pp_limit_close(limit, capacity + lengths[i] - load);
+            gives_up = i && pp_waste_budget_spend(budget,
+                                                  capacity + lengths[i] - load);
             n_bins++;
             load = lengths[i];
         }
@@ -147,7 +148,7 @@ int pp_race_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
 int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
                      struct pp_bins *out, struct pp_err *err)
 {
-    return pp_race_next_fit(lengths, n, capacity, NULL, out, err);
+    return pp_try_next_fit(lengths, n, capacity, NULL, out, err);
 }
 
 static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
@@ -199,4 +200,74 @@ void pp_bins_finish(struct pp_bins *b)
     free(b->first);
     free(b->items);
     memset(b, 0, sizeof *b);
+}
+
+/* pack_parts - a packing from a rule that divides into a given number of
+ * parts and knows no capacity: as few parts as keep to it. */
+uint64_t pp_bins_largest(const struct pp_bins *b, const uint32_t *lengths)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < b->n_bins; k++) {
+        uint64_t load = 0;
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            load += lengths[b->items[i]];
+        most = load > most ? load : most;
+    }
+    return most;
+}
+
+/* Divides into n_parts. Keeps them in *out, in place of what was there, when
+ * none exceeds capacity: *fits. */
+static int try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                       uint32_t capacity, size_t n_parts, struct pp_bins *out,
+                       bool *fits, struct pp_err *err)
+{
+    struct pp_bins b;
+    if (divide(lengths, n, n_parts, &b, err) != 0)
+        return -1;
+    *fits = pp_bins_largest(&b, lengths) <= capacity;
+    if (*fits) {
+        pp_bins_finish(out);
+        *out = b;
+    } else
+        pp_bins_finish(&b);
+    return 0;
+}
+
+/* From the lower bound up in growing steps, then between the last number that
+ * failed and the first that did not. Every sequence a part of its own fits. */
+int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                    uint32_t capacity, struct pp_bins *out, struct pp_err *err)
+{
+    *out = (struct pp_bins){0};
+    size_t low, high, step = 1;
+    bool fits = false;
+    if (n == 0)
+        return pp_bins_make(out, NULL, NULL, 0, 0, err);
+    if (pp_pack_lower_bound(lengths, n, capacity, &high, err) != 0)
+        return -1;
+    low = high;
+    for (;; step *= 2) {
+        if (try_n_parts(divide, lengths, n, capacity, high, out, &fits, err) !=
+            0)
+            goto fail;
+        if (fits)
+            break;
+        low = high + 1;
+        high = step < n - high ? high + step : n;
+    }
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (try_n_parts(divide, lengths, n, capacity, middle, out, &fits,
+                        err) != 0)
+            goto fail;
+        if (fits)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return 0;
+fail:
+    pp_bins_finish(out);
+    return -1;
 }

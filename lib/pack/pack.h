@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pack - bin packing of sequence lengths. Pure: lengths in, bins out. */
-#ifndef PP_PLAN_PACK_H
-#define PP_PLAN_PACK_H
+#ifndef PP_PACK_PACK_H
+#define PP_PACK_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ typedef int pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
                        uint64_t seed, struct pp_bins *out, struct pp_err *err);
 
 /* A rule that looks at lengths without padding, too: slots are with it. */
-typedef int pp_unpadded_fn(const uint32_t *lengths, const uint32_t *slots,
+typedef int pp_unpadded_fn(const uint32_t *lengths, const uint32_t *padded,
                            size_t n, uint32_t capacity, struct pp_bins *out,
                            struct pp_err *err);
 

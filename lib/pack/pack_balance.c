@@ -16,16 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/pack_costs.h"
-#include "plan/pack_room.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_costs.h"
+#include "pack/pack_lookup.h"
+#include "pack/pack_rule.h"
 
 /* Bins without room that are passed over before one with room is taken
  * whatever it costs; rounds without gain before the end; comparisons of two
  * items in all; the part of the capacity above which an item is long. */
 enum { LONG = 8, PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
 
-struct balance {
+struct balance_state {
     const uint32_t *lengths;
     const uint64_t *cost;
     uint64_t *excess;
@@ -43,7 +43,7 @@ struct balance {
     size_t work;             /* left */
 };
 
-static void put(struct balance *s, uint32_t i, uint32_t b)
+static void put_item(struct balance_state *s, uint32_t i, uint32_t b)
 {
     s->bin_of[i] = b;
     s->load[b] += s->cost[i];
@@ -51,14 +51,14 @@ static void put(struct balance *s, uint32_t i, uint32_t b)
 }
 
 /* Bins are empty. */
-static void clear(struct balance *s)
+static void clear_bins(struct balance_state *s)
 {
     memset(s->load, 0, s->n_bins * sizeof *s->load);
     for (size_t b = 0; b < s->n_bins; b++)
         s->space[b] = s->capacity;
 }
 
-static uint64_t costliest(const struct balance *s)
+static uint64_t costliest(const struct balance_state *s)
 {
     uint64_t most = 0;
     for (size_t b = 0; b < s->n_bins; b++)
@@ -68,8 +68,9 @@ static uint64_t costliest(const struct balance *s)
 
 /* The cheapest bin with room of the few cheapest, or the first with room;
  * SIZE_MAX when there is none. Outdated entries of the heap are dropped. */
-static size_t choose(struct balance *s, struct pp_cost_heap *h,
-                     const struct pp_room *room, uint32_t length)
+static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
+                               const struct pp_first_fit_tree *room,
+                               uint32_t length)
 {
     struct pp_by_cost passed[PASSED];
     size_t n = 0, found = SIZE_MAX;
@@ -85,12 +86,12 @@ static size_t choose(struct balance *s, struct pp_cost_heap *h,
     while (n)
         pp_cost_heap_push(h, passed[--n]);
     if (found == SIZE_MAX && room->room[1] > length)
-        found = pp_room_first(room, length);
+        found = pp_first_fit_tree_first(room, length);
     return found < s->n_bins ? found : SIZE_MAX;
 }
 
 /* From here on bins are chosen by their tokens. */
-static void weigh_tokens(struct balance *s, struct pp_cost_heap *h)
+static void weigh_tokens(struct balance_state *s, struct pp_cost_heap *h)
 {
     h->n = 0;
     for (size_t b = 0; b < s->n_bins; b++) {
@@ -102,11 +103,12 @@ static void weigh_tokens(struct balance *s, struct pp_cost_heap *h)
 /* By the weight of the items, or from the first short one on by their tokens.
  * False when an item has no room. One for each bin first, so that none stays
  * empty. */
-static bool deal(struct balance *s, const uint64_t *weight, bool short_apart,
-                 struct pp_cost_heap *h, struct pp_room *room)
+static bool deal_items(struct balance_state *s, const uint64_t *weight,
+                       bool short_apart, struct pp_cost_heap *h,
+                       struct pp_first_fit_tree *room)
 {
     bool by_tokens = false;
-    clear(s);
+    clear_bins(s);
     memset(s->weighed, 0, s->n_bins * sizeof *s->weighed);
     for (size_t k = 0; k < s->n; k++) {
         uint32_t i = s->order[k];
@@ -115,12 +117,13 @@ static bool deal(struct balance *s, const uint64_t *weight, bool short_apart,
             weigh_tokens(s, h);
             by_tokens = true;
         }
-        size_t b = k < s->n_bins ? k : choose(s, h, room, s->lengths[i]);
+        size_t b =
+            k < s->n_bins ? k : choose_cheap_bin(s, h, room, s->lengths[i]);
         if (b == SIZE_MAX)
             return false;
-        put(s, i, (uint32_t)b);
+        put_item(s, i, (uint32_t)b);
         s->weighed[b] += by_tokens ? s->lengths[i] : weight[i];
-        pp_room_set(room, b, s->space[b] + 1);
+        pp_first_fit_tree_set(room, b, s->space[b] + 1);
         pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
     }
     return true;
@@ -128,27 +131,29 @@ static bool deal(struct balance *s, const uint64_t *weight, bool short_apart,
 
 /* Deals anew by a weight; where that is possible and better than the best bins
  * so far, they become the best. */
-static int try_deal(struct balance *s, const uint64_t *weight, bool short_apart,
-                    uint64_t *least, struct pp_err *err)
+static int try_deal(struct balance_state *s, const uint64_t *weight,
+                    bool short_apart, uint64_t *least, struct pp_err *err)
 {
     int rc = -1;
-    struct pp_room room;
+    struct pp_first_fit_tree room;
     struct pp_cost_heap h = {.entries = pp_pack_alloc(s->n + s->n_bins + PASSED,
                                                       sizeof *h.entries, err)};
-    if (pp_room_init(&room, s->n_bins, s->capacity, err) == 0 && h.entries) {
-        if (deal(s, weight, short_apart, &h, &room) && costliest(s) < *least) {
+    if (pp_first_fit_tree_init(&room, s->n_bins, s->capacity, err) == 0 &&
+        h.entries) {
+        if (deal_items(s, weight, short_apart, &h, &room) &&
+            costliest(s) < *least) {
             *least = costliest(s);
             memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
         }
         rc = 0;
     }
-    pp_room_finish(&room);
+    pp_first_fit_tree_finish(&room);
     free(h.entries);
     return rc;
 }
 
 /* Whether any item costs more than its tokens at the lowest price. */
-static bool find_excess(struct balance *s)
+static bool find_excess(struct balance_state *s)
 {
     double price = INFINITY;
     bool some = false;
@@ -165,7 +170,7 @@ static bool find_excess(struct balance *s)
 
 /* What a pair may do: exchange x of the costlier for y of the cheaper (items
  * plus one, 0 for none), or divide anew. */
-struct deed {
+struct pair_change {
     uint64_t most; /* the costlier then */
     uint32_t x, y;
     bool divides;
@@ -173,28 +178,31 @@ struct deed {
 
 /* Whether the exchange leaves both within the capacity and the costlier
  * cheaper than the deed in hand. */
-static void look_at(const struct balance *s, uint32_t high, uint32_t low,
-                    uint32_t x, uint32_t y, struct deed *best)
+static void consider_exchange(const struct balance_state *s, uint32_t high,
+                              uint32_t low, uint32_t x, uint32_t y,
+                              struct pair_change *best)
 {
-    uint64_t lost = s->cost[x - 1], got = y ? s->cost[y - 1] : 0;
+    uint64_t omissions = s->cost[x - 1], got = y ? s->cost[y - 1] : 0;
     uint64_t out = s->lengths[x - 1], in = y ? s->lengths[y - 1] : 0;
-    if (lost <= got || s->space[low] + in < out || s->space[high] + out < in)
+    if (omissions <= got || s->space[low] + in < out ||
+        s->space[high] + out < in)
         return;
-    uint64_t a = s->load[high] - lost + got, b = s->load[low] + lost - got;
+    uint64_t a = s->load[high] - omissions + got,
+             b = s->load[low] + omissions - got;
     a = a > b ? a : b;
     if (a < best->most)
-        *best = (struct deed){a, x, y, false};
+        *best = (struct pair_change){a, x, y, false};
 }
 
-static void find_exchange(struct balance *s, uint32_t high, uint32_t low,
-                          struct deed *best)
+static void find_exchange(struct balance_state *s, uint32_t high, uint32_t low,
+                          struct pair_change *best)
 {
     for (uint32_t x = s->head[high]; x && s->work; x = s->next[x - 1]) {
         /* The last of a bin stays. */
         if (s->next[s->head[high] - 1])
-            look_at(s, high, low, x, 0, best);
+            consider_exchange(s, high, low, x, 0, best);
         for (uint32_t y = s->head[low]; y && s->work; y = s->next[y - 1]) {
-            look_at(s, high, low, x, y, best);
+            consider_exchange(s, high, low, x, y, best);
             s->work--;
         }
     }
@@ -203,8 +211,8 @@ static void find_exchange(struct balance *s, uint32_t high, uint32_t low,
 /* Both bins' items, costliest first, each to the cheaper with room. The lists
  * are sorted; with move they are made anew. Returns the costlier's cost,
  * UINT64_MAX where an item has no room. */
-static uint64_t divide(struct balance *s, uint32_t high, uint32_t low,
-                       bool move)
+static uint64_t divide_pair(struct balance_state *s, uint32_t high,
+                            uint32_t low, bool move)
 {
     const uint32_t bin[] = {high, low};
     uint32_t at[] = {s->head[high], s->head[low]};
@@ -236,7 +244,7 @@ static uint64_t divide(struct balance *s, uint32_t high, uint32_t low,
     return load[0] > load[1] ? load[0] : load[1];
 }
 
-static void unlink_item(struct balance *s, uint32_t b, uint32_t item)
+static void unlink_item(struct balance_state *s, uint32_t b, uint32_t item)
 {
     uint32_t *at = &s->head[b];
     while (*at != item)
@@ -247,22 +255,22 @@ static void unlink_item(struct balance *s, uint32_t b, uint32_t item)
 }
 
 /* Keeps the list sorted. */
-static void link_item(struct balance *s, uint32_t b, uint32_t item)
+static void link_item(struct balance_state *s, uint32_t b, uint32_t item)
 {
     uint32_t *at = &s->head[b];
     while (*at && s->cost[*at - 1] > s->cost[item - 1])
         at = &s->next[*at - 1];
     s->next[item - 1] = *at;
     *at = item;
-    put(s, item - 1, b);
+    put_item(s, item - 1, b);
 }
 
-static void improve_pair(struct balance *s, uint32_t high, uint32_t low)
+static void improve_pair(struct balance_state *s, uint32_t high, uint32_t low)
 {
-    struct deed best = {.most = s->load[high]};
+    struct pair_change best = {.most = s->load[high]};
     find_exchange(s, high, low, &best);
-    if (divide(s, high, low, false) < best.most)
-        divide(s, high, low, true);
+    if (divide_pair(s, high, low, false) < best.most)
+        divide_pair(s, high, low, true);
     else if (best.x) {
         unlink_item(s, high, best.x);
         if (best.y) {
@@ -273,7 +281,7 @@ static void improve_pair(struct balance *s, uint32_t high, uint32_t low)
     }
 }
 
-static void improve(struct balance *s)
+static void improve_bins(struct balance_state *s)
 {
     size_t half = s->n_bins / 2;
     uint64_t before = costliest(s);
@@ -292,7 +300,7 @@ static void improve(struct balance *s)
     }
 }
 
-static void link_all(struct balance *s)
+static void link_all_items(struct balance_state *s)
 {
     memset(s->head, 0, s->n_bins * sizeof *s->head);
     for (size_t k = s->n; k-- > 0;) {
@@ -302,7 +310,7 @@ static void link_all(struct balance *s)
     }
 }
 
-static int make_room(struct balance *s, struct pp_err *err)
+static int alloc_balance(struct balance_state *s, struct pp_err *err)
 {
     size_t n = s->n, m = s->n_bins;
     s->bin_of = pp_pack_alloc(n, sizeof *s->bin_of, err);
@@ -323,24 +331,25 @@ static int make_room(struct balance *s, struct pp_err *err)
                : -1;
 }
 
-static int balance(struct balance *s, struct pp_bins *b, struct pp_err *err)
+static int balance_state(struct balance_state *s, struct pp_bins *b,
+                         struct pp_err *err)
 {
     struct pp_bins balanced;
-    clear(s);
+    clear_bins(s);
     for (size_t k = 0; k < s->n_bins; k++)
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-            put(s, b->items[i], (uint32_t)k);
+            put_item(s, b->items[i], (uint32_t)k);
     uint64_t least = costliest(s);
     pp_sort_by_cost(s->cost, s->n, s->keys, s->order);
     memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
     if (try_deal(s, s->cost, false, &least, err) != 0 ||
         (find_excess(s) && try_deal(s, s->excess, true, &least, err) != 0))
         return -1;
-    clear(s);
+    clear_bins(s);
     for (size_t i = 0; i < s->n; i++)
-        put(s, (uint32_t)i, s->best[i]);
-    link_all(s);
-    improve(s);
+        put_item(s, (uint32_t)i, s->best[i]);
+    link_all_items(s);
+    improve_bins(s);
     if (pp_bins_make(&balanced, s->order, s->bin_of, s->n, s->n_bins, err))
         return -1;
     pp_bins_finish(b);
@@ -351,13 +360,13 @@ static int balance(struct balance *s, struct pp_bins *b, struct pp_err *err)
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity, struct pp_err *err)
 {
-    struct balance s = {.lengths = lengths,
-                        .cost = cost,
-                        .n = b->n_items,
-                        .n_bins = b->n_bins,
-                        .capacity = capacity,
-                        .work = WORK};
-    int rc = make_room(&s, err) == 0 ? balance(&s, b, err) : -1;
+    struct balance_state s = {.lengths = lengths,
+                              .cost = cost,
+                              .n = b->n_items,
+                              .n_bins = b->n_bins,
+                              .capacity = capacity,
+                              .work = WORK};
+    int rc = alloc_balance(&s, err) == 0 ? balance_state(&s, b, err) : -1;
     free(s.excess);
     free(s.weighed);
     free(s.best);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/pack_classes.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_lookup.h"
+#include "pack/pack_rule.h"
 
 enum { MAX_LEVELS = 6 }; /* 64^6 > 2^32 */
 
@@ -46,13 +46,13 @@ static void free_spaces(struct spaces *s)
         free(s->level[k]);
 }
 
-static void set(struct spaces *s, size_t i)
+static void set_space(struct spaces *s, size_t i)
 {
     for (int k = 0; k < s->n_levels; k++, i /= 64)
         s->level[k][i / 64] |= UINT64_C(1) << i % 64;
 }
 
-static void clear(struct spaces *s, size_t i)
+static void clear_space(struct spaces *s, size_t i)
 {
     for (int k = 0; k < s->n_levels; k++, i /= 64)
         if (s->level[k][i / 64] &= ~(UINT64_C(1) << i % 64))
@@ -60,7 +60,7 @@ static void clear(struct spaces *s, size_t i)
 }
 
 /* The smallest space from i on, or SIZE_MAX. */
-static size_t find(const struct spaces *s, size_t i, size_t n)
+static size_t find_space(const struct spaces *s, size_t i, size_t n)
 {
     for (int k = 0; k < s->n_levels && i < n; k++) {
         uint64_t word = s->level[k][i / 64] >> i % 64;
@@ -76,24 +76,25 @@ static size_t find(const struct spaces *s, size_t i, size_t n)
     return SIZE_MAX;
 }
 
-static void put(struct queues *q, struct spaces *s, size_t space, uint32_t bin)
+static void append_bin(struct queues *q, struct spaces *s, size_t space,
+                       uint32_t bin)
 {
     q->next[bin] = 0;
     if (q->head[space])
         q->next[q->tail[space] - 1] = bin + 1;
     else {
         q->head[space] = bin + 1;
-        set(s, space);
+        set_space(s, space);
     }
     q->tail[space] = bin + 1;
 }
 
-static uint32_t take(struct queues *q, struct spaces *s, size_t space)
+static uint32_t take_bin(struct queues *q, struct spaces *s, size_t space)
 {
     uint32_t bin = q->head[space] - 1;
     q->head[space] = q->next[bin];
     if (!q->head[space])
-        clear(s, space);
+        clear_space(s, space);
     return bin;
 }
 
@@ -114,19 +115,19 @@ static void place_class(size_t length, size_t m, size_t n_spaces,
                         struct queues *q, struct spaces *s, uint32_t *bin_at,
                         uint32_t *n_bins)
 {
-    size_t space = find(s, length, n_spaces);
+    size_t space = find_space(s, length, n_spaces);
     for (size_t k = 0; k < m; k++) {
         bool opens = space == SIZE_MAX;
         if (opens)
             space = n_spaces - 1;
-        bin_at[k] = opens ? (*n_bins)++ : take(q, s, space);
-        put(q, s, space - length, bin_at[k]);
+        bin_at[k] = opens ? (*n_bins)++ : take_bin(q, s, space);
+        append_bin(q, s, space - length, bin_at[k]);
         if (space - length >= length)
             space -= length;
         else if (opens)
             space = SIZE_MAX;
         else if (!q->head[space])
-            space = find(s, space + 1, n_spaces);
+            space = find_space(s, space + 1, n_spaces);
     }
 }
 

@@ -4,38 +4,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/rng.h"
-#include "plan/pack_heap.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_costs.h"
+#include "pack/pack_rule.h"
+
+static bool load_is_greater(const void *ctx, uint32_t a, uint32_t b)
+{
+    const uint64_t *load = ctx;
+    return load[a] != load[b] ? load[a] > load[b] : a < b;
+}
 
 /* Splits the fullest bin of several items in two of about equal load until
  * there are enough. Bin b's items are linked from head[b] through next, longest
  * first; the numbers are item plus one, 0 ends a list. */
 static void split(const uint32_t *lengths, size_t n_bins, size_t target,
-                  struct pp_heap *h, uint32_t *head, uint32_t *next,
-                  uint32_t *bin_of)
+                  uint64_t *load, uint32_t *items, uint32_t *head,
+                  uint32_t *next, uint32_t *bin_of)
 {
-    h->n = 0;
-    h->sign = -1;
+    struct pp_heap h = {.items = items, .before = load_is_greater, .ctx = load};
     for (size_t b = 0; b < n_bins; b++)
         if (next[head[b] - 1])
-            pp_heap_push(h, (uint32_t)b);
+            pp_heap_push(&h, (uint32_t)b);
     while (n_bins < target) {
-        uint32_t part[2] = {pp_heap_pop(h), (uint32_t)n_bins++};
+        uint32_t part[2] = {pp_heap_pop(&h), (uint32_t)n_bins++};
         uint32_t i = head[part[0]], *end[2] = {&head[part[0]], &head[part[1]]};
-        h->load[part[0]] = h->load[part[1]] = 0;
+        load[part[0]] = load[part[1]] = 0;
         for (uint32_t following; i; i = following) {
             following = next[i - 1];
-            int k = h->load[part[1]] < h->load[part[0]];
+            int k = load[part[1]] < load[part[0]];
             *end[k] = i;
             end[k] = &next[i - 1];
-            h->load[part[k]] += lengths[i - 1];
+            load[part[k]] += lengths[i - 1];
             bin_of[i - 1] = part[k];
         }
         *end[0] = *end[1] = 0;
         for (int k = 0; k < 2; k++)
             if (next[head[part[k]] - 1])
-                pp_heap_push(h, part[k]);
+                pp_heap_push(&h, part[k]);
     }
 }
 
@@ -57,23 +63,22 @@ static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
 {
     int rc = -1;
     size_t n = b->n_items;
-    struct pp_heap h = {
-        .load = pp_pack_alloc(target, sizeof *h.load, err),
-        .bin = pp_pack_alloc(target, sizeof *h.bin, err),
-    };
+    uint64_t *load = pp_pack_alloc(target, sizeof *load, err);
+    uint32_t *items = pp_pack_alloc(target, sizeof *items, err);
     uint32_t *order = pp_pack_order(lengths, n, false, err);
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     uint32_t *next = pp_pack_alloc(n, sizeof *next, err);
     uint32_t *head = pp_pack_alloc(target, sizeof *head, err);
-    if (!h.load || !h.bin || !order || !bin_of || !next || !head)
+    if (!load || !items || !order || !bin_of || !next || !head)
         goto out;
-    if (pp_pack_spread(lengths, order, n, target, &h, bin_of) > capacity) {
+    if (pp_pack_spread(lengths, order, n, target, load, items, bin_of) >
+        capacity) {
         for (size_t k = 0; k < b->n_bins; k++)
             for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
                 bin_of[b->items[i]] = (uint32_t)k;
-        memset(h.load, 0, target * sizeof *h.load);
-        link_items(lengths, order, n, bin_of, head, next, h.load);
-        split(lengths, b->n_bins, target, &h, head, next, bin_of);
+        memset(load, 0, target * sizeof *load);
+        link_items(lengths, order, n, bin_of, head, next, load);
+        split(lengths, b->n_bins, target, load, items, head, next, bin_of);
     }
     struct pp_bins raised;
     rc = pp_bins_make(&raised, order, bin_of, n, target, err);
@@ -82,8 +87,8 @@ static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
         *b = raised;
     }
 out:
-    free(h.load);
-    free(h.bin);
+    free(load);
+    free(items);
     free(order);
     free(bin_of);
     free(next);
@@ -186,6 +191,69 @@ int pp_bins_shuffle(struct pp_bins *b, uint64_t seed, struct pp_err *err)
     }
 out:
     free(place);
+    free(bin_of);
+    return rc;
+}
+
+/* pack_deal - the order of bins over steps, microbatches and data-parallel
+ * lanes.
+ *
+ * Bins of about the same cost run at the same time on all lanes, since a step
+ * ends when the slowest lane does: sorted by cost they are cut into rounds of
+ * one for each lane, dealt forwards and backwards in turn so that lanes add up
+ * to the same. Rounds are dealt over the steps likewise, so that every step
+ * holds cheap and costly ones. Within a step the cheap ones are at both ends,
+ * where a pipeline fills and drains and every rank waits for them one after
+ * the other (verl orders its micro-batches like that). */
+/* The kth of n that are sorted, costliest first, goes to this place: even ones
+ * backwards, then odd ones. */
+static size_t place_in_step(size_t k, size_t n)
+{
+    size_t n_even = (n + 1) / 2;
+    return k % 2 ? n_even + k / 2 : n_even - 1 - k / 2;
+}
+
+/* The kth of those dealt to n hands in turn, back and forth. */
+static size_t hand(size_t k, size_t n)
+{
+    size_t at = k % n;
+    return k / n % 2 ? n - 1 - at : at;
+}
+
+int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t lanes,
+                 size_t per_step, struct pp_err *err)
+{
+    int rc = -1;
+    size_t n = b->n_bins, steps = per_step ? n / per_step : 0;
+    size_t rounds = per_step / lanes; /* of a step */
+    uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
+    struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
+    uint32_t *sorted = pp_pack_alloc(n, sizeof *sorted, err);
+    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
+    struct pp_bins dealt;
+    if (!load || !keys || !sorted || !bin_of)
+        goto out;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            load[k] += cost[b->items[i]];
+    pp_sort_by_cost(load, n, keys, sorted);
+    for (size_t k = 0; k < steps * per_step; k++) {
+        size_t round = k / lanes, step = hand(round, steps);
+        size_t place = place_in_step(round / steps, rounds);
+        size_t lane = round / steps % 2 ? lanes - 1 - k % lanes : k % lanes;
+        size_t to = step * per_step + place * lanes + lane;
+        for (size_t i = b->first[sorted[k]]; i < b->first[sorted[k] + 1]; i++)
+            bin_of[b->items[i]] = (uint32_t)to;
+    }
+    rc = pp_bins_make(&dealt, b->items, bin_of, b->n_items, n, err);
+    if (rc == 0) {
+        pp_bins_finish(b);
+        *b = dealt;
+    }
+out:
+    free(load);
+    free(keys);
+    free(sorted);
     free(bin_of);
     return rc;
 }

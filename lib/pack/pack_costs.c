@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/pack_costs.h"
+#include "pack/pack_costs.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static bool cheaper(struct pp_by_cost a, struct pp_by_cost b)
     return a.cost != b.cost ? a.cost < b.cost : a.index < b.index;
 }
 
-static int compare(const void *x, const void *y)
+static int compare_costs(const void *x, const void *y)
 {
     const struct pp_by_cost *a = x, *b = y;
     if (a->cost != b->cost)
@@ -22,7 +22,7 @@ void pp_sort_by_cost(const uint64_t *cost, size_t n, struct pp_by_cost *keys,
 {
     for (size_t i = 0; i < n; i++)
         keys[i] = (struct pp_by_cost){cost[i], (uint32_t)i};
-    qsort(keys, n, sizeof *keys, compare);
+    qsort(keys, n, sizeof *keys, compare_costs);
     for (size_t i = 0; i < n; i++)
         order[i] = keys[i].index;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* pack_costs - sequences and bins by what they cost: sorted, and as a heap. For
  * the files that balance bins. */
-#ifndef PP_PLAN_PACK_COSTS_H
-#define PP_PLAN_PACK_COSTS_H
+#ifndef PP_PACK_PACK_COSTS_H
+#define PP_PACK_PACK_COSTS_H
 
 #include <stddef.h>
 #include <stdint.h>

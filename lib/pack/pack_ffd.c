@@ -7,27 +7,29 @@
 #include <stdlib.h>
 
 #include "base/mt19937.h"
-#include "plan/pack_room.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_lookup.h"
+#include "pack/pack_rule.h"
 
 /* The number of sequences of each bin is counted where most is not 0. */
-static int place(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 const uint32_t *order, uint32_t most, struct pp_limit *limit,
-                 struct pp_room *t, uint32_t *count, uint32_t *bin_of,
-                 size_t *n_bins, struct pp_err *err)
+static int place_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                           const uint32_t *order, uint32_t most,
+                           struct pp_waste_budget *budget,
+                           struct pp_first_fit_tree *t, uint32_t *count,
+                           uint32_t *bin_of, size_t *n_bins, struct pp_err *err)
 {
     for (size_t k = 0; k < n; k++) {
         uint32_t i = order ? order[k] : (uint32_t)k;
-        if (*n_bins == t->leaves && pp_room_grow(t, capacity, err) != 0)
+        if (*n_bins == t->leaves &&
+            pp_first_fit_tree_grow(t, capacity, err) != 0)
             return -1;
-        size_t bin = pp_room_first(t, lengths[i]);
+        size_t bin = pp_first_fit_tree_first(t, lengths[i]);
         uint32_t room = t->room[bin + t->leaves] - lengths[i];
         bool is_full = most && ++count[bin] == most;
-        pp_room_set(t, bin, is_full ? 0 : room);
+        pp_first_fit_tree_set(t, bin, is_full ? 0 : room);
         *n_bins += bin == *n_bins;
         bin_of[i] = (uint32_t)bin;
-        if (is_full ? pp_limit_close(limit, room - 1)
-                    : pp_limit_fill(limit, room - 1)) {
+        if (is_full ? pp_waste_budget_spend(budget, room - 1)
+                    : pp_waste_budget_spend_if_full(budget, room - 1)) {
             *n_bins = SIZE_MAX;
             break;
         }
@@ -35,34 +37,36 @@ static int place(const uint32_t *lengths, size_t n, uint32_t capacity,
     return 0;
 }
 
-int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        const uint32_t *order, uint32_t most,
-                        struct pp_limit *limit, uint32_t *bin_of,
-                        size_t *n_bins, struct pp_err *err)
+int pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
+                            uint32_t capacity, const uint32_t *order,
+                            uint32_t most, struct pp_waste_budget *budget,
+                            uint32_t *bin_of, size_t *n_bins,
+                            struct pp_err *err)
 {
     int rc = -1;
-    struct pp_room t = {0};
+    struct pp_first_fit_tree t = {0};
     uint32_t *count = most ? pp_pack_alloc(n, sizeof *count, err) : NULL;
     *n_bins = 0;
-    if ((count || !most) && pp_room_init(&t, 1, capacity, err) == 0)
-        rc = place(lengths, n, capacity, order, most, limit, &t, count, bin_of,
-                   n_bins, err);
-    pp_room_finish(&t);
+    if ((count || !most) && pp_first_fit_tree_init(&t, 1, capacity, err) == 0)
+        rc = place_first_fit(lengths, n, capacity, order, most, budget, &t,
+                             count, bin_of, n_bins, err);
+    pp_first_fit_tree_finish(&t);
     free(count);
     return rc;
 }
 
 /* In the given order; NULL is that of the input. */
-static int first_fit_all(const uint32_t *lengths, size_t n, uint32_t capacity,
-                         const uint32_t *order, struct pp_limit *limit,
-                         struct pp_bins *out, struct pp_err *err)
+static int first_fit_in_order(const uint32_t *lengths, size_t n,
+                              uint32_t capacity, const uint32_t *order,
+                              struct pp_waste_budget *budget,
+                              struct pp_bins *out, struct pp_err *err)
 {
     size_t n_bins;
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     int rc = -1;
     *out = (struct pp_bins){0};
-    if (bin_of && pp_pack_place_first(lengths, n, capacity, order, 0, limit,
-                                      bin_of, &n_bins, err) == 0)
+    if (bin_of && pp_pack_place_first_fit(lengths, n, capacity, order, 0,
+                                          budget, bin_of, &n_bins, err) == 0)
         rc = n_bins == SIZE_MAX
                  ? 0
                  : pp_bins_make(out, order, bin_of, n, n_bins, err);
@@ -70,13 +74,14 @@ static int first_fit_all(const uint32_t *lengths, size_t n, uint32_t capacity,
     return rc;
 }
 
-int pp_race_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_limit *limit, struct pp_bins *out, struct pp_err *err)
+int pp_try_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+               struct pp_waste_budget *budget, struct pp_bins *out,
+               struct pp_err *err)
 {
     uint32_t *order = pp_pack_order(lengths, n, true, err);
     if (!order)
         return -1;
-    int rc = first_fit_all(lengths, n, capacity, order, limit, out, err);
+    int rc = first_fit_in_order(lengths, n, capacity, order, budget, out, err);
     free(order);
     return rc;
 }
@@ -84,7 +89,7 @@ int pp_race_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
 int pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
                 struct pp_bins *out, struct pp_err *err)
 {
-    return pp_race_ffd(lengths, n, capacity, NULL, out, err);
+    return pp_try_ffd(lengths, n, capacity, NULL, out, err);
 }
 
 int pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
@@ -99,7 +104,7 @@ int pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
     struct pp_mt19937 g;
     pp_mt19937_seed(&g, seed);
     pp_mt19937_shuffle(&g, order, n);
-    int rc = first_fit_all(lengths, n, capacity, order, NULL, out, err);
+    int rc = first_fit_in_order(lengths, n, capacity, order, NULL, out, err);
     free(order);
     return rc;
 }
@@ -112,15 +117,15 @@ int pp_pack_first_fit_shuffle(const uint32_t *lengths, size_t n,
                                      err);
 }
 
-int pp_race_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      struct pp_limit *limit, struct pp_bins *out,
-                      struct pp_err *err)
+int pp_try_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_waste_budget *budget, struct pp_bins *out,
+                     struct pp_err *err)
 {
-    return first_fit_all(lengths, n, capacity, NULL, limit, out, err);
+    return first_fit_in_order(lengths, n, capacity, NULL, budget, out, err);
 }
 
 int pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
                       struct pp_bins *out, struct pp_err *err)
 {
-    return pp_race_first_fit(lengths, n, capacity, NULL, out, err);
+    return pp_try_first_fit(lengths, n, capacity, NULL, out, err);
 }

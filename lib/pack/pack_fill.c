@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/pack_classes.h"
-#include "plan/pack_rule.h"
+#include "pack/pack_lookup.h"
+#include "pack/pack_rule.h"
 
 /* Completions that are looked at: for all bins, and at least and at most for
  * one. */
@@ -25,7 +25,7 @@ enum { COMPLETIONS = 1 << 24, LEAST = 8, MOST = 4096 };
  * sequences of all lengths. */
 enum { MANY = 1 << 16, HELD = 64, SHORT = 32 };
 
-struct fill {
+struct bin_filler {
     struct pp_classes classes;
     uint32_t *left;    /* by class, without those held back */
     uint32_t *taken;   /* by class */
@@ -42,7 +42,7 @@ struct fill {
 
 /* The first class from c on with sequences left, which chosen ones count out,
  * no longer than space. */
-static size_t next_class(struct fill *f, size_t c, uint64_t space)
+static size_t next_fill_class(struct bin_filler *f, size_t c, uint64_t space)
 {
     size_t end = f->classes.n;
     if (c < end && f->classes.length[c] > space)
@@ -58,7 +58,7 @@ static size_t next_class(struct fill *f, size_t c, uint64_t space)
     }
 }
 
-static void take(struct fill *f, size_t c, uint64_t *space)
+static void add_class(struct bin_filler *f, size_t c, uint64_t *space)
 {
     f->chosen[f->n_chosen++] = (uint32_t)c;
     f->left[c]--;
@@ -66,7 +66,7 @@ static void take(struct fill *f, size_t c, uint64_t *space)
 }
 
 /* Undoes the last choice but the first; what comes after it is tried next. */
-static bool back_up(struct fill *f, size_t *c, uint64_t *space)
+static bool undo_fill(struct bin_filler *f, size_t *c, uint64_t *space)
 {
     if (f->n_chosen == 1)
         return false;
@@ -77,21 +77,21 @@ static bool back_up(struct fill *f, size_t *c, uint64_t *space)
 }
 
 /* Completes the bin that holds the one chosen class. */
-static void complete(struct fill *f, uint64_t space)
+static void complete_bin(struct bin_filler *f, uint64_t space)
 {
     size_t c = f->chosen[0];
     uint32_t most = f->budget < LEAST ? LEAST : f->budget, tried = 0;
     most = most > MOST ? MOST : most;
     f->spare = UINT64_MAX;
     for (;;) {
-        while ((c = next_class(f, c, space)) < f->classes.n)
-            take(f, c, &space);
+        while ((c = next_fill_class(f, c, space)) < f->classes.n)
+            add_class(f, c, &space);
         if (space < f->spare) {
             f->spare = space;
             f->n_fullest = f->n_chosen;
             memcpy(f->fullest, f->chosen, f->n_chosen * sizeof *f->chosen);
         }
-        if (space == 0 || ++tried == most || !back_up(f, &c, &space))
+        if (space == 0 || ++tried == most || !undo_fill(f, &c, &space))
             break;
     }
     f->budget -= tried < f->budget ? tried : f->budget;
@@ -101,7 +101,7 @@ static void complete(struct fill *f, uint64_t space)
 
 /* How many bins the best completion fills: what is left of its classes, and
  * the sequence of the first that the open bin holds already. */
-static uint32_t count_bins(const struct fill *f)
+static uint32_t count_bins(const struct bin_filler *f)
 {
     uint32_t least = UINT32_MAX;
     for (size_t k = 0, end; k < f->n_fullest; k = end) {
@@ -117,7 +117,7 @@ static uint32_t count_bins(const struct fill *f)
 /* Puts a sequence of each class of the best completion into a new bin, and
  * fills as many bins with the same lengths as there are sequences: a search
  * would find the same for each of them. */
-static void close_bins(struct fill *f)
+static void close_bins(struct bin_filler *f)
 {
     uint32_t n = count_bins(f);
     f->left[f->fullest[0]]++;
@@ -136,22 +136,22 @@ static void close_bins(struct fill *f)
 }
 
 /* Fills bins as long as a sequence longer than shortest is left. */
-static void fill_bins(struct fill *f, int64_t shortest)
+static void fill_bins(struct bin_filler *f, int64_t shortest)
 {
     f->skip[f->classes.n] = (uint32_t)f->classes.n;
     for (size_t c = 0; c < f->classes.n; c++)
         f->skip[c] = (uint32_t)c;
-    for (size_t c; (c = next_class(f, 0, f->capacity)) < f->classes.n &&
+    for (size_t c; (c = next_fill_class(f, 0, f->capacity)) < f->classes.n &&
                    f->classes.length[c] > shortest;) {
         uint64_t space = f->capacity;
         f->n_chosen = 0;
-        take(f, c, &space);
-        complete(f, space);
+        add_class(f, c, &space);
+        complete_bin(f, space);
         close_bins(f);
     }
 }
 
-static void fill_all(struct fill *f, size_t n)
+static void fill_in_two_rounds(struct bin_filler *f, size_t n)
 {
     for (size_t c = 0; n > MANY && c < f->classes.n; c++)
         f->left[c] = f->classes.count[c] - f->classes.count[c] / HELD;
@@ -165,7 +165,7 @@ int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
                  struct pp_bins *out, struct pp_err *err)
 {
     int rc = -1;
-    struct fill f = {.capacity = capacity, .budget = COMPLETIONS};
+    struct bin_filler f = {.capacity = capacity, .budget = COMPLETIONS};
     if (pp_classes_init(&f.classes, lengths, n, err) != 0)
         return -1;
     f.left = pp_pack_alloc(f.classes.n, sizeof *f.left, err);
@@ -177,7 +177,7 @@ int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
     f.bin_at = pp_pack_alloc(n, sizeof *f.bin_at, err);
     if (f.left && f.taken && f.skip && f.chosen && f.fullest && f.placed &&
         f.bin_at) {
-        fill_all(&f, n);
+        fill_in_two_rounds(&f, n);
         rc = pp_bins_gather(out, f.placed, f.bin_at, n, f.n_bins, err);
     }
     pp_classes_finish(&f.classes);

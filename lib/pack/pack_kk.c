@@ -12,32 +12,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 /* Sequences linked from head to tail; numbers are sequences. */
-struct part {
+struct kk_part {
     uint64_t sum;
     uint32_t n, head, tail;
 };
 
-struct state {
+struct kk_state {
     uint32_t *parts; /* fullest first, none without sequences */
     size_t n, room;  /* room is 0 while the memory is not the state's own */
 };
 
-struct partition {
+struct kk_division {
     size_t k; /* parts of a state, with the empty ones */
-    struct state *heap;
+    struct kk_state *heap;
     size_t n;
-    struct part *part; /* by number: that of a sequence at the beginning */
-    uint32_t *singles; /* parts of the states at the beginning */
-    uint32_t *joined;  /* k: scratch of a merge */
-    uint32_t *next;    /* by sequence */
+    struct kk_part *part; /* by number: that of a sequence at the beginning */
+    uint32_t *singles;    /* parts of the states at the beginning */
+    uint32_t *joined;     /* k: scratch of a merge */
+    uint32_t *next;       /* by sequence */
 };
 
 /* Fuller; then of more sequences; then by the first one, as no two parts share
  * any. */
-static bool above(const struct part *a, const struct part *b)
+static bool part_above(const struct kk_part *a, const struct kk_part *b)
 {
     if (a->sum != b->sum)
         return a->sum > b->sum;
@@ -46,45 +46,49 @@ static bool above(const struct part *a, const struct part *b)
     return a->head > b->head;
 }
 
-static int compare(const void *a, const void *b, void *parts)
+static int compare_parts(const void *a, const void *b, void *parts)
 {
-    const struct part *part = parts;
-    return above(&part[*(const uint32_t *)a], &part[*(const uint32_t *)b]) ? -1
-                                                                           : 1;
+    const struct kk_part *part = parts;
+    return part_above(&part[*(const uint32_t *)a], &part[*(const uint32_t *)b])
+               ? -1
+               : 1;
 }
 
-static uint64_t spread(const struct partition *p, const struct state *s)
+static uint64_t state_spread(const struct kk_division *p,
+                             const struct kk_state *s)
 {
     uint64_t least = s->n == p->k ? p->part[s->parts[p->k - 1]].sum : 0;
     return p->part[s->parts[0]].sum - least;
 }
 
-static bool before(const struct partition *p, size_t i, size_t j)
+static bool state_before(const struct kk_division *p, size_t i, size_t j)
 {
-    const struct state *a = &p->heap[i], *b = &p->heap[j];
-    uint64_t of_a = spread(p, a), of_b = spread(p, b);
-    return of_a != of_b ? of_a > of_b
-                        : above(&p->part[a->parts[0]], &p->part[b->parts[0]]);
+    const struct kk_state *a = &p->heap[i], *b = &p->heap[j];
+    uint64_t of_a = state_spread(p, a), of_b = state_spread(p, b);
+    return of_a != of_b
+               ? of_a > of_b
+               : part_above(&p->part[a->parts[0]], &p->part[b->parts[0]]);
 }
 
-static void sift_down(struct partition *p, size_t i)
+static void sift_down(struct kk_division *p, size_t i)
 {
     for (;;) {
         size_t child = 2 * i + 1;
         if (child >= p->n)
             return;
-        if (child + 1 < p->n && before(p, child + 1, child))
+        if (child + 1 < p->n && state_before(p, child + 1, child))
             child++;
-        if (!before(p, child, i))
+        if (!state_before(p, child, i))
             return;
-        struct state t = p->heap[i];
+        struct kk_state t = p->heap[i];
         p->heap[i] = p->heap[child];
         p->heap[child] = t;
         i = child;
     }
 }
 
-static int grow(struct state *s, size_t n, size_t k, struct pp_err *err)
+static int grow_state(struct kk_state *s, size_t n, size_t k,
+                      struct pp_err *err)
 {
     if (n <= s->room)
         return 0;
@@ -101,13 +105,13 @@ static int grow(struct state *s, size_t n, size_t k, struct pp_err *err)
 }
 
 /* How many of the n parts, fullest first, are above one. */
-static size_t n_above(const struct partition *p, const uint32_t *parts,
+static size_t n_above(const struct kk_division *p, const uint32_t *parts,
                       size_t n, uint32_t one)
 {
     size_t from = 0;
     while (from < n) {
         size_t middle = from + (n - from) / 2;
-        if (above(&p->part[parts[middle]], &p->part[one]))
+        if (part_above(&p->part[parts[middle]], &p->part[one]))
             from = middle + 1;
         else
             n = middle;
@@ -116,38 +120,38 @@ static size_t n_above(const struct partition *p, const uint32_t *parts,
 }
 
 /* Part i with part k - 1 - i of b: those that both have. */
-static void join(struct partition *p, const struct state *a,
-                 const struct state *b, size_t kept, size_t n_joined)
+static void join_parts(struct kk_division *p, const struct kk_state *a,
+                       const struct kk_state *b, size_t kept, size_t n_joined)
 {
     for (size_t j = 0; j < n_joined; j++) {
         uint32_t i = a->parts[kept + j];
-        struct part *q = &p->part[i];
-        const struct part *other = &p->part[b->parts[p->k - 1 - (kept + j)]];
+        struct kk_part *q = &p->part[i];
+        const struct kk_part *other = &p->part[b->parts[p->k - 1 - (kept + j)]];
         p->next[q->tail] = other->head;
         q->tail = other->tail;
         q->sum += other->sum;
         q->n += other->n;
         p->joined[j] = i;
     }
-    qsort_r(p->joined, n_joined, sizeof *p->joined, compare, p->part);
+    qsort_r(p->joined, n_joined, sizeof *p->joined, compare_parts, p->part);
 }
 
 /* Merges b into a. */
-static int merge(struct partition *p, struct state *a, const struct state *b,
-                 struct pp_err *err)
+static int merge_states(struct kk_division *p, struct kk_state *a,
+                        const struct kk_state *b, struct pp_err *err)
 {
     size_t k = p->k, n = a->n + b->n < k ? a->n + b->n : k;
     size_t n_joined = a->n + b->n - n;
     size_t kept = a->n - n_joined, taken = b->n - n_joined;
-    if (grow(a, n, k, err) != 0)
+    if (grow_state(a, n, k, err) != 0)
         return -1;
-    join(p, a, b, kept, n_joined);
+    join_parts(p, a, b, kept, n_joined);
     /* Three sorted runs into one, from the end; what is kept of a moves in
      * blocks. */
     for (size_t at = n; taken || n_joined;) {
         bool of_b =
-            taken && (!n_joined || above(&p->part[p->joined[n_joined - 1]],
-                                         &p->part[b->parts[taken - 1]]));
+            taken && (!n_joined || part_above(&p->part[p->joined[n_joined - 1]],
+                                              &p->part[b->parts[taken - 1]]));
         uint32_t least = of_b ? b->parts[--taken] : p->joined[--n_joined];
         size_t stay = n_above(p, a->parts, kept, least), block = kept - stay;
         at -= block;
@@ -159,15 +163,15 @@ static int merge(struct partition *p, struct state *a, const struct state *b,
     return 0;
 }
 
-static int merge_all(struct partition *p, struct pp_err *err)
+static int merge_all_states(struct kk_division *p, struct pp_err *err)
 {
     for (size_t i = p->n; i-- > 0;)
         sift_down(p, i);
     while (p->n > 1) {
-        struct state top = p->heap[0];
+        struct kk_state top = p->heap[0];
         p->heap[0] = p->heap[--p->n];
         sift_down(p, 0);
-        int rc = merge(p, &top, &p->heap[0], err);
+        int rc = merge_states(p, &top, &p->heap[0], err);
         if (p->heap[0].room)
             free(p->heap[0].parts);
         p->heap[0] = top;
@@ -180,29 +184,29 @@ static int merge_all(struct partition *p, struct pp_err *err)
 
 /* The states at the beginning: of a sequence each, or with parts of equal
  * size of k, shortest first. */
-static void begin(struct partition *p, const uint32_t *lengths,
-                  pp_cost_fn *cost, const uint32_t *order, size_t n,
-                  bool equal_size)
+static void init_states(struct kk_division *p, const uint32_t *lengths,
+                        pp_cost_fn *cost, const uint32_t *order, size_t n,
+                        bool equal_size)
 {
     size_t each = equal_size ? p->k : 1;
     for (size_t i = 0; i < n; i++) {
         uint32_t s = order[i];
         p->part[s] =
-            (struct part){cost ? cost(lengths[s]) : lengths[s], 1, s, s};
+            (struct kk_part){cost ? cost(lengths[s]) : lengths[s], 1, s, s};
         p->singles[i] = s;
     }
     for (p->n = 0; p->n < n / each; p->n++)
-        p->heap[p->n] = (struct state){p->singles + p->n * each, each, 0};
+        p->heap[p->n] = (struct kk_state){p->singles + p->n * each, each, 0};
 }
 
-static int make_bins(const struct partition *p, size_t n, struct pp_bins *out,
-                     struct pp_err *err)
+static int make_kk_bins(const struct kk_division *p, size_t n,
+                        struct pp_bins *out, struct pp_err *err)
 {
     uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
     if (!bin_of)
         return -1;
     for (size_t b = 0; b < p->k; b++) {
-        const struct part *q = &p->part[p->heap[0].parts[b]];
+        const struct kk_part *q = &p->part[p->heap[0].parts[b]];
         for (uint32_t j = 0, i = q->head; j < q->n; j++, i = p->next[i])
             bin_of[i] = (uint32_t)b;
     }
@@ -211,13 +215,13 @@ static int make_bins(const struct partition *p, size_t n, struct pp_bins *out,
     return rc;
 }
 
-static int divide(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
-                  size_t n_parts, bool equal_size, struct pp_bins *out,
-                  struct pp_err *err)
+static int divide_kk(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                     size_t n_parts, bool equal_size, struct pp_bins *out,
+                     struct pp_err *err)
 {
     int rc = -1;
     uint32_t *order = pp_pack_order(lengths, n, true, err);
-    struct partition p = {
+    struct kk_division p = {
         .k = n_parts,
         .heap = pp_pack_alloc(n, sizeof *p.heap, err),
         .part = pp_pack_alloc(n, sizeof *p.part, err),
@@ -226,9 +230,9 @@ static int divide(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
         .next = pp_pack_alloc(n, sizeof *p.next, err),
     };
     if (order && p.heap && p.part && p.singles && p.joined && p.next) {
-        begin(&p, lengths, cost, order, n, equal_size);
-        if (merge_all(&p, err) == 0)
-            rc = make_bins(&p, n, out, err);
+        init_states(&p, lengths, cost, order, n, equal_size);
+        if (merge_all_states(&p, err) == 0)
+            rc = make_kk_bins(&p, n, out, err);
         for (size_t i = 0; i < p.n; i++)
             if (p.heap[i].room)
                 free(p.heap[i].parts);
@@ -245,13 +249,13 @@ static int divide(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
 int pp_parts_kk(const uint32_t *lengths, size_t n, size_t n_parts,
                 struct pp_bins *out, struct pp_err *err)
 {
-    return divide(lengths, NULL, n, n_parts, false, out, err);
+    return divide_kk(lengths, NULL, n, n_parts, false, out, err);
 }
 
 int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
                         size_t n_parts, struct pp_bins *out, struct pp_err *err)
 {
-    return divide(lengths, cost, n, n_parts, false, out, err);
+    return divide_kk(lengths, cost, n, n_parts, false, out, err);
 }
 
 int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
@@ -261,7 +265,7 @@ int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences do not make %zu parts of equal size", n,
                        n_parts);
-    return divide(lengths, NULL, n, n_parts, true, out, err);
+    return divide_kk(lengths, NULL, n, n_parts, true, out, err);
 }
 
 int pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,

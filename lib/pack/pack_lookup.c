@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/pack_classes.h"
+#include "pack/pack_lookup.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 /* Above that lengths are sorted, not counted. */
 enum { COUNTED = 1 << 16 };
 
-static int make_room(struct pp_classes *c, size_t n_classes, struct pp_err *err)
+static int alloc_classes(struct pp_classes *c, size_t n_classes,
+                         struct pp_err *err)
 {
     c->length = pp_pack_alloc(n_classes, sizeof *c->length, err);
     c->count = pp_pack_alloc(n_classes, sizeof *c->count, err);
@@ -25,7 +26,7 @@ static int count_classes(struct pp_classes *c, uint32_t longest,
     size_t n_classes = 0, at = 0;
     for (uint32_t k = 0; k <= longest; k++)
         n_classes += count[k] != 0;
-    if (make_room(c, n_classes, err) != 0)
+    if (alloc_classes(c, n_classes, err) != 0)
         return -1;
     for (uint32_t k = longest + 1; k-- > 0;)
         if (count[k]) {
@@ -65,7 +66,7 @@ static int init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n,
     size_t n_classes = 0;
     for (size_t k = 0; k < n; k++)
         n_classes += k == 0 || lengths[c->order[k]] != lengths[c->order[k - 1]];
-    if (make_room(c, n_classes, err) != 0)
+    if (alloc_classes(c, n_classes, err) != 0)
         return -1;
     for (size_t k = 0; k < n; k++) {
         uint32_t length = lengths[c->order[k]];
@@ -100,4 +101,54 @@ void pp_classes_finish(struct pp_classes *c)
     free(c->first);
     free(c->order);
     memset(c, 0, sizeof *c);
+}
+
+int pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
+                           uint32_t capacity, struct pp_err *err)
+{
+    for (t->leaves = 64; t->leaves < n;)
+        t->leaves *= 2;
+    t->room = pp_pack_alloc(2 * t->leaves, sizeof *t->room, err);
+    for (size_t i = 1; t->room && i < 2 * t->leaves; i++)
+        t->room[i] = capacity + 1;
+    return t->room ? 0 : -1;
+}
+
+static uint32_t larger_of(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+int pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity,
+                           struct pp_err *err)
+{
+    struct pp_first_fit_tree big;
+    if (pp_first_fit_tree_init(&big, 2 * t->leaves, capacity, err) != 0)
+        return -1;
+    memcpy(big.room + big.leaves, t->room + t->leaves,
+           t->leaves * sizeof *t->room);
+    for (size_t i = big.leaves - 1; i > 0; i--)
+        big.room[i] = larger_of(big.room[2 * i], big.room[2 * i + 1]);
+    free(t->room);
+    *t = big;
+    return 0;
+}
+
+void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
+                           uint32_t room)
+{
+    size_t i = bin + t->leaves;
+    t->room[i] = room;
+    while (i /= 2) {
+        uint32_t top = larger_of(t->room[2 * i], t->room[2 * i + 1]);
+        if (t->room[i] == top)
+            break;
+        t->room[i] = top;
+    }
+}
+
+void pp_first_fit_tree_finish(struct pp_first_fit_tree *t)
+{
+    free(t->room);
+    memset(t, 0, sizeof *t);
 }

@@ -8,7 +8,7 @@
  * short enough: O(log n) a step. */
 #include <stdlib.h>
 
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 /* Ranks are positions by descending length, equal lengths in input order:
  * large ones are [0, medium), then medium, small and tiny ones. */
@@ -23,11 +23,11 @@ struct mffd {
     uint32_t *placed; /* sequences in the order in which they were placed */
     size_t n_placed, n_bins;
     bool *paired; /* by bin: it has a medium one */
-    struct pp_limit *limit;
+    struct pp_waste_budget *budget;
     bool gives_up;
 };
 
-static uint32_t length(const struct mffd *m, size_t rank)
+static uint32_t length_at(const struct mffd *m, size_t rank)
 {
     return m->lengths[m->order[rank]];
 }
@@ -52,7 +52,7 @@ static size_t first_within(const struct mffd *m, size_t from, size_t to,
 {
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (length(m, middle) <= space)
+        if (length_at(m, middle) <= space)
             to = middle;
         else
             from = middle + 1;
@@ -60,7 +60,7 @@ static size_t first_within(const struct mffd *m, size_t from, size_t to,
     return to;
 }
 
-static void put(struct mffd *m, size_t rank, size_t bin)
+static void place_rank(struct mffd *m, size_t rank, size_t bin)
 {
     uint32_t i = m->order[rank];
     m->skip[rank] = (uint32_t)rank + 1;
@@ -73,7 +73,7 @@ static void open_large(struct mffd *m)
 {
     for (size_t rank = 0; rank < m->medium; rank++) {
         m->left[rank] = m->capacity;
-        put(m, rank, rank);
+        place_rank(m, rank, rank);
     }
     m->n_bins = m->medium;
 }
@@ -85,7 +85,7 @@ static void add_medium(struct mffd *m)
             next_free(m, first_within(m, m->medium, m->small, m->left[b]));
         m->paired[b] = rank < m->small;
         if (m->paired[b])
-            put(m, rank, b);
+            place_rank(m, rank, b);
     }
 }
 
@@ -103,7 +103,8 @@ static void sort_ascending(const struct mffd *m, struct ascending *a)
     size_t k = 0, end = m->tiny;
     while (end > m->small) {
         size_t begin = end - 1;
-        while (begin > m->small && length(m, begin - 1) == length(m, begin))
+        while (begin > m->small &&
+               length_at(m, begin - 1) == length_at(m, begin))
             begin--;
         for (size_t rank = begin; rank < end; rank++)
             a->up[k++] = (uint32_t)rank;
@@ -131,7 +132,7 @@ static void put_small(struct mffd *m, struct ascending *a, size_t place,
                       size_t bin)
 {
     a->back[place + 1] = (uint32_t)place;
-    put(m, a->up[place], bin);
+    place_rank(m, a->up[place], bin);
 }
 
 /* How many places hold lengths of at most space. */
@@ -152,7 +153,7 @@ static void add_small_pairs(struct mffd *m, struct ascending *a)
             continue;
         while (a->back[first + 1] != first + 1)
             first++;
-        uint32_t shortest = length(m, a->up[first]);
+        uint32_t shortest = length_at(m, a->up[first]);
         if (shortest > m->left[b])
             continue;
         size_t last = last_free(a, n_within(m, a, m->left[b] - shortest));
@@ -191,23 +192,23 @@ static void fill_up(struct mffd *m)
                 next_free(m, first_within(m, m->medium, m->n, m->left[b]));
             if (rank == m->n)
                 break;
-            put(m, rank, b);
+            place_rank(m, rank, b);
         }
     for (size_t b = 0; b < m->n_bins && !m->gives_up; b++)
-        m->gives_up = pp_limit_fill(m->limit, m->left[b]);
+        m->gives_up = pp_waste_budget_spend_if_full(m->budget, m->left[b]);
 }
 
 /* Bins opened for the rest, as a heap by load and then by when it was reached;
  * both are in one key. */
-struct rest {
-    struct entry {
+struct rest_bins {
+    struct rest_bin {
         uint64_t key;
         uint32_t bin;
     } * heap;
     size_t n;
 };
 
-static void sift_down(struct rest *r, size_t i)
+static void sift_rest_down(struct rest_bins *r, size_t i)
 {
     for (;;) {
         size_t child = 2 * i + 1;
@@ -217,14 +218,14 @@ static void sift_down(struct rest *r, size_t i)
             child + 1 < r->n && r->heap[child + 1].key < r->heap[child].key;
         if (r->heap[i].key <= r->heap[child].key)
             return;
-        struct entry t = r->heap[i];
+        struct rest_bin t = r->heap[i];
         r->heap[i] = r->heap[child];
         r->heap[child] = t;
         i = child;
     }
 }
 
-static void push(struct rest *r, struct entry e)
+static void push_rest(struct rest_bins *r, struct rest_bin e)
 {
     size_t i = r->n++;
     for (; i > 0 && e.key < r->heap[(i - 1) / 2].key; i = (i - 1) / 2)
@@ -237,30 +238,32 @@ static void push(struct rest *r, struct entry e)
 static int place_rest(struct mffd *m, struct pp_err *err)
 {
     size_t first_bin = m->n_bins, n_before = m->n_placed;
-    struct rest r = {.heap = pp_pack_alloc(m->n + 1, sizeof *r.heap, err)};
+    struct rest_bins r = {.heap = pp_pack_alloc(m->n + 1, sizeof *r.heap, err)};
     uint32_t *number = pp_pack_alloc(m->n + 1, sizeof *number, err);
     if (r.heap && number) {
         size_t rank = next_free(m, m->medium);
         for (; rank < m->n && !m->gives_up; rank = next_free(m, rank)) {
-            bool opens = r.n == 0 || length(m, rank) > m->left[r.heap[0].bin];
+            bool opens =
+                r.n == 0 || length_at(m, rank) > m->left[r.heap[0].bin];
             uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
             if (opens)
                 m->left[bin] = m->capacity;
-            put(m, rank, bin);
-            m->gives_up = pp_limit_fill(m->limit, m->left[bin]);
+            place_rank(m, rank, bin);
+            m->gives_up =
+                pp_waste_budget_spend_if_full(m->budget, m->left[bin]);
             uint64_t load = m->capacity - m->left[bin];
-            struct entry e = {load << 32 | m->n_placed, bin};
+            struct rest_bin e = {load << 32 | m->n_placed, bin};
             if (opens)
-                push(&r, e);
+                push_rest(&r, e);
             else {
                 r.heap[0] = e;
-                sift_down(&r, 0);
+                sift_rest_down(&r, 0);
             }
         }
         for (uint32_t k = (uint32_t)first_bin; r.n; k++) {
             number[r.heap[0].bin - first_bin] = k;
             r.heap[0] = r.heap[--r.n];
-            sift_down(&r, 0);
+            sift_rest_down(&r, 0);
         }
         for (size_t k = n_before; k < m->n_placed; k++) {
             uint32_t *bin = &m->bin_of[m->placed[k]];
@@ -280,7 +283,7 @@ static void classify(struct mffd *m)
     static const uint64_t part[] = {2, 3, 6};
     size_t rank = 0;
     for (int c = 0; c < 3; c++) {
-        while (rank < m->n && part[c] * length(m, rank) > m->capacity)
+        while (rank < m->n && part[c] * length_at(m, rank) > m->capacity)
             rank++;
         *end[c] = rank;
     }
@@ -288,9 +291,9 @@ static void classify(struct mffd *m)
         m->skip[k] = (uint32_t)k;
 }
 
-int pp_race_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_limit *limit, struct pp_bins *out,
-                 struct pp_err *err)
+int pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_waste_budget *budget, struct pp_bins *out,
+                struct pp_err *err)
 {
     int rc = -1;
     *out = (struct pp_bins){0};
@@ -306,7 +309,7 @@ int pp_race_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
         .order = order,
         .n = n,
         .capacity = capacity,
-        .limit = limit,
+        .budget = budget,
         .skip = pp_pack_alloc(n + 1, sizeof *m.skip, err),
         .left = pp_pack_alloc(n, sizeof *m.left, err),
         .bin_of = pp_pack_alloc(n, sizeof *m.bin_of, err),
@@ -336,5 +339,5 @@ int pp_race_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
 int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
                  struct pp_bins *out, struct pp_err *err)
 {
-    return pp_race_mffd(lengths, n, capacity, NULL, out, err);
+    return pp_try_mffd(lengths, n, capacity, NULL, out, err);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* pack_rule - what packing rules share, and their list. A rule is a file
  * pack_NAME.c, a declaration here and a line in pack.c's table. */
-#ifndef PP_PLAN_PACK_RULE_H
-#define PP_PLAN_PACK_RULE_H
+#ifndef PP_PACK_PACK_RULE_H
+#define PP_PACK_PACK_RULE_H
 
 #include <stdbool.h>
 
-#include "plan/pack.h"
+#include "pack/pack.h"
 
 pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
     pp_pack_first_fit, pp_pack_kk, pp_pack_lpt, pp_pack_mffd, pp_pack_next_fit,
@@ -20,13 +20,14 @@ pp_unpadded_fn pp_pack_megatron_rl_unpadded;
 /* What the bins of a rule may leave empty while it can still have fewer bins
  * than are known. A bin with less space than the shortest sequence is as full
  * as it will be. */
-struct pp_limit {
+struct pp_waste_budget {
     uint64_t spare;
     uint32_t shortest;
 };
 
 /* Whether a bin that takes no more goes beyond the limit, NULL for none. */
-static inline bool pp_limit_close(struct pp_limit *l, uint64_t space)
+static inline bool pp_waste_budget_spend(struct pp_waste_budget *l,
+                                         uint64_t space)
 {
     if (!l)
         return false;
@@ -36,19 +37,20 @@ static inline bool pp_limit_close(struct pp_limit *l, uint64_t space)
 }
 
 /* The same of a bin that has so much space after it took a sequence. */
-static inline bool pp_limit_fill(struct pp_limit *l, uint64_t space)
+static inline bool pp_waste_budget_spend_if_full(struct pp_waste_budget *l,
+                                                 uint64_t space)
 {
-    return l && space < l->shortest && pp_limit_close(l, space);
+    return l && space < l->shortest && pp_waste_budget_spend(l, space);
 }
 
 /* A rule that gives up at the limit, unless that is NULL: then it returns 0
  * and *out has no arrays, and nothing is to be freed. */
-typedef int pp_race_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       struct pp_limit *limit, struct pp_bins *out,
-                       struct pp_err *err);
+typedef int pp_try_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                      struct pp_waste_budget *budget, struct pp_bins *out,
+                      struct pp_err *err);
 
-pp_race_fn pp_race_axolotl, pp_race_ffd, pp_race_first_fit, pp_race_megatron_rl,
-    pp_race_mffd, pp_race_next_fit, pp_race_wfd;
+pp_try_fn pp_try_axolotl, pp_try_ffd, pp_try_first_fit, pp_try_megatron_rl,
+    pp_try_mffd, pp_try_next_fit, pp_try_wfd;
 
 /* First-fit in the order of Python's random.shuffle after random.seed(seed). */
 pp_pack_fn pp_pack_first_fit_shuffle;
@@ -78,33 +80,37 @@ void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err) PP_MUST_USE;
 uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
                         struct pp_err *err) PP_MUST_USE;
 
-struct pp_heap;
+/* For a heap of bins (base/heap.h) whose ctx is their loads, uint64_t: the
+ * least loaded bin is first, and the lower number of two with the same load. */
+bool pp_load_is_less(const void *ctx, uint32_t a, uint32_t b);
 
-/* Each item, in the given order, longest first, to the least loaded of n_bins
- * bins, n at least; h has room for them. Returns the largest load. */
+/* Puts each item, in the given order, longest first, into the least loaded of
+ * n_bins bins, 1 <= n_bins <= n. load and scratch have n_bins elements each,
+ * and load is written. Returns the largest load. */
 uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
-                        size_t n, size_t n_bins, struct pp_heap *h,
-                        uint32_t *bin_of);
+                        size_t n, size_t n_bins, uint64_t *load,
+                        uint32_t *scratch, uint32_t *bin_of);
 
 /* First-fit in the given order (NULL: 0, 1, ...): item i into bin bin_of[i], at
  * most so many in one; 0 is any number. *n_bins is SIZE_MAX at the limit. */
-int pp_pack_place_first(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        const uint32_t *order, uint32_t most,
-                        struct pp_limit *limit, uint32_t *bin_of,
-                        size_t *n_bins, struct pp_err *err) PP_MUST_USE;
+int pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
+                            uint32_t capacity, const uint32_t *order,
+                            uint32_t most, struct pp_waste_budget *budget,
+                            uint32_t *bin_of, size_t *n_bins,
+                            struct pp_err *err) PP_MUST_USE;
 
-enum pp_search {
-    PP_SEARCH_FOUND,
-    PP_SEARCH_NONE,   /* there is no such packing */
-    PP_SEARCH_UNKNOWN /* the search was stopped */
+enum pp_pack_answer {
+    PP_PACK_FOUND,
+    PP_PACK_IMPOSSIBLE, /* there is no such packing */
+    PP_PACK_UNKNOWN     /* the search was stopped */
 };
 
-/* Looks for a packing into at most n_bins bins; with PP_SEARCH_FOUND and out
+/* Looks for a packing into at most n_bins bins; with PP_PACK_FOUND and out
  * not NULL it is in *out. The work is bounded and depends on nothing but the
  * arguments. */
 int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
-                   size_t n_bins, enum pp_search *answer, struct pp_bins *out,
-                   struct pp_err *err) PP_MUST_USE;
+                   size_t n_bins, enum pp_pack_answer *answer,
+                   struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
 
 /* Makes bins of n items placed in the given order (NULL: 0, 1, ...), item i in
  * bin bin_of[i]. */

@@ -3,13 +3,13 @@
  * answered by filling stages greedily; which of the partitions that keep it is
  * returned, by dynamic programming. Costs are rounded to whole numbers first,
  * so that equal units are equal wherever they stand and ties are ties. */
-#include "plan/split.h"
+#include "split/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split_costs.h"
+#include "split/split_costs.h"
 
 #define INFEASIBLE UINT64_MAX
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* split - contiguous partitions of a list of unit costs. Pure. */
-#ifndef PP_PLAN_SPLIT_H
-#define PP_PLAN_SPLIT_H
+#ifndef PP_SPLIT_SPLIT_H
+#define PP_SPLIT_SPLIT_H
 
 #include <stddef.h>
 

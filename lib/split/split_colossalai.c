@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_colossalai.h"
+#include "split/split_colossalai.h"
 
 #include <math.h>
 

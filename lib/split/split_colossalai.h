@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* split_colossalai - ColossalAI's distribution of layers over stages. Pure. */
-#ifndef PP_PLAN_SPLIT_COLOSSALAI_H
-#define PP_PLAN_SPLIT_COLOSSALAI_H
+#ifndef PP_SPLIT_SPLIT_COLOSSALAI_H
+#define PP_SPLIT_SPLIT_COLOSSALAI_H
 
 #include <stddef.h>
 

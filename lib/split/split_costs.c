@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_costs.h"
+#include "split/split_costs.h"
 
 #include <math.h>
 #include <stdlib.h>

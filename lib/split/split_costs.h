@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* split_costs - costs as whole numbers with prefix sums. Private to the
  * split_*.c files. */
-#ifndef PP_PLAN_SPLIT_COSTS_H
-#define PP_PLAN_SPLIT_COSTS_H
+#ifndef PP_SPLIT_SPLIT_COSTS_H
+#define PP_SPLIT_SPLIT_COSTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

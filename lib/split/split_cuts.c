@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_cuts.h"
+#include "split/split_cuts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
 static double speed_of(const struct pp_cuts *x, int stage)
 {
     const struct pp_split_step *p = x->problem;
-    return p->speed ? p->speed[p->makespan->graph->stages[stage].rank] : 1;
+    return p->speed ? p->speed[p->makespan->graph->stages[stage].row] : 1;
 }
 
 void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds)

@@ -6,10 +6,10 @@
  * the F, I and W of the units there, and some messages behind it: weights. A
  * cut is such a path. Stages are those of one copy; what the other copy's do
  * is added to them. */
-#ifndef PP_PLAN_SPLIT_CUTS_H
-#define PP_PLAN_SPLIT_CUTS_H
+#ifndef PP_SPLIT_SPLIT_CUTS_H
+#define PP_SPLIT_SPLIT_CUTS_H
 
-#include "plan/split_step.h"
+#include "split/split_step.h"
 
 struct pp_cuts {
     const struct pp_split_step *problem;
@@ -48,8 +48,8 @@ void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
 /* Fills the room with cuts for a bound: for every rank a path that follows its
  * row, and one that takes a way through others in front and behind; then paths
  * that together weigh every stage about alike. */
-int pp_cuts_level(struct pp_cuts *x, const size_t *bounds,
-                  struct pp_err *err) PP_MUST_USE;
+int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
+                     struct pp_err *err) PP_MUST_USE;
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
                                            size_t stage)

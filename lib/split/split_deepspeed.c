@@ -2,7 +2,7 @@
 /* The dynamic program goes over numbers of stages outside and over units
  * inside, not the other way round as in DeepSpeed: its cells depend on no
  * order, and two columns are enough. Ties go to the last candidate. */
-#include "plan/split_deepspeed.h"
+#include "split/split_deepspeed.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split.h"
-#include "plan/unit_table.h"
-#include "plan/vision.h"
+#include "split/split.h"
+#include "model/unit_table.h"
+#include "model/vision.h"
 
 /* The largest and smallest stage of the split kept for the first i units. */
 struct extremes {

@@ -2,13 +2,13 @@
 /* split_deepspeed - DeepSpeed's partition of weighted units, and the class
  * names that its method type:REGEX looks at. Its uniform partition is
  * pp_split_uniform (split.h). Pure. */
-#ifndef PP_PLAN_SPLIT_DEEPSPEED_H
-#define PP_PLAN_SPLIT_DEEPSPEED_H
+#ifndef PP_SPLIT_SPLIT_DEEPSPEED_H
+#define PP_SPLIT_SPLIT_DEEPSPEED_H
 
 #include <stddef.h>
 
 #include "base/err.h"
-#include "plan/model.h"
+#include "model/model.h"
 
 /* partition_balanced: aims at the least difference between the largest and the
  * smallest stage, by a dynamic program that remembers one (largest, smallest)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_fill.h"
+#include "split/split_feasible.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static bool stage_fits(struct fill *z, size_t s, size_t from, size_t end)
 {
     z->bounds[s] = from;
     z->bounds[s + 1] = end;
-    return fits(z, z->p->memory->graph->stages[s].rank);
+    return fits(z, z->p->memory->graph->stages[s].row);
 }
 
 /* Which units stage s may end before. Where it begins later it can end later.
@@ -88,7 +88,7 @@ static bool list_ranks(struct fill *z)
     int n = 0;
     for (size_t k = 0; k < z->n_skins; k++) {
         z->first[k] = n;
-        for (int r = 0; r < m->graph->n_ranks; r++) {
+        for (int r = 0; r < m->graph->n_rows; r++) {
             int inside = 0, of = m->first_stage[r + 1] - m->first_stage[r];
             for (int i = 0; i < of; i++) {
                 size_t s = (size_t)pp_original(
@@ -203,7 +203,7 @@ static enum pp_fill fill_nest(struct fill *z)
 
 static int allocate(struct fill *z, size_t cells, struct pp_err *err)
 {
-    size_t ranks = (size_t)z->p->memory->graph->n_ranks;
+    size_t ranks = (size_t)z->p->memory->graph->n_rows;
     z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
     z->reached = calloc(cells, sizeof *z->reached);
     z->ranks = calloc(ranks, sizeof *z->ranks);
@@ -216,7 +216,7 @@ static int allocate(struct fill *z, size_t cells, struct pp_err *err)
 static int fill(struct fill *z, enum pp_fill *answer, struct pp_err *err)
 {
     const struct pp_graph *g = z->p->memory->graph;
-    bool chain = g->n_stages == g->n_ranks && g->n_copies == 1;
+    bool chain = g->n_stages == g->n_rows && g->n_copies == 1;
     size_t row = z->n_units + 1, cells = 0;
     if (pp_mul(row, chain ? z->n_stages + 1 : z->n_skins, &cells, err) ||
         (!chain && pp_mul(cells, row, &cells, err)))
@@ -232,8 +232,8 @@ static int fill(struct fill *z, enum pp_fill *answer, struct pp_err *err)
     return 0;
 }
 
-int pp_split_fill(const struct pp_split_step *p, size_t *bounds,
-                  enum pp_fill *answer, struct pp_err *err)
+int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
+                      enum pp_fill *answer, struct pp_err *err)
 {
     const struct pp_graph *g = p->memory->graph;
     struct fill z = {.p = p,

@@ -8,10 +8,10 @@
  * onion: what matters of the outer ones is how many of the first units they
  * hold and how many of the last. All numbers that can be are gone through,
  * stage by stage or skin by skin. */
-#ifndef PP_PLAN_SPLIT_FILL_H
-#define PP_PLAN_SPLIT_FILL_H
+#ifndef PP_SPLIT_SPLIT_FEASIBLE_H
+#define PP_SPLIT_SPLIT_FEASIBLE_H
 
-#include "plan/split_step.h"
+#include "split/split_step.h"
 
 enum pp_fill {
     PP_FILL_UNKNOWN, /* stages lie otherwise, or it would take long */
@@ -20,7 +20,7 @@ enum pp_fill {
 };
 
 /* Sets bounds where some are found. There is memory. */
-int pp_split_fill(const struct pp_split_step *p, size_t *bounds,
-                  enum pp_fill *answer, struct pp_err *err) PP_MUST_USE;
+int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
+                      enum pp_fill *answer, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/split_cuts.h"
+#include "split/split_cuts.h"
 
 /* A path along one rank of n may change its stages' times by this much, over
  * n: less than that the others never show; and how fast that becomes less. */
@@ -55,7 +55,8 @@ static void answer(const struct pp_cuts *x, double step, double *weight,
         shrink[s] += step * (weight[s] / mean - 1);
 }
 
-int pp_cuts_level(struct pp_cuts *x, const size_t *bounds, struct pp_err *err)
+int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
+                     struct pp_err *err)
 {
     struct pp_makespan *m = x->problem->makespan;
     double *shrink = calloc(2 * x->n_stages, sizeof *shrink);
@@ -73,7 +74,7 @@ int pp_cuts_level(struct pp_cuts *x, const size_t *bounds, struct pp_err *err)
         goto out;
     x->n_with_ways = x->n;
     for (size_t i = 0; x->n < x->most; i++) {
-        double step = STEP / m->graph->n_ranks / sqrt(1 + SLOWER * (double)i);
+        double step = STEP / m->graph->n_rows / sqrt(1 + SLOWER * (double)i);
         pp_cuts_set_times(x, bounds);
         scale_times(x, shrink);
         pp_makespan(m, &x->times);

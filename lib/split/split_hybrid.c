@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_hybrid.h"
+#include "split/split_hybrid.h"
 
 #include <ctype.h>
 #include <string.h>

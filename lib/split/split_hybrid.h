@@ -4,14 +4,14 @@
  *
  * Layers are M (Mamba), G (gated delta net), * (attention), D (sparse
  * attention), + (latent attention), - (MLP) and E (mixture of experts). */
-#ifndef PP_PLAN_SPLIT_HYBRID_H
-#define PP_PLAN_SPLIT_HYBRID_H
+#ifndef PP_SPLIT_SPLIT_HYBRID_H
+#define PP_SPLIT_SPLIT_HYBRID_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 
 struct pp_hybrid {
     const char *main; /* layers and bars; points into the pattern */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split_cuts.h"
+#include "split/split_cuts.h"
 
 /* Rounds of weighting, and numbers gone through in all: some tenths of a
  * second. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 
 struct reader {
     const char *text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Layers per rank first, then the same number in each of its chunks. */
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 
 /* The layers that are left for the ranks without a count of their own. */
 static int middle_layers(const struct pp_megatron *m, size_t *each,

@@ -6,8 +6,8 @@
  *
  * Stages are in data order: stage s is chunk s div n_ranks of rank s mod
  * n_ranks. */
-#ifndef PP_PLAN_SPLIT_MEGATRON_H
-#define PP_PLAN_SPLIT_MEGATRON_H
+#ifndef PP_SPLIT_SPLIT_MEGATRON_H
+#define PP_SPLIT_SPLIT_MEGATRON_H
 
 #include <stdbool.h>
 #include <stddef.h>

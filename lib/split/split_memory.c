@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_memory.h"
+#include "split/split_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -129,8 +129,8 @@ static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
     }
     for (size_t i = 0; i < plan.n; i++) {
         const struct pp_buffer *b = &plan.buffers[i];
-        if (b->kind == PP_BUF_PASSING) {
-            m->n_passing[rank]++;
+        if (b->kind == PP_BUF_WORKSPACE) {
+            m->n_workspaces[rank]++;
             continue;
         }
         size_t c = b->kind == PP_BUF_RING ? z.width - 1 : count_of(&z, b);
@@ -149,15 +149,15 @@ out:
 static void list_stages(struct pp_split_memory *m, int *place)
 {
     int n = 0;
-    for (int r = 0; r < m->graph->n_ranks; r++) {
+    for (int r = 0; r < m->graph->n_rows; r++) {
         m->first_stage[r] = n;
         for (int s = 0; s < m->graph->n_stages; s++)
-            if (m->graph->stages[s].rank == r) {
+            if (m->graph->stages[s].row == r) {
                 place[s] = n - m->first_stage[r];
                 m->stages[n++] = s;
             }
     }
-    m->first_stage[m->graph->n_ranks] = n;
+    m->first_stage[m->graph->n_rows] = n;
 }
 
 static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
@@ -174,11 +174,11 @@ static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
         ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1};
     list_stages(m, place);
     rc = 0;
-    for (int r = 0; r < m->graph->n_ranks && !rc; r++) {
+    for (int r = 0; r < m->graph->n_rows && !rc; r++) {
         m->first_peak[r] = m->n_peaks;
         rc = read_rank(m, s, r, ones, place, err);
     }
-    m->first_peak[m->graph->n_ranks] = m->n_peaks;
+    m->first_peak[m->graph->n_rows] = m->n_peaks;
 out:
     free(place);
     free(ones);
@@ -187,14 +187,14 @@ out:
 
 /* The largest of any run of units is that of two runs of a power of two
  * each. */
-static int read_passing(struct pp_split_memory *m,
-                        const double (*bytes)[PP_N_UNIT_BYTES],
-                        struct pp_err *err)
+static int read_workspace(struct pp_split_memory *m,
+                          const double (*bytes)[PP_N_UNIT_BYTES],
+                          struct pp_err *err)
 {
     size_t n = m->n_units, levels = 1, size;
     bool any = false;
-    free(m->passing);
-    m->passing = NULL;
+    free(m->workspace);
+    m->workspace = NULL;
     for (size_t i = 0; i < n; i++)
         any |= bytes[i][PP_UNIT_PASSING] > 0;
     while (n >> levels)
@@ -203,28 +203,28 @@ static int read_passing(struct pp_split_memory *m,
         return 0;
     if (pp_mul(n, levels, &size, err))
         return -1;
-    m->passing = calloc(size, sizeof *m->passing);
-    if (!m->passing)
+    m->workspace = calloc(size, sizeof *m->workspace);
+    if (!m->workspace)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
-        m->passing[i] = bytes[i][PP_UNIT_PASSING];
+        m->workspace[i] = bytes[i][PP_UNIT_PASSING];
     for (size_t k = 1; k < levels; k++)
         for (size_t i = 0; i + ((size_t)1 << k) <= n; i++) {
-            const double *half = &m->passing[(k - 1) * n + i];
-            m->passing[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
+            const double *half = &m->workspace[(k - 1) * n + i];
+            m->workspace[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
         }
     return 0;
 }
 
-static double largest_passing(const struct pp_split_memory *m, size_t first,
-                              size_t end)
+static double largest_workspace(const struct pp_split_memory *m, size_t first,
+                                size_t end)
 {
     size_t k = 0;
-    if (!m->passing || first >= end)
+    if (!m->workspace || first >= end)
         return 0;
     while ((end - first) >> (k + 1))
         k++;
-    const double *run = &m->passing[k * m->n_units];
+    const double *run = &m->workspace[k * m->n_units];
     return fmax(run[first], run[end - ((size_t)1 << k)]);
 }
 
@@ -235,23 +235,23 @@ int pp_split_memory_set(struct pp_split_memory *m,
     for (size_t i = 0; i < m->n_units; i++)
         for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
             m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    return read_passing(m, bytes, err);
+    return read_workspace(m, bytes, err);
 }
 
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          double message_bytes, struct pp_err *err)
 {
-    size_t ranks = (size_t)s->graph->n_ranks;
+    size_t ranks = (size_t)s->graph->n_rows;
     *m = (struct pp_split_memory){
         .graph = s->graph, .n_units = n_units, .message_bytes = message_bytes};
     m->before = calloc(n_units + 1, sizeof *m->before);
     m->first_stage = calloc(ranks + 1, sizeof *m->first_stage);
     m->stages = calloc((size_t)s->graph->n_stages, sizeof *m->stages);
     m->first_peak = calloc(ranks + 1, sizeof *m->first_peak);
-    m->n_passing = calloc(ranks, sizeof *m->n_passing);
+    m->n_workspaces = calloc(ranks, sizeof *m->n_workspaces);
     if (!m->before || !m->first_stage || !m->stages || !m->first_peak ||
-        !m->n_passing) {
+        !m->n_workspaces) {
         pp_split_memory_finish(m);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
@@ -266,14 +266,15 @@ static double add_up(const struct pp_split_memory *m, const size_t *bounds,
                      int n_decided, int rank, double message_bytes)
 {
     int first = m->first_stage[rank], n = m->first_stage[rank + 1] - first;
-    double trained = 0, passing = 0, most = 0;
+    double trained = 0, workspace = 0, most = 0;
     for (int i = 0; i < n; i++) {
         int s = pp_original(m->graph, m->stages[first + i]);
         if (s >= n_decided)
             continue;
         trained += m->before[bounds[s + 1]][PP_UNIT_TRAINED] -
                    m->before[bounds[s]][PP_UNIT_TRAINED];
-        passing = fmax(passing, largest_passing(m, bounds[s], bounds[s + 1]));
+        workspace =
+            fmax(workspace, largest_workspace(m, bounds[s], bounds[s + 1]));
     }
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++) {
         const unsigned *count = &m->counts[m->at[k]];
@@ -290,7 +291,7 @@ static double add_up(const struct pp_split_memory *m, const size_t *bounds,
         sum += *count * message_bytes;
         most = sum > most ? sum : most;
     }
-    return trained + m->n_passing[rank] * passing + most;
+    return trained + m->n_workspaces[rank] * workspace + most;
 }
 
 double pp_split_memory_least(const struct pp_split_memory *m,
@@ -316,7 +317,7 @@ double pp_split_memory_excess(const struct pp_split_memory *m,
                               int *rank, double *total)
 {
     double most = 0, sum = 0;
-    for (int r = 0; r < m->graph->n_ranks; r++) {
+    for (int r = 0; r < m->graph->n_rows; r++) {
         double excess = pp_split_memory_need(m, bounds, r) - limit[r];
         if (excess <= 0)
             continue;
@@ -335,11 +336,11 @@ double pp_split_memory_excess(const struct pp_split_memory *m,
 void pp_split_memory_finish(struct pp_split_memory *m)
 {
     free(m->before);
-    free(m->passing);
+    free(m->workspace);
     free(m->first_stage);
     free(m->stages);
     free(m->first_peak);
-    free(m->n_passing);
+    free(m->n_workspaces);
     free(m->at);
     free(m->counts);
     *m = (struct pp_split_memory){0};

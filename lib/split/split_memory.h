@@ -5,10 +5,10 @@
  * how many of each kind live together at its fullest moments; a partition only
  * says how large they are. Largest sums, as pp_memory_plan's peak_bytes, not
  * the places in an arena, which may take a little more. */
-#ifndef PP_PLAN_SPLIT_MEMORY_H
-#define PP_PLAN_SPLIT_MEMORY_H
+#ifndef PP_SPLIT_SPLIT_MEMORY_H
+#define PP_SPLIT_SPLIT_MEMORY_H
 
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 /* Bytes of a unit: what is trained with it, once; the rest for the largest
  * microbatch, or slice of it. */
@@ -26,9 +26,9 @@ struct pp_split_memory {
     const struct pp_graph *graph;
     /* before[i]: sum of the bytes of units 0 .. i - 1; n_units + 1 */
     double (*before)[PP_N_UNIT_BYTES];
-    double *passing; /* largest of 2^k units from i on, at k * n_units + i; NULL
-                        where nothing passes */
-    int *n_passing;  /* per rank: buffers for what passes */
+    double *workspace; /* largest of 2^k units from i on, at k * n_units + i;
+                        NULL where nothing passes */
+    int *n_workspaces; /* per rank: buffers for what passes */
     size_t n_units;
     double message_bytes; /* largest, of a slice */
     int *first_stage;     /* per rank: into stages; n_ranks + 1 */

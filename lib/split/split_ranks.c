@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split.h"
-#include "plan/split_costs.h"
+#include "split/split.h"
+#include "split/split_costs.h"
 
 /* Stages tried by the exhaustive search: some milliseconds. */
 enum { MAX_TRIES = 1000000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_recompute.h"
+#include "split/split_recompute.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,11 +44,11 @@ static int root(const int *first, int r)
 /* Ranks that hold copies of a stage are of one group. */
 static void join_ranks(const struct pp_graph *g, int *first)
 {
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         first[r] = r;
     for (int s = 0; s < g->n_stages; s++) {
-        int a = root(first, g->stages[pp_original(g, s)].rank);
-        int b = root(first, g->stages[s].rank);
+        int a = root(first, g->stages[pp_original(g, s)].row);
+        int b = root(first, g->stages[s].row);
         first[a > b ? a : b] = a > b ? b : a;
     }
 }
@@ -58,7 +58,7 @@ static void list_groups(struct chooser *c, const int *first)
 {
     const struct pp_graph *g = c->p->graph;
     int *at = c->stages;
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         int of = root(first, r);
         if (of != r) {
             c->group_of_rank[r] = c->group_of_rank[of];
@@ -68,7 +68,7 @@ static void list_groups(struct chooser *c, const int *first)
         c->group_of_rank[r] = (int)c->n_groups;
         z->stages = at;
         for (int s = 0; s < (int)c->n_stages; s++)
-            if (root(first, g->stages[s].rank) == r)
+            if (root(first, g->stages[s].row) == r)
                 *at++ = s;
         z->n = (size_t)(at - z->stages);
         c->n_groups += z->n > 0;
@@ -78,7 +78,7 @@ static void list_groups(struct chooser *c, const int *first)
 static int make_groups(struct chooser *c, struct pp_err *err)
 {
     const struct pp_graph *g = c->p->graph;
-    size_t ranks = (size_t)g->n_ranks;
+    size_t ranks = (size_t)g->n_rows;
     c->n_stages = (size_t)(g->n_stages / g->n_copies);
     c->groups = calloc(ranks, sizeof *c->groups);
     c->stages = calloc(c->n_stages, sizeof *c->stages);
@@ -110,7 +110,7 @@ static int group_fits(struct chooser *c, size_t group,
 {
     set(c->trial, &c->groups[group], choice);
     *yes = true;
-    for (int r = 0; *yes && r < c->p->graph->n_ranks; r++)
+    for (int r = 0; *yes && r < c->p->graph->n_rows; r++)
         if (c->group_of_rank[r] == (int)group &&
             c->p->fits(c->p->ctx, c->trial, r, yes, err))
             return -1;

@@ -11,11 +11,11 @@
  * shortest step together. Where some have several, all combinations are
  * simulated, or, where those are many, one group's choice is improved after the
  * other's. */
-#ifndef PP_PLAN_SPLIT_RECOMPUTE_H
-#define PP_PLAN_SPLIT_RECOMPUTE_H
+#ifndef PP_SPLIT_SPLIT_RECOMPUTE_H
+#define PP_SPLIT_SPLIT_RECOMPUTE_H
 
-#include "plan/model.h"
-#include "sched/graph.h"
+#include "model/model.h"
+#include "schedule/ir/graph.h"
 
 struct pp_split_recompute {
     const struct pp_graph *graph; /* borrowed */

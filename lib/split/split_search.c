@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "plan/split_cuts.h"
+#include "split/split_cuts.h"
 
 /* Numbers in tables, and steps of the search and pieces it simulates: some
  * tenths of a second. */
@@ -75,7 +75,7 @@ static bool has_room(struct search *z, size_t s)
     const struct pp_split_memory *m = p->memory;
     for (size_t i = s; m && i < (size_t)m->graph->n_stages;
          i += z->cuts->n_stages) {
-        int r = m->graph->stages[i].rank;
+        int r = m->graph->stages[i].row;
         z->work += (m->first_peak[r + 1] - m->first_peak[r] + 1) *
                    (size_t)(m->first_stage[r + 1] - m->first_stage[r]);
         if (pp_split_memory_least(m, z->trial, (int)s + 1, r) > p->limit[r])

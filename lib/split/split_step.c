@@ -2,15 +2,15 @@
 /* The local search: from a partition to one that no single move improves. A
  * move shifts some adjacent boundaries by one, which takes a unit's worth from
  * a stage and gives it to any other. */
-#include "plan/split_step.h"
+#include "split/split_step.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "plan/split_cuts.h"
-#include "plan/split_fill.h"
+#include "split/split_cuts.h"
+#include "split/split_feasible.h"
 
 /* Cuts kept, and pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
@@ -35,7 +35,7 @@ static size_t n_level(const struct pp_makespan *m)
     size_t width = PP_N_TIMES * (size_t)g->n_slices;
     size_t cells = (size_t)g->n_stages * (width + 1);
     size_t n = least_of(MAX_LEVEL, MAX_LEVEL_PIECES / (m->n_pieces + 1));
-    return least_of(2 * (size_t)g->n_ranks + n, MAX_LEVEL_CELLS / cells);
+    return least_of(2 * (size_t)g->n_rows + n, MAX_LEVEL_CELLS / cells);
 }
 
 struct move {
@@ -180,7 +180,7 @@ static bool relieves(const struct climb *z, struct move m, int rank)
     const struct pp_graph *g = z->cuts.problem->makespan->graph;
     size_t loser = m.by > 0 ? m.last : m.first - 1;
     for (int s = (int)loser; s < g->n_stages; s += (int)z->cuts.n_stages)
-        if (g->stages[s].rank == rank)
+        if (g->stages[s].row == rank)
             return true;
     return false;
 }
@@ -241,7 +241,7 @@ static int make_fit(struct climb *z, bool *none, struct pp_err *err)
     repair(z);
     if (pp_cuts_fits(x, z->bounds))
         return 0;
-    if (pp_split_fill(x->problem, z->bounds, &answer, err))
+    if (pp_split_feasible(x->problem, z->bounds, &answer, err))
         return -1;
     *none = answer == PP_FILL_NONE;
     return 0;
@@ -254,7 +254,7 @@ static int find_bound(struct climb *z, double *bound, struct pp_err *err)
     if (isinf(z->makespan))
         return 0;
     x->most += n_level(x->problem->makespan);
-    return pp_cuts_level(x, z->bounds, err) ||
+    return pp_cuts_generate(x, z->bounds, err) ||
                    pp_cuts_bound(x, z->makespan, bound, err)
                ? -1
                : 0;

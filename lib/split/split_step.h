@@ -10,13 +10,13 @@
  * stages, asks the cuts which move may help, and simulates only that one.
  * Small instances are then searched as a whole, branches being bounded by the
  * cuts, which proves the optimum; for the others the cuts give a bound. */
-#ifndef PP_PLAN_SPLIT_STEP_H
-#define PP_PLAN_SPLIT_STEP_H
+#ifndef PP_SPLIT_SPLIT_STEP_H
+#define PP_SPLIT_SPLIT_STEP_H
 
 #include <stdbool.h>
 
-#include "plan/split_memory.h"
-#include "sched/makespan.h"
+#include "split/split_memory.h"
+#include "schedule/simulate/makespan.h"
 
 /* What is split, and for what. All borrowed. */
 struct pp_split_step {

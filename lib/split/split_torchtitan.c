@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/split_torchtitan.h"
+#include "split/split_torchtitan.h"
 
 #include <stdio.h>
 #include <string.h>

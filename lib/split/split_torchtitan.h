@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* split_torchtitan - torchtitan's names of units and its number of stages. Its
  * rule for layers is pp_split_weights (split.h). Pure. */
-#ifndef PP_PLAN_SPLIT_TORCHTITAN_H
-#define PP_PLAN_SPLIT_TORCHTITAN_H
+#ifndef PP_SPLIT_SPLIT_TORCHTITAN_H
+#define PP_SPLIT_SPLIT_TORCHTITAN_H
 
 #include <stddef.h>
 
 #include "base/err.h"
-#include "plan/model.h"
+#include "model/model.h"
 
 /* What torchtitan calls the head: lm_head, or output in older releases. */
 enum pp_torchtitan_names { PP_TORCHTITAN_LM_HEAD, PP_TORCHTITAN_OUTPUT };

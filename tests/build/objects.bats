@@ -54,23 +54,29 @@ none() {
 
 @test "each header compiles alone" {
     cd "$SRCDIR"
-    for header in lib/*/*.h kernels/*.h cmd/*.h tests/tap.h; do
+    for header in $(find lib cmd -name '*.h') kernels/*.h tests/tap.h; do
         echo "$header"
-        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DPP_REAL_F32 -Ilib -Ikernels \
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DPP_REAL_F32 -Ilib -Ikernels -Icmd \
             -Wall -Wextra -Wpedantic -Werror -Wno-unused-function \
             -Wno-unused-const-variable -x c -fsyntax-only \
             -include "$header" /dev/null
     done
 }
 
-@test "installs four tools, a module, their manual pages, nothing else" {
+@test "installs four tools, a module, manual pages and completion only" {
     DESTDIR=$BATS_TEST_TMPDIR/root \
         meson install -C "$BUILDDIR" --no-rebuild --quiet
     cd "$BATS_TEST_TMPDIR/root"
-    find . -type f | sed 's,.*/\(bin\|man[157]\|pptools\)/,\1/,' | sort \
+    find . -type f | sed -E 's,.*/(bin|man[157]|pptools)/,\1/,
+        s,.*/((bash-completion|zsh|fish)/),\1,' | sort \
         >"$BATS_TEST_TMPDIR/got"
     {
-        printf 'bin/%s\n' ppsplit ppsched pppack pprun
+        for tool in ppsplit ppsched pppack pprun; do
+            echo "bin/$tool"
+            echo "bash-completion/completions/$tool"
+            echo "zsh/site-functions/_$tool"
+            echo "fish/vendor_completions.d/$tool.fish"
+        done
         [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] || echo pptools/pprun-mpi.so
         for page in "$SRCDIR"/man/*.[157]; do
             echo "man${page##*.}/${page##*/}"
@@ -79,6 +85,6 @@ none() {
     diff -u "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/got"
     # pprun finds its module there, wherever the whole of it is moved to.
     [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] ||
-        "$(find . -name pprun)" --transport mpi --eval nosuch nosuch.json \
+        "$(find . -path "*/bin/pprun")" --transport mpi --eval nosuch nosuch.json \
             2>&1 </dev/null | grep -q 'nosuch.json: No such file'
 }

@@ -158,7 +158,7 @@ END
     run --separate-stderr pppack -l 10 --cp 2 --stats in.jsonl
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pppack: -l: '10' is not a multiple of 4 (2 x cp); 8 and 12 are" ]
+        "pppack: -l: '10' is not a multiple of 4 (2 x cp); try 8 or 12" ]
     run --separate-stderr pppack -l 16 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl
     [ "$status" -eq 2 ]
     run --separate-stderr pppack -l 24 --cp 2 --tp 4 --pad-to 3 --stats in.jsonl

@@ -70,11 +70,11 @@ refused() {
     [ "$(stats .align -l 64 --cp 4 --tp 2)" = 8 ]
     [ "$(stats .align -l 64 --cp 4 --tp 2 --compat nemo-rl-mffd)" = 16 ]
     [ "$(stats .align -l 64 --tp 2)" = 2 ]
-    refused "-l: '100' is not a multiple of 16 (--fp8); 96 and 112 are" \
+    refused "-l: '100' is not a multiple of 16 (--fp8); try 96 or 112" \
         -l 100 --fp8 tensorwise --stats lengths
-    refused "-l: '100' is not a multiple of 128 (--fp8); 128 is the least" \
+    refused "-l: '100' is not a multiple of 128 (--fp8); the least is 128" \
         -l 100 --fp8 blockwise --stats lengths
-    refused "-l: '10' is not a multiple of 4 (2 x cp); 8 and 12 are" \
+    refused "-l: '10' is not a multiple of 4 (2 x cp); try 8 or 12" \
         -l 10 --cp 2 --stats lengths
 }
 
@@ -114,7 +114,7 @@ refused() {
     # random.seed(42); random.shuffle of ten: 7 3 2 8 5 6 9 4 0 1.
     [ "$(tr -d ' ' <<<"$first" | paste -sd ' ')" = \
         '[7,2,5,9] [3,1] [8] [6,4] [0]' ]
-    refused '--seed: bfd draws nothing' --lengths -l 10 -a bfd --seed 1 lengths
+    refused '--seed has no effect: bfd is deterministic' --lengths -l 10 -a bfd --seed 1 lengths
 }
 
 @test "bins are balanced, and as many as before" {
@@ -127,9 +127,9 @@ refused() {
         '[2,1.2222222222222223,1]' ]
     refused '--balance flops needs --manifest' --lengths -l 100 \
         --balance flops lengths
-    refused "--balance excludes --compat, --rows and --shuffle, which say what\
- the order is" --lengths -l 100 --balance tokens --shuffle 1 lengths
-    refused '--dp needs --balance' --lengths -l 100 --dp 2 lengths
+    refused "--shuffle and --balance tokens exclude each other" \
+        --lengths -l 100 --balance tokens --shuffle 1 lengths
+    refused '--dp needs --balance tokens or flops' --lengths -l 100 --dp 2 lengths
     refused "'3' bins are not the same number for each of 2 lanes (--dp)" \
         --lengths -l 100 --balance tokens --dp 2 --bins-multiple 3 lengths
 }
@@ -181,8 +181,8 @@ refused() {
     cp plan.json before.json
     pppack -l 200 --stats --manifest plan.json in.jsonl >stats.json
     cmp plan.json before.json
-    refused "--manifest - needs input files, and prints nothing but the\
- manifest" -l 400 --manifest - -o out3 <plan.json
+    refused "--manifest - needs input files, and excludes --stats and\
+ --lengths" -l 400 --manifest - -o out3 <plan.json
     run --separate-stderr pppack -l 400 --manifest none.json -o out3 in.jsonl
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: none.json: No such file or directory' ]

@@ -131,7 +131,7 @@ END
     refused "bin 0: 'labels' other than the ids have no place in an indexed \
 dataset" --export megatron -o n masked
     [ ! -e n.bin ]
-    refused "--export: no format 'csv'; there are megatron, safetensors" \
+    refused "--export: 'csv' is not one of: megatron, safetensors" \
         --export csv -o n out
 }
 
@@ -221,7 +221,7 @@ pppack: three/test: no document is left for it' ]
         -l 25 --split 0,0 -o no in.jsonl
     refused "--split: '1,1,1,1' is not one to three shares of a whole" \
         -l 25 --split 1,1,1,1 -o no in.jsonl
-    refused '--split needs an output directory (-o)' -l 25 --split 1,1 \
+    refused '--split needs -o' -l 25 --split 1,1 \
         --stats in.jsonl
 }
 

@@ -55,11 +55,11 @@ refused() {
  ask for more --parts" -l 15 -a lpt --parts 2
     refused "--parts: '6' bins need as many sequences, there are 5" \
         -l 20 -a lpt --parts 6
-    refused '--parts: bfd makes as many bins as it needs' \
+    refused '--parts needs -a lpt or karmarkar-karp, not bfd' \
         -l 20 -a bfd --parts 2
     refused "'5' sequences do not make 2 parts of equal size" \
         -l 20 -a karmarkar-karp --parts 2 --equal-size
-    refused '--equal-size needs --parts and karmarkar-karp' \
+    refused '--equal-size needs -a karmarkar-karp' \
         -l 20 -a lpt --parts 2 --equal-size
     lengths 100 200 150 50 300 250
     bins '[0,2,4] [1,3,5]' -l 600 -a karmarkar-karp --parts 2 --equal-size
@@ -137,11 +137,11 @@ rows() {
         lengths
     [ "$(jq -c '[.algorithm, .bins, .tokens, .split, .empty]' \
         <<<"$output")" = '["trl-wrapped",3,8,1,1]' ]
-    refused '--compat trl-bfd decides about --oversize' -l 3 \
+    refused '--compat trl-bfd and --oversize exclude each other' -l 3 \
         --compat trl-bfd --oversize drop
     refused '--compat trl-wrapped leaves no room for padding' -l 4 --pad-to 2 \
         --compat trl-wrapped
-    refused '--compat trl-bfd knows no --bins-min and no --bins-multiple' \
+    refused '--compat trl-bfd has no --bins-min and no --bins-multiple' \
         -l 4 --compat trl-bfd --bins-multiple 2
 }
 
@@ -165,7 +165,7 @@ rows() {
     lengths 4 5 6 7 8
     bins '[1,2] [0,3] [4]' -l 11 --compat verl-kk
     bins '[4] [0,3] [1,2]' -l 11 --compat verl-workload
-    refused '--equal-size needs --parts and karmarkar-karp' -l 11 --parts 1 \
+    refused '--equal-size needs -a karmarkar-karp' -l 11 --parts 1 \
         --compat verl-workload --equal-size
     lengths 7 7 7 7 7 7 7 7
     refused "a bin would hold '14' tokens, more than the 8 of its capacity;\

@@ -90,7 +90,8 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval, --logprobs, --plan or --verify" ]
+        "pprun: nothing to do: give --steps, --eval, --logprobs, --print-memory\
+ or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
@@ -406,10 +407,9 @@ refused() {
     refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
         --betas 0.9,0.99
     refused "--eps needs --optimizer adamw" --steps 1 --eps 1e-6 --optimizer sgd
-    refused "--blas-threads works on the CPU alone" --steps 1 --device cuda \
+    refused "--blas-threads needs --device cpu" --steps 1 --device cuda \
         --blas-threads 2
-    refused "--logprobs: 'x' is where the result goes; --output goes with\
- --logprobs -" --logprobs x -o y
+    refused "--output needs --logprobs -: the result goes to 'x'" --logprobs x -o y
     [ ! -e x ] && [ ! -e y ]
     while read -r option value; do
         # shellcheck disable=SC2086 # a flag has no value
@@ -419,7 +419,7 @@ refused() {
 --eval-every 1
 --dump-grads g
 --time-products
---accumulate 2
+--grad-accum 2
 --lr 1
 --optimizer sgd
 --betas 0.9,0.99
@@ -429,7 +429,7 @@ refused() {
 --warmup 1
 --lr-schedule cosine
 END
-    refused "--accumulate needs --steps" --logprobs - --accumulate 2
+    refused "--grad-accum needs --steps" --logprobs - --grad-accum 2
     # Where they are heard they are welcome.
     pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
         --lr-schedule cosine --min-lr 1e-3 -o log

@@ -240,7 +240,7 @@ has 2 ranks (pp 2 x dp 1 x tp 1 x cp 1); start them with mpirun or srun" ]
     [ "${stderr_lines[0]}" = 'pprun: --transport mpi needs --device cpu' ]
     run --separate-stderr pprun --transport mpi --verify two.json --init 1
     [ "$status" -eq 2 ]
-    [[ "${stderr_lines[0]}" == *'do not go with --transport mpi' ]]
+    [[ "${stderr_lines[0]}" == *'--verify needs --transport threads, not mpi' ]]
     run --separate-stderr mpi 2 pprun two.json "${options[@]}"
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"OMPI_COMM_WORLD_SIZE '2'; start one, or give --transport \

@@ -117,15 +117,14 @@ refuses() {
         refuses "$option needs --verify" $option --steps 1 plan.json
     done
     for option in "--steps 1" "--save x" "--dump-grads x" "--logprobs x" \
-        "--trace x" "--profile x" "--resume x" --plan; do
+        "--trace x" "--profile x" "--resume x" --print-memory; do
         # shellcheck disable=SC2086 # words
-        refuses "--verify makes its own steps and does not go with\
- ${option% *}" --verify $option plan.json
+        refuses "--verify and ${option% *} exclude each other" --verify $option plan.json
     done
     refuses "--time-products needs --steps" --verify --time-products plan.json
-    refuses "--shrink makes its own weights and does not go with --weights" \
+    refuses "--shrink and --weights exclude each other" \
         --verify --shrink --weights w plan.json
-    refuses "--verify works in fp32 and fp64: in bf16 rounding hides what a\
- fault does" --verify --device cuda --dtype bf16 --init 1 plan.json
+    refuses "--verify needs --dtype fp32 or fp64: the rounding of bf16 would\
+ hide a fault" --verify --device cuda --dtype bf16 --init 1 plan.json
     refuses "no data: give --data DIR" --verify --init 1 plan.json
 }

@@ -89,7 +89,7 @@ fails() {
     fails 2 "-p 4 -c 1" -p 4 -c 2 -s zb-h1 -m 8
     fails 2 "-c 2 --placement v" -p 4 --placement loop -s zbv -m 8
     fails 2 "use -m 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
-    fails 2 "--group is for" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
+    fails 2 "--group needs -s interleaved" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
     fails 2 "--group" -p 4 -c 2 -s interleaved -m 7 --group 4
     fails 1 "1 more than --memory '3'" -p 4 -s 1f1b -m 8 --memory 3
 }

@@ -79,7 +79,7 @@ more than its limit of '1'" ]
 @test "options of auto are for auto" {
     run --separate-stderr ppsched -p 4 -s 1f1b -m 8 --seed 3
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"are for -s auto"* ]]
+    [[ "$stderr" == *"--seed needs -s auto"* ]]
     ppsched --list | grep -q '^auto '
 }
 

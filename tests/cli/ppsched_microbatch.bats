@@ -58,9 +58,9 @@ setup() {
     jq 'del(.microbatch)' plan.json >without.json
     [ "$(makespan gpipe 2 --seq-len 100 plan.json)" = \
         "$(makespan gpipe 2 --seq-len 100 without.json)" ]
-    # Where nothing is known it is 1024.
+    # Where nothing is known it is 4096.
     [ "$(makespan gpipe 2 without.json)" = \
-        "$(makespan gpipe 2 --seq-len 1K plan.json)" ]
+        "$(makespan gpipe 2 --seq-len 4K plan.json)" ]
     [ "$(makespan gpipe 2 without.json)" != "$(makespan gpipe 2 plan.json)" ]
     jq -nc '({input_ids: [range(64)]}, {input_ids: [range(16)]})' >data.jsonl
     pppack -q -a next-fit -l 64 -o data data.jsonl

@@ -121,12 +121,12 @@ END
 }
 
 @test "options of pictures that do not go together" {
-    fails 2 'cannot all go' -p 2 -s 1f1b -m 2 --svg - --stats
-    fails 2 'cannot all go' -p 2 -s 1f1b -m 2 --svg - --trace -
+    fails 2 'only one of' -p 2 -s 1f1b -m 2 --svg - --stats
+    fails 2 'only one of' -p 2 -s 1f1b -m 2 --svg - --trace -
     fails 2 '--width needs' -p 2 -s 1f1b -m 2 --width 900
     fails 2 '400 pixels' -p 2 -s 1f1b -m 2 --width 100 --svg a.svg
-    fails 2 'need -t' -p 2 -s 1f1b -m 2 --no-color
-    fails 2 'goes with none' --compare 1f1b -s 1f1b -p 2 -m 2
+    fails 2 'needs -t' -p 2 -s 1f1b -m 2 --no-color
+    fails 2 'exclude each other' --compare 1f1b -s 1f1b -p 2 -m 2
     fails 2 '--compare needs -m' --compare 1f1b -p 2
     fails 2 "'nosuch'" --compare 1f1b,nosuch -p 2 -m 2
     fails 2 "''" --compare 1f1b, -p 2 -m 2

@@ -57,17 +57,17 @@ holds() {
         -p 2 -s 1f1b -m 4 --cost 1,1,1,0.5
 }
 
-@test "--pair-cost says what a pair takes of its two" {
+@test "--overlap-cost is the time of a pair over the sum of its two" {
     # (p - 1)(FB + B - 3W) with FB = 0.8 * 3
     # shellcheck disable=SC2016 # jq's variables
     holds '.makespan as $m | [.idle[] | $m - .busy] | max - 3 * (2.4 + 2 - 3)
         | fabs < 1e-9' \
-        -p 4 -c 2 --placement v -s dualpipev -m 10 --pair-cost 0.8
+        -p 4 -c 2 --placement v -s dualpipev -m 10 --overlap-cost 0.8
     holds '.lower_bound <= .makespan' \
-        -p 4 -c 2 --placement v -s dualpipev -m 10 --pair-cost 0.8
-    run --separate-stderr ppsched -p 2 -s 1f1b -m 2 --pair-cost x --stats
+        -p 4 -c 2 --placement v -s dualpipev -m 10 --overlap-cost 0.8
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 2 --overlap-cost x --stats
     [ "$status" -eq 2 ]
-    [ "$stderr" = "ppsched: --pair-cost: 'x' is not a finite number" ]
+    [ "$stderr" = "ppsched: --overlap-cost: 'x' is not a finite number" ]
 }
 
 @test "--data simulates each microbatch at its own size" {

@@ -258,7 +258,7 @@ fails() {
     fails 2 '65536 ranks of 2 chunks are more than 65536 stages' \
         -p 65536 -c 2 m
     fails 2 'a model is needed: its directory or config.json' -p 2
-    fails 2 "one model, not 'n' too" -p 2 m n
+    fails 2 "unexpected operand 'n'" -p 2 m n
     fails 2 "--method: 'best' is not one of: balanced, uniform, weights,\
  layers, fqns, layout, megatron, parameters, type, colossalai,\
  colossalai-legacy, automodel, uniform-units" -p 2 --method best m
@@ -270,7 +270,7 @@ fails() {
         -p 2 --method weights --layers 4,4 m
     fails 2 '--input-weight needs --method weights' -p 2 --input-weight 2 m
     fails 2 '--output-weight needs --method weights' -p 2 --output-weight 2 m
-    fails 2 "--memory: '0' is nothing" -p 2 --memory 0 m
+    fails 2 "--memory: '0' must be positive" -p 2 --memory 0 m
     fails 2 "unknown option '--nosuch'" --nosuch
 }
 

@@ -75,6 +75,6 @@ beats() {
         run --separate-stderr ppsplit -p 2 --for auto --memory 8G \
             --recompute $modes model.json
         [ "$status" -eq 2 ]
-        [[ "$stderr" == "ppsplit: --for auto looks for an order with one "* ]]
+        [[ "$stderr" == "ppsplit: -s auto needs one mode of --recompute "* ]]
     done
 }

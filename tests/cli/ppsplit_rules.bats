@@ -262,7 +262,7 @@ ranks; values that work: 9-11" \
     run -0 --separate-stderr ppsplit -p 2 --export megatron -o layout m
     [ -z "$output" ]
     [ "$(cat layout)" = "$(export_as megatron -p 2)" ]
-    fails 2 '-t and --export exclude each other' -p 2 -t --export megatron m
+    fails 2 '--export and -t exclude each other' -p 2 -t --export megatron m
     fails 2 "--export: 'yaml' is not one of: megatron, torchtitan, torchtitan-output, deepspeed, fqns" -p 2 --export yaml m
     # What does not fit is not exported.
     run --separate-stderr ppsplit -p 2 --memory 1K --export megatron m

@@ -218,7 +218,7 @@ profile() {
     kinds=$(ppsched --list | awk '/^[^ ]/ { printf "%s%s", sep, $1; sep = ", " }')
     run --separate-stderr ppsplit -p 2 --for nosuch m
     [ "$status" -eq 2 ]
-    [ "${stderr_lines[0]}" = "ppsplit: --for: 'nosuch' is not one of: $kinds" ]
+    [ "${stderr_lines[0]}" = "ppsplit: -s: 'nosuch' is not one of: $kinds" ]
     run --separate-stderr ppsplit -p 2 --for zbv -m 4 m
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"split with 'ppsplit -p 2 -c 2 --placement v'"* ]]

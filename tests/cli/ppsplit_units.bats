@@ -102,7 +102,7 @@ setup() {
         -p 2 --tp 2 --units t5.json
     ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==
         8 * 1000 + 8 * 250'
-    refuses "a model or --units, not both: 'model.json'" \
+    refuses "'model.json': --units takes the place of a model" \
         -p 2 --units t5.json model.json
     refuses "--moe-layer-freq: 't5.json' has no experts" \
         -p 2 --moe-layer-freq 2 --units t5.json

@@ -94,7 +94,7 @@ bool all_at(unsigned first, unsigned end, enum state state)
     return true;
 }
 
-void release(unsigned first, unsigned end, enum state state)
+void release_threads(unsigned first, unsigned end, enum state state)
 {
     const struct thread *met = NULL;
     bool gone = false;
@@ -113,7 +113,7 @@ void release(unsigned first, unsigned end, enum state state)
             threads[i].state = READY;
 }
 
-void resume(unsigned i)
+void resume_thread(unsigned i)
 {
     current = i;
     threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y,
@@ -146,14 +146,14 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
         for (unsigned i = 0; i < end - first; i++) {
             unsigned lane = first + in_order(i, end - first, backwards);
             if (threads[lane].state == READY) {
-                resume(lane);
+                resume_thread(lane);
                 ready = moved = true;
             }
         }
         if (!ready)
             return moved;
         if (all_at(first, end, AT_WARP))
-            release(first, end, AT_WARP);
+            release_threads(first, end, AT_WARP);
     }
 }
 
@@ -171,7 +171,7 @@ void run_block(unsigned n, bool backwards)
             moved |= run_warp(warp * WARP, (warp + 1) * WARP, backwards);
         }
         if (all_at(0, n, AT_BLOCK))
-            release(0, n, AT_BLOCK);
+            release_threads(0, n, AT_BLOCK);
         else if (!moved)
             refuse("some wait where the others never come");
     }
@@ -250,7 +250,7 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
 }
 
 /* The place is not a number until the copy has been waited for. */
-static void begin(void *shared, const void *from, bool there, size_t bytes)
+static void begin_copy(void *shared, const void *from, bool there, size_t bytes)
 {
     if ((uintptr_t)shared % bytes != 0 || (uintptr_t)from % bytes != 0)
         refuse("a copy to or from an odd address");
@@ -261,12 +261,12 @@ static void begin(void *shared, const void *from, bool there, size_t bytes)
 
 void copy_begin(void *shared, const void *from, bool there)
 {
-    begin(shared, from, there, 16);
+    begin_copy(shared, from, there, 16);
 }
 
 void copy_word_begin(void *shared, const void *from, bool there)
 {
-    begin(shared, from, there, 4);
+    begin_copy(shared, from, there, 4);
 }
 
 void copy_commit(void)

@@ -51,7 +51,7 @@ static struct {
 } listeners[MOST];
 static int n_listeners;
 
-static void must(bool condition, const char *what)
+static void require(bool condition, const char *what)
 {
     if (condition)
         return;
@@ -76,38 +76,38 @@ EXPORT int ncclGetVersion(int *version)
 EXPORT int ncclGetUniqueId(struct pp_nccl_id *id)
 {
     struct sockaddr_un a;
-    must(n_listeners < MOST, "too many identifiers");
+    require(n_listeners < MOST, "too many identifiers");
     *id = (struct pp_nccl_id){0};
     snprintf(id->bytes, sizeof id->bytes, "pp-emulated-nccl-%ld-%d",
              (long)getpid(), n_listeners);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t n = address_of(id, &a);
-    must(fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 &&
-             listen(fd, 1) == 0,
-         "no socket");
+    require(fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 &&
+                listen(fd, 1) == 0,
+            "no socket");
     listeners[n_listeners].id = *id;
     listeners[n_listeners++].fd = fd;
     return 0;
 }
 
-static int meet(const struct comm *c)
+static int connect_peer(const struct comm *c)
 {
     struct sockaddr_un a;
     if (c->rank == 0) {
         for (int i = 0; i < n_listeners; i++)
             if (!memcmp(&listeners[i].id, &c->id, sizeof c->id))
                 return accept(listeners[i].fd, NULL, NULL);
-        must(false, "rank 0 has not made this identifier");
+        require(false, "rank 0 has not made this identifier");
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t n = address_of(&c->id, &a);
     return connect(fd, (struct sockaddr *)&a, n) == 0 ? fd : -1;
 }
 
-static void *begin(void *arg)
+static void *connect_ends(void *arg)
 {
     struct comm *c = arg;
-    int fd = meet(c);
+    int fd = connect_peer(c);
     pthread_mutex_lock(&c->lock);
     c->fd = fd;
     c->meets = false;
@@ -118,7 +118,7 @@ static void *begin(void *arg)
 
 /* As the thread that brings together the ranks of an identifier, which NCCL
  * leaves alone: it stays when some of them do not come. */
-static void *stay(void *arg)
+static void *run_bootstrap(void *arg)
 {
     for (;;)
         usleep(100);
@@ -127,36 +127,38 @@ static void *stay(void *arg)
 
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
-static void start(void)
+static void start_bootstrap(void)
 {
     pthread_t thread;
-    must(pthread_create(&thread, NULL, stay, NULL) == 0, "no thread");
+    require(pthread_create(&thread, NULL, run_bootstrap, NULL) == 0,
+            "no thread");
     pthread_detach(thread);
 }
 
 EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
                                   int rank, struct pp_nccl_config *config)
 {
-    must(n == 2 && config->size == sizeof *config &&
-             config->magic == PP_NCCL_MAGIC && config->blocking == 0,
-         "this configuration is not emulated");
-    pthread_once(&started, start);
+    require(n == 2 && config->size == sizeof *config &&
+                config->magic == PP_NCCL_MAGIC && config->blocking == 0,
+            "this configuration is not emulated");
+    pthread_once(&started, start_bootstrap);
     struct comm *c = calloc(1, sizeof *c);
-    must(c, "out of memory");
+    require(c, "out of memory");
     c->rank = rank;
     c->id = id;
     c->fd = -1;
     c->meets = true;
     c->state = PP_NCCL_IN_PROGRESS;
     pthread_mutex_init(&c->lock, NULL);
-    must(pthread_create(&c->thread, NULL, begin, c) == 0, "no thread");
+    require(pthread_create(&c->thread, NULL, connect_ends, c) == 0,
+            "no thread");
     pthread_detach(c->thread);
     *comm = c;
     return PP_NCCL_IN_PROGRESS;
 }
 
 /* The other side is gone: only an abort ends what is under way. */
-static void hang(struct comm *c)
+static void wait_for_abort(struct comm *c)
 {
     pthread_mutex_lock(&c->lock);
     if (!c->ended)
@@ -169,7 +171,7 @@ static void hang(struct comm *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-static bool pass(struct comm *c, void *data, size_t bytes, bool out)
+static bool transfer_bytes(struct comm *c, void *data, size_t bytes, bool out)
 {
     for (char *at = data; bytes > 0;) {
         ssize_t n = out ? send(c->fd, at, bytes, MSG_NOSIGNAL)
@@ -177,7 +179,7 @@ static bool pass(struct comm *c, void *data, size_t bytes, bool out)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            hang(c);
+            wait_for_abort(c);
             return false;
         }
         at += n;
@@ -186,7 +188,7 @@ static bool pass(struct comm *c, void *data, size_t bytes, bool out)
     return true;
 }
 
-static void move(void *to, const void *from, size_t bytes)
+static void copy_emulated(void *to, const void *from, size_t bytes)
 {
     pp_emulated_enter();
     memcpy(to, from, bytes);
@@ -200,28 +202,29 @@ static void run_message(void *arg)
     struct comm *c = m->comm;
     uint64_t bytes = m->bytes;
     void *data = malloc(m->bytes);
-    must(data, "out of memory");
+    require(data, "out of memory");
     if (m->from) {
-        move(data, m->from, m->bytes);
-        if (pass(c, &bytes, sizeof bytes, true))
-            pass(c, data, m->bytes, true);
-    } else if (pass(c, &bytes, sizeof bytes, false)) {
-        must(bytes == m->bytes, "a message is received at another size");
-        if (pass(c, data, m->bytes, false))
-            move(m->to, data, m->bytes);
+        copy_emulated(data, m->from, m->bytes);
+        if (transfer_bytes(c, &bytes, sizeof bytes, true))
+            transfer_bytes(c, data, m->bytes, true);
+    } else if (transfer_bytes(c, &bytes, sizeof bytes, false)) {
+        require(bytes == m->bytes, "a message is received at another size");
+        if (transfer_bytes(c, data, m->bytes, false))
+            copy_emulated(m->to, data, m->bytes);
     }
     free(data);
     free(m);
 }
 
-static int queue(struct comm *c, struct message what, int type, int peer)
+static int queue_message(struct comm *c, struct message what, int type,
+                         int peer)
 {
-    must(!c->ended && c->state == PP_NCCL_SUCCESS && !c->waiting,
-         "a call before the last one was done");
-    must(type == PP_NCCL_INT8 && peer == 1 - c->rank && what.bytes > 0,
-         "a message that is not emulated");
+    require(!c->ended && c->state == PP_NCCL_SUCCESS && !c->waiting,
+            "a call before the last one was done");
+    require(type == PP_NCCL_INT8 && peer == 1 - c->rank && what.bytes > 0,
+            "a message that is not emulated");
     c->waiting = malloc(sizeof *c->waiting);
-    must(c->waiting, "out of memory");
+    require(c->waiting, "out of memory");
     *c->waiting = what;
     c->polls = 0;
     c->state = PP_NCCL_IN_PROGRESS;
@@ -231,21 +234,22 @@ static int queue(struct comm *c, struct message what, int type, int peer)
 EXPORT int ncclSend(const void *from, size_t n, int type, int peer, void *comm,
                     void *stream)
 {
-    return queue(comm, (struct message){comm, NULL, from, n, stream}, type,
-                 peer);
+    return queue_message(comm, (struct message){comm, NULL, from, n, stream},
+                         type, peer);
 }
 
 EXPORT int ncclRecv(void *to, size_t n, int type, int peer, void *comm,
                     void *stream)
 {
-    return queue(comm, (struct message){comm, to, NULL, n, stream}, type, peer);
+    return queue_message(comm, (struct message){comm, to, NULL, n, stream},
+                         type, peer);
 }
 
 EXPORT int ncclCommGetAsyncError(void *comm, int *state)
 {
     struct comm *c = comm;
     pthread_mutex_lock(&c->lock);
-    must(!c->aborted, "an aborted communicator is used");
+    require(!c->aborted, "an aborted communicator is used");
     if (c->waiting && ++c->polls == 3) {
         cudaLaunchHostFunc(c->waiting->stream, run_message, c->waiting);
         c->waiting = NULL;
@@ -260,7 +264,7 @@ EXPORT int ncclCommFinalize(void *comm)
 {
     struct comm *c = comm;
     pthread_mutex_lock(&c->lock);
-    must(!c->ended && !c->waiting, "not ready to be finalized");
+    require(!c->ended && !c->waiting, "not ready to be finalized");
     c->ended = true;
     pthread_mutex_unlock(&c->lock);
     return 0;
@@ -269,7 +273,7 @@ EXPORT int ncclCommFinalize(void *comm)
 EXPORT int ncclCommDestroy(void *comm)
 {
     struct comm *c = comm;
-    must(c->ended && !c->aborted && !c->meets, "destroyed before its end");
+    require(c->ended && !c->aborted && !c->meets, "destroyed before its end");
     close(c->fd);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -281,7 +285,7 @@ EXPORT int ncclCommAbort(void *comm)
 {
     struct comm *c = comm;
     pthread_mutex_lock(&c->lock);
-    must(!c->aborted, "aborted twice");
+    require(!c->aborted, "aborted twice");
     c->aborted = c->ended = true;
     if (c->fd >= 0)
         shutdown(c->fd, SHUT_RDWR);

@@ -110,7 +110,7 @@ void pp_emulated_leave(void)
     pthread_mutex_unlock(&gate);
 }
 
-static void *need(void *p)
+static void *require_memory(void *p)
 {
     if (!p)
         abort();
@@ -181,7 +181,7 @@ static void *run_stream(void *arg)
 static void queue_task(struct CUstream_st *s, void (*run)(void *), void *arg,
                        bool is_kernel)
 {
-    struct task *t = need(malloc(sizeof *t));
+    struct task *t = require_memory(malloc(sizeof *t));
     *t = (struct task){.run = run, .arg = arg, .is_kernel = is_kernel};
     pthread_mutex_lock(&lock);
     t->number = n_queued++;
@@ -197,7 +197,7 @@ static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
     queue_task(s, run, arg, false);
 }
 
-static void end(const char *what)
+static void refuse_call(const char *what)
 {
     fprintf(stderr, "emulated CUDA: %s\n", what);
     abort();
@@ -206,8 +206,9 @@ static void end(const char *what)
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
     if (cudaGetLastError() != cudaSuccess)
-        end("a launch is taken to have failed where an older call did");
-    queue_task(need(((struct pp_cuda_stream *)stream)->stream), run, arg, true);
+        refuse_call("a launch is taken to have failed where an older call did");
+    queue_task(require_memory(((struct pp_cuda_stream *)stream)->stream), run,
+               arg, true);
 }
 
 static void wait_for(struct point p)
@@ -218,7 +219,7 @@ static void wait_for(struct point p)
     pthread_mutex_unlock(&lock);
 }
 
-static struct point here(struct CUstream_st *s)
+static struct point end_of_stream(struct CUstream_st *s)
 {
     pthread_mutex_lock(&lock);
     struct point p = {s, s->n_queued};
@@ -230,7 +231,7 @@ static struct point here(struct CUstream_st *s)
  * call had returned. */
 static _Thread_local cudaError_t last_error;
 
-static cudaError_t say(cudaError_t rc)
+static cudaError_t keep_error(cudaError_t rc)
 {
     if (rc != cudaSuccess)
         last_error = rc;
@@ -241,7 +242,7 @@ cudaError_t cudaGetDeviceCount(int *n)
 {
     const char *text = getenv("PP_EMULATED_GPUS");
     *n = text ? atoi(text) : 1;
-    return say(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
+    return keep_error(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 /* GPUs, a bit each: those of this process's ranks, and those that these reach.
@@ -253,7 +254,7 @@ cudaError_t cudaSetDevice(int device)
 {
     int n;
     if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31)
-        return say(cudaErrorInvalidValue);
+        return keep_error(cudaErrorInvalidValue);
     own = device;
     opened |= 1u << device;
     return cudaSuccess;
@@ -264,7 +265,7 @@ cudaError_t cudaSetDevice(int device)
 static void check_reached(void)
 {
     if (reached & ~opened)
-        end("a GPU is reached that no rank of the process has");
+        refuse_call("a GPU is reached that no rank of the process has");
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
@@ -272,7 +273,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
     int n;
     if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31 ||
         device == own || flags)
-        return say(cudaErrorInvalidValue);
+        return keep_error(cudaErrorInvalidValue);
     if (!reached)
         atexit(check_reached);
     reached |= 1u << device;
@@ -310,7 +311,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
         pieces++;
     }
     pthread_mutex_unlock(&gate);
-    return say(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+    return keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 /* As on a GPU, when all that was queued is done. */
@@ -335,9 +336,9 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
-    struct locked *l = need(malloc(sizeof *l));
+    struct locked *l = require_memory(malloc(sizeof *l));
     (void)flags;
-    *p = need(malloc(bytes));
+    *p = require_memory(malloc(bytes));
     *l = (struct locked){all_locked, *p, bytes};
     pthread_mutex_lock(&lock);
     l->next = all_locked;
@@ -399,7 +400,7 @@ static void run_copy(void *arg)
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
-    struct copy *c = need(malloc(sizeof *c));
+    struct copy *c = require_memory(malloc(sizeof *c));
     *c = (struct copy){.to = p, .bytes = bytes, .value = value};
     queue(s, run_copy, c);
     return cudaSuccess;
@@ -415,19 +416,19 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         return cudaErrorInvalidValue;
     if (bytes == 0)
         return cudaSuccess;
-    c = need(malloc(sizeof *c));
+    c = require_memory(malloc(sizeof *c));
     *c = (struct copy){.to = to, .from = from, .bytes = bytes};
     if (!from_device && !is_locked(from))
-        end("a copy from memory that is not page-locked");
+        refuse_call("a copy from memory that is not page-locked");
     queue(s, run_copy, c);
     if (!to_device && !is_locked(to))
-        wait_for(here(s));
+        wait_for(end_of_stream(s));
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
-    struct CUstream_st *s = need(calloc(1, sizeof *s));
+    struct CUstream_st *s = require_memory(calloc(1, sizeof *s));
     const char *seed = getenv("PP_EMULATED_JITTER");
     (void)flags;
     s->last = &s->first;
@@ -455,7 +456,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    wait_for(here(s));
+    wait_for(end_of_stream(s));
     return cudaSuccess;
 }
 
@@ -464,7 +465,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     pthread_mutex_lock(&lock);
     bool is_done = s->n_done == s->n_queued;
     pthread_mutex_unlock(&lock);
-    return say(is_done ? cudaSuccess : cudaErrorNotReady);
+    return keep_error(is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void run_wait(void *arg)
@@ -476,7 +477,7 @@ static void run_wait(void *arg)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
-    struct point *p = need(malloc(sizeof *p));
+    struct point *p = require_memory(malloc(sizeof *p));
     (void)flags;
     pthread_mutex_lock(&lock);
     *p = e->at;
@@ -493,7 +494,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t run, void *arg)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
-    *e = need(calloc(1, sizeof **e));
+    *e = require_memory(calloc(1, sizeof **e));
     (*e)->is_timed = flags == cudaEventDefault;
     return flags == cudaEventDefault || flags == cudaEventDisableTiming
                ? cudaSuccess
@@ -519,7 +520,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     if (e->is_timed)
         queue(s, run_timed, e);
-    struct point p = here(s);
+    struct point p = end_of_stream(s);
     pthread_mutex_lock(&lock);
     e->at = p;
     pthread_mutex_unlock(&lock);
@@ -538,9 +539,9 @@ static bool is_done(const struct CUevent_st *e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (!from->is_timed || !to->is_timed)
-        return say(cudaErrorInvalidValue);
+        return keep_error(cudaErrorInvalidValue);
     if (!is_done(from) || !is_done(to))
-        return say(cudaErrorNotReady);
+        return keep_error(cudaErrorNotReady);
     *ms = (float)(1e3 * (to->seconds - from->seconds));
     return cudaSuccess;
 }

@@ -3,7 +3,6 @@
  * kernel that is right, and the same with one fault after the other. */
 #define PP_ELEMENT_BF16
 #include "device.cuh"
-#include "mma.cuh"
 
 #include <fcntl.h>
 #include <sys/wait.h>

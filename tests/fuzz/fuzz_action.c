@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/action.h"
+#include "schedule/ir/action.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/arrays.h"
+#include "data/readers.h"
 #include "data/packed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

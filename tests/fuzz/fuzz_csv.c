@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/check.h"
-#include "sched/csv.h"
-#include "sched/lower.h"
-#include "sched/progress.h"
+#include "schedule/check/check.h"
+#include "schedule/csv/csv.h"
+#include "schedule/ir/lower.h"
+#include "schedule/check/deadlock.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -23,7 +23,7 @@ static void require(bool condition)
 static int verdict(const struct pp_schedule *s, const char *name, int depth)
 {
     struct pp_err err = {0};
-    int rc = pp_check_progress(s, pp_semantics_find(name), depth, &err);
+    int rc = pp_check_deadlock(s, pp_semantics_find(name), depth, &err);
     require(rc == 0 || (rc == -1 && *err.text));
     return rc;
 }
@@ -48,8 +48,8 @@ static void try_semantics(struct pp_schedule *s, bool lowered)
 
 static bool is_valid(struct pp_csv *c, struct pp_err *err)
 {
-    if (!c->messages &&
-        (pp_check_computes(&c->schedule, err) || pp_lower(&c->schedule, err)))
+    if (!c->messages && (pp_check_rows(&c->schedule, false, err) ||
+                         pp_lower(&c->schedule, err)))
         return false;
     try_semantics(&c->schedule, !c->messages);
     return !pp_check(&c->schedule, err);

@@ -4,7 +4,7 @@
  * tokens. */
 #include <stdlib.h>
 
-#include "data/indexed.h"
+#include "data/readers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -24,8 +24,9 @@ static void check(const uint8_t *data, size_t idx, size_t bin,
                 if (d.ids[k] < 0)
                     abort();
         }
-    for (size_t k = 0; k < d.n_lost; k++)
-        if (!o->modes || d.lost[k].document >= d.n || !d.lost[k].n_sequences)
+    for (size_t k = 0; k < d.n_omissions; k++)
+        if (!o->modes || d.omissions[k].document >= d.n ||
+            !d.omissions[k].n_sequences)
             abort();
     pp_documents_finish(&d);
 }

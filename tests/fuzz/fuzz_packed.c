@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "data/packed_format.h"
-#include "data/packed_sections.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

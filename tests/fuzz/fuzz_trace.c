@@ -7,17 +7,17 @@
 #include <string.h>
 
 #include "manifest/trace_json.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
-#include "sched/trace.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
+#include "schedule/draw/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check_spans(const struct pp_sim *sim)
 {
-    for (int r = 0; r < sim->n_ranks; r++)
-        for (size_t i = 0; i < sim->ranks[r].n; i++) {
-            const struct pp_span *s = &sim->ranks[r].spans[i];
+    for (int r = 0; r < sim->n_rows; r++)
+        for (size_t i = 0; i < sim->rows[r].n; i++) {
+            const struct pp_span *s = &sim->rows[r].spans[i];
             if (!isfinite(s->start) || !isfinite(s->end) || s->start < 0 ||
                 s->end < s->start - 1e-8 || s->end > sim->makespan + 1e12)
                 abort();
@@ -31,10 +31,10 @@ static void check_written(const struct pp_schedule *s, struct pp_sim *sim)
     struct pp_err err = {0};
     struct pp_messages messages;
     struct pp_sim again;
-    if (pp_messages_find(s, sim->ranks, NULL, 0, &messages, &err))
+    if (pp_messages_find(s, sim->rows, NULL, 0, &messages, &err))
         abort();
     const struct pp_trace t = {.schedule = s,
-                               .ranks = sim->ranks,
+                               .rows = sim->rows,
                                .messages = &messages,
                                .ns = 1e9,
                                .unit = "s"};

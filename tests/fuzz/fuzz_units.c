@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "manifest/units_json.h"
-#include "plan/cost.h"
-#include "plan/split.h"
-#include "plan/unit_table.h"
+#include "model/cost.h"
+#include "split/split.h"
+#include "model/unit_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -153,7 +153,7 @@ static void bench_attention(size_t width, size_t n)
 }
 
 /* Normal numbers: a block of them over and over. */
-static void fill(void *at, size_t n)
+static void fill_random(void *at, size_t n)
 {
     enum { BLOCK = 1 << 20 };
     static float numbers[BLOCK];
@@ -176,9 +176,9 @@ static void bench(const struct pp_kernels *kernels)
     k = kernels;
     const double e = (double)k->element_bytes;
     const double product = 2.0 * T * C * F;
-    fill(x, BIG);
-    fill(y, BIG);
-    fill(w, C * F);
+    fill_random(x, BIG);
+    fill_random(y, BIG);
+    fill_random(w, C * F);
     bench_attention(64, 1);
     if (k->element_bytes == 2) {
         bench_attention(128, 1);

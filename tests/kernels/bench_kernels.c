@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* bench - speed of every kernel at the sizes of a small model, one thread:
- * best CPU time of several runs, products in GFLOP/s, the rest in GB/s of what
- * must be read and written. */
-#include "bench.h"
-
+/* bench_kernels - speed of every kernel at the sizes of a small model, one
+ * thread: best CPU time of several runs, products in GFLOP/s, the rest in GB/s
+ * of what must be read and written. */
 #include <time.h>
 
-#include "blas_threads.h"
 #include "values.h"
 
 enum { T = 1024, C = 768, I = 2048, NH = 12, NKV = 4, HD = 64, V = 8192 };
@@ -173,11 +170,11 @@ static void bench_tensors(struct arrays *a)
     BENCH("sgd", 3 * bytes, "GB/s", k->sgd(x, NULL, a->big[3].at, n, &s, NULL));
 }
 
-int bench(void)
+int main(void)
 {
     const struct pp_kernels *const tables[] = {&pp_kernels_f32,
                                                &pp_kernels_f64};
-    pp_cpu_blas_threads(1);
+    pp_blas_set_threads(1);
     for (int i = 0; i < 2; i++) {
         struct arrays a;
         arrays_init(&a, tables[i]);

@@ -12,7 +12,7 @@ static struct pp_cublas cublas;
 static struct pp_cuda_stream stream;
 static struct cudaDeviceProp device;
 
-static void must(cudaError_t rc)
+static void require_cuda(cudaError_t rc)
 {
     if (rc == cudaSuccess)
         return;
@@ -30,7 +30,7 @@ const char *gpu_open(void)
     if (pp_cublas_open(&cublas, why, sizeof why) ||
         pp_cuda_stream_open(&stream, &cublas, why, sizeof why))
         return why;
-    must(cudaGetDeviceProperties(&device, 0));
+    require_cuda(cudaGetDeviceProperties(&device, 0));
     return NULL;
 }
 
@@ -47,25 +47,25 @@ struct pp_cuda_stream *gpu_stream(void)
 void *gpu_alloc(size_t bytes)
 {
     void *p = NULL;
-    must(cudaMalloc(&p, bytes ? bytes : 1));
+    require_cuda(cudaMalloc(&p, bytes ? bytes : 1));
     return p;
 }
 
 void gpu_free(void *p)
 {
-    must(cudaFree(p));
+    require_cuda(cudaFree(p));
 }
 
 void gpu_put(void *to, const void *from, size_t bytes)
 {
-    must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
-                         stream.stream));
-    must(cudaStreamSynchronize(stream.stream));
+    require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
+                                 stream.stream));
+    require_cuda(cudaStreamSynchronize(stream.stream));
 }
 
 void gpu_get(void *to, const void *from, size_t bytes)
 {
-    must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
-                         stream.stream));
-    must(cudaStreamSynchronize(stream.stream));
+    require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
+                                 stream.stream));
+    require_cuda(cudaStreamSynchronize(stream.stream));
 }

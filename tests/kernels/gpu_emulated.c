@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_emulated - the CPU in a GPU's place: kernels run in emulated.cpp, and
- * the matrix product in emulated_blas.c. */
+ * matrix products in emulated_cublas.c. */
 #include "gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "cublas.h"
-#include "emulated_blas.h"
 #include "emulated_gate.h"
 #include "fused_product.h"
 
-static struct pp_cublas cublas = {.gemm = pp_emulated_gemm};
+static struct pp_cublas cublas;
 static unsigned char partials[PP_CUDA_PARTIAL_BYTES];
 static struct pp_cuda_stream stream = {.cublas = &cublas, .partials = partials};
 
@@ -32,7 +31,9 @@ void pp_emulated_queue(void *of, void (*run)(void *), void *arg)
 const char *gpu_open(void)
 {
     static unsigned char workspace[64];
-    if (pp_cublaslt_open(&cublas.lt))
+    if (pp_cublas_open(&cublas, NULL, 0) || cublas.create(&stream.blas))
+        return "no cuBLAS";
+    if (!cublas.lt.library)
         return "no cuBLASLt";
     stream.fuser = pp_fuser_create(&cublas.lt, workspace, sizeof workspace);
     return stream.fuser ? NULL : "no handle of cuBLASLt";

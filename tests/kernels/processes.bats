@@ -11,7 +11,7 @@ load ../cli/trace_helpers
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
     export PPRUN="$BUILDDIR/tests/kernels/pprun_emulated"
-    export PPRUN_NCCL="$BUILDDIR/tests/kernels/libemulated_nccl.so"
+    export PPRUN_NCCL="$BUILDDIR/tests/emulator/libemulated_nccl.so"
     mkdir model
     cat >model/config.json <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama",

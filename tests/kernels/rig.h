@@ -3,7 +3,7 @@
 #ifndef PP_TESTS_RIG_H
 #define PP_TESTS_RIG_H
 
-#include "run/layer.h"
+#include "run/parts/layer.h"
 #include "values.h"
 
 #define RIG_MAX_TOKENS 6400

@@ -6,8 +6,8 @@
  * usage: test_cuda [NAME...], names of kernels' files; all of them */
 #include "cuda_call.h"
 
-static void test_linear(struct call *c, size_t N, size_t C, size_t OC,
-                        size_t gap)
+static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
+                           size_t gap)
 {
     size_t ldx = C + gap, ldy = OC + gap;
     struct tensor *x = in(c, ELEMENT, N * ldx), *w = in(c, ELEMENT, OC * C);
@@ -50,16 +50,16 @@ static void test_linear(struct call *c, size_t N, size_t C, size_t OC,
 }
 
 /* The same without cuBLASLt, on a stream that has it. */
-static void test_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
+static void compare_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
 {
     struct pp_cuda_stream *s = gpu_stream();
     struct pp_fuser *fuser = s->fuser;
     s->fuser = NULL;
-    test_linear(c, N, C, OC, 0);
+    compare_linear(c, N, C, OC, 0);
     s->fuser = fuser;
 }
 
-static void test_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
+static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
 {
     size_t ld = G * C + 8, ldr = G + 1;
     struct tensor *x = in(c, ELEMENT, N * ld), *w = in(c, ELEMENT, C);
@@ -88,7 +88,8 @@ static void test_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     finish(c);
 }
 
-static void test_rope(struct call *c, size_t N, size_t G, size_t HD, size_t gap)
+static void compare_rope(struct call *c, size_t N, size_t G, size_t HD,
+                         size_t gap)
 {
     size_t ld = G * HD + gap, half = HD / 2;
     struct tensor *x = in(c, ELEMENT, N * ld);
@@ -109,7 +110,7 @@ static void test_rope(struct call *c, size_t N, size_t G, size_t HD, size_t gap)
     finish(c);
 }
 
-static void test_swiglu(struct call *c, size_t N, size_t C)
+static void compare_swiglu(struct call *c, size_t N, size_t C)
 {
     struct tensor *gu = in(c, ELEMENT, N * 2 * C), *dy = in(c, ELEMENT, N * C);
     struct tensor *y = out(c, ELEMENT, N * C);
@@ -124,7 +125,7 @@ static void test_swiglu(struct call *c, size_t N, size_t C)
     finish(c);
 }
 
-static void test_embedding(struct call *c, size_t N, size_t C, size_t V)
+static void compare_embedding(struct call *c, size_t N, size_t C, size_t V)
 {
     struct tensor *w = in(c, ELEMENT, V * C), *dy = in(c, ELEMENT, N * C);
     struct tensor *y = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, V * C);
@@ -154,7 +155,7 @@ static void test_embedding(struct call *c, size_t N, size_t C, size_t V)
     finish(c);
 }
 
-static void test_cross_entropy(struct call *c, size_t N, size_t V)
+static void compare_cross_entropy(struct call *c, size_t N, size_t V)
 {
     struct tensor *x = in(c, ELEMENT, N * V);
     struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
@@ -176,7 +177,8 @@ static void test_cross_entropy(struct call *c, size_t N, size_t V)
     finish(c);
 }
 
-static void test_elementwise(struct call *c, size_t N, size_t C, size_t shift)
+static void compare_elementwise(struct call *c, size_t N, size_t C,
+                                size_t shift)
 {
     size_t n = N * C;
     struct tensor *a = in_at(c, ELEMENT, n, shift), *b = in(c, ELEMENT, n);
@@ -204,7 +206,7 @@ static void test_elementwise(struct call *c, size_t N, size_t C, size_t shift)
 }
 
 /* Ten steps; a master copy where the weights have fewer bits. */
-static void test_optimizers(struct call *c, size_t n)
+static void compare_optimizers(struct call *c, size_t n)
 {
     struct tensor *w = in(c, ELEMENT, n), *m = in(c, ACCUMULATED, n);
     struct tensor *v = in(c, ACCUMULATED, n), *g = in(c, ACCUMULATED, n);
@@ -323,7 +325,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
 
 /* Rows of padding hold anything that is a number, as in a run; what lies
  * between rows stays as it was. */
-static void test_attention(struct call *c, const struct attention_case *t)
+static void compare_attention(struct call *c, const struct attention_case *t)
 {
     int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];
     struct pp_attention_shape s = attention_shape(t, cu, padded), d = s;
@@ -372,74 +374,74 @@ static bool wanted(const struct call *c, const char *name)
     return !*c->only;
 }
 
-static void test_norms_and_rope(struct call *c)
+static void compare_norms_and_rope(struct call *c)
 {
     if (wanted(c, "rmsnorm")) {
-        test_rmsnorm(c, 5, 1, 33);
-        test_rmsnorm(c, 3, 4, 16);
-        test_rmsnorm(c, 40, 1, 1040);
-        test_rmsnorm(c, 9, 1, 2056);
-        test_rmsnorm(c, 9, 1, 2049);
-        test_rmsnorm(c, 700, 1, 3);
+        compare_rmsnorm(c, 5, 1, 33);
+        compare_rmsnorm(c, 3, 4, 16);
+        compare_rmsnorm(c, 40, 1, 1040);
+        compare_rmsnorm(c, 9, 1, 2056);
+        compare_rmsnorm(c, 9, 1, 2049);
+        compare_rmsnorm(c, 700, 1, 3);
     }
     if (wanted(c, "rope")) {
-        test_rope(c, 9, 3, 16, 5);
-        test_rope(c, 9, 3, 32, 8);
+        compare_rope(c, 9, 3, 16, 5);
+        compare_rope(c, 9, 3, 32, 8);
     }
     if (wanted(c, "swiglu")) {
-        test_swiglu(c, 5, 24);
-        test_swiglu(c, 5, 7);
+        compare_swiglu(c, 5, 24);
+        compare_swiglu(c, 5, 7);
     }
 }
 
-static void test_ends(struct call *c)
+static void compare_ends(struct call *c)
 {
     if (wanted(c, "embedding")) {
-        test_embedding(c, 600, 24, 5);
-        test_embedding(c, 3, 7, 300);
+        compare_embedding(c, 600, 24, 5);
+        compare_embedding(c, 3, 7, 300);
     }
     if (wanted(c, "cross_entropy")) {
-        test_cross_entropy(c, 3, 1000);
-        test_cross_entropy(c, 2, 5);
+        compare_cross_entropy(c, 3, 1000);
+        compare_cross_entropy(c, 2, 5);
     }
     if (wanted(c, "elementwise")) {
-        test_elementwise(c, 5, 24, 0);
-        test_elementwise(c, 5, 13, 1);
-        test_elementwise(c, 5, 24, 1);
-        test_elementwise(c, 700, 128, 0);
+        compare_elementwise(c, 5, 24, 0);
+        compare_elementwise(c, 5, 13, 1);
+        compare_elementwise(c, 5, 24, 1);
+        compare_elementwise(c, 700, 128, 0);
     }
     if (wanted(c, "adamw"))
-        test_optimizers(c, 1003);
+        compare_optimizers(c, 1003);
 }
 
-static void test_integers(struct call *c)
+static void compare_integers(struct call *c)
 {
     c->integers = true;
     if (wanted(c, "linear")) {
-        test_linear(c, 17, 24, 9, 1);
-        test_linear(c, 17, 24, 16, 0);
-        test_linear_apart(c, 17, 24, 16);
+        compare_linear(c, 17, 24, 9, 1);
+        compare_linear(c, 17, 24, 16, 0);
+        compare_linear_apart(c, 17, 24, 16);
     }
     if (wanted(c, "embedding"))
-        test_embedding(c, 300, 8, 11);
+        compare_embedding(c, 300, 8, 11);
     if (wanted(c, "elementwise"))
-        test_elementwise(c, 3, 16, 0);
+        compare_elementwise(c, 3, 16, 0);
 }
 
-static void test_table(const struct pp_kernels *k, char **only)
+static void compare_table(const struct pp_kernels *k, char **only)
 {
     struct call c = {.k = k, .only = only};
     if (wanted(&c, "linear")) {
-        test_linear(&c, 5, 7, 3, 2);
-        test_linear(&c, 33, 40, 24, 0);
-        test_linear(&c, 40, 16, 136, 8);
-        test_linear_apart(&c, 33, 40, 24);
+        compare_linear(&c, 5, 7, 3, 2);
+        compare_linear(&c, 33, 40, 24, 0);
+        compare_linear(&c, 40, 16, 136, 8);
+        compare_linear_apart(&c, 33, 40, 24);
     }
-    test_norms_and_rope(&c);
-    test_ends(&c);
+    compare_norms_and_rope(&c);
+    compare_ends(&c);
     for (size_t i = 0; i < N_ATTENTION && wanted(&c, "attention"); i++)
-        test_attention(&c, &attention_cases[i]);
-    test_integers(&c);
+        compare_attention(&c, &attention_cases[i]);
+    compare_integers(&c);
 }
 
 int main(int argc, char **argv)
@@ -451,8 +453,8 @@ int main(int argc, char **argv)
         return 0;
     }
     printf("# %s\n", gpu_name());
-    test_table(&pp_kernels_cuda_f32, argv + 1);
-    test_table(&pp_kernels_cuda_bf16, argv + 1);
+    compare_table(&pp_kernels_cuda_f32, argv + 1);
+    compare_table(&pp_kernels_cuda_bf16, argv + 1);
     if (tap.n == 0) {
         fprintf(stderr, "test_cuda: no such test\n");
         return 2;

@@ -14,12 +14,12 @@
 
 #include "cuda_stream.h"
 #include "emulated_gate.h"
-#include "run/ckpt.h"
-#include "run/device_cuda.h"
-#include "run/job.h"
-#include "sched/check.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
+#include "run/checkpoint/ckpt.h"
+#include "device/device.h"
+#include "run/execute/job.h"
+#include "schedule/check/check.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
 
 enum { N_SEQUENCES = 6, LONGEST = 12, N_LAYERS = 2, N_UNITS = N_LAYERS + 3 };
 enum { M = 4, STEPS = 3, MAX_RANKS = 4, N_ROWS = N_SEQUENCES * LONGEST };

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_kernels - products, sums, gathers, rotations and optimizers against
- * straight loops in double; exactly where the data are integers. With --bench,
- * the speed of every kernel instead. */
-#include "bench.h"
+ * straight loops in double; exactly where the data are integers. */
 #include "values.h"
 
 static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
@@ -271,10 +269,8 @@ static void test_empty(const struct pp_kernels *k)
        "%s kernels without rows", k->name);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    if (argc > 1 && !strcmp(argv[1], "--bench"))
-        return bench();
     for (size_t i = 0; i < 2; i++) {
         test_linear(tables[i]);
         test_embedding(tables[i]);

@@ -212,15 +212,15 @@ static void recompute(const struct variant *v, const struct pp_kernels *k)
     rig_forward(&all);
     rig_backward(&all);
     rig_forward(&r);
-    struct values *passing = &r.blocks[PP_SAVED_PASSING];
+    struct values *workspace = &r.blocks[PP_SAVED_WORKSPACE];
     struct pp_layer_blocks b = {
-        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at, passing->at}};
-    fill(passing, NAN);
+        {r.blocks[0].at, r.blocks[1].at, r.blocks[2].at, workspace->at}};
+    fill(workspace, NAN);
     fill(&r.blocks[PP_SAVED_GRAD_W], NAN);
     fill(&r.g, 0);
     if (r.ops->bwd_input(&r.l, &r.mb, r.dx.at, r.dy.at, &b, r.scratch.at, &err))
         abort();
-    fill(passing, NAN);
+    fill(workspace, NAN);
     fill(&r.blocks[PP_SAVED_ACT_I], NAN);
     if (r.ops->bwd_weight(&r.l, &r.mb, &b, r.scratch.at, &err))
         abort();

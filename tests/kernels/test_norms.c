@@ -2,8 +2,8 @@
 /* test_norms - rmsnorm, swiglu, cross-entropy, exp and the rotary tables:
  * straight loops, finite differences in fp64, fp32 against fp64. */
 #define PP_REAL_F32
-#include "fastexp.h"
-#include "run/layer.h"
+#include "real.h"
+#include "run/parts/layer.h"
 #include "values.h"
 
 static const struct pp_kernels *const tables[] = {&pp_kernels_f32,

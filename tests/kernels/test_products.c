@@ -24,7 +24,7 @@ struct matrices {
 };
 
 /* Small integers in rows by columns, not a number elsewhere. */
-static void fill(real *x, size_t rows, size_t columns, unsigned seed)
+static void fill_matrix(real *x, size_t rows, size_t columns, unsigned seed)
 {
     for (size_t i = 0; i < MOST * LD; i++) {
         seed = seed * 1664525 + 1013904223;
@@ -53,8 +53,8 @@ static bool product_right(const struct pp_products *p, struct matrices *m,
 {
     for (int i = 0; i < 4; i++) {
         bool t = i % 2, add = i / 2;
-        fill(m->a, t ? K : M, t ? M : K, 1);
-        fill(m->b, K, N, 2);
+        fill_matrix(m->a, t ? K : M, t ? M : K, 1);
+        fill_matrix(m->b, K, N, 2);
         expect(m, M, N, K, t, add);
         (t ? p->tn : p->nn)(M, N, K, m->a, LD, m->b, LD, add, m->c, LD);
         for (size_t j = 0; j < (MOST + 1) * LD; j++)

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm_threads.h"
-#include "run/exec.h"
-#include "run/layer_decoder.h"
-#include "run/optim.h"
+#include "comm/comm.h"
+#include "run/execute/exec.h"
+#include "run/parts/layer_decoder.h"
+#include "run/parameters/optim.h"
 
 /* What this rank is doing. Every run has threads of its own. */
 static _Thread_local struct pp_exec *exec;
@@ -278,21 +278,21 @@ const struct pp_buffer *__wrap_pp_memory_find(const struct pp_memory *m,
     return __real_pp_memory_find(m, kind, stage, microbatch, slice, peer);
 }
 
-int __real_pp_layer_again(const struct pp_layer *l,
-                          const struct pp_microbatch *mb,
-                          const struct pp_layer_blocks *b, void *const *s,
-                          void *scratch, struct pp_err *err);
-int __wrap_pp_layer_again(const struct pp_layer *l,
-                          const struct pp_microbatch *mb,
-                          const struct pp_layer_blocks *b, void *const *s,
-                          void *scratch, struct pp_err *err);
+int __real_pp_layer_recompute(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *const *s,
+                              void *scratch, struct pp_err *err);
+int __wrap_pp_layer_recompute(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *const *s,
+                              void *scratch, struct pp_err *err);
 
 /* again-bounds: a middle stage makes again as if sequences were one.
  * again-input: from the input of the next microbatch. */
-int __wrap_pp_layer_again(const struct pp_layer *l,
-                          const struct pp_microbatch *mb,
-                          const struct pp_layer_blocks *b, void *const *s,
-                          void *scratch, struct pp_err *err)
+int __wrap_pp_layer_recompute(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *const *s,
+                              void *scratch, struct pp_err *err)
 {
     int32_t whole[2] = {0, (int32_t)mb->tokens};
     struct pp_microbatch seen = *mb;
@@ -310,7 +310,7 @@ int __wrap_pp_layer_again(const struct pp_layer *l,
         at[PP_S_X] = (char *)s[PP_S_X] +
                      ((ptrdiff_t)next->offset - (ptrdiff_t)own->offset);
     }
-    return __real_pp_layer_again(l, &seen, b, at, scratch, err);
+    return __real_pp_layer_recompute(l, &seen, b, at, scratch, err);
 }
 
 int __real_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
@@ -339,56 +339,62 @@ static const struct pp_transport *real_ops;
 
 /* shared-lane: forward and backward traffic between two ranks is one channel.
  */
-static enum pp_lane lane_of(enum pp_lane lane)
+static enum pp_direction direction_of(enum pp_direction direction)
 {
-    return lane == PP_LANE_BACKWARD && is("shared-lane") ? PP_LANE_FORWARD
-                                                         : lane;
+    return direction == PP_DIRECTION_BACKWARD && is("shared-lane")
+               ? PP_DIRECTION_FORWARD
+               : direction;
 }
 
-static int faulty_send(struct pp_comm *c, int to, enum pp_lane lane,
+static int faulty_send(struct pp_comm *c, int to, enum pp_direction direction,
                        const void *buf, size_t bytes, struct pp_err *err)
 {
-    if (is("padding") && lane != PP_LANE_SYNC) /* in the arena */
+    if (is("padding") && direction != PP_DIRECTION_SYNC) /* in the arena */
         memset((char *)(uintptr_t)buf + row_bytes, 0xff, bytes - row_bytes);
-    return real_ops->send(c, to, lane_of(lane), buf, bytes, err);
+    return real_ops->send(c, to, direction_of(direction), buf, bytes, err);
 }
 
-static int faulty_probe(struct pp_comm *c, int from, enum pp_lane lane,
-                        size_t *bytes, struct pp_err *err)
+static int faulty_probe(struct pp_comm *c, int from,
+                        enum pp_direction direction, size_t *bytes,
+                        struct pp_err *err)
 {
-    return real_ops->probe(c, from, lane_of(lane), bytes, err);
+    return real_ops->probe(c, from, direction_of(direction), bytes, err);
 }
 
-static int faulty_send_wait(struct pp_comm *c, int to, enum pp_lane lane,
-                            int keep, struct pp_err *err)
+static int faulty_send_wait(struct pp_comm *c, int to,
+                            enum pp_direction direction, int keep,
+                            struct pp_err *err)
 {
-    return real_ops->send_wait(c, to, lane_of(lane), keep, err);
+    return real_ops->send_wait(c, to, direction_of(direction), keep, err);
 }
 
 /* Messages that overtook each other, by lane. */
 static _Thread_local struct {
     int n; /* received on the lane */
     void *late;
-} lanes[PP_N_LANES];
+} directions[PP_N_DIRECTIONS];
 
 /* overtaking-forward, -backward: from the first rank that sends on the lane,
  * the first message comes after the second. */
-static int faulty_recv(struct pp_comm *c, int from, enum pp_lane lane,
+static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
                        void *buf, size_t bytes, struct pp_err *err)
 {
-    bool overtakes = (lane == PP_LANE_FORWARD && is("overtaking-forward")) ||
-                     (lane == PP_LANE_BACKWARD && is("overtaking-backward"));
-    int n = lanes[lane].n++;
+    bool overtakes =
+        (direction == PP_DIRECTION_FORWARD && is("overtaking-forward")) ||
+        (direction == PP_DIRECTION_BACKWARD && is("overtaking-backward"));
+    int n = directions[direction].n++;
     if (!overtakes || n > 1)
-        return real_ops->recv(c, from, lane_of(lane), buf, bytes, err);
+        return real_ops->recv(c, from, direction_of(direction), buf, bytes,
+                              err);
     if (n == 1) {
-        memcpy(buf, lanes[lane].late, bytes);
-        free(lanes[lane].late);
+        memcpy(buf, directions[direction].late, bytes);
+        free(directions[direction].late);
         return 0;
     }
-    lanes[lane].late = malloc(bytes);
-    return real_ops->recv(c, from, lane, lanes[lane].late, bytes, err) ||
-                   real_ops->recv(c, from, lane, buf, bytes, err)
+    directions[direction].late = malloc(bytes);
+    return real_ops->recv(c, from, direction, directions[direction].late, bytes,
+                          err) ||
+                   real_ops->recv(c, from, direction, buf, bytes, err)
                ? -1
                : 0;
 }

@@ -9,11 +9,11 @@
 
 #include <unistd.h>
 
-#include "run/job.h"
-#include "sched/check.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
-#include "sched/memory.h"
+#include "run/execute/job.h"
+#include "schedule/check/check.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
+#include "schedule/memory/memory.h"
 
 enum { N_SEQUENCES = 14, N_LAYERS = 3, N_UNITS = N_LAYERS + 3, M = 5 };
 
@@ -127,7 +127,7 @@ static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
     for (int left = copied * M * 2; left > 0;) {
         int stage = (int)(pp_rng_uniform(key, draw++) * S);
         int mb = (int)(pp_rng_uniform(key, draw++) * M);
-        int *d = &done[stage][mb], rank = g->stages[stage].rank;
+        int *d = &done[stage][mb], rank = g->stages[stage].row;
         int at = pp_original(g, stage);
         bool split = pp_rng_uniform(key ^ 7, (uint64_t)(stage * M + mb)) < 0.5;
         bool f_ready = at == 0 || done[stage - 1][mb] > 0;
@@ -168,11 +168,11 @@ static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
     struct pp_schedule one = {0};
     struct result many, single;
     bool yes = false;
-    one_graph.n_ranks = 1;
+    one_graph.n_rows = 1;
     one_graph.stages = nodes;
     for (int i = 0; i < g->n_stages; i++) {
         nodes[i] = g->stages[i];
-        nodes[i].rank = 0;
+        nodes[i].row = 0;
         recompute[i] = (enum pp_recompute)(
             pp_rng_uniform(key ^ 13, (uint64_t)i) * PP_N_RECOMPUTES);
     }

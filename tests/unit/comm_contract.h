@@ -55,7 +55,7 @@ __attribute__((unused)) static void depth_body(struct contract *t,
     int values[N_DEPTH], got = -1;
     for (int k = 1; c->rank == 0 && k <= N_DEPTH; k++) {
         values[k - 1] = 100 + k;
-        expect(t, !c->ops->send(c, 1, PP_LANE_FORWARD, &values[k - 1],
+        expect(t, !c->ops->send(c, 1, PP_DIRECTION_FORWARD, &values[k - 1],
                                 sizeof(int), &err));
         expect(t, t->receiving >= k - t->depth);
         t->sent = k;
@@ -67,11 +67,12 @@ __attribute__((unused)) static void depth_body(struct contract *t,
             sched_yield();
         usleep(2000);
         t->receiving = k;
-        expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, &got, sizeof got, &err));
+        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, &got, sizeof got,
+                                &err));
         expect(t, got == 100 + k);
     }
     if (c->rank == 0)
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
 }
 
 /* send_wait: a buffer is free when it has been received, not earlier. */
@@ -81,15 +82,16 @@ __attribute__((unused)) static void wait_body(struct contract *t,
     struct pp_err err = {0};
     int a = 1, b = 2, got = 0;
     if (c->rank == 0) {
-        expect(t,
-               !c->ops->send(c, 1, PP_LANE_BACKWARD, &a, sizeof a, &err) &&
-                   !c->ops->send(c, 1, PP_LANE_BACKWARD, &b, sizeof b, &err));
+        expect(
+            t,
+            !c->ops->send(c, 1, PP_DIRECTION_BACKWARD, &a, sizeof a, &err) &&
+                !c->ops->send(c, 1, PP_DIRECTION_BACKWARD, &b, sizeof b, &err));
         t->sent = 2;
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 2, &err));
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 1, &err));
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 2, &err));
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 1, &err));
         expect(t, t->receiving >= 1);
         a = -1; /* ours again */
-        expect(t, !c->ops->send_wait(c, 1, PP_LANE_BACKWARD, 0, &err));
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 0, &err));
         expect(t, t->receiving >= 2);
         b = -1;
         return;
@@ -99,8 +101,8 @@ __attribute__((unused)) static void wait_body(struct contract *t,
     for (int k = 1; k <= 2; k++) {
         usleep(2000);
         t->receiving = k;
-        expect(t,
-               !c->ops->recv(c, 0, PP_LANE_BACKWARD, &got, sizeof got, &err));
+        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, &got, sizeof got,
+                                &err));
         expect(t, got == k);
     }
 }
@@ -111,17 +113,20 @@ __attribute__((unused)) static void lanes_body(struct contract *t,
 {
     struct pp_err err = {0};
     int peer = 1 - c->rank, forward = 10 + c->rank, sync = 20 + c->rank, got;
-    expect(t, !c->ops->send(c, peer, PP_LANE_FORWARD, &forward, sizeof forward,
-                            &err));
-    expect(t, !c->ops->send(c, peer, PP_LANE_BACKWARD, NULL, 0, &err));
-    expect(t, !c->ops->send(c, peer, PP_LANE_SYNC, &sync, sizeof sync, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_SYNC, &got, sizeof got, &err) &&
-                  got == 20 + peer);
-    expect(t, !c->ops->recv(c, peer, PP_LANE_BACKWARD, NULL, 0, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_FORWARD, &got, sizeof got, &err) &&
+    expect(t, !c->ops->send(c, peer, PP_DIRECTION_FORWARD, &forward,
+                            sizeof forward, &err));
+    expect(t, !c->ops->send(c, peer, PP_DIRECTION_BACKWARD, NULL, 0, &err));
+    expect(t,
+           !c->ops->send(c, peer, PP_DIRECTION_SYNC, &sync, sizeof sync, &err));
+    expect(t,
+           !c->ops->recv(c, peer, PP_DIRECTION_SYNC, &got, sizeof got, &err) &&
+               got == 20 + peer);
+    expect(t, !c->ops->recv(c, peer, PP_DIRECTION_BACKWARD, NULL, 0, &err));
+    expect(t, !c->ops->recv(c, peer, PP_DIRECTION_FORWARD, &got, sizeof got,
+                            &err) &&
                   got == 10 + peer);
-    for (int lane = 0; lane < PP_N_LANES; lane++)
-        expect(t, !c->ops->send_wait(c, peer, lane, 0, &err));
+    for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
+        expect(t, !c->ops->send_wait(c, peer, direction, 0, &err));
 }
 
 /* A probe tells the size of the message that recv then takes, however often. */
@@ -133,19 +138,20 @@ __attribute__((unused)) static void probe_body(struct contract *t,
     size_t bytes = 99;
     if (c->rank == 0) {
         usleep(2000);
-        expect(t, !c->ops->send(c, 1, PP_LANE_FORWARD, "abc", 4, &err) &&
-                      !c->ops->send(c, 1, PP_LANE_FORWARD, NULL, 0, &err) &&
-                      !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
+        expect(t,
+               !c->ops->send(c, 1, PP_DIRECTION_FORWARD, "abc", 4, &err) &&
+                   !c->ops->send(c, 1, PP_DIRECTION_FORWARD, NULL, 0, &err) &&
+                   !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
         return;
     }
     for (int i = 0; i < 2; i++)
-        expect(t, !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) &&
+        expect(t, !c->ops->probe(c, 0, PP_DIRECTION_FORWARD, &bytes, &err) &&
                       bytes == 4);
-    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err) &&
+    expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err) &&
                   !strcmp(buf, "abc"));
-    expect(t,
-           !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err) && bytes == 0);
-    expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err));
+    expect(t, !c->ops->probe(c, 0, PP_DIRECTION_FORWARD, &bytes, &err) &&
+                  bytes == 0);
+    expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err));
 }
 
 /* With rendezvous channels the sync lane still takes one message. */
@@ -154,10 +160,12 @@ __attribute__((unused)) static void sync_body(struct contract *t,
 {
     struct pp_err err = {0};
     int peer = 1 - c->rank, mine = c->rank, got = -1;
-    expect(t, !c->ops->send(c, peer, PP_LANE_SYNC, &mine, sizeof mine, &err));
-    expect(t, !c->ops->recv(c, peer, PP_LANE_SYNC, &got, sizeof got, &err) &&
-                  got == peer);
-    expect(t, !c->ops->send_wait(c, peer, PP_LANE_SYNC, 0, &err));
+    expect(t,
+           !c->ops->send(c, peer, PP_DIRECTION_SYNC, &mine, sizeof mine, &err));
+    expect(t,
+           !c->ops->recv(c, peer, PP_DIRECTION_SYNC, &got, sizeof got, &err) &&
+               got == peer);
+    expect(t, !c->ops->send_wait(c, peer, PP_DIRECTION_SYNC, 0, &err));
 }
 
 /* Many gathers in a row, ranks arriving in different orders. */
@@ -185,7 +193,7 @@ __attribute__((unused)) static void gather_body(struct contract *t,
 #define STRESS_KEEP 2
 struct stress_message {
     int from, to;
-    enum pp_lane lane;
+    enum pp_direction direction;
     size_t bytes;
 };
 
@@ -193,7 +201,7 @@ static struct stress_message stress_message(int size, uint64_t i)
 {
     uint64_t r = pp_rng_bits(77, i);
     struct stress_message m = {(int)(r % (uint64_t)size), 0,
-                               (enum pp_lane)((r >> 8) % PP_N_LANES),
+                               (enum pp_direction)((r >> 8) % PP_N_DIRECTIONS),
                                (r >> 16) % STRESS_BYTES};
     m.to = (m.from + 1 + (int)((r >> 32) % (uint64_t)(size - 1))) % size;
     return m;
@@ -203,27 +211,29 @@ __attribute__((unused)) static void stress_body(struct contract *t,
                                                 struct pp_comm *c)
 {
     struct pp_err err = {0};
-    unsigned char out[MAX_RANKS][PP_N_LANES][STRESS_KEEP + 1][STRESS_BYTES];
-    size_t n[MAX_RANKS][PP_N_LANES] = {0};
+    unsigned char out[MAX_RANKS][PP_N_DIRECTIONS][STRESS_KEEP + 1]
+                     [STRESS_BYTES];
+    size_t n[MAX_RANKS][PP_N_DIRECTIONS] = {0};
     unsigned char in[STRESS_BYTES];
     for (uint64_t i = 0; i < (uint64_t)t->n_messages; i++) {
         struct stress_message m = stress_message(t->size, i);
         if (c->rank == m.from) {
-            size_t k = n[m.to][m.lane]++ % (STRESS_KEEP + 1);
-            unsigned char *buf = out[m.to][m.lane][k];
+            size_t k = n[m.to][m.direction]++ % (STRESS_KEEP + 1);
+            unsigned char *buf = out[m.to][m.direction][k];
             memset(buf, (int)(i % 251), m.bytes);
-            expect(t, !c->ops->send(c, m.to, m.lane, buf, m.bytes, &err));
-            expect(t, !c->ops->send_wait(c, m.to, m.lane, STRESS_KEEP, &err));
+            expect(t, !c->ops->send(c, m.to, m.direction, buf, m.bytes, &err));
+            expect(t,
+                   !c->ops->send_wait(c, m.to, m.direction, STRESS_KEEP, &err));
         } else if (c->rank == m.to) {
             memset(in, 255, sizeof in);
-            expect(t, !c->ops->recv(c, m.from, m.lane, in, m.bytes, &err));
+            expect(t, !c->ops->recv(c, m.from, m.direction, in, m.bytes, &err));
             for (size_t k = 0; k < sizeof in; k++)
                 expect(t, in[k] == (k < m.bytes ? i % 251 : 255));
         }
     }
     for (int to = 0; to < t->size; to++)
-        for (int lane = 0; lane < PP_N_LANES; lane++)
-            expect(t, !c->ops->send_wait(c, to, lane, 0, &err));
+        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
+            expect(t, !c->ops->send_wait(c, to, direction, 0, &err));
 }
 
 /* Every call ends with the first message, whatever it waits for. Ranks 0 and 1
@@ -238,16 +248,16 @@ __attribute__((unused)) static void abort_body(struct contract *t,
     int rc = 0;
     if (c->rank == 0) {
         while (!rc)
-            rc = c->ops->send(c, 1, PP_LANE_FORWARD, buf, bytes, &err);
+            rc = c->ops->send(c, 1, PP_DIRECTION_FORWARD, buf, bytes, &err);
         memset(buf, 1, bytes);
     } else if (c->rank == 1) {
         while (!rc)
-            rc = c->ops->recv(c, 0, PP_LANE_FORWARD, buf, bytes, &err);
-        expect(t, c->ops->probe(c, 3, PP_LANE_SYNC, &bytes, &err));
+            rc = c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err);
+        expect(t, c->ops->probe(c, 3, PP_DIRECTION_SYNC, &bytes, &err));
     } else if (c->rank == 2) {
-        rc = c->ops->send(c, 1, PP_LANE_SYNC, buf, 1, &err);
+        rc = c->ops->send(c, 1, PP_DIRECTION_SYNC, buf, 1, &err);
         t->sent = 1;
-        rc = rc || c->ops->send_wait(c, 1, PP_LANE_SYNC, 0, &err);
+        rc = rc || c->ops->send_wait(c, 1, PP_DIRECTION_SYNC, 0, &err);
     } else {
         while (!t->sent)
             sched_yield();
@@ -260,7 +270,7 @@ __attribute__((unused)) static void abort_body(struct contract *t,
     expect(t, rc && err.code == PP_EXIT_SYSTEM);
     memcpy(t->text[c->rank], err.text, sizeof err.text);
     expect(t, c->ops->allgather(c, "", all, 1, &err));
-    expect(t, c->ops->send(c, 0, PP_LANE_SYNC, NULL, 0, &err));
+    expect(t, c->ops->send(c, 0, PP_DIRECTION_SYNC, NULL, 0, &err));
 }
 
 /* The same for those who wait for everybody. */
@@ -284,11 +294,11 @@ __attribute__((unused)) static void mismatch_body(struct contract *t,
     struct pp_err err = {0};
     char buf[16] = "";
     if (c->rank == 0)
-        expect(t, c->ops->send(c, 1, PP_LANE_BACKWARD, buf, 12, &err));
+        expect(t, c->ops->send(c, 1, PP_DIRECTION_BACKWARD, buf, 12, &err));
     else if (c->rank == 1)
-        expect(t, c->ops->recv(c, 0, PP_LANE_BACKWARD, buf, 16, &err));
+        expect(t, c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, buf, 16, &err));
     else
-        expect(t, c->ops->recv(c, 1, PP_LANE_FORWARD, buf, 1, &err));
+        expect(t, c->ops->recv(c, 1, PP_DIRECTION_FORWARD, buf, 1, &err));
     memcpy(t->text[c->rank], err.text, sizeof err.text);
 }
 

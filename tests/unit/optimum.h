@@ -10,16 +10,16 @@
 
 #include <math.h>
 
-#include "sched/deps.h"
-#include "sched/room.h"
-#include "sched/sim.h"
+#include "schedule/ir/deps.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 
 enum { OPT_STAGES = 6, OPT_MICROBATCHES = 5, OPT_RANKS = 3 };
 
 struct optimum {
     const struct pp_graph *g;
     const struct pp_costs *costs;
-    const struct pp_room *room; /* or NULL */
+    const struct pp_memory_limit *room; /* or NULL */
     int m;
     bool split, in_order; /* in order: microbatches alike, so none overtakes */
     double best;          /* only better ones are looked for */
@@ -82,7 +82,7 @@ static void opt_search(struct optimum *o, double now);
 /* Starts a if it can start now or later, and goes on from there. */
 static void opt_try(struct optimum *o, struct pp_action a, double now)
 {
-    int rank = o->g->stages[a.stage].rank;
+    int rank = o->g->stages[a.stage].row;
     double *done = &o->done[a.stage][a.microbatch][a.op];
     if (*done >= 0 || (o->in_order && a.microbatch > 0 && done[-PP_N_OPS] < 0))
         return;
@@ -112,7 +112,7 @@ static void opt_search(struct optimum *o, double now)
     double end = 0;
     if (o->nodes-- <= 0)
         return;
-    for (int r = 0; r < o->g->n_ranks; r++) {
+    for (int r = 0; r < o->g->n_rows; r++) {
         double from = o->clock[r];
         if (o->work[r] > 1e-12 && from < now)
             from = now;
@@ -137,7 +137,7 @@ static void opt_search(struct optimum *o, double now)
 static bool optimum_find(struct optimum *o)
 {
     o->left = o->g->n_stages * o->m * (o->split ? 3 : 2);
-    for (int r = 0; r < o->g->n_ranks; r++)
+    for (int r = 0; r < o->g->n_rows; r++)
         o->clock[r] = o->held[r] = o->work[r] = 0;
     for (int s = 0; s < o->g->n_stages; s++)
         for (int k = 0; k < o->m; k++)
@@ -146,7 +146,7 @@ static bool optimum_find(struct optimum *o)
                 bool runs = op == PP_F ||
                             (o->split ? op == PP_I || op == PP_W : op == PP_B);
                 if (runs)
-                    o->work[o->g->stages[s].rank] +=
+                    o->work[o->g->stages[s].row] +=
                         opt_time(o, (enum pp_op)op, s, k, -1);
             }
     opt_search(o, 0);

@@ -5,8 +5,9 @@
 
 #include <math.h>
 
+#include "base/hash.h"
 #include "base/rng.h"
-#include "plan/pack.h"
+#include "pack/pack.h"
 #include "tap.h"
 
 static const uint32_t small[] = {10, 20, 30, 40, 50, 60, 70, 80, 90};

@@ -41,12 +41,11 @@ static void random_graph(struct fixture *f, struct dice *d)
         for (int i = 0; i < s; i++)
             if (i == s - 1 ? roll(d, 4) > 0 : roll(d, 5) == 0)
                 inputs[count++] = i;
-        nodes[s] = (struct pp_stage_node){.rank = s < p ? s : roll(d, p),
-                                          .n_inputs = count,
-                                          .inputs = inputs};
+        nodes[s] = (struct pp_stage_node){
+            .row = s < p ? s : roll(d, p), .n_inputs = count, .inputs = inputs};
     }
     f->graph = (struct pp_graph){
-        .n_ranks = p, .n_stages = n, .stages = nodes, .tied = {-1, -1}};
+        .n_rows = p, .n_stages = n, .stages = nodes, .tied = {-1, -1}};
     if (pp_graph_connect(&f->arena, &f->graph, &f->err))
         printf("# %s\n", f->err.text);
 }
@@ -104,7 +103,7 @@ static void random_computes(struct fixture *f, struct dice *d, int m)
             (in_order && !is_next(done, n_done, todo[i])))
             continue;
         done[n_done++] = todo[i];
-        if (pp_schedule_add(&f->s, f->graph.stages[todo[i].stage].rank, todo[i],
+        if (pp_schedule_add(&f->s, f->graph.stages[todo[i].stage].row, todo[i],
                             &f->err))
             return;
         todo[i] = todo[--n];
@@ -138,7 +137,7 @@ static bool is_message(struct pp_action a)
  * needs the other. */
 static void move_message(struct fixture *f, struct dice *d)
 {
-    struct pp_row *row = &f->s.rows[roll(d, f->graph.n_ranks)];
+    struct pp_row *row = &f->s.rows[roll(d, f->graph.n_rows)];
     if (row->n < 2)
         return;
     int i = roll(d, (int)row->n - 1);
@@ -154,14 +153,14 @@ static void move_message(struct fixture *f, struct dice *d)
 /* Loses or doubles a message. */
 static void spoil_message(struct fixture *f, struct dice *d)
 {
-    struct pp_row *row = &f->s.rows[roll(d, f->graph.n_ranks)];
+    struct pp_row *row = &f->s.rows[roll(d, f->graph.n_rows)];
     size_t at = row->n ? (size_t)roll(d, (int)row->n) : 0;
     while (at < row->n && !is_message(row->actions[at]))
         at++;
     if (at == row->n)
         return;
     if (roll(d, 2)) {
-        int rank = f->graph.stages[row->actions[at].stage].rank;
+        int rank = f->graph.stages[row->actions[at].stage].row;
         if (pp_schedule_add(&f->s, rank, row->actions[at], &f->err))
             printf("# %s\n", f->err.text);
         return;

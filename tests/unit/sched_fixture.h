@@ -7,10 +7,10 @@
 
 #include <limits.h>
 
-#include "sched/check.h"
-#include "sched/kind.h"
-#include "sched/lower.h"
-#include "sched/sim.h"
+#include "schedule/check/check.h"
+#include "schedule/kinds/kind.h"
+#include "schedule/ir/lower.h"
+#include "schedule/simulate/sim.h"
 #include "tap.h"
 
 struct fixture {
@@ -66,7 +66,7 @@ __attribute__((unused)) static int rows(struct fixture *f, int m,
 {
     if (pp_schedule_init(&f->s, &f->graph, "test", m, &f->err))
         return -1;
-    for (int r = 0; r < f->graph.n_ranks; r++)
+    for (int r = 0; r < f->graph.n_rows; r++)
         if (pp_schedule_parse_row(&f->s, r, text[r], &f->err))
             return -1;
     return 0;

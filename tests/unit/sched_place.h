@@ -6,8 +6,8 @@
 #ifndef PP_TESTS_SCHED_PLACE_H
 #define PP_TESTS_SCHED_PLACE_H
 
-#include "sched/cells.h"
-#include "sched/deps.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/ir/deps.h"
 #include "sched_fixture.h"
 
 struct placing {
@@ -35,8 +35,8 @@ static void append(struct pp_row *row, struct pp_action a)
 static size_t pair_of(const struct placing *p, int from_stage, int to_stage)
 {
     const struct pp_graph *g = p->to.graph;
-    return (size_t)(g->stages[from_stage].rank * g->n_ranks +
-                    g->stages[to_stage].rank);
+    return (size_t)(g->stages[from_stage].row * g->n_rows +
+                    g->stages[to_stage].row);
 }
 
 static bool *received_of(struct placing *p, struct pp_action recv)
@@ -51,7 +51,7 @@ static bool *received_of(struct placing *p, struct pp_action recv)
 static int place_recv(struct placing *p, struct pp_action recv)
 {
     *received_of(p, recv) = true;
-    return pp_schedule_add(&p->to, p->to.graph->stages[recv.stage].rank, recv,
+    return pp_schedule_add(&p->to, p->to.graph->stages[recv.stage].row, recv,
                            p->err);
 }
 
@@ -79,7 +79,7 @@ static int visit_message(void *ctx, struct pp_dep dep)
 static int place_send(void *ctx, struct pp_action send)
 {
     struct placing *p = ctx;
-    return pp_schedule_add(&p->to, p->to.graph->stages[send.stage].rank, send,
+    return pp_schedule_add(&p->to, p->to.graph->stages[send.stage].row, send,
                            p->err);
 }
 
@@ -101,7 +101,7 @@ static size_t place_action(struct placing *p, const struct pp_action *a)
             printf("# %s\n", p->err->text);
     }
     for (size_t i = 0; i < n; i++)
-        if (pp_schedule_add(&p->to, g->stages[a->stage].rank, a[i], p->err))
+        if (pp_schedule_add(&p->to, g->stages[a->stage].row, a[i], p->err))
             printf("# %s\n", p->err->text);
     for (size_t i = 0; i < n; i++)
         if (pp_transfers(g, a[i], place_send, p))
@@ -115,7 +115,7 @@ static size_t place_action(struct placing *p, const struct pp_action *a)
 __attribute__((unused)) static void place(struct fixture *f, bool by_channel)
 {
     const struct pp_graph *g = &f->graph;
-    size_t n_pairs = (size_t)(g->n_ranks * g->n_ranks);
+    size_t n_pairs = (size_t)(g->n_rows * g->n_rows);
     struct placing p = {.err = &f->err};
     if (pp_schedule_init(&p.to, g, f->s.kind, f->s.n_microbatches, &f->err) ||
         pp_cells_init(&p.cells, &f->s, &f->err)) {
@@ -125,10 +125,10 @@ __attribute__((unused)) static void place(struct fixture *f, bool by_channel)
     p.received = calloc(2 * p.cells.n_links + 1, sizeof *p.received);
     p.taken = calloc(n_pairs, sizeof *p.taken);
     p.sent = by_channel ? calloc(n_pairs, sizeof *p.sent) : NULL;
-    for (int r = 0; r < g->n_ranks && by_channel; r++)
+    for (int r = 0; r < g->n_rows && by_channel; r++)
         for (size_t i = 0; i < f->s.rows[r].n; i++)
             pp_transfers(g, f->s.rows[r].actions[i], note_send, &p);
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < f->s.rows[r].n;)
             i += place_action(&p, &f->s.rows[r].actions[i]);
     for (size_t i = 0; i < n_pairs && by_channel; i++)

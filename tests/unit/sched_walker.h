@@ -6,7 +6,7 @@
 #ifndef PP_TESTS_SCHED_WALKER_H
 #define PP_TESTS_SCHED_WALKER_H
 
-#include "sched/deps.h"
+#include "schedule/ir/deps.h"
 #include "sched_dice.h"
 
 struct message {
@@ -44,7 +44,7 @@ static bool waits_to_receive(const struct world *w, int rank, int from,
         return false;
     struct pp_action a = w->s->rows[rank].actions[w->pc[rank]];
     return pp_is_recv(a.op) && is_backward(a.op) == backward &&
-           w->s->graph->stages[a.peer].rank == from;
+           w->s->graph->stages[a.peer].row == from;
 }
 
 /* One action of a rank, if it can be done now. */
@@ -56,14 +56,14 @@ static bool advance(struct world *w, int rank)
     bool backward = is_backward(a.op);
     int depth = w->s->channel_depth;
     if (pp_is_send(a.op)) {
-        int to = w->s->graph->stages[a.peer].rank;
+        int to = w->s->graph->stages[a.peer].row;
         int n = in_flight(w, rank, to, backward);
         if (depth ? n >= depth
                   : n > 0 || !waits_to_receive(w, to, rank, backward))
             return false;
         w->pending[w->n++] = (struct message){a, rank, to};
     } else if (pp_is_recv(a.op)) {
-        int from = w->s->graph->stages[a.peer].rank, i = 0;
+        int from = w->s->graph->stages[a.peer].row, i = 0;
         while (i < w->n &&
                !(w->pending[i].from == from && w->pending[i].to == rank &&
                  is_backward(w->pending[i].action.op) == backward))
@@ -87,11 +87,11 @@ __attribute__((unused)) static bool reaches_end(const struct pp_schedule *s)
     struct world w = {.s = s};
     for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < s->graph->n_ranks; r++)
+        for (int r = 0; r < s->graph->n_rows; r++)
             while (advance(&w, r))
                 moved = true;
     }
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         if (w.pc[r] < s->rows[r].n)
             return false;
     return w.n == 0 && !w.swapped;

@@ -7,8 +7,8 @@
 #include <limits.h>
 
 #include "base/rng.h"
-#include "plan/split_step.h"
-#include "sched/sim.h"
+#include "split/split_step.h"
+#include "schedule/simulate/sim.h"
 #include "sched_fixture.h"
 
 enum { MAX_UNITS = 24, MAX_STAGES = 12 };
@@ -119,7 +119,7 @@ static inline double time_of(const void *ctx, struct pp_action a)
     if (!pp_is_compute(a.op))
         return 0;
     size_t s = (size_t)pp_original(g, a.stage);
-    double speed = x->problem.speed ? x->speed[g->stages[a.stage].rank] : 1;
+    double speed = x->problem.speed ? x->speed[g->stages[a.stage].row] : 1;
     for (size_t i = x->bounds[s]; i < x->bounds[s + 1]; i++)
         for (int k = 0; k < PP_N_TIMES; k++)
             t[k] += x->times[i][k] / speed;
@@ -163,9 +163,9 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
             sizes[s].act_i += (size_t)b[PP_UNIT_ACT_I];
             sizes[s].act_w += (size_t)b[PP_UNIT_ACT_W];
             sizes[s].grad_w += (size_t)b[PP_UNIT_GRAD_W];
-            if (b[PP_UNIT_PASSING] > (double)sizes[s].passing)
-                sizes[s].passing = (size_t)b[PP_UNIT_PASSING];
-            if (g->stages[s].rank == rank)
+            if (b[PP_UNIT_PASSING] > (double)sizes[s].workspace)
+                sizes[s].workspace = (size_t)b[PP_UNIT_PASSING];
+            if (g->stages[s].row == rank)
                 trained += b[PP_UNIT_TRAINED];
         }
     }
@@ -178,7 +178,7 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
 
 static inline bool fits(struct instance *x, const size_t *bounds)
 {
-    for (int r = 0; r < x->f.graph.n_ranks; r++)
+    for (int r = 0; r < x->f.graph.n_rows; r++)
         if (needed(x, bounds, r) > x->limit[r])
             return false;
     return true;

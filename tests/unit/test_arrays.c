@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_arrays - documents from arrays, and .npy files. */
-#include "data/arrays.h"
+#include "data/readers.h"
 
 #include "data/packed.h"
-#include "data/token_type.h"
+#include "data/columns.h"
 #include "tap.h"
 
 /* The arrays of one input. */

@@ -20,6 +20,15 @@ static void test_err(void)
     (void)pp_fail_at(&err, "f: ");
     is_str(err.text, "f: 'a' is bad", "a place goes in front");
     is_int(err.code, PP_EXIT_NO, "the code stays");
+    struct pp_err place = {0};
+    ok(pp_fail_setting(&place, PP_EXIT_INPUT, "depth", "2", "deadlock") == -1,
+       "a failure may name a setting");
+    is_str(place.setting, "depth", "which is kept");
+    is_str(place.value, "2", "with a value that would do");
+    (void)pp_err_set_origin(&place, PP_ORIGIN_RANK, 0);
+    (void)pp_err_set_origin(&place, PP_ORIGIN_RANK, 3);
+    is_int(place.origin.rank, 0, "the first origin wins");
+    is_int((long)place.origin.known, PP_ORIGIN_RANK, "and no other is known");
     struct pp_err sys = {0};
     errno = ENOENT;
     (void)pp_fail_errno(&sys, "%s", "f");
@@ -41,10 +50,71 @@ static void test_arena(void)
     pp_arena_finish(&a);
 }
 
+static void test_sizes(void)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } sizes[] = {
+        {"0", 0},
+        {"80", 80},
+        {"80B", 80},
+        {"3K", 3072},
+        {"3k", 3072},
+        {"3KiB", 3072},
+        {"3kb", 3000},
+        {"1.5M", 3 << 19},
+        {"2G", 2UL << 30},
+        {"80gib", 80UL << 30},
+        {"7GB", 7000000000},
+        {"2TB", 2000000000000},
+        {"1T", 1UL << 40},
+        {"0.25K", 256},
+    };
+    static const char *const bad[] = {"",    "G",   "1.5", "1.5B",
+                                      "1KK", "1Ki", "-1G", ".5G",
+                                      "1 G", "1E",  "0x1", "1G1"};
+    struct pp_err err = {0};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        size_t z = 1;
+        ok(!pp_parse_size(sizes[k].text, "s", &z, &err) && z == sizes[k].bytes,
+           "size '%s'", sizes[k].text);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        size_t z;
+        err = (struct pp_err){0};
+        ok(pp_parse_size(bad[k], "s", &z, &err), "no size: '%s'", bad[k]);
+    }
+    size_t z;
+    err = (struct pp_err){0};
+    ok(pp_parse_size("99999999999G", "s", &z, &err),
+       "a size that is too large");
+    is_str(err.text, "s: '99999999999G' is too large", "is named");
+}
+
+static void test_counts(void)
+{
+    int64_t i = 0;
+    struct pp_err err = {0};
+    ok(!pp_parse_count("4k", "n", 1, 9999, &i, &err) && i == 4096, "count 4k");
+    ok(!pp_parse_count("2M", "n", 1, INT64_MAX, &i, &err) && i == 2 << 20,
+       "count 2M");
+    ok(pp_parse_count("4KB", "n", 1, 9999, &i, &err), "a count has no bytes");
+    is_str(err.text, "n: '4KB' is not a count (such as 4096 or 4K)",
+           "and the message has examples");
+    err = (struct pp_err){0};
+    ok(pp_parse_count("10K", "n", 1, 9999, &i, &err),
+       "a count above the range");
+    is_str(err.text, "n: '10K' is not between 1 and 9999", "is named");
+    err = (struct pp_err){0};
+    ok(pp_parse_count("0", "n", 1, 9, &i, &err), "a count below the range");
+    ok(pp_is_digits("80") && !pp_is_digits("80G") && !pp_is_digits(""),
+       "a bare number is recognised");
+}
+
 static void test_parse(void)
 {
     int64_t i = 0;
-    size_t z = 0;
     double d = 0;
     struct pp_err err = {0};
     ok(!pp_parse_int("-12", "n", -20, 9, &i, &err) && i == -12, "integer");
@@ -58,12 +128,6 @@ static void test_parse(void)
         err = (struct pp_err){0};
         ok(pp_parse_int(bad[k], "n", 0, 9999, &i, &err), "not '%s'", bad[k]);
     }
-    err = (struct pp_err){0};
-    ok(!pp_parse_size("3K", "s", &z, &err) && z == 3072, "K");
-    ok(!pp_parse_size("2G", "s", &z, &err) && z == (size_t)2 << 30, "G");
-    ok(pp_parse_size("1KB", "s", &z, &err), "KB is refused");
-    err = (struct pp_err){0};
-    ok(pp_parse_size("99999999999G", "s", &z, &err), "too large");
     err = (struct pp_err){0};
     ok(!pp_parse_real("1e-4", "x", 0, 1, &d, &err) && d == 1e-4, "real");
     ok(pp_parse_real("nan", "x", 0, 1, &d, &err), "nan is refused");
@@ -99,6 +163,8 @@ int main(void)
     test_err();
     test_arena();
     test_parse();
+    test_sizes();
+    test_counts();
     test_rng();
     return done();
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "data/packed_write.h"
-#include "run/batch.h"
+#include "run/execute/batch.h"
 
 /* Two sequences in slots of 4: 5 6 7 | 8 9, and a second bin with one token. */
 static const int32_t ids[] = {5, 6, 7, 8, 9, 3};
@@ -15,9 +15,9 @@ static const int32_t labels[] = {5, -100, 7, 8, 9, 3};
 static int make(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_piece pieces[] = {
-        {.at = 0, .source = 0, .length = 3, .slot = 4},
-        {.at = 3, .source = 1, .length = 2, .slot = 4},
-        {.at = 5, .source = 2, .length = 1, .slot = 4},
+        {.at = 0, .source = 0, .length = 3, .padded = 4},
+        {.at = 3, .source = 1, .length = 2, .padded = 4},
+        {.at = 5, .source = 2, .length = 1, .padded = 4},
     };
     const size_t first[] = {0, 2, 3};
     const uint32_t items[] = {0, 1, 2};

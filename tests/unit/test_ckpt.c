@@ -13,10 +13,10 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "comm/comm_threads.h"
-#include "run/ckpt.h"
-#include "run/ckpt_files.h"
-#include "run/weights.h"
+#include "comm/comm.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/parameters/weights.h"
 
 #define MAX_RANKS 4
 #define MAX_RANGES 2

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "comm/comm_mpi.h"
+#include "comm/mpi.h"
+#include "comm/rendezvous.h"
 #include "comm_contract.h"
 
 /* A block of what is larger than one count of MPI's: small, so that messages of
@@ -29,14 +30,15 @@ static void blocks_body(struct contract *t, struct pp_comm *c)
         for (size_t k = 0; k < sizeof buf; k++)
             buf[k] = c->rank == 0 ? (unsigned char)(k % 251 + i) : 0;
         if (c->rank == 0) {
-            expect(t,
-                   !c->ops->send(c, 1, PP_LANE_FORWARD, buf, sizes[i], &err));
-            expect(t, !c->ops->send_wait(c, 1, PP_LANE_FORWARD, 0, &err));
+            expect(t, !c->ops->send(c, 1, PP_DIRECTION_FORWARD, buf, sizes[i],
+                                    &err));
+            expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
             continue;
         }
-        expect(t, !c->ops->probe(c, 0, PP_LANE_FORWARD, &bytes, &err));
+        expect(t, !c->ops->probe(c, 0, PP_DIRECTION_FORWARD, &bytes, &err));
         expect(t, bytes == sizes[i]);
-        expect(t, !c->ops->recv(c, 0, PP_LANE_FORWARD, buf, sizes[i], &err));
+        expect(t,
+               !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, sizes[i], &err));
         for (size_t k = 0; k < sizeof buf; k++)
             expect(t,
                    buf[k] == (k < sizes[i] ? (unsigned char)(k % 251 + i) : 0));
@@ -90,10 +92,10 @@ static struct shared *map(const char *path)
 
 /* --- a rank --- */
 
-static int open_rank(int port, int depth, struct pp_join **join,
+static int open_rank(int port, int depth, struct pp_rendezvous **join,
                      struct pp_comm **comm, struct pp_err *err)
 {
-    const struct pp_join_place place = {
+    const struct pp_rendezvous_place place = {
         .rank = atoi(getenv("OMPI_COMM_WORLD_RANK")),
         .size = MAX_RANKS,
         .local = -1,
@@ -105,7 +107,7 @@ static int open_rank(int port, int depth, struct pp_join **join,
     char module[4096];
     snprintf(module, sizeof module, "%s/cmd/pprun-mpi.so", getenv("BUILDDIR"));
     return pp_mpi_open(module, &o.mpi, err) ||
-                   pp_join_open(&place, join, err) ||
+                   pp_rendezvous_open(&place, join, err) ||
                    pp_comm_mpi_open(*join, &o, comm, err)
                ? -1
                : 0;
@@ -114,7 +116,7 @@ static int open_rank(int port, int depth, struct pp_join **join,
 static int be_rank(const char *path, int port, int depth)
 {
     struct shared *s = map(path);
-    struct pp_join *join = NULL;
+    struct pp_rendezvous *join = NULL;
     struct pp_comm *c = NULL;
     struct pp_err err = {0};
     alarm(30);
@@ -130,7 +132,7 @@ static int be_rank(const char *path, int port, int depth)
             return 1;
     }
     c->ops->close(c);
-    pp_join_close(join);
+    pp_rendezvous_close(join);
     s->n_ended++;
     return 0;
 }

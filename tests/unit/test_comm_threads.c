@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "comm/comm_threads.h"
+#include "comm/comm.h"
 #include "comm_contract.h"
 
 struct thread {

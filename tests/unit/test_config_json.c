@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_json - config.json of each architecture, old and new, against
+/* test_config_json - config.json of each architecture, old and new, against
  * what transformers makes of it. What is refused is in tests/invalid. */
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "manifest/model_json.h"
+#include "manifest/config_json.h"
 #include "tap.h"
 
 #define SIZES                                                               \

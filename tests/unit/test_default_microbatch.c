@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_assumed - tokens and pairs of an assumed microbatch, against pairs
  * counted one by one. */
-#include "plan/assumed.h"
+#include "model/default_microbatch.h"
 #include "tap.h"
 
 /* Pairs of the tokens from .. to - 1: each attends to those up to itself. */
@@ -15,13 +15,15 @@ static double count_pairs(int64_t seq_len, int64_t from, int64_t to)
 
 static void test_slices(int64_t tokens, int64_t seq_len, int64_t n)
 {
-    const struct pp_assumed mb = {.tokens = tokens, .seq_len = seq_len};
+    const struct pp_default_microbatch mb = {.tokens = tokens,
+                                             .seq_len = seq_len};
     double mean = (double)tokens * (double)(seq_len + 1) / 2;
     double scale = mean / count_pairs(seq_len, 0, tokens);
     double all = 0, pairs = 0;
     bool good = true;
     for (int64_t q = 0; q < n; q++) {
-        struct pp_assumed_part part = pp_assumed_slice(&mb, q, n);
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&mb, q, n);
         int64_t from = tokens * q / n, to = tokens * (q + 1) / n;
         double want = scale * count_pairs(seq_len, from, to);
         good &= part.tokens == (double)(to - from) &&
@@ -38,10 +40,11 @@ static void test_slices(int64_t tokens, int64_t seq_len, int64_t n)
 
 int main(void)
 {
-    const struct pp_assumed one = pp_assumed_of(100);
+    const struct pp_default_microbatch one = pp_default_microbatch_of(100);
     ok(one.tokens == 100 && one.seq_len == 100 && !one.n_images,
        "one sequence");
-    ok(pp_assumed_slice(&one, 0, 1).pairs == 5050, "its pairs, exactly");
+    ok(pp_default_microbatch_slice(&one, 0, 1).pairs == 5050,
+       "its pairs, exactly");
     test_slices(128, 32, 1);
     test_slices(128, 32, 3);
     test_slices(100, 32, 4);

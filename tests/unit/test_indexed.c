@@ -2,7 +2,7 @@
 /* test_indexed - Megatron's indexed datasets: all element types, documents of
  * several sequences, every field spoiled, every cut, and random damage. */
 #include "base/rng.h"
-#include "data/indexed.h"
+#include "data/readers.h"
 #include "tap.h"
 
 /* Two sequences of 3 and 2 tokens of 32 bits, a document each. */
@@ -201,7 +201,7 @@ static void test_refused(void)
 /* The two sequences have modes 0 and -1; with_first says whether 0 is taken,
  * joined whether they are one document. */
 static void is_chosen(bool with_first, bool with_last, bool joined,
-                      const char *want, size_t n_lost, const char *what)
+                      const char *want, size_t n_omissions, const char *what)
 {
     bool modes[256] = {[0] = with_first, [255] = with_last};
     const struct pp_indexed_options o = {.allow_empty = true, .modes = modes};
@@ -222,9 +222,9 @@ static void is_chosen(bool with_first, bool with_last, bool joined,
         print(&d, got, sizeof got);
     is_str(got, want, what);
     size_t sum = 0;
-    for (size_t k = 0; k < d.n_lost; k++)
-        sum += d.lost[k].n_tokens;
-    is_int((long long)sum, (long long)n_lost, "tokens left out");
+    for (size_t k = 0; k < d.n_omissions; k++)
+        sum += d.omissions[k].n_tokens;
+    is_int((long long)sum, (long long)n_omissions, "tokens left out");
     pp_documents_finish(&d);
     free(b.p);
     free(bin.p);

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "manifest/manifest.h"
-#include "manifest/model_json.h"
+#include "manifest/config_json.h"
 #include "manifest/profile_json.h"
 #include "manifest/units_json.h"
 #include "tap.h"

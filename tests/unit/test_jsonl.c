@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_jsonl - documents from JSON Lines, and what is refused. */
-#include "data/jsonl.h"
-#include "data/lengths.h"
+#include "data/readers.h"
 #include "data/packed.h"
 #include "data/pieces.h"
 #include "tap.h"
@@ -234,9 +233,9 @@ static void test_pieces(void)
            p.counts.n_split == 2 && p.counts.n_empty == 1 && p.n_tokens == 58,
        "split into pieces that are aligned too");
     ok(p.piece[2].source == 0 && p.piece[2].start == 20 &&
-           p.piece[2].length == 5 && p.slots[2] == 6 && p.piece[2].at == 20,
+           p.piece[2].length == 5 && p.padded[2] == 6 && p.piece[2].at == 20,
        "the rest of a document");
-    ok(p.piece[3].source == 1 && p.piece[3].at == 25 && p.piece[3].slot == 4,
+    ok(p.piece[3].source == 1 && p.piece[3].at == 25 && p.piece[3].padded == 4,
        "the document after it");
     pp_pieces_finish(&p);
     ok(make(&d, 10, 1, PP_OVERSIZE_TRUNCATE, false, &p, &err) == 0 &&

@@ -277,7 +277,7 @@ static int set_schedule(struct pp_manifest *m, struct pp_err *err)
 
 static int set_microbatch(struct pp_manifest *m, struct pp_err *err)
 {
-    const struct pp_assumed mb = {.tokens = 8, .seq_len = 4};
+    const struct pp_default_microbatch mb = {.tokens = 8, .seq_len = 4};
     return pp_manifest_set_microbatch(m, &mb, err);
 }
 

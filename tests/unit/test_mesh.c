@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_mesh - what one rank of a mesh holds, against sums written out for three
  * models, against the whole, and against Megatron-LM's estimate of bytes. */
-#include "plan/inventory.h"
-#include "plan/mesh.h"
+#include "model/inventory.h"
+#include "model/mesh.h"
 #include "tap.h"
 
 static const struct pp_model llama = {.architecture = PP_LLAMA,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_model - names, parameters, saved tensors and costs of models whose
  * numbers are known from elsewhere. */
-#include "plan/cost.h"
-#include "plan/recompute.h"
-#include "plan/model.h"
+#include "model/cost.h"
+#include "model/recompute.h"
+#include "model/model.h"
 #include "tap.h"
 
 /* Llama 3.2 1B, Qwen2 0.5B and Qwen3 0.6B, as their config.json says. */
@@ -118,7 +118,8 @@ static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r)
 {
     bool dense = true;
-    size_t passing = 0, whole = pp_unit_saved_width(m, u, r, PP_SAVED_PASSING);
+    size_t workspace = 0,
+           whole = pp_unit_saved_width(m, u, r, PP_SAVED_WORKSPACE);
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
         struct pp_saved s[PP_MAX_SAVED];
         size_t n = pp_unit_saved(m, u, r, when, s);
@@ -127,14 +128,14 @@ static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
             dense &= s[j].offset == at[s[j].block];
             at[s[j].block] += s[j].width;
         }
-        passing =
-            at[PP_SAVED_PASSING] > passing ? at[PP_SAVED_PASSING] : passing;
+        workspace = at[PP_SAVED_WORKSPACE] > workspace ? at[PP_SAVED_WORKSPACE]
+                                                       : workspace;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
             /* What is made again joins the gradients behind F only. */
             dense &= at[b] == pp_unit_saved_width(m, u, r, b) ||
                      (b == PP_SAVED_GRAD_W && when == PP_IN_FORWARD && r);
     }
-    return dense && passing == whole;
+    return dense && workspace == whole;
 }
 
 static void test_saved(void)
@@ -204,7 +205,7 @@ static void test_recompute(void)
 {
     static const struct {
         enum pp_recompute r;
-        long long act_i, act_w, grad_w, passing;
+        long long act_i, act_w, grad_w, workspace;
     } want[] = {
         /* q k v and gates stay; x and mid. The rest joins the gradients. */
         {PP_RECOMPUTE_SELECTIVE, 3072 + 2 * 8192, 2 * 2048,
@@ -219,7 +220,7 @@ static void test_recompute(void)
         enum pp_recompute r = want[i].r;
         const char *name = pp_recompute_names[r];
         const long long *w[] = {&want[i].act_i, &want[i].act_w, &want[i].grad_w,
-                                &want[i].passing};
+                                &want[i].workspace};
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
             is_int((long long)pp_unit_saved_width(&llama, layer, r, b), *w[b],
                    name);

@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "manifest/model_json.h"
-#include "plan/cost.h"
-#include "plan/inventory.h"
-#include "plan/recompute.h"
+#include "manifest/config_json.h"
+#include "model/cost.h"
+#include "model/inventory.h"
+#include "model/recompute.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/pp-planned-XXXXXX";
@@ -199,10 +199,11 @@ static void test_recompute(void)
                                           PP_SAVED_ACT_I),
            0, "and nothing else");
     struct pp_flops all = pp_unit_fwd_flops(&m, layer);
-    struct pp_flops again = pp_unit_again_flops(&m, layer, PP_RECOMPUTE_FULL);
+    struct pp_flops again =
+        pp_unit_recompute_flops(&m, layer, PP_RECOMPUTE_FULL);
     ok(again.per_token == all.per_token && again.per_pair == all.per_pair,
        "the router's gradient needs what experts give");
-    again = pp_unit_again_flops(&m, layer, PP_RECOMPUTE_SELECTIVE);
+    again = pp_unit_recompute_flops(&m, layer, PP_RECOMPUTE_SELECTIVE);
     ok(again.per_token == 0 && again.per_pair == all.per_pair,
        "selective makes attention again");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_moe_frequency - Megatron-LM's ways to say which layers have experts. */
-#include "plan/moe_frequency.h"
+#include "model/moe_frequency.h"
 #include "tap.h"
 
 static void says(const char *text, size_t n, const char *want)

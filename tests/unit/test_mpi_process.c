@@ -9,7 +9,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "comm/mpi_process.h"
+#include "comm/mpi.h"
+#include "comm/rendezvous.h"
 
 enum { SIZE = 2 };
 
@@ -88,7 +89,7 @@ static struct pp_mpi make_mpi(int (*start)(struct pp_mpi_world *w))
 /* --- ranks --- */
 
 struct rank {
-    struct pp_join_place place;
+    struct pp_rendezvous_place place;
     struct pp_mpi mpi;
     const char *aborts; /* a moment after it has opened, or tried to */
     int rc;
@@ -99,17 +100,17 @@ struct rank {
 static void *be_rank(void *arg)
 {
     struct rank *r = arg;
-    struct pp_join *j;
+    struct pp_rendezvous *j;
     struct pp_mpi_process *p = NULL;
-    if (pp_join_open(&r->place, &j, &r->err))
+    if (pp_rendezvous_open(&r->place, &j, &r->err))
         return NULL;
     r->rc = pp_mpi_process_open(j, &r->mpi, &p, &r->err);
     if (r->aborts) {
         usleep(20000);
-        pp_join_abort(j, r->aborts);
+        pp_rendezvous_abort(j, r->aborts);
     }
     pp_mpi_process_close(p);
-    pp_join_close(j);
+    pp_rendezvous_close(j);
     return NULL;
 }
 
@@ -118,13 +119,13 @@ static void run_ranks(struct rank ranks[SIZE])
 {
     int port = free_port();
     for (int r = 0; r < SIZE; r++) {
-        ranks[r].place = (struct pp_join_place){.rank = r,
-                                                .size = SIZE,
-                                                .local = -1,
-                                                .address = "127.0.0.1",
-                                                .port = port,
-                                                .version = "1",
-                                                .seconds = 20};
+        ranks[r].place = (struct pp_rendezvous_place){.rank = r,
+                                                      .size = SIZE,
+                                                      .local = -1,
+                                                      .address = "127.0.0.1",
+                                                      .port = port,
+                                                      .version = "1",
+                                                      .seconds = 20};
         pthread_create(&ranks[r].thread, NULL, be_rank, &ranks[r]);
     }
     for (int r = 0; r < SIZE; r++)

@@ -3,7 +3,7 @@
  * the kernels and against PyTorch. */
 #include "tap.h"
 
-#include "run/optim.h"
+#include "run/parameters/optim.h"
 
 static void test_lr(void)
 {

@@ -6,10 +6,10 @@
  * libpp's own calls come here through the linker's --wrap. */
 #include <unistd.h>
 
-#include "data/jsonl.h"
+#include "data/readers.h"
 #include "data/packed.h"
 #include "data/packed_write.h"
-#include "plan/pack.h"
+#include "pack/pack.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -65,7 +65,7 @@ struct work {
 static int raise_bins(struct work *w, struct pp_err *err)
 {
     return strcmp(w->rule, "next-fit")
-               ? pp_bins_multiple(&w->bins, w->pieces.slots, 4, 0, 5, err)
+               ? pp_bins_multiple(&w->bins, w->pieces.padded, 4, 0, 5, err)
                : pp_bins_multiple_by_popping(&w->bins, 5, 1, err);
 }
 
@@ -74,7 +74,7 @@ static int balance(struct work *w, struct pp_err *err)
     uint64_t cost[16];
     for (size_t i = 0; i < w->pieces.n; i++)
         cost[i] = i + 1;
-    if (pp_bins_balance(&w->bins, w->pieces.slots, cost, 4, err) != 0)
+    if (pp_bins_balance(&w->bins, w->pieces.padded, cost, 4, err) != 0)
         return -1;
     return pp_bins_deal(&w->bins, cost, 1, w->bins.n_bins, err);
 }
@@ -88,11 +88,11 @@ static int pack(struct work *w, struct pp_err *err)
             &w->docs,
             &(struct pp_piece_options){4, 2, PP_OVERSIZE_SPLIT, false, 0, 0},
             &w->pieces, err) != 0 ||
-        pp_packer_find(w->rule)->pack(w->pieces.slots, w->pieces.n, 4, &w->bins,
-                                      err) != 0 ||
+        pp_packer_find(w->rule)->pack(w->pieces.padded, w->pieces.n, 4,
+                                      &w->bins, err) != 0 ||
         raise_bins(w, err) != 0 || balance(w, err) != 0 ||
         pp_bins_shuffle(&w->bins, 1, err) != 0 ||
-        pp_pack_lower_bound(w->pieces.slots, w->pieces.n, 4, &bound, err) != 0)
+        pp_pack_lower_bound(w->pieces.padded, w->pieces.n, 4, &bound, err) != 0)
         return -1;
     struct pp_packed_content c = {.ids = w->docs.ids,
                                   .labels = w->docs.labels,

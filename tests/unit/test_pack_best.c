@@ -3,7 +3,7 @@
  * lengths of all shapes, and no fewer than its bound. */
 #include "pack_fixture.h"
 
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 enum { CAPACITY = 2048 };
 
@@ -176,7 +176,7 @@ static void test_fill(void)
 
 /* What is known of a rule with and without a limit on the bins it may have:
  * it gives up only where it would have more. */
-static const char *race(pp_race_fn *rule, const uint32_t *lengths, size_t n,
+static const char *race(pp_try_fn *rule, const uint32_t *lengths, size_t n,
                         size_t *n_given_up)
 {
     struct pp_err err = {0};
@@ -192,7 +192,8 @@ static const char *race(pp_race_fn *rule, const uint32_t *lengths, size_t n,
     size_t n_bins = b.n_bins, least = (total + CAPACITY - 1) / CAPACITY;
     pp_bins_finish(&b);
     for (size_t most = n_bins; most >= least && most + 40 > n_bins; most--) {
-        struct pp_limit limit = {(uint64_t)most * CAPACITY - total, shortest};
+        struct pp_waste_budget limit = {(uint64_t)most * CAPACITY - total,
+                                        shortest};
         if (rule(lengths, n, CAPACITY, &limit, &b, &err) != 0)
             return "an error";
         bool gives_up = !b.first;
@@ -212,15 +213,15 @@ static void test_limit(void)
 {
     static const struct {
         const char *name;
-        pp_race_fn *rule;
+        pp_try_fn *rule;
     } racing[] = {
-        {"ffd", pp_race_ffd},
-        {"mffd", pp_race_mffd},
-        {"wfd", pp_race_wfd},
-        {"first-fit", pp_race_first_fit},
-        {"next-fit", pp_race_next_fit},
-        {"axolotl", pp_race_axolotl},
-        {"megatron-rl", pp_race_megatron_rl},
+        {"ffd", pp_try_ffd},
+        {"mffd", pp_try_mffd},
+        {"wfd", pp_try_wfd},
+        {"first-fit", pp_try_first_fit},
+        {"next-fit", pp_try_next_fit},
+        {"axolotl", pp_try_axolotl},
+        {"megatron-rl", pp_try_megatron_rl},
     };
     enum { N = 3000 };
     uint32_t lengths[N];

@@ -4,7 +4,7 @@
  * orders they keep. */
 #include "pack_fixture.h"
 
-#include "plan/pack_rule.h"
+#include "pack/pack_rule.h"
 
 static void test_bins(void)
 {

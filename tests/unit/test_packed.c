@@ -54,7 +54,7 @@ static void test_contents(const char *dir)
     if (!ok(pp_packed_open(dir, &p, &err) == 0, "opened %s", err.text))
         return;
     ok(p.n_bins == 2 && p.n_sequences == 5 && p.n_inputs == 5 &&
-           p.n_tokens == 13 && p.n_slots == 16,
+           p.n_tokens == 13 && p.n_positions == 16,
        "counts");
     ok(p.capacity == 8 && p.align == 2 && p.max_tokens == 8 &&
            p.max_seqlen == 4 && p.vocab == 41,
@@ -215,7 +215,7 @@ static void test_lies(const char *dir, const char *path)
     LIE(h->align = 3, PP_EXIT_NO, "unaligned");
     LIE(h->capacity = 7, PP_EXIT_INPUT, "impossible");
     LIE(h->vocab = 42, PP_EXIT_NO, "vocabulary");
-    LIE(r[1].first_slot = 4, PP_EXIT_INPUT, "bin 1");
+    LIE(r[1].first_position = 4, PP_EXIT_INPUT, "bin 1");
     LIE(r[0].n_sequences = 100, PP_EXIT_INPUT, "bin 0");
     LIE(r[0].scored = 2, PP_EXIT_NO, "scored");
     LIE(r[1].max_seqlen = 6, PP_EXIT_INPUT, "bin 1");

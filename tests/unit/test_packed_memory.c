@@ -5,7 +5,7 @@
 
 #include "data/packed_memory.h"
 #include "data/packed_write.h"
-#include "plan/shrink.h"
+#include "model/synthetic_model.h"
 
 static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
 static const int32_t labels[] = {5, -100, 7, 8, 9, 10, 11, -100, -100, 14};
@@ -15,9 +15,9 @@ static void make(const char *dir, struct pp_packed *p)
 {
     struct pp_err err = {0};
     struct pp_piece pieces[3] = {
-        {.source = 0, .at = 0, .slot = 4, .length = 3},
-        {.source = 1, .at = 3, .slot = 2, .length = 2},
-        {.source = 2, .at = 5, .slot = 6, .length = 5}};
+        {.source = 0, .at = 0, .padded = 4, .length = 3},
+        {.source = 1, .at = 3, .padded = 2, .length = 2},
+        {.source = 2, .at = 5, .padded = 6, .length = 5}};
     uint32_t items[] = {0, 1, 2};
     size_t first[] = {0, 2, 3};
     const struct pp_packed_content c = {.ids = ids,
@@ -65,7 +65,7 @@ static void test_unpack(const struct pp_packed *p)
     is_int(pp_packed_take(p, 2, &t, &err) || pp_packed_unpack(&t, &u, &err), 0,
            "unpacked");
     is_int((long long)u.n_bins, 3, "a bin for each sequence");
-    is_int((long long)u.n_slots, (long long)p->n_tokens, "without padding");
+    is_int((long long)u.n_positions, (long long)p->n_tokens, "without padding");
     for (size_t i = 0; i < u.n_bins; i++) {
         pp_packed_bin(&u, i, &b);
         scored += b.scored;
@@ -86,9 +86,9 @@ static void test_likeness(const struct pp_packed *p)
     struct pp_err err = {0};
     struct pp_packed s;
     struct pp_bin b;
-    struct pp_likeness l = {
+    struct pp_synthetic_data l = {
         .tokens = 3, .max_sequences = 1, .vocab = 4, .seed = 1};
-    is_int(pp_packed_likeness(p, 2, &l, &s, &err), 0, "a likeness");
+    is_int(pp_packed_synthetic(p, 2, &l, &s, &err), 0, "a likeness");
     pp_packed_bin(&s, 1, &b);
     is_int(b.cu_seqlens[1], 2, "half as long");
     is_int(b.tokens, 3, "padded still");
@@ -100,10 +100,10 @@ static void test_likeness(const struct pp_packed *p)
     pp_packed_finish(&s);
 
     l.tokens = 40;
-    is_int(pp_packed_likeness(NULL, 9, &l, &s, &err), 0, "made up");
+    is_int(pp_packed_synthetic(NULL, 9, &l, &s, &err), 0, "made up");
     ok(s.n_bins == 9 && s.max_tokens <= 40 && s.max_tokens >= 10,
        "of about that size");
-    ok(s.n_slots == s.n_tokens, "without padding");
+    ok(s.n_positions == s.n_tokens, "without padding");
     pp_packed_finish(&s);
 }
 
@@ -120,14 +120,14 @@ static void test_shrink(void)
                          .tied = true,
                          .qk_norm = true};
     struct pp_model tiny = m;
-    pp_model_shrink(&m);
+    pp_model_synthetic(&m);
     ok(m.n_layers == 36 && m.n_heads == 4 * m.n_kv_heads && m.n_kv_heads > 1,
        "layers and heads per key head stay");
     ok(m.tied && m.qk_norm && !m.qkv_bias && m.head_dim % 2 == 0,
        "what it has stays");
     ok(m.hidden < 64 && m.vocab < 100 && m.intermediate < 100, "small");
     tiny.hidden = tiny.intermediate = tiny.vocab = 2;
-    pp_model_shrink(&tiny);
+    pp_model_synthetic(&tiny);
     ok(tiny.hidden == 2 && tiny.intermediate == 2 && tiny.vocab == 2,
        "never larger than it was");
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 static const struct pp_model tiny = {
     .architecture = PP_QWEN3,

@@ -5,9 +5,9 @@
 #include "sched_fixture.h"
 
 #include "base/rng.h"
-#include "plan/fit.h"
-#include "run/profile.h"
-#include "sched/messages.h"
+#include "model/least_deviation.h"
+#include "run/train/fit_profile.h"
+#include "schedule/simulate/sim_stats.h"
 
 /* --- the fit --- */
 
@@ -54,17 +54,19 @@ static void test_exact(void)
         p[i] = (struct pp_fit_point){{tokens, pairs},
                                      3e-6 * tokens + 2e-7 * pairs};
     }
-    ok(pp_fit(p, 9, even, c), "times of different sizes are told apart");
+    ok(pp_least_deviation(p, 9, even, c),
+       "times of different sizes are told apart");
     is_near(c[0] / 3e-6, 1, 1e-9, "seconds per token");
     is_near(c[1] / 2e-7, 1, 1e-9, "seconds per pair");
     p[2].y *= 50; /* the machine did something else */
     p[7].y *= 9;
-    pp_fit(p, 9, even, c);
+    pp_least_deviation(p, 9, even, c);
     is_near(c[0] / 3e-6, 1, 1e-4, "two of nine disturbed: per token");
     is_near(c[1] / 2e-7, 1, 1e-4, "and per pair");
     for (int i = 0; i < 9; i++)
         p[i].x[1] = 0;
-    ok(!pp_fit(p, 9, (const double[]){1, 0}, c) && c[1] == 0 && c[0] > 3e-6,
+    ok(!pp_least_deviation(p, 9, (const double[]){1, 0}, c) && c[1] == 0 &&
+           c[0] > 3e-6,
        "what has no pairs is given none");
 }
 
@@ -74,15 +76,18 @@ static void test_alike(void)
     double c[2];
     for (int i = 0; i < 5; i++)
         p[i] = (struct pp_fit_point){{512, 512 * 513 / 2}, 1e-3 * (1 + i)};
-    ok(!pp_fit(p, 5, (const double[]){2, .5}, c), "alike: not told apart");
+    ok(!pp_least_deviation(p, 5, (const double[]){2, .5}, c),
+       "alike: not told apart");
     is_near(512 * c[0] + 512. * 513 / 2 * c[1], 3e-3, 1e-9,
             "the median is the time of that size");
     is_near(c[0] / c[1], 4, 1e-9, "in proportion of the shares");
     p[0].x[0] = 513;
-    ok(!pp_fit(p, 5, even, c), "nearly alike is alike");
-    ok(!pp_fit(p, 0, even, c) && c[0] == 0 && c[1] == 0, "nothing: zero");
+    ok(!pp_least_deviation(p, 5, even, c), "nearly alike is alike");
+    ok(!pp_least_deviation(p, 0, even, c) && c[0] == 0 && c[1] == 0,
+       "nothing: zero");
     p[0] = p[1] = (struct pp_fit_point){{0, 0}, 1e-6};
-    ok(!pp_fit(p, 2, even, c) && c[0] == 0, "empty microbatches: zero");
+    ok(!pp_least_deviation(p, 2, even, c) && c[0] == 0,
+       "empty microbatches: zero");
 }
 
 static void test_random(void)
@@ -98,7 +103,7 @@ static void test_random(void)
             p[i] = (struct pp_fit_point){{tokens, pairs},
                                          pp_rng_uniform(key, at++) * tokens};
         }
-        pp_fit(p, 12, even, c);
+        pp_least_deviation(p, 12, even, c);
         sign += c[0] >= 0 && c[1] >= 0;
         good += distance(p, 12, c) <= 1.02 * least_distance(p, 12);
     }
@@ -123,7 +128,7 @@ enum { STEPS = 3, M = 4 };
 static double truth(size_t unit, int lap, int per)
 {
     double attends = pp_model_unit(&model, unit).kind == PP_UNIT_LAYER &&
-                     lap != PP_LAP_WEIGHT;
+                     lap != PP_LAYER_TIME_WEIGHT;
     return per ? attends * 1e-8 * (double)(unit + 1) * (lap + 2)
                : 1e-6 * (double)(unit + 2) * (3 - lap);
 }
@@ -149,10 +154,10 @@ static void fill(struct scene *s)
             x[1] = x[0] * (3 + (double)(5 * k % 7));
             for (int st = 0; st < 2; st++)
                 for (size_t i = 0; i < s->stage[st].n_layers; i++)
-                    for (int lap = 0; lap < PP_N_LAPS; lap++)
+                    for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
                         rec->seconds[(part * rec->n_layers +
                                       rec->first_layer[st] + i) *
-                                         PP_N_LAPS +
+                                         PP_N_LAYER_TIMES +
                                      (size_t)lap] =
                             (step == 0 ? 40 : 1) *
                             (x[0] * truth(s->stages[st].first + i, lap, 0) +
@@ -204,7 +209,7 @@ static void test_layers(void)
             bool mine = u >= s.stages[rank].first &&
                         u < s.stages[rank].first + s.stages[rank].n;
             strangers += fits[u].n != mine;
-            for (int lap = 0; mine && lap < PP_N_LAPS; lap++)
+            for (int lap = 0; mine && lap < PP_N_LAYER_TIMES; lap++)
                 for (int per = 0; per < 2; per++)
                     worst = fmax(worst, fabs(fits[u].seconds[lap][per] -
                                              truth(u, lap, per)) /
@@ -225,7 +230,7 @@ static void fill_record(const struct scene *s, struct pp_record *record)
     struct pp_sim sim;
     for (int step = 0; step < STEPS; step++) {
         if (pp_record_view(record, step, 0, 0, &sim, &err) ||
-            pp_messages_find(&s->f.s, sim.ranks, NULL, 0, &messages, &err))
+            pp_messages_find(&s->f.s, sim.rows, NULL, 0, &messages, &err))
             return;
         for (size_t i = 0; i < messages.n; i++) {
             const struct pp_message *m = &messages.at[i];

@@ -5,7 +5,7 @@
 #include "sched_fixture.h"
 
 #include "base/clock.h"
-#include "run/recorder.h"
+#include "run/record/recorder.h"
 
 enum { M = 3, PASSES = 2, KEPT = 2 };
 
@@ -36,7 +36,8 @@ static int see_compute(void *ctx, struct pp_action a, struct pp_err *err)
     pp_recorder_begin(s->r, s->pc, NULL);
     pp_recorder_layers(s->r, s->pc, a, &mb);
     for (size_t i = 0; i < s->n_layers; i++)
-        pp_lap(&s->r->laps, i, a.op == PP_F ? PP_LAP_FWD : PP_LAP_INPUT);
+        pp_layer_time(&s->r->layer_times, i,
+                      a.op == PP_F ? PP_LAYER_TIME_FWD : PP_LAYER_TIME_INPUT);
     note(s);
     pp_recorder_end(s->r, s->pc, NULL);
     return 0;
@@ -106,24 +107,24 @@ static void test_steps(struct pp_recorder *r, struct seen *s)
        "marks are in order");
 }
 
-static void test_laps(const struct pp_recorder *r)
+static void test_layer_times(const struct pp_recorder *r)
 {
     /* Sequences of 3 and 2 tokens, the first after 4 of its own. */
     is_near(r->sizes[0][0], 8, 0, "tokens, padding included");
     is_near(r->sizes[0][1], 5 + 6 + 7 + 1 + 2, 0, "pairs of real tokens");
     int there = 0, absent = 0;
     for (size_t i = 0; i < KEPT * PASSES * M * 2; i++) {
-        const double *at = &r->seconds[i * PP_N_LAPS];
-        there += at[PP_LAP_FWD] >= 0 && at[PP_LAP_INPUT] >= 0;
-        absent += at[PP_LAP_WEIGHT] < 0;
+        const double *at = &r->seconds[i * PP_N_LAYER_TIMES];
+        there += at[PP_LAYER_TIME_FWD] >= 0 && at[PP_LAYER_TIME_INPUT] >= 0;
+        absent += at[PP_LAYER_TIME_WEIGHT] < 0;
     }
     is_int(there, KEPT * PASSES * M * 2, "every layer of every microbatch");
     is_int(absent, KEPT * PASSES * M * 2, "and nothing that did not run");
-    struct pp_laps laps = r->laps;
-    size_t before = laps.last;
-    pp_lap(&laps, 0, PP_LAP_FWD);
-    pp_lap(NULL, 0, PP_LAP_FWD);
-    ok(laps.last == before, "outside a pass nobody asks");
+    struct pp_layer_times layer_times = r->layer_times;
+    size_t before = layer_times.last;
+    pp_layer_time(&layer_times, 0, PP_LAYER_TIME_FWD);
+    pp_layer_time(NULL, 0, PP_LAYER_TIME_FWD);
+    ok(layer_times.last == before, "outside a pass nobody asks");
 }
 
 int main(void)
@@ -145,7 +146,7 @@ int main(void)
            !pp_recorder_init(&r, &f.s, 0, &s.n_layers, &kept, NULL, &f.err),
        "a recorder of a rank");
     test_steps(&r, &s);
-    test_laps(&r);
+    test_layer_times(&r);
     pp_recorder_finish(&r);
     drop(&f);
     return done();

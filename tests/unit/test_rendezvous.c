@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/join.h"
+#include "comm/rendezvous.h"
 
 enum { MAX_RANKS = 4, BIG = 3 << 20 };
 
@@ -17,7 +17,7 @@ enum { MAX_RANKS = 4, BIG = 3 << 20 };
 enum { REFUSED = 90, TOLD = 91 };
 
 /* A rank's program: 0 to 89, its exit status. */
-typedef int body_fn(struct pp_join *j, const char *say);
+typedef int body_fn(struct pp_rendezvous *j, const char *say);
 
 /* Runs body as every rank; statuses as wait has them, and what each wrote. */
 struct job {
@@ -36,7 +36,7 @@ struct job {
 
 static int be_rank(const struct job *job, int rank, int port, int out)
 {
-    struct pp_join *j;
+    struct pp_rendezvous *j;
     struct pp_err err = {0}, failure = {0};
     bool told = false;
     if (job->fails[rank])
@@ -45,7 +45,7 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         sleep(1);
     if (job->dies && rank == job->dies)
         alarm(1);
-    const struct pp_join_place place = {
+    const struct pp_rendezvous_place place = {
         .rank = job->says_rank[rank] ? job->says_rank[rank] : rank,
         .size = job->says_size[rank] ? job->says_size[rank] : job->size,
         .local = -1,
@@ -57,11 +57,11 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         .failure = job->fails[rank] ? &failure : NULL,
         .told = &told};
     int rc = REFUSED;
-    if (pp_join_open(&place, &j, &err) == 0) {
+    if (pp_rendezvous_open(&place, &j, &err) == 0) {
         rc = job->body(j, err.text);
-        if (pp_join_aborted(j))
-            pp_join_fail(j, &err);
-        pp_join_close(j);
+        if (pp_rendezvous_aborted(j))
+            pp_rendezvous_fail(j, &err);
+        pp_rendezvous_close(j);
     }
     ssize_t n = write(out, err.text, strlen(err.text));
     (void)n;
@@ -108,21 +108,21 @@ static bool all_ended(const struct job *job, int status)
 }
 
 /* Everything that goes well. */
-static int talk(struct pp_join *j, const char *say)
+static int talk(struct pp_rendezvous *j, const char *say)
 {
     struct pp_err err = {0};
-    int rank = pp_join_rank(j), size = pp_join_size(j), bad = 0;
+    int rank = pp_rendezvous_rank(j), size = pp_rendezvous_size(j), bad = 0;
     uint64_t mine = 100 + (uint64_t)rank, all[MAX_RANKS];
     (void)say;
     for (int i = 0; i < 50; i++) {
-        if (pp_join_allgather(j, &mine, all, sizeof mine, &err))
+        if (pp_rendezvous_allgather(j, &mine, all, sizeof mine, &err))
             return 1;
         for (int r = 0; r < size; r++)
             bad += all[r] != 100 + (uint64_t)r;
     }
     void *text = rank == 0 ? strdup("plan") : NULL;
     size_t n = rank == 0 ? 4 : 0;
-    if (pp_join_broadcast(j, &text, &n, &err) || n != 4 ||
+    if (pp_rendezvous_broadcast(j, &text, &n, &err) || n != 4 ||
         memcmp(text, "plan", 4))
         return 2;
     free(text);
@@ -131,52 +131,52 @@ static int talk(struct pp_join *j, const char *say)
     for (int r = 1; r < size; r++) {
         if (rank == r) {
             memset(big, r, BIG);
-            if (pp_join_send(j, 0, big, BIG, &err))
+            if (pp_rendezvous_send(j, 0, big, BIG, &err))
                 return 3;
         }
         if (rank == 0) {
-            if (pp_join_recv(j, r, big, BIG, &err))
+            if (pp_rendezvous_recv(j, r, big, BIG, &err))
                 return 4;
             bad += big[0] != r || big[BIG - 1] != r;
         }
     }
     free(big);
-    bad += pp_join_local(j) != rank || !*pp_join_host(j, size - 1);
+    bad += pp_rendezvous_local(j) != rank || !*pp_rendezvous_host(j, size - 1);
     return bad ? 5 : 0;
 }
 
 /* A loop that only the end of another rank ends. */
-static int work(struct pp_join *j)
+static int work(struct pp_rendezvous *j)
 {
     struct pp_err err = {0};
     uint64_t mine = 0, all[MAX_RANKS];
-    while (pp_join_allgather(j, &mine, all, sizeof mine, &err) == 0)
+    while (pp_rendezvous_allgather(j, &mine, all, sizeof mine, &err) == 0)
         ;
     return 3;
 }
 
-static int two_dies(struct pp_join *j, const char *say)
+static int two_dies(struct pp_rendezvous *j, const char *say)
 {
     (void)say;
-    if (pp_join_rank(j) == 2)
+    if (pp_rendezvous_rank(j) == 2)
         raise(SIGKILL);
     return work(j);
 }
 
-static int zero_dies(struct pp_join *j, const char *say)
+static int zero_dies(struct pp_rendezvous *j, const char *say)
 {
     (void)say;
-    if (pp_join_rank(j) == 0)
+    if (pp_rendezvous_rank(j) == 0)
         raise(SIGKILL);
     return work(j);
 }
 
-static int one_gives_up(struct pp_join *j, const char *say)
+static int one_gives_up(struct pp_rendezvous *j, const char *say)
 {
     (void)say;
-    if (pp_join_rank(j) == 1) {
-        pp_join_abort(j, "no more");
-        pp_join_abort(j, "and then this");
+    if (pp_rendezvous_rank(j) == 1) {
+        pp_rendezvous_abort(j, "no more");
+        pp_rendezvous_abort(j, "and then this");
         return 3;
     }
     return work(j);
@@ -193,27 +193,28 @@ static void note_abort(void *ctx)
     *(volatile int *)ctx += 1;
 }
 
-static int one_sees(struct pp_join *j, const char *say)
+static int one_sees(struct pp_rendezvous *j, const char *say)
 {
     (void)say;
     static volatile int told;
-    const struct pp_join_watcher w = {
-        pp_join_rank(j) == 1 ? failing_look : NULL, note_abort, (void *)&told};
-    pp_join_watch(j, &w);
+    const struct pp_rendezvous_watcher w = {
+        pp_rendezvous_rank(j) == 1 ? failing_look : NULL, note_abort,
+        (void *)&told};
+    pp_rendezvous_watch(j, &w);
     int rc = work(j);
     while (!told)
         usleep(1000);
-    pp_join_watch(j, NULL);
+    pp_rendezvous_watch(j, NULL);
     return told == 1 ? rc : 4;
 }
 
-static int other_size(struct pp_join *j, const char *say)
+static int other_size(struct pp_rendezvous *j, const char *say)
 {
     struct pp_err err = {0};
     (void)say;
     uint64_t mine[2] = {0}, all[2 * MAX_RANKS];
-    size_t bytes = pp_join_rank(j) == 1 ? sizeof mine : sizeof *mine;
-    return pp_join_allgather(j, mine, all, bytes, &err) ? 3 : 0;
+    size_t bytes = pp_rendezvous_rank(j) == 1 ? sizeof mine : sizeof *mine;
+    return pp_rendezvous_allgather(j, mine, all, bytes, &err) ? 3 : 0;
 }
 
 static void test_end(body_fn *body, const char *what, const char *text,

@@ -2,7 +2,7 @@
 /* test_rows - chats, pairs and rollouts from JSON Lines: what is scored, what
  * stays together, which values go with which token. */
 #include "data/documents.h"
-#include "data/jsonl.h"
+#include "data/readers.h"
 #include "data/packed.h"
 #include "data/pieces.h"
 #include "tap.h"
@@ -224,7 +224,7 @@ static void test_pieces(void)
        "cannot be cut: %s", err.text);
     err = (struct pp_err){0};
     o.oversize = PP_OVERSIZE_DROP;
-    ok(pp_pieces_make(&d, &o, &p, &err) == 0 && p.n == 1 && p.slots[0] == 6 &&
+    ok(pp_pieces_make(&d, &o, &p, &err) == 0 && p.n == 1 && p.padded[0] == 6 &&
            p.piece[0].length == 4 && p.counts.n_dropped == 1 &&
            p.counts.dropped_tokens == 8 && p.counts.tokens == 12 &&
            p.counts.sequences == 4,
@@ -241,7 +241,7 @@ static void test_spill(void)
     bool good = true;
     for (int i = 0; i < 5000 && good; i++) {
         int32_t labels[3] = {i, PP_LABEL_IGNORE, i + 1}, *ids;
-        ids = pp_documents_room(&d, 3, &err);
+        ids = pp_documents_reserve(&d, 3, &err);
         good = ids != NULL;
         for (int k = 0; good && k < 3; k++)
             ids[k] = 3 * i + k;
@@ -258,7 +258,7 @@ static void test_spill(void)
     ok(good, "and are all there");
     pp_documents_finish(&d);
     d = (struct pp_documents){.spill = "/nonexistent", .spill_bytes = 64};
-    ok(!pp_documents_room(&d, 100, &err) && err.code == PP_EXIT_SYSTEM,
+    ok(!pp_documents_reserve(&d, 100, &err) && err.code == PP_EXIT_SYSTEM,
        "nowhere to spill: %s", err.text);
     pp_documents_finish(&d);
 }

@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "optimum.h"
-#include "sched/bound.h"
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound.h"
+#include "schedule/bound/bound_parts.h"
 
 struct dice {
     uint64_t key, at;
@@ -27,7 +27,7 @@ struct instance {
     double time[PP_N_OPS][OPT_STAGES][OPT_MICROBATCHES];
     double limit[OPT_RANKS];
     struct pp_load load[OPT_STAGES];
-    struct pp_room room;
+    struct pp_memory_limit room;
 };
 
 static double instance_time(const void *ctx, struct pp_action a)
@@ -73,12 +73,12 @@ static void roll_room(struct instance *x, struct dice *d)
                                       scale * l.i_to_w};
         if (!x->f.graph.stages[s].input_grad)
             x->load[s] = (struct pp_load){0, scale * (l.f_to_i + l.f_to_w), 0};
-        x->limit[x->f.graph.stages[s].rank] +=
+        x->limit[x->f.graph.stages[s].row] +=
             x->load[s].f_to_i + x->load[s].f_to_w + x->load[s].i_to_w;
     }
-    for (int r = 0; r < x->f.graph.n_ranks; r++)
+    for (int r = 0; r < x->f.graph.n_rows; r++)
         x->limit[r] *= 1 + roll(d, 5) / 2.0;
-    x->room = (struct pp_room){x->limit, x->load};
+    x->room = (struct pp_memory_limit){x->limit, x->load};
 }
 
 static void roll_instance(struct instance *x, struct dice *d)
@@ -116,7 +116,7 @@ struct counts {
 static void compare(struct instance *x, bool limited, struct counts *n)
 {
     struct pp_costs costs = {.time = instance_time, .ctx = x};
-    const struct pp_room *room = limited ? &x->room : NULL;
+    const struct pp_memory_limit *room = limited ? &x->room : NULL;
     struct pp_bound b;
     if (pp_bound(&x->f.graph, x->m, x->split, &costs, room, &b, &x->f.err)) {
         printf("# %s\n", x->f.err.text);
@@ -136,7 +136,7 @@ static void compare(struct instance *x, bool limited, struct counts *n)
         n->above++;
         printf("# bound %g (%s) above the optimum %g: %d ranks, %d stages, "
                "%d microbatches, split %d, limited %d, alike %d\n",
-               b.makespan, b.rule, o.best, x->f.graph.n_ranks,
+               b.makespan, b.rule, o.best, x->f.graph.n_rows,
                x->f.graph.n_stages, x->m, x->split, limited, x->alike);
         return;
     }
@@ -189,7 +189,7 @@ static void test_freed_by_both(void)
         struct pp_costs costs = {.time = instance_time, .ctx = &x};
         struct pp_bound b = {0};
         chain(&x.f, cases[n].p, 1, PP_PLACEMENT_LOOP);
-        x.room = (struct pp_room){x.limit, x.load};
+        x.room = (struct pp_memory_limit){x.limit, x.load};
         for (int s = 0; s < cases[n].p; s++) {
             x.limit[s] = 100 * cases[n].p;
             x.load[s] = (struct pp_load){57, 43, 0};
@@ -228,7 +228,7 @@ static void test_choice_of_room(void)
     struct fixture f;
     double limit[2] = {200, 200};
     struct pp_load load[2] = {{57, 43, 0}, {57, 43, 0}};
-    struct pp_room room = {limit, load};
+    struct pp_memory_limit room = {limit, load};
     chain(&f, 2, 1, PP_PLACEMENT_LOOP);
     struct pp_literal_costs literal = {&f.graph, 1, 1, 10, 0, true};
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
@@ -256,7 +256,7 @@ static double bound_of(int p, int c, int m, enum pp_placement placement,
     struct pp_literal_costs literal = {&f.graph, cost[0], cost[1],
                                        cost[2],  cost[3], true};
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
-    struct pp_room room = {limits, load};
+    struct pp_memory_limit room = {limits, load};
     for (int i = 0; i < p; i++)
         limits[i] = limit;
     for (int i = 0; i < p * c; i++)

@@ -3,7 +3,7 @@
  * model, on ranks of their own and on shared ones; and who refuses them. */
 #include "sched_fixture.h"
 
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 enum { MAX_STAGES = 8 };
 
@@ -77,7 +77,7 @@ static const struct branches twice = {
 
 static void build(struct fixture *f, const struct branches *b)
 {
-    *f = (struct fixture){.graph = {.n_ranks = b->n_ranks,
+    *f = (struct fixture){.graph = {.n_rows = b->n_ranks,
                                     .n_stages = b->n_stages,
                                     .tied = {-1, -1}}};
     f->graph.stages =
@@ -87,7 +87,7 @@ static void build(struct fixture *f, const struct branches *b)
         while (b->stages[s].inputs[n] >= 0)
             n++;
         f->graph.stages[s] =
-            (struct pp_stage_node){.rank = b->stages[s].rank,
+            (struct pp_stage_node){.row = b->stages[s].rank,
                                    .n_inputs = n,
                                    .inputs = b->stages[s].inputs};
     }

@@ -5,8 +5,8 @@
 #include <limits.h>
 
 #include "base/rng.h"
-#include "sched/memory.h"
-#include "sched/sim.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 #include "sched_fixture.h"
 
 static void test_graph(void)
@@ -18,7 +18,7 @@ static void test_graph(void)
     is_int(f.graph.n_stages, 8, "a stage of each copy on every rank");
     for (int s = 0; s < 8; s++) {
         const struct pp_stage_node *n = &f.graph.stages[s];
-        as_said &= n->rank == ranks[s] && n->copy_of == (s < 4 ? -1 : s - 4) &&
+        as_said &= n->row == ranks[s] && n->copy_of == (s < 4 ? -1 : s - 4) &&
                    n->n_inputs == (s % 4 > 0) && n->n_outputs == (s % 4 < 3) &&
                    n->input_grad == (s % 4 > 0) &&
                    pp_copy_number(&f.graph, s) == s / 4;
@@ -59,7 +59,7 @@ static bool prepare(struct fixture *f, int p, int m)
 /* Rank p - 1 - r does with the copies what rank r does with the originals. */
 static bool is_mirrored(const struct pp_schedule *s)
 {
-    int p = s->graph->n_ranks, m = s->n_microbatches;
+    int p = s->graph->n_rows, m = s->n_microbatches;
     for (int r = 0; r < p; r++) {
         const struct pp_row *a = &s->rows[r], *b = &s->rows[p - 1 - r];
         if (a->n != b->n)
@@ -244,9 +244,9 @@ static void random_graph(struct fixture *f, struct dice *d)
         for (int i = 0; s >= n && i < nodes[s - n].n_inputs; i++)
             inputs[k++] = nodes[s - n].inputs[i] + n;
         nodes[s] = (struct pp_stage_node){
-            .rank = s < p ? s : roll(d, p), .n_inputs = k, .inputs = inputs};
+            .row = s < p ? s : roll(d, p), .n_inputs = k, .inputs = inputs};
     }
-    f->graph = (struct pp_graph){.n_ranks = p,
+    f->graph = (struct pp_graph){.n_rows = p,
                                  .n_stages = 2 * n,
                                  .stages = nodes,
                                  .tied = {-1, -1},
@@ -273,7 +273,7 @@ static void random_rows(struct fixture *f, struct dice *d, int m)
                        : split     ? PP_I
                                    : PP_B;
                 if ((pass < 2 || split) &&
-                    pp_schedule_add(&f->s, f->graph.stages[s].rank, a, &f->err))
+                    pp_schedule_add(&f->s, f->graph.stages[s].row, a, &f->err))
                     return;
             }
     }
@@ -300,7 +300,7 @@ static void erase(struct pp_row *row, size_t at)
 static void enter_both(struct fixture *f, int m)
 {
     int n = f->graph.n_stages / 2, other = n;
-    for (int r = 0; r < f->graph.n_ranks; r++)
+    for (int r = 0; r < f->graph.n_rows; r++)
         for (size_t i = 0; i < f->s.rows[r].n; i++) {
             struct pp_action a = f->s.rows[r].actions[i];
             if (a.op == PP_F && a.microbatch == m)
@@ -308,8 +308,8 @@ static void enter_both(struct fixture *f, int m)
         }
     struct pp_action a = {
         .stage = other, .microbatch = m, .peer = -1, .op = PP_F};
-    struct pp_row *row = &f->s.rows[f->graph.stages[other].rank];
-    if (pp_schedule_add(&f->s, f->graph.stages[other].rank, a, &f->err))
+    struct pp_row *row = &f->s.rows[f->graph.stages[other].row];
+    if (pp_schedule_add(&f->s, f->graph.stages[other].row, a, &f->err))
         return;
     memmove(row->actions + 1, row->actions,
             (row->n - 1) * sizeof *row->actions);
@@ -329,9 +329,9 @@ static void drop_backward(struct pp_row *row, struct dice *d)
 
 static void spoil(struct fixture *f, struct dice *d, enum spoil how)
 {
-    int r = roll(d, f->graph.n_ranks);
+    int r = roll(d, f->graph.n_rows);
     while (f->s.rows[r].n == 1) /* a copy that no microbatch takes */
-        r = (r + 1) % f->graph.n_ranks;
+        r = (r + 1) % f->graph.n_rows;
     struct pp_row *row = &f->s.rows[r];
     struct pp_action sync = row->actions[row->n - 1];
     if (how == BOTH) {

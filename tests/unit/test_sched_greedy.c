@@ -2,9 +2,9 @@
 /* The greedy zero-bubble order gives the bubbles of its paper. */
 #include "sched_fixture.h"
 
-#include "sched/search_eval.h"
-#include "sched/search_greedy.h"
-#include "sched/search_words.h"
+#include "schedule/search/search_eval.h"
+#include "schedule/search/search_greedy.h"
+#include "schedule/search/row_order.h"
 
 /* A row of table 5 of "Zero Bubble Pipeline Parallelism": a model, the times
  * that were measured for it, and what its scheduler made of them with the
@@ -30,18 +30,18 @@ static const struct row table[] = {
 };
 
 /* The least span of any setting of the knobs that keeps to the limit. */
-static double least_span(const struct pp_job *j, struct pp_err *err)
+static double least_span(const struct pp_search_problem *j, struct pp_err *err)
 {
-    int32_t *word = calloc((size_t)j->n_ops, sizeof *word);
+    int32_t *order = calloc((size_t)j->n_ops, sizeof *order);
     struct pp_eval e = {0};
     double least = INFINITY;
-    if (word && !pp_eval_init(&e, j, err))
+    if (order && !pp_eval_init(&e, j, err))
         for (int i = 0; i < PP_GREEDY_SETTINGS; i++)
-            if (!pp_greedy_run(j, pp_greedy_setting(i), word, err) &&
-                pp_words_fit(j, word) && pp_eval_heads(&e, word))
-                least = fmin(least, pp_eval_span(&e, word));
+            if (!pp_greedy_run(j, pp_greedy_setting(i), order, err) &&
+                pp_row_order_fits(j, order) && pp_eval_heads(&e, order))
+                least = fmin(least, pp_eval_span(&e, order));
     pp_eval_finish(&e);
-    free(word);
+    free(order);
     return least;
 }
 
@@ -50,7 +50,7 @@ static void test_row(const struct row *row)
     struct fixture f;
     double limit[32];
     struct pp_load load[32];
-    struct pp_room room = {limit, load};
+    struct pp_memory_limit room = {limit, load};
     /* A layer of 1024 positions, in elements: what F keeps, what W frees. */
     double all = 34.0 * row->hidden + 5.0 * row->heads * 1024;
     double by_w = 32.0 * row->hidden;
@@ -59,21 +59,21 @@ static void test_row(const struct row *row)
                                        row->w,   row->comm, true};
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
     for (int times = 1; times <= 2; times++) {
-        struct pp_job j = {0};
+        struct pp_search_problem j = {0};
         for (int s = 0; s < row->p; s++) {
             limit[s] = times * row->p * all;
             load[s] = (struct pp_load){all - by_w, by_w, 0};
         }
         double span = NAN;
         if (!pp_schedule_init(&f.s, &f.graph, "greedy", row->m, &f.err) &&
-            !pp_job_init(&j, &f.s, true, &costs, &room, &f.err))
+            !pp_search_problem_init(&j, &f.s, true, &costs, &room, &f.err))
             span = least_span(&j, &f.err);
         double work = row->m * (row->f + row->i + row->w);
         double bubble = 1 - work / span, want = row->bubble[times - 1];
         ok(fabs(bubble - want) < 0.00005 + 1e-9,
            "p=%d m=%d, room for %d p: %.4f is %.4f", row->p, row->m, times,
            bubble, want);
-        pp_job_finish(&j);
+        pp_search_problem_finish(&j);
         pp_schedule_finish(&f.s);
     }
     drop(&f);
@@ -87,9 +87,9 @@ static void test_refusals(void)
         struct fixture f;
         double limit[4] = {1, 1, 1, 1};
         struct pp_load load[8];
-        struct pp_room room = {limit, load};
-        struct pp_job j = {0};
-        int32_t word[8 * 3 * 6];
+        struct pp_memory_limit room = {limit, load};
+        struct pp_search_problem j = {0};
+        int32_t order[8 * 3 * 6];
         int rc = 0;
         chain(&f, 4, chunks[n], PP_PLACEMENT_LOOP);
         struct pp_literal_costs literal = {&f.graph, 1, 1, 1, 0, true};
@@ -97,10 +97,11 @@ static void test_refusals(void)
         for (int s = 0; s < 8; s++)
             load[s] = (struct pp_load){.f_to_w = 1.5};
         if (!pp_schedule_init(&f.s, &f.graph, "greedy", 6, &f.err) &&
-            !pp_job_init(&j, &f.s, true, &costs, n ? NULL : &room, &f.err))
-            rc = pp_greedy_run(&j, pp_greedy_setting(0), word, &f.err);
+            !pp_search_problem_init(&j, &f.s, true, &costs, n ? NULL : &room,
+                                    &f.err))
+            rc = pp_greedy_run(&j, pp_greedy_setting(0), order, &f.err);
         is_int(rc, 1, n ? "two stages on a rank" : "no room for one");
-        pp_job_finish(&j);
+        pp_search_problem_finish(&j);
         pp_schedule_finish(&f.s);
         drop(&f);
     }

@@ -3,7 +3,7 @@
  * and peaks of an independent model, and each kind's admissibility rule. */
 #include "sched_fixture.h"
 
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 /* A rank's computes as Megatron names them: F<chunk>.<microbatch>. */
 static void program(const struct fixture *f, int rank, char *buf, size_t size)
@@ -12,7 +12,7 @@ static void program(const struct fixture *f, int rank, char *buf, size_t size)
     for (size_t i = 0, at = 0; i < row->n; i++)
         at += (size_t)snprintf(buf + at, size - at, "%s%c%d.%d", i ? " " : "",
                                row->actions[i].op == PP_F ? 'F' : 'B',
-                               row->actions[i].stage / f->graph.n_ranks,
+                               row->actions[i].stage / f->graph.n_rows,
                                row->actions[i].microbatch);
 }
 
@@ -275,14 +275,14 @@ static void test_dag(void)
 {
     /* Image (0) and audio (1 -> 2) encoders before a model of two stages. */
     static const int in2[] = {1}, in3[] = {0, 2}, in4[] = {3};
-    struct pp_stage_node nodes[] = {{.rank = 0},
-                                    {.rank = 1},
-                                    {.rank = 2, .n_inputs = 1, .inputs = in2},
-                                    {.rank = 3, .n_inputs = 2, .inputs = in3},
-                                    {.rank = 4, .n_inputs = 1, .inputs = in4}};
+    struct pp_stage_node nodes[] = {{.row = 0},
+                                    {.row = 1},
+                                    {.row = 2, .n_inputs = 1, .inputs = in2},
+                                    {.row = 3, .n_inputs = 2, .inputs = in3},
+                                    {.row = 4, .n_inputs = 1, .inputs = in4}};
     struct fixture f = {
         .graph = {
-            .n_ranks = 5, .n_stages = 5, .stages = nodes, .tied = {-1, -1}}};
+            .n_rows = 5, .n_stages = 5, .stages = nodes, .tied = {-1, -1}}};
     int want[] = {2, 3, 2, 1, 0};
     bool same = !pp_graph_connect(&f.arena, &f.graph, &f.err);
     for (int s = 0; s < 5; s++)

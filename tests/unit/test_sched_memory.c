@@ -4,8 +4,8 @@
 
 #include <limits.h>
 
-#include "sched/memory.h"
-#include "sched/sim.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 
 static void expect(const struct pp_memory *m, enum pp_buffer_kind kind,
                    int stage, int microbatch, int peer, long first, long last)
@@ -134,26 +134,27 @@ static void test_offsets(void)
 }
 
 /* What passes within actions: one buffer for the rank, of its largest stage. */
-static void test_passing(void)
+static void test_workspace(void)
 {
     struct pp_stage_bytes sizes[4] = {
-        {.passing = 70}, {.passing = 500}, {0}, {.passing = 90}};
+        {.workspace = 70}, {.workspace = 500}, {0}, {.workspace = 90}};
     struct fixture f;
     struct pp_memory m;
     chain(&f, 2, 2, PP_PLACEMENT_V);
     ok(!emit(&f, "zbv", 4, 0) && !pp_lower(&f.s, &f.err) &&
            !pp_memory_plan(&f.s, 0, sizes, &m, &f.err),
        "stages that recompute are planned");
-    expect(&m, PP_BUF_PASSING, 0, 0, -1, 0, (long)f.s.rows[0].n - 1);
-    is_int((long long)m.peak_by_kind[PP_BUF_PASSING], 90, "  the larger once");
+    expect(&m, PP_BUF_WORKSPACE, 0, 0, -1, 0, (long)f.s.rows[0].n - 1);
+    is_int((long long)m.peak_by_kind[PP_BUF_WORKSPACE], 90,
+           "  the larger once");
     pp_memory_finish(&m);
     ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
-           m.peak_by_kind[PP_BUF_PASSING] == 500,
+           m.peak_by_kind[PP_BUF_WORKSPACE] == 500,
        "  on every rank its own");
     pp_memory_finish(&m);
-    sizes[1].passing = 0;
+    sizes[1].workspace = 0;
     ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
-           !pp_memory_find(&m, PP_BUF_PASSING, 0, 0, 0, -1),
+           !pp_memory_find(&m, PP_BUF_WORKSPACE, 0, 0, 0, -1),
        "  and none where nothing passes");
     pp_memory_finish(&m);
     drop(&f);
@@ -174,7 +175,7 @@ static bool keeps_apart(const struct pp_row *row, const struct pp_memory *m)
                 return false;
         }
     }
-    return pairs == !!pp_memory_find(m, PP_BUF_PASSING, 1, 0, 0, -1);
+    return pairs == !!pp_memory_find(m, PP_BUF_WORKSPACE, 1, 0, 0, -1);
 }
 
 /* Neither action of an overlap pair has memory that the other gives up, since
@@ -275,7 +276,7 @@ int main(void)
 {
     test_lifetimes();
     test_offsets();
-    test_passing();
+    test_workspace();
     test_pairs();
     test_forward_only();
     test_clocks();

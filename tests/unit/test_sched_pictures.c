@@ -7,9 +7,9 @@
 #include <limits.h>
 
 #include "base/quote.h"
-#include "sched/axis.h"
-#include "sched/svg.h"
-#include "sched/trace.h"
+#include "schedule/draw/axis.h"
+#include "schedule/draw/svg.h"
+#include "schedule/draw/trace.h"
 
 /* A schedule with all that a picture takes. */
 struct scene {
@@ -18,7 +18,7 @@ struct scene {
     struct pp_costs costs;
     struct pp_sim sim;
     struct pp_messages messages;
-    struct pp_curve slots[64];
+    struct pp_memory_timeline slots[64];
 };
 
 struct shape {
@@ -57,11 +57,11 @@ static bool build(struct scene *s, const struct shape *h)
     bool good = !emit(f, h->kind, h->m, 0) && !pp_lower(&f->s, &f->err) &&
                 !pp_check(&f->s, &f->err) &&
                 !pp_simulate(&f->s, &s->costs, 1, &s->sim, &f->err) &&
-                !pp_messages_find(&f->s, s->sim.ranks, &s->costs, 1,
+                !pp_messages_find(&f->s, s->sim.rows, &s->costs, 1,
                                   &s->messages, &f->err);
     for (int r = 0; good && r < h->p; r++)
-        good = !pp_curve_slots(&f->s.rows[r], s->sim.ranks[r].spans,
-                               &s->slots[r], &f->err);
+        good = !pp_memory_timeline_slots(&f->s.rows[r], s->sim.rows[r].spans,
+                                         &s->slots[r], &f->err);
     if (!good)
         printf("# %s\n", f->err.text);
     return good;
@@ -70,7 +70,7 @@ static bool build(struct scene *s, const struct shape *h)
 static void finish(struct scene *s)
 {
     for (int r = 0; r < 64; r++)
-        pp_curve_finish(&s->slots[r]);
+        pp_memory_timeline_finish(&s->slots[r]);
     pp_messages_finish(&s->messages);
     pp_sim_finish(&s->sim);
     drop(&s->f);
@@ -124,7 +124,7 @@ static bool is_cell(const struct pp_span *s)
 }
 
 /* Where a span is drawn in time: a pair as a whole. */
-static void extent(const struct pp_sim_rank *r, size_t i, double *from,
+static void extent(const struct pp_sim_row *r, size_t i, double *from,
                    double *to)
 {
     const struct pp_span *s = &r->spans[i];
@@ -149,12 +149,12 @@ static void test_cells(const struct shape *h)
     while (at && strncmp(at, "<path", 5))
         at--;
     for (int r = 0; at && r < h->p; r++)
-        for (size_t i = 0; i < s.sim.ranks[r].n; i++) {
+        for (size_t i = 0; i < s.sim.rows[r].n; i++) {
             struct box b;
             double from, to;
-            if (!is_cell(&s.sim.ranks[r].spans[i]) || !(at = next_box(at, &b)))
+            if (!is_cell(&s.sim.rows[r].spans[i]) || !(at = next_box(at, &b)))
                 continue;
-            extent(&s.sim.ranks[r], i, &from, &to);
+            extent(&s.sim.rows[r], i, &from, &to);
             wrong += fabs(b.x - from * scale) > .006 ||
                      fabs(b.to - to * scale) > .006 || b.y >= b.bottom;
             outside +=
@@ -215,7 +215,7 @@ static void test_messages(const struct shape *h, int depth)
     pp_sim_finish(&s.sim);
     pp_messages_finish(&s.messages);
     ok(!pp_simulate(&s.f.s, &s.costs, depth, &s.sim, &s.f.err) &&
-           !pp_messages_find(&s.f.s, s.sim.ranks, &s.costs, depth, &s.messages,
+           !pp_messages_find(&s.f.s, s.sim.rows, &s.costs, depth, &s.messages,
                              &s.f.err),
        "%s: messages at depth %d", h->kind, depth);
     is_int((long long)s.messages.n, (long long)s.sim.n_messages,
@@ -223,8 +223,8 @@ static void test_messages(const struct shape *h, int depth)
     double slack = 1e-9 * s.sim.makespan;
     for (size_t i = 0; i < s.messages.n; i++) {
         const struct pp_message *m = &s.messages.at[i];
-        const struct pp_span *from = s.sim.ranks[m->from].spans;
-        const struct pp_span *to = s.sim.ranks[m->to].spans;
+        const struct pp_span *from = s.sim.rows[m->from].spans;
+        const struct pp_span *to = s.sim.rows[m->to].spans;
         struct pp_action recv = to[m->recv].action;
         bad += recv.stage != m->action.peer || recv.peer != m->action.stage ||
                recv.microbatch != m->action.microbatch ||
@@ -250,11 +250,11 @@ static void test_curves(const struct shape *h)
         sizes[i] = (struct pp_stage_bytes){700 + (size_t)i, 300, 200, 64};
     for (int r = 0; r < h->p; r++) {
         const struct pp_row *row = &s.f.s.rows[r];
-        const struct pp_span *spans = s.sim.ranks[r].spans;
+        const struct pp_span *spans = s.sim.rows[r].spans;
         struct pp_memory m;
-        struct pp_curve bytes = {0};
+        struct pp_memory_timeline bytes = {0};
         if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err) ||
-            pp_curve_bytes(row, spans, &m, &bytes, &s.f.err))
+            pp_memory_timeline_bytes(row, spans, &m, &bytes, &s.f.err))
             break;
         bad += s.slots[r].peak != pp_row_slots(row) ||
                bytes.peak != (double)m.peak_bytes ||
@@ -263,7 +263,7 @@ static void test_curves(const struct shape *h)
         for (size_t i = 1; i < bytes.n; i++)
             bad += bytes.at[i].time < bytes.at[i - 1].time;
         pp_memory_finish(&m);
-        pp_curve_finish(&bytes);
+        pp_memory_timeline_finish(&bytes);
     }
     ok(!s.f.err.code && bad == 0,
        "%s: curves peak as the plan says and end empty", h->kind);

@@ -3,7 +3,7 @@
  * end in a walk that knows nothing of the library's player, and whatever it
  * refuses as a deadlock stops there. The graph of events says the same, and
  * under the other semantics what a walk over streams finds. */
-#include "sched/progress.h"
+#include "schedule/check/deadlock.h"
 #include "sched_walker.h"
 
 /* --- a walk over streams --- */
@@ -22,7 +22,7 @@ static struct pp_action at(const struct streams *w, int rank, size_t i)
 
 static int peer_of(const struct streams *w, struct pp_action a)
 {
-    return w->s->graph->stages[a.peer].rank;
+    return w->s->graph->stages[a.peer].row;
 }
 
 /* Whether b, after a in its row, must wait until a is done. */
@@ -133,11 +133,11 @@ static bool streams_end(const struct pp_schedule *s, const char *name,
     struct streams w = {.s = s, .name = name, .depth = depth};
     for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < s->graph->n_ranks; r++)
+        for (int r = 0; r < s->graph->n_rows; r++)
             for (size_t i = 0; i < s->rows[r].n; i++)
                 moved |= try_action(&w, r, i);
     }
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             if (!w.done[r][i])
                 return false;
@@ -161,7 +161,7 @@ static void compare(struct fixture *f, struct counts *c)
     }
     c->accepted += !rc;
     c->deadlocked += rc != 0;
-    c->apart += rc != pp_check_progress(&f->s, pp_semantics_find("channel"),
+    c->apart += rc != pp_check_deadlock(&f->s, pp_semantics_find("channel"),
                                         f->s.channel_depth, &why);
     if (reaches_end(&f->s) != (rc == 0)) {
         c->wrong++;
@@ -179,7 +179,7 @@ static void compare_semantics(struct fixture *f, struct counts *c)
         struct pp_err why = {0};
         if (m->by_depth)
             continue;
-        int rc = pp_check_progress(&f->s, m, f->s.channel_depth, &why);
+        int rc = pp_check_deadlock(&f->s, m, f->s.channel_depth, &why);
         if (rc && !strstr(why.text, "deadlock")) {
             c->swapped++;
             continue;
@@ -207,7 +207,7 @@ static void test_lowered(struct dice *d)
         random_computes(&f, d, m);
         refused += pp_lower(&f.s, &f.err) || pp_check_order(&f.s, &f.err);
         for (int k = 0; k < PP_N_SEMANTICS && !f.err.code; k++)
-            bad += pp_check_progress(&f.s, &pp_semantics[k], 0, &f.err) != 0;
+            bad += pp_check_deadlock(&f.s, &pp_semantics[k], 0, &f.err) != 0;
         drop(&f);
     }
     ok(refused == 0, "every feasible order can be lowered");

@@ -5,9 +5,8 @@
 
 #include <limits.h>
 
-#include "sched/idle.h"
-#include "sched/memory.h"
-#include "sched/traffic.h"
+#include "schedule/simulate/sim_stats.h"
+#include "schedule/memory/memory.h"
 
 struct run {
     struct fixture f;
@@ -58,7 +57,7 @@ static void test_sum(void)
                              kinds[i].placement, cost, 0.25);
         for (int r = 0; same && r < 4; r++) {
             struct pp_idle d = pp_idle_of(&x.sim, r);
-            double sum = x.sim.ranks[r].busy + d.fill + d.wait_forward +
+            double sum = x.sim.rows[r].busy + d.fill + d.wait_forward +
                          d.wait_backward + d.drain;
             same &= fabs(sum - x.sim.makespan) < 1e-9 && d.fill >= 0 &&
                     d.wait_forward >= 0 && d.wait_backward >= 0 && d.drain >= 0;
@@ -111,7 +110,7 @@ static void test_pairs(void)
             if (simulate(&x, "dualpipev", p, 2, 2 * p + 4, PP_PLACEMENT_V, unit,
                          savings[i]))
                 for (int r = 0; r < p; r++)
-                    idle = fmax(idle, x.sim.makespan - x.sim.ranks[r].busy);
+                    idle = fmax(idle, x.sim.makespan - x.sim.rows[r].busy);
             is_near(idle, (p - 1) * (pair + 2 - 3), 1e-9,
                     "dualpipev idles as its authors say");
             finish(&x);

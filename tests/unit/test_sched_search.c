@@ -7,12 +7,12 @@
 
 #include "base/rng.h"
 #include "optimum.h"
-#include "sched/bound.h"
-#include "sched/memory.h"
-#include "sched/search.h"
+#include "schedule/bound/bound.h"
+#include "schedule/memory/memory.h"
+#include "schedule/search/search.h"
 
 /* What is asked of a search, and what came of it. */
-struct job {
+struct problem {
     struct fixture f;
     int m;
     double slots; /* 0: no limit */
@@ -21,23 +21,23 @@ struct job {
     struct pp_search_options o;
     double limit[32];
     struct pp_load load[64];
-    struct pp_room room;
+    struct pp_memory_limit room;
     double makespan, span;
     int peak;
 };
 
-static void set(struct job *j, int p, int c, enum pp_placement placement, int m,
-                double slots)
+static void set(struct problem *j, int p, int c, enum pp_placement placement,
+                int m, double slots)
 {
     static const struct pp_search_options options = {
         .split = true, .seed = 1, .seconds = 0.5};
-    *j = (struct job){.m = m, .slots = slots, .o = options};
+    *j = (struct problem){.m = m, .slots = slots, .o = options};
     chain(&j->f, p, c, placement);
     j->costs = (struct pp_literal_costs){.f = 1, .i = 1, .w = 1};
     j->costs.textbook = true;
 }
 
-static void cost(struct job *j, double f, double i, double w, double comm)
+static void cost(struct problem *j, double f, double i, double w, double comm)
 {
     j->costs.f = f;
     j->costs.i = i;
@@ -47,24 +47,24 @@ static void cost(struct job *j, double f, double i, double w, double comm)
 
 static double job_time(const void *ctx, struct pp_action a)
 {
-    const struct job *j = ctx;
+    const struct problem *j = ctx;
     bool saves = a.op == PP_B && a.stage == j->f.graph.n_stages - 1;
     return pp_literal_time(&j->costs, a) - (saves ? j->saved : 0);
 }
 
 /* Searches, simulates, lowers and checks. Whether all went well. */
-static bool run(struct job *j, const struct pp_costs *costs)
+static bool run(struct problem *j, const struct pp_costs *costs)
 {
     struct pp_costs literal = {.time = job_time, .ctx = j};
     struct fixture *f = &j->f;
     struct pp_sim sim;
     j->costs.graph = &f->graph;
     j->o.costs = costs ? costs : &literal;
-    for (int r = 0; r < f->graph.n_ranks; r++)
+    for (int r = 0; r < f->graph.n_rows; r++)
         j->limit[r] = j->slots;
     for (int s = 0; s < f->graph.n_stages; s++)
         j->load[s] = (struct pp_load){.f_to_w = 1};
-    j->room = (struct pp_room){j->limit, j->load};
+    j->room = (struct pp_memory_limit){j->limit, j->load};
     j->o.room = j->slots > 0 ? &j->room : NULL;
     if (pp_schedule_init(&f->s, &f->graph, "auto", j->m, &f->err) ||
         pp_search(&f->s, &j->o, &f->err) ||
@@ -73,7 +73,7 @@ static bool run(struct job *j, const struct pp_costs *costs)
     j->makespan = sim.makespan;
     j->span = sim.span;
     pp_sim_finish(&sim);
-    for (int r = 0; r < f->graph.n_ranks; r++)
+    for (int r = 0; r < f->graph.n_rows; r++)
         if (pp_row_slots(&f->s.rows[r]) > j->peak)
             j->peak = pp_row_slots(&f->s.rows[r]);
     if (j->slots > 0 && j->peak > j->slots)
@@ -114,7 +114,7 @@ static void roll_times(struct table *t, struct dice *d)
 }
 
 /* 1 when no order is better, 0 when one is, -1 when that took too long. */
-static int is_optimal(struct job *j, const struct pp_costs *costs)
+static int is_optimal(struct problem *j, const struct pp_costs *costs)
 {
     struct pp_bound b;
     struct optimum o = {.g = &j->f.graph,
@@ -133,7 +133,7 @@ static int is_optimal(struct job *j, const struct pp_costs *costs)
     if (o.best < j->makespan - 1e-9) {
         printf("# %g, but %g is possible: %d ranks, %d stages, %d "
                "microbatches, %g slots, split %d\n",
-               j->makespan, o.best, j->f.graph.n_ranks, j->f.graph.n_stages,
+               j->makespan, o.best, j->f.graph.n_rows, j->f.graph.n_stages,
                j->m, j->slots, o.split);
         return 0;
     }
@@ -151,7 +151,7 @@ static void test_optimum(int n)
     int count[3] = {0}, *decided = count + 1, failed = 0;
     for (int i = 0; i < n; i++) {
         const int *shape = shapes[roll(&d, 4)];
-        struct job j;
+        struct problem j;
         struct table t;
         struct pp_costs costs = {.time = table_time, .ctx = &t};
         bool v = roll(&d, 2);
@@ -187,7 +187,7 @@ static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
                          int m, const double *costs, int *n, int *worse)
 {
     struct pp_kind_options ko = {.n_microbatches = m};
-    struct job j;
+    struct problem j;
     struct pp_sim sim;
     set(&j, p, c, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP, m, 0);
     cost(&j, costs[0], costs[1], costs[2], costs[3]);
@@ -242,7 +242,7 @@ static void test_few_slots(void)
         {7, 10, 10, 8, 1, 856},  {8, 10, 10, 8, 1, 784},
         {10, 10, 10, 8, 1, 759}, {6, 29.718, 29.444, 19.927, 0.527, 2480}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        struct job j;
+        struct problem j;
         set(&j, 8, 1, PP_PLACEMENT_LOOP, 24, want[i].slots);
         cost(&j, want[i].f, want[i].i, want[i].w, want[i].comm);
         j.o.seconds = 1;
@@ -263,7 +263,7 @@ static void test_same_bytes(void)
 {
     char *text[2] = {NULL};
     for (int i = 0; i < 2; i++) {
-        struct job j;
+        struct problem j;
         set(&j, 3, 2, PP_PLACEMENT_V, 7, 5);
         cost(&j, 5, 6, 4, 1);
         if (run(&j, NULL))
@@ -278,7 +278,7 @@ static void test_same_bytes(void)
 
 static void test_refusal(void)
 {
-    struct job j;
+    struct problem j;
     set(&j, 3, 2, PP_PLACEMENT_V, 4, 1);
     ok(!run(&j, NULL) && j.f.err.code == PP_EXIT_NO,
        "a slot for two stages of a rank is not enough");
@@ -294,7 +294,7 @@ static void test_refusal(void)
 
 static void test_whole(void)
 {
-    struct job j;
+    struct problem j;
     size_t n = 0;
     set(&j, 4, 1, PP_PLACEMENT_LOOP, 8, 0);
     cost(&j, 10, 10, 8, 1);
@@ -314,12 +314,12 @@ static void test_whole(void)
 static void test_branches(void)
 {
     static const int both[] = {0, 1};
-    struct job j;
+    struct problem j;
     for (int slots = 3; slots < 6; slots++) {
         set(&j, 2, 2, PP_PLACEMENT_LOOP, 6, slots);
         struct pp_stage_node *st = j.f.graph.stages;
         for (int s = 0; s < 4; s++)
-            st[s].rank = s == 3;
+            st[s].row = s == 3;
         st[1].n_inputs = 0;
         st[2].n_inputs = 2;
         st[2].inputs = both;
@@ -332,7 +332,7 @@ static void test_branches(void)
 
 static void test_span(void)
 {
-    struct job j[2];
+    struct problem j[2];
     for (int i = 0; i < 2; i++) {
         set(&j[i], 8, 1, PP_PLACEMENT_LOOP, 24, 16);
         cost(&j[i], 29.718, 29.444, 19.927, 0.527);

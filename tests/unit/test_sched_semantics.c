@@ -6,14 +6,14 @@
 
 #include <limits.h>
 
-#include "sched/progress.h"
+#include "schedule/check/deadlock.h"
 
 enum verdict { OK, DEADLOCK, WRONG }; /* WRONG: one message for another */
 
 static enum verdict judge(const struct pp_schedule *s, const char *name)
 {
     struct pp_err err = {0};
-    if (!pp_check_progress(s, pp_semantics_find(name), 0, &err))
+    if (!pp_check_deadlock(s, pp_semantics_find(name), 0, &err))
         return OK;
     return strstr(err.text, "deadlock") ? DEADLOCK : WRONG;
 }
@@ -187,7 +187,7 @@ static void test_words(void)
         chain(&f, 2, 1, PP_PLACEMENT_LOOP);
         int rc = rows(&f, 2, crossing) || pp_check_order(&f.s, &f.err);
         if (!rc)
-            rc = pp_check_progress(&f.s, pp_semantics_find(cases[i].name),
+            rc = pp_check_deadlock(&f.s, pp_semantics_find(cases[i].name),
                                    cases[i].depth, &f.err);
         ok(cases[i].says ? rc == -1 && f.err.code == PP_EXIT_NO &&
                                strstr(f.err.text, cases[i].says)
@@ -225,7 +225,7 @@ static void test_compute_circle(void)
                      ahead ? waits[pair] : "0RECV_B0",
                      ahead ? "1F1" : "1RECV_F1");
             bool good = !rows(&f, 2, text) && !pp_check_order(&f.s, &f.err) &&
-                        pp_check_progress(&f.s, m, depth, &f.err);
+                        pp_check_deadlock(&f.s, m, depth, &f.err);
             ok(good && strstr(f.err.text, want),
                "%s at depth %d: the circle is %s's", m->name, depth,
                waits[pair]);

@@ -5,9 +5,9 @@
 #include <limits.h>
 
 #include "base/rng.h"
-#include "sched/deps.h"
-#include "sched/memory.h"
-#include "sched/sim.h"
+#include "schedule/ir/deps.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 #include "sched_fixture.h"
 
 static void slice(struct fixture *f, int p, int k)
@@ -233,12 +233,12 @@ static bool may_run(const struct pp_action *done, int n, struct pp_action a,
                     const struct pp_graph *g)
 {
     unsigned backward = 1u << PP_I | 1u << PP_B;
-    struct pp_action own = a, beside = a, next = a;
+    struct pp_action own = a, neighbour = a, next = a;
     next.stage += a.op == PP_F ? -1 : 1;
-    beside.slice = (int16_t)(beside.slice + (a.op == PP_F ? -1 : 1));
+    neighbour.slice = (int16_t)(neighbour.slice + (a.op == PP_F ? -1 : 1));
     if (a.op == PP_F)
         return (next.stage < 0 || has_run(done, n, next, 1u << PP_F)) &&
-               (beside.slice < 0 || has_run(done, n, beside, 1u << PP_F));
+               (neighbour.slice < 0 || has_run(done, n, neighbour, 1u << PP_F));
     if (!has_run(done, n, own, 1u << PP_F))
         return false;
     if (a.op == PP_W && !has_run(done, n, own, 1u << PP_I))
@@ -249,7 +249,8 @@ static bool may_run(const struct pp_action *done, int n, struct pp_action a,
         return true;
     return (next.stage == g->n_stages ||
             has_run(done, n, next, 1u << PP_I | 1u << PP_B)) &&
-           (beside.slice == g->n_slices || has_run(done, n, beside, backward));
+           (neighbour.slice == g->n_slices ||
+            has_run(done, n, neighbour, backward));
 }
 
 static bool random_order(struct fixture *f, struct dice *d, int m)
@@ -273,7 +274,7 @@ static bool random_order(struct fixture *f, struct dice *d, int m)
         if (!may_run(done, n_done, todo[i], &f->graph))
             continue;
         done[n_done++] = todo[i];
-        if (pp_schedule_add(&f->s, f->graph.stages[todo[i].stage].rank, todo[i],
+        if (pp_schedule_add(&f->s, f->graph.stages[todo[i].stage].row, todo[i],
                             &f->err))
             return false;
         todo[i] = todo[--n];

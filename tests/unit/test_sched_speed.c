@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "sched/bound.h"
+#include "schedule/bound/bound.h"
 
 /* Of this process so far: clock and processor time, and the most memory. */
 struct spent {

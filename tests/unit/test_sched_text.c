@@ -110,8 +110,8 @@ static void test_placement(void)
     static const int v[] = {0, 1, 2, 2, 1, 0, 0, 1, 2};
     bool same = true;
     for (int s = 0; s < 9; s++)
-        same &= pp_placement_rank(PP_PLACEMENT_LOOP, 3, s) == loop[s] &&
-                pp_placement_rank(PP_PLACEMENT_V, 3, s) == v[s];
+        same &= pp_placement_row(PP_PLACEMENT_LOOP, 3, s) == loop[s] &&
+                pp_placement_row(PP_PLACEMENT_V, 3, s) == v[s];
     ok(same, "loop and V placement");
     struct fixture f;
     chain(&f, 3, 2, PP_PLACEMENT_V);
@@ -133,11 +133,11 @@ static void test_graph_errors(void)
         {2, 0, NULL}, {-1, 0, NULL}, {0, 1, self}, {0, 2, twice}, {0, 2, down}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct fixture f = {0};
-        struct pp_stage_node n[] = {{.rank = 0},
-                                    {.rank = bad[i].rank,
+        struct pp_stage_node n[] = {{.row = 0},
+                                    {.row = bad[i].rank,
                                      .n_inputs = bad[i].n,
                                      .inputs = bad[i].inputs}};
-        f.graph = (struct pp_graph){.n_ranks = 2, .n_stages = 2, .stages = n};
+        f.graph = (struct pp_graph){.n_rows = 2, .n_stages = 2, .stages = n};
         ok(pp_graph_connect(&f.arena, &f.graph, &f.err) == -1 &&
                f.err.code == PP_EXIT_INPUT,
            "a bad graph is refused: %s", f.err.text);

@@ -8,23 +8,24 @@
  * of comm.h lets nobody return, that is the deadlock, and it calls abort. */
 #include <pthread.h>
 
-#include "comm/comm_threads.h"
-#include "sched/play.h"
+#include "comm/comm.h"
+#include "schedule/ir/play.h"
 #include "sched_dice.h"
 
-struct lane {
+struct direction {
     int begun, received; /* sends begun, receives done */
 };
 
 struct call {
     bool waits, is_send; /* whether the rank is in a call, and which */
-    int from, to, lane;
+    int from, to, direction;
 };
 
 struct run {
     const struct pp_schedule *s;
     pthread_mutex_t lock;
-    struct lane lanes[MAX_RANKS][MAX_RANKS][2]; /* from, to, backward */
+    struct direction directions[MAX_RANKS][MAX_RANKS]
+                               [2]; /* from, to, backward */
     struct call calls[MAX_RANKS];
     bool at_end[MAX_RANKS];
     bool stopped; /* a deadlock was met */
@@ -42,7 +43,7 @@ struct rank {
 /* Whether the contract lets a rank's call return. */
 static bool can_return(const struct run *r, const struct call *c)
 {
-    const struct lane *l = &r->lanes[c->from][c->to][c->lane];
+    const struct direction *l = &r->directions[c->from][c->to][c->direction];
     if (c->is_send)
         return l->begun - l->received <= r->s->channel_depth;
     return l->begun > l->received;
@@ -52,7 +53,7 @@ static bool can_return(const struct run *r, const struct call *c)
 static bool is_deadlock(const struct run *r)
 {
     int waiting = 0;
-    for (int i = 0; i < r->s->graph->n_ranks; i++) {
+    for (int i = 0; i < r->s->graph->n_rows; i++) {
         if (r->at_end[i])
             continue;
         if (!r->calls[i].waits || can_return(r, &r->calls[i]))
@@ -75,7 +76,7 @@ static void begin(struct rank *k, struct call c)
     struct run *r = k->run;
     pthread_mutex_lock(&r->lock);
     r->calls[k->rank] = c;
-    r->lanes[c.from][c.to][c.lane].begun += c.is_send;
+    r->directions[c.from][c.to][c.direction].begun += c.is_send;
     look_for_deadlock(r, k->comm);
     pthread_mutex_unlock(&r->lock);
 }
@@ -87,7 +88,7 @@ static int end(struct rank *k, struct call c, int rc, bool right)
     pthread_mutex_lock(&r->lock);
     r->calls[k->rank].waits = false;
     if (rc == 0 && !c.is_send)
-        r->lanes[c.from][c.to][c.lane].received++;
+        r->directions[c.from][c.to][c.direction].received++;
     r->n_wrong += rc ? !r->stopped : !right;
     pthread_mutex_unlock(&r->lock);
     return rc;
@@ -99,10 +100,10 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
-static enum pp_lane lane_of(struct pp_action a)
+static enum pp_direction direction_of(struct pp_action a)
 {
     bool back = a.op == PP_SEND_B || a.op == PP_RECV_B;
-    return back ? PP_LANE_BACKWARD : PP_LANE_FORWARD;
+    return back ? PP_DIRECTION_BACKWARD : PP_DIRECTION_FORWARD;
 }
 
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
@@ -110,22 +111,22 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     struct rank *k = ctx;
     struct pp_action *buf = &k->sent[k->n_sent++];
     *buf = a;
-    struct call c = {true, true, k->rank, peer, (int)lane_of(a)};
+    struct call c = {true, true, k->rank, peer, (int)direction_of(a)};
     begin(k, c);
-    return end(
-        k, c,
-        k->comm->ops->send(k->comm, peer, lane_of(a), buf, sizeof *buf, err),
-        true);
+    return end(k, c,
+               k->comm->ops->send(k->comm, peer, direction_of(a), buf,
+                                  sizeof *buf, err),
+               true);
 }
 
 static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct rank *k = ctx;
     struct pp_action got = {0}, want = pp_other_end(a);
-    struct call c = {true, false, peer, k->rank, (int)lane_of(a)};
+    struct call c = {true, false, peer, k->rank, (int)direction_of(a)};
     begin(k, c);
-    int rc =
-        k->comm->ops->recv(k->comm, peer, lane_of(a), &got, sizeof got, err);
+    int rc = k->comm->ops->recv(k->comm, peer, direction_of(a), &got,
+                                sizeof got, err);
     return end(k, c, rc,
                got.op == want.op && got.stage == want.stage &&
                    got.microbatch == want.microbatch && got.peer == want.peer);
@@ -146,10 +147,10 @@ static void *run_rank(void *arg)
     }
     pthread_mutex_unlock(&r->lock);
     /* Its buffers stay until all have been received. */
-    for (int to = 0; to < r->s->graph->n_ranks && !rc; to++)
-        for (int lane = 0; lane < 2 && !rc; lane++)
-            rc = k->comm->ops->send_wait(k->comm, to, (enum pp_lane)lane, 0,
-                                         &err);
+    for (int to = 0; to < r->s->graph->n_rows && !rc; to++)
+        for (int direction = 0; direction < 2 && !rc; direction++)
+            rc = k->comm->ops->send_wait(k->comm, to,
+                                         (enum pp_direction)direction, 0, &err);
     k->comm->ops->close(k->comm);
     return NULL;
 }
@@ -160,7 +161,7 @@ static bool run_threads(const struct pp_schedule *s, int *n_wrong)
     struct run run = {.s = s};
     struct pp_comm_world *world = NULL;
     struct pp_err err = {0};
-    int n = s->graph->n_ranks;
+    int n = s->graph->n_rows;
     struct rank *ranks = calloc((size_t)n, sizeof *ranks);
     pthread_t threads[MAX_RANKS];
     pthread_mutex_init(&run.lock, NULL);

@@ -3,9 +3,9 @@
  * limit, without a bubble between microbatches. */
 #include "sched_fixture.h"
 
-#include "sched/search_eval.h"
-#include "sched/search_vblocks.h"
-#include "sched/search_words.h"
+#include "schedule/search/search_eval.h"
+#include "schedule/search/search_vblocks.h"
+#include "schedule/search/row_order.h"
 
 struct outcome {
     double makespan;         /* the least of all settings */
@@ -16,12 +16,12 @@ struct outcome {
 static struct outcome try_all(int p, int m, const double t[4], double limit)
 {
     struct fixture f;
-    struct pp_job j = {0};
+    struct pp_search_problem j = {0};
     struct pp_eval e = {0};
     struct outcome o = {.makespan = INFINITY};
     double limits[8];
     struct pp_load load[16];
-    struct pp_room room = {limits, load};
+    struct pp_memory_limit room = {limits, load};
     chain(&f, p, 2, PP_PLACEMENT_V);
     struct pp_literal_costs literal = {&f.graph, t[0], t[1], t[2], t[3], true};
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
@@ -29,25 +29,25 @@ static struct outcome try_all(int p, int m, const double t[4], double limit)
         limits[s / 2] = limit;
         load[s] = (struct pp_load){.f_to_w = 1};
     }
-    int32_t *word = calloc((size_t)(6 * p * m), sizeof *word);
-    if (word && !pp_schedule_init(&f.s, &f.graph, "blocks", m, &f.err) &&
-        !pp_job_init(&j, &f.s, true, &costs, limit > 0 ? &room : NULL,
-                     &f.err) &&
+    int32_t *order = calloc((size_t)(6 * p * m), sizeof *order);
+    if (order && !pp_schedule_init(&f.s, &f.graph, "blocks", m, &f.err) &&
+        !pp_search_problem_init(&j, &f.s, true, &costs,
+                                limit > 0 ? &room : NULL, &f.err) &&
         !pp_eval_init(&e, &j, &f.err))
         for (int i = 0; i < PP_VBLOCK_SETTINGS; i++) {
             struct pp_vblock_knobs knobs = pp_vblock_setting(i);
-            if (pp_vblocks_run(&j, &knobs, word, &f.err))
+            if (pp_vblocks_run(&j, &knobs, order, &f.err))
                 continue;
             o.offered++;
-            o.fit += pp_words_fit(&j, word);
-            if (!pp_eval_heads(&e, word))
+            o.fit += pp_row_order_fits(&j, order);
+            if (!pp_eval_heads(&e, order))
                 continue;
             o.sound++;
-            o.makespan = fmin(o.makespan, pp_eval_makespan(&e, word));
+            o.makespan = fmin(o.makespan, pp_eval_makespan(&e, order));
         }
-    free(word);
+    free(order);
     pp_eval_finish(&e);
-    pp_job_finish(&j);
+    pp_search_problem_finish(&j);
     pp_schedule_finish(&f.s);
     drop(&f);
     return o;
@@ -83,18 +83,18 @@ static void test_refusals(void)
 {
     is_int(try_all(4, 8, times[0], 1).offered, 0, "no room for one microbatch");
     struct fixture f;
-    struct pp_job j = {0};
-    int32_t word[8 * 3 * 6];
+    struct pp_search_problem j = {0};
+    int32_t order[8 * 3 * 6];
     struct pp_vblock_knobs knobs = pp_vblock_setting(0);
     int rc = 0;
     chain(&f, 4, 2, PP_PLACEMENT_LOOP);
     struct pp_literal_costs literal = {&f.graph, 1, 1, 1, 0, true};
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
     if (!pp_schedule_init(&f.s, &f.graph, "blocks", 6, &f.err) &&
-        !pp_job_init(&j, &f.s, true, &costs, NULL, &f.err))
-        rc = pp_vblocks_run(&j, &knobs, word, &f.err);
+        !pp_search_problem_init(&j, &f.s, true, &costs, NULL, &f.err))
+        rc = pp_vblocks_run(&j, &knobs, order, &f.err);
     is_int(rc, 1, "stages that go round");
-    pp_job_finish(&j);
+    pp_search_problem_finish(&j);
     pp_schedule_finish(&f.s);
     drop(&f);
 }

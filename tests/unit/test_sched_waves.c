@@ -4,12 +4,12 @@
  * forms. */
 #include "sched_fixture.h"
 
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 static int peak(const struct fixture *f)
 {
     int most = 0;
-    for (int r = 0; r < f->graph.n_ranks; r++) {
+    for (int r = 0; r < f->graph.n_rows; r++) {
         int slots = pp_row_slots(&f->s.rows[r]);
         most = slots > most ? slots : most;
     }

@@ -4,15 +4,15 @@
  * a sweep over small sizes. */
 #include "sched_fixture.h"
 
-#include "sched/bound.h"
-#include "sched/memory.h"
+#include "schedule/bound/bound.h"
+#include "schedule/memory/memory.h"
 
 static double spans_bubble(const struct pp_sim *sim)
 {
     double busy = 0;
-    for (int r = 0; r < sim->n_ranks; r++)
-        busy += sim->ranks[r].busy;
-    return 1 - busy / (sim->n_ranks * sim->span);
+    for (int r = 0; r < sim->n_rows; r++)
+        busy += sim->rows[r].busy;
+    return 1 - busy / (sim->n_rows * sim->span);
 }
 
 /* Compute actions and empty cells, a pair being one. */
@@ -392,15 +392,14 @@ static void test_dag(void)
     static const int in2[] = {1}, in3[] = {0, 2}, in4[] = {3};
     for (int k = 0; k < 3; k++) {
         struct pp_stage_node nodes[] = {
-            {.rank = 0},
-            {.rank = 1},
-            {.rank = 2, .n_inputs = 1, .inputs = in2},
-            {.rank = 3, .n_inputs = 2, .inputs = in3},
-            {.rank = 4, .n_inputs = 1, .inputs = in4}};
-        struct fixture f = {.graph = {.n_ranks = 5,
-                                      .n_stages = 5,
-                                      .stages = nodes,
-                                      .tied = {-1, -1}}};
+            {.row = 0},
+            {.row = 1},
+            {.row = 2, .n_inputs = 1, .inputs = in2},
+            {.row = 3, .n_inputs = 2, .inputs = in3},
+            {.row = 4, .n_inputs = 1, .inputs = in4}};
+        struct fixture f = {
+            .graph = {
+                .n_rows = 5, .n_stages = 5, .stages = nodes, .tied = {-1, -1}}};
         if (pp_graph_connect(&f.arena, &f.graph, &f.err))
             printf("# %s\n", f.err.text);
         bool runs = !emit(&f, kinds[k], 9, 0) && !pp_lower(&f.s, &f.err);

@@ -2,7 +2,7 @@
 /* test_split - partitions against brute force and against the tables of other
  * systems' rules. */
 #include "base/rng.h"
-#include "plan/split.h"
+#include "split/split.h"
 #include "tap.h"
 
 enum { MAX_UNITS = 64, MAX_STAGES = 64 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_bound - paths through a step, and what they say that no split
  * takes less than, against the simulator over all splits. */
-#include "plan/split_cuts.h"
+#include "split/split_cuts.h"
 #include "split_instance.h"
 
 /* A longest path weighs as much as the step. */
@@ -53,8 +53,8 @@ static double weigh(const struct rows *r, double *largest)
         for (int i = 0; i < PP_N_TIMES; i++)
             own += r->counts->slice[s][i] * r->t->slice[s][i];
         sum += own + r->counts->message[s] * r->t->message[s];
-        rank[g->stages[s].rank] += own;
-        *largest = fmax(*largest, rank[g->stages[s].rank]);
+        rank[g->stages[s].row] += own;
+        *largest = fmax(*largest, rank[g->stages[s].row]);
     }
     return sum;
 }
@@ -64,12 +64,12 @@ static bool keeps_to_a_row(const struct rows *r, double largest)
 {
     const struct pp_graph *g = &r->x->f.graph;
     double m = r->x->f.s.n_microbatches, least = INFINITY;
-    for (int rank = 0; rank < g->n_ranks; rank++) {
+    for (int rank = 0; rank < g->n_rows; rank++) {
         double work = 0;
         for (int s = 0; s < g->n_stages; s++) {
             const double *t = r->t->slice[s];
             double halves = t[PP_TIME_I] + t[PP_TIME_W];
-            if (g->stages[s].rank == rank)
+            if (g->stages[s].row == rank)
                 work += m * (t[PP_TIME_F] + fmin(t[PP_TIME_B], halves)) /
                         g->n_copies;
         }
@@ -124,7 +124,7 @@ static void test_rows(void)
             pp_makespan(&x.makespan, &t);
             good &= !pp_makespan_row_paths(&x.makespan, &t, &c, r.part,
                                            take_row, &r, &x.f.err);
-            good &= r.good && r.n == x.f.graph.n_ranks;
+            good &= r.good && r.n == x.f.graph.n_rows;
             n += r.n;
             discard(&x);
         }
@@ -146,7 +146,7 @@ static bool is_sound(struct instance *x, uint64_t key, double *tightest)
     for (size_t s = 1; s < x->n_stages && key % 3; s++)
         bounds[s] = s;
     double other = pp_cuts_simulate(&cuts, bounds);
-    bool good = !pp_cuts_level(&cuts, bounds, &x->f.err) &&
+    bool good = !pp_cuts_generate(&cuts, bounds, &x->f.err) &&
                 !pp_cuts_bound(&cuts, 2 * other, &bound, &x->f.err);
     pp_cuts_finish(&cuts);
     if (bound > best * (1 + 1e-9)) {

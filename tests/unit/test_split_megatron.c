@@ -2,7 +2,7 @@
 /* test_split_megatron - Megatron-LM's layouts and counts of layers against
  * tables of what it does, and of what it should refuse. */
 #include "base/rng.h"
-#include "plan/split_megatron.h"
+#include "split/split_megatron.h"
 #include "tap.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))

@@ -2,7 +2,7 @@
 /* test_split_recompute - the least recomputation that fits, against the
  * simulator over all choices, for placements, copies and memory that some mode
  * of recomputing makes more instead of less. */
-#include "plan/split_recompute.h"
+#include "split/split_recompute.h"
 
 #include <math.h>
 
@@ -98,7 +98,7 @@ static int fits(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
     double sum = 0;
     (void)err;
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].rank == rank)
+        if (g->stages[s].row == rank)
             sum += x->bytes[pp_original(g, s)][modes[pp_original(g, s)]];
     *yes = sum <= x->limit[rank];
     return 0;
@@ -108,10 +108,10 @@ static int fits(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
 static void set_limits(struct instance *x, uint64_t key)
 {
     const struct pp_graph *g = &x->f.graph;
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         double low = 0, high = 0, u = pp_rng_uniform(key + 1, (uint64_t)r);
         for (int s = 0; s < g->n_stages; s++)
-            if (g->stages[s].rank == r) {
+            if (g->stages[s].row == r) {
                 low += x->bytes[pp_original(g, s)][N_MODES - 1];
                 high += x->bytes[pp_original(g, s)][0];
             }
@@ -127,7 +127,7 @@ static double shortest(struct instance *x, size_t n_modes)
     for (;;) {
         bool yes = true;
         double time;
-        for (int r = 0; yes && r < x->f.graph.n_ranks; r++)
+        for (int r = 0; yes && r < x->f.graph.n_rows; r++)
             fits(x, modes, r, &yes, &x->f.err);
         if (yes && !simulate(x, modes, &time, &x->f.err) && time < best)
             best = time;
@@ -161,7 +161,7 @@ static void compare(struct instance *x, const struct kind *kind,
     }
     t->fit += found.fits;
     t->unsure += found.fits && !found.proved;
-    for (int r = 0; yes && r < x->f.graph.n_ranks; r++)
+    for (int r = 0; yes && r < x->f.graph.n_rows; r++)
         fits(x, modes, r, &yes, &x->f.err);
     simulate(x, modes, &time, &x->f.err);
     right = found.fits == yes && (yes || isinf(want) || x->n > 6);

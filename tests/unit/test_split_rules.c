@@ -3,10 +3,10 @@
  * do: torchtitan's number of stages and its names, DeepSpeed's dynamic program,
  * ColossalAI's distribution. Megatron-LM's are in test_split_megatron.c. */
 #include "base/rng.h"
-#include "plan/split.h"
-#include "plan/split_colossalai.h"
-#include "plan/split_deepspeed.h"
-#include "plan/split_torchtitan.h"
+#include "split/split.h"
+#include "split/split_colossalai.h"
+#include "split/split_deepspeed.h"
+#include "split/split_torchtitan.h"
 #include "tap.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))

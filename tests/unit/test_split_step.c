@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_step - the split with the shortest step, against the simulator
  * over all splits, for the kinds, placements, messages, speeds and memory. */
-#include "plan/split_fill.h"
+#include "split/split_feasible.h"
 #include "split_instance.h"
 
 /* One instance against brute force. */
@@ -33,7 +33,7 @@ static void set_limits(struct instance *x, uint64_t key)
     size_t bounds[MAX_STAGES + 1];
     double factor = 0.8 + 0.05 * (double)(key % 8);
     even_split(x, bounds);
-    for (int r = 0; r < x->f.graph.n_ranks; r++)
+    for (int r = 0; r < x->f.graph.n_rows; r++)
         x->limit[r] = floor(factor * needed(x, bounds, r));
 }
 
@@ -82,7 +82,7 @@ static bool is_filled(struct instance *x, bool nests, int *answers)
     const struct pp_split_step *p = &x->problem;
     enum pp_fill answer;
     bool can = can_fit(x, scratch, 0);
-    if (pp_split_fill(p, bounds, &answer, &x->f.err)) {
+    if (pp_split_feasible(p, bounds, &answer, &x->f.err)) {
         printf("# %s\n", x->f.err.text);
         return false;
     }
@@ -157,7 +157,7 @@ static void test_predictions(void)
             times &=
                 !pp_split_step_time(&x.problem, bounds, &makespan, &x.f.err) &&
                 fabs(makespan - simulated(&x, bounds)) < 1e-9 * makespan;
-            for (int r = 0; r < x.f.graph.n_ranks; r++) {
+            for (int r = 0; r < x.f.graph.n_rows; r++) {
                 double need = pp_split_memory_need(&x.memory, bounds, r);
                 double last = 0;
                 bytes &= need == needed(&x, bounds, r);

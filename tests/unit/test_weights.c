@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "run/weights.h"
+#include "run/parameters/weights.h"
 
 static const struct pp_model tiny = {
     .architecture = PP_QWEN2,

@@ -3,7 +3,7 @@
  *
  * Every step that can fail ends in an agreement, so that no rank goes on
  * alone, and the rename comes when all have synced. */
-#include "run/ckpt.h"
+#include "run/checkpoint/ckpt.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 
 #include "base/file.h"
 #include "data/safetensors.h"
-#include "run/ckpt_files.h"
-#include "run/ckpt_shards.h"
-#include "run/ckpt_state.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/ckpt_state.h"
 
 /* What transformers looks for beside weights and config.json. */
 static const char *const companions[] = {

@@ -11,13 +11,13 @@
  * Weights have the run's element type. Where that is F32 or F64 they are the
  * master weights: there is no second copy of them in optimizer/. A BF16 run
  * keeps F32 master weights there, and every moment in F32. */
-#ifndef PP_RUN_CKPT_H
-#define PP_RUN_CKPT_H
+#ifndef PP_RUN_CHECKPOINT_CKPT_H
+#define PP_RUN_CHECKPOINT_CKPT_H
 
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 struct pp_ckpt {
     const char *dir;

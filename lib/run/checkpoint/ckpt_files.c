@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/ckpt_files.h"
+#include "run/checkpoint/ckpt_files.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt_files - what a checkpoint does to the file system, and the names of its
  * directories. Knows nothing of tensors. */
-#ifndef PP_RUN_CKPT_FILES_H
-#define PP_RUN_CKPT_FILES_H
+#ifndef PP_RUN_CHECKPOINT_CKPT_FILES_H
+#define PP_RUN_CHECKPOINT_CKPT_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>

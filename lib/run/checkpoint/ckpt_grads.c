@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "run/ckpt.h"
-#include "run/ckpt_shards.h"
-#include "run/staging.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_shards.h"
+#include "run/parameters/staging.h"
 
 /* One rank's part of the dump. */
 struct dump {
@@ -77,9 +77,9 @@ static int send_gradients(struct dump *d, struct pp_err *err)
             c->ops->abort(c, err->text); /* rank 0 waits for the tensor */
             return -1;
         }
-        if (c->ops->send(c, 0, PP_LANE_HOST, d->buf, t->n * sizeof *d->buf,
+        if (c->ops->send(c, 0, PP_DIRECTION_HOST, d->buf, t->n * sizeof *d->buf,
                          err) ||
-            c->ops->send_wait(c, 0, PP_LANE_HOST, 0, err))
+            c->ops->send_wait(c, 0, PP_DIRECTION_HOST, 0, err))
             return -1;
     }
     return 0;
@@ -105,7 +105,8 @@ static int write_gradients(struct dump *d, struct pp_err *err)
         if (t->rank == 0) {
             if (rc == 0)
                 rc = read_gradient(d, by_name(d->params, t->name), err);
-        } else if (c->ops->recv(c, t->rank, PP_LANE_HOST, d->buf, bytes, err)) {
+        } else if (c->ops->recv(c, t->rank, PP_DIRECTION_HOST, d->buf, bytes,
+                                err)) {
             return -1;
         }
         if (rc == 0)

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "run/ckpt.h"
-#include "run/ckpt_files.h"
-#include "run/ckpt_shards.h"
-#include "run/ckpt_state.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/ckpt_state.h"
 
 /* The step to resume from, or -1. */
 static int find_step(const char *dir, int64_t *step, struct pp_err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/ckpt_shards.h"
+#include "run/checkpoint/ckpt_shards.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "run/ckpt_files.h"
-#include "run/staging.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/parameters/staging.h"
 
 /* Out of memory between two messages: the others would wait for ever. */
 static int give_up(struct pp_comm *c, struct pp_err *err)
@@ -65,9 +65,9 @@ static int send_list(struct pp_comm *c, const struct pp_parameters *p, size_t n,
     if (!list)
         return give_up(c, err);
     list_saved(p, c->rank, list);
-    int rc = c->ops->send(c, 0, PP_LANE_HOST, list, n * sizeof *list, err);
+    int rc = c->ops->send(c, 0, PP_DIRECTION_HOST, list, n * sizeof *list, err);
     if (rc == 0)
-        rc = c->ops->send_wait(c, 0, PP_LANE_HOST, 0, err);
+        rc = c->ops->send_wait(c, 0, PP_DIRECTION_HOST, 0, err);
     free(list);
     return rc;
 }
@@ -85,8 +85,8 @@ static int receive_lists(struct pp_shard_map *map, struct pp_comm *c,
     list_saved(p, 0, to);
     for (int r = 1; r < c->size; r++) {
         to += counts[r - 1];
-        if (c->ops->recv(c, r, PP_LANE_HOST, to, (size_t)counts[r] * sizeof *to,
-                         err))
+        if (c->ops->recv(c, r, PP_DIRECTION_HOST, to,
+                         (size_t)counts[r] * sizeof *to, err))
             return -1;
     }
     return 0;

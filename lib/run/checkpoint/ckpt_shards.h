@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt_shards - which rank has which tensor, and files with a shard of them
  * each. What all ranks must agree on is here; directories are not. */
-#ifndef PP_RUN_CKPT_SHARDS_H
-#define PP_RUN_CKPT_SHARDS_H
+#ifndef PP_RUN_CHECKPOINT_CKPT_SHARDS_H
+#define PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "run/parameters.h"
-#include "run/weights.h"
+#include "run/parameters/parameters.h"
+#include "run/parameters/weights.h"
 
 /* A tensor that is saved: one that counts. Travels between ranks. */
 struct pp_saved_tensor {

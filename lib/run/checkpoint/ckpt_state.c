@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/ckpt_state.h"
+#include "run/checkpoint/ckpt_state.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "data/safetensors.h"
-#include "run/ckpt_files.h"
-#include "run/optim.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/parameters/optim.h"
 
 #define STATE_FILE "optimizer/state.safetensors"
 #define OPTIMIZER "optimizer"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt_state - names inside a checkpoint that writing and reading share, and
  * the trainer's state as tensors. */
-#ifndef PP_RUN_CKPT_STATE_H
-#define PP_RUN_CKPT_STATE_H
+#ifndef PP_RUN_CHECKPOINT_CKPT_STATE_H
+#define PP_RUN_CHECKPOINT_CKPT_STATE_H
 
-#include "run/ckpt.h"
-#include "run/weights.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/parameters/weights.h"
 
 /* Files of the blocks, by enum pp_weights_block: without .safetensors. */
 #define PP_CKPT_STEMS                                               \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/batch.h"
+#include "run/execute/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

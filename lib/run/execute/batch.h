@@ -3,13 +3,13 @@
  *
  * Made anew for every action from the mapped index, which costs a few integer
  * operations a token and keeps nothing per microbatch. */
-#ifndef PP_RUN_BATCH_H
-#define PP_RUN_BATCH_H
+#ifndef PP_RUN_EXECUTE_BATCH_H
+#define PP_RUN_EXECUTE_BATCH_H
 
 #include <stdbool.h>
 
 #include "data/packed.h"
-#include "run/layer.h"
+#include "run/parts/layer.h"
 
 /* A microbatch without tokens, where evaluation has no bin left. */
 #define PP_NO_BIN SIZE_MAX

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/engine.h"
+#include "run/execute/engine.h"
 
 #include <stdlib.h>
 
-#include "run/job.h"
+#include "run/execute/job.h"
 
 static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
                        struct pp_stage_env env, struct pp_err *err)
@@ -15,7 +15,7 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
     e->n_stages = g->n_stages;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        if (g->stages[s].rank != rank)
+        if (g->stages[s].row != rank)
             continue;
         env.copy = u->copy;
         env.recompute = pp_job_recompute(j, s);
@@ -33,7 +33,7 @@ size_t pp_engine_scratch(const struct pp_job *j, int rank,
     size_t most = 0;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        if (g->stages[s].rank != rank)
+        if (g->stages[s].row != rank)
             continue;
         size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
                                           room->tokens, room->context);
@@ -56,7 +56,7 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
         pp_batch_init(&e->batch, room->capacity, j->model->vocab, err) ||
         pp_batch_attach(&e->batch, d, err))
         return -1;
-    return d->ops->queues ? d->ops->queues->mark_open(d, &e->mark, err) : 0;
+    return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }
 
 void pp_engine_finish(struct pp_engine *e)
@@ -66,17 +66,17 @@ void pp_engine_finish(struct pp_engine *e)
     free(e->stages);
     pp_device_free(e->device, e->scratch);
     pp_batch_finish(&e->batch);
-    if (e->mark)
-        e->device->ops->queues->mark_close(e->mark);
+    if (e->event)
+        e->device->ops->streams->event_close(e->event);
     *e = (struct pp_engine){0};
 }
 
-int pp_engine_follow(struct pp_engine *e, struct pp_engine *other,
-                     struct pp_err *err)
+int pp_engine_wait_for(struct pp_engine *e, struct pp_engine *other,
+                       struct pp_err *err)
 {
-    const struct pp_queues *q = e->device->ops->queues;
-    return q->record(other->device, other->mark, NULL, err) ||
-                   q->follow(e->device, NULL, other->mark, err)
+    const struct pp_stream_ops *q = e->device->ops->streams;
+    return q->event_record(other->device, other->event, NULL, err) ||
+                   q->wait_event(e->device, NULL, other->event, err)
                ? -1
                : 0;
 }

@@ -6,11 +6,11 @@
  * it has a second: the forward of a pair runs there beside the backward. Both
  * are driven by the rank's thread, and share weights and saved blocks, which
  * the memory plan keeps apart. */
-#ifndef PP_RUN_ENGINE_H
-#define PP_RUN_ENGINE_H
+#ifndef PP_RUN_EXECUTE_ENGINE_H
+#define PP_RUN_EXECUTE_ENGINE_H
 
-#include "run/batch.h"
-#include "run/stage.h"
+#include "run/execute/batch.h"
+#include "run/parts/stage.h"
 
 struct pp_job;
 
@@ -21,7 +21,7 @@ struct pp_engine {
     int n_stages;
     struct pp_batch batch;
     void *scratch; /* of the kernels */
-    void *mark;    /* for the other engine to wait at; NULL: there is none */
+    void *event;   /* for the other engine to wait at; NULL: there is none */
 };
 
 /* The largest microbatch. */
@@ -47,7 +47,7 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
 void pp_engine_finish(struct pp_engine *e);
 
 /* What e is given from now on begins when what other was given is done. */
-int pp_engine_follow(struct pp_engine *e, struct pp_engine *other,
-                     struct pp_err *err) PP_MUST_USE;
+int pp_engine_wait_for(struct pp_engine *e, struct pp_engine *other,
+                       struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/exec.h"
+#include "run/execute/exec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "run/exec_impl.h"
-#include "run/sync_copies.h"
-#include "run/sync_tied.h"
-#include "sched/deps.h"
+#include "run/execute/exec_impl.h"
+#include "run/execute/sync_copies.h"
+#include "run/execute/sync_tied.h"
+#include "schedule/ir/deps.h"
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
                  const struct pp_schedule *s,
@@ -24,7 +24,7 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
         e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
     e->arena = pp_device_alloc(w->engine.device, e->memory.arena_bytes, 1,
                                "activations and messages", err);
-    e->sent = calloc(2 * (size_t)s->graph->n_ranks, sizeof *e->sent);
+    e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
     if (!e->arena)
         return -1;
@@ -65,7 +65,8 @@ static void find_blocks(const struct pp_exec *e, struct pp_action a,
     blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
     blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
     blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
-    blocks[PP_SAVED_PASSING] = buffer(e, PP_BUF_PASSING, a.overlap, any, -1);
+    blocks[PP_SAVED_WORKSPACE] =
+        buffer(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
 }
 
 /* Where a stage finds its input: a local producer's output, or what was
@@ -77,7 +78,7 @@ static void *input_of(const struct pp_exec *e, struct pp_action a)
     if (n->n_inputs == 0)
         return NULL;
     int from = n->inputs[0];
-    if (g->stages[from].rank == n->rank)
+    if (g->stages[from].row == n->row)
         return buffer(e, PP_BUF_OUTPUT, from, a, -1);
     return buffer(e, PP_BUF_INPUT, a.stage, a, from);
 }
@@ -89,7 +90,7 @@ static void *output_gradient_of(const struct pp_exec *e, struct pp_action a)
     if (n->n_outputs == 0)
         return NULL;
     int to = n->outputs[0];
-    if (g->stages[to].rank == n->rank)
+    if (g->stages[to].row == n->row)
         return buffer(e, PP_BUF_DINPUT, to, a, a.stage);
     return buffer(e, PP_BUF_DOUTPUT, a.stage, a, to);
 }
@@ -262,10 +263,10 @@ static int compute_pair(struct pp_exec *e, struct pp_action f,
 {
     struct pp_worker *w = e->worker;
     e->has_paired = false;
-    return pp_engine_follow(&w->beside, &w->engine, err) ||
+    return pp_engine_wait_for(&w->overlap, &w->engine, err) ||
                    compute_on(e, &w->engine, e->pc, b, err) ||
-                   compute_on(e, &w->beside, e->pc - 1, f, err) ||
-                   pp_engine_follow(&w->engine, &w->beside, err)
+                   compute_on(e, &w->overlap, e->pc - 1, f, err) ||
+                   pp_engine_wait_for(&w->engine, &w->overlap, err)
                ? -1
                : 0;
 }
@@ -277,7 +278,7 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     int rc = 0;
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
-    if (a.overlap && e->worker->beside.device) {
+    if (a.overlap && e->worker->overlap.device) {
         e->paired = a;
         e->has_paired = true;
     } else {
@@ -323,12 +324,12 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
                 struct pp_err *err)
 {
     double start = pp_clock();
-    struct pp_device *beside = e->worker->beside.device;
+    struct pp_device *overlap = e->worker->overlap.device;
     e->pass = pass;
     e->slots = 0;
     e->has_paired = false;
     /* Returns at once: the step before has been read. */
-    if (beside && pass->number == 0 && beside->ops->wait(beside, err))
+    if (overlap && pass->number == 0 && overlap->ops->wait(overlap, err))
         return -1;
     /* All rings were emptied below: a list of fewer messages than the channel
      * holds has only as many places. */
@@ -337,9 +338,10 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
         return -1;
     struct pp_comm *c = e->worker->comm;
     for (int to = 0; to < c->size; to++)
-        for (int lane = PP_LANE_FORWARD; lane <= PP_LANE_BACKWARD; lane++)
-            if (e->sent[2 * to + lane] &&
-                c->ops->send_wait(c, to, (enum pp_lane)lane, 0, err))
+        for (int direction = PP_DIRECTION_FORWARD;
+             direction <= PP_DIRECTION_BACKWARD; direction++)
+            if (e->sent[2 * to + direction] &&
+                c->ops->send_wait(c, to, (enum pp_direction)direction, 0, err))
                 return -1;
     e->seconds += pp_clock() - start;
     return 0;

@@ -4,17 +4,17 @@
  * A worker is what a rank computes with; an exec is one list on it with its
  * planned arena, so that training and evaluation share a worker. Nothing here
  * allocates once pp_exec_init has returned. */
-#ifndef PP_RUN_EXEC_H
-#define PP_RUN_EXEC_H
+#ifndef PP_RUN_EXECUTE_EXEC_H
+#define PP_RUN_EXECUTE_EXEC_H
 
 #include <stdbool.h>
 
 #include "comm/comm.h"
-#include "run/engine.h"
-#include "run/recorder.h"
-#include "run/shapes.h"
-#include "sched/memory.h"
-#include "sched/play.h"
+#include "run/execute/engine.h"
+#include "run/record/recorder.h"
+#include "run/execute/message_size.h"
+#include "schedule/memory/memory.h"
+#include "schedule/ir/play.h"
 
 /* Gradients of a tied embedding and head of one copy of the weights, added at
  * SYNC_TIED. */
@@ -32,7 +32,7 @@ struct pp_worker {
     const struct pp_kernels *kernels;
     const struct pp_graph *graph;
     const struct pp_parameters *params;
-    struct pp_engine engine, beside; /* beside: of overlap pairs, or zeroed */
+    struct pp_engine engine, overlap; /* beside: of overlap pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
     void *copied; /* (PP_COPIED_PART) another copy's gradients, at SYNC_COPIES;
                      NULL where there is one copy of the weights */
@@ -52,8 +52,8 @@ struct pp_exec {
     void *shown;    /* host memory for an output that pass->output looks at;
                        borrowed, NULL where it is there already */
     int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
-    enum pp_shapes shapes; /* of messages; with PP_SHAPES_MAX sizes are those
-                              of the capacity */
+    enum pp_message_size shapes; /* of messages; with PP_MESSAGE_MAX sizes are
+                              those of the capacity */
 
     /* Counted while running. */
     int slots, peak_slots;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_impl - what the exec*.c files share; nobody else includes it. */
-#ifndef PP_RUN_EXEC_IMPL_H
-#define PP_RUN_EXEC_IMPL_H
+#ifndef PP_RUN_EXECUTE_EXEC_IMPL_H
+#define PP_RUN_EXECUTE_EXEC_IMPL_H
 
-#include "run/exec.h"
+#include "run/execute/exec.h"
 
 /* The planned buffer of an action's microbatch and slice; NULL: there is none.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* job - everything that all ranks of a run agree on, read-only to them. */
-#ifndef PP_RUN_JOB_H
-#define PP_RUN_JOB_H
+#ifndef PP_RUN_EXECUTE_JOB_H
+#define PP_RUN_EXECUTE_JOB_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,12 +10,12 @@
 #include "comm/comm.h"
 #include "data/packed.h"
 #include "data/safetensors.h"
-#include "run/device.h"
-#include "run/layer.h"
-#include "run/optim.h"
-#include "run/parameters.h"
-#include "run/shapes.h"
-#include "sched/schedule.h"
+#include "device/device.h"
+#include "run/parts/layer.h"
+#include "run/parameters/optim.h"
+#include "run/parameters/parameters.h"
+#include "run/execute/message_size.h"
+#include "schedule/ir/schedule.h"
 
 /* One optimizer step, the same on every rank. */
 struct pp_step_report {
@@ -56,7 +56,7 @@ struct pp_job {
     const struct pp_device_ops *device; /* the kernels'; NULL: the CPU */
     bool time_products;                 /* on the CPU */
     int slot_limit;                     /* 0: as planned */
-    enum pp_shapes shapes;              /* of messages between stages */
+    enum pp_message_size shapes;        /* of messages between stages */
 
     const struct pp_packed *data; /* training, or what is to be scored */
     const struct pp_packed *eval; /* or NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/sync_copies.h"
+#include "run/execute/sync_copies.h"
 
 /* The gradients of a stage that is there twice. */
 struct copied {
@@ -33,10 +33,11 @@ static int add_part(const struct pp_worker *w, const struct copied *c,
     size_t element = w->kernels->accumulator_bytes;
     bool is_first = c->at[0] != NULL;
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
-    if (ops->send(w->comm, c->peer, PP_LANE_SYNC, mine, n * element, err) ||
-        ops->recv(w->comm, c->peer, PP_LANE_SYNC, w->copied, n * element,
+    if (ops->send(w->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
                   err) ||
-        ops->send_wait(w->comm, c->peer, PP_LANE_SYNC, 0, err))
+        ops->recv(w->comm, c->peer, PP_DIRECTION_SYNC, w->copied, n * element,
+                  err) ||
+        ops->send_wait(w->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
     return is_first ? add(w, mine, mine, w->copied, n, err)
                     : add(w, mine, w->copied, mine, n, err);
@@ -66,10 +67,10 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
         struct copied c = {.peer = -1};
         for (int k = 0; k < g->n_copies; k++) {
             int stage = s + k * copied;
-            if (g->stages[stage].rank == w->rank)
+            if (g->stages[stage].row == w->rank)
                 c.at[k] = pp_parameters_stage_grads(w->params, stage, &c.n);
             else
-                c.peer = g->stages[stage].rank;
+                c.peer = g->stages[stage].row;
         }
         if (add_stage(w, &c, err))
             return -1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* sync_copies - gradients of the copies of the weights become their sum. */
-#ifndef PP_RUN_SYNC_COPIES_H
-#define PP_RUN_SYNC_COPIES_H
+#ifndef PP_RUN_EXECUTE_SYNC_COPIES_H
+#define PP_RUN_EXECUTE_SYNC_COPIES_H
 
-#include "run/exec.h"
+#include "run/execute/exec.h"
 
 /* Elements that travel at a time: what another copy's gradients need of memory
  * does not grow with the model. */

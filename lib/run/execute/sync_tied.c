@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/sync_tied.h"
+#include "run/execute/sync_tied.h"
 
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err)
@@ -15,9 +15,9 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
                       : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
-    if (c->ops->send(c, t->peer, PP_LANE_SYNC, mine, bytes, err) ||
-        c->ops->recv(c, t->peer, PP_LANE_SYNC, t->received, bytes, err) ||
-        c->ops->send_wait(c, t->peer, PP_LANE_SYNC, 0, err))
+    if (c->ops->send(c, t->peer, PP_DIRECTION_SYNC, mine, bytes, err) ||
+        c->ops->recv(c, t->peer, PP_DIRECTION_SYNC, t->received, bytes, err) ||
+        c->ops->send_wait(c, t->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
     const void *embed = t->embed ? t->embed : t->received;
     const void *head = t->embed ? t->received : t->head;

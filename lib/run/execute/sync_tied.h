@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* sync_tied - gradients of a tied embedding and head become their sum. */
-#ifndef PP_RUN_SYNC_TIED_H
-#define PP_RUN_SYNC_TIED_H
+#ifndef PP_RUN_EXECUTE_SYNC_TIED_H
+#define PP_RUN_EXECUTE_SYNC_TIED_H
 
-#include "run/exec.h"
+#include "run/execute/exec.h"
 
 /* Both ranks add embedding + head in that order: the same bits everywhere. */
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/optim.h"
+#include "run/parameters/optim.h"
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* optim - the optimizer's settings, the learning rate, clipping, the update. */
-#ifndef PP_RUN_OPTIM_H
-#define PP_RUN_OPTIM_H
+#ifndef PP_RUN_PARAMETERS_OPTIM_H
+#define PP_RUN_PARAMETERS_OPTIM_H
 
 #include <stdint.h>
 
 #include "kernels.h"
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 enum pp_optimizer { PP_ADAMW_OPTIMIZER, PP_SGD_OPTIMIZER };
 enum pp_lr_schedule { PP_LR_CONSTANT, PP_LR_COSINE };

@@ -4,7 +4,7 @@
  * A unit's tensors follow each other without gaps, in slot order. Every unit
  * begins on a cache line, so that where a tensor lies within its line depends
  * on the model alone and not on what else the rank holds. */
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 #include <assert.h>
 #include <stdint.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* parameters - the tensors that one rank trains: weights, gradients,
  * optimizer moments and master weights, in five blocks of device memory. */
-#ifndef PP_RUN_PARAMETERS_H
-#define PP_RUN_PARAMETERS_H
+#ifndef PP_RUN_PARAMETERS_PARAMETERS_H
+#define PP_RUN_PARAMETERS_PARAMETERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
-#include "plan/model.h"
-#include "run/device.h"
+#include "model/model.h"
+#include "device/device.h"
 
 /* The blocks. Weights have the run's element type, the others the type of what
  * is accumulated (kernels.h). */

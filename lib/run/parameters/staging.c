@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/staging.h"
+#include "run/parameters/staging.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "run/weights.h"
+#include "run/parameters/weights.h"
 
 static bool is_host(const struct pp_staging *s)
 {

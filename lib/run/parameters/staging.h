@@ -2,10 +2,10 @@
 /* staging - a rank's tensors on their way between its device and the host: in
  * the device's memory where that is the host's, else through a buffer, one
  * tensor at a time. Not for use inside a step. */
-#ifndef PP_RUN_STAGING_H
-#define PP_RUN_STAGING_H
+#ifndef PP_RUN_PARAMETERS_STAGING_H
+#define PP_RUN_PARAMETERS_STAGING_H
 
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 struct pp_staging {
     const struct pp_parameters *params; /* borrowed */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* weights - fills parameters from a seed or from Hugging Face tensors. */
-#include "run/weights.h"
+#include "run/parameters/weights.h"
 
 #include "base/rng.h"
-#include "run/staging.h"
+#include "run/parameters/staging.h"
 
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* weights - where parameters come from: a seed, or Hugging Face tensors. */
-#ifndef PP_RUN_WEIGHTS_H
-#define PP_RUN_WEIGHTS_H
+#ifndef PP_RUN_PARAMETERS_WEIGHTS_H
+#define PP_RUN_PARAMETERS_WEIGHTS_H
 
 #include <stdint.h>
 
 #include "data/safetensors.h"
-#include "run/parameters.h"
+#include "run/parameters/parameters.h"
 
 /* As transformers initialises: matrices normal(0, init_range), norm weights 1,
  * biases 0. A tensor's values depend on seed and name alone, so every split

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/weights.h"
+#include "run/parameters/weights.h"
 
 enum { SHAPE_TEXT = 24 * PP_MAX_DIMS };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* layer - the table of unit kinds and what the layer_*.c files share. */
-#include "run/layer.h"
+#include "run/parts/layer.h"
 
-#include "run/layer_impl.h"
+#include "run/parts/layer_impl.h"
 
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
 {

@@ -2,9 +2,9 @@
 /* layer - a unit that computes: forward, input gradient, weight gradient.
  *
  * A stage is a run of layers and knows nothing else of transformers. Widths
- * and offsets of what a layer saves come from plan/model.h. */
-#ifndef PP_RUN_LAYER_H
-#define PP_RUN_LAYER_H
+ * and offsets of what a layer saves come from model/model.h. */
+#ifndef PP_RUN_PARTS_LAYER_H
+#define PP_RUN_PARTS_LAYER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 
 #include "base/err.h"
 #include "kernels.h"
-#include "plan/model.h"
-#include "run/device.h"
+#include "model/model.h"
+#include "device/device.h"
 
 /* A slice of the same microbatch that came before, and the stage's blocks of
  * it. */

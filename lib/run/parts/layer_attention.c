@@ -4,8 +4,8 @@
  * A row of QKV is the query heads, the key heads, the value heads. With
  * QK-norm the raw queries and keys are kept too: they are then a product of
  * their own, written where they are kept. */
-#include "run/layer_decoder.h"
-#include "run/layer_impl.h"
+#include "run/parts/layer_decoder.h"
+#include "run/parts/layer_impl.h"
 
 #include <math.h>
 
@@ -139,10 +139,11 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
     return 0;
 }
 
-int pp_layer_attention_again(const struct pp_layer *l,
-                             const struct pp_microbatch *mb,
-                             const struct pp_layer_blocks *b, void *const *s,
-                             void *scratch, struct pp_err *err)
+int pp_layer_attention_recompute(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb,
+                                 const struct pp_layer_blocks *b,
+                                 void *const *s, void *scratch,
+                                 struct pp_err *err)
 {
     if (l->recompute == PP_RECOMPUTE_FULL)
         return pp_layer_attention_fwd(l, mb, b, s, scratch, err);

@@ -5,8 +5,8 @@
  *
  * I computes every gradient that flows and keeps what W multiplies in the
  * grad_w block; W is products and sums only. */
-#include "run/layer_decoder.h"
-#include "run/layer_impl.h"
+#include "run/parts/layer_decoder.h"
+#include "run/parts/layer_impl.h"
 
 int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
                        void *const *s, struct pp_err *err)
@@ -100,7 +100,7 @@ static int decoder_bwd_input(const struct pp_layer *l,
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    if (l->recompute && pp_layer_again(l, mb, b, s, scratch, err))
+    if (l->recompute && pp_layer_recompute(l, mb, b, s, scratch, err))
         return -1;
     PP_LAYER_RUN(l->kernels->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
     if (mlp_bwd_input(l, T, dy, s, scratch, err))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_decoder - the halves of a decoder layer, for each other and for what
  * makes a layer again. s are the layer's saved tensors by slot. */
-#ifndef PP_RUN_LAYER_DECODER_H
-#define PP_RUN_LAYER_DECODER_H
+#ifndef PP_RUN_PARTS_LAYER_DECODER_H
+#define PP_RUN_PARTS_LAYER_DECODER_H
 
-#include "run/layer.h"
+#include "run/parts/layer.h"
 
 /* PP_S_X to PP_S_MID */
 int pp_layer_attention_fwd(const struct pp_layer *l,
@@ -13,10 +13,11 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
                            void *scratch, struct pp_err *err);
 
 /* Of PP_S_RSTD1 to PP_S_MID what l->recompute does not keep. */
-int pp_layer_attention_again(const struct pp_layer *l,
-                             const struct pp_microbatch *mb,
-                             const struct pp_layer_blocks *b, void *const *s,
-                             void *scratch, struct pp_err *err);
+int pp_layer_attention_recompute(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb,
+                                 const struct pp_layer_blocks *b,
+                                 void *const *s, void *scratch,
+                                 struct pp_err *err);
 
 /* PP_S_MID to PP_S_ACT, which down_proj multiplies. gates: PP_S_GATE_UP too,
  * which is there otherwise. */
@@ -26,9 +27,9 @@ int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
 /* Before the backward of a layer that recomputes: its saved tensors are all
  * there afterwards. Of the forward's kernels, on the same values, so that bits
  * are the forward's. (layer_again.c) */
-int pp_layer_again(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   const struct pp_layer_blocks *b, void *const *s,
-                   void *scratch, struct pp_err *err);
+int pp_layer_recompute(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct pp_layer_blocks *b, void *const *s,
+                       void *scratch, struct pp_err *err);
 
 /* dx from PP_S_DMID */
 int pp_layer_attention_bwd_input(const struct pp_layer *l,

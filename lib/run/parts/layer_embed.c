@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_embed - the token embedding. It has no input gradient: I keeps the
  * gradient for W. */
-#include "run/layer_impl.h"
+#include "run/parts/layer_impl.h"
 
 static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,

@@ -6,7 +6,7 @@
  * outlives a block: F keeps the rows and their log-sum-exp. The size of a block
  * depends on V and the backend alone, so that products have the same shape
  * under every split of the model. */
-#include "run/layer_impl.h"
+#include "run/parts/layer_impl.h"
 
 /* Blocks have a multiple of so many rows, larger ones of as many as a matrix
  * product on a GPU takes at a time. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_impl - what the layer_*.c files share; nobody else includes it. */
-#ifndef PP_RUN_LAYER_IMPL_H
-#define PP_RUN_LAYER_IMPL_H
+#ifndef PP_RUN_PARTS_LAYER_IMPL_H
+#define PP_RUN_PARTS_LAYER_IMPL_H
 
-#include "run/layer.h"
+#include "run/parts/layer.h"
 
 extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder,
     pp_layer_norm, pp_layer_head;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_norm - the final RMSNorm. */
-#include "run/layer_impl.h"
+#include "run/parts/layer_impl.h"
 
 static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* rope_tables - cosines and sines of every position, as transformers'
  * modeling_rope_utils.py defines the frequencies. */
-#include "run/layer.h"
+#include "run/parts/layer.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/stage.h"
+#include "run/parts/stage.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/precision.h"
+#include "model/precision.h"
 
 /* What a block's size depends on. */
 static struct pp_precision precision_of(const struct pp_kernels *k)
@@ -86,21 +86,21 @@ void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
                     size_t tokens, struct pp_stage_bytes *out)
 {
     const struct pp_precision types = precision_of(k);
-    size_t bytes[PP_N_SAVED_BLOCKS] = {0}, passing = 0;
+    size_t bytes[PP_N_SAVED_BLOCKS] = {0}, workspace = 0;
     for (size_t i = first; i < first + n; i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
             bytes[b] +=
                 pp_unit_saved_bytes(m, u, r, (enum pp_saved_block)b, &types);
-        size_t own = pp_unit_saved_bytes(m, u, r, PP_SAVED_PASSING, &types);
-        passing = own > passing ? own : passing;
+        size_t own = pp_unit_saved_bytes(m, u, r, PP_SAVED_WORKSPACE, &types);
+        workspace = own > workspace ? own : workspace;
     }
     *out = (struct pp_stage_bytes){
         .act_i = bytes[PP_SAVED_ACT_I] * tokens,
         .act_w = bytes[PP_SAVED_ACT_W] * tokens,
         .grad_w = bytes[PP_SAVED_GRAD_W] * tokens,
         .output = pp_boundary_width(m, first + n) * k->element_bytes * tokens,
-        .passing = passing * tokens,
+        .workspace = workspace * tokens,
     };
 }
 
@@ -161,7 +161,7 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
         void *out = i + 1 == s->n_layers ? y : at(s, scratch, i % 2 * half);
         if (pp_layer_ops(l->unit.kind)->fwd(l, mb, out, x, &b, rest, err))
             return -1;
-        pp_lap(s->laps, i, PP_LAP_FWD);
+        pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
         x = out;
     }
     return 0;
@@ -190,7 +190,7 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
         if ((both && ops->bwd ? ops->bwd : ops->bwd_input)(l, mb, out, dy, &b,
                                                            rest, err))
             return -1;
-        pp_lap(s->laps, i, PP_LAP_INPUT);
+        pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
         dy = out;
     }
     return 0;
@@ -209,7 +209,7 @@ static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
         if (!(both && ops->bwd) &&
             ops->bwd_weight(l, mb, &b, at(s, scratch, 2 * half), err))
             return -1;
-        pp_lap(s->laps, i, PP_LAP_WEIGHT);
+        pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
     }
     return 0;
 }
@@ -233,7 +233,7 @@ int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  struct pp_err *err)
 {
     /* Who asks for the time of each half has them apart. */
-    bool both = !pp_laps_wanted(s->laps);
+    bool both = !pp_layer_times_wanted(s->layer_times);
     return bwd_inputs(s, mb, dx, dy, blocks, scratch, both, err) ||
                    bwd_weights(s, mb, blocks, scratch, both, err)
                ? -1

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* stage - a run of layers on one rank, as F, I and W see it. */
-#ifndef PP_RUN_STAGE_H
-#define PP_RUN_STAGE_H
+#ifndef PP_RUN_PARTS_STAGE_H
+#define PP_RUN_PARTS_STAGE_H
 
 #include <stdbool.h>
 
-#include "run/laps.h"
-#include "run/layer.h"
-#include "run/parameters.h"
-#include "sched/memory.h"
+#include "run/timing/layer_times.h"
+#include "run/parts/layer.h"
+#include "run/parameters/parameters.h"
+#include "schedule/memory/memory.h"
 
 /* What a stage's layers share on one rank. */
 struct pp_stage_env {
@@ -34,7 +34,7 @@ struct pp_stage {
                                    head */
     size_t hidden, element_bytes;
     bool input_grad;
-    struct pp_laps *laps; /* borrowed, or NULL: nobody asks */
+    struct pp_layer_times *layer_times; /* borrowed, or NULL: nobody asks */
 };
 
 /* The units first .. first + n - 1 of the model; n may be 0: the stage then

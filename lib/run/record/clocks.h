@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* clocks - how the clocks of ranks stand by each other. */
-#ifndef PP_RUN_CLOCKS_H
-#define PP_RUN_CLOCKS_H
+#ifndef PP_RUN_RECORD_CLOCKS_H
+#define PP_RUN_RECORD_CLOCKS_H
 
 #include "comm/comm.h"
 

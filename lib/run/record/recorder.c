@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/recorder.h"
+#include "run/record/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,31 +25,32 @@ static void *make(const struct pp_recorder *r, size_t n, size_t size,
 
 /* --- where the stamps of a step are --- */
 
-static size_t stamp_of_span(const struct pp_recorder *r, size_t pass, size_t i)
+static size_t timestamp_of_span(const struct pp_recorder *r, size_t pass,
+                                size_t i)
 {
     return PP_N_MARKS + 2 * (pass * r->n + i);
 }
 
-static size_t stamp_of_layers(const struct pp_recorder *r, size_t pass,
-                              size_t i)
+static size_t timestamp_of_layers(const struct pp_recorder *r, size_t pass,
+                                  size_t i)
 {
-    return stamp_of_span(r, (size_t)r->kept.n_passes, 0) + pass * r->n + i;
+    return timestamp_of_span(r, (size_t)r->kept.n_passes, 0) + pass * r->n + i;
 }
 
-static size_t n_laps(const struct pp_recorder *r)
+static size_t n_layer_times(const struct pp_recorder *r)
 {
-    return (size_t)r->kept.n_passes * r->parts * r->n_layers * PP_N_LAPS;
+    return (size_t)r->kept.n_passes * r->parts * r->n_layers * PP_N_LAYER_TIMES;
 }
 
-static size_t stamp_of_lap(const struct pp_recorder *r, size_t i)
+static size_t timestamp_of_layer(const struct pp_recorder *r, size_t i)
 {
-    return stamp_of_layers(r, (size_t)r->kept.n_passes, 0) + i;
+    return timestamp_of_layers(r, (size_t)r->kept.n_passes, 0) + i;
 }
 
-static size_t n_stamps(const struct pp_recorder *r)
+static size_t n_timestamps(const struct pp_recorder *r)
 {
-    return r->kept.layers ? stamp_of_lap(r, n_laps(r))
-                          : stamp_of_span(r, (size_t)r->kept.n_passes, 0);
+    return r->kept.layers ? timestamp_of_layer(r, n_layer_times(r))
+                          : timestamp_of_span(r, (size_t)r->kept.n_passes, 0);
 }
 
 /* --- room --- */
@@ -66,11 +67,11 @@ static int init_layers(struct pp_recorder *r, const size_t *n_layers,
         r->first_layer[s] = r->n_layers;
         r->n_layers += n_layers[s];
     }
-    if (pp_mul(r->parts, r->n_layers * PP_N_LAPS, &n, err))
+    if (pp_mul(r->parts, r->n_layers * PP_N_LAYER_TIMES, &n, err))
         return -1;
     r->sizes = make(r, r->parts, sizeof *r->sizes, err);
     r->seconds = make(r, n, sizeof *r->seconds, err);
-    r->from = calloc(n_laps(r) + 1, sizeof *r->from);
+    r->from = calloc(n_layer_times(r) + 1, sizeof *r->from);
     if (r->sizes && r->seconds && !r->from)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return r->sizes && r->seconds && r->from ? 0 : -1;
@@ -90,9 +91,9 @@ int pp_recorder_init(struct pp_recorder *r, const struct pp_schedule *s,
         return -1;
     if (kept->layers && init_layers(r, n_layers, err))
         return -1;
-    r->laps.stamps = &r->stamps;
-    r->laps.device = d;
-    return pp_stamps_init(&r->stamps, d, n_stamps(r), err);
+    r->layer_times.timestamps = &r->timestamps;
+    r->layer_times.device = d;
+    return pp_timestamps_init(&r->timestamps, d, n_timestamps(r), err);
 }
 
 void pp_recorder_finish(struct pp_recorder *r)
@@ -103,7 +104,7 @@ void pp_recorder_finish(struct pp_recorder *r)
     free(r->seconds);
     free(r->sizes);
     free(r->from);
-    pp_stamps_finish(&r->stamps);
+    pp_timestamps_finish(&r->timestamps);
     *r = (struct pp_recorder){0};
 }
 
@@ -119,24 +120,24 @@ void pp_recorder_step(struct pp_recorder *r)
     if (!r->spans)
         return;
     r->n_done++;
-    pp_stamps_clear(&r->stamps);
+    pp_timestamps_clear(&r->timestamps);
     pp_recorder_mark(r, PP_MARK_START);
 }
 
 void pp_recorder_mark(struct pp_recorder *r, enum pp_mark mark)
 {
     if (r->spans)
-        pp_stamp(&r->stamps, r->device, mark);
+        pp_timestamp(&r->timestamps, r->device, mark);
 }
 
 /* A lap that nothing ran in is -1: a copy of the weights sees only some of the
  * microbatches. */
-static void read_laps(struct pp_recorder *r)
+static void read_layer_times(struct pp_recorder *r)
 {
-    const double *times = r->stamps.times;
-    double *to = r->seconds + latest(r) * n_laps(r);
-    for (size_t i = 0; i < n_laps(r); i++) {
-        double end = times[stamp_of_lap(r, i)];
+    const double *times = r->timestamps.times;
+    double *to = r->seconds + latest(r) * n_layer_times(r);
+    for (size_t i = 0; i < n_layer_times(r); i++) {
+        double end = times[timestamp_of_layer(r, i)];
         to[i] = end < 0 ? -1 : end - times[r->from[i]];
     }
 }
@@ -145,17 +146,17 @@ int pp_recorder_read(struct pp_recorder *r, struct pp_err *err)
 {
     if (!r->spans)
         return 0;
-    if (pp_stamps_read(&r->stamps, err))
+    if (pp_timestamps_read(&r->timestamps, err))
         return -1;
     size_t n = (size_t)r->kept.n_passes * r->n;
-    const double *times = r->stamps.times;
+    const double *times = r->timestamps.times;
     memcpy(r->marks[latest(r)], times, sizeof *r->marks);
-    memcpy(r->spans[latest(r) * n], times + stamp_of_span(r, 0, 0),
+    memcpy(r->spans[latest(r) * n], times + timestamp_of_span(r, 0, 0),
            n * sizeof *r->spans);
-    if (r->stamps.error > r->error)
-        r->error = r->stamps.error;
+    if (r->timestamps.error > r->error)
+        r->error = r->timestamps.error;
     if (r->seconds)
-        read_laps(r);
+        read_layer_times(r);
     return 0;
 }
 
@@ -171,7 +172,7 @@ void pp_recorder_pass(struct pp_recorder *r, int pass,
 
 void pp_recorder_passed(struct pp_recorder *r)
 {
-    r->laps.from = NULL;
+    r->layer_times.from = NULL;
 }
 
 /* Pairs of a token and one that it attends to: real tokens, each with itself
@@ -190,12 +191,12 @@ static double pairs_of(const struct pp_microbatch *mb)
 void pp_recorder_begin(struct pp_recorder *r, size_t place,
                        struct pp_device *on)
 {
-    pp_stamp(&r->stamps, on, stamp_of_span(r, r->pass, place));
+    pp_timestamp(&r->timestamps, on, timestamp_of_span(r, r->pass, place));
 }
 
 void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on)
 {
-    pp_stamp(&r->stamps, on, stamp_of_span(r, r->pass, place) + 1);
+    pp_timestamp(&r->timestamps, on, timestamp_of_span(r, r->pass, place) + 1);
 }
 
 void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
@@ -209,11 +210,12 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
     size_t passes = latest(r) * (size_t)r->kept.n_passes;
     r->sizes[passes * r->parts + part][0] = (double)mb->tokens;
     r->sizes[passes * r->parts + part][1] = pairs_of(mb);
-    size_t lap = (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAPS;
-    r->laps.first = stamp_of_lap(r, lap);
-    r->laps.from = r->from + lap;
-    r->laps.last = stamp_of_layers(r, r->pass, place);
-    pp_stamp(&r->stamps, r->device, r->laps.last);
+    size_t lap =
+        (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAYER_TIMES;
+    r->layer_times.first = timestamp_of_layer(r, lap);
+    r->layer_times.from = r->from + lap;
+    r->layer_times.last = timestamp_of_layers(r, r->pass, place);
+    pp_timestamp(&r->timestamps, r->device, r->layer_times.last);
 }
 
 int pp_recorder_n_kept(const struct pp_recorder *r)

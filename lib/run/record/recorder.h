@@ -3,19 +3,19 @@
  * step began and ended, and how long each layer took.
  *
  * Of the latest steps, in memory that is there before the first one: recording
- * is a stamp (stamps.h) at the ends of actions and layers, and nothing is
+ * is a stamp (timestamps.h) at the ends of actions and layers, and nothing is
  * allocated, sent or written. Messages and synchronisation are seen by a player
  * that stands before the executor's; who computes an action says so himself,
  * since two may be under way at once. */
-#ifndef PP_RUN_RECORDER_H
-#define PP_RUN_RECORDER_H
+#ifndef PP_RUN_RECORD_RECORDER_H
+#define PP_RUN_RECORD_RECORDER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "run/laps.h"
-#include "run/layer.h"
-#include "sched/play.h"
+#include "run/timing/layer_times.h"
+#include "run/parts/layer.h"
+#include "schedule/ir/play.h"
 
 /* Ends of a step's parts. */
 enum pp_mark {
@@ -40,22 +40,23 @@ struct pp_recorder {
     size_t n;                           /* actions of the row */
     size_t parts;                       /* microbatches x slices */
     struct pp_device *device;           /* borrowed: the rank's */
-    struct pp_stamps stamps; /* of the step under way: marks, spans, and with
-                                layers where they begin and where they end */
-    double error;            /* most seconds that times are off the clock */
-    double (*spans)[2];      /* (n_steps, n_passes, n) start and end */
+    struct pp_timestamps
+        timestamps;     /* of the step under way: marks, spans, and with
+                   layers where they begin and where they end */
+    double error;       /* most seconds that times are off the clock */
+    double (*spans)[2]; /* (n_steps, n_passes, n) start and end */
     double (*marks)[PP_N_MARKS]; /* (n_steps) */
     int64_t n_done;              /* steps begun */
 
-    /* With layers: seconds is (n_steps, n_passes, parts, n_layers, PP_N_LAPS),
-     * -1 where there is none; sizes (n_steps, n_passes, parts) holds tokens
-     * and attended pairs. */
+    /* With layers: seconds is (n_steps, n_passes, parts, n_layers,
+     * PP_N_LAYER_TIMES), -1 where there is none; sizes (n_steps, n_passes,
+     * parts) holds tokens and attended pairs. */
     size_t n_layers;     /* of the rank's stages */
     size_t *first_layer; /* by stage: its place among them */
     double *seconds, (*sizes)[2];
-    size_t *from; /* (n_passes, parts, n_layers, PP_N_LAPS) of the step under
-                     way: the stamps at which these began */
-    struct pp_laps laps;
+    size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the step
+                     under way: the stamps at which these began */
+    struct pp_layer_times layer_times;
 
     /* The pass under way. */
     size_t pass;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/timed.h"
+#include "run/timing/timed_kernels.h"
 
 #include "base/clock.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* timed - a kernel table that clocks its matrix products. */
-#ifndef PP_RUN_TIMED_H
-#define PP_RUN_TIMED_H
+#ifndef PP_RUN_TIMING_TIMED_KERNELS_H
+#define PP_RUN_TIMING_TIMED_KERNELS_H
 
 #include "kernels.h"
 

@@ -4,7 +4,7 @@
  * given a mark, which comes to pass between two readings of the host's clock.
  * The first is the origin of the step's times; each further one narrows down
  * when that was. */
-#include "run/stamps.h"
+#include "run/timing/timestamps.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { TRIES = 16 }; /* to find the clock; some 10 us each */
  * resolution of around 0.5 microseconds", at both ends. */
 #define RESOLUTION_S 1e-6
 
-static int open_timers(struct pp_stamps *s, struct pp_err *err)
+static int open_timers(struct pp_timestamps *s, struct pp_err *err)
 {
     s->timers = calloc(s->n + 2, sizeof *s->timers);
     if (!s->timers)
@@ -30,62 +30,63 @@ static int open_timers(struct pp_stamps *s, struct pp_err *err)
     return 0;
 }
 
-int pp_stamps_init(struct pp_stamps *s, struct pp_device *d, size_t n,
-                   struct pp_err *err)
+int pp_timestamps_init(struct pp_timestamps *s, struct pp_device *d, size_t n,
+                       struct pp_err *err)
 {
     size_t bytes;
-    *s = (struct pp_stamps){.n = n, .device = d};
+    *s = (struct pp_timestamps){.n = n, .device = d};
     if (pp_mul(n + 2, sizeof *s->times, &bytes, err))
         return -1;
     s->times = malloc(bytes);
     if (!s->times)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     /* Touches it, so that no page is new while a step runs. */
-    pp_stamps_clear(s);
+    pp_timestamps_clear(s);
     return pp_device_ops(d)->is_host ? 0 : open_timers(s, err);
 }
 
-void pp_stamps_finish(struct pp_stamps *s)
+void pp_timestamps_finish(struct pp_timestamps *s)
 {
     for (size_t i = 0; s->timers && i < s->n + 2; i++)
-        s->device->ops->queues->mark_close(s->timers[i]);
+        s->device->ops->streams->event_close(s->timers[i]);
     free(s->timers);
     free(s->times);
-    *s = (struct pp_stamps){0};
+    *s = (struct pp_timestamps){0};
 }
 
-void pp_stamps_clear(struct pp_stamps *s)
+void pp_timestamps_clear(struct pp_timestamps *s)
 {
     for (size_t i = 0; i < s->n; i++)
         s->times[i] = UNSET;
 }
 
-void pp_stamp(struct pp_stamps *s, struct pp_device *d, size_t at)
+void pp_timestamp(struct pp_timestamps *s, struct pp_device *d, size_t at)
 {
     if (!s->timers) {
         s->times[at] = pp_clock();
         return;
     }
     s->times[at] = QUEUED;
-    int rc = d->ops->queues->record(d, s->timers[at], NULL, &s->err);
+    int rc = d->ops->streams->event_record(d, s->timers[at], NULL, &s->err);
     (void)rc; /* in s->err */
 }
 
 /* Passes a mark through the idle device: by the host's clock it did so after
  * *from and before *to. */
-static int pass(struct pp_stamps *s, void *timer, double *from, double *to,
+static int pass(struct pp_timestamps *s, void *timer, double *from, double *to,
                 struct pp_err *err)
 {
     struct pp_device *d = s->device;
     *from = pp_clock();
-    if (d->ops->queues->record(d, timer, NULL, err) || d->ops->wait(d, err))
+    if (d->ops->streams->event_record(d, timer, NULL, err) ||
+        d->ops->wait(d, err))
         return -1;
     *to = pp_clock();
     return 0;
 }
 
 /* When the origin passed, by the host's clock. */
-static int find_origin(struct pp_stamps *s, double *at, struct pp_err *err)
+static int find_origin(struct pp_timestamps *s, double *at, struct pp_err *err)
 {
     void *origin = s->timers[s->n], *again = s->timers[s->n + 1];
     double earliest, latest;
@@ -104,7 +105,7 @@ static int find_origin(struct pp_stamps *s, double *at, struct pp_err *err)
     return 0;
 }
 
-int pp_stamps_read(struct pp_stamps *s, struct pp_err *err)
+int pp_timestamps_read(struct pp_timestamps *s, struct pp_err *err)
 {
     double origin, before;
     if (s->err.code != PP_EXIT_OK)

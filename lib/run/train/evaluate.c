@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/rank.h"
+#include "run/train/rank.h"
 
 /* Walks all bins of p in passes of the list's n_microbatches; the last pass is
  * filled up with empty microbatches. A loss for each microbatch is written

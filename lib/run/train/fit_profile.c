@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* Each part of a unit is fitted to the tokens and pairs of the microbatches
  * that were seen. Where pairs cannot be told from tokens, they share the time
- * as they share the operations (plan/cost.h); what attends to nothing is
+ * as they share the operations (model/cost.h); what attends to nothing is
  * proportional to tokens alone. */
-#include "run/profile.h"
+#include "run/train/fit_profile.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/cost.h"
-#include "plan/fit.h"
-#include "sched/messages.h"
+#include "model/cost.h"
+#include "model/least_deviation.h"
+#include "schedule/simulate/sim_stats.h"
 
 /* How tokens and pairs share the operations of a unit. */
 static void find_share(const struct pp_model *m, struct pp_unit_id u,
-                       enum pp_lap lap, double share[2])
+                       enum pp_layer_time lap, double share[2])
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
     bool head = u.kind == PP_UNIT_HEAD;
     const struct pp_cost c[2] = {pp_cost_of(f.per_token, 0, head),
                                  pp_cost_of(0, f.per_pair, false)};
     for (int k = 0; k < 2; k++)
-        share[k] = lap == PP_LAP_FWD     ? c[k].forward
-                   : lap == PP_LAP_INPUT ? c[k].input_grad
-                                         : c[k].weight_grad;
+        share[k] = lap == PP_LAYER_TIME_FWD     ? c[k].forward
+                   : lap == PP_LAYER_TIME_INPUT ? c[k].input_grad
+                                                : c[k].weight_grad;
     if (share[0] <= 0)
         share[0] = 1; /* it moves what it does not multiply */
 }
@@ -31,14 +31,15 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
 /* The measurements of one part of a layer, which is the rank's layer number
  * at; pairs: it has to do with them. Returns how many there are. */
 static size_t collect(const struct pp_recorder *r, int skip, size_t at,
-                      enum pp_lap lap, bool pairs, struct pp_fit_point *points)
+                      enum pp_layer_time lap, bool pairs,
+                      struct pp_fit_point *points)
 {
     size_t n = 0, passes = (size_t)r->kept.n_passes;
     for (int k = skip; k < pp_recorder_n_kept(r); k++) {
         size_t part = (size_t)pp_recorder_place(r, k) * passes * r->parts;
         for (size_t i = part; i < part + passes * r->parts; i++) {
-            double y =
-                r->seconds[(i * r->n_layers + at) * PP_N_LAPS + (size_t)lap];
+            double y = r->seconds[(i * r->n_layers + at) * PP_N_LAYER_TIMES +
+                                  (size_t)lap];
             if (y >= 0)
                 points[n++] = (struct pp_fit_point){
                     {r->sizes[i][0], pairs ? r->sizes[i][1] : 0}, y};
@@ -51,13 +52,13 @@ static void fit_layer(const struct pp_rank *r, int skip, size_t at, size_t unit,
                       struct pp_fit_point *points, struct pp_unit_fit *fit)
 {
     const struct pp_model *m = r->job->model;
-    for (int lap = 0; lap < PP_N_LAPS; lap++) {
+    for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++) {
         double share[2], c[2];
-        find_share(m, pp_model_unit(m, unit), (enum pp_lap)lap, share);
+        find_share(m, pp_model_unit(m, unit), (enum pp_layer_time)lap, share);
         bool pairs = share[1] > 0;
-        size_t n =
-            collect(&r->recorder, skip, at, (enum pp_lap)lap, pairs, points);
-        bool both = pp_fit(points, n, share, c);
+        size_t n = collect(&r->recorder, skip, at, (enum pp_layer_time)lap,
+                           pairs, points);
+        bool both = pp_least_deviation(points, n, share, c);
         fit->alike += pairs && !both;
         fit->seconds[lap][0] += c[0];
         fit->seconds[lap][1] += c[1];
@@ -111,12 +112,12 @@ static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
     struct pp_messages messages = {0};
     int rc = pp_record_view(record, k, pass, 0, &sim, err);
     if (!rc)
-        rc = pp_messages_find(record->schedule, sim.ranks, NULL, 0, &messages,
+        rc = pp_messages_find(record->schedule, sim.rows, NULL, 0, &messages,
                               err);
     for (size_t i = 0; i < messages.n && !rc; i++) {
         const struct pp_message *m = &messages.at[i];
         double bytes = message_bytes(r, k, pass, m->action);
-        if (bytes > 0 && sim.ranks[m->to].spans[m->recv].start <= m->leaves)
+        if (bytes > 0 && sim.rows[m->to].spans[m->recv].start <= m->leaves)
             /* Clocks of two machines may differ by more than it took. */
             points[(*n)++] = (struct pp_fit_point){
                 {bytes, 1}, fmax(m->arrives - m->leaves, 0)};
@@ -129,7 +130,7 @@ static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
 static size_t n_messages(const struct pp_schedule *s)
 {
     size_t n = 0;
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             n += pp_is_send(s->rows[r].actions[i].op);
     return n;
@@ -149,7 +150,7 @@ int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
             rc = collect_pass(r, record, k, pass, points, &n, err);
     double c[2] = {0};
     if (!rc)
-        pp_fit(points, n, share, c);
+        pp_least_deviation(points, n, share, c);
     p->seconds_per_byte = c[0];
     p->latency = c[1];
     free(points);
@@ -164,7 +165,7 @@ static double around(const struct pp_record *record, int rank, int k)
 {
     const double *mine = pp_record_marks(record, rank, k);
     double last = 0;
-    for (int q = 0; q < record->schedule->graph->n_ranks; q++)
+    for (int q = 0; q < record->schedule->graph->n_rows; q++)
         last = fmax(last, pp_record_marks(record, q, k)[PP_MARK_WALKED]);
     return mine[PP_MARK_ZEROED] - mine[PP_MARK_START] + mine[PP_MARK_UPDATED] -
            last;
@@ -178,14 +179,14 @@ int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
     size_t n = 0;
     double c[2];
     struct pp_fit_point *points =
-        calloc((size_t)(record->n_steps * g->n_ranks), sizeof *points);
+        calloc((size_t)(record->n_steps * g->n_rows), sizeof *points);
     if (!points)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int rank = 0; rank < g->n_ranks; rank++) {
+    for (int rank = 0; rank < g->n_rows; rank++) {
         double params = 0;
         for (int s = 0; s < g->n_stages; s++)
             for (size_t i = 0;
-                 g->stages[s].rank == rank && i < r->job->stages[s].n; i++)
+                 g->stages[s].row == rank && i < r->job->stages[s].n; i++)
                 params += (double)pp_unit_n_params(
                     r->job->model,
                     pp_model_unit(r->job->model, r->job->stages[s].first + i));
@@ -193,7 +194,7 @@ int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
             points[n++] =
                 (struct pp_fit_point){{params, 0}, around(record, rank, k)};
     }
-    pp_fit(points, n, share, c);
+    pp_least_deviation(points, n, share, c);
     p->seconds_per_param = c[0];
     free(points);
     return 0;

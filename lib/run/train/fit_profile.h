@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* profile - from recorded times to coefficients. Private to record.c. */
-#ifndef PP_RUN_PROFILE_H
-#define PP_RUN_PROFILE_H
+#ifndef PP_RUN_TRAIN_FIT_PROFILE_H
+#define PP_RUN_TRAIN_FIT_PROFILE_H
 
-#include "run/rank.h"
-#include "run/record.h"
+#include "run/train/rank.h"
+#include "run/train/record.h"
 
 /* Of one unit, as doubles that ranks can exchange. */
 struct pp_unit_fit {
-    double seconds[PP_N_LAPS][2]; /* per token, per pair */
-    double n;                     /* ranks (copies) that have measured it */
-    double alike; /* 1: pp_fit could not tell pairs from tokens */
+    double seconds[PP_N_LAYER_TIMES][2]; /* per token, per pair */
+    double n;     /* ranks (copies) that have measured it */
+    double alike; /* 1: pp_least_deviation could not tell pairs from tokens */
 };
 
 /* Fits the rank's own units, of the kept steps behind `skip`; others are left

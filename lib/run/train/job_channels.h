@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* job_channels - which channels a job's messages take, for a transport that
  * connects them before the first step. */
-#ifndef PP_RUN_JOB_CHANNELS_H
-#define PP_RUN_JOB_CHANNELS_H
+#ifndef PP_RUN_TRAIN_JOB_CHANNELS_H
+#define PP_RUN_TRAIN_JOB_CHANNELS_H
 
-#include "comm/comm_nccl.h"
-#include "sched/schedule.h"
+#include "comm/comm.h"
+#include "schedule/ir/schedule.h"
 
 /* The channels of all ranks, of the schedule's messages and of gradients of
  * what is there twice, each once, in an order in which neighbours can connect

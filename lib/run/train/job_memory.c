@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/job_memory.h"
+#include "run/train/job_memory.h"
 
-#include "run/sync_copies.h"
+#include "run/execute/sync_copies.h"
 
 /* Most slots of a microbatch of p that buffers must hold. */
 static size_t most_slots(const struct pp_job *j, const struct pp_packed *p)
 {
-    return j->shapes == PP_SHAPES_MAX ? p->capacity : p->max_tokens;
+    return j->shapes == PP_MESSAGE_MAX ? p->capacity : p->max_tokens;
 }
 
 static size_t largest(const struct pp_job *j, bool slots)
@@ -49,10 +49,10 @@ void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
                        &out[s]);
 }
 
-bool pp_job_runs_beside(const struct pp_job *j, int rank)
+bool pp_job_overlaps(const struct pp_job *j, int rank)
 {
     const struct pp_row *row = &j->schedule->rows[rank];
-    if (!device_of(j)->queues || j->time_products || j->record.layers ||
+    if (!device_of(j)->streams || j->time_products || j->record.layers ||
         j->optim.steps == 0 || j->score)
         return false;
     for (size_t i = 0; i < row->n; i++)
@@ -68,8 +68,8 @@ static size_t tied_elements(const struct pp_job *j, int rank)
     size_t n = 0;
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++) {
         int first = k * (g->n_stages / g->n_copies);
-        int embed = g->stages[g->tied[0] + first].rank;
-        int head = g->stages[g->tied[1] + first].rank;
+        int embed = g->stages[g->tied[0] + first].row;
+        int head = g->stages[g->tied[1] + first].row;
         if (embed != head && (rank == embed || rank == head))
             n += j->model->vocab * j->model->hidden;
     }
@@ -81,7 +81,7 @@ size_t pp_job_workspace(const struct pp_job *j, int rank)
     const struct pp_kernels *k = j->kernels;
     struct pp_engine_room room;
     pp_job_room(j, &room);
-    size_t engines = pp_job_runs_beside(j, rank) ? 2 : 1;
+    size_t engines = pp_job_overlaps(j, rank) ? 2 : 1;
     size_t engine = device_of(j)->handle_bytes +
                     pp_engine_scratch(j, rank, &room) * k->element_bytes +
                     pp_batch_bytes(room.capacity);

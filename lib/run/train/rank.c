@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Setting a rank up and taking it down; what it does is in train.c and
  * evaluate.c. */
-#include "run/rank.h"
+#include "run/train/rank.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "run/job_memory.h"
-#include "run/sync_copies.h"
+#include "run/train/job_memory.h"
+#include "run/execute/sync_copies.h"
 
 static void *make(size_t n, size_t size, struct pp_err *err)
 {
@@ -46,18 +46,18 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 }
 
 /* For the forward of overlap pairs. */
-static int make_beside(struct pp_rank *r, struct pp_stage_env *env,
-                       const struct pp_engine_room *room, struct pp_err *err)
+static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
+                        const struct pp_engine_room *room, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_device_ops *ops = r->device->ops;
-    if (!pp_job_runs_beside(j, r->comm->rank))
+    if (!pp_job_overlaps(j, r->comm->rank))
         return 0;
-    if (ops->open(r->comm->local, &r->beside, err))
+    if (ops->open(r->comm->local, &r->overlap, err))
         return -1;
-    env->device = r->beside;
-    env->stream = r->beside->stream;
-    return pp_engine_init(&r->worker.beside, j, r->comm->rank, env, room, err);
+    env->device = r->overlap;
+    env->stream = r->overlap->stream;
+    return pp_engine_init(&r->worker.overlap, j, r->comm->rank, env, room, err);
 }
 
 static int make_engines(struct pp_rank *r, struct pp_err *err)
@@ -76,7 +76,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                                .device = r->device,
                                .stream = r->stream};
     return pp_engine_init(&w->engine, j, w->rank, &env, &room, err) ||
-                   make_beside(r, &env, &room, err)
+                   make_overlap(r, &env, &room, err)
                ? -1
                : 0;
 }
@@ -97,7 +97,7 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     t->head = h ? h->g : NULL;
     t->n = e ? e->n : h->n;
     int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
-    t->peer = e && h ? -1 : g->stages[other].rank;
+    t->peer = e && h ? -1 : g->stages[other].row;
     if (t->peer < 0)
         return 0;
     t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
@@ -134,7 +134,7 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < n; s++) {
         n_layers[s] = r->worker.engine.stages[s].n_layers;
-        r->worker.engine.stages[s].laps = &r->recorder.laps;
+        r->worker.engine.stages[s].layer_times = &r->recorder.layer_times;
     }
     int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
                               n_layers, &kept, r->device, err);
@@ -220,8 +220,8 @@ static int open_device(struct pp_rank *r, struct pp_err *err)
         r->job->device ? r->job->device : &pp_device_cpu;
     if (ops->open(r->comm->local, &r->device, err))
         return -1;
-    if (ops->queues &&
-        r->comm->ops->attach(r->comm, r->device, ops->queues, err))
+    if (ops->streams &&
+        r->comm->ops->attach(r->comm, r->device, ops->streams, err))
         return -1;
     r->stream = r->device->stream;
     return 0;
@@ -234,7 +234,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->job = j;
     r->comm = comm;
     r->kernels = *j->kernels;
-    if (j->shapes == PP_SHAPES_EXCHANGE && !comm->ops->probe)
+    if (j->shapes == PP_MESSAGE_EXCHANGE && !comm->ops->probe)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--shapes exchange: messages of '%s' do not carry their "
                        "size",
@@ -265,7 +265,7 @@ static void rank_finish(struct pp_rank *r)
         pp_device_free(r->device, r->worker.tied[k].received);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
-    pp_engine_finish(&r->worker.beside);
+    pp_engine_finish(&r->worker.overlap);
     pp_engine_finish(&r->worker.engine);
     pp_recorder_finish(&r->recorder);
     pp_parameters_finish(&r->params);
@@ -280,8 +280,8 @@ static void rank_finish(struct pp_rank *r)
     free(r->peak_slots);
     free(r->shown);
     r->comm->ops->detach(r->comm);
-    if (r->beside)
-        r->beside->ops->close(r->beside);
+    if (r->overlap)
+        r->overlap->ops->close(r->overlap);
     if (r->device)
         r->device->ops->close(r->device);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* rank - one rank of a job: its parameters, its worker, its lists. Private to
  * rank.c, rank_params.c, train.c and evaluate.c. */
-#ifndef PP_RUN_RANK_H
-#define PP_RUN_RANK_H
+#ifndef PP_RUN_TRAIN_RANK_H
+#define PP_RUN_TRAIN_RANK_H
 
-#include "run/exec.h"
-#include "run/job.h"
-#include "run/timed.h"
+#include "run/execute/exec.h"
+#include "run/execute/job.h"
+#include "run/timing/timed_kernels.h"
 
 struct pp_rank {
     const struct pp_job *job;
@@ -19,7 +19,7 @@ struct pp_rank {
     void *shown; /* outputs on a device pass through it, where somebody looks */
     struct pp_recorder recorder; /* of train, where the job asks for it */
     struct pp_device *device;
-    struct pp_device *beside;  /* a second handle, or NULL: see engine.h */
+    struct pp_device *overlap; /* a second handle, or NULL: see engine.h */
     void *stream;              /* what kernels on device take */
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (params.n) likewise */

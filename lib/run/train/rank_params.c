@@ -3,9 +3,9 @@
  * tensors or from a seed; and what a checkpoint must have been made with. */
 #include <stdlib.h>
 
-#include "run/ckpt.h"
-#include "run/rank.h"
-#include "run/weights.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/train/rank.h"
+#include "run/parameters/weights.h"
 
 static int make_params(struct pp_rank *r, struct pp_err *err)
 {
@@ -16,7 +16,7 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     if (!mine)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].rank == r->comm->rank)
+        if (g->stages[s].row == r->comm->rank)
             mine[n++] = j->stages[s];
     int flags = 0;
     if (j->optim.steps > 0 && !j->score)

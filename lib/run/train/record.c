@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/record.h"
+#include "run/train/record.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "run/clocks.h"
-#include "run/profile.h"
-#include "run/rank.h"
+#include "run/record/clocks.h"
+#include "run/train/fit_profile.h"
+#include "run/train/rank.h"
 
 int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
                    struct pp_sim *sim, struct pp_err *err)
 {
     const struct pp_schedule *s = r->schedule;
     double busy = 0;
-    *sim = (struct pp_sim){.n_ranks = s->graph->n_ranks};
-    sim->ranks = calloc((size_t)sim->n_ranks, sizeof *sim->ranks);
-    if (!sim->ranks)
+    *sim = (struct pp_sim){.n_rows = s->graph->n_rows};
+    sim->rows = calloc((size_t)sim->n_rows, sizeof *sim->rows);
+    if (!sim->rows)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int k = 0; k < sim->n_ranks; k++) {
+    for (int k = 0; k < sim->n_rows; k++) {
         const double(*at)[2] = pp_record_spans(r, k, step, pass);
         const struct pp_row *row = &s->rows[k];
-        struct pp_sim_rank *rank = &sim->ranks[k];
+        struct pp_sim_row *rank = &sim->rows[k];
         rank->n = row->n;
         rank->spans = calloc(row->n + 1, sizeof *rank->spans);
         if (!rank->spans)
@@ -38,7 +38,7 @@ int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
         busy += rank->busy;
     }
     if (sim->makespan > 0)
-        sim->bubble = 1 - busy / (sim->n_ranks * sim->makespan);
+        sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
     return 0;
 }
 
@@ -124,16 +124,16 @@ static void add_fits(const struct pp_unit_fit *fits, size_t n_units, int size,
                      size_t unit, struct pp_unit_seconds *u, bool *alike)
 {
     double n = 0;
-    double *const to[PP_N_LAPS] = {u->fwd, u->input, u->weight};
+    double *const to[PP_N_LAYER_TIMES] = {u->fwd, u->input, u->weight};
     for (int k = 0; k < size; k++) {
         const struct pp_unit_fit *f = &fits[(size_t)k * n_units + unit];
         n += f->n;
         *alike |= f->alike > 0;
-        for (int lap = 0; lap < PP_N_LAPS; lap++)
+        for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
             for (int i = 0; i < 2; i++)
                 to[lap][i] += f->seconds[lap][i];
     }
-    for (int lap = 0; lap < PP_N_LAPS; lap++)
+    for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
         for (int i = 0; i < 2; i++)
             to[lap][i] /= n > 0 ? n : 1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* record - what the recorders of all ranks hold, in one place. */
-#ifndef PP_RUN_RECORD_H
-#define PP_RUN_RECORD_H
+#ifndef PP_RUN_TRAIN_RECORD_H
+#define PP_RUN_TRAIN_RECORD_H
 
 #include "base/arena.h"
-#include "plan/measured.h"
-#include "run/recorder.h"
-#include "sched/sim.h"
+#include "model/profile.h"
+#include "run/record/recorder.h"
+#include "schedule/simulate/sim.h"
 
 struct pp_rank;
 
@@ -25,7 +25,7 @@ struct pp_record {
     struct pp_profile profile;
     int n_profiled; /* steps that it is of: the run's first two are not */
     bool alike;     /* microbatches are too much alike to tell tokens from
-                       pairs: see pp_fit */
+                       pairs: see pp_least_deviation */
     struct pp_arena arena; /* the profile's */
 };
 

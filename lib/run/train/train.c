@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "run/ckpt.h"
-#include "run/rank.h"
-#include "run/record.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/train/rank.h"
+#include "run/train/record.h"
 
 /* What each rank tells the others after a step, in doubles: a sum of squares
  * for every tensor of the model (0 where another rank holds it), a loss for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* verify - collects what the runs of --verify compute, and compares. */
-#include "run/verify_parts.h"
+#include "run/verify/verify_parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -28,10 +28,10 @@
  * Runs may evaluate after every step. What that leaves behind shows in the step
  * that follows.
  */
-#ifndef PP_RUN_VERIFY_H
-#define PP_RUN_VERIFY_H
+#ifndef PP_RUN_VERIFY_VERIFY_H
+#define PP_RUN_VERIFY_VERIFY_H
 
-#include "run/job.h"
+#include "run/execute/job.h"
 
 #define PP_VERIFY_STEPS 5
 #define PP_VERIFY_FACTOR 16

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "run/verify.h"
+#include "run/verify/verify.h"
 
 static bool beyond(struct pp_verify_error e)
 {
@@ -33,7 +33,7 @@ static struct stage_count count(const struct pp_verify *v, int stage)
 
 static int rank(const struct pp_verify *v, int stage)
 {
-    return v->graph->stages[stage].rank;
+    return v->graph->stages[stage].row;
 }
 
 /* All gradients that differ are the same multiple of the right ones. */

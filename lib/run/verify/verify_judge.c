@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* verify_judge - errors, their bounds and the verdict. */
-#include "run/verify_parts.h"
+#include "run/verify/verify_parts.h"
 
 #include <float.h>
 #include <math.h>
@@ -89,7 +89,7 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
         .name = t->name,
         .tensor = order,
         .stage = stage,
-        .rank = v->graph->stages[stage].rank,
+        .rank = v->graph->stages[stage].row,
         .gradient = {ratio(mesh->g, g),
                      bound(is_double(v), ratio(twin->g, g), 0)},
         .weights = {ratio(mesh->w, w),

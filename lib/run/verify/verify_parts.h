@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* verify_parts - what verify.c collects and verify_judge.c compares. Private to
  * them. */
-#ifndef PP_RUN_VERIFY_PARTS_H
-#define PP_RUN_VERIFY_PARTS_H
+#ifndef PP_RUN_VERIFY_VERIFY_PARTS_H
+#define PP_RUN_VERIFY_VERIFY_PARTS_H
 
-#include "run/verify.h"
+#include "run/verify/verify.h"
 
 /* A tensor of the reference: gradients of the first step, weights at the start
  * and, once the last step is done, how far they went. */

@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/bound.h"
+#include "schedule/bound/bound.h"
 
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
-static void take(struct pp_bound *b, double makespan, const char *rule,
-                 int rank)
+static void take(struct pp_bound *b, double makespan, const char *rule, int row)
 {
     /* A later rule is named only where it gives more than rounding. */
     if (makespan > b->makespan * (1 + 1e-12))
-        *b = (struct pp_bound){makespan, rule, rank};
+        *b = (struct pp_bound){makespan, rule, row};
 }
 
 /* Stages by rank: those of rank r are sorted[first[r] .. first[r + 1]). */
 static int sort_stages(const struct pp_graph *g, int **first, int **sorted,
                        struct pp_err *err)
 {
-    *first = calloc((size_t)g->n_ranks + 2, sizeof **first);
+    *first = calloc((size_t)g->n_rows + 2, sizeof **first);
     *sorted = calloc((size_t)g->n_stages, sizeof **sorted);
     if (!*first || !*sorted)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        ++(*first)[g->stages[s].rank + 2];
-    for (int r = 0; r < g->n_ranks; r++)
+        ++(*first)[g->stages[s].row + 2];
+    for (int r = 0; r < g->n_rows; r++)
         (*first)[r + 2] += (*first)[r + 1];
     for (int s = 0; s < g->n_stages; s++)
-        (*sorted)[(*first)[g->stages[s].rank + 1]++] = s;
+        (*sorted)[(*first)[g->stages[s].row + 1]++] = s;
     return 0;
 }
 
@@ -38,7 +37,7 @@ static int bound_memory(const struct pp_bound_case *c, const int *first,
     if (!c->limit)
         return 0;
     double *hold = pp_bound_holds(c, err), little = hold ? 0 : -1;
-    for (int r = 0; r < c->g->n_ranks && little >= 0; r++) {
+    for (int r = 0; r < c->g->n_rows && little >= 0; r++) {
         if (first[r + 1] == first[r])
             continue;
         little = pp_bound_little(c, sorted + first[r], first[r + 1] - first[r],
@@ -54,7 +53,7 @@ static int bound_unequal(struct pp_bound_case *c, const int *first,
                          struct pp_err *err)
 {
     pp_bound_own_paths(c);
-    for (int r = 0; r < c->g->n_ranks; r++) {
+    for (int r = 0; r < c->g->n_rows; r++) {
         double own = pp_bound_unequal(c, sorted + first[r],
                                       first[r + 1] - first[r], err);
         if (own < 0)
@@ -64,16 +63,16 @@ static int bound_unequal(struct pp_bound_case *c, const int *first,
     return 0;
 }
 
-static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
-                       struct pp_err *err)
+static int bound_rows(struct pp_bound_case *c, struct pp_bound *b,
+                      struct pp_err *err)
 {
     int *first = NULL, *sorted = NULL;
     int rc = sort_stages(c->g, &first, &sorted, err);
-    for (int r = 0; r < c->g->n_ranks && !rc; r++)
+    for (int r = 0; r < c->g->n_rows && !rc; r++)
         if (first[r + 1] > first[r])
-            take(b, c->rank_head[r] + c->work[r] + c->rank_tail[r], "rank work",
+            take(b, c->row_head[r] + c->work[r] + c->row_tail[r], "rank work",
                  r);
-    for (int r = 0; r < c->g->n_ranks && !rc; r++) {
+    for (int r = 0; r < c->g->n_rows && !rc; r++) {
         double machine = pp_bound_machine(c, sorted + first[r],
                                           first[r + 1] - first[r], err);
         take(b, machine, "event graph", r);
@@ -89,11 +88,11 @@ static int bound_ranks(struct pp_bound_case *c, struct pp_bound *b,
 }
 
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
-             const struct pp_costs *costs, const struct pp_room *room,
+             const struct pp_costs *costs, const struct pp_memory_limit *room,
              struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    *b = (struct pp_bound){.rank = -1, .rule = "critical path"};
+    *b = (struct pp_bound){.row = -1, .rule = "critical path"};
     int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c.n, err) ||
                      pp_bound_read(&c, split, costs, room, err)
                  ? -1
@@ -104,7 +103,7 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
         take(b, pp_bound_copies(&c), "total work", -1);
     } else if (!rc) {
         rc = pp_bound_events(&c, err);
-        rc = rc ? rc : bound_ranks(&c, b, err);
+        rc = rc ? rc : bound_rows(&c, b, err);
     }
     pp_bound_finish(&c);
     return rc;

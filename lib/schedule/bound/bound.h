@@ -30,16 +30,16 @@
  * and so for I and W; whatever the k-th waited for has still run k times.
  * Where they differ, the same holds of the work in which each action takes the
  * least time of any microbatch, which never takes longer than the real one. */
-#ifndef PP_SCHED_BOUND_H
-#define PP_SCHED_BOUND_H
+#ifndef PP_SCHEDULE_BOUND_BOUND_H
+#define PP_SCHEDULE_BOUND_BOUND_H
 
-#include "sched/room.h"
-#include "sched/sim.h"
+#include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 
 struct pp_bound {
     double makespan;
     const char *rule; /* which of the five; static */
-    int rank;         /* where it is tight; -1 for the critical path */
+    int row;          /* where it is tight; -1 for the critical path */
 };
 
 /* Fills b for n_microbatches on g with the backward split into I and W (B may
@@ -48,7 +48,7 @@ struct pp_bound {
  * microbatch alone does not fit. Time and memory are linear in the number of
  * actions. */
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
-             const struct pp_costs *costs, const struct pp_room *room,
+             const struct pp_costs *costs, const struct pp_memory_limit *room,
              struct pp_bound *b, struct pp_err *err) PP_MUST_USE;
 
 #endif

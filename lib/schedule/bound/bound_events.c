@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 enum { STREAMS = 2 * (PP_BOUND_ABOVE + 1) };
 
@@ -104,7 +104,7 @@ static int make_room(const struct events *e, int s, size_t k, double *head,
 {
     const struct pp_bound_case *c = e->c;
     struct watch *w = &e->forward[s];
-    double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
+    double limit = c->limit[c->g->stages[s].row] * (1 + 1e-12);
     while ((double)(k + 1) * w->each - w->moved > limit) {
         struct stream *first = NULL;
         double time = 0;
@@ -122,7 +122,7 @@ static int make_room(const struct events *e, int s, size_t k, double *head,
         if (!first)
             return pp_fail(err, PP_EXIT_NO,
                            "rank %d cannot hold one microbatch of stage %d",
-                           c->g->stages[s].rank, s);
+                           c->g->stages[s].row, s);
         first->next++;
         w->moved += first->amount;
         raise(&w->time, time);
@@ -137,7 +137,7 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
                        double *tail)
 {
     const struct pp_bound_case *c = e->c;
-    double limit = c->limit[c->g->stages[s].rank] * (1 + 1e-12);
+    double limit = c->limit[c->g->stages[s].row] * (1 + 1e-12);
     while ((double)(c->n - j) * w->each - w->moved > limit) {
         struct stream *first = NULL;
         double time = 0;
@@ -174,7 +174,7 @@ static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
     if (op > 0)
         raise(head,
               c->head[op - 1][(size_t)s * c->n + k] + stage->time[op - 1]);
-    raise(head, c->rank_head[c->g->stages[s].rank] +
+    raise(head, c->row_head[c->g->stages[s].row] +
                     (double)(k + 1) * stage->before[op] - stage->time[op]);
 }
 
@@ -231,7 +231,7 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     if (op + 1 < PP_BOUND_OPS)
         raise(tail,
               c->tail[op + 1][(size_t)s * c->n + k] + stage->time[op + 1]);
-    raise(tail, c->rank_tail[c->g->stages[s].rank] +
+    raise(tail, c->row_tail[c->g->stages[s].row] +
                     (double)(c->n - k) * stage->after[op] - stage->time[op]);
 }
 
@@ -288,16 +288,16 @@ static double last_tail(const struct pp_bound_case *c, int s)
 }
 
 /* Least head and least last tail of each rank, by data alone. */
-static void bound_ranks(struct pp_bound_case *c)
+static void bound_rows(struct pp_bound_case *c)
 {
     const struct pp_graph *g = c->g;
-    for (int r = 0; r < g->n_ranks; r++)
-        c->rank_head[r] = c->rank_tail[r] = -1;
+    for (int r = 0; r < g->n_rows; r++)
+        c->row_head[r] = c->row_tail[r] = -1;
     for (int s = 0; s < g->n_stages; s++) {
         double head = c->head[PP_BOUND_F][(size_t)s * c->n];
         double tail = last_tail(c, s);
-        double *at_head = &c->rank_head[g->stages[s].rank];
-        double *at_tail = &c->rank_tail[g->stages[s].rank];
+        double *at_head = &c->row_head[g->stages[s].row];
+        double *at_tail = &c->row_tail[g->stages[s].row];
         *at_head = *at_head < 0 || head < *at_head ? head : *at_head;
         *at_tail = *at_tail < 0 || tail < *at_tail ? tail : *at_tail;
     }
@@ -322,12 +322,12 @@ double pp_bound_path(struct pp_bound_case *c)
     const double *limit = c->limit;
     double path = INFINITY;
     c->limit = NULL;
-    for (int r = 0; r < c->g->n_ranks; r++)
-        c->rank_head[r] = c->rank_tail[r] = -INFINITY;
+    for (int r = 0; r < c->g->n_rows; r++)
+        c->row_head[r] = c->row_tail[r] = -INFINITY;
     heads_of(&e, 0, NULL);
     tails_of(&e, c->n - 1);
     c->limit = limit;
-    bound_ranks(c);
+    bound_rows(c);
     for (int copy = 0; copy < c->g->n_copies; copy++) {
         double through = path_through(c, copy);
         path = through < path ? through : path;

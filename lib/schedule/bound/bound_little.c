@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 static double least(double a, double b)
 {
@@ -98,7 +98,7 @@ static void advance(const struct pp_bound_case *c, const int *stages,
 static double empty(const struct pp_bound_case *c, const int *stages,
                     int n_stages, bool from_end, size_t *at, double *full)
 {
-    double limit = c->limit[c->g->stages[stages[0]].rank];
+    double limit = c->limit[c->g->stages[stages[0]].row];
     struct taker t[2] = {{.op = from_end ? PP_BOUND_W : PP_BOUND_F},
                          {.op = PP_BOUND_I}};
     double lost = 0, now = 0, level = 0;
@@ -133,7 +133,7 @@ static double empty(const struct pp_bound_case *c, const int *stages,
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold, struct pp_err *err)
 {
-    double limit = c->limit[c->g->stages[stages[0]].rank];
+    double limit = c->limit[c->g->stages[stages[0]].row];
     double held = 0, full, full_end;
     size_t *at = calloc(4 * (size_t)n_stages, sizeof *at);
     if (!at) {

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 struct queue {
     const double *head, *tail;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* bound_parts - what the files of the lower bound share, private to lib/sched.
+/* bound_parts - what the files of the lower bound share, private to
+ * lib/schedule/bound.
  *
  * Whole backward is a split one whose W takes no time and holds nothing, so
  * there is only one case. "Case" is the work as the event graph sees it: every
  * microbatch takes, per stage, the least time of any. */
-#ifndef PP_SCHED_BOUND_PARTS_H
-#define PP_SCHED_BOUND_PARTS_H
+#ifndef PP_SCHEDULE_BOUND_BOUND_PARTS_H
+#define PP_SCHEDULE_BOUND_BOUND_PARTS_H
 
-#include "sched/bound.h"
+#include "schedule/bound/bound.h"
 
 enum { PP_BOUND_F, PP_BOUND_I, PP_BOUND_W, PP_BOUND_OPS };
 
@@ -34,7 +35,7 @@ struct pp_bound_case {
     double *work;                /* per rank: true sum over microbatches */
     double *times[PP_BOUND_OPS]; /* true; by stage * n + microbatch */
     const double *limit;         /* per rank, or NULL */
-    double *rank_head, *rank_tail;
+    double *row_head, *row_tail;
     /* Earliest start and least time from end to the end of all, by stage * n
      * + k, nondecreasing and nonincreasing in k. */
     double *head[PP_BOUND_OPS], *tail[PP_BOUND_OPS];
@@ -42,7 +43,8 @@ struct pp_bound_case {
 
 /* Reads the costs; everything but heads and tails. */
 int pp_bound_read(struct pp_bound_case *c, bool split,
-                  const struct pp_costs *costs, const struct pp_room *room,
+                  const struct pp_costs *costs,
+                  const struct pp_memory_limit *room,
                   struct pp_err *err) PP_MUST_USE;
 void pp_bound_finish(struct pp_bound_case *c);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 struct reader {
     struct pp_bound_case *c;
@@ -50,7 +50,7 @@ static void read_stage(const struct reader *r, int stage)
 {
     struct pp_bound_case *c = r->c;
     struct pp_bound_stage *s = &c->stages[stage];
-    double *work = &c->work[c->g->stages[stage].rank];
+    double *work = &c->work[c->g->stages[stage].row];
     for (size_t k = 0; k < c->n; k++) {
         double time[PP_BOUND_OPS];
         ask_times(r, stage, k, time);
@@ -71,7 +71,7 @@ static void read_edges(const struct reader *r, int stage)
         int input = node->inputs[i];
         size_t e = c->first_edge[stage] + (size_t)i;
         for (size_t k = 0; k < c->n; k++) {
-            if (c->g->stages[input].rank == node->rank)
+            if (c->g->stages[input].row == node->row)
                 break;
             double f = ask(r, PP_SEND_F, input, stage, k);
             double b = ask(r, PP_SEND_B, stage, input, k);
@@ -81,7 +81,7 @@ static void read_edges(const struct reader *r, int stage)
     }
 }
 
-static void set_load(const struct reader *r, const struct pp_room *room,
+static void set_load(const struct reader *r, const struct pp_memory_limit *room,
                      int stage)
 {
     struct pp_load l = room->load[stage];
@@ -127,13 +127,13 @@ static void relate_all(struct pp_bound_case *c, int *met, int *seen)
         const struct pp_stage_node *node = &g->stages[s];
         relate_own(&c->stages[s]);
         seen[s] = s + 1;
-        int left = met[node->rank]++;
+        int left = met[node->row]++;
         for (int t = s; t >= 0 && left > 0; t--) {
-            if (t != s && g->stages[t].rank == node->rank)
+            if (t != s && g->stages[t].row == node->row)
                 left--;
             if (seen[t] != s + 1)
                 continue;
-            if (t != s && g->stages[t].rank == node->rank)
+            if (t != s && g->stages[t].row == node->row)
                 relate(&c->stages[t], t, &c->stages[s]);
             for (int i = 0; i < g->stages[t].n_inputs; i++)
                 seen[g->stages[t].inputs[i]] = s + 1;
@@ -143,17 +143,17 @@ static void relate_all(struct pp_bound_case *c, int *met, int *seen)
 
 static int init(struct pp_bound_case *c, struct pp_err *err)
 {
-    size_t n_stages = (size_t)c->g->n_stages, n_ranks = (size_t)c->g->n_ranks;
+    size_t n_stages = (size_t)c->g->n_stages, n_rows = (size_t)c->g->n_rows;
     size_t n_edges = 0, n;
     if (pp_mul(n_stages, c->n, &n, err))
         return -1;
     c->stages = calloc(n_stages, sizeof *c->stages);
     c->first_edge = calloc(n_stages, sizeof *c->first_edge);
-    c->work = calloc(n_ranks, sizeof *c->work);
-    c->rank_head = calloc(n_ranks, sizeof *c->rank_head);
-    c->rank_tail = calloc(n_ranks, sizeof *c->rank_tail);
+    c->work = calloc(n_rows, sizeof *c->work);
+    c->row_head = calloc(n_rows, sizeof *c->row_head);
+    c->row_tail = calloc(n_rows, sizeof *c->row_tail);
     bool ok =
-        c->stages && c->first_edge && c->work && c->rank_head && c->rank_tail;
+        c->stages && c->first_edge && c->work && c->row_head && c->row_tail;
     for (size_t s = 0; ok && s < n_stages; s++) {
         c->first_edge[s] = n_edges;
         n_edges += (size_t)c->g->stages[s].n_inputs;
@@ -171,12 +171,12 @@ static int init(struct pp_bound_case *c, struct pp_err *err)
 }
 
 int pp_bound_read(struct pp_bound_case *c, bool split,
-                  const struct pp_costs *costs, const struct pp_room *room,
-                  struct pp_err *err)
+                  const struct pp_costs *costs,
+                  const struct pp_memory_limit *room, struct pp_err *err)
 {
     struct reader r = {c, costs, split};
     int rc = -1;
-    int *met = calloc((size_t)c->g->n_ranks, sizeof *met);
+    int *met = calloc((size_t)c->g->n_rows, sizeof *met);
     int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
     if (!met || !seen) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -208,8 +208,8 @@ void pp_bound_finish(struct pp_bound_case *c)
     free(c->forward);
     free(c->backward);
     free(c->work);
-    free(c->rank_head);
-    free(c->rank_tail);
+    free(c->row_head);
+    free(c->row_tail);
     for (int op = 0; op < PP_BOUND_OPS; op++) {
         free(c->times[op]);
         free(c->head[op]);

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 enum { GAPS = 16 };
 
@@ -122,7 +122,7 @@ static size_t fit(double room, double each, size_t most)
 static double room_of(const struct pp_bound_case *c, int s)
 {
     const struct pp_bound_stage *stage = &c->stages[s];
-    double room = c->limit[c->g->stages[s].rank];
+    double room = c->limit[c->g->stages[s].row];
     for (int i = 0; i < stage->n_above; i++) {
         struct pp_load l = c->stages[stage->above[i]].load;
         room -= l.f_to_i + l.f_to_w;
@@ -184,7 +184,7 @@ double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k)
     const struct pp_bound_case *c = sets->c;
     struct set *set = &sets->tail[s * PP_BOUND_OPS + op];
     struct pp_load l = c->stages[s].load;
-    double limit = c->limit[c->g->stages[s].rank];
+    double limit = c->limit[c->g->stages[s].row];
     double both = l.f_to_i + l.f_to_w, by_w = l.f_to_w + l.i_to_w;
     size_t f = k + 1, i = k, w = k;
     if (op == PP_BOUND_I) {

@@ -4,7 +4,7 @@
  * needs a heap, since actions do not come in order. */
 #include <stdlib.h>
 
-#include "sched/bound_parts.h"
+#include "schedule/bound/bound_parts.h"
 
 struct job {
     double head, tail, left;

@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* The player decides whether all ranks reach the end; why they do not is told
  * by progress.c. Rows by themselves are check_rows.c's. */
-#include "sched/check.h"
+#include "schedule/check/check.h"
 
 #include <stdlib.h>
 
-#include "sched/check_rows.h"
-#include "sched/fifo.h"
-#include "sched/progress.h"
-#include "sched/walk.h"
+#include "schedule/check/fifo.h"
+#include "schedule/check/deadlock.h"
+#include "schedule/ir/play.h"
 
 struct counters {
     struct pp_walk walk;
     size_t *sent, *posted, *received; /* per channel */
 };
 
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    (void)ctx, (void)a, (void)err;
-    return 0;
-}
-
-static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int count_send(void *ctx, struct pp_action a, int peer,
+                      struct pp_err *err)
 {
     struct counters *c = ctx;
-    size_t ch = pp_channel_of(&c->walk.channels, a, c->walk.rank, peer);
+    size_t ch = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
     (void)err;
     size_t depth = (size_t)c->walk.schedule->channel_depth;
     bool room = depth == 0 ? c->posted[ch] > c->sent[ch]
@@ -35,10 +29,11 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     return 0;
 }
 
-static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int count_recv(void *ctx, struct pp_action a, int peer,
+                      struct pp_err *err)
 {
     struct counters *c = ctx;
-    size_t ch = pp_channel_of(&c->walk.channels, a, c->walk.rank, peer);
+    size_t ch = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
     (void)err;
     c->posted[ch] = c->received[ch] + 1;
     if (c->sent[ch] == c->received[ch])
@@ -49,7 +44,8 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 
 static int check_progress(const struct pp_schedule *s, struct pp_err *err)
 {
-    static const struct pp_player player = {compute, send, recv, compute};
+    static const struct pp_player player = {.send = count_send,
+                                            .recv = count_recv};
     struct counters c = {0};
     if (pp_walk_init(&c.walk, s, err))
         return -1;
@@ -67,21 +63,16 @@ static int check_progress(const struct pp_schedule *s, struct pp_err *err)
     return rc;
 }
 
-int pp_check_computes(const struct pp_schedule *s, struct pp_err *err)
-{
-    return pp_check_rows(s, false, err);
-}
-
 int pp_unreduced_stage(const struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
     for (int stage = 0; stage < g->n_stages; stage++) {
-        const struct pp_row *row = &s->rows[g->stages[stage].rank];
+        const struct pp_row *list = &s->rows[g->stages[stage].row];
         size_t i = 0;
-        while (i < row->n && (row->actions[i].op != PP_REDUCE_GRAD ||
-                              row->actions[i].stage != stage))
+        while (i < list->n && (list->actions[i].op != PP_REDUCE_GRAD ||
+                               list->actions[i].stage != stage))
             i++;
-        if (i == row->n)
+        if (i == list->n)
             return stage;
     }
     return -1;
@@ -104,7 +95,7 @@ int pp_check(const struct pp_schedule *s, struct pp_err *err)
     if (rc != PP_AGAIN)
         return rc;
     /* The walk has stopped; the graph of events knows why. */
-    if (pp_check_progress(s, pp_semantics_find("channel"), s->channel_depth,
+    if (pp_check_deadlock(s, pp_semantics_find("channel"), s->channel_depth,
                           err))
         return -1;
     return pp_fail(err, PP_EXIT_NO, "deadlock at channel depth %d",

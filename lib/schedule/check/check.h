@@ -9,23 +9,25 @@
  * each channel (from, to, forward|backward) receives in the order it sends; all
  * ranks reach the end at the schedule's channel depth. Rows are checked before
  * ranks are played, so the message names the simplest fault. */
-#ifndef PP_SCHED_CHECK_H
-#define PP_SCHED_CHECK_H
+#ifndef PP_SCHEDULE_CHECK_CHECK_H
+#define PP_SCHEDULE_CHECK_CHECK_H
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
-/* The same for rows without messages, before they are lowered: everything but
- * channels, SYNC_COPIES, SYNC_TIED, and the order across ranks, which lowering
- * finds. */
-int pp_check_computes(const struct pp_schedule *s,
-                      struct pp_err *err) PP_MUST_USE;
+/* The static half of the check: each row alone, and that nothing is missing.
+ * lowered: messages are there and needed. Without, everything is checked but
+ * channels, SYNC_COPIES, SYNC_TIED, and the order across rows, which lowering
+ * finds. Accepts any contents. After 0, every index in every action is in range
+ * and every message has an edge of the graph between two rows. */
+int pp_check_rows(const struct pp_schedule *s, bool lowered,
+                  struct pp_err *err) PP_MUST_USE;
 
 /* The first stage without REDUCE_GRAD, or -1. Not a fault: with one replica
  * there is nothing to reduce. */
 int pp_unreduced_stage(const struct pp_schedule *s);
 
 /* pp_check without its last part: whether ranks reach the end is then left to
- * pp_check_progress (progress.h). */
+ * pp_check_deadlock (deadlock.h). */
 int pp_check_order(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* 0 when valid. PP_EXIT_NO with "rank 1, action 3: '1B0' before 1F0" when not;

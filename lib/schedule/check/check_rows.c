@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/check_rows.h"
+#include "schedule/check/check.h"
 
 #include <stdlib.h>
 
-#include "sched/cells.h"
-#include "sched/copies.h"
-#include "sched/deps.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/ir/schedule.h"
+#include "schedule/ir/deps.h"
 
 /* What is known of a stage's parameters. */
 enum sharding { ALWAYS_THERE, USED, UNSHARDED, RESHARDED };
 
-struct rows {
+struct row_check {
     const struct pp_schedule *s;
     const struct pp_graph *g;
     struct pp_cells cells;
@@ -21,7 +21,7 @@ struct rows {
     bool *reduced;     /* per stage */
     uint8_t *sharding; /* per stage: enum sharding */
     bool lowered;      /* messages are there */
-    int rank;          /* the place being looked at */
+    int row;           /* the place being looked at */
     size_t place;
     struct pp_action action;
     bool added;  /* SYNC_COPIES has been met in this row */
@@ -30,25 +30,25 @@ struct rows {
 };
 
 /* "rank 1, action 3: '1B0' REASON" */
-static int fail_here(const struct rows *c, const char *reason,
+static int fail_here(const struct row_check *c, const char *reason,
                      const char *detail)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(c->action, false, text);
-    return pp_fail(c->err, PP_EXIT_NO, "rank %d, action %zu: '%s' %s%s",
-                   c->rank, c->place, text, reason, detail);
+    return pp_fail(c->err, PP_EXIT_NO, "rank %d, action %zu: '%s' %s%s", c->row,
+                   c->place, text, reason, detail);
 }
 
-static int fail_before(const struct rows *c, struct pp_action other)
+static int fail_before(const struct row_check *c, struct pp_action other)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(other, false, text);
     return fail_here(c, "before ", text);
 }
 
-static int visit_dep(void *ctx, struct pp_dep dep)
+static int check_dep(void *ctx, struct pp_dep dep)
 {
-    const struct rows *c = ctx;
+    const struct row_check *c = ctx;
     struct pp_action a = c->action, needed = a;
     if (dep.message == PP_N_OPS) {
         size_t cell = pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
@@ -74,7 +74,7 @@ static int visit_dep(void *ctx, struct pp_dep dep)
     return fail_before(c, needed);
 }
 
-static int check_compute(struct rows *c)
+static int check_compute(struct row_check *c)
 {
     struct pp_action a = c->action;
     uint8_t *done =
@@ -97,14 +97,14 @@ static int check_compute(struct rows *c)
         return fail_here(c, "after RESHARD of its stage", "");
     if (c->sharding[a.stage] == ALWAYS_THERE)
         c->sharding[a.stage] = USED;
-    if (pp_deps(c->g, a, visit_dep, c))
+    if (pp_deps(c->g, a, check_dep, c))
         return -1;
     *done |= (uint8_t)(1u << a.op);
     c->gradients[a.stage] += a.op == PP_B || a.op == PP_W;
     return 0;
 }
 
-static int check_message(struct rows *c)
+static int check_message(struct row_check *c)
 {
     struct pp_action a = c->action;
     bool down = a.op == PP_SEND_F || a.op == PP_RECV_B; /* peer is an output */
@@ -122,7 +122,7 @@ static int check_message(struct rows *c)
                           down ? a.peer : a.stage, a.microbatch, a.slice);
     if (link == (size_t)-1)
         return fail_here(c, "has a peer that is not its neighbour", "");
-    if (c->g->stages[a.peer].rank == c->rank)
+    if (c->g->stages[a.peer].row == c->row)
         return fail_here(c, "is between two stages of one rank", "");
     uint8_t bit = (uint8_t)(1u << (a.op - PP_SEND_F));
     if (c->moved[link] & bit)
@@ -137,7 +137,7 @@ static int check_message(struct rows *c)
     return fail_before(c, a);
 }
 
-static bool all_gradients(const struct rows *c, int stage)
+static bool all_gradients(const struct row_check *c, int stage)
 {
     size_t n = 0;
     for (size_t m = 0; m < c->cells.n_microbatches; m++)
@@ -145,7 +145,7 @@ static bool all_gradients(const struct rows *c, int stage)
     return c->gradients[stage] == n * c->cells.n_slices;
 }
 
-static int check_reduce(struct rows *c)
+static int check_reduce(struct row_check *c)
 {
     int stage = c->action.stage;
     if (c->reduced[stage])
@@ -157,7 +157,7 @@ static int check_reduce(struct rows *c)
 }
 
 /* UNSHARD and RESHARD in turn, the first before any use. */
-static int check_sharding(struct rows *c)
+static int check_sharding(struct row_check *c)
 {
     uint8_t *state = &c->sharding[c->action.stage];
     if (c->action.op == PP_RESHARD) {
@@ -180,13 +180,13 @@ static bool is_tied(const struct pp_graph *g, int stage)
     return original == g->tied[0] || original == g->tied[1];
 }
 
-static int check_sync_tied(struct rows *c)
+static int check_sync_tied(struct row_check *c)
 {
     bool holds = false;
     if (c->synced)
         return fail_here(c, "a second time", "");
     for (int s = 0; s < c->g->n_stages; s++) {
-        if (c->g->stages[s].rank != c->rank || !is_tied(c->g, s))
+        if (c->g->stages[s].row != c->row || !is_tied(c->g, s))
             continue;
         holds = true;
         if (!all_gradients(c, s))
@@ -202,22 +202,22 @@ static int check_sync_tied(struct rows *c)
 
 /* All ranks that hold copies meet there: nothing that another rank could wait
  * for may stand behind it. */
-static int check_sync_copies(struct rows *c)
+static int check_sync_copies(struct row_check *c)
 {
-    const struct pp_row *row = &c->s->rows[c->rank];
+    const struct pp_row *list = &c->s->rows[c->row];
     if (c->g->n_copies == 1)
         return fail_here(c, "where there is one copy of the weights", "");
     if (c->added)
         return fail_here(c, "a second time", "");
-    for (size_t i = c->place + 1; i < row->n; i++)
-        if (row->actions[i].op <= PP_RECV_B)
-            return fail_before(c, row->actions[i]);
+    for (size_t i = c->place + 1; i < list->n; i++)
+        if (list->actions[i].op <= PP_RECV_B)
+            return fail_before(c, list->actions[i]);
     c->added = true;
     return 0;
 }
 
 /* The forward of a pair beside a backward that waits for it. */
-static int fail_dependent(const struct rows *c, struct pp_action backward)
+static int fail_dependent(const struct row_check *c, struct pp_action backward)
 {
     char text[PP_ACTION_TEXT];
     if (c->action.stage == backward.stage)
@@ -226,20 +226,20 @@ static int fail_dependent(const struct rows *c, struct pp_action backward)
     return fail_here(c, "is paired with what waits for it: ", text);
 }
 
-static bool is_stage(const struct rows *c, int stage)
+static bool is_stage(const struct row_check *c, int stage)
 {
     return stage >= 0 && stage < c->g->n_stages;
 }
 
 /* (F;B)OVERLAP_F_B is two actions, the first marked. */
-static int check_pair(const struct rows *c)
+static int check_pair(const struct row_check *c)
 {
-    const struct pp_row *row = &c->s->rows[c->rank];
+    const struct pp_row *list = &c->s->rows[c->row];
     if (!c->action.overlap)
         return 0;
     struct pp_action f = c->action, b = {.op = PP_F};
-    if (c->place + 1 < row->n)
-        b = row->actions[c->place + 1];
+    if (c->place + 1 < list->n)
+        b = list->actions[c->place + 1];
     if (f.op == PP_F && b.op == PP_B && f.microbatch == b.microbatch &&
         is_stage(c, f.stage) && is_stage(c, b.stage) &&
         pp_graph_meet(c->g, f.stage, b.stage))
@@ -249,12 +249,12 @@ static int check_pair(const struct rows *c)
     return fail_here(c, "is paired with something else than F then B", "");
 }
 
-static int check_ranges(const struct rows *c)
+static int check_ranges(const struct row_check *c)
 {
     struct pp_action a = c->action;
     if (a.stage < 0 || a.stage >= c->g->n_stages)
         return fail_here(c, "names a stage that does not exist", "");
-    if (c->g->stages[a.stage].rank != c->rank)
+    if (c->g->stages[a.stage].row != c->row)
         return fail_here(c, "names a stage of another rank", "");
     if (a.op <= PP_RECV_B &&
         (a.microbatch < 0 || a.microbatch >= c->s->n_microbatches))
@@ -264,7 +264,7 @@ static int check_ranges(const struct rows *c)
     return 0;
 }
 
-static int check_action(struct rows *c)
+static int check_action(struct row_check *c)
 {
     enum pp_op op = c->action.op;
     if (check_pair(c))
@@ -282,21 +282,21 @@ static int check_action(struct rows *c)
     return op == PP_REDUCE_GRAD ? check_reduce(c) : check_sharding(c);
 }
 
-static int check_row(struct rows *c, int rank)
+static int check_row(struct row_check *c, int row)
 {
-    const struct pp_row *row = &c->s->rows[rank];
-    c->rank = rank;
+    const struct pp_row *list = &c->s->rows[row];
+    c->row = row;
     c->added = c->synced = false;
-    for (c->place = 0; c->place < row->n; c->place++) {
-        c->action = row->actions[c->place];
+    for (c->place = 0; c->place < list->n; c->place++) {
+        c->action = list->actions[c->place];
         if (check_action(c))
             return -1;
     }
     return 0;
 }
 
-static int fail_missing(const struct rows *c, int stage, size_t m, size_t slice,
-                        enum pp_op op)
+static int fail_missing(const struct row_check *c, int stage, size_t m,
+                        size_t slice, enum pp_op op)
 {
     char text[PP_ACTION_TEXT];
     struct pp_action a = {.stage = stage,
@@ -305,10 +305,11 @@ static int fail_missing(const struct rows *c, int stage, size_t m, size_t slice,
                           .op = (uint8_t)op};
     pp_action_format(a, false, text);
     return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing",
-                   c->g->stages[stage].rank, text);
+                   c->g->stages[stage].row, text);
 }
 
-static int check_cell(const struct rows *c, int stage, size_t m, size_t slice)
+static int check_cell(const struct row_check *c, int stage, size_t m,
+                      size_t slice)
 {
     unsigned done = c->done[pp_cell(&c->cells, stage, (int)m, (int)slice)];
     if (!(done & 1u << PP_F))
@@ -323,7 +324,7 @@ static int check_cell(const struct rows *c, int stage, size_t m, size_t slice)
 }
 
 /* Every microbatch has been through all of one copy. */
-static int check_complete(const struct rows *c)
+static int check_complete(const struct row_check *c)
 {
     for (int stage = 0; stage < c->g->n_stages; stage++)
         for (size_t m = 0; m < c->cells.n_microbatches; m++)
@@ -335,34 +336,34 @@ static int check_complete(const struct rows *c)
     return 0;
 }
 
-static int check_resharded(const struct rows *c)
+static int check_resharded(const struct row_check *c)
 {
     for (int stage = 0; stage < c->g->n_stages; stage++)
         if (c->sharding[stage] == UNSHARDED)
             return pp_fail(c->err, PP_EXIT_NO,
                            "rank %d: '%dRESHARD' is missing",
-                           c->g->stages[stage].rank, stage);
+                           c->g->stages[stage].row, stage);
     return 0;
 }
 
-static int check_holds(const struct rows *c, int rank, enum pp_op op)
+static int check_holds(const struct row_check *c, int row, enum pp_op op)
 {
-    const struct pp_row *row = &c->s->rows[rank];
+    const struct pp_row *list = &c->s->rows[row];
     char text[PP_ACTION_TEXT];
-    for (size_t at = row->n; at > 0; at--)
-        if (row->actions[at - 1].op == op)
+    for (size_t at = list->n; at > 0; at--)
+        if (list->actions[at - 1].op == op)
             return 0;
     pp_action_format((struct pp_action){.op = (uint8_t)op}, false, text);
-    return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing", rank, text);
+    return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing", row, text);
 }
 
 /* Whatever makes the gradients of equal weights equal. */
-static int check_synced(const struct rows *c)
+static int check_synced(const struct row_check *c)
 {
     for (int s = 0; s < c->g->n_stages; s++) {
-        int rank = c->g->stages[s].rank;
-        if ((c->g->n_copies > 1 && check_holds(c, rank, PP_SYNC_COPIES)) ||
-            (is_tied(c->g, s) && check_holds(c, rank, PP_SYNC_TIED)))
+        int row = c->g->stages[s].row;
+        if ((c->g->n_copies > 1 && check_holds(c, row, PP_SYNC_COPIES)) ||
+            (is_tied(c->g, s) && check_holds(c, row, PP_SYNC_TIED)))
             return -1;
     }
     return 0;
@@ -371,7 +372,7 @@ static int check_synced(const struct rows *c)
 /* A table per cell would be as large as the microbatch count claims, so first
  * make sure that the actions can fill it, once for all copies: a schedule with
  * fewer computes than cells lacks one of the first n + 1 cells. */
-static int check_enough(const struct rows *c)
+static int check_enough(const struct row_check *c)
 {
     size_t n = pp_schedule_n_compute(c->s), first = 0;
     size_t per_stage = c->cells.n_microbatches * c->cells.n_slices;
@@ -380,7 +381,7 @@ static int check_enough(const struct rows *c)
     bool *seen = calloc(n + 1, sizeof *seen);
     if (!seen)
         return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < c->g->n_ranks; r++)
+    for (int r = 0; r < c->g->n_rows; r++)
         for (size_t i = 0; i < c->s->rows[r].n; i++) {
             struct pp_action a = c->s->rows[r].actions[i];
             if (a.op != PP_F || a.stage < 0 || a.stage >= c->g->n_stages ||
@@ -402,7 +403,7 @@ static int check_enough(const struct rows *c)
     return fail_missing(c, stage, m, first % c->cells.n_slices, PP_F);
 }
 
-static int check_all(struct rows *c)
+static int check_all(struct row_check *c)
 {
     c->done = calloc(c->cells.n_cells + 1, sizeof *c->done);
     c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
@@ -414,7 +415,7 @@ static int check_all(struct rows *c)
         !c->sharding)
         return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
     pp_copies_of(c->s, c->copy);
-    for (int r = 0; r < c->g->n_ranks; r++)
+    for (int r = 0; r < c->g->n_rows; r++)
         if (check_row(c, r))
             return -1;
     if (check_complete(c) || check_resharded(c))
@@ -424,7 +425,8 @@ static int check_all(struct rows *c)
 
 int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
 {
-    struct rows c = {.s = s, .g = s->graph, .lowered = lowered, .err = err};
+    struct row_check c = {
+        .s = s, .g = s->graph, .lowered = lowered, .err = err};
     if (s->n_microbatches < 1)
         return pp_fail(err, PP_EXIT_NO, "there are no microbatches");
     if (pp_cells_init(&c.cells, s, err))

@@ -4,19 +4,19 @@
  *
  * Transports differ in it: what runs over separate channels of some depth may
  * hang where a pair of ranks shares one NCCL communicator, or a rank has one
- * for all its peers. Decided on the graph of events (events.h), in time linear
- * in the actions. */
-#ifndef PP_SCHED_PROGRESS_H
-#define PP_SCHED_PROGRESS_H
+ * for all its peers. Decided on the graph of events (event_graph.h), in time
+ * linear in the actions. */
+#ifndef PP_SCHEDULE_CHECK_DEADLOCK_H
+#define PP_SCHEDULE_CHECK_DEADLOCK_H
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 enum { PP_N_SEMANTICS = 6 };
 
 struct pp_semantics {
     const char *name;
     const char *summary; /* one line */
-    int streams;         /* private to lib/sched: enum pp_streams */
+    int streams;         /* private to lib/schedule/check: enum pp_streams */
     bool tagged;         /* forward and backward messages travel apart */
     bool buffered;       /* messages are never in each other's way */
     bool by_depth;       /* holds the schedule's channel_depth of messages;
@@ -39,7 +39,7 @@ int pp_semantics_depth(const struct pp_semantics *m,
  * circle of waits and the smallest depth that would cure it, or with the first
  * message that would be taken for another where forward and backward ones
  * share a channel. */
-int pp_check_progress(const struct pp_schedule *s, const struct pp_semantics *m,
+int pp_check_deadlock(const struct pp_schedule *s, const struct pp_semantics *m,
                       int depth, struct pp_err *err) PP_MUST_USE;
 
 #endif

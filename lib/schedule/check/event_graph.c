@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Kahn's algorithm, over edges that are gone through twice: once to count
  * them, once to keep them. */
-#include "sched/events.h"
+#include "schedule/check/event_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/deps.h"
-#include "sched/play.h"
+#include "schedule/ir/deps.h"
+#include "schedule/ir/play.h"
 
-static size_t number(const struct pp_events *e, const struct pp_end *end)
+static size_t action_number(const struct pp_events *e, const struct pp_end *end)
 {
-    return e->base[end->rank] + end->place;
+    return e->base[end->row] + end->place;
 }
 
 /* Where made has the producer of a message, or the place of a producer. */
@@ -34,16 +34,16 @@ static size_t received_at(const struct pp_events *e, int stage, int peer,
 
 /* --- what an action waits for by itself --- */
 
-struct waiting {
+struct action_waits {
     const struct pp_events *e;
     struct pp_action action;
     void (*visit)(void *ctx, size_t on);
     void *ctx;
 };
 
-static int visit_dep(void *ctx, struct pp_dep dep)
+static int visit_receive(void *ctx, struct pp_dep dep)
 {
-    const struct waiting *w = ctx;
+    const struct action_waits *w = ctx;
     struct pp_action a = w->action;
     if (dep.message != PP_N_OPS)
         w->visit(w->ctx, w->e->received[received_at(w->e, a.stage, dep.stage,
@@ -52,60 +52,60 @@ static int visit_dep(void *ctx, struct pp_dep dep)
 }
 
 static void message_waits(const struct pp_events *e, size_t x,
-                          struct pp_action a, struct waiting *w)
+                          struct pp_action a, struct action_waits *w)
 {
     const struct pp_fifo *f = e->fifo;
     size_t at = e->index[x];
     if (pp_is_recv(a.op)) {
-        w->visit(w->ctx, number(e, &f->send[at]));
+        w->visit(w->ctx, action_number(e, &f->send[at]));
         return;
     }
     if (e->streams != PP_STREAM_PROGRAM)
         w->visit(w->ctx, e->made[made_at(e, a)]);
     size_t ch = e->channel[at], turn = at - f->first[ch];
     if (e->depth[ch] == 0)
-        w->visit(w->ctx, number(e, &f->recv[at]));
+        w->visit(w->ctx, action_number(e, &f->recv[at]));
     else if (turn >= (size_t)e->depth[ch])
-        w->visit(w->ctx, number(e, &f->recv[at - (size_t)e->depth[ch]]));
+        w->visit(w->ctx, action_number(e, &f->recv[at - (size_t)e->depth[ch]]));
 }
 
-void pp_events_waits(const struct pp_events *e, int rank, size_t x,
+void pp_events_waits(const struct pp_events *e, int row, size_t x,
                      void (*visit)(void *ctx, size_t on), void *ctx)
 {
     const struct pp_action *a =
-        &e->schedule->rows[rank].actions[x - e->base[rank]];
-    struct waiting w = {e, *a, visit, ctx};
+        &e->schedule->rows[row].actions[x - e->base[row]];
+    struct action_waits w = {e, *a, visit, ctx};
     if (pp_is_send(a->op) || pp_is_recv(a->op)) {
         message_waits(e, x, *a, &w);
     } else if (pp_is_compute(a->op) && e->streams != PP_STREAM_PROGRAM) {
-        pp_deps(e->schedule->graph, *a, visit_dep, &w);
+        pp_deps(e->schedule->graph, *a, visit_receive, &w);
         if (!a->overlap)
             return;
         w.action = a[1];
-        pp_deps(e->schedule->graph, a[1], visit_dep, &w);
+        pp_deps(e->schedule->graph, a[1], visit_receive, &w);
     }
 }
 
-size_t pp_events_stream(const struct pp_events *e, int rank, struct pp_action a)
+size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a)
 {
-    size_t n_ranks = (size_t)e->schedule->graph->n_ranks;
+    size_t n_rows = (size_t)e->schedule->graph->n_rows;
     bool send = pp_is_send(a.op), message = send || pp_is_recv(a.op);
     if (!message || e->streams == PP_STREAM_PROGRAM)
-        return (size_t)rank;
+        return (size_t)row;
     if (e->streams == PP_STREAM_NONE)
         return PP_NO_STREAM;
     if (e->streams == PP_STREAM_RANK)
-        return n_ranks + (size_t)rank;
-    int peer = e->schedule->graph->stages[a.peer].rank;
-    bool out = e->streams == PP_STREAM_PAIR ? rank < peer : send;
-    size_t ch = pp_channel_between(&e->fifo->channels, out ? rank : peer,
-                                   out ? peer : rank);
-    return n_ranks + 2 * ch + !out;
+        return n_rows + (size_t)row;
+    int peer = e->schedule->graph->stages[a.peer].row;
+    bool out = e->streams == PP_STREAM_PAIR ? row < peer : send;
+    size_t ch = pp_channel_between(&e->fifo->channels, out ? row : peer,
+                                   out ? peer : row);
+    return n_rows + 2 * ch + !out;
 }
 
 /* --- the graph of a run --- */
 
-struct edges {
+struct event_edges {
     struct pp_events *e;
     bool keep;
     size_t to;
@@ -113,7 +113,7 @@ struct edges {
 
 static void add_edge(void *ctx, size_t from)
 {
-    struct edges *g = ctx;
+    struct event_edges *g = ctx;
     struct pp_events *e = g->e;
     uint32_t a = e->event[from], b = e->event[g->to];
     if (a == b)
@@ -124,12 +124,12 @@ static void add_edge(void *ctx, size_t from)
         e->first[a + 2]++, e->left[b]++;
 }
 
-static void go_through(struct pp_events *e, bool keep)
+static void visit_edges(struct pp_events *e, bool keep)
 {
     const struct pp_schedule *s = e->schedule;
-    struct edges g = {.e = e, .keep = keep};
+    struct event_edges g = {.e = e, .keep = keep};
     memset(e->last, 0xff, e->n_streams * sizeof *e->last);
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             size_t stream = pp_events_stream(e, r, s->rows[r].actions[i]);
             g.to = e->base[r] + i;
@@ -148,22 +148,22 @@ static void merge_events(struct pp_events *e)
     const struct pp_schedule *s = e->schedule;
     for (size_t x = 0; x < e->n; x++)
         e->event[x] = (uint32_t)x;
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i + 1 < s->rows[r].n; i++)
             if (s->rows[r].actions[i].overlap)
                 e->event[e->base[r] + i + 1] = (uint32_t)(e->base[r] + i);
     for (size_t at = 0; at < e->fifo->n_messages; at++)
         if (e->depth[e->channel[at]] == 0)
-            e->event[number(e, &e->fifo->recv[at])] =
-                (uint32_t)number(e, &e->fifo->send[at]);
+            e->event[action_number(e, &e->fifo->recv[at])] =
+                (uint32_t)action_number(e, &e->fifo->send[at]);
 }
 
-static int build(struct pp_events *e, struct pp_err *err)
+static int build_graph(struct pp_events *e, struct pp_err *err)
 {
     merge_events(e);
     memset(e->first, 0, (e->n + 2) * sizeof *e->first);
     memset(e->left, 0, e->n * sizeof *e->left);
-    go_through(e, false);
+    visit_edges(e, false);
     for (size_t x = 0; x < e->n; x++) {
         if (e->first[x + 2] > PP_NO_EVENT - e->first[x + 1])
             return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to prove");
@@ -173,14 +173,14 @@ static int build(struct pp_events *e, struct pp_err *err)
     e->next = calloc((size_t)e->first[e->n + 1] + 1, sizeof *e->next);
     if (!e->next)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    go_through(e, true);
+    visit_edges(e, true);
     return 0;
 }
 
 int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
 {
     e->depth = depth;
-    if (build(e, err))
+    if (build_graph(e, err))
         return -1;
     uint32_t *queue = calloc(e->n + 1, sizeof *queue);
     size_t n_queued = 0, n_events = 0;
@@ -207,12 +207,12 @@ int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
 static int number_actions(struct pp_events *e, struct pp_err *err)
 {
     const struct pp_schedule *s = e->schedule;
-    e->base = calloc((size_t)s->graph->n_ranks + 1, sizeof *e->base);
+    e->base = calloc((size_t)s->graph->n_rows + 1, sizeof *e->base);
     if (!e->base)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         e->base[r + 1] = e->base[r] + s->rows[r].n;
-    e->n = e->base[s->graph->n_ranks];
+    e->n = e->base[s->graph->n_rows];
     if (e->n >= PP_NO_EVENT)
         return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to prove");
     return 0;
@@ -228,8 +228,8 @@ static int index_messages(struct pp_events *e, struct pp_err *err)
     for (size_t ch = 0; ch < f->channels.n; ch++)
         for (size_t at = f->first[ch]; at < f->first[ch + 1]; at++) {
             e->channel[at] = (uint32_t)ch;
-            e->index[number(e, &f->send[at])] = at;
-            e->index[number(e, &f->recv[at])] = at;
+            e->index[action_number(e, &f->send[at])] = at;
+            e->index[action_number(e, &f->recv[at])] = at;
         }
     return 0;
 }
@@ -248,7 +248,7 @@ static int index_cells(struct pp_events *e, struct pp_err *err)
     e->received = calloc(n_received + 1, sizeof *e->received);
     if (!e->made || !e->received)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             uint32_t x = (uint32_t)(e->base[r] + i);
@@ -265,9 +265,9 @@ int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
                    struct pp_err *err)
 {
     *e = (struct pp_events){.schedule = s, .fifo = f, .streams = streams};
-    e->n_streams = (size_t)s->graph->n_ranks + 2 * f->channels.n;
-    if (e->n_streams < 2 * (size_t)s->graph->n_ranks)
-        e->n_streams = 2 * (size_t)s->graph->n_ranks;
+    e->n_streams = (size_t)s->graph->n_rows + 2 * f->channels.n;
+    if (e->n_streams < 2 * (size_t)s->graph->n_rows)
+        e->n_streams = 2 * (size_t)s->graph->n_rows;
     if (number_actions(e, err) || index_messages(e, err) ||
         index_cells(e, err)) {
         pp_events_finish(e);

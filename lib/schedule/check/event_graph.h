@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* events - a schedule as a marked graph, private to lib/sched.
+/* events - a schedule as a marked graph, private to lib/schedule/check.
  *
  * Orders are fixed, so a run is a marked graph (Commoner, Holt, Even and
  * Pnueli, "Marked directed graphs", JCSS 1971): all ranks reach their ends
@@ -8,13 +8,13 @@
  * are one event, and so is a pair. Edges: each stream runs in the order of its
  * row; a SEND comes after its forward or backward; a RECV after its SEND, and
  * before its consumer; on a channel of depth k, RECV i before SEND i + k. */
-#ifndef PP_SCHED_EVENTS_H
-#define PP_SCHED_EVENTS_H
+#ifndef PP_SCHEDULE_CHECK_EVENT_GRAPH_H
+#define PP_SCHEDULE_CHECK_EVENT_GRAPH_H
 
 #include <stdint.h>
 
-#include "sched/cells.h"
-#include "sched/fifo.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/check/fifo.h"
 
 /* What runs in the order of its row on a rank. Compute actions always do,
  * among themselves. */
@@ -68,14 +68,13 @@ static inline bool pp_events_done(const struct pp_events *e, size_t x)
 }
 
 /* The stream on rank that a runs in, below n_streams; or PP_NO_STREAM. */
-size_t pp_events_stream(const struct pp_events *e, int rank,
-                        struct pp_action a);
+size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a);
 
 /* Calls visit for every action that x waits for by itself, beside those before
  * it in its stream: receives of a compute action (of both, for the first of a
  * pair); of a SEND its producer and, on a full channel, the RECV that makes
  * room, or its own at depth 0; of a RECV its SEND. */
-void pp_events_waits(const struct pp_events *e, int rank, size_t x,
+void pp_events_waits(const struct pp_events *e, int row, size_t x,
                      void (*visit)(void *ctx, size_t on), void *ctx);
 
 #endif

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/fifo.h"
+#include "schedule/check/fifo.h"
 
 #include <stdlib.h>
 
-#include "sched/deps.h"
+#include "schedule/ir/deps.h"
 
-static size_t channel_of(const struct pp_fifo *f, struct pp_action a, int rank,
-                         int peer)
+static size_t channel_of_message(const struct pp_fifo *f, struct pp_action a,
+                                 int row, int peer)
 {
     if (f->tagged)
-        return pp_channel_of(&f->channels, a, rank, peer);
-    return pp_is_send(a.op) ? pp_channel_between(&f->channels, rank, peer)
-                            : pp_channel_between(&f->channels, peer, rank);
+        return pp_channel_of(&f->channels, a, row, peer);
+    return pp_is_send(a.op) ? pp_channel_between(&f->channels, row, peer)
+                            : pp_channel_between(&f->channels, peer, row);
 }
 
 /* All SENDs, or all RECVs, by channel; first has n + 2 zeroes to begin with. */
-static int collect(const struct pp_fifo *f, const struct pp_schedule *s,
-                   bool sends, struct pp_end **at, size_t *first)
+static int collect_ends(const struct pp_fifo *f, const struct pp_schedule *s,
+                        bool sends, struct pp_end **at, size_t *first)
 {
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) {
-        for (int r = 0; r < s->graph->n_ranks; r++)
+        for (int r = 0; r < s->graph->n_rows; r++)
             for (size_t i = 0; i < s->rows[r].n; i++) {
                 struct pp_action a = s->rows[r].actions[i];
                 if (sends ? !pp_is_send(a.op) : !pp_is_recv(a.op))
                     continue;
-                size_t ch = channel_of(f, a, r, s->graph->stages[a.peer].rank);
+                size_t ch =
+                    channel_of_message(f, a, r, s->graph->stages[a.peer].row);
                 if (pass == 0)
                     first[ch + 2]++, n++;
                 else
@@ -47,7 +48,7 @@ static int fail_unmatched(const struct pp_end *e, struct pp_err *err)
     char text[PP_ACTION_TEXT];
     pp_action_format(e->action, false, text);
     return pp_fail(err, PP_EXIT_NO, "rank %d, action %zu: '%s' is never %s",
-                   e->rank, e->place, text,
+                   e->row, e->place, text,
                    pp_is_send(e->action.op) ? "received" : "sent");
 }
 
@@ -68,11 +69,11 @@ static int fail_order(const struct pp_end *recv, const struct pp_end *send,
     return pp_fail(err, PP_EXIT_NO,
                    "rank %d, action %zu: '%s' would receive the message of "
                    "rank %d, action %zu: '%s'%s",
-                   recv->rank, recv->place, got, send->rank, send->place, want,
+                   recv->row, recv->place, got, send->row, send->place, want,
                    more);
 }
 
-static bool same(struct pp_action a, struct pp_action b)
+static bool same_message(struct pp_action a, struct pp_action b)
 {
     return a.op == b.op && a.stage == b.stage && a.peer == b.peer &&
            a.microbatch == b.microbatch && a.slice == b.slice;
@@ -83,7 +84,7 @@ static int compare_channel(const struct pp_end *s, size_t n_send,
                            struct pp_err *err)
 {
     for (size_t i = 0; i < n_send && i < n_recv; i++)
-        if (!same(pp_other_end(s[i].action), r[i].action))
+        if (!same_message(pp_other_end(s[i].action), r[i].action))
             return fail_order(&r[i], &s[i], err);
     if (n_send == n_recv)
         return 0;
@@ -100,8 +101,8 @@ int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
     size_t *first = calloc(n + 2, sizeof *first);
     f->first = calloc(n + 2, sizeof *f->first);
     int rc = -1;
-    if (!first || !f->first || collect(f, s, true, &f->send, f->first) ||
-        collect(f, s, false, &f->recv, first)) {
+    if (!first || !f->first || collect_ends(f, s, true, &f->send, f->first) ||
+        collect_ends(f, s, false, &f->recv, first)) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* fifo - what travels on every channel, in the order of its two ends, private
- * to lib/sched. */
-#ifndef PP_SCHED_FIFO_H
-#define PP_SCHED_FIFO_H
+ * to lib/schedule/check. */
+#ifndef PP_SCHEDULE_CHECK_FIFO_H
+#define PP_SCHEDULE_CHECK_FIFO_H
 
-#include "sched/channels.h"
-#include "sched/schedule.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/ir/schedule.h"
 
 struct pp_end {
     struct pp_action action;
-    int rank;
+    int row;
     size_t place; /* in its row */
 };
 

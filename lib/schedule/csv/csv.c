@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading. Cells are parsed first, onto a graph of ranks without stages; then
  * what the cells say of stages and ranks becomes the graph. */
-#include "sched/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/csv_dialect.h"
-#include "sched/csv_wait.h"
+#include "schedule/csv/csv_dialect.h"
+#include "schedule/csv/csv_wait.h"
 
 /* The first empty cell of a file. */
 struct hole {
     bool found;
-    int rank;
+    int row;
     size_t cell;
 };
 
@@ -22,11 +22,11 @@ static bool is_torch(struct pp_action a)
     return pp_has_stage(a.op) && a.slice == 0 && a.peer < 0;
 }
 
-static int read_cell(struct pp_csv *c, const struct pp_csv_options *o, int rank,
+static int read_cell(struct pp_csv *c, const struct pp_csv_options *o, int row,
                      const char *text, size_t n, struct pp_err *err)
 {
-    struct pp_row *row = &c->schedule.rows[rank];
-    size_t before = row->n;
+    struct pp_row *list = &c->schedule.rows[row];
+    size_t before = list->n;
     int shown = n > 60 ? 60 : (int)n;
     char now[PP_ACTION_TEXT];
     if (o->old_dialect) {
@@ -36,10 +36,10 @@ static int read_cell(struct pp_csv *c, const struct pp_csv_options *o, int rank,
     } else if (pp_csv_refuse_old_cell(text, n, err)) {
         return -1;
     }
-    if (pp_schedule_parse_cell(&c->schedule, rank, text, n, err))
+    if (pp_schedule_parse_cell(&c->schedule, row, text, n, err))
         return -1;
-    for (; before < row->n; before++) {
-        struct pp_action a = row->actions[before];
+    for (; before < list->n; before++) {
+        struct pp_action a = list->actions[before];
         if (!is_torch(a))
             return pp_fail(err, PP_EXIT_INPUT,
                            "'%.*s' is not an action of PyTorch", shown, text);
@@ -55,10 +55,9 @@ static bool is_blank(char ch)
     return ch == ' ' || ch == '\t';
 }
 
-static int read_cells(struct pp_csv *c, const struct pp_csv_options *o,
-                      int rank, const char *text, size_t n,
-                      struct pp_csv_waits *waits, struct hole *hole,
-                      struct pp_err *err)
+static int read_cells(struct pp_csv *c, const struct pp_csv_options *o, int row,
+                      const char *text, size_t n, struct pp_csv_waits *waits,
+                      struct hole *hole, struct pp_err *err)
 {
     const char *end = text + n;
     for (size_t place = 0; text <= end; place++) {
@@ -70,30 +69,30 @@ static int read_cells(struct pp_csv *c, const struct pp_csv_options *o,
         while (from < to && is_blank(to[-1]))
             to--;
         if (from == to && !hole->found)
-            *hole = (struct hole){true, rank, place};
+            *hole = (struct hole){true, row, place};
         size_t length = (size_t)(to - from);
         int rc = length == 0 ? 0
                  : pp_csv_is_wait(from, length)
                      ? pp_csv_add_wait(waits, from, length,
-                                       c->schedule.rows[rank].n, place, err)
-                     : read_cell(c, o, rank, from, length, err);
+                                       c->schedule.rows[row].n, place, err)
+                     : read_cell(c, o, row, from, length, err);
         if (rc)
-            return pp_fail_at(err, "rank %d, cell %zu: ", rank, place);
+            return pp_fail_at(err, "rank %d, cell %zu: ", row, place);
     }
     return 0;
 }
 
-static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int rank,
+static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int row,
                     const char *text, size_t n, struct hole *hole,
                     struct pp_err *err)
 {
     struct pp_csv_waits waits = {0};
-    int rc = read_cells(c, o, rank, text, n, &waits, hole, err);
-    const struct pp_row *row = &c->schedule.rows[rank];
-    if (!rc && pp_csv_check_waits(&waits, row, err))
-        rc = pp_fail_at(err, "rank %d, ", rank);
-    if (!rc && row->n == 0)
-        rc = pp_fail(err, PP_EXIT_NO, "rank %d has no actions", rank);
+    int rc = read_cells(c, o, row, text, n, &waits, hole, err);
+    const struct pp_row *list = &c->schedule.rows[row];
+    if (!rc && pp_csv_check_waits(&waits, list, err))
+        rc = pp_fail_at(err, "rank %d, ", row);
+    if (!rc && list->n == 0)
+        rc = pp_fail(err, PP_EXIT_NO, "rank %d has no actions", row);
     free(waits.list);
     return rc;
 }
@@ -111,17 +110,17 @@ static int read_rows(struct pp_csv *c, const struct pp_csv_options *o,
                      struct pp_err *err)
 {
     const char *end = text + n;
-    for (int rank = 0; text < end; rank++) {
+    for (int row = 0; text < end; row++) {
         const char *lf = memchr(text, '\n', (size_t)(end - text));
         const char *to = lf ? lf : end;
         size_t length = (size_t)(to - text);
         if (length > 0 && text[length - 1] == '\r')
             length--;
-        if (read_row(c, o, rank, text, length, hole, err))
+        if (read_row(c, o, row, text, length, hole, err))
             return -1;
         text = to + 1;
     }
-    for (int r = 0; r < c->graph.n_ranks && !o->old_dialect; r++)
+    for (int r = 0; r < c->graph.n_rows && !o->old_dialect; r++)
         if (pp_csv_refuse_old_row(&c->schedule.rows[r], r, err))
             return -1;
     return 0;
@@ -140,7 +139,7 @@ static int check_hole(const struct pp_csv *c, const struct hole *hole,
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,
                    "rank %d, cell %zu: '' in a file %s; --lenient skips it",
-                   hole->rank, hole->cell, where);
+                   hole->row, hole->cell, where);
 }
 
 /* --- stages and microbatches --- */
@@ -151,13 +150,13 @@ static int find_owners(struct pp_csv *c, int **owners, int *n_stages,
                        struct pp_err *err)
 {
     size_t most = pp_schedule_n_compute(&c->schedule);
-    int *rank_of = pp_arena_alloc(&c->arena, most, sizeof *rank_of);
-    if (!rank_of)
+    int *row_of = pp_arena_alloc(&c->arena, most, sizeof *row_of);
+    if (!row_of)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < most; i++)
-        rank_of[i] = -1;
+        row_of[i] = -1;
     *n_stages = 0;
-    for (int r = 0; r < c->graph.n_ranks; r++)
+    for (int r = 0; r < c->graph.n_rows; r++)
         for (size_t i = 0; i < c->schedule.rows[r].n; i++) {
             struct pp_action a = c->schedule.rows[r].actions[i];
             if (!pp_is_compute(a.op))
@@ -167,16 +166,16 @@ static int find_owners(struct pp_csv *c, int **owners, int *n_stages,
                                "rank %d, action %zu: stage '%d' is beyond "
                                "what so few actions can fill",
                                r, i, a.stage);
-            if (rank_of[a.stage] >= 0 && rank_of[a.stage] != r)
+            if (row_of[a.stage] >= 0 && row_of[a.stage] != r)
                 return pp_fail(err, PP_EXIT_NO,
                                "rank %d, action %zu: stage '%d' is on rank %d "
                                "already",
-                               r, i, a.stage, rank_of[a.stage]);
-            rank_of[a.stage] = r;
+                               r, i, a.stage, row_of[a.stage]);
+            row_of[a.stage] = r;
             if (a.stage >= *n_stages)
                 *n_stages = a.stage + 1;
         }
-    *owners = rank_of;
+    *owners = row_of;
     return 0;
 }
 
@@ -197,7 +196,7 @@ static int make_graph(struct pp_csv *c, struct pp_err *err)
             return pp_fail(err, PP_EXIT_NO, "stage %d is on no rank", s);
         inputs[s] = s - 1;
         nodes[s] = (struct pp_stage_node){
-            .rank = owners[s], .n_inputs = s > 0, .inputs = &inputs[s]};
+            .row = owners[s], .n_inputs = s > 0, .inputs = &inputs[s]};
     }
     c->graph.stages = nodes;
     c->graph.n_stages = n;
@@ -213,7 +212,7 @@ static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
     int most = 0, last = 0;
     if (!forwards)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (a.op != PP_F || a.stage >= g->n_stages)
@@ -233,10 +232,10 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
     *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
     if (lines == 0)
         return pp_fail(err, PP_EXIT_INPUT, "there are no rows");
-    if (lines > 1 << 24 || (o->on && lines != (size_t)o->on->n_ranks))
+    if (lines > 1 << 24 || (o->on && lines != (size_t)o->on->n_rows))
         return pp_fail(err, PP_EXIT_INPUT, "%zu rows for %d pipeline ranks",
-                       lines, o->on ? o->on->n_ranks : 1 << 24);
-    c->graph.n_ranks = (int)lines;
+                       lines, o->on ? o->on->n_rows : 1 << 24);
+    c->graph.n_rows = (int)lines;
     if (pp_schedule_init(&c->schedule, &c->graph, "csv", o->n_microbatches,
                          err) ||
         read_rows(c, o, text, n, &hole, err) || (!o->on && make_graph(c, err)))

@@ -5,12 +5,12 @@
  * Two forms: compute actions alone, with empty cells for idle steps, and with
  * communication. The file itself says which stage is on which rank; stages are
  * a chain. Reading is strict: a cell is matched to its end. */
-#ifndef PP_SCHED_CSV_H
-#define PP_SCHED_CSV_H
+#ifndef PP_SCHEDULE_CSV_CSV_H
+#define PP_SCHEDULE_CSV_CSV_H
 
 #include <stdio.h>
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 struct pp_csv {
     struct pp_arena arena;

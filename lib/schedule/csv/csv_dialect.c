@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/csv_dialect.h"
+#include "schedule/csv/csv_dialect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,16 +58,16 @@ static int compare_work(const void *pa, const void *pb)
     return (int)a->op - (int)b->op; /* B, I, W */
 }
 
-int pp_csv_refuse_old_row(const struct pp_row *row, int rank,
+int pp_csv_refuse_old_row(const struct pp_row *list, int row,
                           struct pp_err *err)
 {
-    struct pp_action *work = calloc(row->n + 1, sizeof *work);
+    struct pp_action *work = calloc(list->n + 1, sizeof *work);
     size_t n = 0;
     if (!work)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < row->n; i++)
-        if (pp_is_compute(row->actions[i].op) && row->actions[i].op != PP_F)
-            work[n++] = row->actions[i];
+    for (size_t i = 0; i < list->n; i++)
+        if (pp_is_compute(list->actions[i].op) && list->actions[i].op != PP_F)
+            work[n++] = list->actions[i];
     qsort(work, n, sizeof *work, compare_work);
     size_t i = 1;
     while (i < n && !(work[i].op == PP_W && work[i - 1].op == PP_B &&
@@ -78,6 +78,6 @@ int pp_csv_refuse_old_row(const struct pp_row *row, int rank,
     free(work);
     if (w.stage < 0)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT, "rank %d: '%dB%d' with '%dW%d' %s", rank,
+    return pp_fail(err, PP_EXIT_INPUT, "rank %d: '%dB%d' with '%dW%d' %s", row,
                    w.stage, w.microbatch, w.stage, w.microbatch, hint);
 }

@@ -3,7 +3,7 @@
  * here, not in the schedule: pprun has no use for it. */
 #include <stdlib.h>
 
-#include "sched/csv.h"
+#include "schedule/csv/csv.h"
 
 struct printing {
     FILE *f;
@@ -68,18 +68,18 @@ static void print_wait_forward(struct printing *p, struct pp_action a)
     const struct pp_graph *g = p->s->graph;
     if (p->form != PP_CSV_COMMS || !(a.op == PP_I || a.op == PP_B) ||
         a.stage + 1 == g->n_stages ||
-        g->stages[a.stage + 1].rank == g->stages[a.stage].rank)
+        g->stages[a.stage + 1].row == g->stages[a.stage].row)
         return;
     print_microbatch(p, a, "WAIT_SEND_F");
 }
 
 /* Nothing tells that gradients have been received; they are waited for at the
  * end. */
-static void print_wait_backward(struct printing *p, const struct pp_row *row)
+static void print_wait_backward(struct printing *p, const struct pp_row *list)
 {
-    for (size_t i = 0; p->form == PP_CSV_COMMS && i < row->n; i++)
-        if (row->actions[i].op == PP_SEND_B)
-            print_microbatch(p, row->actions[i], "WAIT_SEND_B");
+    for (size_t i = 0; p->form == PP_CSV_COMMS && i < list->n; i++)
+        if (list->actions[i].op == PP_SEND_B)
+            print_microbatch(p, list->actions[i], "WAIT_SEND_B");
 }
 
 /* Once the messages of its last action are away, a stage is done with. */
@@ -93,10 +93,10 @@ static void print_done(struct printing *p)
 }
 
 /* All of a rank's stages, in the order in which they are first needed. */
-static void print_unshards(struct printing *p, const struct pp_row *row)
+static void print_unshards(struct printing *p, const struct pp_row *list)
 {
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         if (pp_is_compute(a.op) && p->left[a.stage]++ == 0)
             print_stage(p, a.stage, "UNSHARD");
     }
@@ -109,15 +109,15 @@ static bool is_printed(const struct printing *p, struct pp_action a)
     return pp_has_stage(a.op);
 }
 
-static void print_row(struct printing *p, const struct pp_row *row)
+static void print_row(struct printing *p, const struct pp_row *list)
 {
     char text[PP_ACTION_TEXT];
     bool second = false;
     p->n = 0;
     if (p->add_sharding)
-        print_unshards(p, row);
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+        print_unshards(p, list);
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         if (!is_printed(p, a))
             continue;
         if (!pp_is_send(a.op) && !second)
@@ -139,13 +139,13 @@ static void print_row(struct printing *p, const struct pp_row *row)
             p->done[p->n_done++] = a.stage;
     }
     print_done(p);
-    print_wait_backward(p, row);
+    print_wait_backward(p, list);
     fputc('\n', p->f);
 }
 
 static bool has_sharding(const struct pp_schedule *s)
 {
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             enum pp_op op = s->rows[r].actions[i].op;
             if (op == PP_UNSHARD || op == PP_RESHARD || op == PP_REDUCE_GRAD)
@@ -169,7 +169,7 @@ int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
                          .done = calloc(n, sizeof *p.done)};
     int rc =
         p.left && p.done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < s->graph->n_ranks && !rc; r++)
+    for (int r = 0; r < s->graph->n_rows && !rc; r++)
         print_row(&p, &s->rows[r]);
     free(p.left);
     free(p.done);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/csv_wait.h"
+#include "schedule/csv/csv_wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,11 +75,11 @@ static int compare_begun(const void *pa, const void *pb)
 }
 
 /* The row's sends and sums, in the order of compare_begun. */
-static size_t list_begun(const struct pp_row *row, struct pp_csv_wait *begun)
+static size_t list_begun(const struct pp_row *list, struct pp_csv_wait *begun)
 {
     size_t n = 0;
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         if (pp_is_send(a.op) || a.op == PP_REDUCE_GRAD)
             begun[n++] = (struct pp_csv_wait){.of = a, .n_before = i};
     }
@@ -96,14 +96,14 @@ static int fail_wait(const struct pp_csv_wait *w, const char *what,
                    text);
 }
 
-int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *row,
+int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *list,
                        struct pp_err *err)
 {
-    struct pp_csv_wait *begun = calloc(row->n + 1, sizeof *begun);
+    struct pp_csv_wait *begun = calloc(list->n + 1, sizeof *begun);
     int rc = 0;
     if (!begun)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    size_t n = list_begun(row, begun), at = 0;
+    size_t n = list_begun(list, begun), at = 0;
     if (w->n > 0)
         qsort(w->list, w->n, sizeof *w->list, compare);
     for (size_t i = 0; !rc && i < w->n; i++) {

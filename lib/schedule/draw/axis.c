@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/axis.h"
+#include "schedule/draw/axis.h"
 
 #include <math.h>
 #include <stdio.h>

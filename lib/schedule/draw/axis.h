@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* axis - ticks and short numbers for the time axes of the pictures, private to
- * lib/sched. */
-#ifndef PP_SCHED_AXIS_H
-#define PP_SCHED_AXIS_H
+ * lib/schedule/draw. */
+#ifndef PP_SCHEDULE_DRAW_AXIS_H
+#define PP_SCHEDULE_DRAW_AXIS_H
 
 /* Longest text of a number on an axis, with the final NUL. */
 #define PP_AXIS_TEXT 16

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/chunks.h"
+#include "schedule/draw/chunks.h"
 
 #include <stdlib.h>
 
 int *pp_chunks(const struct pp_graph *g, int *most, struct pp_err *err)
 {
-    int *n = calloc((size_t)g->n_ranks, sizeof *n);
+    int *n = calloc((size_t)g->n_rows, sizeof *n);
     int *chunk = calloc((size_t)g->n_stages + 1, sizeof *chunk);
     *most = 0;
     if (!n || !chunk) {
@@ -15,7 +15,7 @@ int *pp_chunks(const struct pp_graph *g, int *most, struct pp_err *err)
         return NULL;
     }
     for (int s = 0; s < g->n_stages; s++) {
-        chunk[s] = n[g->stages[s].rank]++;
+        chunk[s] = n[g->stages[s].row]++;
         *most = chunk[s] >= *most ? chunk[s] + 1 : *most;
     }
     free(n);

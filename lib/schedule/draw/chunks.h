@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* chunks - which of its rank's stages a stage is, for pictures, private to
- * lib/sched. */
-#ifndef PP_SCHED_CHUNKS_H
-#define PP_SCHED_CHUNKS_H
+ * lib/schedule/draw. */
+#ifndef PP_SCHEDULE_DRAW_CHUNKS_H
+#define PP_SCHEDULE_DRAW_CHUNKS_H
 
-#include "sched/graph.h"
+#include "schedule/ir/graph.h"
 
 /* Per stage its place among its rank's stages, malloc'ed; *most is the largest
  * number on one rank. NULL with *err filled. */

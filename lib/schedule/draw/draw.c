@@ -2,15 +2,15 @@
 /* Three styles by how wide a forward comes out: with the microbatch's whole
  * number and the chunk's letter, with one character for both, and, where
  * actions are narrower than a column, only what each column mostly does. */
-#include "sched/draw.h"
+#include "schedule/draw/draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/axis.h"
-#include "sched/chunks.h"
-#include "sched/memory.h"
+#include "schedule/draw/axis.h"
+#include "schedule/draw/chunks.h"
+#include "schedule/memory/memory.h"
 
 enum { LABEL = PP_AXIS_TEXT, MARGIN = 26, FEWEST_COLUMNS = 20 };
 enum { WIDEST = 100000 };
@@ -27,15 +27,15 @@ struct picture {
     const struct pp_sim *sim;
     struct pp_draw draw;
     enum style style;
-    int *chunk;       /* per stage: its place among its rank's stages */
-    int n_chunks;     /* most on one rank */
-    int columns;      /* of the time axis */
-    double scale;     /* columns per time */
-    double mean;      /* time of a forward */
-    int last_color;   /* -1: none */
-    bool last_pair;   /* of the last colour */
-    bool pairs;       /* there are some */
-    int rank_columns; /* of the longest rank's number */
+    int *chunk;      /* per stage: its place among its rank's stages */
+    int n_chunks;    /* most on one rank */
+    int columns;     /* of the time axis */
+    double scale;    /* columns per time */
+    double mean;     /* time of a forward */
+    int last_color;  /* -1: none */
+    bool last_pair;  /* of the last colour */
+    bool pairs;      /* there are some */
+    int row_columns; /* of the longest rank's number */
 };
 
 /* A column of the picture: what fills it, and a label's character or 0. */
@@ -99,7 +99,7 @@ static char short_label(const struct picture *p, struct pp_action a)
     return digits[p->chunk[a.stage] % 3 * 10 + a.microbatch % 10];
 }
 
-static void draw_cell(const struct picture *p, struct column *row,
+static void draw_cell(const struct picture *p, struct column *list,
                       const struct pp_span *s, bool pair)
 {
     int from = (int)lround(s->start * p->scale);
@@ -111,23 +111,23 @@ static void draw_cell(const struct picture *p, struct column *row,
         n = 1;
     }
     for (int i = from; i < to && i < p->columns; i++)
-        row[i] = (struct column){s->action.op, p->chunk[s->action.stage],
-                                 i - from < n ? label[i - from] : 0, pair};
+        list[i] = (struct column){s->action.op, p->chunk[s->action.stage],
+                                  i - from < n ? label[i - from] : 0, pair};
 }
 
 /* Without labels: each column shows what takes most of its time, or that it is
  * a mixture of forward and backward. */
-static void draw_bars(const struct picture *p, struct column *row,
-                      const struct pp_sim_rank *rank)
+static void draw_bars(const struct picture *p, struct column *list,
+                      const struct pp_sim_row *row)
 {
     size_t next = 0;
     for (int i = 0; i < p->columns; i++) {
         double from = i / p->scale, to = (i + 1) / p->scale;
         double forward = 0, busy = 0;
-        while (next < rank->n && rank->spans[next].end <= from)
+        while (next < row->n && row->spans[next].end <= from)
             next++;
-        for (size_t k = next; k < rank->n && rank->spans[k].start < to; k++) {
-            const struct pp_span *s = &rank->spans[k];
+        for (size_t k = next; k < row->n && row->spans[k].start < to; k++) {
+            const struct pp_span *s = &row->spans[k];
             double part = fmin(s->end, to) - fmax(s->start, from);
             if (!pp_is_compute(s->action.op) || part <= 0)
                 continue;
@@ -135,51 +135,51 @@ static void draw_bars(const struct picture *p, struct column *row,
             forward += s->action.op == PP_F ? part : 0;
         }
         if (busy >= (to - from) / 2)
-            row[i].op = forward > 0.75 * busy   ? PP_F
-                        : forward < 0.25 * busy ? PP_B
-                                                : OP_MIXED;
+            list[i].op = forward > 0.75 * busy   ? PP_F
+                         : forward < 0.25 * busy ? PP_B
+                                                 : OP_MIXED;
     }
 }
 
-static void print_row(struct picture *p, const struct column *row)
+static void print_row(struct picture *p, const struct column *list)
 {
     for (int i = 0; i < p->columns; i++) {
-        set_color(p, color_of(&row[i]), row[i].pair);
-        if (row[i].label)
-            fputc(row[i].label, p->f);
+        set_color(p, color_of(&list[i]), list[i].pair);
+        if (list[i].label)
+            fputc(list[i].label, p->f);
         else
             fputs(p->draw.color && p->style != STYLE_BARS ? " "
-                                                          : fill(p, row[i].op),
+                                                          : fill(p, list[i].op),
                   p->f);
     }
     set_color(p, -1, false);
 }
 
-static void draw_rank(struct picture *p, const struct pp_sim *sim, int r,
-                      struct column *row)
+static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
+                     struct column *list)
 {
-    const struct pp_sim_rank *rank = &sim->ranks[r];
+    const struct pp_sim_row *row = &sim->rows[r];
     const char *wall = p->draw.ascii ? "|" : "\u2502";
     for (int i = 0; i < p->columns; i++)
-        row[i] = (struct column){.op = -1};
+        list[i] = (struct column){.op = -1};
     if (p->style == STYLE_BARS)
-        draw_bars(p, row, rank);
+        draw_bars(p, list, row);
     else
-        for (size_t i = 0; i < rank->n; i++) {
-            const struct pp_span *s = &rank->spans[i];
+        for (size_t i = 0; i < row->n; i++) {
+            const struct pp_span *s = &row->spans[i];
             bool pair = s->action.overlap || (i > 0 && s[-1].action.overlap);
             p->pairs |= pair;
             if (pp_is_compute(s->action.op))
-                draw_cell(p, row, s, pair);
+                draw_cell(p, list, s, pair);
         }
     if (sim == p->sim)
-        fprintf(p->f, "rank %-*d %s", p->rank_columns, r, wall);
+        fprintf(p->f, "rank %-*d %s", p->row_columns, r, wall);
     else
-        fprintf(p->f, "plan %*s %s", p->rank_columns, "", wall);
-    print_row(p, row);
+        fprintf(p->f, "plan %*s %s", p->row_columns, "", wall);
+    print_row(p, list);
     double span = sim->makespan;
     fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
-            span > 0 ? 100 * (1 - rank->busy / span) : 0,
+            span > 0 ? 100 * (1 - row->busy / span) : 0,
             (double)pp_row_slots(&p->s->rows[r]) / p->s->graph->n_slices);
 }
 
@@ -188,7 +188,7 @@ static void draw_axis(struct picture *p)
     double step = pp_axis_step(8 / p->scale); /* labels do not touch */
     int at = 0;
     fprintf(p->f, "%-4s%*s", p->draw.unit ? p->draw.unit : "time",
-            p->rank_columns + 3, "");
+            p->row_columns + 3, "");
     for (int k = 0; k * step * p->scale < p->columns; k++) {
         char text[LABEL];
         int column = (int)lround(k * step * p->scale);
@@ -203,7 +203,7 @@ static void draw_axis(struct picture *p)
 
 static bool uses(const struct pp_schedule *s, enum pp_op op)
 {
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             if (s->rows[r].actions[i].op == op)
                 return true;
@@ -213,7 +213,7 @@ static bool uses(const struct pp_schedule *s, enum pp_op op)
 /* What the labels say, or how to see some. */
 static void draw_key(struct picture *p)
 {
-    double needed = p->sim->makespan / p->mean + MARGIN + p->rank_columns;
+    double needed = p->sim->makespan / p->mean + MARGIN + p->row_columns;
     bool slices = p->s->graph->n_slices > 1;
     if (p->style == STYLE_FULL)
         fprintf(p->f, "%s3%s: %smicrobatch 3%s", p->n_chunks > 1 ? "b" : "",
@@ -260,7 +260,7 @@ static void draw_figures(struct picture *p)
     char makespan[LABEL];
     pp_axis_format(p->sim->makespan, makespan);
     double slots = 0;
-    for (int r = 0; r < p->s->graph->n_ranks; r++) {
+    for (int r = 0; r < p->s->graph->n_rows; r++) {
         double n = pp_row_slots(&p->s->rows[r]);
         slots = fmax(slots, n / p->s->graph->n_slices);
     }
@@ -277,9 +277,9 @@ static void measure(const struct pp_sim *sim, double *shortest, double *mean)
     double sum = 0;
     size_t n = 0;
     *shortest = sim->makespan;
-    for (int r = 0; r < sim->n_ranks; r++)
-        for (size_t i = 0; i < sim->ranks[r].n; i++) {
-            const struct pp_span *s = &sim->ranks[r].spans[i];
+    for (int r = 0; r < sim->n_rows; r++)
+        for (size_t i = 0; i < sim->rows[r].n; i++) {
+            const struct pp_span *s = &sim->rows[r].spans[i];
             double time = s->end - s->start;
             if (!pp_is_compute(s->action.op) || time <= 0)
                 continue;
@@ -298,7 +298,7 @@ static void fit(struct picture *p)
     double shortest;
     char label[LABEL];
     int width = p->draw.width ? p->draw.width : WIDEST;
-    int room = width - MARGIN - p->rank_columns, longest;
+    int room = width - MARGIN - p->row_columns, longest;
     struct pp_action last = {.stage = p->s->graph->n_stages - 1,
                              .microbatch = p->s->n_microbatches - 1,
                              .slice = (int16_t)(p->s->graph->n_slices - 1)};
@@ -326,31 +326,31 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
 {
     struct picture p = {
         .f = f, .s = s, .sim = sim, .draw = *d, .last_color = -1};
-    struct column *row = NULL;
+    struct column *list = NULL;
     if (sim->makespan <= 0)
         return pp_fail(err, PP_EXIT_INPUT,
                        "nothing in the schedule takes time");
-    p.rank_columns = snprintf(NULL, 0, "%d", sim->n_ranks - 1);
+    p.row_columns = snprintf(NULL, 0, "%d", sim->n_rows - 1);
     p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
     if (!p.chunk)
         goto out;
     fit(&p);
-    row = calloc((size_t)p.columns + 1, sizeof *row);
-    if (!row) {
+    list = calloc((size_t)p.columns + 1, sizeof *list);
+    if (!list) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }
     draw_axis(&p);
-    for (int r = 0; r < sim->n_ranks; r++) {
-        draw_rank(&p, sim, r, row);
+    for (int r = 0; r < sim->n_rows; r++) {
+        draw_row(&p, sim, r, list);
         if (d->plan)
-            draw_rank(&p, d->plan, r, row);
+            draw_row(&p, d->plan, r, list);
     }
     draw_legend(&p);
     if (!d->plan)
         draw_figures(&p);
 out:
-    free(row);
+    free(list);
     free(p.chunk);
     return err->code == PP_EXIT_OK ? 0 : -1;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* draw - a simulated schedule as a timeline of text, to scale. */
-#ifndef PP_SCHED_DRAW_H
-#define PP_SCHED_DRAW_H
+#ifndef PP_SCHEDULE_DRAW_DRAW_H
+#define PP_SCHEDULE_DRAW_DRAW_H
 
 #include <stdio.h>
 
-#include "sched/sim.h"
+#include "schedule/simulate/sim.h"
 
 struct pp_draw {
     int width;        /* columns to fill at most; 0: as wide as legible */

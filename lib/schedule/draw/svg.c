@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The page: how wide and how high everything is, and what is written around
  * the lanes. */
-#include "sched/svg.h"
+#include "schedule/draw/svg.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 
 #include "base/num.h"
 #include "base/quote.h"
-#include "sched/axis.h"
-#include "sched/chunks.h"
-#include "sched/svg_rank.h"
-#include "sched/svg_style.h"
+#include "schedule/draw/axis.h"
+#include "schedule/draw/chunks.h"
+#include "schedule/draw/svg_row.h"
+#include "schedule/draw/svg_style.h"
 
 enum {
     LEFT = 70,    /* where time begins: the ranks' names stand before it */
@@ -37,11 +37,11 @@ struct page {
     int digits;  /* of the longest label */
     bool slices; /* labels have them */
     struct pp_svg_legend legend;
-    struct pp_svg_lanes lanes; /* chunk and n_chunks are the panel's */
-    double plot, pitch;        /* width of the axis; from rank to rank */
-    double right;              /* width behind it */
-    int **chunks;              /* per panel and stage */
-    int *n_chunks;             /* per panel */
+    struct pp_svg_rows rows; /* chunk and n_chunks are the panel's */
+    double plot, pitch;      /* width of the axis; from rank to rank */
+    double right;            /* width behind it */
+    int **chunks;            /* per panel and stage */
+    int *n_chunks;           /* per panel */
 };
 
 /* --- what there is to draw --- */
@@ -51,11 +51,11 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     const struct pp_schedule *s = p->schedule;
     double forward = 0;
     size_t n = 0;
-    g->n_rows += p->sim->n_ranks;
+    g->n_rows += p->sim->n_rows;
     g->makespan = fmax(g->makespan, p->sim->makespan);
-    for (int r = 0; r < p->sim->n_ranks; r++)
-        for (size_t i = 0; i < p->sim->ranks[r].n; i++) {
-            const struct pp_span *span = &p->sim->ranks[r].spans[i];
+    for (int r = 0; r < p->sim->n_rows; r++)
+        for (size_t i = 0; i < p->sim->rows[r].n; i++) {
+            const struct pp_span *span = &p->sim->rows[r].spans[i];
             if (!pp_is_compute(span->action.op))
                 continue;
             g->n_compute++;
@@ -105,16 +105,16 @@ static void measure_memory(struct page *g)
     double peak = 0, limit = 0;
     for (int i = 0; i < g->n_panels; i++) {
         const struct pp_svg_panel *p = &g->panels[i];
-        for (int r = 0; p->memory && r < p->sim->n_ranks; r++) {
+        for (int r = 0; p->memory && r < p->sim->n_rows; r++) {
             peak = fmax(peak, p->memory[r].peak);
             limit = fmax(limit, p->limit ? p->limit[r] : 0);
         }
     }
     g->legend.memory = peak > 0;
     g->legend.limit = peak > 0 && limit > 0 && limit <= 2 * peak;
-    g->lanes.most = g->legend.limit ? fmax(peak, limit) : peak;
+    g->rows.most = g->legend.limit ? fmax(peak, limit) : peak;
     char text[48];
-    format_memory(&g->panels[0], g->lanes.most, true, text);
+    format_memory(&g->panels[0], g->rows.most, true, text);
     /* Bytes take more room than a count. */
     g->right = IDLE + EDGE + (g->panels[0].memory_unit ? 44 : 72);
     snprintf(g->legend.memory_text, sizeof g->legend.memory_text,
@@ -147,7 +147,7 @@ static void fit_height(struct page *g)
 {
     static const struct {
         int rows;
-        double lane, strip, gap;
+        double height, strip, gap;
     } sizes[] = {{8, 24, 14, 8},
                  {16, 20, 11, 6},
                  {40, 16, 8, 4},
@@ -156,28 +156,28 @@ static void fit_height(struct page *g)
     size_t i = 0;
     while (g->n_rows > sizes[i].rows)
         i++;
-    g->lanes.lane = sizes[i].lane + (g->legend.pairs && i < 3 ? 4 : 0);
-    g->lanes.strip = g->legend.memory ? sizes[i].strip : 0;
-    g->lanes.font = fmin(11, g->lanes.lane - 4);
-    g->pitch = g->lanes.lane + g->lanes.strip + sizes[i].gap;
+    g->rows.height = sizes[i].height + (g->legend.pairs && i < 3 ? 4 : 0);
+    g->rows.strip = g->legend.memory ? sizes[i].strip : 0;
+    g->rows.font = fmin(11, g->rows.height - 4);
+    g->pitch = g->rows.height + g->rows.strip + sizes[i].gap;
 }
 
 static void fit_width(struct page *g)
 {
-    double cell = fmax(24, pp_svg_digits(g->digits, g->lanes.font) + 5);
+    double cell = fmax(24, pp_svg_digits(g->digits, g->rows.font) + 5);
     double wish = g->mean > 0 ? g->makespan / g->mean * cell : NARROWEST;
     g->plot = fmin(fmax(wish, NARROWEST), WIDEST);
     if (g->o->width > 0)
         g->plot = fmax(g->o->width - LEFT - g->right, 100);
-    g->lanes.scale = g->plot / g->makespan;
+    g->rows.scale = g->plot / g->makespan;
     /* One size where forwards are narrow, so that the wider actions beside
      * them do not shout. */
-    double fits = (g->mean * g->lanes.scale - 3) / pp_svg_digits(g->digits, 1);
-    g->lanes.font = fmin(g->lanes.font, fmax(fits, 8.5));
+    double fits = (g->mean * g->rows.scale - 3) / pp_svg_digits(g->digits, 1);
+    g->rows.font = fmin(g->rows.font, fmax(fits, 8.5));
     /* Not even the smallest label fits where the longest is so narrow. */
-    if (g->lanes.font < PP_SVG_SMALL_FONT ||
-        g->longest * g->lanes.scale < pp_svg_digits(1, PP_SVG_SMALL_FONT) + 1)
-        g->lanes.font = 0;
+    if (g->rows.font < PP_SVG_SMALL_FONT ||
+        g->longest * g->rows.scale < pp_svg_digits(1, PP_SVG_SMALL_FONT) + 1)
+        g->rows.font = 0;
     else
         snprintf(g->legend.label, sizeof g->legend.label,
                  g->slices ? "number: the microbatch and its slice"
@@ -186,7 +186,7 @@ static void fit_width(struct page *g)
 
 static double panel_height(const struct page *g, const struct pp_svg_panel *p)
 {
-    return HEADING + p->sim->n_ranks * g->pitch;
+    return HEADING + p->sim->n_rows * g->pitch;
 }
 
 static double page_width(const struct page *g)
@@ -213,7 +213,7 @@ static void describe(const struct pp_svg_panel *p, char *text, size_t n)
     const struct pp_schedule *s = p->schedule;
     snprintf(text, n, "%s%s%.80s: %d rank%s, %d stage%s, %d microbatch%s",
              p->title ? p->title : "", p->title ? ", " : "", s->kind,
-             s->graph->n_ranks, plural(s->graph->n_ranks), s->graph->n_stages,
+             s->graph->n_rows, plural(s->graph->n_rows), s->graph->n_stages,
              plural(s->graph->n_stages), s->n_microbatches,
              s->n_microbatches == 1 ? "" : "es");
 }
@@ -227,7 +227,7 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
     pp_axis_format(p->sim->makespan, makespan);
     n = snprintf(text, sizeof text, "makespan %s%s%s, bubble %.1f%%", makespan,
                  *unit ? " " : "", unit, 100 * p->sim->bubble);
-    for (int r = 0; p->memory && r < p->sim->n_ranks; r++)
+    for (int r = 0; p->memory && r < p->sim->n_rows; r++)
         most = fmax(most, p->memory[r].peak);
     format_memory(p, most, true, peak);
     if (p->memory)
@@ -258,10 +258,10 @@ static void print_heading(const struct page *g, const struct pp_svg_panel *p)
 static void print_sides(const struct page *g, const struct pp_svg_panel *p,
                         int r)
 {
-    const struct pp_sim_rank *rank = &p->sim->ranks[r];
+    const struct pp_sim_row *row = &p->sim->rows[r];
     char text[48];
-    double y = g->lanes.lane / 2 + 4;
-    double idle = p->sim->makespan > 0 ? 1 - rank->busy / p->sim->makespan : 0;
+    double y = g->rows.height / 2 + 4;
+    double idle = p->sim->makespan > 0 ? 1 - row->busy / p->sim->makespan : 0;
     snprintf(text, sizeof text, "rank %d", r);
     text_at(g, "e", -8, y, text);
     snprintf(text, sizeof text, "%.1f%%", 100 * fmax(idle, 0));
@@ -275,12 +275,12 @@ static void print_sides(const struct page *g, const struct pp_svg_panel *p,
 /* Vertical lines behind a panel's lanes: ticks, and the bound. */
 static void print_grid(const struct page *g, const struct pp_svg_panel *p)
 {
-    double step = pp_axis_step(60 / g->lanes.scale);
-    double height = p->sim->n_ranks * g->pitch;
+    double step = pp_axis_step(60 / g->rows.scale);
+    double height = p->sim->n_rows * g->pitch;
     fputs("<path class=\"g\" d=\"", g->f);
-    for (int k = 0; k * step * g->lanes.scale <= g->plot + .01; k++) {
+    for (int k = 0; k * step * g->rows.scale <= g->plot + .01; k++) {
         fputs("M", g->f);
-        pp_svg_number(g->f, k * step * g->lanes.scale);
+        pp_svg_number(g->f, k * step * g->rows.scale);
         fputs(" -4V", g->f);
         pp_svg_number(g->f, height);
     }
@@ -288,7 +288,7 @@ static void print_grid(const struct page *g, const struct pp_svg_panel *p)
     if (p->bound <= 0)
         return;
     fputs("<path class=\"u\" d=\"M", g->f);
-    pp_svg_number(g->f, p->bound * g->lanes.scale);
+    pp_svg_number(g->f, p->bound * g->rows.scale);
     fputs(" -4V", g->f);
     pp_svg_number(g->f, height);
     fputs("\"/>\n", g->f);
@@ -304,21 +304,21 @@ static void print_messages(const struct page *g, const struct pp_svg_panel *p)
         const struct pp_message *m = &p->messages->at[i];
         bool down = m->to > m->from;
         fputs("M", g->f);
-        pp_svg_number(g->f, m->leaves * g->lanes.scale);
+        pp_svg_number(g->f, m->leaves * g->rows.scale);
         fputs(" ", g->f);
-        pp_svg_number(g->f, m->from * g->pitch + (down ? g->lanes.lane : 0));
+        pp_svg_number(g->f, m->from * g->pitch + (down ? g->rows.height : 0));
         fputs("L", g->f);
-        pp_svg_number(g->f, m->arrives * g->lanes.scale);
+        pp_svg_number(g->f, m->arrives * g->rows.scale);
         fputs(" ", g->f);
-        pp_svg_number(g->f, m->to * g->pitch + (down ? 0 : g->lanes.lane));
+        pp_svg_number(g->f, m->to * g->pitch + (down ? 0 : g->rows.height));
     }
     fputs("\"/>\n", g->f);
 }
 
-static void open_rank(const struct page *g, int rank, const char *class)
+static void open_row(const struct page *g, int row, const char *class)
 {
     fprintf(g->f, "<g%s transform=\"translate(0,", class);
-    pp_svg_number(g->f, rank * g->pitch);
+    pp_svg_number(g->f, row * g->pitch);
     fputs(")\">\n", g->f);
 }
 
@@ -326,25 +326,25 @@ static void print_panel(struct page *g, int panel, double y)
 {
     const struct pp_svg_panel *p = &g->panels[panel];
     /* A seam between actions, where they are wide enough for one. */
-    bool seam = g->mean * g->lanes.scale > 3;
-    g->lanes.chunk = g->chunks[panel];
-    g->lanes.n_chunks = g->n_chunks[panel];
+    bool seam = g->mean * g->rows.scale > 3;
+    g->rows.chunk = g->chunks[panel];
+    g->rows.n_chunks = g->n_chunks[panel];
     fputs("<g transform=\"translate(0,", g->f);
     pp_svg_number(g->f, y);
     fputs(")\">\n", g->f);
     print_heading(g, p);
     fprintf(g->f, "<g transform=\"translate(%d,%d)\">\n", LEFT, HEADING);
-    for (int r = 0; r < p->sim->n_ranks; r++) {
-        open_rank(g, r, "");
-        pp_svg_ground(&g->lanes, p, r);
+    for (int r = 0; r < p->sim->n_rows; r++) {
+        open_row(g, r, "");
+        pp_svg_ground(&g->rows, p, r);
         print_sides(g, p, r);
         fputs("</g>\n", g->f);
     }
     print_grid(g, p);
     print_messages(g, p);
-    for (int r = 0; r < p->sim->n_ranks; r++) {
-        open_rank(g, r, seam ? " class=\"d\"" : "");
-        pp_svg_cells(&g->lanes, p, r);
+    for (int r = 0; r < p->sim->n_rows; r++) {
+        open_row(g, r, seam ? " class=\"d\"" : "");
+        pp_svg_cells(&g->rows, p, r);
         fputs("</g>\n", g->f);
     }
     fputs("</g>\n</g>\n", g->f);
@@ -352,12 +352,12 @@ static void print_panel(struct page *g, int panel, double y)
 
 static void print_axis(const struct page *g, double y)
 {
-    double step = pp_axis_step(60 / g->lanes.scale);
+    double step = pp_axis_step(60 / g->rows.scale);
     text_at(g, "m e", LEFT - 8, y + 12, g->o->unit ? g->o->unit : "time");
-    for (int k = 0; k * step * g->lanes.scale <= g->plot + .01; k++) {
+    for (int k = 0; k * step * g->rows.scale <= g->plot + .01; k++) {
         char text[PP_AXIS_TEXT];
         pp_axis_format(k * step, text);
-        text_at(g, "m c", LEFT + k * step * g->lanes.scale, y + 12, text);
+        text_at(g, "m c", LEFT + k * step * g->rows.scale, y + 12, text);
     }
 }
 
@@ -384,7 +384,7 @@ static void print_page(struct page *g)
     if (g->n_panels > 1)
         fprintf(g->f, ", and %d more", g->n_panels - 1);
     fputs("</title>\n", g->f);
-    pp_svg_style(g->f, g->legend.n_shades, g->lanes.font);
+    pp_svg_style(g->f, g->legend.n_shades, g->rows.font);
     fputs("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n", g->f);
     for (int i = 0; i < g->n_panels; i++) {
         print_panel(g, i, y);
@@ -406,13 +406,13 @@ int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
                        "nothing in the schedule takes time");
     int rc = find_chunks(&g, err);
     if (!rc) {
-        g.lanes.f = f;
-        g.lanes.titles = g.n_compute <= MANY_TITLES;
+        g.rows.f = f;
+        g.rows.titles = g.n_compute <= MANY_TITLES;
         g.legend.messages = g.n_messages > 0 && g.n_messages <= MANY_MESSAGES;
         measure_memory(&g);
         fit_height(&g);
         fit_width(&g);
-        g.lanes.n_shades = g.legend.n_shades;
+        g.rows.n_shades = g.legend.n_shades;
         print_page(&g);
     }
     for (int i = 0; i < n_panels && g.chunks; i++)

@@ -2,13 +2,12 @@
 /* svg - simulated schedules as a picture to scale: for each rank a lane of its
  * actions and below it what it holds. Several schedules stand one below the
  * other on one time axis. */
-#ifndef PP_SCHED_SVG_H
-#define PP_SCHED_SVG_H
+#ifndef PP_SCHEDULE_DRAW_SVG_H
+#define PP_SCHEDULE_DRAW_SVG_H
 
 #include <stdio.h>
 
-#include "sched/curve.h"
-#include "sched/messages.h"
+#include "schedule/simulate/sim_stats.h"
 
 /* One schedule of the picture. All pointers are borrowed. */
 struct pp_svg_panel {
@@ -16,7 +15,7 @@ struct pp_svg_panel {
     const char *title; /* before the schedule's name; NULL: nothing */
     const struct pp_sim *sim;
     const struct pp_messages *messages; /* drawn where they are few; or NULL */
-    const struct pp_curve *memory;      /* per rank, or NULL */
+    const struct pp_memory_timeline *memory; /* per rank, or NULL */
     const double *limit;     /* of memory, per rank; NULL: there is none */
     const char *memory_unit; /* "slot"; NULL: bytes */
     double bound; /* a makespan that no order goes below; 0: unknown */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Where actions are many, those of one colour are one path: a picture of 50
  * thousand actions stays near a megabyte. */
-#include "sched/svg_rank.h"
+#include "schedule/draw/svg_row.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/svg_style.h"
+#include "schedule/draw/svg_style.h"
 
 void pp_svg_number(FILE *f, double v)
 {
@@ -33,16 +33,17 @@ enum { DOT_RADIUS = 2, LOW_STRIP = 6 };
 
 /* The lane would cover half of a dot at the top, for which there is room
  * where the strip is not low. */
-static double level_y(const struct pp_svg_lanes *l, double value)
+static double level_y(const struct pp_svg_rows *l, double value)
 {
     double height = l->most > 0 ? value / l->most : 0;
     double top = l->strip > LOW_STRIP ? DOT_RADIUS + 1 : 1;
-    return l->lane + top + (l->strip - top) * (1 - height);
+    return l->height + top + (l->strip - top) * (1 - height);
 }
 
 /* Levels closer together than a quarter of a pixel become one line from the
  * highest of them to the last. */
-static void draw_curve(const struct pp_svg_lanes *l, const struct pp_curve *c)
+static void draw_curve(const struct pp_svg_rows *l,
+                       const struct pp_memory_timeline *c)
 {
     put(l->f, "<path class=\"s\" d=\"M0 ", level_y(l, 0));
     for (size_t i = 1; i < c->n;) {
@@ -57,19 +58,19 @@ static void draw_curve(const struct pp_svg_lanes *l, const struct pp_curve *c)
     fputs("z\"/>\n", l->f);
 }
 
-void pp_svg_ground(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
-                   int rank)
+void pp_svg_ground(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
+                   int row)
 {
     double width = p->sim->makespan * l->scale;
     put(l->f, "<path class=\"l\" d=\"M0 0H", width);
-    put(l->f, "V", l->lane);
+    put(l->f, "V", l->height);
     fputs("H0z\"/>\n", l->f);
     if (l->strip <= 0)
         return;
-    const struct pp_curve *c = &p->memory[rank];
+    const struct pp_memory_timeline *c = &p->memory[row];
     draw_curve(l, c);
-    if (p->limit && p->limit[rank] <= l->most) {
-        put(l->f, "<path class=\"k\" d=\"M0 ", level_y(l, p->limit[rank]));
+    if (p->limit && p->limit[row] <= l->most) {
+        put(l->f, "<path class=\"k\" d=\"M0 ", level_y(l, p->limit[row]));
         put(l->f, "H", width);
         fputs("\"/>\n", l->f);
     }
@@ -90,22 +91,22 @@ struct cell {
 
 /* The cell of span i. The two of a pair share its time, one above the other.
  */
-static struct cell cell_at(const struct pp_svg_lanes *l,
-                           const struct pp_sim_rank *r, size_t i)
+static struct cell cell_at(const struct pp_svg_rows *l,
+                           const struct pp_sim_row *r, size_t i)
 {
     const struct pp_span *s = &r->spans[i];
-    struct cell c = {s->action, 0, 0, 0, 0, 0, l->lane};
+    struct cell c = {s->action, 0, 0, 0, 0, 0, l->height};
     pp_span_piece(r->spans, i, &c.start, &c.end);
     if (s->action.overlap)
-        c.bottom = l->lane / 2;
+        c.bottom = l->height / 2;
     else if (i > 0 && s[-1].action.overlap)
-        c.y = l->lane / 2;
+        c.y = l->height / 2;
     c.x = c.start * l->scale;
     c.to = c.end * l->scale;
     return c;
 }
 
-static int shade_of(const struct pp_svg_lanes *l, int stage)
+static int shade_of(const struct pp_svg_rows *l, int stage)
 {
     return l->chunk[stage] * l->n_shades / l->n_chunks;
 }
@@ -120,7 +121,7 @@ static void outline(FILE *f, const struct cell *c)
     fputc('z', f);
 }
 
-static void draw_titled(const struct pp_svg_lanes *l, const struct cell *c)
+static void draw_titled(const struct pp_svg_rows *l, const struct cell *c)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(c->action, false, text);
@@ -132,8 +133,8 @@ static void draw_titled(const struct pp_svg_lanes *l, const struct cell *c)
 }
 
 /* All actions of one colour. */
-static void draw_color(const struct pp_svg_lanes *l,
-                       const struct pp_sim_rank *r, enum pp_op op, int shade)
+static void draw_color(const struct pp_svg_rows *l, const struct pp_sim_row *r,
+                       enum pp_op op, int shade)
 {
     bool any = false;
     for (size_t i = 0; i < r->n; i++) {
@@ -152,7 +153,7 @@ static void draw_color(const struct pp_svg_lanes *l,
 
 /* The microbatch's number, and that of its slice where there are several, in
  * the larger font that fits. */
-static void draw_label(const struct pp_svg_lanes *l, const struct cell *c,
+static void draw_label(const struct pp_svg_rows *l, const struct cell *c,
                        bool slices)
 {
     char text[24];
@@ -171,10 +172,10 @@ static void draw_label(const struct pp_svg_lanes *l, const struct cell *c,
             text);
 }
 
-void pp_svg_cells(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
-                  int rank)
+void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
+                  int row)
 {
-    const struct pp_sim_rank *r = &p->sim->ranks[rank];
+    const struct pp_sim_row *r = &p->sim->rows[row];
     for (size_t i = 0; i < r->n && l->titles; i++) {
         struct cell c = cell_at(l, r, i);
         if (pp_is_compute(c.action.op))

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* svg_rank - one rank of the SVG picture: its lane of actions and the strip of
- * memory below it, private to lib/sched. */
-#ifndef PP_SCHED_SVG_RANK_H
-#define PP_SCHED_SVG_RANK_H
+ * memory below it, private to lib/schedule/draw. */
+#ifndef PP_SCHEDULE_DRAW_SVG_ROW_H
+#define PP_SCHEDULE_DRAW_SVG_ROW_H
 
-#include "sched/svg.h"
+#include "schedule/draw/svg.h"
 
 /* Pixels, and what the ranks of a panel have in common. */
-struct pp_svg_lanes {
+struct pp_svg_rows {
     FILE *f;
-    double scale;       /* pixels per time */
-    double lane, strip; /* heights; strip 0: there is none */
-    double font;        /* of labels where there is room; 0: no labels */
-    double most;        /* memory at the top of the strip */
-    const int *chunk;   /* per stage */
+    double scale;         /* pixels per time */
+    double height, strip; /* heights; strip 0: there is none */
+    double font;          /* of labels where there is room; 0: no labels */
+    double most;          /* memory at the top of the strip */
+    const int *chunk;     /* per stage */
     int n_chunks, n_shades;
     bool titles; /* an element for each action, with a title to hover over */
 };
@@ -32,11 +32,11 @@ void pp_svg_number(FILE *f, double v);
 
 /* The idle lane as a ground, and the strip with its limit and its peak. The
  * origin is the lane's upper left corner. */
-void pp_svg_ground(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
-                   int rank);
+void pp_svg_ground(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
+                   int row);
 
 /* The actions and their labels. */
-void pp_svg_cells(const struct pp_svg_lanes *l, const struct pp_svg_panel *p,
-                  int rank);
+void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
+                  int row);
 
 #endif

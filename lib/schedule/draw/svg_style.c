@@ -2,7 +2,7 @@
 /* Blue forward, teal backward, red input gradient, yellow weight gradient:
  * any two differ for all common kinds of colour blindness at any shade, and
  * dark text is readable on all of them, so that one colour of text does. */
-#include "sched/svg_style.h"
+#include "schedule/draw/svg_style.h"
 
 #include <math.h>
 #include <string.h>

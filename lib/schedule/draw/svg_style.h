@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* svg_style - the colours of the SVG picture and the legend that explains
- * them, private to lib/sched. */
-#ifndef PP_SCHED_SVG_STYLE_H
-#define PP_SCHED_SVG_STYLE_H
+ * them, private to lib/schedule/draw. */
+#ifndef PP_SCHEDULE_DRAW_SVG_STYLE_H
+#define PP_SCHEDULE_DRAW_SVG_STYLE_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "sched/action.h"
+#include "schedule/ir/action.h"
 
 /* Most shades of a colour; a rank with more stages shares them out. */
 enum { PP_SVG_SHADES = 6 };

@@ -2,7 +2,7 @@
 /* Times are rounded to whole nanoseconds once, starts and ends alike, so that
  * what does not overlap before does not overlap after. Events are in no order
  * of time: neither viewer asks for one. */
-#include "sched/trace.h"
+#include "schedule/draw/trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,9 +15,9 @@ enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_STEP = 3 };
 
 /* A track of messages: a thread of a rank's process. */
 struct track {
-    int rank, peer;
+    int row, peer;
     bool backward, recv;
-    int lane;   /* 0, 1, ... of tracks that are otherwise the same */
+    int number; /* 0, 1, ... of tracks that are otherwise the same */
     int thread; /* of the rank */
     int64_t end;
 };
@@ -51,11 +51,11 @@ double pp_trace_ns(double longest, double wish)
 }
 
 /* Begins an event: what all have in common. */
-static void event(struct pp_trace_writer *w, const char *phase, int rank,
+static void event(struct pp_trace_writer *w, const char *phase, int row,
                   int thread)
 {
     fprintf(w->f, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", w->any ? ",\n" : "",
-            phase, rank + 1, thread);
+            phase, row + 1, thread);
     w->any = true;
 }
 
@@ -66,22 +66,22 @@ static void time_member(struct pp_trace_writer *w, const char *key, int64_t t)
 }
 
 /* Tracks are shown by their place. */
-static void metadata(struct pp_trace_writer *w, int rank, int thread,
+static void metadata(struct pp_trace_writer *w, int row, int thread,
                      const char *what, const char *name, int place)
 {
-    event(w, "M", rank, thread);
+    event(w, "M", row, thread);
     fprintf(w->f, ",\"name\":\"%s_name\",\"args\":{\"name\":", what);
     pp_quote_json(w->f, name);
     fputs("}}", w->f);
-    event(w, "M", rank, thread);
+    event(w, "M", row, thread);
     fprintf(w->f, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}}",
             what, place);
 }
 
-static void print_thread(struct pp_trace_writer *w, int rank, int thread,
+static void print_thread(struct pp_trace_writer *w, int row, int thread,
                          const char *name)
 {
-    metadata(w, rank, thread, "thread", name, thread);
+    metadata(w, row, thread, "thread", name, thread);
 }
 
 static const char *category(enum pp_op op)
@@ -93,12 +93,12 @@ static const char *category(enum pp_op op)
     return pp_is_send(op) ? "send" : pp_is_recv(op) ? "recv" : "sync";
 }
 
-static void slice(struct pp_trace_writer *w, struct pp_action a, int rank,
+static void slice(struct pp_trace_writer *w, struct pp_action a, int row,
                   int thread, int64_t from, int64_t to)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(a, false, text);
-    event(w, "X", rank, thread);
+    event(w, "X", row, thread);
     time_member(w, "ts", from);
     time_member(w, "dur", to - from);
     fprintf(w->f,
@@ -118,52 +118,52 @@ static void slice(struct pp_trace_writer *w, struct pp_action a, int rank,
 static void print_tracks(struct pp_trace_writer *w)
 {
     const struct pp_schedule *s = w->t->schedule;
-    for (int rank = 0; rank < s->graph->n_ranks; rank++) {
-        const struct pp_row *row = &s->rows[rank];
+    for (int row = 0; row < s->graph->n_rows; row++) {
+        const struct pp_row *list = &s->rows[row];
         char name[32];
         bool syncs = false;
-        for (size_t i = 0; i < row->n; i++)
-            syncs |= row->actions[i].op >= PP_REDUCE_GRAD;
-        snprintf(name, sizeof name, "rank %d", rank);
-        metadata(w, rank, 0, "process", name, rank);
-        print_thread(w, rank, THREAD_COMPUTE, "compute");
+        for (size_t i = 0; i < list->n; i++)
+            syncs |= list->actions[i].op >= PP_REDUCE_GRAD;
+        snprintf(name, sizeof name, "rank %d", row);
+        metadata(w, row, 0, "process", name, row);
+        print_thread(w, row, THREAD_COMPUTE, "compute");
         if (syncs)
-            print_thread(w, rank, THREAD_SYNC, "sync");
+            print_thread(w, row, THREAD_SYNC, "sync");
         if (w->t->parts)
-            print_thread(w, rank, THREAD_STEP, "step");
+            print_thread(w, row, THREAD_STEP, "step");
     }
 }
 
 /* Whether the i-th action is the forward of a pair that really overlapped. */
-static bool runs_beside(const struct pp_trace_writer *w, int rank, size_t i)
+static bool runs_overlapped(const struct pp_trace_writer *w, int row, size_t i)
 {
-    const struct pp_span *s = &w->t->ranks[rank].spans[i];
+    const struct pp_span *s = &w->t->rows[row].spans[i];
     return s->action.overlap && ns(w, s[0].start) < ns(w, s[1].end) &&
            ns(w, s[1].start) < ns(w, s[0].end);
 }
 
 /* The track of the i-th action, which is a compute action. */
-static int compute_thread(struct pp_trace_writer *w, int rank, size_t i)
+static int compute_thread(struct pp_trace_writer *w, int row, size_t i)
 {
-    if (!runs_beside(w, rank, i))
+    if (!runs_overlapped(w, row, i))
         return THREAD_COMPUTE;
-    if (!w->beside[rank]) {
-        w->beside[rank] = w->threads[rank]++;
-        metadata(w, rank, w->beside[rank], "thread", "compute (2)",
+    if (!w->beside[row]) {
+        w->beside[row] = w->threads[row]++;
+        metadata(w, row, w->beside[row], "thread", "compute (2)",
                  THREAD_COMPUTE);
     }
-    return w->beside[rank];
+    return w->beside[row];
 }
 
 /* Actions of the rank itself; its messages are the tracks'. */
-static void print_rank(struct pp_trace_writer *w, int rank)
+static void print_row(struct pp_trace_writer *w, int row)
 {
-    const struct pp_sim_rank *r = &w->t->ranks[rank];
+    const struct pp_sim_row *r = &w->t->rows[row];
     for (size_t i = 0; i < r->n; i++) {
         struct pp_action a = r->spans[i].action;
         bool sync = a.op >= PP_REDUCE_GRAD;
         if (sync || pp_is_compute(a.op))
-            slice(w, a, rank, sync ? THREAD_SYNC : compute_thread(w, rank, i),
+            slice(w, a, row, sync ? THREAD_SYNC : compute_thread(w, row, i),
                   ns(w, r->spans[i].start), ns(w, r->spans[i].end));
     }
 }
@@ -171,7 +171,7 @@ static void print_rank(struct pp_trace_writer *w, int rank)
 static void print_part(struct pp_trace_writer *w, const struct pp_trace_part *p)
 {
     int64_t from = ns(w, p->start), to = ns(w, p->end);
-    event(w, "X", p->rank, THREAD_STEP);
+    event(w, "X", p->row, THREAD_STEP);
     time_member(w, "ts", from);
     time_member(w, "dur", to - from);
     fputs(",\"name\":", w->f);
@@ -200,17 +200,17 @@ static int add_track(struct pp_trace_writer *w, struct track t,
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         w->capacity = capacity;
     }
-    char name[80], lane[24] = "";
-    t.thread = w->threads[t.rank]++;
-    if (t.lane > 0)
-        snprintf(lane, sizeof lane, " (%d)", t.lane + 1);
+    char name[80], number[24] = "";
+    t.thread = w->threads[t.row]++;
+    if (t.number > 0)
+        snprintf(number, sizeof number, " (%d)", t.number + 1);
     snprintf(name, sizeof name, "%s %s rank %d%s", t.recv ? "recv" : "send",
              t.backward ? (t.recv ? "B from" : "B to")
                         : (t.recv ? "F from" : "F to"),
-             t.peer, lane);
-    print_thread(w, t.rank, t.thread, name);
-    w->next[w->n] = w->first[t.rank];
-    w->first[t.rank] = w->n;
+             t.peer, number);
+    print_thread(w, t.row, t.thread, name);
+    w->next[w->n] = w->first[t.row];
+    w->first[t.row] = w->n;
     w->tracks[w->n++] = t;
     return 0;
 }
@@ -221,11 +221,11 @@ static struct track *take_track(struct pp_trace_writer *w, struct track t,
                                 int64_t from, int64_t to, struct pp_err *err)
 {
     struct track *found = NULL;
-    for (size_t i = w->first[t.rank]; i != SIZE_MAX; i = w->next[i]) {
+    for (size_t i = w->first[t.row]; i != SIZE_MAX; i = w->next[i]) {
         struct track *k = &w->tracks[i];
         if (k->peer != t.peer || k->backward != t.backward || k->recv != t.recv)
             continue;
-        t.lane++;
+        t.number++;
         if (k->end <= from)
             found = k;
     }
@@ -240,11 +240,11 @@ static struct track *take_track(struct pp_trace_writer *w, struct track t,
 
 /* An end of an arrow, inside the slice of rank's i-th action: at its start or
  * just before its end. */
-static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int rank,
+static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int row,
                   size_t i)
 {
-    const struct pp_span *s = &w->t->ranks[rank].spans[i];
-    event(w, begins ? "s" : "f", rank, compute_thread(w, rank, i));
+    const struct pp_span *s = &w->t->rows[row].spans[i];
+    event(w, begins ? "s" : "f", row, compute_thread(w, row, i));
     time_member(w, "ts", begins ? ns(w, s->end) - 1 : ns(w, s->start));
     fprintf(w->f, ",\"name\":\"message\",\"cat\":\"message\",\"id\":%zu%s}", id,
             begins ? "" : ",\"bp\":\"e\"");
@@ -253,9 +253,9 @@ static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int rank,
 static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
                          size_t id, struct pp_err *err)
 {
-    const struct pp_span *recv = &w->t->ranks[m->to].spans[m->recv];
-    const struct pp_span *made = &w->t->ranks[m->from].spans[m->producer];
-    const struct pp_span *used = &w->t->ranks[m->to].spans[m->consumer];
+    const struct pp_span *recv = &w->t->rows[m->to].spans[m->recv];
+    const struct pp_span *made = &w->t->rows[m->from].spans[m->producer];
+    const struct pp_span *used = &w->t->rows[m->to].spans[m->consumer];
     bool backward = m->action.op == PP_SEND_B;
     int64_t from = ns(w, m->leaves), to = ns(w, m->arrives);
     struct track *k =
@@ -281,11 +281,11 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
 }
 
 /* Perfetto calls the track by both, name and unit. */
-static void print_counter(struct pp_trace_writer *w, int rank, const char *name,
-                          const char *unit, const struct pp_curve *c)
+static void print_counter(struct pp_trace_writer *w, int row, const char *name,
+                          const char *unit, const struct pp_memory_timeline *c)
 {
     for (size_t i = 0; i < c->n; i++) {
-        event(w, "C", rank, 0);
+        event(w, "C", row, 0);
         time_member(w, "ts", ns(w, c->at[i].time));
         fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.15g}}", name, unit,
                 c->at[i].value);
@@ -302,7 +302,7 @@ static void print_head(struct pp_trace_writer *w)
     fprintf(w->f,
             ",\"ranks\":%d,\"stages\":%d,\"microbatches\":%d,"
             "\"channel_depth\":%d,\"a_millisecond_is\":\"%s ",
-            s->graph->n_ranks, s->graph->n_stages, s->n_microbatches,
+            s->graph->n_rows, s->graph->n_stages, s->n_microbatches,
             s->channel_depth, text);
     fprintf(w->f, "%s\"", w->t->unit);
     if (w->t->error > 0)
@@ -316,8 +316,8 @@ int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
 {
     int rc = 0;
     w->t = t;
-    for (int r = 0; r < t->schedule->graph->n_ranks; r++) {
-        print_rank(w, r);
+    for (int r = 0; r < t->schedule->graph->n_rows; r++) {
+        print_row(w, r);
         if (t->slots)
             print_counter(w, r, "activations", "slots", &t->slots[r]);
         if (t->bytes)
@@ -334,7 +334,7 @@ int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
 int pp_trace_open(struct pp_trace_writer **out, FILE *f,
                   const struct pp_trace *first, struct pp_err *err)
 {
-    int n = first->schedule->graph->n_ranks;
+    int n = first->schedule->graph->n_rows;
     struct pp_trace_writer *w = *out = calloc(1, sizeof *w);
     if (w) {
         *w = (struct pp_trace_writer){.f = f, .t = first};

@@ -11,28 +11,27 @@
  * actions really ran at once has a track of its own. A measured trace has
  * further passes of the schedule behind the first, and a track of what else a
  * rank does in a step. Format: "Trace Event Format", the Chromium project. */
-#ifndef PP_SCHED_TRACE_H
-#define PP_SCHED_TRACE_H
+#ifndef PP_SCHEDULE_DRAW_TRACE_H
+#define PP_SCHEDULE_DRAW_TRACE_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-#include "sched/curve.h"
-#include "sched/messages.h"
+#include "schedule/simulate/sim_stats.h"
 
 /* A part of a step that is not the schedule: "update". */
 struct pp_trace_part {
     const char *name;
-    int rank;
+    int row;
     double start, end;
 };
 
 /* One pass of a schedule. All pointers are borrowed. */
 struct pp_trace {
     const struct pp_schedule *schedule;
-    const struct pp_sim_rank *ranks; /* spans of all actions, in order */
+    const struct pp_sim_row *rows; /* spans of all actions, in order */
     const struct pp_messages *messages;
-    const struct pp_curve *slots, *bytes; /* per rank, or NULL */
+    const struct pp_memory_timeline *slots, *bytes; /* per rank, or NULL */
     double ns;        /* nanoseconds of the trace to a unit of spans' time */
     double error;     /* most that the times of two ranks may be off; 0: none */
     const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The text of one action. Strict in both directions: what is read here would
  * be written the same. */
-#include "sched/action.h"
+#include "schedule/ir/action.h"
 
 #include <stdio.h>
 #include <string.h>

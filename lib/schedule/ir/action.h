@@ -5,8 +5,8 @@
  * backward, I input gradient, W weight gradient. B is I then W. SEND names the
  * sending stage, RECV the receiving one. pp-schedules(7) has the table of
  * names elsewhere. */
-#ifndef PP_SCHED_ACTION_H
-#define PP_SCHED_ACTION_H
+#ifndef PP_SCHEDULE_IR_ACTION_H
+#define PP_SCHEDULE_IR_ACTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/deps.h"
+#include "schedule/ir/deps.h"
 
 enum { BACK = 1u << PP_B | 1u << PP_I };
 
 static enum pp_op message_from(const struct pp_graph *g, int to, int from,
                                enum pp_op recv)
 {
-    return g->stages[from].rank == g->stages[to].rank ? PP_N_OPS : recv;
+    return g->stages[from].row == g->stages[to].row ? PP_N_OPS : recv;
 }
 
 /* What F waits for: F of every input, and of the slice before. */
@@ -74,7 +74,7 @@ int pp_transfers(const struct pp_graph *g, struct pp_action a,
         send.peer = forward ? n->outputs[i] : n->inputs[i];
         send.op = forward ? PP_SEND_F : PP_SEND_B;
         send.overlap = 0;
-        if (g->stages[send.peer].rank != n->rank)
+        if (g->stages[send.peer].row != n->row)
             rc = visit(ctx, send);
     }
     return rc;

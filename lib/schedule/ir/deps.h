@@ -3,11 +3,11 @@
  *
  * lower, check, simulate and the executor all ask here; no other file knows a
  * dependency rule. */
-#ifndef PP_SCHED_DEPS_H
-#define PP_SCHED_DEPS_H
+#ifndef PP_SCHEDULE_IR_DEPS_H
+#define PP_SCHEDULE_IR_DEPS_H
 
-#include "sched/action.h"
-#include "sched/graph.h"
+#include "schedule/ir/action.h"
+#include "schedule/ir/graph.h"
 
 /* A requirement of an action: one of ops (a bit mask of 1 << PP_x) must have
  * run on that stage for the same microbatch and that slice. */

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/graph.h"
+#include "schedule/ir/graph.h"
 
 #include <stdlib.h>
 
 #include "base/num.h"
 
-int pp_placement_rank(enum pp_placement placement, int n_ranks, int stage)
+int pp_placement_row(enum pp_placement placement, int n_rows, int stage)
 {
-    int at = stage % n_ranks;
-    bool back = placement != PP_PLACEMENT_LOOP && stage / n_ranks % 2 == 1;
-    return back ? n_ranks - 1 - at : at;
+    int at = stage % n_rows;
+    bool back = placement != PP_PLACEMENT_LOOP && stage / n_rows % 2 == 1;
+    return back ? n_rows - 1 - at : at;
 }
 
 /* Whether stage s begins a chain that is placed so. */
-static bool is_first(enum pp_placement placement, int n_ranks, int s)
+static bool is_first(enum pp_placement placement, int n_rows, int s)
 {
-    return s == 0 || (placement == PP_PLACEMENT_BOTH_WAYS && s == n_ranks);
+    return s == 0 || (placement == PP_PLACEMENT_BOTH_WAYS && s == n_rows);
 }
 
-int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
+int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err)
 {
@@ -29,12 +29,12 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
                        "%d chunks: both ways, a rank has one stage of each "
                        "copy",
                        n_chunks);
-    if (pp_mul((size_t)n_ranks, (size_t)(n_chunks * n_copies), &n, err))
+    if (pp_mul((size_t)n_rows, (size_t)(n_chunks * n_copies), &n, err))
         return -1;
     if (n > 1 << 24)
         return pp_fail(err, PP_EXIT_INPUT, "%d ranks of %d chunks are too many",
-                       n_ranks, n_chunks);
-    *g = (struct pp_graph){.n_ranks = n_ranks,
+                       n_rows, n_chunks);
+    *g = (struct pp_graph){.n_rows = n_rows,
                            .n_stages = (int)n,
                            .stages = pp_arena_alloc(a, n, sizeof *g->stages),
                            .tied = {-1, -1},
@@ -45,8 +45,8 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
     for (int s = 0; s < g->n_stages; s++) {
         inputs[s] = s - 1;
         g->stages[s] = (struct pp_stage_node){
-            .rank = pp_placement_rank(placement, n_ranks, s),
-            .n_inputs = !is_first(placement, n_ranks, s),
+            .row = pp_placement_row(placement, n_rows, s),
+            .n_inputs = !is_first(placement, n_rows, s),
             .inputs = &inputs[s]};
     }
     return pp_graph_connect(a, g, err);
@@ -55,10 +55,10 @@ int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
 static int check_stage(const struct pp_graph *g, int s, struct pp_err *err)
 {
     const struct pp_stage_node *n = &g->stages[s];
-    if (n->rank < 0 || n->rank >= g->n_ranks)
+    if (n->row < 0 || n->row >= g->n_rows)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "stage %d: rank '%d' is not between 0 and %d", s,
-                       n->rank, g->n_ranks - 1);
+                       "stage %d: rank '%d' is not between 0 and %d", s, n->row,
+                       g->n_rows - 1);
     for (int i = 0; i < n->n_inputs; i++) {
         if (n->inputs[i] < 0 || n->inputs[i] >= s)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -138,13 +138,12 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
 {
     bool both = placement == PP_PLACEMENT_BOTH_WAYS;
-    if (g->n_copies != (both ? 2 : 1) ||
-        (both && g->n_stages != 2 * g->n_ranks))
+    if (g->n_copies != (both ? 2 : 1) || (both && g->n_stages != 2 * g->n_rows))
         return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *n = &g->stages[s];
-        bool first = is_first(placement, g->n_ranks, s);
-        if (n->rank != pp_placement_rank(placement, g->n_ranks, s) ||
+        bool first = is_first(placement, g->n_rows, s);
+        if (n->row != pp_placement_row(placement, g->n_rows, s) ||
             n->n_inputs != !first || (!first && n->inputs[0] != s - 1))
             return false;
     }

@@ -10,8 +10,8 @@
  * way among themselves, on ranks of their own choice; a microbatch passes
  * through one copy, from its sources to its loss. Sequences may be cut into
  * slices, which pass the stages one after the other. */
-#ifndef PP_SCHED_GRAPH_H
-#define PP_SCHED_GRAPH_H
+#ifndef PP_SCHEDULE_IR_GRAPH_H
+#define PP_SCHEDULE_IR_GRAPH_H
 
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@
 #include "base/err.h"
 
 struct pp_stage_node {
-    int rank; /* pipeline rank */
+    int row; /* pipeline rank */
     int n_inputs;
     const int *inputs; /* ascending; all smaller than the stage's own number */
     int n_outputs;
@@ -34,7 +34,7 @@ struct pp_stage_node {
 enum { PP_MAX_COPIES = 2 };
 
 struct pp_graph {
-    int n_ranks, n_stages;
+    int n_rows, n_stages;
     struct pp_stage_node *stages;
     int tied[2];  /* the stages that hold the tied embedding and head, or -1;
                      of the first copy */
@@ -61,11 +61,11 @@ static inline int pp_original(const struct pp_graph *g, int stage)
 }
 
 /* The rank of stage s. */
-int pp_placement_rank(enum pp_placement placement, int n_ranks, int stage);
+int pp_placement_row(enum pp_placement placement, int n_rows, int stage);
 
 /* A chain of n_ranks * n_chunks stages, memory from a. Untied. Both ways there
  * is one chunk of each copy on a rank, and n_chunks is 1. */
-int pp_graph_chain(struct pp_arena *a, int n_ranks, int n_chunks,
+int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err) PP_MUST_USE;
 

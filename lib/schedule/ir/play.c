@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/walk.h"
+#include "schedule/ir/play.h"
 
 #include <stdlib.h>
+
+int pp_play(const struct pp_schedule *s, int row, size_t *pc,
+            const struct pp_player *p, void *ctx, struct pp_err *err)
+{
+    const struct pp_row *list = &s->rows[row];
+    int rc = 0;
+    for (; *pc < list->n; ++*pc) {
+        struct pp_action a = list->actions[*pc];
+        bool send = pp_is_send(a.op), message = send || pp_is_recv(a.op);
+        pp_pass_message pass = send ? p->send : p->recv;
+        pp_perform perform = pp_is_compute(a.op) ? p->compute : p->sync;
+        if (message && pass)
+            rc = pass(ctx, a, s->graph->stages[a.peer].row, err);
+        else if (!message && perform)
+            rc = perform(ctx, a, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
 
 int pp_walk_init(struct pp_walk *w, const struct pp_schedule *s,
                  struct pp_err *err)
 {
-    size_t n = (size_t)s->graph->n_ranks;
+    size_t n = (size_t)s->graph->n_rows;
     *w = (struct pp_walk){.schedule = s};
     if (pp_channels_init(&w->channels, s->graph, err))
         return -1;
@@ -32,7 +52,7 @@ int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
             struct pp_err *err)
 {
     const struct pp_schedule *s = w->schedule;
-    size_t n = (size_t)s->graph->n_ranks, head = 0, waiting = n, at_end = 0,
+    size_t n = (size_t)s->graph->n_rows, head = 0, waiting = n, at_end = 0,
            tries = 0;
     for (size_t r = 0; r < n; r++) {
         w->pc[r] = 0;
@@ -40,7 +60,7 @@ int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
         w->queued[r] = true;
     }
     for (; waiting > 0; waiting--, tries++) {
-        int r = w->rank = w->queue[head];
+        int r = w->row = w->queue[head];
         size_t before = w->pc[r];
         head = (head + 1) % n;
         w->queued[r] = false;

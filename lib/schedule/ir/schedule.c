@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -14,34 +14,34 @@ int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
                               .kind = kind,
                               .n_microbatches = n_microbatches,
                               .channel_depth = 1};
-    s->rows = calloc((size_t)g->n_ranks, sizeof *s->rows);
+    s->rows = calloc((size_t)g->n_rows, sizeof *s->rows);
     if (!s->rows)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
-int pp_schedule_add(struct pp_schedule *s, int rank, struct pp_action a,
+int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
                     struct pp_err *err)
 {
-    struct pp_row *row = &s->rows[rank];
-    if (row->n == row->capacity) {
-        size_t capacity = row->capacity ? 2 * row->capacity : 16, bytes;
+    struct pp_row *list = &s->rows[row];
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 16, bytes;
         if (pp_mul(capacity, sizeof a, &bytes, err))
             return -1;
-        struct pp_action *grown = realloc(row->actions, bytes);
+        struct pp_action *grown = realloc(list->actions, bytes);
         if (!grown)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        row->actions = grown;
-        row->capacity = capacity;
+        list->actions = grown;
+        list->capacity = capacity;
     }
-    row->actions[row->n++] = a;
+    list->actions[list->n++] = a;
     return 0;
 }
 
 void pp_schedule_finish(struct pp_schedule *s)
 {
     if (s->rows)
-        for (int r = 0; r < s->graph->n_ranks; r++)
+        for (int r = 0; r < s->graph->n_rows; r++)
             free(s->rows[r].actions);
     free(s->rows);
     *s = (struct pp_schedule){0};
@@ -58,7 +58,7 @@ static int possible_peers(const struct pp_graph *g, struct pp_action a,
     int count = out ? n->n_outputs : n->n_inputs, remote = 0;
     for (int i = 0; i < count; i++) {
         int other = out ? n->outputs[i] : n->inputs[i];
-        if (g->stages[other].rank == n->rank)
+        if (g->stages[other].row == n->row)
             continue;
         *one = other;
         remote++;
@@ -66,21 +66,21 @@ static int possible_peers(const struct pp_graph *g, struct pp_action a,
     return remote;
 }
 
-char *pp_schedule_format_row(const struct pp_schedule *s, int rank)
+char *pp_schedule_format_row(const struct pp_schedule *s, int row)
 {
-    const struct pp_row *row = &s->rows[rank];
+    const struct pp_row *list = &s->rows[row];
     /* The parentheses and name of a pair fit in what two numbers leave. */
     size_t bytes;
-    if (__builtin_mul_overflow(row->n + 1, (size_t)PP_ACTION_TEXT, &bytes))
+    if (__builtin_mul_overflow(list->n + 1, (size_t)PP_ACTION_TEXT, &bytes))
         return NULL;
     char *text = malloc(bytes), *p = text;
     if (!text)
         return NULL;
     *p = '\0';
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         bool message = pp_is_send(a.op) || pp_is_recv(a.op);
-        bool second = i > 0 && row->actions[i - 1].overlap;
+        bool second = pp_is_second_of_pair(list, i);
         int one;
         if (i > 0)
             *p++ = second ? ';' : ' ';
@@ -105,13 +105,13 @@ static void imply_peer(const struct pp_graph *g, struct pp_action *a)
 
 void pp_schedule_imply_peers(struct pp_schedule *s)
 {
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             imply_peer(s->graph, &s->rows[r].actions[i]);
 }
 
 /* Parses one action and appends it. */
-static int add_cell(struct pp_schedule *s, int rank, const char *text, size_t n,
+static int add_cell(struct pp_schedule *s, int row, const char *text, size_t n,
                     uint8_t overlap, struct pp_err *err)
 {
     struct pp_action a;
@@ -119,35 +119,35 @@ static int add_cell(struct pp_schedule *s, int rank, const char *text, size_t n,
         return -1;
     a.overlap = overlap;
     imply_peer(s->graph, &a);
-    return pp_schedule_add(s, rank, a, err);
+    return pp_schedule_add(s, row, a, err);
 }
 
 /* A cell is one action, or "(F;B)OVERLAP_F_B", which is two. */
-int pp_schedule_parse_cell(struct pp_schedule *s, int rank, const char *text,
+int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
                            size_t n, struct pp_err *err)
 {
     static const char tail[] = ")OVERLAP_F_B";
     size_t n_tail = sizeof tail - 1;
     if (n == 0 || text[0] != '(')
-        return add_cell(s, rank, text, n, 0, err);
+        return add_cell(s, row, text, n, 0, err);
     const char *semicolon = memchr(text, ';', n), *end = text + n - n_tail;
     if (n <= n_tail || memcmp(end, tail, n_tail) || !semicolon ||
         semicolon > end)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%.*s' is not a pair (F;B)OVERLAP_F_B",
                        n > 60 ? 60 : (int)n, text);
-    if (add_cell(s, rank, text + 1, (size_t)(semicolon - text) - 1, 1, err))
+    if (add_cell(s, row, text + 1, (size_t)(semicolon - text) - 1, 1, err))
         return -1;
-    return add_cell(s, rank, semicolon + 1, (size_t)(end - semicolon) - 1, 0,
+    return add_cell(s, row, semicolon + 1, (size_t)(end - semicolon) - 1, 0,
                     err);
 }
 
-int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
+int pp_schedule_parse_row(struct pp_schedule *s, int row, const char *text,
                           struct pp_err *err)
 {
     for (size_t place = 0; *text; place++) {
         size_t n = strcspn(text, " ");
-        if (pp_schedule_parse_cell(s, rank, text, n, err))
+        if (pp_schedule_parse_cell(s, row, text, n, err))
             return pp_fail_at(err, "action %zu: ", place);
         text += n;
         if (*text == ' ' && *++text == '\0')
@@ -160,7 +160,7 @@ int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
 size_t pp_schedule_n_compute(const struct pp_schedule *s)
 {
     size_t n = 0;
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             n += pp_is_compute(s->rows[r].actions[i].op);
     return n;
@@ -173,7 +173,7 @@ bool pp_schedule_is_canonical(const struct pp_schedule *s)
     bool canonical = last != NULL && s->graph->n_copies == 1;
     for (int st = 0; canonical && st < s->graph->n_stages; st++)
         last[st].microbatch = -1;
-    for (int r = 0; canonical && r < s->graph->n_ranks; r++)
+    for (int r = 0; canonical && r < s->graph->n_rows; r++)
         for (size_t i = 0; canonical && i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (a.op != PP_W && a.op != PP_B)
@@ -193,7 +193,7 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
     if (pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches, err))
         return -1;
     dst->channel_depth = s->channel_depth;
-    for (int r = 0; r < s->graph->n_ranks; r++)
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             a.overlap = 0;
@@ -206,4 +206,38 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
             }
         }
     return 0;
+}
+
+/* The copy that a works in, or -1 where it is no work of the schedule. */
+static int copy_at(const struct pp_schedule *s, struct pp_action a)
+{
+    if (!pp_is_compute(a.op) || a.microbatch < 0 ||
+        a.microbatch >= s->n_microbatches || a.stage < 0 ||
+        a.stage >= s->graph->n_stages)
+        return -1;
+    return pp_copy_number(s->graph, a.stage);
+}
+
+int pp_copy_of(const struct pp_schedule *s, int m)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (a.microbatch == m && copy_at(s, a) >= 0)
+                return copy_at(s, a);
+        }
+    return -1;
+}
+
+void pp_copies_of(const struct pp_schedule *s, int *copy)
+{
+    for (int m = 0; m < s->n_microbatches; m++)
+        copy[m] = -1;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            int at = copy_at(s, a);
+            if (at >= 0 && copy[a.microbatch] < 0)
+                copy[a.microbatch] = at;
+        }
 }

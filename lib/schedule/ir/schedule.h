@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* schedule - a list of actions for each pipeline rank. */
-#ifndef PP_SCHED_SCHEDULE_H
-#define PP_SCHED_SCHEDULE_H
+#ifndef PP_SCHEDULE_IR_SCHEDULE_H
+#define PP_SCHEDULE_IR_SCHEDULE_H
 
 #include <stddef.h>
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "sched/action.h"
-#include "sched/graph.h"
+#include "schedule/ir/action.h"
+#include "schedule/ir/graph.h"
 
 struct pp_row {
     struct pp_action *actions; /* in the order the rank runs them */
@@ -23,13 +23,19 @@ struct pp_schedule {
     struct pp_row *rows; /* graph->n_ranks of them, malloc'ed */
 };
 
+/* True if action i of the row is the second of an overlap pair. */
+static inline bool pp_is_second_of_pair(const struct pp_row *row, size_t i)
+{
+    return i > 0 && row->actions[i - 1].overlap;
+}
+
 /* An empty schedule on g: no actions, channel depth 1. */
 int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
                      const char *kind, int n_microbatches,
                      struct pp_err *err) PP_MUST_USE;
 
 /* Appends one action to a rank's row. */
-int pp_schedule_add(struct pp_schedule *s, int rank, struct pp_action a,
+int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Frees the rows; accepts a zeroed struct. */
@@ -37,16 +43,16 @@ void pp_schedule_finish(struct pp_schedule *s);
 
 /* The text of a rank's row, actions separated by one space, as the manifest
  * holds it. malloc'ed; NULL when out of memory. */
-char *pp_schedule_format_row(const struct pp_schedule *s, int rank);
+char *pp_schedule_format_row(const struct pp_schedule *s, int row);
 
 /* Appends the actions of text to rank's row. Peers that are not written are
  * filled where only one stage is possible. Fails with PP_EXIT_INPUT, quoting
  * the cell and its place ("action 3"). */
-int pp_schedule_parse_row(struct pp_schedule *s, int rank, const char *text,
+int pp_schedule_parse_row(struct pp_schedule *s, int row, const char *text,
                           struct pp_err *err) PP_MUST_USE;
 
 /* Appends one cell, an action or a pair, as it stands in a row. */
-int pp_schedule_parse_cell(struct pp_schedule *s, int rank, const char *text,
+int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
                            size_t n, struct pp_err *err) PP_MUST_USE;
 
 /* Fills the peers that are not written where only one stage is possible. */
@@ -73,5 +79,12 @@ int pp_schedule_merge(const struct pp_schedule *s,
 int pp_schedule_forward_only(const struct pp_schedule *s,
                              struct pp_schedule *dst,
                              struct pp_err *err) PP_MUST_USE;
+
+/* The copy of microbatch m, or -1 where no action works on it. Reads all
+ * rows. */
+int pp_copy_of(const struct pp_schedule *s, int m);
+
+/* Fills copy[0 .. n_microbatches) with the same. Accepts any rows. */
+void pp_copies_of(const struct pp_schedule *s, int *copy);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/kind.h"
+#include "schedule/kinds/kind.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/kinds.h"
+#include "schedule/kinds/kinds.h"
 
 const struct pp_kind *const pp_kinds[] = {
     &pp_kind_gpipe,          &pp_kind_1f1b,
@@ -71,7 +71,7 @@ int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
                           .peer = -1,
                           .slice = (int16_t)slice,
                           .op = (uint8_t)op};
-    return pp_schedule_add(s, s->graph->stages[stage].rank, a, err);
+    return pp_schedule_add(s, s->graph->stages[stage].row, a, err);
 }
 
 int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
@@ -81,12 +81,12 @@ int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
 }
 
 int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
-                 int rank, int n, struct pp_err *err)
+                 int row, int n, struct pp_err *err)
 {
     struct pp_action a = {
         .stage = -1, .microbatch = -1, .peer = -1, .op = PP_IDLE};
     for (int i = 0; o->idle && i < n; i++)
-        if (pp_schedule_add(s, rank, a, err))
+        if (pp_schedule_add(s, row, a, err))
             return -1;
     return 0;
 }
@@ -94,13 +94,13 @@ int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
 int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    bool *held = calloc((size_t)g->n_ranks, sizeof *held);
-    bool each = g->n_stages == g->n_ranks;
+    bool *held = calloc((size_t)g->n_rows, sizeof *held);
+    bool each = g->n_stages == g->n_rows;
     if (!held)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int stage = 0; each && stage < g->n_stages; stage++) {
-        each = !held[g->stages[stage].rank];
-        held[g->stages[stage].rank] = true;
+        each = !held[g->stages[stage].row];
+        held[g->stages[stage].row] = true;
     }
     free(held);
     if (each)
@@ -108,7 +108,7 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s needs one stage on each rank, not %d stages on %d "
                    "ranks in this placement: split with 'ppsplit -p %d -c 1'",
-                   s->kind, g->n_stages, g->n_ranks, g->n_ranks);
+                   s->kind, g->n_stages, g->n_rows, g->n_rows);
 }
 
 int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
@@ -132,10 +132,10 @@ int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
     const struct pp_graph *g = s->graph;
     if (pp_chain_only(s, err))
         return -1;
-    if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_ranks)
+    if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_rows)
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s needs a chain of two stages on each rank, there and "
                    "back: split with 'ppsplit -p %d -c 2 --placement v'",
-                   s->kind, g->n_ranks);
+                   s->kind, g->n_rows);
 }

@@ -2,10 +2,10 @@
 /* kind - a way to order the work: one table entry per schedule.
  *
  * A kind emits compute actions only; lower.h adds the messages. */
-#ifndef PP_SCHED_KIND_H
-#define PP_SCHED_KIND_H
+#ifndef PP_SCHEDULE_KINDS_KIND_H
+#define PP_SCHEDULE_KINDS_KIND_H
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 struct pp_kind_options {
     int n_microbatches;

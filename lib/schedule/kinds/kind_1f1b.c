@@ -1,4 +1,143 @@
 /* SPDX-License-Identifier: MIT */
+/* 1f1b, eager-1f1b, zb-h1, zb-h2, seq1f1b - the kinds of a pipeline that passes
+ * each row once. */
+#include <stdlib.h>
+
+#include "schedule/kinds/kinds.h"
+
+/* A pipeline that passes each row once.
+ *
+ * Ranks then form a DAG as stages do: rank a comes before rank b where a stage
+ * on a feeds one on b, and no way leads back. One stage on each rank is the
+ * usual case; encoders that share a rank, with each other or with the first
+ * stage of the model that they feed, are another. A rank runs a microbatch
+ * through all of its stages at once, so kinds that know one stage a rank need
+ * not care. */
+struct row_dag {
+    const struct pp_graph *graph;
+    int *depth;  /* per rank: the longest path to a rank without outputs */
+    int longest; /* of them, and 1: as many ranks as the longest way has */
+    int *first;  /* per rank, and one more: where its stages begin in */
+    int *stages; /* all of them, by rank, ascending */
+};
+
+static void sort_stages_by_row(struct row_dag *p)
+{
+    const struct pp_graph *g = p->graph;
+    for (int s = 0; s < g->n_stages; s++)
+        p->first[g->stages[s].row + 1]++;
+    for (int r = 0; r < g->n_rows; r++)
+        p->first[r + 1] += p->first[r];
+    /* Downwards, each rank's end moving to its beginning. */
+    for (int s = g->n_stages - 1; s >= 0; s--)
+        p->stages[--p->first[g->stages[s].row + 1]] = s;
+    for (int r = 0; r < g->n_rows; r++)
+        p->first[r] = p->first[r + 1];
+    p->first[g->n_rows] = g->n_stages;
+}
+
+/* Takes rank r, all of whose outputs have been taken: the ranks before it are
+ * at least one deeper. Adds those that then have none left to ready. */
+static void raise_input_depths(struct row_dag *p, int r, int *left, int *ready,
+                               int *n)
+{
+    const struct pp_graph *g = p->graph;
+    for (int i = p->first[r]; i < p->first[r + 1]; i++) {
+        const struct pp_stage_node *node = &g->stages[p->stages[i]];
+        for (int k = 0; k < node->n_inputs; k++) {
+            int from = g->stages[node->inputs[k]].row;
+            if (from == r)
+                continue;
+            if (p->depth[from] <= p->depth[r])
+                p->depth[from] = p->depth[r] + 1;
+            if (--left[from] == 0)
+                ready[(*n)++] = from;
+        }
+    }
+}
+
+/* Depths, from the ranks without outputs on. Returns how many ranks could be
+ * taken, or -1 when out of memory. */
+static int find_row_depths(struct row_dag *p)
+{
+    const struct pp_graph *g = p->graph;
+    int *left = calloc((size_t)g->n_rows, sizeof *left);
+    int *ready = calloc((size_t)g->n_rows, sizeof *ready);
+    int n = 0, taken = 0;
+    for (int s = 0; left && s < g->n_stages; s++)
+        for (int i = 0; i < g->stages[s].n_outputs; i++)
+            left[g->stages[s].row] +=
+                g->stages[g->stages[s].outputs[i]].row != g->stages[s].row;
+    for (int r = 0; left && ready && r < g->n_rows; r++)
+        if (left[r] == 0)
+            ready[n++] = r;
+    for (; left && ready && taken < n; taken++) {
+        int depth = p->depth[ready[taken]];
+        p->longest = depth >= p->longest ? depth + 1 : p->longest;
+        raise_input_depths(p, ready[taken], left, ready, &n);
+    }
+    taken = left && ready ? taken : -1;
+    free(left);
+    free(ready);
+    return taken;
+}
+
+static int fail_row_dag(const struct pp_schedule *s, const char *what,
+                        struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s needs a pipeline that passes each rank once, and with "
+                   "%d stages on %d ranks %s: split with 'ppsplit -p %d -c 1', "
+                   "or use gpipe",
+                   s->kind, g->n_stages, g->n_rows, what, g->n_rows);
+}
+
+static void row_dag_finish(struct row_dag *p)
+{
+    free(p->depth);
+    free(p->first);
+    free(p->stages);
+    *p = (struct row_dag){0};
+}
+
+static int row_dag_init(struct row_dag *p, const struct pp_schedule *s,
+                        struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    *p = (struct row_dag){.graph = g,
+                          .depth = calloc((size_t)g->n_rows, sizeof(int)),
+                          .first = calloc((size_t)g->n_rows + 1, sizeof(int)),
+                          .stages = calloc((size_t)g->n_stages, sizeof(int))};
+    bool ok = p->depth && p->first && p->stages, empty = false;
+    if (ok)
+        sort_stages_by_row(p);
+    int taken = ok ? find_row_depths(p) : -1, rc = 0;
+    for (int r = 0; taken >= 0 && r < g->n_rows; r++)
+        empty |= p->first[r] == p->first[r + 1];
+    if (taken < 0)
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (empty)
+        rc = fail_row_dag(s, "one has none", err);
+    else if (taken < g->n_rows)
+        rc = fail_row_dag(s, "one is passed twice", err);
+    if (rc)
+        row_dag_finish(p);
+    return rc;
+}
+
+static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
+                        enum pp_op op, int row, int microbatch,
+                        struct pp_err *err)
+{
+    int from = p->first[row], n = p->first[row + 1] - from;
+    for (int i = 0; i < n; i++)
+        if (pp_emit(s, op, p->stages[from + (op == PP_F ? i : n - 1 - i)],
+                    microbatch, err))
+            return -1;
+    return 0;
+}
+
 /* 1f1b - warm up, then one forward and one backward in turn, then drain.
  *
  * A rank warms up with as many forwards as there are ranks between it and the
@@ -6,17 +145,15 @@
  * meet. Also right for fewer microbatches than ranks. Narayanan et
  * al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021
  * (PipeDream-Flush). */
-#include "sched/kinds.h"
-#include "sched/passage.h"
 
 /* Step k runs forward k and the backward warmup steps behind it. */
-static int emit_rank(struct pp_schedule *s, const struct pp_passage *p,
-                     int rank, int m, int warmup, struct pp_err *err)
+static int emit_1f1b_row(struct pp_schedule *s, const struct row_dag *p,
+                         int row, int m, int warmup, struct pp_err *err)
 {
     for (int k = 0; k < m + warmup; k++) {
-        if (k < m && pp_passage_emit(s, p, PP_F, rank, k, err))
+        if (k < m && row_dag_emit(s, p, PP_F, row, k, err))
             return -1;
-        if (k >= warmup && pp_passage_emit(s, p, PP_B, rank, k - warmup, err))
+        if (k >= warmup && row_dag_emit(s, p, PP_B, row, k - warmup, err))
             return -1;
     }
     return 0;
@@ -25,18 +162,19 @@ static int emit_rank(struct pp_schedule *s, const struct pp_passage *p,
 int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                  int ahead, struct pp_err *err)
 {
-    struct pp_passage p;
-    if (pp_passage_init(&p, s, err))
+    struct row_dag p;
+    if (row_dag_init(&p, s, err))
         return -1;
     int rc = 0;
-    for (int r = 0; !rc && r < s->graph->n_ranks; r++)
-        rc = emit_rank(s, &p, r, o->n_microbatches, ahead * p.depth[r], err);
-    pp_passage_finish(&p);
+    for (int r = 0; !rc && r < s->graph->n_rows; r++)
+        rc =
+            emit_1f1b_row(s, &p, r, o->n_microbatches, ahead * p.depth[r], err);
+    row_dag_finish(&p);
     return rc;
 }
 
-static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
-                struct pp_err *err)
+static int emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
+                     struct pp_err *err)
 {
     return pp_emit_1f1b(s, o, 1, err);
 }
@@ -46,5 +184,151 @@ const struct pp_kind pp_kind_1f1b = {
     .summary = "one forward, one backward; at most p activations live",
     .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
     .paper = "Narayanan et al., PipeDream-Flush, ICML 2021",
-    .emit = emit,
+    .emit = emit_1f1b,
+};
+
+/* eager-1f1b - 1F1B that runs twice as many forwards ahead.
+ *
+ * A message then has a whole step to arrive in, so that its time is hidden for
+ * almost twice the memory. Zhuang et al., "On Optimizing the Communication of
+ * Model Parallelism", MLSys 2023. */
+
+static int emit_eager_1f1b(struct pp_schedule *s,
+                           const struct pp_kind_options *o, struct pp_err *err)
+{
+    return pp_emit_1f1b(s, o, 2, err);
+}
+
+const struct pp_kind pp_kind_eager_1f1b = {
+    .name = "eager-1f1b",
+    .summary = "1f1b with twice the warm-up, which hides slow messages",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .paper = "Zhuang et al., MLSys 2023",
+    .emit = emit_eager_1f1b,
+};
+
+/* zb-h1, zb-h2 - 1F1B with the backward split, weight gradients put off.
+ *
+ * An input gradient is passed on at once; a weight gradient waits until the
+ * rank has nothing better to do, or until as many microbatches are alive as the
+ * limit allows: p for H1, as in 1F1B, and 2p - 1 for H2, which fills the
+ * warm-up too. p is the longest path to the loss, in ranks. Qi et al.,
+ * "Zero Bubble Pipeline Parallelism", ICLR 2024. */
+
+static int emit_zb_h_row(struct pp_schedule *s, const struct row_dag *p,
+                         int row, int m, int factor, struct pp_err *err)
+{
+    int warmup = factor * p->depth[row] + 1;
+    int limit = factor * (p->longest - 1) + 1, f = 0, w = 0;
+    for (; f < warmup && f < m; f++)
+        if (row_dag_emit(s, p, PP_F, row, f, err))
+            return -1;
+    for (int i = 0; i < m; i++) {
+        if (row_dag_emit(s, p, PP_I, row, i, err))
+            return -1;
+        if ((f == m || f - w >= limit) &&
+            row_dag_emit(s, p, PP_W, row, w++, err))
+            return -1;
+        if (f < m && row_dag_emit(s, p, PP_F, row, f++, err))
+            return -1;
+    }
+    for (; w < m; w++)
+        if (row_dag_emit(s, p, PP_W, row, w, err))
+            return -1;
+    return 0;
+}
+
+static int emit_zb_h(struct pp_schedule *s, const struct pp_kind_options *o,
+                     int factor, struct pp_err *err)
+{
+    struct row_dag p;
+    if (row_dag_init(&p, s, err))
+        return -1;
+    int rc = 0;
+    for (int r = 0; !rc && r < s->graph->n_rows; r++)
+        rc = emit_zb_h_row(s, &p, r, o->n_microbatches, factor, err);
+    row_dag_finish(&p);
+    return rc;
+}
+
+static int emit_zb_h1(struct pp_schedule *s, const struct pp_kind_options *o,
+                      struct pp_err *err)
+{
+    return emit_zb_h(s, o, 1, err);
+}
+
+static int emit_zb_h2(struct pp_schedule *s, const struct pp_kind_options *o,
+                      struct pp_err *err)
+{
+    return emit_zb_h(s, o, 2, err);
+}
+
+const struct pp_kind pp_kind_zb_h1 = {
+    .name = "zb-h1",
+    .summary = "backward split; a third of 1f1b's bubble at its memory",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .emit = emit_zb_h1,
+};
+
+const struct pp_kind pp_kind_zb_h2 = {
+    .name = "zb-h2",
+    .summary = "backward split; hardly a bubble, at most 2p - 1 slots",
+    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .emit = emit_zb_h2,
+};
+
+/* seq1f1b - 1f1b over slices of sequences.
+ *
+ * Forwards take the slices of a microbatch from the first, since a token
+ * attends to those before it; backwards from the last, since keys and values
+ * gather gradients from those behind. So the last slice's backward is the first
+ * to come, and a stage warms up with one slice for each stage between it and
+ * the loss, as in 1f1b, and the others of its microbatch. Bubble and
+ * activations shrink as the slices do. Sun et al., "Seq1F1B: Efficient
+ * Sequence-Level Pipeline Parallelism for Large Language Model Training", NAACL
+ * 2025. */
+
+static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, size_t n,
+                              size_t warmup, struct pp_err *err)
+{
+    size_t k = (size_t)s->graph->n_slices;
+    /* Step i runs forward i and the backward warmup steps behind it. */
+    for (size_t i = 0; i < n + warmup; i++) {
+        size_t b = i - warmup; /* used from i = warmup on */
+        if (i < n &&
+            pp_emit_slice(s, PP_F, stage, (int)(i / k), (int)(i % k), err))
+            return -1;
+        if (i >= warmup && pp_emit_slice(s, PP_B, stage, (int)(b / k),
+                                         (int)(k - 1 - b % k), err))
+            return -1;
+    }
+    return 0;
+}
+
+static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
+                        struct pp_err *err)
+{
+    int k = s->graph->n_slices;
+    if (pp_one_stage_each(s, err))
+        return -1;
+    for (int stage = 0; stage < s->graph->n_stages; stage++) {
+        int depth = pp_graph_depth(s->graph, stage);
+        if (depth < 0)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        if (emit_seq1f1b_stage(s, stage, (size_t)o->n_microbatches * (size_t)k,
+                               (size_t)depth + (size_t)k - 1, err))
+            return -1;
+    }
+    return 0;
+}
+
+const struct pp_kind pp_kind_seq1f1b = {
+    .name = "seq1f1b",
+    .summary = "1f1b over slices of sequences; bubble and activations shrink",
+    .constraint = "one stage on each rank (ppsplit -c 1), any -m, any --slices",
+    .paper = "Sun et al., Seq1F1B, NAACL 2025",
+    .slices = 2,
+    .emit = emit_seq1f1b,
 };

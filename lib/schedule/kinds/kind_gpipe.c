@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* gpipe - all forwards, then all backwards.
+/* gpipe, looped-bfs - breadth first.
+ *
+ * gpipe - all forwards, then all backwards.
  *
  * Stages ascend, then descend, so that any number of stages on a rank and any
  * placement works; microbatches ascend in both halves, which is the canonical
  * order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. With slices
  * it is the order of Li et al., "TeraPipe", ICML 2021. */
-#include "sched/kinds.h"
+#include "schedule/kinds/kinds.h"
 
 /* PyTorch's class has one stage on each rank; so do its empty cells. */
-static int idle(struct pp_schedule *s, const struct pp_kind_options *o,
-                int factor, struct pp_err *err)
+static int emit_gpipe_idle(struct pp_schedule *s,
+                           const struct pp_kind_options *o, int factor,
+                           struct pp_err *err)
 {
-    int p = s->graph->n_ranks;
+    int p = s->graph->n_rows;
     if (!pp_graph_is(s->graph, PP_PLACEMENT_LOOP) || s->graph->n_stages != p)
         return 0;
     for (int r = 0; r < p; r++)
@@ -32,16 +35,16 @@ static int emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m,
     return 0;
 }
 
-static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
-                struct pp_err *err)
+static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
+                      struct pp_err *err)
 {
-    if (idle(s, o, 0, err))
+    if (emit_gpipe_idle(s, o, 0, err))
         return -1;
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
             if (emit_slices(s, PP_F, stage, m, err))
                 return -1;
-    if (idle(s, o, 3, err))
+    if (emit_gpipe_idle(s, o, 3, err))
         return -1;
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = 0; m < o->n_microbatches; m++)
@@ -56,5 +59,41 @@ const struct pp_kind pp_kind_gpipe = {
     .constraint = "none: any stages on any ranks, any -m",
     .paper = "Huang et al., GPipe, NeurIPS 2019",
     .slices = 1,
-    .emit = emit,
+    .emit = emit_gpipe,
+};
+
+/* looped-bfs - each stage forward over all microbatches, then all the way back.
+ *
+ * The backward takes the microbatches from the last, as PyTorch's LoopedBFS
+ * does, so weight gradients are not in canonical order. Any placement works.
+ * Lamy-Poirier, "Breadth-First Pipeline Parallelism", MLSys 2023. */
+
+static int emit_looped_bfs(struct pp_schedule *s,
+                           const struct pp_kind_options *o, struct pp_err *err)
+{
+    int p = s->graph->n_rows;
+    for (int r = 0; r < p; r++)
+        if (pp_emit_idle(s, o, r, r, err))
+            return -1;
+    for (int stage = 0; stage < s->graph->n_stages; stage++)
+        for (int m = 0; m < o->n_microbatches; m++)
+            if (pp_emit(s, PP_F, stage, m, err))
+                return -1;
+    for (int r = 0; r < p; r++)
+        if (pp_emit_idle(s, o, r, 2 * (p - 1 - r), err))
+            return -1;
+    for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
+        for (int m = o->n_microbatches - 1; m >= 0; m--)
+            if (pp_emit(s, PP_B, stage, m, err))
+                return -1;
+    return 0;
+}
+
+const struct pp_kind pp_kind_looped_bfs = {
+    .name = "looped-bfs",
+    .summary = "breadth first: a stage over all microbatches, then the next",
+    .constraint = "none: any stages on any ranks, any -m",
+    .paper = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023",
+    .n_chunks = 2,
+    .emit = emit_looped_bfs,
 };

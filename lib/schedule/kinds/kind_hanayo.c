@@ -22,7 +22,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/kinds.h"
+#include "schedule/kinds/kinds.h"
 
 enum { FORWARD_UNITS = 1, BACKWARD_UNITS = 2, CELL_UNITS = 3 };
 enum { WAVE_UNITS = 2 * CELL_UNITS }; /* from one microbatch to the next */
@@ -33,7 +33,7 @@ struct work {
     bool backward, done;
 };
 
-struct line {
+struct hanayo_row {
     struct work *work; /* by time */
     int first;         /* before it all are done */
     int alive, free_at;
@@ -44,7 +44,7 @@ struct waves {
     int p, m, n_waves;
     int *start[2]; /* in one wave, forward and backward: by stage */
     int n_work;    /* of a rank */
-    struct line *lines;
+    struct hanayo_row *rows;
     int *end[2]; /* by stage and microbatch: when it was done; 0: not yet */
     int limit;   /* slots of a rank */
     /* Ranks to look at now and in the next two units, twice or more where it
@@ -62,10 +62,10 @@ static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
     if (cells > INT32_MAX / (4 * WAVE_UNITS))
         return pp_fail(err, PP_EXIT_INPUT, "-m '%d' is too large", z->m);
     z->n_work = (int)work;
-    bool ok = (z->lines = pp_arena_alloc(a, (size_t)z->p, sizeof *z->lines));
+    bool ok = (z->rows = pp_arena_alloc(a, (size_t)z->p, sizeof *z->rows));
     for (int r = 0; ok && r < z->p; r++)
-        ok = (z->lines[r].work =
-                  pp_arena_alloc(a, work, sizeof *z->lines[r].work));
+        ok = (z->rows[r].work =
+                  pp_arena_alloc(a, work, sizeof *z->rows[r].work));
     for (int i = 0; ok && i < 2; i++)
         ok = (z->start[i] =
                   pp_arena_alloc(a, 2 * (size_t)z->p, sizeof *z->start[i])) &&
@@ -81,9 +81,9 @@ static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
 
 /* The number of the cell of three units that begins in time's, counted on the
  * rank. */
-static int cell_of(int rank, int time, bool backward)
+static int cell_of(int row, int time, bool backward)
 {
-    int shift = (rank + (backward ? FORWARD_UNITS : 0)) % CELL_UNITS;
+    int shift = (row + (backward ? FORWARD_UNITS : 0)) % CELL_UNITS;
     return (time - shift) / CELL_UNITS;
 }
 
@@ -92,13 +92,13 @@ static int cell_of(int rank, int time, bool backward)
 static int place_stage(const struct waves *z, int stage, bool backward,
                        int from)
 {
-    int rank = pp_placement_rank(PP_PLACEMENT_V, z->p, stage);
+    int row = pp_placement_row(PP_PLACEMENT_V, z->p, stage);
     int other = 2 * z->p - 1 - stage;
     bool second = (other < stage) != backward;
-    int shift = (rank + (backward ? FORWARD_UNITS : 0)) % CELL_UNITS;
+    int shift = (row + (backward ? FORWARD_UNITS : 0)) % CELL_UNITS;
     int time = from + (CELL_UNITS + shift - from % CELL_UNITS) % CELL_UNITS;
-    if (second && (cell_of(rank, time, backward) -
-                   cell_of(rank, z->start[backward][other], backward)) %
+    if (second && (cell_of(row, time, backward) -
+                   cell_of(row, z->start[backward][other], backward)) %
                           2 ==
                       0)
         time += CELL_UNITS;
@@ -134,14 +134,14 @@ static void plan_microbatch(struct waves *z, int *n, int microbatch, int from,
     int c = 2 * z->p;
     for (int stage = 0; stage < z->s->graph->n_stages; stage++) {
         int wave = stage / c, mirror = z->n_waves - 1 - wave;
-        int rank = z->s->graph->stages[stage].rank;
+        int row = z->s->graph->stages[stage].row;
         int forward = from + wave * stride + i;
         int backward = from + mirror * stride + i + (z->n_waves - 1) * most;
-        z->lines[rank].work[n[rank]++] =
+        z->rows[row].work[n[row]++] =
             (struct work){.time = z->start[0][stage % c] + WAVE_UNITS * forward,
                           .stage = stage,
                           .microbatch = microbatch};
-        z->lines[rank].work[n[rank]++] = (struct work){
+        z->rows[row].work[n[row]++] = (struct work){
             .time = z->start[1][stage % c] + WAVE_UNITS * backward,
             .stage = stage,
             .microbatch = microbatch,
@@ -167,7 +167,7 @@ static int plan_groups(struct waves *z, struct pp_err *err)
     }
     free(n);
     for (int r = 0; r < z->p; r++)
-        qsort(z->lines[r].work, (size_t)z->n_work, sizeof *z->lines[r].work,
+        qsort(z->rows[r].work, (size_t)z->n_work, sizeof *z->rows[r].work,
               compare_work);
     return 0;
 }
@@ -178,7 +178,7 @@ static int plan_limit(const struct waves *z)
     int limit = 0;
     for (int r = 0; r < z->p; r++)
         for (int i = 0, alive = 0; i < z->n_work; i++) {
-            alive += z->lines[r].work[i].backward ? -1 : 1;
+            alive += z->rows[r].work[i].backward ? -1 : 1;
             limit = alive > limit ? alive : limit;
         }
     return limit;
@@ -186,29 +186,30 @@ static int plan_limit(const struct waves *z)
 
 /* --- the run --- */
 
-static int *end_of(const struct waves *z, bool backward, int stage, int m)
+static int *end_of_work(const struct waves *z, bool backward, int stage, int m)
 {
     return &z->end[backward][(size_t)stage * (size_t)z->m + (size_t)m];
 }
 
 /* Whether what w takes in is there. */
-static bool is_ready(const struct waves *z, const struct work *w, int now)
+static bool is_work_ready(const struct waves *z, const struct work *w, int now)
 {
     int last = z->s->graph->n_stages - 1, end;
     if (!w->backward && w->stage == 0)
         return true;
     if (w->backward && w->stage == last)
-        end = *end_of(z, false, last, w->microbatch);
+        end = *end_of_work(z, false, last, w->microbatch);
     else
-        end = *end_of(z, w->backward, w->stage + (w->backward ? 1 : -1),
-                      w->microbatch);
+        end = *end_of_work(z, w->backward, w->stage + (w->backward ? 1 : -1),
+                           w->microbatch);
     return end > 0 && end <= now;
 }
 
 /* The work that rank l can begin, or NULL. What is drawn forward adds to what
  * is alive until its place in the plan, so that it must not pass a place where
  * that is as much as can be. */
-static struct work *choose(const struct waves *z, struct line *l, int now)
+static struct work *choose_work(const struct waves *z, struct hanayo_row *l,
+                                int now)
 {
     while (l->first < z->n_work && l->work[l->first].done)
         l->first++;
@@ -217,7 +218,7 @@ static struct work *choose(const struct waves *z, struct line *l, int now)
         struct work *w = &l->work[i];
         if (w->done)
             continue;
-        if ((w->backward || most < z->limit) && is_ready(z, w, now))
+        if ((w->backward || most < z->limit) && is_work_ready(z, w, now))
             return w;
         if (most == z->limit)
             return NULL;
@@ -227,47 +228,47 @@ static struct work *choose(const struct waves *z, struct line *l, int now)
     return NULL;
 }
 
-static void wake(struct waves *z, int rank, int time)
+static void wake_neighbours(struct waves *z, int row, int time)
 {
     int *n = &z->n_wake[time % 3];
-    for (int r = rank - 1; r <= rank + 1; r++)
+    for (int r = row - 1; r <= row + 1; r++)
         if (r >= 0 && r < z->p)
             z->wake[time % 3][(*n)++] = r;
 }
 
-static int begin(struct waves *z, int rank, int now, struct pp_err *err)
+static int begin_work(struct waves *z, int row, int now, struct pp_err *err)
 {
-    struct line *l = &z->lines[rank];
-    struct work *w = l->free_at <= now ? choose(z, l, now) : NULL;
+    struct hanayo_row *l = &z->rows[row];
+    struct work *w = l->free_at <= now ? choose_work(z, l, now) : NULL;
     if (!w)
         return 0;
     w->done = true;
     l->alive += w->backward ? -1 : 1;
     l->free_at = now + (w->backward ? BACKWARD_UNITS : FORWARD_UNITS);
-    *end_of(z, w->backward, w->stage, w->microbatch) = l->free_at;
-    wake(z, rank, l->free_at);
+    *end_of_work(z, w->backward, w->stage, w->microbatch) = l->free_at;
+    wake_neighbours(z, row, l->free_at);
     return pp_emit(z->s, w->backward ? PP_B : PP_F, w->stage, w->microbatch,
                    err);
 }
 
-static int run(struct waves *z, struct pp_err *err)
+static int run_waves(struct waves *z, struct pp_err *err)
 {
     for (int r = 0; r < z->p; r++)
         z->wake[0][z->n_wake[0]++] = r;
     for (int now = 0; z->n_wake[0] + z->n_wake[1] + z->n_wake[2] > 0; now++) {
         int n = z->n_wake[now % 3];
         for (int i = 0; i < n; i++)
-            if (begin(z, z->wake[now % 3][i], now, err))
+            if (begin_work(z, z->wake[now % 3][i], now, err))
                 return -1;
         z->n_wake[now % 3] = 0;
     }
     return 0;
 }
 
-static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
-                struct pp_err *err)
+static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
+                       struct pp_err *err)
 {
-    int p = s->graph->n_ranks, c = s->graph->n_stages / p;
+    int p = s->graph->n_rows, c = s->graph->n_stages / p;
     struct waves z = {.s = s, .p = p, .m = o->n_microbatches, .n_waves = c / 2};
     struct pp_arena arena = {0};
     if (pp_chain_only(s, err))
@@ -286,7 +287,7 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
     }
     if (!rc) {
         z.limit = plan_limit(&z);
-        rc = run(&z, err);
+        rc = run_waves(&z, err);
     }
     pp_arena_finish(&arena);
     return rc;
@@ -298,7 +299,7 @@ const struct pp_kind pp_kind_hanayo = {
     .constraint = "V placement of an even number of chunks (ppsplit -c 4 "
                   "--placement v), any -m",
     .paper = "Liu et al., Hanayo: Wave-like Pipeline Parallelism, SC 2023",
-    .emit = emit,
+    .emit = emit_hanayo,
     .n_chunks = 4,
     .v = true,
 };

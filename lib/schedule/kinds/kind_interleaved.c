@@ -7,12 +7,20 @@
  * Training on GPU Clusters Using Megatron-LM", SC 2021. The order is
  * Megatron-LM's, and PyTorch's Interleaved1F1B at the default group. */
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "sched/kinds.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/kinds/kinds.h"
+
+/* The order in which the interleaved kinds go round: p ranks of c chunks, m
+ * microbatches in groups of g. */
+struct rounds {
+    int p, c, m, g;
+};
 
 /* The chunk and microbatch of forward k: groups, then chunks, then
  * microbatches. The last group may be shorter. */
-static void forward_at(const struct pp_rounds *z, size_t k, int *chunk, int *mb)
+static void forward_at(const struct rounds *z, size_t k, int *chunk, int *mb)
 {
     size_t group = k / ((size_t)z->g * (size_t)z->c);
     int first = (int)group * z->g;
@@ -22,22 +30,22 @@ static void forward_at(const struct pp_rounds *z, size_t k, int *chunk, int *mb)
     *mb = first + (int)(rest % (size_t)size);
 }
 
-int pp_rounds_emit(struct pp_schedule *s, const struct pp_rounds *z,
-                   enum pp_op op, int rank, size_t k, struct pp_err *err)
+static int rounds_emit(struct pp_schedule *s, const struct rounds *z,
+                       enum pp_op op, int row, size_t k, struct pp_err *err)
 {
     int chunk, mb;
     forward_at(z, k, &chunk, &mb);
     if (op != PP_F)
         chunk = z->c - 1 - chunk;
-    return pp_emit(s, op, chunk * z->p + rank, mb, err);
+    return pp_emit(s, op, chunk * z->p + row, mb, err);
 }
 
-int pp_rounds_init(struct pp_rounds *z, const struct pp_schedule *s,
-                   const struct pp_kind_options *o, struct pp_err *err)
+static int rounds_init(struct rounds *z, const struct pp_schedule *s,
+                       const struct pp_kind_options *o, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    *z = (struct pp_rounds){
-        .p = g->n_ranks, .c = g->n_stages / g->n_ranks, .m = o->n_microbatches};
+    *z = (struct rounds){
+        .p = g->n_rows, .c = g->n_stages / g->n_rows, .m = o->n_microbatches};
     if (pp_chain_only(s, err))
         return -1;
     if (!pp_graph_is(g, PP_PLACEMENT_LOOP))
@@ -53,19 +61,19 @@ int pp_rounds_init(struct pp_rounds *z, const struct pp_schedule *s,
     return 0;
 }
 
-int pp_rounds_group(int m, int p)
+static int rounds_group(int m, int p)
 {
     int rounds = m / p > 1 ? m / p : 1;
     return m % rounds == 0 ? m / rounds : 0;
 }
 
-int pp_rounds_fail(const struct pp_rounds *z, const char *kind,
-                   const char *more, struct pp_err *err)
+static int rounds_fail(const struct rounds *z, const char *kind,
+                       const char *more, struct pp_err *err)
 {
     int below = z->m - 1, above = z->m + 1;
-    while (!pp_rounds_group(below, z->p))
+    while (!rounds_group(below, z->p))
         below--;
-    while (!pp_rounds_group(above, z->p))
+    while (!rounds_group(above, z->p))
         above++;
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s has no default group for -m '%d' on %d ranks: use -m "
@@ -73,25 +81,25 @@ int pp_rounds_fail(const struct pp_rounds *z, const char *kind,
                    kind, z->m, z->p, below, above, more);
 }
 
-static int emit_rank(struct pp_schedule *s, const struct pp_rounds *z,
-                     const struct pp_kind_options *o, int rank,
-                     struct pp_err *err)
+static int emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
+                                const struct pp_kind_options *o, int row,
+                                struct pp_err *err)
 {
     size_t total = (size_t)z->m * (size_t)z->c;
-    int drain = 2 * (z->p - 1 - rank);
+    int drain = 2 * (z->p - 1 - row);
     size_t warmup = (size_t)(z->c - 1) * (size_t)z->g + (size_t)drain;
     if (warmup > total)
         warmup = total;
-    int wait = z->c * z->p + drain - (int)warmup - rank;
-    if (pp_emit_idle(s, o, rank, rank, err))
+    int wait = z->c * z->p + drain - (int)warmup - row;
+    if (pp_emit_idle(s, o, row, row, err))
         return -1;
     for (size_t k = 0; k < total + warmup; k++) {
-        if (k < total ? pp_rounds_emit(s, z, PP_F, rank, k, err)
-                      : pp_emit_idle(s, o, rank, 1, err))
+        if (k < total ? rounds_emit(s, z, PP_F, row, k, err)
+                      : pp_emit_idle(s, o, row, 1, err))
             return -1;
-        if (k + 1 == warmup && pp_emit_idle(s, o, rank, wait, err))
+        if (k + 1 == warmup && pp_emit_idle(s, o, row, wait, err))
             return -1;
-        if (k >= warmup && pp_rounds_emit(s, z, PP_B, rank, k - warmup, err))
+        if (k >= warmup && rounds_emit(s, z, PP_B, row, k - warmup, err))
             return -1;
     }
     return 0;
@@ -118,7 +126,7 @@ static void list_groups(int m, int p, char *text, size_t bytes)
                                found[i]);
 }
 
-static int fail_group(const struct pp_rounds *z, int group, struct pp_err *err)
+static int fail_group(const struct rounds *z, int group, struct pp_err *err)
 {
     char groups[100] = "", more[120];
     list_groups(z->m, z->p, groups, sizeof groups);
@@ -134,14 +142,14 @@ static int fail_group(const struct pp_rounds *z, int group, struct pp_err *err)
                        "use --group %s",
                        group, z->m, z->p, groups);
     snprintf(more, sizeof more, ", or --group %s", groups);
-    return pp_rounds_fail(z, "interleaved", more, err);
+    return rounds_fail(z, "interleaved", more, err);
 }
 
-static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
-                struct pp_err *err)
+static int emit_interleaved(struct pp_schedule *s,
+                            const struct pp_kind_options *o, struct pp_err *err)
 {
-    struct pp_rounds z;
-    if (pp_rounds_init(&z, s, o, err))
+    struct rounds z;
+    if (rounds_init(&z, s, o, err))
         return -1;
     if (o->group && !group_fits(z.m, z.p, o->group))
         return fail_group(&z, o->group, err);
@@ -149,11 +157,11 @@ static int emit(struct pp_schedule *s, const struct pp_kind_options *o,
      * up twice as far. */
     if (z.c == 1 && o->group)
         return pp_emit_1f1b(s, o, 1, err);
-    z.g = o->group ? o->group : pp_rounds_group(z.m, z.p);
+    z.g = o->group ? o->group : rounds_group(z.m, z.p);
     if (z.g == 0)
         return fail_group(&z, 0, err);
-    for (int rank = 0; rank < z.p; rank++)
-        if (emit_rank(s, &z, o, rank, err))
+    for (int row = 0; row < z.p; row++)
+        if (emit_interleaved_row(s, &z, o, row, err))
             return -1;
     return 0;
 }
@@ -165,5 +173,142 @@ const struct pp_kind pp_kind_interleaved = {
                   "multiple of max(1, m div p), or --group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
     .n_chunks = 2,
-    .emit = emit,
+    .emit = emit_interleaved,
+};
+
+/* zb-interleaved - interleaved with the backward split.
+ *
+ * Half the warm-up of interleaved; every input gradient is followed by the
+ * oldest weight gradient once the rank has put off as many as its number. The
+ * order is PyTorch's InterleavedZeroBubble. Qi et al., "Zero Bubble Pipeline
+ * Parallelism", ICLR 2024. */
+
+static int emit_zb_interleaved_row(struct pp_schedule *s,
+                                   const struct rounds *z,
+                                   const struct pp_kind_options *o, int row,
+                                   struct pp_err *err)
+{
+    size_t total = (size_t)z->m * (size_t)z->c, w = 0;
+    size_t warmup =
+        (size_t)(z->c - 1) * (size_t)z->g + (size_t)(z->p - 1 - row);
+    if (warmup > total)
+        warmup = total;
+    if (pp_emit_idle(s, o, row, row, err))
+        return -1;
+    for (size_t k = 0; k < total + warmup; k++) {
+        if (k < total && rounds_emit(s, z, PP_F, row, k, err))
+            return -1;
+        if (k + 1 == warmup && pp_emit_idle(s, o, row, z->p - 1 - row, err))
+            return -1;
+        if (k < warmup)
+            continue;
+        if (rounds_emit(s, z, PP_I, row, k - warmup, err))
+            return -1;
+        if (k - warmup >= (size_t)row && rounds_emit(s, z, PP_W, row, w++, err))
+            return -1;
+    }
+    for (; w < total; w++)
+        if (rounds_emit(s, z, PP_W, row, w, err))
+            return -1;
+    return 0;
+}
+
+/* --- empty cells --- */
+
+struct alignment {
+    const struct pp_schedule *from;
+    struct pp_schedule *to;
+    const struct pp_kind_options *options;
+    struct pp_cells cells;
+    size_t *column; /* by cell: the column of its forward, from 1; 0 before */
+    size_t *pc;     /* per rank */
+};
+
+/* Puts rank's cell of the column: its next, or an empty one while that is a
+ * forward whose input is not of an earlier column. */
+static int align_row(struct alignment *a, int row, size_t column,
+                     struct pp_err *err)
+{
+    struct pp_action next = a->from->rows[row].actions[a->pc[row]];
+    if (next.op == PP_F && next.stage > 0) {
+        size_t before = a->column[pp_cell(&a->cells, next.stage - 1,
+                                          next.microbatch, next.slice)];
+        if (before == 0 || before == column)
+            return pp_emit_idle(a->to, a->options, row, 1, err);
+    }
+    if (next.op == PP_F)
+        a->column[pp_cell(&a->cells, next.stage, next.microbatch, next.slice)] =
+            column;
+    a->pc[row]++;
+    return pp_schedule_add(a->to, row, next, err);
+}
+
+static int align_all(struct alignment *a, struct pp_err *err)
+{
+    int n_rows = a->from->graph->n_rows;
+    bool moved = true;
+    for (size_t column = 1; moved; column++) {
+        moved = false;
+        for (int r = 0; r < n_rows; r++) {
+            if (a->pc[r] == a->from->rows[r].n)
+                continue;
+            moved = true;
+            if (align_row(a, r, column, err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Replaces s by one whose rows line up, as PyTorch's class does. */
+static int align_rows(struct pp_schedule *s, const struct pp_kind_options *o,
+                      struct pp_err *err)
+{
+    struct pp_schedule to;
+    struct alignment a = {.from = s, .to = &to, .options = o};
+    if (pp_schedule_init(&to, s->graph, s->kind, s->n_microbatches, err))
+        return -1;
+    int rc = pp_cells_init(&a.cells, s, err);
+    if (!rc) {
+        a.column = calloc(a.cells.n_cells, sizeof *a.column);
+        a.pc = calloc((size_t)s->graph->n_rows, sizeof *a.pc);
+        rc = a.column && a.pc ? align_all(&a, err)
+                              : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    free(a.column);
+    free(a.pc);
+    pp_cells_finish(&a.cells);
+    if (!rc) {
+        struct pp_schedule old = *s;
+        *s = to;
+        to = old;
+    }
+    pp_schedule_finish(&to);
+    return rc;
+}
+
+static int emit_zb_interleaved(struct pp_schedule *s,
+                               const struct pp_kind_options *o,
+                               struct pp_err *err)
+{
+    struct rounds z;
+    if (rounds_init(&z, s, o, err))
+        return -1;
+    z.g = rounds_group(z.m, z.p);
+    if (z.g == 0)
+        return rounds_fail(&z, "zb-interleaved", "", err);
+    for (int row = 0; row < z.p; row++)
+        if (emit_zb_interleaved_row(s, &z, o, row, err))
+            return -1;
+    return o->idle ? align_rows(s, o, err) : 0;
+}
+
+const struct pp_kind pp_kind_zb_interleaved = {
+    .name = "zb-interleaved",
+    .summary = "interleaved with the backward split and half the warm-up",
+    .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
+                  "multiple of max(1, m div p)",
+    .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .n_chunks = 2,
+    .emit = emit_zb_interleaved,
 };

@@ -2,13 +2,12 @@
 /* A buffer lives from the first action that touches it to the last, so the row
  * is turned into touches, which are sorted by buffer and folded. Offsets are
  * memory_place.c's. */
-#include "sched/memory.h"
+#include "schedule/memory/memory.h"
 
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/deps.h"
-#include "sched/memory_place.h"
+#include "schedule/ir/deps.h"
 
 /* --- lifetimes --- */
 
@@ -48,7 +47,7 @@ static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
 
 static bool is_local(const struct touches *t, int stage)
 {
-    return t->g->stages[stage].rank == t->g->stages[t->action.stage].rank;
+    return t->g->stages[stage].row == t->g->stages[t->action.stage].row;
 }
 
 /* Keys and values of every slice are there until the last one's forward, also
@@ -159,7 +158,7 @@ static int touch_action(struct touches *t, struct pp_err *err)
     }
 }
 
-int pp_buffer_compare(const void *pa, const void *pb)
+static int compare_buffers(const void *pa, const void *pb)
 {
     const struct pp_buffer *a = pa, *b = pb;
     if (a->kind != b->kind)
@@ -174,12 +173,12 @@ int pp_buffer_compare(const void *pa, const void *pb)
 }
 
 /* Sorts and joins the touches of each buffer. */
-static size_t fold(struct pp_buffer *b, size_t n)
+static size_t fold_touches(struct pp_buffer *b, size_t n)
 {
     size_t kept = 0;
-    qsort(b, n, sizeof *b, pp_buffer_compare);
+    qsort(b, n, sizeof *b, compare_buffers);
     for (size_t i = 0; i < n; i++) {
-        if (kept == 0 || pp_buffer_compare(&b[kept - 1], &b[i])) {
+        if (kept == 0 || compare_buffers(&b[kept - 1], &b[i])) {
             b[kept++] = b[i];
             continue;
         }
@@ -192,38 +191,38 @@ static size_t fold(struct pp_buffer *b, size_t n)
 
 /* --- rings --- */
 
-struct channel {
-    int rank, backward;
+struct send_ring {
+    int row, backward;
     size_t bytes, n; /* largest message, and how many */
 };
 
-static int compare_channels(const void *pa, const void *pb)
+static int compare_rings(const void *pa, const void *pb)
 {
-    const struct channel *a = pa, *b = pb;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
+    const struct send_ring *a = pa, *b = pb;
+    if (a->row != b->row)
+        return a->row < b->row ? -1 : 1;
     return a->backward - b->backward;
 }
 
 /* The channels that the row sends on; *n of them, malloc'ed. */
-static struct channel *list_channels(const struct touches *t,
-                                     const struct pp_row *row, size_t *n)
+static struct send_ring *list_rings(const struct touches *t,
+                                    const struct pp_row *list, size_t *n)
 {
-    struct channel *c = calloc(row->n + 1, sizeof *c);
+    struct send_ring *c = calloc(list->n + 1, sizeof *c);
     size_t kept = 0;
     *n = 0;
-    for (size_t i = 0; c && i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+    for (size_t i = 0; c && i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         bool forward = a.op == PP_SEND_F;
         if (pp_is_send(a.op))
-            c[(*n)++] = (struct channel){
-                t->g->stages[a.peer].rank, !forward,
+            c[(*n)++] = (struct send_ring){
+                t->g->stages[a.peer].row, !forward,
                 t->sizes[forward ? a.stage : a.peer].output, 1};
     }
     if (c)
-        qsort(c, *n, sizeof *c, compare_channels);
+        qsort(c, *n, sizeof *c, compare_rings);
     for (size_t i = 0; i < *n; i++) {
-        if (kept == 0 || compare_channels(&c[kept - 1], &c[i])) {
+        if (kept == 0 || compare_rings(&c[kept - 1], &c[i])) {
             c[kept++] = c[i];
             continue;
         }
@@ -236,30 +235,30 @@ static struct channel *list_channels(const struct touches *t,
 }
 
 /* For what lives all step long: touched at the row's first and last place. */
-static int touch_both_ends(struct touches *t, const struct pp_row *row,
+static int touch_both_ends(struct touches *t, const struct pp_row *list,
                            enum pp_buffer_kind kind, int stage, int peer,
                            size_t bytes, struct pp_err *err)
 {
     t->place = 0;
     if (touch(t, kind, stage, peer, bytes, err))
         return -1;
-    t->place = row->n - 1;
+    t->place = list->n - 1;
     return touch(t, kind, stage, peer, bytes, err);
 }
 
-static bool is_second(const struct pp_row *row, size_t place)
+static bool is_second(const struct pp_row *list, size_t place)
 {
-    return place > 0 && row->actions[place - 1].overlap;
+    return place > 0 && list->actions[place - 1].overlap;
 }
 
 /* The two actions of an overlap pair run at once: neither may have memory that
  * the other frees. */
-static int touch_place(struct touches *t, const struct pp_row *row,
+static int touch_place(struct touches *t, const struct pp_row *list,
                        size_t place, struct pp_err *err)
 {
-    bool second = is_second(row, place);
+    bool second = is_second(list, place);
     t->place = place;
-    t->action = row->actions[place];
+    t->action = list->actions[place];
     if (touch_action(t, err))
         return -1;
     if (!second && !t->action.overlap)
@@ -270,48 +269,48 @@ static int touch_place(struct touches *t, const struct pp_row *row,
 
 /* The rank has one buffer for what passes within an action, whichever of its
  * stages is at work, and another for the forward of overlap pairs. */
-static int touch_passing(struct touches *t, const struct pp_row *row, int rank,
-                         struct pp_err *err)
+static int touch_workspace(struct touches *t, const struct pp_row *list,
+                           int row, struct pp_err *err)
 {
     size_t most = 0;
     for (int s = 0; s < t->g->n_stages; s++)
-        if (t->g->stages[s].rank == rank && t->sizes[s].passing > most)
-            most = t->sizes[s].passing;
+        if (t->g->stages[s].row == row && t->sizes[s].workspace > most)
+            most = t->sizes[s].workspace;
     t->action = (struct pp_action){.microbatch = 0};
     bool pairs = false;
-    for (size_t i = 0; i < row->n; i++)
-        pairs |= row->actions[i].overlap;
+    for (size_t i = 0; i < list->n; i++)
+        pairs |= list->actions[i].overlap;
     int rc = 0;
     for (int k = 0; most && k < (pairs ? 2 : 1) && !rc; k++)
-        rc = touch_both_ends(t, row, PP_BUF_PASSING, k, -1, most, err);
+        rc = touch_both_ends(t, list, PP_BUF_WORKSPACE, k, -1, most, err);
     return rc;
 }
 
-static int touch_rings(struct touches *t, const struct pp_row *row,
+static int touch_rings(struct touches *t, const struct pp_row *list,
                        struct pp_err *err)
 {
     size_t n, depth = (size_t)t->s->channel_depth;
-    struct channel *c = list_channels(t, row, &n);
+    struct send_ring *c = list_rings(t, list, &n);
     int rc = 0;
     if (!c)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < depth && k < c[i].n && !rc; k++) {
             t->action = (struct pp_action){.microbatch = (int32_t)k};
-            rc = touch_both_ends(t, row, PP_BUF_RING, c[i].rank, c[i].backward,
+            rc = touch_both_ends(t, list, PP_BUF_RING, c[i].row, c[i].backward,
                                  c[i].bytes, err);
         }
     free(c);
     return rc ? -1 : 0;
 }
 
-int pp_row_peak(const struct pp_row *row, size_t *place)
+int pp_row_peak(const struct pp_row *list, size_t *place)
 {
     int live = 0, peak = 0;
     bool trains = false;
-    *place = row->n;
-    for (size_t i = 0; i < row->n; i++) {
-        enum pp_op op = row->actions[i].op;
+    *place = list->n;
+    for (size_t i = 0; i < list->n; i++) {
+        enum pp_op op = list->actions[i].op;
         live += op == PP_F;
         if (live > peak) {
             *place = i;
@@ -323,28 +322,29 @@ int pp_row_peak(const struct pp_row *row, size_t *place)
     return trains || peak == 0 ? peak : 1;
 }
 
-int pp_row_slots(const struct pp_row *row)
+int pp_row_slots(const struct pp_row *list)
 {
     size_t place;
-    return pp_row_peak(row, &place);
+    return pp_row_peak(list, &place);
 }
 
-int pp_memory_plan(const struct pp_schedule *s, int rank,
+int pp_memory_plan(const struct pp_schedule *s, int row,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err)
 {
-    const struct pp_row *row = &s->rows[rank];
+    const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
     int rc = 0;
-    *m = (struct pp_memory){.peak_slots = pp_row_slots(row)};
-    for (size_t place = 0; place < row->n && !rc; place++)
-        rc = touch_place(&t, row, place, err);
-    if (!rc && row->n > 0)
-        rc = touch_rings(&t, row, err) || touch_passing(&t, row, rank, err) ? -1
-                                                                            : 0;
+    *m = (struct pp_memory){.peak_slots = pp_row_slots(list)};
+    for (size_t place = 0; place < list->n && !rc; place++)
+        rc = touch_place(&t, list, place, err);
+    if (!rc && list->n > 0)
+        rc = touch_rings(&t, list, err) || touch_workspace(&t, list, row, err)
+                 ? -1
+                 : 0;
     m->buffers = t.at;
     if (!rc) {
-        m->n = fold(t.at, t.n);
+        m->n = fold_touches(t.at, t.n);
         rc = pp_memory_place(m, err);
     }
     if (rc)
@@ -363,7 +363,7 @@ const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
                             .peer = peer};
     return m->n == 0
                ? NULL
-               : bsearch(&key, m->buffers, m->n, sizeof key, pp_buffer_compare);
+               : bsearch(&key, m->buffers, m->n, sizeof key, compare_buffers);
 }
 
 void pp_memory_finish(struct pp_memory *m)

@@ -2,7 +2,7 @@
 /* Offsets are given in list order, best fit first, as an allocator would at run
  * time; doing it before step 0 costs nothing later and shows what does not
  * fit. */
-#include "sched/memory_place.h"
+#include "schedule/memory/memory.h"
 
 #include <stdlib.h>
 
@@ -10,19 +10,19 @@
 
 enum { ALIGNMENT = 64 };
 
-struct hole {
+struct free_block {
     size_t offset, bytes;
 };
 
-struct holes { /* ascending, never adjacent */
-    struct hole *at;
+struct free_blocks { /* ascending, never adjacent */
+    struct free_block *at;
     size_t n, capacity;
     size_t top; /* end of the arena so far */
 };
 
 /* The smallest hole that fits, else the end of the arena, where the last hole
  * may reach it. */
-static size_t take(struct holes *h, size_t bytes)
+static size_t take_block(struct free_blocks *h, size_t bytes)
 {
     size_t best = h->n;
     for (size_t i = 0; i < h->n; i++)
@@ -50,7 +50,7 @@ static size_t take(struct holes *h, size_t bytes)
 }
 
 /* There is always room: holes are separated by live buffers. */
-static void give(struct holes *h, size_t offset, size_t bytes)
+static void return_block(struct free_blocks *h, size_t offset, size_t bytes)
 {
     size_t i = h->n;
     while (i > 0 && h->at[i - 1].offset > offset)
@@ -71,7 +71,7 @@ static void give(struct holes *h, size_t offset, size_t bytes)
     } else {
         for (size_t k = h->n++; k > i; k--)
             h->at[k] = h->at[k - 1];
-        h->at[i] = (struct hole){offset, bytes};
+        h->at[i] = (struct free_block){offset, bytes};
     }
 }
 
@@ -85,7 +85,7 @@ static int by_first(const void *pa, const void *pb)
         return a->first < b->first ? -1 : 1;
     if (a->bytes != b->bytes)
         return a->bytes > b->bytes ? -1 : 1;
-    return pp_buffer_compare(a, b);
+    return (a > b) - (a < b); /* sorted by key */
 }
 
 static int by_last(const void *pa, const void *pb)
@@ -94,15 +94,15 @@ static int by_last(const void *pa, const void *pb)
     const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
     if (a->last != b->last)
         return a->last < b->last ? -1 : 1;
-    return pp_buffer_compare(a, b);
+    return (a > b) - (a < b); /* sorted by key */
 }
 
 /* What is live, and the most that was. */
-struct levels {
+struct live_bytes {
     size_t all, kind[PP_N_BUFFER_KINDS];
 };
 
-static void raise_peaks(struct pp_memory *m, const struct levels *l,
+static void raise_peaks(struct pp_memory *m, const struct live_bytes *l,
                         size_t place)
 {
     if (l->all > m->peak_bytes) {
@@ -115,10 +115,10 @@ static void raise_peaks(struct pp_memory *m, const struct levels *l,
             m->peak_by_kind[k] = l->kind[k];
 }
 
-static void place(struct pp_memory *m, struct pp_buffer **first,
-                  struct pp_buffer **last, struct holes *h)
+static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
+                          struct pp_buffer **last, struct free_blocks *h)
 {
-    struct levels live = {0};
+    struct live_bytes live = {0};
     for (size_t i = 0, gone = 0; i < m->n; i++) {
         struct pp_buffer *b = first[i];
         for (; gone < m->n && last[gone]->last < b->first; gone++) {
@@ -126,20 +126,21 @@ static void place(struct pp_memory *m, struct pp_buffer **first,
             live.all -= old->bytes;
             live.kind[old->kind] -= old->bytes;
             if (old->bytes)
-                give(h, old->offset, pp_round_up(old->bytes, ALIGNMENT));
+                return_block(h, old->offset,
+                             pp_round_up(old->bytes, ALIGNMENT));
         }
         live.all += b->bytes;
         live.kind[b->kind] += b->bytes;
         raise_peaks(m, &live, b->first);
         if (b->bytes)
-            b->offset = take(h, pp_round_up(b->bytes, ALIGNMENT));
+            b->offset = take_block(h, pp_round_up(b->bytes, ALIGNMENT));
     }
     m->arena_bytes = h->top;
 }
 
 int pp_memory_place(struct pp_memory *m, struct pp_err *err)
 {
-    struct holes h = {0};
+    struct free_blocks h = {0};
     struct pp_buffer **first = calloc(m->n + 1, sizeof(void *));
     struct pp_buffer **last = calloc(m->n + 1, sizeof(void *));
     size_t total = 0;
@@ -157,7 +158,7 @@ int pp_memory_place(struct pp_memory *m, struct pp_err *err)
     if (!rc) {
         qsort(first, m->n, sizeof *first, by_first);
         qsort(last, m->n, sizeof *last, by_last);
-        place(m, first, last, &h);
+        place_buffers(m, first, last, &h);
     }
     free(first);
     free(last);

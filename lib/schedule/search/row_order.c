@@ -1,54 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_words.h"
+#include "schedule/search/row_order.h"
 
 #include <stdlib.h>
 
-#include "sched/play.h"
+#include "schedule/ir/play.h"
 
 /* Where each rank's word has got to. */
 struct pens {
-    const struct pp_job *job;
-    int32_t *word;
+    const struct pp_search_problem *problem;
+    int32_t *order;
     int32_t *at;    /* per rank */
     int32_t *count; /* per group */
 };
 
 static void put(struct pens *p, int kind, int stage)
 {
-    const struct pp_job *j = p->job;
+    const struct pp_search_problem *j = p->problem;
     int group = kind * j->graph->n_stages + stage;
-    p->word[p->at[j->rank[group]]++] =
-        pp_job_op(j, kind, stage, p->count[group]++);
+    p->order[p->at[j->row[group]]++] =
+        pp_problem_op(j, kind, stage, p->count[group]++);
 }
 
-void pp_words_serial(const struct pp_job *j, int32_t *word)
+void pp_row_order_serial(const struct pp_search_problem *j, int32_t *order)
 {
     const struct pp_graph *g = j->graph;
-    for (int r = 0; r < g->n_ranks; r++) {
-        int32_t k = j->first_word[r];
+    for (int r = 0; r < g->n_rows; r++) {
+        int32_t k = j->first_order[r];
         for (int i = 0; i < j->n_microbatches; i++) {
             for (int s = 0; s < g->n_stages; s++)
-                if (g->stages[s].rank == r)
-                    word[k++] = pp_job_op(j, PP_JOB_F, s, i);
+                if (g->stages[s].row == r)
+                    order[k++] = pp_problem_op(j, PP_PROBLEM_F, s, i);
             for (int s = g->n_stages - 1; s >= 0; s--)
-                for (int kind = PP_JOB_I;
-                     g->stages[s].rank == r && kind < j->n_kinds; kind++)
-                    word[k++] = pp_job_op(j, kind, s, i);
+                for (int kind = PP_PROBLEM_I;
+                     g->stages[s].row == r && kind < j->n_kinds; kind++)
+                    order[k++] = pp_problem_op(j, kind, s, i);
         }
     }
 }
 
-double pp_words_least(const struct pp_job *j, int rank)
+double pp_row_order_least(const struct pp_search_problem *j, int row)
 {
     const struct pp_graph *g = j->graph;
     double held = 0, least = 0;
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].rank == rank)
+        if (g->stages[s].row == row)
             held += j->taken[s];
     least = held;
     for (int s = g->n_stages - 1; s >= 0; s--)
-        for (int kind = PP_JOB_I;
-             g->stages[s].rank == rank && kind < j->n_kinds; kind++) {
+        for (int kind = PP_PROBLEM_I;
+             g->stages[s].row == row && kind < j->n_kinds; kind++) {
             int group = kind * g->n_stages + s;
             held += j->taken[group];
             least = held > least ? held : least;
@@ -57,12 +57,12 @@ double pp_words_least(const struct pp_job *j, int rank)
     return least;
 }
 
-bool pp_words_fit(const struct pp_job *j, const int32_t *word)
+bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order)
 {
-    for (int r = 0; j->limit && r < j->graph->n_ranks; r++) {
+    for (int r = 0; j->limit && r < j->graph->n_rows; r++) {
         double held = 0, limit = j->limit[r] + j->slack;
-        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++) {
-            int group = j->group[word[k]];
+        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
+            int group = j->group[order[k]];
             if (held + j->taken[group] > limit)
                 return false;
             held += j->taken[group] - j->freed[group];
@@ -72,49 +72,51 @@ bool pp_words_fit(const struct pp_job *j, const int32_t *word)
 }
 
 /* Takes over a row, the k-th of a kind on a stage being microbatch k. */
-static bool take_row(struct pens *p, const struct pp_row *row)
+static bool take_row(struct pens *p, const struct pp_row *list)
 {
-    bool split = p->job->n_kinds == 3;
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
+    bool split = p->problem->n_kinds == 3;
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
         bool whole = a.op == PP_B;
         if (!pp_is_compute(a.op) || a.slice)
             return false;
         if (!split && a.op != PP_F && !whole)
             return false;
         if (a.op == PP_F)
-            put(p, PP_JOB_F, a.stage);
+            put(p, PP_PROBLEM_F, a.stage);
         if (a.op == PP_I || whole)
-            put(p, PP_JOB_I, a.stage);
+            put(p, PP_PROBLEM_I, a.stage);
         if (a.op == PP_W || (whole && split))
-            put(p, PP_JOB_W, a.stage);
+            put(p, PP_PROBLEM_W, a.stage);
     }
     return true;
 }
 
 static bool take_rows(struct pens *p, const struct pp_schedule *s)
 {
-    const struct pp_job *j = p->job;
-    for (int r = 0; r < j->graph->n_ranks; r++) {
-        size_t n = 0, most = (size_t)(j->first_word[r + 1] - j->first_word[r]);
+    const struct pp_search_problem *j = p->problem;
+    for (int r = 0; r < j->graph->n_rows; r++) {
+        size_t n = 0,
+               most = (size_t)(j->first_order[r + 1] - j->first_order[r]);
         for (size_t i = 0; i < s->rows[r].n; i++)
             n += 1 + (j->n_kinds == 3 && s->rows[r].actions[i].op == PP_B);
-        p->at[r] = j->first_word[r];
+        p->at[r] = j->first_order[r];
         if (n != most || !take_row(p, &s->rows[r]))
             return false;
     }
     return true;
 }
 
-int pp_words_of_kind(const struct pp_job *j, const struct pp_kind *kind,
-                     int32_t *word, struct pp_err *err)
+int pp_row_order_of_kind(const struct pp_search_problem *j,
+                         const struct pp_kind *kind, int32_t *order,
+                         struct pp_err *err)
 {
     struct pp_schedule s = {0};
     struct pp_err refusal = {0};
     struct pp_kind_options o = {.n_microbatches = j->n_microbatches};
-    struct pens p = {.job = j, .word = word};
+    struct pens p = {.problem = j, .order = order};
     int rc = -1;
-    p.at = calloc((size_t)j->graph->n_ranks, sizeof *p.at);
+    p.at = calloc((size_t)j->graph->n_rows, sizeof *p.at);
     p.count =
         calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
     if (!p.at || !p.count)
@@ -133,12 +135,12 @@ int pp_words_of_kind(const struct pp_job *j, const struct pp_kind *kind,
     return rc;
 }
 
-int pp_words_emit(const struct pp_job *j, const int32_t *word,
-                  struct pp_schedule *s, struct pp_err *err)
+int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
+                      struct pp_schedule *s, struct pp_err *err)
 {
-    for (int r = 0; r < j->graph->n_ranks; r++)
-        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++)
-            if (pp_schedule_add(s, r, pp_job_action(j, word[k]), err))
+    for (int r = 0; r < j->graph->n_rows; r++)
+        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++)
+            if (pp_schedule_add(s, r, pp_problem_action(j, order[k]), err))
                 return -1;
     return 0;
 }

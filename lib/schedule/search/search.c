@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The course of the search: what is tried, in which order and for how long. */
-#include "sched/search.h"
+#include "schedule/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,13 +8,13 @@
 
 #include "base/num.h"
 #include "base/rng.h"
-#include "sched/bound.h"
-#include "sched/play.h"
-#include "sched/search_greedy.h"
-#include "sched/search_local.h"
-#include "sched/search_policy.h"
-#include "sched/search_vblocks.h"
-#include "sched/search_words.h"
+#include "schedule/bound/bound.h"
+#include "schedule/ir/play.h"
+#include "schedule/search/search_greedy.h"
+#include "schedule/search/search_local.h"
+#include "schedule/search/search_policy.h"
+#include "schedule/search/search_vblocks.h"
+#include "schedule/search/row_order.h"
 
 /* Visits of an op in a second of a machine of 2020. */
 static const double visits_per_second = 1.2e8;
@@ -29,9 +29,9 @@ static const double vblock_visits = 16;
 
 struct search {
     const struct pp_search_options *options;
-    struct pp_job job;
+    struct pp_search_problem problem;
     struct pp_eval eval;
-    int32_t *best, *word;
+    int32_t *best, *order;
     double worst, second; /* of best: the objective; its span breaks ties */
     double goal, eps;
     bool tied; /* the makespan stands, and the span is bettered */
@@ -39,25 +39,25 @@ struct search {
 
 /* Whether word is better than the best so far. */
 static bool is_better(const struct search *s, const struct pp_eval *e,
-                      const int32_t *word, double span)
+                      const int32_t *order, double span)
 {
     if (s->tied)
         return span < s->second - s->eps &&
-               pp_eval_makespan(e, word) <= s->worst + s->eps;
+               pp_eval_makespan(e, order) <= s->worst + s->eps;
     return e->worst < s->worst - s->eps ||
            (e->worst <= s->worst + s->eps && span < s->second - s->eps);
 }
 
-static void found(void *ctx, const struct pp_eval *e, const int32_t *word)
+static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
 {
     struct search *s = ctx;
-    double span = pp_eval_span(e, word);
-    if (!is_better(s, e, word, span))
+    double span = pp_eval_span(e, order);
+    if (!is_better(s, e, order, span))
         return;
     if (!s->tied)
         s->worst = e->worst;
     s->second = span;
-    memcpy(s->best, word, (size_t)s->job.n_ops * sizeof *s->best);
+    memcpy(s->best, order, (size_t)s->problem.n_ops * sizeof *s->best);
     if (s->options->progress && !s->tied)
         s->options->progress(s->options->ctx, s->worst, s->goal);
 }
@@ -68,38 +68,38 @@ static bool at_goal(const struct search *s)
 }
 
 /* Tries words from elsewhere, which may not fit or not run. */
-static void consider(struct search *s, const int32_t *word)
+static void consider(struct search *s, const int32_t *order)
 {
-    if (pp_words_fit(&s->job, word) && pp_eval_heads(&s->eval, word))
-        found(s, &s->eval, word);
+    if (pp_row_order_fits(&s->problem, order) && pp_eval_heads(&s->eval, order))
+        found(s, &s->eval, order);
 }
 
 /* For the span: a rank's end counts from the first moment that anything can
  * reach it, as if it began there. */
 static void count_from_arrival(struct search *s)
 {
-    const struct pp_job *j = &s->job;
+    const struct pp_search_problem *j = &s->problem;
     const struct pp_graph *g = j->graph;
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         j->late[r] = -INFINITY;
-    pp_words_serial(j, s->word);
+    pp_row_order_serial(j, s->order);
     /* In the serial order, microbatch 0 goes down unhindered. */
-    if (!pp_eval_heads(&s->eval, s->word))
+    if (!pp_eval_heads(&s->eval, s->order))
         return;
     for (int st = 0; st < g->n_stages; st++) {
-        double start = s->eval.start[pp_job_op(j, PP_JOB_F, st, 0)];
-        if (-start > j->late[g->stages[st].rank])
-            j->late[g->stages[st].rank] = -start;
+        double start = s->eval.start[pp_problem_op(j, PP_PROBLEM_F, st, 0)];
+        if (-start > j->late[g->stages[st].row])
+            j->late[g->stages[st].row] = -start;
     }
 }
 
-static double most_work(const struct pp_job *j)
+static double most_work(const struct pp_search_problem *j)
 {
     double most = 0;
-    for (int r = 0; r < j->graph->n_ranks; r++) {
+    for (int r = 0; r < j->graph->n_rows; r++) {
         double work = 0;
         for (int32_t op = 0; op < j->n_ops; op++)
-            if (j->rank[j->group[op]] == r)
+            if (j->row[j->group[op]] == r)
                 work += j->time[op];
         most = fmax(most, work);
     }
@@ -110,49 +110,49 @@ static int set_goal(struct search *s, struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
     struct pp_bound bound;
-    if (pp_bound(s->job.graph, s->job.n_microbatches, o->split, o->costs,
-                 o->room, &bound, err))
+    if (pp_bound(s->problem.graph, s->problem.n_microbatches, o->split,
+                 o->costs, o->room, &bound, err))
         return -1;
     s->eps = 1e-9 * bound.makespan;
     s->goal = bound.makespan;
     if (o->span) {
         count_from_arrival(s);
-        s->goal = most_work(&s->job);
+        s->goal = most_work(&s->problem);
     }
     return 0;
 }
 
-static int refuse(const struct search *s, int rank, struct pp_err *err)
+static int refuse(const struct search *s, int row, struct pp_err *err)
 {
     char least[32], limit[32];
-    pp_format_real(pp_words_least(&s->job, rank), least);
-    pp_format_real(s->job.limit[rank], limit);
+    pp_format_real(pp_row_order_least(&s->problem, row), least);
+    pp_format_real(s->problem.limit[row], limit);
     return pp_fail(err, PP_EXIT_NO,
                    "rank %d holds %s with one microbatch alone, more than its "
                    "limit of '%s'",
-                   rank, least, limit);
+                   row, least, limit);
 }
 
 static int check_room(const struct search *s, struct pp_err *err)
 {
-    const struct pp_job *j = &s->job;
-    for (int r = 0; j->limit && r < j->graph->n_ranks; r++)
-        if (pp_words_least(j, r) > j->limit[r] + j->slack)
+    const struct pp_search_problem *j = &s->problem;
+    for (int r = 0; j->limit && r < j->graph->n_rows; r++)
+        if (pp_row_order_least(j, r) > j->limit[r] + j->slack)
             return refuse(s, r, err);
     return 0;
 }
 
 static int try_named(struct search *s, struct pp_err *err)
 {
-    const struct pp_job *j = &s->job;
-    pp_words_serial(j, s->word);
-    consider(s, s->word);
+    const struct pp_search_problem *j = &s->problem;
+    pp_row_order_serial(j, s->order);
+    consider(s, s->order);
     for (const struct pp_kind *const *k = pp_kinds; *k && !at_goal(s); k++) {
-        int rc = pp_words_of_kind(j, *k, s->word, err);
+        int rc = pp_row_order_of_kind(j, *k, s->order, err);
         if (rc == -1)
             return -1;
         if (rc == 0)
-            consider(s, s->word);
+            consider(s, s->order);
     }
     return 0;
 }
@@ -160,11 +160,12 @@ static int try_named(struct search *s, struct pp_err *err)
 static int try_greedy(struct search *s, struct pp_err *err)
 {
     for (int i = 0; i < PP_GREEDY_SETTINGS && !at_goal(s); i++) {
-        int rc = pp_greedy_run(&s->job, pp_greedy_setting(i), s->word, err);
+        int rc =
+            pp_greedy_run(&s->problem, pp_greedy_setting(i), s->order, err);
         if (rc == -1)
             return -1;
         if (rc == 0)
-            consider(s, s->word);
+            consider(s, s->order);
     }
     return 0;
 }
@@ -175,12 +176,12 @@ static int try_vblocks(struct search *s, struct pp_err *err)
     double steps = VBLOCKS * s->options->seconds * visits_per_second;
     for (int i = 0; i < PP_VBLOCK_SETTINGS && !at_goal(s); i++) {
         struct pp_vblock_knobs knobs = pp_vblock_setting(i);
-        int rc = pp_vblocks_run(&s->job, &knobs, s->word, err);
+        int rc = pp_vblocks_run(&s->problem, &knobs, s->order, err);
         if (rc == -1)
             return -1;
         if (rc == 0)
-            consider(s, s->word);
-        if ((i + 1.0) * vblock_visits * s->job.n_ops > steps)
+            consider(s, s->order);
+        if ((i + 1.0) * vblock_visits * s->problem.n_ops > steps)
             break;
     }
     return 0;
@@ -193,10 +194,10 @@ static int better(struct search *s, uint64_t key, double steps, double heat,
     struct pp_local_options o = {
         .key = key, .steps = steps, .goal = s->goal, .heat = {heat, heat / 15}};
     double worst, done;
-    memcpy(s->word, s->best, (size_t)s->job.n_ops * sizeof *s->word);
-    if (pp_local_search(&s->job, &o, s->word, &worst, &done, err))
+    memcpy(s->order, s->best, (size_t)s->problem.n_ops * sizeof *s->order);
+    if (pp_local_search(&s->problem, &o, s->order, &worst, &done, err))
         return -1;
-    consider(s, s->word);
+    consider(s, s->order);
     return 0;
 }
 
@@ -220,20 +221,20 @@ static int rounds(struct search *s, struct pp_policy_search *p, double steps,
 
 static int try_policies(struct search *s, double seconds, struct pp_err *err)
 {
-    struct pp_policy_search p = {.job = &s->job,
+    struct pp_policy_search p = {.problem = &s->problem,
                                  .eval = &s->eval,
                                  .goal = s->goal,
                                  .worst = INFINITY,
                                  .found = found,
                                  .ctx = s,
-                                 .word = s->word};
+                                 .order = s->order};
     double steps = seconds * visits_per_second;
     int rc = -1;
     p.goal += s->eps;
-    p.list = pp_list_create(&s->job);
+    p.list = pp_list_create(&s->problem);
     if (!p.list)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (!pp_policy_init(&p.best, &s->job, err) &&
+    else if (!pp_policy_init(&p.best, &s->problem, err) &&
              !pp_policy_grid(&p, steps / 2, err))
         rc = rounds(s, &p, steps - p.steps, err);
     pp_policy_finish(&p.best);
@@ -247,7 +248,7 @@ static int break_ties(struct search *s, double seconds, struct pp_err *err)
 {
     s->tied = true;
     count_from_arrival(s);
-    s->goal = most_work(&s->job);
+    s->goal = most_work(&s->problem);
     if (!at_goal(s) &&
         (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err)))
         return -1;
@@ -257,11 +258,11 @@ static int break_ties(struct search *s, double seconds, struct pp_err *err)
 static int search(struct search *s, struct pp_err *err)
 {
     double seconds = s->options->seconds;
-    if (pp_eval_init(&s->eval, &s->job, err))
+    if (pp_eval_init(&s->eval, &s->problem, err))
         return -1;
-    s->best = calloc((size_t)s->job.n_ops, sizeof *s->best);
-    s->word = calloc((size_t)s->job.n_ops, sizeof *s->word);
-    if (!s->best || !s->word)
+    s->best = calloc((size_t)s->problem.n_ops, sizeof *s->best);
+    s->order = calloc((size_t)s->problem.n_ops, sizeof *s->order);
+    if (!s->best || !s->order)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
     if (check_room(s, err) || set_goal(s, err) || try_named(s, err) ||
@@ -276,16 +277,17 @@ static int search(struct search *s, struct pp_err *err)
 static void finish(struct search *s)
 {
     free(s->best);
-    free(s->word);
+    free(s->order);
     pp_eval_finish(&s->eval);
-    pp_job_finish(&s->job);
+    pp_search_problem_finish(&s->problem);
 }
 
 static int run(struct search *s, const struct pp_schedule *schedule,
                struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
-    return pp_job_init(&s->job, schedule, o->split, o->costs, o->room, err) ||
+    return pp_search_problem_init(&s->problem, schedule, o->split, o->costs,
+                                  o->room, err) ||
                    search(s, err)
                ? -1
                : 0;
@@ -320,7 +322,7 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
         rc = run(&w, schedule, err);
     const struct search *best = both && w.worst < s.worst - s.eps ? &w : &s;
     if (!rc)
-        rc = pp_words_emit(&best->job, best->best, schedule, err);
+        rc = pp_row_order_emit(&best->problem, best->best, schedule, err);
     finish(&s);
     finish(&w);
     return rc;

@@ -7,21 +7,21 @@
  * by move; the search ends when the lower bound of bound.h is reached. Never
  * worse than a named kind that fits, and never above the limit. On each stage
  * microbatches stay in order, so the result is canonical. */
-#ifndef PP_SCHED_SEARCH_H
-#define PP_SCHED_SEARCH_H
+#ifndef PP_SCHEDULE_SEARCH_SEARCH_H
+#define PP_SCHEDULE_SEARCH_SEARCH_H
 
 #include <stdint.h>
 
-#include "sched/room.h"
-#include "sched/schedule.h"
-#include "sched/sim.h"
+#include "schedule/memory/memory.h"
+#include "schedule/ir/schedule.h"
+#include "schedule/simulate/sim.h"
 
 struct pp_search_options {
     const struct pp_costs *costs;
-    const struct pp_room *room; /* NULL: no limit */
-    bool split;                 /* backward as I and W, or all of it whole where
-                                   that takes less; false: whole, as B */
-    bool span;                  /* least span of a rank, not least makespan */
+    const struct pp_memory_limit *room; /* NULL: no limit */
+    bool split; /* backward as I and W, or all of it whole where
+                   that takes less; false: whole, as B */
+    bool span;  /* least span of a rank, not least makespan */
     uint64_t seed;
     double seconds; /* of work, by a fixed rate and not by the clock: the same
                        input and options find the same order anywhere */

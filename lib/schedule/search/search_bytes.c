@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_bytes.h"
+#include "schedule/search/search_bytes.h"
 
 #include <stdlib.h>
 
-#include "sched/lower.h"
+#include "schedule/ir/lower.h"
 
 enum { MAX_TRIES = 10 };
 
@@ -24,7 +24,7 @@ static int tighten(const struct pp_schedule *s, const struct pp_search_bytes *b,
                    double *limit, struct pp_err *err)
 {
     int above = 0;
-    for (int r = 0; r < s->graph->n_ranks; r++) {
+    for (int r = 0; r < s->graph->n_rows; r++) {
         struct pp_memory m = {0};
         if (pp_memory_plan(s, r, b->sizes, &m, err))
             return -1;
@@ -44,12 +44,12 @@ static void set_limits(const struct pp_graph *g,
                        const struct pp_search_bytes *b, double *limit,
                        struct pp_load *load)
 {
-    for (int r = 0; r < g->n_ranks; r++) {
-        size_t passing = 0;
+    for (int r = 0; r < g->n_rows; r++) {
+        size_t workspace = 0;
         for (int s = 0; s < g->n_stages; s++)
-            if (g->stages[s].rank == r && b->sizes[s].passing > passing)
-                passing = b->sizes[s].passing;
-        limit[r] = b->room[r] - (double)passing;
+            if (g->stages[s].row == r && b->sizes[s].workspace > workspace)
+                workspace = b->sizes[s].workspace;
+        limit[r] = b->room[r] - (double)workspace;
     }
     for (int s = 0; s < g->n_stages; s++)
         load[s] = pp_load_of(&b->sizes[s], g->stages[s].input_grad);
@@ -62,9 +62,9 @@ int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
                     const struct pp_search_options *o,
                     const struct pp_search_bytes *b, struct pp_err *err)
 {
-    double *limit = calloc((size_t)g->n_ranks, sizeof *limit);
+    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
     struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
-    const struct pp_room room = {limit, load};
+    const struct pp_memory_limit room = {limit, load};
     struct pp_search_options inside = *o;
     bool fits = false;
     int above = 0;

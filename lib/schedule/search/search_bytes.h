@@ -2,10 +2,10 @@
 /* search_bytes - auto where a rank's limit is in bytes of what memory.h plans,
  * messages included, which nobody knows before there are rows: the search gets
  * what is left for activations, and less where that was still too much. */
-#ifndef PP_SCHED_SEARCH_BYTES_H
-#define PP_SCHED_SEARCH_BYTES_H
+#ifndef PP_SCHEDULE_SEARCH_SEARCH_BYTES_H
+#define PP_SCHEDULE_SEARCH_SEARCH_BYTES_H
 
-#include "sched/search.h"
+#include "schedule/search/search.h"
 
 /* All borrowed. */
 struct pp_search_bytes {

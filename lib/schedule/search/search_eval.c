@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_eval.h"
+#include "schedule/search/search_eval.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-int pp_eval_init(struct pp_eval *e, const struct pp_job *j, struct pp_err *err)
+int pp_eval_init(struct pp_eval *e, const struct pp_search_problem *j,
+                 struct pp_err *err)
 {
-    size_t n = (size_t)j->n_ops, p = (size_t)j->graph->n_ranks;
-    *e = (struct pp_eval){.job = j};
+    size_t n = (size_t)j->n_ops, p = (size_t)j->graph->n_rows;
+    *e = (struct pp_eval){.problem = j};
     e->start = calloc(n, sizeof *e->start);
     e->tail = calloc(n, sizeof *e->tail);
     e->sorted = calloc(n, sizeof *e->sorted);
@@ -37,7 +38,7 @@ void pp_eval_finish(struct pp_eval *e)
 static inline bool inputs_done(const struct pp_eval *e, int32_t op,
                                double *ready)
 {
-    const struct pp_job *j = e->job;
+    const struct pp_search_problem *j = e->problem;
     for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
         int32_t from = j->in[i].op;
         if (e->start[from] < 0)
@@ -53,24 +54,24 @@ struct ring {
     int first, n;
 };
 
-static void push(struct pp_eval *e, struct ring *q, int rank)
+static void push(struct pp_eval *e, struct ring *q, int row)
 {
-    int p = e->job->graph->n_ranks;
-    if (e->queued[rank])
+    int p = e->problem->graph->n_rows;
+    if (e->queued[row])
         return;
-    e->queued[rank] = true;
-    e->queue[(q->first + q->n++) % p] = rank;
+    e->queued[row] = true;
+    e->queue[(q->first + q->n++) % p] = row;
 }
 
 /* Runs a rank as far as it goes. Returns how many ops are done in all. */
-static int32_t run(struct pp_eval *e, const int32_t *word, int rank,
+static int32_t run(struct pp_eval *e, const int32_t *order, int row,
                    struct ring *q, int32_t n)
 {
-    const struct pp_job *j = e->job;
-    int32_t end = j->first_word[rank + 1], k = e->at[rank];
-    double clock = e->clock[rank];
+    const struct pp_search_problem *j = e->problem;
+    int32_t end = j->first_order[row + 1], k = e->at[row];
+    double clock = e->clock[row];
     for (; k < end; k++) {
-        int32_t op = word[k];
+        int32_t op = order[k];
         double ready = clock;
         if (!inputs_done(e, op, &ready))
             break;
@@ -78,36 +79,36 @@ static int32_t run(struct pp_eval *e, const int32_t *word, int rank,
         e->sorted[n++] = op;
         clock = ready + j->time[op];
         for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
-            int other = j->rank[j->group[j->out[i].op]];
-            if (other != rank)
+            int other = j->row[j->group[j->out[i].op]];
+            if (other != row)
                 push(e, q, other);
         }
     }
-    e->at[rank] = k;
-    e->clock[rank] = clock;
+    e->at[row] = k;
+    e->clock[row] = clock;
     return n;
 }
 
-bool pp_eval_heads(struct pp_eval *e, const int32_t *word)
+bool pp_eval_heads(struct pp_eval *e, const int32_t *order)
 {
-    const struct pp_job *j = e->job;
-    int p = j->graph->n_ranks;
+    const struct pp_search_problem *j = e->problem;
+    int p = j->graph->n_rows;
     struct ring q = {0};
     int32_t n = 0;
     for (int32_t op = 0; op < j->n_ops; op++)
         e->start[op] = -1;
     for (int r = 0; r < p; r++) {
-        e->at[r] = j->first_word[r];
+        e->at[r] = j->first_order[r];
         e->clock[r] = 0;
         e->queued[r] = false;
         push(e, &q, r);
     }
     while (q.n > 0) {
-        int rank = e->queue[q.first];
+        int row = e->queue[q.first];
         q.first = (q.first + 1) % p;
         q.n--;
-        e->queued[rank] = false;
-        n = run(e, word, rank, &q, n);
+        e->queued[row] = false;
+        n = run(e, order, row, &q, n);
     }
     e->worst = -INFINITY;
     for (int r = 0; r < p; r++)
@@ -118,46 +119,46 @@ bool pp_eval_heads(struct pp_eval *e, const int32_t *word)
 
 void pp_eval_tails(struct pp_eval *e)
 {
-    const struct pp_job *j = e->job;
-    for (int r = 0; r < j->graph->n_ranks; r++)
+    const struct pp_search_problem *j = e->problem;
+    for (int r = 0; r < j->graph->n_rows; r++)
         e->clock[r] = j->late[r];
     for (int32_t k = j->n_ops - 1; k >= 0; k--) {
         int32_t op = e->sorted[k];
-        int rank = j->rank[j->group[op]];
-        double tail = e->clock[rank];
+        int row = j->row[j->group[op]];
+        double tail = e->clock[row];
         for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
             int32_t to = j->out[i].op;
             double t = j->out[i].lag + j->time[to] + e->tail[to];
             tail = t > tail ? t : tail;
         }
         e->tail[op] = tail;
-        e->clock[rank] = tail + j->time[op];
+        e->clock[row] = tail + j->time[op];
     }
 }
 
-double pp_eval_makespan(const struct pp_eval *e, const int32_t *word)
+double pp_eval_makespan(const struct pp_eval *e, const int32_t *order)
 {
-    const struct pp_job *j = e->job;
+    const struct pp_search_problem *j = e->problem;
     double makespan = 0;
-    for (int r = 0; r < j->graph->n_ranks; r++) {
-        int32_t last = j->first_word[r + 1] - 1;
-        if (last >= j->first_word[r])
+    for (int r = 0; r < j->graph->n_rows; r++) {
+        int32_t last = j->first_order[r + 1] - 1;
+        if (last >= j->first_order[r])
             makespan =
-                fmax(makespan, e->start[word[last]] + j->time[word[last]]);
+                fmax(makespan, e->start[order[last]] + j->time[order[last]]);
     }
     return makespan;
 }
 
-double pp_eval_span(const struct pp_eval *e, const int32_t *word)
+double pp_eval_span(const struct pp_eval *e, const int32_t *order)
 {
-    const struct pp_job *j = e->job;
+    const struct pp_search_problem *j = e->problem;
     double span = 0;
-    for (int r = 0; r < j->graph->n_ranks; r++) {
-        int32_t first = j->first_word[r], last = j->first_word[r + 1] - 1;
+    for (int r = 0; r < j->graph->n_rows; r++) {
+        int32_t first = j->first_order[r], last = j->first_order[r + 1] - 1;
         if (first > last)
             continue;
-        double t =
-            e->start[word[last]] + j->time[word[last]] - e->start[word[first]];
+        double t = e->start[order[last]] + j->time[order[last]] -
+                   e->start[order[first]];
         span = t > span ? t : span;
     }
     return span;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_greedy.h"
+#include "schedule/search/search_greedy.h"
 
 #include <stdlib.h>
 
-#include "sched/play.h"
+#include "schedule/ir/play.h"
 
 struct station {
     int32_t n[3];   /* actions run, by kind */
@@ -14,12 +14,12 @@ struct station {
 };
 
 struct greedy {
-    const struct pp_job *job;
+    const struct pp_search_problem *problem;
     struct pp_greedy_knobs knobs;
     struct station *stations; /* per stage, each on a rank of its own */
     int32_t *wanted;          /* per stage: forwards of this round */
     double *end;              /* per op; only of what has run */
-    int32_t *word;
+    int32_t *order;
 };
 
 struct pp_greedy_knobs pp_greedy_setting(int i)
@@ -30,17 +30,17 @@ struct pp_greedy_knobs pp_greedy_setting(int i)
 
 static int32_t next_op(const struct greedy *g, int kind, int s)
 {
-    return pp_job_op(g->job, kind, s, g->stations[s].n[kind]);
+    return pp_problem_op(g->problem, kind, s, g->stations[s].n[kind]);
 }
 
 static double time_of(const struct greedy *g, int kind, int s)
 {
-    return g->job->time[next_op(g, kind, s)];
+    return g->problem->time[next_op(g, kind, s)];
 }
 
 static double arrival(const struct greedy *g, int32_t op)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     double here = 0;
     for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
         double t = g->end[j->in[i].op] + j->in[i].lag;
@@ -51,32 +51,32 @@ static double arrival(const struct greedy *g, int32_t op)
 
 static void put(struct greedy *g, int kind, int s)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     struct station *st = &g->stations[s];
     int32_t op = next_op(g, kind, s);
     int group = j->group[op];
     double here = arrival(g, op);
     if (here > st->clock) {
-        st->idle += st->n[PP_JOB_F] > 0 ? here - st->clock : 0;
+        st->idle += st->n[PP_PROBLEM_F] > 0 ? here - st->clock : 0;
         st->clock = here;
     }
     st->clock += j->time[op];
     st->held += j->taken[group] - j->freed[group];
     g->end[op] = st->clock;
-    g->word[j->first_word[j->rank[group]] + st->placed++] = op;
+    g->order[j->first_order[j->row[group]] + st->placed++] = op;
     st->n[kind]++;
 }
 
 static bool has_weight(const struct greedy *g, int s)
 {
     const struct station *st = &g->stations[s];
-    return st->n[PP_JOB_W] < st->n[PP_JOB_I];
+    return st->n[PP_PROBLEM_W] < st->n[PP_PROBLEM_I];
 }
 
 static double most_idle(const struct greedy *g)
 {
     double most = 0;
-    for (int s = 0; s < g->job->graph->n_stages; s++)
+    for (int s = 0; s < g->problem->graph->n_stages; s++)
         most = g->stations[s].idle > most ? g->stations[s].idle : most;
     return most;
 }
@@ -84,11 +84,11 @@ static double most_idle(const struct greedy *g)
 /* Room that the next action of a kind lacks beside what is held. */
 static double lacks(const struct greedy *g, int kind, int s, double held)
 {
-    const struct pp_job *j = g->job;
-    int group = kind * j->graph->n_stages + s, rank = j->rank[group];
+    const struct pp_search_problem *j = g->problem;
+    int group = kind * j->graph->n_stages + s, row = j->row[group];
     if (!j->limit)
         return -1;
-    return held + j->taken[group] - j->limit[rank] - j->slack;
+    return held + j->taken[group] - j->limit[row] - j->slack;
 }
 
 /* Weight gradients that the next action needs for its room, and those that fit
@@ -100,15 +100,15 @@ static bool put_in_time(struct greedy *g, int kind, int s)
     while (lacks(g, kind, s, st->held) > 0) {
         if (!has_weight(g, s))
             return false;
-        put(g, PP_JOB_W, s);
+        put(g, PP_PROBLEM_W, s);
     }
     double here = arrival(g, next_op(g, kind, s));
-    while (has_weight(g, s) && st->clock + time_of(g, PP_JOB_W, s) <= here)
-        put(g, PP_JOB_W, s);
+    while (has_weight(g, s) && st->clock + time_of(g, PP_PROBLEM_W, s) <= here)
+        put(g, PP_PROBLEM_W, s);
     double wait = here - st->clock;
     if (wait > 0 && has_weight(g, s) &&
         (g->knobs.eager || wait > most_idle(g) - st->idle))
-        put(g, PP_JOB_W, s);
+        put(g, PP_PROBLEM_W, s);
     put(g, kind, s);
     return true;
 }
@@ -117,14 +117,15 @@ static bool put_in_time(struct greedy *g, int kind, int s)
  * as many as fit. *end: when the last of them ends. */
 static int32_t fill(const struct greedy *g, int s, double here, double *end)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     const struct station *st = &g->stations[s];
     double held = st->held;
     int32_t n = 0;
-    for (; st->n[PP_JOB_F] + n < j->n_microbatches; n++) {
-        double time = j->time[pp_job_op(j, PP_JOB_F, s, st->n[PP_JOB_F] + n)];
+    for (; st->n[PP_PROBLEM_F] + n < j->n_microbatches; n++) {
+        double time =
+            j->time[pp_problem_op(j, PP_PROBLEM_F, s, st->n[PP_PROBLEM_F] + n)];
         double after = *end + (g->knobs.overshoot ? time : 0);
-        if (lacks(g, PP_JOB_F, s, held) > 0 ||
+        if (lacks(g, PP_PROBLEM_F, s, held) > 0 ||
             (g->knobs.overshoot ? after > here : *end >= here))
             break;
         held += j->taken[s];
@@ -137,15 +138,15 @@ static int32_t fill(const struct greedy *g, int s, double here, double *end)
  * runs fewer ahead than the one before it. */
 static bool warm_up(struct greedy *g)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     int n = j->graph->n_stages;
     double back = 0;
     for (int s = 0; s < n; s++)
-        if (!put_in_time(g, PP_JOB_F, s))
+        if (!put_in_time(g, PP_PROBLEM_F, s))
             return false;
     for (int s = n - 1; s >= 0; s--) {
         double end = g->stations[s].clock;
-        int32_t first = pp_job_op(j, PP_JOB_I, s, 0);
+        int32_t first = pp_problem_op(j, PP_PROBLEM_I, s, 0);
         double here = back;
         if (s < n - 1)
             here += j->in[j->first_in[first]].lag;
@@ -157,9 +158,9 @@ static bool warm_up(struct greedy *g)
             g->wanted[s] = g->wanted[s - 1] > 0 ? g->wanted[s - 1] - 1 : 0;
     for (int s = 0; s < n; s++)
         for (int32_t i = 0; i < g->wanted[s]; i++)
-            put(g, PP_JOB_F, s);
+            put(g, PP_PROBLEM_F, s);
     for (int s = n - 1; s >= 0; s--)
-        if (!put_in_time(g, PP_JOB_I, s))
+        if (!put_in_time(g, PP_PROBLEM_I, s))
             return false;
     return true;
 }
@@ -168,53 +169,54 @@ static bool warm_up(struct greedy *g)
  * wait costs no more than the longest of any rank. */
 static bool holds_back(const struct greedy *g, int s)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     const struct station *st = &g->stations[s], *next = st + 1;
     if (!g->knobs.hold || s + 1 == j->graph->n_stages ||
-        st->n[PP_JOB_F] < next->n[PP_JOB_F] + 2)
+        st->n[PP_PROBLEM_F] < next->n[PP_PROBLEM_F] + 2)
         return false;
-    int32_t op = next_op(g, PP_JOB_F, s + 1);
-    double used = next->clock + j->time[op] + time_of(g, PP_JOB_I, s + 1) +
+    int32_t op = next_op(g, PP_PROBLEM_F, s + 1);
+    double used = next->clock + j->time[op] + time_of(g, PP_PROBLEM_I, s + 1) +
                   j->in[j->first_in[op]].lag;
     double held = st->held, clock = st->clock;
-    int32_t w = st->n[PP_JOB_W];
-    for (; w < st->n[PP_JOB_I] && lacks(g, PP_JOB_F, s, held) > 0; w++) {
-        int32_t weight = pp_job_op(j, PP_JOB_W, s, w);
+    int32_t w = st->n[PP_PROBLEM_W];
+    for (; w < st->n[PP_PROBLEM_I] && lacks(g, PP_PROBLEM_F, s, held) > 0;
+         w++) {
+        int32_t weight = pp_problem_op(j, PP_PROBLEM_W, s, w);
         clock += j->time[weight];
         held += j->taken[j->group[weight]] - j->freed[j->group[weight]];
     }
     if (st->clock >= used)
         return true;
-    return clock + time_of(g, PP_JOB_F, s) > used &&
+    return clock + time_of(g, PP_PROBLEM_F, s) > used &&
            used - st->clock <= most_idle(g) - st->idle;
 }
 
 /* A forward where it is wanted, and the input gradient of microbatch i. */
 static bool run_round(struct greedy *g)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     int n = j->graph->n_stages;
     for (int s = 0; s < n; s++)
-        g->wanted[s] =
-            g->stations[s].n[PP_JOB_F] < j->n_microbatches && !holds_back(g, s);
+        g->wanted[s] = g->stations[s].n[PP_PROBLEM_F] < j->n_microbatches &&
+                       !holds_back(g, s);
     for (int s = n - 2; s >= 0; s--)
-        if (g->stations[s + 1].n[PP_JOB_F] < j->n_microbatches &&
+        if (g->stations[s + 1].n[PP_PROBLEM_F] < j->n_microbatches &&
             !g->wanted[s + 1])
             g->wanted[s] = 0;
     for (int s = 0; s < n; s++) {
-        bool there = s == 0 || g->stations[s - 1].n[PP_JOB_F] >
-                                   g->stations[s].n[PP_JOB_F];
-        if (g->wanted[s] && there && !put_in_time(g, PP_JOB_F, s))
+        bool there = s == 0 || g->stations[s - 1].n[PP_PROBLEM_F] >
+                                   g->stations[s].n[PP_PROBLEM_F];
+        if (g->wanted[s] && there && !put_in_time(g, PP_PROBLEM_F, s))
             return false;
     }
     for (int s = n - 1; s >= 0; s--) {
         struct station *st = &g->stations[s];
-        if (st->n[PP_JOB_F] <= st->n[PP_JOB_I])
+        if (st->n[PP_PROBLEM_F] <= st->n[PP_PROBLEM_I])
             return false; /* its forward was held back too long */
-        while (s == 0 && st->n[PP_JOB_F] == j->n_microbatches &&
+        while (s == 0 && st->n[PP_PROBLEM_F] == j->n_microbatches &&
                has_weight(g, s))
-            put(g, PP_JOB_W, s);
-        if (!put_in_time(g, PP_JOB_I, s))
+            put(g, PP_PROBLEM_W, s);
+        if (!put_in_time(g, PP_PROBLEM_I, s))
             return false;
     }
     return true;
@@ -222,7 +224,7 @@ static bool run_round(struct greedy *g)
 
 static bool run(struct greedy *g)
 {
-    const struct pp_job *j = g->job;
+    const struct pp_search_problem *j = g->problem;
     if (!warm_up(g))
         return false;
     for (int i = 1; i < j->n_microbatches; i++)
@@ -230,31 +232,32 @@ static bool run(struct greedy *g)
             return false;
     for (int s = 0; s < j->graph->n_stages; s++)
         while (has_weight(g, s))
-            put(g, PP_JOB_W, s);
+            put(g, PP_PROBLEM_W, s);
     return true;
 }
 
 /* A chain of stages, each on a rank of its own. */
-static bool suits(const struct pp_job *j)
+static bool suits(const struct pp_search_problem *j)
 {
     const struct pp_graph *g = j->graph;
-    if (j->n_kinds < 3 || g->n_stages != g->n_ranks)
+    if (j->n_kinds < 3 || g->n_stages != g->n_rows)
         return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *node = &g->stages[s];
         if (node->n_inputs != (s > 0) || (s > 0 && node->inputs[0] != s - 1))
             return false;
-        int32_t ops = j->first_word[node->rank + 1] - j->first_word[node->rank];
+        int32_t ops = j->first_order[node->row + 1] - j->first_order[node->row];
         if (ops != 3 * j->n_microbatches)
             return false;
     }
     return true;
 }
 
-int pp_greedy_run(const struct pp_job *j, struct pp_greedy_knobs knobs,
-                  int32_t *word, struct pp_err *err)
+int pp_greedy_run(const struct pp_search_problem *j,
+                  struct pp_greedy_knobs knobs, int32_t *order,
+                  struct pp_err *err)
 {
-    struct greedy g = {.job = j, .knobs = knobs, .word = word};
+    struct greedy g = {.problem = j, .knobs = knobs, .order = order};
     size_t n = (unsigned)j->graph->n_stages;
     int rc = PP_AGAIN;
     if (!suits(j))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_list.h"
+#include "schedule/search/search_list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct seat {
 };
 
 struct pp_list {
-    const struct pp_job *job;
+    const struct pp_search_problem *problem;
     const struct pp_policy *policy;
     struct seat *seats; /* per rank */
     int32_t *count;     /* per group: how many have run */
@@ -28,20 +28,21 @@ struct pp_list {
     double *work;       /* per rank: time of one microbatch */
 };
 
-static double group_time(const struct pp_job *j, int kind, int stage)
+static double group_time(const struct pp_search_problem *j, int kind, int stage)
 {
     /* Microbatches differ little; their mean stands for all. */
     double sum = 0;
     for (int i = 0; kind < j->n_kinds && i < j->n_microbatches; i++)
-        sum += j->time[pp_job_op(j, kind, stage, i)];
+        sum += j->time[pp_problem_op(j, kind, stage, i)];
     return sum / j->n_microbatches;
 }
 
-static double first_lag(const struct pp_job *j, int kind, int stage, int from)
+static double first_lag(const struct pp_search_problem *j, int kind, int stage,
+                        int from)
 {
-    int32_t op = pp_job_op(j, kind, stage, 0);
+    int32_t op = pp_problem_op(j, kind, stage, 0);
     for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++)
-        if (pp_job_stage(j, j->in[i].op) == from)
+        if (pp_problem_stage(j, j->in[i].op) == from)
             return j->in[i].lag;
     return 0;
 }
@@ -49,7 +50,7 @@ static double first_lag(const struct pp_job *j, int kind, int stage, int from)
 /* Round trips from the last stage up, ways to the end from the first down. */
 static void measure(struct pp_list *l)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     const struct pp_graph *g = j->graph;
     int n = g->n_stages;
     for (int s = n - 1; s >= 0; s--) {
@@ -57,53 +58,53 @@ static void measure(struct pp_list *l)
         double trip = 0;
         for (int i = 0; i < node->n_outputs; i++) {
             int to = node->outputs[i];
-            trip = fmax(trip, first_lag(j, PP_JOB_F, to, s) + l->trip[to] +
-                                  first_lag(j, PP_JOB_I, s, to));
+            trip = fmax(trip, first_lag(j, PP_PROBLEM_F, to, s) + l->trip[to] +
+                                  first_lag(j, PP_PROBLEM_I, s, to));
         }
         for (int kind = 0; kind < j->n_kinds; kind++)
-            l->work[node->rank] += group_time(j, kind, s);
-        l->trip[s] =
-            trip + group_time(j, PP_JOB_F, s) + group_time(j, PP_JOB_I, s);
+            l->work[node->row] += group_time(j, kind, s);
+        l->trip[s] = trip + group_time(j, PP_PROBLEM_F, s) +
+                     group_time(j, PP_PROBLEM_I, s);
     }
     for (int s = 0; s < n; s++) {
         const struct pp_stage_node *node = &g->stages[s];
-        double back = group_time(j, PP_JOB_W, s);
+        double back = group_time(j, PP_PROBLEM_W, s);
         for (int i = 0; i < node->n_inputs; i++) {
             int from = node->inputs[i];
-            back = fmax(back, first_lag(j, PP_JOB_I, from, s) +
-                                  group_time(j, PP_JOB_I, from) +
-                                  l->path[PP_JOB_I * n + from]);
+            back = fmax(back, first_lag(j, PP_PROBLEM_I, from, s) +
+                                  group_time(j, PP_PROBLEM_I, from) +
+                                  l->path[PP_PROBLEM_I * n + from]);
         }
-        l->path[PP_JOB_I * n + s] = back;
-        l->path[s] = back + l->trip[s] - group_time(j, PP_JOB_F, s);
+        l->path[PP_PROBLEM_I * n + s] = back;
+        l->path[s] = back + l->trip[s] - group_time(j, PP_PROBLEM_F, s);
     }
 }
 
 /* The stages of each rank, and what their input gradients take at once. */
 static void seat_stages(struct pp_list *l)
 {
-    const struct pp_graph *g = l->job->graph;
+    const struct pp_graph *g = l->problem->graph;
     int k = 0;
-    for (int r = 0; r < g->n_ranks; r++) {
+    for (int r = 0; r < g->n_rows; r++) {
         l->first_stage[r] = k;
         for (int s = 0; s < g->n_stages; s++)
-            if (g->stages[s].rank == r) {
+            if (g->stages[s].row == r) {
                 l->stages[k++] = s;
                 l->seats[r].need =
                     fmax(l->seats[r].need,
-                         l->job->taken[PP_JOB_I * g->n_stages + s]);
+                         l->problem->taken[PP_PROBLEM_I * g->n_stages + s]);
             }
     }
-    l->first_stage[g->n_ranks] = k;
+    l->first_stage[g->n_rows] = k;
 }
 
-struct pp_list *pp_list_create(const struct pp_job *j)
+struct pp_list *pp_list_create(const struct pp_search_problem *j)
 {
-    size_t p = (size_t)j->graph->n_ranks, n = (size_t)j->graph->n_stages;
+    size_t p = (size_t)j->graph->n_rows, n = (size_t)j->graph->n_stages;
     struct pp_list *l = calloc(1, sizeof *l);
     if (!l)
         return NULL;
-    l->job = j;
+    l->problem = j;
     l->seats = calloc(p, sizeof *l->seats);
     l->count = calloc(3 * n, sizeof *l->count);
     l->missing = calloc((size_t)j->n_ops, sizeof *l->missing);
@@ -143,28 +144,28 @@ void pp_list_destroy(struct pp_list *l)
 struct choice {
     int32_t op;  /* -1: nothing */
     double from; /* when it can start */
-    double rank; /* the policy's liking */
+    double row;  /* the policy's liking */
 };
 
 static int group_of(const struct pp_list *l, int kind, int stage)
 {
-    return kind * l->job->graph->n_stages + stage;
+    return kind * l->problem->graph->n_stages + stage;
 }
 
 /* Banker's rule for the next forward of stage: the oldest microbatch on this
  * rank that has forwards to run keeps room for all of them. */
-static bool admits(const struct pp_list *l, int rank, int stage)
+static bool admits(const struct pp_list *l, int row, int stage)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     if (!j->limit)
         return true;
     int32_t oldest = l->count[stage];
-    double room = j->limit[rank] + j->slack - l->seats[rank].held -
-                  l->seats[rank].need - j->taken[stage];
-    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++)
+    double room = j->limit[row] + j->slack - l->seats[row].held -
+                  l->seats[row].need - j->taken[stage];
+    for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++)
         if (l->count[l->stages[k]] < oldest)
             oldest = l->count[l->stages[k]];
-    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++) {
+    for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++) {
         int s = l->stages[k];
         if (s != stage && l->count[s] == oldest)
             room -= j->taken[s];
@@ -175,11 +176,11 @@ static bool admits(const struct pp_list *l, int rank, int stage)
 /* The next op of that group when what it waits for has at least begun. */
 static int32_t next_op(const struct pp_list *l, int kind, int stage)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     int group = group_of(l, kind, stage);
-    int32_t i = l->count[group], op = pp_job_op(j, kind, stage, i);
-    int32_t below = kind == PP_JOB_F ? j->n_microbatches
-                                     : l->count[group - j->graph->n_stages];
+    int32_t i = l->count[group], op = pp_problem_op(j, kind, stage, i);
+    int32_t below = kind == PP_PROBLEM_F ? j->n_microbatches
+                                         : l->count[group - j->graph->n_stages];
     if (i >= below || l->missing[op] > 0)
         return -1;
     return op;
@@ -187,77 +188,77 @@ static int32_t next_op(const struct pp_list *l, int kind, int stage)
 
 /* How much the policy likes the next op of a kind on a stage: more is
  * better. */
-static double liking(const struct pp_list *l, int kind, int stage, int rank)
+static double liking(const struct pp_list *l, int kind, int stage, int row)
 {
     const struct pp_policy *p = l->policy;
-    int n = l->job->graph->n_stages;
+    int n = l->problem->graph->n_stages;
     int32_t i = l->count[group_of(l, kind, stage)];
-    enum pp_policy_order order = p->habits[rank].order;
+    enum pp_policy_order order = p->heuristics[row].order;
     if (order == PP_POLICY_PATH)
-        return l->path[group_of(l, kind, stage)] - p->late * i * l->work[rank];
-    bool first = (order == PP_POLICY_FORWARD) == (kind == PP_JOB_F);
-    bool up = kind == PP_JOB_F ? p->shallow : false;
+        return l->path[group_of(l, kind, stage)] - p->late * i * l->work[row];
+    bool first = (order == PP_POLICY_FORWARD) == (kind == PP_PROBLEM_F);
+    bool up = kind == PP_PROBLEM_F ? p->shallow : false;
     return (first ? 2 * n : 0) + (up ? n - stage : stage);
 }
 
 /* Whether a stage may not run further ahead of its backward. */
 static bool far_ahead(const struct pp_list *l, int stage)
 {
-    return l->count[stage] - l->count[group_of(l, PP_JOB_I, stage)] >=
+    return l->count[stage] - l->count[group_of(l, PP_PROBLEM_I, stage)] >=
            l->policy->ahead[stage];
 }
 
 /* Whether a is better than b: liked more and not much later, or liked less and
  * much earlier. */
 static bool prefers(const struct pp_list *l, const struct choice *a,
-                    const struct choice *b, double patience)
+                    const struct choice *b, double wait_ratio)
 {
-    if (a->rank > b->rank)
-        return a->from <= b->from + patience * l->job->time[b->op];
-    return b->from > a->from + patience * l->job->time[a->op];
+    if (a->row > b->row)
+        return a->from <= b->from + wait_ratio * l->problem->time[b->op];
+    return b->from > a->from + wait_ratio * l->problem->time[a->op];
 }
 
 /* The best of what is ready now, or else the first to come. *full is set when
  * memory stands in the way of something ready. */
-static struct choice choose(const struct pp_list *l, int rank, double now,
+static struct choice choose(const struct pp_list *l, int row, double now,
                             bool *full)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     struct choice best = {-1, INFINITY, 0};
-    double patience = l->policy->habits[rank].patience;
-    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++)
-        for (int kind = PP_JOB_F; kind <= PP_JOB_I; kind++) {
+    double wait_ratio = l->policy->heuristics[row].wait_ratio;
+    for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++)
+        for (int kind = PP_PROBLEM_F; kind <= PP_PROBLEM_I; kind++) {
             int s = l->stages[k];
             int32_t op = next_op(l, kind, s);
-            if (op < 0 || (kind == PP_JOB_F && far_ahead(l, s)))
+            if (op < 0 || (kind == PP_PROBLEM_F && far_ahead(l, s)))
                 continue;
             double from = l->arrival[op] > now ? l->arrival[op] : now;
-            bool fits = kind == PP_JOB_F
-                            ? admits(l, rank, s)
-                            : !j->limit || l->seats[rank].held +
-                                                   j->taken[j->group[op]] <=
-                                               j->limit[rank] + j->slack;
+            bool fits = kind == PP_PROBLEM_F
+                            ? admits(l, row, s)
+                            : !j->limit ||
+                                  l->seats[row].held + j->taken[j->group[op]] <=
+                                      j->limit[row] + j->slack;
             if (!fits) {
                 *full |= from <= now;
                 continue;
             }
-            struct choice c = {op, from, liking(l, kind, s, rank)};
-            if (best.op < 0 || prefers(l, &c, &best, patience))
+            struct choice c = {op, from, liking(l, kind, s, row)};
+            if (best.op < 0 || prefers(l, &c, &best, wait_ratio))
                 best = c;
         }
     return best;
 }
 
 /* The oldest weight gradient that can run. */
-static int32_t choose_weight(const struct pp_list *l, int rank, double now)
+static int32_t choose_weight(const struct pp_list *l, int row, double now)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     int32_t best = -1, oldest = INT32_MAX;
     if (j->n_kinds < 3)
         return -1;
-    for (int k = l->first_stage[rank]; k < l->first_stage[rank + 1]; k++) {
-        int32_t op = next_op(l, PP_JOB_W, l->stages[k]);
-        int32_t i = l->count[group_of(l, PP_JOB_W, l->stages[k])];
+    for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++) {
+        int32_t op = next_op(l, PP_PROBLEM_W, l->stages[k]);
+        int32_t i = l->count[group_of(l, PP_PROBLEM_W, l->stages[k])];
         if (op >= 0 && l->arrival[op] <= now && i <= oldest) {
             best = op;
             oldest = i;
@@ -266,20 +267,20 @@ static int32_t choose_weight(const struct pp_list *l, int rank, double now)
     return best;
 }
 
-static void start(struct pp_list *l, int rank, int32_t op, double now,
-                  int32_t *word)
+static void start(struct pp_list *l, int row, int32_t op, double now,
+                  int32_t *order)
 {
-    const struct pp_job *j = l->job;
-    struct seat *seat = &l->seats[rank];
+    const struct pp_search_problem *j = l->problem;
+    struct seat *seat = &l->seats[row];
     int group = j->group[op];
     double end = now + j->time[op];
-    word[j->first_word[rank] + seat->n++] = op;
+    order[j->first_order[row] + seat->n++] = op;
     l->count[group]++;
     seat->held += j->taken[group] - j->freed[group];
     seat->clock = seat->next = end;
     for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
         int32_t to = j->out[i].op;
-        struct seat *other = &l->seats[j->rank[j->group[to]]];
+        struct seat *other = &l->seats[j->row[j->group[to]]];
         double here = end + j->out[i].lag;
         if (here > l->arrival[to])
             l->arrival[to] = here;
@@ -292,32 +293,33 @@ static void start(struct pp_list *l, int rank, int32_t op, double now,
 }
 
 /* What rank does at its time, or when it looks again. */
-static void decide(struct pp_list *l, int rank, int32_t *word)
+static void decide(struct pp_list *l, int row, int32_t *order)
 {
-    const struct pp_habit *habit = &l->policy->habits[rank];
-    struct seat *seat = &l->seats[rank];
+    const struct pp_row_heuristic *heuristic = &l->policy->heuristics[row];
+    struct seat *seat = &l->seats[row];
     double now = seat->next;
     bool full = false;
-    struct choice c = choose(l, rank, now, &full);
+    struct choice c = choose(l, row, now, &full);
     if (c.op >= 0 && c.from <= now &&
-        !(full && habit->order == PP_POLICY_FORWARD &&
-          pp_job_kind(l->job, c.op) != PP_JOB_F)) {
-        start(l, rank, c.op, now, word);
+        !(full && heuristic->order == PP_POLICY_FORWARD &&
+          pp_problem_kind(l->problem, c.op) != PP_PROBLEM_F)) {
+        start(l, row, c.op, now, order);
         return;
     }
-    int32_t w = choose_weight(l, rank, now);
-    if (w >= 0 && (full || c.from - now >= habit->squeeze * l->job->time[w]))
-        start(l, rank, w, now, word);
+    int32_t w = choose_weight(l, row, now);
+    if (w >= 0 &&
+        (full || c.from - now >= heuristic->min_fill * l->problem->time[w]))
+        start(l, row, w, now, order);
     else if (c.op >= 0 && c.from <= now)
-        start(l, rank, c.op, now, word);
+        start(l, row, c.op, now, order);
     else
         seat->next = c.from;
 }
 
 static void reset(struct pp_list *l)
 {
-    const struct pp_job *j = l->job;
-    for (int r = 0; r < j->graph->n_ranks; r++)
+    const struct pp_search_problem *j = l->problem;
+    for (int r = 0; r < j->graph->n_rows; r++)
         l->seats[r] = (struct seat){.need = l->seats[r].need};
     for (int g = 0; g < j->n_kinds * j->graph->n_stages; g++)
         l->count[g] = 0;
@@ -329,22 +331,22 @@ static void reset(struct pp_list *l)
 
 void pp_list_ahead(const struct pp_list *l, double trips, int32_t *ahead)
 {
-    const struct pp_graph *g = l->job->graph;
+    const struct pp_graph *g = l->problem->graph;
     for (int s = 0; s < g->n_stages; s++) {
-        double n = trips * l->trip[s] / l->work[g->stages[s].rank];
-        ahead[s] = l->job->n_microbatches;
+        double n = trips * l->trip[s] / l->work[g->stages[s].row];
+        ahead[s] = l->problem->n_microbatches;
         if (trips > 0 && n < ahead[s])
             ahead[s] = n > 1 ? (int32_t)ceil(n - 1e-9) : 1;
     }
 }
 
-int pp_policy_init(struct pp_policy *p, const struct pp_job *j,
+int pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j,
                    struct pp_err *err)
 {
     *p = (struct pp_policy){.late = 1};
     p->ahead = calloc((size_t)j->graph->n_stages, sizeof *p->ahead);
-    p->habits = calloc((size_t)j->graph->n_ranks, sizeof *p->habits);
-    if (!p->ahead || !p->habits)
+    p->heuristics = calloc((size_t)j->graph->n_rows, sizeof *p->heuristics);
+    if (!p->ahead || !p->heuristics)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
@@ -352,37 +354,37 @@ int pp_policy_init(struct pp_policy *p, const struct pp_job *j,
 void pp_policy_finish(struct pp_policy *p)
 {
     free(p->ahead);
-    free(p->habits);
+    free(p->heuristics);
     *p = (struct pp_policy){0};
 }
 
 void pp_policy_copy(struct pp_policy *to, const struct pp_policy *from,
-                    const struct pp_job *j)
+                    const struct pp_search_problem *j)
 {
     to->shallow = from->shallow;
     to->late = from->late;
     memcpy(to->ahead, from->ahead,
            (size_t)j->graph->n_stages * sizeof *to->ahead);
-    memcpy(to->habits, from->habits,
-           (size_t)j->graph->n_ranks * sizeof *to->habits);
+    memcpy(to->heuristics, from->heuristics,
+           (size_t)j->graph->n_rows * sizeof *to->heuristics);
 }
 
-bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *word)
+bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *order)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     l->policy = p;
     reset(l);
     for (;;) {
-        int rank = 0;
-        for (int r = 1; r < j->graph->n_ranks; r++)
-            if (l->seats[r].next < l->seats[rank].next)
-                rank = r;
-        if (isinf(l->seats[rank].next))
+        int row = 0;
+        for (int r = 1; r < j->graph->n_rows; r++)
+            if (l->seats[r].next < l->seats[row].next)
+                row = r;
+        if (isinf(l->seats[row].next))
             break;
-        decide(l, rank, word);
+        decide(l, row, order);
     }
-    for (int r = 0; r < j->graph->n_ranks; r++)
-        if (l->seats[r].n < j->first_word[r + 1] - j->first_word[r])
+    for (int r = 0; r < j->graph->n_rows; r++)
+        if (l->seats[r].n < j->first_order[r + 1] - j->first_order[r])
             return false;
     return true;
 }

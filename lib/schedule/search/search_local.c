@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_local.h"
+#include "schedule/search/search_local.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "sched/search_eval.h"
+#include "schedule/search/search_eval.h"
 
 enum { MAX_SHIFT = 24, TRIES = 32 };
 
@@ -17,10 +17,10 @@ struct move {
 };
 
 struct local {
-    const struct pp_job *job;
+    const struct pp_search_problem *problem;
     const struct pp_local_options *options;
     struct pp_eval now, next; /* of word, and of the word being tried */
-    int32_t *word, *best;
+    int32_t *order, *best;
     double *held; /* per place: memory before its op */
     double best_worst, mean, heat, eps;
     uint64_t n_random;
@@ -44,18 +44,19 @@ static double random_real(struct local *l)
 
 static void fill_held(struct local *l)
 {
-    const struct pp_job *j = l->job;
-    for (int r = 0; r < j->graph->n_ranks; r++) {
+    const struct pp_search_problem *j = l->problem;
+    for (int r = 0; r < j->graph->n_rows; r++) {
         double held = 0;
-        for (int32_t k = j->first_word[r]; k < j->first_word[r + 1]; k++) {
-            int group = j->group[l->word[k]];
+        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
+            int group = j->group[l->order[k]];
             l->held[k] = held;
             held += j->taken[group] - j->freed[group];
         }
     }
 }
 
-static bool has_edge(const struct pp_job *j, int32_t from, int32_t to)
+static bool has_edge(const struct pp_search_problem *j, int32_t from,
+                     int32_t to)
 {
     for (int32_t i = j->first_in[to]; i < j->first_in[to + 1]; i++)
         if (j->in[i].op == from)
@@ -64,30 +65,31 @@ static bool has_edge(const struct pp_job *j, int32_t from, int32_t to)
 }
 
 /* Whether the order of two ops of a rank, a before b, is free. */
-static bool may_pass(const struct pp_job *j, int32_t a, int32_t b)
+static bool may_pass(const struct pp_search_problem *j, int32_t a, int32_t b)
 {
     if (j->group[a] == j->group[b])
         return false;
     if (a % j->n_microbatches != b % j->n_microbatches)
         return true;
-    return pp_job_stage(j, a) != pp_job_stage(j, b) && !has_edge(j, a, b);
+    return pp_problem_stage(j, a) != pp_problem_stage(j, b) &&
+           !has_edge(j, a, b);
 }
 
 /* How far the op at place k may move in a direction, at most `most` places,
  * by order and memory. */
-static int32_t reach(const struct local *l, int rank, int32_t k, int32_t most,
+static int32_t reach(const struct local *l, int row, int32_t k, int32_t most,
                      bool left)
 {
-    const struct pp_job *j = l->job;
-    int32_t x = l->word[k], d = 0;
+    const struct pp_search_problem *j = l->problem;
+    int32_t x = l->order[k], d = 0;
     int gx = j->group[x];
-    double room = j->limit ? j->limit[rank] + j->slack : INFINITY;
+    double room = j->limit ? j->limit[row] + j->slack : INFINITY;
     double change = j->taken[gx] - j->freed[gx];
     for (; d < most; d++) {
         int32_t at = left ? k - d - 1 : k + d + 1;
-        if (at < j->first_word[rank] || at >= j->first_word[rank + 1])
+        if (at < j->first_order[row] || at >= j->first_order[row + 1])
             break;
-        int32_t y = l->word[at];
+        int32_t y = l->order[at];
         if (!(left ? may_pass(j, y, x) : may_pass(j, x, y)))
             break;
         /* Going left, y then runs with x's change; going right, without. */
@@ -99,23 +101,23 @@ static int32_t reach(const struct local *l, int rank, int32_t k, int32_t most,
 }
 
 /* x itself at its new place. */
-static bool fits_there(const struct local *l, int rank, struct move m)
+static bool fits_there(const struct local *l, int row, struct move m)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     if (!j->limit)
         return true;
-    int gx = j->group[l->word[m.from]];
+    int gx = j->group[l->order[m.from]];
     double held = l->held[m.to];
     if (m.to > m.from) {
-        int gy = j->group[l->word[m.to]];
+        int gy = j->group[l->order[m.to]];
         held += j->taken[gy] - j->freed[gy] - j->taken[gx] + j->freed[gx];
     }
-    return held + j->taken[gx] <= j->limit[rank] + j->slack;
+    return held + j->taken[gx] <= j->limit[row] + j->slack;
 }
 
 static double ready_at(const struct pp_eval *e, int32_t op)
 {
-    const struct pp_job *j = e->job;
+    const struct pp_search_problem *j = e->problem;
     double ready = 0;
     for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
         int32_t from = j->in[i].op;
@@ -127,7 +129,7 @@ static double ready_at(const struct pp_eval *e, int32_t op)
 
 static double tail_of(const struct pp_eval *e, int32_t op)
 {
-    const struct pp_job *j = e->job;
+    const struct pp_search_problem *j = e->problem;
     double tail = 0;
     for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
         int32_t to = j->out[i].op;
@@ -139,24 +141,24 @@ static double tail_of(const struct pp_eval *e, int32_t op)
 
 /* The longest path through the ops that the move shifts, were the rest of the
  * schedule as it is. */
-static double estimate(const struct local *l, int rank, struct move m)
+static double estimate(const struct local *l, int row, struct move m)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     int32_t low = m.from < m.to ? m.from : m.to;
     int32_t n = (m.from < m.to ? m.to - m.from : m.from - m.to) + 1;
     int32_t ops[MAX_SHIFT + 1];
     double start[MAX_SHIFT + 1], longest = 0;
-    double clock = 0, tail = j->late[rank];
+    double clock = 0, tail = j->late[row];
     bool left = m.to < m.from;
     for (int32_t k = 0; k < n - 1; k++)
-        ops[left ? k + 1 : k] = l->word[left ? low + k : low + k + 1];
-    ops[left ? 0 : n - 1] = l->word[m.from];
-    if (low > j->first_word[rank]) {
-        int32_t before = l->word[low - 1];
+        ops[left ? k + 1 : k] = l->order[left ? low + k : low + k + 1];
+    ops[left ? 0 : n - 1] = l->order[m.from];
+    if (low > j->first_order[row]) {
+        int32_t before = l->order[low - 1];
         clock = l->now.start[before] + j->time[before];
     }
-    if (low + n < j->first_word[rank + 1]) {
-        int32_t after = l->word[low + n];
+    if (low + n < j->first_order[row + 1]) {
+        int32_t after = l->order[low + n];
         tail = j->time[after] + l->now.tail[after];
     }
     for (int32_t k = 0; k < n; k++) {
@@ -174,37 +176,37 @@ static double estimate(const struct local *l, int rank, struct move m)
     return longest;
 }
 
-static void shift(int32_t *word, struct move m)
+static void shift(int32_t *order, struct move m)
 {
-    int32_t op = word[m.from];
+    int32_t op = order[m.from];
     if (m.to < m.from)
-        memmove(word + m.to + 1, word + m.to,
-                (size_t)(m.from - m.to) * sizeof *word);
+        memmove(order + m.to + 1, order + m.to,
+                (size_t)(m.from - m.to) * sizeof *order);
     else
-        memmove(word + m.from, word + m.from + 1,
-                (size_t)(m.to - m.from) * sizeof *word);
-    word[m.to] = op;
+        memmove(order + m.from, order + m.from + 1,
+                (size_t)(m.to - m.from) * sizeof *order);
+    order[m.to] = op;
 }
 
 /* A random move of an op on a longest path. False when none was found. */
-static bool propose(struct local *l, struct move *m, int *rank)
+static bool propose(struct local *l, struct move *m, int *row)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     const struct pp_eval *e = &l->now;
     for (int i = 0; i < TRIES; i++) {
-        int32_t k = random_below(l, j->n_ops), op = l->word[k];
+        int32_t k = random_below(l, j->n_ops), op = l->order[k];
         if (e->start[op] + j->time[op] + e->tail[op] < e->worst - l->eps)
             continue;
         uint64_t bits = random_bits(l);
         bool left = bits & 1;
         int32_t most = bits & 2 ? 2 : MAX_SHIFT;
-        *rank = j->rank[j->group[op]];
-        int32_t d = reach(l, *rank, k, most, left);
+        *row = j->row[j->group[op]];
+        int32_t d = reach(l, *row, k, most, left);
         if (d == 0)
             continue;
         d = 1 + random_below(l, d);
         *m = (struct move){k, left ? k - d : k + d};
-        if (fits_there(l, *rank, *m))
+        if (fits_there(l, *row, *m))
             return true;
     }
     return false;
@@ -212,7 +214,7 @@ static bool propose(struct local *l, struct move *m, int *rank)
 
 static void keep(struct local *l, struct move m)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     int32_t low = m.from < m.to ? m.from : m.to;
     int32_t high = m.from < m.to ? m.to : m.from;
     struct pp_eval other = l->now;
@@ -220,34 +222,34 @@ static void keep(struct local *l, struct move m)
     l->now = l->next;
     l->next = other;
     for (int32_t k = low; k <= high; k++) {
-        int group = j->group[l->word[k]];
+        int group = j->group[l->order[k]];
         l->held[k] = held;
         held += j->taken[group] - j->freed[group];
     }
     pp_eval_tails(&l->now);
     if (l->now.worst < l->best_worst - l->eps) {
         l->best_worst = l->now.worst;
-        memcpy(l->best, l->word, (size_t)j->n_ops * sizeof *l->best);
+        memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
     }
 }
 
 /* One move; returns its cost in visits. */
 static double step(struct local *l)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     struct move m;
-    int rank;
-    if (!propose(l, &m, &rank))
+    int row;
+    if (!propose(l, &m, &row))
         return 4 * TRIES;
     double bound = l->now.worst - l->heat * log(1 - random_real(l));
-    if (estimate(l, rank, m) > bound + l->eps)
+    if (estimate(l, row, m) > bound + l->eps)
         return 2 * MAX_SHIFT;
-    shift(l->word, m);
-    if (pp_eval_heads(&l->next, l->word) && l->next.worst <= bound + l->eps) {
+    shift(l->order, m);
+    if (pp_eval_heads(&l->next, l->order) && l->next.worst <= bound + l->eps) {
         keep(l, m);
         return 2.0 * j->n_ops;
     }
-    shift(l->word, (struct move){m.to, m.from});
+    shift(l->order, (struct move){m.to, m.from});
     return j->n_ops;
 }
 
@@ -264,7 +266,7 @@ static double anneal(struct local *l)
 
 static int init(struct local *l, struct pp_err *err)
 {
-    const struct pp_job *j = l->job;
+    const struct pp_search_problem *j = l->problem;
     if (pp_eval_init(&l->now, j, err) || pp_eval_init(&l->next, j, err))
         return -1;
     l->best = calloc((size_t)j->n_ops, sizeof *l->best);
@@ -273,26 +275,26 @@ static int init(struct local *l, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int32_t op = 0; op < j->n_ops; op++)
         l->mean += j->time[op] / j->n_ops;
-    if (!pp_eval_heads(&l->now, l->word))
+    if (!pp_eval_heads(&l->now, l->order))
         return pp_fail(err, PP_EXIT_NO, "the words cannot run to the end");
     pp_eval_tails(&l->now);
     fill_held(l);
     l->eps = 1e-10 * l->now.worst;
     l->best_worst = l->now.worst;
-    memcpy(l->best, l->word, (size_t)j->n_ops * sizeof *l->best);
+    memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
     return 0;
 }
 
-int pp_local_search(const struct pp_job *j, const struct pp_local_options *o,
-                    int32_t *word, double *worst, double *steps,
-                    struct pp_err *err)
+int pp_local_search(const struct pp_search_problem *j,
+                    const struct pp_local_options *o, int32_t *order,
+                    double *worst, double *steps, struct pp_err *err)
 {
-    struct local l = {.job = j, .options = o, .word = word};
+    struct local l = {.problem = j, .options = o, .order = order};
     int rc = init(&l, err);
     if (!rc) {
         *steps = anneal(&l);
         *worst = l.best_worst;
-        memcpy(word, l.best, (size_t)j->n_ops * sizeof *word);
+        memcpy(order, l.best, (size_t)j->n_ops * sizeof *order);
     }
     free(l.best);
     free(l.held);

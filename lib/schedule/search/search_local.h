@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* search_local - betters words by simulated annealing; private to lib/sched.
+/* search_local - betters words by simulated annealing; private to
+ * lib/schedule/search.
  *
  * A move takes an op that lies on a longest path and puts it elsewhere in its
  * word, where memory and the order within a microbatch allow. What the move
@@ -7,10 +8,10 @@
  * the words before it, as in job-shop scheduling (Taillard, ORSA J. Computing
  * 1994; Dell'Amico and Trubian, Annals of OR 1993), so that most moves are
  * refused without a pass over the ops. */
-#ifndef PP_SCHED_SEARCH_LOCAL_H
-#define PP_SCHED_SEARCH_LOCAL_H
+#ifndef PP_SCHEDULE_SEARCH_SEARCH_LOCAL_H
+#define PP_SCHEDULE_SEARCH_SEARCH_LOCAL_H
 
-#include "sched/search_job.h"
+#include "schedule/search/search_problem.h"
 
 struct pp_local_options {
     uint64_t key;   /* of the random numbers */
@@ -21,8 +22,9 @@ struct pp_local_options {
 
 /* Betters word in place: what comes back is the best met, never worse. *worst
  * is its objective. Returns the work done through *steps. */
-int pp_local_search(const struct pp_job *j, const struct pp_local_options *o,
-                    int32_t *word, double *worst, double *steps,
+int pp_local_search(const struct pp_search_problem *j,
+                    const struct pp_local_options *o, int32_t *order,
+                    double *worst, double *steps,
                     struct pp_err *err) PP_MUST_USE;
 
 #endif

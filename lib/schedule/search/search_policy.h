@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* search_policy - the best policy for the list scheduler: a grid, then hill
- * climbing; private to lib/sched.
+ * climbing; private to lib/schedule/search.
  *
  * A policy says how far ahead each stage runs and how each rank waits, so one
  * change alters every round of a schedule at once. That is what the search
  * over single moves (search_local.h) cannot do in a long step. */
-#ifndef PP_SCHED_SEARCH_POLICY_H
-#define PP_SCHED_SEARCH_POLICY_H
+#ifndef PP_SCHEDULE_SEARCH_SEARCH_POLICY_H
+#define PP_SCHEDULE_SEARCH_SEARCH_POLICY_H
 
-#include "sched/search_eval.h"
-#include "sched/search_list.h"
+#include "schedule/search/search_eval.h"
+#include "schedule/search/search_list.h"
 
 struct pp_policy_search {
-    const struct pp_job *job;
+    const struct pp_search_problem *problem;
     struct pp_list *list;
     struct pp_eval *eval;
     double goal;  /* stop when the objective is no larger */
@@ -21,9 +21,9 @@ struct pp_policy_search {
     double worst; /* of best; infinity before the first run */
     double steps; /* work done, in visits of an op */
     /* Told of every order that is tried. */
-    void (*found)(void *ctx, const struct pp_eval *e, const int32_t *word);
+    void (*found)(void *ctx, const struct pp_eval *e, const int32_t *order);
     void *ctx;
-    int32_t *word; /* n_ops: room for an order */
+    int32_t *order; /* n_ops: room for an order */
 };
 
 /* Tries the grid, or as much of it as that many steps allow. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_job.h"
+#include "schedule/search/search_problem.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/deps.h"
+#include "schedule/ir/deps.h"
 
 /* One round over all requirements: counts them, or fills them in. */
 struct edges {
-    struct pp_job *job;
+    struct pp_search_problem *problem;
     const struct pp_costs *costs;
     struct pp_action action;
     int32_t op;
@@ -19,12 +19,12 @@ struct edges {
 static int visit(void *ctx, struct pp_dep dep)
 {
     struct edges *e = ctx;
-    struct pp_job *j = e->job;
+    struct pp_search_problem *j = e->problem;
     bool forward = dep.ops & 1u << PP_F;
     if (dep.stage == e->action.stage)
         return 0; /* on the same rank, in this order in every word */
-    int32_t from = pp_job_op(j, forward ? PP_JOB_F : PP_JOB_I, dep.stage,
-                             e->action.microbatch);
+    int32_t from = pp_problem_op(j, forward ? PP_PROBLEM_F : PP_PROBLEM_I,
+                                 dep.stage, e->action.microbatch);
     double lag = 0;
     if (!e->fill) {
         j->first_in[e->op + 1]++;
@@ -37,16 +37,17 @@ static int visit(void *ctx, struct pp_dep dep)
         message.peer = dep.stage;
         lag = e->costs->time(e->costs->ctx, pp_other_end(message));
     }
-    j->in[j->first_in[e->op]++] = (struct pp_job_edge){from, lag};
-    j->out[j->first_out[from]++] = (struct pp_job_edge){e->op, lag};
+    j->in[j->first_in[e->op]++] = (struct pp_search_edge){from, lag};
+    j->out[j->first_out[from]++] = (struct pp_search_edge){e->op, lag};
     return 0;
 }
 
-static void visit_all(struct pp_job *j, const struct pp_costs *costs, bool fill)
+static void visit_all(struct pp_search_problem *j, const struct pp_costs *costs,
+                      bool fill)
 {
-    struct edges e = {.job = j, .costs = costs, .fill = fill};
+    struct edges e = {.problem = j, .costs = costs, .fill = fill};
     for (e.op = 0; e.op < j->n_ops; e.op++) {
-        e.action = pp_job_action(j, e.op);
+        e.action = pp_problem_action(j, e.op);
         pp_deps(j->graph, e.action, visit, &e); /* visit never stops it */
     }
 }
@@ -65,7 +66,7 @@ static void move_back(int32_t *first, int32_t n)
     first[0] = 0;
 }
 
-static int init_edges(struct pp_job *j, const struct pp_costs *costs,
+static int init_edges(struct pp_search_problem *j, const struct pp_costs *costs,
                       struct pp_err *err)
 {
     visit_all(j, costs, false);
@@ -82,7 +83,8 @@ static int init_edges(struct pp_job *j, const struct pp_costs *costs,
     return 0;
 }
 
-static void init_loads(struct pp_job *j, const struct pp_room *room)
+static void init_loads(struct pp_search_problem *j,
+                       const struct pp_memory_limit *room)
 {
     int n = j->graph->n_stages;
     for (int s = 0; s < n; s++) {
@@ -90,17 +92,17 @@ static void init_loads(struct pp_job *j, const struct pp_room *room)
         double *taken = j->taken + s, *freed = j->freed + s;
         if (!j->graph->stages[s].input_grad && j->n_kinds == 3)
             l = (struct pp_load){0, l.f_to_i + l.f_to_w, 0};
-        taken[PP_JOB_F * n] = l.f_to_i + l.f_to_w;
-        taken[PP_JOB_I * n] = l.i_to_w;
-        freed[PP_JOB_I * n] = l.f_to_i;
+        taken[PP_PROBLEM_F * n] = l.f_to_i + l.f_to_w;
+        taken[PP_PROBLEM_I * n] = l.i_to_w;
+        freed[PP_PROBLEM_I * n] = l.f_to_i;
         freed[(j->n_kinds - 1) * n] += l.f_to_w + l.i_to_w;
     }
     j->limit = room ? room->limit : NULL;
-    for (int r = 0; j->limit && r < j->graph->n_ranks; r++)
+    for (int r = 0; j->limit && r < j->graph->n_rows; r++)
         j->slack = fmax(j->slack, 1e-9 * j->limit[r]);
 }
 
-static int allocate(struct pp_job *j, struct pp_err *err)
+static int allocate(struct pp_search_problem *j, struct pp_err *err)
 {
     size_t n = (size_t)j->n_ops, groups = (size_t)j->n_kinds;
     groups *= (size_t)j->graph->n_stages;
@@ -108,25 +110,27 @@ static int allocate(struct pp_job *j, struct pp_err *err)
     j->group = calloc(n, sizeof *j->group);
     j->first_in = calloc(n + 1, sizeof *j->first_in);
     j->first_out = calloc(n + 1, sizeof *j->first_out);
-    j->first_word =
-        calloc((size_t)j->graph->n_ranks + 1, sizeof *j->first_word);
-    j->rank = calloc(groups, sizeof *j->rank);
+    j->first_order =
+        calloc((size_t)j->graph->n_rows + 1, sizeof *j->first_order);
+    j->row = calloc(groups, sizeof *j->row);
     j->taken = calloc(groups, sizeof *j->taken);
     j->freed = calloc(groups, sizeof *j->freed);
-    j->late = calloc((size_t)j->graph->n_ranks, sizeof *j->late);
+    j->late = calloc((size_t)j->graph->n_rows, sizeof *j->late);
     if (!j->time || !j->group || !j->first_in || !j->first_out ||
-        !j->first_word || !j->rank || !j->taken || !j->freed || !j->late)
+        !j->first_order || !j->row || !j->taken || !j->freed || !j->late)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
-int pp_job_init(struct pp_job *j, const struct pp_schedule *s, bool split,
-                const struct pp_costs *costs, const struct pp_room *room,
-                struct pp_err *err)
+int pp_search_problem_init(struct pp_search_problem *j,
+                           const struct pp_schedule *s, bool split,
+                           const struct pp_costs *costs,
+                           const struct pp_memory_limit *room,
+                           struct pp_err *err)
 {
-    *j = (struct pp_job){.graph = s->graph,
-                         .n_microbatches = s->n_microbatches,
-                         .n_kinds = split ? 3 : 2};
+    *j = (struct pp_search_problem){.graph = s->graph,
+                                    .n_microbatches = s->n_microbatches,
+                                    .n_kinds = split ? 3 : 2};
     if (s->graph->n_copies > 1 || s->graph->n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s orders whole sequences on one copy of the weights, "
@@ -141,18 +145,18 @@ int pp_job_init(struct pp_job *j, const struct pp_schedule *s, bool split,
     if (allocate(j, err))
         return -1;
     for (int32_t op = 0; op < j->n_ops; op++) {
-        struct pp_action a = pp_job_action(j, op);
+        struct pp_action a = pp_problem_action(j, op);
         j->group[op] = op / j->n_microbatches;
-        j->rank[j->group[op]] = s->graph->stages[a.stage].rank;
+        j->row[j->group[op]] = s->graph->stages[a.stage].row;
         j->time[op] = costs->time(costs->ctx, a);
-        j->first_word[s->graph->stages[a.stage].rank + 1]++;
+        j->first_order[s->graph->stages[a.stage].row + 1]++;
     }
-    sum_up(j->first_word, s->graph->n_ranks);
+    sum_up(j->first_order, s->graph->n_rows);
     init_loads(j, room);
     return init_edges(j, costs, err);
 }
 
-void pp_job_finish(struct pp_job *j)
+void pp_search_problem_finish(struct pp_search_problem *j)
 {
     free(j->time);
     free(j->group);
@@ -160,10 +164,10 @@ void pp_job_finish(struct pp_job *j)
     free(j->first_out);
     free(j->in);
     free(j->out);
-    free(j->first_word);
-    free(j->rank);
+    free(j->first_order);
+    free(j->row);
     free(j->taken);
     free(j->freed);
     free(j->late);
-    *j = (struct pp_job){0};
+    *j = (struct pp_search_problem){0};
 }

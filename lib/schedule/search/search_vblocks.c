@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/search_vblocks.h"
+#include "schedule/search/search_vblocks.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "sched/play.h"
+#include "schedule/ir/play.h"
 
 enum { ACTIONS = 4 }; /* of a microbatch on a rank, weight gradients apart */
 
@@ -15,20 +15,20 @@ struct slots {
 };
 
 struct vblocks {
-    const struct pp_job *job;
+    const struct pp_search_problem *problem;
     const struct pp_vblock_knobs *knobs;
     double period;
     bool reserve;        /* of room: see has_room */
     double *offset;      /* per group but W's: of its action in the block */
     double *base;        /* per microbatch: when its block begins */
     struct slots *slots; /* per rank */
-    int32_t *word;
+    int32_t *order;
 };
 
 struct pp_vblock_knobs pp_vblock_setting(int i)
 {
     static const double waits[] = {0, 1, 0.5};
-    struct pp_vblock_knobs k = {.squeeze = i % 2 == 0 ? 1 : 0.01};
+    struct pp_vblock_knobs k = {.min_fill = i % 2 == 0 ? 1 : 0.01};
     i /= 2;
     for (int way = 0; way < ACTIONS; way++, i /= 3)
         k.wait[way] = waits[i % 3];
@@ -56,9 +56,9 @@ static double pass(const struct vblocks *v, const struct slots *s, double at,
 
 /* The first time from ready on that the repeated block leaves free; ready where
  * none is. */
-static double place(struct vblocks *v, int rank, double ready, double time)
+static double place(struct vblocks *v, int row, double ready, double time)
 {
-    struct slots *s = &v->slots[rank];
+    struct slots *s = &v->slots[row];
     double at = ready;
     for (int i = 0; i <= ACTIONS; i++) {
         double next = pass(v, s, at, time);
@@ -76,105 +76,107 @@ static double place(struct vblocks *v, int rank, double ready, double time)
 /* The block: each action where it first fits behind the one it waits for. */
 static void plan(struct vblocks *v)
 {
-    const struct pp_job *j = v->job;
+    const struct pp_search_problem *j = v->problem;
     int n = j->graph->n_stages;
     double now = 0;
     for (int i = 0; i < 2 * n; i++) {
-        int kind = i < n ? PP_JOB_F : PP_JOB_I;
+        int kind = i < n ? PP_PROBLEM_F : PP_PROBLEM_I;
         int stage = i < n ? i : 2 * n - 1 - i;
-        int32_t op = pp_job_op(j, kind, stage, 0);
+        int32_t op = pp_problem_op(j, kind, stage, 0);
         int group = j->group[op];
         double time = j->time[op], ready = now;
         for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
-            if (pp_job_stage(j, j->in[e].op) != stage)
+            if (pp_problem_stage(j, j->in[e].op) != stage)
                 ready = now + j->in[e].lag;
         ready += v->knobs->wait[2 * i / n] * time;
-        now = place(v, j->rank[group], ready, time);
+        now = place(v, j->row[group], ready, time);
         v->offset[group] = now - time;
     }
 }
 
 /* The busiest rank's work for a microbatch. */
-static double work(const struct pp_job *j, int microbatch)
+static double work(const struct pp_search_problem *j, int microbatch)
 {
     double most = 0;
     int n = j->graph->n_stages;
     for (int s = 0; s < n / 2; s++) {
         double sum = 0;
-        for (int kind = PP_JOB_F; kind <= PP_JOB_W; kind++)
-            sum += j->time[pp_job_op(j, kind, s, microbatch)] +
-                   j->time[pp_job_op(j, kind, n - 1 - s, microbatch)];
+        for (int kind = PP_PROBLEM_F; kind <= PP_PROBLEM_W; kind++)
+            sum += j->time[pp_problem_op(j, kind, s, microbatch)] +
+                   j->time[pp_problem_op(j, kind, n - 1 - s, microbatch)];
         most = fmax(most, sum);
     }
     return most;
 }
 
 /* A rank's word as it grows. */
-struct row {
+struct list {
     const struct vblocks *v;
     int stage[2]; /* on the way there, and back */
     double limit, clock, held;
     int32_t done[2][3]; /* of each stage, by kind */
-    int32_t *word;
+    int32_t *order;
 };
 
-static int32_t next_op(const struct row *r, int i, int kind)
+static int32_t next_op(const struct list *r, int i, int kind)
 {
-    return pp_job_op(r->v->job, kind, r->stage[i], r->done[i][kind]);
+    return pp_problem_op(r->v->problem, kind, r->stage[i], r->done[i][kind]);
 }
 
 /* With a reserve a forward on the way there leaves what the way back takes, so
  * that the two never lock each other out. */
-static bool has_room(const struct row *r, int i, int kind)
+static bool has_room(const struct list *r, int i, int kind)
 {
-    const struct pp_job *j = r->v->job;
+    const struct pp_search_problem *j = r->v->problem;
     double need = j->taken[j->group[next_op(r, i, kind)]];
-    if (r->v->reserve && i == 0 && kind == PP_JOB_F)
-        need += j->taken[j->group[pp_job_op(j, PP_JOB_F, r->stage[1], 0)]];
+    if (r->v->reserve && i == 0 && kind == PP_PROBLEM_F)
+        need +=
+            j->taken[j->group[pp_problem_op(j, PP_PROBLEM_F, r->stage[1], 0)]];
     return r->held + need <= r->limit;
 }
 
 /* Whether the rank has done what the next action of that kind rests on. */
-static bool is_due(const struct row *r, int i, int kind)
+static bool is_due(const struct list *r, int i, int kind)
 {
     int32_t m = r->done[i][kind];
-    if (m == r->v->job->n_microbatches)
+    if (m == r->v->problem->n_microbatches)
         return false;
-    if (kind == PP_JOB_F)
-        return i == 0 || m < r->done[0][PP_JOB_F];
-    return m < r->done[i][PP_JOB_F] && (i == 1 || m < r->done[1][PP_JOB_I]);
+    if (kind == PP_PROBLEM_F)
+        return i == 0 || m < r->done[0][PP_PROBLEM_F];
+    return m < r->done[i][PP_PROBLEM_F] &&
+           (i == 1 || m < r->done[1][PP_PROBLEM_I]);
 }
 
 /* The stage that owes more weight gradients; -1: none. */
-static int owing(const struct row *r)
+static int owing(const struct list *r)
 {
     int owes[2];
     for (int i = 0; i < 2; i++)
-        owes[i] = r->done[i][PP_JOB_I] - r->done[i][PP_JOB_W];
+        owes[i] = r->done[i][PP_PROBLEM_I] - r->done[i][PP_PROBLEM_W];
     int i = owes[1] > owes[0];
     return owes[i] > 0 ? i : -1;
 }
 
-static void put(struct row *r, int i, int kind)
+static void put(struct list *r, int i, int kind)
 {
-    const struct pp_job *j = r->v->job;
+    const struct pp_search_problem *j = r->v->problem;
     int32_t op = next_op(r, i, kind);
     r->clock += j->time[op];
     r->held += j->taken[j->group[op]] - j->freed[j->group[op]];
     r->done[i][kind]++;
-    *r->word++ = op;
+    *r->order++ = op;
 }
 
 /* The action of the block that comes next: the first for which there is, or can
  * be made, room. Its time, or infinity at the end. */
-static double choose(const struct row *r, bool can_make, int *stage, int *kind)
+static double choose(const struct list *r, bool can_make, int *stage, int *kind)
 {
     double first = INFINITY;
     for (int i = 0; i < 2; i++)
-        for (int k = PP_JOB_F; k <= PP_JOB_I; k++) {
+        for (int k = PP_PROBLEM_F; k <= PP_PROBLEM_I; k++) {
             if (!is_due(r, i, k) || (!can_make && !has_room(r, i, k)))
                 continue;
-            int group = r->v->job->group[next_op(r, i, k)];
+            int group = r->v->problem->group[next_op(r, i, k)];
             double at = r->v->offset[group] + r->v->base[r->done[i][k]];
             if (at < first) {
                 first = at;
@@ -187,16 +189,16 @@ static double choose(const struct row *r, bool can_make, int *stage, int *kind)
 
 /* The block's order, weight gradients where they fit and where their room is
  * needed. */
-static bool write_rank(struct vblocks *v, int rank)
+static bool write_row(struct vblocks *v, int row)
 {
-    const struct pp_job *j = v->job;
-    struct row r = {
+    const struct pp_search_problem *j = v->problem;
+    struct list r = {
         .v = v,
-        .stage = {rank, j->graph->n_stages - 1 - rank},
-        .limit = j->limit ? j->limit[rank] + j->slack : INFINITY,
-        .word = v->word + j->first_word[rank],
+        .stage = {row, j->graph->n_stages - 1 - row},
+        .limit = j->limit ? j->limit[row] + j->slack : INFINITY,
+        .order = v->order + j->first_order[row],
     };
-    for (int32_t left = j->first_word[rank + 1] - j->first_word[rank]; left > 0;
+    for (int32_t left = j->first_order[row + 1] - j->first_order[row]; left > 0;
          left--) {
         int i = 0, kind = 0, weight = owing(&r);
         double at = choose(&r, weight >= 0, &i, &kind);
@@ -204,10 +206,10 @@ static bool write_rank(struct vblocks *v, int rank)
         if (none && weight < 0)
             return false;
         if (none || (weight >= 0 &&
-                     r.clock + v->knobs->squeeze *
-                                   j->time[next_op(&r, weight, PP_JOB_W)] <=
+                     r.clock + v->knobs->min_fill *
+                                   j->time[next_op(&r, weight, PP_PROBLEM_W)] <=
                          at)) {
-            put(&r, weight, PP_JOB_W);
+            put(&r, weight, PP_PROBLEM_W);
         } else {
             r.clock = fmax(r.clock, at);
             put(&r, i, kind);
@@ -217,16 +219,16 @@ static bool write_rank(struct vblocks *v, int rank)
 }
 
 /* A chain of stages on ranks there and back. */
-static bool suits(const struct pp_job *j)
+static bool suits(const struct pp_search_problem *j)
 {
     const struct pp_graph *g = j->graph;
-    if (j->n_kinds < 3 || g->n_stages != 2 * g->n_ranks ||
+    if (j->n_kinds < 3 || g->n_stages != 2 * g->n_rows ||
         j->n_ops != 3 * g->n_stages * j->n_microbatches)
         return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *node = &g->stages[s];
-        int rank = s < g->n_ranks ? s : g->n_stages - 1 - s;
-        if (node->rank != rank || node->n_inputs != (s > 0) ||
+        int row = s < g->n_rows ? s : g->n_stages - 1 - s;
+        if (node->row != row || node->n_inputs != (s > 0) ||
             (s > 0 && node->inputs[0] != s - 1))
             return false;
     }
@@ -235,15 +237,15 @@ static bool suits(const struct pp_job *j)
 
 static bool write_all(struct vblocks *v)
 {
-    for (int r = 0; r < v->job->graph->n_ranks; r++)
-        if (!write_rank(v, r))
+    for (int r = 0; r < v->problem->graph->n_rows; r++)
+        if (!write_row(v, r))
             return false;
     return true;
 }
 
 static bool run(struct vblocks *v)
 {
-    const struct pp_job *j = v->job;
+    const struct pp_search_problem *j = v->problem;
     v->period = work(j, 0);
     for (int m = 1; m < j->n_microbatches; m++)
         v->base[m] = v->base[m - 1] + work(j, m - 1);
@@ -254,10 +256,11 @@ static bool run(struct vblocks *v)
     return write_all(v);
 }
 
-int pp_vblocks_run(const struct pp_job *j, const struct pp_vblock_knobs *knobs,
-                   int32_t *word, struct pp_err *err)
+int pp_vblocks_run(const struct pp_search_problem *j,
+                   const struct pp_vblock_knobs *knobs, int32_t *order,
+                   struct pp_err *err)
 {
-    struct vblocks v = {.job = j, .knobs = knobs, .word = word};
+    struct vblocks v = {.problem = j, .knobs = knobs, .order = order};
     size_t stages = (size_t)j->graph->n_stages;
     int rc = PP_AGAIN;
     if (!suits(j))

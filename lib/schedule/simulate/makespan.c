@@ -2,44 +2,34 @@
 /* A walk without clocks lists the pieces in an order that respects what they
  * wait for. What lies on the same rank comes earlier in its row, so that only
  * waits for other ranks are kept. */
-#include "sched/makespan.h"
+#include "schedule/simulate/makespan.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "sched/cells.h"
-#include "sched/deps.h"
-#include "sched/walk.h"
+#include "schedule/ir/completion.h"
+#include "schedule/ir/play.h"
 
-enum { N_OPS = 4, N_CLASSES = 3 }; /* of completions: F, I or B, W or B */
+enum { N_OPS = 4 };
 
-struct build {
+struct makespan_build {
     struct pp_makespan *x;
     struct pp_walk walk;
-    struct pp_cells cells;
-    int32_t *piece;          /* by cell and class: which one does it, or -1 */
-    int32_t *last;           /* by rank: its last piece so far, or -1 */
-    struct pp_action action; /* whose requirements are being visited */
+    struct pp_completion done; /* numbers are those of pieces */
+    int32_t *last;             /* by rank: its last piece so far, or -1 */
     struct pp_err *err;
 };
 
-static int32_t *piece_of(const struct build *b, int stage, int microbatch,
-                         int slice, unsigned ops)
-{
-    size_t cell = pp_cell(&b->cells, stage, microbatch, slice);
-    size_t k = ops & 1u << PP_F ? 0 : ops & 1u << PP_W ? 2 : 1;
-    return &b->piece[N_CLASSES * cell + k];
-}
-
-static int add_wait(struct pp_makespan *x, struct pp_wait w, struct pp_err *err)
+static int add_wait(struct pp_makespan *x, struct pp_makespan_wait w,
+                    struct pp_err *err)
 {
     if (x->n_waits == x->wait_capacity) {
         size_t capacity = x->wait_capacity ? 2 * x->wait_capacity : 256, bytes;
         if (pp_mul(capacity, sizeof *x->waits, &bytes, err))
             return -1;
-        struct pp_wait *grown = realloc(x->waits, bytes);
+        struct pp_makespan_wait *grown = realloc(x->waits, bytes);
         if (!grown)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         x->waits = grown;
@@ -49,25 +39,18 @@ static int add_wait(struct pp_makespan *x, struct pp_wait w, struct pp_err *err)
     return 0;
 }
 
-static int visit(void *ctx, struct pp_dep dep)
+/* Pieces of the same row run in its order: no wait has to be kept. */
+static int visit_met(void *ctx, struct pp_action a, struct pp_dep dep,
+                     size_t number)
 {
-    struct build *b = ctx;
+    struct makespan_build *b = ctx;
     const struct pp_graph *g = b->x->graph;
-    struct pp_action a = b->action;
-    int32_t piece = *piece_of(b, dep.stage, a.microbatch, dep.slice, dep.ops);
-    if (piece < 0)
-        return PP_AGAIN;
-    if (g->stages[dep.stage].rank == g->stages[a.stage].rank)
+    if (g->stages[dep.stage].row == g->stages[a.stage].row)
         return 0;
     int cut = dep.message == PP_RECV_B ? a.stage : dep.stage;
-    struct pp_wait w = {piece, cut * g->n_slices + dep.slice};
+    struct pp_makespan_wait w = {(int32_t)number,
+                                 cut * g->n_slices + dep.slice};
     return add_wait(b->x, w, b->err);
-}
-
-static int wait_for(struct build *b, struct pp_action a)
-{
-    b->action = a;
-    return pp_deps(b->x->graph, a, visit, b);
 }
 
 static int32_t time_index(const struct pp_graph *g, struct pp_action a)
@@ -75,88 +58,63 @@ static int32_t time_index(const struct pp_graph *g, struct pp_action a)
     return N_OPS * (a.stage * g->n_slices + a.slice) + a.op;
 }
 
-static void set_done(struct build *b, struct pp_action a, int32_t piece)
+static int add_piece(void *ctx, struct pp_action a, struct pp_err *err)
 {
-    *piece_of(b, a.stage, a.microbatch, a.slice, 1u << a.op) = piece;
-    if (a.op == PP_B)
-        *piece_of(b, a.stage, a.microbatch, a.slice, 1u << PP_W) = piece;
-}
-
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct build *b = ctx;
+    struct makespan_build *b = ctx;
     struct pp_makespan *x = b->x;
-    int rank = b->walk.rank;
-    size_t pc = b->walk.pc[rank], n_waits = x->n_waits;
-    const struct pp_action *row = b->walk.schedule->rows[rank].actions;
-    if (pc > 0 && row[pc - 1].overlap)
+    int row = b->walk.row;
+    size_t pc = b->walk.pc[row], n_waits = x->n_waits;
+    const struct pp_row *list = &b->walk.schedule->rows[row];
+    const struct pp_action *both = &list->actions[pc];
+    if (pp_is_second_of_pair(list, pc))
         return 0;
     b->err = err;
-    int rc = wait_for(b, a);
-    if (!rc && a.overlap)
-        rc = wait_for(b, row[pc + 1]);
+    int rc = pp_completion_visit(&b->done, both, visit_met, b);
     if (rc) {
         x->n_waits = n_waits;
         return rc;
     }
-    int32_t piece = (int32_t)x->n_pieces++;
-    x->pieces[piece] = (struct pp_piece){
-        .before = b->last[rank],
+    x->pieces[x->n_pieces] = (struct pp_makespan_piece){
+        .before = b->last[row],
         .wait = (uint32_t)n_waits,
         .time = {time_index(x->graph, a),
-                 a.overlap ? time_index(x->graph, row[pc + 1]) : -1}};
-    b->last[rank] = piece;
-    set_done(b, a, piece);
+                 a.overlap ? time_index(x->graph, both[1]) : -1}};
+    pp_completion_set(&b->done, a, x->n_pieces);
     if (a.overlap)
-        set_done(b, row[pc + 1], piece);
+        pp_completion_set(&b->done, both[1], x->n_pieces);
+    b->last[row] = (int32_t)x->n_pieces++;
     return 0;
 }
 
-static int pass_message(void *ctx, struct pp_action a, int peer_rank,
-                        struct pp_err *err)
-{
-    (void)ctx, (void)a, (void)peer_rank, (void)err;
-    return 0;
-}
-
-static int pass_sync(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    (void)ctx, (void)a, (void)err;
-    return 0;
-}
-
-static int allocate(struct build *b, const struct pp_schedule *s)
+static int allocate_makespan(struct makespan_build *b,
+                             const struct pp_schedule *s)
 {
     struct pp_makespan *x = b->x;
     struct pp_err *err = b->err;
-    size_t n = pp_schedule_n_compute(s), classes;
-    size_t ranks = (size_t)s->graph->n_ranks;
+    size_t n = pp_schedule_n_compute(s);
+    size_t rows = (size_t)s->graph->n_rows;
     size_t slices = (size_t)(s->graph->n_stages * s->graph->n_slices);
     if (n > INT32_MAX / 4 || slices > INT32_MAX / N_OPS)
         return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
-    if (pp_mul(b->cells.n_cells, N_CLASSES, &classes, err))
-        return -1;
-    b->piece = malloc((classes + 1) * sizeof *b->piece);
-    b->last = malloc(ranks * sizeof *b->last);
+    b->last = malloc(rows * sizeof *b->last);
     x->pieces = calloc(n + 1, sizeof *x->pieces);
     x->done = calloc(n + 1, sizeof *x->done);
     x->op = calloc(slices * N_OPS, sizeof *x->op);
-    if (!b->piece || !b->last || !x->pieces || !x->done || !x->op)
+    if (!b->last || !x->pieces || !x->done || !x->op)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memset(b->piece, -1, (classes + 1) * sizeof *b->piece);
-    memset(b->last, -1, ranks * sizeof *b->last);
+    memset(b->last, -1, rows * sizeof *b->last);
     return 0;
 }
 
 int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
                      struct pp_err *err)
 {
-    static const struct pp_player player = {compute, pass_message, pass_message,
-                                            pass_sync};
-    struct build b = {.x = x, .err = err};
+    static const struct pp_player player = {.compute = add_piece};
+    struct makespan_build b = {.x = x, .err = err};
     *x = (struct pp_makespan){.graph = s->graph};
-    int rc = pp_walk_init(&b.walk, s, err) || pp_cells_init(&b.cells, s, err) ||
-                     allocate(&b, s)
+    int rc = pp_walk_init(&b.walk, s, err) ||
+                     pp_completion_init(&b.done, s, err) ||
+                     allocate_makespan(&b, s)
                  ? -1
                  : pp_walk(&b.walk, &player, &b, err);
     if (rc == PP_AGAIN)
@@ -165,9 +123,8 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
         pp_makespan_finish(x);
     else
         x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
-    free(b.piece);
     free(b.last);
-    pp_cells_finish(&b.cells);
+    pp_completion_finish(&b.done);
     pp_walk_finish(&b.walk);
     return rc;
 }
@@ -190,10 +147,10 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
     x->end = x->n_pieces > 0 ? 0 : -1;
     set_op_times(x, t);
     for (size_t i = 0; i < x->n_pieces; i++) {
-        const struct pp_piece *p = &x->pieces[i];
+        const struct pp_makespan_piece *p = &x->pieces[i];
         double ready = p->before >= 0 ? done[p->before] : 0;
         for (uint32_t w = p->wait; w < p[1].wait; w++) {
-            const struct pp_wait *wait = &x->waits[w];
+            const struct pp_makespan_wait *wait = &x->waits[w];
             double there = done[wait->piece] + t->message[wait->message];
             ready = there > ready ? there : ready;
         }
@@ -209,8 +166,8 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
     return makespan;
 }
 
-static void count(const struct pp_graph *g, int32_t time,
-                  const struct pp_times *counts)
+static void count_time(const struct pp_graph *g, int32_t time,
+                       const struct pp_times *counts)
 {
     int i = time / N_OPS;
     int of = pp_time_of((enum pp_op)(time % N_OPS),
@@ -224,12 +181,12 @@ static void count(const struct pp_graph *g, int32_t time,
 static int32_t came_from(const struct pp_makespan *x, const struct pp_times *t,
                          int32_t i, int *message)
 {
-    const struct pp_piece *p = &x->pieces[i];
+    const struct pp_makespan_piece *p = &x->pieces[i];
     int32_t from = p->before;
     double ready = from >= 0 ? x->done[from] : 0;
     *message = -1;
     for (uint32_t w = p->wait; w < p[1].wait; w++) {
-        const struct pp_wait *wait = &x->waits[w];
+        const struct pp_makespan_wait *wait = &x->waits[w];
         double there = x->done[wait->piece] + t->message[wait->message];
         if (there > ready || from < 0) {
             ready = there;
@@ -243,12 +200,13 @@ static int32_t came_from(const struct pp_makespan *x, const struct pp_times *t,
 static void count_piece(const struct pp_makespan *x, int32_t at,
                         const struct pp_times *counts)
 {
-    count(x->graph, x->pieces[at].time[0], counts);
+    count_time(x->graph, x->pieces[at].time[0], counts);
     if (x->pieces[at].time[1] >= 0)
-        count(x->graph, x->pieces[at].time[1], counts);
+        count_time(x->graph, x->pieces[at].time[1], counts);
 }
 
-static void clear(const struct pp_makespan *x, const struct pp_times *counts)
+static void clear_counts(const struct pp_makespan *x,
+                         const struct pp_times *counts)
 {
     size_t n = (size_t)(x->graph->n_stages * x->graph->n_slices);
     memset(counts->slice, 0, n * sizeof *counts->slice);
@@ -271,45 +229,45 @@ static void count_back(const struct pp_makespan *x, const struct pp_times *t,
 void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
                       const struct pp_times *counts)
 {
-    clear(x, counts);
+    clear_counts(x, counts);
     count_back(x, t, x->end, counts);
 }
 
 /* --- paths along rows --- */
 
 /* What follows a piece: the longest path from its end on. */
-struct tail {
+struct makespan_tail {
     double length;
     int32_t next, message; /* -1: none */
 };
 
 static double piece_time(const struct pp_makespan *x, int32_t i)
 {
-    const struct pp_piece *p = &x->pieces[i];
+    const struct pp_makespan_piece *p = &x->pieces[i];
     return x->op[p->time[0]] + (p->time[1] >= 0 ? x->op[p->time[1]] : 0);
 }
 
-static void extend(struct tail *of, double length, int32_t next,
-                   int32_t message)
+static void extend_tail(struct makespan_tail *of, double length, int32_t next,
+                        int32_t message)
 {
     if (length > of->length || of->next < 0)
-        *of = (struct tail){length, next, message};
+        *of = (struct makespan_tail){length, next, message};
 }
 
 static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
-                       struct tail *tails)
+                       struct makespan_tail *tails)
 {
     for (size_t i = 0; i < x->n_pieces; i++)
-        tails[i] = (struct tail){0, -1, -1};
+        tails[i] = (struct makespan_tail){0, -1, -1};
     for (int32_t i = (int32_t)x->n_pieces; i-- > 0;) {
-        const struct pp_piece *p = &x->pieces[i];
+        const struct pp_makespan_piece *p = &x->pieces[i];
         double length = tails[i].length + piece_time(x, i);
         if (p->before >= 0)
-            extend(&tails[p->before], length, i, -1);
+            extend_tail(&tails[p->before], length, i, -1);
         for (uint32_t w = p->wait; w < p[1].wait; w++) {
-            const struct pp_wait *wait = &x->waits[w];
-            extend(&tails[wait->piece], length + t->message[wait->message], i,
-                   wait->message);
+            const struct pp_makespan_wait *wait = &x->waits[w];
+            extend_tail(&tails[wait->piece], length + t->message[wait->message],
+                        i, wait->message);
         }
     }
 }
@@ -319,8 +277,8 @@ static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
  * row's own work being taken for longer than it is: of paths that are about as
  * long, one that says more of the row. */
 static void count_row(const struct pp_makespan *x, const struct pp_times *t,
-                      const struct tail *tails, int32_t end, double part,
-                      const struct pp_times *counts)
+                      const struct makespan_tail *tails, int32_t end,
+                      double part, const struct pp_times *counts)
 {
     const double about = 1 - 1e-12; /* a sum in another order */
     const double longer = part > 0 ? 1.2 : 1;
@@ -349,7 +307,7 @@ static void count_row(const struct pp_makespan *x, const struct pp_times *t,
         }
         at += piece_time(x, i);
     }
-    clear(x, counts);
+    clear_counts(x, counts);
     for (int32_t i = leave; i >= 0 && i != enter; i = x->pieces[i].before)
         count_piece(x, i, counts);
     count_back(x, t, enter, counts);
@@ -365,7 +323,7 @@ int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
                           void (*each)(void *ctx), void *ctx,
                           struct pp_err *err)
 {
-    struct tail *tails = calloc(x->n_pieces + 1, sizeof *tails);
+    struct makespan_tail *tails = calloc(x->n_pieces + 1, sizeof *tails);
     bool *followed = calloc(x->n_pieces + 1, sizeof *followed);
     int rc = 0;
     if (!tails || !followed) {

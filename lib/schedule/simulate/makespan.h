@@ -5,12 +5,12 @@
  * stays: built once, each set of times then costs one pass over it. The answer
  * is pp_simulate's at depth INT_MAX, where receives are in nobody's way, with
  * pairs that save nothing and microbatches that are all alike. */
-#ifndef PP_SCHED_MAKESPAN_H
-#define PP_SCHED_MAKESPAN_H
+#ifndef PP_SCHEDULE_SIMULATE_MAKESPAN_H
+#define PP_SCHEDULE_SIMULATE_MAKESPAN_H
 
 #include <stdint.h>
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 /* Times of a stage's slice. A stage without input gradient does all of B at
  * W. */
@@ -40,21 +40,22 @@ struct pp_times {
 };
 
 /* One action, or a pair of them that is one piece of work. */
-struct pp_piece {
+struct pp_makespan_piece {
     int32_t before;  /* the row's piece before it, or -1 */
     uint32_t wait;   /* its first entry in waits; the next piece's ends them */
     int32_t time[2]; /* 4 * (stage * n_slices + slice) + op; -1: none */
 };
 
 /* A piece of another rank that must be done, and its message. */
-struct pp_wait {
+struct pp_makespan_wait {
     int32_t piece, message;
 };
 
 struct pp_makespan {
     const struct pp_graph *graph;
-    struct pp_piece *pieces; /* each after all that it waits for; malloc'ed */
-    struct pp_wait *waits;
+    struct pp_makespan_piece
+        *pieces; /* each after all that it waits for; malloc'ed */
+    struct pp_makespan_wait *waits;
     double *done; /* of each piece, in the last pass */
     double *op;   /* scratch: the times of every slice's four actions */
     int32_t end;  /* the piece that ended the last pass, or -1 */

@@ -3,38 +3,36 @@
  * do, and time passes as it would in a run. With unbounded channels a receive
  * is in nobody's way: an action waits for its own inputs only, which is the
  * model of the textbooks and of their closed forms. */
-#include "sched/sim.h"
+#include "schedule/simulate/sim.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "sched/cells.h"
-#include "sched/deps.h"
-#include "sched/walk.h"
-
-enum { N_CLASSES = 3 }; /* of completion times: F, I or B, W or B */
+#include "schedule/ir/completion.h"
+#include "schedule/ir/play.h"
 
 /* Of one channel, by place in its FIFO. */
-struct traffic {
+struct channel_clock {
     double *sent, *received; /* when message k was sent, and received */
     double posted;           /* when the receiver began to wait */
     size_t n_sent, n_posted, n_received;
 };
 
-struct clocks {
+struct sim_run {
     struct pp_walk walk;
-    struct pp_cells cells;
     const struct pp_costs *costs;
     int depth;
     struct pp_sim *sim;
-    double *clock;           /* per rank */
-    double *done;            /* unbounded: by cell and class, -1 before */
-    struct traffic *traffic; /* per channel */
-    double *times;           /* what traffic points into */
-    struct pp_action action; /* whose requirements are being visited */
-    double ready;
+    double *clock;                       /* per rank */
+    struct channel_clock *channel_clock; /* per channel */
+    double *times;                       /* what traffic points into */
+    /* Unbounded: the end of each compute action, by its number in done. */
+    struct pp_completion done;
+    double *ends;
+    size_t n_ends;
+    double ready; /* when the requirements that were visited are met */
 };
 
 double pp_literal_time(const void *ctx, struct pp_action a)
@@ -60,37 +58,16 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     }
 }
 
-static void add_span(struct clocks *c, struct pp_action a, double start,
+static void add_span(struct sim_run *c, struct pp_action a, double start,
                      double end)
 {
-    struct pp_sim_rank *rank = &c->sim->ranks[c->walk.rank];
-    rank->spans[rank->n++] = (struct pp_span){a, start, end};
-    c->clock[c->walk.rank] = end;
-}
-
-/* Where a completion that one of ops gives is kept. */
-static int op_class(unsigned ops)
-{
-    if (ops & 1u << PP_F)
-        return 0;
-    return ops & 1u << PP_W ? 2 : 1;
-}
-
-static double *done_at(const struct clocks *c, size_t cell, unsigned ops)
-{
-    return &c->done[N_CLASSES * cell + (size_t)op_class(ops)];
-}
-
-static void set_done(struct clocks *c, struct pp_action a, double time)
-{
-    size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
-    *done_at(c, cell, 1u << a.op) = time;
-    if (a.op == PP_B)
-        *done_at(c, cell, 1u << PP_W) = time;
+    struct pp_sim_row *row = &c->sim->rows[c->walk.row];
+    row->spans[row->n++] = (struct pp_span){a, start, end};
+    c->clock[c->walk.row] = end;
 }
 
 /* The time that the message takes which dep's stage sends for action a. */
-static double message_time(const struct clocks *c, struct pp_action a,
+static double message_time(const struct sim_run *c, struct pp_action a,
                            struct pp_dep dep)
 {
     a.op = (uint8_t)dep.message;
@@ -98,29 +75,19 @@ static double message_time(const struct clocks *c, struct pp_action a,
     return c->costs->time(c->costs->ctx, pp_other_end(a));
 }
 
-static int visit(void *ctx, struct pp_dep dep)
+static int await_end(void *ctx, struct pp_action a, struct pp_dep dep,
+                     size_t number)
 {
-    struct clocks *c = ctx;
-    size_t cell =
-        pp_cell(&c->cells, dep.stage, c->action.microbatch, dep.slice);
-    double done = *done_at(c, cell, dep.ops);
-    if (done < 0)
-        return PP_AGAIN;
+    struct sim_run *c = ctx;
+    double end = c->ends[number];
     if (dep.message != PP_N_OPS)
-        done += message_time(c, c->action, dep);
-    c->ready = done > c->ready ? done : c->ready;
+        end += message_time(c, a, dep);
+    c->ready = end > c->ready ? end : c->ready;
     return 0;
 }
 
-static bool is_second(const struct clocks *c)
-{
-    size_t pc = c->walk.pc[c->walk.rank];
-    const struct pp_row *row = &c->walk.schedule->rows[c->walk.rank];
-    return pc > 0 && row->actions[pc - 1].overlap;
-}
-
 /* Of a compute action; in a pair, less its part of what the pair saves. */
-static double time_of(const struct clocks *c, struct pp_action a, bool pair)
+static double time_of(const struct sim_run *c, struct pp_action a, bool pair)
 {
     double time = c->costs->time(c->costs->ctx, a);
     return pair ? time * (1 - c->costs->pair_saving) : time;
@@ -128,64 +95,65 @@ static double time_of(const struct clocks *c, struct pp_action a, bool pair)
 
 /* Unbounded channels: raises ready to where a can start and says when it will
  * be done. A pair waits for the inputs of both and is done as a whole. */
-static int wait_for_inputs(struct clocks *c, struct pp_action a, double time)
+static int wait_for_inputs(struct sim_run *c, const struct pp_action *a,
+                           bool second, double time)
 {
-    size_t pc = c->walk.pc[c->walk.rank];
-    const struct pp_action *here =
-        &c->walk.schedule->rows[c->walk.rank].actions[pc];
-    c->action = a;
-    if (!is_second(c) && pp_deps(c->cells.graph, a, visit, c))
+    if (!second && pp_completion_visit(&c->done, a, await_end, c))
         return PP_AGAIN;
-    if (a.overlap) {
-        c->action = here[1];
-        if (pp_deps(c->cells.graph, here[1], visit, c))
-            return PP_AGAIN;
-        time += time_of(c, here[1], true);
-    }
-    set_done(c, a, c->ready + time);
+    if (a->overlap)
+        time += time_of(c, a[1], true);
+    pp_completion_set(&c->done, *a, c->n_ends);
+    c->ends[c->n_ends++] = c->ready + time;
     return 0;
 }
 
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+static int play_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
-    struct clocks *c = ctx;
+    struct sim_run *c = ctx;
+    const struct pp_row *row = &c->walk.schedule->rows[c->walk.row];
+    size_t pc = c->walk.pc[c->walk.row];
+    bool second = pp_is_second_of_pair(row, pc);
     (void)err;
-    double time = time_of(c, a, a.overlap || is_second(c));
-    c->ready = c->clock[c->walk.rank];
-    if (c->depth == INT_MAX && wait_for_inputs(c, a, time))
+    double time = time_of(c, a, a.overlap || second);
+    c->ready = c->clock[c->walk.row];
+    if (c->depth == INT_MAX &&
+        wait_for_inputs(c, &row->actions[pc], second, time))
         return PP_AGAIN;
     add_span(c, a, c->ready, c->ready + time);
-    c->sim->ranks[c->walk.rank].busy += time;
+    c->sim->rows[c->walk.row].busy += time;
     return 0;
 }
 
-static int sync(void *ctx, struct pp_action a, struct pp_err *err)
+static int play_instant(void *ctx, struct pp_action a, struct pp_err *err)
 {
-    struct clocks *c = ctx;
+    struct sim_run *c = ctx;
     (void)err;
-    double now = c->clock[c->walk.rank];
+    double now = c->clock[c->walk.row];
     add_span(c, a, now, now);
     return 0;
 }
 
 /* Sends and receives with unbounded channels: instants of the rank. */
-static int pass(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int play_message_instant(void *ctx, struct pp_action a, int peer,
+                                struct pp_err *err)
 {
     (void)peer;
-    return sync(ctx, a, err);
+    return play_instant(ctx, a, err);
 }
 
-static struct traffic *traffic_of(const struct clocks *c, struct pp_action a,
-                                  int peer)
+static struct channel_clock *channel_clock_of(const struct sim_run *c,
+                                              struct pp_action a, int peer)
 {
-    return &c->traffic[pp_channel_of(&c->walk.channels, a, c->walk.rank, peer)];
+    return &c->channel_clock[pp_channel_of(&c->walk.channels, a, c->walk.row,
+                                           peer)];
 }
 
-static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int play_send(void *ctx, struct pp_action a, int peer,
+                     struct pp_err *err)
 {
-    struct clocks *c = ctx;
-    struct traffic *t = traffic_of(c, a, peer);
-    double now = c->clock[c->walk.rank], start = now;
+    struct sim_run *c = ctx;
+    struct channel_clock *t = channel_clock_of(c, a, peer);
+    double now = c->clock[c->walk.row], start = now;
     double time = c->costs->time(c->costs->ctx, a);
     size_t depth = (size_t)c->depth;
     (void)err;
@@ -204,11 +172,12 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     return 0;
 }
 
-static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int play_recv(void *ctx, struct pp_action a, int peer,
+                     struct pp_err *err)
 {
-    struct clocks *c = ctx;
-    struct traffic *t = traffic_of(c, a, peer);
-    double now = c->clock[c->walk.rank];
+    struct sim_run *c = ctx;
+    struct channel_clock *t = channel_clock_of(c, a, peer);
+    double now = c->clock[c->walk.row];
     (void)err;
     t->posted = now;
     t->n_posted = t->n_received + 1;
@@ -222,99 +191,96 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 }
 
 /* Room for every channel's messages, counted on its sends. */
-static int init_traffic(struct clocks *c, const struct pp_schedule *s,
-                        struct pp_err *err)
+static int init_channel_clocks(struct sim_run *c, const struct pp_schedule *s,
+                               struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
     size_t *count = calloc(c->walk.channels.n + 1, sizeof *count);
-    c->traffic = calloc(c->walk.channels.n + 1, sizeof *c->traffic);
+    c->channel_clock = calloc(c->walk.channels.n + 1, sizeof *c->channel_clock);
     c->times = calloc(2 * c->sim->n_messages + 1, sizeof *c->times);
-    if (!count || !c->traffic || !c->times) {
+    if (!count || !c->channel_clock || !c->times) {
         free(count);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    for (int r = 0; r < g->n_ranks; r++)
+    for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (pp_is_send(a.op))
                 count[pp_channel_of(&c->walk.channels, a, r,
-                                    g->stages[a.peer].rank)]++;
+                                    g->stages[a.peer].row)]++;
         }
     double *next = c->times;
     for (size_t ch = 0; ch < c->walk.channels.n; ch++) {
-        c->traffic[ch].sent = next;
-        c->traffic[ch].received = next + count[ch];
+        c->channel_clock[ch].sent = next;
+        c->channel_clock[ch].received = next + count[ch];
         next += 2 * count[ch];
     }
     free(count);
     return 0;
 }
 
-static int init_done(struct clocks *c, struct pp_err *err)
+static int init_done(struct sim_run *c, const struct pp_schedule *s,
+                     struct pp_err *err)
 {
-    size_t n, bytes;
-    if (pp_mul(c->cells.n_cells, N_CLASSES, &n, err) ||
-        pp_mul(n, sizeof *c->done, &bytes, err))
+    if (pp_completion_init(&c->done, s, err))
         return -1;
-    c->done = malloc(bytes);
-    if (!c->done)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < n; i++)
-        c->done[i] = -1;
-    return 0;
+    c->ends = calloc(pp_schedule_n_compute(s) + 1, sizeof *c->ends);
+    return c->ends ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 static int init_sim(struct pp_sim *sim, const struct pp_schedule *s,
                     struct pp_err *err)
 {
-    *sim = (struct pp_sim){.n_ranks = s->graph->n_ranks};
-    sim->ranks = calloc((size_t)sim->n_ranks, sizeof *sim->ranks);
-    if (!sim->ranks)
+    *sim = (struct pp_sim){.n_rows = s->graph->n_rows};
+    sim->rows = calloc((size_t)sim->n_rows, sizeof *sim->rows);
+    if (!sim->rows)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < sim->n_ranks; r++) {
-        const struct pp_row *row = &s->rows[r];
-        sim->ranks[r].spans = calloc(row->n + 1, sizeof(struct pp_span));
-        if (!sim->ranks[r].spans)
+    for (int r = 0; r < sim->n_rows; r++) {
+        const struct pp_row *list = &s->rows[r];
+        sim->rows[r].spans = calloc(list->n + 1, sizeof(struct pp_span));
+        if (!sim->rows[r].spans)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        for (size_t i = 0; i < row->n; i++)
-            sim->n_messages += pp_is_send(row->actions[i].op);
+        for (size_t i = 0; i < list->n; i++)
+            sim->n_messages += pp_is_send(list->actions[i].op);
     }
     return 0;
 }
 
-static void sum_up(struct pp_sim *sim)
+static void sum_rows(struct pp_sim *sim)
 {
     double busy = 0;
-    for (int r = 0; r < sim->n_ranks; r++) {
-        const struct pp_sim_rank *rank = &sim->ranks[r];
+    for (int r = 0; r < sim->n_rows; r++) {
+        const struct pp_sim_row *row = &sim->rows[r];
         double first = -1, last = 0;
-        for (size_t i = 0; i < rank->n; i++) {
-            if (!pp_is_compute(rank->spans[i].action.op))
+        for (size_t i = 0; i < row->n; i++) {
+            if (!pp_is_compute(row->spans[i].action.op))
                 continue;
             if (first < 0)
-                first = rank->spans[i].start;
-            last = rank->spans[i].end;
+                first = row->spans[i].start;
+            last = row->spans[i].end;
         }
-        busy += rank->busy;
+        busy += row->busy;
         if (last > sim->makespan)
             sim->makespan = last;
         if (first >= 0 && last - first > sim->span)
             sim->span = last - first;
     }
     if (sim->makespan > 0)
-        sim->bubble = 1 - busy / (sim->n_ranks * sim->makespan);
+        sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
 }
 
-static int play(struct clocks *c, const struct pp_schedule *s,
-                struct pp_err *err)
+static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
+                         struct pp_err *err)
 {
-    static const struct pp_player bounded = {compute, send, recv, sync};
-    static const struct pp_player unbounded = {compute, pass, pass, sync};
+    static const struct pp_player bounded = {play_compute, play_send, play_recv,
+                                             play_instant};
+    static const struct pp_player unbounded = {
+        play_compute, play_message_instant, play_message_instant, play_instant};
     bool free_channels = c->depth == INT_MAX;
-    if (pp_walk_init(&c->walk, s, err) || pp_cells_init(&c->cells, s, err) ||
-        (free_channels ? init_done(c, err) : init_traffic(c, s, err)))
+    if (pp_walk_init(&c->walk, s, err) ||
+        (free_channels ? init_done(c, s, err) : init_channel_clocks(c, s, err)))
         return -1;
-    c->clock = calloc((size_t)c->sim->n_ranks, sizeof *c->clock);
+    c->clock = calloc((size_t)c->sim->n_rows, sizeof *c->clock);
     if (!c->clock)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_walk(&c->walk, free_channels ? &unbounded : &bounded, c, err);
@@ -329,29 +295,29 @@ static int play(struct clocks *c, const struct pp_schedule *s,
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err)
 {
-    struct clocks c = {.costs = costs, .depth = depth, .sim = sim};
+    struct sim_run c = {.costs = costs, .depth = depth, .sim = sim};
     int rc = init_sim(sim, s, err);
     if (!rc)
-        rc = play(&c, s, err);
+        rc = play_schedule(&c, s, err);
     if (rc)
         pp_sim_finish(sim);
     else
-        sum_up(sim);
+        sum_rows(sim);
     free(c.clock);
-    free(c.done);
-    free(c.traffic);
+    free(c.ends);
+    free(c.channel_clock);
     free(c.times);
-    pp_cells_finish(&c.cells);
+    pp_completion_finish(&c.done);
     pp_walk_finish(&c.walk);
     return rc;
 }
 
 void pp_sim_finish(struct pp_sim *sim)
 {
-    if (sim->ranks)
-        for (int r = 0; r < sim->n_ranks; r++)
-            free(sim->ranks[r].spans);
-    free(sim->ranks);
+    if (sim->rows)
+        for (int r = 0; r < sim->n_rows; r++)
+            free(sim->rows[r].spans);
+    free(sim->rows);
     *sim = (struct pp_sim){0};
 }
 
@@ -368,7 +334,7 @@ void pp_span_piece(const struct pp_span *spans, size_t i, double *start,
 }
 
 /* Of the two of a pair, the time in which both run counts once. */
-double pp_sim_busy(const struct pp_sim_rank *r)
+double pp_sim_busy(const struct pp_sim_row *r)
 {
     double busy = 0;
     for (size_t i = 0; i < r->n; i++) {

@@ -8,10 +8,10 @@
  * way either: each action waits for its own inputs only, which is what closed
  * forms assume. An overlap pair runs as one piece, its actions one after the
  * other. */
-#ifndef PP_SCHED_SIM_H
-#define PP_SCHED_SIM_H
+#ifndef PP_SCHEDULE_SIMULATE_SIM_H
+#define PP_SCHEDULE_SIMULATE_SIM_H
 
-#include "sched/schedule.h"
+#include "schedule/ir/schedule.h"
 
 struct pp_costs {
     /* Time of a compute action, or of a message (SEND). */
@@ -38,18 +38,18 @@ struct pp_span {
     double start, end;
 };
 
-struct pp_sim_rank {
+struct pp_sim_row {
     struct pp_span *spans; /* the row's actions in order */
     size_t n;
     double busy;
 };
 
 struct pp_sim {
-    int n_ranks;
-    struct pp_sim_rank *ranks; /* malloc'ed */
-    double makespan;           /* last end, first start being 0 */
-    double bubble;             /* 1 - busy / (n_ranks * makespan) */
-    double span;               /* largest (last end - first start) of a rank */
+    int n_rows;
+    struct pp_sim_row *rows; /* malloc'ed */
+    double makespan;         /* last end, first start being 0 */
+    double bubble;           /* 1 - busy / (n_ranks * makespan) */
+    double span;             /* largest (last end - first start) of a rank */
     size_t n_messages;
 };
 
@@ -67,6 +67,6 @@ void pp_span_piece(const struct pp_span *spans, size_t i, double *start,
                    double *end);
 
 /* Time in which the rank computes something. */
-double pp_sim_busy(const struct pp_sim_rank *r);
+double pp_sim_busy(const struct pp_sim_row *r);
 
 #endif

@@ -1,9 +1,151 @@
 /* SPDX-License-Identifier: MIT */
-#include "sched/idle.h"
+#include "schedule/simulate/sim_stats.h"
 
-struct pp_idle pp_idle_of(const struct pp_sim *sim, int rank)
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "schedule/ir/completion.h"
+
+/* Where the compute actions and receives are, in their rows. */
+struct places {
+    struct pp_completion compute; /* numbers are places in the row */
+    size_t *recv;                 /* by link and direction */
+};
+
+/* The place of the RECV that a SEND or RECV belongs to. */
+static size_t *recv_at(const struct places *p, struct pp_action a)
 {
-    const struct pp_sim_rank *r = &sim->ranks[rank];
+    struct pp_action send = pp_is_send(a.op) ? a : pp_other_end(a);
+    bool backward = send.op == PP_SEND_B;
+    int from = backward ? send.peer : send.stage;
+    int to = backward ? send.stage : send.peer;
+    size_t link = pp_link(&p->compute.cells, from, to, a.microbatch, a.slice);
+    return &p->recv[2 * link + backward];
+}
+
+static int init_places(struct places *p, const struct pp_schedule *s,
+                       struct pp_err *err)
+{
+    size_t n, bytes;
+    if (pp_completion_init(&p->compute, s, err) ||
+        pp_mul(p->compute.cells.n_links, 2, &n, err) ||
+        pp_mul(n, sizeof *p->recv, &bytes, err))
+        return -1;
+    p->recv = malloc(bytes + 1);
+    return p->recv ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+static void finish_places(struct places *p)
+{
+    free(p->recv);
+    pp_completion_finish(&p->compute);
+}
+
+static void note_row(struct places *p, const struct pp_row *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
+        if (pp_is_compute(a.op))
+            pp_completion_set(&p->compute, a, i);
+        else if (pp_is_recv(a.op))
+            *recv_at(p, a) = i;
+    }
+}
+
+static size_t compute_at(const struct places *p, struct pp_action a, int stage,
+                         enum pp_op op)
+{
+    return pp_completion_get(&p->compute, stage, a.microbatch, a.slice,
+                             1u << op);
+}
+
+/* The op that uses the message of a SEND. */
+static enum pp_op consumer_op(const struct pp_graph *g, struct pp_action send)
+{
+    if (send.op == PP_SEND_F)
+        return PP_F;
+    return g->stages[send.peer].input_grad ? PP_I : PP_W;
+}
+
+/* When the producer is done, an overlap pair being done as a whole. */
+static double producer_end(const struct pp_schedule *s,
+                           const struct pp_sim_row *rows,
+                           const struct pp_message *m)
+{
+    size_t i = m->producer;
+    return rows[m->from].spans[i + s->rows[m->from].actions[i].overlap].end;
+}
+
+/* What pp_simulate's two players make of the ends: see sim.c. */
+static void set_times(const struct pp_schedule *s,
+                      const struct pp_sim_row *rows,
+                      const struct pp_costs *costs, int depth,
+                      struct pp_message *m)
+{
+    const struct pp_span *send = &rows[m->from].spans[m->send];
+    if (!costs) {
+        m->leaves = send->start;
+        m->arrives = rows[m->to].spans[m->recv].end;
+        return;
+    }
+    double time = costs->time(costs->ctx, m->action);
+    m->leaves = depth == INT_MAX ? producer_end(s, rows, m)
+                : depth == 0     ? send->end - time
+                                 : send->end;
+    m->arrives = m->leaves + time;
+}
+
+static size_t count_sends(const struct pp_schedule *s)
+{
+    size_t n = 0;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            n += pp_is_send(s->rows[r].actions[i].op);
+    return n;
+}
+
+int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
+                     const struct pp_costs *costs, int depth,
+                     struct pp_messages *m, struct pp_err *err)
+{
+    struct places p = {0};
+    const struct pp_graph *g = s->graph;
+    *m = (struct pp_messages){0};
+    m->at = calloc(count_sends(s) + 1, sizeof *m->at);
+    int rc = m->at ? init_places(&p, s, err)
+                   : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < g->n_rows && !rc; r++)
+        note_row(&p, &s->rows[r]);
+    for (int r = 0; r < g->n_rows && !rc; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (!pp_is_send(a.op))
+                continue;
+            struct pp_message *k = &m->at[m->n++];
+            *k = (struct pp_message){.action = a, .from = r, .send = i};
+            k->to = g->stages[a.peer].row;
+            k->recv = *recv_at(&p, a);
+            k->producer =
+                compute_at(&p, a, a.stage, a.op == PP_SEND_F ? PP_F : PP_I);
+            k->consumer = compute_at(&p, a, a.peer, consumer_op(g, a));
+            set_times(s, rows, costs, depth, k);
+        }
+    finish_places(&p);
+    if (rc)
+        pp_messages_finish(m);
+    return rc;
+}
+
+void pp_messages_finish(struct pp_messages *m)
+{
+    free(m->at);
+    *m = (struct pp_messages){0};
+}
+
+struct pp_idle pp_idle_of(const struct pp_sim *sim, int row)
+{
+    const struct pp_sim_row *r = &sim->rows[row];
     struct pp_idle idle = {0};
     double end = 0;
     bool begun = false;
@@ -20,4 +162,123 @@ struct pp_idle pp_idle_of(const struct pp_sim *sim, int rank)
     }
     *(begun ? &idle.drain : &idle.fill) += sim->makespan - end;
     return idle;
+}
+
+int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
+               struct pp_channel_traffic **at, size_t *n, struct pp_err *err)
+{
+    struct pp_channels c;
+    *n = 0;
+    if (pp_channels_init(&c, s->graph, err))
+        return -1;
+    *at = calloc(c.n + 1, sizeof **at);
+    for (int r = 0; *at && r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (!pp_is_send(a.op))
+                continue;
+            int peer = s->graph->stages[a.peer].row;
+            struct pp_channel_traffic *t =
+                &(*at)[pp_channel_of(&c, a, r, peer)];
+            t->messages++;
+            t->time += costs->time(costs->ctx, a);
+        }
+    for (size_t i = 0; *at && i < c.n; i++) {
+        if ((*at)[i].messages == 0)
+            continue;
+        (*at)[i].from = c.at[i].from;
+        (*at)[i].to = c.at[i].to;
+        (*at)[i].backward = c.at[i].backward;
+        (*at)[(*n)++] = (*at)[i];
+    }
+    pp_channels_finish(&c);
+    return *at ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+/* Room for the first level and two of each action. */
+static int init_timeline(struct pp_memory_timeline *c, size_t n_actions,
+                         struct pp_err *err)
+{
+    size_t levels = 2 * n_actions + 1, bytes;
+    *c = (struct pp_memory_timeline){0};
+    if (pp_mul(levels, sizeof *c->at, &bytes, err))
+        return -1;
+    c->at = malloc(bytes);
+    if (!c->at)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    c->at[c->n++] = (struct pp_level){0, 0};
+    return 0;
+}
+
+static void add_level(struct pp_memory_timeline *c, double time, double value)
+{
+    if (value == c->at[c->n - 1].value)
+        return;
+    c->at[c->n++] = (struct pp_level){time, value};
+    if (value > c->peak) {
+        c->peak = value;
+        c->peak_time = time;
+    }
+}
+
+int pp_memory_timeline_slots(const struct pp_row *list,
+                             const struct pp_span *spans,
+                             struct pp_memory_timeline *c, struct pp_err *err)
+{
+    bool trains = false;
+    double live = 0;
+    if (init_timeline(c, list->n, err))
+        return -1;
+    for (size_t i = 0; i < list->n && !trains; i++)
+        trains = list->actions[i].op == PP_W || list->actions[i].op == PP_B;
+    for (size_t i = 0; i < list->n; i++) {
+        enum pp_op op = list->actions[i].op;
+        bool closes = trains ? op == PP_W || op == PP_B : op == PP_F;
+        double start, end;
+        pp_span_piece(spans, i, &start, &end);
+        if (op == PP_F)
+            add_level(c, start, ++live);
+        if (closes)
+            add_level(c, end, --live);
+    }
+    return 0;
+}
+
+int pp_memory_timeline_bytes(const struct pp_row *list,
+                             const struct pp_span *spans,
+                             const struct pp_memory *m,
+                             struct pp_memory_timeline *c, struct pp_err *err)
+{
+    size_t *begun = calloc(list->n + 1, sizeof *begun);
+    size_t *ended = calloc(list->n + 1, sizeof *ended), live = 0;
+    int rc = begun && ended ? init_timeline(c, list->n, err)
+                            : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < m->n && !rc; i++) {
+        begun[m->buffers[i].first] += m->buffers[i].bytes;
+        ended[m->buffers[i].last] += m->buffers[i].bytes;
+    }
+    for (size_t i = 0; i < list->n && !rc; i++) {
+        double start, end;
+        pp_span_piece(spans, i, &start, &end);
+        live += begun[i];
+        add_level(c, start, (double)live);
+        live -= ended[i];
+        add_level(c, end, (double)live);
+    }
+    free(begun);
+    free(ended);
+    return rc;
+}
+
+void pp_memory_timeline_scale(struct pp_memory_timeline *c, double by)
+{
+    c->peak *= by;
+    for (size_t i = 0; i < c->n; i++)
+        c->at[i].value *= by;
+}
+
+void pp_memory_timeline_finish(struct pp_memory_timeline *c)
+{
+    free(c->at);
+    *c = (struct pp_memory_timeline){0};
 }
