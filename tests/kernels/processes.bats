@@ -335,7 +335,7 @@ on $(hostname): the packed data"
     ppsched --overlay trace.json two.json | grep -q '^makespan'
     # Messages are measured where a receiver waited, which none may have.
     jq -e '.messages.seconds_per_byte >= 0 and .messages.latency >= 0
-        and (.units | all(.fwd[0] > 0))' profile.json
+        and (.units | all(.fwd[0] + .fwd[1] > 0))' profile.json
     ppsplit -q -p 2 --costs profile.json model >/dev/null
     # What cannot be is said once, before the first step.
     ranks 2 two.json "${options[@]}" --trace nosuch/t
