@@ -10,7 +10,6 @@
 #include "comm/rendezvous.h"
 #include "pprun.h"
 #include "pprun_launch.h"
-#include "run/train/job_channels.h"
 #include "version.h"
 
 /* Every rank has come to the same place; all fail with the first message of

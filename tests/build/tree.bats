@@ -106,10 +106,9 @@ comm base device
 run/timing base device
 run/parameters base model data device
 run/parts base model device schedule/memory run/timing run/parameters
-run/record base device comm schedule/ir run/timing run/parts
 run/checkpoint base data comm run/parameters
-run/execute base model data device comm schedule/ir schedule/memory run/parameters run/parts run/record
-run/train base model data device comm schedule/ir schedule/memory schedule/simulate run/timing run/parameters run/parts run/record run/checkpoint run/execute
+run/execute base model data device comm schedule/ir schedule/memory run/parameters run/parts run/timing
+run/train base model data device comm schedule/ir schedule/memory schedule/simulate run/timing run/parameters run/parts run/checkpoint run/execute
 run/verify base model run/parameters run/execute
 END
 }

@@ -12,7 +12,7 @@
 
 #include "comm/comm.h"
 #include "run/execute/exec.h"
-#include "run/parts/layer_decoder.h"
+#include "run/parts/layer_impl.h"
 #include "run/parameters/optim.h"
 
 /* What this rank is doing. Every run has threads of its own. */

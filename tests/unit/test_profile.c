@@ -6,7 +6,8 @@
 
 #include "base/rng.h"
 #include "model/least_deviation.h"
-#include "run/train/fit_profile.h"
+#include "run/train/rank.h"
+#include "run/train/record.h"
 #include "schedule/simulate/sim_stats.h"
 
 /* --- the fit --- */

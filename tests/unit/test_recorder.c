@@ -5,7 +5,7 @@
 #include "sched_fixture.h"
 
 #include "base/clock.h"
-#include "run/record/recorder.h"
+#include "run/execute/recorder.h"
 
 enum { M = 3, PASSES = 2, KEPT = 2 };
 

@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_shards.h"
-#include "run/parameters/staging.h"
+#include "run/parameters/weights.h"
 
 /* One rank's part of the dump. */
 struct dump {

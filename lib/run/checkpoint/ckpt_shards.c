@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "run/checkpoint/ckpt_files.h"
-#include "run/parameters/staging.h"
+#include "run/parameters/weights.h"
 
 /* Out of memory between two messages: the others would wait for ever. */
 static int give_up(struct pp_comm *c, struct pp_err *err)

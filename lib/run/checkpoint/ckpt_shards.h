@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "run/checkpoint/ckpt.h"
 #include "run/parameters/parameters.h"
 #include "run/parameters/weights.h"
 
@@ -53,5 +54,17 @@ int pp_shard_write_index(const char *stem, const struct pp_shard_map *map,
 /* Opens what the two above have written. */
 int pp_shard_open(const char *stem, struct pp_tensors **out,
                   struct pp_err *err) PP_MUST_USE;
+
+/* Files of the blocks, by enum pp_weights_block: without .safetensors. */
+#define PP_CKPT_STEMS                                               \
+    {                                                               \
+        [PP_BLOCK_W] = "model", [PP_BLOCK_M] = "optimizer/exp_avg", \
+        [PP_BLOCK_V] = "optimizer/exp_avg_sq",                      \
+        [PP_BLOCK_MASTER] = "optimizer/master",                     \
+    }
+
+/* Into CHECKPOINT/optimizer/state.safetensors. */
+int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
+                        struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/checkpoint/ckpt_state.h"
+#include "run/checkpoint/ckpt_shards.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,8 +6,7 @@
 
 #include "base/clock.h"
 #include "run/execute/exec_impl.h"
-#include "run/execute/sync_copies.h"
-#include "run/execute/sync_tied.h"
+#include "run/execute/sync.h"
 #include "schedule/ir/deps.h"
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,

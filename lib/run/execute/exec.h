@@ -11,8 +11,8 @@
 
 #include "comm/comm.h"
 #include "run/execute/engine.h"
-#include "run/record/recorder.h"
-#include "run/execute/message_size.h"
+#include "run/execute/recorder.h"
+#include "run/execute/job.h"
 #include "schedule/memory/memory.h"
 #include "schedule/ir/play.h"
 

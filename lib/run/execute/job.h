@@ -14,8 +14,17 @@
 #include "run/parts/layer.h"
 #include "run/parameters/optim.h"
 #include "run/parameters/parameters.h"
-#include "run/execute/message_size.h"
 #include "schedule/ir/schedule.h"
+
+/* The rows of a message between stages. The rows that count are the same in all
+ * of them: those of the index. */
+enum pp_message_size {
+    PP_MESSAGE_PLANNED,  /* the microbatch's: both ranks read the index */
+    PP_MESSAGE_EXCHANGE, /* the same; the receiver learns it from the message,
+                           and holds it against the index */
+    PP_MESSAGE_MAX       /* the data's capacity, the rows behind being 0, as
+                           Megatron-LM without variable_seq_lengths */
+};
 
 /* One optimizer step, the same on every rank. */
 struct pp_step_report {
@@ -121,6 +130,22 @@ void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
  * handles take, room of the kernels, tables; all but a double for every tensor,
  * and what the device's own libraries take. */
 size_t pp_job_workspace(const struct pp_job *j, int rank);
+
+struct pp_engine_room;
+
+/* The largest microbatch of training and evaluation. */
+void pp_job_room(const struct pp_job *j, struct pp_engine_room *room);
+
+/* Whether the rank has a second handle of its device, for the forward of
+ * overlap pairs: where the device can run it beside the backward. Products and
+ * layers are clocked one after the other. */
+bool pp_job_overlaps(const struct pp_job *j, int rank);
+
+/* The channels of all ranks, of the schedule's messages and of gradients of
+ * what is there twice, each once, in an order in which neighbours can connect
+ * two by two at the same time. *at is malloc'ed. */
+int pp_job_channels(const struct pp_schedule *s, struct pp_comm_channel **at,
+                    size_t *n, struct pp_err *err) PP_MUST_USE;
 
 /* Runs one rank of the job to its end. The status is PP_EXIT_OK or
  * PP_EXIT_STOPPED; on failure every other rank is told. */

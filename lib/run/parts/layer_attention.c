@@ -4,26 +4,25 @@
  * A row of QKV is the query heads, the key heads, the value heads. With
  * QK-norm the raw queries and keys are kept too: they are then a product of
  * their own, written where they are kept. */
-#include "run/parts/layer_decoder.h"
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
 
 /* Widths of a row in elements. */
-struct widths {
+struct qkv_widths {
     size_t q, qk, qkv; /* queries; and keys; and values */
 };
 
-static struct widths widths(const struct pp_model *m)
+static struct qkv_widths widths(const struct pp_model *m)
 {
     size_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
-    return (struct widths){q, q + kv, q + 2 * kv};
+    return (struct qkv_widths){q, q + kv, q + 2 * kv};
 }
 
 static struct pp_attention_shape shape(const struct pp_model *m,
                                        const struct pp_microbatch *mb)
 {
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     return (struct pp_attention_shape){
         .N = mb->tokens,
         .NH = m->n_heads,
@@ -54,7 +53,7 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
@@ -72,7 +71,7 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     size_t C = m->hidden;
     if (!m->qk_norm) {
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], s[PP_S_NORM1], l->w[PP_P_Q],
@@ -89,8 +88,8 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return qk_norm_fwd(l, T, s, err);
 }
 
-static int norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
-                    struct pp_err *err)
+static int norm1_fwd(const struct pp_layer *l, size_t T, void *const *s,
+                     struct pp_err *err)
 {
     size_t C = l->model->hidden;
     PP_LAYER_RUN(l->kernels->rmsnorm_fwd(
@@ -105,7 +104,7 @@ static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    struct widths w = widths(l->model);
+    struct qkv_widths w = widths(l->model);
     struct pp_attention_shape a = shape(l->model, mb);
     if (!pp_is_slice(mb))
         PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
@@ -124,9 +123,9 @@ int pp_layer_attention_fwd(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     size_t T = mb->tokens, C = m->hidden;
-    if (norm_fwd(l, T, s, err) || qkv_fwd(l, T, s, err))
+    if (norm1_fwd(l, T, s, err) || qkv_fwd(l, T, s, err))
         return -1;
     PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
                          T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
@@ -147,7 +146,7 @@ int pp_layer_attention_recompute(const struct pp_layer *l,
 {
     if (l->recompute == PP_RECOMPUTE_FULL)
         return pp_layer_attention_fwd(l, mb, b, s, scratch, err);
-    return norm_fwd(l, mb->tokens, s, err) ||
+    return norm1_fwd(l, mb->tokens, s, err) ||
                    heads_fwd(l, mb, b, s, scratch, err)
                ? -1
                : 0;
@@ -160,7 +159,7 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
     PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
@@ -183,7 +182,7 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     struct pp_attention_shape a = shape(m, mb);
     size_t T = mb->tokens, C = m->hidden;
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
@@ -216,7 +215,7 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct widths w = widths(m);
+    struct qkv_widths w = widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     if (l->g[PP_P_Q_NORM])
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
@@ -235,7 +234,7 @@ int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
                                   void *const *s, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    struct widths w = widths(l->model);
+    struct qkv_widths w = widths(l->model);
     size_t C = l->model->hidden;
     if (l->g[PP_P_O])
         PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_O], l->g[PP_P_O_BIAS],

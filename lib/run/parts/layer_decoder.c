@@ -5,7 +5,6 @@
  *
  * I computes every gradient that flows and keeps what W multiplies in the
  * grad_w block; W is products and sums only. */
-#include "run/parts/layer_decoder.h"
 #include "run/parts/layer_impl.h"
 
 int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,

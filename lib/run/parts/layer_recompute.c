@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_again - what I makes again of a decoder layer that did not keep it. */
-#include "run/parts/layer_decoder.h"
+#include "run/parts/layer_impl.h"
 
 int pp_layer_recompute(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct pp_layer_blocks *b, void *const *s,

@@ -5,7 +5,6 @@
  * their QKV; they are gathered in front of the slice's own. Gradients come back
  * the same way: added to DQKV of the slices before, whose own backward comes
  * later, takes what is there and adds its part. */
-#include "run/parts/layer_decoder.h"
 #include "run/parts/layer_impl.h"
 
 /* A row of keys and values, where it begins in a row of QKV, and that row. */

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "run/timing/layer_times.h"
+#include "run/timing/timestamps.h"
 #include "run/parts/layer.h"
 #include "run/parameters/parameters.h"
 #include "schedule/memory/memory.h"

@@ -3,13 +3,14 @@
  * that were seen. Where pairs cannot be told from tokens, they share the time
  * as they share the operations (model/cost.h); what attends to nothing is
  * proportional to tokens alone. */
-#include "run/train/fit_profile.h"
+#include "run/train/rank.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "model/cost.h"
 #include "model/least_deviation.h"
+#include "run/train/record.h"
 #include "schedule/simulate/sim_stats.h"
 
 /* How tokens and pairs share the operations of a unit. */

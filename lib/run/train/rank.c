@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "run/train/job_memory.h"
-#include "run/execute/sync_copies.h"
+#include "run/execute/job.h"
+#include "run/execute/sync.h"
 
 static void *make(size_t n, size_t size, struct pp_err *err)
 {

@@ -8,6 +8,9 @@
 #include "run/execute/job.h"
 #include "run/timing/timed_kernels.h"
 
+struct pp_record;
+struct pp_profile;
+
 struct pp_rank {
     const struct pp_job *job;
     struct pp_comm *comm;
@@ -49,5 +52,27 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss,
 
 /* Hands the log-probabilities of every sequence of the data to the job. */
 int pp_rank_score(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
+/* fit_profile.c: from recorded times to coefficients. */
+
+/* Of one unit, as doubles that ranks can exchange. */
+struct pp_unit_fit {
+    double seconds[PP_N_LAYER_TIMES][2]; /* per token, per pair */
+    double n;     /* ranks (copies) that have measured it */
+    double alike; /* 1: pp_least_deviation could not tell pairs from tokens */
+};
+
+/* Fits the rank's own units, of the kept steps behind `skip`; others are left
+ * zeroed. fits has one entry for each unit of the model. */
+int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Fills p's times of messages and of a step's other work from the record, of
+ * the kept steps behind skip. */
+int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
+                    int skip, struct pp_profile *p,
+                    struct pp_err *err) PP_MUST_USE;
+int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
+                int skip, struct pp_profile *p, struct pp_err *err) PP_MUST_USE;
 
 #endif

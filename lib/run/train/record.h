@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "model/profile.h"
-#include "run/record/recorder.h"
+#include "run/execute/recorder.h"
 #include "schedule/simulate/sim.h"
 
 struct pp_rank;

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "run/timing/layer_times.h"
+#include "run/timing/timestamps.h"
 #include "run/parts/layer.h"
 #include "schedule/ir/play.h"
 

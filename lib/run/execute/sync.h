@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* sync_copies - gradients of the copies of the weights become their sum. */
-#ifndef PP_RUN_EXECUTE_SYNC_COPIES_H
-#define PP_RUN_EXECUTE_SYNC_COPIES_H
+/* sync - adds the gradients of weights that two ranks hold. */
+#ifndef PP_RUN_EXECUTE_SYNC_H
+#define PP_RUN_EXECUTE_SYNC_H
 
 #include "run/execute/exec.h"
 
@@ -13,5 +13,9 @@ enum { PP_COPIED_PART = 1 << 18 };
  * meets the others' in the same order. First and second copy are added in that
  * order on both ranks, so that both have the same bits. */
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
+
+/* Both ranks add embedding + head in that order: the same bits everywhere. */
+int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
+                 struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "run/record/recorder.h"
+#include "run/execute/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>
