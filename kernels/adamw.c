@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* adamw and sgd on the CPU, in PyTorch's order of operations. */
-#include "adamw.h"
+#include "kernels.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 /* attention on the CPU: tiles of scores and an online softmax. Backward
  * computes the scores again, and the softmax from the log-sum-exp that forward
  * saved. */
-#include "attention.h"
+#include "kernels.h"
 
 #include <math.h>
 #include <string.h>

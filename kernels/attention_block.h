@@ -14,7 +14,6 @@
 
 #include <string.h>
 
-#include "attention.h"
 #include "products.h"
 #include "real.h"
 

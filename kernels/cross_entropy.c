@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cross_entropy on the CPU. Sums of a row are in double, over pieces of it. */
-#include "cross_entropy.h"
+#include "kernels.h"
 
 #include <math.h>
 

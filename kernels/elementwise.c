@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* elementwise on the CPU. */
-#include "elementwise.h"
+/* elementwise, rope and swiglu on the CPU. */
+#include "kernels.h"
 
 #include <string.h>
 
@@ -60,5 +60,77 @@ PP_SUM_SQUARES(PP_KERNEL(sum_squares))
     for (size_t at = 0; at < n; at += BLOCK)
         sum += block_squares(in + at, n - at < BLOCK ? n - at : BLOCK);
     *out = sum;
+    return 0;
+}
+
+/* --- rope --- */
+
+PP_CLONES static void rotate(real *x, const real *cos, const real *sin,
+                             size_t half, real sign)
+{
+    real *lo = x, *hi = x + half;
+    PP_INDEPENDENT
+    for (size_t i = 0; i < half; i++) {
+        real a = lo[i], b = hi[i], s = sign * sin[i];
+        lo[i] = a * cos[i] - b * s;
+        hi[i] = b * cos[i] + a * s;
+    }
+}
+
+PP_ROPE(PP_KERNEL(rope))
+{
+    (void)stream;
+    real *row = x;
+    const real *c = cos, *s = sin;
+    size_t half = HD / 2;
+    for (size_t t = 0; t < N; t++) {
+        size_t at = (size_t)position[t] * half;
+        for (size_t g = 0; g < G; g++)
+            rotate(row + t * ldx + g * HD, c + at, s + at, half,
+                   (real)direction);
+    }
+    return 0;
+}
+
+/* --- swiglu --- */
+
+PP_CLONES static void swiglu_row(real *restrict y, const real *restrict gate,
+                                 const real *restrict up, size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        y[i] = gate[i] / (1 + fast_exp(-gate[i])) * up[i];
+}
+
+/* d silu(g) = s (1 + g (1 - s)), s = sigmoid(g). */
+PP_CLONES static void swiglu_row_bwd(real *restrict dgate, real *restrict dup,
+                                     const real *restrict dy,
+                                     const real *restrict gate,
+                                     const real *restrict up, size_t C)
+{
+    for (size_t i = 0; i < C; i++) {
+        real g = gate[i], s = 1 / (1 + fast_exp(-g));
+        dgate[i] = dy[i] * up[i] * (s * (1 + g * (1 - s)));
+        dup[i] = dy[i] * (g * s);
+    }
+}
+
+PP_SWIGLU_FWD(PP_KERNEL(swiglu_fwd))
+{
+    (void)stream;
+    real *out = y;
+    const real *in = gu;
+    for (size_t t = 0; t < N; t++)
+        swiglu_row(out + t * C, in + t * 2 * C, in + t * 2 * C + C, C);
+    return 0;
+}
+
+PP_SWIGLU_BWD(PP_KERNEL(swiglu_bwd))
+{
+    (void)stream;
+    real *out = dgu;
+    const real *d = dy, *in = gu;
+    for (size_t t = 0; t < N; t++)
+        swiglu_row_bwd(out + t * 2 * C, out + t * 2 * C + C, d + t * C,
+                       in + t * 2 * C, in + t * 2 * C + C, C);
     return 0;
 }

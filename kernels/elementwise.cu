@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* elementwise on a GPU. */
+/* elementwise, rope and swiglu on a GPU. The rotary tables are float for both
+ * element types. */
 #include "device.cuh"
 
 #define THREADS 256
@@ -135,4 +136,119 @@ PP_SUM_SQUARES(PP_CUDA(sum_squares))
     return rc ? rc
               : PP_LAUNCH(fold_kernel, 1, THREADS, 0, stream, out,
                           (const double *)partial, blocks);
+}
+
+/* --- rope --- */
+
+/* Each thread rotates V pairs (i, i + HD / 2) of one head of one row. */
+template <int V>
+static __global__ void rope_kernel(elem *x, const float *cos, const float *sin,
+                                   const int32_t *position, size_t N, size_t G,
+                                   size_t half, size_t ldx, float direction)
+{
+    size_t width = half / V;
+    for (size_t i = grid_thread(); i < N * G * width; i += grid_threads()) {
+        size_t t = i / (G * width), g = i / width % G, c = i % width * V;
+        size_t angle = (size_t)position[t] * half + c;
+        elem *at = x + t * ldx + g * 2 * half + c;
+        pack<V> low = *(pack<V> *)at, high = *(pack<V> *)(at + half);
+        floats<V> cosine = *(const floats<V> *)(cos + angle);
+        floats<V> sine = *(const floats<V> *)(sin + angle);
+        for (int j = 0; j < V; j++) {
+            float a = to_float(low.at[j]), b = to_float(high.at[j]);
+            float co = cosine.at[j], si = direction * sine.at[j];
+            store(&low.at[j], a * co - b * si);
+            store(&high.at[j], b * co + a * si);
+        }
+        *(pack<V> *)at = low;
+        *(pack<V> *)(at + half) = high;
+    }
+}
+
+PP_ROPE(PP_CUDA(rope))
+{
+    size_t half = HD / 2;
+    if (!N || !G || !half)
+        return 0;
+    if (packs(x, half, ldx) && floats_aligned(cos) && floats_aligned(sin))
+        return PP_LAUNCH(
+            (rope_kernel<PP_PACK>), blocks_for(N * G * half / PP_PACK, THREADS),
+            THREADS, 0, stream, (elem *)x, (const float *)cos,
+            (const float *)sin, position, N, G, half, ldx, (float)direction);
+    return PP_LAUNCH((rope_kernel<1>), blocks_for(N * G * half, THREADS),
+                     THREADS, 0, stream, (elem *)x, (const float *)cos,
+                     (const float *)sin, position, N, G, half, ldx,
+                     (float)direction);
+}
+
+/* --- swiglu --- */
+
+static __device__ inline float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+template <int V>
+static __global__ void swiglu_fwd_kernel(elem *y, const elem *gu, size_t N,
+                                         size_t C)
+{
+    size_t width = C / V;
+    for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
+        size_t t = i / width, c = i % width * V;
+        const elem *row = gu + t * 2 * C + c;
+        pack<V> g = *(const pack<V> *)row, u = *(const pack<V> *)(row + C);
+        for (int j = 0; j < V; j++) {
+            float x = to_float(g.at[j]);
+            store(&u.at[j], x * sigmoid(x) * to_float(u.at[j]));
+        }
+        *(pack<V> *)(y + t * C + c) = u;
+    }
+}
+
+template <int V>
+static __global__ void swiglu_bwd_kernel(elem *dgu, const elem *dy,
+                                         const elem *gu, size_t N, size_t C)
+{
+    size_t width = C / V;
+    for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
+        size_t t = i / width, c = i % width * V;
+        const elem *row = gu + t * 2 * C + c;
+        elem *out = dgu + t * 2 * C + c;
+        pack<V> g = *(const pack<V> *)row, u = *(const pack<V> *)(row + C);
+        pack<V> d = *(const pack<V> *)(dy + t * C + c);
+        for (int j = 0; j < V; j++) {
+            float x = to_float(g.at[j]), s = sigmoid(x);
+            float by = to_float(d.at[j]), up = to_float(u.at[j]);
+            store(&u.at[j], by * x * s);
+            store(&g.at[j], by * up * s * (1 + x * (1 - s)));
+        }
+        *(pack<V> *)out = g;
+        *(pack<V> *)(out + C) = u;
+    }
+}
+
+PP_SWIGLU_FWD(PP_CUDA(swiglu_fwd))
+{
+    if (!N || !C)
+        return 0;
+    if (packs(y, C, 0) && packs(gu, C, 0))
+        return PP_LAUNCH((swiglu_fwd_kernel<PP_PACK>),
+                         blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
+                         stream, (elem *)y, (const elem *)gu, N, C);
+    return PP_LAUNCH((swiglu_fwd_kernel<1>), blocks_for(N * C, THREADS),
+                     THREADS, 0, stream, (elem *)y, (const elem *)gu, N, C);
+}
+
+PP_SWIGLU_BWD(PP_CUDA(swiglu_bwd))
+{
+    if (!N || !C)
+        return 0;
+    if (packs(dgu, C, 0) && packs(dy, C, 0) && packs(gu, C, 0))
+        return PP_LAUNCH((swiglu_bwd_kernel<PP_PACK>),
+                         blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
+                         stream, (elem *)dgu, (const elem *)dy,
+                         (const elem *)gu, N, C);
+    return PP_LAUNCH((swiglu_bwd_kernel<1>), blocks_for(N * C, THREADS),
+                     THREADS, 0, stream, (elem *)dgu, (const elem *)dy,
+                     (const elem *)gu, N, C);
 }

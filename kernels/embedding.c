@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* embedding on the CPU. */
-#include "embedding.h"
+#include "kernels.h"
 
 #include <string.h>
 

@@ -28,15 +28,229 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "adamw.h"
-#include "attention.h"
-#include "cross_entropy.h"
-#include "elementwise.h"
-#include "embedding.h"
-#include "linear.h"
-#include "rmsnorm.h"
-#include "rope.h"
-#include "swiglu.h"
+/* linear - y = x W^T + b + r
+ *
+ *   x  (N, C), ldx           w  (OC, C)
+ *   b  (OC) or NULL          r  (N, OC), ldy, or NULL
+ *   y  (N, OC), ldy          written
+ *
+ * Backward is two functions so that a schedule may run them apart (Qi et al.,
+ * "Zero Bubble Pipeline Parallelism", ICLR 2024):
+ *   bwd_input    dx  = dy W            (N, C)    written
+ *   bwd_weight   dw += dy^T x          (OC, C)   accumulated
+ *                db += sum over N      (OC)      accumulated, or NULL */
+#define PP_LINEAR_FWD(name)                                             \
+    int(name)(void *y, const void *x, const void *w, const void *b,     \
+              const void *r, size_t N, size_t C, size_t OC, size_t ldy, \
+              size_t ldx, void *stream)
+#define PP_LINEAR_BWD_INPUT(name)                                          \
+    int(name)(void *dx, const void *dy, const void *w, size_t N, size_t C, \
+              size_t OC, size_t lddx, size_t lddy, void *stream)
+#define PP_LINEAR_BWD_WEIGHT(name)                                         \
+    int(name)(void *dw, void *db, const void *dy, const void *x, size_t N, \
+              size_t C, size_t OC, size_t lddy, size_t ldx, void *stream)
+typedef PP_LINEAR_FWD(pp_linear_fwd_fn);
+typedef PP_LINEAR_BWD_INPUT(pp_linear_bwd_input_fn);
+typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
+
+/* rmsnorm - y = x rstd(x) w, rstd = 1 / sqrt(mean(x^2) + eps)
+ *
+ * Each row holds G groups of C elements. Every group is normalised alone, with
+ * the same weight: G = 1 for a layer's norm, G = heads for the norm of each
+ * query or key head.
+ *   x     (N, G, C), ldx        w  (C)
+ *   y     (N, G, C), ldy        written; y may be x
+ *   rstd  (N, G), ldr           written
+ * Backward, from the same x:
+ *   bwd_input    dx   (N, G, C), lddx    written; dx may be dy
+ *   bwd_weight   dw   (C)                accumulated, rows ascending */
+#define PP_RMSNORM_FWD(name)                                               \
+    int(name)(void *y, void *rstd, const void *x, const void *w, size_t N, \
+              size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
+              double eps, void *stream)
+#define PP_RMSNORM_BWD_INPUT(name)                                       \
+    int(name)(void *dx, const void *dy, const void *x, const void *rstd, \
+              const void *w, size_t N, size_t G, size_t C, size_t lddx,  \
+              size_t lddy, size_t ldx, size_t ldr, void *stream)
+#define PP_RMSNORM_BWD_WEIGHT(name)                                      \
+    int(name)(void *dw, const void *dy, const void *x, const void *rstd, \
+              size_t N, size_t G, size_t C, size_t lddy, size_t ldx,     \
+              size_t ldr, void *stream)
+typedef PP_RMSNORM_FWD(pp_rmsnorm_fwd_fn);
+typedef PP_RMSNORM_BWD_INPUT(pp_rmsnorm_bwd_input_fn);
+typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
+
+/* rope - rotary position embedding, half-split: element i pairs with i + HD/2.
+ *
+ *   x         (N, G, HD), ldx            updated in place; G heads of each row
+ *   cos, sin  (max position, HD / 2)     tables of the accumulator's type
+ *   position  (N)                        row of the tables for each token
+ * direction +1 rotates (forward), -1 rotates back (the gradient). */
+#define PP_ROPE(name)                                                 \
+    int(name)(void *x, const void *cos, const void *sin,              \
+              const int32_t *position, size_t N, size_t G, size_t HD, \
+              size_t ldx, int direction, void *stream)
+typedef PP_ROPE(pp_rope_fn);
+
+/* attention - causal attention within each packed sequence, with grouped
+ * queries.
+ *
+ *   q      (N, NH, HDQK), ldq
+ *   k      (N, NKV, HDQK), ldkv
+ *   v      (N, NKV, HDV), ldkv
+ *   o      (N, NH, HDV), ldo    written; rows of padding become 0
+ *   lse    (N, NH)              written: log-sum-exp of the scaled scores;
+ *                               rows of padding become 0
+ *   sinks  (NH) or NULL         one more score in every softmax; it has no
+ * value
+ *
+ * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows. Both
+ * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
+ * row t attends to the rows s <= t of its sequence; if window > 0, only to
+ * those with t - s < window. Query head h uses key head h / (NH / NKV).
+ *
+ * A slice of a sequence also attends to the tokens before the slice. k, v, dk
+ * and dv then begin with context more rows, which belong to the first sequence,
+ * and have N + context rows in all. Query row t of that sequence is at position
+ * context + t. N > 0 in this case.
+ *
+ * No kernel holds a [T,T] matrix. It computes the scores in blocks, with an
+ * online softmax (Milakov and Gimelshein 2018; Dao et al. 2022), and backward
+ * computes them again.
+ *   dq, dk, dv   like q, k, v; written, rows of padding become 0
+ *   scratch      attention_scratch() elements
+ * Backward needs no sinks, as lse includes them. Their gradient is not
+ * computed. */
+struct pp_attention_shape {
+    size_t N, NH, NKV, HDQK, HDV;
+    size_t ldq, ldkv, ldo;
+    size_t n_sequences;
+    const int32_t *cu, *cu_padded;
+    double scale;   /* positive */
+    size_t window;  /* 0: no window */
+    size_t context; /* > 0 only if a slice begins inside a sequence */
+};
+
+#define PP_ATTENTION_FWD(name)                                                 \
+    int(name)(void *o, void *lse, const void *q, const void *k, const void *v, \
+              const void *sinks, const struct pp_attention_shape *s,           \
+              void *scratch, void *stream)
+#define PP_ATTENTION_BWD(name)                                               \
+    int(name)(void *dq, void *dk, void *dv, const void *dout, const void *q, \
+              const void *k, const void *v, const void *o, const void *lse,  \
+              const struct pp_attention_shape *s, void *scratch,             \
+              void *stream) /* dq has ldq; dk and dv have ldkv; dout and o   \
+                               have ldo */
+typedef PP_ATTENTION_FWD(pp_attention_fwd_fn);
+typedef PP_ATTENTION_BWD(pp_attention_bwd_fn);
+
+/* Elements of scratch that forward and backward need at shape s. They depend on
+ * the head widths, NH, NKV and N only. */
+#define PP_ATTENTION_SCRATCH(name) \
+    size_t(name)(const struct pp_attention_shape *s)
+typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
+
+/* swiglu - y = silu(gate) up
+ *
+ *   gu   (N, 2C)   gate in columns 0..C-1, up in C..2C-1
+ *   y    (N, C)    written
+ *   dgu  (N, 2C)   written */
+#define PP_SWIGLU_FWD(name) \
+    int(name)(void *y, const void *gu, size_t N, size_t C, void *stream)
+#define PP_SWIGLU_BWD(name)                                                  \
+    int(name)(void *dgu, const void *dy, const void *gu, size_t N, size_t C, \
+              void *stream)
+typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn);
+typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
+
+/* embedding - y[t] = w[ids[t]]
+ *
+ *   ids (N), each below V: the caller checks them before step 0
+ *   w   (V, C)     y (N, C) written     dw (V, C) accumulated, rows ascending
+ * A negative id is padding: y is 0, and dw does not change.
+ *
+ * scatter - y[rows[t]] = x[t], with distinct rows; other rows of y do not
+ * change */
+#define PP_EMBEDDING_FWD(name)                                                \
+    int(name)(void *y, const int32_t *ids, const void *w, size_t N, size_t C, \
+              void *stream)
+#define PP_EMBEDDING_BWD_WEIGHT(name)                                 \
+    int(name)(void *dw, const void *dy, const int32_t *ids, size_t N, \
+              size_t C, void *stream)
+#define PP_SCATTER(name)                                                       \
+    int(name)(void *y, const void *x, const int32_t *rows, size_t N, size_t C, \
+              void *stream)
+typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn);
+typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);
+typedef PP_SCATTER(pp_scatter_fn);
+
+/* cross_entropy - softmax cross-entropy of a block of logits.
+ *
+ *   logits   (N, V)
+ *   targets  (N)     each in [0, V)
+ *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written
+ *   bwd      replaces logits with the gradient of sum(scale * -logp):
+ *            (exp(logits - lse) - onehot(target)) * scale
+ * The caller computes the logits block by block, so that no buffer holds
+ * [T,V]. */
+#define PP_CROSS_ENTROPY_FWD(name)                       \
+    int(name)(void *lse, void *logp, const void *logits, \
+              const int32_t *targets, size_t N, size_t V, void *stream)
+#define PP_CROSS_ENTROPY_BWD(name)                                             \
+    int(name)(void *logits, const void *lse, const int32_t *targets, size_t N, \
+              size_t V, double scale, void *stream)
+typedef PP_CROSS_ENTROPY_FWD(pp_cross_entropy_fwd_fn);
+typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
+
+/* elementwise - operations on whole tensors.
+ *
+ *   add           y = a + b       n elements; y may be a or b
+ *   add_gradient  y = a + b       the same for accumulated values
+ *   copy          y = x           (N, C), ldy, ldx
+ *   zero          y = 0           n elements
+ *   sum_squares   *out = sum x^2  of accumulated values, in double, in an order
+ *                                 that depends on n only. The CPU adds blocks
+ * of 1024 in ascending order, each with dot_rows of real.h. */
+#define PP_ADD(name) \
+    int(name)(void *y, const void *a, const void *b, size_t n, void *stream)
+#define PP_COPY(name)                                                 \
+    int(name)(void *y, const void *x, size_t N, size_t C, size_t ldy, \
+              size_t ldx, void *stream)
+#define PP_ZERO(name) int(name)(void *y, size_t n, void *stream)
+#define PP_SUM_SQUARES(name) \
+    int(name)(double *out, const void *x, size_t n, void *stream)
+typedef PP_ADD(pp_add_fn);
+typedef PP_COPY(pp_copy_fn);
+typedef PP_ZERO(pp_zero_fn);
+typedef PP_SUM_SQUARES(pp_sum_squares_fn);
+
+/* adamw - one step of AdamW (Loshchilov and Hutter 2019) or of plain SGD, with
+ * PyTorch's order of operations.
+ *
+ *   w, m, v   (n) updated in place       g (n) gradient, read
+ *   master    (n) or NULL. Weights of fewer bits than the accumulated values
+ *             have one: the step updates it, and w becomes its rounding.
+ *             With NULL the step updates w itself.
+ *
+ * The step multiplies g by g_scale first (clipping). AdamW then computes
+ *   w *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+ *   w -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps),  bc = 1 - b^step
+ * and SGD
+ *   w -= lr (g + wd w) */
+struct pp_adamw_step {
+    double lr, beta1, beta2, eps, weight_decay;
+    double bias1, bias2; /* 1 - beta^step */
+    double g_scale;
+};
+
+#define PP_ADAMW(name)                                                \
+    int(name)(void *w, void *master, void *m, void *v, const void *g, \
+              size_t n, const struct pp_adamw_step *s, void *stream)
+#define PP_SGD(name)                                          \
+    int(name)(void *w, void *master, const void *g, size_t n, \
+              const struct pp_adamw_step *s, void *stream)
+typedef PP_ADAMW(pp_adamw_fn);
+typedef PP_SGD(pp_sgd_fn);
 
 /* All kernels of a table, as K(name, type). */
 #define PP_ALL_KERNELS(K)                               \

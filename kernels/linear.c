@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* linear on the CPU: BLAS products, then loops for the bias and the
  * residual. */
-#include "linear.h"
+#include "kernels.h"
 
 #include "real.h"
 

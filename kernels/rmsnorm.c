@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* rmsnorm on the CPU. Sums over a group are in double. */
-#include "rmsnorm.h"
+#include "kernels.h"
 
 #include <math.h>
 

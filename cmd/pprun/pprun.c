@@ -1,12 +1,67 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - trains: the course of a run. */
 #include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/num.h"
 #include "kernels.h"
 #include "pprun.h"
 #include "version.h"
+
+/* --- signals --- */
+
+/* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
+ * the signals and looking for pending ones would need none, but BLAS starts
+ * threads of its own before main, which block nothing. */
+static atomic_int stop_signal;
+
+static void take_signal(int number)
+{
+    stop_signal = number;
+}
+
+bool pprun_stop_requested(void *ctx)
+{
+    (void)ctx;
+    return stop_signal != 0;
+}
+
+/* mpirun sends SIGTERM to all ranks when one is lost. A moment later they know
+ * which, and have said so. */
+static void end_soon(int number)
+{
+    (void)number;
+    alarm(1);
+}
+
+static void end_now(int number)
+{
+    (void)number;
+    signal(SIGTERM, SIG_DFL);
+    raise(SIGTERM);
+}
+
+static void handle(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+void pprun_handle_signals(const struct pprun *p)
+{
+    if (p->job.save) {
+        handle(SIGTERM, take_signal);
+        handle(SIGUSR1, take_signal);
+    } else if (p->options.transport != PPRUN_THREADS) {
+        handle(SIGALRM, end_now);
+        handle(SIGTERM, end_soon);
+    }
+}
+
+/* --- the run --- */
 
 static int run_process(struct pprun *p, const char *manifest)
 {
@@ -18,7 +73,7 @@ static int run_process(struct pprun *p, const char *manifest)
     return 0;
 }
 
-static int run(struct pprun *p, const char *manifest)
+static int run_command(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
     pp_blas_set_threads(p->options.blas_threads);
@@ -92,7 +147,8 @@ int main(int argc, char **argv)
     p.argv = argv;
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);
-    if (tool_input(&t, argc, argv, &manifest) == 0 && run(&p, manifest) == 0)
+    if (tool_input(&t, argc, argv, &manifest) == 0 &&
+        run_command(&p, manifest) == 0)
         say_nothing_left(&p);
     pprun_finish(&p);
     size_t bytes;

@@ -126,9 +126,6 @@ int pprun_check_alone(struct pprun *p) PP_MUST_USE;
 void pprun_handle_signals(const struct pprun *p);
 bool pprun_stop_requested(void *ctx);
 
-/* Whether this rank sees what rank 0 does. Collective. */
-int pprun_check_same(struct pprun *p, struct pp_rendezvous *j) PP_MUST_USE;
-
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;
@@ -138,5 +135,20 @@ void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
 /* --logprobs: room and the file before the run, its lines after it. */
 int pprun_logprobs_init(struct pprun *p) PP_MUST_USE;
 int pprun_logprobs_write(struct pprun *p) PP_MUST_USE;
+
+/* --- pprun_launch.c: the launcher --- */
+
+struct pprun_launch {
+    const char *launcher;  /* NULL: none */
+    const char *size_from; /* the variable that gave the number of ranks */
+    struct pp_rendezvous_place place;
+    char address[256];
+};
+
+/* Reads the environment. What is there and cannot be is PP_EXIT_INPUT, and so
+ * is an address that is not there where one is needed: to_join. Where place has
+ * an address all the same, rank 0 can be told of it. */
+int pprun_launch_read(struct pprun_launch *l, bool to_join,
+                      struct pp_err *err) PP_MUST_USE;
 
 #endif

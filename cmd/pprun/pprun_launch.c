@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads what srun, mpirun, mpiexec and torchrun tell their processes. */
-#include "pprun_launch.h"
+#include "pprun.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/num.h"
 #include "version.h"
 
@@ -53,10 +54,8 @@ static uint64_t job_number(void)
         const char *s = getenv(job_names[i]);
         if (!s)
             continue;
-        hash = hash ? hash : 14695981039346656037u;
-        for (; *s; s++)
-            hash = (hash ^ (unsigned char)*s) * 1099511628211u;
-        hash = (hash ^ 0xff) * 1099511628211u;
+        hash = pp_fnv(hash ? hash : PP_FNV_START, s, strlen(s));
+        hash = pp_fnv(hash, "\xff", 1);
     }
     return hash;
 }

@@ -3,13 +3,14 @@
  * first step, the run, and what rank 0 collects at its end. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "comm/comm.h"
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
 #include "pprun.h"
-#include "pprun_launch.h"
 #include "version.h"
 
 /* Every rank has come to the same place; all fail with the first message of
@@ -110,8 +111,8 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
 
 /* Rank 0 prepares the job and hands on what it read and found; then the others
  * prepare it from that. */
-static int prepare(struct pprun *p, struct pp_rendezvous *j, const char *name,
-                   const struct pprun_launch *l)
+static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
+                       const char *name, const struct pprun_launch *l)
 {
     struct pp_err *err = &p->tool->err;
     void *text = p->text, *resume = NULL;
@@ -138,11 +139,82 @@ static int prepare(struct pprun *p, struct pp_rendezvous *j, const char *name,
     return agree(p, j, rc);
 }
 
-/* Memory is the same calculation at every rank, and rank 0 tells of it. */
-static int check(struct pprun *p, struct pp_rendezvous *j)
+/* --- the same files and options --- */
+
+/* What is compared. A digest of nothing is 0. */
+struct seen {
+    const char *what;
+    uint64_t digest;
+};
+
+static uint64_t of_command(char *const *argv)
 {
-    if (agree(p, j, pprun_check_same(p, j)) ||
-        agree(p, j, pprun_check_memory(p)))
+    uint64_t hash = PP_FNV_START;
+    for (int i = 1; argv[i]; i++)
+        hash = pp_fnv(hash, argv[i], strlen(argv[i]) + 1);
+    return hash;
+}
+
+static uint64_t of_packed(const struct pp_packed *p)
+{
+    return p ? pp_fnv(PP_FNV_START ^ p->checksum, &p->n_bins, sizeof p->n_bins)
+             : 0;
+}
+
+/* A directory or file that must be one and the same: its number in the file
+ * system, which the machines that share it have in common. */
+static uint64_t of_file(const char *path)
+{
+    struct stat st;
+    return !path                  ? 0
+           : stat(path, &st) == 0 ? (uint64_t)st.st_ino + 1
+                                  : UINT64_MAX;
+}
+
+/* A file that may be a copy: as long as the other. */
+static uint64_t of_weights(const char *path)
+{
+    struct stat st;
+    if (!path || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    return (uint64_t)st.st_size;
+}
+
+static int check_same(struct pprun *p, struct pp_rendezvous *j)
+{
+    const struct seen seen[] = {
+        {"the command line", of_command(p->argv)},
+        {"the packed data", of_packed(p->job.data)},
+        {"the data of --eval", of_packed(p->job.eval)},
+        {"the weights", of_weights(p->job.weights_path)},
+        {"the checkpoint to resume", of_file(p->job.resume)},
+        {"the directory of --save", of_file(p->job.save)},
+    };
+    enum { N = sizeof seen / sizeof *seen };
+    struct pp_err *err = &p->tool->err;
+    int size = pp_rendezvous_size(j), rank = pp_rendezvous_rank(j), rc = 0;
+    uint64_t mine[N], *all = calloc((size_t)size, sizeof mine);
+    for (int i = 0; i < N; i++)
+        mine[i] = seen[i].digest;
+    if (!all)
+        pp_rendezvous_abort(j, "out of memory");
+    if (!all || pp_rendezvous_allgather(j, mine, all, sizeof mine, err))
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int i = 0; i < N && rc == 0; i++)
+        if (mine[i] != all[i])
+            rc = pp_fail(err, PP_EXIT_INPUT,
+                         "rank %d on %s sees other things than rank 0 on %s: "
+                         "%s",
+                         rank, pp_rendezvous_host(j, rank),
+                         pp_rendezvous_host(j, 0), seen[i].what);
+    free(all);
+    return rc;
+}
+
+/* Memory is the same calculation at every rank, and rank 0 tells of it. */
+static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
+{
+    if (agree(p, j, check_same(p, j)) || agree(p, j, pprun_check_memory(p)))
         return -1;
     return agree(p, j, pprun_check_device(p));
 }
@@ -193,7 +265,8 @@ static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
     return pp_comm_mpi_open(j, &o, comm, &p->tool->err);
 }
 
-static int run(struct pprun *p, struct pp_rendezvous *j, enum pp_exit *status)
+static int run_job(struct pprun *p, struct pp_rendezvous *j,
+                   enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm *comm = NULL;
@@ -212,16 +285,13 @@ static int run(struct pprun *p, struct pp_rendezvous *j, enum pp_exit *status)
     return rc;
 }
 
-/* Whether another rank tells of this failure: the one that failed by itself
- * does, and rank 0 as long as it is there. */
+/* Returns whether another rank prints this failure: the rank that failed by
+ * itself does, and so does rank 0 unless it is lost. Only the reason of an
+ * abort has a rank as its origin. */
 static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 {
-    struct pp_err why = {0};
-    if (!pp_rendezvous_aborted(j) || p->rank == 0)
-        return false;
-    pp_rendezvous_fail(j, &why);
-    return !strcmp(why.text, p->tool->err.text) &&
-           strncmp(why.text, "rank 0 ", 7) != 0;
+    bool from_abort = p->tool->err.origin.known & PP_ORIGIN_RANK;
+    return from_abort && p->rank != 0 && pp_rendezvous_lost(j) != 0;
 }
 
 static void set_rank(struct pprun *p, const struct pprun_launch *l)
@@ -270,13 +340,13 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         return -1;
     rc = agree(p, j, find_mpi(p));
     if (rc == 0)
-        rc = prepare(p, j, manifest, &l);
+        rc = prepare_job(p, j, manifest, &l);
     if (rc == 0)
-        rc = check(p, j);
+        rc = check_ranks(p, j);
     if (rc == 0 && p->options.logprobs)
         rc = agree(p, j, pprun_logprobs_init(p));
     if (rc == 0)
-        rc = run(p, j, status);
+        rc = run_job(p, j, status);
     if (rc == 0 && p->options.logprobs && p->rank == 0)
         rc = pprun_logprobs_write(p);
     if (rc && !p->tool->told)

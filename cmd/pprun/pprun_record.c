@@ -147,9 +147,9 @@ static int find_curves(const struct pprun *p, const struct pp_record *r,
     return rc;
 }
 
-static int view(const struct pprun *p, const struct pp_record *r, int step,
-                int pass, double origin, struct pass *s, struct pp_trace *t,
-                struct pp_err *err)
+static int view_pass(const struct pprun *p, const struct pp_record *r, int step,
+                     int pass, double origin, struct pass *s,
+                     struct pp_trace *t, struct pp_err *err)
 {
     size_t n = (size_t)r->schedule->graph->n_rows;
     s->slots = calloc(n, sizeof *s->slots);
@@ -189,7 +189,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
         for (int pass = 0; pass < r->n_passes && !rc; pass++) {
             struct pass s = {0};
             struct pp_trace t;
-            rc = view(p, r, k, pass, origin, &s, &t, err);
+            rc = view_pass(p, r, k, pass, origin, &s, &t, err);
             if (!rc && !w)
                 rc = pp_trace_open(&w, p->trace.f, &t, err);
             if (!rc)

@@ -19,7 +19,7 @@ static void format(double value, char *text)
         pp_format_real(value, text);
 }
 
-static void put(FILE *f, const char *key, double value)
+static void put_value(FILE *f, const char *key, double value)
 {
     char text[32];
     format(value, text);
@@ -70,18 +70,18 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     if (f == stdout)
         tool_erase(p->tool);
     fprintf(f, "{\"step\": %" PRId64, r->step);
-    put(f, "loss", r->loss);
-    put(f, "grad_norm", r->grad_norm);
-    put(f, "lr", r->lr);
+    put_value(f, "loss", r->loss);
+    put_value(f, "grad_norm", r->grad_norm);
+    put_value(f, "lr", r->lr);
     fprintf(f, ", \"tokens\": %" PRIu64, r->tokens);
-    put(f, "seconds", r->seconds);
-    put(f, "tokens_per_s", (double)r->tokens / r->seconds);
+    put_value(f, "seconds", r->seconds);
+    put_value(f, "tokens_per_s", (double)r->tokens / r->seconds);
     if (r->bubble >= 0)
-        put(f, "bubble", r->bubble);
+        put_value(f, "bubble", r->bubble);
     if (r->products >= 0)
-        put(f, "products", r->products);
+        put_value(f, "products", r->products);
     if (r->has_val_loss)
-        put(f, "val_loss", r->val_loss);
+        put_value(f, "val_loss", r->val_loss);
     fputs("}\n", f);
     if (flush(p, f, err))
         return -1;

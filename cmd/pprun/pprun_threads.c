@@ -24,8 +24,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* The reason of a failure: that of the rank which failed by itself. Ranks that
- * were told carry its words behind "rank N: ". */
+/* Takes the error of the rank that failed by itself. The other ranks have the
+ * reason of the abort, whose origin is that rank. */
 static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
 {
     for (int told = 0; told < 2; told++)
@@ -33,9 +33,8 @@ static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
             const struct pp_err *e = &ranks[r].err;
             if (e->code == PP_EXIT_OK)
                 continue;
-            if (told || strncmp(e->text, "rank ", 5) ||
-                e->code != PP_EXIT_SYSTEM)
-                pp_fail(err, e->code, "%s", e->text);
+            if (told || !(e->origin.known & PP_ORIGIN_RANK))
+                *err = err->code == PP_EXIT_OK ? *e : *err;
         }
 }
 

@@ -30,8 +30,9 @@ struct verify {
 
 /* Puts the first n_bins bins of *set into memory in its place, or a likeness
  * of them. */
-static int take(struct pprun *p, const struct pp_packed *set, size_t n_bins,
-                const struct pp_synthetic_data *likeness, struct pp_packed *at)
+static int take_bins(struct pprun *p, const struct pp_packed *set,
+                     size_t n_bins, const struct pp_synthetic_data *likeness,
+                     struct pp_packed *at)
 {
     struct pp_packed taken = {0};
     struct pp_err *err = &p->tool->err;
@@ -64,7 +65,7 @@ int pprun_verify_prepare(struct pprun *p)
         .vocab = (uint32_t)p->model.vocab,
         .seed = j->seed,
     };
-    if (take(p, j->data, n, &likeness, &p->data))
+    if (take_bins(p, j->data, n, &likeness, &p->data))
         return -1;
     j->data = &p->data;
     if (!j->eval)
@@ -72,7 +73,7 @@ int pprun_verify_prepare(struct pprun *p)
     /* One more than a pass has: the next one is filled up with empty ones. */
     n = (size_t)j->schedule->n_microbatches + 1;
     n = n < j->eval->n_bins ? n : j->eval->n_bins;
-    return take(p, j->eval, n, &likeness, &p->eval);
+    return take_bins(p, j->eval, n, &likeness, &p->eval);
 }
 
 /* One rank, the same stages, one microbatch: forward through all, and back. */
@@ -99,8 +100,8 @@ static int make_one(struct verify *y, struct pp_err *err)
 }
 
 /* The job of a run, in p while it is under way. */
-static int run(struct verify *y, enum pp_verify_run which, double lr,
-               int64_t steps)
+static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
+                       int64_t steps)
 {
     struct pprun *p = y->p;
     const struct pp_job mesh = p->job;
@@ -158,18 +159,18 @@ static int check_later(struct verify *y, bool calm)
 /* Later steps in fp64, where fp32 cannot tell. */
 static int run_wide(struct verify *y, double lr)
 {
-    if (run(y, PP_VERIFY_SHAKEN, lr, PP_VERIFY_STEPS))
+    if (run_variant(y, PP_VERIFY_SHAKEN, lr, PP_VERIFY_STEPS))
         return -1;
     if (y->v.element_bytes == sizeof(double))
         return 0;
     y->v.later = PP_VERIFY_WIDE;
-    return run(y, PP_VERIFY_WIDE, lr, PP_VERIFY_STEPS);
+    return run_variant(y, PP_VERIFY_WIDE, lr, PP_VERIFY_STEPS);
 }
 
 static int run_all(struct verify *y)
 {
     struct pp_err *err = &y->p->tool->err;
-    if (run(y, PP_VERIFY_REFERENCE, 0, 1))
+    if (run_variant(y, PP_VERIFY_REFERENCE, 0, 1))
         return -1;
     double lr = pp_verify_lr(&y->v);
     bool calm = false;
@@ -179,12 +180,13 @@ static int run_all(struct verify *y)
                        "is nothing to compare");
     for (int i = 0; i < MAX_TRIES && !calm; i++) {
         lr /= i ? 8 : 1;
-        if (run(y, PP_VERIFY_REFERENCE, lr, PP_VERIFY_STEPS) ||
-            run(y, PP_VERIFY_TWIN, lr, PP_VERIFY_STEPS))
+        if (run_variant(y, PP_VERIFY_REFERENCE, lr, PP_VERIFY_STEPS) ||
+            run_variant(y, PP_VERIFY_TWIN, lr, PP_VERIFY_STEPS))
             return -1;
         calm = pp_verify_is_calm(&y->v);
     }
-    if (check_later(y, calm) || run(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
+    if (check_later(y, calm) ||
+        run_variant(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
         (!calm && run_wide(y, lr)))
         return -1;
     return pp_verify_judge(&y->v, err);
@@ -225,7 +227,7 @@ static void print_table(const struct verify *y, const char *hint)
         fprintf(f, "\nnot the same: %s\n", hint);
 }
 
-static void put(FILE *f, const char *key, double x)
+static void put_measure(FILE *f, const char *key, double x)
 {
     char text[32];
     pp_format_real(x, text);
@@ -233,7 +235,7 @@ static void put(FILE *f, const char *key, double x)
     fprintf(f, ", \"%s\": %s", key, x - x == 0 ? text : "null");
 }
 
-static void print_json(const struct verify *y, const char *hint)
+static void print_verdict_json(const struct verify *y, const char *hint)
 {
     const struct pp_verify *v = &y->v;
     FILE *f = y->p->tool->out;
@@ -244,10 +246,10 @@ static void print_json(const struct verify *y, const char *hint)
     for (int i = 0; i < v->n_scalars; i++) {
         const struct pp_verify_scalar *s = &v->scalars[i];
         fprintf(f, "%s\n  {\"name\": \"%s\"", i ? "," : "", s->name);
-        put(f, "found", s->found);
-        put(f, "expected", s->expected);
-        put(f, "error", s->e.error);
-        put(f, "bound", s->e.bound);
+        put_measure(f, "found", s->found);
+        put_measure(f, "expected", s->expected);
+        put_measure(f, "error", s->e.error);
+        put_measure(f, "bound", s->e.bound);
         fputc('}', f);
     }
     fprintf(f, "],\n \"parameters\": [");
@@ -255,10 +257,10 @@ static void print_json(const struct verify *y, const char *hint)
         const struct pp_verify_row *r = &v->rows[i];
         fprintf(f, "%s\n  {\"name\": \"%s\", \"stage\": %d, \"rank\": %d",
                 i ? "," : "", r->name, r->stage, r->rank);
-        put(f, "gradient_error", r->gradient.error);
-        put(f, "gradient_bound", r->gradient.bound);
-        put(f, "weights_error", r->weights.error);
-        put(f, "weights_bound", r->weights.bound);
+        put_measure(f, "gradient_error", r->gradient.error);
+        put_measure(f, "gradient_bound", r->gradient.bound);
+        put_measure(f, "weights_error", r->weights.error);
+        put_measure(f, "weights_bound", r->weights.bound);
         fputc('}', f);
     }
     fprintf(f, "]}\n");
@@ -282,7 +284,7 @@ int pprun_verify(struct pprun *p)
     tool_erase(p->tool);
     pp_verify_hint(&y.v, hint);
     if (p->options.json)
-        print_json(&y, hint);
+        print_verdict_json(&y, hint);
     else
         print_table(&y, hint);
     p->tool->status = y.v.same ? PP_EXIT_OK : PP_EXIT_NO;

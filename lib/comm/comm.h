@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "device/streams.h"
+#include "device/device.h"
 
 enum pp_direction {
     PP_DIRECTION_FORWARD,

@@ -5,7 +5,7 @@
 #ifndef PP_COMM_PEER_COPY_H
 #define PP_COMM_PEER_COPY_H
 
-#include "device/streams.h"
+#include "device/device.h"
 
 /* A place of a channel, used again for one message after the other. Zeroed at
  * first; marks are made when they are first needed. */

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "comm/rendezvous_state.h"
-#include "comm/wire.h"
 
 int pp_rendezvous_rank(const struct pp_rendezvous *j)
 {

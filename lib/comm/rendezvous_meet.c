@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "comm/rendezvous_state.h"
-#include "comm/wire.h"
 
 /* Seconds for which ranks that are late learn that there will be no job, and
  * in which a rank that cannot start reaches rank 0. */

@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "comm/rendezvous_state.h"
-#include "comm/wire.h"
 
 enum { ABORT = 'A', GOODBYE = 'B' };
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/wire.h"
+#include "comm/rendezvous_state.h"
 
 #include <errno.h>
 #include <netdb.h>
