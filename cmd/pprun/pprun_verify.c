@@ -5,7 +5,7 @@
 
 #include "base/num.h"
 #include "data/packed_memory.h"
-#include "model/synthetic_model.h"
+#include "model/model.h"
 #include "pprun.h"
 #include "run/verify/verify.h"
 #include "schedule/ir/lower.h"

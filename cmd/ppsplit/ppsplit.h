@@ -10,7 +10,6 @@
 #include "manifest/profile_json.h"
 #include "model/cost.h"
 #include "model/mesh.h"
-#include "model/default_microbatch.h"
 #include "model/model.h"
 #include "model/precision.h"
 #include "split/split_hybrid.h"

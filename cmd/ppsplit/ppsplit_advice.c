@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "model/recompute.h"
+#include "model/cost.h"
 #include "ppsplit.h"
 
 /* Numbers of ranks tried: every one is a plan of its own. */

@@ -6,8 +6,8 @@
 
 #include "base/num.h"
 #include "manifest/profile_json.h"
-#include "model/recompute.h"
-#include "model/unit_table.h"
+#include "model/cost.h"
+#include "model/model.h"
 #include "ppsplit.h"
 
 /* Puts the measured units in the model's order. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The plan as a manifest. */
 #include "manifest/manifest.h"
-#include "model/recompute.h"
+#include "model/cost.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 #include "version.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/unit_table.h"
+#include "model/model.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "model/recompute.h"
+#include "model/cost.h"
 #include "ppsplit.h"
 
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/recompute.h"
+#include "model/cost.h"
 #include "ppsplit.h"
 
 /* Turns from one start. */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "model/recompute.h"
-#include "model/unit_table.h"
+#include "model/cost.h"
+#include "model/model.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 

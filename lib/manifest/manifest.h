@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "model/profile.h"
 #include "model/mesh.h"
-#include "model/default_microbatch.h"
+#include "model/cost.h"
 #include "model/model.h"
 #include "schedule/ir/graph.h"
 #include "schedule/ir/schedule.h"

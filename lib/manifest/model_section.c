@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/recompute.h"
+#include "model/cost.h"
 
 static const char *const mode_keys[] = {"again_flops", "act_bytes",
                                         "passing_bytes", NULL};

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "manifest/sections.h"
-#include "model/unit_table.h"
+#include "model/model.h"
 
 enum { NEWEST = 1, MOST_UNITS = 1 << 20 };
 

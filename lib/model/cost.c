@@ -1,9 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/cost.h"
 
-#include "model/recompute.h"
-#include "model/unit_table.h"
+#include <string.h>
+
 #include "model/vision.h"
+
+const char *const pp_recompute_names[] = {
+    [PP_RECOMPUTE_NONE] = "none",
+    [PP_RECOMPUTE_SELECTIVE] = "selective",
+    [PP_RECOMPUTE_FULL] = "full",
+    [PP_N_RECOMPUTES] = NULL,
+};
+
+bool pp_recompute_find(const char *name, enum pp_recompute *out)
+{
+    for (int i = 0; i < PP_N_RECOMPUTES; i++)
+        if (!strcmp(pp_recompute_names[i], name)) {
+            *out = (enum pp_recompute)i;
+            return true;
+        }
+    return false;
+}
+
+struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        enum pp_recompute r)
+{
+    struct pp_flops f = pp_unit_fwd_flops(m, u);
+    /* A table says nothing of what its units could make again. */
+    if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || m->table)
+        return (struct pp_flops){0};
+    if (r == PP_RECOMPUTE_SELECTIVE)
+        f.per_token = 0;
+    /* The MLP's last product gives the layer's output, which no gradient asks
+     * for. Those of experts are weighed by the router, whose gradient does. */
+    else if (!pp_layer_set_has(&m->moe.layers, u.layer))
+        f.per_token -= 2 * (double)m->hidden * (double)m->intermediate;
+    return f;
+}
 
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len)
@@ -52,4 +86,31 @@ int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
     else if (chunk == 0 && rest > n_ranks)
         live = rest;
     return smaller(n_microbatches, live);
+}
+
+struct pp_default_microbatch pp_default_microbatch_of(int64_t seq_len)
+{
+    return (struct pp_default_microbatch){.tokens = seq_len,
+                                          .seq_len = seq_len};
+}
+
+/* Attended pairs in the first n tokens: a token attends to itself and to those
+ * before it in its sequence. */
+static double pairs_before(const struct pp_default_microbatch *mb, int64_t n)
+{
+    double length = (double)mb->seq_len, rest = (double)(n % mb->seq_len);
+    return (double)(n / mb->seq_len) * length * (length + 1) / 2 +
+           rest * (rest + 1) / 2;
+}
+
+struct pp_default_microbatch_part
+pp_default_microbatch_slice(const struct pp_default_microbatch *mb, int64_t q,
+                            int64_t n)
+{
+    int64_t from = mb->tokens * q / n, to = mb->tokens * (q + 1) / n;
+    double scale = (double)mb->tokens * ((double)mb->seq_len + 1) / 2 /
+                   pairs_before(mb, mb->tokens);
+    return (struct pp_default_microbatch_part){
+        (double)(to - from),
+        (pairs_before(mb, to) - pairs_before(mb, from)) * scale};
 }

@@ -10,6 +10,8 @@
 #ifndef PP_MODEL_COST_H
 #define PP_MODEL_COST_H
 
+#include <stdint.h>
+
 #include "model/model.h"
 
 #define PP_ELEMENT_FLOPS 16
@@ -79,5 +81,36 @@ static inline double pp_cost_total(struct pp_cost c)
  * stages. */
 int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
                          int n_microbatches);
+
+/* "none", "selective", "full"; NULL ends them. */
+extern const char *const pp_recompute_names[];
+
+/* False where there is no such mode. */
+bool pp_recompute_find(const char *name, enum pp_recompute *out);
+
+/* Operations that I does again for the unit, as pp_unit_fwd_flops counts
+ * them; all 0 for what is not a decoder layer. */
+struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        enum pp_recompute r);
+
+struct pp_default_microbatch {
+    int64_t tokens, seq_len;         /* at least 1 each */
+    int64_t n_images, image_patches; /* of a sequence, and of each of them; 0
+                                        where there is no encoder of images */
+};
+
+/* What a microbatch is where nothing else is known: one sequence. */
+struct pp_default_microbatch pp_default_microbatch_of(int64_t seq_len);
+
+/* Tokens and attended pairs of slice q of n. Slices are equal to a token. Every
+ * token of a whole microbatch has (seq_len + 1) / 2 pairs on average, also
+ * where sequences do not divide it. */
+struct pp_default_microbatch_part {
+    double tokens, pairs;
+};
+struct pp_default_microbatch_part
+pp_default_microbatch_slice(const struct pp_default_microbatch *mb, int64_t q,
+                            int64_t n);
 
 #endif

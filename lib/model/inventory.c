@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/inventory.h"
 
-#include "model/unit_table.h"
 #include "model/vision.h"
 
-struct list {
-    struct pp_weight_group *at;
-    size_t n;
-};
-
-/* A vector: a bias, or the weight of a norm. */
-static void add_vector(struct list *l, size_t n, enum pp_share share)
+void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
+                           enum pp_share share)
 {
     l->at[l->n++] = (struct pp_weight_group){n, 1, 1, 0, share};
 }
 
-static void add_matrix(struct list *l, size_t rows, size_t cols,
-                       enum pp_share share)
+void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
+                           enum pp_share share)
 {
-    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, 1, share};
+    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, l->used, share};
 }
 
 /* What of a layer is listed by name. Biases of products whose sum the ranks of
  * a group share belong to all of them. */
 static void add_params(const struct pp_model *m, struct pp_unit_id u,
-                       struct list *l)
+                       struct pp_weight_list *l)
 {
     struct pp_param p[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_params(m, u, p);
@@ -35,37 +29,38 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
         if (!p[i].name[0])
             continue;
         if (p[i].is_matrix)
-            add_matrix(l, p[i].rows, p[i].cols, share);
+            pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
         else
-            add_vector(l, p[i].rows, share);
+            pp_weights_add_vector(l, p[i].rows, share);
     }
 }
 
 /* The low ranks are the same for all heads, and small: every rank has them. */
-static void add_mla(const struct pp_model *m, struct list *l)
+static void add_mla(const struct pp_model *m, struct pp_weight_list *l)
 {
     const struct pp_mla *a = &m->mla;
     size_t h = m->hidden, nh = m->n_heads;
     size_t q = nh * (a->nope_dim + a->rope_dim);
     if (a->q_rank) {
-        add_matrix(l, a->q_rank, h, PP_SHARE_NONE);
-        add_vector(l, a->q_rank, PP_SHARE_NONE);
+        pp_weights_add_matrix(l, a->q_rank, h, PP_SHARE_NONE);
+        pp_weights_add_vector(l, a->q_rank, PP_SHARE_NONE);
         if (m->qkv_bias)
-            add_vector(l, a->q_rank, PP_SHARE_NONE);
+            pp_weights_add_vector(l, a->q_rank, PP_SHARE_NONE);
     }
-    add_matrix(l, q, a->q_rank ? a->q_rank : h, PP_SHARE_TENSOR);
-    add_matrix(l, a->kv_rank + a->rope_dim, h, PP_SHARE_NONE);
-    add_vector(l, a->kv_rank, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, q, a->q_rank ? a->q_rank : h, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, a->kv_rank + a->rope_dim, h, PP_SHARE_NONE);
+    pp_weights_add_vector(l, a->kv_rank, PP_SHARE_NONE);
     if (m->qkv_bias)
-        add_vector(l, a->kv_rank + a->rope_dim, PP_SHARE_NONE);
-    add_matrix(l, nh * (a->nope_dim + a->v_dim), a->kv_rank, PP_SHARE_TENSOR);
-    add_matrix(l, h, nh * a->v_dim, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, a->kv_rank + a->rope_dim, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, nh * (a->nope_dim + a->v_dim), a->kv_rank,
+                          PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, h, nh * a->v_dim, PP_SHARE_TENSOR);
     if (m->o_bias)
-        add_vector(l, h, PP_SHARE_NONE);
+        pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
 /* Gate and up have one shape, and so do their biases. */
-static void add_experts(const struct pp_model *m, struct list *l)
+static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
 {
     const struct pp_moe *e = &m->moe;
     size_t h = m->hidden, i = e->intermediate, n = e->n_experts, k = e->top_k;
@@ -77,40 +72,40 @@ static void add_experts(const struct pp_model *m, struct list *l)
         {i, 1, 2 * n, 0, PP_SHARE_EXPERTS},
         {h, 1, n, 0, PP_SHARE_EXPERT_SUMS},
     };
-    add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
+    pp_weights_add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
     if (e->score_bias)
-        add_vector(l, n, PP_SHARE_NONE);
+        pp_weights_add_vector(l, n, PP_SHARE_NONE);
     for (size_t j = 0; j < 2; j++)
         l->at[l->n++] = products[j];
     if (e->biases) {
-        add_vector(l, n, PP_SHARE_NONE);
+        pp_weights_add_vector(l, n, PP_SHARE_NONE);
         for (size_t j = 0; j < 2; j++)
             l->at[l->n++] = biases[j];
     }
     if (!e->shared)
         return;
     for (size_t j = 0; j < 3; j++)
-        add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
+        pp_weights_add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
 }
 
 /* GPT-2 has biases everywhere, norms included, and an MLP of two products. */
-static void add_gpt2_layer(const struct pp_model *m, struct list *l)
+static void add_gpt2_layer(const struct pp_model *m, struct pp_weight_list *l)
 {
     size_t h = m->hidden, i = m->intermediate;
     for (size_t j = 0; j < 4; j++)
-        add_vector(l, h, PP_SHARE_NONE);
-    add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
-    add_vector(l, 3 * h, PP_SHARE_TENSOR);
-    add_matrix(l, h, h, PP_SHARE_TENSOR);
-    add_vector(l, h, PP_SHARE_NONE);
-    add_matrix(l, i, h, PP_SHARE_TENSOR);
-    add_vector(l, i, PP_SHARE_TENSOR);
-    add_matrix(l, h, i, PP_SHARE_TENSOR);
-    add_vector(l, h, PP_SHARE_NONE);
+        pp_weights_add_vector(l, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, 3 * h, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, h, h, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, i, h, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, i, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, h, i, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
 static void add_layer(const struct pp_model *m, struct pp_unit_id u,
-                      struct list *l)
+                      struct pp_weight_list *l)
 {
     if (m->architecture == PP_GPT2) {
         add_gpt2_layer(m, l);
@@ -118,7 +113,7 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
     }
     add_params(m, u, l);
     if (m->sinks)
-        add_vector(l, m->n_heads, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, m->n_heads, PP_SHARE_TENSOR);
     if (m->mla.kv_rank)
         add_mla(m, l);
     if (pp_layer_set_has(&m->moe.layers, u.layer))
@@ -126,14 +121,14 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
     if (!pp_unit_is_mtp(m, u))
         return;
     for (size_t i = 0; i < 3; i++)
-        add_vector(l, m->hidden, PP_SHARE_NONE);
-    add_matrix(l, m->hidden, 2 * m->hidden, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, m->hidden, 2 * m->hidden, PP_SHARE_TENSOR);
 }
 
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
-    struct list l = {out, 0};
+    struct pp_weight_list l = {out, 0, 1};
     bool gpt2 = m->architecture == PP_GPT2;
     switch (u.kind) {
     case PP_UNIT_EMBED: /* rows are copied, not multiplied by */
@@ -147,12 +142,12 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
         add_layer(m, u, &l);
         break;
     case PP_UNIT_NORM:
-        add_vector(&l, m->hidden, PP_SHARE_NONE);
+        pp_weights_add_vector(&l, m->hidden, PP_SHARE_NONE);
         if (gpt2)
-            add_vector(&l, m->hidden, PP_SHARE_NONE);
+            pp_weights_add_vector(&l, m->hidden, PP_SHARE_NONE);
         break;
     case PP_UNIT_HEAD:
-        add_matrix(&l, m->vocab, m->hidden, PP_SHARE_TENSOR);
+        pp_weights_add_matrix(&l, m->vocab, m->hidden, PP_SHARE_TENSOR);
         break;
     default:
         return pp_vision_inventory(m, u, out);

@@ -36,6 +36,17 @@ struct pp_weight_group {
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
 
+/* A list of groups that is being filled. used is what a matrix gets: 1, or 0
+ * where nothing is multiplied by it. */
+struct pp_weight_list {
+    struct pp_weight_group *at;
+    size_t n, used;
+};
+void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
+                           enum pp_share share);
+void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
+                           enum pp_share share);
+
 /* Elements of the unit's weights that are shared in each of these ways. */
 void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
                     uint64_t out[PP_N_SHARES]);

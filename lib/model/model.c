@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "model/unit_table.h"
 #include "model/vision.h"
 
 static const char *const architecture_names[PP_N_ARCHITECTURES] = {
@@ -209,107 +209,37 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     return PP_N_LAYER_PARAMS;
 }
 
-/* Whether I makes a saved tensor of a decoder layer again. */
-static bool is_recomputed(enum pp_recompute r, size_t slot)
+const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
+                                      struct pp_unit_id u)
 {
-    switch (slot) {
-    case PP_S_RSTD1:
-    case PP_S_NORM1:
-    case PP_S_LSE:
-    case PP_S_ATTN:
-    case PP_S_RSTD2:
-    case PP_S_NORM2:
-    case PP_S_ACT:
-        return r != PP_RECOMPUTE_NONE;
-    case PP_S_QKV_RAW:
-    case PP_S_QK_RSTD:
-    case PP_S_QKV:
-    case PP_S_MID:
-    case PP_S_GATE_UP:
-        return r == PP_RECOMPUTE_FULL;
-    default:
-        return false;
-    }
+    return &m->table->rows[pp_model_index(m, u)];
 }
 
-/* F has no use for it behind the layer; afterwards it lives as long as who
- * reads it, I alone or W. */
-static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
-                                               enum pp_saved_when when)
+bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 {
-    return when == PP_IN_FORWARD || kept == PP_SAVED_ACT_I ? PP_SAVED_WORKSPACE
-                                                           : PP_SAVED_GRAD_W;
+    char name[PP_FQN_TEXT];
+    pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
+    return m->table ? !strcmp(pp_unit_row(m, u)->fqn, name)
+                    : u.kind == PP_UNIT_HEAD;
 }
 
-static void layer_saved(const struct pp_model *m, enum pp_recompute r,
-                        enum pp_saved_when when, struct pp_saved *out)
+/* No two widths of the result are the same, so that buffers of one cannot pass
+ * for those of another. */
+enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61 };
+
+static size_t least(size_t a, size_t b)
 {
-    size_t h = m->hidden, i = m->intermediate, hd = m->head_dim;
-    size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
-    size_t norm = m->qk_norm; /* 0 removes what only QK-norm needs */
-    const struct pp_saved table[PP_N_LAYER_SAVED] = {
-        [PP_S_X] = {PP_SAVED_ACT_W, h},
-        [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, true},
-        [PP_S_NORM1] = {PP_SAVED_ACT_W, h},
-        [PP_S_QKV_RAW] = {PP_SAVED_ACT_W, norm * qk * hd},
-        [PP_S_QK_RSTD] = {PP_SAVED_ACT_W, norm * qk, true},
-        [PP_S_QKV] = {PP_SAVED_ACT_I, qkv * hd},
-        [PP_S_LSE] = {PP_SAVED_ACT_I, m->n_heads, true},
-        [PP_S_ATTN] = {PP_SAVED_ACT_W, m->n_heads * hd},
-        [PP_S_MID] = {PP_SAVED_ACT_W, h},
-        [PP_S_RSTD2] = {PP_SAVED_ACT_W, 1, true},
-        [PP_S_NORM2] = {PP_SAVED_ACT_W, h},
-        [PP_S_GATE_UP] = {PP_SAVED_ACT_I, 2 * i},
-        [PP_S_ACT] = {PP_SAVED_ACT_W, i},
-        [PP_S_DNORM1] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DQK_NORM] = {PP_SAVED_GRAD_W, norm * qk * hd},
-        [PP_S_DQKV] = {PP_SAVED_GRAD_W, qkv * hd},
-        [PP_S_DMID] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DNORM2] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DGATE_UP] = {PP_SAVED_GRAD_W, 2 * i},
-        [PP_S_DY] = {PP_SAVED_GRAD_W, h},
-    };
-    memcpy(out, table, sizeof table);
-    for (size_t slot = 0; slot < PP_N_LAYER_SAVED; slot++)
-        if (is_recomputed(r, slot))
-            out[slot].block = block_is_recomputed(out[slot].block, when);
+    return a < b ? a : b;
 }
 
-size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
-                     enum pp_recompute r, enum pp_saved_when when,
-                     struct pp_saved out[PP_MAX_SAVED])
+void pp_model_synthetic(struct pp_model *m)
 {
-    size_t n = 0, h = m->hidden;
-    size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
-    switch (u.kind) {
-    case PP_UNIT_EMBED:
-        n = PP_N_EMBED_SAVED;
-        out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-        break;
-    case PP_UNIT_LAYER:
-        n = PP_N_LAYER_SAVED;
-        layer_saved(m, r, when, out);
-        break;
-    case PP_UNIT_NORM:
-        n = PP_N_NORM_SAVED;
-        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
-        out[PP_S_FN_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-        out[PP_S_FN_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-        break;
-    case PP_UNIT_HEAD:
-        n = PP_N_HEAD_SAVED;
-        out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
-        out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-        break;
-    default:
-        break;
-    }
-    for (size_t i = 0; i < n; i++) {
-        enum pp_saved_block block = out[i].block;
-        out[i].offset = used[block];
-        out[i].statistics = statistics[block];
-        used[block] += out[i].width;
-        statistics[block] += out[i].is_statistic ? out[i].width : 0;
-    }
-    return n;
+    size_t ratio = m->n_heads / m->n_kv_heads;
+    m->n_kv_heads = ratio > 8 ? 1 : least(m->n_kv_heads, 2);
+    m->n_heads = m->n_kv_heads * ratio;
+    m->head_dim = least(m->head_dim, HEAD_DIM);
+    m->hidden = least(m->hidden, HIDDEN);
+    m->intermediate = least(m->intermediate, INTERMEDIATE);
+    m->vocab = least(m->vocab, VOCAB);
+    m->init_range = 1 / sqrt((double)m->hidden);
 }

@@ -349,4 +349,32 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
 /* Pairs that a token of a sequence of seq_len tokens attends, on average. */
 double pp_attended_pairs(size_t window, double seq_len);
 
+struct pp_unit_row {
+    const char *fqn;   /* below PP_FQN_TEXT characters */
+    const char *class; /* of its module; likewise */
+    enum pp_unit_kind kind;
+    uint64_t params;
+    double fwd_flops[2]; /* per token, per attended pair */
+    double act_bytes[PP_N_SAVED_BLOCKS], out_bytes; /* per token */
+};
+
+struct pp_unit_table {
+    const char *architecture;
+    const struct pp_unit_row *rows;
+    size_t n, n_first; /* all, and those before the first layer */
+};
+
+/* The row of a unit of the model, which has a table. */
+const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
+                                      struct pp_unit_id u);
+
+/* Whether the unit makes its products again in each half of its backward, as
+ * the head does: in a table that one named lm_head, as in a manifest. */
+bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u);
+
+/* Keeps units, heads per key head, biases, QK-norm, RoPE's kind and tying;
+ * makes hidden, heads, widths and vocabulary small. Random weights then vary
+ * enough for attention to matter at that width. */
+void pp_model_synthetic(struct pp_model *m);
+
 #endif

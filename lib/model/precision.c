@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/unit_table.h"
 #include "model/vision.h"
 
 const struct pp_precision pp_precisions[] = {

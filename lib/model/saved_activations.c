@@ -4,6 +4,113 @@
  * that are planned. A layer that will be trained gets a table instead. */
 #include "model/model.h"
 
+#include <string.h>
+
+/* Whether I makes a saved tensor of a decoder layer again. */
+static bool is_recomputed(enum pp_recompute r, size_t slot)
+{
+    switch (slot) {
+    case PP_S_RSTD1:
+    case PP_S_NORM1:
+    case PP_S_LSE:
+    case PP_S_ATTN:
+    case PP_S_RSTD2:
+    case PP_S_NORM2:
+    case PP_S_ACT:
+        return r != PP_RECOMPUTE_NONE;
+    case PP_S_QKV_RAW:
+    case PP_S_QK_RSTD:
+    case PP_S_QKV:
+    case PP_S_MID:
+    case PP_S_GATE_UP:
+        return r == PP_RECOMPUTE_FULL;
+    default:
+        return false;
+    }
+}
+
+/* F has no use for it behind the layer; afterwards it lives as long as who
+ * reads it, I alone or W. */
+static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
+                                               enum pp_saved_when when)
+{
+    return when == PP_IN_FORWARD || kept == PP_SAVED_ACT_I ? PP_SAVED_WORKSPACE
+                                                           : PP_SAVED_GRAD_W;
+}
+
+static void layer_saved(const struct pp_model *m, enum pp_recompute r,
+                        enum pp_saved_when when, struct pp_saved *out)
+{
+    size_t h = m->hidden, i = m->intermediate, hd = m->head_dim;
+    size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
+    size_t norm = m->qk_norm; /* 0 removes what only QK-norm needs */
+    const struct pp_saved table[PP_N_LAYER_SAVED] = {
+        [PP_S_X] = {PP_SAVED_ACT_W, h},
+        [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, true},
+        [PP_S_NORM1] = {PP_SAVED_ACT_W, h},
+        [PP_S_QKV_RAW] = {PP_SAVED_ACT_W, norm * qk * hd},
+        [PP_S_QK_RSTD] = {PP_SAVED_ACT_W, norm * qk, true},
+        [PP_S_QKV] = {PP_SAVED_ACT_I, qkv * hd},
+        [PP_S_LSE] = {PP_SAVED_ACT_I, m->n_heads, true},
+        [PP_S_ATTN] = {PP_SAVED_ACT_W, m->n_heads * hd},
+        [PP_S_MID] = {PP_SAVED_ACT_W, h},
+        [PP_S_RSTD2] = {PP_SAVED_ACT_W, 1, true},
+        [PP_S_NORM2] = {PP_SAVED_ACT_W, h},
+        [PP_S_GATE_UP] = {PP_SAVED_ACT_I, 2 * i},
+        [PP_S_ACT] = {PP_SAVED_ACT_W, i},
+        [PP_S_DNORM1] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DQK_NORM] = {PP_SAVED_GRAD_W, norm * qk * hd},
+        [PP_S_DQKV] = {PP_SAVED_GRAD_W, qkv * hd},
+        [PP_S_DMID] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DNORM2] = {PP_SAVED_GRAD_W, h},
+        [PP_S_DGATE_UP] = {PP_SAVED_GRAD_W, 2 * i},
+        [PP_S_DY] = {PP_SAVED_GRAD_W, h},
+    };
+    memcpy(out, table, sizeof table);
+    for (size_t slot = 0; slot < PP_N_LAYER_SAVED; slot++)
+        if (is_recomputed(r, slot))
+            out[slot].block = block_is_recomputed(out[slot].block, when);
+}
+
+size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
+                     enum pp_recompute r, enum pp_saved_when when,
+                     struct pp_saved out[PP_MAX_SAVED])
+{
+    size_t n = 0, h = m->hidden;
+    size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
+    switch (u.kind) {
+    case PP_UNIT_EMBED:
+        n = PP_N_EMBED_SAVED;
+        out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+        break;
+    case PP_UNIT_LAYER:
+        n = PP_N_LAYER_SAVED;
+        layer_saved(m, r, when, out);
+        break;
+    case PP_UNIT_NORM:
+        n = PP_N_NORM_SAVED;
+        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
+        out[PP_S_FN_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+        out[PP_S_FN_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+        break;
+    case PP_UNIT_HEAD:
+        n = PP_N_HEAD_SAVED;
+        out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
+        out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+        break;
+    default:
+        break;
+    }
+    for (size_t i = 0; i < n; i++) {
+        enum pp_saved_block block = out[i].block;
+        out[i].offset = used[block];
+        out[i].statistics = statistics[block];
+        used[block] += out[i].width;
+        statistics[block] += out[i].is_statistic ? out[i].width : 0;
+    }
+    return n;
+}
+
 /* The sum of the tensors that the unit's layer lays out. */
 static size_t listed(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r, enum pp_saved_block block)
@@ -22,14 +129,14 @@ static size_t listed(const struct pp_model *m, struct pp_unit_id u,
 
 /* Sums of one part of a layer, and what of them a selective recomputation
  * makes again. */
-struct widths {
+struct layer_widths {
     size_t block[PP_N_SAVED_BLOCKS];
     size_t again[PP_N_SAVED_BLOCKS];
 };
 
 /* Latent attention keeps what enters every product: the low ranks before and
  * after their norms, then q, k and v as attention reads them. */
-static struct widths mla(const struct pp_model *m)
+static struct layer_widths mla(const struct pp_model *m)
 {
     const struct pp_mla *a = &m->mla;
     size_t nh = m->n_heads, q = nh * (a->nope_dim + a->rope_dim);
@@ -37,7 +144,7 @@ static struct widths mla(const struct pp_model *m)
            kv_b = nh * (a->nope_dim + a->v_dim);
     size_t low = a->q_rank + a->kv_rank;
     size_t norms = (a->q_rank > 0) + (size_t)1;
-    return (struct widths){
+    return (struct layer_widths){
         {
             [PP_SAVED_ACT_I] = 2 * q + nh * a->v_dim + nh,
             [PP_SAVED_ACT_W] = 2 * low + norms + nh * a->v_dim,
@@ -48,11 +155,11 @@ static struct widths mla(const struct pp_model *m)
 
 /* As the layers that are trained: q, k and v in a row, raw where they are
  * normalised, and the output. */
-static struct widths attention(const struct pp_model *m)
+static struct layer_widths attention(const struct pp_model *m)
 {
     size_t qk = m->n_heads + m->n_kv_heads, hd = m->head_dim;
     size_t qkv = (qk + m->n_kv_heads) * hd, norm = m->qk_norm;
-    return (struct widths){
+    return (struct layer_widths){
         {
             [PP_SAVED_ACT_I] = qkv + m->n_heads,
             [PP_SAVED_ACT_W] = norm * qk * (hd + 1) + m->n_heads * hd,
@@ -62,43 +169,43 @@ static struct widths attention(const struct pp_model *m)
 }
 
 /* Gate and up before the activation, and what it makes of them. */
-static struct widths gated(size_t width)
+static struct layer_widths gated(size_t width)
 {
-    return (struct widths){{2 * width, width, 2 * width}, {0, width}};
+    return (struct layer_widths){{2 * width, width, 2 * width}, {0, width}};
 }
 
 /* Every token is copied for each of its experts, whose outputs are kept for the
  * router's gradient; the router keeps a probability for every expert. */
-static struct widths experts(const struct pp_model *m)
+static struct layer_widths experts(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
     size_t k = e->top_k;
-    struct widths w = gated(k * e->intermediate + e->shared);
+    struct layer_widths w = gated(k * e->intermediate + e->shared);
     w.block[PP_SAVED_ACT_I] += k * m->hidden + e->n_experts;
     w.block[PP_SAVED_ACT_W] += k * m->hidden;
     w.block[PP_SAVED_GRAD_W] += k * m->hidden + e->n_experts;
     return w;
 }
 
-static struct widths mlp(const struct pp_model *m, size_t layer)
+static struct layer_widths mlp(const struct pp_model *m, size_t layer)
 {
     size_t i = m->intermediate;
     if (pp_layer_set_has(&m->moe.layers, layer))
         return experts(m);
     /* GPT-2's has one product before the activation. */
     if (m->architecture == PP_GPT2)
-        return (struct widths){{i, i, i}, {0, i}};
+        return (struct layer_widths){{i, i, i}, {0, i}};
     return gated(i);
 }
 
 /* Beside attention and MLP: the input, the middle, both normed, statistics; and
  * the gradients of the normed, the middle and the output. LayerNorm keeps a
  * mean too. */
-static struct widths layer_widths(const struct pp_model *m, size_t layer)
+static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
 {
     size_t statistics = m->architecture == PP_GPT2 ? 4 : 2;
-    struct widths w = m->mla.kv_rank ? mla(m) : attention(m);
-    struct widths inner = mlp(m, layer);
+    struct layer_widths w = m->mla.kv_rank ? mla(m) : attention(m);
+    struct layer_widths inner = mlp(m, layer);
     w.block[PP_SAVED_ACT_W] += 4 * m->hidden + statistics;
     w.block[PP_SAVED_GRAD_W] += 4 * m->hidden;
     w.again[PP_SAVED_ACT_W] += 2 * m->hidden + statistics;
@@ -118,7 +225,7 @@ static struct widths layer_widths(const struct pp_model *m, size_t layer)
 static size_t planned(const struct pp_model *m, size_t layer,
                       enum pp_recompute r, enum pp_saved_block block)
 {
-    struct widths w = layer_widths(m, layer);
+    struct layer_widths w = sum_layer(m, layer);
     size_t *again = w.again;
     if (r == PP_RECOMPUTE_NONE)
         again[PP_SAVED_ACT_I] = again[PP_SAVED_ACT_W] = 0;

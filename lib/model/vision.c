@@ -101,87 +101,72 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
              families[m->vision.kind].class[u.kind - PP_UNIT_PATCHES]);
 }
 
-struct list {
-    struct pp_weight_group *at;
-    size_t n, used; /* used: 1 where the products are done, else 0 */
-};
-
-static void add_vector(struct list *l, size_t n, enum pp_share share)
+static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
 {
-    l->at[l->n++] = (struct pp_weight_group){n, 1, 1, 0, share};
-}
-
-static void add_matrix(struct list *l, size_t rows, size_t cols,
-                       enum pp_share share)
-{
-    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, l->used, share};
-}
-
-static void add_norm(struct list *l, const struct pp_vision *v)
-{
-    add_vector(l, v->hidden, PP_SHARE_NONE);
+    pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
     if (!families[v->kind].rms_norm)
-        add_vector(l, v->hidden, PP_SHARE_NONE);
+        pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
 }
 
 /* A class embedding and positions, or neither. */
-static void add_patches(struct list *l, const struct pp_vision *v)
+static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
 {
-    add_matrix(l, v->hidden, v->patch_inputs, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, v->hidden, v->patch_inputs, PP_SHARE_NONE);
     if (!v->class_token)
         return;
-    add_vector(l, v->hidden, PP_SHARE_NONE);
+    pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
     l->at[l->n++] = (struct pp_weight_group){pp_vision_tokens(v), v->hidden, 1,
                                              0, PP_SHARE_NONE};
 }
 
 /* Every product has a bias. Queries, keys and values count as one. */
-static void add_layer(struct list *l, const struct pp_vision *v)
+static void add_vision_layer(struct pp_weight_list *l,
+                             const struct pp_vision *v)
 {
     size_t h = v->hidden, i = v->intermediate;
     size_t widenings = families[v->kind].gated ? 2 : 1;
     add_norm(l, v);
-    add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
-    add_vector(l, 3 * h, PP_SHARE_TENSOR);
-    add_matrix(l, h, h, PP_SHARE_TENSOR);
-    add_vector(l, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, 3 * h, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, h, h, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
     add_norm(l, v);
     for (size_t k = 0; k < widenings; k++) {
-        add_matrix(l, i, h, PP_SHARE_TENSOR);
-        add_vector(l, i, PP_SHARE_TENSOR);
+        pp_weights_add_matrix(l, i, h, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, i, PP_SHARE_TENSOR);
     }
-    add_matrix(l, h, i, PP_SHARE_TENSOR);
-    add_vector(l, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, h, i, PP_SHARE_TENSOR);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
 /* LLaVA's goes to the language model's width at once, Qwen's merges. */
-static void add_projector(struct list *l, const struct pp_model *m)
+static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
     bool llava = v->kind == PP_VISION_LLAVA;
     size_t in = v->merge * v->hidden, middle = llava ? m->hidden : in;
     if (!llava)
         add_norm(l, v);
-    add_matrix(l, middle, in, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, middle, in, PP_SHARE_TENSOR);
     if (v->projector_bias)
-        add_vector(l, middle, PP_SHARE_TENSOR);
-    add_matrix(l, m->hidden, middle, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, middle, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_TENSOR);
     if (v->projector_bias)
-        add_vector(l, m->hidden, PP_SHARE_NONE);
+        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
 }
 
 size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
     const struct pp_vision *v = &m->vision;
-    struct list l = {out, 0, 1};
+    struct pp_weight_list l = {out, 0, 1};
     switch (u.kind) {
     case PP_UNIT_PATCHES:
         add_patches(&l, v);
         break;
     case PP_UNIT_VISION_LAYER:
         l.used = u.layer < v->n_run;
-        add_layer(&l, v);
+        add_vision_layer(&l, v);
         break;
     case PP_UNIT_PROJECTOR:
         add_projector(&l, m);
@@ -239,4 +224,86 @@ double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u)
     return u.kind == PP_UNIT_PROJECTOR
                ? (double)m->hidden * rate(v, pp_vision_out_tokens(v))
                : (double)v->hidden * rate(v, pp_vision_tokens(v));
+}
+
+/* Numbers for each token of the encoder, and those of them that are
+ * statistics. */
+struct vision_widths {
+    double numbers[PP_N_SAVED_BLOCKS], statistics[PP_N_SAVED_BLOCKS];
+};
+
+/* LayerNorm keeps a mean beside the deviation. */
+static double norm_statistics(const struct pp_vision *v)
+{
+    return v->kind == PP_VISION_QWEN2_5 ? 1 : 2;
+}
+
+/* Queries, keys, values, and the output of attention; the input, the middle,
+ * both normed; and the MLP before and behind its activation. */
+static struct vision_widths layer_widths(const struct pp_vision *v)
+{
+    double h = (double)v->hidden, i = (double)v->intermediate;
+    double wide = v->kind == PP_VISION_QWEN2_5 ? 2 * i : i;
+    return (struct vision_widths){{[PP_SAVED_ACT_I] = 3 * h + wide,
+                                   [PP_SAVED_ACT_W] = 5 * h + i,
+                                   [PP_SAVED_GRAD_W] = 7 * h + wide},
+                                  {[PP_SAVED_ACT_I] = (double)v->n_heads,
+                                   [PP_SAVED_ACT_W] = 2 * norm_statistics(v)}};
+}
+
+/* For each token that comes out: the products' inputs, and what the activation
+ * was given. Qwen's norm comes first, on patches. */
+static struct vision_widths projector_widths(const struct pp_model *m)
+{
+    const struct pp_vision *v = &m->vision;
+    bool llava = v->kind == PP_VISION_LLAVA;
+    double in = (double)(v->merge * v->hidden), out = (double)m->hidden;
+    double middle = llava ? out : in, norm = llava ? 0 : in;
+    return (struct vision_widths){
+        {[PP_SAVED_ACT_I] = middle,
+         [PP_SAVED_ACT_W] = norm + in + middle,
+         [PP_SAVED_GRAD_W] = norm + middle + out},
+        {[PP_SAVED_ACT_W] = llava ? 0 : (double)v->merge * norm_statistics(v)}};
+}
+
+static struct vision_widths widths_of(const struct pp_model *m,
+                                      struct pp_unit_id u)
+{
+    const struct pp_vision *v = &m->vision;
+    double h = (double)v->hidden;
+    switch (u.kind) {
+    case PP_UNIT_PATCHES:
+        return (struct vision_widths){
+            {[PP_SAVED_ACT_W] = (double)v->patch_inputs, [PP_SAVED_GRAD_W] = h},
+            {0}};
+    case PP_UNIT_PRE_NORM:
+        return (struct vision_widths){
+            {[PP_SAVED_ACT_W] = h, [PP_SAVED_GRAD_W] = h},
+            {[PP_SAVED_ACT_W] = norm_statistics(v)}};
+    case PP_UNIT_VISION_LAYER:
+        if (u.layer < v->n_run)
+            return layer_widths(v);
+        break;
+    case PP_UNIT_PROJECTOR:
+        return projector_widths(m);
+    default:
+        break;
+    }
+    return (struct vision_widths){{0}, {0}};
+}
+
+double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+                             enum pp_saved_block block,
+                             const struct pp_precision *p)
+{
+    const struct pp_vision *v = &m->vision;
+    size_t tokens = u.kind == PP_UNIT_PROJECTOR ? pp_vision_out_tokens(v)
+                    : u.kind == PP_UNIT_PATCHES ? v->patches
+                                                : pp_vision_tokens(v);
+    if (block == PP_SAVED_WORKSPACE)
+        return 0;
+    struct vision_widths w = widths_of(m, u);
+    return (w.numbers[block] * (double)p->element_bytes +
+            w.statistics[block] * (double)p->accumulator_bytes) *
+           (double)v->n_images * (double)tokens / (double)v->seq_len;
 }

@@ -5,6 +5,7 @@
  * so that equal units are equal wherever they stand and ties are ties. */
 #include "split/split.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +14,46 @@
 
 #define INFEASIBLE UINT64_MAX
 
+enum { TOTAL_BITS = 30 };
+
+int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
+                        struct pp_err *err)
+{
+    double total = 0;
+    size_t bytes;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(costs[i]) || costs[i] < 0)
+            return pp_fail(err, PP_EXIT_INPUT, "unit %zu costs '%g'", i,
+                           costs[i]);
+        total += costs[i];
+    }
+    if (!isfinite(total))
+        return pp_fail(err, PP_EXIT_INPUT, "the costs add up to '%g'", total);
+    if (pp_mul(n + 1, sizeof *c->before, &bytes, err))
+        return -1;
+    c->before = malloc(bytes);
+    if (!c->before)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    /* total * 2^shift is in [2^(TOTAL_BITS - 1), 2^TOTAL_BITS); rounding up
+     * adds half a unit each, which stays below one bit more. */
+    int shift = total > 0 ? TOTAL_BITS - 1 - ilogb(total) : 0;
+    c->n = n;
+    c->before[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        c->before[i + 1] =
+            c->before[i] + (uint64_t)nearbyint(ldexp(costs[i], shift));
+    return 0;
+}
+
+void pp_split_costs_finish(struct pp_split_costs *c)
+{
+    free(c->before);
+    c->before = NULL;
+}
+
 /* Whether n_stages stages of at most bound each can hold everything. */
-static bool fits(const struct pp_split_costs *c, size_t n_stages,
-                 uint64_t bound)
+static bool bound_fits(const struct pp_split_costs *c, size_t n_stages,
+                       uint64_t bound)
 {
     size_t at = 0;
     for (size_t s = 0; s < n_stages && at < c->n; s++) {
@@ -37,7 +75,7 @@ static uint64_t smallest_bound(const struct pp_split_costs *c, size_t n_stages)
     uint64_t low = 0, high = pp_split_sum(c, 0, c->n);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (fits(c, n_stages, middle))
+        if (bound_fits(c, n_stages, middle))
             high = middle;
         else
             low = middle + 1;

@@ -115,4 +115,15 @@ static inline bool pp_cuts_less(double a, double b)
     return a < b * (1 - 1e-10);
 }
 
+enum pp_feasibility {
+    PP_FEASIBLE_UNKNOWN, /* stages lie otherwise, or it would take long */
+    PP_FEASIBLE_FOUND,   /* bounds fit in memory, and no stage is empty */
+    PP_FEASIBLE_NONE     /* no such partition does */
+};
+
+/* Sets bounds where some are found. There is memory. */
+int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
+                      enum pp_feasibility *answer,
+                      struct pp_err *err) PP_MUST_USE;
+
 #endif

@@ -12,7 +12,6 @@
 
 #include "base/num.h"
 #include "split/split.h"
-#include "model/unit_table.h"
 #include "model/vision.h"
 
 /* The largest and smallest stage of the split kept for the first i units. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "split/split_feasible.h"
+#include "split/split_cuts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
  * of a second. */
 enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
 
-struct fill {
+struct filling {
     const struct pp_split_step *p;
     size_t n_units, n_stages; /* of one copy */
     size_t *bounds;           /* n_stages + 1 */
@@ -20,30 +20,30 @@ struct fill {
     int *first; /* per skin: into ranks; n_skins + 1 */
 };
 
-static bool fits(const struct fill *z, int rank)
+static bool rank_fits(const struct filling *z, int rank)
 {
     const struct pp_split_step *p = z->p;
     return pp_split_memory_need(p->memory, z->bounds, rank) <= p->limit[rank];
 }
 
 /* Whether stage s may begin with the unit. */
-static bool may_begin(const struct fill *z, size_t s, size_t unit)
+static bool may_begin(const struct filling *z, size_t s, size_t unit)
 {
     return s != z->p->fixed_stage || s == 0 || unit == z->p->fixed_unit;
 }
 
 /* --- one stage on each rank --- */
 
-static bool stage_fits(struct fill *z, size_t s, size_t from, size_t end)
+static bool stage_fits(struct filling *z, size_t s, size_t from, size_t end)
 {
     z->bounds[s] = from;
     z->bounds[s + 1] = end;
-    return fits(z, z->p->memory->graph->stages[s].row);
+    return rank_fits(z, z->p->memory->graph->stages[s].row);
 }
 
 /* Which units stage s may end before. Where it begins later it can end later.
  */
-static void add_stage(struct fill *z, size_t s)
+static void add_stage(struct filling *z, size_t s)
 {
     size_t row = z->n_units + 1, high = z->n_units - (z->n_stages - 1 - s);
     const bool *from = &z->reached[s * row];
@@ -62,7 +62,7 @@ static void add_stage(struct fill *z, size_t s)
 }
 
 /* Whether all stages together hold all units; then bounds say how. */
-static bool fill_chain(struct fill *z)
+static bool fill_chain(struct filling *z)
 {
     size_t row = z->n_units + 1, end = z->n_units;
     z->reached[0] = true;
@@ -82,7 +82,7 @@ static bool fill_chain(struct fill *z)
 /* --- stages that nest --- */
 
 /* Lists ranks by skin; false where one holds stages of several. */
-static bool list_ranks(struct fill *z)
+static bool list_ranks(struct filling *z)
 {
     const struct pp_split_memory *m = z->p->memory;
     int n = 0;
@@ -106,14 +106,14 @@ static bool list_ranks(struct fill *z)
 }
 
 /* Units i .. j - 1 are left for a skin and those in it. */
-static bool *at(const struct fill *z, size_t skin, size_t i, size_t j)
+static bool *at(const struct filling *z, size_t skin, size_t i, size_t j)
 {
     size_t row = z->n_units + 1;
     return &z->reached[(skin * row + i) * row + j];
 }
 
 /* Whether the skin may hold the units i .. i2 - 1 and j2 .. j - 1. */
-static bool skin_fits(struct fill *z, size_t skin, size_t i, size_t i2,
+static bool skin_fits(struct filling *z, size_t skin, size_t i, size_t i2,
                       size_t j2, size_t j)
 {
     size_t other = z->n_stages - 1 - skin;
@@ -123,14 +123,14 @@ static bool skin_fits(struct fill *z, size_t skin, size_t i, size_t i2,
     z->bounds[skin + 1] = i2;
     z->n_tries++;
     for (int r = z->first[skin]; r < z->first[skin + 1]; r++)
-        if (!fits(z, z->ranks[r]))
+        if (!rank_fits(z, z->ranks[r]))
             return false;
     return true;
 }
 
 /* What is left inside a skin that has i .. j - 1 left, at least a unit for each
  * stage. The more it holds in front, the less behind. */
-static void peel(struct fill *z, size_t skin, size_t i, size_t j)
+static void peel(struct filling *z, size_t skin, size_t i, size_t j)
 {
     size_t left = z->n_stages - 2 * (skin + 1), j2 = j;
     while (j2 > i + 1 + left && skin_fits(z, skin, i, i + 1, j2 - 1, j))
@@ -147,7 +147,7 @@ static void peel(struct fill *z, size_t skin, size_t i, size_t j)
 }
 
 /* Whether the innermost skin can hold i .. j - 1. */
-static bool closes(struct fill *z, size_t i, size_t j)
+static bool closes(struct filling *z, size_t i, size_t j)
 {
     size_t skin = z->n_skins - 1;
     for (size_t m = i + 1; m < j; m++)
@@ -157,7 +157,7 @@ static bool closes(struct fill *z, size_t i, size_t j)
 }
 
 /* Sets the bounds of the skins around i .. j - 1. */
-static void trace_skins(struct fill *z, size_t i, size_t j)
+static void trace_skins(struct filling *z, size_t i, size_t j)
 {
     for (size_t k = z->n_skins - 1; k-- > 0;) {
         size_t i0 = i - 1, j0 = j + 1;
@@ -172,7 +172,7 @@ static void trace_skins(struct fill *z, size_t i, size_t j)
 }
 
 /* Goes on from whatever the skins before leave; false where it takes long. */
-static bool peel_all(struct fill *z, size_t skin)
+static bool peel_all(struct filling *z, size_t skin)
 {
     for (size_t i = 0; i < z->n_units; i++)
         for (size_t j = i + 1; j <= z->n_units; j++) {
@@ -184,24 +184,24 @@ static bool peel_all(struct fill *z, size_t skin)
     return true;
 }
 
-static enum pp_fill fill_nest(struct fill *z)
+static enum pp_feasibility fill_nest(struct filling *z)
 {
     *at(z, 0, 0, z->n_units) = true;
     for (size_t k = 0; k + 1 < z->n_skins; k++)
         if (!peel_all(z, k))
-            return PP_FILL_UNKNOWN;
+            return PP_FEASIBLE_UNKNOWN;
     for (size_t i = 0; i < z->n_units; i++)
         for (size_t j = i + 1; j <= z->n_units; j++)
             if (*at(z, z->n_skins - 1, i, j) && closes(z, i, j)) {
                 trace_skins(z, i, j);
-                return PP_FILL_FOUND;
+                return PP_FEASIBLE_FOUND;
             }
-    return PP_FILL_NONE;
+    return PP_FEASIBLE_NONE;
 }
 
 /* --- either --- */
 
-static int allocate(struct fill *z, size_t cells, struct pp_err *err)
+static int allocate_tables(struct filling *z, size_t cells, struct pp_err *err)
 {
     size_t ranks = (size_t)z->p->memory->graph->n_rows;
     z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
@@ -213,7 +213,8 @@ static int allocate(struct fill *z, size_t cells, struct pp_err *err)
                : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-static int fill(struct fill *z, enum pp_fill *answer, struct pp_err *err)
+static int fill(struct filling *z, enum pp_feasibility *answer,
+                struct pp_err *err)
 {
     const struct pp_graph *g = z->p->memory->graph;
     bool chain = g->n_stages == g->n_rows && g->n_copies == 1;
@@ -223,26 +224,26 @@ static int fill(struct fill *z, enum pp_fill *answer, struct pp_err *err)
         return -1;
     if (cells > MAX_CELLS)
         return 0;
-    if (allocate(z, cells, err))
+    if (allocate_tables(z, cells, err))
         return -1;
     if (chain)
-        *answer = fill_chain(z) ? PP_FILL_FOUND : PP_FILL_NONE;
+        *answer = fill_chain(z) ? PP_FEASIBLE_FOUND : PP_FEASIBLE_NONE;
     else if (z->n_stages % 2 == 0 && list_ranks(z))
         *answer = fill_nest(z);
     return 0;
 }
 
 int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
-                      enum pp_fill *answer, struct pp_err *err)
+                      enum pp_feasibility *answer, struct pp_err *err)
 {
     const struct pp_graph *g = p->memory->graph;
-    struct fill z = {.p = p,
-                     .n_units = p->n_units,
-                     .n_stages = (size_t)(g->n_stages / g->n_copies)};
+    struct filling z = {.p = p,
+                        .n_units = p->n_units,
+                        .n_stages = (size_t)(g->n_stages / g->n_copies)};
     z.n_skins = z.n_stages / 2;
-    *answer = PP_FILL_UNKNOWN;
+    *answer = PP_FEASIBLE_UNKNOWN;
     int rc = fill(&z, answer, err);
-    if (*answer == PP_FILL_FOUND)
+    if (*answer == PP_FEASIBLE_FOUND)
         memcpy(bounds, z.bounds, (z.n_stages + 1) * sizeof *bounds);
     free(z.bounds);
     free(z.reached);

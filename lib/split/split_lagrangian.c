@@ -26,7 +26,7 @@ struct blend {
 };
 
 /* The least that any partition takes by the weighted mean of the cuts. */
-static double least_of(struct blend *z)
+static double blend_least(struct blend *z)
 {
     const struct pp_cuts *x = z->cuts;
     size_t size = x->n_stages * (x->width + 1), row = x->n_units + 1;
@@ -71,11 +71,11 @@ static void set_shares(struct blend *z, size_t from, size_t end)
 }
 
 /* Shares shift for some rounds, by steps that become smaller. */
-static void improve(struct blend *z, size_t rounds, double step, double best,
-                    double *bound)
+static void improve_shares(struct blend *z, size_t rounds, double step,
+                           double best, double *bound)
 {
     for (size_t i = 0; i < rounds; i++) {
-        double least = least_of(z);
+        double least = blend_least(z);
         *bound = least > *bound ? least : *bound;
         shift_shares(z, best, step / sqrt(1 + (double)i));
     }
@@ -104,14 +104,14 @@ static int blend_bound(const struct pp_cuts *x, double best, double *bound,
     /* All cuts alike; and those that together weigh every unit about as much
      * wherever it is. */
     set_shares(&z, 0, x->n);
-    improve(&z, rounds / 3, STEP, best, bound);
+    improve_shares(&z, rounds / 3, STEP, best, bound);
     if (x->n > x->n_searched) {
         set_shares(&z, x->n_searched, x->n_with_rows);
-        improve(&z, rounds / 3, SMALL, best, bound);
+        improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
     if (x->n > x->n_with_ways) {
         set_shares(&z, x->n_with_ways, x->n);
-        improve(&z, rounds / 3, SMALL, best, bound);
+        improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
     rc = 0;
 out:
@@ -128,14 +128,14 @@ out:
 
 /* One stage's cut: what its own units weigh, and at least those of the stages
  * in front and behind; messages at their cheapest. */
-struct local {
+struct stage_cut {
     const double *own;
     double *front, *behind; /* width of each */
     double messages;
 };
 
-static double local_cost(const struct pp_cuts *x, const struct local *l,
-                         size_t i, size_t j)
+static double stage_cut_cost(const struct pp_cuts *x, const struct stage_cut *l,
+                             size_t i, size_t j)
 {
     return pp_cut_sum(x, l->front, 0, i) + pp_cut_sum(x, l->own, i, j) +
            pp_cut_sum(x, l->behind, j, x->n_units) + l->messages;
@@ -159,8 +159,8 @@ static size_t heaviest(const struct pp_cuts *x, size_t s, size_t from,
 
 /* No weight in front or behind is above the stage's own, so that a stage that
  * begins later or ends sooner never takes longer. */
-static void set_local(const struct pp_cuts *x, size_t s, size_t c,
-                      double cheapest, struct local *l)
+static void set_stage_cut(const struct pp_cuts *x, size_t s, size_t c,
+                          double cheapest, struct stage_cut *l)
 {
     l->own = pp_cut_weights(x, c, s);
     memcpy(l->front, l->own, x->width * sizeof *l->front);
@@ -177,7 +177,7 @@ static void set_local(const struct pp_cuts *x, size_t s, size_t c,
 /* Whether every stage can stay within a time. One that begins as late as can
  * be may come behind all units that it has in a partition that does, and then
  * needs none. */
-static bool all_within(const struct pp_cuts *x, const struct local *l,
+static bool all_within(const struct pp_cuts *x, const struct stage_cut *l,
                        double time)
 {
     size_t at = 0, n = x->n_units;
@@ -185,7 +185,7 @@ static bool all_within(const struct pp_cuts *x, const struct local *l,
         size_t low = at, high = n - (x->n_stages - 1 - s);
         while (low < high) {
             size_t middle = low + (high - low + 1) / 2;
-            if (local_cost(x, &l[s], at, middle) <= time)
+            if (stage_cut_cost(x, &l[s], at, middle) <= time)
                 low = middle;
             else
                 high = middle - 1;
@@ -196,11 +196,11 @@ static bool all_within(const struct pp_cuts *x, const struct local *l,
 }
 
 /* By the cuts from .. end - 1. */
-static int local_bound(const struct pp_cuts *x, size_t from, size_t end,
+static int stage_bound(const struct pp_cuts *x, size_t from, size_t end,
                        double best, double *bound, struct pp_err *err)
 {
     size_t n = x->n_stages;
-    struct local *l = calloc(n, sizeof *l);
+    struct stage_cut *l = calloc(n, sizeof *l);
     double *sides = calloc(2 * n * x->width, sizeof *sides);
     double cheapest = INFINITY, low = *bound, high = best;
     int rc = 0;
@@ -213,7 +213,7 @@ static int local_bound(const struct pp_cuts *x, size_t from, size_t end,
     for (size_t s = 0; s < n; s++) {
         l[s].front = &sides[2 * s * x->width];
         l[s].behind = l[s].front + x->width;
-        set_local(x, s, heaviest(x, s, from, end), cheapest, &l[s]);
+        set_stage_cut(x, s, heaviest(x, s, from, end), cheapest, &l[s]);
     }
     for (int i = 0; i < MAX_HALVINGS && low < high; i++) {
         double middle = low + (high - low) / 2;
@@ -241,7 +241,7 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
         return -1;
     for (size_t i = 1; i < sizeof ends / sizeof *ends; i++)
         if (ends[i] > ends[i - 1] &&
-            local_bound(x, ends[i - 1], ends[i], best, bound, err))
+            stage_bound(x, ends[i - 1], ends[i], best, bound, err))
             return -1;
     /* Sums in another order may round above the best. */
     *bound = *bound > best ? best : *bound;

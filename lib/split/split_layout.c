@@ -9,7 +9,7 @@
 
 #include "split/split_megatron.h"
 
-struct reader {
+struct layout_reader {
     const char *text;
     size_t at;
     char *out; /* NULL: only count */
@@ -17,7 +17,7 @@ struct reader {
     struct pp_err *err;
 };
 
-static char peek(struct reader *r)
+static char peek(struct layout_reader *r)
 {
     while (r->text[r->at] == ',')
         r->at++;
@@ -25,7 +25,7 @@ static char peek(struct reader *r)
 }
 
 /* An error at the character that peek shows. */
-static int fail(struct reader *r, const char *what)
+static int fail(struct layout_reader *r, const char *what)
 {
     char c = peek(r), shown[8];
     if (c == '\0')
@@ -39,7 +39,7 @@ static int fail(struct reader *r, const char *what)
 }
 
 /* Makes the last length symbols stand there count times. */
-static int repeat(struct reader *r, size_t length, size_t count)
+static int repeat(struct layout_reader *r, size_t length, size_t count)
 {
     if (length > 0 && count > PP_LAYOUT_SYMBOLS / length)
         return fail(r, "too many symbols");
@@ -54,7 +54,7 @@ static int repeat(struct reader *r, size_t length, size_t count)
 }
 
 /* "*N" behind what gave the last length symbols. */
-static int read_count(struct reader *r, size_t length)
+static int read_count(struct layout_reader *r, size_t length)
 {
     size_t count = 0;
     r->at++;
@@ -70,7 +70,7 @@ static int read_count(struct reader *r, size_t length)
     return repeat(r, length, count);
 }
 
-static int read_symbol(struct reader *r)
+static int read_symbol(struct layout_reader *r)
 {
     char c = peek(r);
     if (!strchr("EtmL|", c))
@@ -84,7 +84,7 @@ static int read_symbol(struct reader *r)
     return peek(r) == '*' ? read_count(r, 1) : 0;
 }
 
-static int read_group(struct reader *r)
+static int read_group(struct layout_reader *r)
 {
     size_t start = r->n;
     char c;
@@ -105,7 +105,7 @@ static int read_group(struct reader *r)
     return read_count(r, r->n - start);
 }
 
-static int read_layout(struct reader *r)
+static int read_layout(struct layout_reader *r)
 {
     char c;
     r->at = r->n = 0;
@@ -118,7 +118,7 @@ static int read_layout(struct reader *r)
 int pp_layout_expand(const char *layout, struct pp_arena *a,
                      const char **symbols, struct pp_err *err)
 {
-    struct reader r = {.text = layout, .err = err};
+    struct layout_reader r = {.text = layout, .err = err};
     if (read_layout(&r))
         return -1;
     /* As long as can be: a count of 0 takes symbols back. */

@@ -17,7 +17,7 @@
 /* Stages tried by the exhaustive search: some milliseconds. */
 enum { MAX_TRIES = 1000000 };
 
-struct search {
+struct ranks_search {
     const struct pp_split_costs *costs;
     size_t n_stages, n_ranks;
     const int *rank;
@@ -45,7 +45,7 @@ static bool better(struct score a, struct score b)
     return a.stages < b.stages;
 }
 
-static struct score score_of(const struct search *x, const size_t *bounds)
+static struct score score_of(const struct ranks_search *x, const size_t *bounds)
 {
     struct score out = {0, 0, 0};
     memset(x->load, 0, x->n_ranks * sizeof *x->load);
@@ -71,8 +71,8 @@ static void shift(size_t *bounds, size_t first, size_t last, long by)
 
 /* Whether stages first - 1 and last still have enough, the two that a shift of
  * the boundaries first .. last changes. */
-static bool legal(const struct search *x, const size_t *bounds, size_t first,
-                  size_t last)
+static bool is_legal_step(const struct ranks_search *x, const size_t *bounds,
+                          size_t first, size_t last)
 {
     return bounds[first] >= bounds[first - 1] + x->least &&
            bounds[last + 1] >= bounds[last] + x->least &&
@@ -103,7 +103,7 @@ static void change(uint64_t *sum, uint64_t by, uint64_t *squares)
 
 /* Boundary b goes by one: its unit's worth changes stages, and perhaps
  * ranks. */
-static void move(const struct search *x, const size_t *bounds, size_t b,
+static void move(const struct ranks_search *x, const size_t *bounds, size_t b,
                  long by, struct score *score)
 {
     uint64_t *stage = x->moved + x->n_ranks;
@@ -117,7 +117,7 @@ static void move(const struct search *x, const size_t *bounds, size_t b,
 
 /* Steps that shift the boundaries from first on by one, each made from the one
  * before. base: the score before all. */
-static void consider_runs(const struct search *x, size_t *bounds,
+static void consider_runs(const struct ranks_search *x, size_t *bounds,
                           struct step step, struct score base,
                           struct step *best, struct score *best_score)
 {
@@ -132,7 +132,7 @@ static void consider_runs(const struct search *x, size_t *bounds,
             return;
         move(x, bounds, step.last, step.by, &base);
         shift(bounds, step.first, step.last, step.by);
-        if (legal(x, bounds, step.first, step.last)) {
+        if (is_legal_step(x, bounds, step.first, step.last)) {
             base.largest = 0;
             for (size_t r = 0; r < x->n_ranks; r++)
                 if (x->moved[r] > base.largest)
@@ -144,7 +144,7 @@ static void consider_runs(const struct search *x, size_t *bounds,
 }
 
 /* The best step from here; best->first is 0 when none improves. */
-static struct step best_step(const struct search *x, size_t *bounds,
+static struct step best_step(const struct ranks_search *x, size_t *bounds,
                              struct score *score)
 {
     struct step best = {0};
@@ -160,7 +160,7 @@ static struct step best_step(const struct search *x, size_t *bounds,
             if (by >= -1 && by <= 1)
                 continue;
             shift(bounds, first, first, by);
-            if (legal(x, bounds, first, first))
+            if (is_legal_step(x, bounds, first, first))
                 consider(score_of(x, bounds), step, &best, score);
             shift(bounds, first, first, -by);
         }
@@ -168,7 +168,8 @@ static struct step best_step(const struct search *x, size_t *bounds,
     return best;
 }
 
-static void improve(const struct search *x, size_t *bounds, struct score *score)
+static void improve_locally(const struct ranks_search *x, size_t *bounds,
+                            struct score *score)
 {
     struct step step;
     while ((step = best_step(x, bounds, score)).first > 0)
@@ -177,8 +178,8 @@ static void improve(const struct search *x, size_t *bounds, struct score *score)
 
 /* Whether the ranks that have stages from s on can take what is left, each
  * staying below bound. */
-static bool has_room(const struct search *x, size_t s, uint64_t bound,
-                     uint64_t left)
+static bool ranks_have_room(const struct ranks_search *x, size_t s,
+                            uint64_t bound, uint64_t left)
 {
     uint64_t room = 0;
     for (size_t r = 0; r < x->n_ranks && room < left; r++)
@@ -189,7 +190,8 @@ static bool has_room(const struct search *x, size_t s, uint64_t bound,
 
 /* Looks for a split with every rank below *bound, stage s beginning at
  * trial[s]. Each one found goes to bounds, and lowers *bound. */
-static void descend(struct search *x, size_t s, uint64_t *bound, size_t *bounds)
+static void descend_ranks(struct ranks_search *x, size_t s, uint64_t *bound,
+                          size_t *bounds)
 {
     size_t n = x->costs->n, i = x->trial[s];
     size_t most = n - x->least * (x->n_stages - 1 - s); /* leave for others */
@@ -208,14 +210,15 @@ static void descend(struct search *x, size_t s, uint64_t *bound, size_t *bounds)
             *bound = 0;
             for (size_t r = 0; r < x->n_ranks; r++)
                 *bound = x->load[r] > *bound ? x->load[r] : *bound;
-        } else if (has_room(x, s + 1, *bound, pp_split_sum(x->costs, j, n))) {
-            descend(x, s + 1, bound, bounds);
+        } else if (ranks_have_room(x, s + 1, *bound,
+                                   pp_split_sum(x->costs, j, n))) {
+            descend_ranks(x, s + 1, bound, bounds);
         }
     }
     *load = before;
 }
 
-static int allocate(struct search *x, struct pp_err *err)
+static int allocate_scratch(struct ranks_search *x, struct pp_err *err)
 {
     x->load = calloc(x->n_ranks, sizeof *x->load);
     x->moved = calloc(x->n_ranks + x->n_stages, sizeof *x->moved);
@@ -228,17 +231,17 @@ static int allocate(struct search *x, struct pp_err *err)
     return 0;
 }
 
-static void search(struct search *x, size_t *bounds)
+static void search_ranks(struct ranks_search *x, size_t *bounds)
 {
     struct score score = score_of(x, bounds);
-    improve(x, bounds, &score);
+    improve_locally(x, bounds, &score);
     /* A smaller gain is not worth what it may do to the evenness of stages: a
      * norm can change ranks only by leaving the head alone on its stage. */
     uint64_t bound = score.largest - score.largest / 100;
     memset(x->load, 0, x->n_ranks * sizeof *x->load);
-    descend(x, 0, &bound, bounds);
+    descend_ranks(x, 0, &bound, bounds);
     score = score_of(x, bounds);
-    improve(x, bounds, &score);
+    improve_locally(x, bounds, &score);
 }
 
 int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
@@ -251,14 +254,14 @@ int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
         return -1;
     if (n_ranks >= n_stages)
         return 0;
-    struct search x = {.costs = &c,
-                       .n_stages = n_stages,
-                       .n_ranks = n_ranks,
-                       .rank = rank,
-                       .least = n >= n_stages};
-    if (allocate(&x, err) || pp_split_costs_init(&c, costs, n, err))
+    struct ranks_search x = {.costs = &c,
+                             .n_stages = n_stages,
+                             .n_ranks = n_ranks,
+                             .rank = rank,
+                             .least = n >= n_stages};
+    if (allocate_scratch(&x, err) || pp_split_costs_init(&c, costs, n, err))
         goto out;
-    search(&x, bounds);
+    search_ranks(&x, bounds);
     rc = 0;
 out:
     free(x.load);

@@ -237,8 +237,8 @@ static int time_of(const struct chooser *c, double *time, struct pp_err *err)
 
 /* Of every stage the least that any choice has, or nothing where not all were
  * tried. */
-static int find_bound(const struct chooser *c, double *bound,
-                      struct pp_err *err)
+static int find_choice_bound(const struct chooser *c, double *bound,
+                             struct pp_err *err)
 {
     for (size_t k = 0; k < c->n_groups; k++) {
         const struct group *z = &c->groups[k];
@@ -289,8 +289,8 @@ static int search_all(struct chooser *c, size_t n,
     return 0;
 }
 
-static int improve(struct chooser *c, struct group *z, bool *better,
-                   struct pp_recompute_found *found, struct pp_err *err)
+static int improve_group(struct chooser *c, struct group *z, bool *better,
+                         struct pp_recompute_found *found, struct pp_err *err)
 {
     size_t best = z->best;
     for (size_t i = 0; i < z->n_choices; i++) {
@@ -308,8 +308,8 @@ static int improve(struct chooser *c, struct group *z, bool *better,
     return 0;
 }
 
-static int search(struct chooser *c, struct pp_recompute_found *found,
-                  struct pp_err *err)
+static int search_choices(struct chooser *c, struct pp_recompute_found *found,
+                          struct pp_err *err)
 {
     size_t n = count_combined(c);
     bool better = true;
@@ -318,7 +318,7 @@ static int search(struct chooser *c, struct pp_recompute_found *found,
     for (int round = 0; better && round < MAX_ROUNDS; round++) {
         better = false;
         for (size_t k = 0; k < c->n_groups; k++)
-            if (improve(c, &c->groups[k], &better, found, err))
+            if (improve_group(c, &c->groups[k], &better, found, err))
                 return -1;
     }
     return 0;
@@ -337,7 +337,8 @@ static int choose(struct chooser *c, enum pp_recompute *modes,
         set_all(c, modes);
         return 0;
     }
-    if (search(c, found, err) || find_bound(c, &found->bound, err))
+    if (search_choices(c, found, err) ||
+        find_choice_bound(c, &found->bound, err))
         return -1;
     found->proved = (all && count_combined(c) <= MAX_COMBINED) ||
                     found->makespan <= found->bound;

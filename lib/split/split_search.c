@@ -11,7 +11,7 @@
  * tenths of a second. */
 enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
 
-struct search {
+struct cuts_search {
     struct pp_cuts *cuts;
     size_t most;    /* cuts that the tables have room for */
     size_t n;       /* cuts that the tables have */
@@ -26,7 +26,7 @@ struct search {
 };
 
 /* Tables for the cuts that have come since, whose prefixes end at stage s. */
-static void take_cuts(struct search *z, size_t s)
+static void take_cuts(struct cuts_search *z, size_t s)
 {
     struct pp_cuts *x = z->cuts;
     for (; z->n < x->n && z->n < z->most; z->n++) {
@@ -43,7 +43,7 @@ static void take_cuts(struct search *z, size_t s)
 }
 
 /* Whether stage s may end at j, by cut c. */
-static bool may(struct search *z, size_t s, size_t j, size_t c)
+static bool may(struct cuts_search *z, size_t s, size_t j, size_t c)
 {
     const struct pp_cuts *x = z->cuts;
     size_t row = x->n_units + 1;
@@ -55,7 +55,7 @@ static bool may(struct search *z, size_t s, size_t j, size_t c)
         sum + z->least[(c * (x->n_stages + 1) + s + 1) * row + j], *z->best);
 }
 
-static bool may_all(struct search *z, size_t s, size_t j)
+static bool may_all(struct cuts_search *z, size_t s, size_t j)
 {
     if (z->killer < z->n && !may(z, s, j, z->killer))
         return false;
@@ -69,7 +69,7 @@ static bool may_all(struct search *z, size_t s, size_t j)
 
 /* Whether the ranks that hold stage s have room for what is decided, stage s
  * the last of it. Where they have not, they have none for a longer one. */
-static bool has_room(struct search *z, size_t s)
+static bool stage_has_room(struct cuts_search *z, size_t s)
 {
     const struct pp_split_step *p = z->cuts->problem;
     const struct pp_split_memory *m = p->memory;
@@ -84,14 +84,14 @@ static bool has_room(struct search *z, size_t s)
     return true;
 }
 
-static bool is_fixed_elsewhere(const struct search *z, size_t s, size_t j)
+static bool is_fixed_elsewhere(const struct cuts_search *z, size_t s, size_t j)
 {
     const struct pp_split_step *p = z->cuts->problem;
     return p->fixed_stage && s + 1 == p->fixed_stage && j != p->fixed_unit;
 }
 
 /* Every rank has room: its last stage was decided, too. */
-static void try_leaf(struct search *z)
+static void try_leaf(struct cuts_search *z)
 {
     struct pp_cuts *x = z->cuts;
     double time = pp_cuts_simulate(x, z->trial);
@@ -105,7 +105,7 @@ static void try_leaf(struct search *z)
 }
 
 /* True at the end, false when it was given up. */
-static bool descend(struct search *z)
+static bool descend_stages(struct cuts_search *z)
 {
     size_t n = z->cuts->n_units, last = z->cuts->n_stages - 1, s = 0;
     z->trial[0] = 0;
@@ -124,7 +124,7 @@ static bool descend(struct search *z)
         if (is_fixed_elsewhere(z, s, j) || !may_all(z, s, j))
             continue;
         z->trial[s + 1] = j;
-        if (!has_room(z, s)) {
+        if (!stage_has_room(z, s)) {
             z->next[s] = n + 1;
             continue;
         }
@@ -141,7 +141,7 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err)
 {
     size_t table = (x->n_stages + 1) * (x->n_units + 1);
-    struct search z = {
+    struct cuts_search z = {
         .cuts = x, .most = MAX_CELLS / table, .best = best, .bounds = bounds};
     int rc = -1;
     *whole = false;
@@ -158,7 +158,7 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
         goto out;
     }
     take_cuts(&z, 0);
-    *whole = descend(&z);
+    *whole = descend_stages(&z);
     rc = 0;
 out:
     free(z.least);

@@ -10,7 +10,6 @@
 
 #include "base/num.h"
 #include "split/split_cuts.h"
-#include "split/split_feasible.h"
 
 /* Cuts kept, and pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
@@ -18,27 +17,27 @@ enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
 /* Of the cuts that are added for the bound: how many, numbers in them, and
  * pieces of the steps that are simulated for them. */
 enum {
-    MAX_LEVEL = 1000,
-    MAX_LEVEL_CELLS = 1 << 22,
-    MAX_LEVEL_PIECES = 12000000
+    MAX_GENERATED = 1000,
+    MAX_GENERATED_CELLS = 1 << 22,
+    MAX_GENERATED_PIECES = 12000000
 };
 
-static size_t least_of(size_t a, size_t b)
+static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* As many as there is time and room for. */
-static size_t n_level(const struct pp_makespan *m)
+static size_t n_generated(const struct pp_makespan *m)
 {
     const struct pp_graph *g = m->graph;
     size_t width = PP_N_TIMES * (size_t)g->n_slices;
     size_t cells = (size_t)g->n_stages * (width + 1);
-    size_t n = least_of(MAX_LEVEL, MAX_LEVEL_PIECES / (m->n_pieces + 1));
-    return least_of(2 * (size_t)g->n_rows + n, MAX_LEVEL_CELLS / cells);
+    size_t n = smaller(MAX_GENERATED, MAX_GENERATED_PIECES / (m->n_pieces + 1));
+    return smaller(2 * (size_t)g->n_rows + n, MAX_GENERATED_CELLS / cells);
 }
 
-struct move {
+struct boundary_move {
     size_t first, last; /* boundaries; first 0: none */
     int by;             /* 1 or -1 */
 };
@@ -91,7 +90,7 @@ static void weigh(struct climb *z)
     }
 }
 
-static bool legal(const struct climb *z, struct move m)
+static bool is_legal_move(const struct climb *z, struct boundary_move m)
 {
     size_t loser = m.by > 0 ? m.last : m.first - 1;
     size_t fixed = z->cuts.problem->fixed_stage;
@@ -101,7 +100,8 @@ static bool legal(const struct climb *z, struct move m)
 
 /* What the cuts say that the move leads to at least; infinite when that is no
  * better than least. */
-static double promise(const struct climb *z, struct move m, double least)
+static double promise(const struct climb *z, struct boundary_move m,
+                      double least)
 {
     size_t n = z->cuts.n_stages;
     double most = 0;
@@ -116,7 +116,7 @@ static double promise(const struct climb *z, struct move m, double least)
     return most;
 }
 
-static void apply(const struct climb *z, struct move m)
+static void apply(const struct climb *z, struct boundary_move m)
 {
     memcpy(z->trial, z->bounds, (z->cuts.n_stages + 1) * sizeof *z->trial);
     for (size_t b = m.first; b <= m.last; b++)
@@ -124,15 +124,15 @@ static void apply(const struct climb *z, struct move m)
 }
 
 /* The legal move that promises most; first is 0 when none may help. */
-static struct move best_move(const struct climb *z)
+static struct boundary_move best_move(const struct climb *z)
 {
-    struct move best = {0};
+    struct boundary_move best = {0};
     double least = z->makespan;
     for (size_t first = 1; first < z->cuts.n_stages; first++)
         for (size_t last = first; last < z->cuts.n_stages; last++)
             for (int by = -1; by <= 1; by += 2) {
-                struct move m = {first, last, by};
-                if (!legal(z, m))
+                struct boundary_move m = {first, last, by};
+                if (!is_legal_move(z, m))
                     continue;
                 double cost = promise(z, m, least);
                 if (cost >= least)
@@ -153,7 +153,7 @@ static void climb(struct climb *z)
     struct pp_cuts *x = &z->cuts;
     while (x->n < x->most && x->n_pieces < MAX_PIECES) {
         weigh(z);
-        struct move m = best_move(z);
+        struct boundary_move m = best_move(z);
         if (m.first == 0)
             return;
         apply(z, m);
@@ -175,7 +175,7 @@ static double excess(const struct climb *z, const size_t *bounds, int *rank,
 }
 
 /* Whether some stage of the rank gives up a unit in this move. */
-static bool relieves(const struct climb *z, struct move m, int rank)
+static bool relieves(const struct climb *z, struct boundary_move m, int rank)
 {
     const struct pp_graph *g = z->cuts.problem->makespan->graph;
     size_t loser = m.by > 0 ? m.last : m.first - 1;
@@ -193,13 +193,13 @@ static void repair(struct climb *z)
     double least, most;
     int rank = 0;
     while ((most = excess(z, z->bounds, &rank, &least)) > 0) {
-        struct move best = {0};
+        struct boundary_move best = {0};
         for (size_t first = 1; first < n; first++)
             for (size_t last = first; last < n; last++)
                 for (int by = -1; by <= 1; by += 2) {
-                    struct move m = {first, last, by};
+                    struct boundary_move m = {first, last, by};
                     double total, largest;
-                    if (!legal(z, m) || !relieves(z, m, rank))
+                    if (!is_legal_move(z, m) || !relieves(z, m, rank))
                         continue;
                     apply(z, m);
                     largest = excess(z, z->trial, NULL, &total);
@@ -216,7 +216,7 @@ static void repair(struct climb *z)
     }
 }
 
-static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
+static int allocate_climb(struct climb *z, size_t *bounds, struct pp_err *err)
 {
     size_t n = z->cuts.n_stages, most = z->cuts.most, size;
     z->bounds = bounds;
@@ -235,7 +235,7 @@ static int allocate(struct climb *z, size_t *bounds, struct pp_err *err)
 static int make_fit(struct climb *z, bool *none, struct pp_err *err)
 {
     const struct pp_cuts *x = &z->cuts;
-    enum pp_fill answer;
+    enum pp_feasibility answer;
     if (pp_cuts_fits(x, z->bounds))
         return 0;
     repair(z);
@@ -243,17 +243,18 @@ static int make_fit(struct climb *z, bool *none, struct pp_err *err)
         return 0;
     if (pp_split_feasible(x->problem, z->bounds, &answer, err))
         return -1;
-    *none = answer == PP_FILL_NONE;
+    *none = answer == PP_FEASIBLE_NONE;
     return 0;
 }
 
-static int find_bound(struct climb *z, double *bound, struct pp_err *err)
+static int find_makespan_bound(struct climb *z, double *bound,
+                               struct pp_err *err)
 {
     struct pp_cuts *x = &z->cuts;
     *bound = 0;
     if (isinf(z->makespan))
         return 0;
-    x->most += n_level(x->problem->makespan);
+    x->most += n_generated(x->problem->makespan);
     return pp_cuts_generate(x, z->bounds, err) ||
                    pp_cuts_bound(x, z->makespan, bound, err)
                ? -1
@@ -277,7 +278,7 @@ static int run(struct climb *z, struct pp_split_found *found,
         pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
         return -1;
     found->makespan = found->bound = z->makespan;
-    if (!found->proved && !enough && find_bound(z, &found->bound, err))
+    if (!found->proved && !enough && find_makespan_bound(z, &found->bound, err))
         return -1;
     found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
     return 0;
@@ -289,9 +290,9 @@ int pp_split_step(const struct pp_split_step *p, size_t *bounds,
     struct climb z = {0};
     int rc = -1;
     *found = (struct pp_split_found){0};
-    if (!pp_cuts_init(&z.cuts, p, MAX_CUTS + n_level(p->makespan), err)) {
+    if (!pp_cuts_init(&z.cuts, p, MAX_CUTS + n_generated(p->makespan), err)) {
         z.cuts.most = MAX_CUTS; /* of the search */
-        if (!allocate(&z, bounds, err))
+        if (!allocate_climb(&z, bounds, err))
             rc = run(&z, found, err);
     }
     free(z.trial);

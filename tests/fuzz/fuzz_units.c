@@ -7,7 +7,7 @@
 #include "manifest/units_json.h"
 #include "model/cost.h"
 #include "split/split.h"
-#include "model/unit_table.h"
+#include "model/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

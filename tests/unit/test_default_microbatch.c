@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_assumed - tokens and pairs of an assumed microbatch, against pairs
  * counted one by one. */
-#include "model/default_microbatch.h"
+#include "model/cost.h"
 #include "tap.h"
 
 /* Pairs of the tokens from .. to - 1: each attends to those up to itself. */

@@ -2,7 +2,6 @@
 /* test_model - names, parameters, saved tensors and costs of models whose
  * numbers are known from elsewhere. */
 #include "model/cost.h"
-#include "model/recompute.h"
 #include "model/model.h"
 #include "tap.h"
 

@@ -10,7 +10,6 @@
 #include "manifest/config_json.h"
 #include "model/cost.h"
 #include "model/inventory.h"
-#include "model/recompute.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/pp-planned-XXXXXX";

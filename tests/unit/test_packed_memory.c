@@ -5,7 +5,7 @@
 
 #include "data/packed_memory.h"
 #include "data/packed_write.h"
-#include "model/synthetic_model.h"
+#include "model/model.h"
 
 static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
 static const int32_t labels[] = {5, -100, 7, 8, 9, 10, 11, -100, -100, 14};

@@ -5,7 +5,7 @@
 #include "sched_fixture.h"
 
 #include "base/rng.h"
-#include "model/least_deviation.h"
+#include "model/profile.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
 #include "schedule/simulate/sim_stats.h"

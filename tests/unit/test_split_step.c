@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_step - the split with the shortest step, against the simulator
  * over all splits, for the kinds, placements, messages, speeds and memory. */
-#include "split/split_feasible.h"
+#include "split/split_cuts.h"
 #include "split_instance.h"
 
 /* One instance against brute force. */
@@ -80,7 +80,7 @@ static bool is_filled(struct instance *x, bool nests, int *answers)
 {
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
     const struct pp_split_step *p = &x->problem;
-    enum pp_fill answer;
+    enum pp_feasibility answer;
     bool can = can_fit(x, scratch, 0);
     if (pp_split_feasible(p, bounds, &answer, &x->f.err)) {
         printf("# %s\n", x->f.err.text);
@@ -88,13 +88,13 @@ static bool is_filled(struct instance *x, bool nests, int *answers)
     }
     answers[answer]++;
     if (!nests)
-        return answer == PP_FILL_UNKNOWN;
+        return answer == PP_FEASIBLE_UNKNOWN;
     if (!can)
-        return answer == PP_FILL_NONE;
-    for (size_t s = 0; answer == PP_FILL_FOUND && s < x->n_stages; s++)
+        return answer == PP_FEASIBLE_NONE;
+    for (size_t s = 0; answer == PP_FEASIBLE_FOUND && s < x->n_stages; s++)
         if (bounds[s] >= bounds[s + 1])
             return false;
-    return answer == PP_FILL_FOUND && bounds[0] == 0 &&
+    return answer == PP_FEASIBLE_FOUND && bounds[0] == 0 &&
            bounds[x->n_stages] == x->n_units && fits(x, bounds) &&
            (!p->fixed_stage || bounds[p->fixed_stage] == p->fixed_unit);
 }
@@ -137,7 +137,7 @@ static void test_fill(void)
     }
     printf("# %d not known, %d found, %d none\n", answers[0], answers[1],
            answers[2]);
-    ok(answers[PP_FILL_FOUND] > 50 && answers[PP_FILL_NONE] > 50,
+    ok(answers[PP_FEASIBLE_FOUND] > 50 && answers[PP_FEASIBLE_NONE] > 50,
        "there were many of both");
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "model/cost.h"
-#include "model/least_deviation.h"
+#include "model/profile.h"
 #include "run/train/record.h"
 #include "schedule/simulate/sim_stats.h"
 

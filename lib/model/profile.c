@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "model/least_deviation.h"
+#include "model/profile.h"
 
 #include <math.h>
 
