@@ -26,9 +26,9 @@ bool tool_given(const struct tool *t, const char *name)
     return is_given(t, k);
 }
 
-/* A part of a table's conditions: NAME or NAME=WORD. */
+/* One condition of the table: NAME or NAME=WORD. */
 struct condition {
-    const struct tool_option *option; /* NULL: there is none of that name */
+    const struct tool_option *option; /* NULL if no option has the name */
     int place;                        /* of the option in the tables */
     const char *word;                 /* NULL: none */
     int word_length;
@@ -72,7 +72,8 @@ static struct text_part whole_text(const char *s)
     return (struct text_part){s, s ? strlen(s) : 0};
 }
 
-/* Takes the part before the separator from the rest; empty at the end. */
+/* Removes the part before the separator from rest and returns it. Returns an
+ * empty part at the end. */
 static struct text_part next_part(struct text_part *rest, char separator)
 {
     const char *at = memchr(rest->s ? rest->s : "", separator, rest->n);
@@ -82,7 +83,7 @@ static struct text_part next_part(struct text_part *rest, char separator)
     return part;
 }
 
-/* One of the alternatives in a part of needs. */
+/* Removes one alternative from a part of needs and returns it. */
 static struct condition next_alternative(const struct tool *t,
                                          struct text_part *rest, bool *named)
 {

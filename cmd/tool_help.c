@@ -34,7 +34,7 @@ void tool_print_help(const struct tool *t)
 
 /* --- shell completion --- */
 
-/* What the argument of an option is completed with. */
+/* How a shell completes the argument of an option. */
 enum completion {
     COMPLETE_NOTHING,
     COMPLETE_WORDS,
@@ -60,7 +60,7 @@ static void print_words(FILE *f, const struct tool_option *o)
         fprintf(f, "%s%s", i ? " " : "", words[i]);
 }
 
-/* The text inside single quotes, with a backslash before each special one. */
+/* Prints text for single quotes, with a backslash before each special byte. */
 static void print_escaped(FILE *f, const char *text, const char *special)
 {
     for (; *text; text++) {
@@ -94,7 +94,7 @@ static void print_bash_case(FILE *f, const struct tool_option *o)
     }
 }
 
-/* bash makes three words of "--name=value". */
+/* bash splits "--name=value" into three words. */
 static void print_bash(const struct tool *t, FILE *f)
 {
     const struct tool_option *o;

@@ -53,7 +53,8 @@ static int take_completion(struct tool *t, const struct tool_option *o,
     return tool_print_completion(t, arg) ? -1 : 1;
 }
 
-/* Follows the program's own table. The variables are in struct tool. */
+/* These entries follow the program's own. Their variables are in struct tool.
+ */
 static const struct tool_option common[] = {
     {'o', "output", "FILE", "write to FILE (as FILE.tmp, then renamed)",
      TOOL_AT(struct tool, output)},
@@ -116,7 +117,7 @@ void tool_remark(struct tool *t, const char *fmt, ...)
         t->remarks[n] = '\0';
 }
 
-/* Every name of the options, as getopt_long(3) wants them. */
+/* All names of the options, in the form for getopt_long(3). */
 struct option_names {
     char letters[2 * MAX_NAMES];
     struct option names[MAX_NAMES];
@@ -224,7 +225,8 @@ int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
     return 0;
 }
 
-/* Entry k was given, as typed without dashes or by its letter (NULL). */
+/* Takes entry k of the tables. typed is its name without dashes, or NULL if the
+ * letter was given. */
 static int take_option(struct tool *t, int k, const char *typed,
                        const char *arg)
 {
@@ -235,7 +237,7 @@ static int take_option(struct tool *t, int k, const char *typed,
     return o->parse ? o->parse(t, o, arg) : tool_set(t, o, arg);
 }
 
-/* The entry with that letter. */
+/* Returns the entry with that letter. */
 static int find_letter(const struct tool *t, int letter)
 {
     int k = 0;

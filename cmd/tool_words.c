@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tool_words - finds the word or the option that a user meant, also by the
+/* tool_words - finds the word or the option that the user meant. It also knows
  * names of other systems. */
 #include <ctype.h>
 #include <string.h>
@@ -89,8 +89,8 @@ int tool_word(struct tool *t, const char *option, const char *s,
     return tool_usage(t, "%s: '%.60s' is not one of: %s", option, s, known);
 }
 
-/* The edit distance of two names (Levenshtein), without regard to case. Only
- * the first letters of very long names count. */
+/* Returns the edit distance of two names (Levenshtein), without regard to case.
+ * Only the first letters of very long names count. */
 static int edit_distance(const char *a, const char *b)
 {
     enum { MOST = 32 };
@@ -113,7 +113,7 @@ static int edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-/* The least distance of what was typed to the option's name and synonyms. */
+/* Returns the least distance from typed to the option's name and synonyms. */
 static int option_distance(const char *typed, const struct tool_option *o)
 {
     int least = edit_distance(typed, o->name);
@@ -127,8 +127,8 @@ static int option_distance(const char *typed, const struct tool_option *o)
     return least;
 }
 
-/* The option that is most like what was typed, or NULL if none shares two
- * thirds of its letters. */
+/* Returns the option that is most like typed, or NULL if none shares two thirds
+ * of its letters. */
 static const char *nearest_option(const struct tool *t, const char *typed)
 {
     const struct tool_option *o;
@@ -156,7 +156,7 @@ static const struct tool_option *find_option(const struct tool *t,
     return NULL;
 }
 
-/* The hint for an option of another system, if this program has an answer. */
+/* Returns the hint for an option of another system, or NULL. */
 static const struct option_hint *find_hint(const struct tool *t,
                                            const char *typed)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* free_port - a port of this machine that nobody has just now. */
+/* free_port - finds a TCP port of this machine that is free now. */
 #ifndef PP_TESTS_FREE_PORT_H
 #define PP_TESTS_FREE_PORT_H
 

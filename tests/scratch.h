@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* scratch - a directory of a test's own, gone with all that it holds when the
- * test ends.
+/* scratch - makes a directory for a test and removes it with its files.
  *
- * Definitions in a header on purpose, as in tap.h. */
+ * The functions are defined in the header on purpose, as in tap.h. */
 #ifndef PP_TESTS_SCRATCH_H
 #define PP_TESTS_SCRATCH_H
 
@@ -34,7 +33,7 @@ static int scratch_remove_one(const char *path, const struct stat *st, int type,
 static void scratch_remove(const char *dir)
 {
     ok(nftw(dir, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0,
-       "%s is cleared away", dir);
+       "%s is removed", dir);
 }
 
 #endif

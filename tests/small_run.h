@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* small_run - what tests of whole runs share: a small model, documents for it,
- * and the ranks of a job as threads. */
+/* small_run - a small model, data for it, and a job whose ranks are threads.
+ * For tests of whole runs. */
 #ifndef PP_TESTS_SMALL_RUN_H
 #define PP_TESTS_SMALL_RUN_H
 
@@ -23,8 +23,9 @@ enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
         .tied = true, .qk_norm = true,                                      \
     }
 
-/* Packs sequences of shortest to longest (not reached) random tokens into dir:
- * bin b has those from first[b] to first[b + 1]. */
+/* Packs sequences of random tokens into dir. Lengths are from shortest up to
+ * but not including longest. Bin b has the sequences first[b] .. first[b + 1]
+ * - 1. */
 static int small_data(const char *dir, int shortest, int longest,
                       const size_t *first, size_t n_bins, struct pp_packed *p,
                       struct pp_err *err)
@@ -73,8 +74,8 @@ static void *small_enter(void *arg)
     return NULL;
 }
 
-/* Runs the job; of several failures *err is the one that is a refusal, which
- * the other ranks were only told of. */
+/* Runs the job. If several ranks fail, *err is the refusal that came first, not
+ * the message of a rank that was told of it. */
 static int small_ranks(const struct pp_job *job, struct pp_err *err)
 {
     struct small_rank t[SMALL_RANKS] = {0};

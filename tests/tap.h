@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* tap - a unit test is a C program that prints the Test Anything Protocol.
+/* tap - prints the results of a unit test in the Test Anything Protocol.
  *
- * Definitions in a header on purpose: each test program includes it once. */
+ * The functions are defined in the header on purpose: a test is one file. */
 #ifndef PP_TESTS_TAP_H
 #define PP_TESTS_TAP_H
 
@@ -17,7 +17,7 @@ struct tap {
 };
 static struct tap tap;
 
-/* One result line; fmt says what was expected. Returns condition. */
+/* Prints one result. fmt is the expectation. Returns condition. */
 __attribute__((format(printf, 2, 3), unused)) static bool
 ok(bool condition, const char *fmt, ...)
 {
@@ -50,7 +50,7 @@ __attribute__((unused)) static bool is_str(const char *got, const char *want,
     return same;
 }
 
-/* |got - want| <= tolerance * max(1, |want|); not-a-number never passes. */
+/* Passes if |got - want| <= tolerance * max(1, |want|). Not-a-number fails. */
 __attribute__((unused)) static bool is_near(double got, double want,
                                             double tolerance, const char *what)
 {
@@ -66,7 +66,7 @@ __attribute__((unused)) static void skip(const char *what, const char *why)
     printf("ok %d - %s # SKIP %s\n", ++tap.n, what, why);
 }
 
-/* Prints the plan; main's status. */
+/* Prints the plan. Returns main's exit status. */
 __attribute__((unused)) static int done(void)
 {
     printf("1..%d\n", tap.n);

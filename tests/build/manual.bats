@@ -7,6 +7,8 @@ bats_require_minimum_version 1.5.0
 
 TOOLS='ppsplit ppsched pppack pprun'
 
+load tree_helpers
+
 setup() {
     cd "$BATS_TEST_TMPDIR"
 }
@@ -36,8 +38,8 @@ page_options() {
 }
 
 @test "every page is clean mdoc" {
-    command -v mandoc >/dev/null || skip 'mandoc is missing'
-    # Which references exist depends on what is installed, not on us.
+    need_program mandoc
+    # -W style would complain about references to pages that are not installed.
     run mandoc -T lint -W warning "$SRCDIR"/man/*.[157]
     echo "$output"
     [ "$status" -eq 0 ]
@@ -101,14 +103,14 @@ batch() {
     sed -n '/^#SBATCH/,$p' "$SRCDIR/scripts/train-gpus.sbatch" >file
     [ -s file ]
     batch 1 | diff file -
-    # Of the second, what differs.
+    # The second script on the page shows only the lines that differ.
     [ "$(batch 2 | wc -l)" -gt 3 ]
     batch 2 | grep -vxFf "$SRCDIR/scripts/train-cpus.sbatch" >unknown || true
     diff /dev/null unknown
 }
 
-# Examples run where the files that they speak of are: a model directory, text
-# in JSON Lines, packed data and a plan.
+# Makes the files that the examples use: a model directory, text in JSON Lines,
+# packed data and a plan.
 make_scratch() {
     cp -r "$SRCDIR/tests/golden/llama/model" model
     cp "$SRCDIR/tests/golden/data.jsonl" data.jsonl

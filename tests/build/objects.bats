@@ -27,7 +27,7 @@ none() {
         awk '/file format/ { file = $1 }
              / \.t?(data|bss)[. \t]/ && !/ \.data\.rel\.ro/ && $2 != "d" &&
              $(NF - 2) !~ /^d$/ && $(NF - 1) !~ /^0+$/ { print file, $0 }' |
-        # What a signal handler sets can be nothing else.
+        # A signal handler can only set a static variable.
         grep -vE ' stop_signal$' | none 'mutable state'
 }
 
@@ -42,7 +42,7 @@ none() {
         none 'further libraries'
 }
 
-# It starts where there is no MPI and no NCCL, and opens them when it is told to.
+# pprun must start on machines without MPI and NCCL. It opens them if needed.
 @test "pprun links neither MPI nor NCCL; its module links MPI" {
     objdump -p "$BUILDDIR/cmd/pprun" | awk '$1 == "NEEDED" { print $2 }' |
         grep -E '^lib(mpi|nccl|cublas)' | none 'in pprun'

@@ -1,43 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tree - the rules that the source tree keeps (pp-hacking(7)), whatever is
-# built from it. Each test prints the offenders.
+# tree - rules about the source tree (pp-hacking(7)), whatever is built from it.
+# Each test prints the offenders.
 
 bats_require_minimum_version 1.5.0
 
+load tree_helpers
+
 setup() {
     cd "$SRCDIR"
-}
-
-# Files of the tree, ignored ones left out; of these endings, if any. Here and
-# below whole lists go through one filter each: bats traps every command, which
-# makes a loop over the files slow.
-files() {
-    local all
-    all=$(git -c safe.directory='*' ls-files -co --exclude-standard \
-        2>/dev/null | sort -u | xargs ls -d 2>/dev/null || true)
-    [ -n "$all" ] || all=$(find . \( -path ./.git -o -path './build*' -o \
-        -path ./quickstart-out -o -name __pycache__ \) \
-        -prune -o -type f -print | cut -c3- | sort)
-    if [ $# -eq 0 ]; then
-        echo "$all"
-    else
-        grep -E "\.($(IFS='|' && echo "$*"))\$" <<<"$all"
-    fi
-}
-
-# Scripts without an ending, by their first line: sh and bash, or python.
-scripts() {
-    files | xargs awk -v "line=^#!.*[/ ]($1)( |\$)" '
-        FNR == 1 && $0 ~ line { print FILENAME }
-        { nextfile }'
-}
-
-# Fails when there is input, which names the offenders.
-none() {
-    local found
-    found=$(cat)
-    [ -z "$found" ] || { echo "$1:"; echo "$found"; return 1; }
 }
 
 @test "every file names its licence at the top" {
@@ -161,7 +132,7 @@ END
                 sub(".*/", "", name)
                 stem = name
                 sub("[.][^.]*$", "", stem)
-                # What a program is made of is listed a folder higher.
+                # The sources of a program are listed one folder higher.
                 if (file[i] ~ "^cmd/.*/") {
                     build = "cmd/meson.build"
                     sub("^cmd/", "", file[i])
@@ -175,17 +146,17 @@ END
 }
 
 @test "C is formatted by clang-format 14" {
-    command -v clang-format-14 >/dev/null || skip 'clang-format-14 is missing'
+    need_program clang-format-14
     clang-format-14 --dry-run -Werror $(files c h cu cuh cpp)
 }
 
 @test "shellcheck finds nothing in the scripts" {
-    command -v shellcheck >/dev/null || skip 'shellcheck is missing'
+    need_program shellcheck
     shellcheck $(scripts 'sh|bash')
 }
 
 @test "shellcheck finds nothing in the bats files" {
-    command -v shellcheck >/dev/null || skip 'shellcheck is missing'
+    need_program shellcheck
     # Every test is a subshell (2030, 2031) under set -e (2164), bats sets
     # variables (2154), and lists of our own file names are words (2046).
     shellcheck -s bats -S warning -e SC2030,SC2031,SC2046,SC2154,SC2164 \

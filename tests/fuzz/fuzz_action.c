@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_action - any bytes as one action: refused, or read, written and read
- * again to the same action. */
+/* fuzz_action - reads any bytes as one action. It is refused, or written and
+ * read again to the same action. */
 #include <stdlib.h>
 #include <string.h>
 

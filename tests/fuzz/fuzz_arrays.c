@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_arrays - any bytes as .npy files: refused with a reason, or documents of
- * token ids. Each file is a byte that says what array it is, two of its length
- * and its bytes. */
+/* fuzz_arrays - reads any bytes as .npy files. They are refused with a reason,
+ * or give documents of token ids. Each file is one byte for the array's role,
+ * two bytes of length, and the bytes. */
 #include <stdlib.h>
 #include <string.h>
 

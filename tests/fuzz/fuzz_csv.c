@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_csv - any bytes as a schedule file of PyTorch's, in either dialect:
- * refused in words, or checked, lowered, written, and read again with the same
- * verdict. The graph of events agrees with the walk, and under every semantics
- * that runs to its end more depth does no harm. */
+/* fuzz_csv - reads any bytes as a schedule file of PyTorch's, in either
+ * dialect. It is refused with a reason, or checked, lowered, written and read
+ * again with the same verdict. The event graph and the walk must agree. A
+ * schedule that completes at one depth must complete at a larger one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static void require(bool condition)
         abort();
 }
 
-/* 0 or -1, and then in words. */
+/* Returns 0, or -1 if there is a reason in err. */
 static int verdict(const struct pp_schedule *s, const char *name, int depth)
 {
     struct pp_err err = {0};

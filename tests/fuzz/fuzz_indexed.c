@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_indexed - any bytes as an index and tokens: refused with a reason, or
- * documents of token ids. The first byte says how many of the last are the
- * tokens. */
+/* fuzz_indexed - reads any bytes as an index and tokens. They are refused with
+ * a reason, or give documents of token ids. The first byte is the number of
+ * bytes of tokens at the end. */
 #include <stdlib.h>
 
 #include "data/readers.h"

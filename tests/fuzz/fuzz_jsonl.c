@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_jsonl - any bytes as JSON Lines: refused with a line number, or read as
- * documents whose ids and labels are in range. */
+/* fuzz_jsonl - reads any bytes as JSON Lines. They are refused with a line
+ * number, or give documents whose ids and labels are in range. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_manifest - any bytes: refused with one line, or read, written and read
- * again to the same text. */
+/* fuzz_manifest - reads any bytes as a manifest. It is refused with one line,
+ * or written and read again to the same text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static char *text_of(const struct pp_manifest *m, size_t *n)
     return text;
 }
 
-/* False when the text is refused, which must be said in one line. */
+/* Returns false if the text is refused. The message must be one line. */
 static bool parse(const char *text, size_t n, struct pp_manifest *m)
 {
     struct pp_err err = {0};

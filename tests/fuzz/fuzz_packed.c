@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_packed - any bytes as the index of a packed directory: refused with a
- * reason, or bins that can be walked without leaving it. */
+/* fuzz_packed - reads any bytes as the index of a packed directory. It is
+ * refused with a reason, or its bins can be read without leaving the file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* Sums what the index says of each bin, so that everything is read. */
+/* Sums all fields of every bin, so that everything is read. */
 static uint64_t walk(const struct pp_packed *p)
 {
     uint64_t sum = 0;
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct pp_packed p = {0};
     struct pp_err err = {0};
-    /* An aligned copy of the exact size. */
+    /* Copies to an aligned buffer of the exact size. */
     void *copy = malloc(n ? n : 1);
     if (!copy)
         return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_profile - any bytes: refused with one line, or read, written and read
- * again to the same text. */
+/* fuzz_profile - reads any bytes as a profile. It is refused with one line, or
+ * written and read again to the same text. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static char *text_of(const struct pp_profile *p, size_t *n)
     return text;
 }
 
-/* False when the text is refused, which must be said in one line. */
+/* Returns false if the text is refused. The message must be one line. */
 static bool parse(const char *text, size_t n, struct pp_arena *a,
                   struct pp_profile *p)
 {

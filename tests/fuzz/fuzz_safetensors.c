@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_safetensors - any bytes as a safetensors file, and as a JSON text:
- * refused with a reason, or tensors that cover the data exactly and can be
- * read to their last element. */
+/* fuzz_safetensors - reads any bytes as a safetensors file, and as a JSON text.
+ * They are refused with a reason, or give tensors that cover the data exactly
+ * and can be read to their last element. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_trace - any bytes as a trace of two ranks and one microbatch: refused
- * with one line, or spans of every action that are finite, in order, and
- * written as a trace that can be read. */
+/* fuzz_trace - reads any bytes as a trace of two ranks and one microbatch. It
+ * is refused with one line, or gives a finite span for every action, in order,
+ * and is written as a trace that can be read. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_units - any bytes as a table of units: refused with a reason, or units
- * that are found by their names and places, and can be split. */
+/* fuzz_units - reads any bytes as a table of units. It is refused with a
+ * reason, or gives units that can be found by name and by place, and can be
+ * split. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# recorded - what the plan tools print over a fixed corpus has not changed. A
-# change that is meant is written into expected in the commit that makes it:
+# recorded - the plan tools print the same as before over a fixed corpus. A
+# commit that changes the output on purpose also updates the file expected:
 #
 #   PATH=$PWD/build/cmd:$PATH tests/recorded/commands plan >tests/recorded/expected
 

@@ -1,0 +1,76 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# writing - the rules for prose and names that a pattern can find
+# (.github/CONTRIBUTING.md). Each test prints the offenders.
+
+bats_require_minimum_version 1.5.0
+
+load tree_helpers
+
+setup() {
+    cd "$SRCDIR"
+}
+
+# Files that are still to be rewritten.
+TO_DO='^(lib|kernels|man|cmd/pp|tests/(cli|data|emulator|golden|invalid|kernels'\
+'|parity|unit)|scripts/(gen|gpu|quick|token|train|bench-))'
+
+rewritten() {
+    files "$@" | grep -vE "$TO_DO" || true
+}
+
+# Comments that open with one of these words have no verb, or are inverted.
+OPENINGS='(Of|What|Whether|Where|Which)'
+
+@test "no comment in C opens with Of, What, Whether, Where or Which" {
+    grep -HnE "(^|[ ;{}])/(\*|/) ?$OPENINGS " $(rewritten c h cu cuh cpp) /dev/null |
+        none 'start with a subject or a verb'
+}
+
+@test "no comment in a script or a test opens with one of them" {
+    awk -v openings="^ *# ?$OPENINGS " '
+        FNR == 1 { before = "" }
+        $0 ~ openings && before !~ /^ *#/ { print FILENAME ":" FNR ": " $0 }
+        { before = $0 }' $(rewritten bats bash build) \
+        $(scripts 'sh|bash|python3' | grep -vE "$TO_DO") |
+        none 'start with a subject or a verb'
+}
+
+@test "no sentence of a manual page or the README opens with one of them" {
+    grep -HnE "^$OPENINGS " $(rewritten 1 5 7 md) /dev/null |
+        none 'start with a subject, or with "if" or "when"'
+}
+
+@test "no test is named after one of them" {
+    grep -niE "^@test [\"']$OPENINGS " $(rewritten bats) /dev/null |
+        none 'say what must be true'
+}
+
+@test "the library names no option: err->setting does" {
+    grep -nE '"([^"\\]|\\.)*--[a-z]' $(rewritten c h | grep '^lib/') /dev/null |
+        none 'option names in strings'
+}
+
+@test "no two structs, unions or enums share a tag" {
+    awk '/^(struct|union|enum) [A-Za-z0-9_]+ \{/ {
+             if (seen[$2] && seen[$2] != FILENAME)
+                 print $2 ": " seen[$2] ", " FILENAME
+             seen[$2] = FILENAME
+         }' $(rewritten c h cu cuh | grep -E '^(cmd|lib|kernels)/') /dev/null | none 'tags'
+}
+
+@test "no two files of a folder define a static function of one name" {
+    awk '/^static / {
+             gsub(/__launch_bounds__\([^)]*\) */, "")
+             if (!match($0, /^static [A-Za-z0-9_ *]*\(/))
+                 next
+             name = substr($0, 1, RLENGTH - 1)
+             sub(/.*[ *]/, "", name)
+             folder = FILENAME
+             sub("[^/]*$", "", folder)
+             key = folder name
+             if (seen[key] && seen[key] != FILENAME)
+                 print name ": " seen[key] ", " FILENAME
+             seen[key] = FILENAME
+         }' $(rewritten c h cu | grep -E '^(cmd|lib|kernels)/') /dev/null | none 'functions'
+}
