@@ -27,13 +27,13 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
                                         enum pp_recompute r)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
-    /* A table says nothing of what its units could make again. */
+    /* A table does not say what its units could recompute. */
     if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || m->table)
         return (struct pp_flops){0};
     if (r == PP_RECOMPUTE_SELECTIVE)
         f.per_token = 0;
-    /* The MLP's last product gives the layer's output, which no gradient asks
-     * for. Those of experts are weighed by the router, whose gradient does. */
+    /* No gradient reads the output of the MLP's last product. With experts the
+     * router's gradient does, since the router scales their outputs. */
     else if (!pp_layer_set_has(&m->moe.layers, u.layer))
         f.per_token -= 2 * (double)m->hidden * (double)m->intermediate;
     return f;
@@ -47,12 +47,12 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
     double seen = pp_attended_pairs(f.window, seq_len);
     double products = f.per_token, pairs = f.per_pair * seen;
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
-    if (m->table) /* says what its units cost */
+    if (m->table)
         return pp_cost_of(products, pairs, pp_unit_recomputes(m, u));
     switch (u.kind) {
-    case PP_UNIT_EMBED: /* copy a row; add the gradient to a row */
+    case PP_UNIT_EMBED: /* F copies a row; W adds the gradient to a row */
         return (struct pp_cost){2 * row, 0, 3 * row, 3 * row};
-    case PP_UNIT_NORM: /* x to y; x, dy to dx; x, dy to sums */
+    case PP_UNIT_NORM: /* F: x to y; I: x, dy to dx; W: x, dy to sums */
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     case PP_UNIT_PRE_NORM:
         row = PP_ELEMENT_FLOPS * pp_vision_out_width(m, u);
@@ -76,9 +76,9 @@ int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
     int rank = stage % n_ranks, chunk = stage / n_ranks;
     if (v || n_chunks == 1)
         return smaller(n_microbatches, n_ranks * n_chunks - stage);
-    /* Before its first backward a rank runs n_ranks microbatches through each
-     * chunk in turn but the last, then 2 (n_ranks - 1 - rank) + 1 more: through
-     * the last chunk first, and what is beyond n_ranks through the first. */
+    /* Before its first backward, a rank runs n_ranks microbatches through each
+     * chunk but the last. Then it runs 2 (n_ranks - 1 - rank) + 1 more: up to
+     * n_ranks through the last chunk, the others through the first. */
     int rest = 2 * (n_ranks - 1 - rank) + 1;
     int live = n_ranks;
     if (chunk == n_chunks - 1)
@@ -94,8 +94,8 @@ struct pp_default_microbatch pp_default_microbatch_of(int64_t seq_len)
                                           .seq_len = seq_len};
 }
 
-/* Attended pairs in the first n tokens: a token attends to itself and to those
- * before it in its sequence. */
+/* Returns the attended pairs in the first n tokens. A token attends to itself
+ * and to the tokens before it in its sequence. */
 static double pairs_before(const struct pp_default_microbatch *mb, int64_t n)
 {
     double length = (double)mb->seq_len, rest = (double)(n % mb->seq_len);

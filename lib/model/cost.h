@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cost - what a unit's actions cost, per token, in floating-point operations.
+/* cost - the cost of a unit's F, I, W and B per token, in floating-point
+ * operations; recomputation; and the default microbatch.
  *
- * What stages are balanced by. Forward is pp_unit_fwd_flops at a sequence
- * length. The input and the weight gradient of a product cost its forward each;
- * attention's input gradient 2.5 times its forward; the head recomputes its
- * logits in both, so each costs it twice, or once for both where they run
- * together. Embedding and norm multiply nothing: they count PP_ELEMENT_FLOPS
- * for each element they move, so that they weigh something, and little. */
+ * ppsplit balances stages by these costs. Forward is pp_unit_fwd_flops at a
+ * sequence length. The input gradient and the weight gradient of a product each
+ * cost as much as its forward. Attention's input gradient costs 2.5 times its
+ * forward, since it recomputes the scores. The head recomputes its logits in I
+ * and in W, or once in B. Embedding and norm have no products: each element
+ * they move counts PP_ELEMENT_FLOPS, so that they cost little but not
+ * nothing. */
 #ifndef PP_MODEL_COST_H
 #define PP_MODEL_COST_H
 
@@ -16,14 +18,14 @@
 
 #define PP_ELEMENT_FLOPS 16
 
-/* Of F, I and W; and of I and W in one action, as B has them. */
+/* backward is I and W in one action, B. */
 struct pp_cost {
     double forward, input_grad, weight_grad, backward;
 };
 
-/* From the operations of a forward: products, and attention's pairs.
- * recomputes: the unit makes its products again in each half of its backward,
- * or once for both, as the head does. */
+/* Returns the costs for the operations of a forward: products, and attention's
+ * pairs. recomputes: I and W each recompute the products, or B does it once, as
+ * for the head. */
 static inline struct pp_cost pp_cost_of(double products, double pairs,
                                         bool recomputes)
 {
@@ -32,9 +34,8 @@ static inline struct pp_cost pp_cost_of(double products, double pairs,
                             products + again, 2 * products + again + attention};
 }
 
-/* The same as it was measured, each half of the backward alone. What a unit
- * makes again in each takes about its forward's time, and not more than the
- * shorter half. */
+/* Returns the costs for measured times of F, I and W. B saves one
+ * recomputation: about the time of F, at most that of I or W. */
 static inline struct pp_cost pp_cost_measured(double forward, double input_grad,
                                               double weight_grad,
                                               bool recomputes)
@@ -55,7 +56,7 @@ static inline struct pp_cost pp_cost_sum(struct pp_cost a, struct pp_cost b)
                             a.backward + b.backward};
 }
 
-/* The same where I makes some of the forward again (recompute.h). */
+/* Adds operations that I recomputes. */
 static inline struct pp_cost pp_cost_recompute(struct pp_cost c,
                                                double products, double pairs)
 {
@@ -64,48 +65,56 @@ static inline struct pp_cost pp_cost_recompute(struct pp_cost c,
     return c;
 }
 
-/* Per token of sequences of seq_len tokens, which attend (seq_len + 1) / 2
- * pairs a token, or fewer in a window. */
+/* Returns a unit's costs per token. A token attends (seq_len + 1) / 2 pairs on
+ * average, or fewer in a window. */
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len);
 
-/* Of F and B. */
+/* Returns the cost of F and B. */
 static inline double pp_cost_total(struct pp_cost c)
 {
     return c.forward + c.backward;
 }
 
-/* Microbatches of a step of n_microbatches that a stage keeps between forward
- * and backward at most, under 1F1B (one chunk on each rank), interleaved 1F1B
- * in groups of n_ranks (several), or, when placed in a V, 1F1B over all the
- * stages. */
+/* Returns the largest number of microbatches that a stage has in flight, of
+ * n_microbatches. The schedule is 1F1B for one chunk on each rank, interleaved
+ * 1F1B in groups of n_ranks for several, and 1F1B over all stages for a V. */
 int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
                          int n_microbatches);
 
-/* "none", "selective", "full"; NULL ends them. */
+/* Recomputation: I recomputes, once, what F did not keep; W recomputes nothing.
+ * The modes are those of V. Korthikanti et al., "Reducing Activation
+ * Recomputation in Large Transformer Models", MLSys 2023, but attention keeps
+ * no scores in any mode. Selective recomputes attention's output and whatever
+ * needs no product (Megatron-LM's core_attn, layernorm and activation). Full
+ * recomputes all but the last product, whose output no gradient reads. */
+
+/* The names "none", "selective" and "full", then NULL. */
 extern const char *const pp_recompute_names[];
 
-/* False where there is no such mode. */
+/* Finds a mode by its name. Returns false if there is none. */
 bool pp_recompute_find(const char *name, enum pp_recompute *out);
 
-/* Operations that I does again for the unit, as pp_unit_fwd_flops counts
- * them; all 0 for what is not a decoder layer. */
+/* Returns the operations that I recomputes, counted as by pp_unit_fwd_flops.
+ * They are 0 for all but decoder layers. */
 struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
                                         struct pp_unit_id u,
                                         enum pp_recompute r);
 
+/* The microbatch that a plan assumes before there is data: sequences of one
+ * length, as many as make up its tokens. */
 struct pp_default_microbatch {
-    int64_t tokens, seq_len;         /* at least 1 each */
-    int64_t n_images, image_patches; /* of a sequence, and of each of them; 0
-                                        where there is no encoder of images */
+    int64_t tokens, seq_len; /* at least 1 each */
+    /* Images of a sequence, and patches of an image; 0 without an encoder. */
+    int64_t n_images, image_patches;
 };
 
-/* What a microbatch is where nothing else is known: one sequence. */
+/* Returns a microbatch of one sequence. */
 struct pp_default_microbatch pp_default_microbatch_of(int64_t seq_len);
 
-/* Tokens and attended pairs of slice q of n. Slices are equal to a token. Every
- * token of a whole microbatch has (seq_len + 1) / 2 pairs on average, also
- * where sequences do not divide it. */
+/* Returns the tokens and attended pairs of slice q of n. Slices differ by at
+ * most one token. The pairs are scaled: a token of the microbatch has
+ * (seq_len + 1) / 2 on average, even if its last sequence is shorter. */
 struct pp_default_microbatch_part {
     double tokens, pairs;
 };

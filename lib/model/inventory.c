@@ -15,8 +15,8 @@ void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
     l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, l->used, share};
 }
 
-/* What of a layer is listed by name. Biases of products whose sum the ranks of
- * a group share belong to all of them. */
+/* Adds the parameters that pp_unit_params lists. Every tensor-parallel rank has
+ * the biases of o_proj and down_proj, which follow the sum over ranks. */
 static void add_params(const struct pp_model *m, struct pp_unit_id u,
                        struct pp_weight_list *l)
 {
@@ -35,7 +35,7 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
     }
 }
 
-/* The low ranks are the same for all heads, and small: every rank has them. */
+/* The low-rank matrices serve all heads and are small: every rank has them. */
 static void add_mla(const struct pp_model *m, struct pp_weight_list *l)
 {
     const struct pp_mla *a = &m->mla;
@@ -88,7 +88,8 @@ static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
         pp_weights_add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
 }
 
-/* GPT-2 has biases everywhere, norms included, and an MLP of two products. */
+/* GPT-2 has biases everywhere, also in its norms, and an MLP of two products.
+ */
 static void add_gpt2_layer(const struct pp_model *m, struct pp_weight_list *l)
 {
     size_t h = m->hidden, i = m->intermediate;
@@ -131,7 +132,7 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
     struct pp_weight_list l = {out, 0, 1};
     bool gpt2 = m->architecture == PP_GPT2;
     switch (u.kind) {
-    case PP_UNIT_EMBED: /* rows are copied, not multiplied by */
+    case PP_UNIT_EMBED: /* a lookup copies a row and multiplies nothing */
         out[l.n++] = (struct pp_weight_group){m->vocab, m->hidden, 1, 0,
                                               PP_SHARE_TENSOR};
         if (gpt2)
@@ -214,7 +215,7 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
     for (size_t i = 0; i < n; i++)
         f.per_token +=
             2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
-    if (u.kind == PP_UNIT_HEAD) /* once for each depth */
+    if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)
         return f;
@@ -230,6 +231,6 @@ double pp_attended_pairs(size_t window, double seq_len)
     double w = (double)window;
     if (window == 0 || seq_len <= w)
         return (seq_len + 1) / 2;
-    /* The first w positions attend what there is, the others w each. */
+    /* Position i attends i pairs up to w, and w after that. */
     return w - w * (w - 1) / (2 * seq_len);
 }

@@ -2,17 +2,19 @@
 #include "model/mesh.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "model/inventory.h"
 
-static int check(const char *what, size_t n, const char *option, int by,
-                 struct pp_err *err)
+static int check_tp(const struct pp_mesh *x, size_t n, const char *what,
+                    struct pp_err *err)
 {
-    if (n % (size_t)by == 0)
+    if (n % (size_t)x->tp == 0)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s: '%d' does not divide the model's %zu %s", option, by, n,
-                   what);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "tp", NULL,
+                           "the model's %zu %s do not divide by %d "
+                           "tensor-parallel ranks",
+                           n, what, x->tp);
 }
 
 static bool has_experts(const struct pp_model *m)
@@ -36,22 +38,27 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
 {
     const struct pp_moe *e = &m->moe;
     if (!has_experts(m))
-        return x->ep == 1
-                   ? 0
-                   : pp_fail(err, PP_EXIT_INPUT,
-                             "--ep: '%d', but the model has no experts", x->ep);
+        return x->ep == 1 ? 0
+                          : pp_fail_setting(err, PP_EXIT_INPUT, "ep", "1",
+                                            "the model has no experts for %d "
+                                            "expert-parallel ranks",
+                                            x->ep);
     if ((int64_t)x->dp * x->cp % x->ep)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--ep: '%d' does not divide dp x cp, %lld", x->ep,
-                       (long long)x->dp * x->cp);
-    if (check("experts", e->n_experts, "--ep", x->ep, err) ||
-        check("columns of an expert", e->intermediate, "--tp", x->tp, err))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
+                               "dp x cp is %lld ranks, which do not divide by "
+                               "%d expert-parallel ranks",
+                               (long long)x->dp * x->cp, x->ep);
+    if (e->n_experts % (size_t)x->ep)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
+                               "the model's %zu experts do not divide by %d "
+                               "expert-parallel ranks",
+                               e->n_experts, x->ep);
+    if (check_tp(x, e->intermediate, "columns of an expert", err))
         return -1;
-    return check("columns of the shared experts", e->shared, "--tp", x->tp,
-                 err);
+    return check_tp(x, e->shared, "columns of the shared experts", err);
 }
 
-/* Images are no sequences that context-parallel ranks could divide. */
+/* Context-parallel ranks divide sequences, but an image is not one. */
 static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
                         struct pp_err *err)
 {
@@ -59,47 +66,61 @@ static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
     if (v->kind == PP_VISION_NONE)
         return 0;
     if (x->cp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--cp: '%d', but the encoder's images are not divided",
-                       x->cp);
-    if (check("heads of the encoder", v->n_heads, "--tp", x->tp, err))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",
+                               "%d context-parallel ranks cannot divide the "
+                               "images of an encoder",
+                               x->cp);
+    if (check_tp(x, v->n_heads, "heads of the encoder", err))
         return -1;
-    return check("columns of the encoder's MLP", v->intermediate, "--tp", x->tp,
-                 err);
+    return check_tp(x, v->intermediate, "columns of the encoder's MLP", err);
+}
+
+static int check_table(const struct pp_mesh *x, struct pp_err *err)
+{
+    const char *setting = x->tp > 1   ? "tp"
+                          : x->cp > 1 ? "cp"
+                          : x->ep > 1 ? "ep"
+                                      : NULL;
+    if (!setting)
+        return 0;
+    return pp_fail_setting(err, PP_EXIT_INPUT, setting, "1",
+                           "a table of units does not say how %s ranks would "
+                           "share a unit",
+                           setting);
+}
+
+static int check_seq_len(const struct pp_mesh *x, size_t seq_len,
+                         struct pp_err *err)
+{
+    /* A context-parallel rank gets two parts of a sequence, so that all ranks
+     * have the same number of pairs. Tensor-parallel ranks divide each part. */
+    size_t align = (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
+    char value[32];
+    if (seq_len % align == 0)
+        return 0;
+    snprintf(value, sizeof value, "%zu", (seq_len / align + 1) * align);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "seq-len", value,
+                           "the sequence length %zu is not a multiple of %zu "
+                           "(%s)",
+                           seq_len, align,
+                           x->cp == 1   ? "tp"
+                           : x->tp == 1 ? "2 x cp"
+                                        : "2 x cp x tp");
 }
 
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
-    /* Two parts of a sequence for each context-parallel rank, so that all have
-     * as many pairs; then one of each for every tensor-parallel rank. */
-    size_t align = (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
-    if (m->table && (x->tp > 1 || x->cp > 1 || x->ep > 1))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--%s: a table of units says what one rank has; how "
-                       "ranks would share it is not known",
-                       x->tp > 1   ? "tp"
-                       : x->cp > 1 ? "cp"
-                                   : "ep");
     if (m->table)
-        return 0;
-    if (check("heads", m->n_heads, "--tp", x->tp, err) ||
-        check("key and value heads", m->n_kv_heads, "--tp", x->tp, err))
+        return check_table(x, err);
+    if (check_tp(x, m->n_heads, "heads", err) ||
+        check_tp(x, m->n_kv_heads, "key and value heads", err))
         return -1;
-    if (has_dense(m) &&
-        check("columns of an MLP", m->intermediate, "--tp", x->tp, err))
+    if (has_dense(m) && check_tp(x, m->intermediate, "columns of an MLP", err))
         return -1;
     if (check_experts(x, m, err) || check_vision(x, m, err))
         return -1;
-    if (seq_len % align)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--seq-len: '%zu' is not a multiple of %zu, which %s "
-                       "needs",
-                       seq_len, align,
-                       x->cp == 1   ? "tp"
-                       : x->tp == 1 ? "2 x cp"
-                                    : "2 x cp x tp");
-    return 0;
+    return check_seq_len(x, seq_len, err);
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b)
@@ -123,7 +144,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
             held.dense += w[i].rows * row;
             break;
         case PP_SHARE_TENSOR:
-            /* A vocabulary is divided by rows, which may not divide. */
+            /* Only the rows of a vocabulary may not divide. */
             held.dense += u.kind == PP_UNIT_LAYER
                               ? w[i].rows * row / tp
                               : divide_up(w[i].rows, tp) * row;
@@ -138,7 +159,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
             break;
         }
     }
-    /* Its embeddings are a copy of the first stage's. */
+    /* A layer for multi-token prediction has a copy of the embedding. */
     if (pp_unit_is_mtp(m, u))
         held.dense += divide_up(m->vocab, tp) * m->hidden;
     return held;

@@ -113,7 +113,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
     char name[PP_FQN_TEXT];
     size_t n = pp_model_n_units(m), first = 0, last = n;
     size_t layer;
-    /* Layers carry their number; the other three are compared. */
+    /* A layer is found by its number, without a search. */
     if (!m->table && sscanf(fqn, "model.layers.%zu", &layer) == 1) {
         first = n;
         if (layer < m->n_layers + m->n_mtp)
@@ -133,7 +133,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 static void set_param(struct pp_param *p, const char *prefix, const char *name,
                       size_t rows, size_t cols)
 {
-    /* Prefixes and names are ours: the bounds only say so to the compiler. */
+    /* All names are shorter; the bounds are for the compiler's checks. */
     snprintf(p->name, sizeof p->name, "%.48s.%.46s", prefix, name);
     p->rows = rows;
     p->cols = cols;
@@ -223,8 +223,7 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
                     : u.kind == PP_UNIT_HEAD;
 }
 
-/* No two widths of the result are the same, so that buffers of one cannot pass
- * for those of another. */
+/* All widths differ, so that a test finds a buffer of the wrong width. */
 enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61 };
 
 static size_t least(size_t a, size_t b)

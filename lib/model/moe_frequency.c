@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Parentheses inside one another; Megatron's examples have one. */
+/* Limit of nested parentheses; Megatron's examples have one level. */
 enum { MAX_DEPTH = 8 };
 
 struct parser {
@@ -18,7 +18,7 @@ struct parser {
 static int fail(const struct parser *p, const char *wanted)
 {
     return pp_fail(p->err, PP_EXIT_INPUT,
-                   "'%.100s': %s wanted at character %zu", p->text, wanted,
+                   "'%.100s': expected %s at character %zu", p->text, wanted,
                    (size_t)(p->at - p->text) + 1);
 }
 
@@ -37,7 +37,7 @@ static int read_number(struct parser *p, size_t *out)
     while (isdigit((unsigned char)*p->at)) {
         v = 10 * v + (size_t)(*p->at++ - '0');
         if (v > PP_SET_LAYERS)
-            v = PP_SET_LAYERS + 1; /* as good as any */
+            v = PP_SET_LAYERS + 1; /* too large in any case */
     }
     *out = v;
     return 0;
@@ -80,7 +80,7 @@ static int read_list(struct parser *p)
     }
 }
 
-/* The entries from there on, n times. */
+/* Repeats the entries behind from, so that they are there n times. */
 static int repeat(struct parser *p, size_t from, size_t n)
 {
     size_t length = p->n - from;
@@ -99,7 +99,7 @@ static int read_sum(struct parser *p, int depth)
         size_t from = p->n, n = 0;
         char c = next(p);
         if (c == '(' && depth == MAX_DEPTH)
-            return fail(p, "fewer parentheses");
+            return fail(p, "fewer nested parentheses");
         if (c == '(') {
             p->at++;
             if (read_sum(p, depth + 1))
@@ -129,9 +129,9 @@ static int read_every(struct parser *p, struct pp_layer_set *out)
     if (read_number(p, &n))
         return -1;
     if (next(p))
-        return fail(p, "nothing more");
+        return fail(p, "the end");
     if (n == 0)
-        return pp_fail(p->err, PP_EXIT_INPUT, "'%.100s' is not positive",
+        return pp_fail(p->err, PP_EXIT_INPUT, "'%.100s' must be positive",
                        p->text);
     for (size_t i = 0; i < p->n_layers; i += n)
         pp_layer_set_add(out, i);
@@ -145,14 +145,16 @@ int pp_moe_frequency(const char *text, size_t n_layers,
         .text = text, .at = text, .n_layers = n_layers, .err = err};
     memset(out, 0, sizeof *out);
     if (n_layers > PP_SET_LAYERS)
-        return pp_fail(err, PP_EXIT_INPUT, "%zu layers are more than %d",
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "the model has %zu layers; a list of layers with "
+                       "experts is limited to %d",
                        n_layers, PP_SET_LAYERS);
     if (isdigit((unsigned char)next(&p)))
         return read_every(&p, out);
     if (read_sum(&p, 0))
         return -1;
     if (next(&p))
-        return fail(&p, "'+', '*' or nothing more");
+        return fail(&p, "'+', '*' or the end");
     if (p.n != n_layers)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%.100s' is for %zu layers, not %zu", text, p.n,

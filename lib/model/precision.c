@@ -33,13 +33,14 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
 {
     struct pp_saved s[PP_MAX_SAVED];
     size_t most = 0;
-    if (m->table) /* says nothing of what passes within an action */
+    if (m->table) /* a table has no workspace */
         return block == PP_SAVED_WORKSPACE
                    ? 0
                    : (size_t)ceil(pp_unit_row(m, u)->act_bytes[block]);
     if (pp_unit_is_vision(u))
         return (size_t)ceil(pp_vision_saved_bytes(m, u, block, p));
-    /* What is only planned has sums and no list; its statistics are few. */
+    /* A planned layer has sums but no list of tensors. Its few statistics count
+     * as elements. */
     if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))
         return pp_unit_saved_width(m, u, r, block) * p->element_bytes;
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* precision - the words of --dtype, and what each makes of a size in bytes. */
+/* precision - the element types, and sizes in bytes with each of them. */
 #ifndef PP_MODEL_PRECISION_H
 #define PP_MODEL_PRECISION_H
 
@@ -7,23 +7,23 @@
 
 struct pp_precision {
     const char *name;         /* "bf16" */
-    const char *hugging_face; /* as config.json has it: "bfloat16" */
+    const char *hugging_face; /* the name in config.json: "bfloat16" */
     size_t element_bytes;     /* weights, activations, their gradients */
-    size_t accumulator_bytes; /* statistics, weight gradients, moments, and
-                                 master weights where elements are narrower */
+    size_t accumulator_bytes; /* statistics, weight gradients, moments; and
+                                 master weights if elements are narrower */
 };
 
-/* All, ended by a NULL name; the first is the default. */
+/* The table ends with a NULL name; the first entry is the default. */
 extern const struct pp_precision pp_precisions[];
 
-/* The one of that name, or NULL. */
+/* Finds a precision by its name. Returns NULL if there is none. */
 const struct pp_precision *pp_precision_find(const char *name);
 
-/* Bytes that AdamW trains one parameter with: weight, gradient, two moments,
- * and a master weight. */
+/* Returns the bytes of one parameter in training with AdamW: weight, gradient,
+ * two moments, and a master weight if there is one. */
 size_t pp_precision_trained_bytes(const struct pp_precision *p);
 
-/* Bytes per token of a whole block of the unit (model/model.h). */
+/* Returns the bytes per token of one block of the unit (model.h). */
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p);

@@ -5,12 +5,12 @@
 
 enum { MAX_ROUNDS = 60 };
 
-/* The x differ enough where the squared sine between them is above this: where
- * their ratio varies by about 3 %. Below, times that differ by 1 % would move
- * one coefficient by a third and the other against it. */
+/* The two x are distinct if the squared sine between them is above this, which
+ * means that their ratio varies by about 3 %. Below it, an error of 1 % in the
+ * times would move the coefficients by a third, in opposite directions. */
 static const double least_sine2 = 1e-3;
 
-/* Weighted sums of products. */
+/* Weighted sums of products of x and y. */
 struct sums {
     double xx[3], xy[2]; /* 00, 01, 11 */
 };
@@ -31,7 +31,7 @@ static struct sums add_up(const struct pp_fit_point *p, size_t n,
     return s;
 }
 
-/* Along one direction. */
+/* Fits c = k * along. */
 static void solve_one(const struct sums *s, const double along[2], double c[2])
 {
     double xx = along[0] * along[0] * s->xx[0] +
@@ -43,7 +43,8 @@ static void solve_one(const struct sums *s, const double along[2], double c[2])
     c[1] = k * along[1];
 }
 
-/* Both; a negative one is 0, and the other what is then best. */
+/* Fits both coefficients. A negative one becomes 0; the other is fitted again.
+ */
 static void solve_two(const struct sums *s, double c[2])
 {
     double det = s->xx[0] * s->xx[2] - s->xx[1] * s->xx[1];
@@ -64,7 +65,8 @@ bool pp_least_deviation(const struct pp_fit_point *p, size_t n,
         mean += p[i].y / (double)n;
     if (mean <= 0)
         return false;
-    struct sums s = add_up(p, n, c, 1e9 * mean); /* all weigh the same */
+    /* A bound this large gives all points the same weight. */
+    struct sums s = add_up(p, n, c, 1e9 * mean);
     double sine2 = 1 - s.xx[1] * s.xx[1] / (s.xx[0] * s.xx[2]);
     bool both = s.xx[0] > 0 && s.xx[2] > 0 && sine2 > least_sine2;
     for (int round = 0; round < MAX_ROUNDS; round++) {

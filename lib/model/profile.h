@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* measured - seconds that a model's units, messages and the rest of a step were
- * found to take. lib/run finds them, lib/manifest reads and writes them. */
+/* profile - measured seconds of a model's units, of messages and of the rest of
+ * a step, and the fit of two coefficients to measured times. lib/run measures,
+ * lib/manifest reads and writes. */
 #ifndef PP_MODEL_PROFILE_H
 #define PP_MODEL_PROFILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* [0] per token, [1] per attended pair. */
+/* Coefficients: [0] per token, [1] per attended pair. */
 struct pp_unit_seconds {
     const char *fqn;
     double fwd[2], input[2], weight[2];
@@ -17,23 +18,24 @@ struct pp_profile {
     struct pp_unit_seconds *units;
     size_t n_units;
     double seconds_per_byte, latency; /* of a message */
-    double seconds_per_param; /* of a step outside its schedule, by the rank
-                                 that holds most parameters */
+    /* Time of a step outside its schedule, per parameter of the rank that has
+     * most. */
+    double seconds_per_param;
 };
 
-/* One measurement: y is about c[0] x[0] + c[1] x[1]. Nothing is negative. */
+/* One measurement: y is about c[0] x[0] + c[1] x[1]. No value is negative. */
 struct pp_fit_point {
     double x[2], y;
 };
 
-/* Finds c, not negative, with the least sum of distances from y: a few
- * measurements that were disturbed do not move it, as squares would. By least
- * squares, reweighted (Schlossmacher, "An iterative technique for absolute
+/* Finds c >= 0 with the least sum of absolute deviations from y. Unlike least
+ * squares, a few disturbed measurements do not move it. The method is
+ * reweighted least squares (Schlossmacher, "An iterative technique for absolute
  * deviations curve fitting", JASA 1973).
  *
- * Where the two x are all but proportional to each other, so that their
- * coefficients cannot be told apart, or where one is always 0, c is in
- * proportion of share; the answer is then false. */
+ * If the two x are almost proportional, or one is always 0, the coefficients
+ * cannot be told apart. Then c is proportional to share, and the function
+ * returns false. */
 bool pp_least_deviation(const struct pp_fit_point *p, size_t n,
                         const double share[2], double c[2]);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a unit keeps between forward and backward, per token: the sums of the
- * tables for architectures that are trained, and the same accounting for those
- * that are planned. A layer that will be trained gets a table instead. */
+/* saved_activations - the activations that a unit saves, per token. For
+ * architectures that pprun trains there is a table of tensors; for the others
+ * only the sums of such a table. */
 #include "model/model.h"
 
 #include <string.h>
 
-/* Whether I makes a saved tensor of a decoder layer again. */
+/* Returns true if I recomputes a saved tensor of a decoder layer. */
 static bool is_recomputed(enum pp_recompute r, size_t slot)
 {
     switch (slot) {
@@ -29,8 +29,8 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     }
 }
 
-/* F has no use for it behind the layer; afterwards it lives as long as who
- * reads it, I alone or W. */
+/* Returns the block of a tensor that is recomputed. F needs it only within the
+ * layer. I keeps it until its last reader, which is I or W. */
 static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
                                                enum pp_saved_when when)
 {
@@ -43,7 +43,7 @@ static void layer_saved(const struct pp_model *m, enum pp_recompute r,
 {
     size_t h = m->hidden, i = m->intermediate, hd = m->head_dim;
     size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
-    size_t norm = m->qk_norm; /* 0 removes what only QK-norm needs */
+    size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
     const struct pp_saved table[PP_N_LAYER_SAVED] = {
         [PP_S_X] = {PP_SAVED_ACT_W, h},
         [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, true},
@@ -111,7 +111,7 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
-/* The sum of the tensors that the unit's layer lays out. */
+/* Returns the width of a block as the sum of the table's tensors. */
 static size_t listed(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r, enum pp_saved_block block)
 {
@@ -127,15 +127,15 @@ static size_t listed(const struct pp_model *m, struct pp_unit_id u,
     return most;
 }
 
-/* Sums of one part of a layer, and what of them a selective recomputation
- * makes again. */
+/* Widths of one part of a layer, and the part of them that selective
+ * recomputation recomputes. */
 struct layer_widths {
     size_t block[PP_N_SAVED_BLOCKS];
     size_t again[PP_N_SAVED_BLOCKS];
 };
 
-/* Latent attention keeps what enters every product: the low ranks before and
- * after their norms, then q, k and v as attention reads them. */
+/* Latent attention saves the input of every product: the low-rank values before
+ * and after their norms, and q, k and v. */
 static struct layer_widths mla(const struct pp_model *m)
 {
     const struct pp_mla *a = &m->mla;
@@ -153,8 +153,7 @@ static struct layer_widths mla(const struct pp_model *m)
         {nh, nh * a->v_dim}};
 }
 
-/* As the layers that are trained: q, k and v in a row, raw where they are
- * normalised, and the output. */
+/* Attention saves q, k and v, its output, and with QK-norm also raw q and k. */
 static struct layer_widths attention(const struct pp_model *m)
 {
     size_t qk = m->n_heads + m->n_kv_heads, hd = m->head_dim;
@@ -168,14 +167,14 @@ static struct layer_widths attention(const struct pp_model *m)
         {m->n_heads, m->n_heads * hd}};
 }
 
-/* Gate and up before the activation, and what it makes of them. */
+/* A gated MLP saves gate and up, and the activation's output. */
 static struct layer_widths gated(size_t width)
 {
     return (struct layer_widths){{2 * width, width, 2 * width}, {0, width}};
 }
 
-/* Every token is copied for each of its experts, whose outputs are kept for the
- * router's gradient; the router keeps a probability for every expert. */
+/* Every token is copied for each of its experts. The experts' outputs are saved
+ * for the router's gradient; the router saves a probability for each expert. */
 static struct layer_widths experts(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
@@ -192,15 +191,15 @@ static struct layer_widths mlp(const struct pp_model *m, size_t layer)
     size_t i = m->intermediate;
     if (pp_layer_set_has(&m->moe.layers, layer))
         return experts(m);
-    /* GPT-2's has one product before the activation. */
+    /* GPT-2's MLP has one product before the activation. */
     if (m->architecture == PP_GPT2)
         return (struct layer_widths){{i, i, i}, {0, i}};
     return gated(i);
 }
 
-/* Beside attention and MLP: the input, the middle, both normed, statistics; and
- * the gradients of the normed, the middle and the output. LayerNorm keeps a
- * mean too. */
+/* Adds to attention and MLP: the input, the sum after attention, both after
+ * their norms, and statistics; and the gradients of the sum, the norms and the
+ * output. LayerNorm has a mean besides the deviation. */
 static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
 {
     size_t statistics = m->architecture == PP_GPT2 ? 4 : 2;
@@ -209,7 +208,7 @@ static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
     w.block[PP_SAVED_ACT_W] += 4 * m->hidden + statistics;
     w.block[PP_SAVED_GRAD_W] += 4 * m->hidden;
     w.again[PP_SAVED_ACT_W] += 2 * m->hidden + statistics;
-    /* Both inputs normed, side by side, and the embedding's row. */
+    /* Multi-token prediction: both inputs, raw and after their norms. */
     if (layer >= m->n_layers) {
         w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 3;
         w.block[PP_SAVED_GRAD_W] += 3 * m->hidden;
@@ -236,7 +235,7 @@ static size_t planned(const struct pp_model *m, size_t layer,
     switch (block) {
     case PP_SAVED_GRAD_W:
         return w.block[block] + again[PP_SAVED_ACT_W];
-    case PP_SAVED_WORKSPACE: /* in F, which has all of it */
+    case PP_SAVED_WORKSPACE: /* F has more than I */
         return again[PP_SAVED_ACT_I] + again[PP_SAVED_ACT_W];
     default:
         return w.block[block] - again[block];

@@ -3,13 +3,13 @@
 
 #include <stdio.h>
 
-/* How the kinds call their parts. */
+/* Names and features of the families. */
 static const struct {
     const char *architecture;
     const char *fqn[5], *class[5]; /* by kind of unit, from PP_UNIT_PATCHES */
-    bool norms;    /* one before the layers and one behind them */
-    bool gated;    /* MLPs of three products ... */
-    bool rms_norm; /* ... and norms without bias */
+    bool norms;                    /* before and after the layers */
+    bool gated;                    /* gated MLPs */
+    bool rms_norm;                 /* RMSNorm instead of LayerNorm */
 } families[PP_N_VISIONS] = {
     [PP_VISION_LLAVA] = {"LlavaForConditionalGeneration",
                          {"vision_tower.vision_model.embeddings",
@@ -49,7 +49,7 @@ size_t pp_vision_n_units(const struct pp_model *m)
     return v->n_layers + (families[v->kind].norms ? 4 : 2);
 }
 
-/* Units before the layers. */
+/* Returns the number of units before the layers. */
 static size_t n_first(const struct pp_vision *v)
 {
     return families[v->kind].norms ? 2 : 1;
@@ -108,7 +108,7 @@ static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
         pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
 }
 
-/* A class embedding and positions, or neither. */
+/* An encoder with a class token also has position embeddings. */
 static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
 {
     pp_weights_add_matrix(l, v->hidden, v->patch_inputs, PP_SHARE_NONE);
@@ -119,7 +119,7 @@ static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
                                              0, PP_SHARE_NONE};
 }
 
-/* Every product has a bias. Queries, keys and values count as one. */
+/* Every product has a bias. q, k and v are one product. */
 static void add_vision_layer(struct pp_weight_list *l,
                              const struct pp_vision *v)
 {
@@ -139,7 +139,8 @@ static void add_vision_layer(struct pp_weight_list *l,
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
-/* LLaVA's goes to the language model's width at once, Qwen's merges. */
+/* LLaVA's first product has the language model's width; Qwen merges patches
+ * first. */
 static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
@@ -188,7 +189,7 @@ size_t pp_vision_out_tokens(const struct pp_vision *v)
     return v->patches / v->merge + v->class_out;
 }
 
-/* For each token of the language model, as many as an image has. */
+/* Converts tokens per image to tokens per token of the language model. */
 static double rate(const struct pp_vision *v, size_t tokens)
 {
     return (double)v->n_images * (double)tokens / (double)v->seq_len;
@@ -210,7 +211,7 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
                                          : tokens);
     if (u.kind != PP_UNIT_VISION_LAYER || u.layer >= v->n_run)
         return f;
-    /* Every token attends its whole image, or window, in both directions. */
+    /* Every token attends its whole image, or its whole window. */
     bool windowed = pp_layer_set_has(&v->windowed, u.layer);
     size_t seen = windowed && v->window < tokens ? v->window : tokens;
     f.per_pair = 4 * (double)v->hidden * rate(v, tokens) * (double)seen /
@@ -226,20 +227,20 @@ double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u)
                : (double)v->hidden * rate(v, pp_vision_tokens(v));
 }
 
-/* Numbers for each token of the encoder, and those of them that are
- * statistics. */
+/* Elements and statistics saved per token of the encoder. */
 struct vision_widths {
     double numbers[PP_N_SAVED_BLOCKS], statistics[PP_N_SAVED_BLOCKS];
 };
 
-/* LayerNorm keeps a mean beside the deviation. */
+/* LayerNorm has a mean besides the deviation. */
 static double norm_statistics(const struct pp_vision *v)
 {
     return v->kind == PP_VISION_QWEN2_5 ? 1 : 2;
 }
 
-/* Queries, keys, values, and the output of attention; the input, the middle,
- * both normed; and the MLP before and behind its activation. */
+/* A layer saves q, k, v and attention's output; the input and the sum after
+ * attention, both also after their norms; and the activation's input and
+ * output. */
 static struct vision_widths layer_widths(const struct pp_vision *v)
 {
     double h = (double)v->hidden, i = (double)v->intermediate;
@@ -251,8 +252,8 @@ static struct vision_widths layer_widths(const struct pp_vision *v)
                                    [PP_SAVED_ACT_W] = 2 * norm_statistics(v)}};
 }
 
-/* For each token that comes out: the products' inputs, and what the activation
- * was given. Qwen's norm comes first, on patches. */
+/* Per output token, the projector saves the products' inputs and the
+ * activation's input. Qwen's projector begins with a norm of patches. */
 static struct vision_widths projector_widths(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;

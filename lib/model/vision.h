@@ -1,55 +1,56 @@
 /* SPDX-License-Identifier: MIT */
-/* vision - the units of an encoder of images, which come before those of the
- * language model: patches, a norm where there is one, the layers, a norm, and
- * the projector, which makes the tokens that stand among the text's. Pure.
+/* vision - the units of a vision encoder, which come before those of the
+ * language model: patches, a norm, the layers, a norm, and the projector, whose
+ * output tokens stand among the text tokens. Some encoders have no norms. Pure.
  *
  * Encoders: A. Radford et al., "Learning Transferable Visual Models From
  * Natural Language Supervision", ICML 2021, as H. Liu et al., "Visual
  * Instruction Tuning", NeurIPS 2023, use it; P. Wang et al., "Qwen2-VL", 2024;
  * S. Bai et al., "Qwen2.5-VL Technical Report", 2025.
  *
- * An encoder has tokens of its own, so many for each image. Its operations,
- * activations and messages are counted for each token of the language model,
- * and its pairs for each pair that the language model attends, at n_images
- * images in a sequence of seq_len tokens; so they add up with the others'. */
+ * An encoder has its own number of tokens per image. Its operations,
+ * activations and messages are given per token of the language model, and its
+ * pairs per attended pair of the language model, with n_images images in a
+ * sequence of seq_len tokens. So they add up with those of other units. */
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
 #include "model/inventory.h"
 #include "model/precision.h"
 
-/* "LlavaForConditionalGeneration" and the like; not of PP_VISION_NONE. */
+/* Returns the name in config.json's architectures, such as
+ * "LlavaForConditionalGeneration". kind is not PP_VISION_NONE. */
 const char *pp_vision_name(enum pp_vision_kind kind);
 
-/* Units of the encoder; 0 where the model has none. They are the model's
- * first, and pp_vision_index is their place. */
+/* Number the encoder's units, the first of the model. There are 0 without an
+ * encoder. */
 size_t pp_vision_n_units(const struct pp_model *m);
 struct pp_unit_id pp_vision_unit(const struct pp_model *m, size_t index);
 size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u);
 
-/* The name of the unit's module in published files, "visual.blocks.3", with
- * which the names of its parameters begin; and its class in transformers. */
+/* Write the name of the unit's module in published files, such as
+ * "visual.blocks.3", and its class in transformers. Names of parameters begin
+ * with the module's name. */
 void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT]);
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT]);
 
-/* As pp_unit_inventory and pp_unit_fwd_flops, which hand these units on. What
- * is behind the last layer whose output is used has weights and costs
- * nothing. */
+/* Do the work of pp_unit_inventory and pp_unit_fwd_flops for these units. The
+ * layers that do not run have weights but no operations. */
 size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u);
 
-/* Bytes of a block, and numbers that leave the unit, for each token of the
- * language model. Encoders make nothing again. */
+/* Return the bytes of a block, and the values that the unit sends on, per token
+ * of the language model. Encoders recompute nothing. */
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p);
 double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u);
 
-/* Tokens that the encoder has for an image, and those that the language model
- * gets of it. */
+/* Return the tokens of an image in the encoder, and those that the language
+ * model gets. */
 size_t pp_vision_tokens(const struct pp_vision *v);
 size_t pp_vision_out_tokens(const struct pp_vision *v);
 

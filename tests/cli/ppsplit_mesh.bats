@@ -48,14 +48,15 @@ END
 }
 
 @test "what does not divide is refused" {
-    refuses "--tp: '3' does not divide the model's 16 heads" \
+    refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; see --tp" \
         -p 2 --tp 3 dense.json
-    refuses "--tp: '16' does not divide the model's 8 key and value heads" \
+    refuses "the model's 8 key and value heads do not divide by 16 tensor-parallel ranks; see --tp" \
         -p 2 --tp 16 dense.json
-    refuses "--ep: '2', but the model has no experts" \
+    refuses "the model has no experts for 2 expert-parallel ranks; try --ep 1" \
         -p 2 --dp 2 --ep 2 dense.json
-    refuses "--ep: '4' does not divide dp x cp, 2" -p 2 --dp 2 --ep 4 moe.json
-    refuses "--seq-len: '1002' is not a multiple of 8, which 2 x cp x tp needs" \
+    refuses "dp x cp is 2 ranks, which do not divide by 4 expert-parallel ranks; see --ep" \
+        -p 2 --dp 2 --ep 4 moe.json
+    refuses "the sequence length 1002 is not a multiple of 8 (2 x cp x tp); try --seq-len 1008" \
         -p 2 --tp 2 --cp 2 --seq-len 1002 dense.json
     refuses "--dp: '0' is not between 1 and 65536" -p 2 --dp 0 dense.json
 }

@@ -98,7 +98,7 @@ setup() {
 }
 
 @test "what a table cannot say is refused" {
-    refuses '--tp: a table of units says what one rank has; how ranks would share it is not known' \
+    refuses 'a table of units does not say how tp ranks would share a unit; try --tp 1' \
         -p 2 --tp 2 --units t5.json
     ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==
         8 * 1000 + 8 * 250'

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_assumed - tokens and pairs of an assumed microbatch, against pairs
- * counted one by one. */
+/* test_default_microbatch - tokens and pairs of the slices of a default
+ * microbatch, against pairs counted one by one. */
 #include "model/cost.h"
 #include "tap.h"
 
-/* Pairs of the tokens from .. to - 1: each attends to those up to itself. */
+/* Counts the pairs of the tokens from .. to - 1. */
 static double count_pairs(int64_t seq_len, int64_t from, int64_t to)
 {
     double n = 0;
@@ -35,7 +35,7 @@ static void test_slices(int64_t tokens, int64_t seq_len, int64_t n)
     ok(good, "%d tokens in sequences of %d, %d slices", (int)tokens,
        (int)seq_len, (int)n);
     is_near(all, (double)tokens, 0, "all tokens");
-    is_near(pairs, mean, 1e-12, "as many pairs as the mean says");
+    is_near(pairs, mean, 1e-12, "the pairs add up to the mean");
 }
 
 int main(void)
@@ -44,7 +44,7 @@ int main(void)
     ok(one.tokens == 100 && one.seq_len == 100 && !one.n_images,
        "one sequence");
     ok(pp_default_microbatch_slice(&one, 0, 1).pairs == 5050,
-       "its pairs, exactly");
+       "its pairs are exact");
     test_slices(128, 32, 1);
     test_slices(128, 32, 3);
     test_slices(100, 32, 4);

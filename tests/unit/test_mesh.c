@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mesh - what one rank of a mesh holds, against sums written out for three
- * models, against the whole, and against Megatron-LM's estimate of bytes. */
+/* test_mesh - the weights and bytes on one rank of a mesh, against explicit
+ * sums for three models, the whole model and Megatron-LM's estimate. */
 #include "model/inventory.h"
 #include "model/mesh.h"
 #include "tap.h"
@@ -55,7 +55,7 @@ static void holds(const struct pp_model *m, struct pp_mesh x,
 {
     struct pp_held h = pp_mesh_held(&x, m, u);
     is_int((long long)h.dense, dense, what);
-    is_int((long long)h.experts, experts, "and its experts");
+    is_int((long long)h.experts, experts, "the experts of it");
 }
 
 static void test_held(void)
@@ -81,7 +81,7 @@ static void test_held(void)
         struct pp_held h = pp_mesh_held(&one, &moe, pp_model_unit(&moe, i));
         is_int((long long)(h.dense + h.experts),
                (long long)pp_unit_n_params(&moe, pp_model_unit(&moe, i)),
-               "alone a rank holds everything");
+               "a single rank holds everything");
     }
 }
 
@@ -93,17 +93,20 @@ static void test_state(void)
     const struct pp_mesh one = {1, 1, 1, 1, 1}, dp4 = {1, 4, 1, 1, 1};
     const struct pp_mesh mixed = {2, 4, 1, 2, 4};
     const struct pp_held h = {8000, 1600};
-    is_near(pp_mesh_state_bytes(&one, h, bf16), 9600 * 18, 0, "bf16 alone");
-    is_near(pp_mesh_state_bytes(&one, h, fp32), 9600 * 16, 0, "fp32 alone");
+    is_near(pp_mesh_state_bytes(&one, h, bf16), 9600 * 18, 0,
+            "bf16 on one rank");
+    is_near(pp_mesh_state_bytes(&one, h, fp32), 9600 * 16, 0,
+            "fp32 on one rank");
     is_near(pp_mesh_state_bytes(&dp4, h, bf16), 9600 * (6 + 12 / 4.0), 0,
-            "bf16 over four");
+            "bf16 on four ranks");
     is_near(pp_mesh_state_bytes(&mixed, h, bf16),
             8000 * (6 + 12 / 8.0) + 1600 * (6 + 12 / 2.0), 0,
-            "experts over fewer");
+            "fewer ranks share the state of experts");
     const struct pp_held odd = {10, 0};
     is_near(pp_mesh_state_bytes(&dp4, odd, bf16), 60 + 3 * 12, 0,
-            "the largest part counts");
-    is_near(pp_mesh_share(&mixed), 0.5, 0, "context-parallel ranks share");
+            "the state is rounded up to the largest part");
+    is_near(pp_mesh_share(&mixed), 0.5, 0,
+            "context-parallel ranks share a unit");
 }
 
 static void test_check(void)
@@ -119,39 +122,43 @@ static void test_check(void)
         {&llama,
          {1, 1, 3, 1, 1},
          4096,
-         "--tp: '3' does not divide the model's 32 heads"},
+         "the model's 32 heads do not divide by 3 tensor-parallel ranks"},
         {&llama,
          {1, 1, 16, 1, 1},
          4096,
-         "--tp: '16' does not divide the model's 8 key and value heads"},
+         "the model's 8 key and value heads do not divide by 16 "
+         "tensor-parallel ranks"},
         {&llama,
          {1, 2, 1, 1, 2},
          4096,
-         "--ep: '2', but the model has no experts"},
+         "the model has no experts for 2 expert-parallel ranks"},
         {&llama,
          {1, 1, 4, 2, 1},
          4104,
-         "--seq-len: '4104' is not a multiple of 16, which 2 x cp x tp needs"},
+         "the sequence length 4104 is not a multiple of 16 (2 x cp x tp)"},
         {&llama,
          {1, 1, 1, 3, 1},
          4096,
-         "--seq-len: '4096' is not a multiple of 6, which 2 x cp needs"},
+         "the sequence length 4096 is not a multiple of 6 (2 x cp)"},
         {&llama,
          {1, 1, 2, 1, 1},
          4095,
-         "--seq-len: '4095' is not a multiple of 2, which tp needs"},
+         "the sequence length 4095 is not a multiple of 2 (tp)"},
         {&moe, {1, 4, 1, 2, 8}, 4096, ""},
-        {&moe, {1, 3, 1, 1, 2}, 4096, "--ep: '2' does not divide dp x cp, 3"},
+        {&moe,
+         {1, 3, 1, 1, 2},
+         4096,
+         "dp x cp is 3 ranks, which do not divide by 2 expert-parallel ranks"},
         {&moe,
          {1, 3, 1, 1, 3},
          4096,
-         "--ep: '3' does not divide the model's 32 experts"},
+         "the model's 32 experts do not divide by 3 expert-parallel ranks"},
         {&mla, {1, 1, 16, 1, 1}, 4096, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct pp_err err = {0};
         int rc = pp_mesh_check(&rows[i].x, rows[i].m, rows[i].seq_len, &err);
-        is_str(rc ? err.text : "", rows[i].want, "whether it divides");
+        is_str(rc ? err.text : "", rows[i].want, "model and mesh divide");
     }
     struct pp_model odd = llama;
     struct pp_err err = {0};

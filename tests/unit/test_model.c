@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model - names, parameters, saved tensors and costs of models whose
- * numbers are known from elsewhere. */
+/* test_model - names, parameters, saved tensors and costs of models with
+ * published numbers. */
 #include "model/cost.h"
 #include "model/model.h"
 #include "tap.h"
@@ -75,13 +75,13 @@ static void test_names(void)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct pp_unit_id u;
-        ok(!pp_unit_by_fqn(&m, wrong[i], &u), "'%s' is no unit", wrong[i]);
+        ok(!pp_unit_by_fqn(&m, wrong[i], &u), "'%s' is not a unit", wrong[i]);
     }
 }
 
 static void test_params(void)
 {
-    /* As published, embedding counted once. */
+    /* Published numbers, which count a tied embedding once. */
     is_int((long long)pp_model_n_params(&llama), 1235814400, "Llama 3.2 1B");
     is_int((long long)pp_model_n_params(&qwen2), 494032768, "Qwen2 0.5B");
     is_int((long long)pp_model_n_params(&qwen3), 596049920, "Qwen3 0.6B");
@@ -92,7 +92,7 @@ static void test_params(void)
     struct pp_param p[PP_N_LAYER_PARAMS];
     struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
     size_t n = pp_unit_params(&qwen2, layer, p);
-    is_int((long long)n, PP_N_LAYER_PARAMS, "slots of a layer");
+    is_int((long long)n, PP_N_LAYER_PARAMS, "parameters of a layer");
     is_str(p[PP_P_K].name, "model.layers.3.self_attn.k_proj.weight", "k");
     ok(p[PP_P_K].rows == 128 && p[PP_P_K].cols == 896 && p[PP_P_K].is_matrix &&
            !p[PP_P_K].is_bias,
@@ -130,7 +130,7 @@ static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
         workspace = at[PP_SAVED_WORKSPACE] > workspace ? at[PP_SAVED_WORKSPACE]
                                                        : workspace;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            /* What is made again joins the gradients behind F only. */
+            /* Recomputed tensors lie with the gradients, but not in F. */
             dense &= at[b] == pp_unit_saved_width(m, u, r, b) ||
                      (b == PP_SAVED_GRAD_W && when == PP_IN_FORWARD && r);
     }
@@ -168,9 +168,9 @@ static void test_costs(void)
     is_near(f.per_token,
             2.0 * (2048 * (2048 + 1024) + 2048 * 2048 + 3 * 2048 * 8192), 0,
             "products of a layer");
-    is_near(f.per_pair, 4 * 2048, 0, "scores and values, for each pair");
+    is_near(f.per_pair, 4 * 2048, 0, "scores and values of each pair");
     struct pp_cost c = pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 1);
-    is_near(c.weight_grad, f.per_token, 0, "W is products only");
+    is_near(c.weight_grad, f.per_token, 0, "W has only products");
     is_near(c.forward, f.per_token + f.per_pair, 0, "one token, one pair");
     is_near(c.input_grad, f.per_token + 2.5 * f.per_pair, 0,
             "I recomputes the scores");
@@ -199,14 +199,14 @@ static void test_costs(void)
        "embedding and norm cost something, and little");
 }
 
-/* Kept, made again, and what that costs: counted by hand. */
+/* Saved and recomputed tensors and their costs, counted by hand. */
 static void test_recompute(void)
 {
     static const struct {
         enum pp_recompute r;
         long long act_i, act_w, grad_w, workspace;
     } want[] = {
-        /* q k v and gates stay; x and mid. The rest joins the gradients. */
+        /* Selective keeps q, k, v, gate, up, x and mid. */
         {PP_RECOMPUTE_SELECTIVE, 3072 + 2 * 8192, 2 * 2048,
          4 * 2048 + 3072 + 2 * 8192 + 3 * 2048 + 2 + 8192,
          3 * 2048 + 2 + 8192 + 32},
@@ -224,7 +224,7 @@ static void test_recompute(void)
             is_int((long long)pp_unit_saved_width(&llama, layer, r, b), *w[b],
                    name);
         is_int((long long)pp_unit_saved_width(&llama, head, r, PP_SAVED_ACT_W),
-               2049, "the head keeps what it keeps");
+               2049, "recomputation leaves the head alone");
         struct pp_cost none = pp_unit_cost(&llama, layer, 0, 1023);
         struct pp_cost c = pp_unit_cost(&llama, layer, r, 1023);
         double pairs = 512 * 4 * 2048.0;
@@ -251,8 +251,8 @@ static void live(int n_ranks, int n_chunks, bool v, int n, const char *want)
             snprintf(text + at, sizeof text - (size_t)at, "%s%d", s ? "," : "",
                      pp_live_microbatches(n_ranks, n_chunks, v, s, n));
     char what[64];
-    snprintf(what, sizeof what, "alive: %d x %d%s, %d microbatches", n_ranks,
-             n_chunks, v ? " V" : "", n);
+    snprintf(what, sizeof what, "in flight: %d x %d%s, %d microbatches",
+             n_ranks, n_chunks, v ? " V" : "", n);
     is_str(text, want, what);
 }
 
@@ -266,7 +266,7 @@ int main(void)
     live(4, 1, false, 8, "4,3,2,1");
     live(4, 1, false, 2, "2,2,2,1");
     live(4, 2, true, 16, "8,7,6,5,4,3,2,1");
-    /* Interleaved: 2 (p - 1 - r) + (v - 1) p + 1 in all, rank by rank. */
+    /* Interleaved: rank r has 2 (p - 1 - r) + (v - 1) p + 1 in total. */
     live(4, 2, false, 16, "7,5,4,4,4,4,3,1");
     live(2, 3, false, 16, "3,2,2,2,2,1");
     live(1, 1, false, 4, "1");

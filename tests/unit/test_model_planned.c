@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_planned - the architectures that are planned and not trained:
- * totals of published configurations and of small ones that take every branch,
- * against what transformers makes of the same numbers, with what it keeps
- * outside of parameters (DeepSeek's score correction) added. */
+/* test_model_planned - the architectures that pprun does not train: parameters
+ * of published configurations, and of small ones that take every branch,
+ * against transformers. Buffers of transformers that we count as parameters
+ * (DeepSeek's score correction) are added. */
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ static bool read_text(const char *text, struct pp_model *m, const char *want)
     "\"vocab_size\": 50257, \"n_embd\": " #h ", \"n_layer\": " #l          \
     ", \"n_head\": " #nh ", \"n_positions\": 1024}"
 
-/* Small ones, for the branches that no published one takes. */
+/* Small configurations, for branches that no published one takes. */
 #define SMALL(arch, l)                \
     LLAMA(arch, 100, 32, 48, l, 4, 2) \
     "\"head_dim\": 16, "
@@ -133,7 +133,7 @@ static void test_totals(void)
     }
 }
 
-/* What a token is multiplied by, of all that is there. */
+/* A token is multiplied by some of the experts only. */
 static void test_flops(void)
 {
     struct pp_model m;
@@ -150,19 +150,21 @@ static void test_flops(void)
     is_near(pp_unit_fwd_flops(&m, layer).per_token,
             2.0 * (7168 * 1536 + 1536 * 24576 + 7168 * 576 + 512 * 32768 +
                    16384 * 7168 + 256 * 7168 + 9 * 3 * 7168.0 * 2048),
-            0, "low ranks, eight experts and the shared one");
+            0, "low-rank products, eight experts and the shared one");
     struct pp_unit_id dense = {PP_UNIT_LAYER, 2};
     is_int((long long)(pp_unit_n_params(&m, dense)), 583483392,
            "the first layers are dense");
     read_text(OSS(24, 32), &m, NULL);
     struct pp_unit_id even = {PP_UNIT_LAYER, 4};
     is_int((long long)pp_unit_fwd_flops(&m, even).window, 128, "a window");
-    is_int((long long)pp_unit_fwd_flops(&m, layer).window, 0, "every second");
-    /* Positions 1, 2, 3 attend as many, the other five three each. */
+    is_int((long long)pp_unit_fwd_flops(&m, layer).window, 0,
+           "every second layer has no window");
+    /* Positions 1, 2 and 3 attend 1, 2 and 3; the other five attend 3 each. */
     is_near(pp_attended_pairs(3, 8), (1 + 2 + 3 + 5 * 3) / 8.0, 0,
             "pairs in a window");
-    is_near(pp_attended_pairs(8, 8), 4.5, 0, "that is as long");
-    is_near(pp_attended_pairs(0, 8), 4.5, 0, "or is none");
+    is_near(pp_attended_pairs(8, 8), 4.5, 0,
+            "a window as long as the sequence");
+    is_near(pp_attended_pairs(0, 8), 4.5, 0, "no window");
     double wide = pp_cost_total(pp_unit_cost(&m, layer, 0, 65536));
     double narrow = pp_cost_total(pp_unit_cost(&m, even, 0, 65536));
     ok(wide > 2 * narrow, "long sequences cost little in a window");
@@ -181,8 +183,8 @@ static void test_shares(void)
            "norms and router are not");
 }
 
-/* Latent attention and experts: what is made again is taken from what is kept,
- * and the products of experts are all made again. */
+/* With latent attention and experts, recomputed tensors are not saved, and all
+ * products of experts are recomputed. */
 static void test_recompute(void)
 {
     struct pp_model m;
@@ -190,13 +192,13 @@ static void test_recompute(void)
     read_text(MIXTRAL_8X7B, &m, NULL);
     is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_SELECTIVE,
                                           PP_SAVED_ACT_W),
-           2 * 4096 + 2 * 4096, "x, the middle, and what experts are given");
+           2 * 4096 + 2 * 4096, "x, mid and the inputs of experts");
     is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
                                           PP_SAVED_ACT_W),
-           4096, "the input alone");
+           4096, "only the input");
     is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
                                           PP_SAVED_ACT_I),
-           0, "and nothing else");
+           0, "nothing until I");
     struct pp_flops all = pp_unit_fwd_flops(&m, layer);
     struct pp_flops again =
         pp_unit_recompute_flops(&m, layer, PP_RECOMPUTE_FULL);
@@ -207,7 +209,7 @@ static void test_recompute(void)
        "selective makes attention again");
 }
 
-/* Tokens are copied to their experts; what is kept grows with top_k. */
+/* Tokens are copied to their experts: saved activations grow with top_k. */
 static void test_saved(void)
 {
     struct pp_model m;
@@ -219,10 +221,10 @@ static void test_saved(void)
            5 * 4096 + 2 + 2 * 14336 + 2 * 4096, "until W");
     is_int((long long)pp_unit_saved_width(
                &m, (struct pp_unit_id){PP_UNIT_NORM, 0}, 0, PP_SAVED_ACT_W),
-           4097, "the norm as ever");
+           4097, "the norm is not affected");
 }
 
-/* The same numbers make the same layer whether it is listed or counted. */
+/* Widths added up agree with the table of tensors for the same layer. */
 static void test_same_as_trained(void)
 {
     struct pp_model m;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_moe_frequency - Megatron-LM's ways to say which layers have experts. */
+/* test_moe_frequency - both forms of Megatron-LM's moe-layer-freq, and errors
+ * in them. */
 #include "model/moe_frequency.h"
 #include "tap.h"
 
@@ -32,19 +33,22 @@ int main(void)
     says("[1]*99999999999999999999", 6,
          "'[1]*99999999999999999999' is for more than the 6 layers");
     says("[]*99999999999999999999+[1]", 1, "1");
-    says("0", 4, "'0' is not positive");
-    says("2x", 4, "'2x': nothing more wanted at character 2");
-    says("", 4, "'': '[' or '(' wanted at character 1");
-    says("[2]", 1, "'[2]': 0 or 1 wanted at character 2");
-    says("[1 1]", 2, "'[1 1]': ',' or ']' wanted at character 4");
-    says("[1,]", 1, "'[1,]': a number wanted at character 4");
-    says("([1]", 1, "'([1]': ')' wanted at character 5");
-    says("[1])", 1, "'[1])': '+', '*' or nothing more wanted at character 4");
-    says("[1]*x", 1, "'[1]*x': a number wanted at character 5");
-    says("[1]+", 1, "'[1]+': '[' or '(' wanted at character 5");
+    says("0", 4, "'0' must be positive");
+    says("2x", 4, "'2x': expected the end at character 2");
+    says("", 4, "'': expected '[' or '(' at character 1");
+    says("[2]", 1, "'[2]': expected 0 or 1 at character 2");
+    says("[1 1]", 2, "'[1 1]': expected ',' or ']' at character 4");
+    says("[1,]", 1, "'[1,]': expected a number at character 4");
+    says("([1]", 1, "'([1]': expected ')' at character 5");
+    says("[1])", 1, "'[1])': expected '+', '*' or the end at character 4");
+    says("[1]*x", 1, "'[1]*x': expected a number at character 5");
+    says("[1]+", 1, "'[1]+': expected '[' or '(' at character 5");
     says("((((((((([1])))))))))", 1,
-         "'((((((((([1])))))))))': fewer parentheses wanted at character 9");
+         "'((((((((([1])))))))))': expected fewer nested parentheses at "
+         "character 9");
     says("(((((((([1]))))))))", 1, "1");
-    says("1", 1025, "1025 layers are more than 1024");
+    says("1", 1025,
+         "the model has 1025 layers; a list of layers with experts is limited "
+         "to 1024");
     return done();
 }
