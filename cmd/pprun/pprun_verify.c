@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "pprun.h"
 #include "run/verify/verify.h"
-#include "schedule/ir/lower.h"
+#include "schedule/ir/schedule.h"
 
 /* Of a --shrink: slots of the largest microbatch, fewer where there are many
  * microbatches, and sequences. */

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 #include "version.h"
 
 /* Stages times microbatches; beyond it a mistyped number is likelier. */

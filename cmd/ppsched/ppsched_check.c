@@ -5,7 +5,6 @@
 
 #include "ppsched.h"
 #include "schedule/check/check.h"
-#include "schedule/check/deadlock.h"
 
 int ppsched_prove(struct ppsched *p)
 {

@@ -5,8 +5,8 @@
 
 #include "ppsched.h"
 #include "schedule/check/check.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 
 /* The whole of a file or of stdin; *text is malloc'ed. */
 static int read_text(const char *path, const char *name, char **text, size_t *n,

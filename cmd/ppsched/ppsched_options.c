@@ -6,8 +6,8 @@
 
 #include "base/num.h"
 #include "ppsched.h"
+#include "schedule/check/check.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/check/deadlock.h"
 #include "schedule/search/search.h"
 
 /* Larger numbers are more likely to be mistyped than meant. */

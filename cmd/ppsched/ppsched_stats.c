@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "base/quote.h"
 #include "ppsched.h"
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 static void print_real(FILE *f, const char *key, double v)
 {

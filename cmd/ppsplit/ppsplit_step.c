@@ -10,8 +10,8 @@
 
 #include "base/num.h"
 #include "ppsplit.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 
 /* Stages times microbatches that are simulated; beyond, the costs of ranks are
  * all that is compared. */

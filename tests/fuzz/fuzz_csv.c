@@ -8,8 +8,7 @@
 
 #include "schedule/check/check.h"
 #include "schedule/csv/csv.h"
-#include "schedule/ir/lower.h"
-#include "schedule/check/deadlock.h"
+#include "schedule/ir/schedule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

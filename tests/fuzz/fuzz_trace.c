@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "manifest/trace_json.h"
-#include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 #include "schedule/draw/trace.h"
+#include "schedule/ir/schedule.h"
+#include "schedule/kinds/kind.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

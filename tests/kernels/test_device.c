@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "cuda_stream.h"
+#include "device/device.h"
 #include "emulated_gate.h"
 #include "run/checkpoint/ckpt.h"
-#include "device/device.h"
 #include "run/execute/job.h"
 #include "schedule/check/check.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 
 enum { N_SEQUENCES = 6, LONGEST = 12, N_LAYERS = 2, N_UNITS = N_LAYERS + 3 };
 enum { M = 4, STEPS = 3, MAX_RANKS = 4, N_ROWS = N_SEQUENCES * LONGEST };

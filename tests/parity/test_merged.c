@@ -11,8 +11,8 @@
 
 #include "run/execute/job.h"
 #include "schedule/check/check.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 #include "schedule/memory/memory.h"
 
 enum { N_SEQUENCES = 14, N_LAYERS = 3, N_UNITS = N_LAYERS + 3, M = 5 };

@@ -8,8 +8,8 @@
 #include <limits.h>
 
 #include "schedule/check/check.h"
+#include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "schedule/ir/lower.h"
 #include "schedule/simulate/sim.h"
 #include "tap.h"
 

@@ -8,7 +8,7 @@
 #include "model/profile.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 /* --- the fit --- */
 

@@ -3,8 +3,8 @@
  * end in a walk that knows nothing of the library's player, and whatever it
  * refuses as a deadlock stops there. The graph of events says the same, and
  * under the other semantics what a walk over streams finds. */
-#include "schedule/check/deadlock.h"
 #include "sched_walker.h"
+#include "schedule/check/check.h"
 
 /* --- a walk over streams --- */
 

@@ -5,8 +5,8 @@
 
 #include <limits.h>
 
-#include "schedule/simulate/sim_stats.h"
 #include "schedule/memory/memory.h"
+#include "schedule/simulate/sim.h"
 
 struct run {
     struct fixture f;

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "schedule/check/deadlock.h"
+#include "schedule/check/check.h"
 
 enum verdict { OK, DEADLOCK, WRONG }; /* WRONG: one message for another */
 

@@ -11,7 +11,7 @@
 #include "model/cost.h"
 #include "model/profile.h"
 #include "run/train/record.h"
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 /* How tokens and pairs share the operations of a unit. */
 static void find_share(const struct pp_model *m, struct pp_unit_id u,

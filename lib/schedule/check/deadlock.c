@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Breadth-first search over the heads of the streams, from each in turn: there
  * are few, however long the rows. */
-#include "schedule/check/deadlock.h"
+#include "schedule/check/check.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/check/event_graph.h"
+#include "schedule/check/check_parts.h"
 #include "schedule/ir/play.h"
 
 /* Waits looked at after which the shortest circle so far will do. */

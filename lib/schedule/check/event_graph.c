@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Kahn's algorithm, over edges that are gone through twice: once to count
  * them, once to keep them. */
-#include "schedule/check/event_graph.h"
+#include "schedule/check/check_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 /* One schedule of the picture. All pointers are borrowed. */
 struct pp_svg_panel {

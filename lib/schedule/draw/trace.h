@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 /* A part of a step that is not the schedule: "update". */
 struct pp_trace_part {

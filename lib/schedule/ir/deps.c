@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "schedule/ir/deps.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "schedule/ir/play.h"
+
 enum { BACK = 1u << PP_B | 1u << PP_I };
 
 static enum pp_op message_from(const struct pp_graph *g, int to, int from,
@@ -78,4 +84,90 @@ int pp_transfers(const struct pp_graph *g, struct pp_action a,
             rc = visit(ctx, send);
     }
     return rc;
+}
+
+enum { PART_F, PART_I, PART_W, N_PARTS };
+
+static size_t *part_of(const struct pp_completion *c, int stage, int microbatch,
+                       int slice, unsigned ops)
+{
+    size_t part = ops & 1u << PP_F   ? PART_F
+                  : ops & 1u << PP_W ? PART_W
+                                     : PART_I;
+    return &c->number[N_PARTS * pp_cell(&c->cells, stage, microbatch, slice) +
+                      part];
+}
+
+int pp_completion_init(struct pp_completion *c, const struct pp_schedule *s,
+                       struct pp_err *err)
+{
+    size_t n, bytes;
+    *c = (struct pp_completion){0};
+    if (pp_cells_init(&c->cells, s, err))
+        return -1;
+    if (pp_mul(c->cells.n_cells, N_PARTS, &n, err) ||
+        pp_mul(n, sizeof *c->number, &bytes, err)) {
+        pp_completion_finish(c);
+        return -1;
+    }
+    c->number = malloc(bytes + 1);
+    if (!c->number) {
+        pp_completion_finish(c);
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    memset(c->number, 0xff, bytes); /* PP_NOT_DONE */
+    return 0;
+}
+
+void pp_completion_finish(struct pp_completion *c)
+{
+    free(c->number);
+    pp_cells_finish(&c->cells);
+    c->number = NULL;
+}
+
+void pp_completion_set(struct pp_completion *c, struct pp_action a,
+                       size_t number)
+{
+    *part_of(c, a.stage, a.microbatch, a.slice, 1u << a.op) = number;
+    if (a.op == PP_B)
+        *part_of(c, a.stage, a.microbatch, a.slice, 1u << PP_W) = number;
+}
+
+size_t pp_completion_get(const struct pp_completion *c, int stage,
+                         int microbatch, int slice, unsigned ops)
+{
+    return *part_of(c, stage, microbatch, slice, ops);
+}
+
+struct requirements {
+    const struct pp_completion *completion;
+    struct pp_action action;
+    int (*visit)(void *ctx, struct pp_action a, struct pp_dep dep,
+                 size_t number);
+    void *ctx;
+};
+
+static int visit_requirement(void *ctx, struct pp_dep dep)
+{
+    const struct requirements *r = ctx;
+    size_t number = pp_completion_get(r->completion, dep.stage,
+                                      r->action.microbatch, dep.slice, dep.ops);
+    if (number == PP_NOT_DONE)
+        return PP_AGAIN;
+    return r->visit(r->ctx, r->action, dep, number);
+}
+
+int pp_completion_visit(const struct pp_completion *c,
+                        const struct pp_action *a,
+                        int (*visit)(void *ctx, struct pp_action a,
+                                     struct pp_dep dep, size_t number),
+                        void *ctx)
+{
+    struct requirements r = {c, a[0], visit, ctx};
+    int rc = pp_deps(c->cells.graph, r.action, visit_requirement, &r);
+    if (rc || !a->overlap)
+        return rc;
+    r.action = a[1];
+    return pp_deps(c->cells.graph, r.action, visit_requirement, &r);
 }

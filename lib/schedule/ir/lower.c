@@ -5,14 +5,14 @@
  * since both ends of a transfer are listed at once, all rows are subsequences
  * of one total order, which is why no channel depth can make them wait for each
  * other in a circle. */
-#include "schedule/ir/lower.h"
+#include "schedule/ir/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "schedule/ir/completion.h"
+#include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
 /* One global order of the compute actions. Every action takes a unit of time

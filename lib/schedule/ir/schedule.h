@@ -87,4 +87,14 @@ int pp_copy_of(const struct pp_schedule *s, int m);
 /* Fills copy[0 .. n_microbatches) with the same. Accepts any rows. */
 void pp_copies_of(const struct pp_schedule *s, int *copy);
 
+/* Replaces the rows of s, which hold no messages. Overlap pairs stay together;
+ * UNSHARD, RESHARD and REDUCE_GRAD stay before the compute action that they
+ * precede. Fails with PP_EXIT_NO when the rows cannot run to the end, naming
+ * the first action of each stuck rank. */
+int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* What lowering adds beside messages, SYNC_COPIES and SYNC_TIED, for rows that
+ * have theirs. */
+int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
 #endif

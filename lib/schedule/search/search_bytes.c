@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "schedule/ir/lower.h"
+#include "schedule/ir/schedule.h"
 
 enum { MAX_TRIES = 10 };
 

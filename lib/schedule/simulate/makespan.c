@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "schedule/ir/completion.h"
+#include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
 enum { N_OPS = 4 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "schedule/ir/completion.h"
+#include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
 /* Of one channel, by place in its FIFO. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/simulate/sim_stats.h"
+#include "schedule/simulate/sim.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "schedule/ir/completion.h"
+#include "schedule/ir/deps.h"
 
 /* Where the compute actions and receives are, in their rows. */
 struct places {
