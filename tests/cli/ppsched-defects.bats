@@ -107,12 +107,12 @@ overlap_other_type|2||0F0,(0F1;0B0)B,0B1| rank 0, cell 1:
 overlap_open      |2||0F0,(0F1;0B0,0B1| rank 0, cell 1:
 overlap_nested    |2||0F0,((0F1;0B0)OVERLAP_F_B;0B1)OVERLAP_F_B| rank 0, cell 1:
 overlap_own       |1||(0F0;0B0)OVERLAP_F_B| rank 0, action 0: '0F0' is paired with its own backward
-overlap_dependent |1||0F0,(1F0;0B0)OVERLAP_F_B,1B0| rank 0, action 1: '1F0' is paired with what waits for it: 0B0
-overlap_two_F     |1||(0F0;0F1)OVERLAP_F_B,0B0,0B1| rank 0, action 0: '0F0' is paired with something else
-overlap_B_first   |1||0F0,(0B0;0F1)OVERLAP_F_B,0B1| rank 0, action 1: '0B0' is paired with something else
-overlap_F_I       |1||0F0,(0F1;0I0)OVERLAP_F_B,0W0,0B1| rank 0, action 1: '0F1' is paired with something else
-overlap_message   |1||0F0,(0SEND_F0;0B0)OVERLAP_F_B / 1RECV_F0,1F0,1B0| '0SEND_F0' is paired with something else
-overlap_stuck     |1||0F0,(0F1;0B0)OVERLAP_F_B,0B1 / 1F0,1F1,1B0,1B1| cannot run to its end
+overlap_dependent |1||0F0,(1F0;0B0)OVERLAP_F_B,1B0| rank 0, action 1: '1F0' is paired with an action that waits for it: 0B0
+overlap_two_F     |1||(0F0;0F1)OVERLAP_F_B,0B0,0B1| rank 0, action 0: '0F0' is paired, but not as F then B
+overlap_B_first   |1||0F0,(0B0;0F1)OVERLAP_F_B,0B1| rank 0, action 1: '0B0' is paired, but not as F then B
+overlap_F_I       |1||0F0,(0F1;0I0)OVERLAP_F_B,0W0,0B1| rank 0, action 1: '0F1' is paired, but not as F then B
+overlap_message   |1||0F0,(0SEND_F0;0B0)OVERLAP_F_B / 1RECV_F0,1F0,1B0| '0SEND_F0' is paired, but not as F then B
+overlap_stuck     |1||0F0,(0F1;0B0)OVERLAP_F_B,0B1 / 1F0,1F1,1B0,1B1| this order deadlocks: rank 0 waits in '0F1'
 control_pair      |0||0F0,(0F1;0B0)OVERLAP_F_B,0B1 / 1F0,1B0,1F1,1B1|
 END
 }

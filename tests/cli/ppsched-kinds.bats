@@ -108,7 +108,7 @@ refused() {
     run ppsched -s 1f1b -m 8 --stats image1-audio2.json
     jq -e '.makespan == 33 and .peak == [3, 4, 3, 2, 1]' <<<"$output"
     for kind in interleaved zb-interleaved hanayo zbv v-half v-min dualpipev; do
-        refused "$kind needs a chain, and stage 1" -s $kind -m 8 \
+        refused "$kind needs a chain, but stage 1" -s $kind -m 8 \
             image1-audio2.json
     done
 }
@@ -122,5 +122,5 @@ refused() {
         runs -s $kind -m 8 joined.json
     done
     runs -s gpipe -m 8 twice.json
-    refused 'one is passed twice' -s 1f1b -m 8 twice.json
+    refused 'one rank is passed twice' -s 1f1b -m 8 twice.json
 }

@@ -82,15 +82,15 @@ fails() {
 @test "what does not fit is refused with what would" {
     fails 2 "'nosuch'" -p 2 -s nosuch -m 2
     fails 2 "-m: '0'" -p 2 -s 1f1b -m 0
-    fails 2 "-c 1" -p 2 -c 2 -s 1f1b -m 4
-    fails 2 "--placement loop" -p 4 -c 2 --placement v -s interleaved -m 8
-    fails 2 "use -m 16 or 18" -p 8 -c 2 -s interleaved -m 17
-    fails 2 "use -m 16 or 18" -p 8 -c 2 -s zb-interleaved -m 17
-    fails 2 "-p 4 -c 1" -p 4 -c 2 -s zb-h1 -m 8
-    fails 2 "-c 2 --placement v" -p 4 --placement loop -s zbv -m 8
-    fails 2 "use -m 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
+    fails 2 "1 chunk per rank" -p 2 -c 2 -s 1f1b -m 4
+    fails 2 "placement loop" -p 4 -c 2 --placement v -s interleaved -m 8
+    fails 2 "; try --microbatches 16 or 18" -p 8 -c 2 -s interleaved -m 17
+    fails 2 "; try --microbatches 16 or 18" -p 8 -c 2 -s zb-interleaved -m 17
+    fails 2 "1 chunk per rank" -p 4 -c 2 -s zb-h1 -m 8
+    fails 2 "2 chunks per rank and placement v" -p 4 --placement loop -s zbv -m 8
+    fails 2 "; try --microbatches 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
     fails 2 "--group needs -s interleaved" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
-    fails 2 "--group" -p 4 -c 2 -s interleaved -m 7 --group 4
+    fails 2 "; try --group 7" -p 4 -c 2 -s interleaved -m 7 --group 4
     fails 1 "1 more than --memory '3'" -p 4 -s 1f1b -m 8 --memory 3
 }
 

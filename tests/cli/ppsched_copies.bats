@@ -84,12 +84,14 @@ fails() {
         ppsplit -p 2 -c 2 --placement both-ways model-llama
     fails 2 "*no other system places stages both ways" \
         ppsplit -p 2 --placement both-ways --export torchtitan model-llama
-    fails 2 "*2 chunks: both ways*" ppsched -s dualpipe -p 4 -c 2 -m 8
+    fails 2 "*2 chunks do not work with placement both-ways*" \
+        ppsched -s dualpipe -p 4 -c 2 -m 8
     fails 2 "*gpipe runs on one copy of the weights*" \
         ppsched -s gpipe -m 8 split.json
-    fails 2 "*-p 4 --placement both-ways'" \
+    fails 2 "*use 4 ranks and placement both-ways" \
         ppsched -s dualpipe -p 4 -m 8 --placement loop
-    fails 2 "*not -m '9': use -m 10" ppsched -s dualpipe -m 9 split.json
+    fails 2 "*not 9; try --microbatches 10" \
+        ppsched -s dualpipe -m 9 split.json
     fails 2 "*PyTorch's CSV has no copies of the weights" \
         ppsched --export csv both.json
 }

@@ -251,7 +251,7 @@ END
     [ "$status" -eq 0 ]
     [[ "${lines[0]}" == *bytes* ]]
     [[ "${lines[1]}" == 1f1b*MiB* ]]
-    [[ "${lines[2]}" == "zbv "*"does not fit: "*"'ppsplit -p 2 -c 2 --placement v'" ]]
+    [[ "${lines[2]}" == "zbv "*"does not fit: "*"2 chunks per rank and placement v" ]]
     run --separate-stderr ppsched --compare zbv -m 4 --svg none.svg stages.json
     [ "$status" -eq 1 ]
     [[ "$output" == "zbv "*"does not fit: "* ]]

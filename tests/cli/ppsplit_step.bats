@@ -221,5 +221,5 @@ profile() {
     [ "${stderr_lines[0]}" = "ppsplit: -s: 'nosuch' is not one of: $kinds" ]
     run --separate-stderr ppsplit -p 2 --for zbv -m 4 m
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"split with 'ppsplit -p 2 -c 2 --placement v'"* ]]
+    [[ "$stderr" == *"2 chunks per rank and placement v"* ]]
 }

@@ -138,10 +138,10 @@ static void test_refusals(void)
         enum pp_placement placement;
         const char *text;
     } cases[] = {
-        {3, 8, PP_PLACEMENT_BOTH_WAYS, "-p 4 --placement both-ways"},
-        {4, 6, PP_PLACEMENT_BOTH_WAYS, "not -m '6': use -m 8 or more"},
-        {4, 9, PP_PLACEMENT_BOTH_WAYS, "not -m '9': use -m 10"},
-        {4, 8, PP_PLACEMENT_LOOP, "--placement both-ways"},
+        {3, 8, PP_PLACEMENT_BOTH_WAYS, "4 ranks and placement both-ways"},
+        {4, 6, PP_PLACEMENT_BOTH_WAYS, "two per rank, not 6"},
+        {4, 9, PP_PLACEMENT_BOTH_WAYS, "two per rank, not 9"},
+        {4, 8, PP_PLACEMENT_LOOP, "placement both-ways"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         chain(&f, cases[i].p, 1, cases[i].placement);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The player decides whether all ranks reach the end; why they do not is told
- * by progress.c. Rows by themselves are check_rows.c's. */
+/* The checks across rows: message order, and progress by a walk of all rows.
+ * check_rows.c checks single rows; deadlock.c explains a deadlock. */
 #include "schedule/check/check.h"
 
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static size_t channel_of_message(const struct pp_fifo *f, struct pp_action a,
                             : pp_channel_between(&f->channels, peer, row);
 }
 
-/* All SENDs, or all RECVs, by channel; first has n + 2 zeroes to begin with. */
+/* Collects all SENDs or all RECVs by channel. first has n + 2 zeroes at the
+ * start. */
 static int collect_ends(const struct pp_fifo *f, const struct pp_schedule *s,
                         bool sends, struct pp_end **at, size_t *first)
 {
@@ -218,7 +219,7 @@ int pp_check(const struct pp_schedule *s, struct pp_err *err)
     int rc = check_progress(s, err);
     if (rc != PP_AGAIN)
         return rc;
-    /* The walk has stopped; the graph of events knows why. */
+    /* The walk is stuck; the event graph explains why. */
     if (pp_check_deadlock(s, pp_semantics_find("channel"), s->channel_depth,
                           err))
         return -1;

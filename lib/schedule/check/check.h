@@ -1,68 +1,74 @@
 /* SPDX-License-Identifier: MIT */
-/* check - whether a lowered schedule is complete, ordered and free of deadlock.
+/* check - checks that a lowered schedule is complete, ordered and free of
+ * deadlock.
  *
- * In this order: every stage runs F and its backward exactly once for every
- * slice of every microbatch, on the rank that holds it, or where there are
- * copies of the weights, every stage of one of them and none of the others;
- * local order follows deps; every message that deps asks for is sent and
- * received once; parameters are unsharded and resharded in turn, if at all;
- * each channel (from, to, forward|backward) receives in the order it sends; all
- * ranks reach the end at the schedule's channel depth. Rows are checked before
- * ranks are played, so the message names the simplest fault. */
+ * The checks, in this order:
+ *   - Every stage runs F and its backward exactly once for every slice of every
+ *     microbatch, on its own rank. If there are copies of the weights, this
+ *     holds for one copy, and no stage of the others works on the microbatch.
+ *   - The order within a row follows deps.
+ *   - Every message that deps asks for is sent and received once.
+ *   - UNSHARD and RESHARD of a stage alternate, if present.
+ *   - Each channel (from, to, direction) receives in the order it sends.
+ *   - All ranks reach the end at the schedule's channel depth.
+ * Rows are checked before ranks are played, so the message names the simplest
+ * fault. */
 #ifndef PP_SCHEDULE_CHECK_CHECK_H
 #define PP_SCHEDULE_CHECK_CHECK_H
 
 #include "schedule/ir/schedule.h"
 
-/* The static half of the check: each row alone, and that nothing is missing.
- * lowered: messages are there and needed. Without, everything is checked but
- * channels, SYNC_COPIES, SYNC_TIED, and the order across rows, which lowering
- * finds. Accepts any contents. After 0, every index in every action is in range
- * and every message has an edge of the graph between two rows. */
+/* Checks each row alone, and that nothing is missing. If lowered, messages are
+ * checked too; otherwise channels, SYNC_COPIES, SYNC_TIED and the order across
+ * rows are not. Accepts any contents. On success every index in every action is
+ * in range, and every message has an edge of the graph between two rows. */
 int pp_check_rows(const struct pp_schedule *s, bool lowered,
                   struct pp_err *err) PP_MUST_USE;
 
-/* The first stage without REDUCE_GRAD, or -1. Not a fault: with one replica
- * there is nothing to reduce. */
+/* Returns the first stage without REDUCE_GRAD, or -1. This is not a fault: a
+ * single replica has nothing to reduce. */
 int pp_unreduced_stage(const struct pp_schedule *s);
 
-/* pp_check without its last part: whether ranks reach the end is then left to
- * pp_check_deadlock (deadlock.h). */
+/* Like pp_check without the last check, which pp_check_deadlock does. */
 int pp_check_order(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
-/* 0 when valid. PP_EXIT_NO with "rank 1, action 3: '1B0' before 1F0" when not;
- * a deadlock is told as the shortest circle of waits, with the smallest channel
- * depth that would cure it when there is one. */
+/* Returns 0 if the schedule is valid. Fails with PP_EXIT_NO and a text such as
+ * "rank 1, action 3: '1B0' before 1F0". For a deadlock the text gives a
+ * shortest cycle of waits and the smallest channel depth that avoids it, if
+ * there is one. */
 int pp_check(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 enum { PP_N_SEMANTICS = 6 };
 
+/* How sends and receives block. Transports differ: a schedule that runs over
+ * separate channels of some depth may hang if a pair of ranks shares one NCCL
+ * communicator, or if a rank has one for all its peers. */
 struct pp_semantics {
     const char *name;
     const char *summary; /* one line */
-    int streams;         /* private to lib/schedule/check: enum pp_streams */
-    bool tagged;         /* forward and backward messages travel apart */
-    bool buffered;       /* messages are never in each other's way */
-    bool by_depth;       /* holds the schedule's channel_depth of messages;
-                            others none unless told */
+    int streams;         /* private: enum pp_streams of check_parts.h */
+    bool tagged;   /* forward and backward messages have separate channels */
+    bool buffered; /* messages never block each other */
+    bool by_depth; /* the schedule's channel_depth is the default */
 };
 
-/* buffered, channel (ours: pprun's), rendezvous, pair, rank, blocking. */
+/* The semantics buffered, channel (pprun's), rendezvous, pair, rank and
+ * blocking. */
 extern const struct pp_semantics pp_semantics[PP_N_SEMANTICS];
 
-/* The one of that name, or NULL. */
+/* Returns the semantics of that name, or NULL. */
 const struct pp_semantics *pp_semantics_find(const char *name);
 
-/* The messages that a channel holds under it, where depth (-1: not given) was
- * asked for; INT_MAX: any number. */
+/* Returns the number of messages that a channel holds under m; INT_MAX means
+ * any number. depth is the depth that the user asked for, or -1. */
 int pp_semantics_depth(const struct pp_semantics *m,
                        const struct pp_schedule *s, int depth);
 
-/* 0 when s, for which pp_check_order holds, runs to its end with channels of
- * that depth, which buffered does without. PP_EXIT_NO with the shortest
- * circle of waits and the smallest depth that would cure it, or with the first
- * message that would be taken for another where forward and backward ones
- * share a channel. */
+/* Returns 0 if s runs to its end with channels of that depth; buffered
+ * semantics ignores depth. pp_check_order must hold for s. Fails with
+ * PP_EXIT_NO and a shortest cycle of waits and the smallest depth that avoids
+ * it, or, if forward and backward messages share a channel, with the first
+ * message that would be taken for another. */
 int pp_check_deadlock(const struct pp_schedule *s, const struct pp_semantics *m,
                       int depth, struct pp_err *err) PP_MUST_USE;
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* events - a schedule as a marked graph, private to lib/schedule/check.
+/* check_parts - the matched messages and the event graph of a schedule, private
+ * to lib/schedule/check.
  *
- * Orders are fixed, so a run is a marked graph (Commoner, Holt, Even and
- * Pnueli, "Marked directed graphs", JCSS 1971): all ranks reach their ends
- * exactly where the graph of events has no cycle, in whatever order things
- * happen. An event is an action; on a channel of depth 0 a SEND and its RECV
- * are one event, and so is a pair. Edges: each stream runs in the order of its
- * row; a SEND comes after its forward or backward; a RECV after its SEND, and
- * before its consumer; on a channel of depth k, RECV i before SEND i + k. */
+ * The order of each row is fixed, so a run is a marked graph (Commoner, Holt,
+ * Even and Pnueli, "Marked directed graphs", JCSS 1971): all ranks reach their
+ * ends if and only if the event graph has no cycle, whatever the timing. An
+ * event is an action, an overlap pair, or, on a channel of depth 0, a SEND with
+ * its RECV. Edges: each stream runs in the order of its row; a SEND follows its
+ * forward or backward; a RECV follows its SEND and precedes its consumer; on a
+ * channel of depth k, RECV i precedes SEND i + k. */
 #ifndef PP_SCHEDULE_CHECK_CHECK_PARTS_H
 #define PP_SCHEDULE_CHECK_CHECK_PARTS_H
 
@@ -19,85 +20,90 @@
 struct pp_end {
     struct pp_action action;
     int row;
-    size_t place; /* in its row */
+    size_t place; /* position in its row */
 };
 
 struct pp_fifo {
     struct pp_channels channels;
     bool tagged;                /* see pp_fifo_init */
-    struct pp_end *send, *recv; /* by channel, n_messages of each */
+    struct pp_end *send, *recv; /* n_messages of each, by channel */
     size_t *first;              /* per channel: its first message; n + 1 */
     size_t n_messages;
 };
 
-/* Lists the messages of s, whose rows are right (check_rows.h), and makes sure
- * that every channel receives in the order it sends, PP_EXIT_NO where one does
- * not. tagged: forward and backward messages from one rank to another travel
- * apart; otherwise they share the channel that pp_channel_between names. */
+/* Lists the messages of s, for which pp_check_rows must hold, and matches SENDs
+ * with RECVs. Fails with PP_EXIT_NO if a channel does not receive in the order
+ * it sends. If tagged, forward and backward messages between two ranks have
+ * separate channels; otherwise they share the channel that pp_channel_between
+ * returns. */
 int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Accepts a zeroed struct. */
 void pp_fifo_finish(struct pp_fifo *f);
 
-/* What runs in the order of its row on a rank. Compute actions always do,
- * among themselves. */
+/* The actions of a rank that run in the order of its row. Compute actions
+ * always do. */
 enum pp_streams {
-    PP_STREAM_NONE,      /* messages by themselves */
-    PP_STREAM_DIRECTION, /* messages to one peer, and those from it */
-    PP_STREAM_PAIR,      /* messages to and from one peer */
-    PP_STREAM_RANK,      /* all messages */
-    PP_STREAM_PROGRAM    /* messages and compute actions */
+    PP_STREAM_NONE,      /* no messages: each waits alone */
+    PP_STREAM_DIRECTION, /* messages to one peer, and messages from it */
+    PP_STREAM_PAIR,      /* messages to and from one peer together */
+    PP_STREAM_RANK,      /* all messages of the rank */
+    PP_STREAM_PROGRAM    /* messages and compute actions together */
 };
 
 #define PP_NO_EVENT UINT32_MAX
 #define PP_NO_STREAM SIZE_MAX
 
-/* Actions are numbered row after row. */
+/* The event graph. Actions are numbered row by row. */
 struct pp_events {
     const struct pp_schedule *schedule;
     const struct pp_fifo *fifo;
     enum pp_streams streams;
-    const int *depth;  /* of the last run: per channel of fifo */
-    size_t n;          /* actions */
-    size_t *base;      /* per rank: its first action; n_ranks + 1 */
-    size_t *index;     /* per action: that of a message in fifo */
+    const int *depth;  /* per channel of fifo, in the last run */
+    size_t n;          /* number of actions */
+    size_t *base;      /* per row: its first action; n_rows + 1 */
+    size_t *index;     /* per action: index of a message in fifo */
     uint32_t *channel; /* per message of fifo: its channel */
     size_t n_streams;
-    uint32_t *event; /* per action: the one that stands for its event */
-    uint32_t *left;  /* per event, after a run: what it still waits for */
-    /* Where actions do not wait for all that is before them in their row: */
+    uint32_t *event; /* per action: the action that represents its event */
+    uint32_t *left;  /* per event, after a run: unmet waits */
+    /* For streams other than PP_STREAM_PROGRAM: */
     struct pp_cells cells;
     uint32_t *made;     /* 2 per cell: its forward, and its I or B */
     uint32_t *received; /* 2 per link: RECV_F and RECV_B */
-    /* The run's: what follows each event, and the last of each stream. */
+    /* The last run: successors of each event, and the last event per stream. */
     uint32_t *first, *next, *last;
 };
 
-/* s and f are borrowed; s has right rows and f lists its messages. */
+/* Builds the graph of s, whose messages f lists. Borrows both. pp_check_rows
+ * must hold for s. */
 int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
                    const struct pp_fifo *f, enum pp_streams streams,
                    struct pp_err *err) PP_MUST_USE;
 void pp_events_finish(struct pp_events *e);
 
-/* 0 when every event can happen, PP_AGAIN (play.h) when some cannot, -1 when
- * out of memory. depth has one entry per channel of the fifo. Linear. */
+/* Returns 0 if every event can happen, PP_AGAIN (play.h) if some cannot, or -1
+ * if out of memory. depth has one entry per channel of the fifo. Takes linear
+ * time. */
 int pp_events_run(struct pp_events *e, const int *depth,
                   struct pp_err *err) PP_MUST_USE;
 
-/* After a run: whether action x has happened. */
+/* Returns true if action x happened in the last run. */
 static inline bool pp_events_done(const struct pp_events *e, size_t x)
 {
     return e->left[e->event[x]] == 0;
 }
 
-/* The stream on rank that a runs in, below n_streams; or PP_NO_STREAM. */
+/* Returns the stream that a on row runs in, below n_streams, or PP_NO_STREAM.
+ */
 size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a);
 
-/* Calls visit for every action that x waits for by itself, beside those before
- * it in its stream: receives of a compute action (of both, for the first of a
- * pair); of a SEND its producer and, on a full channel, the RECV that makes
- * room, or its own at depth 0; of a RECV its SEND. */
+/* Calls visit for every action that x itself waits for, besides the earlier
+ * actions of its stream. A compute action waits for its receives (the first of
+ * a pair for those of both), a RECV for its SEND, and a SEND for its producer
+ * and, on a full channel, for the RECV that makes room; at depth 0 that is its
+ * own RECV. */
 void pp_events_waits(const struct pp_events *e, int row, size_t x,
                      void (*visit)(void *ctx, size_t on), void *ctx);
 

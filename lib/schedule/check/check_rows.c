@@ -7,29 +7,29 @@
 #include "schedule/ir/schedule.h"
 #include "schedule/ir/deps.h"
 
-/* What is known of a stage's parameters. */
+/* The sharding of a stage's parameters, as known so far. */
 enum sharding { ALWAYS_THERE, USED, UNSHARDED, RESHARDED };
 
 struct row_check {
     const struct pp_schedule *s;
     const struct pp_graph *g;
     struct pp_cells cells;
-    uint8_t *done;  /* per cell: bits of F, B, I, W that have run */
-    uint8_t *moved; /* per link: bits of messages listed, 1 << (op - SEND_F) */
+    uint8_t *done;  /* per cell: bits of F, B, I, W that ran */
+    uint8_t *moved; /* per link: bits of listed messages, 1 << (op - SEND_F) */
     int *copy;      /* per microbatch: the copy it passes through, or -1 */
-    size_t *gradients; /* per stage: B and W that have run */
+    size_t *gradients; /* per stage: count of B and W that ran */
     bool *reduced;     /* per stage */
     uint8_t *sharding; /* per stage: enum sharding */
-    bool lowered;      /* messages are there */
-    int row;           /* the place being looked at */
+    bool lowered;      /* check messages too */
+    int row;           /* the current row and position */
     size_t place;
     struct pp_action action;
-    bool added;  /* SYNC_COPIES has been met in this row */
-    bool synced; /* SYNC_TIED has */
+    bool added;  /* SYNC_COPIES was seen in this row */
+    bool synced; /* SYNC_TIED was seen in this row */
     struct pp_err *err;
 };
 
-/* "rank 1, action 3: '1B0' REASON" */
+/* Fails with "rank 1, action 3: '1B0' REASON". */
 static int fail_here(const struct row_check *c, const char *reason,
                      const char *detail)
 {
@@ -54,7 +54,7 @@ static int check_dep(void *ctx, struct pp_dep dep)
         size_t cell = pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
         if (c->done[cell] & dep.ops)
             return 0;
-        /* B would do as well: name the one that this schedule writes. */
+        /* B would also satisfy this; name the op that this schedule uses. */
         needed.op = dep.ops & 1u << PP_F   ? PP_F
                     : a.op == PP_B         ? PP_B
                     : dep.ops & 1u << PP_W ? PP_W
@@ -90,8 +90,8 @@ static int check_compute(struct row_check *c)
     if ((a.op == PP_B && *done & split) ||
         ((1u << a.op) & split && *done & whole))
         return fail_here(c,
-                         "beside a backward of the same microbatch: it is "
-                         "B, or I and W",
+                         "beside a backward of the same microbatch: use "
+                         "either B, or I and W",
                          "");
     if (c->sharding[a.stage] == RESHARDED)
         return fail_here(c, "after RESHARD of its stage", "");
@@ -107,15 +107,19 @@ static int check_compute(struct row_check *c)
 static int check_message(struct row_check *c)
 {
     struct pp_action a = c->action;
-    bool down = a.op == PP_SEND_F || a.op == PP_RECV_B; /* peer is an output */
+    bool down =
+        a.op == PP_SEND_F || a.op == PP_RECV_B; /* the peer is an output */
     const struct pp_stage_node *n = &c->g->stages[a.stage];
-    /* The ranks of tied stages meet there; no other may wait for this one. */
+    /* The ranks of tied stages meet in SYNC_TIED; no other rank may wait for
+     * this one after it. */
     if (c->synced)
         return fail_here(c, "after SYNC_TIED", "");
     if (a.peer < 0 && (down ? n->n_outputs : n->n_inputs) == 1)
         return fail_here(c, "is between two stages of one rank", "");
     if (a.peer < 0)
-        return fail_here(c, "names no other stage and none is implied", "");
+        return fail_here(
+            c, "names no other stage, and its stage has no single neighbour",
+            "");
     if (a.peer >= c->g->n_stages)
         return fail_here(c, "has a peer that does not exist", "");
     size_t link = pp_link(&c->cells, down ? a.stage : a.peer,
@@ -156,7 +160,8 @@ static int check_reduce(struct row_check *c)
     return 0;
 }
 
-/* UNSHARD and RESHARD in turn, the first before any use. */
+/* Checks that UNSHARD and RESHARD alternate, and that the first UNSHARD
+ * precedes any use. */
 static int check_sharding(struct row_check *c)
 {
     uint8_t *state = &c->sharding[c->action.stage];
@@ -200,13 +205,13 @@ static int check_sync_tied(struct row_check *c)
     return 0;
 }
 
-/* All ranks that hold copies meet there: nothing that another rank could wait
- * for may stand behind it. */
+/* All ranks with copies meet in SYNC_COPIES, so no action that another rank
+ * could wait for may follow it. */
 static int check_sync_copies(struct row_check *c)
 {
     const struct pp_row *list = &c->s->rows[c->row];
     if (c->g->n_copies == 1)
-        return fail_here(c, "where there is one copy of the weights", "");
+        return fail_here(c, "with only one copy of the weights", "");
     if (c->added)
         return fail_here(c, "a second time", "");
     for (size_t i = c->place + 1; i < list->n; i++)
@@ -216,14 +221,14 @@ static int check_sync_copies(struct row_check *c)
     return 0;
 }
 
-/* The forward of a pair beside a backward that waits for it. */
+/* Fails for a forward that is paired with a backward that depends on it. */
 static int fail_dependent(const struct row_check *c, struct pp_action backward)
 {
     char text[PP_ACTION_TEXT];
     if (c->action.stage == backward.stage)
         return fail_here(c, "is paired with its own backward", "");
     pp_action_format(backward, false, text);
-    return fail_here(c, "is paired with what waits for it: ", text);
+    return fail_here(c, "is paired with an action that waits for it: ", text);
 }
 
 static bool is_stage(const struct row_check *c, int stage)
@@ -231,7 +236,7 @@ static bool is_stage(const struct row_check *c, int stage)
     return stage >= 0 && stage < c->g->n_stages;
 }
 
-/* (F;B)OVERLAP_F_B is two actions, the first marked. */
+/* Checks the overlap pair that starts at the current action, if any. */
 static int check_pair(const struct row_check *c)
 {
     const struct pp_row *list = &c->s->rows[c->row];
@@ -246,7 +251,7 @@ static int check_pair(const struct row_check *c)
         return fail_dependent(c, b);
     if (f.op == PP_F && b.op == PP_B && !b.overlap)
         return 0;
-    return fail_here(c, "is paired with something else than F then B", "");
+    return fail_here(c, "is paired, but not as F then B", "");
 }
 
 static int check_ranges(const struct row_check *c)
@@ -323,7 +328,7 @@ static int check_cell(const struct row_check *c, int stage, size_t m,
     return 0;
 }
 
-/* Every microbatch has been through all of one copy. */
+/* Checks that every microbatch passes through all of one copy. */
 static int check_complete(const struct row_check *c)
 {
     for (int stage = 0; stage < c->g->n_stages; stage++)
@@ -357,7 +362,8 @@ static int check_holds(const struct row_check *c, int row, enum pp_op op)
     return pp_fail(c->err, PP_EXIT_NO, "rank %d: '%s' is missing", row, text);
 }
 
-/* Whatever makes the gradients of equal weights equal. */
+/* Checks that every rank has the syncs that make the gradients of equal weights
+ * equal. */
 static int check_synced(const struct row_check *c)
 {
     for (int s = 0; s < c->g->n_stages; s++) {
@@ -369,9 +375,11 @@ static int check_synced(const struct row_check *c)
     return 0;
 }
 
-/* A table per cell would be as large as the microbatch count claims, so first
- * make sure that the actions can fill it, once for all copies: a schedule with
- * fewer computes than cells lacks one of the first n + 1 cells. */
+/* Checks that the schedule has enough compute actions. The tables per cell grow
+ * with the claimed number of microbatches, so this runs before they are
+ * allocated. A schedule with fewer compute actions than cells of one copy lacks
+ * one of the first n + 1 cells; the search for it needs a table of only n + 1
+ * entries. */
 static int check_enough(const struct row_check *c)
 {
     size_t n = pp_schedule_n_compute(c->s), first = 0;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Breadth-first search over the heads of the streams, from each in turn: there
- * are few, however long the rows. */
+/* Deadlocks: finds a shortest cycle of waits and the smallest depth that avoids
+ * it.
+ *
+ * The cycle is found by breadth-first search over the heads of the streams,
+ * from each head in turn. There are few heads, however long the rows are. */
 #include "schedule/check/check.h"
 
 #include <limits.h>
@@ -11,21 +14,21 @@
 #include "schedule/check/check_parts.h"
 #include "schedule/ir/play.h"
 
-/* Waits looked at after which the shortest circle so far will do. */
+/* The search stops with the shortest cycle so far after this many waits. */
 enum { ENOUGH_WAITS = 1 << 24 };
 
 struct cycle_search {
     const struct pp_events *e;
-    uint32_t *head;  /* per stream: its first action that has not happened */
+    uint32_t *head;  /* per stream: its first action that did not happen */
     uint32_t *seen;  /* per action: the start that reached it last */
-    uint32_t *from;  /* and from which head */
-    uint32_t *on;    /* which waits for this action, at or after the next */
-    uint32_t *depth; /* waits from the start */
+    uint32_t *from;  /* per action: the head it was reached from */
+    uint32_t *on;    /* the action that head waits for, at or after this one */
+    uint32_t *depth; /* number of waits from the start */
     uint32_t *queue;
     size_t n_queued, n_looked_at;
-    uint32_t start, at; /* the head whose waits are being visited */
+    uint32_t start, at; /* the head being visited */
     uint32_t *best, *best_on;
-    size_t n_best; /* 0: none yet */
+    size_t n_best; /* 0: none found */
 };
 
 static int row_of(const struct pp_events *e, size_t x)
@@ -47,14 +50,14 @@ static struct pp_action action_of(const struct pp_events *e, size_t x)
     return e->schedule->rows[r].actions[x - e->base[r]];
 }
 
-/* The head of x's stream: what has to happen first. */
+/* Returns the head of x's stream, which must happen before x. */
 static uint32_t head_of(const struct cycle_search *s, size_t x)
 {
     size_t stream = pp_events_stream(s->e, row_of(s->e, x), action_of(s->e, x));
     return stream == PP_NO_STREAM ? (uint32_t)x : s->head[stream];
 }
 
-/* The circle from start to at and back, kept when it is the shortest. */
+/* Keeps the cycle from start to at and back if it is the shortest so far. */
 static void keep_cycle(struct cycle_search *s, size_t on)
 {
     size_t n = s->depth[s->at] + 1;
@@ -75,7 +78,7 @@ static void visit_wait(void *ctx, size_t on)
     if (pp_events_done(s->e, on))
         return;
     uint32_t next = head_of(s, on);
-    /* A RECV that is there already holds up no SEND. */
+    /* A RECV at the head of its stream does not block a SEND. */
     if (next == on && pp_is_send(action_of(s->e, s->at).op) &&
         pp_is_recv(action_of(s->e, on).op))
         return;
@@ -123,7 +126,8 @@ static void find_heads(struct cycle_search *s)
         }
 }
 
-/* "rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1'" */
+/* Writes one wait, such as "rank 0 waits in '0SEND_F1' for rank 1 to reach
+ * '1RECV_F1'". */
 static void print_wait(const struct pp_events *e, size_t in, size_t x,
                        size_t on, char *text, size_t bytes)
 {
@@ -139,17 +143,17 @@ static void print_wait(const struct pp_events *e, size_t in, size_t x,
                  row, mine, other, theirs);
 }
 
-/* A rank's waits for itself (a backward for its receive, a send for its
- * forward) lead to one for another rank, and are told with it: as that of the
- * compute action, where there is one. Keeps only those of the circle; each has
- * the action that is told, in best, and the wait, in at and best_on. */
+/* Keeps only the waits between ranks. A rank's waits for itself (a backward for
+ * its receive, a send for its forward) lead to a wait for another rank and are
+ * reported with it, as a wait of the compute action if there is one. Afterwards
+ * best holds the actions to report, and at and best_on hold the waits. */
 static void fold_cycle(struct cycle_search *s, uint32_t *at)
 {
     size_t start = 0, kept = 0;
     while (start < s->n_best &&
            row_of(s->e, s->best[start]) == row_of(s->e, s->best_on[start]))
         start++;
-    uint32_t *in = s->from, *on = s->on; /* the search is over */
+    uint32_t *in = s->from, *on = s->on; /* not used after the search */
     uint32_t printed = PP_NO_EVENT;
     for (size_t n = 0; n < s->n_best; n++) {
         size_t i = (start + 1 + n) % s->n_best;
@@ -190,11 +194,11 @@ static void print_waits(struct cycle_search *s, char *text, size_t bytes)
     }
 }
 
-/* Writes "rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1'; rank 1
- * waits in ..." to text of bytes (at least 64), after a run of e that could not
- * end. A wait is that of the first action of a stream that has not happened;
- * of the circles through few enough of them to look at, it is a shortest.
- * What does not fit is counted: "; and 3 more". */
+/* Writes the waits of a cycle to text of bytes (at least 64), after a run of e
+ * that did not end: "rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1';
+ * rank 1 waits in ...". Each wait is of the first action of a stream that did
+ * not happen. The cycle is a shortest one unless the search stopped early.
+ * Counts the waits that do not fit: "; and 3 more". */
 static int print_cycle(const struct pp_events *e, char *text, size_t bytes,
                        struct pp_err *err)
 {
@@ -227,7 +231,7 @@ static int print_cycle(const struct pp_events *e, char *text, size_t bytes,
 }
 
 const struct pp_semantics pp_semantics[PP_N_SEMANTICS] = {
-    {"buffered", "sends never wait; receives wait for their own message alone",
+    {"buffered", "sends never wait; receives wait only for their own message",
      PP_STREAM_NONE, true, true, false},
     {"channel", "forward and backward channels of a depth, in program order",
      PP_STREAM_PROGRAM, true, false, true},
@@ -259,16 +263,16 @@ int pp_semantics_depth(const struct pp_semantics *m,
     return m->by_depth ? s->channel_depth : 0;
 }
 
-/* --- the smallest depth that cures --- */
+/* --- the smallest depth that avoids a deadlock --- */
 
-/* Runs of the graph that the depths channel by channel may take, in actions
- * gone through. */
+/* The most actions to process in the search for depths per channel. */
 enum { ENOUGH_ACTIONS = 1 << 26 };
 
 struct cure {
     struct pp_events *e;
     int *depth;        /* per channel */
-    int stuck, enough; /* the depth given, and that of all channels, or 0 */
+    int stuck, enough; /* the given depth; the depth that suffices for all
+                          channels, or 0 */
     struct pp_err *err;
 };
 
@@ -288,7 +292,7 @@ static size_t longest_channel(const struct pp_fifo *f)
     return most < INT_MAX / 4 ? most : INT_MAX / 4;
 }
 
-/* More depth never hurts, so doubling and halving finds it. */
+/* Finds the depth by doubling and bisection, since more depth never hurts. */
 static int find_depth(struct cure *c)
 {
     int low = c->stuck, high = c->stuck + 1, rc;
@@ -311,13 +315,13 @@ static int find_depth(struct cure *c)
     return rc < 0 ? -1 : 0;
 }
 
-/* Takes each channel in turn back to as little as the others allow. */
+/* Reduces each channel in turn to the smallest depth that the others allow. */
 static int find_channels(struct cure *c)
 {
     for (size_t ch = 0; ch < c->e->fifo->channels.n; ch++) {
         int low = c->stuck - 1, high = c->enough;
         while (high - low > 1) {
-            /* As it was first: most channels are not to blame. */
+            /* Try the given depth first, because most channels work with it. */
             int mid = low < c->stuck ? c->stuck : low + (high - low) / 2;
             c->depth[ch] = mid;
             int rc = pp_events_run(c->e, c->depth, c->err);
@@ -333,7 +337,8 @@ static int find_channels(struct cure *c)
     return 0;
 }
 
-/* "2 in flight on 0->1 forward, 1 on 2->1 backward and 3 more" */
+/* Writes the channels that need more depth: "2 in flight on 0->1 forward, 1 on
+ * 2->1 backward and 3 more". */
 static void print_channels(const struct cure *c, char *text, size_t bytes)
 {
     const struct pp_fifo *f = c->e->fifo;
@@ -382,7 +387,7 @@ static int fail_deadlock(struct cure *c, const struct pp_semantics *m)
 {
     char place[64], circle[300], cure[160];
     if (m->buffered)
-        snprintf(place, sizeof place, "with endless buffers");
+        snprintf(place, sizeof place, "with unlimited buffers");
     else if (m->by_depth)
         snprintf(place, sizeof place, "at channel depth %d", c->stuck);
     else if (c->stuck == 0)

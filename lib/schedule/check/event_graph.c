@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Kahn's algorithm, over edges that are gone through twice: once to count
- * them, once to keep them. */
+/* The event graph and its runs by Kahn's algorithm. The edges are visited
+ * twice, first to count them and then to store them. */
 #include "schedule/check/check_parts.h"
 
 #include <stdlib.h>
@@ -15,14 +15,15 @@ static size_t action_number(const struct pp_events *e, const struct pp_end *end)
     return e->base[end->row] + end->place;
 }
 
-/* Where made has the producer of a message, or the place of a producer. */
+/* Returns the index in made of the producer of a message, or of a producer
+ * itself. */
 static size_t made_at(const struct pp_events *e, struct pp_action a)
 {
     bool forward = a.op == PP_F || a.op == PP_SEND_F;
     return 2 * pp_cell(&e->cells, a.stage, a.microbatch, a.slice) + !forward;
 }
 
-/* Where received has the RECV of a link. */
+/* Returns the index in received of the RECV of a link. */
 static size_t received_at(const struct pp_events *e, int stage, int peer,
                           enum pp_op recv, struct pp_action a)
 {
@@ -32,7 +33,7 @@ static size_t received_at(const struct pp_events *e, int stage, int peer,
     return 2 * link + !forward;
 }
 
-/* --- what an action waits for by itself --- */
+/* --- the waits of an action itself --- */
 
 struct action_waits {
     const struct pp_events *e;
@@ -142,7 +143,8 @@ static void visit_edges(struct pp_events *e, bool keep)
         }
 }
 
-/* Both ends of a message without a buffer, and both halves of a pair. */
+/* Merges into one event the SEND and RECV of a message without a buffer, and
+ * the two actions of a pair. */
 static void merge_events(struct pp_events *e)
 {
     const struct pp_schedule *s = e->schedule;
@@ -166,7 +168,7 @@ static int build_graph(struct pp_events *e, struct pp_err *err)
     visit_edges(e, false);
     for (size_t x = 0; x < e->n; x++) {
         if (e->first[x + 2] > PP_NO_EVENT - e->first[x + 1])
-            return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to prove");
+            return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to check");
         e->first[x + 2] += e->first[x + 1];
     }
     free(e->next);
@@ -202,7 +204,7 @@ int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
     return n_queued == n_events ? 0 : PP_AGAIN;
 }
 
-/* --- what does not change from run to run --- */
+/* --- the parts that do not change between runs --- */
 
 static int number_actions(struct pp_events *e, struct pp_err *err)
 {
@@ -214,7 +216,7 @@ static int number_actions(struct pp_events *e, struct pp_err *err)
         e->base[r + 1] = e->base[r] + s->rows[r].n;
     e->n = e->base[s->graph->n_rows];
     if (e->n >= PP_NO_EVENT)
-        return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to prove");
+        return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to check");
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The text of one action. Strict in both directions: what is read here would
- * be written the same. */
+/* Formats and parses actions. The parser accepts only what the formatter
+ * writes. */
 #include "schedule/ir/action.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ size_t pp_action_format(struct pp_action a, bool with_peer, char *buf)
     return (size_t)(p - buf);
 }
 
-/* Reads a number without sign or leading zeros, at most max. */
+/* Reads a decimal number from 0 to max, without sign or leading zeros. */
 static bool read_number(const char **p, const char *end, int32_t max,
                         int32_t *out)
 {

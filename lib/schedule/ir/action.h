@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* action - one entry of a schedule: what one pipeline rank does next.
+/* action - one entry of a schedule.
  *
  * The letters are PyTorch's (torch.distributed.pipelining): F forward, B full
- * backward, I input gradient, W weight gradient. B is I then W. SEND names the
- * sending stage, RECV the receiving one. pp-schedules(7) has the table of
- * names elsewhere. */
+ * backward, I input gradient, W weight gradient. B is I followed by W. SEND
+ * names the sending stage, RECV the receiving stage. pp-schedules(7) compares
+ * the names with those of other systems. */
 #ifndef PP_SCHEDULE_IR_ACTION_H
 #define PP_SCHEDULE_IR_ACTION_H
 
@@ -19,31 +19,30 @@ enum pp_op {
     PP_B,
     PP_I,
     PP_W,
-    PP_SEND_F, /* an output to a later stage */
+    PP_SEND_F, /* sends an output to a later stage */
     PP_RECV_F,
-    PP_SEND_B, /* the gradient of an input to an earlier stage */
+    PP_SEND_B, /* sends the gradient of an input to an earlier stage */
     PP_RECV_B,
-    PP_REDUCE_GRAD, /* a stage's gradients summed over dp; no microbatch */
+    PP_REDUCE_GRAD, /* sums a stage's gradients over dp; has no microbatch */
     PP_UNSHARD,
     PP_RESHARD,
-    PP_SYNC_COPIES, /* gradients of the copies of the weights added, on every
-                       rank that holds one; no stage */
-    PP_SYNC_TIED,   /* tied embedding and head gradients added; no stage */
+    PP_SYNC_COPIES, /* adds the gradients of the copies of the weights, on every
+                       rank that holds a copy; has no stage */
+    PP_SYNC_TIED,   /* adds the gradients of tied weights; has no stage */
     PP_N_OPS,
-    PP_IDLE /* nothing: an empty cell of PyTorch's CSV. Only between a kind and
-               its export, never in a schedule that is checked or run */
+    PP_IDLE /* an empty cell of PyTorch's CSV. Kinds emit it for export only; a
+               schedule that is checked or run never contains it */
 };
 
 struct pp_action {
     int32_t stage;      /* -1 for SYNC_COPIES and SYNC_TIED */
-    int32_t microbatch; /* -1 where the op has none */
-    int32_t peer;       /* SEND, RECV: the other stage. Others: -1 */
-    int16_t slice;      /* 0 unless the sequence is sliced */
+    int32_t microbatch; /* -1 if the op has none */
+    int32_t peer;       /* the other stage of a SEND or RECV, else -1 */
+    int16_t slice;      /* 0 unless sequences are sliced */
     uint8_t op;         /* enum pp_op */
-    uint8_t overlap;    /* 1: paired with the next action (OVERLAP_F_B) */
+    uint8_t overlap;    /* 1 if paired with the next action (OVERLAP_F_B) */
 };
 
-/* F, B, I or W. */
 static inline bool pp_is_compute(enum pp_op op)
 {
     return op <= PP_W;
@@ -59,29 +58,30 @@ static inline bool pp_is_recv(enum pp_op op)
     return op == PP_RECV_F || op == PP_RECV_B;
 }
 
-/* All but what concerns a rank as a whole. */
+/* Returns false for the ops that concern a rank as a whole. */
 static inline bool pp_has_stage(enum pp_op op)
 {
     return op < PP_SYNC_COPIES;
 }
 
-/* Most slices of a microbatch: what an action can name. */
+/* The most slices of a microbatch that an action can name. */
 #define PP_MAX_SLICES INT16_MAX
 
-/* Longest text of one action, with the final NUL. */
+/* The longest text of an action in bytes, with the final NUL. */
 #define PP_ACTION_TEXT 64
 
-/* Writes a's text ("2F0", "1SEND_F0", "2F0.1", "SYNC_TIED") to buf of
- * PP_ACTION_TEXT bytes. The peer is written ("2RECV_F0<1", "1SEND_F0>2") only
- * when with_peer. Overlap pairs are the caller's. Returns the length. */
+/* Writes the text of a ("2F0", "1SEND_F0", "2F0.1", "SYNC_TIED") to buf, which
+ * has PP_ACTION_TEXT bytes. Writes the peer ("2RECV_F0<1", "1SEND_F0>2") only
+ * if with_peer. The caller writes the marks of overlap pairs. Returns the
+ * length. */
 size_t pp_action_format(struct pp_action a, bool with_peer, char *buf);
 
-/* "SEND_F". */
+/* Returns the name of op, such as "SEND_F". */
 const char *pp_op_name(enum pp_op op);
 
-/* Reads one action that fills text[0..n) exactly. A peer not written is left
- * -1; the reader of the schedule fills it from the stage graph. Fails with
- * PP_EXIT_INPUT, quoting the cell. */
+/* Reads one action that fills text[0..n) exactly. Leaves the peer at -1 if the
+ * text has none; pp_schedule_imply_peers can fill it. Fails with PP_EXIT_INPUT
+ * and quotes the text. */
 int pp_action_parse(const char *text, size_t n, struct pp_action *a,
                     struct pp_err *err) PP_MUST_USE;
 

@@ -15,7 +15,7 @@ static enum pp_op message_from(const struct pp_graph *g, int to, int from,
     return g->stages[from].row == g->stages[to].row ? PP_N_OPS : recv;
 }
 
-/* What F waits for: F of every input, and of the slice before. */
+/* Visits what F waits for: F of every input, and F of the previous slice. */
 static int visit_inputs(const struct pp_graph *g, struct pp_action a,
                         int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
 {
@@ -31,8 +31,8 @@ static int visit_inputs(const struct pp_graph *g, struct pp_action a,
     return rc;
 }
 
-/* What the consumer of gradients waits for: I or B of every output, and the
- * backward of the slice behind. */
+/* Visits what the consumer of gradients waits for: I or B of every output, and
+ * the backward of the next slice. */
 static int visit_outputs(const struct pp_graph *g, struct pp_action a,
                          int (*visit)(void *ctx, struct pp_dep dep), void *ctx)
 {
@@ -115,7 +115,7 @@ int pp_completion_init(struct pp_completion *c, const struct pp_schedule *s,
         pp_completion_finish(c);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    memset(c->number, 0xff, bytes); /* PP_NOT_DONE */
+    memset(c->number, 0xff, bytes); /* every entry is PP_NOT_DONE */
     return 0;
 }
 

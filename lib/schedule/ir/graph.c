@@ -12,7 +12,7 @@ int pp_placement_row(enum pp_placement placement, int n_rows, int stage)
     return back ? n_rows - 1 - at : at;
 }
 
-/* Whether stage s begins a chain that is placed so. */
+/* Returns true if stage s is the first of a chain in this placement. */
 static bool is_first(enum pp_placement placement, int n_rows, int s)
 {
     return s == 0 || (placement == PP_PLACEMENT_BOTH_WAYS && s == n_rows);
@@ -26,13 +26,14 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
     int n_copies = placement == PP_PLACEMENT_BOTH_WAYS ? 2 : 1;
     if (n_copies > 1 && n_chunks > 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%d chunks: both ways, a rank has one stage of each "
-                       "copy",
+                       "%d chunks do not work with placement both-ways, which "
+                       "puts one stage of each copy on a rank",
                        n_chunks);
     if (pp_mul((size_t)n_rows, (size_t)(n_chunks * n_copies), &n, err))
         return -1;
     if (n > 1 << 24)
-        return pp_fail(err, PP_EXIT_INPUT, "%d ranks of %d chunks are too many",
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%d ranks with %d chunks each are too many stages",
                        n_rows, n_chunks);
     *g = (struct pp_graph){.n_rows = n_rows,
                            .n_stages = (int)n,
@@ -71,7 +72,7 @@ static int check_stage(const struct pp_graph *g, int s, struct pp_err *err)
     return 0;
 }
 
-/* A copy's inputs are the same copy's of its original's inputs. */
+/* Checks that the inputs of a copy are the copies of its original's inputs. */
 static int check_copy(const struct pp_graph *g, int s, struct pp_err *err)
 {
     const struct pp_stage_node *n = &g->stages[s];
@@ -83,8 +84,8 @@ static int check_copy(const struct pp_graph *g, int s, struct pp_err *err)
     if (same)
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,
-                   "stage %d: inputs are not the copies of those of stage %d, "
-                   "whose weights it has",
+                   "stage %d: inputs are not the copies of the inputs of stage "
+                   "%d, which has the same weights",
                    s, original);
 }
 
@@ -93,7 +94,7 @@ static int check_stages(struct pp_graph *g, struct pp_err *err)
     if (g->n_copies < 0 || g->n_copies > PP_MAX_COPIES ||
         g->n_stages % (g->n_copies ? g->n_copies : 1))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%d stages are not the same stages %d times",
+                       "%d stages cannot be divided into %d copies",
                        g->n_stages, g->n_copies);
     g->n_copies = g->n_copies ? g->n_copies : 1;
     g->n_slices = g->n_slices ? g->n_slices : 1;
@@ -126,7 +127,7 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
         n->outputs = outputs[s];
         n->n_outputs = 0;
         n->input_grad = n->n_inputs > 0;
-        /* Going up through the stages makes each list ascending. */
+        /* Ascending s makes each list of outputs ascending. */
         for (int i = 0; i < n->n_inputs; i++) {
             int from = n->inputs[i];
             outputs[from][g->stages[from].n_outputs++] = s;
@@ -152,7 +153,7 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
 
 int pp_graph_depth(const struct pp_graph *g, int stage)
 {
-    /* One pass down from the last stage; inputs have smaller numbers. */
+    /* One descending pass suffices, because inputs have smaller numbers. */
     int *depth = calloc((size_t)g->n_stages, sizeof *depth);
     int d = 0;
     if (!depth)

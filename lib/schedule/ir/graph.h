@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* graph - the stages, where they are placed, and who feeds whom.
+/* graph - the stages, their ranks, and the edges between them.
  *
- * Stages form a DAG, not a chain: a stage takes activations from its inputs
- * and gives its output to every stage that names it as one. Stages are
- * numbered so that inputs come first.
+ * Stages form a DAG, not a chain: a stage reads the outputs of its input
+ * stages, and several stages may read its own output. Inputs have smaller
+ * numbers than the stages that read them.
  *
- * The weights may be there more than once. The stages of the second copy then
- * follow all those of the first, in the same order and connected in the same
- * way among themselves, on ranks of their own choice; a microbatch passes
- * through one copy, from its sources to its loss. Sequences may be cut into
- * slices, which pass the stages one after the other. */
+ * The graph may hold two copies of the weights. The stages of the second copy
+ * then follow all stages of the first, in the same order and with the same
+ * edges, but each on a rank of its own choice. A microbatch passes through one
+ * copy.
+ *
+ * Sequences may be cut into slices, which pass the stages one after the other.
+ */
 #ifndef PP_SCHEDULE_IR_GRAPH_H
 #define PP_SCHEDULE_IR_GRAPH_H
 
@@ -19,72 +21,73 @@
 #include "base/err.h"
 
 struct pp_stage_node {
-    int row; /* pipeline rank */
+    int row; /* the schedule row, which is also the pipeline rank */
     int n_inputs;
-    const int *inputs; /* ascending; all smaller than the stage's own number */
+    const int *inputs; /* ascending; all smaller than this stage's number */
     int n_outputs;
     const int *outputs; /* ascending */
-    bool input_grad;    /* sends gradients to its inputs. False for a source:
-                           it does nothing at I and all its backward at W */
-    int copy_of;        /* the stage whose weights these are too, or -1 */
+    bool input_grad; /* true if the stage sends gradients to its inputs. False
+                        for a source, which does nothing at I and its whole
+                        backward at W */
+    int copy_of;     /* stage of the first copy with these weights, or -1 */
 };
 
-/* Copies of the weights that a graph can have: one for each way through the
- * ranks. */
+/* The most copies of the weights in a graph. */
 enum { PP_MAX_COPIES = 2 };
 
 struct pp_graph {
     int n_rows, n_stages;
     struct pp_stage_node *stages;
-    int tied[2];  /* the stages that hold the tied embedding and head, or -1;
-                     of the first copy */
-    int n_copies; /* of the weights; n_stages is a multiple */
-    int n_slices; /* of each microbatch; what they wait for is in deps.h */
+    int tied[2];  /* the stages of the first copy that hold the tied embedding
+                     and head, or -1 */
+    int n_copies; /* of the weights; divides n_stages */
+    int n_slices; /* of each microbatch; deps.h has their dependencies */
 };
 
 enum pp_placement {
-    PP_PLACEMENT_LOOP,     /* stage s on rank s mod p */
-    PP_PLACEMENT_V,        /* ranks 0..p-1, p-1..0, 0..p-1, ... */
-    PP_PLACEMENT_BOTH_WAYS /* a chain on ranks 0..p-1, its copy on p-1..0 */
+    PP_PLACEMENT_LOOP,     /* stage s on row s mod p */
+    PP_PLACEMENT_V,        /* rows 0..p-1, p-1..0, 0..p-1, ... */
+    PP_PLACEMENT_BOTH_WAYS /* a chain on rows 0..p-1, its copy on p-1..0 */
 };
 
-/* Of a stage: which copy it belongs to, from 0, and which stage of the first
- * copy has the same weights. */
+/* Returns the number of the copy that stage belongs to, from 0. */
 static inline int pp_copy_number(const struct pp_graph *g, int stage)
 {
     return stage / (g->n_stages / g->n_copies);
 }
 
+/* Returns the stage of the first copy that has the same weights. */
 static inline int pp_original(const struct pp_graph *g, int stage)
 {
     return stage % (g->n_stages / g->n_copies);
 }
 
-/* The rank of stage s. */
+/* Returns the row of the stage. */
 int pp_placement_row(enum pp_placement placement, int n_rows, int stage);
 
-/* A chain of n_ranks * n_chunks stages, memory from a. Untied. Both ways there
- * is one chunk of each copy on a rank, and n_chunks is 1. */
+/* Builds an untied chain of n_rows * n_chunks stages in memory of a. With
+ * PP_PLACEMENT_BOTH_WAYS n_chunks must be 1, and each row holds one stage of
+ * each copy. */
 int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Fills outputs, n_outputs, input_grad and copy_of of every stage from rank,
- * inputs and n_copies, which the caller has set; checks ranges, order and that
- * copies are alike (PP_EXIT_INPUT). Makes n_copies and n_slices 1 where they
- * are 0. */
+/* Fills outputs, n_outputs, input_grad and copy_of of every stage. The caller
+ * has set row, inputs and n_copies. Sets n_copies and n_slices to 1 if they are
+ * 0. Fails with PP_EXIT_INPUT if a number is out of range, inputs are out of
+ * order or the copies differ. */
 int pp_graph_connect(struct pp_arena *a, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 
-/* True when the graph is a chain placed so. */
+/* Returns true if the graph is a chain with this placement. */
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
 
-/* Longest path from stage to a stage without outputs, in stages; 0 for the
- * last stage. Warm-up depth is counted by it. -1 when out of memory. */
+/* Returns the number of edges on the longest path from stage to a stage without
+ * outputs. Returns -1 if out of memory. Kinds count warmup by it. */
 int pp_graph_depth(const struct pp_graph *g, int stage);
 
-/* Whether what both stages make comes together before the loss. Then the
- * backward of either waits for the forward of the other. */
+/* Returns true if the outputs of both stages flow into a common stage before
+ * the loss. The backward of each then waits for the forward of the other. */
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other);
 
 #endif

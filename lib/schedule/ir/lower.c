@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages are placed by one walk over the global order. A transfer stands at
- * its producer's completion, compute actions at their start: a receive then
- * never delays, at unit cost, an action that could have run before it, and
- * since both ends of a transfer are listed at once, all rows are subsequences
- * of one total order, which is why no channel depth can make them wait for each
- * other in a circle. */
+/* Lowering: adds messages in one walk over the global order.
+ *
+ * A compute action stands at its start, a transfer at the completion of its
+ * producer. At unit cost a receive then never delays an action that could have
+ * run before it. Both ends of a transfer are listed at once, so every row is a
+ * subsequence of one total order, and no channel depth can cause a deadlock. */
 #include "schedule/ir/schedule.h"
 
 #include <stdio.h>
@@ -15,19 +15,20 @@
 #include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
-/* One global order of the compute actions. Every action takes a unit of time
- * (B two, being I then W), starts when its row is free and what it waits for is
- * done, and gives two events: its start and its completion. Sorted by time,
- * completions first, ties by stage and microbatch, the events are a linear
- * extension of both the rows and deps. An overlap pair is one piece of work: it
- * waits for what either waits for and its two starts follow each other. */
+/* One global order of the compute actions. Every action takes one unit of time
+ * (B takes two, as I and W). It starts when its row is free and its
+ * requirements are met. It gives two events, its start and its completion.
+ * Sorted by time, completions first, ties by stage and microbatch, the events
+ * are a linear extension of the rows and of deps. An overlap pair is one piece
+ * of work: it waits for the requirements of both actions, and its two starts
+ * are adjacent. */
 struct event {
     struct pp_action action;
     bool completion;
 };
 
 struct order {
-    struct event *events; /* 2 for each compute action; malloc'ed */
+    struct event *events; /* 2 per compute action; malloc'ed */
     size_t n;
 };
 
@@ -38,12 +39,12 @@ struct timing {
 
 struct order_clocks {
     struct pp_walk walk;
-    struct pp_completion done; /* numbers are those of timings */
+    struct pp_completion done; /* numbers are indices of timings */
     size_t *clock;             /* per row */
     struct timing *timings;
     size_t n;
-    size_t ready;      /* when the requirements that were visited are met */
-    size_t pair_start; /* of the pair whose forward was the last action */
+    size_t ready;      /* the latest end of the visited requirements */
+    size_t pair_start; /* start of the pair whose forward was the last action */
 };
 
 static int await_timing(void *ctx, struct pp_action a, struct pp_dep dep,
@@ -101,17 +102,17 @@ static int fail_stuck(const struct pp_walk *w, struct pp_err *err)
         pp_action_format(s->rows[r].actions[w->pc[r]], false, cell);
         n +=
             (size_t)snprintf(text + n, sizeof text - n,
-                             "%srank %d stops at '%s'", n ? ", " : "", r, cell);
+                             "%srank %d waits in '%s'", n ? ", " : "", r, cell);
     }
-    return pp_fail(err, PP_EXIT_NO, "the order cannot run to its end: %s",
-                   text);
+    return pp_fail(err, PP_EXIT_NO, "this order deadlocks: %s", text);
 }
 
 static int compare_events(const void *pa, const void *pb)
 {
     const struct pp_action *a = &((const struct event *)pa)->action;
     const struct pp_action *b = &((const struct event *)pb)->action;
-    /* A pair starts with its first; no other action of the rank starts then. */
+    /* The first action of a pair starts first; no other action of the row
+     * starts at that time. */
     if (a->overlap != b->overlap)
         return a->overlap ? -1 : 1;
     if (a->stage != b->stage)
@@ -126,7 +127,7 @@ static size_t event_key(const struct timing *t, bool completion)
     return completion ? 2 * t->end : 2 * t->start + 1;
 }
 
-/* A counting sort by time, then each instant by stage. */
+/* Sorts the events: a counting sort by time, then each instant by stage. */
 static int sort_events(const struct timing *t, size_t n, struct order *o,
                        struct pp_err *err)
 {
@@ -219,8 +220,8 @@ static int add_sync(struct lower_output *a, int row, enum pp_op op)
     return pp_schedule_add(a->to, row, sync, a->err);
 }
 
-/* Once on every rank: first the copies of the weights agree, then in each of
- * them embedding and head. */
+/* Adds the syncs once per row: first SYNC_COPIES, so that the copies agree,
+ * then SYNC_TIED. */
 static int add_syncs(struct lower_output *a)
 {
     const struct pp_graph *g = a->to->graph;
@@ -258,7 +259,8 @@ static bool is_kept(struct pp_action a)
     return a.op == PP_UNSHARD || a.op == PP_RESHARD || a.op == PP_REDUCE_GRAD;
 }
 
-/* Appends what from's row keeps up to its next compute action, or its end. */
+/* Appends the kept actions of from's row up to its next compute action or its
+ * end. */
 static int add_kept(struct lower_output *a, const struct pp_row *from,
                     size_t *at)
 {
@@ -268,8 +270,8 @@ static int add_kept(struct lower_output *a, const struct pp_row *from,
     return 0;
 }
 
-/* Puts the actions of old that are neither compute nor message back into the
- * rows of lowered, whose computes are the same. */
+/* Puts the kept actions of old back into the rows of lowered, which have the
+ * same compute actions. */
 static int restore_kept(const struct pp_schedule *old,
                         struct pp_schedule *lowered, struct pp_err *err)
 {

@@ -15,7 +15,8 @@ static int compare_channels(const void *pa, const void *pb)
     return a->backward - b->backward;
 }
 
-/* Fills at (when not NULL) with both channels of every edge between ranks. */
+/* Lists both channels of every edge between rows in at, unless at is NULL.
+ * Returns their count. */
 static size_t list_edges(const struct pp_graph *g, struct pp_channel *at)
 {
     size_t n = 0;

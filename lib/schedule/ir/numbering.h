@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* channels - numbers the channels (from rank, to rank, lane) that a stage
- * graph can use, private to lib/schedule/ir. */
+/* numbering - dense numbers for channels, cells and links, used as array
+ * indices.
+ *
+ * A channel is (from row, to row, direction). A cell is (stage, microbatch,
+ * slice). A link is an edge of the stage graph for one microbatch and slice. */
 #ifndef PP_SCHEDULE_IR_NUMBERING_H
 #define PP_SCHEDULE_IR_NUMBERING_H
 
@@ -16,36 +19,37 @@ struct pp_channel {
 };
 
 struct pp_channels {
-    struct pp_channel *at; /* sorted; every edge gives one each way */
+    struct pp_channel *at; /* sorted; every edge has one each way */
     size_t n;
-    size_t *first; /* per rank: its first outgoing channel; n_ranks + 1 */
+    size_t *first; /* per row: its first outgoing channel; n_rows + 1 */
 };
 
 int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 void pp_channels_finish(struct pp_channels *c);
 
-/* The channel of a SEND or RECV performed by rank, whose other end is on
- * peer_rank. There must be an edge between the two. */
+/* Returns the channel of a SEND or RECV on row whose other end is on peer_row.
+ * The two must share an edge. */
 size_t pp_channel_of(const struct pp_channels *c, struct pp_action a, int row,
                      int peer_row);
 
-/* The first channel from one rank to another: forward where there is one.
- * There must be an edge between the two. */
+/* Returns the forward channel between two rows, or the backward channel if
+ * there is no forward one. The two must share an edge. */
 size_t pp_channel_between(const struct pp_channels *c, int from, int to);
 
 struct pp_cells {
     const struct pp_graph *graph;
     size_t n_microbatches, n_slices;
     size_t n_cells, n_links;
-    size_t *first_edge; /* per stage: number of its first input's edge */
+    size_t *first_edge; /* per stage: number of its first input edge */
 };
 
 int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
                   struct pp_err *err) PP_MUST_USE;
 void pp_cells_finish(struct pp_cells *c);
 
-/* Stage, microbatch and slice must be in range. */
+/* Returns the number of a cell. Stage, microbatch and slice must be in range.
+ */
 static inline size_t pp_cell(const struct pp_cells *c, int stage,
                              int microbatch, int slice)
 {
@@ -54,8 +58,8 @@ static inline size_t pp_cell(const struct pp_cells *c, int stage,
            (size_t)slice;
 }
 
-/* The link from stage `from` to its output `to`; (size_t)-1 when there is no
- * such edge. */
+/* Returns the link from stage `from` to its output `to`, or (size_t)-1 if there
+ * is no such edge. */
 size_t pp_link(const struct pp_cells *c, int from, int to, int microbatch,
                int slice);
 

@@ -67,9 +67,9 @@ int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
         int rc = pp_play(s, r, &w->pc[r], p, ctx, err);
         if (rc < 0)
             return rc;
-        /* The first try of a rank counts as a move even when it must wait: a
-         * receive that has been posted lets a rendezvous send go. The queue
-         * begins with every rank once. */
+        /* The first try of a row counts as a move even if it must wait, because
+         * a posted receive lets a rendezvous send go. The queue starts with
+         * every row once. */
         if (w->pc[r] == before && tries >= n)
             continue;
         for (size_t c = w->channels.first[r]; c < w->channels.first[r + 1];

@@ -47,7 +47,8 @@ void pp_schedule_finish(struct pp_schedule *s)
     *s = (struct pp_schedule){0};
 }
 
-/* How many stages a's message could come from or go to; *one is the last. */
+/* Returns the number of stages that can be the peer of message a; *one is the
+ * last of them. */
 static int possible_peers(const struct pp_graph *g, struct pp_action a,
                           int *one)
 {
@@ -69,7 +70,7 @@ static int possible_peers(const struct pp_graph *g, struct pp_action a,
 char *pp_schedule_format_row(const struct pp_schedule *s, int row)
 {
     const struct pp_row *list = &s->rows[row];
-    /* The parentheses and name of a pair fit in what two numbers leave. */
+    /* PP_ACTION_TEXT leaves room for the marks of a pair. */
     size_t bytes;
     if (__builtin_mul_overflow(list->n + 1, (size_t)PP_ACTION_TEXT, &bytes))
         return NULL;
@@ -122,7 +123,6 @@ static int add_cell(struct pp_schedule *s, int row, const char *text, size_t n,
     return pp_schedule_add(s, row, a, err);
 }
 
-/* A cell is one action, or "(F;B)OVERLAP_F_B", which is two. */
 int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
                            size_t n, struct pp_err *err)
 {
@@ -168,7 +168,7 @@ size_t pp_schedule_n_compute(const struct pp_schedule *s)
 
 bool pp_schedule_is_canonical(const struct pp_schedule *s)
 {
-    /* The order inside a row is enough: a stage is on one rank. */
+    /* The order within a row is enough, because a stage is on one row. */
     struct pp_action *last = calloc((size_t)s->graph->n_stages, sizeof *last);
     bool canonical = last != NULL && s->graph->n_copies == 1;
     for (int st = 0; canonical && st < s->graph->n_stages; st++)
@@ -208,7 +208,8 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
     return 0;
 }
 
-/* The copy that a works in, or -1 where it is no work of the schedule. */
+/* Returns the copy that a works in, or -1 if a is not valid work of the
+ * schedule. */
 static int copy_at(const struct pp_schedule *s, struct pp_action a)
 {
     if (!pp_is_compute(a.op) || a.microbatch < 0 ||

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* schedule - a list of actions for each pipeline rank. */
+/* schedule - one row of actions per pipeline rank, with its text form and its
+ * lowering. */
 #ifndef PP_SCHEDULE_IR_SCHEDULE_H
 #define PP_SCHEDULE_IR_SCHEDULE_H
 
@@ -11,90 +12,100 @@
 #include "schedule/ir/graph.h"
 
 struct pp_row {
-    struct pp_action *actions; /* in the order the rank runs them */
+    struct pp_action *actions; /* in execution order */
     size_t n, capacity;
 };
 
 struct pp_schedule {
     const struct pp_graph *graph; /* borrowed; outlives the schedule */
-    const char *kind;             /* "1f1b"; borrowed */
+    const char *kind;             /* such as "1f1b"; borrowed */
     int n_microbatches;
-    int channel_depth;   /* messages in flight per channel; 0: rendezvous */
-    struct pp_row *rows; /* graph->n_ranks of them, malloc'ed */
+    int channel_depth;   /* messages in flight per channel; 0 for rendezvous */
+    struct pp_row *rows; /* graph->n_rows of them, malloc'ed */
 };
 
-/* True if action i of the row is the second of an overlap pair. */
+/* Returns true if action i of the row is the second of an overlap pair. */
 static inline bool pp_is_second_of_pair(const struct pp_row *row, size_t i)
 {
     return i > 0 && row->actions[i - 1].overlap;
 }
 
-/* An empty schedule on g: no actions, channel depth 1. */
+/* Makes s an empty schedule on g with channel depth 1. */
 int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
                      const char *kind, int n_microbatches,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Appends one action to a rank's row. */
+/* Appends one action to a row. */
 int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Frees the rows; accepts a zeroed struct. */
 void pp_schedule_finish(struct pp_schedule *s);
 
-/* The text of a rank's row, actions separated by one space, as the manifest
- * holds it. malloc'ed; NULL when out of memory. */
+/* Returns the text of a row as the manifest holds it: actions separated by one
+ * space. The caller frees it. Returns NULL if out of memory. */
 char *pp_schedule_format_row(const struct pp_schedule *s, int row);
 
-/* Appends the actions of text to rank's row. Peers that are not written are
- * filled where only one stage is possible. Fails with PP_EXIT_INPUT, quoting
- * the cell and its place ("action 3"). */
+/* Appends the actions of text to a row. Fills a missing peer if only one stage
+ * is possible. Fails with PP_EXIT_INPUT and names the cell and its position
+ * ("action 3"). */
 int pp_schedule_parse_row(struct pp_schedule *s, int row, const char *text,
                           struct pp_err *err) PP_MUST_USE;
 
-/* Appends one cell, an action or a pair, as it stands in a row. */
+/* Appends one cell: an action, or a pair "(F;B)OVERLAP_F_B". */
 int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
                            size_t n, struct pp_err *err) PP_MUST_USE;
 
-/* Fills the peers that are not written where only one stage is possible. */
+/* Fills each missing peer if only one stage is possible. */
 void pp_schedule_imply_peers(struct pp_schedule *s);
 
-/* How many compute actions the schedule holds. */
+/* Returns the number of compute actions. */
 size_t pp_schedule_n_compute(const struct pp_schedule *s);
 
-/* Whether weight gradients run in canonical order: per stage by ascending
- * microbatch, slices descending within it. Such schedules give the same bits
- * as each other under every split with equal slicing. Never where there are
- * copies of the weights: each sums a part of the microbatches. */
+/* Returns true if weight gradients run in canonical order: per stage by
+ * ascending microbatch, and by descending slice within a microbatch. All such
+ * schedules give the same bits under every split with equal slicing. Returns
+ * false if there are copies of the weights, because each copy sums only some of
+ * the microbatches. */
 bool pp_schedule_is_canonical(const struct pp_schedule *s);
 
-/* Moves every row into one, as a single rank plays it: dst lies on
- * merged_graph (the same stages, all on rank 0), holds the compute actions in
- * an order that respects both the rows and the dependencies, and no message.
- * SYNC_COPIES and SYNC_TIED stay, once, at the end. */
+/* Merges all rows into one row that a single rank can play. merged_graph has
+ * the same stages, all on row 0. dst holds the compute actions in an order that
+ * respects the rows and the dependencies, and no messages. SYNC_COPIES and
+ * SYNC_TIED appear once, at the end. */
 int pp_schedule_merge(const struct pp_schedule *s,
                       const struct pp_graph *merged_graph,
                       struct pp_schedule *dst, struct pp_err *err) PP_MUST_USE;
 
-/* dst = s without I, W, B, their messages and gradient actions: evaluation. */
+/* Copies s to dst without I, W, B, their messages and the gradient actions, for
+ * evaluation. */
 int pp_schedule_forward_only(const struct pp_schedule *s,
                              struct pp_schedule *dst,
                              struct pp_err *err) PP_MUST_USE;
 
-/* The copy of microbatch m, or -1 where no action works on it. Reads all
- * rows. */
+/* Returns the copy of the weights that microbatch m passes through, or -1 if no
+ * action works on m. Reads all rows. */
 int pp_copy_of(const struct pp_schedule *s, int m);
 
-/* Fills copy[0 .. n_microbatches) with the same. Accepts any rows. */
+/* Fills copy[0 .. n_microbatches) with pp_copy_of of each microbatch. Accepts
+ * any rows. */
 void pp_copies_of(const struct pp_schedule *s, int *copy);
 
-/* Replaces the rows of s, which hold no messages. Overlap pairs stay together;
- * UNSHARD, RESHARD and REDUCE_GRAD stay before the compute action that they
- * precede. Fails with PP_EXIT_NO when the rows cannot run to the end, naming
- * the first action of each stuck rank. */
+/* Adds every message that deps asks for to the rows of s, which hold none. Also
+ * appends SYNC_COPIES if there are copies of the weights, and SYNC_TIED if the
+ * graph has tied stages.
+ *
+ * The compute actions are walked in one global order: start time at unit cost,
+ * ties by stage and microbatch. Each transfer is listed on both rows at the
+ * completion of its producer. Every row is then a subsequence of that order, so
+ * the result does not deadlock at any channel depth, rendezvous included.
+ *
+ * Overlap pairs stay together. UNSHARD, RESHARD and REDUCE_GRAD stay before the
+ * compute action that they precede. Fails with PP_EXIT_NO if the compute
+ * actions deadlock, and names the first action of each stuck rank. */
 int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
-/* What lowering adds beside messages, SYNC_COPIES and SYNC_TIED, for rows that
- * have theirs. */
+/* Appends only SYNC_COPIES and SYNC_TIED, for rows that have their messages. */
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -21,7 +21,7 @@ const struct pp_kind *const pp_kinds[] = {
 void pp_kind_names(const char *names[PP_MAX_KINDS])
 {
     static_assert(sizeof pp_kinds / sizeof *pp_kinds < PP_MAX_KINDS,
-                  "there is a place for every name, auto and the end");
+                  "there is room for all names, auto and NULL");
     int n = 0;
     while (pp_kinds[n]) {
         names[n] = pp_kinds[n]->name;
@@ -44,13 +44,13 @@ int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
 {
     if (g->n_copies > 1 && !copies)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s runs on one copy of the weights, not two: split "
-                       "without '--placement both-ways', or use dualpipe",
+                       "%s runs on one copy of the weights, not two: use "
+                       "placement loop or v, or use dualpipe",
                        kind);
     if (g->n_slices > 1 && !slices)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s runs whole sequences: slices are for seq1f1b and "
-                       "gpipe",
+                       "%s runs whole sequences: only seq1f1b and gpipe take "
+                       "slices",
                        kind);
     return 0;
 }
@@ -106,9 +106,9 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
     if (each)
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs one stage on each rank, not %d stages on %d "
-                   "ranks in this placement: split with 'ppsplit -p %d -c 1'",
-                   s->kind, g->n_stages, g->n_rows, g->n_rows);
+                   "%s needs one stage on each rank, but this placement has %d "
+                   "stages on %d ranks: use 1 chunk per rank",
+                   s->kind, g->n_stages, g->n_rows);
 }
 
 int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
@@ -118,10 +118,10 @@ int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
         const struct pp_stage_node *n = &g->stages[stage];
         if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "%s needs a chain, and stage %d is not fed by the "
-                           "stage before it alone: gpipe and looped-bfs take "
-                           "branches, and 1f1b, eager-1f1b, zb-h1 and zb-h2 "
-                           "where each rank is passed once",
+                           "%s needs a chain, but stage %d has other inputs "
+                           "than the previous stage: gpipe and looped-bfs "
+                           "take branches, and so do 1f1b, eager-1f1b, zb-h1 "
+                           "and zb-h2 if each rank is passed once",
                            s->kind, stage);
     }
     return 0;
@@ -134,8 +134,9 @@ int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
         return -1;
     if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_rows)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs a chain of two stages on each rank, there and "
-                   "back: split with 'ppsplit -p %d -c 2 --placement v'",
-                   s->kind, g->n_rows);
+    return pp_fail(
+        err, PP_EXIT_INPUT,
+        "%s needs a chain of two stages on each rank, placed in a V: "
+        "use 2 chunks per rank and placement v",
+        s->kind);
 }

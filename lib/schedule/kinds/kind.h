@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* kind - a way to order the work: one table entry per schedule.
+/* kind - the schedule kinds, one table entry each.
  *
- * A kind emits compute actions only; lower.h adds the messages. */
+ * A kind emits compute actions only; pp_lower adds the messages. */
 #ifndef PP_SCHEDULE_KINDS_KIND_H
 #define PP_SCHEDULE_KINDS_KIND_H
 
@@ -9,47 +9,48 @@
 
 struct pp_kind_options {
     int n_microbatches;
-    int group; /* interleaved: microbatches per group; 0: the kind's default */
-    bool idle; /* emit PP_IDLE too, where PyTorch's class has empty cells */
+    int group; /* microbatches per group of interleaved; 0 for the default */
+    bool idle; /* also emit PP_IDLE for the empty cells of PyTorch's class */
 };
 
 struct pp_kind {
     const char *name;
-    const char *summary; /* one line for --list */
-    const char *constraint;
+    const char *summary;    /* one line */
+    const char *constraint; /* the placements and sizes it accepts */
     const char *paper;
-    /* What it is made for, where it can choose: so many stages on each rank,
-     * in a V or a loop. 0 chunks: one. Several in a loop may as well be more.
-     */
+    /* The placement to use if the caller can choose: stages per rank (0: one)
+     * and v or loop. A kind that takes several stages in a loop also takes
+     * more. */
     int n_chunks;
     bool v;
-    bool copies; /* runs on two copies of the weights, both ways, and only so */
-    int slices;  /* takes slices: how many where none are asked for; 0: none */
-    /* Fills the rows of s, which is initialised and empty. Refuses with
-     * PP_EXIT_INPUT what does not fit, naming what would. */
+    bool copies; /* needs two copies of the weights, placed both ways */
+    int slices;  /* the default number of slices; 0 if it takes none */
+    /* Fills the rows of s, which is initialised and empty. Fails with
+     * PP_EXIT_INPUT if the graph or the options do not fit, and says what
+     * would. */
     int (*emit)(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err);
 };
 
-/* What every kind asks of a graph first: refuses with PP_EXIT_INPUT copies of
- * the weights and slices, where it does not know what to do with them. */
+/* Fails with PP_EXIT_INPUT if the graph has copies of the weights or slices
+ * that the kind does not take. */
 int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
                    bool slices, struct pp_err *err) PP_MUST_USE;
 
-/* Emits what it admits. */
+/* Emits the rows of kind k after pp_kind_admits. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o,
                  struct pp_err *err) PP_MUST_USE;
 
-/* All kinds, ending with NULL. */
+/* All kinds, terminated by NULL. */
 extern const struct pp_kind *const pp_kinds[];
 
-/* The names that -s takes: those of all kinds, then "auto", which stands for
- * the best of them, then NULL. */
+/* Lists the names of all kinds, then "auto", which stands for the best of them,
+ * then NULL. */
 enum { PP_MAX_KINDS = 32 };
 void pp_kind_names(const char *names[PP_MAX_KINDS]);
 
-/* The kind of that name (case sensitive), or NULL. */
+/* Returns the kind of that name (case sensitive), or NULL. */
 const struct pp_kind *pp_kind_find(const char *name);
 
 #endif

@@ -7,18 +7,17 @@
 
 /* A pipeline that passes each row once.
  *
- * Ranks then form a DAG as stages do: rank a comes before rank b where a stage
- * on a feeds one on b, and no way leads back. One stage on each rank is the
- * usual case; encoders that share a rank, with each other or with the first
- * stage of the model that they feed, are another. A rank runs a microbatch
- * through all of its stages at once, so kinds that know one stage a rank need
- * not care. */
+ * Its rows form a DAG as stages do: row a comes before row b if a stage on a
+ * feeds one on b, and there is no path back. One stage per row is the usual
+ * case. Encoders may also share a row, with each other or with the first stage
+ * of the model that they feed. A row runs a microbatch through all of its
+ * stages at once, so the kinds below can treat a row as one stage. */
 struct row_dag {
     const struct pp_graph *graph;
-    int *depth;  /* per rank: the longest path to a rank without outputs */
-    int longest; /* of them, and 1: as many ranks as the longest way has */
-    int *first;  /* per rank, and one more: where its stages begin in */
-    int *stages; /* all of them, by rank, ascending */
+    int *depth;  /* per row: the longest path to a row without outputs */
+    int longest; /* rows on the longest path */
+    int *first;  /* per row: the start of its stages in stages; n_rows + 1 */
+    int *stages; /* all stages by row, ascending */
 };
 
 static void sort_stages_by_row(struct row_dag *p)
@@ -28,7 +27,7 @@ static void sort_stages_by_row(struct row_dag *p)
         p->first[g->stages[s].row + 1]++;
     for (int r = 0; r < g->n_rows; r++)
         p->first[r + 1] += p->first[r];
-    /* Downwards, each rank's end moving to its beginning. */
+    /* Going down, each row's end moves to its start. */
     for (int s = g->n_stages - 1; s >= 0; s--)
         p->stages[--p->first[g->stages[s].row + 1]] = s;
     for (int r = 0; r < g->n_rows; r++)
@@ -36,8 +35,8 @@ static void sort_stages_by_row(struct row_dag *p)
     p->first[g->n_rows] = g->n_stages;
 }
 
-/* Takes rank r, all of whose outputs have been taken: the ranks before it are
- * at least one deeper. Adds those that then have none left to ready. */
+/* Visits row r after all of its outputs: the rows before it are at least one
+ * deeper. Adds the rows that have no unvisited outputs left to ready. */
 static void raise_input_depths(struct row_dag *p, int r, int *left, int *ready,
                                int *n)
 {
@@ -56,8 +55,8 @@ static void raise_input_depths(struct row_dag *p, int r, int *left, int *ready,
     }
 }
 
-/* Depths, from the ranks without outputs on. Returns how many ranks could be
- * taken, or -1 when out of memory. */
+/* Finds the depths, starting from the rows without outputs. Returns the number
+ * of rows visited, or -1 if out of memory. */
 static int find_row_depths(struct row_dag *p)
 {
     const struct pp_graph *g = p->graph;
@@ -87,10 +86,9 @@ static int fail_row_dag(const struct pp_schedule *s, const char *what,
 {
     const struct pp_graph *g = s->graph;
     return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs a pipeline that passes each rank once, and with "
-                   "%d stages on %d ranks %s: split with 'ppsplit -p %d -c 1', "
-                   "or use gpipe",
-                   s->kind, g->n_stages, g->n_rows, what, g->n_rows);
+                   "%s needs a pipeline that passes each rank once, but with "
+                   "%d stages on %d ranks %s: use 1 chunk per rank, or gpipe",
+                   s->kind, g->n_stages, g->n_rows, what);
 }
 
 static void row_dag_finish(struct row_dag *p)
@@ -118,9 +116,9 @@ static int row_dag_init(struct row_dag *p, const struct pp_schedule *s,
     if (taken < 0)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (empty)
-        rc = fail_row_dag(s, "one has none", err);
+        rc = fail_row_dag(s, "one rank has no stage", err);
     else if (taken < g->n_rows)
-        rc = fail_row_dag(s, "one is passed twice", err);
+        rc = fail_row_dag(s, "one rank is passed twice", err);
     if (rc)
         row_dag_finish(p);
     return rc;
@@ -138,15 +136,15 @@ static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
     return 0;
 }
 
-/* 1f1b - warm up, then one forward and one backward in turn, then drain.
+/* 1f1b - warmup, then one forward and one backward in turn, then cooldown.
  *
  * A rank warms up with as many forwards as there are ranks between it and the
  * loss, counted along the longest path, so that branches of different lengths
- * meet. Also right for fewer microbatches than ranks. Narayanan et
- * al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021
+ * meet. There may be fewer microbatches than ranks. Narayanan et al.,
+ * "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021
  * (PipeDream-Flush). */
 
-/* Step k runs forward k and the backward warmup steps behind it. */
+/* Step k runs forward k and backward k - warmup. */
 static int emit_1f1b_row(struct pp_schedule *s, const struct row_dag *p,
                          int row, int m, int warmup, struct pp_err *err)
 {
@@ -182,16 +180,17 @@ static int emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_1f1b = {
     .name = "1f1b",
     .summary = "one forward, one backward; at most p activations live",
-    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .constraint =
+        "each rank passed once (1 chunk), branches too; any microbatches",
     .paper = "Narayanan et al., PipeDream-Flush, ICML 2021",
     .emit = emit_1f1b,
 };
 
-/* eager-1f1b - 1F1B that runs twice as many forwards ahead.
+/* eager-1f1b - 1F1B with twice as many warmup forwards.
  *
- * A message then has a whole step to arrive in, so that its time is hidden for
- * almost twice the memory. Zhuang et al., "On Optimizing the Communication of
- * Model Parallelism", MLSys 2023. */
+ * A message then has a whole step to arrive, so its time is hidden at the cost
+ * of almost twice the memory. Zhuang et al., "On Optimizing the Communication
+ * of Model Parallelism", MLSys 2023. */
 
 static int emit_eager_1f1b(struct pp_schedule *s,
                            const struct pp_kind_options *o, struct pp_err *err)
@@ -201,19 +200,20 @@ static int emit_eager_1f1b(struct pp_schedule *s,
 
 const struct pp_kind pp_kind_eager_1f1b = {
     .name = "eager-1f1b",
-    .summary = "1f1b with twice the warm-up, which hides slow messages",
-    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .summary = "1f1b with twice the warmup, which hides slow messages",
+    .constraint =
+        "each rank passed once (1 chunk), branches too; any microbatches",
     .paper = "Zhuang et al., MLSys 2023",
     .emit = emit_eager_1f1b,
 };
 
-/* zb-h1, zb-h2 - 1F1B with the backward split, weight gradients put off.
+/* zb-h1, zb-h2 - 1F1B with a split backward and delayed weight gradients.
  *
- * An input gradient is passed on at once; a weight gradient waits until the
- * rank has nothing better to do, or until as many microbatches are alive as the
- * limit allows: p for H1, as in 1F1B, and 2p - 1 for H2, which fills the
- * warm-up too. p is the longest path to the loss, in ranks. Qi et al.,
- * "Zero Bubble Pipeline Parallelism", ICLR 2024. */
+ * An input gradient is sent at once. A weight gradient waits until the rank has
+ * no other work, or until as many microbatches are alive as the limit allows: p
+ * for H1, as in 1F1B, and 2p - 1 for H2, which also fills the warmup. p is the
+ * longest path to the loss, in ranks. Qi et al., "Zero Bubble Pipeline
+ * Parallelism", ICLR 2024. */
 
 static int emit_zb_h_row(struct pp_schedule *s, const struct row_dag *p,
                          int row, int m, int factor, struct pp_err *err)
@@ -266,26 +266,28 @@ static int emit_zb_h2(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_zb_h1 = {
     .name = "zb-h1",
     .summary = "backward split; a third of 1f1b's bubble at its memory",
-    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .constraint =
+        "each rank passed once (1 chunk), branches too; any microbatches",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_zb_h1,
 };
 
 const struct pp_kind pp_kind_zb_h2 = {
     .name = "zb-h2",
-    .summary = "backward split; hardly a bubble, at most 2p - 1 slots",
-    .constraint = "each rank passed once (ppsplit -c 1), branches too; any -m",
+    .summary = "backward split; almost no bubble, at most 2p - 1 slots",
+    .constraint =
+        "each rank passed once (1 chunk), branches too; any microbatches",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_zb_h2,
 };
 
 /* seq1f1b - 1f1b over slices of sequences.
  *
- * Forwards take the slices of a microbatch from the first, since a token
- * attends to those before it; backwards from the last, since keys and values
- * gather gradients from those behind. So the last slice's backward is the first
- * to come, and a stage warms up with one slice for each stage between it and
- * the loss, as in 1f1b, and the others of its microbatch. Bubble and
+ * Forwards take the slices of a microbatch from the first, because a token
+ * attends to earlier tokens. Backwards take them from the last, because keys
+ * and values gather gradients from later tokens. So the backward of the last
+ * slice comes first. A stage warms up with one slice for each stage between it
+ * and the loss, as in 1f1b, plus the other slices of its microbatch. Bubble and
  * activations shrink as the slices do. Sun et al., "Seq1F1B: Efficient
  * Sequence-Level Pipeline Parallelism for Large Language Model Training", NAACL
  * 2025. */
@@ -294,9 +296,9 @@ static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, size_t n,
                               size_t warmup, struct pp_err *err)
 {
     size_t k = (size_t)s->graph->n_slices;
-    /* Step i runs forward i and the backward warmup steps behind it. */
+    /* Step i runs forward i and backward i - warmup. */
     for (size_t i = 0; i < n + warmup; i++) {
-        size_t b = i - warmup; /* used from i = warmup on */
+        size_t b = i - warmup; /* read only if i >= warmup */
         if (i < n &&
             pp_emit_slice(s, PP_F, stage, (int)(i / k), (int)(i % k), err))
             return -1;
@@ -327,7 +329,8 @@ static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_seq1f1b = {
     .name = "seq1f1b",
     .summary = "1f1b over slices of sequences; bubble and activations shrink",
-    .constraint = "one stage on each rank (ppsplit -c 1), any -m, any --slices",
+    .constraint =
+        "one stage on each rank, any numbers of microbatches and slices",
     .paper = "Sun et al., Seq1F1B, NAACL 2025",
     .slices = 2,
     .emit = emit_seq1f1b,

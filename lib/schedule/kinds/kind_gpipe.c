@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* gpipe, looped-bfs - breadth first.
+/* gpipe, looped-bfs - breadth-first kinds.
  *
- * gpipe - all forwards, then all backwards.
- *
- * Stages ascend, then descend, so that any number of stages on a rank and any
- * placement works; microbatches ascend in both halves, which is the canonical
- * order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. With slices
- * it is the order of Li et al., "TeraPipe", ICML 2021. */
+ * gpipe runs all forwards, then all backwards. Stages ascend, then descend, so
+ * any placement works. Microbatches ascend in both halves, which is the
+ * canonical order of weight gradients. Huang et al., "GPipe", NeurIPS 2019.
+ * With slices it is the order of Li et al., "TeraPipe", ICML 2021. */
 #include "schedule/kinds/kinds.h"
 
-/* PyTorch's class has one stage on each rank; so do its empty cells. */
+/* Emits the empty cells of PyTorch's class, which has one stage per rank. */
 static int emit_gpipe_idle(struct pp_schedule *s,
                            const struct pp_kind_options *o, int factor,
                            struct pp_err *err)
@@ -23,8 +21,8 @@ static int emit_gpipe_idle(struct pp_schedule *s,
     return 0;
 }
 
-/* All slices of a microbatch: forward from the first, backward from the last.
- */
+/* Emits all slices of a microbatch: forward from the first, backward from the
+ * last. */
 static int emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m,
                        struct pp_err *err)
 {
@@ -56,13 +54,14 @@ static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_gpipe = {
     .name = "gpipe",
     .summary = "all forwards, then all backwards; m activations live",
-    .constraint = "none: any stages on any ranks, any -m",
+    .constraint = "any placement, any number of microbatches",
     .paper = "Huang et al., GPipe, NeurIPS 2019",
     .slices = 1,
     .emit = emit_gpipe,
 };
 
-/* looped-bfs - each stage forward over all microbatches, then all the way back.
+/* looped-bfs - each stage runs the forward of all microbatches, then all
+ * backwards follow.
  *
  * The backward takes the microbatches from the last, as PyTorch's LoopedBFS
  * does, so weight gradients are not in canonical order. Any placement works.
@@ -91,8 +90,9 @@ static int emit_looped_bfs(struct pp_schedule *s,
 
 const struct pp_kind pp_kind_looped_bfs = {
     .name = "looped-bfs",
-    .summary = "breadth first: a stage over all microbatches, then the next",
-    .constraint = "none: any stages on any ranks, any -m",
+    .summary =
+        "breadth first: all microbatches on a stage, then the next stage",
+    .constraint = "any placement, any number of microbatches",
     .paper = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023",
     .n_chunks = 2,
     .emit = emit_looped_bfs,

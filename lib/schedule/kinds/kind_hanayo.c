@@ -1,54 +1,56 @@
 /* SPDX-License-Identifier: MIT */
-/* hanayo - waves: the stages go there and back several times.
+/* hanayo - waves: the stages pass the ranks back and forth several times.
  *
  * A microbatch passes the ranks as a wave, down through one chunk and up
  * through the next, so that it turns without a message. As in interleaved, a
- * group of p microbatches or more passes the first wave, then the next;
- * backward takes the waves from the last. Liu et al., "Hanayo: Harnessing
- * Wave-like Pipeline Parallelism", SC 2023, gives the placement; the order is
- * ours:
+ * group of p or more microbatches passes the first wave, then the next; the
+ * backward takes the waves from the last. The placement is that of Liu et al.,
+ * "Hanayo: Harnessing Wave-like Pipeline Parallelism", SC 2023. The order is
+ * our own and has two parts:
  *
  * 1. A plan that repeats. A forward takes one unit of time and a backward two.
- *    Rank r's time is cells of three units, a forward and then a backward, each
- *    rank's shifted by one more unit. One microbatch takes the earliest cells
- *    through a wave and back, of even number on a rank for one of the two
- *    chunks and of odd number for the other; the next one does the same six
- *    units later, and so on through groups and waves. Hence nothing collides.
- * 2. The plan has gaps at its ends and says how much a rank keeps alive. Every
- *    rank now runs, whenever it is free, the first action of its plan whose
- *    inputs are there and that leaves the rest of its plan room; it looks no
- *    further than where the plan itself is full. The rest of the plan could
- *    always be run as it stands, so this never gets stuck. */
+ * A rank's time is divided into cells of three units, a forward and then a
+ * backward; the cells of each rank are shifted by one more unit. One microbatch
+ * takes the earliest cells through a wave and back, with even numbers for one
+ * of a rank's two chunks and odd numbers for the other. The next microbatch
+ * does the same six units later, and so on through groups and waves, so nothing
+ * collides.
+ *
+ * 2. A run that closes the gaps. The plan has gaps at its ends and gives the
+ * number of microbatches that a rank keeps alive. Whenever a rank is free, it
+ * runs the first action of its plan whose inputs are there and that leaves room
+ * for the rest of its plan. It looks no further than the first place where the
+ * plan itself uses all slots. The rest of the plan can always run as it stands,
+ * so a rank never gets stuck. */
 #include <stdlib.h>
 
 #include "base/num.h"
 #include "schedule/kinds/kinds.h"
 
 enum { FORWARD_UNITS = 1, BACKWARD_UNITS = 2, CELL_UNITS = 3 };
-enum { WAVE_UNITS = 2 * CELL_UNITS }; /* from one microbatch to the next */
+enum { WAVE_UNITS = 2 * CELL_UNITS }; /* steps between two microbatches */
 
 struct work {
-    int time; /* in the plan */
+    int time; /* start in the plan */
     int stage, microbatch;
     bool backward, done;
 };
 
 struct hanayo_row {
-    struct work *work; /* by time */
-    int first;         /* before it all are done */
+    struct work *work; /* sorted by time */
+    int first;         /* all work before it is done */
     int alive, free_at;
 };
 
 struct waves {
     struct pp_schedule *s;
     int p, m, n_waves;
-    int *start[2]; /* in one wave, forward and backward: by stage */
-    int n_work;    /* of a rank */
+    int *start[2]; /* forward and backward starts in one wave, by stage */
+    int n_work;    /* per rank */
     struct hanayo_row *rows;
-    int *end[2]; /* by stage and microbatch: when it was done; 0: not yet */
-    int limit;   /* slots of a rank */
-    /* Ranks to look at now and in the next two units, twice or more where it
-     * so happens. */
+    int *end[2]; /* end by stage and microbatch; 0 if not done */
+    int limit;   /* slots per rank */
+    /* The rows to try now and in the next two units, with repeats. */
     int *wake[3], n_wake[3];
 };
 
@@ -60,7 +62,8 @@ static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
         pp_mul((size_t)g->n_stages, (size_t)z->m, &cells, err))
         return -1;
     if (cells > INT32_MAX / (4 * WAVE_UNITS))
-        return pp_fail(err, PP_EXIT_INPUT, "-m '%d' is too large", z->m);
+        return pp_fail(err, PP_EXIT_INPUT, "%d microbatches are too many",
+                       z->m);
     z->n_work = (int)work;
     bool ok = (z->rows = pp_arena_alloc(a, (size_t)z->p, sizeof *z->rows));
     for (int r = 0; ok && r < z->p; r++)
@@ -70,7 +73,7 @@ static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
         ok = (z->start[i] =
                   pp_arena_alloc(a, 2 * (size_t)z->p, sizeof *z->start[i])) &&
              (z->end[i] = pp_arena_alloc(a, cells, sizeof *z->end[i]));
-    /* A rank ends one action at a time and wakes three ranks by it. */
+    /* A rank ends one action at a time, which wakes three ranks. */
     for (int i = 0; ok && i < 3; i++)
         ok = (z->wake[i] =
                   pp_arena_alloc(a, 3 * (size_t)z->p, sizeof *z->wake[i]));
@@ -79,16 +82,15 @@ static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
 
 /* --- the plan --- */
 
-/* The number of the cell of three units that begins in time's, counted on the
- * rank. */
+/* Returns the number of the row's cell that starts at time. */
 static int cell_of(int row, int time, bool backward)
 {
     int shift = (row + (backward ? FORWARD_UNITS : 0)) % CELL_UNITS;
     return (time - shift) / CELL_UNITS;
 }
 
-/* When stage can begin in one wave, its input being there at `from`. The rank's
- * other stage keeps to cells of the other parity. */
+/* Returns when stage can start in one wave, given its input at time `from`. The
+ * row's other stage uses cells of the other parity. */
 static int place_stage(const struct waves *z, int stage, bool backward,
                        int from)
 {
@@ -126,8 +128,8 @@ static int compare_work(const void *pa, const void *pb)
     return (a->time > b->time) - (a->time < b->time);
 }
 
-/* Microbatch i of a group of which the first wave begins at step `from`; a wave
- * takes a group `stride` steps, and no group more than `most`. */
+/* Plans microbatch i of a group whose first wave starts at step `from`. A wave
+ * takes `stride` steps for this group, and at most `most` for any group. */
 static void plan_microbatch(struct waves *z, int *n, int microbatch, int from,
                             int i, int stride, int most)
 {
@@ -149,7 +151,8 @@ static void plan_microbatch(struct waves *z, int *n, int microbatch, int from,
     }
 }
 
-/* As many groups of at least p as there can be, of sizes as equal as can be. */
+/* Plans as many groups of at least p microbatches as possible, of sizes as
+ * equal as possible. */
 static int plan_groups(struct waves *z, struct pp_err *err)
 {
     int rounds = z->m / z->p > 1 ? z->m / z->p : 1;
@@ -172,7 +175,8 @@ static int plan_groups(struct waves *z, struct pp_err *err)
     return 0;
 }
 
-/* The most that any rank keeps when it runs its plan as it stands. */
+/* Returns the most microbatches that a rank keeps alive under the plan as it
+ * stands. */
 static int plan_limit(const struct waves *z)
 {
     int limit = 0;
@@ -191,7 +195,7 @@ static int *end_of_work(const struct waves *z, bool backward, int stage, int m)
     return &z->end[backward][(size_t)stage * (size_t)z->m + (size_t)m];
 }
 
-/* Whether what w takes in is there. */
+/* Returns true if the input of w is there. */
 static bool is_work_ready(const struct waves *z, const struct work *w, int now)
 {
     int last = z->s->graph->n_stages - 1, end;
@@ -205,9 +209,9 @@ static bool is_work_ready(const struct waves *z, const struct work *w, int now)
     return end > 0 && end <= now;
 }
 
-/* The work that rank l can begin, or NULL. What is drawn forward adds to what
- * is alive until its place in the plan, so that it must not pass a place where
- * that is as much as can be. */
+/* Returns the work that rank l can start, or NULL. Work that starts early stays
+ * alive until its place in the plan, so it must not pass a place that uses all
+ * slots. */
 static struct work *choose_work(const struct waves *z, struct hanayo_row *l,
                                 int now)
 {
@@ -277,9 +281,9 @@ static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
         c * p != s->graph->n_stages)
         return pp_fail(err, PP_EXIT_INPUT,
                        "hanayo needs a chain of an even number of stages on "
-                       "each rank, there and back: split with 'ppsplit -p %d "
-                       "-c %d --placement v'",
-                       p, c + (c % 2 ? 1 : 2));
+                       "each rank, placed in a V: use %d chunks per rank and "
+                       "placement v",
+                       c + (c % 2 ? 1 : 2));
     int rc = waves_init(&z, &arena, err);
     if (!rc) {
         plan_wave(&z);
@@ -295,9 +299,9 @@ static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
 
 const struct pp_kind pp_kind_hanayo = {
     .name = "hanayo",
-    .summary = "waves there and back; the bubble shrinks by c, turns are free",
-    .constraint = "V placement of an even number of chunks (ppsplit -c 4 "
-                  "--placement v), any -m",
+    .summary = "waves down and up; the bubble shrinks by c, turns are free",
+    .constraint = "placement v with an even number of chunks, any number of "
+                  "microbatches",
     .paper = "Liu et al., Hanayo: Wave-like Pipeline Parallelism, SC 2023",
     .emit = emit_hanayo,
     .n_chunks = 4,

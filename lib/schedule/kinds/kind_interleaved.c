@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* interleaved - 1F1B with several stages on each rank, placed in a loop.
+/* interleaved, zb-interleaved - 1F1B with several stages per rank, placed in a
+ * loop.
  *
- * Work goes round in groups of g microbatches: a group passes a rank's first
- * chunk, then its second, and so on; then the next group. Backward takes the
- * chunks from the last. Narayanan et al., "Efficient Large-Scale Language Model
+ * Microbatches go in groups of g: a group passes a rank's first chunk, then its
+ * second, and so on; then the next group follows. The backward takes the chunks
+ * from the last. Narayanan et al., "Efficient Large-Scale Language Model
  * Training on GPU Clusters Using Megatron-LM", SC 2021. The order is
- * Megatron-LM's, and PyTorch's Interleaved1F1B at the default group. */
+ * Megatron-LM's, and PyTorch's Interleaved1F1B with the default group. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "schedule/ir/numbering.h"
 #include "schedule/kinds/kinds.h"
 
-/* The order in which the interleaved kinds go round: p ranks of c chunks, m
- * microbatches in groups of g. */
+/* The sizes of an interleaved kind: p ranks of c chunks, m microbatches in
+ * groups of g. */
 struct rounds {
     int p, c, m, g;
 };
 
-/* The chunk and microbatch of forward k: groups, then chunks, then
+/* Finds the chunk and microbatch of forward k: groups, then chunks, then
  * microbatches. The last group may be shorter. */
 static void forward_at(const struct rounds *z, size_t k, int *chunk, int *mb)
 {
@@ -50,14 +51,14 @@ static int rounds_init(struct rounds *z, const struct pp_schedule *s,
         return -1;
     if (!pp_graph_is(g, PP_PLACEMENT_LOOP))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s needs a chain of stages placed in a loop: split "
-                       "with 'ppsplit --placement loop'",
+                       "%s needs a chain of stages placed in a loop: use "
+                       "placement loop",
                        s->kind);
     if (z->c * z->p != g->n_stages)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s needs as many stages on each rank, not %d on %d "
-                       "ranks: split with 'ppsplit -p %d -c %d'",
-                       s->kind, g->n_stages, z->p, z->p, z->c + 1);
+                       "%s needs equally many stages on each rank, not %d on "
+                       "%d ranks: use %d chunks per rank",
+                       s->kind, g->n_stages, z->p, z->c + 1);
     return 0;
 }
 
@@ -70,15 +71,17 @@ static int rounds_group(int m, int p)
 static int rounds_fail(const struct rounds *z, const char *kind,
                        const char *more, struct pp_err *err)
 {
+    char value[32];
     int below = z->m - 1, above = z->m + 1;
     while (!rounds_group(below, z->p))
         below--;
     while (!rounds_group(above, z->p))
         above++;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s has no default group for -m '%d' on %d ranks: use -m "
-                   "%d or %d%s",
-                   kind, z->m, z->p, below, above, more);
+    snprintf(value, sizeof value, "%d or %d", below, above);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "microbatches", value,
+                           "%s has no default group for %d microbatches on "
+                           "%d ranks%s",
+                           kind, z->m, z->p, more);
 }
 
 static int emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
@@ -110,7 +113,7 @@ static bool group_fits(int m, int p, int g)
     return g >= p && g <= m && (m % g == 0 || m % g >= p);
 }
 
-/* "4, 5 or 9": the groups that fit, the first few. */
+/* Writes the first few group sizes that fit, such as "4, 5 or 9". */
 static void list_groups(int m, int p, char *text, size_t bytes)
 {
     int found[6], n = 0;
@@ -130,18 +133,19 @@ static int fail_group(const struct rounds *z, int group, struct pp_err *err)
 {
     char groups[100] = "", more[120];
     list_groups(z->m, z->p, groups, sizeof groups);
+    snprintf(more, sizeof more, "%d or more", z->p);
     if (group && z->m < z->p)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--group '%d' does not fit: a group holds from %d "
-                       "microbatches (the ranks) to -m %d; use -m %d or more, "
-                       "or leave --group out",
-                       group, z->p, z->m, z->p);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "microbatches", more,
+                               "groups of %d do not fit: a group needs a "
+                               "microbatch for each of %d ranks, but there "
+                               "are only %d",
+                               group, z->p, z->m);
     if (group)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--group '%d' does not fit %d microbatches on %d ranks: "
-                       "use --group %s",
-                       group, z->m, z->p, groups);
-    snprintf(more, sizeof more, ", or --group %s", groups);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "group", groups,
+                               "groups of %d do not fit %d microbatches on %d "
+                               "ranks",
+                               group, z->m, z->p);
+    snprintf(more, sizeof more, "; groups of %s fit", groups);
     return rounds_fail(z, "interleaved", more, err);
 }
 
@@ -153,8 +157,8 @@ static int emit_interleaved(struct pp_schedule *s,
         return -1;
     if (o->group && !group_fits(z.m, z.p, o->group))
         return fail_group(&z, o->group, err);
-    /* With one chunk Megatron-LM runs 1F1B; PyTorch's rule, the default, warms
-     * up twice as far. */
+    /* With one chunk Megatron-LM runs 1F1B. PyTorch's rule, the default, has
+     * twice the warmup. */
     if (z.c == 1 && o->group)
         return pp_emit_1f1b(s, o, 1, err);
     z.g = o->group ? o->group : rounds_group(z.m, z.p);
@@ -168,20 +172,20 @@ static int emit_interleaved(struct pp_schedule *s,
 
 const struct pp_kind pp_kind_interleaved = {
     .name = "interleaved",
-    .summary = "1f1b over several stages a rank; the bubble shrinks by c",
-    .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
-                  "multiple of max(1, m div p), or --group",
+    .summary = "1f1b over several stages per rank; the bubble shrinks by c",
+    .constraint = "placement loop; microbatches a multiple of max(1, m div p), "
+                  "or a group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
     .n_chunks = 2,
     .emit = emit_interleaved,
 };
 
-/* zb-interleaved - interleaved with the backward split.
+/* zb-interleaved - interleaved with a split backward.
  *
- * Half the warm-up of interleaved; every input gradient is followed by the
- * oldest weight gradient once the rank has put off as many as its number. The
- * order is PyTorch's InterleavedZeroBubble. Qi et al., "Zero Bubble Pipeline
- * Parallelism", ICLR 2024. */
+ * The warmup is half that of interleaved. Once a rank has delayed as many
+ * weight gradients as its number, the oldest one follows every input gradient.
+ * The order is PyTorch's InterleavedZeroBubble. Qi et al., "Zero Bubble
+ * Pipeline Parallelism", ICLR 2024. */
 
 static int emit_zb_interleaved_row(struct pp_schedule *s,
                                    const struct rounds *z,
@@ -220,12 +224,12 @@ struct alignment {
     struct pp_schedule *to;
     const struct pp_kind_options *options;
     struct pp_cells cells;
-    size_t *column; /* by cell: the column of its forward, from 1; 0 before */
-    size_t *pc;     /* per rank */
+    size_t *column; /* by cell: column of its forward, from 1; or 0 */
+    size_t *pc;     /* per row */
 };
 
-/* Puts rank's cell of the column: its next, or an empty one while that is a
- * forward whose input is not of an earlier column. */
+/* Fills the row's cell of a column: with its next action, or with an empty cell
+ * if that is a forward whose input is not in an earlier column. */
 static int align_row(struct alignment *a, int row, size_t column,
                      struct pp_err *err)
 {
@@ -260,7 +264,7 @@ static int align_all(struct alignment *a, struct pp_err *err)
     return 0;
 }
 
-/* Replaces s by one whose rows line up, as PyTorch's class does. */
+/* Replaces s by a schedule whose columns line up as in PyTorch's class. */
 static int align_rows(struct pp_schedule *s, const struct pp_kind_options *o,
                       struct pp_err *err)
 {
@@ -305,9 +309,8 @@ static int emit_zb_interleaved(struct pp_schedule *s,
 
 const struct pp_kind pp_kind_zb_interleaved = {
     .name = "zb-interleaved",
-    .summary = "interleaved with the backward split and half the warm-up",
-    .constraint = "loop placement (ppsplit --placement loop -c N); -m a "
-                  "multiple of max(1, m div p)",
+    .summary = "interleaved with a split backward and half the warmup",
+    .constraint = "placement loop; microbatches a multiple of max(1, m div p)",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .n_chunks = 2,
     .emit = emit_zb_interleaved,

@@ -1,42 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* dualpipev - two stages a rank, there and back, forwards paired with
- * backwards.
- *
- * In the steady phase a forward of one stage and the backward of the other make
- * a pair, whose messages a trainer can hide behind the other's arithmetic. The
- * backward is split at both ends. The order is PyTorch's DualPipeV.
- * DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, in the V form of the
- * DualPipe code. */
+/* zbv, dualpipev, dualpipe - kinds that pass the ranks in both directions. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "schedule/kinds/kinds.h"
 
-/* zbv - split backward on two stages a rank, placed there and back.
+/* zbv - split backward on two stages per rank, placed in a V.
  *
- * Each rank holds stage r on the way down and stage 2p - 1 - r on the way up,
- * so the loss is on rank 0 and memory is the same everywhere. The pattern
- * needs 2p - 1 microbatches; for fewer it is made for as many and the
- * superfluous ones are left out. The order is PyTorch's ZBVZeroBubble. Qi et
- * al., "Zero Bubble Pipeline Parallelism", ICLR 2024. */
+ * Rank r holds stage r on the way down and stage 2p - 1 - r on the way up, so
+ * the loss is on rank 0 and memory is the same on all ranks. The pattern needs
+ * 2p - 1 microbatches; if there are fewer, the extra ones are left out. The
+ * order is PyTorch's ZBVZeroBubble. Qi et al., "Zero Bubble Pipeline
+ * Parallelism", ICLR 2024. */
 
 enum { DOWN, UP };
 
 struct zbv_row {
     struct pp_schedule *s;
     const struct pp_kind_options *o;
-    int row, p, n;          /* n: microbatches of the whole pattern */
-    int count[2][PP_W + 1]; /* done, by way and op */
+    int row, p, n;          /* n: microbatches of the full pattern */
+    int count[2][PP_W + 1]; /* emitted, by way and op */
     struct pp_err *err;
 };
 
-/* Appends the next microbatch of that way and op. Errors stay in err. */
+/* Appends the next microbatch of that way and op. An error stays in err. */
 static void emit_zbv_next(struct zbv_row *v, enum pp_op op, int way)
 {
     int m = v->count[way][op]++;
     int stage = way == DOWN ? v->row : 2 * v->p - 1 - v->row;
     if (v->err->code)
         return;
-    /* Both fill err themselves. */
+    /* Both functions fill v->err. */
     int rc = m < v->o->n_microbatches
                  ? pp_emit(v->s, op, stage, m, v->err)
                  : pp_emit_idle(v->s, v->o, v->row, 1, v->err);
@@ -107,35 +101,42 @@ static int emit_zbv(struct pp_schedule *s, const struct pp_kind_options *o,
 
 const struct pp_kind pp_kind_zbv = {
     .name = "zbv",
-    .summary = "two stages a rank in a V, backward split; 1f1b's memory",
-    .constraint = "V placement of two chunks (ppsplit -c 2 --placement v), "
-                  "any -m",
+    .summary = "two stages per rank in a V, backward split; 1f1b's memory",
+    .constraint = "placement v with 2 chunks, any number of microbatches",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .n_chunks = 2,
     .v = true,
     .emit = emit_zbv,
 };
 
+/* dualpipev - two stages per rank in a V, with forwards and backwards paired.
+ *
+ * In the steady phase a forward of one stage and the backward of the other make
+ * a pair; a trainer can hide the messages of one behind the arithmetic of the
+ * other. The backward is split at both ends. The order is PyTorch's DualPipeV.
+ * DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, in the V form of the
+ * DualPipe code. */
+
 enum { NEAR, FAR };
 
-/* The order of one rank that forwards and backwards pass in both directions:
- * the part that dualpipe and dualpipev share. */
+/* The part that dualpipe and dualpipev share: the order of one rank that
+ * forwards and backwards pass in both directions. */
 struct two_ways {
-    int stage[2]; /* of the way that begins nearer, and of the other */
-    int first[2]; /* microbatch of each */
-    int m;        /* microbatches of each */
-    int row, p;   /* place of the rank, and how many until the ways turn */
+    int stage[2]; /* stage on the nearer way, and on the farther */
+    int first[2]; /* first microbatch of each way */
+    int m;        /* microbatches of each way */
+    int row, p;   /* position of the rank, and ranks before the turn */
 };
 
 struct two_way_row {
     struct pp_schedule *s;
     const struct two_ways *at;
-    int row, p;                      /* of at */
+    int row, p;                      /* copied from at */
     int n_forward[2], n_backward[2]; /* by way */
-    struct pp_action *waiting;       /* W put off, a queue */
-    size_t n_done, n_waiting;        /* of it: done, and in all */
-    bool split;         /* the cooldown has turned from B to I and W */
-    struct pp_err *err; /* holds the first failure; the rest is then skipped */
+    struct pp_action *waiting;       /* the queue of delayed W */
+    size_t n_done, n_waiting;        /* of the queue: emitted, and all */
+    bool split;         /* true once the cooldown emits I and W, not B */
+    struct pp_err *err; /* the first failure; later calls do nothing */
 };
 
 static void emit_next(struct two_way_row *v, enum pp_op op, int way)
@@ -149,14 +150,14 @@ static void emit_next(struct two_way_row *v, enum pp_op op, int way)
             (struct pp_action){.stage = stage, .microbatch = m};
 }
 
-/* The oldest W that waits, if any does. */
+/* Emits the oldest delayed W, if there is one. */
 static void emit_waiting_w(struct two_way_row *v)
 {
     if (v->n_done == v->n_waiting || v->err->code)
         return;
     struct pp_action w = v->waiting[v->n_done++];
     int rc = pp_emit(v->s, PP_W, w.stage, w.microbatch, v->err);
-    (void)rc; /* v->err has it */
+    (void)rc; /* v->err holds the failure */
 }
 
 static void emit_pair(struct two_way_row *v, int forward, int backward)
@@ -185,8 +186,8 @@ static void emit_warmup(struct two_way_row *v)
     }
 }
 
-/* On the last rank the first pair would be of the two stages next to the loss,
- * one waiting for the other, so it is written apart. */
+/* On the last rank the first pair would be the two stages next to the loss, one
+ * of which waits for the other, so they are emitted one by one. */
 static void emit_steady(struct two_way_row *v)
 {
     int behind = v->p - v->row - 1;
@@ -241,13 +242,16 @@ static int emit_dualpipev(struct pp_schedule *s,
                           const struct pp_kind_options *o, struct pp_err *err)
 {
     int p = s->graph->n_rows, m = o->n_microbatches;
+    char enough[32];
     if (pp_two_in_a_v(s, err))
         return -1;
+    snprintf(enough, sizeof enough, "%d or more", 2 * p);
     if (m < 2 * p)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "dualpipev needs at least as many microbatches as "
-                       "stages, not -m '%d': use -m %d or more",
-                       m, 2 * p);
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "microbatches", enough,
+            "dualpipev needs at least as many microbatches as "
+            "stages, not %d",
+            m);
     for (int row = 0; row < p; row++) {
         struct two_ways w = {
             .stage = {row, 2 * p - 1 - row}, .m = m, .row = row, .p = p};
@@ -259,38 +263,41 @@ static int emit_dualpipev(struct pp_schedule *s,
 
 const struct pp_kind pp_kind_dualpipev = {
     .name = "dualpipev",
-    .summary = "two stages a rank in a V, forwards paired with backwards",
-    .constraint = "V placement of two chunks (ppsplit -c 2 --placement v); -m "
-                  "at least the number of stages",
+    .summary = "two stages per rank in a V, forwards paired with backwards",
+    .constraint = "placement v with 2 chunks, at least as many microbatches as "
+                  "stages",
     .paper = "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
     .n_chunks = 2,
     .v = true,
     .emit = emit_dualpipev,
 };
 
-/* dualpipe - two copies of the weights, microbatches entering at both ends.
+/* dualpipe - two copies of the weights, with microbatches entering at both
+ * ends.
  *
- * The first half of the microbatches goes from rank 0 to rank p - 1, the second
- * half through the copies from rank p - 1 to rank 0. Rank r then does for the
- * one what rank p - 1 - r does for the other, and each half of the ranks runs
- * the order of dualpipev, whose V turns in the middle. DeepSeek-AI,
- * "DeepSeek-V3 Technical Report", 2024, and the DualPipe code. */
+ * The first half of the microbatches passes from rank 0 to rank p - 1, the
+ * second half through the copies from rank p - 1 to rank 0. Rank p - 1 - r
+ * mirrors rank r. Each half of the ranks runs the order of dualpipev, whose V
+ * turns in the middle. DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, and
+ * the DualPipe code. */
 
 static int check_shape(const struct pp_schedule *s, int m, struct pp_err *err)
 {
     int p = s->graph->n_rows;
+    char enough[32];
+    snprintf(enough, sizeof enough, "%d%s", m < 2 * p ? 2 * p : m + 1,
+             m < 2 * p ? " or more" : "");
     if (!pp_graph_is(s->graph, PP_PLACEMENT_BOTH_WAYS) || p % 2)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "dualpipe needs a chain of one stage on each of an even "
-                       "number of ranks, and its copy the other way: split "
-                       "with 'ppsplit -p %d --placement both-ways'",
+                       "dualpipe needs an even number of ranks with one stage "
+                       "and one copy each: use %d ranks and placement "
+                       "both-ways",
                        p + p % 2);
     if (m < 2 * p || m % 2)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "dualpipe needs an even number of microbatches, at "
-                       "least two for each rank, not -m '%d': use -m %d%s",
-                       m, m < 2 * p ? 2 * p : m + 1,
-                       m < 2 * p ? " or more" : "");
+        return pp_fail_setting(err, PP_EXIT_INPUT, "microbatches", enough,
+                               "dualpipe needs an even number of "
+                               "microbatches, at least two per rank, not %d",
+                               m);
     return 0;
 }
 
@@ -318,8 +325,8 @@ static int emit_dualpipe(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_dualpipe = {
     .name = "dualpipe",
     .summary = "two copies of the weights, microbatches from both ends",
-    .constraint = "copies both ways (ppsplit --placement both-ways), -p and -m "
-                  "even, -m at least 2p",
+    .constraint = "placement both-ways, even numbers of ranks and "
+                  "microbatches, at least 2 microbatches per rank",
     .paper = "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
     .copies = true,
     .emit = emit_dualpipe,

@@ -1,58 +1,55 @@
 /* SPDX-License-Identifier: MIT */
-/* v-half, v-min - two stages a rank, there and back, in half or a third of
- * 1f1b's memory.
+/* v-half, v-min - two stages per rank in a V, with half or a third of 1f1b's
+ * memory.
  *
- * Both repeat one block. On the way down a microbatch advances by two slots a
+ * Both repeat one building block. A block gives the step of time in which a
+ * rank does each of the four actions of a microbatch other than its weight
+ * gradients. Every microbatch repeats the block six steps later. The time that
+ * a microbatch stays on a rank decides how much the rank keeps, so the block
+ * decides the memory. On the way down a microbatch advances by two steps per
  * rank in v-half and by one in v-min, on the way up by one, so that it stays on
- * every rank for the same time. The order is planned in slots of equal length;
- * with costs far from equal a bubble comes back. Qi et al., "Pipeline
- * Parallelism with Controllable Memory", NeurIPS 2024. */
+ * every rank for the same time.
+ *
+ * The blocks leave gaps at the ends of the schedule. The ends are then
+ * compressed as far as that memory allows. A step is the time of any one
+ * action, so costs that are far from equal bring a bubble back. Qi et al.,
+ * "Pipeline Parallelism with Controllable Memory", NeurIPS 2024. */
 #include <stdlib.h>
 
 #include "base/num.h"
 #include "schedule/kinds/kinds.h"
 
-/* vblock - a schedule from one repeated building block on stages placed there
- * and back, private to lib/schedule/kinds.
- *
- * A block says in which slot of time a rank does the four things that a
- * microbatch asks of it, apart from its weight gradients; every microbatch
- * repeats it six slots later. How long a microbatch stays is how much a rank
- * keeps, so the block decides the memory. The ends of the schedule, where the
- * blocks leave gaps, are then squeezed as far as that memory allows. A slot is
- * the time of any one action: no cost enters. Qi et al., "Pipeline Parallelism
- * with Controllable Memory", NeurIPS 2024. */
-/* What a microbatch asks of a rank, in order: forward on the way down and up,
- * input gradient on the way up and down. */
+/* The actions of a microbatch on a rank, in order: forward on the way down and
+ * up, input gradient on the way up and down. */
 enum { VBLOCK_OPS = 4, VBLOCK_PERIOD = 6 };
 
-/* The slots of the first microbatch on one rank, ascending and all different
- * modulo the period. A rank's slots come after those of the ranks that it
- * waits for. */
+/* The steps of the first microbatch on one rank, ascending and all different
+ * modulo the period. A rank's steps come after those of the ranks that it waits
+ * for. */
 struct vblock {
     int step[VBLOCK_OPS];
 };
 
-/* What a slot holds: nothing, a weight gradient (which, is settled at the
- * end), or one of the four of a microbatch. */
+/* The content of a step: free, a weight gradient (of a microbatch chosen at the
+ * end), or one of the four actions of a microbatch. */
 enum { FREE = -1, WEIGHT = -2 };
 enum { F_DOWN, F_UP, I_UP, I_DOWN };
 
-/* A rank's slots. All arrays have `length` entries. */
+/* The steps of a rank. All arrays but input have `length` entries. */
 struct block_row {
     int *step;
-    int *alive; /* forwards less weight gradients up to and with the slot */
-    int *owed;  /* input gradients less weight gradients, the same */
-    int *input; /* slots of the input gradients seen so far, ascending */
+    int *alive; /* forwards less weight gradients, so far */
+    int *owed;  /* input gradients less weight gradients */
+    int *input; /* sorted steps of the input gradients seen */
     int n_inputs;
     int n_weights, last_weight; /* weight gradients seen so far */
 };
 
 struct block_table {
     int p, m, length;
-    int limit; /* what may be alive on a rank */
+    int limit; /* most microbatches alive on a rank */
     struct block_row *rows;
-    int *at; /* [rank][of four][microbatch]: its slot */
+    int *at; /* [row][op][microbatch]: its step */
 };
 
 static int *step_of(const struct block_table *t, int row, int op,
@@ -91,11 +88,11 @@ static int table_init(struct block_table *t, struct pp_arena *a,
     for (int r = 0; r < p; r++)
         if (blocks[r].step[I_DOWN] > last)
             last = blocks[r].step[I_DOWN];
-    /* The blocks, and all weight gradients after them. */
+    /* Room for the blocks, and for all weight gradients after them. */
     int64_t length = last + (int64_t)m * (VBLOCK_PERIOD + 2) + 1;
     if (length > INT32_MAX / VBLOCK_OPS ||
         pp_mul((size_t)p * VBLOCK_OPS, (size_t)m, &ops, err))
-        return pp_fail(err, PP_EXIT_INPUT, "-m '%d' is too large", m);
+        return pp_fail(err, PP_EXIT_INPUT, "%d microbatches are too many", m);
     *t = (struct block_table){.p = p, .m = m, .length = (int)length};
     t->rows = pp_arena_alloc(a, (size_t)p, sizeof *t->rows);
     t->at = pp_arena_alloc(a, ops, sizeof *t->at);
@@ -126,7 +123,7 @@ static void repeat_blocks(struct block_table *t, const struct vblock *blocks)
     }
 }
 
-/* A weight gradient in every free slot that can have one. */
+/* Puts a weight gradient in every free step that can have one. */
 static void put_weights(struct block_table *t)
 {
     for (int r = 0; r < t->p; r++) {
@@ -150,10 +147,10 @@ static void drop_weights(struct block_table *t)
                 t->rows[r].step[i] = FREE;
 }
 
-/* Counts what is alive and owed from slot `from` on, a free slot being a weight
- * gradient's where one is owed. Stops where nothing more can have changed:
- * where it finds what it counted before, from slot `sure` on. Returns the most
- * that was alive. */
+/* Counts alive and owed from step `from` on. A free step counts as a weight
+ * gradient if one is owed. Stops at the first step from `sure` on whose counts
+ * are unchanged, because later counts are then unchanged too. Returns the
+ * largest count of alive. */
 static int count_row(const struct block_table *t, struct block_row *l, int from,
                      int sure)
 {
@@ -187,8 +184,8 @@ static int later_step(int a, int b)
     return a > b ? a : b;
 }
 
-/* The first slot after all that one of the four waits for, its predecessor of
- * the same sort among them. */
+/* Returns the first step after the requirements of an action. Its predecessor
+ * of the same op is one of them. */
 static int earliest_step(const struct block_table *t, int row, int op, int m)
 {
     int from = row + (op == F_DOWN || op == I_UP ? -1 : 1), at = -1;
@@ -201,10 +198,10 @@ static int earliest_step(const struct block_table *t, int row, int op, int m)
     return at + 1;
 }
 
-/* Whether slot i may still be moved: the steady middle, from the first input
- * gradient at the head of the pipeline to its last forward, stays. */
+/* The steps that do not move: the steady middle, from the first input gradient
+ * on row 0 to its last forward. */
 struct ends {
-    int warm_up, cool_down; /* the last slots of the first, of the middle */
+    int warmup, cooldown; /* last step of the warmup, and of the middle */
 };
 
 static struct ends find_ends(const struct block_table *t)
@@ -213,10 +210,9 @@ static struct ends find_ends(const struct block_table *t)
                          *step_of(t, 0, F_DOWN, t->m - 1)};
 }
 
-static bool is_cool_down(const struct ends *e, int i, int row)
+static bool is_cooldown(const struct ends *e, int i, int row)
 {
-    return i > e->warm_up &&
-           (i > e->cool_down || (i == e->cool_down && row > 0));
+    return i > e->warmup && (i > e->cooldown || (i == e->cooldown && row > 0));
 }
 
 static void move_work(struct block_table *t, int row, int from, int to)
@@ -229,9 +225,9 @@ static void move_work(struct block_table *t, int row, int from, int to)
         *step_of(t, row, c % VBLOCK_OPS, c / VBLOCK_OPS) = to;
 }
 
-/* The first free slot from `least` on into which what is in slot i can go,
- * where what is alive between the two slots may grow only up to the limit;
- * i when there is none. */
+/* Returns the first free step from `least` on that the content of step i can
+ * move to, or i if there is none. The count of alive between the two steps may
+ * grow only up to the limit. */
 static int find_free_step(const struct block_table *t,
                           const struct block_row *l, int i, int least)
 {
@@ -246,7 +242,7 @@ static int find_free_step(const struct block_table *t,
     return best;
 }
 
-/* Keeps the slots of input gradients ascending. */
+/* Inserts a step in the sorted list of input gradients. */
 static void note_input(struct block_row *l, int at)
 {
     int i = l->n_inputs++;
@@ -255,13 +251,14 @@ static void note_input(struct block_row *l, int at)
     l->input[i] = at;
 }
 
-/* Moves what is in slot i, weight gradients being in slots of their own. */
+/* Moves the content of step i to an earlier step. Weight gradients have steps
+ * of their own here. */
 static void compress_step(struct block_table *t, const struct ends *e, int row,
                           int i)
 {
     struct block_row *l = &t->rows[row];
     int c = l->step[i], to = i;
-    bool moves = i <= e->warm_up || is_cool_down(e, i, row);
+    bool moves = i <= e->warmup || is_cooldown(e, i, row);
     if (c == FREE)
         return;
     if (moves) {
@@ -284,7 +281,7 @@ static void compress_step(struct block_table *t, const struct ends *e, int row,
     }
 }
 
-/* Everything at the ends to its earliest slot, weight gradients too. */
+/* Moves everything at the ends to its earliest step, weight gradients too. */
 static void compress_ends(struct block_table *t)
 {
     put_weights(t);
@@ -299,11 +296,11 @@ static void compress_ends(struct block_table *t)
             compress_step(t, &e, r, i);
 }
 
-/* Closes the gaps in which a rank waits for nothing; the order stays. */
+/* Closes the gaps in which a rank waits for nothing. The order stays. */
 static void close_gaps(struct block_table *t)
 {
     for (int r = 0; r < t->p; r++)
-        t->rows[r].last_weight = -1; /* here: the last slot taken */
+        t->rows[r].last_weight = -1; /* here: the last step taken */
     for (int i = 0; i < t->length; i++)
         for (int r = 0; r < t->p; r++) {
             struct block_row *l = &t->rows[r];
@@ -318,8 +315,8 @@ static void close_gaps(struct block_table *t)
         }
 }
 
-/* Tries the slots for what is in slot i, weight gradients filling whatever is
- * free. */
+/* Tries earlier steps for the content of step i. Weight gradients fill any free
+ * step. */
 static void compress_last_step(struct block_table *t, int row, int i)
 {
     struct block_row *l = &t->rows[row];
@@ -339,19 +336,19 @@ static void compress_last_step(struct block_table *t, int row, int i)
     }
 }
 
-/* The end once more, without regard to where weight gradients were. */
-static void compress_cool_down(struct block_table *t)
+/* Compresses the cooldown again, without the old weight gradients. */
+static void compress_cooldown(struct block_table *t)
 {
     count_all_rows(t);
     struct ends e = find_ends(t);
     for (int i = 0; i < t->length; i++)
         for (int r = 0; r < t->p; r++)
-            if (t->rows[r].step[i] >= 0 && is_cool_down(&e, i, r))
+            if (t->rows[r].step[i] >= 0 && is_cooldown(&e, i, r))
                 compress_last_step(t, r, i);
 }
 
-/* Weight gradients where slots are free, those of the way up first: it is the
- * older work. */
+/* Emits a row, with weight gradients in the free steps. Those of the way up
+ * come first, because they are older. */
 static int emit_vblock_row(struct pp_schedule *s, const struct block_table *t,
                            int row, struct pp_err *err)
 {
@@ -386,7 +383,7 @@ static int emit_vblocks(struct pp_schedule *s, const struct vblock *blocks,
         compress_ends(&t);
         close_gaps(&t);
         drop_weights(&t);
-        compress_cool_down(&t);
+        compress_cooldown(&t);
     }
     for (int r = 0; !rc && r < t.p; r++)
         rc = emit_vblock_row(s, &t, r, err);
@@ -394,7 +391,7 @@ static int emit_vblocks(struct pp_schedule *s, const struct vblock *blocks,
     return rc;
 }
 
-/* A pause at the turn keeps the four apart modulo the period. */
+/* The pause at the turn keeps the four steps different modulo the period. */
 static struct vblock half_block(int p, int r)
 {
     int pause = p % 2 == 0 ? 3 : 0;
@@ -440,9 +437,8 @@ static int emit_v_min(struct pp_schedule *s, const struct pp_kind_options *o,
 
 const struct pp_kind pp_kind_v_half = {
     .name = "v-half",
-    .summary = "two stages a rank in a V, backward split; half of zbv's memory",
-    .constraint = "V placement of two chunks (ppsplit -c 2 --placement v), "
-                  "any -m",
+    .summary = "two stages per rank in a V, backward split; half zbv's memory",
+    .constraint = "placement v with 2 chunks, any number of microbatches",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_half,
@@ -452,10 +448,9 @@ const struct pp_kind pp_kind_v_half = {
 
 const struct pp_kind pp_kind_v_min = {
     .name = "v-min",
-    .summary = "two stages a rank in a V, backward split; a third of zbv's "
+    .summary = "two stages per rank in a V, backward split; a third of zbv's "
                "memory",
-    .constraint = "V placement of two chunks (ppsplit -c 2 --placement v), "
-                  "any -m",
+    .constraint = "placement v with 2 chunks, any number of microbatches",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_min,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A buffer lives from the first action that touches it to the last, so the row
- * is turned into touches, which are sorted by buffer and folded. Offsets are
- * memory_place.c's. */
+/* Buffer lifetimes. A buffer lives from the first action that touches it to the
+ * last, so each row becomes a list of touches, which are sorted by buffer and
+ * folded. memory_place.c assigns the offsets. */
 #include "schedule/memory/memory.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct touches {
     const struct pp_schedule *s;
     const struct pp_graph *g;
     const struct pp_stage_bytes *sizes;
-    struct pp_buffer *at; /* first == last: the position of the touch */
+    struct pp_buffer *at; /* the touches, with first == last */
     size_t n, capacity;
     size_t place;
     struct pp_action action;
@@ -50,8 +50,8 @@ static bool is_local(const struct touches *t, int stage)
     return t->g->stages[stage].row == t->g->stages[t->action.stage].row;
 }
 
-/* Keys and values of every slice are there until the last one's forward, also
- * where no backward keeps them. */
+/* Touches the keys and values of all slices in the forward of the last slice.
+ * They live until then even if no backward keeps them. */
 static int touch_keys(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
@@ -82,7 +82,7 @@ static int touch_forward(struct touches *t, struct pp_err *err)
     return rc ? -1 : 0;
 }
 
-/* Where the gradients of the outputs come together. */
+/* Touches the buffers of the action that consumes output gradients. */
 static int touch_consumption(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage, rc = 0;
@@ -100,9 +100,9 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
     return rc;
 }
 
-/* Keys and values gather gradients from all the slices behind: those of every
- * slice are there from the first backward of the microbatch on, which is the
- * last slice's. */
+/* Touches the gradients of all slices in the first backward of the microbatch,
+ * which is the last slice's. Keys and values gather gradients from all later
+ * slices. */
 static int touch_slices(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
@@ -172,7 +172,7 @@ static int compare_buffers(const void *pa, const void *pb)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* Sorts and joins the touches of each buffer. */
+/* Sorts the touches and joins those of each buffer. */
 static size_t fold_touches(struct pp_buffer *b, size_t n)
 {
     size_t kept = 0;
@@ -193,7 +193,7 @@ static size_t fold_touches(struct pp_buffer *b, size_t n)
 
 struct send_ring {
     int row, backward;
-    size_t bytes, n; /* largest message, and how many */
+    size_t bytes, n; /* largest message, and the number of messages */
 };
 
 static int compare_rings(const void *pa, const void *pb)
@@ -204,7 +204,7 @@ static int compare_rings(const void *pa, const void *pb)
     return a->backward - b->backward;
 }
 
-/* The channels that the row sends on; *n of them, malloc'ed. */
+/* Returns the *n channels that the row sends on, malloc'ed. */
 static struct send_ring *list_rings(const struct touches *t,
                                     const struct pp_row *list, size_t *n)
 {
@@ -234,7 +234,8 @@ static struct send_ring *list_rings(const struct touches *t,
     return c;
 }
 
-/* For what lives all step long: touched at the row's first and last place. */
+/* Touches the row's first and last place, for a buffer that lives for the whole
+ * step. */
 static int touch_both_ends(struct touches *t, const struct pp_row *list,
                            enum pp_buffer_kind kind, int stage, int peer,
                            size_t bytes, struct pp_err *err)
@@ -251,8 +252,8 @@ static bool is_second(const struct pp_row *list, size_t place)
     return place > 0 && list->actions[place - 1].overlap;
 }
 
-/* The two actions of an overlap pair run at once: neither may have memory that
- * the other frees. */
+/* Touches the buffers of an action. The two actions of an overlap pair run at
+ * once, so neither may reuse memory that the other frees. */
 static int touch_place(struct touches *t, const struct pp_row *list,
                        size_t place, struct pp_err *err)
 {
@@ -267,8 +268,8 @@ static int touch_place(struct touches *t, const struct pp_row *list,
     return touch_action(t, err);
 }
 
-/* The rank has one buffer for what passes within an action, whichever of its
- * stages is at work, and another for the forward of overlap pairs. */
+/* Touches the rank's workspaces: one for all its stages, and a second one for
+ * the forward of overlap pairs. */
 static int touch_workspace(struct touches *t, const struct pp_row *list,
                            int row, struct pp_err *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Offsets are given in list order, best fit first, as an allocator would at run
- * time; doing it before step 0 costs nothing later and shows what does not
- * fit. */
+/* Offsets of buffers, in row order by best fit, as an allocator would assign
+ * them at run time. Planning them before step 0 costs nothing later and shows
+ * early if memory is too small. */
 #include "schedule/memory/memory.h"
 
 #include <stdlib.h>
@@ -14,14 +14,14 @@ struct free_block {
     size_t offset, bytes;
 };
 
-struct free_blocks { /* ascending, never adjacent */
+struct free_blocks { /* by ascending offset, never adjacent */
     struct free_block *at;
     size_t n, capacity;
     size_t top; /* end of the arena so far */
 };
 
-/* The smallest hole that fits, else the end of the arena, where the last hole
- * may reach it. */
+/* Takes the smallest hole that fits, else extends the arena. The last hole is
+ * used for that if it reaches the end. */
 static size_t take_block(struct free_blocks *h, size_t bytes)
 {
     size_t best = h->n;
@@ -49,7 +49,8 @@ static size_t take_block(struct free_blocks *h, size_t bytes)
     return offset;
 }
 
-/* There is always room: holes are separated by live buffers. */
+/* Returns a block to the list of holes. The list never overflows, because live
+ * buffers separate the holes. */
 static void return_block(struct free_blocks *h, size_t offset, size_t bytes)
 {
     size_t i = h->n;
@@ -75,8 +76,7 @@ static void return_block(struct free_blocks *h, size_t offset, size_t bytes)
     }
 }
 
-/* Buffers by first place, the large ones of a place before the small, and by
- * last place. */
+/* Orders buffers by first position, and large before small at one position. */
 static int by_first(const void *pa, const void *pb)
 {
     const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
@@ -97,7 +97,7 @@ static int by_last(const void *pa, const void *pb)
     return (a > b) - (a < b); /* sorted by key */
 }
 
-/* What is live, and the most that was. */
+/* Bytes of the live buffers. */
 struct live_bytes {
     size_t all, kind[PP_N_BUFFER_KINDS];
 };
@@ -109,7 +109,6 @@ static void raise_peaks(struct pp_memory *m, const struct live_bytes *l,
         m->peak_bytes = l->all;
         m->peak_place = place;
     }
-
     for (int k = 0; k < PP_N_BUFFER_KINDS; k++)
         if (l->kind[k] > m->peak_by_kind[k])
             m->peak_by_kind[k] = l->kind[k];
@@ -148,7 +147,7 @@ int pp_memory_place(struct pp_memory *m, struct pp_err *err)
     h.at = calloc(m->n + 2, sizeof *h.at);
     if (!first || !last || !h.at)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    /* No sum below can overflow when that of everything does not. */
+    /* If the sum over all buffers does not overflow, no sum below does. */
     for (size_t i = 0; i < m->n && !rc; i++) {
         first[i] = last[i] = &m->buffers[i];
         if (__builtin_add_overflow(total, m->buffers[i].bytes, &total) ||

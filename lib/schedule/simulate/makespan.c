@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A walk without clocks lists the pieces in an order that respects what they
- * wait for. What lies on the same rank comes earlier in its row, so that only
- * waits for other ranks are kept. */
+/* The makespan graph. A walk without clocks lists the pieces in an order that
+ * respects their requirements. Pieces of the same row run in row order, so only
+ * waits for other rows are stored. */
 #include "schedule/simulate/makespan.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@ enum { N_OPS = 4 };
 struct makespan_build {
     struct pp_makespan *x;
     struct pp_walk walk;
-    struct pp_completion done; /* numbers are those of pieces */
-    int32_t *last;             /* by rank: its last piece so far, or -1 */
+    struct pp_completion done; /* numbers are indices of pieces */
+    int32_t *last;             /* per row: its last piece so far, or -1 */
     struct pp_err *err;
 };
 
@@ -39,7 +39,7 @@ static int add_wait(struct pp_makespan *x, struct pp_makespan_wait w,
     return 0;
 }
 
-/* Pieces of the same row run in its order: no wait has to be kept. */
+/* Adds a wait for a met requirement. Pieces of the same row need none. */
 static int visit_met(void *ctx, struct pp_action a, struct pp_dep dep,
                      size_t number)
 {
@@ -118,7 +118,7 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
                  ? -1
                  : pp_walk(&b.walk, &player, &b, err);
     if (rc == PP_AGAIN)
-        rc = pp_fail(err, PP_EXIT_NO, "the order does not reach its end");
+        rc = pp_fail(err, PP_EXIT_NO, "this order deadlocks");
     if (rc)
         pp_makespan_finish(x);
     else
@@ -176,8 +176,8 @@ static void count_time(const struct pp_graph *g, int32_t time,
         counts->slice[i][of]++;
 }
 
-/* The piece for which i waited longest: as in the pass above, the first of
- * equals. */
+/* Returns the piece that i waited for longest; of equals the first, as in
+ * pp_makespan. */
 static int32_t came_from(const struct pp_makespan *x, const struct pp_times *t,
                          int32_t i, int *message)
 {
@@ -213,7 +213,7 @@ static void clear_counts(const struct pp_makespan *x,
     memset(counts->message, 0, n * sizeof *counts->message);
 }
 
-/* A longest path to a piece, itself included. */
+/* Counts a longest path to a piece, including the piece. */
 static void count_back(const struct pp_makespan *x, const struct pp_times *t,
                        int32_t at, const struct pp_times *counts)
 {
@@ -235,7 +235,7 @@ void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
 
 /* --- paths along rows --- */
 
-/* What follows a piece: the longest path from its end on. */
+/* The longest path from the end of a piece on. */
 struct makespan_tail {
     double length;
     int32_t next, message; /* -1: none */
@@ -272,21 +272,22 @@ static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
     }
 }
 
-/* The path that enters the row whose last piece is given within some first part
- * of its work and leaves it within as large a last, where that is longest, the
- * row's own work being taken for longer than it is: of paths that are about as
- * long, one that says more of the row. */
+/* Counts a path along the row whose last piece is given. The path enters the
+ * row within the first `part` of its work and leaves it within the last `part`.
+ * Of these paths it is the longest, except that the row's own work counts for
+ * more than its time: among paths of nearly equal length this prefers one that
+ * says more about the row. */
 static void count_row(const struct pp_makespan *x, const struct pp_times *t,
                       const struct makespan_tail *tails, int32_t end,
                       double part, const struct pp_times *counts)
 {
-    const double about = 1 - 1e-12; /* a sum in another order */
+    const double about = 1 - 1e-12; /* tolerates sums in another order */
     const double longer = part > 0 ? 1.2 : 1;
     double work = 0, at = 0, most = -INFINITY, left = 0;
     int32_t enter, leave = end;
     for (int32_t i = end; i >= 0; i = x->pieces[i].before)
         work += piece_time(x, i);
-    /* at: the work of the row behind a piece. */
+    /* at: the row's work after a piece */
     for (int32_t i = end; i >= 0 && at <= work * part;
          i = x->pieces[i].before) {
         if (tails[i].length - longer * at > most) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* makespan - how long one order of the work takes, for many sets of times.
+/* makespan - the makespan of one order of the work for many sets of times.
  *
- * While only times change, a makespan is the longest path through a graph that
- * stays: built once, each set of times then costs one pass over it. The answer
- * is pp_simulate's at depth INT_MAX, where receives are in nobody's way, with
- * pairs that save nothing and microbatches that are all alike. */
+ * If only the times change, a makespan is the longest path through a fixed
+ * graph. The graph is built once; each set of times then costs one pass over
+ * it. The result is that of pp_simulate at depth INT_MAX, with pairs that save
+ * nothing and equal microbatches. */
 #ifndef PP_SCHEDULE_SIMULATE_MAKESPAN_H
 #define PP_SCHEDULE_SIMULATE_MAKESPAN_H
 
@@ -12,11 +12,12 @@
 
 #include "schedule/ir/schedule.h"
 
-/* Times of a stage's slice. A stage without input gradient does all of B at
- * W. */
+/* The times of a slice of a stage. A stage without input gradient does its
+ * whole backward at W. */
 enum { PP_TIME_F, PP_TIME_I, PP_TIME_W, PP_TIME_B, PP_N_TIMES };
 
-/* Which of them a compute action takes; -1: none. input_grad: of its stage. */
+/* Returns which time a compute action takes, or -1 for none. input_grad is that
+ * of its stage. */
 static inline int pp_time_of(enum pp_op op, bool input_grad)
 {
     switch (op) {
@@ -31,55 +32,55 @@ static inline int pp_time_of(enum pp_op op, bool input_grad)
     }
 }
 
-/* What a set of times consists of: PP_N_TIMES for each slice of each stage,
- * and a message, there or back, between a slice of a stage and the next. Both
+/* A set of times: PP_N_TIMES for each slice of each stage, and one message, in
+ * either direction, between a slice of a stage and the next stage. Both arrays
  * are indexed by stage * n_slices + slice. */
 struct pp_times {
     double (*slice)[PP_N_TIMES];
     double *message;
 };
 
-/* One action, or a pair of them that is one piece of work. */
+/* One action, or an overlap pair, as one piece of work. */
 struct pp_makespan_piece {
-    int32_t before;  /* the row's piece before it, or -1 */
-    uint32_t wait;   /* its first entry in waits; the next piece's ends them */
+    int32_t before;  /* the previous piece of the row, or -1 */
+    uint32_t wait;   /* its first entry in waits; the next piece's first entry
+                        ends them */
     int32_t time[2]; /* 4 * (stage * n_slices + slice) + op; -1: none */
 };
 
-/* A piece of another rank that must be done, and its message. */
+/* A piece of another row that must be done, and its message. */
 struct pp_makespan_wait {
     int32_t piece, message;
 };
 
 struct pp_makespan {
     const struct pp_graph *graph;
-    struct pp_makespan_piece
-        *pieces; /* each after all that it waits for; malloc'ed */
+    struct pp_makespan_piece *pieces; /* in an order that respects waits */
     struct pp_makespan_wait *waits;
-    double *done; /* of each piece, in the last pass */
-    double *op;   /* scratch: the times of every slice's four actions */
-    int32_t end;  /* the piece that ended the last pass, or -1 */
+    double *done; /* end of each piece in the last pass */
+    double *op;   /* scratch: times of the four ops of every slice */
+    int32_t end;  /* the piece that ended the last pass last, or -1 */
     size_t n_pieces, n_waits, wait_capacity;
 };
 
-/* Reads the compute actions of s. PP_EXIT_NO when they cannot run to their
- * end. The graph is borrowed, s is not needed any more. */
+/* Builds the graph from the compute actions of s. Fails with PP_EXIT_NO if they
+ * deadlock. Borrows the stage graph; s may be freed. */
 int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
                      struct pp_err *err) PP_MUST_USE;
 
-/* The makespan at these times. */
+/* Returns the makespan with these times. */
 double pp_makespan(struct pp_makespan *x, const struct pp_times *t);
 
-/* A longest path of the last pass, whose times t are: how often each time and
- * each message is on it. The makespan at other times is at least the sum of
+/* Counts how often each time and each message is on a longest path of the last
+ * pass, whose times are t. The makespan with other times is at least the sum of
  * these counts times them. */
 void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
                       const struct pp_times *counts);
 
-/* For every rank, after a pass with times t, a path that keeps to the rank's
- * row but for a first and a last part of its work at most, 0 to 1/2 of it, and
- * is about as long as any that does: as pp_makespan_path, a sum that no
- * makespan goes below. each is called with counts filled. */
+/* Calls each, with counts filled, for one path per row after a pass with times
+ * t. The path stays in the row except for at most a first and a last `part`, 0
+ * to 1/2, of the row's work. It is about as long as any such path. As with
+ * pp_makespan_path, the counts give a lower bound of every makespan. */
 int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
                           const struct pp_times *counts, double part,
                           void (*each)(void *ctx), void *ctx,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Two players. At a given depth, sends and receives block as the transports'
- * do, and time passes as it would in a run. With unbounded channels a receive
- * is in nobody's way: an action waits for its own inputs only, which is the
- * model of the textbooks and of their closed forms. */
+/* The two players of the simulator. At a given depth, sends and receives block
+ * as those of the transports do, and time passes as in a run. With unbounded
+ * channels a receive blocks nothing: an action waits only for its own inputs,
+ * which is the model of the textbooks and their closed forms. */
 #include "schedule/simulate/sim.h"
 
 #include <limits.h>
@@ -13,10 +13,10 @@
 #include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
-/* Of one channel, by place in its FIFO. */
+/* The messages of one channel, by position in its FIFO. */
 struct channel_clock {
-    double *sent, *received; /* when message k was sent, and received */
-    double posted;           /* when the receiver began to wait */
+    double *sent, *received; /* arrival and receipt of message k */
+    double posted;           /* when the receiver started to wait */
     size_t n_sent, n_posted, n_received;
 };
 
@@ -25,14 +25,15 @@ struct sim_run {
     const struct pp_costs *costs;
     int depth;
     struct pp_sim *sim;
-    double *clock;                       /* per rank */
+    double *clock;                       /* per row */
     struct channel_clock *channel_clock; /* per channel */
-    double *times;                       /* what traffic points into */
-    /* Unbounded: the end of each compute action, by its number in done. */
+    double *times;                       /* storage of channel_clock's arrays */
+    /* Unbounded channels only: the end of each compute action, by its number in
+     * done. */
     struct pp_completion done;
     double *ends;
     size_t n_ends;
-    double ready; /* when the requirements that were visited are met */
+    double ready; /* latest end of the visited requirements */
 };
 
 double pp_literal_time(const void *ctx, struct pp_action a)
@@ -66,7 +67,7 @@ static void add_span(struct sim_run *c, struct pp_action a, double start,
     c->clock[c->walk.row] = end;
 }
 
-/* The time that the message takes which dep's stage sends for action a. */
+/* Returns the time of the message that dep's stage sends for action a. */
 static double message_time(const struct sim_run *c, struct pp_action a,
                            struct pp_dep dep)
 {
@@ -86,15 +87,16 @@ static int await_end(void *ctx, struct pp_action a, struct pp_dep dep,
     return 0;
 }
 
-/* Of a compute action; in a pair, less its part of what the pair saves. */
+/* Returns the time of a compute action, in a pair less its part of the pair's
+ * saving. */
 static double time_of(const struct sim_run *c, struct pp_action a, bool pair)
 {
     double time = c->costs->time(c->costs->ctx, a);
     return pair ? time * (1 - c->costs->pair_saving) : time;
 }
 
-/* Unbounded channels: raises ready to where a can start and says when it will
- * be done. A pair waits for the inputs of both and is done as a whole. */
+/* Raises ready to the start of a with unbounded channels, and records its end.
+ * A pair waits for the inputs of both actions and ends as a whole. */
 static int wait_for_inputs(struct sim_run *c, const struct pp_action *a,
                            bool second, double time)
 {
@@ -133,7 +135,7 @@ static int play_instant(void *ctx, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
-/* Sends and receives with unbounded channels: instants of the rank. */
+/* Plays a send or receive with unbounded channels, which takes no time. */
 static int play_message_instant(void *ctx, struct pp_action a, int peer,
                                 struct pp_err *err)
 {
@@ -167,7 +169,7 @@ static int play_send(void *ctx, struct pp_action a, int peer,
         double room = t->received[t->n_sent - depth];
         start = room > now ? room : now;
     }
-    t->sent[t->n_sent++] = start + time; /* when it arrives */
+    t->sent[t->n_sent++] = start + time;
     add_span(c, a, now, depth == 0 ? start + time : start);
     return 0;
 }
@@ -190,7 +192,7 @@ static int play_recv(void *ctx, struct pp_action a, int peer,
     return 0;
 }
 
-/* Room for every channel's messages, counted on its sends. */
+/* Allocates the message times of every channel, counted by its sends. */
 static int init_channel_clocks(struct sim_run *c, const struct pp_schedule *s,
                                struct pp_err *err)
 {
@@ -285,10 +287,8 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_walk(&c->walk, free_channels ? &unbounded : &bounded, c, err);
     if (rc == PP_AGAIN)
-        return pp_fail(
-            err, PP_EXIT_NO,
-            "the schedule does not reach its end at channel depth %d",
-            c->depth);
+        return pp_fail(err, PP_EXIT_NO,
+                       "the schedule deadlocks at channel depth %d", c->depth);
     return rc;
 }
 
@@ -333,7 +333,7 @@ void pp_span_piece(const struct pp_span *spans, size_t i, double *start,
     *end = fmax(*end, spans[first + 1].end);
 }
 
-/* Of the two of a pair, the time in which both run counts once. */
+/* The time in which both actions of a pair run counts once. */
 double pp_sim_busy(const struct pp_sim_row *r)
 {
     double busy = 0;

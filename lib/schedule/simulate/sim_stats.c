@@ -7,13 +7,13 @@
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 
-/* Where the compute actions and receives are, in their rows. */
+/* The positions of compute actions and receives in their rows. */
 struct places {
-    struct pp_completion compute; /* numbers are places in the row */
+    struct pp_completion compute; /* numbers are positions in the row */
     size_t *recv;                 /* by link and direction */
 };
 
-/* The place of the RECV that a SEND or RECV belongs to. */
+/* Returns the position of the RECV of a SEND or RECV. */
 static size_t *recv_at(const struct places *p, struct pp_action a)
 {
     struct pp_action send = pp_is_send(a.op) ? a : pp_other_end(a);
@@ -60,7 +60,7 @@ static size_t compute_at(const struct places *p, struct pp_action a, int stage,
                              1u << op);
 }
 
-/* The op that uses the message of a SEND. */
+/* Returns the op that consumes the message of a SEND. */
 static enum pp_op consumer_op(const struct pp_graph *g, struct pp_action send)
 {
     if (send.op == PP_SEND_F)
@@ -68,7 +68,7 @@ static enum pp_op consumer_op(const struct pp_graph *g, struct pp_action send)
     return g->stages[send.peer].input_grad ? PP_I : PP_W;
 }
 
-/* When the producer is done, an overlap pair being done as a whole. */
+/* Returns the end of the producer; an overlap pair ends as a whole. */
 static double producer_end(const struct pp_schedule *s,
                            const struct pp_sim_row *rows,
                            const struct pp_message *m)
@@ -77,7 +77,7 @@ static double producer_end(const struct pp_schedule *s,
     return rows[m->from].spans[i + s->rows[m->from].actions[i].overlap].end;
 }
 
-/* What pp_simulate's two players make of the ends: see sim.c. */
+/* Sets the times of a message as the players of pp_simulate do (see sim.c). */
 static void set_times(const struct pp_schedule *s,
                       const struct pp_sim_row *rows,
                       const struct pp_costs *costs, int depth,
@@ -195,7 +195,7 @@ int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
     return *at ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-/* Room for the first level and two of each action. */
+/* Allocates room for the first level and two levels per action. */
 static int init_timeline(struct pp_memory_timeline *c, size_t n_actions,
                          struct pp_err *err)
 {
