@@ -187,7 +187,7 @@ END
     refused 1 "'0W0' a second time" "0F0,0F1,0I0,0W0,0W0,0I1,0W1\n$two"
     refused 1 "'0F7' names a microbatch that does not" \
         '0F0,0F7,0B0,0B7\n1F0,1B0,1F7,1B7\n'
-    refused 1 "rank 0 stops at '0B0', rank 1 stops at '1F1'" \
+    refused 1 "rank 0 waits in '0B0', rank 1 waits in '1F1'" \
         '0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n'
     refused 1 "rank 1 has no actions" \
         '0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1\n\n'
@@ -199,7 +199,7 @@ END
     refused 1 "'1F2' names a microbatch" '0F0,0F1,0B0,0B1\n1F0,1B0,1F2,1B2\n'
     refused 1 "'0B1' is missing" '0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n'
     refused 1 "paired with its own backward" '0F0,(0F1;0B1)OVERLAP_F_B,0B0\n'
-    refused 1 "something else than F then B" '0F0,(0F1;0I0)OVERLAP_F_B,0W0\n'
+    refused 1 "is paired, but not as F then B" '0F0,(0F1;0I0)OVERLAP_F_B,0W0\n'
 }
 
 @test "communication that is defective is refused" {

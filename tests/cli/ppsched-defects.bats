@@ -57,8 +57,8 @@ backward_first      |1||0B0,0F0 / 1F0,1B0| rank 0, action 0: '0B0' before 0F0
 weight_before_input |1||0F0,0W0,0I0 / 1F0,1B0| rank 0, action 1: '0W0' before 0I0
 stages_of_one_rank  |1||1F0,0F0,1B0,0B0| rank 0, action 0: '1F0' before 0F0
 gradient_of_one_rank|1||0F0,1F0,0B0,1B0| rank 0, action 2: '0B0' before 1B0
-cross_rank_deadlock |1||0F0,0B0,0F1,0B1 / 1F0,1F1,1B0,1B1| rank 0 stops at '0B0', rank 1 stops at '1F1'
-cross_rank_three    |1||0F0,0B0,0F1,0B1 / 1F0,1B0,1F1,1B1 / 2F0,2F1,2B0,2B1| rank 0 stops at '0B0', rank 1 stops at '1B0', rank 2 stops at '2F1'
+cross_rank_deadlock |1||0F0,0B0,0F1,0B1 / 1F0,1F1,1B0,1B1| rank 0 waits in '0B0', rank 1 waits in '1F1'
+cross_rank_three    |1||0F0,0B0,0F1,0B1 / 1F0,1B0,1F1,1B1 / 2F0,2F1,2B0,2B1| rank 0 waits in '0B0', rank 1 waits in '1B0', rank 2 waits in '2F1'
 control_valid       |0||0F0,0B0 / 1F0,1B0|
 control_any_order   |0||0F0,0F1,0B1,0B0 / 1F1,1F0,1B0,1B1|
 END

@@ -73,7 +73,7 @@ refused() {
     run --separate-stderr ppsched -p 8 -c 2 --placement v -s v-half -m 24 \
         --memory 9
     [ "$status" -eq 1 ]
-    refused '-c 2 --placement v' -p 8 -c 2 --placement loop -s v-min -m 8
+    refused '2 chunks per rank and placement v' -p 8 -c 2 --placement loop -s v-min -m 8
 }
 
 @test "hanayo divides the bubble by its chunks" {
@@ -81,7 +81,7 @@ refused() {
         run ppsched -p 4 -c $c --placement v -s hanayo -m 16 --stats
         jq -e ".makespan - 48 * $c | . >= 9 and . <= 11" <<<"$output"
     done
-    refused '-c 4 --placement v' -p 4 -c 3 --placement v -s hanayo -m 8
+    refused '4 chunks per rank and placement v' -p 4 -c 3 --placement v -s hanayo -m 8
 }
 
 @test "1f1b with fewer microbatches than ranks is Megatron-LM's" {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* sched_fixture - chains, kinds and rows of text for the schedule tests.
+/* sched_fixture - chains, kinds and text rows for the schedule tests.
  *
- * Definitions in a header, like tap.h: each test program includes it once. */
+ * A header with definitions, like tap.h: each test program includes it once. */
 #ifndef PP_TESTS_SCHED_FIXTURE_H
 #define PP_TESTS_SCHED_FIXTURE_H
 
@@ -20,7 +20,7 @@ struct fixture {
     struct pp_err err;
 };
 
-/* A chain without any schedule. */
+/* Makes a chain without a schedule. */
 __attribute__((unused)) static void chain(struct fixture *f, int p, int c,
                                           enum pp_placement placement)
 {
@@ -39,7 +39,7 @@ __attribute__((unused)) static int emit(struct fixture *f, const char *kind,
     return pp_kind_emit(k, &f->s, &o, &f->err);
 }
 
-/* Builds, lowers, checks and simulates with unbounded channels. */
+/* Builds, lowers, checks and simulates a kind with unbounded channels. */
 __attribute__((unused)) static bool plan_kind(struct fixture *f,
                                               const char *kind, int m,
                                               const double *cost,
@@ -60,7 +60,8 @@ __attribute__((unused)) static bool plan_kind(struct fixture *f,
     return false;
 }
 
-/* Rows given as text, at channel depth 1. Returns 0 when all could be read. */
+/* Makes a schedule of the given rows at channel depth 1. Returns 0 if all are
+ * read. */
 __attribute__((unused)) static int rows(struct fixture *f, int m,
                                         const char *const *text)
 {

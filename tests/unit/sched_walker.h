@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sched_walker - a round-robin walk over all ranks that knows nothing of the
+/* sched_walker - a round-robin walk over all ranks that does not use the
  * library's player, for the schedule tests.
  *
- * Definitions in a header, like tap.h: each test program includes it once. */
+ * A header with definitions, like tap.h: each test program includes it once. */
 #ifndef PP_TESTS_SCHED_WALKER_H
 #define PP_TESTS_SCHED_WALKER_H
 
@@ -17,7 +17,7 @@ struct message {
 struct world {
     const struct pp_schedule *s;
     size_t pc[MAX_RANKS];
-    /* Messages sent and not yet received, oldest first. */
+    /* Messages sent but not received, oldest first. */
     struct message pending[4 * MAX_ROW];
     int n;
     bool swapped; /* a message was taken for another */
@@ -47,7 +47,7 @@ static bool waits_to_receive(const struct world *w, int rank, int from,
            w->s->graph->stages[a.peer].row == from;
 }
 
-/* One action of a rank, if it can be done now. */
+/* Does one action of a rank if it can run now. */
 static bool advance(struct world *w, int rank)
 {
     if (w->pc[rank] == w->s->rows[rank].n)
@@ -81,7 +81,8 @@ static bool advance(struct world *w, int rank)
     return true;
 }
 
-/* Whether all ranks reach their ends, every message received as what it is. */
+/* Returns true if all ranks reach their ends and every message is received as
+ * what it is. */
 __attribute__((unused)) static bool reaches_end(const struct pp_schedule *s)
 {
     struct world w = {.s = s};

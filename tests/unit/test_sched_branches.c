@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Kinds on stages that are no chain: encoders of different depth before one
- * model, on ranks of their own and on shared ones; and who refuses them. */
+/* Tests kinds on graphs that are not chains: encoders of different depth before
+ * one model, on their own ranks and on shared ranks, and the kinds that refuse
+ * them. */
 #include "sched_fixture.h"
 
 #include "schedule/memory/memory.h"
 
 enum { MAX_STAGES = 8 };
 
-/* Stages with their inputs, ended by -1; longest and depth count ranks. */
+/* A graph: stages with their inputs, ended by -1. longest and depth count
+ * ranks. */
 struct branches {
     const char *name;
     int n_ranks, n_stages, longest;
@@ -68,7 +70,7 @@ static const struct branches crossing = {
     .longest = 4,
     .stages = {{0, {-1}}, {1, {0, -1}}, {2, {1, -1}}, {3, {0, 2, -1}}},
     .depth = {3, 2, 1, 0}};
-/* Across both ranks, and across both again. */
+/* Passes both ranks twice. */
 static const struct branches twice = {
     .name = "encoders on all of the model's ranks",
     .n_ranks = 2,
@@ -95,7 +97,8 @@ static void build(struct fixture *f, const struct branches *b)
         printf("# %s\n", f->err.text);
 }
 
-/* Emits, lowers and checks at rendezvous and at depths 1 and 3. */
+/* Emits and lowers a kind, and checks it with rendezvous and at depths 1 and 3.
+ */
 static bool runs(struct fixture *f, const char *kind, int m)
 {
     int rc = emit(f, kind, m, 0) || pp_lower(&f->s, &f->err);
@@ -126,8 +129,8 @@ static void test_runs(const struct branches *b)
     }
 }
 
-/* A rank is as many microbatches ahead as it has ranks between it and the
- * loss, and one: not as many as its branch has before it. */
+/* A rank runs as many warmup microbatches as there are ranks between it and the
+ * loss, plus one, however long its own branch is. */
 static void test_warmup(const struct branches *b)
 {
     struct fixture f;
@@ -143,13 +146,13 @@ static void test_warmup(const struct branches *b)
     drop(&f);
 }
 
-/* With one stage on each rank the longest branch alone decides the time. */
+/* With one stage per rank only the longest branch decides the time. */
 static void test_time(const struct branches *b)
 {
     static const double cost[] = {1, 1, 1, 0};
     static const struct {
         const char *kind;
-        int each; /* of p - 1 */
+        int each; /* factor of p - 1 */
     } cases[] = {{"gpipe", 3}, {"1f1b", 3}, {"zb-h1", 1}, {"zb-h2", 1}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct fixture f;
@@ -183,9 +186,9 @@ static void test_refusals(void)
         "v-half",      "v-min",          "dualpipev"};
     for (size_t k = 0; k < sizeof chains / sizeof *chains; k++)
         refuses(&uneven, chains[k],
-                "stage 1 is not fed by the stage before it alone: gpipe");
+                "stage 1 has other inputs than the previous stage: gpipe");
     for (size_t k = 2; k < N_TAKERS; k++)
-        refuses(&twice, takers[k], "one is passed twice");
+        refuses(&twice, takers[k], "one rank is passed twice");
     for (size_t k = 0; k < 2; k++) {
         struct fixture f;
         build(&f, &twice);

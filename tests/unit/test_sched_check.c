@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The checker against schedules with one fault each, and deadlocks. */
+/* Tests the checker against schedules with one fault each, and deadlocks. */
 #include "sched_fixture.h"
 
 #define GOOD0 "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1"
 #define GOOD1 "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"
 
-/* Two ranks, two microbatches, depth 1 unless told. */
+/* Checks two ranks with two microbatches at the given depth. NULL says means
+ * valid. */
 static void check(const char *what, int depth, const char *row0,
                   const char *row1, const char *says)
 {
@@ -67,7 +68,7 @@ static void test_rows(void)
     check("the wrong rank", 1, GOOD0 " 1F0", GOOD1, "another rank");
     check("a stage too far", 1, GOOD0 " 2F0", GOOD1, "does not exist");
     check("a microbatch too far", 1, GOOD0 " 0F2", GOOD1, "does not exist");
-    check("no neighbour", 1, GOOD0 " 0RECV_F0", GOOD1, "none is implied");
+    check("no neighbour", 1, GOOD0 " 0RECV_F0", GOOD1, "no single neighbour");
     check("half a pair", 1, GOOD0,
           "1RECV_F0 (1F0;1F1)OVERLAP_F_B 1B0 1SEND_B0 1RECV_F1 1B1 1SEND_B1",
           "paired");
@@ -88,7 +89,7 @@ static void test_rows(void)
           "'0UNSHARD' after its stage has been used");
     check("a reduction twice", 1, GOOD0 " 0REDUCE_GRAD 0REDUCE_GRAD", GOOD1,
           "'0REDUCE_GRAD' a second time");
-    check("a tied sum without tied stages", 1, GOOD0 " SYNC_TIED", GOOD1,
+    check("SYNC_TIED without tied stages", 1, GOOD0 " SYNC_TIED", GOOD1,
           "no tied stage");
     check("a reduction", 1, GOOD0 " 0REDUCE_GRAD", GOOD1, NULL);
     check("a reduction too early", 1,
@@ -110,7 +111,7 @@ static void test_channels(void)
 
 static void test_deadlock(void)
 {
-    /* Depth 0: the send of 0F1 waits for rank 1, which sends 1B0. */
+    /* At depth 0 the send of 0F1 waits for rank 1, which sends 1B0. */
     static const char row0[] =
         "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1";
     check(
@@ -122,19 +123,19 @@ static void test_deadlock(void)
     check("two in flight", 1,
           "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
           "1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1", NULL);
-    check("no depth cures", 1,
+    check("no depth helps", 1,
           "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1",
           "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1",
           "(no depth would do)");
-    check("no depth cures, in words", 1,
+    check("the waits if no depth helps", 1,
           "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1",
           "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1",
           "rank 0 waits in '0RECV_B0' for '1SEND_B0' of rank 1; rank 1 waits "
           "in '1RECV_F1' for '0SEND_F1' of rank 0");
 }
 
-/* Four forwards are sent before the first gradient is taken, while the peer
- * sends a gradient after each. */
+/* Rank 0 sends four forwards before it takes the first gradient; rank 1 sends a
+ * gradient after each forward. */
 static void test_depth_search(void)
 {
     struct fixture f;
@@ -147,10 +148,10 @@ static void test_depth_search(void)
     ok(!rows(&f, 4, text) && pp_check(&f.s, &f.err) == -1 &&
            strstr(f.err.text, "(--depth 2 would do; needs 2 in flight on 1->0 "
                               "backward)"),
-       "the smallest depth that cures is told");
+       "the smallest sufficient depth is named");
     f.err = (struct pp_err){0};
     f.s.channel_depth = 2;
-    ok(!pp_check(&f.s, &f.err), "and it cures");
+    ok(!pp_check(&f.s, &f.err), "  it is sufficient");
     drop(&f);
 }
 
@@ -186,13 +187,13 @@ static void test_tied(void)
            !pp_check(&f.s, &f.err),
        "tied stages on one rank");
     is_int(f.s.rows[0].actions[f.s.rows[0].n - 1].op, PP_SYNC_TIED,
-           "the sum is last");
+           "  SYNC_TIED is last");
     ok(f.s.rows[0].actions[f.s.rows[0].n - 2].op != PP_SYNC_TIED,
-       "and there once");
+       "  it appears once");
     drop(&f);
 }
 
-/* A claim of many microbatches must not cost memory in proportion. */
+/* A large claimed number of microbatches must not cost memory in proportion. */
 static void test_absurd(void)
 {
     struct fixture f;
@@ -200,7 +201,7 @@ static void test_absurd(void)
     chain(&f, 2, 1, PP_PLACEMENT_LOOP);
     ok(!rows(&f, 1 << 24, text) && pp_check(&f.s, &f.err) == -1 &&
            strstr(f.err.text, "rank 0: '0F2' is missing"),
-       "the first missing of very many");
+       "the first missing of very many is named");
     drop(&f);
 }
 
@@ -211,12 +212,12 @@ static void test_stuck(void)
     chain(&f, 2, 1, PP_PLACEMENT_LOOP);
     ok(!rows(&f, 2, text) && pp_lower(&f.s, &f.err) == -1 &&
            f.err.code == PP_EXIT_NO &&
-           strstr(f.err.text, "rank 0 stops at '0B0', rank 1 stops at '1F1'"),
+           strstr(f.err.text, "rank 0 waits in '0B0', rank 1 waits in '1F1'"),
        "lowering names where each rank is stuck");
     drop(&f);
 }
 
-/* Rows that have no messages yet. */
+/* Checks rows before lowering. */
 static void test_computes(void)
 {
     static const struct {
@@ -237,7 +238,7 @@ static void test_computes(void)
     }
 }
 
-/* What is neither compute nor message keeps its place. */
+/* Actions that are neither compute nor message keep their place. */
 static void test_kept(void)
 {
     struct fixture f;
@@ -249,12 +250,12 @@ static void test_kept(void)
     f.graph.tied[1] = 1;
     ok(!rows(&f, 1, text) && pp_unreduced_stage(&f.s) == -1 &&
            !pp_lower(&f.s, &f.err) && !pp_check(&f.s, &f.err),
-       "lowering with reductions");
+       "rows with reductions are lowered");
     char *row = pp_schedule_format_row(&f.s, 0);
     is_str(row,
            "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0RESHARD 0UNSHARD 0B0 0REDUCE_GRAD "
            "0RESHARD SYNC_TIED",
-           "  keeps them where they were");
+           "  the reductions keep their place");
     free(row);
     f.s.rows[1].actions[f.s.rows[1].n - 2].op = PP_B;
     is_int(pp_unreduced_stage(&f.s), 1, "a stage without reduction is found");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Two copies of the weights: the graph, the kind dualpipe against the closed
- * form and against rows worked out by hand, and what the checker makes of
- * random schedules, sound ones and spoilt ones. */
+/* Tests two copies of the weights: the graph, dualpipe against its closed form
+ * and rows worked out by hand, and the checker on random schedules, valid and
+ * corrupted. */
 #include <limits.h>
 
 #include "base/rng.h"
@@ -23,11 +23,11 @@ static void test_graph(void)
                    n->input_grad == (s % 4 > 0) &&
                    pp_copy_number(&f.graph, s) == s / 4;
     }
-    ok(as_said, "there and back, each a chain of its own");
+    ok(as_said, "each copy is a chain, placed in opposite directions");
     ok(pp_graph_is(&f.graph, PP_PLACEMENT_BOTH_WAYS) &&
            !pp_graph_is(&f.graph, PP_PLACEMENT_V) &&
            !pp_graph_is(&f.graph, PP_PLACEMENT_LOOP),
-       "it is placed both ways and no other");
+       "it has placement both-ways and no other");
     is_int(pp_graph_depth(&f.graph, 5), 2, "depth is counted in one copy");
     drop(&f);
     chain(&f, 4, 2, PP_PLACEMENT_V);
@@ -37,12 +37,12 @@ static void test_graph(void)
     f.graph.n_copies = 2;
     ok(pp_graph_connect(&f.arena, &f.graph, &f.err) &&
            strstr(f.err.text, "stage 4: inputs are not the copies"),
-       "copies that are connected otherwise are refused");
+       "copies with different edges are refused");
     drop(&f);
     chain(&f, 3, 1, PP_PLACEMENT_LOOP);
     f.graph.n_copies = 2;
     ok(pp_graph_connect(&f.arena, &f.graph, &f.err) == -1,
-       "3 stages are not 2 times the same");
+       "3 stages are not two copies");
     drop(&f);
 }
 
@@ -56,7 +56,8 @@ static bool prepare(struct fixture *f, int p, int m)
     return false;
 }
 
-/* Rank p - 1 - r does with the copies what rank r does with the originals. */
+/* Returns true if rank p - 1 - r does with the copies what rank r does with the
+ * originals. */
 static bool is_mirrored(const struct pp_schedule *s)
 {
     int p = s->graph->n_rows, m = s->n_microbatches;
@@ -75,7 +76,7 @@ static bool is_mirrored(const struct pp_schedule *s)
     return true;
 }
 
-/* p and m of the published figure (8 and 20) among them. */
+/* The sizes include the published figure (8 and 20). */
 static void test_closed_form(void)
 {
     static const int sizes[][2] = {{2, 4},  {2, 10}, {4, 8},   {4, 14}, {8, 16},
@@ -111,7 +112,7 @@ static void test_closed_form(void)
     }
 }
 
-/* The DualPipe code's eight steps, by hand. */
+/* The DualPipe code's eight steps, worked out by hand. */
 static void test_rows(void)
 {
     static const char *const want[] = {
@@ -168,7 +169,7 @@ static int count(const struct pp_row *row, enum pp_op op)
     return n;
 }
 
-/* Tied weights are on both ends of both ways. */
+/* Each copy has tied weights at both of its ends. */
 static void test_syncs(void)
 {
     struct fixture f;
@@ -187,14 +188,14 @@ static void test_syncs(void)
         last &= row->actions[row->n - 1 - end].op == PP_SYNC_COPIES;
     }
     ok(copies, "SYNC_COPIES once on every rank");
-    ok(tied, "SYNC_TIED where a copy of embedding or head is");
-    ok(last, "the one before the other");
+    ok(tied, "SYNC_TIED on the ranks of embedding and head");
+    ok(last, "SYNC_COPIES comes before SYNC_TIED");
     struct pp_row *row = &f.s.rows[0];
     struct pp_action a = row->actions[row->n - 1];
     row->actions[row->n - 1] = row->actions[row->n - 2];
     row->actions[row->n - 2] = a;
     ok(pp_check(&f.s, &f.err) && strstr(f.err.text, "before SYNC_COPIES"),
-       "not the other way round");
+       "SYNC_TIED before SYNC_COPIES is refused");
     drop(&f);
 }
 
@@ -211,7 +212,7 @@ static void test_merge(void)
            !pp_schedule_merge(&f.s, &one.graph, &one.s, &one.err) &&
            !pp_check(&one.s, &one.err),
        "its ranks merge into one");
-    is_int(count(&one.s.rows[0], PP_SYNC_COPIES), 1, "  and one SYNC_COPIES");
+    is_int(count(&one.s.rows[0], PP_SYNC_COPIES), 1, "  with one SYNC_COPIES");
     drop(&one);
     drop(&f);
 }
@@ -229,7 +230,7 @@ static int roll(struct dice *d, int n)
 
 enum { MOST = 5, MOST_MICROBATCHES = 6 };
 
-/* A DAG of up to MOST stages and its copy, anywhere on up to four ranks. */
+/* Makes a random DAG of up to MOST stages and its copy, on up to four ranks. */
 static void random_graph(struct fixture *f, struct dice *d)
 {
     int n = 1 + roll(d, MOST), p = 1 + roll(d, n < 4 ? n : 4);
@@ -255,7 +256,8 @@ static void random_graph(struct fixture *f, struct dice *d)
         printf("# %s\n", f->err.text);
 }
 
-/* Forwards up and backwards down, each microbatch through a random copy. */
+/* Adds forwards in ascending and backwards in descending order of stages, each
+ * microbatch through a random copy. */
 static void random_rows(struct fixture *f, struct dice *d, int m)
 {
     int n = f->graph.n_stages / 2;
@@ -281,8 +283,8 @@ static void random_rows(struct fixture *f, struct dice *d, int m)
 
 enum spoil { BOTH, DROP, NO_SYNC, SYNC_EARLY, N_SPOILS };
 
-/* What a spoilt schedule is told; where a backward is dropped, what stood on it
- * may be told first. */
+/* The error of each corruption. If a backward is dropped, an action that
+ * depends on it may be reported first. */
 static const char *const complaints[N_SPOILS][2] = {
     [BOTH] = {"passes through another copy", "passes through another copy"},
     [DROP] = {"is missing", "before"},
@@ -296,7 +298,7 @@ static void erase(struct pp_row *row, size_t at)
             (row->n - at) * sizeof *row->actions);
 }
 
-/* Makes a microbatch enter the other copy too, first of all. */
+/* Makes a microbatch enter the other copy too, before all other actions. */
 static void enter_both(struct fixture *f, int m)
 {
     int n = f->graph.n_stages / 2, other = n;
@@ -330,7 +332,7 @@ static void drop_backward(struct pp_row *row, struct dice *d)
 static void spoil(struct fixture *f, struct dice *d, enum spoil how)
 {
     int r = roll(d, f->graph.n_rows);
-    while (f->s.rows[r].n == 1) /* a copy that no microbatch takes */
+    while (f->s.rows[r].n == 1) /* a row of a copy that no microbatch uses */
         r = (r + 1) % f->graph.n_rows;
     struct pp_row *row = &f->s.rows[r];
     struct pp_action sync = row->actions[row->n - 1];
@@ -377,10 +379,10 @@ static void test_random(void)
             printf("# %d: '%s'\n", how, f.err.text);
         drop(&f);
     }
-    is_int(accepted, 3 * ROUNDS, "what was lowered is accepted at any depth");
-    is_int(ran, ROUNDS, "and reaches its end");
+    is_int(accepted, 3 * ROUNDS, "lowered schedules are valid at any depth");
+    is_int(ran, ROUNDS, "lowered schedules run with rendezvous");
     for (int k = 0; k < N_SPOILS; k++)
-        ok(refused[k] == ROUNDS / N_SPOILS, "spoilt: %s", complaints[k][0]);
+        ok(refused[k] == ROUNDS / N_SPOILS, "corrupted: %s", complaints[k][0]);
 }
 
 int main(void)

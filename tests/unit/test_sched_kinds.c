@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Schedule kinds against the orders that Megatron-LM executes, the makespans
- * and peaks of an independent model, and each kind's admissibility rule. */
+/* Tests kinds against the orders that Megatron-LM runs, the makespans and peaks
+ * of an independent model, and the sizes that each kind accepts. */
 #include "sched_fixture.h"
 
 #include "schedule/memory/memory.h"
 
-/* A rank's computes as Megatron names them: F<chunk>.<microbatch>. */
+/* Writes a rank's compute actions as Megatron-LM names them:
+ * F<chunk>.<microbatch>. */
 static void program(const struct fixture *f, int rank, char *buf, size_t size)
 {
     const struct pp_row *row = &f->s.rows[rank];
@@ -90,7 +91,7 @@ static void test_programs(void)
            cases[i].c, cases[i].m, cases[i].g);
         for (int r = 0; r < cases[i].p; r++) {
             program(&f, r, got, sizeof got);
-            is_str(got, cases[i].rows[r], "  the executed order of a rank");
+            is_str(got, cases[i].rows[r], "  a rank has Megatron-LM's order");
         }
         drop(&f);
     }
@@ -118,11 +119,11 @@ static void test_warmup(void)
             int n = 0, want = cases[i].warmup[r];
             while (f.s.rows[r].actions[n].op == PP_F)
                 n++;
-            /* The steady phase begins with a forward, where there is one. */
+            /* The steady phase, if there is one, starts with a forward. */
             want += want < cases[i].m * cases[i].c;
             same &= n == want;
         }
-        ok(same, "warm-up of p=%d c=%d m=%d group %d", cases[i].p, cases[i].c,
+        ok(same, "warmup of p=%d c=%d m=%d group %d", cases[i].p, cases[i].c,
            cases[i].m, cases[i].g);
         drop(&f);
     }
@@ -225,20 +226,22 @@ static void test_admissible(void)
     }
     ok(all, "interleaved refuses exactly 17 19 21 23 25 26 28 29 on 8 ranks");
     enum pp_placement loop = PP_PLACEMENT_LOOP;
-    ok(refused(8, 2, 17, "interleaved", 0, loop, "-m 16 or 18") &&
-           refused(8, 2, 17, "interleaved", 0, loop, "--group 9 or 17"),
+    ok(refused(8, 2, 17, "interleaved", 0, loop, "no default group") &&
+           refused(8, 2, 17, "interleaved", 0, loop, "groups of 9 or 17 fit"),
        "the refusal lists values that work");
-    ok(refused(4, 2, 7, "interleaved", 4, loop, "--group"), "4,2,7 group 4");
-    ok(refused(4, 2, 3, "interleaved", 4, loop, "--group"), "4,2,3 group 4");
-    ok(refused(3, 2, 8, "interleaved", 6, loop, "--group"), "3,2,8 group 6");
-    ok(refused(4, 2, 8, "interleaved", 0, PP_PLACEMENT_V, "--placement loop"),
-       "interleaved on V placement names --placement loop");
-    ok(refused(4, 2, 8, "1f1b", 0, loop, "-c 1"),
-       "1f1b on two chunks names -c 1");
+    ok(refused(4, 2, 7, "interleaved", 4, loop, "do not fit 7"),
+       "4,2,7 group 4");
+    ok(refused(4, 2, 3, "interleaved", 4, loop, "there are only 3"),
+       "4,2,3 group 4");
+    ok(refused(3, 2, 8, "interleaved", 6, loop, "do not fit 8"),
+       "3,2,8 group 6");
+    ok(refused(4, 2, 8, "interleaved", 0, PP_PLACEMENT_V, "placement loop"),
+       "interleaved on V placement names the placement it needs");
+    ok(refused(4, 2, 8, "1f1b", 0, loop, "1 chunk per rank"),
+       "1f1b on two chunks names the chunks it needs");
 }
 
-/* Every kind on every small shape passes its own check at every depth, and is
- * canonical. */
+/* Every kind of any small size is valid at every depth and canonical. */
 static void test_sweep(void)
 {
     int n = 0, bad = 0;
@@ -273,7 +276,7 @@ static void test_sweep(void)
 
 static void test_dag(void)
 {
-    /* Image (0) and audio (1 -> 2) encoders before a model of two stages. */
+    /* Image (0) and audio (1 -> 2) encoders feed a model of two stages. */
     static const int in2[] = {1}, in3[] = {0, 2}, in4[] = {3};
     struct pp_stage_node nodes[] = {{.row = 0},
                                     {.row = 1},
@@ -292,10 +295,10 @@ static void test_dag(void)
            !pp_check(&f.s, &f.err),
        "1f1b runs on two branches of unequal length");
     f.s.channel_depth = 0;
-    ok(!pp_check(&f.s, &f.err), "and with rendezvous");
+    ok(!pp_check(&f.s, &f.err), "  with rendezvous too");
     char *row = pp_schedule_format_row(&f.s, 3);
     ok(row && strstr(row, "3RECV_F0<0") && strstr(row, "3SEND_B5>2"),
-       "messages name the other stage where there are several");
+       "a message names its peer if several are possible");
     free(row);
     drop(&f);
 }

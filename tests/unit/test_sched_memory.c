@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Buffer lifetimes and offsets, and the simulator's clocks. */
+/* Tests buffer lifetimes and offsets, and the clocks of the simulator. */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -23,7 +23,7 @@ static void expect(const struct pp_memory *m, enum pp_buffer_kind kind,
         printf("# got %zu to %zu\n", b->first, b->last);
 }
 
-/* Stages 0 and 3 on rank 0, 1 and 2 on rank 1. */
+/* Stages 0 and 3 are on rank 0, stages 1 and 2 on rank 1. */
 static void test_lifetimes(void)
 {
     static const char *const text[] = {
@@ -39,7 +39,7 @@ static void test_lifetimes(void)
     ok(!rows(&f, 1, text) && !pp_check(&f.s, &f.err), "a V schedule: %s",
        f.err.text);
     ok(!pp_memory_plan(&f.s, 0, sizes, &m, &f.err), "rank 0 is planned");
-    expect(&m, PP_BUF_ACT_I, 0, 0, -1, 0, 9); /* a source waits for W */
+    expect(&m, PP_BUF_ACT_I, 0, 0, -1, 0, 9); /* a source keeps it until W */
     expect(&m, PP_BUF_ACT_W, 0, 0, -1, 0, 9);
     expect(&m, PP_BUF_GRAD_W, 0, 0, -1, 9, 9);
     expect(&m, PP_BUF_DOUTPUT, 0, 0, 1, 6, 9);
@@ -50,14 +50,16 @@ static void test_lifetimes(void)
     expect(&m, PP_BUF_ACT_W, 3, 0, -1, 3, 8);
     expect(&m, PP_BUF_GRAD_W, 3, 0, -1, 4, 8);
     expect(&m, PP_BUF_DINPUT, 3, 0, 2, 4, 5);
-    expect(&m, PP_BUF_OUTPUT, 3, 0, -1, -1, 0); /* goes nowhere */
+    expect(&m, PP_BUF_OUTPUT, 3, 0, -1, -1,
+           0); /* the last stage sends nothing */
     expect(&m, PP_BUF_RING, 1, 0, 0, 0, 9);
     expect(&m, PP_BUF_RING, 1, 0, 1, 0, 9);
-    expect(&m, PP_BUF_RING, 1, 1, 0, -1, 0); /* one message, one place */
+    expect(&m, PP_BUF_RING, 1, 1, 0, -1,
+           0); /* one message needs one slot of the ring */
     is_int(m.peak_slots, 2, "two slots");
     pp_memory_finish(&m);
     ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err), "rank 1 is planned");
-    expect(&m, PP_BUF_OUTPUT, 1, 0, -1, 1, 2); /* taken on the same rank */
+    expect(&m, PP_BUF_OUTPUT, 1, 0, -1, 1, 2); /* consumed on the same rank */
     expect(&m, PP_BUF_INPUT, 2, 0, 1, -1, 0);
     expect(&m, PP_BUF_DINPUT, 2, 0, 1, 5, 6);
     expect(&m, PP_BUF_DOUTPUT, 1, 0, 2, -1, 0);
@@ -68,7 +70,8 @@ static void test_lifetimes(void)
     drop(&f);
 }
 
-/* What the plan says, against a sum over every place. */
+/* Returns true if the plan agrees with a sum over every position, and no live
+ * buffers overlap. */
 static bool agrees(const struct pp_schedule *s, int rank,
                    const struct pp_memory *m)
 {
@@ -133,7 +136,7 @@ static void test_offsets(void)
     ok(worst < 1.3, "the arena is at most 30 %% above the peak (%.3f)", worst);
 }
 
-/* What passes within actions: one buffer for the rank, of its largest stage. */
+/* A rank has one workspace, of the size of its largest stage. */
 static void test_workspace(void)
 {
     struct pp_stage_bytes sizes[4] = {
@@ -146,22 +149,22 @@ static void test_workspace(void)
        "stages that recompute are planned");
     expect(&m, PP_BUF_WORKSPACE, 0, 0, -1, 0, (long)f.s.rows[0].n - 1);
     is_int((long long)m.peak_by_kind[PP_BUF_WORKSPACE], 90,
-           "  the larger once");
+           "  the largest counts once");
     pp_memory_finish(&m);
     ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
            m.peak_by_kind[PP_BUF_WORKSPACE] == 500,
-       "  on every rank its own");
+       "  each rank has its own");
     pp_memory_finish(&m);
     sizes[1].workspace = 0;
     ok(!pp_memory_plan(&f.s, 1, sizes, &m, &f.err) &&
            !pp_memory_find(&m, PP_BUF_WORKSPACE, 0, 0, 0, -1),
-       "  and none where nothing passes");
+       "  none if no stage needs one");
     pp_memory_finish(&m);
     drop(&f);
 }
 
-/* Every buffer of a pair's first place is one of its second place too, and what
- * passes is there twice. */
+/* Returns true if every buffer live at one position of a pair is live at the
+ * other too, and workspaces are there twice. */
 static bool keeps_apart(const struct pp_row *row, const struct pp_memory *m)
 {
     bool pairs = false;
@@ -178,8 +181,8 @@ static bool keeps_apart(const struct pp_row *row, const struct pp_memory *m)
     return pairs == !!pp_memory_find(m, PP_BUF_WORKSPACE, 1, 0, 0, -1);
 }
 
-/* Neither action of an overlap pair has memory that the other gives up, since
- * the two may run at once; and what passes is apart. */
+/* The two actions of an overlap pair may run at once, so neither may use memory
+ * that the other frees, and each has its own workspace. */
 static void test_pairs(void)
 {
     int n = 0, bad = 0;
@@ -204,7 +207,7 @@ static void test_pairs(void)
             }
             drop(&f);
         }
-    ok(n > 100 && bad == 0, "buffers of %d pairs are apart", n);
+    ok(n > 100 && bad == 0, "buffers of %d pairs do not overlap", n);
 }
 
 static void test_forward_only(void)
@@ -239,7 +242,7 @@ static double makespan(struct fixture *f, const struct pp_literal_costs *l,
     return t;
 }
 
-/* Two ranks, one microbatch: F, message, F B, message, B. */
+/* One microbatch on two ranks: F, message, F B, message, B. */
 static void test_clocks(void)
 {
     struct fixture f;
@@ -249,12 +252,13 @@ static void test_clocks(void)
     for (int depth = 0; depth < 3; depth++)
         is_near(makespan(&f, &l, depth), 1 + .5 + 7 + .5 + 6, 0,
                 "  messages take their time at any depth");
-    is_near(makespan(&f, &l, INT_MAX), 15, 0, "  and unbounded");
+    is_near(makespan(&f, &l, INT_MAX), 15, 0, "  also unbounded");
     pp_schedule_finish(&f.s);
     ok(!emit(&f, "gpipe", 3, 0) && !pp_lower(&f.s, &f.err), "gpipe, m = 3");
-    /* F F F B B B on rank 1 from 1.5; the last message, then B of rank 0. */
+    /* Rank 1 runs F F F B B B from 1.5 on; then comes the last message, then B
+     * on rank 0. */
     is_near(makespan(&f, &l, INT_MAX), 1 + .5 + 3 + 3 * 6 + .5 + 6, 0,
-            "  its closed form with messages");
+            "  it takes its closed form with messages");
     drop(&f);
 }
 
@@ -265,10 +269,11 @@ static void test_source_costs(void)
     struct pp_literal_costs l = {&f.graph, 1, 2, 4, 0.5, false};
     struct pp_action i = {.op = PP_I, .stage = 0}, w = {.op = PP_W};
     is_near(pp_literal_time(&l, i), 0, 0, "a source does nothing at I");
-    is_near(pp_literal_time(&l, w), 6, 0, "and all of its backward at W");
+    is_near(pp_literal_time(&l, w), 6, 0,
+            "a source does its whole backward at W");
     i.stage = w.stage = 1;
-    is_near(pp_literal_time(&l, i), 2, 0, "another stage its I at I");
-    is_near(pp_literal_time(&l, w), 4, 0, "and its W at W");
+    is_near(pp_literal_time(&l, i), 2, 0, "another stage does I at I");
+    is_near(pp_literal_time(&l, w), 4, 0, "another stage does W at W");
     drop(&f);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Random schedules: whatever the checker accepts at a channel depth runs to its
- * end in a walk that knows nothing of the library's player, and whatever it
- * refuses as a deadlock stops there. The graph of events says the same, and
- * under the other semantics what a walk over streams finds. */
+/* Tests the checker on random schedules. A schedule that it accepts at a
+ * channel depth ends in a walk that does not use the library's player; a
+ * schedule that it refuses as a deadlock gets stuck there. The event graph
+ * agrees, and under the other semantics a walk over streams agrees. */
 #include "sched_walker.h"
 #include "schedule/check/check.h"
 
@@ -25,7 +25,7 @@ static int peer_of(const struct streams *w, struct pp_action a)
     return w->s->graph->stages[a.peer].row;
 }
 
-/* Whether b, after a in its row, must wait until a is done. */
+/* Returns true if b, later in its row, must wait until a is done. */
 static bool is_same_stream(const struct streams *w, struct pp_action a,
                            struct pp_action b)
 {
@@ -40,7 +40,7 @@ static bool is_same_stream(const struct streams *w, struct pp_action a,
     return !strcmp(w->name, "pair") || pp_is_send(a.op) == pp_is_send(b.op);
 }
 
-/* Whether a is something that b, after it in its row, works on. */
+/* Returns true if b, later in its row, consumes the result of a. */
 static bool is_input(struct pp_action a, struct pp_action b)
 {
     bool back = b.op == PP_B || b.op == PP_I || b.op == PP_W;
@@ -53,8 +53,8 @@ static bool is_input(struct pp_action a, struct pp_action b)
     return (a.op == PP_RECV_F && b.op == PP_F) || (a.op == PP_RECV_B && back);
 }
 
-/* Whether nothing before action i in its row holds it up; of a pair, neither
- * of its two. */
+/* Returns true if no earlier action of its row blocks action i, or, for a pair,
+ * either of its two. */
 static bool is_its_turn(const struct streams *w, int rank, size_t i)
 {
     struct pp_action a = at(w, rank, i);
@@ -83,7 +83,8 @@ static bool find_other_end(const struct streams *w, struct pp_action a,
     return false;
 }
 
-/* Messages of a's channel that are sent and not received. */
+/* Returns the number of messages of a's channel that are sent but not received.
+ */
 static int count_in_flight(const struct streams *w, struct pp_action a,
                            int rank)
 {
@@ -105,7 +106,7 @@ static bool try_action(struct streams *w, int rank, size_t i)
     size_t k;
     if (w->done[rank][i] || !is_its_turn(w, rank, i))
         return false;
-    /* The second of a pair is done with the first. */
+    /* The second action of a pair runs with the first. */
     if (i > 0 && at(w, rank, i - 1).overlap && !w->done[rank][i - 1])
         return false;
     bool endless = !strcmp(w->name, "buffered");
@@ -156,7 +157,7 @@ static void compare(struct fixture *f, struct counts *c)
     struct pp_err err = {0}, why = {0};
     int rc = pp_check(&f->s, &err);
     if (rc && !strstr(err.text, "deadlock")) {
-        c->other++; /* out of order, or incomplete */
+        c->other++; /* wrong order, or incomplete */
         return;
     }
     c->accepted += !rc;
@@ -194,7 +195,7 @@ static void compare_semantics(struct fixture *f, struct counts *c)
     }
 }
 
-/* Whatever order the ranks could run in, what we make of it runs. */
+/* Lowering makes every feasible order run. */
 static void test_lowered(struct dice *d)
 {
     int refused = 0, bad = 0;
@@ -211,7 +212,7 @@ static void test_lowered(struct dice *d)
         drop(&f);
     }
     ok(refused == 0, "every feasible order can be lowered");
-    ok(bad == 0, "and then runs under everything, without any buffer");
+    ok(bad == 0, "lowered orders run under all semantics without buffers");
 }
 
 int main(void)
@@ -232,12 +233,12 @@ int main(void)
     printf("# other semantics: %d ends, %d deadlocks, %d swapped\n", c.passed,
            c.stopped, c.swapped);
     ok(c.accepted > N / 4 && c.deadlocked > N / 4 && c.other > N / 10,
-       "all verdicts are there");
-    ok(c.wrong == 0, "the checker's verdict is what happens");
-    ok(c.apart == 0, "the graph of events agrees with the player");
+       "all verdicts occur");
+    ok(c.wrong == 0, "the checker agrees with the walk");
+    ok(c.apart == 0, "the event graph agrees with the player");
     ok(c.passed > 500 && c.stopped > 300 && c.swapped > 50,
-       "all verdicts of the other semantics are there");
-    ok(c.astray == 0, "the graph's verdict under them is what happens");
+       "all verdicts of the other semantics occur");
+    ok(c.astray == 0, "under them the event graph agrees with the walk");
     test_lowered(&d);
     return done();
 }

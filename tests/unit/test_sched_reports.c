@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is reported of a run: why ranks are idle, where memory peaks, what
- * channels carry, and pairs that take less than their two. */
+/* Tests the figures of a simulated run: idle times, memory peaks, traffic of
+ * channels, and the saving of overlap pairs. */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -39,7 +39,7 @@ static void finish(struct run *x)
 
 static const double unit[] = {1, 1, 1, 0};
 
-/* Busy and the four make the makespan, on every rank of every kind. */
+/* Busy and idle times add up to the makespan on every rank of every kind. */
 static void test_sum(void)
 {
     static const struct {
@@ -62,7 +62,8 @@ static void test_sum(void)
             same &= fabs(sum - x.sim.makespan) < 1e-9 && d.fill >= 0 &&
                     d.wait_forward >= 0 && d.wait_backward >= 0 && d.drain >= 0;
         }
-        ok(same, "%s: busy and idle times make the makespan", kinds[i].kind);
+        ok(same, "%s: busy and idle times add up to the makespan",
+           kinds[i].kind);
         finish(&x);
     }
 }
@@ -78,7 +79,8 @@ static void is_idle(const struct pp_sim *sim, int rank, struct pp_idle want)
                got.wait_backward, got.drain);
 }
 
-/* By hand: three ranks, GPipe of two microbatches, whole backwards of two. */
+/* Worked out by hand: GPipe on three ranks, two microbatches, whole backwards
+ * of two. */
 static void test_by_hand(void)
 {
     struct run x;
@@ -92,14 +94,14 @@ static void test_by_hand(void)
     static const double slow[] = {1, 1, 1, 2};
     if (simulate(&x, "1f1b", 2, 1, 3, PP_PLACEMENT_LOOP, slow, 0)) {
         struct pp_idle last = pp_idle_of(&x.sim, 1);
-        is_near(last.fill, 3, 0, "the first activation takes 1 and 2");
+        is_near(last.fill, 3, 0, "the first activation takes 1 + 2");
         ok(last.wait_forward > 0 && last.wait_backward == 0,
            "the last rank waits for activations only");
     }
     finish(&x);
 }
 
-/* DeepSeek's formula, (p - 1)(FB + B - 3W), for the rank that idles most. */
+/* The rank that idles most follows DeepSeek's formula, (p - 1)(FB + B - 3W). */
 static void test_pairs(void)
 {
     static const double savings[] = {0, 0.1, 0.25};
@@ -112,7 +114,7 @@ static void test_pairs(void)
                 for (int r = 0; r < p; r++)
                     idle = fmax(idle, x.sim.makespan - x.sim.rows[r].busy);
             is_near(idle, (p - 1) * (pair + 2 - 3), 1e-9,
-                    "dualpipev idles as its authors say");
+                    "dualpipev idles as in its paper");
             finish(&x);
         }
 }
@@ -126,14 +128,14 @@ static void test_peak(void)
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);
     if (rows(&f, 5, text))
         printf("# %s\n", f.err.text);
-    is_int(pp_row_peak(&f.s.rows[0], &place), 4, "four alive");
-    is_int((int)place, 5, "from 0F4 on");
+    is_int(pp_row_peak(&f.s.rows[0], &place), 4, "four slots are open");
+    is_int((int)place, 5, "  from 0F4 on");
     struct pp_stage_bytes sizes = {.act_i = 100, .act_w = 50};
     struct pp_memory m;
     if (pp_memory_plan(&f.s, 0, &sizes, &m, &f.err))
         printf("# %s\n", f.err.text);
-    is_int((int)m.peak_bytes, 600, "and so in bytes");
-    is_int((int)m.peak_place, 5, "at the same action");
+    is_int((int)m.peak_bytes, 600, "the peak in bytes");
+    is_int((int)m.peak_place, 5, "  is at the same action");
     pp_memory_finish(&m);
     drop(&f);
 }
@@ -147,7 +149,7 @@ static void test_traffic(void)
     if (simulate(&x, "zbv", 4, 2, 8, PP_PLACEMENT_V, cost, 0) &&
         pp_traffic(&x.f.s, &x.costs, &at, &n, &x.f.err))
         printf("# %s\n", x.f.err.text);
-    is_int((int)n, 12, "three boundaries, both ways, both directions");
+    is_int((int)n, 12, "three boundaries, down and up, forward and backward");
     for (size_t i = 0; i < n; i++) {
         bool down = at[i].to == at[i].from + 1, up = at[i].to + 1 == at[i].from;
         ok((down || up) && at[i].messages == 8 && at[i].time == 4,
@@ -155,7 +157,8 @@ static void test_traffic(void)
            at[i].backward ? "backward" : "forward");
         sum += at[i].messages;
     }
-    is_int((int)sum, (int)x.sim.n_messages, "as many as the simulation has");
+    is_int((int)sum, (int)x.sim.n_messages,
+           "the messages add up to the simulation's");
     free(at);
     finish(&x);
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Progress under every semantics of sends and receives: what three placements
- * of the same compute actions are good for, what we emit, and the verdicts
- * against a walk that knows no graph. */
+/* Tests deadlocks under every semantics of sends and receives: three placements
+ * of the messages of the same compute actions, the schedules of all kinds, and
+ * the error texts. */
 #include "sched_place.h"
 
 #include <limits.h>
 
 #include "schedule/check/check.h"
 
-enum verdict { OK, DEADLOCK, WRONG }; /* WRONG: one message for another */
+enum verdict {
+    OK,
+    DEADLOCK,
+    WRONG
+}; /* WRONG: a message is taken for another */
 
 static enum verdict judge(const struct pp_schedule *s, const char *name)
 {
@@ -26,8 +30,8 @@ static const struct {
     const char *kind;
     int chunks;
     enum pp_placement on;
-    int from_p; /* smallest p for which the row holds */
-    /* naive: rendezvous, pair, rank, blocking; then by channel */
+    int from_p; /* the smallest p that gives these verdicts */
+    /* each: rendezvous, pair, rank, blocking */
     enum verdict naive[4], by_channel[4];
 } table[] = {
     {"gpipe", 1, PP_PLACEMENT_LOOP, 2, {OK, OK, OK, OK}, {OK, OK, OK, OK}},
@@ -96,7 +100,7 @@ static void test_placements(void)
         }
 }
 
-/* Messages in flight that naive placement needs on our channels. */
+/* The depth that naive placement needs on channels. */
 static void test_depths(void)
 {
     static const struct {
@@ -118,15 +122,15 @@ static void test_depths(void)
         f.s.channel_depth = cases[i].short_of;
         if (cases[i].short_of >= 0)
             ok(pp_check(&f.s, &f.err) && strstr(f.err.text, "deadlock"),
-               "and not at depth %d", cases[i].short_of);
+               "  it deadlocks at depth %d", cases[i].short_of);
         drop(&f);
     }
 }
 
-/* --- what we emit --- */
+/* --- all kinds --- */
 
-/* How many sizes of a kind could be made; *bad counts those that do not run
- * under everything. */
+/* Returns the number of sizes that a kind accepts. *bad counts those that
+ * deadlock under any semantics. */
 static int emit_all(const char *kind, int *bad)
 {
     int n = 0;
@@ -153,13 +157,14 @@ static void test_emitted(void)
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
         int bad = 0, n = emit_all((*k)->name, &bad);
         if (n == 0)
-            skip((*k)->name, "it is not for chains");
+            skip((*k)->name, "it does not take chains");
         else
-            ok(bad == 0, "%s runs under everything, %d sizes", (*k)->name, n);
+            ok(bad == 0, "%s runs under all semantics, %d sizes", (*k)->name,
+               n);
     }
 }
 
-/* --- in words --- */
+/* --- error texts --- */
 
 static const char *const crossing[] = {
     "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
@@ -200,9 +205,9 @@ static void test_words(void)
     }
 }
 
-/* Compute actions that wait for each other: whatever the streams, the circle
- * told is theirs, not that of a message with its own other end. */
-static void test_compute_circle(void)
+/* Compute actions wait for each other. Under all semantics the reported cycle
+ * is theirs, not that of a message with its own other end. */
+static void test_compute_cycle(void)
 {
     static const char *const row0[] = {
         "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1",
@@ -227,7 +232,7 @@ static void test_compute_circle(void)
             bool good = !rows(&f, 2, text) && !pp_check_order(&f.s, &f.err) &&
                         pp_check_deadlock(&f.s, m, depth, &f.err);
             ok(good && strstr(f.err.text, want),
-               "%s at depth %d: the circle is %s's", m->name, depth,
+               "%s at depth %d: the cycle is that of %s", m->name, depth,
                waits[pair]);
             if (!strstr(f.err.text, want))
                 printf("# %s\n", f.err.text);
@@ -235,9 +240,9 @@ static void test_compute_circle(void)
         }
 }
 
-/* Rank 0 takes its second stage's input before it has sent what that is made
- * from: a circle through all ranks, told within a line. */
-static void test_long_circle(void)
+/* Rank 0 receives for its second stage before it sends the output of its first:
+ * a cycle through all ranks, reported in one line. */
+static void test_long_cycle(void)
 {
     struct fixture f;
     chain(&f, 12, 2, PP_PLACEMENT_LOOP);
@@ -252,7 +257,7 @@ static void test_long_circle(void)
                               "'11SEND_F0' of rank 11; rank 11 waits") &&
            strstr(f.err.text, "; and 8 more (no depth would do)") &&
            strlen(f.err.text) < 400,
-       "a long circle is cut short");
+       "a long cycle is shortened");
     printf("# %s\n", f.err.text);
     drop(&f);
 }
@@ -263,8 +268,8 @@ int main(void)
     test_depths();
     test_emitted();
     test_words();
-    test_compute_circle();
-    test_long_circle();
-    ok(!pp_semantics_find("nccl"), "an unknown name is nothing");
+    test_compute_cycle();
+    test_long_cycle();
+    ok(!pp_semantics_find("nccl"), "an unknown name is not found");
     return done();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Sequences cut into slices: what waits for what, the kind seq1f1b against the
- * closed form, 1f1b and rows worked out by hand, how long buffers live, and
- * random orders, sound ones and spoilt ones. */
+/* Tests sequences cut into slices: dependencies, seq1f1b against its closed
+ * form, 1f1b and rows worked out by hand, buffer lifetimes, and random orders,
+ * valid and corrupted. */
 #include <limits.h>
 
 #include "base/rng.h"
@@ -21,7 +21,7 @@ struct deps {
     size_t n;
 };
 
-/* "0F.1", "1BI.0": a stage, what will do, and a slice. */
+/* Appends a dependency as stage, ops and slice, such as "0F.1" or "1BI.0". */
 static int note(void *ctx, struct pp_dep dep)
 {
     static const char letters[] = "FBIW";
@@ -178,7 +178,7 @@ static void test_defects(void)
     }
 }
 
-/* One stage, two microbatches of two slices. */
+/* One stage runs two microbatches of two slices. */
 static void test_memory(void)
 {
     static const char *const row[] = {
@@ -195,10 +195,11 @@ static void test_memory(void)
     ok(a && a->first == 0 && a->last == 5,
        "keys and values stay until their own backward");
     ok(g && g->first == 3 && g->last == 5,
-       "their gradients are there from the last slice's on");
-    ok(l && l->first == 3 && l->last == 3, "the last slice's not longer");
-    is_int(m.peak_slots, 3, "three slices at once");
-    is_int((long long)m.peak_bytes, 3 * 3072 + 2 * 512, "and their bytes");
+       "their gradients live from the last slice's backward on");
+    ok(l && l->first == 3 && l->last == 3,
+       "those of the last slice live for its backward only");
+    is_int(m.peak_slots, 3, "three slices are alive at once");
+    is_int((long long)m.peak_bytes, 3 * 3072 + 2 * 512, "  the bytes add up");
     pp_memory_finish(&m);
     drop(&f);
 }
@@ -227,7 +228,7 @@ static bool has_run(const struct pp_action *done, int n, struct pp_action a,
     return false;
 }
 
-/* The rule in words of its own: of a chain, whose stage 0 has no input
+/* States the dependency rule again, for a chain whose stage 0 has no input
  * gradient. */
 static bool may_run(const struct pp_action *done, int n, struct pp_action a,
                     const struct pp_graph *g)
@@ -282,7 +283,7 @@ static bool random_order(struct fixture *f, struct dice *d, int m)
     return true;
 }
 
-/* Exchanges two slices' forwards, or backwards, on one stage. */
+/* Swaps the forwards, or backwards, of two slices on one stage. */
 static bool spoil(struct fixture *f, enum pp_op op)
 {
     struct pp_row *row = &f->s.rows[0];
@@ -331,10 +332,10 @@ static void test_random(void)
         }
         drop(&f);
     }
-    is_int(accepted, 3 * ROUNDS, "what was lowered is accepted at any depth");
-    is_int(ran, ROUNDS, "and reaches its end with unbounded channels");
+    is_int(accepted, 3 * ROUNDS, "lowered orders are valid at any depth");
+    is_int(ran, ROUNDS, "lowered orders run with unbounded channels");
     ok(spoilt > ROUNDS / 2 && refused == spoilt,
-       "slices in another order are refused, %d of %d", refused, spoilt);
+       "slices in a wrong order are refused, %d of %d", refused, spoilt);
 }
 
 int main(void)

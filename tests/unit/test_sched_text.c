@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The text of actions and rows, stage graphs, canonical order, merging and
- * forward-only lists. */
+/* Tests the text of actions and rows, stage graphs, canonical order, merging
+ * and forward-only schedules. */
 #include "sched_fixture.h"
 
 static void test_round_trip(void)
@@ -78,10 +78,10 @@ static void test_rows(void)
     ok(!rows(&f, 2, both), "a row with a pair is read");
     is_int((long long)f.s.rows[0].n, 7, "a pair is two actions");
     ok(f.s.rows[0].actions[1].overlap && !f.s.rows[0].actions[2].overlap,
-       "the first is marked");
+       "  the first action is marked");
     is_int(f.s.rows[0].actions[3].peer, 1, "the only possible peer is filled");
     char *again = pp_schedule_format_row(&f.s, 0);
-    is_str(again, text, "and is written the same");
+    is_str(again, text, "  it is written the same");
     free(again);
     drop(&f);
 
@@ -174,16 +174,16 @@ static void test_merge(void)
     f.graph.tied[0] = 0;
     f.graph.tied[1] = 7;
     ok(!emit(&f, "interleaved", 8, 0) && !pp_lower(&f.s, &f.err),
-       "a schedule to merge");
+       "a schedule is made to merge");
     chain(&one, 1, 8, PP_PLACEMENT_LOOP);
     one.graph.tied[0] = 0;
     one.graph.tied[1] = 7;
-    ok(!pp_schedule_merge(&f.s, &one.graph, &one.s, &one.err), "merges");
+    ok(!pp_schedule_merge(&f.s, &one.graph, &one.s, &one.err), "it merges");
     ok(!pp_check(&one.s, &one.err), "the merged row is valid: %s",
        one.err.text);
     is_int((long long)one.s.rows[0].n,
            (long long)pp_schedule_n_compute(&f.s) + 1,
-           "all computes and one SYNC_TIED, no message");
+           "all compute actions, one SYNC_TIED and no messages");
     size_t next[4] = {0};
     bool kept = true;
     for (size_t i = 0; i + 1 < one.s.rows[0].n; i++) {
@@ -210,12 +210,12 @@ static void test_forward_only(void)
     f.graph.tied[1] = 1;
     ok(!emit(&f, "1f1b", 2, 0) && !pp_lower(&f.s, &f.err) &&
            !pp_schedule_forward_only(&f.s, &forward, &f.err),
-       "a forward-only list");
+       "the forward-only schedule is made");
     char *row = pp_schedule_format_row(&forward, 0);
-    is_str(row, "0F0 0SEND_F0 0F1 0SEND_F1", "of the first rank");
+    is_str(row, "0F0 0SEND_F0 0F1 0SEND_F1", "  the row of the first rank");
     free(row);
     row = pp_schedule_format_row(&forward, 1);
-    is_str(row, "1RECV_F0 1F0 1RECV_F1 1F1", "of the last");
+    is_str(row, "1RECV_F0 1F0 1RECV_F1 1F1", "  the row of the last rank");
     free(row);
     pp_schedule_finish(&forward);
     drop(&f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The kinds that go there and back by a repeated plan: v-half and v-min against
- * the makespans and peaks of their authors' planner, hanayo against its closed
+/* Tests the kinds that repeat a plan in a V: v-half and v-min against the
+ * makespans and peaks of their authors' planner, hanayo against its closed
  * forms. */
 #include "sched_fixture.h"
 
@@ -16,7 +16,7 @@ static int peak(const struct fixture *f)
     return most;
 }
 
-/* Costs of a whole rank; the published makespans have one decimal. */
+/* The costs are of a whole rank. The published makespans have one decimal. */
 static void test_authors(void)
 {
     static const struct {
@@ -42,14 +42,16 @@ static void test_authors(void)
             chain(&f, p, 2, PP_PLACEMENT_V);
             ok(plan_kind(&f, kind, m, cost, &sim), "%s p=%d m=%d runs", kind, p,
                m);
-            if (!ok(sim.makespan < want + .05, "  as fast as the authors'"))
+            if (!ok(sim.makespan < want + .05,
+                    "  as fast as its authors' planner"))
                 printf("# got %.2f, expected %.1f\n", sim.makespan, want);
             pp_sim_finish(&sim);
             drop(&f);
         }
 }
 
-/* (p + 2) div 2 and (p + 4) div 3 microbatches on a rank; never more. */
+/* The peaks are (p + 2) div 2 and (p + 4) div 3 microbatches on a rank, never
+ * more. */
 static void test_peaks(void)
 {
     for (int min = 0; min < 2; min++) {
@@ -71,9 +73,9 @@ static void test_peaks(void)
     }
 }
 
-/* Whole groups of p: the fill and drain of one chunk, (p - 1) T / c, which two
- * waves and more exceed by at most p / 2 forwards of a chunk; and the memory of
- * interleaved. */
+/* With whole groups of p the bubble is the fill and drain of one chunk, (p - 1)
+ * T / c. Two or more waves exceed it by at most p / 2 forwards of a chunk. The
+ * memory is that of interleaved. */
 static void test_waves(void)
 {
     static const double unit[] = {1, 1, 1, 0};
@@ -93,13 +95,13 @@ static void test_waves(void)
                 pp_sim_finish(&sim);
                 drop(&f);
             }
-            ok(time, "hanayo p=%d c=%d has a chunk's bubble", p, c);
-            ok(slots, "  and keeps what interleaved keeps");
+            ok(time, "hanayo p=%d c=%d has the bubble of one chunk", p, c);
+            ok(slots, "  and the memory of interleaved");
         }
 }
 
-/* Groups that are not whole: never worse than 1f1b from m = p on, by number of
- * microbatches alive too, and complete for any m. */
+/* With partial groups it is never slower than 1f1b for m >= p, keeps no more
+ * microbatches alive, and is complete for any m. */
 static void test_uneven_groups(void)
 {
     static const double unit[] = {1, 1, 1, 0};
@@ -119,7 +121,7 @@ static void test_uneven_groups(void)
                 drop(&f);
             }
     ok(!failed, "hanayo runs on all of %d settings", n);
-    ok(!worse, "  and never behind 1f1b");
+    ok(!worse, "  it is never slower than 1f1b");
     ok(!fuller, "  with fewer than 2p microbatches alive");
 }
 
@@ -139,8 +141,8 @@ int main(void)
     test_peaks();
     test_waves();
     test_uneven_groups();
-    refuses(1, PP_PLACEMENT_LOOP, "-p 4 -c 2 --placement v");
-    refuses(3, PP_PLACEMENT_V, "-p 4 -c 4 --placement v");
-    refuses(2, PP_PLACEMENT_LOOP, "--placement v");
+    refuses(1, PP_PLACEMENT_LOOP, "2 chunks per rank and placement v");
+    refuses(3, PP_PLACEMENT_V, "4 chunks per rank and placement v");
+    refuses(2, PP_PLACEMENT_LOOP, "placement v");
     return done();
 }

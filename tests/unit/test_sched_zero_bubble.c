@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The kinds beyond GPipe, 1F1B and interleaved: figures of an independent model
- * of PyTorch's schedules, the zero-bubble paper's own table, public orders, and
- * a sweep over small sizes. */
+/* Tests the kinds other than GPipe, 1F1B and interleaved: figures of an
+ * independent model of PyTorch's schedules, the table of the zero-bubble paper,
+ * published orders, and a sweep over small sizes. */
 #include "sched_fixture.h"
 
 #include "schedule/bound/bound.h"
@@ -15,7 +15,7 @@ static double spans_bubble(const struct pp_sim *sim)
     return 1 - busy / (sim->n_rows * sim->span);
 }
 
-/* Compute actions and empty cells, a pair being one. */
+/* Counts compute actions and empty cells; a pair counts once. */
 static size_t count_cells(const struct pp_row *row)
 {
     size_t n = 0;
@@ -26,7 +26,8 @@ static size_t count_cells(const struct pp_row *row)
     return n;
 }
 
-/* Four ranks, eight microbatches, F = I = W = 1. cells: with idle ones. */
+/* Four ranks, eight microbatches, F = I = W = 1. cells includes the empty
+ * cells. */
 static void test_figures(void)
 {
     static const struct {
@@ -124,15 +125,16 @@ static void test_figures(void)
             !pp_kind_find(cases[i].kind)->emit(&g.s, &o, &g.err))
             for (int r = 0; r < 4; r++)
                 idle &= count_cells(&g.s.rows[r]) == (size_t)cases[i].cells[r];
-        ok(idle && !g.err.code, "  its cells with the empty ones");
+        ok(idle && !g.err.code, "  its cells, empty ones included");
         pp_sim_finish(&sim);
         drop(&f);
         drop(&g);
     }
 }
 
-/* The least bubble on makespan: what the paper's scheduler reaches at twice
- * 1F1B's memory, but for .0438 and .0456 where this has .0427 and .0443. */
+/* The least bubble of a makespan is the one that the paper's scheduler reaches
+ * with twice 1F1B's memory, except for .0438 and .0456, where the bound gives
+ * .0427 and .0443. */
 static void compare_makespan(const struct fixture *f, const struct pp_sim *sim,
                              const double *cost, double best, bool attained)
 {
@@ -154,7 +156,8 @@ static void compare_makespan(const struct fixture *f, const struct pp_sim *sim,
        attained ? "attains" : "does not attain");
 }
 
-/* Span bubbles of the zero-bubble paper's models, and a makespan of each. */
+/* The span bubbles of the zero-bubble paper's models, and a makespan of each.
+ */
 static void test_paper(void)
 {
     static const struct {
@@ -177,7 +180,7 @@ static void test_paper(void)
         {32, 256, {10.402, 10.248, 7.698, .460}, {.1352, .0594, .0257}, .0443},
     };
     static const char *const kinds[] = {"1f1b", "zb-h1", "zb-h2"};
-    const size_t n_h2_longer = 3; /* where W is half of F, zb-h2 is not best */
+    const size_t n_h2_longer = 3; /* if W is half of F, zb-h2 is not best */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 3; k++) {
             struct fixture f;
@@ -199,9 +202,9 @@ static void test_paper(void)
         }
 }
 
-/* (p - 1) T for 1F1B and GPipe without messages, (p - 1)(T + 2 C) for eager,
- * (p - 1) max(F + 3C, I + 2C, F + I - W + 4C) for zb-h1, (p - 1)(F + C) for
- * zb-h2: what is beyond m T. */
+/* The excess over m T is (p - 1) T for 1F1B and GPipe without messages, (p -
+ * 1)(T + 2 C) for eager, (p - 1) max(F + 3C, I + 2C, F + I - W + 4C) for zb-h1,
+ * and (p - 1)(F + C) for zb-h2. */
 static void test_closed_forms(void)
 {
     static const double cost[] = {1, 1.1, .8, .03};
@@ -221,9 +224,9 @@ static void test_closed_forms(void)
     }
 }
 
-/* The table of pp-schedules(7) for several stages on a rank, without messages:
- * (p - 1) T / c, (p - 1)(F + I - W) / c, (p - 1) F / 2 and, for dualpipev,
- * (p - 1)(T + I - 2 W) / 2, the last two of equal times. */
+/* The table of pp-schedules(7) for several stages per rank, without messages:
+ * (p - 1) T / c, (p - 1)(F + I - W) / c, (p - 1) F / 2 and, for dualpipev, (p -
+ * 1)(T + I - 2 W) / 2. The last two need equal times. */
 static void test_chunk_forms(void)
 {
     static const double cost[] = {1, 1.1, .8, 0}, unit[] = {1, 1, 1, 0};
@@ -232,8 +235,8 @@ static void test_chunk_forms(void)
         int c;
         bool v;
         const double *cost;
-        double each; /* of p - 1, in chunk times */
-        int slots;   /* p = 4 */
+        double each; /* factor of p - 1, in chunk times */
+        int slots;   /* for p = 4 */
     } cases[] = {{"interleaved", 3, false, cost, 2.9, 15},
                  {"looped-bfs", 3, false, cost, 2.9, 36},
                  {"zb-interleaved", 3, false, cost, 1.3, 12},
@@ -255,7 +258,7 @@ static void test_chunk_forms(void)
     }
 }
 
-/* PyTorch's public zero-bubble order on two ranks. */
+/* PyTorch's published zero-bubble order on two ranks. */
 static void test_public_order(void)
 {
     static const char *const want[] = {
@@ -270,14 +273,14 @@ static void test_public_order(void)
     ok(!emit(&f, "zb-interleaved", 8, 0), "zb-interleaved on two ranks");
     for (int r = 0; r < 2; r++) {
         char *row = pp_schedule_format_row(&f.s, r);
-        is_str(row, want[r], "  is the public order");
+        is_str(row, want[r], "  has the published order");
         free(row);
     }
     drop(&f);
 }
 
-/* A pair begins when both can and is done when both are: the forward of rank 0
- * waits for its partner, and rank 1 for the whole of it. */
+/* A pair starts when both actions can and ends as a whole: the forward of rank
+ * 0 waits for its partner, and rank 1 waits for the whole pair. */
 static void test_pair(void)
 {
     static const char *const text[] = {"0F0 (0F1;0B0)OVERLAP_F_B 0B1",
@@ -298,7 +301,7 @@ static void test_pair(void)
     for (int depth = 0; depth < 3; depth++) {
         int rc = pp_simulate(&f.s, &costs, depth == 2 ? INT_MAX : depth, &sim,
                              &f.err);
-        ok(!rc && sim.makespan == 12, "  and takes its time");
+        ok(!rc && sim.makespan == 12, "  it takes its time");
         pp_sim_finish(&sim);
     }
     drop(&f);
@@ -351,8 +354,8 @@ static void test_admissible(void)
     refuses("dualpipev", 4, 2, vee, 8, NULL);
 }
 
-/* Every small size passes the check at depths 0, 1 and 2, and only looped-bfs
- * leaves the canonical order. */
+/* Every small size is valid at depths 0, 1 and 2. Only looped-bfs is not
+ * canonical. */
 static void test_sweep(void)
 {
     int n = 0, bad = 0;
@@ -383,10 +386,10 @@ static void test_sweep(void)
                         }
                         drop(&f);
                     }
-    ok(n > 1500 && bad == 0, "all of %d small schedules pass", n);
+    ok(n > 1500 && bad == 0, "all of %d small schedules are valid", n);
 }
 
-/* Two branches of unequal length: the warm-up counts the longest path. */
+/* Two branches of unequal length: warmup counts the longest path. */
 static void test_dag(void)
 {
     static const char *const kinds[] = {"eager-1f1b", "zb-h1", "zb-h2"};

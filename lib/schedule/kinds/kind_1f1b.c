@@ -180,8 +180,7 @@ static int emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_1f1b = {
     .name = "1f1b",
     .summary = "one forward, one backward; at most p activations live",
-    .constraint =
-        "each rank passed once (1 chunk), branches too; any microbatches",
+    .constraint = "1 chunk, each rank passed once; branches are allowed",
     .paper = "Narayanan et al., PipeDream-Flush, ICML 2021",
     .emit = emit_1f1b,
 };
@@ -201,8 +200,7 @@ static int emit_eager_1f1b(struct pp_schedule *s,
 const struct pp_kind pp_kind_eager_1f1b = {
     .name = "eager-1f1b",
     .summary = "1f1b with twice the warmup, which hides slow messages",
-    .constraint =
-        "each rank passed once (1 chunk), branches too; any microbatches",
+    .constraint = "1 chunk, each rank passed once; branches are allowed",
     .paper = "Zhuang et al., MLSys 2023",
     .emit = emit_eager_1f1b,
 };
@@ -266,8 +264,7 @@ static int emit_zb_h2(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_zb_h1 = {
     .name = "zb-h1",
     .summary = "backward split; a third of 1f1b's bubble at its memory",
-    .constraint =
-        "each rank passed once (1 chunk), branches too; any microbatches",
+    .constraint = "1 chunk, each rank passed once; branches are allowed",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_zb_h1,
 };
@@ -275,8 +272,7 @@ const struct pp_kind pp_kind_zb_h1 = {
 const struct pp_kind pp_kind_zb_h2 = {
     .name = "zb-h2",
     .summary = "backward split; almost no bubble, at most 2p - 1 slots",
-    .constraint =
-        "each rank passed once (1 chunk), branches too; any microbatches",
+    .constraint = "1 chunk, each rank passed once; branches are allowed",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .emit = emit_zb_h2,
 };
@@ -329,8 +325,7 @@ static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_seq1f1b = {
     .name = "seq1f1b",
     .summary = "1f1b over slices of sequences; bubble and activations shrink",
-    .constraint =
-        "one stage on each rank, any numbers of microbatches and slices",
+    .constraint = "1 chunk; any number of slices",
     .paper = "Sun et al., Seq1F1B, NAACL 2025",
     .slices = 2,
     .emit = emit_seq1f1b,

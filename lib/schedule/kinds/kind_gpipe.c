@@ -54,7 +54,7 @@ static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_gpipe = {
     .name = "gpipe",
     .summary = "all forwards, then all backwards; m activations live",
-    .constraint = "any placement, any number of microbatches",
+    .constraint = "any placement",
     .paper = "Huang et al., GPipe, NeurIPS 2019",
     .slices = 1,
     .emit = emit_gpipe,
@@ -92,7 +92,7 @@ const struct pp_kind pp_kind_looped_bfs = {
     .name = "looped-bfs",
     .summary =
         "breadth first: all microbatches on a stage, then the next stage",
-    .constraint = "any placement, any number of microbatches",
+    .constraint = "any placement",
     .paper = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023",
     .n_chunks = 2,
     .emit = emit_looped_bfs,

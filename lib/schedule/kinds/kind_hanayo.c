@@ -300,8 +300,7 @@ static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_hanayo = {
     .name = "hanayo",
     .summary = "waves down and up; the bubble shrinks by c, turns are free",
-    .constraint = "placement v with an even number of chunks, any number of "
-                  "microbatches",
+    .constraint = "placement v, an even number of chunks",
     .paper = "Liu et al., Hanayo: Wave-like Pipeline Parallelism, SC 2023",
     .emit = emit_hanayo,
     .n_chunks = 4,

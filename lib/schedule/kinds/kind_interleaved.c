@@ -173,8 +173,7 @@ static int emit_interleaved(struct pp_schedule *s,
 const struct pp_kind pp_kind_interleaved = {
     .name = "interleaved",
     .summary = "1f1b over several stages per rank; the bubble shrinks by c",
-    .constraint = "placement loop; microbatches a multiple of max(1, m div p), "
-                  "or a group",
+    .constraint = "placement loop; max(1, m div p) divides m, or a group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
     .n_chunks = 2,
     .emit = emit_interleaved,
@@ -310,7 +309,7 @@ static int emit_zb_interleaved(struct pp_schedule *s,
 const struct pp_kind pp_kind_zb_interleaved = {
     .name = "zb-interleaved",
     .summary = "interleaved with a split backward and half the warmup",
-    .constraint = "placement loop; microbatches a multiple of max(1, m div p)",
+    .constraint = "placement loop; max(1, m div p) divides m",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .n_chunks = 2,
     .emit = emit_zb_interleaved,

@@ -101,8 +101,8 @@ static int emit_zbv(struct pp_schedule *s, const struct pp_kind_options *o,
 
 const struct pp_kind pp_kind_zbv = {
     .name = "zbv",
-    .summary = "two stages per rank in a V, backward split; 1f1b's memory",
-    .constraint = "placement v with 2 chunks, any number of microbatches",
+    .summary = "two stages per rank in a V, split backward; 1f1b's memory",
+    .constraint = "placement v, 2 chunks",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
     .n_chunks = 2,
     .v = true,
@@ -264,8 +264,7 @@ static int emit_dualpipev(struct pp_schedule *s,
 const struct pp_kind pp_kind_dualpipev = {
     .name = "dualpipev",
     .summary = "two stages per rank in a V, forwards paired with backwards",
-    .constraint = "placement v with 2 chunks, at least as many microbatches as "
-                  "stages",
+    .constraint = "placement v, 2 chunks; at least 2p microbatches",
     .paper = "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
     .n_chunks = 2,
     .v = true,
@@ -325,8 +324,7 @@ static int emit_dualpipe(struct pp_schedule *s, const struct pp_kind_options *o,
 const struct pp_kind pp_kind_dualpipe = {
     .name = "dualpipe",
     .summary = "two copies of the weights, microbatches from both ends",
-    .constraint = "placement both-ways, even numbers of ranks and "
-                  "microbatches, at least 2 microbatches per rank",
+    .constraint = "placement both-ways; even p and m, m at least 2p",
     .paper = "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
     .copies = true,
     .emit = emit_dualpipe,

@@ -437,8 +437,9 @@ static int emit_v_min(struct pp_schedule *s, const struct pp_kind_options *o,
 
 const struct pp_kind pp_kind_v_half = {
     .name = "v-half",
-    .summary = "two stages per rank in a V, backward split; half zbv's memory",
-    .constraint = "placement v with 2 chunks, any number of microbatches",
+    .summary =
+        "two stages per rank in a V, split backward; 1/2 of zbv's memory",
+    .constraint = "placement v, 2 chunks",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_half,
@@ -448,9 +449,9 @@ const struct pp_kind pp_kind_v_half = {
 
 const struct pp_kind pp_kind_v_min = {
     .name = "v-min",
-    .summary = "two stages per rank in a V, backward split; a third of zbv's "
-               "memory",
-    .constraint = "placement v with 2 chunks, any number of microbatches",
+    .summary =
+        "two stages per rank in a V, split backward; 1/3 of zbv's memory",
+    .constraint = "placement v, 2 chunks",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_min,
