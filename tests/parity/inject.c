@@ -1,26 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* inject - faults for pprun --verify to catch, made where they would be made.
+/* inject - faults that pprun --verify must catch.
  *
- * Linked into a pprun of its own; the linker hands the calls below over
- * (--wrap). PP_INJECT names the fault. Runs of one rank, which the reference
- * is, stay whole. The product has none of this. */
+ * The program pprun_inject is a pprun with this table of the executor's steps
+ * (pp_exec_ops) instead of that of lib/run/execute/exec_ops.c. On its first
+ * pass a rank also replaces entries of its transport and of its kernels.
+ * PP_INJECT names the fault. A run of one rank, such as the reference, has
+ * none. */
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
-#include "run/execute/exec.h"
-#include "run/parts/layer_impl.h"
-#include "run/parameters/optim.h"
+#include "data/packed_format.h"
+#include "run/execute/exec_impl.h"
 
-/* What this rank is doing. Every run has threads of its own. */
+/* The state of this rank. Every run has threads of its own. */
 static _Thread_local struct pp_exec *exec;
-static _Thread_local const struct pp_player *inner;
+static _Thread_local struct pp_pass pass; /* the current one, with faults */
 static _Thread_local struct pp_action now;
 static _Thread_local size_t row_bytes; /* of the message to be sent */
 static _Thread_local const struct pp_packed *evaluated; /* last, or NULL */
+static _Thread_local struct pp_kernels real; /* zeroed before the first pass */
+
+/* Tensors of the whole model: every rank runs a pass before the ranks exchange
+ * their norms. */
+static atomic_size_t n_tensors;
 
 static bool is(const char *fault)
 {
@@ -28,324 +35,19 @@ static bool is(const char *fault)
     return exec && exec->worker->comm->size > 1 && name && !strcmp(name, fault);
 }
 
-int __real_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
-                       struct pp_err *err);
-int __wrap_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
-                       struct pp_err *err);
+/* --- the transport --- */
 
-/* Of the whole model: every rank runs a pass before the first gathering. */
-static atomic_size_t n_tensors;
-
-/* tied-unsummed, copies-unsummed: the last pass is not known as such.
- * dummy-counted: a sequence that fills a bin up is scored too.
- * eval-wrapped: an evaluation begins anew where it should be at its end. */
-int __wrap_pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
-                       struct pp_err *err)
-{
-    struct pp_pass p = *pass;
-    exec = e;
-    for (size_t i = 0; i < e->worker->params->n; i++) {
-        size_t n = e->worker->params->at[i].order + 1, most = n_tensors;
-        while (n > most && !atomic_compare_exchange_weak(&n_tensors, &most, n))
-            ;
-    }
-    if (is("tied-unsummed") || is("copies-unsummed"))
-        p.sync = false;
-    if (is("dummy-counted"))
-        p.scale = 1 / (1 / p.scale + 1);
-    if (!e->trains && is("eval-wrapped"))
-        p.end = UINT64_MAX;
-    if (!e->trains)
-        evaluated = p.packed;
-    return __real_pp_exec_run(e, &p, err);
-}
-
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    now = a;
-    return inner->compute(ctx, a, err);
-}
-
-/* padding: what lies behind the rows of a message are no numbers. */
-static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
-{
-    const struct pp_stage *s = &exec->worker->engine.stages[a.stage];
-    size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
-    int n = exec->schedule->graph->n_slices;
-    uint64_t at = exec->pass->first + (uint64_t)a.microbatch;
-    struct pp_bin v;
-    pp_packed_bin(exec->pass->packed, at % exec->pass->packed->n_bins, &v);
-    row_bytes = (pp_slice_begin(v.tokens, a.slice + 1, n) -
-                 pp_slice_begin(v.tokens, a.slice, n)) *
-                width * s->element_bytes;
-    return inner->send(ctx, a, peer, err);
-}
-
-int __real_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
-                   const struct pp_player *p, void *ctx, struct pp_err *err);
-int __wrap_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
-                   const struct pp_player *p, void *ctx, struct pp_err *err);
-
-int __wrap_pp_play(const struct pp_schedule *s, int rank, size_t *pc,
-                   const struct pp_player *p, void *ctx, struct pp_err *err)
-{
-    const struct pp_player outer = {compute, send, p->recv, p->sync};
-    inner = p;
-    return exec ? __real_pp_play(s, rank, pc, &outer, ctx, err)
-                : __real_pp_play(s, rank, pc, p, ctx, err);
-}
-
-void __real_pp_packed_bin(const struct pp_packed *p, size_t b,
-                          struct pp_bin *out);
-void __wrap_pp_packed_bin(const struct pp_packed *p, size_t b,
-                          struct pp_bin *out);
-
-/* stale-shapes: after an evaluation rank 1 has the sizes of its microbatches
- * where it should have those of the step.
- * bin-smaller: the index that the last rank reads has 8 tokens less in bin 2.
- * bin-too-large: it has more there than any was declared to have.
- * bins-too-large: that of every rank has. */
-void __wrap_pp_packed_bin(const struct pp_packed *p, size_t b,
-                          struct pp_bin *out)
-{
-    __real_pp_packed_bin(p, b, out);
-    if (evaluated && exec->trains && exec->worker->rank == 1 &&
-        is("stale-shapes")) {
-        struct pp_bin stale;
-        __real_pp_packed_bin(evaluated, b % evaluated->n_bins, &stale);
-        out->tokens = stale.tokens;
-    }
-    bool last = exec && exec->worker->rank + 1 == exec->worker->comm->size;
-    if (b == 2 && last && is("bin-smaller"))
-        out->tokens -= 8;
-    if (b == 2 && ((last && is("bin-too-large")) || is("bins-too-large")))
-        out->tokens = p->capacity + 7;
-}
-
-int __real_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         const struct pp_batch_part *part,
-                         struct pp_microbatch *mb, struct pp_err *err);
-int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         const struct pp_batch_part *part,
-                         struct pp_microbatch *mb, struct pp_err *err);
-
-/* label-shift: over the bounds of sequences, whose last row then predicts the
- * first token of the next.
- * positions: not restarted where a sequence begins.
- * slice-context: a slice does not attend to those before. */
-int __wrap_pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                         const struct pp_batch_part *part,
-                         struct pp_microbatch *mb, struct pp_err *err)
-{
-    struct pp_bin v;
-    if (__real_pp_batch_view(b, p, part, mb, err))
-        return -1;
-    if (is("label-shift")) {
-        pp_packed_bin(p, part->bin, &v);
-        mb->n_scored = 0;
-        for (uint32_t t = 0; t + 1 < v.tokens; t++) {
-            if (v.labels[t + 1] == PP_LABEL_IGNORE)
-                continue;
-            b->scored_rows[mb->n_scored] = (int32_t)t;
-            b->targets[mb->n_scored++] = v.labels[t + 1];
-        }
-    }
-    if (is("slice-context"))
-        mb->context = 0;
-    for (size_t t = 0; is("positions") && t < mb->tokens; t++)
-        b->positions[t] = (int32_t)(t % p->max_seqlen); /* the table's end */
-    return 0;
-}
-
-/* A microbatch as a faulty stage sees it. */
-struct seen {
-    struct pp_microbatch mb;
-    int32_t whole[2];
-};
-
-/* bounds: the sequences of a middle stage's microbatch became one.
- * local-mean: each microbatch is divided by its own scored tokens.
- * slice-gradients: what the slices behind add to keys and values is lost. */
-static const struct pp_microbatch *see(struct seen *s,
-                                       const struct pp_microbatch *mb)
-{
-    s->mb = *mb;
-    s->whole[1] = (int32_t)mb->tokens;
-    if (is("bounds") && now.stage == 1) {
-        s->mb.n_sequences = 1;
-        s->mb.cu_seqlens = s->mb.cu_seqlens_padded = s->whole;
-    }
-    if (is("slice-gradients") && now.op != PP_F)
-        s->mb.goes_on = false;
-    if (is("local-mean") && mb->n_scored > 0)
-        s->mb.scale = 1 / (double)mb->n_scored / exec->schedule->n_microbatches;
-    return &s->mb;
-}
-
-int __real_pp_stage_fwd(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *y, const void *x,
-                        void *const *blocks, void *scratch, struct pp_err *err);
-int __wrap_pp_stage_fwd(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *y, const void *x,
-                        void *const *blocks, void *scratch, struct pp_err *err);
-int __real_pp_stage_bwd_input(const struct pp_stage *s,
-                              const struct pp_microbatch *mb, void *dx,
-                              const void *dy, void *const *blocks,
-                              void *scratch, struct pp_err *err);
-int __wrap_pp_stage_bwd_input(const struct pp_stage *s,
-                              const struct pp_microbatch *mb, void *dx,
-                              const void *dy, void *const *blocks,
-                              void *scratch, struct pp_err *err);
-int __real_pp_stage_bwd_weight(const struct pp_stage *s,
-                               const struct pp_microbatch *mb,
-                               void *const *blocks, void *scratch,
-                               struct pp_err *err);
-int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
-                               const struct pp_microbatch *mb,
-                               void *const *blocks, void *scratch,
-                               struct pp_err *err);
-int __wrap_pp_stage_bwd(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *dx,
-                        const void *dy, void *const *blocks, void *scratch,
-                        struct pp_err *err);
-
-int __wrap_pp_stage_fwd(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *y, const void *x,
-                        void *const *blocks, void *scratch, struct pp_err *err)
-{
-    struct seen seen = {.whole = {0, 0}};
-    return __real_pp_stage_fwd(s, see(&seen, mb), y, x, blocks, scratch, err);
-}
-
-int __wrap_pp_stage_bwd_input(const struct pp_stage *s,
-                              const struct pp_microbatch *mb, void *dx,
-                              const void *dy, void *const *blocks,
-                              void *scratch, struct pp_err *err)
-{
-    struct seen seen = {.whole = {0, 0}};
-    return __real_pp_stage_bwd_input(s, see(&seen, mb), dx, dy, blocks, scratch,
-                                     err);
-}
-
-/* weight-skipped: one microbatch of one stage has no weight gradient.
- * weight-twice: has it twice. */
-int __wrap_pp_stage_bwd_weight(const struct pp_stage *s,
-                               const struct pp_microbatch *mb,
-                               void *const *blocks, void *scratch,
-                               struct pp_err *err)
-{
-    struct seen seen = {.whole = {0, 0}};
-    bool chosen = now.stage == 1 && now.microbatch == 2;
-    if (is("weight-skipped") && chosen)
-        return 0;
-    if (is("weight-twice") && chosen &&
-        __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err))
-        return -1;
-    return __real_pp_stage_bwd_weight(s, see(&seen, mb), blocks, scratch, err);
-}
-
-/* One after the other: the same bits, with the faults of each. */
-int __wrap_pp_stage_bwd(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, void *dx,
-                        const void *dy, void *const *blocks, void *scratch,
-                        struct pp_err *err)
-{
-    return __wrap_pp_stage_bwd_input(s, mb, dx, dy, blocks, scratch, err) ||
-                   __wrap_pp_stage_bwd_weight(s, mb, blocks, scratch, err)
-               ? -1
-               : 0;
-}
-
-const struct pp_buffer *__real_pp_memory_find(const struct pp_memory *m,
-                                              enum pp_buffer_kind kind,
-                                              int stage, int microbatch,
-                                              int slice, int peer);
-const struct pp_buffer *__wrap_pp_memory_find(const struct pp_memory *m,
-                                              enum pp_buffer_kind kind,
-                                              int stage, int microbatch,
-                                              int slice, int peer);
-
-/* slot: a backward takes the activations of the next microbatch. */
-const struct pp_buffer *__wrap_pp_memory_find(const struct pp_memory *m,
-                                              enum pp_buffer_kind kind,
-                                              int stage, int microbatch,
-                                              int slice, int peer)
-{
-    bool activations = kind == PP_BUF_ACT_I || kind == PP_BUF_ACT_W;
-    if (activations && now.op != PP_F && now.stage == 1 &&
-        now.microbatch == 0 && is("slot"))
-        microbatch = 1;
-    return __real_pp_memory_find(m, kind, stage, microbatch, slice, peer);
-}
-
-int __real_pp_layer_recompute(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_layer_blocks *b, void *const *s,
-                              void *scratch, struct pp_err *err);
-int __wrap_pp_layer_recompute(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_layer_blocks *b, void *const *s,
-                              void *scratch, struct pp_err *err);
-
-/* again-bounds: a middle stage makes again as if sequences were one.
- * again-input: from the input of the next microbatch. */
-int __wrap_pp_layer_recompute(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_layer_blocks *b, void *const *s,
-                              void *scratch, struct pp_err *err)
-{
-    int32_t whole[2] = {0, (int32_t)mb->tokens};
-    struct pp_microbatch seen = *mb;
-    void *at[PP_MAX_SAVED];
-    memcpy(at, s, sizeof at);
-    if (is("again-bounds") && now.stage == 1) {
-        seen.n_sequences = 1;
-        seen.cu_seqlens = seen.cu_seqlens_padded = whole;
-    }
-    if (is("again-input") && now.stage == 1 && now.microbatch == 0) {
-        const struct pp_buffer *own = __real_pp_memory_find(
-            &exec->memory, PP_BUF_ACT_W, now.stage, 0, 0, -1);
-        const struct pp_buffer *next = __real_pp_memory_find(
-            &exec->memory, PP_BUF_ACT_W, now.stage, 1, 0, -1);
-        at[PP_S_X] = (char *)s[PP_S_X] +
-                     ((ptrdiff_t)next->offset - (ptrdiff_t)own->offset);
-    }
-    return __real_pp_layer_recompute(l, &seen, b, at, scratch, err);
-}
-
-int __real_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
-                           struct pp_parameters *p, int64_t step,
-                           double g_scale, void *stream, struct pp_err *err);
-int __wrap_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
-                           struct pp_parameters *p, int64_t step,
-                           double g_scale, void *stream, struct pp_err *err);
-
-/* update-lost: the third step leaves a rank's last tensor alone.
- * update-infinite: the first step's is no number any more. */
-int __wrap_pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
-                           struct pp_parameters *p, int64_t step,
-                           double g_scale, void *stream, struct pp_err *err)
-{
-    struct pp_parameters fewer = *p;
-    if (step == 3 && is("update-lost"))
-        fewer.n--;
-    if (step == 1 && is("update-infinite"))
-        g_scale = INFINITY;
-    return __real_pp_optim_update(o, k, &fewer, step, g_scale, stream, err);
-}
-
-/* A transport with faults of its own in front of the real one. */
 static const struct pp_transport *real_ops;
 
-/* shared-lane: forward and backward traffic between two ranks is one channel.
- */
+/* shared-channel: the two directions between two ranks share a channel. */
 static enum pp_direction direction_of(enum pp_direction direction)
 {
-    return direction == PP_DIRECTION_BACKWARD && is("shared-lane")
+    return direction == PP_DIRECTION_BACKWARD && is("shared-channel")
                ? PP_DIRECTION_FORWARD
                : direction;
 }
 
+/* padding: the padding behind the rows of a message is not a number. */
 static int faulty_send(struct pp_comm *c, int to, enum pp_direction direction,
                        const void *buf, size_t bytes, struct pp_err *err)
 {
@@ -368,14 +70,14 @@ static int faulty_send_wait(struct pp_comm *c, int to,
     return real_ops->send_wait(c, to, direction_of(direction), keep, err);
 }
 
-/* Messages that overtook each other, by lane. */
+/* Messages that overtook each other, by direction. */
 static _Thread_local struct {
-    int n; /* received on the lane */
+    int n; /* received so far */
     void *late;
 } directions[PP_N_DIRECTIONS];
 
-/* overtaking-forward, -backward: from the first rank that sends on the lane,
- * the first message comes after the second. */
+/* overtaking-forward, overtaking-backward: the first message of the first
+ * sender comes after its second one. */
 static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
                        void *buf, size_t bytes, struct pp_err *err)
 {
@@ -399,8 +101,8 @@ static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
                : 0;
 }
 
-/* norm-local: the norm is that of the tensors of the rank which prints it.
- * last-rank: the loss is the last rank's, which in a V has no head. */
+/* norm-local: the norm is that of the tensors of rank 0, which prints it.
+ * last-rank: the loss is that of the last rank, which has no head in a V. */
 static int faulty_allgather(struct pp_comm *c, const void *mine, void *all,
                             size_t bytes, struct pp_err *err)
 {
@@ -418,25 +120,268 @@ static int faulty_allgather(struct pp_comm *c, const void *mine, void *all,
     return 0;
 }
 
-int __real_pp_comm_threads_open(struct pp_comm_world *w, int rank,
-                                struct pp_comm **out, struct pp_err *err);
-int __wrap_pp_comm_threads_open(struct pp_comm_world *w, int rank,
-                                struct pp_comm **out, struct pp_err *err);
-
-/* Called for one rank after the other, before their threads start. */
-int __wrap_pp_comm_threads_open(struct pp_comm_world *w, int rank,
-                                struct pp_comm **out, struct pp_err *err)
+/* The ranks share the table, and the program closes their handles after their
+ * threads have ended. */
+static void replace_transport(struct pp_comm *c)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct pp_transport faulty;
-    if (__real_pp_comm_threads_open(w, rank, out, err))
+    pthread_mutex_lock(&lock);
+    if (!real_ops) {
+        real_ops = c->ops;
+        faulty = *real_ops;
+        faulty.send = faulty_send;
+        faulty.send_wait = faulty_send_wait;
+        faulty.recv = faulty_recv;
+        faulty.probe = faulty_probe;
+        faulty.allgather = faulty_allgather;
+    }
+    c->ops = &faulty;
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- the kernels --- */
+
+/* again-bounds: stage 1 computes its forward again as if all sequences were
+ * one. */
+static PP_ATTENTION_FWD(faulty_attention_fwd)
+{
+    struct pp_attention_shape one = *s;
+    int32_t bounds[2] = {0, (int32_t)s->N};
+    if (is("again-bounds") && now.stage == 1 && now.op != PP_F) {
+        one.n_sequences = 1;
+        one.cu = one.cu_padded = bounds;
+    }
+    return real.attention_fwd(o, lse, q, k, v, sinks, &one, scratch, stream);
+}
+
+/* Returns how often the weight gradients of the current action are added.
+ * weight-skipped: never, for one microbatch of one stage.
+ * weight-twice: twice. */
+static int weight_times(void)
+{
+    bool chosen = now.stage == 1 && now.microbatch == 2;
+    return chosen && is("weight-skipped") ? 0
+           : chosen && is("weight-twice") ? 2
+                                          : 1;
+}
+
+static PP_LINEAR_BWD_WEIGHT(faulty_linear_bwd_weight)
+{
+    int rc = 0;
+    for (int i = 0; i < weight_times() && rc == 0; i++)
+        rc = real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx, stream);
+    return rc;
+}
+
+static PP_RMSNORM_BWD_WEIGHT(faulty_rmsnorm_bwd_weight)
+{
+    int rc = 0;
+    for (int i = 0; i < weight_times() && rc == 0; i++)
+        rc = real.rmsnorm_bwd_weight(dw, dy, x, rstd, N, G, C, lddy, ldx, ldr,
+                                     stream);
+    return rc;
+}
+
+/* update-lost: the third step leaves the last tensor of a rank unchanged.
+ * update-infinite: the first step makes all weights infinite. */
+static PP_SGD(faulty_sgd)
+{
+    static _Thread_local size_t calls; /* one for each tensor and step */
+    size_t n_held = exec->worker->params->n;
+    size_t step = calls / n_held, tensor = calls % n_held;
+    struct pp_adamw_step scaled = *s;
+    calls++;
+    if (step == 2 && tensor + 1 == n_held && is("update-lost"))
+        return 0;
+    if (step == 0 && is("update-infinite"))
+        scaled.g_scale = INFINITY;
+    return real.sgd(w, master, g, n, &scaled, stream);
+}
+
+/* The rank's own table, which it has made a copy of. */
+static void replace_kernels(const struct pp_kernels *table)
+{
+    struct pp_kernels *k = (struct pp_kernels *)(uintptr_t)table;
+    real = *k;
+    k->attention_fwd = faulty_attention_fwd;
+    k->linear_bwd_weight = faulty_linear_bwd_weight;
+    k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
+    k->sgd = faulty_sgd;
+}
+
+/* --- the executor --- */
+
+static struct pp_packed_record *records_of(const struct pp_packed *p)
+{
+    return (struct pp_packed_record *)(uintptr_t)p->sections[PP_SECTION_BINS];
+}
+
+/* stale-shapes: after an evaluation, rank 1 takes the sizes of its microbatches
+ * for those of the step.
+ * bin-smaller: the index of the last rank has 8 tokens less in bin 2.
+ * bin-too-large: it has more tokens there than the capacity.
+ * bins-too-large: the index of every rank has. */
+static void change_sizes(struct pp_packed_record *r)
+{
+    bool last = exec->worker->rank + 1 == exec->worker->comm->size;
+    for (size_t b = 0; b < pass.packed->n_bins; b++) {
+        if (evaluated && exec->trains && exec->worker->rank == 1 &&
+            is("stale-shapes"))
+            r[b].tokens = records_of(evaluated)[b % evaluated->n_bins].tokens;
+        if (b == 2 && last && is("bin-smaller"))
+            r[b].tokens -= 8;
+        if (b == 2 && ((last && is("bin-too-large")) || is("bins-too-large")))
+            r[b].tokens = pass.packed->capacity + 7;
+    }
+}
+
+static void count_tensors(const struct pp_parameters *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        size_t n = p->at[i].order + 1, most = n_tensors;
+        while (n > most && !atomic_compare_exchange_weak(&n_tensors, &most, n))
+            ;
+    }
+}
+
+/* tied-unsummed, copies-unsummed: the last pass does not know that it is.
+ * dummy-counted: a sequence that only fills a bin counts as scored.
+ * eval-wrapped: an evaluation starts again instead of ending. */
+static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
+                      struct pp_err *err)
+{
+    exec = e;
+    count_tensors(e->worker->params);
+    if (e->worker->comm->size == 1)
+        return pp_exec_run(e, p, err);
+    if (!real.name) {
+        replace_transport(e->worker->comm);
+        replace_kernels(e->worker->kernels);
+    }
+    if (!e->trains)
+        evaluated = p->packed;
+
+    struct pp_packed packed = *p->packed;
+    size_t bytes = packed.n_bins * sizeof(struct pp_packed_record);
+    struct pp_packed_record *records = malloc(bytes);
+    if (!records)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memcpy(records, packed.sections[PP_SECTION_BINS], bytes);
+    pass = *p;
+    change_sizes(records);
+    packed.sections[PP_SECTION_BINS] = records;
+    pass.packed = &packed;
+    if (is("tied-unsummed") || is("copies-unsummed"))
+        pass.sync = false;
+    if (is("dummy-counted"))
+        pass.scale = 1 / (1 / pass.scale + 1);
+    if (!e->trains && is("eval-wrapped"))
+        pass.end = UINT64_MAX;
+    int rc = pp_exec_run(e, &pass, err);
+    free(records);
+    return rc;
+}
+
+/* Labels shifted across the bounds of sequences: the last row of a sequence
+ * predicts the first token of the next one. */
+static void shift_labels(const struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, struct pp_microbatch *mb)
+{
+    struct pp_bin v;
+    pp_packed_bin(p, bin, &v);
+    mb->n_scored = 0;
+    for (uint32_t t = 0; t + 1 < v.tokens; t++) {
+        if (v.labels[t + 1] == PP_LABEL_IGNORE)
+            continue;
+        b->scored_rows[mb->n_scored] = (int32_t)t;
+        b->targets[mb->n_scored++] = v.labels[t + 1];
+    }
+}
+
+/* label-shift: see shift_labels.
+ * positions: they do not restart at the start of a sequence.
+ * slice-context: a slice does not attend to the earlier ones.
+ * slice-gradients: what later slices add to keys and values is lost.
+ * bounds: the sequences of a microbatch become one on stage 1. */
+static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
+                       const struct pp_batch_part *part,
+                       struct pp_microbatch *mb, struct pp_err *err)
+{
+    static _Thread_local int32_t whole[2];
+    if (pp_batch_view(b, p, part, mb, err))
         return -1;
-    real_ops = (*out)->ops;
-    faulty = *real_ops;
-    faulty.send = faulty_send;
-    faulty.send_wait = faulty_send_wait;
-    faulty.recv = faulty_recv;
-    faulty.probe = faulty_probe;
-    faulty.allgather = faulty_allgather;
-    (*out)->ops = &faulty;
+    if (is("label-shift"))
+        shift_labels(b, p, part->bin, mb);
+    if (is("slice-context"))
+        mb->context = 0;
+    if (is("slice-gradients") && now.op != PP_F)
+        mb->goes_on = false;
+    for (size_t t = 0; is("positions") && t < mb->tokens; t++)
+        b->positions[t] = (int32_t)(t % p->max_seqlen); /* size of the table */
+    if (is("bounds") && now.stage == 1) {
+        whole[1] = (int32_t)mb->tokens;
+        mb->n_sequences = 1;
+        mb->cu_seqlens = mb->cu_seqlens_padded = whole;
+    }
     return 0;
 }
+
+/* Exchanges the activations of two microbatches of a stage. */
+static void exchange_activations(int stage, int a, int b)
+{
+    static const enum pp_buffer_kind kinds[] = {PP_BUF_ACT_I, PP_BUF_ACT_W};
+    struct pp_memory *m = &exec->memory;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct pp_buffer *x =
+            pp_memory_find(m, kinds[i], stage, a, 0, -1);
+        const struct pp_buffer *y =
+            pp_memory_find(m, kinds[i], stage, b, 0, -1);
+        if (!x || !y)
+            continue;
+        size_t offset = x->offset;
+        m->buffers[x - m->buffers].offset = y->offset;
+        m->buffers[y - m->buffers].offset = offset;
+    }
+}
+
+/* local-mean: each microbatch is divided by its own scored tokens.
+ * slot: a backward takes the activations of the next microbatch. */
+static int faulty_compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    bool slot = is("slot") && a.op != PP_F && a.stage == 1 && a.microbatch == 0;
+    struct pp_bin bin;
+    now = a;
+    if (is("local-mean")) {
+        uint64_t at = pass.first + (uint64_t)a.microbatch;
+        pp_packed_bin(pass.packed, at % pass.packed->n_bins, &bin);
+        pass.scale = 1 / (double)bin.scored / exec->schedule->n_microbatches;
+    }
+    if (slot)
+        exchange_activations(1, 0, 1);
+    int rc = pp_exec_compute(ctx, a, err);
+    if (slot)
+        exchange_activations(1, 0, 1);
+    return rc;
+}
+
+/* Notes the bytes of the rows, for the fault "padding". */
+static int noted_send(void *ctx, struct pp_action a, int peer,
+                      struct pp_err *err)
+{
+    const struct pp_exec *e = ctx;
+    const struct pp_stage *s = &e->worker->engine.stages[a.stage];
+    size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
+    size_t tokens = pp_exec_tokens(e->pass, a);
+    int n = e->schedule->graph->n_slices;
+    row_bytes = (pp_slice_begin(tokens, a.slice + 1, n) -
+                 pp_slice_begin(tokens, a.slice, n)) *
+                width * s->element_bytes;
+    return pp_exec_send(ctx, a, peer, err);
+}
+
+const struct pp_exec_ops pp_exec_ops = {
+    .run = faulty_run,
+    .view = faulty_view,
+    .player = {faulty_compute, noted_send, pp_exec_receive, pp_exec_sync},
+};

@@ -157,14 +157,14 @@ refuses() {
 @test "a microbatch larger than declared, by every rank's index" {
     for how in planned exchange max; do
         refuses bins-too-large 2 "pprun: microbatch 2: rank 0: bin 2 has 51\
- tokens, and the plan has room for 44" --shapes $how
+ tokens, but the plan has room for 44" --shapes $how
     done
 }
 
 @test "a microbatch larger than declared, by one rank's index" {
     for how in planned exchange max; do
         refuses bin-too-large 2 "pprun: microbatch 2: rank 2: bin 2 has 51\
- tokens, and the plan has room for 44" --shapes $how
+ tokens, but the plan has room for 44" --shapes $how
     done
 }
 
@@ -173,7 +173,7 @@ refuses() {
     refuses bin-smaller 3 "pprun: microbatch 2: rank 2: message from rank 1 on\
  the forward lane has $bytes bytes, expected $((bytes - 1024))"
     refuses bin-smaller 3 "pprun: microbatch 2: rank 2: the message from rank 1\
- brings $bytes bytes, and by the index it has $((bytes - 1024))" \
+ has $bytes bytes, but by the index it has $((bytes - 1024))" \
         --shapes exchange
 }
 

@@ -285,7 +285,9 @@ static void test_slots(const struct pp_packed *data)
     is_int(r.peak, 2, "which is two");
     ok(train(&s, data, bounds, NULL, r.peak - 1, &r, &err),
        "one slot fewer fails");
-    is_str(err.text, "rank 0: '0F1' needs slot 2, and there are 1", "and why");
+    is_str(err.text,
+           "microbatch 1: rank 0: '0F1' needs 2 slots, but the limit is 1",
+           "and why");
     pp_memory_finish(&memory);
     pp_schedule_finish(&s);
     pp_arena_finish(&a);

@@ -97,7 +97,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught again-bounds again.json packed "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
 }
 @test "made again from another microbatch" {
-    caught again-input again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
+    caught slot again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
 }
 @test "tied gradients not added" {
     caught tied-unsummed tied.json packed \
@@ -113,7 +113,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 }
 @test "activations and gradients on one channel" {
     run ! cmp straight.json crossed.json
-    caught shared-lane crossed.json even \
+    caught shared-channel crossed.json even \
         "*stage 1 on rank 1 is the first*look at what this stage receives"
 }
 @test "an update lost in a later step" {

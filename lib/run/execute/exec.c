@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* exec - computes the actions of a row; exec_messages.c does the messages. */
 #include "run/execute/exec.h"
 
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
     return b ? e->arena + b->offset : NULL;
 }
 
-/* What passes within an action is apart for the two of a pair. */
+/* The two actions of an overlap pair have a workspace each. */
 static void find_blocks(const struct pp_exec *e, struct pp_action a,
                         void *blocks[PP_N_UNIT_BLOCKS])
 {
@@ -68,8 +69,8 @@ static void find_blocks(const struct pp_exec *e, struct pp_action a,
         buffer(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
 }
 
-/* Where a stage finds its input: a local producer's output, or what was
- * received. A chain has at most one of each; pprun refuses others. */
+/* Returns the input of a stage: the output of a stage on this rank, or a
+ * received message. A chain has at most one of each; pprun refuses others. */
 static void *input_of(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_graph *g = e->schedule->graph;
@@ -113,18 +114,27 @@ bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
     return pp_exec_tokens(e->pass, a) <= e->worker->engine.batch.max_tokens;
 }
 
+int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
+                    struct pp_err *err)
+{
+    pp_err_set_origin(err, PP_ORIGIN_RANK, e->worker->rank);
+    pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
+    pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
+    return pp_fail_at(err, "microbatch %d: rank %d: ", (int)a.microbatch,
+                      e->worker->rank);
+}
+
 int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
                       struct pp_err *err)
 {
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "microbatch %d: rank %d: bin %zu has %zu tokens, and the "
-                   "plan has room for %zu",
-                   (int)a.microbatch, e->worker->rank, bin_of(e->pass, a),
-                   pp_exec_tokens(e->pass, a),
-                   e->worker->engine.batch.max_tokens);
+    pp_fail(err, PP_EXIT_INPUT,
+            "bin %zu has %zu tokens, but the plan has room for %zu",
+            bin_of(e->pass, a), pp_exec_tokens(e->pass, a),
+            e->worker->engine.batch.max_tokens);
+    return pp_exec_fail_at(e, a, err);
 }
 
-/* The slices of a microbatch before a's, with the blocks of its stage. */
+/* Lists the earlier slices of the microbatch and their saved blocks. */
 static void view_before(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
@@ -138,7 +148,7 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
     }
 }
 
-/* The microbatch as kernels see it, and as the host does. */
+/* Makes the microbatch for the kernels (*mb) and for the host (*host). */
 static int view(const struct pp_exec *e, struct pp_engine *on,
                 struct pp_action a, struct pp_microbatch *mb,
                 struct pp_microbatch *host, struct pp_err *err)
@@ -146,7 +156,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     const struct pp_pass *p = e->pass;
     const struct pp_batch_part part = {
         bin_of(p, a), a.slice, e->schedule->graph->n_slices, p->score_all};
-    if (pp_batch_view(&on->batch, p->packed, &part, host, err))
+    if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
@@ -162,16 +172,16 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     if (++e->slots > limit) {
         char text[PP_ACTION_TEXT];
         pp_action_format(a, false, text);
-        return pp_fail(err, PP_EXIT_NO,
-                       "rank %d: '%s' needs slot %d, and there are %d",
-                       e->worker->rank, text, e->slots, limit);
+        pp_fail(err, PP_EXIT_NO, "'%s' needs %d slots, but the limit is %d",
+                text, e->slots, limit);
+        return pp_exec_fail_at(e, a, err);
     }
     if (e->slots > e->peak_slots)
         e->peak_slots = e->slots;
     return 0;
 }
 
-/* Hands a stage's output to whoever looks at it. */
+/* Hands the output of a stage to the callback, if there is one. */
 static int show(const struct pp_exec *e, const struct pp_engine *on,
                 const struct pp_microbatch *mb, struct pp_action a,
                 const void *y, struct pp_err *err)
@@ -202,7 +212,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
         return -1;
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
-    /* Slices of a microbatch come in order. */
+    /* The slices of a microbatch come in order, so their losses add up. */
     if (has_head)
         e->pass->losses[a.microbatch] =
             (a.slice ? e->pass->losses[a.microbatch] : 0) + loss;
@@ -231,7 +241,7 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     return weight ? pp_stage_bwd_weight(s, mb, blocks, on->scratch, err) : 0;
 }
 
-/* place: the action's, in its row. */
+/* Computes the action at this place of the row. */
 static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
 {
@@ -254,9 +264,9 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
     return 0;
 }
 
-/* Both actions of a pair, between what was queued before and what comes behind.
- * The backward goes first, for a forward that ends in the loss is waited for.
- */
+/* Computes an overlap pair, after all earlier work and before all later work.
+ * The backward is queued first: a forward that ends in the loss makes the host
+ * wait. */
 static int compute_pair(struct pp_exec *e, struct pp_action f,
                         struct pp_action b, struct pp_err *err)
 {
@@ -270,7 +280,7 @@ static int compute_pair(struct pp_exec *e, struct pp_action f,
                : 0;
 }
 
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     double start = pp_clock();
@@ -288,7 +298,7 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     return rc;
 }
 
-static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
+int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_tied *tied = e->worker->tied;
@@ -298,21 +308,19 @@ static int synchronise(void *ctx, struct pp_action a, struct pp_err *err)
         if (e->pass->sync && tied[k].used &&
             pp_sync_tied(e->worker, &tied[k], err))
             return -1;
-    /* With one data-parallel lane there is nothing to reduce, and unsharded
-     * parameters are always there. */
+    /* There is one data-parallel rank and no sharding: nothing else to do. */
     return 0;
 }
 
-/* Walks the list, past the recorder where there is one. */
+/* Plays the row, through the recorder if there is one. */
 static int play(struct pp_exec *e, struct pp_err *err)
 {
-    static const struct pp_player player = {compute, pp_exec_send,
-                                            pp_exec_receive, synchronise};
+    const struct pp_player *player = &pp_exec_ops.player;
     struct pp_recorder *r = e->recorder;
     e->pc = 0;
     if (!r)
-        return pp_play(e->schedule, e->worker->rank, &e->pc, &player, e, err);
-    pp_recorder_pass(r, e->pass->number, &player, e, &e->pc);
+        return pp_play(e->schedule, e->worker->rank, &e->pc, player, e, err);
+    pp_recorder_pass(r, e->pass->number, player, e, &e->pc);
     int rc = pp_play(e->schedule, e->worker->rank, &e->pc, &pp_recording_player,
                      r, err);
     pp_recorder_passed(r);
@@ -327,11 +335,11 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     e->pass = pass;
     e->slots = 0;
     e->has_paired = false;
-    /* Returns at once: the step before has been read. */
+    /* Returns at once: the results of the previous step have been read. */
     if (overlap && pass->number == 0 && overlap->ops->wait(overlap, err))
         return -1;
-    /* All rings were emptied below: a list of fewer messages than the channel
-     * holds has only as many places. */
+    /* The previous pass emptied the rings (below). A row with fewer messages
+     * than the channel depth has a ring of that many places. */
     memset(e->sent, 0, 2 * (size_t)e->worker->comm->size * sizeof *e->sent);
     if (play(e, err))
         return -1;

@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* exec_impl - what the exec*.c files share; nobody else includes it. */
+/* exec_impl - shared by the exec*.c files and the table of a test program. */
 #ifndef PP_RUN_EXECUTE_EXEC_IMPL_H
 #define PP_RUN_EXECUTE_EXEC_IMPL_H
 
 #include "run/execute/exec.h"
 
-/* The planned buffer of an action's microbatch and slice; NULL: there is none.
- */
+/* Returns the planned buffer for the microbatch and slice of an action, or
+ * NULL. */
 const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
                                      enum pp_buffer_kind kind, int stage,
                                      struct pp_action a, int peer);
 
-/* Tokens of a's whole microbatch. */
+/* Returns the tokens of the whole microbatch of an action. */
 size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a);
 
-/* Every buffer was made for the largest microbatch that the plan knew of. */
+/* Reports whether the microbatch fits the buffers: they have the size of the
+ * largest microbatch that the plan knew. */
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a);
 int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
                       struct pp_err *err);
 
-/* The player's; ctx is the exec. */
+/* Adds the place of an action to an error of this rank. Returns -1. */
+int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
+                    struct pp_err *err);
+
+/* The default entries of pp_exec_ops; the ctx of the player is the exec. */
+int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
+                struct pp_err *err);
+int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err);
+int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err);
 int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err);
 int pp_exec_receive(void *ctx, struct pp_action a, int peer,
                     struct pp_err *err);

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* exec_messages - what SEND and RECV do: from a planned buffer through a ring
- * to the transport, and back. */
-#include <stdio.h>
-#include <string.h>
-
+/* exec_messages - SEND and RECV: from a planned buffer through a ring to the
+ * transport, and back. */
 #include "run/execute/exec_impl.h"
 
-/* Bytes of a message's rows: the tokens of its slice at the width of the
- * boundary it crosses. */
+/* Returns the bytes of the rows of a message: the tokens of its slice times the
+ * width of the boundary that it crosses. */
 static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
@@ -43,8 +40,8 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
         return c->ops->send(c, peer, (enum pp_direction)direction, buf, bytes,
                             err);
 
-    /* The output is free once it is in the ring, whose oldest place is free
-     * once fewer than depth messages are under way. */
+    /* The copy to the ring frees the output. The oldest place of the ring is
+     * free when fewer than depth messages are in flight. */
     size_t *sent = &e->sent[2 * (size_t)peer + (size_t)direction];
     const struct pp_buffer *place =
         pp_memory_find(&e->memory, PP_BUF_RING, peer,
@@ -60,8 +57,8 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                         err);
 }
 
-/* Waits for a message and holds its size against that of the index. */
-static int learn_size(const struct pp_exec *e, struct pp_action a, int from,
+/* Waits for a message and compares its size with that of the index. */
+static int check_size(const struct pp_exec *e, struct pp_action a, int from,
                       enum pp_direction direction, size_t rows,
                       struct pp_err *err)
 {
@@ -71,10 +68,11 @@ static int learn_size(const struct pp_exec *e, struct pp_action a, int from,
         return -1;
     if (bytes == rows)
         return 0;
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "microbatch %d: rank %d: the message from rank %d brings "
-                   "%zu bytes, and by the index it has %zu",
-                   (int)a.microbatch, e->worker->rank, from, bytes, rows);
+    pp_fail(err, PP_EXIT_SYSTEM,
+            "the message from rank %d has %zu bytes, but by the index it has "
+            "%zu",
+            from, bytes, rows);
+    return pp_exec_fail_at(e, a, err);
 }
 
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
@@ -87,8 +85,8 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     const struct pp_buffer *to = pp_exec_find(
         e, is_forward ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage, a, a.peer);
     size_t bytes = row_bytes(e, a);
-    /* A sender with the same index refuses before it sends, and is waited for
-     * so that the first rank on the way is the one that speaks. */
+    /* A sender with the same index fails before it sends. Wait for it, so that
+     * the first rank of the pipeline reports the error. */
     if (!pp_exec_has_room(e, a))
         return c->ops->probe && c->ops->probe(c, peer, direction, &bytes, err)
                    ? -1
@@ -96,15 +94,17 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     if (e->shapes == PP_MESSAGE_MAX)
         bytes = to->bytes;
     if (e->shapes == PP_MESSAGE_EXCHANGE &&
-        learn_size(e, a, peer, direction, bytes, err))
+        check_size(e, a, peer, direction, bytes, err))
         return -1;
     if (c->ops->recv(c, peer, direction, e->arena + to->offset, bytes, err) ==
         0)
         return 0;
-    /* A failure that begins with this rank is its own: a size. */
-    char own[32];
-    snprintf(own, sizeof own, "rank %d: ", e->worker->rank);
-    return strncmp(err->text, own, strlen(own))
-               ? -1
-               : pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
+    /* An error of this rank is about this message; the transport has named the
+     * rank already. The errors of other ranks pass unchanged. */
+    if (!(err->origin.known & PP_ORIGIN_RANK) ||
+        err->origin.rank != e->worker->rank)
+        return -1;
+    pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
+    pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
+    return pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
 }

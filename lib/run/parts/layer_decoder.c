@@ -7,8 +7,10 @@
  * grad_w block; W is products and sums only. */
 #include "run/parts/layer_impl.h"
 
-int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
-                       void *const *s, struct pp_err *err)
+/* Computes PP_S_NORM2 to PP_S_ACT from PP_S_MID. Without gates, PP_S_GATE_UP
+ * was kept. */
+static int mlp_inner(const struct pp_layer *l, size_t T, bool gates,
+                     void *const *s, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
@@ -30,7 +32,7 @@ static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     size_t C = l->model->hidden, I = l->model->intermediate;
-    if (pp_layer_mlp_inner(l, T, true, s, err))
+    if (mlp_inner(l, T, true, s, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
                                l->w[PP_P_DOWN_BIAS], s[PP_S_MID], T, I, C, C, I,
@@ -91,6 +93,19 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return mlp_fwd(l, T, y, s, err);
 }
 
+/* Computes again what the forward did not keep. The kernels and their inputs
+ * are those of the forward, so the bits are the same. */
+static int recompute(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_layer_blocks *b, void *const *s,
+                     void *scratch, struct pp_err *err)
+{
+    bool full = l->recompute == PP_RECOMPUTE_FULL;
+    return pp_layer_attention_recompute(l, mb, b, s, scratch, err) ||
+                   mlp_inner(l, mb->tokens, full, s, err)
+               ? -1
+               : 0;
+}
+
 static int decoder_bwd_input(const struct pp_layer *l,
                              const struct pp_microbatch *mb, void *dx,
                              const void *dy, const struct pp_layer_blocks *b,
@@ -99,7 +114,7 @@ static int decoder_bwd_input(const struct pp_layer *l,
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    if (l->recompute && pp_layer_recompute(l, mb, b, s, scratch, err))
+    if (l->recompute && recompute(l, mb, b, s, scratch, err))
         return -1;
     PP_LAYER_RUN(l->kernels->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
     if (mlp_bwd_input(l, T, dy, s, scratch, err))

@@ -55,18 +55,6 @@ int pp_layer_attention_recompute(const struct pp_layer *l,
                                  void *const *s, void *scratch,
                                  struct pp_err *err);
 
-/* PP_S_MID to PP_S_ACT, which down_proj multiplies. gates: PP_S_GATE_UP too,
- * which is there otherwise. */
-int pp_layer_mlp_inner(const struct pp_layer *l, size_t T, bool gates,
-                       void *const *s, struct pp_err *err);
-
-/* Before the backward of a layer that recomputes: its saved tensors are all
- * there afterwards. Of the forward's kernels, on the same values, so that bits
- * are the forward's. (layer_again.c) */
-int pp_layer_recompute(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       const struct pp_layer_blocks *b, void *const *s,
-                       void *scratch, struct pp_err *err);
-
 /* dx from PP_S_DMID */
 int pp_layer_attention_bwd_input(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *dx,

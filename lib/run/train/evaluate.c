@@ -24,7 +24,7 @@ static int walk(struct pp_rank *r, const struct pp_packed *p, double scale,
             .logps = j->score ? j->logps : NULL,
             .ctx = j->ctx,
         };
-        if (pp_exec_run(&r->forward, &pass, err))
+        if (pp_exec_ops.run(&r->forward, &pass, err))
             return -1;
     }
     return 0;

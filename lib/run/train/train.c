@@ -68,7 +68,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .output = j->output,
             .ctx = j->ctx,
         };
-        if (pp_exec_run(&r->train, &pass, err))
+        if (pp_exec_ops.run(&r->train, &pass, err))
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_WALKED);
