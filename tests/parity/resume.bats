@@ -96,37 +96,39 @@ kill_when() {
     compare ckpt/latest whole-qwen2-tied/latest
 }
 
-@test "a checkpoint of other data or another step size is refused" {
+@test "resume refuses a checkpoint of other data or another step size" {
     rm -rf ckpt
     again llama --steps 12 >/dev/null
     pppack -l 64 -o other data.jsonl
     run --separate-stderr again llama --steps 14 --data other
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"was made with other data"* ]]
+    [[ "$stderr" == *": was made with other data; only its weights can be used;\
+ see --weights" ]]
     run --separate-stderr again llama --steps 14 --accumulate 2
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"was made with 4 microbatches x 1 passes"* ]]
 }
 
-@test "a checkpoint of another optimizer, or other decay rates, is refused" {
+@test "resume refuses a checkpoint of another optimizer or other decay rates" {
     rm -rf ckpt adamw
     again llama --steps 2 --optimizer sgd >/dev/null
-    # Without moments there is nothing that decay rates have a say in.
+    # Without moments the decay rates do not matter.
     again llama --steps 3 --optimizer sgd >/dev/null
     run --separate-stderr again llama
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: ckpt/step-00000003: was made with --optimizer sgd,\
- not adamw; to start anew from its weights use --weights" ]
+    [ "$stderr" = "pprun: ckpt/step-00000003: was made with optimizer 'sgd',\
+ not 'adamw'; try --optimizer sgd" ]
     rm -rf ckpt
     again llama --steps 2 >/dev/null
     run --separate-stderr again llama --optimizer sgd
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"was made with --optimizer adamw, not sgd;"* ]]
+    [[ "$stderr" == *"was made with optimizer 'adamw', not 'sgd';"* ]]
     run --separate-stderr again llama --betas 0.9,0.99
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: ckpt/step-00000002: was made with --betas 0.9,0.999,\
- not 0.9,0.99" ]
-    # What moments do not depend on may change, and weights alone be read.
+    [ "$stderr" = "pprun: ckpt/step-00000002: was made with decay rates\
+ 0.9,0.999, not 0.9,0.99; try --betas 0.9,0.999" ]
+    # Settings that moments do not depend on may change. Weights can be read
+    # alone.
     again llama --steps 3 --eps 1e-6 --weight-decay 0.1 --clip 2 >/dev/null
     pprun -q llama.json --data packed --eval packed --resume ckpt |
         jq -e '.val_loss > 0'

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* batch - fills the arrays of a microbatch from a packed bin. */
 #include "run/execute/batch.h"
 
 #include <stdlib.h>
@@ -50,8 +51,8 @@ static bool is_token(const struct pp_batch *b, int32_t id)
     return id >= 0 && id < b->vocab;
 }
 
-/* One sequence of a bin: rows [start, end), the first n of them real; and
- * those that lie in the part, [from, to). */
+/* One sequence of a bin: rows [start, end), the first n of them real. The rows
+ * [from, to) are in the part. */
 struct rows {
     int32_t start, n, end, from, to;
 };
@@ -66,7 +67,8 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Appends the rows to mb. False with *bad at an id that is no token. */
+/* Appends the rows to mb. Returns false, with the id in *bad, if an id is not a
+ * token. */
 static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
                       const struct rows *r, bool score_all,
                       struct pp_microbatch *mb, int32_t *bad)
@@ -90,7 +92,7 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
     return true;
 }
 
-/* The same of a whole sequence of the bin, of which the part may have none. */
+/* Appends the rows of sequence i that are in the part; there may be none. */
 static bool view_sequence(struct pp_batch *b, const struct pp_bin *bin,
                           uint32_t i, bool score_all, struct pp_microbatch *mb,
                           int32_t *bad)
@@ -148,7 +150,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     return 0;
 }
 
-/* Arrays of a microbatch, each with room for one entry more than tokens. */
+/* Arrays of a microbatch. Each has room for one entry more than tokens. */
 #define N_ARRAYS 6
 
 size_t pp_batch_bytes(size_t max_tokens)

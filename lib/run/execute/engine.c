@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* engine - binds the stages of a rank to a queue of its device. */
 #include "run/execute/engine.h"
 
 #include <stdlib.h>

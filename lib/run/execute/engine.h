@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* engine - what a rank computes actions with: one queue of its device, the
- * stages bound to it, and what an action writes in passing.
+/* engine - computes actions: one queue of a device, the stages bound to it, and
+ * the temporary memory of an action.
  *
- * A rank has one. Where its list has overlap pairs and its device has queues,
- * it has a second: the forward of a pair runs there beside the backward. Both
- * are driven by the rank's thread, and share weights and saved blocks, which
- * the memory plan keeps apart. */
+ * A rank has one engine. It has a second one if its row has overlap pairs and
+ * its device has queues: the forward of a pair runs there, beside the backward.
+ * The thread of the rank drives both. They share the weights, and the memory
+ * plan gives them different saved blocks. */
 #ifndef PP_RUN_EXECUTE_ENGINE_H
 #define PP_RUN_EXECUTE_ENGINE_H
 
@@ -15,30 +15,29 @@
 struct pp_job;
 
 struct pp_engine {
-    struct pp_device *device; /* borrowed; NULL: there is no such engine */
-    void *stream;             /* what the kernels take */
-    struct pp_stage *stages;  /* (n_stages) other ranks' are zeroed */
+    struct pp_device *device; /* borrowed; NULL if there is no such engine */
+    void *stream;             /* the kernels' argument */
+    struct pp_stage *stages;  /* (n_stages) zeroed if on another rank */
     int n_stages;
     struct pp_batch batch;
-    void *scratch; /* of the kernels */
-    void *event;   /* for the other engine to wait at; NULL: there is none */
+    void *scratch; /* for the kernels */
+    void *event;   /* the other engine waits for it; or NULL */
 };
 
-/* The largest microbatch. */
+/* The size of the largest microbatch. */
 struct pp_engine_room {
-    size_t capacity;  /* its tokens */
-    size_t tokens;    /* those of a slice of it */
+    size_t capacity;  /* tokens */
+    size_t tokens;    /* tokens of a slice of it */
     size_t positions; /* most tokens of a sequence */
-    size_t context;   /* most of them before a slice, 0 where nothing is
-                         sliced */
+    size_t context;   /* most of them before a slice; 0 without slices */
 };
 
-/* Elements of scratch that the most demanding of the rank's stages needs. */
+/* Returns the elements of scratch that any stage of the rank needs. */
 size_t pp_engine_scratch(const struct pp_job *j, int rank,
                          const struct pp_engine_room *room);
 
-/* Binds the rank's stages. env says to what; its device and stream are the
- * engine's, its copy and recompute are set here. */
+/* Binds the stages of the rank to env. The engine uses the device and stream of
+ * env, and sets its copy and recompute itself. */
 int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
                    const struct pp_stage_env *env,
                    const struct pp_engine_room *room,
@@ -46,7 +45,7 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
 /* Accepts a zeroed struct. */
 void pp_engine_finish(struct pp_engine *e);
 
-/* What e is given from now on begins when what other was given is done. */
+/* Lets later work of e wait for all earlier work of other. */
 int pp_engine_wait_for(struct pp_engine *e, struct pp_engine *other,
                        struct pp_err *err) PP_MUST_USE;
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* job - the memory and the channels that the ranks of a job need. */
 #include "run/execute/job.h"
 
 #include <stdlib.h>
@@ -6,17 +7,17 @@
 #include "base/num.h"
 #include "run/execute/sync.h"
 
-/* Most slots of a microbatch of p that buffers must hold. */
-static size_t most_slots(const struct pp_job *j, const struct pp_packed *p)
+/* Returns the most tokens, with padding, that a buffer must hold. */
+static size_t most_tokens(const struct pp_job *j, const struct pp_packed *p)
 {
     return j->shapes == PP_MESSAGE_MAX ? p->capacity : p->max_tokens;
 }
 
-static size_t largest(const struct pp_job *j, bool slots)
+static size_t largest(const struct pp_job *j, bool tokens)
 {
-    size_t a = slots ? most_slots(j, j->data) : j->data->max_seqlen, b = 0;
+    size_t a = tokens ? most_tokens(j, j->data) : j->data->max_seqlen, b = 0;
     if (j->eval)
-        b = slots ? most_slots(j, j->eval) : j->eval->max_seqlen;
+        b = tokens ? most_tokens(j, j->eval) : j->eval->max_seqlen;
     return a > b ? a : b;
 }
 
@@ -64,7 +65,8 @@ bool pp_job_overlaps(const struct pp_job *j, int rank)
     return false;
 }
 
-/* Of the other's gradients, where embedding and head are tied across ranks. */
+/* Returns the elements to receive gradients of the tied embedding or head from
+ * another rank. */
 static size_t tied_elements(const struct pp_job *j, int rank)
 {
     const struct pp_graph *g = j->schedule->graph;
@@ -95,7 +97,7 @@ size_t pp_job_workspace(const struct pp_job *j, int rank)
     return engines * engine + wide * k->accumulator_bytes;
 }
 
-/* Whether a channel is used, by (from, to, lane). */
+/* Marks the channels in use, by (from, to, direction). */
 struct uses {
     int n_ranks;
     unsigned char *at;
@@ -135,7 +137,7 @@ static void find_uses(const struct pp_schedule *s, const struct uses *u)
         use_both_ways(u, g->stages[i % copied].row, g->stages[i].row);
 }
 
-/* Pairs that begin at an even rank, then the others. */
+/* Sorts pairs whose lower rank is even before the others. */
 static int in_order(const void *a, const void *b)
 {
     const struct pp_comm_channel *x = a, *y = b;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* recorder - timestamps of the actions of a step and of their layers. */
 #include "run/execute/recorder.h"
 
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 
 #include "base/num.h"
 
-/* n things of size bytes for every pass of every step that is kept. */
+/* Allocates n items of size bytes for every pass of every step that is kept. */
 static void *make(const struct pp_recorder *r, size_t n, size_t size,
                   struct pp_err *err)
 {
@@ -14,7 +15,7 @@ static void *make(const struct pp_recorder *r, size_t n, size_t size,
     if (pp_mul(passes, n ? n : 1, &n, err) || pp_mul(n, size, &bytes, err))
         return NULL;
     void *p = malloc(bytes);
-    /* Touched here, so that no page is new while a step runs. */
+    /* Touch the pages now, so that no page is new during a step. */
     if (p)
         memset(p, 0, bytes);
     else
@@ -23,7 +24,7 @@ static void *make(const struct pp_recorder *r, size_t n, size_t size,
     return p;
 }
 
-/* --- where the stamps of a step are --- */
+/* --- indices of the timestamps of a step --- */
 
 static size_t timestamp_of_span(const struct pp_recorder *r, size_t pass,
                                 size_t i)
@@ -53,7 +54,7 @@ static size_t n_timestamps(const struct pp_recorder *r)
                           : timestamp_of_span(r, (size_t)r->kept.n_passes, 0);
 }
 
-/* --- room --- */
+/* --- allocation --- */
 
 static int init_layers(struct pp_recorder *r, const size_t *n_layers,
                        struct pp_err *err)
@@ -108,7 +109,7 @@ void pp_recorder_finish(struct pp_recorder *r)
     *r = (struct pp_recorder){0};
 }
 
-/* --- the course of a step --- */
+/* --- a step --- */
 
 static size_t latest(const struct pp_recorder *r)
 {
@@ -130,7 +131,7 @@ void pp_recorder_mark(struct pp_recorder *r, enum pp_mark mark)
         pp_timestamp(&r->timestamps, r->device, mark);
 }
 
-/* A lap that nothing ran in is -1: a copy of the weights sees only some of the
+/* A time is -1 if nothing ran: a copy of the weights sees only some of the
  * microbatches. */
 static void read_layer_times(struct pp_recorder *r)
 {
@@ -175,8 +176,8 @@ void pp_recorder_passed(struct pp_recorder *r)
     r->layer_times.from = NULL;
 }
 
-/* Pairs of a token and one that it attends to: real tokens, each with itself
- * and those before it in its sequence. */
+/* Counts the pairs of a token and one that it attends to: each real token with
+ * itself and with the earlier ones of its sequence. */
 static double pairs_of(const struct pp_microbatch *mb)
 {
     double pairs = 0;

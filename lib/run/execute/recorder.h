@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* recorder - what one rank's time goes to: when each action and each part of a
- * step began and ended, and how long each layer took.
+/* recorder - the times of one rank: start and end of each action and of each
+ * part of a step, and the time of each layer.
  *
- * Of the latest steps, in memory that is there before the first one: recording
- * is a stamp (timestamps.h) at the ends of actions and layers, and nothing is
- * allocated, sent or written. Messages and synchronisation are seen by a player
- * that stands before the executor's; who computes an action says so himself,
- * since two may be under way at once. */
+ * It keeps the last steps, in memory allocated before the first one. Recording
+ * takes a timestamp (timestamps.h) at the ends of actions and layers; it
+ * allocates, sends and writes nothing. A player in front of the executor's
+ * records messages and synchronisation. The executor itself records compute
+ * actions, since two may run at once. */
 #ifndef PP_RUN_RECORD_RECORDER_H
 #define PP_RUN_RECORD_RECORDER_H
 
@@ -17,21 +17,21 @@
 #include "run/parts/layer.h"
 #include "schedule/ir/play.h"
 
-/* Ends of a step's parts. */
+/* The ends of the parts of a step. */
 enum pp_mark {
     PP_MARK_START,
-    PP_MARK_ZEROED,  /* gradients are zero: the schedule begins */
-    PP_MARK_WALKED,  /* the schedule is through */
-    PP_MARK_TOLD,    /* norms are known to all ranks */
-    PP_MARK_UPDATED, /* so are the weights: the step is done */
+    PP_MARK_ZEROED,  /* gradients are zeroed; the schedule starts */
+    PP_MARK_WALKED,  /* the schedule is done */
+    PP_MARK_TOLD,    /* all ranks know the norms */
+    PP_MARK_UPDATED, /* weights are updated; the step is done */
     PP_N_MARKS
 };
 
-/* What to keep. */
+/* The settings of a recorder. */
 struct pp_recording {
-    int n_steps;  /* the latest of the run */
+    int n_steps;  /* keep the last ones of the run */
     int n_passes; /* of each step */
-    bool layers;  /* also how long each layer takes */
+    bool layers;  /* record the time of each layer too */
 };
 
 struct pp_recorder {
@@ -39,69 +39,66 @@ struct pp_recorder {
     const struct pp_schedule *schedule; /* borrowed */
     size_t n;                           /* actions of the row */
     size_t parts;                       /* microbatches x slices */
-    struct pp_device *device;           /* borrowed: the rank's */
-    struct pp_timestamps
-        timestamps;     /* of the step under way: marks, spans, and with
-                   layers where they begin and where they end */
-    double error;       /* most seconds that times are off the clock */
-    double (*spans)[2]; /* (n_steps, n_passes, n) start and end */
-    double (*marks)[PP_N_MARKS]; /* (n_steps) */
-    int64_t n_done;              /* steps begun */
+    struct pp_device *device;           /* of the rank, borrowed */
+    struct pp_timestamps timestamps; /* of the current step: marks, spans, and
+                                the starts and ends of layers, if wanted */
+    double error;                    /* largest error of a time, in seconds */
+    double (*spans)[2];              /* (n_steps, n_passes, n) start and end */
+    double (*marks)[PP_N_MARKS];     /* (n_steps) */
+    int64_t n_done;                  /* steps begun */
 
     /* With layers: seconds is (n_steps, n_passes, parts, n_layers,
-     * PP_N_LAYER_TIMES), -1 where there is none; sizes (n_steps, n_passes,
-     * parts) holds tokens and attended pairs. */
-    size_t n_layers;     /* of the rank's stages */
-    size_t *first_layer; /* by stage: its place among them */
+     * PP_N_LAYER_TIMES), -1 if nothing ran. sizes (n_steps, n_passes, parts)
+     * holds tokens and attended pairs. */
+    size_t n_layers;     /* of all stages of the rank */
+    size_t *first_layer; /* by stage: index of its first layer */
     double *seconds, (*sizes)[2];
-    size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the step
-                     under way: the stamps at which these began */
+    size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the
+                     current step: timestamps of their starts */
     struct pp_layer_times layer_times;
 
-    /* The pass under way. */
+    /* The current pass. */
     size_t pass;
     const struct pp_player *player;
     void *ctx;
     const size_t *pc;
 };
 
-/* n_layers: by stage, 0 where the stage is another rank's. d: NULL is the
- * CPU. */
+/* n_layers: by stage, 0 for a stage of another rank. d: NULL is the CPU. */
 int pp_recorder_init(struct pp_recorder *r, const struct pp_schedule *s,
                      int rank, const size_t *n_layers,
                      const struct pp_recording *kept, struct pp_device *d,
                      struct pp_err *err) PP_MUST_USE;
-/* Before the device is closed. Accepts a zeroed struct. */
+/* Call it before the device is closed. Accepts a zeroed struct. */
 void pp_recorder_finish(struct pp_recorder *r);
 
-/* A step begins, whose marks are then set one by one; when it has ended and the
- * device is done, it is read. All three accept a recorder that keeps nothing.
- */
+/* Starts a step; sets a mark in it; reads its times when the step has ended and
+ * the device is idle. All three accept a recorder that keeps nothing. */
 void pp_recorder_step(struct pp_recorder *r);
 void pp_recorder_mark(struct pp_recorder *r, enum pp_mark mark);
 int pp_recorder_read(struct pp_recorder *r, struct pp_err *err) PP_MUST_USE;
 
-/* A pass of the step begins: what pp_recording_player is then handed r for goes
- * on to player and ctx, *pc being the action that it is at. */
+/* Starts a pass of the step. pp_recording_player, with r as its context, calls
+ * player with ctx. *pc is the place of the current action. */
 void pp_recorder_pass(struct pp_recorder *r, int pass,
                       const struct pp_player *player, void *ctx,
                       const size_t *pc);
 extern const struct pp_player pp_recording_player;
 
-/* The pass has ended: layers that run now are nobody's. */
+/* Ends the pass: layers that run later are not recorded. */
 void pp_recorder_passed(struct pp_recorder *r);
 
-/* The compute action at this place of the row begins and ends, with what on has
- * been given so far: the device or another handle of it. */
+/* Marks the start and the end of the compute action at this place of the row,
+ * after the work queued so far on `on`: the device or another handle of it. */
 void pp_recorder_begin(struct pp_recorder *r, size_t place,
                        struct pp_device *on);
 void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on);
 
-/* Its layers begin, on the device itself: a is the action, on mb. */
+/* Starts to record the layers of action a on mb, on the device itself. */
 void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
                         const struct pp_microbatch *mb);
 
-/* Steps that are kept, and where in n_steps the k-th of them is. */
+/* Returns the number of steps kept; returns the index of the k-th of them. */
 int pp_recorder_n_kept(const struct pp_recorder *r);
 int pp_recorder_place(const struct pp_recorder *r, int k);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* sync - sums of gradients, in an order that gives every rank the same bits. */
 #include "run/execute/sync.h"
 
-/* The gradients of a stage that is there twice. */
+/* The gradients of a stage that has two copies. */
 struct copied {
-    char *at[2]; /* of first and second copy; NULL: the other rank's */
-    int peer;    /* that rank */
+    char *at[2]; /* of the first and the second copy; NULL if on another rank */
+    int peer;    /* that other rank */
     size_t n;
 };
 

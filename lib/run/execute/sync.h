@@ -5,16 +5,18 @@
 
 #include "run/execute/exec.h"
 
-/* Elements that travel at a time: what another copy's gradients need of memory
+/* Elements per message, so that the room for the gradients of the other copy
  * does not grow with the model. */
 enum { PP_COPIED_PART = 1 << 18 };
 
-/* Stages in the order of the stages copied: every rank that holds two of them
- * meets the others' in the same order. First and second copy are added in that
- * order on both ranks, so that both have the same bits. */
+/* Adds the gradients of the two copies of each stage. All ranks go through the
+ * stages in the same order, so that no two ranks wait for each other. Both
+ * ranks add the first copy and the second in this order and get the same bits.
+ */
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 
-/* Both ranks add embedding + head in that order: the same bits everywhere. */
+/* Adds the gradients of a tied embedding and head. Both ranks add embedding +
+ * head in this order and get the same bits. */
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 

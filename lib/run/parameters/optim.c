@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* optim - learning rate, clipping and the update of a step. */
 #include "run/parameters/optim.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* parameters - lays a rank's tensors out in its blocks.
+/* parameters - lays out the tensors of a rank in its blocks.
  *
- * A unit's tensors follow each other without gaps, in slot order. Every unit
- * begins on a cache line, so that where a tensor lies within its line depends
- * on the model alone and not on what else the rank holds. */
+ * The tensors of a unit follow each other without gaps, in slot order. Every
+ * unit begins on a cache line. So the alignment of a tensor depends on the
+ * model alone and not on the other units of the rank. */
 #include "run/parameters/parameters.h"
 
 #include <assert.h>
@@ -21,11 +21,11 @@ static size_t widest(const struct pp_parameters *p)
                                                    : p->element_bytes;
 }
 
-/* What the layout has reached. */
+/* The state of the layout. */
 struct cursor {
     size_t n;     /* tensors placed */
     size_t end;   /* elements of a block used */
-    size_t order; /* of the next tensor of the model */
+    size_t order; /* number of the next tensor of the model */
 };
 
 static bool in_range(const struct pp_unit_range *r, size_t unit)
@@ -52,13 +52,13 @@ static int grow(struct cursor *at, size_t elements, size_t element_bytes,
     size_t bytes;
     if (elements > SIZE_MAX - ALIGN_BYTES - at->end)
         return pp_fail(err, PP_EXIT_SYSTEM,
-                       "the parameters' size does not fit this machine");
+                       "the parameters are too large for this machine");
     at->end += elements;
-    /* Room for rounding up, so that nobody has to check again. */
+    /* Leave room for rounding up, so that no caller has to check again. */
     return pp_mul(at->end + ALIGN_BYTES, element_bytes, &bytes, err);
 }
 
-/* Sets everything of one tensor but its addresses, which need the total. */
+/* Fills a tensor except its addresses, which need the total size. */
 static int place_tensor(struct pp_parameters *p, struct cursor *at,
                         const struct pp_param *info, struct pp_err *err)
 {
@@ -71,8 +71,8 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
     return grow(at, t->n, widest(p), err);
 }
 
-/* Places the unit's tensors when r holds it (r may be NULL), and counts them
- * in any case. offsets are elements from the block's begin. */
+/* Counts the tensors of a unit, and places them if r is not NULL. offsets are
+ * in elements, from the start of the block. */
 static int place_unit(struct pp_parameters *p, size_t *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
                       const struct pp_unit_range *r, struct pp_err *err)
@@ -136,8 +136,8 @@ static void set_addresses(struct pp_parameters *p, const size_t *offsets)
     }
 }
 
-/* Places the units of one copy of the weights: those of the ranges from r to
- * before last. */
+/* Places the units of one copy of the weights: the ranges r up to last,
+ * exclusive. */
 static int place_copy(struct pp_parameters *p, size_t *offsets,
                       struct cursor *at, const struct pp_model *m,
                       const struct pp_unit_range *r,
@@ -175,7 +175,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .device = where->device};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i]);
-    /* One more than needed: a rank may hold nothing. */
+    /* A rank may hold nothing, so allocate one more than needed. */
     size_t *offsets = calloc(p->n + 1, sizeof *offsets);
     p->at = calloc(p->n + 1, sizeof *p->at);
     if (!offsets || !p->at) {
@@ -201,7 +201,8 @@ out:
     return rc;
 }
 
-/* Where (copy, unit, slot) lies against t: below 0 before it. */
+/* Returns a negative number if (copy, unit, slot) comes before t, 0 if it is t,
+ * else a positive one. */
 static int compare_place(int copy, size_t unit, size_t slot,
                          const struct pp_parameter *t)
 {

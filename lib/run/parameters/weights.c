@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* weights - fills parameters from a seed or from Hugging Face tensors. */
+/* weights - fills parameters from a seed or from Hugging Face tensors, and
+ * moves them between device and host. */
 #include "run/parameters/weights.h"
 
 #include <stdint.h>
@@ -77,8 +78,8 @@ static int put(struct pp_staging *s, const struct pp_parameter *t,
                        t->n * pp_parameters_bytes(s->params, block), err);
 }
 
-/* float to bfloat16 in place, to nearest even: an element is written behind
- * those that are still to be read. */
+/* Rounds float to bfloat16 in place, to nearest even. It writes an element only
+ * after reading it and all before it. */
 static void round_to_bf16(void *buf, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -143,7 +144,7 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
         if (t->info.is_bias)
             fill_constant(p, t, to, 0);
         else if (!t->info.is_matrix)
-            fill_constant(p, t, to, 1); /* the other vectors are norms' */
+            fill_constant(p, t, to, 1); /* the weight of a norm */
         else
             fill_normal(p, t, to, seed, m->init_range);
         rc = pp_staging_store(&s, t, PP_BLOCK_W, err);
@@ -184,6 +185,6 @@ int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err)
 {
-    (void)m; /* what p needs to know of it, it knows */
+    (void)m; /* p has all names and shapes */
     return pp_weights_read(p, PP_BLOCK_W, t, err);
 }

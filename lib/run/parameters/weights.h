@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* weights - where parameters come from: a seed, or Hugging Face tensors. */
+/* weights - initial values of parameters: from a seed or from Hugging Face
+ * tensors; and their way between device and host. */
 #ifndef PP_RUN_PARAMETERS_WEIGHTS_H
 #define PP_RUN_PARAMETERS_WEIGHTS_H
 
@@ -8,60 +9,61 @@
 #include "data/safetensors.h"
 #include "run/parameters/parameters.h"
 
-/* As transformers initialises: matrices normal(0, init_range), norm weights 1,
- * biases 0. A tensor's values depend on seed and name alone, so every split
- * gets the same. */
+/* Initialises like transformers: matrices normal(0, init_range), norm weights
+ * 1, biases 0. The values of a tensor depend on seed and name alone, so every
+ * split gets the same. */
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
                     uint64_t seed, struct pp_err *err) PP_MUST_USE;
 
-/* Reads every tensor of p by name, converting to its element type. The head of
- * a tied model takes the embedding, as transformers has it, even when the file
- * has both. PP_EXIT_INPUT names a tensor that is missing or has another shape
+/* Reads every tensor of p by name and converts it to its element type. The head
+ * of a tied model takes the embedding, like transformers, even if the file has
+ * both. Fails with PP_EXIT_INPUT if a tensor is missing or has another shape
  * ("'lm_head.weight' is [10, 4], expected [16, 4]"). */
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
-/* The same questions about a whole model, without reading: what ppsplit asks
- * when weights are there. */
+/* Checks names, shapes and types of a whole model, without reading values. */
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err) PP_MUST_USE;
 
-/* The same about one tensor, whatever its name: shape and dtype. */
+/* Checks shape and type of one tensor, but not its name. */
 int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
                             struct pp_err *err) PP_MUST_USE;
 
-/* The tensor's elements in that block, device memory, or NULL. */
+/* Returns the elements of the tensor in that block (device memory), or NULL. */
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block);
 
-/* The name under which files have it: the embedding's for a tied head. */
+/* Returns the name of the tensor in files: that of the embedding for a tied
+ * head. */
 const char *pp_parameter_file_name(const struct pp_parameter *t);
 
-/* pp_weights_load for any block. Reading the weights sets master weights too,
- * and rounds them. */
+/* Like pp_weights_load, for any block. For PP_BLOCK_W it sets the master
+ * weights too, and rounds them to the weights. */
 int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
-/* A rank's tensors on their way between its device and the host: in the
- * device's memory if that is the host's, else through a buffer, one tensor at a
- * time. Not for use inside a step. */
+/* Moves the tensors of a rank between its device and the host, one at a time:
+ * in place if the device memory is host memory, else through a buffer. Not for
+ * use inside a step. */
 struct pp_staging {
     const struct pp_parameters *params; /* borrowed */
-    void *buf; /* the largest tensor's, or NULL where none is needed */
+    void *buf; /* room for the largest tensor; NULL if not needed */
 };
 
 int pp_staging_init(struct pp_staging *s, const struct pp_parameters *p,
                     struct pp_err *err) PP_MUST_USE;
 void pp_staging_finish(struct pp_staging *s);
 
-/* The tensor's elements for the host to read, until the next call. NULL with
- * *err filled on failure. */
+/* Returns the elements of the tensor in host memory, valid until the next call.
+ * Returns NULL with *err filled on failure. */
 const void *pp_staging_read(struct pp_staging *s, const struct pp_parameter *t,
                             enum pp_weights_block block, struct pp_err *err);
 
-/* Where the host writes the tensor's elements, as accumulated values whatever
- * the block; then pp_staging_store brings them to the block. Into the weights
- * they go rounded, and as they are into the master weights. */
+/* Returns memory into which the host writes the elements of the tensor. They
+ * have the accumulated type, whatever the block. pp_staging_store then copies
+ * them to the block. For PP_BLOCK_W it also sets the master weights, and rounds
+ * the weights. */
 void *pp_staging_open(struct pp_staging *s, const struct pp_parameter *t,
                       enum pp_weights_block block);
 int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,

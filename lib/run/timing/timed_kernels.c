@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* timed_kernels - wraps the matrix products of a kernel table. */
 #include "run/timing/timed_kernels.h"
 
 #include "base/clock.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A GPU counts time by a clock of its own. Where that stands by the host's is
- * found anew for every step, so that the two may drift apart: an idle queue is
- * given a mark, which comes to pass between two readings of the host's clock.
- * The first is the origin of the step's times; each further one narrows down
- * when that was. */
+/* timestamps - the times of a step on the clock of the host.
+ *
+ * A GPU has its own clock, which may drift. So each step measures the offset
+ * again: it puts a marker into an idle queue, and the GPU reaches the marker
+ * between two readings of the host's clock. The first marker is the origin of
+ * the times of the step; each further one narrows down when the origin was. */
 #include "run/timing/timestamps.h"
 
 #include <math.h>
@@ -13,10 +14,10 @@
 #include "base/num.h"
 
 enum { UNSET = -1, QUEUED = -2 };
-enum { TRIES = 16 }; /* to find the clock; some 10 us each */
+enum { TRIES = 16 }; /* markers per step, about 10 us each */
 
-/* What a mark's time may be off by itself: cudaEventElapsedTime has "a
- * resolution of around 0.5 microseconds", at both ends. */
+/* The error of one measured interval: cudaEventElapsedTime has "a resolution of
+ * around 0.5 microseconds", at both ends. */
 #define RESOLUTION_S 1e-6
 
 static int open_timers(struct pp_timestamps *s, struct pp_err *err)
@@ -40,7 +41,7 @@ int pp_timestamps_init(struct pp_timestamps *s, struct pp_device *d, size_t n,
     s->times = malloc(bytes);
     if (!s->times)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    /* Touches it, so that no page is new while a step runs. */
+    /* This touches the pages, so that no page is new during a step. */
     pp_timestamps_clear(s);
     return pp_device_ops(d)->is_host ? 0 : open_timers(s, err);
 }
@@ -68,11 +69,11 @@ void pp_timestamp(struct pp_timestamps *s, struct pp_device *d, size_t at)
     }
     s->times[at] = QUEUED;
     int rc = d->ops->streams->event_record(d, s->timers[at], NULL, &s->err);
-    (void)rc; /* in s->err */
+    (void)rc; /* s->err keeps it */
 }
 
-/* Passes a mark through the idle device: by the host's clock it did so after
- * *from and before *to. */
+/* Passes a marker through the idle device. By the clock of the host, the device
+ * reached it after *from and before *to. */
 static int pass(struct pp_timestamps *s, void *timer, double *from, double *to,
                 struct pp_err *err)
 {
@@ -85,7 +86,7 @@ static int pass(struct pp_timestamps *s, void *timer, double *from, double *to,
     return 0;
 }
 
-/* When the origin passed, by the host's clock. */
+/* Finds the time of the origin, by the clock of the host. */
 static int find_origin(struct pp_timestamps *s, double *at, struct pp_err *err)
 {
     void *origin = s->timers[s->n], *again = s->timers[s->n + 1];
@@ -108,8 +109,11 @@ static int find_origin(struct pp_timestamps *s, double *at, struct pp_err *err)
 int pp_timestamps_read(struct pp_timestamps *s, struct pp_err *err)
 {
     double origin, before;
-    if (s->err.code != PP_EXIT_OK)
-        return pp_fail(err, s->err.code, "%s", s->err.text);
+    if (s->err.code != PP_EXIT_OK) {
+        if (err->code == PP_EXIT_OK)
+            *err = s->err;
+        return -1;
+    }
     if (!s->timers)
         return 0;
     if (find_origin(s, &origin, err))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Forward-only walks: validation loss and log-probabilities. */
+/* evaluate - forward-only passes: validation loss and log-probabilities. */
 #include <math.h>
 #include <string.h>
 
 #include "run/train/rank.h"
 
-/* Walks all bins of p in passes of the list's n_microbatches; the last pass is
- * filled up with empty microbatches. A loss for each microbatch is written
- * where this rank runs its head; losses may be NULL. */
-static int walk(struct pp_rank *r, const struct pp_packed *p, double scale,
-                double *losses, struct pp_err *err)
+/* Runs all bins of p through the forward schedule, in passes of n_microbatches.
+ * Empty microbatches fill up the last pass. Writes a loss for each microbatch
+ * if this rank runs its head; losses may be NULL. */
+static int run_forward(struct pp_rank *r, const struct pp_packed *p,
+                       double scale, double *losses, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     uint64_t m = (uint64_t)j->forward->n_microbatches;
@@ -30,7 +30,7 @@ static int walk(struct pp_rank *r, const struct pp_packed *p, double scale,
     return 0;
 }
 
-/* The sum in the order of the bins, whichever rank has each. */
+/* Adds the losses in the order of the bins, whichever rank has them. */
 static int add_losses(struct pp_rank *r, size_t n, double *loss,
                       struct pp_err *err)
 {
@@ -57,7 +57,7 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
         scored += b.scored;
     }
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
-    if (walk(r, p, scored ? 1 / (double)scored : 0, r->eval_losses, err))
+    if (run_forward(r, p, scored ? 1 / (double)scored : 0, r->eval_losses, err))
         return -1;
     if (add_losses(r, p->n_bins, loss, err))
         return -1;
@@ -68,5 +68,5 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
 
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)
 {
-    return walk(r, r->job->data, 0, NULL, err);
+    return run_forward(r, r->job->data, 0, NULL, err);
 }

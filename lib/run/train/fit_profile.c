@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Each part of a unit is fitted to the tokens and pairs of the microbatches
- * that were seen. Where pairs cannot be told from tokens, they share the time
- * as they share the operations (model/cost.h); what attends to nothing is
- * proportional to tokens alone. */
+/* fit_profile - the coefficients of a profile, from recorded times.
+ *
+ * Each part of a unit is fitted to the tokens and the attended pairs of the
+ * recorded microbatches. If the data cannot tell pairs from tokens, the two
+ * share the time as they share the operations (model/cost.h). The time of a
+ * part without attention depends on tokens alone. */
 #include "run/train/rank.h"
 
 #include <math.h>
@@ -13,26 +15,26 @@
 #include "run/train/record.h"
 #include "schedule/simulate/sim.h"
 
-/* How tokens and pairs share the operations of a unit. */
+/* Finds how tokens and pairs share the operations of a unit. */
 static void find_share(const struct pp_model *m, struct pp_unit_id u,
-                       enum pp_layer_time lap, double share[2])
+                       enum pp_layer_time time, double share[2])
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
     bool head = u.kind == PP_UNIT_HEAD;
     const struct pp_cost c[2] = {pp_cost_of(f.per_token, 0, head),
                                  pp_cost_of(0, f.per_pair, false)};
     for (int k = 0; k < 2; k++)
-        share[k] = lap == PP_LAYER_TIME_FWD     ? c[k].forward
-                   : lap == PP_LAYER_TIME_INPUT ? c[k].input_grad
-                                                : c[k].weight_grad;
+        share[k] = time == PP_LAYER_TIME_FWD     ? c[k].forward
+                   : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
+                                                 : c[k].weight_grad;
     if (share[0] <= 0)
-        share[0] = 1; /* it moves what it does not multiply */
+        share[0] = 1; /* a unit without products still moves data */
 }
 
-/* The measurements of one part of a layer, which is the rank's layer number
- * at; pairs: it has to do with them. Returns how many there are. */
+/* Collects the measurements of one part of the rank's layer number `at`. With
+ * pairs, the part depends on pairs too. Returns how many there are. */
 static size_t collect(const struct pp_recorder *r, int skip, size_t at,
-                      enum pp_layer_time lap, bool pairs,
+                      enum pp_layer_time time, bool pairs,
                       struct pp_fit_point *points)
 {
     size_t n = 0, passes = (size_t)r->kept.n_passes;
@@ -40,7 +42,7 @@ static size_t collect(const struct pp_recorder *r, int skip, size_t at,
         size_t part = (size_t)pp_recorder_place(r, k) * passes * r->parts;
         for (size_t i = part; i < part + passes * r->parts; i++) {
             double y = r->seconds[(i * r->n_layers + at) * PP_N_LAYER_TIMES +
-                                  (size_t)lap];
+                                  (size_t)time];
             if (y >= 0)
                 points[n++] = (struct pp_fit_point){
                     {r->sizes[i][0], pairs ? r->sizes[i][1] : 0}, y};
@@ -53,16 +55,16 @@ static void fit_layer(const struct pp_rank *r, int skip, size_t at, size_t unit,
                       struct pp_fit_point *points, struct pp_unit_fit *fit)
 {
     const struct pp_model *m = r->job->model;
-    for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++) {
+    for (int time = 0; time < PP_N_LAYER_TIMES; time++) {
         double share[2], c[2];
-        find_share(m, pp_model_unit(m, unit), (enum pp_layer_time)lap, share);
+        find_share(m, pp_model_unit(m, unit), (enum pp_layer_time)time, share);
         bool pairs = share[1] > 0;
-        size_t n = collect(&r->recorder, skip, at, (enum pp_layer_time)lap,
+        size_t n = collect(&r->recorder, skip, at, (enum pp_layer_time)time,
                            pairs, points);
         bool both = pp_least_deviation(points, n, share, c);
         fit->alike += pairs && !both;
-        fit->seconds[lap][0] += c[0];
-        fit->seconds[lap][1] += c[1];
+        fit->seconds[time][0] += c[0];
+        fit->seconds[time][1] += c[1];
     }
     fit->n++;
 }
@@ -88,8 +90,8 @@ int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
 
 /* --- messages --- */
 
-/* Bytes of a message of the k-th kept step: the tokens of its slice, at the
- * width of the hidden states. */
+/* Returns the bytes of a message of the k-th kept step: the tokens of its slice
+ * times the width of the hidden states. */
 static double message_bytes(const struct pp_rank *r, int k, int pass,
                             struct pp_action a)
 {
@@ -102,9 +104,9 @@ static double message_bytes(const struct pp_rank *r, int k, int pass,
            (double)(r->job->model->hidden * r->kernels.element_bytes);
 }
 
-/* The messages of a pass whose receiver waited for them already: the time from
- * when the sender took one up until it was there. The others were there before
- * anybody looked. Returns how many were added to points. */
+/* Collects the messages of a pass whose receiver was waiting for them: the time
+ * from the start of the send to the arrival. The arrival of the other messages
+ * is unknown, as they came before the receiver asked. Adds to *n. */
 static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
                         int k, int pass, struct pp_fit_point *points, size_t *n,
                         struct pp_err *err)
@@ -119,7 +121,7 @@ static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
         const struct pp_message *m = &messages.at[i];
         double bytes = message_bytes(r, k, pass, m->action);
         if (bytes > 0 && sim.rows[m->to].spans[m->recv].start <= m->leaves)
-            /* Clocks of two machines may differ by more than it took. */
+            /* The clocks of two machines may differ by more than the time. */
             points[(*n)++] = (struct pp_fit_point){
                 {bytes, 1}, fmax(m->arrives - m->leaves, 0)};
     }
@@ -140,7 +142,7 @@ static size_t n_messages(const struct pp_schedule *s)
 int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
                     int skip, struct pp_profile *p, struct pp_err *err)
 {
-    /* Messages of one size tell nothing of a latency. */
+    /* Messages of one size do not tell latency from bandwidth. */
     static const double share[] = {1, 0};
     size_t passes = (size_t)record->n_steps * (size_t)record->n_passes, n = 0;
     struct pp_fit_point *points =
@@ -158,11 +160,11 @@ int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
     return rc;
 }
 
-/* --- what is not the schedule --- */
+/* --- the time outside the schedule --- */
 
-/* What rank adds to a step: until its schedule begins, and from when the last
- * rank's has ended. */
-static double around(const struct pp_record *record, int rank, int k)
+/* Returns the time that a rank needs in a step before its schedule starts and
+ * after the schedule of the last rank has ended. */
+static double time_outside(const struct pp_record *record, int rank, int k)
 {
     const double *mine = pp_record_marks(record, rank, k);
     double last = 0;
@@ -192,8 +194,8 @@ int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
                     r->job->model,
                     pp_model_unit(r->job->model, r->job->stages[s].first + i));
         for (int k = skip; k < record->n_steps; k++)
-            points[n++] =
-                (struct pp_fit_point){{params, 0}, around(record, rank, k)};
+            points[n++] = (struct pp_fit_point){{params, 0},
+                                                time_outside(record, rank, k)};
     }
     pp_least_deviation(points, n, share, c);
     p->seconds_per_param = c[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Setting a rank up and taking it down; what it does is in train.c and
+/* rank - sets a rank up and takes it down; its work is in train.c and
  * evaluate.c. */
 #include "run/train/rank.h"
 
@@ -23,7 +23,7 @@ static void *make(size_t n, size_t size, struct pp_err *err)
     return p;
 }
 
-/* Computed here and brought to the device. */
+/* Computes the RoPE tables on the host and copies them to the device. */
 static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 {
     struct pp_device *d = r->device;
@@ -45,7 +45,7 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
     return rc;
 }
 
-/* For the forward of overlap pairs. */
+/* Opens the second engine, for the forward of overlap pairs. */
 static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
                         const struct pp_engine_room *room, struct pp_err *err)
 {
@@ -81,7 +81,8 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                : 0;
 }
 
-/* Where the tied pair's gradients are in a copy, and who holds the other. */
+/* Finds the gradients of the tied embedding and head in a copy of the weights,
+ * and the rank that holds the other one. */
 static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
@@ -105,7 +106,7 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     return t->received ? 0 : -1;
 }
 
-/* What SYNC_TIED and SYNC_COPIES work with. */
+/* Prepares SYNC_TIED and SYNC_COPIES. */
 static int make_syncs(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
@@ -120,7 +121,7 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     return r->worker.copied ? 0 : -1;
 }
 
-/* What happens when, and in which layer, where somebody wants to know. */
+/* Makes the recorder of the training exec, if the job asks for one. */
 static int make_recorder(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -181,7 +182,7 @@ out:
     return rc;
 }
 
-/* Microbatches of the passes that an evaluation takes. */
+/* Returns the microbatches of all passes of an evaluation, empty ones too. */
 static size_t n_eval(const struct pp_job *j)
 {
     size_t m = (size_t)j->schedule->n_microbatches;
@@ -235,10 +236,10 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->comm = comm;
     r->kernels = *j->kernels;
     if (j->shapes == PP_MESSAGE_EXCHANGE && !comm->ops->probe)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--shapes exchange: messages of '%s' do not carry their "
-                       "size",
-                       comm->ops->name);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "shapes", "planned",
+                               "messages of transport '%s' do not carry their "
+                               "size",
+                               comm->ops->name);
     if (open_device(r, err))
         return -1;
     if (j->time_products) {
@@ -306,7 +307,7 @@ int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
     struct pp_rank r;
     *status = PP_EXIT_OK;
     int rc = rank_init(&r, j, comm, err);
-    /* Everyone is ready, or everyone stops, before the first message. */
+    /* All ranks are ready, or all fail, before the first message. */
     if (rc == 0)
         rc = comm->ops->barrier(comm, err);
     if (rc == 0)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* rank_params - a rank's parameters: made, and filled from a checkpoint, from
- * tensors or from a seed; and what a checkpoint must have been made with. */
+/* rank_params - makes the parameters of a rank and fills them from a
+ * checkpoint, from tensors or from a seed. Checks that a checkpoint belongs to
+ * the job. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "run/checkpoint/ckpt.h"
@@ -31,9 +33,8 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     return rc;
 }
 
-/* Moments have a meaning under the optimizer and the decay rates that they were
- * made with. All else that the command line says of the update holds from the
- * next step on. */
+/* Moments are valid only for the optimizer and the decay rates that made them.
+ * All other settings of the update may change from step to step. */
 static int check_moments(const struct pp_job *j, const struct pp_ckpt_state *s,
                          struct pp_err *err)
 {
@@ -41,16 +42,18 @@ static int check_moments(const struct pp_job *j, const struct pp_ckpt_state *s,
         [PP_ADAMW_OPTIMIZER] = "adamw", [PP_SGD_OPTIMIZER] = "sgd"};
     const struct pp_optim *o = &j->optim;
     if (s->optimizer != (int64_t)o->optimizer)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with --optimizer %s, not %s; to start "
-                       "anew from its weights use --weights",
-                       j->resume, names[s->optimizer], names[o->optimizer]);
-    if (o->optimizer == PP_ADAMW_OPTIMIZER &&
-        (s->betas[0] != o->beta1 || s->betas[1] != o->beta2))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with --betas %.12g,%.12g, not %.12g,%.12g",
-                       j->resume, s->betas[0], s->betas[1], o->beta1, o->beta2);
-    return 0;
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "optimizer", names[s->optimizer],
+            "%s: was made with optimizer '%s', not '%s'", j->resume,
+            names[s->optimizer], names[o->optimizer]);
+    if (o->optimizer != PP_ADAMW_OPTIMIZER ||
+        (s->betas[0] == o->beta1 && s->betas[1] == o->beta2))
+        return 0;
+    char betas[64];
+    snprintf(betas, sizeof betas, "%.12g,%.12g", s->betas[0], s->betas[1]);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "betas", betas,
+                           "%s: was made with decay rates %s, not %.12g,%.12g",
+                           j->resume, betas, o->beta1, o->beta2);
 }
 
 static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
@@ -58,10 +61,10 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
 {
     const struct pp_job *j = r->job;
     if (s->data_checksum != j->data->checksum)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with other data; to start anew from its "
-                       "weights use --weights",
-                       j->resume);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "weights", NULL,
+                               "%s: was made with other data; only its weights "
+                               "can be used",
+                               j->resume);
     if (s->n_microbatches * s->dp != j->schedule->n_microbatches ||
         s->accumulate != j->accumulate)
         return pp_fail(err, PP_EXIT_INPUT,

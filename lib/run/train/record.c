@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* record - gathers the recorders of all ranks at rank 0, on one clock. */
 #include "run/train/record.h"
 
 #include <math.h>
@@ -118,7 +119,7 @@ static int find_offset(struct pp_comm *c, double *offset, double *error,
 
 /* --- gathering --- */
 
-/* n times of this rank's clock become those of rank 0's. */
+/* Moves n times from the clock of this rank to that of rank 0. */
 static void move_times(double *times, size_t n, double offset)
 {
     for (size_t i = 0; i < n; i++)
@@ -175,7 +176,7 @@ static int gather_times(struct pp_rank *r, struct pp_record *record,
     return record->marks ? 0 : -1;
 }
 
-/* A unit as its ranks have measured it: the mean, where there are copies. */
+/* Fills the times of a unit: the mean over the ranks that measured it. */
 static void add_fits(const struct pp_unit_fit *fits, size_t n_units, int size,
                      size_t unit, struct pp_unit_seconds *u, bool *alike)
 {
@@ -185,13 +186,13 @@ static void add_fits(const struct pp_unit_fit *fits, size_t n_units, int size,
         const struct pp_unit_fit *f = &fits[(size_t)k * n_units + unit];
         n += f->n;
         *alike |= f->alike > 0;
-        for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
+        for (int time = 0; time < PP_N_LAYER_TIMES; time++)
             for (int i = 0; i < 2; i++)
-                to[lap][i] += f->seconds[lap][i];
+                to[time][i] += f->seconds[time][i];
     }
-    for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
+    for (int time = 0; time < PP_N_LAYER_TIMES; time++)
         for (int i = 0; i < 2; i++)
-            to[lap][i] /= n > 0 ? n : 1;
+            to[time][i] /= n > 0 ? n : 1;
 }
 
 static int gather_profile(struct pp_rank *r, struct pp_record *record,

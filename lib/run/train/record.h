@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record - what the recorders of all ranks hold, in one place. */
+/* record - the times of all ranks, gathered at one place. */
 #ifndef PP_RUN_TRAIN_RECORD_H
 #define PP_RUN_TRAIN_RECORD_H
 
@@ -10,26 +10,26 @@
 
 struct pp_rank;
 
-/* Times are of rank 0's base/clock.h. */
+/* Times are on the clock of rank 0 (base/clock.h). */
 struct pp_record {
     const struct pp_schedule *schedule;
     int n_steps, n_passes;
-    int64_t first_step; /* number of the first one that is kept */
+    int64_t first_step; /* number of the first step kept */
     size_t n;           /* actions of the longest row */
     double (*spans)[2]; /* (ranks, n_steps, n_passes, n) start and end */
     double (*marks)[PP_N_MARKS]; /* (ranks, n_steps) */
-    double error; /* most seconds that a rank's times may be off; 0 where all
-                     have read one clock */
+    double error; /* largest error of a time, in seconds; 0 if all ranks
+                     read one clock */
 
-    bool has_profile; /* layers were recorded */
+    bool has_profile; /* if layers were recorded */
     struct pp_profile profile;
-    int n_profiled; /* steps that it is of: the run's first two are not */
+    int n_profiled; /* steps in the profile; the first two of the run are not */
     bool alike;     /* microbatches are too much alike to tell tokens from
                        pairs: see pp_least_deviation */
-    struct pp_arena arena; /* the profile's */
+    struct pp_arena arena; /* of the profile */
 };
 
-/* The spans of a rank's row in a pass. */
+/* Returns the spans of the row of a rank in a pass. */
 static inline const double (*pp_record_spans(const struct pp_record *r,
                                              int rank, int step, int pass))[2]
 {
@@ -45,17 +45,17 @@ static inline const double *pp_record_marks(const struct pp_record *r, int rank,
     return r->marks[rank * r->n_steps + step];
 }
 
-/* A pass as the simulator gives one, in seconds from origin. Finish it with
- * pp_sim_finish. */
+/* Fills *sim with a recorded pass, like the simulator does, in seconds from
+ * origin. Finish it with pp_sim_finish. */
 int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
                    struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 
-/* Steps of a run that no profile is made of: caches, pages and clocks are not
- * yet what they will be. */
+/* The first steps of a run are not in a profile: caches, pages and clock rates
+ * are not steady yet. */
 enum { PP_WARM_UP_STEPS = 2 };
 
-/* Collects what all ranks recorded and hands it to the job, on rank 0. All
- * ranks call it. */
+/* Gathers the records of all ranks and calls the callback of the job on rank 0.
+ * Collective. */
 int pp_rank_gather_record(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The optimizer step: passes of the list, one norm, one update, one report. */
+/* train - the optimizer steps: passes of the schedule, one norm, one update,
+ * one report. */
 #include <math.h>
 #include <string.h>
 
@@ -8,10 +9,10 @@
 #include "run/train/rank.h"
 #include "run/train/record.h"
 
-/* What each rank tells the others after a step, in doubles: a sum of squares
- * for every tensor of the model (0 where another rank holds it), a loss for
- * every microbatch (0 unless this rank ran its head), then these. Integers
- * below 2^53 survive. */
+/* After a step each rank sends these doubles to all others: a sum of squares
+ * for every tensor of the model (0 if another rank holds it), a loss for every
+ * microbatch (0 unless this rank ran its head), then the entries below.
+ * Integers below 2^53 are exact. */
 enum tail {
     TAIL_COMPUTE,
     TAIL_WALL,
@@ -29,7 +30,7 @@ static size_t n_losses(const struct pp_rank *r)
            (size_t)r->job->accumulate;
 }
 
-/* Scored and real tokens of the step that begins at the next microbatch. */
+/* Counts the scored and the real tokens of the next step. */
 static void count_step(const struct pp_rank *r, uint64_t *scored,
                        uint64_t *tokens)
 {
@@ -75,8 +76,8 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     return 0;
 }
 
-/* A sum of squares for every tensor of this rank that counts. A second copy
- * has the order of the first, and must not write over it. */
+/* Computes the sum of squares of every tensor of this rank that counts. A
+ * second copy has the order of the first and must not overwrite it. */
 static int sum_squares(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_device *d = r->device;
@@ -97,8 +98,8 @@ static int sum_squares(struct pp_rank *r, struct pp_err *err)
     return 0;
 }
 
-static int tell(struct pp_rank *r, const double tail[N_TAIL],
-                struct pp_err *err)
+static int exchange(struct pp_rank *r, const double tail[N_TAIL],
+                    struct pp_err *err)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
     memset(r->mine, 0, n * sizeof *r->mine);
@@ -110,7 +111,8 @@ static int tell(struct pp_rank *r, const double tail[N_TAIL],
                                    n * sizeof *r->mine, err);
 }
 
-/* Sum over ranks of entry i: exact, since at most one rank has it. */
+/* Returns the sum of entry i over the ranks. It is exact, since at most one
+ * rank has a value. */
 static double entry(const struct pp_rank *r, size_t i)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
@@ -120,9 +122,9 @@ static double entry(const struct pp_rank *r, size_t i)
     return sum;
 }
 
-/* Adds what all ranks told, tensors in manifest order and losses in microbatch
- * order, so that the sums do not depend on the split. Returns whether any rank
- * was asked to stop. */
+/* Sums the entries of all ranks, tensors in model order and losses in
+ * microbatch order, so that the sums do not depend on the split. Returns true
+ * if any rank was asked to stop. */
 static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
@@ -158,8 +160,8 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
-/* What all ranks find at the same time rank 0 tells: the others wait for it to
- * end the job, and fail with its words. */
+/* Leaves the report of an error that all ranks find to rank 0: the others wait
+ * until it aborts the job, and fail with its message. Returns 0 on rank 0. */
 static int leave_to_rank_0(struct pp_rank *r, enum pp_exit code,
                            struct pp_err *err)
 {
@@ -191,21 +193,20 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
         [TAIL_MESSAGES] = (double)(r->train.messages - messages),
         [TAIL_BYTES] = (double)(r->train.message_bytes - bytes),
     };
-    if (tell(r, tail, err))
+    if (exchange(r, tail, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_TOLD);
     *stop = sum_up(r, rep);
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
-    /* Who inspects judges for himself. */
+    /* With an inspect callback, non-finite values are its concern. */
     if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
         return leave_to_rank_0(r, PP_EXIT_SYSTEM, err)
                    ? -1
                    : pp_fail(err, PP_EXIT_SYSTEM,
                              "step %lld: loss is %g and the gradient norm %g",
                              (long long)rep->step,
-                             /* whose NaNs may have a sign, which says
-                              * nothing */
+                             /* NaN may have a sign that means nothing */
                              fabs(rep->loss), fabs(rep->grad_norm));
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
@@ -218,7 +219,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
     r->microbatches += (int64_t)n_losses(r);
-    /* What is recorded is read off a device that has done it. */
+    /* The times can be read only from a device that is idle. */
     if (j->record.n_steps && r->device->ops->wait(r->device, err))
         return -1;
     rep->seconds = pp_clock() - start;
@@ -249,7 +250,7 @@ static bool is_due(int64_t every, const struct pp_rank *r, bool last)
     return last || (every > 0 && r->step % every == 0);
 }
 
-/* Whether what is to be recorded will happen. A checkpoint may have more steps
+/* Checks that enough steps are left to record. A checkpoint may have more steps
  * than the job asks for. */
 static int check_steps(struct pp_rank *r, struct pp_err *err)
 {
@@ -283,7 +284,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
             return -1;
-        /* Before anything is written that can fail: the step is done. */
+        /* The step is done: report it before a write can fail. */
         if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
             return -1;
         if (j->dump_grads && last &&
