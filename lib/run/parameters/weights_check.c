@@ -36,8 +36,7 @@ int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
     if (t->dtype != PP_DTYPE_F64 && t->dtype != PP_DTYPE_F32 &&
         t->dtype != PP_DTYPE_F16 && t->dtype != PP_DTYPE_BF16)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' is not of dtype F64, F32, F16 or BF16",
-                       t->name);
+                       "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
     return 0;
 }
 
