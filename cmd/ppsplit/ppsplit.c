@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit - decides which layers each stage of a pipeline holds: from options
- * to a plan, and to its output. Options are read in ppsplit_options.c, methods
- * are in ppsplit_units.c, output is beside them. */
+/* ppsplit - decides which layers each stage of a pipeline holds: reads options
+ * and the model, calls lib/split, and prints the plan. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
+#include "base/num.h"
 #include "manifest/config_json.h"
 #include "manifest/units_json.h"
 #include "ppsplit.h"
@@ -16,8 +18,10 @@ enum {
     DEFAULT_ROUNDS = 4 /* microbatches for each rank */
 };
 
-/* Weights beside the config are compared with it: a plan for tensors that are
- * not there would only fail later, on every rank. */
+/* --- the problem --- */
+
+/* Compares weights beside the config with it: without this check, a plan for
+ * tensors that do not exist fails later, on every rank. */
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
@@ -33,7 +37,27 @@ static int check_weights(struct split_job *j)
     return rc;
 }
 
-static void set_defaults(struct split_job *j)
+static int read_model(struct split_job *j)
+{
+    if (j->units)
+        return pp_units_read(j->units, &j->arena, &j->model, &j->t.err);
+    if (pp_model_read(j->source, &j->model, &j->t.err))
+        return -1;
+    if (j->mtp && j->model.n_nextn == 0)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--mtp: '%s' has no layers for multi-token prediction",
+                       j->source);
+    j->model.n_mtp = j->mtp ? j->model.n_nextn : 0;
+    return check_weights(j);
+}
+
+static void show_progress(void *ctx, double best, double bound)
+{
+    struct split_job *j = ctx;
+    tool_progress(&j->t, "searching: %g, bound %g", best, bound);
+}
+
+static void set_request(struct split_job *j)
 {
     int64_t most = (int64_t)j->model.max_position;
     if (j->seq_len == 0)
@@ -41,47 +65,134 @@ static void set_defaults(struct split_job *j)
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
     if (j->tokens == 0)
         j->tokens = j->seq_len;
-    j->shorten = j->method == SPLIT_BALANCED &&
-                 (j->n_microbatches > 0 || j->kind || j->costs_file ||
-                  j->rank_speed || j->recompute_auto);
-    if (j->n_microbatches == 0)
-        j->n_microbatches = DEFAULT_ROUNDS * j->n_ranks;
+    j->request = (struct pp_split_request){
+        .model = &j->model,
+        .precision = j->precision,
+        .mesh = j->mesh,
+        .profile = j->costs_file ? &j->profile : NULL,
+        .n_ranks = j->n_ranks,
+        .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches
+                                                : DEFAULT_ROUNDS * j->n_ranks,
+        .placement = j->placement,
+        .kind = j->search_order ? NULL : j->kind,
+        .search_order = j->search_order,
+        .memory_bytes = j->memory_bytes,
+        .shortest = j->n_microbatches > 0 || j->kind || j->costs_file ||
+                    j->rank_speed || j->recompute_auto,
+        .layout = j->export == SPLIT_EXPORT_MEGATRON,
+        .encoder_ranks = j->encoder_ranks,
+        .recompute = j->recompute,
+        .recompute_auto = j->recompute_auto,
+        .plan_buffers = j->table,
+        .progress = show_progress,
+        .ctx = j,
+    };
 }
 
-/* The model is split for one copy of the weights, then the other is placed. */
-static int place(struct split_job *j, bool all)
+/* Sets what the request needs beyond the options themselves. */
+static int complete_request(struct split_job *j)
 {
-    enum pp_placement placement = j->placement;
-    if (placement == PP_PLACEMENT_BOTH_WAYS && !all)
-        placement = PP_PLACEMENT_LOOP;
-    return pp_graph_chain(&j->arena, (int)j->n_ranks, (int)j->n_chunks,
-                          placement, &j->graph, &j->t.err);
-}
-
-int split_plan(struct split_job *j)
-{
-    struct pp_err *err = &j->t.err;
-    set_defaults(j);
-    if (split_set_images(j))
+    const struct pp_vision *v = &j->model.vision;
+    struct pp_split_request *q = &j->request;
+    if (split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
-    if (split_chunks(j) ||
-        pp_mesh_check(&j->mesh, &j->model, (size_t)j->seq_len, err) ||
-        split_schedule(j) || place(j, false) || split_read_costs(j) ||
-        split_read_speeds(j))
+    j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
+    if (split_read_costs(j) || split_read_speeds(j) || split_read_modes(j) ||
+        split_set_bounds(j))
         return -1;
-    j->costs = pp_arena_alloc(&j->arena, j->n_units, sizeof *j->costs);
-    j->bounds = pp_arena_alloc(&j->arena, (size_t)j->graph.n_stages + 1,
-                               sizeof *j->bounds);
-    if (!j->costs || !j->bounds)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < j->n_units; i++)
-        j->costs[i] = split_token_cost(j, i);
-    if (split_run_init(j) || split_recompute_stages(j) ||
-        (j->automatic && split_auto(j)) || place(j, true))
-        return -1;
-    return split_sums(j);
+    q->n_chunks = j->n_chunks;
+    q->speeds = j->speeds;
+    q->stage_modes = j->stage_modes;
+    q->bounds = j->bounds;
+    q->microbatch = (struct pp_default_microbatch){
+        .tokens = j->tokens,
+        .seq_len = j->seq_len,
+        .n_images = (int64_t)v->n_images,
+        .image_patches = v->n_images ? (int64_t)v->patches : 0};
+    return 0;
 }
+
+static int plan(struct split_job *j)
+{
+    const struct pp_recompute_found *chosen = &j->plan.run.chosen;
+    set_request(j);
+    if (complete_request(j))
+        return -1;
+    int rc = pp_split_plan(&j->request, &j->plan, &j->t.err);
+    tool_erase(&j->t);
+    if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
+        tool_say(&j->t, PP_LOG_DETAIL,
+                 "recomputation: a step of %g %s, at least %g for this split",
+                 chosen->makespan, j->costs_file ? "s" : "flop", chosen->bound);
+    return rc;
+}
+
+/* --- memory --- */
+
+/* Returns the stage of a rank that needs most. */
+static int heaviest_stage(const struct pp_split_plan *p, int rank)
+{
+    int most = -1;
+    double bytes = -1;
+    for (int s = 0; s < p->graph.n_stages; s++) {
+        double b = p->stages[s].state_bytes + p->stages[s].activations_bytes;
+        if (p->graph.stages[s].row == rank && b > bytes) {
+            most = s;
+            bytes = b;
+        }
+    }
+    return most;
+}
+
+/* Writes the changes with which the plan fits, as the end of the message. */
+static void format_changes(const struct split_job *j, char *buf, size_t bytes)
+{
+    char ranks[40] = "", recompute[40] = "", replicas[80] = "";
+    const struct pp_split_changes c = pp_split_plan_changes(&j->plan);
+    if (c.recompute)
+        snprintf(recompute, sizeof recompute, ", or --recompute %s",
+                 c.recompute);
+    if (c.n_replicas > 1)
+        snprintf(replicas, sizeof replicas, ", or --dp %" PRId64 " (ZeRO-1)",
+                 c.n_replicas);
+    if (c.n_ranks > 0)
+        snprintf(ranks, sizeof ranks, ", or -p %" PRId64, c.n_ranks);
+    const char *first = *recompute ? recompute : *replicas ? replicas : ranks;
+    if (!*first)
+        snprintf(buf, bytes,
+                 "; neither recomputing activations, nor ZeRO-1, "
+                 "nor more ranks alone will do");
+    else
+        snprintf(buf, bytes, ": it would fit with%s%s%s",
+                 first + strlen(", or"), first == recompute ? replicas : "",
+                 first != ranks ? ranks : "");
+}
+
+/* Refuses with PP_EXIT_NO if a rank needs more than --memory. */
+static int check_memory(struct split_job *j)
+{
+    const struct pp_split_plan *p = &j->plan;
+    char text[3][32], advice[200];
+    if (j->memory_bytes == 0 || pp_split_plan_fits(p))
+        return 0;
+    int rank = pp_split_plan_fullest(p);
+    double most = pp_split_plan_need(p, rank);
+    double over = most - (double)j->memory_bytes;
+    pp_format_size((size_t)most, text[0]);
+    pp_format_size((size_t)over, text[1]);
+    pp_format_size(j->memory_bytes, text[2]);
+    format_changes(j, advice, sizeof advice);
+    return pp_fail(&j->t.err, PP_EXIT_NO,
+                   "rank %d needs %s, %s more than the limit of %s (%s %d; "
+                   "%.0f bytes)%s",
+                   rank, text[0], text[1], text[2],
+                   p->graph.n_stages == p->graph.n_rows ? "stage"
+                                                        : "most in stage",
+                   heaviest_stage(p, rank), ceil(over), advice);
+}
+
+/* --- output --- */
 
 static int print(struct split_job *j, int argc, char **argv)
 {
@@ -100,40 +211,29 @@ static int print(struct split_job *j, int argc, char **argv)
     return rc;
 }
 
-static int read_model(struct split_job *j)
+/* Says with -v how good the split is. */
+static void say(struct split_job *j)
 {
-    if (j->units)
-        return pp_units_read(j->units, &j->arena, &j->model, &j->t.err);
-    if (pp_model_read(j->source, &j->model, &j->t.err))
-        return -1;
-    if (j->mtp && j->model.n_nextn == 0)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--mtp: '%s' has no layers for multi-token prediction",
-                       j->source);
-    j->model.n_mtp = j->mtp ? j->model.n_nextn : 0;
-    return check_weights(j);
+    const struct pp_split_run *run = &j->plan.run;
+    const struct pp_split_found *x = &run->found;
+    tool_say(&j->t, PP_LOG_DETAIL, "%d stages, %zu units",
+             j->plan.graph.n_stages, j->n_units);
+    if (run->shortest)
+        tool_say(&j->t, PP_LOG_DETAIL,
+                 "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
+                 "for any split (gap %.2f %%), %zu simulated",
+                 run->name, run->n_microbatches, x->makespan,
+                 j->costs_file ? "s" : "flop", x->bound,
+                 100 * (1 - x->bound / x->makespan), x->n_simulated);
 }
 
 static int run(struct split_job *j, int argc, char **argv)
 {
-    if (read_model(j) || split_plan(j) || split_check_memory(j))
+    if (split_read_options(j, argc, argv) || read_model(j) || plan(j) ||
+        check_memory(j) || print(j, argc, argv))
         return -1;
-    return print(j, argc, argv);
-}
-
-/* With -v: what was split, and how good that is. */
-static void say(struct split_job *j)
-{
-    const struct pp_split_found *x = &j->run.found;
-    tool_say(&j->t, PP_LOG_DETAIL, "%d stages, %zu units", j->graph.n_stages,
-             j->n_units);
-    if (j->shorten)
-        tool_say(&j->t, PP_LOG_DETAIL,
-                 "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
-                 "for any split (gap %.2f %%), %zu simulated",
-                 j->run.name, j->n_microbatches, x->makespan,
-                 j->measured ? "s" : "flop", x->bound,
-                 100 * (1 - x->bound / x->makespan), x->n_simulated);
+    say(j);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -150,9 +250,8 @@ int main(int argc, char **argv)
         .precision = &pp_precisions[0],
         .mesh = {1, 1, 1, 1, 1},
     };
-    if (split_read_options(&j, argc, argv) == 0 && run(&j, argc, argv) == 0)
-        say(&j);
-    split_run_finish(&j.run);
+    (void)run(&j, argc, argv); /* tool_finish prints the error */
+    pp_split_plan_finish(&j.plan);
     pp_arena_finish(&j.arena);
     return tool_finish(&j.t);
 }

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* --export: the plan in the words of another system. */
+/* ppsplit_export - --export: the plan in the form of another system. */
 #include "split/split_megatron.h"
 #include "ppsplit.h"
 
 const char *const split_export_names[] = {
     "megatron", "torchtitan", "torchtitan-output", "deepspeed", "fqns", NULL};
 
-/* A layout string has decoder layers, and says nothing of norm and ranks. */
-/* With multi-token prediction, norm and last decoder layer go together, and m
- * is a symbol of its own. Written out: such layouts are of few stages. */
+/* Prints a layout with multi-token prediction: m is a symbol of its own, and
+ * the norm goes with the last decoder layer. Symbols are not counted, because
+ * such layouts have few stages. */
 static int print_mtp_layout(const struct split_job *j, FILE *f,
                             struct pp_err *err)
 {
-    size_t n = (size_t)j->graph.n_stages, norm = j->model.n_layers + 1;
+    size_t n = j->n_stages, norm = j->model.n_layers + 1;
     for (size_t s = 1; s < n; s++)
-        if (j->bounds[s] == norm)
+        if (j->plan.bounds[s] == norm)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "--export: a layout cannot part the last layer and "
-                           "the norm, as this plan does");
+                           "--export: a layout cannot separate the last layer "
+                           "from the norm, as this plan does");
     for (size_t s = 0; s < n; s++) {
-        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++)
+        for (size_t i = j->plan.bounds[s]; i < j->plan.bounds[s + 1]; i++)
             if (i != norm)
                 fputc(i == 0                ? 'E'
                       : i < norm            ? 't'
@@ -31,10 +31,11 @@ static int print_mtp_layout(const struct split_job *j, FILE *f,
     return 0;
 }
 
+/* Prints a layout: it counts decoder layers, and does not name the norm. */
 static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     struct pp_arena a = {0};
-    size_t n = (size_t)j->graph.n_stages, layers = j->model.n_layers;
+    size_t n = j->n_stages, layers = j->model.n_layers;
     size_t first = pp_model_n_first(&j->model);
     if (j->n_chunks > 1 && j->placement != PP_PLACEMENT_LOOP)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -42,17 +43,18 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
                        "V");
     if (j->model.n_mtp > 0)
         return print_mtp_layout(j, f, err);
-    if (j->bounds[n - 1] > first + layers || j->bounds[1] < first)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--export: a layout cannot part %s, as this plan does",
-                       j->bounds[1] < first ? "what comes before the layers"
-                       : j->model.table     ? "what comes behind the layers"
-                                            : "norm and head");
+    if (j->plan.bounds[n - 1] > first + layers || j->plan.bounds[1] < first)
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "--export: a layout cannot separate %s, as this plan does",
+            j->plan.bounds[1] < first ? "the units before the layers"
+            : j->model.table          ? "the units behind the layers"
+                                      : "norm and head");
     size_t *counts = pp_arena_alloc(&a, n, sizeof *counts);
     const char *layout = NULL;
     if (counts) {
         for (size_t s = 0; s < n; s++)
-            counts[s] = j->bounds[s + 1] - j->bounds[s];
+            counts[s] = j->plan.bounds[s + 1] - j->plan.bounds[s];
         counts[0] -= first;                           /* embedding */
         counts[n - 1] -= j->n_units - first - layers; /* norm, head */
         layout = pp_layout_format(&a, counts, n);
@@ -65,15 +67,15 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
     return 0;
 }
 
-/* One stage on a line. */
+/* Prints one stage on a line. */
 static void print_names(const struct split_job *j, FILE *f)
 {
     char name[PP_FQN_TEXT];
-    int n = j->graph.n_stages;
+    int n = j->plan.graph.n_stages;
     fputs("[\n", f);
     for (int s = 0; s < n; s++) {
         fputs("  [", f);
-        for (size_t i = j->bounds[s]; i < j->bounds[s + 1]; i++) {
+        for (size_t i = j->plan.bounds[s]; i < j->plan.bounds[s + 1]; i++) {
             struct pp_unit_id u = pp_model_unit(&j->model, i);
             if (j->export == SPLIT_EXPORT_FQNS || j->model.table)
                 pp_model_fqn(&j->model, u, name);
@@ -83,7 +85,7 @@ static void print_names(const struct split_job *j, FILE *f)
                                       ? PP_TORCHTITAN_OUTPUT
                                       : PP_TORCHTITAN_LM_HEAD,
                                   name);
-            fprintf(f, "%s\"%s\"", i > j->bounds[s] ? ", " : "", name);
+            fprintf(f, "%s\"%s\"", i > j->plan.bounds[s] ? ", " : "", name);
         }
         fputs(s < n - 1 ? "],\n" : "]\n", f);
     }
@@ -92,8 +94,8 @@ static void print_names(const struct split_job *j, FILE *f)
 
 static void print_bounds(const struct split_job *j, FILE *f)
 {
-    for (int s = 0; s <= j->graph.n_stages; s++)
-        fprintf(f, "%s%zu", s ? ", " : "[", j->bounds[s]);
+    for (int s = 0; s <= j->plan.graph.n_stages; s++)
+        fprintf(f, "%s%zu", s ? ", " : "[", j->plan.bounds[s]);
     fputs("]\n", f);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan as a manifest. */
+/* ppsplit_manifest - the plan as a manifest. */
 #include "manifest/manifest.h"
 #include "model/cost.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 #include "version.h"
 
-/* Attended pairs that count of one: as many as lie in the unit's window. */
+/* Returns the share of the attended pairs that are in the unit's window. */
 static double seen(const struct split_job *j, struct pp_flops f)
 {
     double length = (double)j->seq_len;
@@ -32,7 +32,8 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     return mode;
 }
 
-/* used: the modes of any stage, which units describe. */
+/* Describes the units. used: modes of some stage, for which a unit also says
+ * what it keeps. */
 static int set_units(const struct split_job *j, struct pp_arena *a,
                      const bool used[PP_N_RECOMPUTES],
                      struct pp_manifest_unit *units)
@@ -57,8 +58,9 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        x->state_bytes = split_state_bytes(j, i);
-        x->out_bytes = split_out_bytes(j, i);
+        x->state_bytes =
+            pp_mesh_unit_state_bytes(&j->mesh, &j->model, u, j->precision);
+        x->out_bytes = pp_mesh_out_bytes(&j->mesh, &j->model, u, j->precision);
     }
     return 0;
 }
@@ -67,27 +69,29 @@ static void set_stages(const struct split_job *j,
                        const struct pp_manifest_unit *units,
                        struct pp_manifest_stage *stages)
 {
-    for (int s = 0; s < j->graph.n_stages; s++) {
+    for (int s = 0; s < j->plan.graph.n_stages; s++) {
         struct pp_manifest_stage *x = &stages[s];
-        x->first_unit = split_first(j, s);
-        x->n_units = split_end(j, s) - split_first(j, s);
-        /* An empty stage hands on what it gets. */
+        x->first_unit = pp_split_first(&j->plan, s);
+        x->n_units = pp_split_end(&j->plan, s) - pp_split_first(&j->plan, s);
+        /* An empty stage passes on its input. */
         x->out_bytes = s > 0 ? stages[s - 1].out_bytes : 0;
-        x->recompute = split_stage_mode(j, s);
-        for (size_t i = split_first(j, s); i < split_end(j, s); i++)
+        x->recompute = pp_split_stage_mode(&j->plan, s);
+        for (size_t i = pp_split_first(&j->plan, s);
+             i < pp_split_end(&j->plan, s); i++)
             pp_manifest_stage_add(x, &units[i]);
     }
 }
 
-/* The ranks with units first .. first + n - 1 of the model. */
+/* Returns a component: units first .. first + n - 1 and their ranks. */
 static struct pp_component component(const struct split_job *j,
                                      const char *name, size_t first, size_t n)
 {
-    int low = j->graph.n_rows, high = 0;
-    for (int s = 0; s < j->graph.n_stages; s++) {
-        int rank = j->graph.stages[s].row;
-        if (split_first(j, s) >= first + n || split_end(j, s) <= first ||
-            split_first(j, s) == split_end(j, s))
+    int low = j->plan.graph.n_rows, high = 0;
+    for (int s = 0; s < j->plan.graph.n_stages; s++) {
+        int rank = j->plan.graph.stages[s].row;
+        if (pp_split_first(&j->plan, s) >= first + n ||
+            pp_split_end(&j->plan, s) <= first ||
+            pp_split_first(&j->plan, s) == pp_split_end(&j->plan, s))
             continue;
         low = rank < low ? rank : low;
         high = rank > high ? rank : high;
@@ -111,31 +115,32 @@ static int set_components(const struct split_job *j, struct pp_manifest *m,
 static int fill(const struct split_job *j, struct pp_arena *a,
                 const char *command, struct pp_manifest *m, struct pp_err *err)
 {
+    const struct pp_mesh *x = &j->mesh;
+    bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1;
     struct pp_manifest_model model = {
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
         .tied = j->model.tied,
-        .has_state = split_on_mesh(j) || j->model.n_mtp > 0,
+        .has_state = on_mesh || j->model.n_mtp > 0,
         .params = pp_model_n_params(&j->model),
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),
         .n_units = j->n_units,
     };
-    const struct pp_default_microbatch mb = split_microbatch(j);
-    struct pp_mesh mesh = j->mesh;
-    mesh.pp = j->graph.n_rows;
+    struct pp_mesh mesh = *x;
+    mesh.pp = j->plan.graph.n_rows;
     struct pp_manifest_stage *stages =
-        pp_arena_alloc(a, (size_t)j->graph.n_stages, sizeof *stages);
+        pp_arena_alloc(a, (size_t)j->plan.graph.n_stages, sizeof *stages);
     bool used[PP_N_RECOMPUTES] = {false};
-    for (int s = 0; s < j->graph.n_stages; s++)
-        used[split_stage_mode(j, s)] = true;
+    for (int s = 0; s < j->plan.graph.n_stages; s++)
+        used[pp_split_stage_mode(&j->plan, s)] = true;
     if (!model.units || !stages || set_units(j, a, used, model.units))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     set_stages(j, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
-        (j->measured && pp_manifest_set_profile(m, &j->profile, err)) ||
-        pp_manifest_set_microbatch(m, &mb, err) ||
-        pp_manifest_set_stages(m, &mesh, &j->graph, stages, err) ||
+        (j->costs_file && pp_manifest_set_profile(m, &j->profile, err)) ||
+        pp_manifest_set_microbatch(m, &j->request.microbatch, err) ||
+        pp_manifest_set_stages(m, &mesh, &j->plan.graph, stages, err) ||
         set_components(j, m, err))
         return -1;
     return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_options - the options of ppsplit, and which of them go together.
- * Rules of other systems have more checks in ppsplit_rules.c. */
+/* ppsplit_options - the options of ppsplit, and which of them go together. The
+ * options of methods are also checked in ppsplit_methods.c. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static int set_method(struct split_job *j, int method)
     return 0;
 }
 
-/* --method NAME or type:REGEX. */
+/* Reads NAME or type:REGEX. */
 static int parse_method(struct tool *t, const struct tool_option *o,
                         const char *arg)
 {
@@ -41,7 +41,7 @@ static int parse_method(struct tool *t, const struct tool_option *o,
     return set_method(j, SPLIT_TYPE);
 }
 
-/* Options whose argument is the plan of a method. */
+/* Reads an option that implies a method. */
 static int parse_plan(struct tool *t, const struct tool_option *o,
                       const char *arg)
 {
@@ -53,7 +53,7 @@ static int parse_plan(struct tool *t, const struct tool_option *o,
                                                       : SPLIT_MEGATRON);
 }
 
-/* Options of Megatron-LM's rule: a flag, or a number of layers. */
+/* Reads an option of Megatron-LM's rule: a flag, or a number of layers. */
 static int parse_megatron(struct tool *t, const struct tool_option *o,
                           const char *arg)
 {
@@ -63,7 +63,7 @@ static int parse_megatron(struct tool *t, const struct tool_option *o,
     return tool_set(t, o, arg);
 }
 
-/* Words of an enum whose 0 means that the option was not given. */
+/* Reads a word of an enum in which 0 means that the option was not given. */
 static int parse_word_from_1(struct tool *t, const struct tool_option *o,
                              const char *arg)
 {
@@ -90,12 +90,26 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *o,
     return tool_memory(t, arg, &j->memory_bytes, NULL);
 }
 
+/* Reads a mode, a list of modes per stage, or auto. */
 static int parse_recompute(struct tool *t, const struct tool_option *o,
                            const char *arg)
 {
+    struct split_job *j = t->base;
+    char *text = pp_arena_strdup(&j->arena, arg);
     (void)o;
-    (void)arg; /* it is in optarg */
-    return split_take_recompute(t->base);
+    if (!text)
+        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    j->recompute = PP_RECOMPUTE_NONE;
+    j->recompute_auto = !strcmp(arg, "auto");
+    j->recompute_list = strchr(arg, ',') ? arg : NULL;
+    for (char *item; !j->recompute_auto && (item = strsep(&text, ","));) {
+        int mode = tool_word(t, "--recompute", item, pp_recompute_names);
+        if (mode < 0)
+            return -1;
+        if (!j->recompute_list)
+            j->recompute = (enum pp_recompute)mode;
+    }
+    return 0;
 }
 
 #define AT(member) TOOL_AT(struct split_job, member)
@@ -202,12 +216,13 @@ const struct tool_option split_options[] = {
     {0},
 };
 
-/* The model operand, or the table of units instead of it. */
+/* Sets source to the model operand, or to the table of units instead of it. */
 static int set_source(struct split_job *j, int argc, char **argv)
 {
     struct tool *t = &j->t;
     if (j->units && optind < argc)
-        return tool_usage(t, "'%s': --units takes the place of a model",
+        return tool_usage(t,
+                          "unexpected operand '%s': --units replaces the model",
                           argv[optind]);
     if (!j->units && optind >= argc)
         return tool_usage(t, "a model is needed: its directory or config.json");
@@ -220,10 +235,11 @@ static int set_source(struct split_job *j, int argc, char **argv)
 static int check_recompute(struct split_job *j)
 {
     struct tool *t = &j->t;
-    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || split_by_stage(j)))
+    bool by_stage = j->recompute_list || j->recompute_auto;
+    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || by_stage))
         return tool_usage(t, "--recompute needs a model: a table of units does "
                              "not say what they could recompute");
-    if (j->automatic && split_by_stage(j))
+    if (j->search_order && by_stage)
         return tool_usage(t, "-s auto needs one mode of --recompute for all "
                              "stages");
     if (j->recompute_auto && j->memory_bytes == 0)
@@ -237,7 +253,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     t->base = j;
     if (tool_read_options(t, argc, argv))
         return -1;
-    j->automatic = j->kind && !strcmp(j->kind, "auto");
+    j->search_order = j->kind && !strcmp(j->kind, "auto");
     if (j->n_ranks == 0)
         return tool_usage(t, "the number of ranks is needed (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
@@ -249,7 +265,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)
         return tool_usage(t, "--method fqns needs --fqns");
-    if (tool_check_options(t) || split_check_rules(j) || check_recompute(j))
+    if (tool_check_options(t) || split_check_methods(j) || check_recompute(j))
         return -1;
     return set_source(j, argc, argv);
 }

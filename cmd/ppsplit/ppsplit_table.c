@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* -t: the plan as a table for people. */
+/* ppsplit_table - -t: the plan as a table for people. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { UNITS_TEXT = 96, BAR = 20 };
 
-/* "first", "first ... last": units of a table, by name. */
+/* Writes units of a table of units by name: "first", "first ... last". */
 static void format_names(const struct split_job *j, size_t first, size_t end,
                          char buf[UNITS_TEXT])
 {
@@ -25,7 +25,7 @@ static void format_names(const struct split_job *j, size_t first, size_t end,
                  rows[end - 1].fqn);
 }
 
-/* Adds to a list. */
+/* Adds an item to a list. */
 static void append(char buf[UNITS_TEXT], const char *text)
 {
     size_t n = strlen(buf);
@@ -33,8 +33,8 @@ static void append(char buf[UNITS_TEXT], const char *text)
         snprintf(buf + n, UNITS_TEXT - n, "%s%s", n ? ", " : "", text);
 }
 
-/* "patches, blocks 0-7", "blocks 8-31, projector": of an encoder's units;
- * norms go unsaid beside them. */
+/* Writes units of an encoder: "patches, blocks 0-7", "blocks 8-31, projector".
+ * Names norms only if there is nothing else. */
 static void format_encoder(const struct split_job *j, size_t first, size_t end,
                            char buf[UNITS_TEXT])
 {
@@ -62,11 +62,13 @@ static void format_encoder(const struct split_job *j, size_t first, size_t end,
         append(buf, "encoder's norm");
 }
 
-/* "embedding, layers 0-7", "norm, head", "(none)". */
+/* Writes the units of a stage: "embedding, layers 0-7", "norm, head",
+ * "(none)". */
 static void format_units(const struct split_job *j, int stage,
                          char buf[UNITS_TEXT])
 {
-    size_t first = split_first(j, stage), end = split_end(j, stage);
+    size_t first = pp_split_first(&j->plan, stage),
+           end = pp_split_end(&j->plan, stage);
     size_t layers = j->model.n_layers;
     size_t vision = pp_vision_n_units(&j->model);
     buf[0] = '\0';
@@ -101,7 +103,7 @@ static void format_units(const struct split_job *j, int stage,
         snprintf(buf, UNITS_TEXT, "(none)");
 }
 
-/* "812", "12.3 K", "1.24 B". */
+/* Writes a count: "812", "12.3 K", "1.24 B". */
 static void format_count(uint64_t n, char buf[32])
 {
     static const char *const units[] = {"", " K", " M", " B", " T"};
@@ -117,12 +119,12 @@ static void format_count(uint64_t n, char buf[32])
 static double total_cost(const struct split_job *j)
 {
     double total = 0;
-    for (int s = 0; s < j->graph.n_stages; s++)
-        total += j->stages[s].cost;
+    for (int s = 0; s < j->plan.graph.n_stages; s++)
+        total += j->plan.stages[s].cost;
     return total;
 }
 
-static double largest_cost(const struct split_sum *sums, int n)
+static double largest_cost(const struct pp_split_sum *sums, int n)
 {
     double largest = 0;
     for (int i = 0; i < n; i++)
@@ -139,18 +141,18 @@ static void print_head(const struct split_job *j, FILE *f)
             j->model.tied ? ", tied head" : "");
     fprintf(
         f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
-        j->graph.n_stages, j->graph.n_stages == 1 ? "" : "s", j->graph.n_rows,
-        j->graph.n_rows == 1 ? "" : "s",
-        j->graph.n_copies > 1               ? " both ways"
+        j->plan.graph.n_stages, j->plan.graph.n_stages == 1 ? "" : "s",
+        j->plan.graph.n_rows, j->plan.graph.n_rows == 1 ? "" : "s",
+        j->plan.graph.n_copies > 1          ? " both ways"
         : j->n_chunks == 1                  ? ""
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
                                             : " in a V",
         split_method_names[j->method], j->seq_len);
 }
 
-/* The columns that stages and ranks have in common, to the end of the line. */
-static void print_sum(const struct split_sum *sum, double total, double largest,
-                      const char *mark, FILE *f)
+/* Prints the columns that stages and ranks share, to the end of the line. */
+static void print_sum(const struct pp_split_sum *sum, double total,
+                      double largest, const char *mark, FILE *f)
 {
     char params[32], state[32], activations[32];
     char bar[BAR + 1] = "";
@@ -172,10 +174,10 @@ static void print_titles(const char *left, int width, FILE *f)
 
 static void print_stages(const struct split_job *j, const char *mark, FILE *f)
 {
-    const struct pp_graph *g = &j->graph;
+    const struct pp_graph *g = &j->plan.graph;
     char units[UNITS_TEXT], left[UNITS_TEXT + 32];
     double total = total_cost(j),
-           largest = largest_cost(j->stages, g->n_stages);
+           largest = largest_cost(j->plan.stages, g->n_stages);
     int width = (int)strlen("units");
     for (int s = 0; s < g->n_stages; s++) {
         format_units(j, s, units);
@@ -188,19 +190,19 @@ static void print_stages(const struct split_job *j, const char *mark, FILE *f)
         snprintf(left, sizeof left, "%5d  %4d  %-*s", s, g->stages[s].row,
                  width, units);
         fputs(left, f);
-        print_sum(&j->stages[s], total, largest,
-                  j->stages[s].cost == largest ? mark : "", f);
+        print_sum(&j->plan.stages[s], total, largest,
+                  j->plan.stages[s].cost == largest ? mark : "", f);
     }
 }
 
-/* "0, 7": the stages of a rank; cut short where there are many. */
+/* Writes the stages of a rank, "0, 7", and "..." if there are many. */
 static void format_stages(const struct split_job *j, int rank, char *buf,
                           size_t bytes)
 {
     size_t n = 0;
     buf[0] = '\0';
-    for (int s = 0; s < j->graph.n_stages; s++) {
-        if (j->graph.stages[s].row != rank)
+    for (int s = 0; s < j->plan.graph.n_stages; s++) {
+        if (j->plan.graph.stages[s].row != rank)
             continue;
         if (n + 16 > bytes) {
             snprintf(buf + n, bytes - n, ", ...");
@@ -213,9 +215,9 @@ static void format_stages(const struct split_job *j, int rank, char *buf,
 static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
 {
     enum { STAGES_TEXT = 40 };
-    const struct pp_graph *g = &j->graph;
+    const struct pp_graph *g = &j->plan.graph;
     char stages[STAGES_TEXT];
-    double largest = largest_cost(j->ranks, g->n_rows);
+    double largest = largest_cost(j->plan.ranks, g->n_rows);
     int width = (int)strlen("stages");
     for (int r = 0; r < g->n_rows; r++) {
         format_stages(j, r, stages, sizeof stages);
@@ -227,22 +229,22 @@ static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
     for (int r = 0; r < g->n_rows; r++) {
         format_stages(j, r, stages, sizeof stages);
         fprintf(f, "%5d  %-*s", r, width, stages);
-        print_sum(&j->ranks[r], total_cost(j), largest,
-                  j->ranks[r].cost == largest ? mark : "", f);
+        print_sum(&j->plan.ranks[r], total_cost(j), largest,
+                  j->plan.ranks[r].cost == largest ? mark : "", f);
     }
 }
 
-/* What one rank of a group stands for, where there are more. */
+/* Says that each rank is one of a group, if the mesh has more dimensions. */
 static void print_mesh(const struct split_job *j, FILE *f)
 {
     const struct pp_mesh *x = &j->mesh;
-    if (!split_on_mesh(j))
+    if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1)
         return;
     fprintf(f,
             "Every rank stands for dp %d x tp %d x cp %d%s, %lld in all: costs "
             "and sizes are\nthose of one, parameters those that it holds%s.\n",
             x->dp, x->tp, x->cp, x->ep > 1 ? " with experts in parallel" : "",
-            (long long)j->graph.n_rows * x->dp * x->tp * x->cp,
+            (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
             x->dp * x->cp > 1 ? ", its part of the optimizer's state" : "");
 }
 
@@ -250,10 +252,10 @@ static void print_foot(const struct split_job *j, FILE *f)
 {
     size_t most = 0;
     char size[32];
-    int n = j->graph.n_rows;
-    double mean = total_cost(j) / n, largest = largest_cost(j->ranks, n);
+    int n = j->plan.graph.n_rows;
+    double mean = total_cost(j) / n, largest = largest_cost(j->plan.ranks, n);
     for (int r = 0; r < n; r++) {
-        const struct split_sum *x = &j->ranks[r];
+        const struct pp_split_sum *x = &j->plan.ranks[r];
         size_t bytes = (size_t)x->state_bytes + (size_t)x->activations_bytes;
         most = bytes > most ? bytes : most;
     }
@@ -270,79 +272,81 @@ static void print_foot(const struct split_job *j, FILE *f)
             j->precision->element_bytes < j->precision->accumulator_bytes
                 ? ", master weights and two moments"
                 : " and two moments",
-            j->tokens, j->n_microbatches);
+            j->tokens, j->plan.run.n_microbatches);
     print_mesh(j, f);
 }
 
-/* "1.25 s", "3.2e+12 flop". */
+/* Writes a step: "1.25 s", "3.2e+12 flop". */
 static void format_step(const struct split_job *j, double step, char buf[48])
 {
-    snprintf(buf, 48, j->measured ? "%.4g s" : "%.4g flop", step);
+    snprintf(buf, 48, j->costs_file ? "%.4g s" : "%.4g flop", step);
 }
 
-/* How long the schedule takes, and what could be gained. */
+/* Prints how long a step takes, and how much a better split could gain. */
 static void print_step(const struct split_job *j, FILE *f)
 {
-    const struct pp_split_found *x = &j->run.found;
-    int n = j->graph.n_rows, busiest = 0;
+    const struct pp_split_found *x = &j->plan.run.found;
+    int n = j->plan.graph.n_rows, busiest = 0;
     double busy = 0;
     char step[48];
-    if (!j->run.known || x->makespan <= 0)
+    if (!j->plan.run.simulated || x->makespan <= 0)
         return;
     for (int r = 0; r < n; r++) {
-        busy += j->ranks[r].busy;
-        busiest = j->ranks[r].busy > j->ranks[busiest].busy ? r : busiest;
+        busy += j->plan.ranks[r].busy;
+        busiest =
+            j->plan.ranks[r].busy > j->plan.ranks[busiest].busy ? r : busiest;
     }
     format_step(j, x->makespan, step);
     fprintf(f,
             "A step of %" PRId64 " microbatches under %s takes %s; ranks are "
             "idle %.1f %% of it,\nrank %d least, %.1f %%.",
-            j->n_microbatches, j->run.name, step,
+            j->plan.run.n_microbatches, j->plan.run.name, step,
             100 * (1 - busy / (n * x->makespan)), busiest,
-            100 * (1 - j->ranks[busiest].busy / x->makespan));
-    if (j->shorten && x->proved)
+            100 * (1 - j->plan.ranks[busiest].busy / x->makespan));
+    if (j->plan.run.shortest && x->proved)
         fprintf(f, j->encoder_ranks ? " No such split takes less."
                                     : " No split takes less.");
-    else if (j->shorten)
+    else if (j->plan.run.shortest)
         fprintf(f, " No split takes %.2f %% less.",
                 100 * (1 - x->bound / x->makespan));
     fputc('\n', f);
 }
 
-/* How full each rank is, by --memory. */
+/* Prints how much of --memory each rank uses. */
 static void print_room(const struct split_job *j, FILE *f)
 {
     if (j->memory_bytes == 0)
         return;
     fprintf(f, "Of the memory allowed, ranks 0, 1, ... use");
-    for (int r = 0; r < j->graph.n_rows; r++)
+    for (int r = 0; r < j->plan.graph.n_rows; r++)
         fprintf(f, "%s %.0f %%", r ? "," : "",
                 100 *
-                    (j->ranks[r].state_bytes + j->ranks[r].activations_bytes) /
+                    (j->plan.ranks[r].state_bytes +
+                     j->plan.ranks[r].activations_bytes) /
                     (double)j->memory_bytes);
     fprintf(f, ".\n");
 }
 
-/* What each stage makes again, where they differ. */
+/* Prints what each stage recomputes, if stages may differ. */
 static void print_modes(const struct split_job *j, FILE *f)
 {
-    if (!split_by_stage(j))
+    if (!j->recompute_list && !j->recompute_auto)
         return;
     fprintf(f, "Stages 0, 1, ... recompute:");
-    for (int s = 0; s < j->graph.n_stages; s++)
+    for (int s = 0; s < j->plan.graph.n_stages; s++)
         fprintf(f, "%s %s", s ? "," : "",
-                pp_recompute_names[split_stage_mode(j, s)]);
+                pp_recompute_names[pp_split_stage_mode(&j->plan, s)]);
     fprintf(f, ".\n");
 }
 
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     static const char mark[] = "  <- largest";
-    bool one = j->graph.n_stages == j->graph.n_rows;
+    bool one = j->plan.graph.n_stages == j->plan.graph.n_rows;
     print_head(j, f);
-    print_stages(j, one && j->graph.n_rows > 1 ? mark : "", f);
+    print_stages(j, one && j->plan.graph.n_rows > 1 ? mark : "", f);
     if (!one)
-        print_ranks(j, j->graph.n_rows > 1 ? mark : "", f);
+        print_ranks(j, j->plan.graph.n_rows > 1 ? mark : "", f);
     print_foot(j, f);
     print_step(j, f);
     print_modes(j, f);

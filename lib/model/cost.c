@@ -65,6 +65,52 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
         again.per_pair * seen);
 }
 
+static double part(double some, double all)
+{
+    return all > 0 ? some / all : 0;
+}
+
+struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
+                                enum pp_recompute r, double tokens,
+                                double pairs)
+{
+    struct pp_unit_id u = pp_model_unit(x->model, i);
+    struct pp_flops f = pp_unit_fwd_flops(x->model, u);
+    struct pp_flops again = pp_unit_recompute_flops(x->model, u, r);
+    bool recomputes = pp_unit_recomputes(x->model, u);
+    if (x->measured) {
+        const struct pp_unit_seconds *m = &x->measured[i];
+        const struct pp_cost c = pp_cost_measured(
+            m->fwd[0] * tokens + m->fwd[1] * pairs,
+            m->input[0] * tokens + m->input[1] * pairs,
+            m->weight[0] * tokens + m->weight[1] * pairs, recomputes);
+        /* Recomputation was not measured: it takes the share of the forward's
+         * time that it has of the forward's operations. */
+        return pp_cost_recompute(
+            c, m->fwd[0] * tokens * part(again.per_token, f.per_token),
+            m->fwd[1] * pairs * part(again.per_pair, f.per_pair));
+    }
+    double share = pp_mesh_share(x->mesh);
+    /* Only the pairs within the layer's window count. */
+    double seen = pp_attended_pairs(f.window, x->seq_len) /
+                  pp_attended_pairs(0, x->seq_len);
+    return pp_cost_recompute(pp_cost_of(share * f.per_token * tokens,
+                                        share * f.per_pair * pairs * seen,
+                                        recomputes),
+                             share * again.per_token * tokens,
+                             share * again.per_pair * pairs * seen);
+}
+
+double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,
+                          enum pp_recompute r, bool halves)
+{
+    const struct pp_cost c =
+        x->measured
+            ? pp_unit_cost_for(x, i, r, 1, (x->seq_len + 1) / 2)
+            : pp_unit_cost(x->model, pp_model_unit(x->model, i), r, x->seq_len);
+    return c.forward + (halves ? c.input_grad + c.weight_grad : c.backward);
+}
+
 static int smaller(int a, int b)
 {
     return a < b ? a : b;

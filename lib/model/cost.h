@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-#include "model/model.h"
+#include "model/mesh.h"
+#include "model/profile.h"
 
 #define PP_ELEMENT_FLOPS 16
 
@@ -69,6 +70,28 @@ static inline struct pp_cost pp_cost_recompute(struct pp_cost c,
  * average, or fewer in a window. */
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len);
+
+/* The costs of a model's units on one rank of a mesh. All borrowed. */
+struct pp_cost_source {
+    const struct pp_model *model;
+    const struct pp_mesh *mesh;
+    const struct pp_unit_seconds *measured; /* per unit, of one rank; NULL:
+                                               count operations */
+    double seq_len;
+};
+
+/* Returns the cost of unit i for these tokens and attended pairs: seconds if
+ * units were measured, otherwise operations of matrix products. Embedding and
+ * norm then cost nothing. */
+struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
+                                enum pp_recompute r, double tokens,
+                                double pairs);
+
+/* Returns the cost of unit i for one token, by which ranks are balanced.
+ * Without measurements it is pp_unit_cost, in which every unit costs something.
+ * halves: I and W run as two actions, not as B. */
+double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,
+                          enum pp_recompute r, bool halves);
 
 /* Returns the cost of F and B. */
 static inline double pp_cost_total(struct pp_cost c)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "model/inventory.h"
+#include "model/vision.h"
 
 static int check_tp(const struct pp_mesh *x, size_t n, const char *what,
                     struct pp_err *err)
@@ -175,4 +176,20 @@ double pp_mesh_state_bytes(const struct pp_mesh *x, struct pp_held held,
     double experts = ceil((double)held.experts / (alike / (double)x->ep));
     return whole * (double)(held.dense + held.experts) +
            parted * (dense + experts);
+}
+
+double pp_mesh_out_bytes(const struct pp_mesh *x, const struct pp_model *m,
+                         struct pp_unit_id u, const struct pp_precision *p)
+{
+    double bytes = (double)(m->hidden * p->element_bytes);
+    if (m->table)
+        return pp_unit_row(m, u)->out_bytes;
+    if (pp_unit_is_vision(u))
+        return pp_vision_out_width(m, u) * (double)p->element_bytes *
+               pp_mesh_share(x);
+    /* A layer for multi-token prediction also passes on all that it gets. */
+    if (pp_unit_is_mtp(m, u))
+        bytes *= (double)(u.layer - m->n_layers + 2);
+    /* The head's loss stays on its rank. */
+    return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(x);
 }

@@ -49,4 +49,18 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
 double pp_mesh_state_bytes(const struct pp_mesh *x, struct pp_held held,
                            const struct pp_precision *p);
 
+/* Returns the bytes that the rank trains unit u with. */
+static inline double pp_mesh_unit_state_bytes(const struct pp_mesh *x,
+                                              const struct pp_model *m,
+                                              struct pp_unit_id u,
+                                              const struct pp_precision *p)
+{
+    return pp_mesh_state_bytes(x, pp_mesh_held(x, m, u), p);
+}
+
+/* Returns the bytes that the rank sends from unit u to the next one, for each
+ * token. */
+double pp_mesh_out_bytes(const struct pp_mesh *x, const struct pp_model *m,
+                         struct pp_unit_id u, const struct pp_precision *p);
+
 #endif

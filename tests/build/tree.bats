@@ -68,7 +68,7 @@ schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
 schedule/draw base schedule/ir schedule/memory schedule/simulate
 model base
-split base model schedule/ir schedule/memory schedule/simulate
+split base model schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base
 manifest base model schedule/ir schedule/simulate
 data base

@@ -145,7 +145,7 @@ last rank" -p 3 --first 1 --account-loss m
     run -0 export_as megatron -p 2 --placement v
     config 1
     echo '[["tok_embeddings","layers.0","norm"],["lm_head"]]' >f.json
-    fails 2 '--export: a layout cannot part norm and head, as this plan does' \
+    fails 2 '--export: a layout cannot separate norm and head, as this plan does' \
         -p 2 --fqns f.json --export megatron m
     # What is balanced for a layout keeps them together.
     [ "$(export_as deepspeed -p 4)" = '[0, 1, 2, 3, 4]' ]

@@ -76,7 +76,7 @@ setup() {
     # A layout cannot say that the two in front are apart.
     printf '[["shared"],["positions"]]' >apart.json
     jq -c '[.units[].fqn] | [.[:1], .[1:]]' t5.json >apart.json
-    refuses '--export: a layout cannot part what comes before the layers, as this plan does' \
+    refuses '--export: a layout cannot separate the units before the layers, as this plan does' \
         -p 2 --fqns apart.json --export megatron --units t5.json
 }
 
@@ -102,7 +102,7 @@ setup() {
         -p 2 --tp 2 --units t5.json
     ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==
         8 * 1000 + 8 * 250'
-    refuses "'model.json': --units takes the place of a model" \
+    refuses "unexpected operand 'model.json': --units replaces the model" \
         -p 2 --units t5.json model.json
     refuses "--moe-layer-freq: 't5.json' has no experts" \
         -p 2 --moe-layer-freq 2 --units t5.json

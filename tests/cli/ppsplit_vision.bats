@@ -220,33 +220,33 @@ step() {
     model=$DATA/qwen2-vl-2b.json
     refuses "--encoder-ranks: '4' of 4 ranks leave none for the language \
 model" -p 4 --encoder-ranks 4 "$model"
-    refuses "--encoder-ranks: '35' and 1 ranks are not for 34 and 31 units" \
+    refuses "35 ranks are too many for the encoder's 34 units; see --encoder-ranks" \
         -p 36 --encoder-ranks 35 "$model"
     refuses "--encoder-ranks needs one stage on each rank" -p 4 -c 2 \
         --encoder-ranks 2 "$model"
-    refuses "--encoder-ranks needs the method balanced" -p 4 \
+    refuses "--encoder-ranks needs --method balanced" -p 4 \
         --method parameters --encoder-ranks 2 "$model"
 }
 
 @test "methods and forms that know of no encoder" {
     model=$DATA/qwen2-vl-2b.json
-    refuses "--method: 'megatron' counts the layers of one model, and knows \
-of no encoder" -p 2 --first 10 "$model"
-    refuses "--method: 'layout' counts the layers of one model, and knows of \
-no encoder" -p 2 --layout 'Et*14|t*14L' "$model"
-    refuses "--export: a layout of Megatron-LM cannot say where an encoder's \
-layers are" -p 2 --export megatron "$model"
-    refuses "--export: torchtitan has no names for an encoder's layers; take \
-fqns" -p 2 --export torchtitan "$model"
+    refuses "--method: 'megatron' counts decoder layers only, but the model \
+has an encoder" -p 2 --first 10 "$model"
+    refuses "--method: 'layout' counts decoder layers only, but the model has \
+an encoder" -p 2 --layout 'Et*14|t*14L' "$model"
+    refuses "--export: a layout of Megatron-LM has no symbol for an encoder's \
+layers" -p 2 --export megatron "$model"
+    refuses "--export: torchtitan has no names for an encoder's layers; try \
+--export fqns" -p 2 --export torchtitan "$model"
     [ "$(ppsplit -p 2 --method type:visionblock --export deepspeed "$model")" \
         = '[0, 17, 65]' ]
 }
 
 @test "images that cannot be" {
-    refuses "--images: 17 of 256 tokens each do not fit into sequences of \
-4096 (--seq-len)" -p 2 --images 17 "$DATA/qwen2-vl-2b.json"
+    refuses "--images: '17' images of 256 tokens each do not fit into a \
+sequence of 4096 tokens (--seq-len)" -p 2 --images 17 "$DATA/qwen2-vl-2b.json"
     ppsplit -p 2 --images 16 "$DATA/qwen2-vl-2b.json" >/dev/null
-    refuses "--image-patches: '1023' is not a multiple of the 4 that become \
+    refuses "--image-patches: '1023' must be a multiple of 4, the patches of \
 one token" -p 2 --image-patches 1023 "$DATA/qwen2-vl-2b.json"
     refuses "--image-patches: images of '$DATA/llava-1.5-7b.json' have 576 \
 patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"

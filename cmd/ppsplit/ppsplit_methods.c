@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of other systems: which of their options go together, how many
- * stages they make, and their layers or units. The rules themselves are in
- * lib/split. */
+/* ppsplit_methods - the methods other than balanced, most of them rules of
+ * other systems: which of their options go together, how many stages they make,
+ * and the bounds. The rules themselves are in lib/split. */
 #include <inttypes.h>
 #include <regex.h>
+#include <string.h>
 
+#include "base/num.h"
 #include "model/moe_frequency.h"
+#include "ppsplit.h"
 #include "split/split.h"
 #include "split/split_colossalai.h"
 #include "split/split_deepspeed.h"
 #include "split/split_megatron.h"
-#include "ppsplit.h"
 
-/* Two copies of the weights. */
+const char *const split_method_names[] = {
+    "balanced",      "uniform",    "weights",           "layers",
+    "fqns",          "layout",     "megatron",          "parameters",
+    "type",          "colossalai", "colossalai-legacy", "automodel",
+    "uniform-units", NULL};
+
+/* --- which options go together --- */
+
 static int check_both_ways(struct split_job *j)
 {
     struct tool *t = &j->t;
@@ -34,7 +43,7 @@ static int check_both_ways(struct split_job *j)
     return 0;
 }
 
-int split_check_rules(struct split_job *j)
+int split_check_methods(struct split_job *j)
 {
     struct tool *t = &j->t;
     if (j->method == SPLIT_LAYOUT && !j->layout)
@@ -49,12 +58,14 @@ int split_check_rules(struct split_job *j)
     return check_both_ways(j);
 }
 
+/* --- the number of stages --- */
+
 static size_t weight_of(int64_t given)
 {
     return given < 0 ? 1 : (size_t)given;
 }
 
-/* torchtitan's number of stages, and that -c says nothing else. */
+/* Sets n_chunks by torchtitan's rule, and refuses another -c. */
 static int torchtitan_chunks(struct split_job *j)
 {
     bool automodel = j->method == SPLIT_AUTOMODEL;
@@ -134,10 +145,10 @@ static int set_experts(struct split_job *j)
     return 0;
 }
 
-int split_chunks(struct split_job *j)
+int split_set_chunks(struct split_job *j)
 {
-    int rc = set_experts(j);
-    if (rc)
+    int rc = 0;
+    if (set_experts(j))
         return -1;
     if (j->method == SPLIT_LAYOUT)
         rc = layout_chunks(j);
@@ -155,32 +166,66 @@ int split_chunks(struct split_job *j)
     return rc;
 }
 
-static int colossalai(struct split_job *j, size_t *counts)
+/* --- bounds by layers --- */
+
+static int read_layers(struct split_job *j, size_t *counts)
 {
-    size_t n_stages = (size_t)j->graph.n_stages, decoder;
+    struct pp_err *err = &j->t.err;
+    size_t n = 0, sum = 0;
+    char *text = pp_arena_strdup(&j->arena, j->layers);
+    if (!text)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ",")); n++) {
+        int64_t v;
+        if (pp_parse_int(item, "--layers", 0, INT32_MAX, &v, err))
+            return -1;
+        if (n < j->n_stages)
+            counts[n] = (size_t)v;
+        sum += (size_t)v;
+    }
+    if (n != j->n_stages)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--layers: '%s' is for %zu stages, not %zu", j->layers,
+                       n, j->n_stages);
+    if (sum != j->model.n_layers)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--layers: '%s' adds up to %zu, not %zu", j->layers, sum,
+                       j->model.n_layers);
+    return 0;
+}
+
+/* The rule of torchtitan with weights 0, as NeMo-Automodel has it, is uniform
+ * too. */
+static int count_uniform(struct split_job *j, size_t *counts)
+{
+    size_t layers = j->model.n_layers;
+    if (j->n_stages > layers)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu layers", j->n_stages,
+                       layers);
+    if (pp_split_uniform(layers, j->n_stages, j->bounds, &j->t.err))
+        return -1;
+    for (size_t s = 0; s < j->n_stages; s++)
+        counts[s] = j->bounds[s + 1] - j->bounds[s];
+    return 0;
+}
+
+static int count_colossalai(struct split_job *j, size_t *counts)
+{
     size_t layers = j->model.n_layers, encoder = (size_t)j->encoder_layers;
+    size_t decoder_stage;
     if (j->encoder_layers < 0)
-        return pp_split_colossalai(layers, n_stages, counts, &j->t.err);
+        return pp_split_colossalai(layers, j->n_stages, counts, &j->t.err);
     if (encoder > layers)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "--encoder-layers: '%zu' is more than the model's %zu",
                        encoder, layers);
-    return pp_split_encoder_decoder(encoder, layers - encoder, n_stages, counts,
-                                    &decoder, &j->t.err);
+    return pp_split_encoder_decoder(encoder, layers - encoder, j->n_stages,
+                                    counts, &decoder_stage, &j->t.err);
 }
 
-int split_rule_layers(struct split_job *j, size_t *counts)
+static int count_megatron(struct split_job *j, size_t *counts)
 {
-    struct pp_err *err = &j->t.err;
-    if (j->method == SPLIT_LAYOUT) {
-        pp_layout_counts(j->symbols, counts);
-        return 0;
-    }
-    if (j->method == SPLIT_COLOSSALAI)
-        return colossalai(j, counts);
-    if (j->method == SPLIT_COLOSSALAI_LEGACY)
-        return pp_split_colossalai_legacy(j->model.n_layers, (size_t)j->n_ranks,
-                                          (size_t)j->n_chunks, counts, err);
     const struct pp_megatron m = {
         .n_layers = j->model.n_layers,
         .n_ranks = (size_t)j->n_ranks,
@@ -190,11 +235,69 @@ int split_rule_layers(struct split_job *j, size_t *counts)
         .embedding = j->account_embedding,
         .loss = j->account_loss,
     };
-    return j->pattern ? pp_hybrid_split(&j->hybrid, &m, counts, err)
-                      : pp_split_megatron(&m, counts, err);
+    return j->pattern ? pp_hybrid_split(&j->hybrid, &m, counts, &j->t.err)
+                      : pp_split_megatron(&m, counts, &j->t.err);
 }
 
-/* type:REGEX: 1 where the unit's class matches, 0 elsewhere. */
+/* Sets the decoder layers of each stage. */
+static int count_layers(struct split_job *j, size_t *counts)
+{
+    struct pp_err *err = &j->t.err;
+    switch (j->method) {
+    case SPLIT_LAYERS:
+        return read_layers(j, counts);
+    case SPLIT_UNIFORM:
+    case SPLIT_AUTOMODEL:
+        return count_uniform(j, counts);
+    case SPLIT_WEIGHTS:
+        return pp_split_weights(j->model.n_layers, j->n_stages,
+                                weight_of(j->input_weight),
+                                weight_of(j->output_weight), counts, err);
+    case SPLIT_LAYOUT:
+        pp_layout_counts(j->symbols, counts);
+        return 0;
+    case SPLIT_COLOSSALAI:
+        return count_colossalai(j, counts);
+    case SPLIT_COLOSSALAI_LEGACY:
+        return pp_split_colossalai_legacy(j->model.n_layers, (size_t)j->n_ranks,
+                                          (size_t)j->n_chunks, counts, err);
+    default:
+        return count_megatron(j, counts);
+    }
+}
+
+/* Sets the bounds of a layout with multi-token prediction: there the norm goes
+ * with the last decoder layer. */
+static void set_symbols(struct split_job *j)
+{
+    size_t stage = 0, at = 0, layers = 0;
+    for (const char *s = j->symbols; *s; s++) {
+        if (*s == '|') {
+            j->bounds[++stage] = at;
+            continue;
+        }
+        at++;
+        layers += *s == 't';
+        at += *s == 't' && layers == j->model.n_layers;
+    }
+}
+
+static int split_by_layers(struct split_job *j)
+{
+    size_t *counts = pp_arena_alloc(&j->arena, j->n_stages, sizeof *counts);
+    if (!counts)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (count_layers(j, counts))
+        return -1;
+    pp_split_layer_bounds(&j->model, counts, j->n_stages, j->bounds);
+    if (j->method == SPLIT_LAYOUT && j->model.n_mtp > 0)
+        set_symbols(j);
+    return 0;
+}
+
+/* --- bounds by units, as in DeepSpeed --- */
+
+/* Sets the weight of a unit to 1 if its class matches, otherwise to 0. */
 static int match_types(struct split_job *j, double *weights)
 {
     struct pp_err *err = &j->t.err;
@@ -222,19 +325,39 @@ static int match_types(struct split_job *j, double *weights)
                    j->type, class);
 }
 
-int split_rule_units(struct split_job *j)
+static int split_by_units(struct split_job *j)
 {
+    struct pp_err *err = &j->t.err;
+    if (pp_split_check_stages(&j->model, j->n_stages, err))
+        return -1;
     if (j->method == SPLIT_UNIFORM_UNITS)
-        return pp_split_uniform(j->n_units, (size_t)j->graph.n_stages,
-                                j->bounds, &j->t.err);
+        return pp_split_uniform(j->n_units, j->n_stages, j->bounds, err);
     double *weights = pp_arena_alloc(&j->arena, j->n_units, sizeof *weights);
     if (!weights)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++)
         weights[i] =
             (double)pp_unit_n_params(&j->model, pp_model_unit(&j->model, i));
     if (j->method == SPLIT_TYPE && match_types(j, weights))
         return -1;
-    return pp_split_deepspeed(weights, j->n_units, (size_t)j->graph.n_stages,
-                              j->bounds, &j->t.err);
+    return pp_split_deepspeed(weights, j->n_units, j->n_stages, j->bounds, err);
+}
+
+int split_set_bounds(struct split_job *j)
+{
+    if (j->method == SPLIT_BALANCED)
+        return 0;
+    j->bounds = pp_arena_alloc(&j->arena, j->n_stages + 1, sizeof *j->bounds);
+    if (!j->bounds)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    switch (j->method) {
+    case SPLIT_FQNS:
+        return split_read_fqns(j);
+    case SPLIT_PARAMETERS:
+    case SPLIT_TYPE:
+    case SPLIT_UNIFORM_UNITS:
+        return split_by_units(j);
+    default:
+        return split_by_layers(j);
+    }
 }

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_lists - reads the files and lists that options name: measured costs,
+ * a speed for each rank, a mode or names for each stage, and layouts. */
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "data/scan.h"
+#include "manifest/profile_json.h"
+#include "ppsplit.h"
+#include "split/split_megatron.h"
+
+/* --- --costs --- */
+
+/* Fills units with the measured ones in the model's order. */
+static int order_costs(struct split_job *j, const struct pp_profile *p,
+                       struct pp_unit_seconds *units)
+{
+    struct pp_err *err = &j->t.err;
+    char name[PP_FQN_TEXT];
+    size_t at = 0;
+    for (size_t i = 0; i < p->n_units; i++) {
+        struct pp_unit_id u;
+        if (!pp_unit_by_fqn(&j->model, p->units[i].fqn, &u))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: /units/%zu/fqn: '%s' is not in the model",
+                           j->costs_file, i, p->units[i].fqn);
+    }
+    for (size_t i = 0; i < j->n_units; i++) {
+        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
+        /* Begin behind the last unit: the file is usually in order. */
+        size_t tried = 0;
+        while (tried < p->n_units && strcmp(p->units[at].fqn, name)) {
+            at = (at + 1) % p->n_units;
+            tried++;
+        }
+        if (tried == p->n_units)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: /units: no '%s'",
+                           j->costs_file, name);
+        units[i] = p->units[at];
+    }
+    return 0;
+}
+
+int split_read_costs(struct split_job *j)
+{
+    struct pp_profile p;
+    if (!j->costs_file)
+        return 0;
+    struct pp_unit_seconds *units =
+        pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
+    if (!units)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_profile_read(j->costs_file, &j->arena, &p, &j->t.err))
+        return -1;
+    j->profile = (struct pp_profile){.units = units,
+                                     .n_units = j->n_units,
+                                     .seconds_per_byte = p.seconds_per_byte,
+                                     .latency = p.latency,
+                                     .seconds_per_param = p.seconds_per_param};
+    return order_costs(j, &p, units);
+}
+
+/* --- --rank-speed, --recompute --- */
+
+int split_read_speeds(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    int64_t n = 0;
+    if (!j->rank_speed)
+        return 0;
+    char *text = pp_arena_strdup(&j->arena, j->rank_speed);
+    j->speeds =
+        pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *j->speeds);
+    if (!text || !j->speeds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ",")); n++) {
+        double v;
+        if (pp_parse_real(item, "--rank-speed", 1e-6, 1e6, &v, err))
+            return -1;
+        if (n < j->n_ranks)
+            j->speeds[n] = v;
+    }
+    if (n != j->n_ranks)
+        return tool_usage(
+            &j->t, "--rank-speed: '%s' is for %" PRId64 " ranks, not %" PRId64,
+            j->rank_speed, n, j->n_ranks);
+    return 0;
+}
+
+int split_read_modes(struct split_job *j)
+{
+    size_t n = 0;
+    if (!j->recompute_list)
+        return 0;
+    char *text = pp_arena_strdup(&j->arena, j->recompute_list);
+    j->stage_modes =
+        pp_arena_alloc(&j->arena, j->n_stages, sizeof *j->stage_modes);
+    if (!text || !j->stage_modes)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ",")); n++)
+        if (n < j->n_stages) /* the words were checked with the options */
+            (void)pp_recompute_find(item, &j->stage_modes[n]);
+    if (n != j->n_stages)
+        return tool_usage(&j->t, "--recompute: '%s' is for %zu stages, not %zu",
+                          j->recompute_list, n, j->n_stages);
+    return 0;
+}
+
+/* --- --fqns: torchtitan's module_fqns_per_model_part, in the names of a
+ * manifest or in torchtitan's --- */
+
+/* The next expected unit, and the place of the scanner. */
+struct name_reader {
+    struct split_job *j;
+    struct pp_scan scan;
+    bool *seen;      /* per unit */
+    size_t next;     /* units in order so far */
+    size_t late;     /* a unit out of order; n_units: none */
+    bool torchtitan; /* names are torchtitan's, also in messages */
+};
+
+static bool find_unit(struct name_reader *r, const char *name,
+                      struct pp_unit_id *u)
+{
+    const struct pp_model *m = &r->j->model;
+    if (pp_unit_by_fqn(m, name, u))
+        return true;
+    if (!pp_torchtitan_by_fqn(m, name, u))
+        return false;
+    r->torchtitan = true;
+    return true;
+}
+
+static void name_unit(const struct name_reader *r, size_t i,
+                      char buf[PP_FQN_TEXT])
+{
+    struct pp_unit_id u = pp_model_unit(&r->j->model, i);
+    if (r->torchtitan)
+        pp_torchtitan_fqn(u, PP_TORCHTITAN_LM_HEAD, buf);
+    else
+        pp_model_fqn(&r->j->model, u, buf);
+}
+
+static int read_name(struct name_reader *r, int stage, size_t item)
+{
+    struct split_job *j = r->j;
+    struct pp_unit_id u;
+    const char *name, *wrong = NULL;
+    if (pp_scan_string(&r->scan, &j->arena, &name, &j->t.err))
+        return -1;
+    if (!find_unit(r, name, &u))
+        wrong = "is not in the model";
+    else if (r->seen[pp_model_index(&j->model, u)])
+        wrong = "is there twice";
+    if (wrong)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: /%d/%zu: '%s' %s",
+                       j->fqns, stage, item, name, wrong);
+    size_t i = pp_model_index(&j->model, u);
+    r->seen[i] = true;
+    if (i == r->next)
+        r->next++;
+    else if (r->late == j->n_units)
+        r->late = i;
+    return 0;
+}
+
+static int read_stages(struct name_reader *r)
+{
+    struct split_job *j = r->j;
+    struct pp_err *err = &j->t.err;
+    size_t n = 0, total = 0;
+    int more, inner;
+    if (pp_scan_expect(&r->scan, '[', err))
+        return -1;
+    while ((more = pp_scan_more(&r->scan, ']', &n, err)) > 0) {
+        size_t item = 0;
+        if (pp_scan_expect(&r->scan, '[', err))
+            return -1;
+        while ((inner = pp_scan_more(&r->scan, ']', &item, err)) > 0)
+            if (read_name(r, (int)n - 1, item - 1))
+                return -1;
+        if (inner)
+            return -1;
+        total += item;
+        if (n <= j->n_stages)
+            j->bounds[n] = total;
+    }
+    if (more || pp_scan_end(&r->scan, err))
+        return -1;
+    if (n != j->n_stages)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %zu stages, not %zu", j->fqns,
+                       n, j->n_stages);
+    return 0;
+}
+
+/* Checks that every unit is there, in order, and that the first and the last
+ * stage hold one: they read tokens and compute the loss. */
+static int check_names(const struct name_reader *r)
+{
+    struct split_job *j = r->j;
+    struct pp_err *err = &j->t.err;
+    char name[PP_FQN_TEXT], other[PP_FQN_TEXT];
+    for (size_t i = 0; i < j->n_units; i++)
+        if (!r->seen[i]) {
+            name_unit(r, i, name);
+            return pp_fail(err, PP_EXIT_INPUT, "%s: no '%s'", j->fqns, name);
+        }
+    if (r->late < j->n_units) {
+        name_unit(r, r->late, name);
+        name_unit(r, r->late - 1, other);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' comes before '%s'",
+                       j->fqns, name, other);
+    }
+    if (j->bounds[1] == 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: /0: the first stage holds no unit", j->fqns);
+    if (j->bounds[j->n_stages - 1] == j->n_units)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: /%zu: the last stage holds no unit", j->fqns,
+                       j->n_stages - 1);
+    return 0;
+}
+
+int split_read_fqns(struct split_job *j)
+{
+    const void *text;
+    size_t bytes;
+    struct name_reader r = {.j = j, .late = j->n_units};
+    r.seen = pp_arena_alloc(&j->arena, j->n_units, sizeof *r.seen);
+    if (!r.seen)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_file_map(j->fqns, &text, &bytes, &j->t.err))
+        return -1;
+    r.scan = (struct pp_scan){.text = text, .n = bytes, .name = j->fqns};
+    j->bounds[0] = 0;
+    int rc = read_stages(&r) || check_names(&r) ? -1 : 0;
+    pp_file_unmap(text, bytes);
+    return rc;
+}
+
+/* --- --layout: Megatron-LM's, as a string or as a list of lists of the layer
+ * types' names; both become the same symbols --- */
+
+struct type_reader {
+    struct split_job *j;
+    struct pp_scan scan;
+    char *out; /* symbols */
+    size_t n;
+};
+
+/* Reads a layer type. Blanks around it and case do not matter. */
+static int read_type(struct type_reader *r)
+{
+    static const char *const names[] = {"embedding", "decoder", "mtp", "loss"};
+    static const char symbols[] = "EtmL";
+    static const char blanks[] = " \t\n\r\f\v";
+    const char *text;
+    struct pp_err *err = &r->j->t.err;
+    if (pp_scan_string(&r->scan, &r->j->arena, &text, err))
+        return -1;
+    const char *word = text + strspn(text, blanks);
+    size_t length = strlen(word);
+    while (length > 0 && strchr(blanks, word[length - 1]))
+        length--;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == length &&
+            !strncasecmp(names[i], word, length)) {
+            r->out[r->n++] = symbols[i];
+            return 0;
+        }
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "--layout: '%s' is not embedding, decoder, mtp or loss",
+                   text);
+}
+
+static int read_types(struct type_reader *r)
+{
+    struct pp_err *err = &r->j->t.err;
+    size_t n = 0;
+    int more, inner;
+    if (pp_scan_expect(&r->scan, '[', err))
+        return -1;
+    while ((more = pp_scan_more(&r->scan, ']', &n, err)) > 0) {
+        size_t item = 0;
+        if (n > 1)
+            r->out[r->n++] = '|';
+        if (pp_scan_expect(&r->scan, '[', err))
+            return -1;
+        while ((inner = pp_scan_more(&r->scan, ']', &item, err)) > 0)
+            if (read_type(r))
+                return -1;
+        if (inner)
+            return -1;
+    }
+    return more || pp_scan_end(&r->scan, err) ? -1 : 0;
+}
+
+int split_read_layout(struct split_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    size_t n = strlen(j->layout);
+    if (j->layout[0] != '[') {
+        if (pp_layout_expand(j->layout, &j->arena, &j->symbols, err))
+            return pp_fail_at(err, "--layout: ");
+        return 0;
+    }
+    /* A symbol replaces more than one character, so n + 1 is enough. */
+    struct type_reader r = {
+        .j = j,
+        .scan = {.text = j->layout, .n = n, .name = "--layout"},
+        .out = pp_arena_alloc(&j->arena, n + 1, 1),
+    };
+    if (!r.out)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    j->symbols = r.out;
+    return read_types(&r);
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* The balanced split: the shortest step within the limit of memory, or the
+ * least costliest rank if no step is asked for. A boundary may lie between
+ * atoms only, which are runs of units that must stay on one stage. */
+#include <math.h>
+#include <string.h>
+
+#include "model/vision.h"
+#include "split/split.h"
+#include "split/split_colossalai.h"
+#include "split/split_deepspeed.h"
+#include "split/split_plan.h"
+
+/* How often limits are lowered by what places in the arena cost. */
+enum { MAX_CORRECTIONS = 8 };
+
+/* Atom k is units first[k] .. first[k + 1] - 1. */
+struct atoms {
+    size_t n, *first;
+};
+
+/* --- atoms --- */
+
+/* Returns true if a layout of Megatron-LM cannot put units i - 1 and i on
+ * different stages.
+ *
+ * All that a layout's E stands for is before the layers, and all that its L
+ * stands for is behind them. With multi-token prediction the norm goes with the
+ * last layer, and all m are on one stage before L: the last chunk of a rank
+ * other than the first. With one or two ranks only the last stage is left for
+ * them. */
+static bool inseparable(const struct pp_split_request *q, size_t i)
+{
+    const struct pp_model *m = q->model;
+    size_t first = pp_model_n_first(m), norm = first + m->n_layers;
+    if (!q->layout)
+        return false;
+    if (i < first)
+        return true;
+    if (m->n_mtp == 0)
+        return i > norm;
+    bool head = i == pp_model_n_units(m) - 1;
+    return i == norm || (i > norm + 1 && (!head || q->n_ranks <= 2));
+}
+
+static int make_atoms(struct pp_split_run *run, struct atoms *a,
+                      struct pp_err *err)
+{
+    const struct pp_model *m = run->request->model;
+    a->first = pp_arena_alloc(&run->arena, run->n_units + 1, sizeof *a->first);
+    a->n = 0;
+    if (!a->first)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < run->n_units; i++)
+        if (i == 0 || !inseparable(run->request, i))
+            a->first[a->n++] = i;
+    a->first[a->n] = run->n_units;
+    if (a->n < run->n_stages)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu layers: a layout keeps "
+                       "%s together",
+                       run->n_stages, m->n_layers,
+                       m->n_mtp   ? "norm and last layer"
+                       : m->table ? "what comes behind the layers"
+                                  : "norm and head");
+    return 0;
+}
+
+/* Returns true if no stage is empty and no boundary is within an atom. */
+static bool keeps_atoms(const struct pp_split_run *run, const struct atoms *a,
+                        const size_t *bounds)
+{
+    size_t k = 0;
+    for (size_t s = 0; s < run->n_stages; s++) {
+        while (a->first[k] < bounds[s])
+            k++;
+        if (a->first[k] != bounds[s] || bounds[s] >= bounds[s + 1])
+            return false;
+    }
+    return true;
+}
+
+/* --- the shortest step --- */
+
+/* The problem with one unit for each atom. */
+struct merged {
+    double (*times)[PP_N_TIMES], *messages;
+    double (*bytes)[PP_N_UNIT_BYTES];
+    size_t *bounds;
+    struct pp_split_memory memory;
+};
+
+/* Merges the units i .. end - 1 into atom k. */
+static void merge_atom(const struct pp_split_run *run, struct merged *x,
+                       size_t k, size_t i, size_t end)
+{
+    size_t slices = (size_t)run->graph.n_slices;
+    x->messages[k] = run->step.messages[end - 1];
+    for (; i < end; i++) {
+        for (size_t q = 0; q < slices; q++)
+            for (int t = 0; t < PP_N_TIMES; t++)
+                x->times[k * slices + q][t] += run->times[i * slices + q][t];
+        for (int b = 0; b < PP_N_UNIT_BYTES; b++)
+            x->bytes[k][b] = b == PP_UNIT_PASSING
+                                 ? fmax(x->bytes[k][b], run->bytes[i][b])
+                                 : x->bytes[k][b] + run->bytes[i][b];
+    }
+}
+
+static int merge_atoms(struct pp_split_run *run, const struct atoms *a,
+                       struct merged *x, struct pp_split_step *step,
+                       struct pp_err *err)
+{
+    struct pp_arena *arena = &run->arena;
+    size_t slices = (size_t)run->graph.n_slices;
+    x->times = pp_arena_alloc(arena, a->n * slices, sizeof *x->times);
+    x->messages = pp_arena_alloc(arena, a->n, sizeof *x->messages);
+    x->bytes = pp_arena_alloc(arena, a->n, sizeof *x->bytes);
+    x->bounds = pp_arena_alloc(arena, run->n_stages + 1, sizeof *x->bounds);
+    if (!x->times || !x->messages || !x->bytes || !x->bounds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t k = 0; k < a->n; k++)
+        merge_atom(run, x, k, a->first[k], a->first[k + 1]);
+    step->times = (const double(*)[PP_N_TIMES])x->times;
+    step->messages = x->messages;
+    step->n_units = a->n;
+    if (run->memory_bytes == 0)
+        return 0;
+    if (a->n == run->n_units) { /* every atom is a unit */
+        step->memory = &run->memory;
+        return 0;
+    }
+    step->memory = &x->memory;
+    return pp_split_memory_init(&x->memory, &run->lowered,
+                                (const double(*)[PP_N_UNIT_BYTES])x->bytes,
+                                a->n, run->memory.message_bytes, err);
+}
+
+/* Splits atoms, and turns the answer into bounds of units. */
+static int split_atoms(struct pp_split_run *run, const struct atoms *a,
+                       const struct pp_split_step *step, struct merged *x,
+                       size_t *bounds, struct pp_err *err)
+{
+    size_t n = run->n_stages, k = 0;
+    for (size_t s = 0; s <= n; s++) {
+        while (a->first[k] < bounds[s])
+            k++;
+        x->bounds[s] = k;
+    }
+    if (pp_split_step(step, x->bounds, &run->found, err))
+        return -1;
+    for (size_t s = 0; s <= n; s++)
+        bounds[s] = a->first[x->bounds[s]];
+    return 0;
+}
+
+/* Lowers the limit of each rank whose buffers fit by their sum but not in their
+ * places. *changed: there is such a rank. */
+static int correct(struct pp_split_run *run, const size_t *bounds,
+                   bool *changed, struct pp_err *err)
+{
+    *changed = false;
+    for (int r = 0; r < run->graph.n_rows; r++) {
+        double need = pp_split_memory_need(&run->memory, bounds, r);
+        size_t buffers = 0;
+        if (pp_split_run_buffers(run, bounds, r, &buffers, err))
+            return -1;
+        double over = pp_split_run_trained(run, bounds, r) + (double)buffers -
+                      (double)run->memory_bytes;
+        if (over > 0 && need <= run->limit[r]) {
+            run->limit[r] = need - over;
+            *changed = true;
+        }
+    }
+    return 0;
+}
+
+static bool sums_fit(const struct pp_split_run *run, const size_t *bounds)
+{
+    for (int r = 0; r < run->graph.n_rows; r++)
+        if (pp_split_memory_need(&run->memory, bounds, r) >
+            (double)run->memory_bytes)
+            return false;
+    return true;
+}
+
+/* Sets *done if bounds may stay: no step is asked for, and they fit. */
+static int may_stay(struct pp_split_run *run, const size_t *bounds, bool *done,
+                    struct pp_err *err)
+{
+    bool over = false;
+    *done = !run->shortest && run->memory_bytes == 0;
+    if (run->shortest || *done)
+        return 0;
+    if (correct(run, bounds, &over, err))
+        return -1;
+    *done = !over && sums_fit(run, bounds);
+    return 0;
+}
+
+/* Improves bounds until the step is as short as was found, within the limit if
+ * that is possible. */
+static int shorten(struct pp_split_run *run, const struct atoms *a,
+                   size_t *bounds, struct pp_err *err)
+{
+    struct pp_split_step step = run->step;
+    struct merged x = {0};
+    bool done = !run->simulated, again = true;
+    int rc = -1;
+    step.fit_only = run->request->fit_only;
+    for (int r = 0; !done && r < run->graph.n_rows; r++)
+        run->limit[r] = (double)run->memory_bytes;
+    if (!done && may_stay(run, bounds, &done, err))
+        return -1;
+    if (done)
+        return 0;
+    if (merge_atoms(run, a, &x, &step, err))
+        goto out;
+    for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
+        again = false;
+        if (split_atoms(run, a, &step, &x, bounds, err))
+            goto out;
+        /* If nothing keeps to the limit, nothing keeps to a lower one. */
+        if (run->memory_bytes && isfinite(run->found.makespan) &&
+            correct(run, bounds, &again, err))
+            goto out;
+    }
+    rc = 0;
+out:
+    pp_split_memory_finish(&x.memory);
+    return rc;
+}
+
+/* --- where the search begins --- */
+
+/* The rules of other systems, with their defaults. */
+enum rule {
+    RULE_UNIFORM,
+    RULE_WEIGHTS,
+    RULE_COLOSSALAI,
+    RULE_PARAMETERS,
+    N_RULES
+};
+
+void pp_split_layer_bounds(const struct pp_model *m, const size_t *counts,
+                           size_t n_stages, size_t *bounds)
+{
+    bounds[0] = 0;
+    bounds[1] = pp_model_n_first(m) + counts[0];
+    for (size_t s = 1; s < n_stages; s++)
+        bounds[s + 1] = bounds[s] + counts[s];
+    bounds[n_stages] = pp_model_n_units(m);
+}
+
+static int parameters_bounds(struct pp_split_run *run, size_t *bounds,
+                             struct pp_err *err)
+{
+    const struct pp_model *m = run->request->model;
+    double *weights =
+        pp_arena_alloc(&run->arena, run->n_units, sizeof *weights);
+    if (!weights)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < run->n_units; i++)
+        weights[i] = (double)pp_unit_n_params(m, pp_model_unit(m, i));
+    return pp_split_deepspeed(weights, run->n_units, run->n_stages, bounds,
+                              err);
+}
+
+static int rule_bounds(struct pp_split_run *run, enum rule rule, size_t *bounds,
+                       struct pp_err *err)
+{
+    const struct pp_model *m = run->request->model;
+    size_t n = run->n_stages, layers = m->n_layers;
+    size_t *counts = pp_arena_alloc(&run->arena, n, sizeof *counts);
+    if (!counts)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rule == RULE_PARAMETERS)
+        return parameters_bounds(run, bounds, err);
+    if (rule == RULE_UNIFORM) {
+        if (pp_split_uniform(layers, n, bounds, err))
+            return -1;
+        for (size_t s = 0; s < n; s++)
+            counts[s] = bounds[s + 1] - bounds[s];
+    } else if (rule == RULE_WEIGHTS
+                   ? pp_split_weights(layers, n, 1, 1, counts, err)
+                   : pp_split_colossalai(layers, n, counts, err)) {
+        return -1;
+    }
+    pp_split_layer_bounds(m, counts, n, bounds);
+    return 0;
+}
+
+/* Sets bounds to the best split of a rule that is possible and whose step is
+ * shorter than theirs. */
+static int start_at_rule(struct pp_split_run *run, const struct atoms *a,
+                         size_t *bounds, struct pp_err *err)
+{
+    /* The time of DeepSpeed's rule grows with the square of the units. */
+    enum { MAX_UNITS = 256 };
+    size_t n = run->n_stages;
+    size_t *trial = pp_arena_alloc(&run->arena, n + 1, sizeof *trial);
+    double shortest, makespan;
+    if (!trial)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_split_step_time(&run->step, bounds, &shortest, err))
+        return -1;
+    for (int rule = 0; rule < N_RULES; rule++) {
+        struct pp_err refusal = {0}; /* no failure: other rules remain */
+        if ((rule == RULE_PARAMETERS && run->n_units > MAX_UNITS) ||
+            rule_bounds(run, (enum rule)rule, trial, &refusal) ||
+            !keeps_atoms(run, a, trial))
+            continue;
+        if (pp_split_step_time(&run->step, trial, &makespan, err))
+            return -1;
+        if (makespan < shortest) {
+            shortest = makespan;
+            memcpy(bounds, trial, (n + 1) * sizeof *bounds);
+        }
+    }
+    return 0;
+}
+
+/* Makes the costliest rank of the encoder, and that of the language model, as
+ * cheap as possible. Every later split keeps the boundary between them. */
+static int split_encoder(struct pp_split_run *run, size_t *bounds,
+                         struct pp_err *err)
+{
+    size_t at = (size_t)run->request->encoder_ranks, n = run->n_stages;
+    size_t vision = pp_vision_n_units(run->request->model);
+    size_t language = run->n_units - vision;
+    if (at >= n)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+                               "no rank is left for the language model");
+    if (at > vision)
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+            "%zu ranks are too many for the encoder's %zu units", at, vision);
+    if (n - at > language)
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+            "%zu ranks are too many for the language model's %zu units", n - at,
+            language);
+    if (pp_split_balanced(run->costs, vision, at, bounds, err) ||
+        pp_split_balanced(run->costs + vision, language, n - at, bounds + at,
+                          err))
+        return -1;
+    for (size_t s = at; s <= n; s++)
+        bounds[s] += vision;
+    run->step.fixed_stage = at;
+    run->step.fixed_unit = vision;
+    return 0;
+}
+
+/* Makes the costliest rank as cheap as possible. */
+static int balance_ranks(struct pp_split_run *run, const struct atoms *a,
+                         size_t *bounds, struct pp_err *err)
+{
+    const struct pp_graph *g = &run->graph;
+    size_t n = run->n_stages;
+    int *rank = pp_arena_alloc(&run->arena, n, sizeof *rank);
+    double *costs = pp_arena_alloc(&run->arena, a->n, sizeof *costs);
+    if (!rank || !costs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    /* With two copies, rank r does for one copy what rank n - 1 - r does for
+     * the other: both have the same load. */
+    bool both = run->request->placement == PP_PLACEMENT_BOTH_WAYS;
+    for (size_t s = 0; s < n; s++)
+        rank[s] = both && s >= n / 2 ? (int)(n - 1 - s) : g->stages[s].row;
+    for (size_t k = 0; k < a->n; k++)
+        for (size_t i = a->first[k]; i < a->first[k + 1]; i++)
+            costs[k] += run->costs[i];
+    size_t n_ranks = (size_t)g->n_rows / (both ? 2 : 1);
+    if (run->request->fit_only) /* then a good start is not worth a search */
+        n_ranks = n;
+    if (pp_split_balanced_ranks(costs, a->n, n, rank, n_ranks, bounds, err))
+        return -1;
+    for (size_t s = 0; s <= n; s++)
+        bounds[s] = a->first[bounds[s]];
+    return 0;
+}
+
+int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
+                          struct pp_err *err)
+{
+    size_t n_units = pp_model_n_units(m);
+    if (n_stages <= n_units)
+        return 0;
+    if (m->table)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu units", n_stages,
+                       n_units);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%zu stages are too many for %zu units (embedding, "
+                   "%zu layers, norm, head)",
+                   n_stages, n_units, m->n_layers);
+}
+
+int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
+                         struct pp_err *err)
+{
+    struct atoms a;
+    if (pp_split_check_stages(run->request->model, run->n_stages, err) ||
+        make_atoms(run, &a, err))
+        return -1;
+    if (run->request->encoder_ranks) {
+        if (split_encoder(run, bounds, err))
+            return -1;
+    } else if (balance_ranks(run, &a, bounds, err) ||
+               (run->shortest && start_at_rule(run, &a, bounds, err))) {
+        return -1;
+    }
+    return shorten(run, &a, bounds, err);
+}
+
+int pp_split_run_improve(struct pp_split_run *run, size_t *bounds,
+                         struct pp_err *err)
+{
+    struct atoms a;
+    return make_atoms(run, &a, err) ? -1 : shorten(run, &a, bounds, err);
+}

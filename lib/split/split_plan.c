@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* From a request to a plan, to the sums of its stages and ranks, and to the
+ * changes that would make it fit. */
+#include "split/split_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Limits of the search for changes: each try is a plan of its own. */
+enum { MAX_TRIES = 16, MAX_STAGES = 64, MAX_REPLICAS = 1 << 16 };
+
+/* --- sums --- */
+
+/* Returns the order of the work, with or without messages. */
+static const struct pp_schedule *order_of(const struct pp_split_run *run)
+{
+    return run->order.rows ? &run->order : &run->lowered;
+}
+
+/* Sets the most microbatches that each stage keeps at once. A slice counts as
+ * its part of a microbatch. */
+static int count_live(struct pp_split_plan *plan, struct pp_err *err)
+{
+    const struct pp_split_run *run = &plan->run;
+    const struct pp_schedule *order = order_of(run);
+    int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
+    int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
+    for (int r = 0; live && most && r < run->graph.n_rows; r++) {
+        const struct pp_row *row = &order->rows[r];
+        for (size_t i = 0; i < row->n; i++) {
+            int s = row->actions[i].stage;
+            enum pp_op op = row->actions[i].op;
+            live[s] += op == PP_F;
+            most[s] = live[s] > most[s] ? live[s] : most[s];
+            live[s] -= op == PP_W || op == PP_B;
+        }
+    }
+    for (int s = 0; live && most && s < run->graph.n_stages; s++)
+        plan->stages[s].live = (double)most[s] / run->graph.n_slices;
+    bool done = live && most;
+    free(live);
+    free(most);
+    return done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+/* Returns how long a compute action takes on a rank of speed 1. */
+static double compute_time(const struct pp_split_plan *plan, struct pp_action a)
+{
+    const struct pp_split_run *run = &plan->run;
+    size_t slices = (size_t)run->graph.n_slices;
+    int time =
+        pp_time_of((enum pp_op)a.op, run->graph.stages[a.stage].input_grad);
+    double sum = 0;
+    for (size_t i = pp_split_first(plan, a.stage);
+         time >= 0 && i < pp_split_end(plan, a.stage); i++)
+        sum += run->times[i * slices + (size_t)a.slice][time];
+    return sum;
+}
+
+/* Adds up how long each rank computes in a step. */
+static void add_busy(struct pp_split_plan *plan)
+{
+    const struct pp_split_run *run = &plan->run;
+    const struct pp_schedule *order = order_of(run);
+    for (int r = 0; r < run->graph.n_rows; r++) {
+        double speed = run->step.speed ? run->step.speed[r] : 1;
+        for (size_t i = 0; i < order->rows[r].n; i++) {
+            struct pp_action a = order->rows[r].actions[i];
+            if (pp_is_compute(a.op))
+                plan->ranks[r].busy += compute_time(plan, a) / speed;
+        }
+    }
+}
+
+/* Plans the buffers of ranks, and the step if no search did. */
+static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
+{
+    struct pp_split_run *run = &plan->run;
+    const struct pp_graph *g = &plan->graph;
+    if (!run->simulated || run->lowered.n_microbatches == 0)
+        return 0;
+    for (int r = 0; r < g->n_rows; r++) {
+        size_t bytes;
+        if (pp_split_run_buffers(run, plan->bounds, r, &bytes, err))
+            return -1;
+        plan->ranks[r].activations_bytes = (double)bytes;
+    }
+    if (g->n_stages == g->n_rows)
+        for (int s = 0; s < g->n_stages; s++)
+            plan->stages[s].activations_bytes =
+                plan->ranks[g->stages[s].row].activations_bytes;
+    add_busy(plan);
+    if (run->shortest || run->request->search_order)
+        return 0;
+    return pp_split_step_time(&run->step, plan->bounds, &run->found.makespan,
+                              err);
+}
+
+static void add_unit(const struct pp_split_run *run, size_t i,
+                     struct pp_split_sum *sum)
+{
+    const struct pp_split_request *q = run->request;
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    struct pp_held held = pp_mesh_held(&q->mesh, q->model, u);
+    double bytes[PP_N_SAVED_BLOCKS];
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        bytes[b] =
+            pp_mesh_share(&q->mesh) *
+            (double)pp_unit_saved_bytes(q->model, u, run->modes[i],
+                                        (enum pp_saved_block)b, q->precision);
+    /* The output gradients for W exist for one microbatch only, because 1F1B
+     * runs W right after I. */
+    double kept = bytes[PP_SAVED_ACT_I] + bytes[PP_SAVED_ACT_W];
+    sum->params += held.dense + held.experts;
+    sum->state_bytes +=
+        pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
+    sum->cost += run->costs[i];
+    sum->activations_bytes += (kept * sum->live + bytes[PP_SAVED_GRAD_W]) *
+                              (double)q->microbatch.tokens;
+}
+
+static int add_all(struct pp_split_plan *plan, struct pp_err *err)
+{
+    struct pp_split_run *run = &plan->run;
+    const struct pp_split_request *q = run->request;
+    const struct pp_graph *g = &plan->graph;
+    plan->stages =
+        pp_arena_alloc(&run->arena, (size_t)g->n_stages, sizeof *plan->stages);
+    plan->ranks =
+        pp_arena_alloc(&run->arena, (size_t)g->n_rows, sizeof *plan->ranks);
+    if (!plan->stages || !plan->ranks)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < g->n_stages; s++)
+        /* Each of two copies keeps what 1F1B keeps for one. */
+        plan->stages[s].live = pp_live_microbatches(
+            g->n_rows, (int)q->n_chunks, q->placement == PP_PLACEMENT_V,
+            pp_original(g, s),
+            (int)((run->n_microbatches + g->n_copies - 1) / g->n_copies));
+    if (run->simulated && count_live(plan, err))
+        return -1;
+    for (int s = 0; s < g->n_stages; s++) {
+        struct pp_split_sum *sum = &plan->stages[s];
+        struct pp_split_sum *rank = &plan->ranks[g->stages[s].row];
+        for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s); i++)
+            add_unit(run, i, sum);
+        rank->params += sum->params;
+        rank->cost += sum->cost;
+        rank->state_bytes += sum->state_bytes;
+        rank->activations_bytes += sum->activations_bytes;
+    }
+    return measure_ranks(plan, err);
+}
+
+/* --- the plan --- */
+
+static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
+{
+    struct pp_split_run *run = &plan->run;
+    const struct pp_split_request *q = run->request;
+    if (q->stage_modes || q->recompute_auto)
+        return pp_split_run_recompute(run, plan->bounds, err);
+    if (!q->bounds)
+        return pp_split_run_balance(run, plan->bounds, err);
+    memcpy(plan->bounds, q->bounds, (run->n_stages + 1) * sizeof *plan->bounds);
+    return 0;
+}
+
+int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
+                  struct pp_err *err)
+{
+    struct pp_split_run *run = &plan->run;
+    *plan = (struct pp_split_plan){.bounds = NULL};
+    if (pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len, err) ||
+        pp_split_run_init(run, q, err))
+        return -1;
+    plan->graph = run->graph;
+    plan->graph.n_slices = 1;
+    plan->bounds =
+        pp_arena_alloc(&run->arena, run->n_stages + 1, sizeof *plan->bounds);
+    if (!plan->bounds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (fill_bounds(plan, err) ||
+        (q->search_order && pp_split_run_search(run, plan->bounds, err)))
+        return -1;
+    return add_all(plan, err);
+}
+
+void pp_split_plan_finish(struct pp_split_plan *plan)
+{
+    pp_split_run_finish(&plan->run);
+}
+
+enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
+                                      int stage)
+{
+    const struct pp_model *m = plan->run.request->model;
+    for (size_t i = pp_split_first(plan, stage); i < pp_split_end(plan, stage);
+         i++)
+        if (pp_model_unit(m, i).kind == PP_UNIT_LAYER)
+            return plan->run.modes[i];
+    return PP_RECOMPUTE_NONE;
+}
+
+int pp_split_plan_fullest(const struct pp_split_plan *plan)
+{
+    int rank = 0;
+    for (int r = 1; r < plan->graph.n_rows; r++)
+        if (pp_split_plan_need(plan, r) > pp_split_plan_need(plan, rank))
+            rank = r;
+    return rank;
+}
+
+bool pp_split_plan_fits(const struct pp_split_plan *plan)
+{
+    return pp_split_plan_need(plan, pp_split_plan_fullest(plan)) <=
+           (double)plan->run.request->memory_bytes;
+}
+
+/* --- changes --- */
+
+/* Returns true if the request fits with these ranks, data-parallel ranks and
+ * recomputation. */
+static bool would_fit(const struct pp_split_plan *plan, int64_t n_ranks, int dp,
+                      enum pp_recompute r)
+{
+    const struct pp_split_request *q = plan->run.request;
+    struct pp_split_request other = *q;
+    struct pp_split_plan trial;
+    struct pp_err refusal = {0};
+    other.n_ranks = n_ranks;
+    other.n_microbatches = plan->run.n_microbatches;
+    other.mesh.dp = dp;
+    other.shortest = true;
+    other.fit_only = true;
+    if (r != q->recompute) {
+        other.recompute = r;
+        other.stage_modes = NULL;
+        other.recompute_auto = false;
+    }
+    if (q->search_order) { /* what fits for a named kind fits for auto */
+        other.search_order = false;
+        other.kind = plan->run.kind->name;
+    }
+    bool yes =
+        !pp_split_plan(&other, &trial, &refusal) && pp_split_plan_fits(&trial);
+    pp_split_plan_finish(&trial);
+    return yes;
+}
+
+/* Finds the least recomputation with which the request fits. */
+static const char *find_recompute(const struct pp_split_plan *plan)
+{
+    const struct pp_split_request *q = plan->run.request;
+    bool any = plan->run.simulated && !q->recompute_auto; /* it tried all */
+    for (int r = (int)q->recompute + 1; any && r < PP_N_RECOMPUTES; r++)
+        if (would_fit(plan, q->n_ranks, q->mesh.dp, (enum pp_recompute)r))
+            return pp_recompute_names[r];
+    return NULL;
+}
+
+/* Returns true if this split fits if so many data-parallel ranks share the
+ * optimizer state. */
+static bool split_fits(const struct pp_split_plan *plan, int dp)
+{
+    const struct pp_split_request *q = plan->run.request;
+    const struct pp_graph *g = &plan->graph;
+    struct pp_mesh mesh = q->mesh;
+    mesh.dp = dp;
+    for (int r = 0; r < g->n_rows; r++) {
+        double bytes = plan->ranks[r].activations_bytes;
+        for (int s = 0; s < g->n_stages; s++)
+            for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s);
+                 i++)
+                if (g->stages[s].row == r)
+                    bytes += pp_mesh_unit_state_bytes(
+                        &mesh, q->model, pp_model_unit(q->model, i),
+                        q->precision);
+        if (bytes > (double)q->memory_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* Finds the least number of data-parallel ranks with which the request fits:
+ * first on this split, then on any, which may need fewer. */
+static int64_t find_replicas(const struct pp_split_plan *plan)
+{
+    const struct pp_split_request *q = plan->run.request;
+    int dp = q->mesh.dp;
+    int low = 1, high = MAX_REPLICAS / dp;
+    if (high < 2 || !split_fits(plan, high * dp))
+        return 0;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (split_fits(plan, middle * dp))
+            high = middle;
+        else
+            low = middle;
+    }
+    if (!q->bounds && plan->graph.n_stages <= MAX_STAGES)
+        for (low = 1; high - low > 1;) {
+            int middle = low + (high - low) / 2;
+            if (would_fit(plan, q->n_ranks, middle * dp, q->recompute))
+                high = middle;
+            else
+                low = middle;
+        }
+    return high * dp;
+}
+
+/* Finds the least number of ranks with which the request fits. Does not try if
+ * the request says something about each rank or stage. */
+static int64_t find_ranks(const struct pp_split_plan *plan)
+{
+    const struct pp_split_request *q = plan->run.request;
+    int64_t n = q->n_ranks;
+    if (q->bounds || q->speeds || q->stage_modes || !plan->run.simulated)
+        return 0;
+    while (++n <= q->n_ranks + MAX_TRIES && n * q->n_chunks <= MAX_STAGES &&
+           n * q->n_chunks <= (int64_t)plan->run.n_units)
+        if (would_fit(plan, n, q->mesh.dp, q->recompute))
+            return n;
+    return 0;
+}
+
+struct pp_split_changes pp_split_plan_changes(const struct pp_split_plan *plan)
+{
+    return (struct pp_split_changes){.recompute = find_recompute(plan),
+                                     .n_replicas = find_replicas(plan),
+                                     .n_ranks = find_ranks(plan)};
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* split_plan - from a model, a mesh and a schedule to a plan: the units of each
+ * stage, what each stage recomputes, and what each rank then needs.
+ *
+ * pp_split_plan does all of it. Its steps work on a pp_split_run, which is the
+ * schedule together with the costs and sizes of the model's units under it.
+ * They are public so that tests can compare each with brute force.
+ *
+ * Bounds are as in split.h: those of one copy of the weights. */
+#ifndef PP_SPLIT_SPLIT_PLAN_H
+#define PP_SPLIT_SPLIT_PLAN_H
+
+#include "base/arena.h"
+#include "model/cost.h"
+#include "model/mesh.h"
+#include "model/precision.h"
+#include "schedule/kinds/kind.h"
+#include "split/split_recompute.h"
+#include "split/split_step.h"
+
+/* The problem. All pointers are borrowed. */
+struct pp_split_request {
+    const struct pp_model *model;
+    const struct pp_precision *precision;
+    struct pp_mesh mesh; /* pp is not read */
+    struct pp_default_microbatch microbatch;
+    const struct pp_profile *profile; /* units in the model's order; NULL: count
+                                         operations */
+    int64_t n_ranks, n_chunks, n_microbatches;
+    enum pp_placement placement;
+    const char *kind;     /* NULL: the usual kind for the placement, with the
+                             next number of microbatches that it can run */
+    bool search_order;    /* search for the order instead; kind is not read */
+    const double *speeds; /* per rank; NULL: all alike */
+    size_t memory_bytes;  /* limit of a rank; 0: none */
+
+    /* The split. */
+    const size_t *bounds;  /* a split to keep; NULL: find the best */
+    bool shortest;         /* best is the shortest step, not the least costliest
+                              rank; not read with bounds */
+    bool fit_only;         /* with memory_bytes: any split that fits will do */
+    bool layout;           /* a layout of Megatron-LM must be able to say it */
+    int64_t encoder_ranks; /* ranks with nothing but the encoder of images; 0:
+                              no such ranks */
+
+    /* Recomputation: one mode for all units, unless one of these is set. */
+    enum pp_recompute recompute;
+    const enum pp_recompute *stage_modes; /* per stage of one copy */
+    bool recompute_auto; /* as little as fits into memory_bytes */
+
+    bool plan_buffers; /* plan the ranks' buffers even without a limit */
+    /* Called now and then while orders are searched; may be NULL. */
+    void (*progress)(void *ctx, double best, double bound);
+    void *ctx;
+};
+
+/* One schedule on one model. Its address must not change after init. */
+struct pp_split_run {
+    const struct pp_split_request *request;
+    struct pp_arena arena;
+    size_t n_units, n_stages; /* n_stages: of one copy */
+    int64_t n_microbatches;
+    size_t memory_bytes; /* the limit in force */
+    bool shortest;
+    const struct pp_kind *kind;
+    const char *name; /* of the kind, or auto */
+    bool kind_fits;   /* search_order: the kind's own split fits */
+    bool simulated;   /* false: the schedule is too long, only costs count */
+    bool halves;      /* the schedule has I and W */
+    struct pp_graph graph;
+    struct pp_schedule order;   /* without messages */
+    struct pp_schedule lowered; /* with them, if buffers are planned */
+    struct pp_makespan makespan;
+    struct pp_split_memory memory;
+    struct pp_split_step step;
+    double *costs;                    /* per unit: of one token */
+    enum pp_recompute *modes;         /* per unit */
+    double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
+    double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
+    double *limit;                    /* per rank */
+    struct pp_split_found found;
+    struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
+};
+
+/* Chooses and emits the schedule, then fills what units cost and keep. Finish
+ * the run also after an error. */
+int pp_split_run_init(struct pp_split_run *run,
+                      const struct pp_split_request *q,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Accepts a zeroed struct. */
+void pp_split_run_finish(struct pp_split_run *run);
+
+/* Sets what each unit recomputes, and updates costs, times and bytes. */
+int pp_split_run_set_modes(struct pp_split_run *run,
+                           const enum pp_recompute *modes,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Replaces the order by another one, which has its messages, and its makespan.
+ * Takes both, also after an error. */
+int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
+                      struct pp_makespan *makespan,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Fills the sizes of every stage of the run's graph. */
+void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
+                        struct pp_stage_bytes *sizes);
+
+/* Sets *bytes to what ppsched and pprun allocate on a rank for activations and
+ * messages. Needs lowered. */
+int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
+                         int rank, size_t *bytes,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Returns the bytes of what is trained on a rank. */
+double pp_split_run_trained(const struct pp_split_run *run,
+                            const size_t *bounds, int rank);
+
+/* Sets *yes if the rank keeps to memory_bytes, to the byte. */
+int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
+                      int rank, bool *yes, struct pp_err *err) PP_MUST_USE;
+
+/* Refuses more stages than the model has units. */
+int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* Sets bounds to counts[s] decoder layers per stage. All units before the
+ * layers are on the first stage, and all behind them on the last. */
+void pp_split_layer_bounds(const struct pp_model *m, const size_t *counts,
+                           size_t n_stages, size_t *bounds);
+
+/* Fills bounds with the best split for the run's schedule and modes. The search
+ * starts at the best of the rules that other systems use, so that none of them
+ * is better. Sets found if the run is for the shortest step or has a limit. */
+int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* The same from bounds, which have no empty stage. */
+int pp_split_run_improve(struct pp_split_run *run, size_t *bounds,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Fills bounds, and sets modes to stage_modes or to as little as fits.
+ *
+ * What a unit costs and keeps then depends on its stage, so splitting and
+ * choosing take turns: a split for the present modes, then the modes for that
+ * split. The best split met is kept. If nothing fits, it is the one with most
+ * recomputation. */
+int pp_split_run_recompute(struct pp_split_run *run, size_t *bounds,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Returns the name of the kind with the shortest step on its own split, or NULL
+ * if none fits. */
+const char *pp_split_best_kind(const struct pp_split_request *q);
+
+/* Searches for an order on bounds and for a split for that order, in turns,
+ * while steps get shorter. Leaves the run as it is if no order fits. */
+int pp_split_run_search(struct pp_split_run *run, size_t *bounds,
+                        struct pp_err *err) PP_MUST_USE;
+
+/* Sums over the units of a stage, or over the stages of a rank. */
+struct pp_split_sum {
+    uint64_t params;
+    double cost;              /* F, I and W of one token */
+    double state_bytes;       /* weights, gradients, optimizer state */
+    double activations_bytes; /* at most, of all live microbatches */
+    double live;              /* microbatches; of a stage only */
+    double busy;              /* time in a step; of a rank only */
+};
+
+/* The answer. Its address must not change. */
+struct pp_split_plan {
+    struct pp_split_run run;
+    struct pp_graph graph; /* whole microbatches; memory of the run */
+    size_t *bounds;
+    struct pp_split_sum *stages; /* graph.n_stages */
+    struct pp_split_sum *ranks;  /* graph.n_rows */
+};
+
+/* Plans. A plan that does not fit into memory is a plan too: see
+ * pp_split_plan_fits. Finish it also after an error. */
+int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Accepts a zeroed struct. */
+void pp_split_plan_finish(struct pp_split_plan *plan);
+
+/* The units of a stage are first .. end - 1. */
+static inline size_t pp_split_first(const struct pp_split_plan *plan, int stage)
+{
+    return plan->bounds[pp_original(&plan->graph, stage)];
+}
+
+static inline size_t pp_split_end(const struct pp_split_plan *plan, int stage)
+{
+    return plan->bounds[pp_original(&plan->graph, stage) + 1];
+}
+
+/* Returns what a stage recomputes: nothing if it has no decoder layer. */
+enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
+                                      int stage);
+
+/* Returns the bytes that a rank needs. */
+static inline double pp_split_plan_need(const struct pp_split_plan *plan,
+                                        int rank)
+{
+    return plan->ranks[rank].state_bytes + plan->ranks[rank].activations_bytes;
+}
+
+/* Returns the rank that needs most. */
+int pp_split_plan_fullest(const struct pp_split_plan *plan);
+
+/* Returns true if every rank keeps to the request's memory_bytes. */
+bool pp_split_plan_fits(const struct pp_split_plan *plan);
+
+/* Changes to a request that does not fit. Each is sufficient alone, and the
+ * least of those tried. */
+struct pp_split_changes {
+    const char *recompute; /* a mode; NULL: none */
+    int64_t n_replicas;    /* data-parallel ranks (ZeRO-1); 0: none */
+    int64_t n_ranks;       /* pipeline ranks; 0: none */
+};
+
+/* Finds them for the request that the plan was made for. Plans many times. */
+struct pp_split_changes pp_split_plan_changes(const struct pp_split_plan *plan);
+
+#endif

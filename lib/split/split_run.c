@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* One schedule on one model: its order on the stages, what units cost and keep
+ * under it, and what a split then needs on each rank. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "split/split_plan.h"
+
+/* Stages times microbatches that are simulated. For longer schedules only the
+ * costs of ranks are compared. */
+enum { MAX_CELLS = 1 << 20 };
+
+/* --- the schedule --- */
+
+/* Returns the kind that a placement is usually for. */
+static const char *usual_kind(const struct pp_split_request *q)
+{
+    switch (q->placement) {
+    case PP_PLACEMENT_BOTH_WAYS:
+        return "dualpipe";
+    case PP_PLACEMENT_V:
+        return q->n_chunks == 1   ? "1f1b"
+               : q->n_chunks == 2 ? "zbv"
+               : q->n_chunks % 2  ? "gpipe"
+                                  : "hanayo";
+    case PP_PLACEMENT_LOOP:
+        break;
+    }
+    return q->n_chunks == 1 ? "1f1b" : "interleaved";
+}
+
+static int emit_kind(const struct pp_split_run *run, int64_t n_microbatches,
+                     struct pp_schedule *s, struct pp_err *err)
+{
+    struct pp_kind_options o = {.n_microbatches = (int)n_microbatches};
+    if (pp_schedule_init(s, &run->graph, run->kind->name, (int)n_microbatches,
+                         err))
+        return -1;
+    return pp_kind_emit(run->kind, s, &o, err);
+}
+
+/* Emits the usual kind with the next number of microbatches that it can run. */
+static int emit_usual(struct pp_split_run *run, struct pp_err *err)
+{
+    int64_t most = run->n_microbatches + 2 * run->request->n_ranks;
+    for (int64_t m = run->n_microbatches;; m++) {
+        struct pp_err refusal = {0};
+        if (!emit_kind(run, m, &run->order, &refusal)) {
+            run->n_microbatches = m;
+            return 0;
+        }
+        pp_schedule_finish(&run->order);
+        if (refusal.code != PP_EXIT_INPUT || m == most) {
+            *err = refusal;
+            return -1;
+        }
+    }
+}
+
+static bool has_halves(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == PP_I)
+                return true;
+    return false;
+}
+
+static int set_schedule(struct pp_split_run *run, struct pp_err *err)
+{
+    const struct pp_split_request *q = run->request;
+    const char *name = q->search_order ? pp_split_best_kind(q) : q->kind;
+    run->kind = pp_kind_find(name ? name : usual_kind(q));
+    run->name = run->kind->name;
+    run->kind_fits = name != NULL;
+    if (pp_graph_chain(&run->arena, (int)q->n_ranks, (int)q->n_chunks,
+                       q->placement, &run->graph, err))
+        return -1;
+    run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
+    run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
+    if ((int64_t)run->graph.n_stages * run->graph.n_slices >
+        MAX_CELLS / run->n_microbatches) {
+        if (q->kind || q->search_order || q->speeds || q->recompute_auto)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%d stages of %" PRId64
+                           " microbatches are too many to simulate",
+                           run->graph.n_stages, run->n_microbatches);
+        run->shortest = false;
+        return 0;
+    }
+    if (q->kind || q->search_order
+            ? emit_kind(run, run->n_microbatches, &run->order, err)
+            : emit_usual(run, err))
+        return -1;
+    run->simulated = true;
+    run->halves = has_halves(&run->order);
+    return pp_makespan_init(&run->makespan, &run->order, err);
+}
+
+/* --- units --- */
+
+static struct pp_cost_source cost_source(const struct pp_split_request *q)
+{
+    return (struct pp_cost_source){.model = q->model,
+                                   .mesh = &q->mesh,
+                                   .measured =
+                                       q->profile ? q->profile->units : NULL,
+                                   .seq_len = (double)q->microbatch.seq_len};
+}
+
+static void set_cost(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    run->costs[i] = pp_unit_token_cost(&x, i, run->modes[i], run->halves);
+}
+
+static void set_times(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    int64_t n = run->graph.n_slices;
+    for (int64_t q = 0; q < n; q++) {
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&run->request->microbatch, q, n);
+        struct pp_cost c =
+            pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
+        double *t = run->times[i * (size_t)n + (size_t)q];
+        t[PP_TIME_F] = c.forward;
+        t[PP_TIME_I] = c.input_grad;
+        t[PP_TIME_W] = c.weight_grad;
+        t[PP_TIME_B] = c.backward;
+    }
+}
+
+/* Returns the tokens of the largest slice. */
+static double slice_tokens(const struct pp_split_run *run)
+{
+    int64_t n = run->graph.n_slices;
+    return (double)((run->request->microbatch.tokens + n - 1) / n);
+}
+
+static void set_bytes(struct pp_split_run *run, size_t i)
+{
+    static const struct {
+        int bytes;
+        enum pp_saved_block block;
+    } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
+                {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
+                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
+                {PP_UNIT_PASSING, PP_SAVED_WORKSPACE}};
+    const struct pp_split_request *q = run->request;
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    double tokens = slice_tokens(run) * pp_mesh_share(&q->mesh);
+    double *b = run->bytes[i];
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+        b[kept[k].bytes] =
+            tokens * (double)pp_unit_saved_bytes(q->model, u, run->modes[i],
+                                                 kept[k].block, q->precision);
+    b[PP_UNIT_TRAINED] =
+        pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
+}
+
+/* Returns the bytes of the largest message behind unit i. */
+static double message_bytes(const struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+    return pp_mesh_out_bytes(&q->mesh, q->model, pp_model_unit(q->model, i),
+                             q->precision) *
+           slice_tokens(run);
+}
+
+static int init_memory(struct pp_split_run *run, struct pp_err *err)
+{
+    double most = 0;
+    for (size_t i = 0; i + 1 < run->n_units; i++)
+        most = fmax(most, message_bytes(run, i));
+    return pp_split_memory_init(&run->memory, &run->lowered,
+                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
+                                run->n_units, most, err);
+}
+
+/* What is only needed if the schedule is simulated. */
+static int init_step(struct pp_split_run *run, struct pp_err *err)
+{
+    const struct pp_split_request *q = run->request;
+    size_t n = run->n_units, slices = (size_t)run->graph.n_slices;
+    double per_byte = q->profile ? q->profile->seconds_per_byte : 0;
+    double latency = q->profile ? q->profile->latency : 0;
+    run->times = pp_arena_alloc(&run->arena, n * slices, sizeof *run->times);
+    run->bytes = pp_arena_alloc(&run->arena, n, sizeof *run->bytes);
+    run->limit =
+        pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->limit);
+    double *messages = pp_arena_alloc(&run->arena, n, sizeof *messages);
+    if (!run->times || !run->bytes || !run->limit || !messages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        set_times(run, i);
+        set_bytes(run, i);
+        messages[i] = latency + per_byte * message_bytes(run, i);
+    }
+    run->step =
+        (struct pp_split_step){.makespan = &run->makespan,
+                               .n_units = n,
+                               .times = (const double(*)[PP_N_TIMES])run->times,
+                               .messages = messages,
+                               .speed = q->speeds,
+                               .limit = run->limit};
+    if (q->memory_bytes == 0 && !q->plan_buffers)
+        return 0;
+    if (emit_kind(run, run->n_microbatches, &run->lowered, err) ||
+        pp_lower(&run->lowered, err))
+        return -1;
+    return init_memory(run, err);
+}
+
+int pp_split_run_init(struct pp_split_run *run,
+                      const struct pp_split_request *q, struct pp_err *err)
+{
+    *run = (struct pp_split_run){.request = q,
+                                 .n_units = pp_model_n_units(q->model),
+                                 .n_microbatches = q->n_microbatches,
+                                 .memory_bytes = q->memory_bytes,
+                                 .shortest = q->shortest && !q->bounds};
+    if (set_schedule(run, err))
+        return -1;
+    run->costs = pp_arena_alloc(&run->arena, run->n_units, sizeof *run->costs);
+    run->modes = pp_arena_alloc(&run->arena, run->n_units, sizeof *run->modes);
+    if (!run->costs || !run->modes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < run->n_units; i++) {
+        run->modes[i] = q->recompute;
+        set_cost(run, i);
+    }
+    return run->simulated ? init_step(run, err) : 0;
+}
+
+void pp_split_run_finish(struct pp_split_run *run)
+{
+    pp_split_memory_finish(&run->memory);
+    pp_makespan_finish(&run->makespan);
+    pp_schedule_finish(&run->order);
+    pp_schedule_finish(&run->lowered);
+    pp_arena_finish(&run->arena);
+}
+
+int pp_split_run_set_modes(struct pp_split_run *run,
+                           const enum pp_recompute *modes, struct pp_err *err)
+{
+    for (size_t i = 0; i < run->n_units; i++) {
+        if (run->modes[i] == modes[i])
+            continue;
+        run->modes[i] = modes[i];
+        set_cost(run, i);
+        if (!run->simulated)
+            continue;
+        set_times(run, i);
+        set_bytes(run, i);
+    }
+    if (!run->memory.before)
+        return 0;
+    return pp_split_memory_set(
+        &run->memory, (const double(*)[PP_N_UNIT_BYTES])run->bytes, err);
+}
+
+int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
+                      struct pp_makespan *makespan, struct pp_err *err)
+{
+    pp_split_memory_finish(&run->memory);
+    pp_makespan_finish(&run->makespan);
+    pp_schedule_finish(&run->order);
+    pp_schedule_finish(&run->lowered);
+    run->makespan = *makespan;
+    run->order = (struct pp_schedule){0};
+    run->lowered = *s;
+    *s = (struct pp_schedule){0};
+    *makespan = (struct pp_makespan){0};
+    return run->request->memory_bytes || run->request->plan_buffers
+               ? init_memory(run, err)
+               : 0;
+}
+
+/* --- ranks --- */
+
+void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
+                        struct pp_stage_bytes *sizes)
+{
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        int o = pp_original(&run->graph, s);
+        struct pp_stage_bytes *x = &sizes[s];
+        *x = (struct pp_stage_bytes){0};
+        if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
+            x->output = (size_t)ceil(message_bytes(run, bounds[o + 1] - 1));
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
+            x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
+            x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
+            x->grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
+            size_t workspace = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            if (workspace > x->workspace)
+                x->workspace = workspace;
+        }
+    }
+}
+
+int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
+                         int rank, size_t *bytes, struct pp_err *err)
+{
+    struct pp_memory m;
+    struct pp_stage_bytes *sizes =
+        calloc((size_t)run->graph.n_stages, sizeof *sizes);
+    if (!sizes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_split_run_sizes(run, bounds, sizes);
+    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
+    free(sizes);
+    if (rc)
+        return -1;
+    *bytes = m.arena_bytes;
+    pp_memory_finish(&m);
+    return 0;
+}
+
+double pp_split_run_trained(const struct pp_split_run *run,
+                            const size_t *bounds, int rank)
+{
+    double trained = 0;
+    for (int s = 0; s < run->graph.n_stages; s++) {
+        int o = pp_original(&run->graph, s);
+        for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
+            if (run->graph.stages[s].row == rank)
+                trained += run->bytes[i][PP_UNIT_TRAINED];
+    }
+    return trained;
+}
+
+int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
+                      int rank, bool *yes, struct pp_err *err)
+{
+    /* The plan of buffers rounds the bytes of a unit down. */
+    const double most = 1 + 1e-6;
+    size_t buffers = 0;
+    *yes = false;
+    if (pp_split_memory_held(&run->memory, bounds, rank) >
+        most * (double)run->memory_bytes)
+        return 0;
+    if (pp_split_run_buffers(run, bounds, rank, &buffers, err))
+        return -1;
+    *yes = pp_split_run_trained(run, bounds, rank) + (double)buffers <=
+           (double)run->memory_bytes;
+    return 0;
+}
