@@ -17,15 +17,15 @@ struct pp_arena {
     struct pp_arena_block *blocks;
 };
 
-/* Zeroed memory for n elements of the given size, aligned for any type and
- * valid until pp_arena_finish. NULL when out of memory or when n * size
- * overflows; n = 0 gives a valid pointer. */
+/* Returns zeroed memory for n elements of size bytes, aligned for any type and
+ * valid until pp_arena_finish. Returns NULL if memory runs out or if n * size
+ * overflows. n = 0 gives a valid pointer. */
 void *pp_arena_alloc(struct pp_arena *a, size_t n, size_t size) PP_MUST_USE;
 
-/* A copy of s in the arena, or NULL. */
+/* Returns a copy of s in the arena, or NULL. */
 char *pp_arena_strdup(struct pp_arena *a, const char *s) PP_MUST_USE;
 
-/* A formatted string in the arena, or NULL. */
+/* Returns a formatted string in the arena, or NULL. */
 char *pp_arena_printf(struct pp_arena *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))) PP_MUST_USE;
 

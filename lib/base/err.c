@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Unless there is an error already. */
+/* Does nothing if *err holds an error already. */
 static void fill(struct pp_err *err, enum pp_exit code, const char *fmt,
                  va_list ap)
 {

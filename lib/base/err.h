@@ -56,13 +56,13 @@ int pp_err_set_origin(struct pp_err *err, unsigned bit, int number);
 int pp_fail_errno(struct pp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Like pp_fail_errno, for what could be opened and not read: that is the
- * caller's mistake where it is a directory or a standard input that is
- * closed, and the system's otherwise. */
+/* Like pp_fail_errno, for a file that was opened but cannot be read. If it is a
+ * directory or a standard input that is closed, the mistake is the caller's
+ * (PP_EXIT_INPUT); otherwise it is the system's. */
 int pp_fail_read(struct pp_err *err, const char *name);
 
-/* Puts a place ("plan.json: ") in front of an error already there. Returns
- * -1. Does nothing when there is none. */
+/* Puts a place ("plan.json: ") in front of the error that *err holds. Does
+ * nothing if there is none. Returns -1. */
 int pp_fail_at(struct pp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

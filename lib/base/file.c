@@ -11,10 +11,9 @@
 
 #include "base/alloc.h"
 
-/* Room for one read from a stream. */
 enum { READ_BYTES = 1 << 16 };
 
-/* What an empty file maps to. */
+/* An empty file maps to this: mmap(2) refuses 0 bytes. */
 static const char nothing[1];
 
 int pp_file_map(const char *path, const void **data, size_t *bytes,

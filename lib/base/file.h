@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* file - whole files mapped for reading, and directories looked at. */
+/* file - whole files: mapped, read from a stream, synced to disk. */
 #ifndef PP_BASE_FILE_H
 #define PP_BASE_FILE_H
 
@@ -15,7 +15,7 @@
 int pp_file_map(const char *path, const void **data, size_t *bytes,
                 struct pp_err *err) PP_MUST_USE;
 
-/* Accepts NULL. */
+/* Does nothing if data is NULL. */
 void pp_file_unmap(const void *data, size_t bytes);
 
 bool pp_file_exists(const char *path);
@@ -27,8 +27,8 @@ bool pp_file_is_dir(const char *path);
 int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Makes what was written to path last over a power failure: fsync of a file
- * or a directory. */
+/* Calls fsync(2) on a file or a directory, so that it survives a power
+ * failure. */
 int pp_file_sync(const char *path, struct pp_err *err) PP_MUST_USE;
 
 #endif

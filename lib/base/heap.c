@@ -21,8 +21,8 @@ static void sift_up(struct pp_heap *h, size_t at, uint32_t index)
     set_item(h, at, index);
 }
 
-/* Likewise, after it moved the hole down past all children that precede index.
- */
+/* Fills the hole at a position with index, after it moved the hole down past
+ * all children that precede index. */
 static void sift_down(struct pp_heap *h, size_t at, uint32_t index)
 {
     for (size_t child; (child = 2 * at + 1) < h->n; at = child) {

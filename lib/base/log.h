@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* log - how the library says something without printing it.
+/* log - passes messages of the library to the tool.
  *
- * lib/ never writes to a stream. Where a note is worth making it calls the
- * logger that its caller handed in; the tool decides what becomes of it. */
+ * lib/ never prints. It calls the logger that its caller handed in, and the
+ * tool decides whether to print the message. */
 #ifndef PP_BASE_LOG_H
 #define PP_BASE_LOG_H
 
@@ -15,7 +15,7 @@ struct pp_log {
     void *ctx;
 };
 
-/* Formats and passes on. log may be NULL. */
+/* Formats a message and passes it to log->emit. log may be NULL. */
 void pp_log(const struct pp_log *log, enum pp_log_level level, const char *fmt,
             ...) __attribute__((format(printf, 3, 4)));
 

@@ -13,7 +13,8 @@ static void seed_word(struct pp_mt19937 *g, uint32_t seed)
     g->at = WORDS;
 }
 
-/* The key's words are those of the seed, at least one: init_by_array. */
+/* This is CPython's init_by_array. The key has the words of the seed, without
+ * an upper word that is 0. */
 void pp_mt19937_seed(struct pp_mt19937 *g, uint64_t seed)
 {
     const uint32_t key[] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -56,7 +57,7 @@ uint32_t pp_mt19937_next(struct pp_mt19937 *g)
     return y ^ y >> 18;
 }
 
-/* As many of the top bits as n has, until they are below it. */
+/* Draws as many top bits as n has, again and again until they are below n. */
 uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n)
 {
     unsigned shift = (unsigned)__builtin_clz(n);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* mt19937 - the Mersenne Twister as CPython seeds and uses it, for the orders
- * of programs that draw from Python's random. For anything else: base/rng.h.
- * Matsumoto and Nishimura, ACM Transactions on Modeling and Computer
- * Simulation 8, 1998. */
+/* mt19937 - the Mersenne Twister as CPython seeds and uses it.
+ *
+ * It reproduces the orders of programs that call Python's random. Everything
+ * else uses base/rng.h. Matsumoto and Nishimura, ACM Transactions on Modeling
+ * and Computer Simulation 8, 1998. */
 #ifndef PP_BASE_MT19937_H
 #define PP_BASE_MT19937_H
 
@@ -16,16 +17,17 @@ struct pp_mt19937 {
     size_t at;
 };
 
-/* As random.seed(seed) does for an integer. */
+/* Seeds g as random.seed(seed) does for an integer. */
 void pp_mt19937_seed(struct pp_mt19937 *g, uint64_t seed);
 
-/* The next 32 bits. */
+/* Returns the next 32 bits. */
 uint32_t pp_mt19937_next(struct pp_mt19937 *g);
 
-/* Below n, at least 1, as random.randrange(n) draws it. */
+/* Returns a number below n, as random.randrange(n) draws it. n is at least
+ * 1. */
 uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n);
 
-/* As random.shuffle does to a list. */
+/* Shuffles the list as random.shuffle does. */
 void pp_mt19937_shuffle(struct pp_mt19937 *g, uint32_t *list, size_t n);
 
 #endif

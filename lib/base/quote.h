@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* quote - strings inside documents that are written as they come: JSON and
- * XML. */
+/* quote - strings in JSON and XML documents. */
 #ifndef PP_BASE_QUOTE_H
 #define PP_BASE_QUOTE_H
 

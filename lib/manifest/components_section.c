@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* components_section - "mesh" and "components" of a manifest: the parts of a
- * model that is several, an encoder of images and a language model, and which
- * ranks each has. Stages name theirs. */
+ * model that has several, such as an image encoder and a language model, and
+ * the ranks of each. A stage names its components. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
             pp_value_int(&member, 1, PP_MAX_RANKS, &v))
             return -1;
         *sizes[i] = (int)v;
-        /* ep is cut from the others and adds no ranks. */
+        /* ep divides the ranks of the others and adds none. */
         n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
         if (n_ranks > INT_MAX)
             return pp_value_fail(at, "pp x dp x tp x cp is too large");
@@ -34,8 +34,8 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-/* Read as the manifest's own; other meshes than its would need messages
- * between meshes, which nothing here has yet. */
+/* The mesh of a component must be the manifest's but for pp: messages between
+ * different meshes are not implemented. */
 static int read_mesh(const struct pp_value *component,
                      const struct pp_manifest *m, struct pp_component *c)
 {
@@ -47,12 +47,13 @@ static int read_mesh(const struct pp_value *component,
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
     if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
         x->ep != all->ep)
-        return pp_value_fail(&at, "dp, tp, cp or ep is not the manifest's");
+        return pp_value_fail(
+            &at, "dp, tp, cp and ep must be those of the manifest's mesh");
     c->n_ranks = x->pp;
     if (c->n_ranks > all->pp - c->rank_offset)
-        return pp_value_fail(&at, "ranks %d to %d are more than there are, %d",
+        return pp_value_fail(&at, "ranks %d to %d are beyond the last, %d",
                              c->rank_offset, c->rank_offset + x->pp - 1,
-                             all->pp);
+                             all->pp - 1);
     return 0;
 }
 
@@ -71,8 +72,8 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     for (size_t i = 0; i < index; i++)
         if (!strcmp(m->components[i].name, c->name)) {
             pp_value_find(at, "name", &name);
-            return pp_value_fail(&name, "'%.*s' is there twice", PP_VALUE_QUOTE,
-                                 c->name);
+            return pp_value_fail(&name, "'%.*s' is a duplicate name",
+                                 PP_VALUE_QUOTE, c->name);
         }
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
@@ -80,14 +81,16 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     return read_mesh(at, m, c);
 }
 
-/* Whether a stage has units of the component. */
-static bool has(const struct pp_manifest_stage *s, const struct pp_component *c)
+/* Returns true if a stage has units of the component. */
+static bool has_units_of(const struct pp_manifest_stage *s,
+                         const struct pp_component *c)
 {
     return s->first_unit < c->first_unit + c->n_units &&
            s->first_unit + s->n_units > c->first_unit;
 }
 
-/* The component of that name; of a stage with units, one that they are of. */
+/* Finds the component that a stage names. A stage that has units must have
+ * some of that component. */
 static int check_name(const struct pp_value *at, const struct pp_manifest *m,
                       int stage, size_t *found)
 {
@@ -103,17 +106,17 @@ static int check_name(const struct pp_value *at, const struct pp_manifest *m,
                              name);
     const struct pp_component *c = &m->components[i];
     int rank = m->graph.stages[stage].row;
-    if (s->n_units > 0 && !has(s, c))
+    if (s->n_units > 0 && !has_units_of(s, c))
         return pp_value_fail(at, "the stage has no units of '%.*s'",
                              PP_VALUE_QUOTE, name);
     if (rank < c->rank_offset || rank - c->rank_offset >= c->n_ranks)
-        return pp_value_fail(at, "rank '%d' is not of '%.*s'", rank,
+        return pp_value_fail(at, "rank '%d' is not one of '%.*s'", rank,
                              PP_VALUE_QUOTE, name);
     *found = i;
     return 0;
 }
 
-/* One name, or a list of them in order, which says all of the stage's. */
+/* "component" is one name, or the list of all the stage's in order. */
 static int check_stage(const struct pp_value *stage,
                        const struct pp_manifest *m, int number)
 {
@@ -136,7 +139,7 @@ static int check_stage(const struct pp_value *stage,
                                  PP_VALUE_QUOTE, m->components[found].name);
     }
     for (size_t i = 0; i < m->n_components; i++)
-        of += has(&m->stages[number], &m->components[i]);
+        of += has_units_of(&m->stages[number], &m->components[i]);
     if (n < of || n == 0)
         return pp_value_fail(&at, "%zu names for units of %zu components", n,
                              of);
@@ -152,7 +155,7 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
     if (n == 0)
         return pp_value_fail(at, "there are no components");
     if (!m->has_model || !m->has_stages)
-        return pp_value_fail(at, "there is no model in stages to divide");
+        return pp_value_fail(at, "components need 'model' and 'stages'");
     m->components = pp_arena_alloc(&m->arena, n, sizeof *m->components);
     if (!m->components)
         return pp_value_no_memory(at);
@@ -217,7 +220,7 @@ json_t *pp_write_stage_components(const json_t *stages,
     for (int s = 0; s < m->graph.n_stages && !bad; s++) {
         json_t *stage = json_array_get(named, (size_t)s), *names = json_array();
         for (size_t i = 0; i < n; i++)
-            if (has(&m->stages[s], &components[i]))
+            if (has_units_of(&m->stages[s], &components[i]))
                 bad |= json_array_append_new(names,
                                              json_string(components[i].name));
         if (json_array_size(names) == 1) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* config_json - config.json, read as transformers reads it.
  *
- * Defaults are those of the configuration classes of transformers 5; null is
- * the same as absent. What this program would compute otherwise than
- * transformers is refused here, so that nothing later has to ask. */
+ * Defaults are those of the configuration classes of transformers 5, and null
+ * is the same as absent. A model that this program would not compute as
+ * transformers does is refused here, so that nobody checks again. */
 #include "manifest/config_json.h"
 
 #include <assert.h>
@@ -20,25 +20,25 @@
 
 #define CONFIG_NAME "config.json"
 
-/* Plans are linear in layers; no model comes near. */
+/* The time of planning grows with the layers, and no model has so many. */
 #define MAX_LAYERS 65536
 
-/* Parameter counts stay well inside 64 bits. */
+/* Sums of parameter counts fit in 64 bits. */
 #define MAX_PARAMS 0x1p60
 
-/* What differs between the architectures. */
+/* The differences between the architectures. */
 struct family {
     const char *model_type;
     int64_t kv_heads;     /* default; 0: as many as heads */
     int64_t head_dim;     /* default; 0: hidden / heads */
     int64_t max_position; /* default */
-    bool qkv_bias;        /* without attention_bias saying so */
-    bool o_bias;          /* the same */
-    bool attention_bias;  /* the key counts */
-    bool mlp_bias;        /* the key counts */
+    bool qkv_bias;        /* always, whatever attention_bias is */
+    bool o_bias;          /* always, too */
+    bool attention_bias;  /* the key is read */
+    bool mlp_bias;        /* the key is read */
     bool qk_norm;
-    bool windows;   /* use_sliding_window and layer_types count */
-    int64_t window; /* default, of those that are only planned */
+    bool windows;   /* use_sliding_window and layer_types are read */
+    int64_t window; /* default, if it can be planned but not trained */
     bool moe, mla;
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
@@ -86,8 +86,9 @@ static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_GPT2] = {.model_type = "gpt2"},
 };
 
-/* By its model_type or by its class. What has an encoder of images was looked
- * for before, and is only named. */
+/* Finds an architecture by its model_type or by its class. The message also
+ * lists the models with an image encoder, which the caller looked for before.
+ */
 static int find_architecture(const struct pp_value *at, const char *text,
                              bool by_type, enum pp_architecture *out)
 {
@@ -120,7 +121,7 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
     if (pp_value_array(&list, &n))
         return -1;
     if (n != 1)
-        return pp_value_fail(&list, "%zu names where one is needed", n);
+        return pp_value_fail(&list, "%zu names, but one is needed", n);
     name = pp_value_item(&list, 0);
     if (pp_value_text(&name, &text))
         return -1;
@@ -135,7 +136,7 @@ static int read_head_dim(const struct pp_value *root, const struct family *f,
 {
     struct pp_value at;
     m->head_dim = (size_t)f->head_dim;
-    /* Where the class has a default of its own, null is not one. */
+    /* If the class has a default of its own, null does not stand for it. */
     bool own_default = f->head_dim && pp_value_find(root, "head_dim", &at);
     if (own_default
             ? pp_config_get_size(root, "head_dim", INT_MAX, &m->head_dim)
@@ -194,7 +195,7 @@ static int read_sizes(const struct pp_value *root, const struct family *f,
     return f->moe ? pp_config_read_moe(root, m) : 0;
 }
 
-/* Sizes are below 2^31 each, their products are not. */
+/* Each size is below 2^31, but their products may be too large. */
 static int check_total(const struct pp_value *root, const struct pp_model *m)
 {
     double total = pp_model_estimate(m);
@@ -278,9 +279,9 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (pp_value_is_object(root))
         return -1;
     if (pp_value_find(root, "format", &at))
-        return pp_value_fail(&at, "this is no model's configuration; a table "
-                                  "of units can be planned (ppsplit --units), "
-                                  "not trained");
+        return pp_value_fail(&at, "this is not the configuration of a model; "
+                                  "a table of units can be planned but not "
+                                  "trained");
     bool vision = pp_config_has_vision(root, &m->vision.kind);
     if (vision ? pp_config_read_vision(root, m)
                : pp_config_read_language(root, m))

@@ -6,7 +6,8 @@
 #include <limits.h>
 #include <string.h>
 
-/* transformers' order: rope_scaling unless empty, then rope_parameters. */
+/* transformers looks at rope_scaling first, unless it is empty, and then at
+ * rope_parameters. */
 static bool find_rope(const struct pp_value *root, struct pp_value *out)
 {
     if (pp_config_find_set(root, "rope_scaling", out) &&
@@ -57,7 +58,8 @@ static int read_llama3(const struct pp_value *root, const struct pp_value *at,
     return 0;
 }
 
-/* rope_parameters may hold one object for each type of layer. */
+/* transformers allows one object for each type of layer in rope_parameters,
+ * which is not supported here. */
 static int check_flat(const struct pp_value *at)
 {
     if (pp_value_is_object(at))
@@ -67,10 +69,11 @@ static int check_flat(const struct pp_value *at)
     json_object_foreach(at->value, key, value)
     {
         if (json_is_object(value))
-            return pp_value_fail(at,
-                                 "'%.*s': values by type of layer are not "
-                                 "supported",
-                                 PP_VALUE_QUOTE, key);
+            return pp_value_fail(
+                at,
+                "'%.*s': parameters for each type of layer are not "
+                "supported",
+                PP_VALUE_QUOTE, key);
     }
     return 0;
 }
@@ -95,7 +98,7 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
     return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, &at, m) : 0;
 }
 
-/* A number that may be 0; *out is left alone where it is not set. */
+/* Reads a number that may be 0. Leaves *out alone if it is not set. */
 static int opt_count(const struct pp_value *root, const char *key, size_t *out)
 {
     struct pp_value at;
@@ -125,7 +128,7 @@ static int read_window(const struct pp_value *root, struct pp_model *m)
     if (listed && n != m->n_layers)
         return pp_value_fail(&at, "%zu types for %zu layers", n, m->n_layers);
     for (size_t i = 0; i < m->n_layers; i++) {
-        /* GPT-OSS alternates, and begins with a window. */
+        /* GPT-OSS alternates and begins with a window. */
         const char *type = m->architecture == PP_GPT_OSS && i % 2
                                ? "full_attention"
                                : "sliding_attention";
@@ -146,7 +149,7 @@ static int read_window(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* Qwen3-MoE: every decoder_sparse_step-th layer, but those of
+/* In Qwen3-MoE every decoder_sparse_step-th layer has experts, except those in
  * mlp_only_layers. */
 static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
 {
@@ -172,8 +175,8 @@ static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* DeepSeek: the first are dense, and of the others every moe_layer_freq-th,
- * counted from the first layer of all, is not. */
+/* In DeepSeek the first layers are dense. After them every moe_layer_freq-th
+ * layer, counted from layer 0, has experts. */
 static int read_first_dense(const struct pp_value *root, struct pp_model *m)
 {
     size_t first = 3, step = 1;
@@ -184,7 +187,7 @@ static int read_first_dense(const struct pp_value *root, struct pp_model *m)
         return -1;
     pp_value_find(root, "num_nextn_predict_layers", &at);
     if (m->n_nextn > PP_SET_LAYERS - m->n_layers)
-        return pp_value_fail(&at, "'%zu' layers more than there can be",
+        return pp_value_fail(&at, "'%zu' is more than there can be layers",
                              m->n_nextn);
     for (size_t i = first; i < m->n_layers + m->n_nextn; i++)
         if (i % step == 0)
@@ -192,7 +195,7 @@ static int read_first_dense(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* num_experts and num_local_experts are two names of the same. */
+/* num_experts and num_local_experts mean the same. */
 static int read_n_experts(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* config_vision - configurations of an encoder of images with a language
- * model: LLaVA's, Qwen2-VL's and Qwen2.5-VL's.
+/* config_vision - config.json of an image encoder with a language model: LLaVA,
+ * Qwen2-VL and Qwen2.5-VL.
  *
- * Published ones leave out what has its class's default; older ones of Qwen
- * have the language model's keys among their own, newer ones in text_config. */
+ * Published files leave out keys that have their class's default. Older files
+ * of Qwen have the language model's keys beside their own; newer ones have them
+ * in text_config. */
 #include <limits.h>
 #include <string.h>
 
@@ -11,13 +12,14 @@
 #include "model/vision.h"
 
 enum {
-    /* Of an image of 448 x 448 pixels, where a model takes any. */
+    /* An image of 448 x 448 pixels has so many; for models that take any size.
+     */
     USUAL_PATCHES = 1024,
     MAX_IMAGE = 1 << 15
 };
 
-/* A language model by its model_type, what it is read as, having the same
- * tensors, and the defaults of its class in transformers 5. */
+/* A language model: its model_type, the model_type with the same tensors that
+ * it is read as, and the defaults of its class in transformers 5. */
 struct language {
     const char *type, *as;
     int hidden, intermediate, layers, heads, kv_heads, vocab;
@@ -71,7 +73,7 @@ bool pp_config_has_vision(const struct pp_value *root,
 
 /* --- language model --- */
 
-/* Puts a default where the key is not set. */
+/* Sets a default if the key is not set. */
 static int imply(json_t *o, const char *key, int value)
 {
     const json_t *given = json_object_get(o, key);
@@ -93,8 +95,8 @@ static int complete(json_t *o, const struct language *l)
     return bad;
 }
 
-/* Where text_config is, or the whole configuration; its own model_type may be
- * missing. */
+/* The language model is in text_config, if there is one, or else in the whole
+ * object. Its model_type may be missing. */
 static int read_language(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value text, at;
@@ -130,7 +132,7 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     return rc;
 }
 
-/* Outside text_config it counts before it does inside. */
+/* The key outside text_config overrides the key inside. */
 static int read_tied(const struct pp_value *root, struct pp_model *m)
 {
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
@@ -138,7 +140,7 @@ static int read_tied(const struct pp_value *root, struct pp_model *m)
 
 /* --- encoder --- */
 
-/* A size under one of two names, or its default. */
+/* Reads a size that has one of two names, or sets its default. */
 static int get_named(const struct pp_value *o, const char *key,
                      const char *other, size_t value, size_t *out)
 {
@@ -175,8 +177,8 @@ static int get_layers(const struct pp_value *o, const char *key, size_t value,
                          PP_SET_LAYERS);
 }
 
-/* Which of the hidden states the projector gets: 0 is what goes into the first
- * layer, negative ones count from behind the last. */
+/* Reads the hidden state that the projector gets: 0 is the first layer's input,
+ * and negative numbers count from the end. */
 static int read_feature(const struct pp_value *root, struct pp_vision *v)
 {
     struct pp_value at;
@@ -214,7 +216,8 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
     if (image > MAX_IMAGE || patch > image || channels > MAX_IMAGE) {
         bool given = pp_config_find_set(o, "image_size", &at);
         return pp_value_fail(given ? &at : o,
-                             "'%zu' pixels in patches of %zu are no image",
+                             "an image of '%zu' pixels has no patches of %zu, "
+                             "or is too large",
                              image, patch);
     }
     v->patch_inputs = channels * patch * patch;
@@ -224,7 +227,8 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
     return read_feature(root, v);
 }
 
-/* Layers that attend the whole image; the others attend a window of pixels. */
+/* Reads the layers that attend to the whole image. The other layers attend to a
+ * window of pixels. */
 static int read_windows(const struct pp_value *o, size_t patch,
                         struct pp_vision *v)
 {
@@ -246,7 +250,7 @@ static int read_windows(const struct pp_value *o, size_t patch,
         }
         pp_layer_set_add(&whole, (size_t)layer);
     }
-    /* Windows are of whole merged patches. */
+    /* A window consists of whole merged patches. */
     window = window / 2 / patch * 2;
     v->window = window * window;
     for (size_t i = 0; v->window && i < v->n_layers; i++)
@@ -255,7 +259,7 @@ static int read_windows(const struct pp_value *o, size_t patch,
     return 0;
 }
 
-/* What the merger makes is as wide as the language model. */
+/* The merger's output must be as wide as the language model. */
 static int check_out(const struct pp_value *o, const char *key, size_t out,
                      size_t hidden)
 {

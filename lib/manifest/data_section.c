@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* data_section - "data" and "microbatch" of a manifest: the packed directory
- * and its sizes, and the microbatch that the split was made for. */
+/* data_section - "data" of a manifest, which is the packed directory and its
+ * sizes, and "microbatch", for which the split was made. */
 #include "manifest/sections.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static int read_checksum(const struct pp_value *at, uint64_t *out)
     return 0;
 }
 
-/* Tokens are counted in 32 bits throughout. */
+/* A count of tokens has 32 bits in every format. */
 static int read_u32(const struct pp_value *at, const char *key, int64_t min,
                     int64_t max, uint32_t *out)
 {
@@ -106,7 +106,7 @@ static const char *const microbatch_keys[] = {
     "tokens", "seq_len", "images", "image_patches", NULL,
 };
 
-/* Images are there with their size, or not at all. */
+/* "images" and "image_patches" come together or not at all. */
 static int read_images(const struct pp_value *at,
                        struct pp_default_microbatch *mb)
 {
@@ -124,7 +124,7 @@ int pp_read_microbatch_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_default_microbatch *mb = &m->microbatch;
     if (!m->has_model)
-        return pp_value_fail(at, "there is no model that it is for");
+        return pp_value_fail(at, "a microbatch needs 'model'");
     if (pp_value_object(at, microbatch_keys) ||
         pp_value_get_int(at, "tokens", 1, PP_MAX_TOKENS, &mb->tokens) ||
         pp_value_get_int(at, "seq_len", 1, PP_MAX_TOKENS, &mb->seq_len) ||

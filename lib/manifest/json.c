@@ -10,10 +10,11 @@
 
 #include "base/file.h"
 
-/* Room for a place: keys are ours and short, so that it always fits. */
+/* A JSON pointer always fits, because it consists of our own short keys. */
 #define PLACE_TEXT 240
 
-/* A message is one line, whatever the user's value holds. */
+/* Replaces control characters of a user's value, so that a message is one
+ * line. */
 static void one_line(char *s)
 {
     for (; *s; s++)
@@ -29,9 +30,9 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
-/* Whether jansson ran out of memory, which it says only sometimes: it may
+/* Returns true if jansson ran out of memory. It does not always say so: it may
  * leave the text empty, or call a string that it could not copy an invalid
- * token. A string that is really wrong has a message of its own. */
+ * token. A string that is really invalid has another message. */
 static bool is_memory(const json_error_t *e)
 {
     static const char *const blamed[] = {
@@ -51,8 +52,7 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
 {
     if (is_blank(text, n))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: nothing to read: a JSON document is expected",
-                       name);
+                       "%s: is empty; a JSON document is expected", name);
     json_error_t e;
     *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (*root)
@@ -116,7 +116,8 @@ int pp_value_no_memory(const struct pp_value *at)
                    at->source->name);
 }
 
-/* "'x' is not an integer", with containers shortened to their brackets. */
+/* Fails with "'x' is not an integer". An object is quoted as {...}, an array as
+ * [...]. */
 static int wrong_type(const struct pp_value *at, const char *wanted)
 {
     if (json_is_object(at->value) || json_is_array(at->value))
@@ -175,7 +176,7 @@ static bool is_one_of(const char *key, const char *const *keys)
     return false;
 }
 
-/* Keys that version 1 keeps for what a later version will mean by them. */
+/* Version 1 reserves these keys for a later version. */
 static const char *const reserved[] = {
     "stream",
     "frozen",
@@ -266,12 +267,27 @@ int pp_value_reals(const struct pp_value *at, double min, double max, size_t n,
     if (pp_value_array(at, &have))
         return -1;
     if (have != n)
-        return pp_value_fail(at, "%zu numbers where %zu are needed", have, n);
+        return pp_value_fail(at, "%zu numbers, but %zu are needed", have, n);
     for (size_t i = 0; i < n; i++) {
         struct pp_value item = pp_value_item(at, i);
         if (pp_value_real(&item, min, max, &out[i]))
             return -1;
     }
+    return 0;
+}
+
+static int compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int pp_value_distinct(const struct pp_value *at, const char **names, size_t n)
+{
+    qsort(names, n, sizeof *names, compare_strings);
+    for (size_t i = 1; i < n; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            return pp_value_fail(at, "'%.*s' is a duplicate name",
+                                 PP_VALUE_QUOTE, names[i]);
     return 0;
 }
 
@@ -312,7 +328,8 @@ int pp_put_text(json_t *object, const char *key, const char *s,
 {
     json_t *value = json_string(s);
     if (!value) {
-        /* Either memory or UTF-8: only the second passes unchecked. */
+        /* jansson fails if memory runs out or if s is not UTF-8. Only the
+         * second succeeds unchecked. */
         value = json_string_nocheck(s);
         if (value) {
             json_decref(value);

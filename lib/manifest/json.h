@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* json - typed getters over jansson that know where they are.
+/* json - typed getters over jansson that report a JSON pointer.
  *
- * Private to lib/manifest. A struct pp_value is a value with the way to it, on
- * the reader's stack; its JSON pointer is written only when something fails.
- * Every failure is "name: /pointer: reason", one line, PP_EXIT_INPUT. */
+ * Private to lib/manifest. A struct pp_value is a value and its parents, on the
+ * reader's stack; the JSON pointer is formatted only after a failure. Every
+ * failure is one line, "name: /pointer: reason", with PP_EXIT_INPUT. */
 #ifndef PP_MANIFEST_JSON_H
 #define PP_MANIFEST_JSON_H
 
@@ -14,24 +14,24 @@
 
 #include "base/err.h"
 
-/* Longest part of a user's value that a message quotes. */
+/* A message quotes at most so many characters of a user's value. */
 #define PP_VALUE_QUOTE 60
 
 struct pp_value_source {
-    const char *name; /* of the file, for messages */
+    const char *name; /* the file's, for messages */
     struct pp_err *err;
 };
 
 struct pp_value {
     const struct pp_value_source *source;
     const struct pp_value *parent; /* NULL: the whole document */
-    const char *key;               /* in the parent, NULL for an index */
+    const char *key;               /* in the parent; NULL: index counts */
     size_t index;
     json_t *value; /* borrowed */
 };
 
-/* Parses n bytes; duplicate keys are refused. *root owns the value. Syntax
- * errors carry line and column. */
+/* Parses n bytes. Fails, with line and column, on a syntax error or a duplicate
+ * key. The caller owns *root. */
 int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                    struct pp_err *err) PP_MUST_USE;
 
@@ -39,26 +39,27 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
 int pp_value_read(const char *path, json_t **root,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Fails at a place. pp_value_fail_at puts the place in front of an error that
- * another module has reported; both return -1. */
+/* pp_value_fail reports an error with its place. pp_value_fail_at puts the
+ * place in front of an error that is there already. All three return -1. */
 int pp_value_fail(const struct pp_value *at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 int pp_value_fail_at(const struct pp_value *at);
 int pp_value_no_memory(const struct pp_value *at);
 
-/* The member of an object; false when it is absent. */
+/* Finds a member of an object. Returns false if it is absent; *out then still
+ * names its place. */
 bool pp_value_find(const struct pp_value *object, const char *key,
                    struct pp_value *out);
 
-/* The same, and absence is a failure. */
+/* Finds a member of an object, and fails if it is absent. */
 int pp_value_member(const struct pp_value *object, const char *key,
                     struct pp_value *out) PP_MUST_USE;
 
-/* An element that exists. */
+/* Returns an element of an array. index is less than the array's length. */
 struct pp_value pp_value_item(const struct pp_value *array, size_t index);
 
-/* The value must be an object with no other keys than these (a list that NULL
- * ends) and those that begin with x-. */
+/* Fails unless the value is an object whose keys are in keys (a list that NULL
+ * ends) or begin with x-. */
 int pp_value_object(const struct pp_value *at,
                     const char *const *keys) PP_MUST_USE;
 
@@ -68,20 +69,24 @@ int pp_value_bool(const struct pp_value *at, bool *out) PP_MUST_USE;
 int pp_value_int(const struct pp_value *at, int64_t min, int64_t max,
                  int64_t *out) PP_MUST_USE;
 
-/* Integers are accepted as reals. */
+/* Reads a number. An integer is a real, too. */
 int pp_value_real(const struct pp_value *at, double min, double max,
                   double *out) PP_MUST_USE;
 
 int pp_value_string(const struct pp_value *at) PP_MUST_USE;
 
-/* The string is the document's; an empty one fails. */
+/* Reads a string and fails if it is empty. The document owns *out. */
 int pp_value_text(const struct pp_value *at, const char **out) PP_MUST_USE;
 
-/* An array of exactly n reals. */
+/* Reads an array of exactly n reals. */
 int pp_value_reals(const struct pp_value *at, double min, double max, size_t n,
                    double *out) PP_MUST_USE;
 
-/* Members that must be there. */
+/* Fails if two of the names are equal. Sorts them. */
+int pp_value_distinct(const struct pp_value *at, const char **names,
+                      size_t n) PP_MUST_USE;
+
+/* These read a member and fail if it is absent. */
 int pp_value_get_int(const struct pp_value *object, const char *key,
                      int64_t min, int64_t max, int64_t *out) PP_MUST_USE;
 int pp_value_get_real(const struct pp_value *object, const char *key,
@@ -89,13 +94,14 @@ int pp_value_get_real(const struct pp_value *object, const char *key,
 int pp_value_get_text(const struct pp_value *object, const char *key,
                       const char **out) PP_MUST_USE;
 
-/* Adds a member to an object under construction. All accept what failed
- * before, so that a writer checks once at its end. */
+/* Adds a member to an object under construction. object and takes may be NULL,
+ * so that a writer checks for memory once, with pp_written. */
 int pp_put(json_t *object, const char *key, json_t *takes);
 int pp_put_text(json_t *object, const char *key, const char *s,
                 struct pp_err *err);
 
-/* The value when nothing failed; otherwise frees it and reports. */
+/* Returns value if nothing failed; otherwise frees it, fills *err and returns
+ * NULL. */
 json_t *pp_written(json_t *value, int bad, struct pp_err *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* json_print - a document as text that people and diff can read.
+/* json_print - prints a document so that people and diff can read it.
  *
- * jansson prints either one line or one number a line. Here sections, stages,
- * units and action rows begin a line and what is inside them stays on it. The
- * layout follows from the values alone: same document, same bytes. */
+ * jansson prints either one line or one number a line. Here a section, stage,
+ * unit or row of actions begins a line, and its members stay on it. The layout
+ * follows from the values alone: the same document has the same bytes. */
 #include "manifest/sections.h"
 
 #include <math.h>
@@ -11,10 +11,12 @@
 
 #include "base/num.h"
 
-/* From this depth on everything is on one line: members of a unit or stage. */
+/* Containers at this depth and below, members of a unit or stage, are on one
+ * line. */
 #define INLINE_DEPTH 3
 
-/* Where keys stand in their object; others follow as they were read. */
+/* Known keys come in this order; the others follow in the order that they were
+ * read in. */
 static const char *const key_order[] = {
     /* the manifest */
     "format",
@@ -110,7 +112,8 @@ static void print_escape(unsigned char c, FILE *f)
         fprintf(f, "\\u%04x", (unsigned)c);
 }
 
-/* Runs without an escape in one write: a row of actions is megabytes. */
+/* Writes a run without escapes at once, because a row of actions can have
+ * megabytes. */
 static void print_string(const char *s, size_t n, FILE *f)
 {
     putc('"', f);
@@ -127,7 +130,7 @@ static void print_string(const char *s, size_t n, FILE *f)
     putc('"', f);
 }
 
-/* Whole numbers are written as such: 2000, not 2e+03. */
+/* Writes whole numbers without an exponent: 2000, not 2e+03. */
 static void print_real(double v, FILE *f)
 {
     if (v == 0 && signbit(v))
@@ -164,7 +167,8 @@ static void print_scalar(const json_t *v, FILE *f)
     }
 }
 
-/* Mesh and history entries stay on their line; rows and units do not. */
+/* Returns true if every member begins a line. Mesh and history entries stay on
+ * one line; lists of rows and units do not. */
 static bool is_broken(const json_t *v, int depth)
 {
     if (!depth || depth >= INLINE_DEPTH)
@@ -173,7 +177,7 @@ static bool is_broken(const json_t *v, int depth)
     const char *key;
     json_t *item;
     size_t i;
-    /* jansson's iterators want a value that they could change. */
+    /* jansson's iterators take a pointer to a value that is not const. */
     json_t *value = (json_t *)(uintptr_t)v;
     json_object_foreach(value, key, item)
     {
@@ -188,7 +192,7 @@ static bool is_broken(const json_t *v, int depth)
 
 struct printer {
     FILE *f;
-    int depth;   /* of the container being printed */
+    int depth;   /* the current container's */
     bool broken; /* one member a line */
     bool any;    /* a member has been printed */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* manifest - reading, checking, changing and writing the document.
+/* manifest - reads, checks, changes and writes the document.
  *
- * There is one path for validation: a setter builds the changed document and
- * has it read like any other, so that what is written can be read back. */
+ * Validation has one path: a setter builds the changed document and reads it
+ * like any other, so that every manifest that is written can be read back. */
 #include "manifest/manifest.h"
 
 #include <inttypes.h>
@@ -142,7 +142,7 @@ int pp_manifest_init(struct pp_manifest *m, struct pp_err *err)
     return document ? pp_manifest_load(document, PP_OWN_NAME, m, err) : -1;
 }
 
-/* x- keys of a section stay when the section is replaced. */
+/* Keeps the x- keys of a section that is replaced. */
 static int keep_extensions(const json_t *document, const char *key,
                            json_t *section)
 {
@@ -157,8 +157,8 @@ static int keep_extensions(const json_t *document, const char *key,
     return bad;
 }
 
-/* A document to change: the sections are shared until replaced, so that *m is
- * untouched when the change is refused. */
+/* Returns a copy of the document to change. The copies share sections until one
+ * is replaced, so that *m stays as it is if the change is refused. */
 static json_t *begin_change(const struct pp_manifest *m, struct pp_err *err)
 {
     json_t *document = json_copy(m->document);
@@ -167,7 +167,7 @@ static json_t *begin_change(const struct pp_manifest *m, struct pp_err *err)
     return document;
 }
 
-/* Puts section (taken; NULL where *err is filled) in its place. */
+/* Puts section in its place and takes it. section is NULL if *err is filled. */
 static int replace(json_t *document, const char *key, json_t *section,
                    struct pp_err *err)
 {
@@ -182,7 +182,8 @@ static int replace(json_t *document, const char *key, json_t *section,
     return 0;
 }
 
-/* Puts *fresh, which moves, in the place of *m. */
+/* Replaces *m by *fresh, and corrects the pointers that point into the
+ * struct. */
 static void swap_in(struct pp_manifest *m, struct pp_manifest *fresh)
 {
     pp_manifest_finish(m);
@@ -191,7 +192,7 @@ static void swap_in(struct pp_manifest *m, struct pp_manifest *fresh)
         m->schedule.graph = &m->graph;
 }
 
-/* Reads the changed document (taken) and puts it in the place of the old. */
+/* Reads the changed document, takes it, and replaces the old one. */
 static int commit(struct pp_manifest *m, json_t *document, struct pp_err *err)
 {
     struct pp_manifest fresh;
@@ -211,7 +212,8 @@ static int change_section(struct pp_manifest *m, json_t *document,
     return commit(m, document, err);
 }
 
-/* A section (taken; NULL where *err is filled) that nothing else depends on. */
+/* Sets a section that no other section depends on, and takes it. section is
+ * NULL if *err is filled. */
 static int set_section(struct pp_manifest *m, const char *key, json_t *section,
                        struct pp_err *err)
 {
@@ -268,8 +270,9 @@ static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)
     return true;
 }
 
-/* The schedule stays when the new stages form the graph it was made for. The
- * graph is compared as it was read, which knows what is tied. */
+/* Keeps the schedule if the new stages form the graph that it was made for.
+ * The graphs are compared after both were read, because reading finds the tied
+ * stages. */
 static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
                          struct pp_err *err)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* manifest - the JSON document that the tools hand on: read, check, write.
+/* manifest - reads, checks and writes the JSON document that the tools pass on.
  *
- * pp-manifest(5) is the format. After a successful read every struct is valid
- * and every reference between sections has been checked; nobody re-checks.
- * Sections that a tool does not own, and x- keys, pass through untouched. */
+ * pp-manifest(5) describes the format. After a successful read every struct is
+ * valid and every reference between sections is checked, so that nobody checks
+ * again. Sections that a tool does not own, and x- keys, pass through
+ * untouched. */
 #ifndef PP_MANIFEST_MANIFEST_H
 #define PP_MANIFEST_MANIFEST_H
 
@@ -22,10 +23,10 @@
 
 #define PP_MANIFEST_VERSION 1
 
-/* What a unit costs and keeps instead where its stage recomputes. */
+/* Costs of a unit in a stage that recomputes. */
 struct pp_manifest_mode {
     bool known;
-    double recompute_flops[2]; /* of I, beside its own: as fwd_flops */
+    double recompute_flops[2]; /* that I adds to its own; see fwd_flops */
     double act_bytes[PP_N_SAVED_BLOCKS];
     double workspace_bytes; /* per token, within one F, I or B */
 };
@@ -36,13 +37,13 @@ struct pp_manifest_unit {
     uint64_t params;
     double fwd_flops[2];                 /* per token, per attended pair */
     double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
-                                            made at I, freed at W */
+                                            saved at I, freed at W */
     double out_bytes;                    /* per token */
-    double state_bytes; /* weights, gradients and optimizer of one rank; read
-                            where the model has them */
-    struct pp_manifest_mode modes[PP_N_RECOMPUTES]; /* the first is unused;
-                                                       those not known change
-                                                       nothing */
+    double state_bytes; /* weights, gradients and optimizer of one rank, if the
+                           model has has_state */
+    /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known
+     * changes nothing. */
+    struct pp_manifest_mode modes[PP_N_RECOMPUTES];
 };
 
 struct pp_manifest_model {
@@ -50,8 +51,8 @@ struct pp_manifest_model {
     const char *architecture;
     const char *dtype; /* of the byte counts: "fp32" */
     bool tied;
-    bool has_state;  /* units say their state_bytes */
-    uint64_t params; /* distinct ones */
+    bool has_state;  /* units have state_bytes */
+    uint64_t params; /* tied ones count once */
     struct pp_manifest_unit *units;
     size_t n_units;
 };
@@ -65,17 +66,18 @@ struct pp_manifest_stage {
     uint64_t params;
     double fwd_flops[2], recompute_flops[2];
     double act_bytes[PP_N_SAVED_BLOCKS];
-    double workspace_bytes; /* of the unit that has most */
+    double workspace_bytes; /* the largest of its units' */
     double out_bytes; /* of the last unit, or of the input for an empty stage */
-    double state_bytes; /* where the model has them */
+    double state_bytes; /* if the model has has_state */
 };
 
-/* Adds a unit to a stage that holds it and names its recomputation already. */
+/* Adds the costs of u to the sums of a stage whose recompute is set. */
 void pp_manifest_stage_add(struct pp_manifest_stage *s,
                            const struct pp_manifest_unit *u);
 
-/* A part of a model that is several: n_units of its units from first_unit on,
- * and the ranks that they are on, which others may share. */
+/* A component of a model that has several, such as an image encoder: n_units of
+ * the model's units from first_unit on, and their ranks. Components may share
+ * ranks. */
 struct pp_component {
     const char *name;
     size_t first_unit, n_units;
@@ -94,14 +96,13 @@ struct pp_manifest {
     bool has_model, has_profile, has_microbatch, has_stages, has_data,
         has_schedule;
     struct pp_manifest_model model;
-    struct pp_profile profile; /* of the model's units, in its order */
+    struct pp_profile profile; /* one entry a unit, in the model's order */
     struct pp_default_microbatch microbatch; /* that the split was made for */
-    struct pp_mesh mesh;                     /* all 1 when absent */
+    struct pp_mesh mesh;                     /* all 1 if absent */
     struct pp_manifest_stage *stages;        /* graph.n_stages */
     struct pp_graph graph;                   /* valid with has_stages */
-    struct pp_component *components; /* n_components; 0 where the model is one
-                                      */
-    size_t n_components;
+    struct pp_component *components;         /* n_components */
+    size_t n_components;                     /* 0 if the model is not divided */
     struct pp_manifest_data data;
     struct pp_schedule schedule; /* on graph; valid with has_schedule */
     void *document;              /* the JSON value; private to lib/manifest */
@@ -113,18 +114,17 @@ struct pp_manifest {
 int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
                      struct pp_err *err) PP_MUST_USE;
 
-/* The same from memory: what ranks and the fuzzer use. */
+/* Does the same from memory. */
 int pp_manifest_parse(const char *text, size_t n, const char *name,
                       struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
-/* An empty manifest: format and version only. */
+/* Makes an empty manifest, which has format and version only. */
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
-/* Setters replace a section of the document. They read the structs given and
- * keep no reference. Setting the model removes profile, microbatch, stages,
- * components and schedule, setting stages components and a schedule that no
- * longer fits; the parsed members are refreshed from the document. On failure
- * *m is as it was. */
+/* Setters replace a section of the document and refresh the parsed members.
+ * They keep no reference to their arguments. A new model removes profile,
+ * microbatch, stages, components and schedule; new stages remove components and
+ * a schedule that no longer fits. On failure *m is as it was. */
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_manifest_model *model,
                           struct pp_err *err) PP_MUST_USE;
@@ -137,7 +137,7 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,
                            struct pp_err *err) PP_MUST_USE;
-/* The model and the stages are there; first_unit need not be set. */
+/* m has a model and stages. first_unit of the components is ignored. */
 int pp_manifest_set_components(struct pp_manifest *m,
                                const struct pp_component *components, size_t n,
                                struct pp_err *err) PP_MUST_USE;
@@ -152,12 +152,12 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                             const char *version, const char *args,
                             struct pp_err *err) PP_MUST_USE;
 
-/* Writes the document: fixed key order, two-space indent, one action row a
- * line, final newline. Stream errors are the caller's to check. */
+/* Writes the document with a fixed order of keys, an indent of two spaces and
+ * one row of actions a line. The caller checks the stream for errors. */
 int pp_manifest_write(const struct pp_manifest *m, FILE *f,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Frees; accepts a zeroed struct. */
+/* Frees everything. m may be zeroed. */
 void pp_manifest_finish(struct pp_manifest *m);
 
 #endif

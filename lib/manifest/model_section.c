@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_section - "model" of a manifest: where the weights are, the units, and
- * "recompute" of units and stages. */
+/* model_section - "model" of a manifest, which has the path of the weights and
+ * the units, and "recompute" of units and stages. */
 #include "manifest/sections.h"
 
 #include <inttypes.h>
@@ -65,9 +65,9 @@ int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                              PP_VALUE_QUOTE, name);
     if (s->recompute && m->has_model && !is_known(&m->model, s->recompute))
         return pp_value_fail(&mode,
-                             "no unit says what '%s' means for it; make the "
-                             "stages with ppsplit --recompute %s",
-                             name, name);
+                             "no unit has costs for '%s'; split the model "
+                             "again with this recomputation",
+                             name);
     return 0;
 }
 
@@ -169,7 +169,7 @@ int pp_read_unit_costs(const struct pp_value *at, bool required,
     return pp_value_get_real(at, "out_bytes", 0, PP_MAX_COST, c->out_bytes);
 }
 
-/* The first unit decides whether all of them say what they are trained with. */
+/* All units have state_bytes or none has. */
 static int read_state(const struct pp_value *at, bool first,
                       struct pp_manifest_model *model,
                       struct pp_manifest_unit *u)
@@ -179,7 +179,7 @@ static int read_state(const struct pp_value *at, bool first,
     if (first)
         model->has_state = there;
     if (there && !model->has_state)
-        return pp_value_fail(&member, "the first unit has none");
+        return pp_value_fail(&member, "all units need it, or none");
     if (!model->has_state)
         return 0;
     return pp_value_get_real(at, "state_bytes", 0, PP_MAX_COST,
@@ -207,7 +207,8 @@ static int compare_fqns(const void *a, const void *b)
     return c ? c : (x > y) - (x < y);
 }
 
-/* Sorted, equal names stand together; the later of two is the one to name. */
+/* Sorts the names, so that equal ones are neighbours, and names the later
+ * one. */
 static int check_unique(const struct pp_value *units, struct pp_manifest *m)
 {
     const struct pp_manifest_model *model = &m->model;
@@ -225,7 +226,7 @@ static int check_unique(const struct pp_value *units, struct pp_manifest *m)
             pp_value_item(units, (size_t)(sorted[i] - model->units));
         struct pp_value fqn;
         pp_value_find(&unit, "fqn", &fqn);
-        return pp_value_fail(&fqn, "'%.*s' is there twice", PP_VALUE_QUOTE,
+        return pp_value_fail(&fqn, "'%.*s' is a duplicate name", PP_VALUE_QUOTE,
                              sorted[i]->fqn);
     }
     return 0;
@@ -251,7 +252,8 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
     return check_unique(at, m);
 }
 
-/* A tied head has no parameters of its own: its unit counts the embedding's. */
+/* A tied head has no parameters of its own: its unit's params are the
+ * embedding's, which count once. */
 static int sum_params(const struct pp_value *at,
                       struct pp_manifest_model *model)
 {
@@ -289,9 +291,9 @@ int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
         if (pp_value_int(&member, 0, PP_MAX_COUNT, &given))
             return -1;
         if ((uint64_t)given != model->params)
-            return pp_value_fail(&member,
-                                 "'%" PRId64 "' is not the units' %" PRIu64,
-                                 given, model->params);
+            return pp_value_fail(
+                &member, "'%" PRId64 "' is not the units' sum, %" PRIu64, given,
+                model->params);
     }
     m->has_model = true;
     return 0;

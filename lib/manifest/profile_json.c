@@ -7,7 +7,7 @@
 #include "base/json_writer.h"
 #include "manifest/sections.h"
 
-/* Seconds; more than that is no measurement. */
+/* Values above this are refused as implausible. */
 static const double most_seconds = 1e9;
 
 static int read_pair(const struct pp_value *unit, const char *key,
@@ -19,8 +19,8 @@ static int read_pair(const struct pp_value *unit, const char *key,
     return pp_value_reals(&at, 0, most_seconds, 2, out);
 }
 
-static int read_unit(const struct pp_value *at, struct pp_arena *a,
-                     struct pp_unit_seconds *u)
+static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
+                           struct pp_unit_seconds *u)
 {
     static const char *const keys[] = {"fqn", "fwd", "input", "weight", NULL};
     const char *fqn;
@@ -32,28 +32,20 @@ static int read_unit(const struct pp_value *at, struct pp_arena *a,
     return u->fqn ? 0 : pp_value_no_memory(at);
 }
 
-static int compare_names(const void *pa, const void *pb)
-{
-    return strcmp(*(const char *const *)pa, *(const char *const *)pb);
-}
-
 static int check_names(const struct pp_value *at, const struct pp_profile *p)
 {
-    const char *twice = NULL, **names = calloc(p->n_units, sizeof *names);
+    const char **names = calloc(p->n_units, sizeof *names);
     if (!names)
         return pp_value_no_memory(at);
     for (size_t i = 0; i < p->n_units; i++)
         names[i] = p->units[i].fqn;
-    qsort(names, p->n_units, sizeof *names, compare_names);
-    for (size_t i = 1; i < p->n_units && !twice; i++)
-        if (!strcmp(names[i - 1], names[i]))
-            twice = names[i];
+    int rc = pp_value_distinct(at, names, p->n_units);
     free(names);
-    return twice ? pp_value_fail(at, "'%s' is there twice", twice) : 0;
+    return rc;
 }
 
-static int read_units(const struct pp_value *root, struct pp_arena *a,
-                      struct pp_profile *p)
+static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
+                          struct pp_profile *p)
 {
     struct pp_value at;
     if (pp_value_member(root, "units", &at) || pp_value_array(&at, &p->n_units))
@@ -65,7 +57,7 @@ static int read_units(const struct pp_value *root, struct pp_arena *a,
         return pp_value_no_memory(&at);
     for (size_t i = 0; i < p->n_units; i++) {
         struct pp_value unit = pp_value_item(&at, i);
-        if (read_unit(&unit, a, &p->units[i]))
+        if (read_unit_times(&unit, a, &p->units[i]))
             return -1;
     }
     return check_names(&at, p);
@@ -96,11 +88,12 @@ static int read_step(const struct pp_value *root, struct pp_profile *p)
                              &p->seconds_per_param);
 }
 
-static int read_costs(const struct pp_value *at, struct pp_arena *a,
-                      struct pp_profile *p)
+static int read_measured(const struct pp_value *at, struct pp_arena *a,
+                         struct pp_profile *p)
 {
-    return read_units(at, a, p) || read_messages(at, p) || read_step(at, p) ? -1
-                                                                            : 0;
+    return read_unit_list(at, a, p) || read_messages(at, p) || read_step(at, p)
+               ? -1
+               : 0;
 }
 
 static int read_profile(const struct pp_value *root, struct pp_arena *a,
@@ -124,12 +117,12 @@ static int read_profile(const struct pp_value *root, struct pp_arena *a,
         return pp_value_find(root, "version", &at),
                pp_value_fail(&at, "version %d is newer than this program's 1",
                              (int)version);
-    return read_costs(root, a, p);
+    return read_measured(root, a, p);
 }
 
-/* Reads a document, which it takes. */
-static int load(json_t *value, const char *name, struct pp_arena *a,
-                struct pp_profile *p, struct pp_err *err)
+/* Reads a document and takes it. */
+static int load_profile(json_t *value, const char *name, struct pp_arena *a,
+                        struct pp_profile *p, struct pp_err *err)
 {
     const struct pp_value_source source = {name, err};
     const struct pp_value root = {.source = &source, .value = value};
@@ -146,14 +139,16 @@ int pp_profile_parse(const char *text, size_t n, const char *name,
     json_t *value;
     return pp_value_parse(text, n, name, &value, err)
                ? -1
-               : load(value, name, a, p, err);
+               : load_profile(value, name, a, p, err);
 }
 
 int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
                     struct pp_err *err)
 {
     json_t *value;
-    return pp_value_read(path, &value, err) ? -1 : load(value, path, a, p, err);
+    return pp_value_read(path, &value, err)
+               ? -1
+               : load_profile(value, path, a, p, err);
 }
 
 static void write_pair(struct pp_json_writer *w, const char *key,
@@ -203,12 +198,12 @@ int pp_read_profile_section(const struct pp_value *at, struct pp_manifest *m)
     static const char *const keys[] = {"units", "messages", "step", NULL};
     struct pp_value units;
     if (!m->has_model)
-        return pp_value_fail(at, "there is no model to take units from");
-    if (pp_value_object(at, keys) || read_costs(at, &m->arena, &m->profile))
+        return pp_value_fail(at, "a profile needs 'model'");
+    if (pp_value_object(at, keys) || read_measured(at, &m->arena, &m->profile))
         return -1;
     pp_value_find(at, "units", &units);
     if (m->profile.n_units != m->model.n_units)
-        return pp_value_fail(&units, "'%zu' units, and the model has %zu",
+        return pp_value_fail(&units, "'%zu' units, but the model has %zu",
                              m->profile.n_units, m->model.n_units);
     for (size_t i = 0; i < m->model.n_units; i++) {
         struct pp_value unit = pp_value_item(&units, i), fqn;

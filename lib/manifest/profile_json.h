@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_json - measured costs of a model's units, as pprun --profile writes
- * them:
+/* profile_json - the file of measured costs of a model's units, which pprun
+ * writes:
  *
  *   {"format": "pp-profile", "version": 1,
  *    "units": [{"fqn": "model.embed_tokens", "fwd": [s, s], "input": [s, s],
@@ -8,9 +8,9 @@
  *    "messages": {"seconds_per_byte": s, "latency": s},
  *    "step": {"seconds_per_param": s}}
  *
- * Seconds of forward, input and weight gradient: per token, and per attended
- * pair of positions. Messages may be absent: they take no time; so may the
- * rest of the step. */
+ * fwd, input and weight are seconds of the forward, input gradient and weight
+ * gradient: per token, and per attended pair of positions. Messages and step
+ * may be absent; they then take no time. */
 #ifndef PP_MANIFEST_PROFILE_JSON_H
 #define PP_MANIFEST_PROFILE_JSON_H
 
@@ -20,17 +20,17 @@
 #include "base/err.h"
 #include "model/profile.h"
 
-/* Reads the file; units and names are a's. PP_EXIT_INPUT with file and JSON
- * pointer, also where a name is there twice or a number is negative. */
+/* Reads the file. The arena owns units and names. Fails with PP_EXIT_INPUT,
+ * file and JSON pointer, also if a name is duplicate or a number negative. */
 int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* The same from memory; name starts the messages. */
+/* Does the same from memory. name starts the messages. */
 int pp_profile_parse(const char *text, size_t n, const char *name,
                      struct pp_arena *a, struct pp_profile *p,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Writes it, one unit a line. Stream errors are the caller's to check. */
+/* Writes the file, one unit a line. The caller checks the stream for errors. */
 void pp_profile_write(FILE *f, const struct pp_profile *p);
 
 #endif

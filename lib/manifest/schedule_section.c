@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* schedule_section - "schedule" of a manifest: a row of text for each rank.
  *
- * Ranges are checked here; whether the schedule is right is sched/check's. */
+ * It checks ranges only; lib/schedule/check validates the schedule. */
 #include "manifest/sections.h"
 
 #include <inttypes.h>
@@ -71,8 +71,8 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
     return 0;
 }
 
-/* A slice reads keys and values of those before it, in I too: a stage that
- * keeps no more than its input does not have them. */
+/* A slice reads keys and values of the slices before it, in I too. A stage that
+ * recomputes in full saves its input only and does not have them. */
 static int check_slices(const struct pp_value *at, int64_t slices,
                         const struct pp_manifest *m)
 {
@@ -81,10 +81,9 @@ static int check_slices(const struct pp_value *at, int64_t slices,
         if (m->stages[s].recompute == PP_RECOMPUTE_FULL) {
             pp_value_find(at, "slices", &member);
             return pp_value_fail(&member,
-                                 "'%" PRId64 "' slices, and stage %d "
-                                 "recomputes in full, which keeps no keys "
-                                 "and values for the slices behind; selective "
-                                 "does",
+                                 "'%" PRId64 "' slices need the keys and "
+                                 "values that stage %d does not save; it must "
+                                 "recompute selectively or not at all",
                                  slices, s);
         }
     return 0;

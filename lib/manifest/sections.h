@@ -2,27 +2,26 @@
 /* sections - one reader and one writer for each section of a manifest.
  *
  * Private to lib/manifest. Readers fill the parsed members from the document,
- * in the order below, since each checks its references to those before it.
- * Writers build a section from the public structs and check nothing: the whole
- * document is read again afterwards. */
+ * in the order below, because each checks its references to those before it.
+ * Writers build a section from the public structs and check nothing, because
+ * the whole document is read again afterwards. */
 #ifndef PP_MANIFEST_SECTIONS_H
 #define PP_MANIFEST_SECTIONS_H
 
 #include "manifest/json.h"
 #include "manifest/manifest.h"
 
-/* Limits of what is still sensible, so that sums of parsed values cannot
- * overflow. */
+/* Limits of parsed values, so that their sums cannot overflow. */
 #define PP_MAX_COUNT INT64_C(0x7fffffffffffffff)
 #define PP_MAX_COST 1e30
 #define PP_MAX_RANKS (INT64_C(1) << 20)
 #define PP_MAX_MICROBATCHES (INT64_C(1) << 24)
 #define PP_MAX_TOKENS INT64_C(0x7fffffff)
 
-/* What messages call a manifest that is not from a file. */
+/* Messages call a manifest so if it does not come from a file. */
 #define PP_OWN_NAME "manifest"
 
-/* Fills *m from a document, which it takes. On failure *m is finished. */
+/* Fills *m from a document and takes it. On failure *m is finished. */
 int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
                      struct pp_err *err) PP_MUST_USE;
 
@@ -43,8 +42,8 @@ int pp_read_data_section(const struct pp_value *at,
 int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
-/* The cost keys that units and stages share. Absent ones fail when required
- * and are left alone otherwise. */
+/* Reads the cost keys that units and stages share. If a key is absent, it fails
+ * if required is true, and leaves the value alone otherwise. */
 struct pp_unit_costs {
     uint64_t *params;
     double *fwd_flops, *act_bytes, *out_bytes;
@@ -52,7 +51,7 @@ struct pp_unit_costs {
 int pp_read_unit_costs(const struct pp_value *at, bool required,
                        const struct pp_unit_costs *c) PP_MUST_USE;
 
-/* "recompute" of a unit and of a stage. */
+/* Read and write "recompute" of a unit and of a stage. */
 int pp_read_unit_modes(const struct pp_value *at,
                        struct pp_manifest_unit *u) PP_MUST_USE;
 int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
@@ -62,7 +61,7 @@ int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s);
 int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
                  const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes);
 
-/* Prints a document in the manifest's layout. */
+/* Prints a document in the layout of pp_manifest_write. */
 void pp_value_print(const json_t *root, FILE *f);
 
 /* Writers return a new value, or NULL with *err filled. */
@@ -77,7 +76,7 @@ json_t *pp_write_stages_section(const struct pp_manifest_model *model,
 json_t *pp_write_components_section(const struct pp_manifest *m,
                                     const struct pp_component *components,
                                     size_t n, struct pp_err *err) PP_MUST_USE;
-/* The stages, which now say whose units they hold. */
+/* Returns a copy of stages that name their components. */
 json_t *pp_write_stage_components(const json_t *stages,
                                   const struct pp_manifest *m,
                                   const struct pp_component *components,

@@ -14,7 +14,7 @@ static bool is_head(const struct pp_manifest_unit *u)
     return !strcmp(u->fqn, name);
 }
 
-/* What the unit makes again in I takes as much of its forward's time as of its
+/* Recomputed operations take the same share of the forward's time as of its
  * operations. */
 static double recompute_time(const struct pp_manifest_unit *u,
                              enum pp_recompute r,
@@ -109,7 +109,7 @@ static struct pp_cost stage_seconds(const struct pp_stage_costs *c, int stage,
                        seconds_of(&c->others[stage], tokens, pairs, false));
 }
 
-/* Both ways the message is as wide as what the lower stage puts out. */
+/* In both directions a message is as wide as the lower stage's output. */
 static double message_time(const struct pp_stage_costs *c, struct pp_action a,
                            double tokens)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stages_section - "mesh" and "stages" of a manifest: who holds which units,
- * where, and who feeds whom. */
+/* stages_section - "stages" of a manifest: their units, ranks and inputs. */
 #include "manifest/sections.h"
 
 #include <assert.h>
@@ -9,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* How far a stage's written cost may lie from its units' sum. */
+/* A stage's cost may differ from the sum of its units by this share. */
 #define COST_TOLERANCE 1e-9
 
 static const char *const stage_keys[] = {
@@ -30,8 +29,8 @@ static int read_copy_of(const struct pp_value *at, int stage,
     if (!pp_value_find(at, "copy_of", &member)) {
         if (after)
             return pp_value_fail(at,
-                                 "stage %d copies another and stage %d, after "
-                                 "it, does not",
+                                 "stage %d is a copy, but stage %d, after it, "
+                                 "is not; copies come last",
                                  stage - 1, stage);
         return 0;
     }
@@ -40,18 +39,18 @@ static int read_copy_of(const struct pp_value *at, int stage,
     int expected = after ? stages[stage - 1].copy_of + 1 : 0;
     if (stages[expected].copy_of >= 0)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' has a copy already: two of the "
-                             "weights are the most",
+                             "'%" PRId64 "' has a copy already; two copies of "
+                             "the weights are the most",
                              original);
     if (original >= stage || stages[original].copy_of >= 0)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' is not an earlier stage that is no "
-                             "copy",
+                             "'%" PRId64 "' must be an earlier stage that is "
+                             "not a copy itself",
                              original);
     if (original != expected)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' is not %d: copies have the order "
-                             "of what they copy",
+                             "'%" PRId64 "' must be %d: copies have the order "
+                             "of their originals",
                              original, expected);
     stages[stage].copy_of = (int)original;
     return 0;
@@ -66,8 +65,8 @@ static void imply_inputs(const struct pp_graph *g, int stage, int *inputs)
         inputs[i] = g->stages[n->copy_of].inputs[i] + stage - n->copy_of;
 }
 
-/* inputs: ascending, and only stages before this one, so that the graph has no
- * cycle by construction. */
+/* inputs ascend and name earlier stages only, so that the graph has no
+ * cycle. */
 static int read_inputs(const struct pp_value *at, int stage,
                        struct pp_manifest *m)
 {
@@ -91,8 +90,8 @@ static int read_inputs(const struct pp_value *at, int stage,
             return -1;
         if (v >= stage)
             return pp_value_fail(&item,
-                                 "'%" PRId64 "' does not come before "
-                                 "stage %d",
+                                 "'%" PRId64 "' must be less than its own "
+                                 "stage, %d",
                                  v, stage);
         if (i && v <= inputs[i - 1])
             return pp_value_fail(&item,
@@ -114,7 +113,8 @@ static bool is_unit(const struct pp_manifest_model *model, const char *fqn)
     return false;
 }
 
-/* Stages hold the model's units in its order, so that a stage is a range. */
+/* Stages hold the model's units in the model's order, so that a stage is a
+ * range. */
 static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
                            size_t next, struct pp_manifest_stage *s)
 {
@@ -126,7 +126,7 @@ static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
     if (pp_value_array(&list, &s->n_units))
         return -1;
     if (s->n_units && !m->has_model)
-        return pp_value_fail(&list, "there is no model to take units from");
+        return pp_value_fail(&list, "units of a stage need 'model'");
     for (size_t i = 0; i < s->n_units; i++) {
         struct pp_value item = pp_value_item(&list, i);
         const char *fqn;
@@ -143,7 +143,7 @@ static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
             return pp_value_fail(&item, "'%.*s' is in a stage already",
                                  PP_VALUE_QUOTE, fqn);
         return pp_value_fail(&item,
-                             "'%.*s' is not next in the model, which is "
+                             "'%.*s' is out of order; the model's next unit is "
                              "'%.*s'",
                              PP_VALUE_QUOTE, fqn, PP_VALUE_QUOTE, wanted);
     }
@@ -174,7 +174,7 @@ static int check_sums(const struct pp_value *at, const char *key, size_t n,
     return 0;
 }
 
-/* What a stage that recomputes costs beside. */
+/* Reads the additional costs of a stage that recomputes. */
 static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
 {
     struct pp_value member;
@@ -187,8 +187,8 @@ static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
     return 0;
 }
 
-/* Written costs are a courtesy to readers where there is a model, which then
- * decides; without one they are all there is. */
+/* If there is a model, the sums over its units decide, and the costs in the
+ * stage must agree. Without a model the costs in the stage are used. */
 static int read_costs(const struct pp_value *at, struct pp_manifest *m,
                       int stage, struct pp_manifest_stage *s)
 {
@@ -227,11 +227,9 @@ static int check_copied_units(const struct pp_value *at,
     int original = m->graph.stages[stage].copy_of;
     if (original < 0 || m->stages[stage].n_units == m->stages[original].n_units)
         return 0;
-    return pp_value_fail(at,
-                         "%zu units, and %zu in stage %d, of which it is the "
-                         "copy",
-                         m->stages[stage].n_units, m->stages[original].n_units,
-                         original);
+    return pp_value_fail(at, "%zu units, but stage %d, its original, has %zu",
+                         m->stages[stage].n_units, original,
+                         m->stages[original].n_units);
 }
 
 static int count_copies(const struct pp_value *at, struct pp_manifest *m)
@@ -241,7 +239,7 @@ static int count_copies(const struct pp_value *at, struct pp_manifest *m)
     while (originals < g->n_stages && g->stages[originals].copy_of < 0)
         originals++;
     if (last >= 0 && last != originals - 1)
-        return pp_value_fail(at, "stage %d has no copy, and stage %d has",
+        return pp_value_fail(at, "stage %d has no copy, but stage %d has one",
                              last + 1, last);
     g->n_copies = g->n_stages / originals;
     return 0;
@@ -258,7 +256,8 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
         pp_value_int(&member, 0, INT_MAX, &number))
         return -1;
     if (number != stage)
-        return pp_value_fail(&member, "'%" PRId64 "' is not its place, %d",
+        return pp_value_fail(&member,
+                             "'%" PRId64 "' must be %d, its place in the list",
                              number, stage);
     if (pp_value_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
         return -1;
@@ -292,7 +291,7 @@ static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-/* The stage that holds a unit, or -1. */
+/* Returns the stage that holds a unit, or -1. */
 static int holder(const struct pp_manifest *m, const char *fqn)
 {
     for (int s = 0; s < m->graph.n_stages; s++) {
@@ -337,7 +336,7 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
     if (n > INT_MAX)
         return pp_value_fail(at, "'%zu' stages are too many", n);
     if (!pp_value_find(at->parent, "mesh", &mesh))
-        return pp_value_fail(at, "there is no mesh to place stages on");
+        return pp_value_fail(at, "stages need 'mesh'");
     m->stages = pp_arena_alloc(&m->arena, n, sizeof *m->stages);
     m->graph.stages = pp_arena_alloc(&m->arena, n, sizeof *m->graph.stages);
     if (!m->stages || !m->graph.stages)

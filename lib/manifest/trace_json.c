@@ -7,11 +7,11 @@
 
 #include "manifest/json.h"
 
-/* Microseconds; twelve days. And by how much times that were rounded to
- * nanoseconds may lie behind each other. */
+/* In microseconds: the latest time, which is twelve days, and the error of
+ * times that were rounded to nanoseconds. */
 static const double most_us = 1e12, slack_us = 2e-3;
 
-/* An action of a row and its place in it. */
+/* An action and its index in its row. */
 struct place {
     struct pp_action action;
     size_t at;
@@ -20,8 +20,8 @@ struct place {
 struct reader {
     const struct pp_schedule *s;
     struct pp_sim *sim;
-    struct place **places; /* per rank, sorted; malloc'ed */
-    int64_t step, pass;    /* the ones to read */
+    struct place **places; /* by rank, sorted; owned */
+    int64_t step, pass;    /* to read */
 };
 
 static int compare_places(const void *a, const void *b)
@@ -57,7 +57,7 @@ static int make_places(struct reader *r, struct pp_err *err)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         for (size_t i = 0; i < row->n; i++) {
             r->places[k][i] = (struct place){row->actions[i], i};
-            /* A start of -1: not read yet. */
+            /* A start of -1 means that the action is not read yet. */
             rank->spans[i] = (struct pp_span){row->actions[i], -1, -1};
             r->sim->n_messages += pp_is_send(row->actions[i].op);
         }
@@ -66,7 +66,7 @@ static int make_places(struct reader *r, struct pp_err *err)
     return 0;
 }
 
-/* An integer of an event's args, or 0 where it has none. */
+/* Reads an integer of an event's args, or 0 if it is absent. */
 static int arg(const struct pp_value *args, const char *key, int64_t *out)
 {
     struct pp_value at;
@@ -75,8 +75,8 @@ static int arg(const struct pp_value *args, const char *key, int64_t *out)
                                          : 0;
 }
 
-/* Whether an event is a slice of an action, with its step and pass. -1 on
- * failure. */
+/* Returns 1, with its step and pass, if the event is a slice of an action, 0 if
+ * it is another event, and -1 on failure. */
 static int is_action(const struct pp_value *at, int64_t *step, int64_t *pass)
 {
     struct pp_value args, member;
@@ -97,7 +97,7 @@ static int is_action(const struct pp_value *at, int64_t *step, int64_t *pass)
     return 1;
 }
 
-/* The last pass of the last step. */
+/* Finds the last pass of the last step. */
 static int find_pass(struct reader *r, const struct pp_value *events, size_t n)
 {
     bool any = false;
@@ -118,7 +118,7 @@ static int find_pass(struct reader *r, const struct pp_value *events, size_t n)
     return any ? 0 : pp_value_fail(events, "there are no actions");
 }
 
-/* The action that an event names: its peer is among its args. */
+/* Reads the action that an event names. Its peer is in args. */
 static int read_action(const struct pp_value *at, struct pp_action *a)
 {
     struct pp_value name, args, peer;
@@ -160,7 +160,7 @@ static int read_event(struct reader *r, const struct pp_value *at)
                              (int)pid - 1, text);
     struct pp_span *span = &r->sim->rows[pid - 1].spans[found->at];
     if (span->start >= 0)
-        return pp_value_fail(at, "'%s' is there twice", text);
+        return pp_value_fail(at, "'%s' occurs twice", text);
     span->start = ts;
     span->end = pp_is_send(key.action.op) ? ts : ts + dur;
     return 0;
@@ -177,15 +177,15 @@ static int check_present(const struct pp_value *events, struct pp_sim_row *rank,
         pp_action_format(s->action, false, text);
         if (s->action.op < PP_REDUCE_GRAD)
             return pp_value_fail(events, "rank %d lacks '%s'", number, text);
-        /* Where the one before ended. */
+        /* An action that synchronises starts when the one before it ended. */
         s->start = s->end = i ? s[-1].end : 0;
     }
     return 0;
 }
 
-/* The two of an overlap pair may run at once. */
-static int check_order(const struct pp_value *events,
-                       const struct pp_sim_row *rank, int number)
+/* Actions of a rank must not overlap, except the two of an overlap pair. */
+static int check_row_order(const struct pp_value *events,
+                           const struct pp_sim_row *rank, int number)
 {
     const struct pp_span *before = NULL;
     double start, end, ended = 0;
@@ -200,7 +200,7 @@ static int check_order(const struct pp_value *events,
             pp_action_format(s->action, false, text[0]);
             pp_action_format(before->action, false, text[1]);
             return pp_value_fail(events,
-                                 "rank %d begins '%s' before '%s' has ended",
+                                 "rank %d starts '%s' before '%s' has ended",
                                  number, text[0], text[1]);
         }
         before = s;
@@ -209,7 +209,8 @@ static int check_order(const struct pp_value *events,
     return 0;
 }
 
-/* Microseconds become seconds, from the first compute action. */
+/* Converts microseconds to seconds from the first compute action, and sums them
+ * up. */
 static void sum_up(struct pp_sim *sim)
 {
     double first = HUGE_VAL, busy = 0;
@@ -221,7 +222,7 @@ static void sum_up(struct pp_sim *sim)
         struct pp_sim_row *rank = &sim->rows[r];
         for (size_t i = 0; i < rank->n; i++) {
             struct pp_span *s = &rank->spans[i];
-            /* A rank may have waited for its first message before. */
+            /* A rank may wait for its first message before that. */
             s->start = fmax(1e-6 * (s->start - first), 0);
             s->end = 1e-6 * (s->end - first);
             if (pp_is_compute(s->action.op))
@@ -251,15 +252,16 @@ static int read_events(struct reader *r, const struct pp_value *root)
     }
     for (int k = 0; k < r->sim->n_rows; k++)
         if (check_present(&events, &r->sim->rows[k], k) ||
-            check_order(&events, &r->sim->rows[k], k))
+            check_row_order(&events, &r->sim->rows[k], k))
             return -1;
     sum_up(r->sim);
     return 0;
 }
 
-/* Reads a document, which it takes. */
-static int load(json_t *value, const char *name, const struct pp_schedule *s,
-                struct pp_sim *sim, struct pp_err *err)
+/* Reads a document and takes it. */
+static int load_trace(json_t *value, const char *name,
+                      const struct pp_schedule *s, struct pp_sim *sim,
+                      struct pp_err *err)
 {
     const struct pp_value_source source = {name, err};
     const struct pp_value root = {.source = &source, .value = value};
@@ -282,13 +284,14 @@ int pp_trace_parse(const char *text, size_t n, const char *name,
     json_t *value;
     return pp_value_parse(text, n, name, &value, err)
                ? -1
-               : load(value, name, s, sim, err);
+               : load_trace(value, name, s, sim, err);
 }
 
 int pp_trace_read(const char *path, const struct pp_schedule *s,
                   struct pp_sim *sim, struct pp_err *err)
 {
     json_t *value;
-    return pp_value_read(path, &value, err) ? -1
-                                            : load(value, path, s, sim, err);
+    return pp_value_read(path, &value, err)
+               ? -1
+               : load_trace(value, path, s, sim, err);
 }

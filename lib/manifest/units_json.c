@@ -10,7 +10,7 @@
 
 enum { NEWEST = 1, MOST_UNITS = 1 << 20 };
 
-/* In the order in which units must come. */
+/* Units come in the order of these kinds. */
 static const struct {
     const char *name, *class;
     enum pp_unit_kind kind;
@@ -21,7 +21,7 @@ static const struct {
     {"head", "Linear", PP_UNIT_HEAD},
 };
 
-/* A name that fits where names are put together; borrowed. */
+/* Reads a name that fits in PP_FQN_TEXT. The document owns *out. */
 static int get_name(const struct pp_value *at, const char *key,
                     const char **out)
 {
@@ -30,7 +30,7 @@ static int get_name(const struct pp_value *at, const char *key,
         return -1;
     size_t n = strlen(*out);
     if (n == 0 || n >= PP_FQN_TEXT)
-        return pp_value_fail(&member, "'%.*s' is not of 1 to %d characters",
+        return pp_value_fail(&member, "'%.*s' is longer than %d characters",
                              PP_VALUE_QUOTE, *out, PP_FQN_TEXT - 1);
     return 0;
 }
@@ -52,8 +52,8 @@ static int read_kind(const struct pp_value *at, struct pp_unit_row *row)
                          PP_VALUE_QUOTE, text);
 }
 
-static int read_row(const struct pp_value *at, struct pp_arena *a,
-                    struct pp_unit_row *row)
+static int read_table_row(const struct pp_value *at, struct pp_arena *a,
+                          struct pp_unit_row *row)
 {
     static const char *const keys[] = {"fqn",       "kind",      "class",
                                        "params",    "fwd_flops", "act_bytes",
@@ -73,8 +73,8 @@ static int read_row(const struct pp_value *at, struct pp_arena *a,
     return row->fqn && row->class ? 0 : pp_value_no_memory(at);
 }
 
-/* Embeddings, layers, norms, heads, and one layer at least. */
-static int check_order(const struct pp_value *at, struct pp_unit_row *rows,
+/* Units are embeddings, then layers (at least one), norms and heads. */
+static int check_kinds(const struct pp_value *at, struct pp_unit_row *rows,
                        size_t n, struct pp_unit_table *t, struct pp_model *m)
 {
     struct pp_value unit, kind;
@@ -86,7 +86,7 @@ static int check_order(const struct pp_value *at, struct pp_unit_row *rows,
         unit = pp_value_item(at, i);
         return pp_value_fail(
             pp_value_find(&unit, "kind", &kind) ? &kind : &unit,
-            "'%s' cannot come behind '%s'", kinds[rows[i].kind].name,
+            "'%s' must come before '%s'", kinds[rows[i].kind].name,
             kinds[rows[i - 1].kind].name);
     }
     if (m->n_layers == 0)
@@ -94,36 +94,33 @@ static int check_order(const struct pp_value *at, struct pp_unit_row *rows,
     return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int check_params(const struct pp_value *at,
+                        const struct pp_unit_row *rows, size_t n)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    uint64_t params = 0;
+    for (size_t i = 0; i < n; i++) {
+        params += rows[i].params; /* both are below 2^63 */
+        if (params > PP_MAX_COUNT)
+            return pp_value_fail(at, "the sum of params is too large");
+    }
+    return 0;
 }
 
-static int check_sums(const struct pp_value *at, const struct pp_unit_row *rows,
-                      size_t n)
+static int check_row_names(const struct pp_value *at,
+                           const struct pp_unit_row *rows, size_t n)
 {
-    const char *twice = NULL, **names = calloc(n, sizeof *names);
-    uint64_t params = 0;
+    const char **names = calloc(n, sizeof *names);
     if (!names)
         return pp_value_no_memory(at);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         names[i] = rows[i].fqn;
-        params += rows[i].params; /* both are below 2^63 */
-        if (params > PP_MAX_COUNT) {
-            free(names);
-            return pp_value_fail(at, "the sum of params is too large");
-        }
-    }
-    qsort(names, n, sizeof *names, compare_names);
-    for (size_t i = 1; i < n && !twice; i++)
-        if (!strcmp(names[i - 1], names[i]))
-            twice = names[i];
+    int rc = pp_value_distinct(at, names, n);
     free(names);
-    return twice ? pp_value_fail(at, "'%s' is there twice", twice) : 0;
+    return rc;
 }
 
-static int read_units(const struct pp_value *at, struct pp_arena *a,
-                      struct pp_unit_table *t, struct pp_model *m)
+static int read_table_units(const struct pp_value *at, struct pp_arena *a,
+                            struct pp_unit_table *t, struct pp_model *m)
 {
     size_t n;
     if (pp_value_array(at, &n))
@@ -135,12 +132,15 @@ static int read_units(const struct pp_value *at, struct pp_arena *a,
         return pp_value_no_memory(at);
     for (size_t i = 0; i < n; i++) {
         struct pp_value unit = pp_value_item(at, i);
-        if (read_row(&unit, a, &rows[i]))
+        if (read_table_row(&unit, a, &rows[i]))
             return -1;
     }
     t->rows = rows;
     t->n = n;
-    return check_order(at, rows, n, t, m) || check_sums(at, rows, n) ? -1 : 0;
+    return check_kinds(at, rows, n, t, m) || check_params(at, rows, n) ||
+                   check_row_names(at, rows, n)
+               ? -1
+               : 0;
 }
 
 static int read_table(const struct pp_value *root, struct pp_arena *a,
@@ -171,7 +171,7 @@ static int read_table(const struct pp_value *root, struct pp_arena *a,
         pp_value_member(root, "units", &at))
         return -1;
     *m = (struct pp_model){.architecture = PP_TABLE, .table = t};
-    return read_units(&at, a, t, m);
+    return read_table_units(&at, a, t, m);
 }
 
 int pp_units_parse(const char *text, size_t n, const char *name,

@@ -144,7 +144,7 @@ plan() {
         "/traceEvents: there are no actions"
     refused "del(.traceEvents[$at])" "/traceEvents: rank 0 lacks '0F1'"
     refused ".traceEvents += [.traceEvents[$at]]" \
-        "/traceEvents/$(jq '.traceEvents | length' t.json): '0F1' is there twice"
+        "/traceEvents/$(jq '.traceEvents | length' t.json): '0F1' occurs twice"
     refused ".traceEvents[$at].pid = 2" \
         "/traceEvents/$n: rank 1 has no '0F1' in the schedule"
     refused ".traceEvents[$at].pid = 3" \
@@ -156,7 +156,7 @@ plan() {
     refused ".traceEvents[$at].ts = \"now\"" \
         "/traceEvents/$n/ts: '\"now\"' is not a number"
     refused ".traceEvents[$at].ts = 0" \
-        "/traceEvents: rank 0 begins '0F1' before '0F0' has ended"
+        "/traceEvents: rank 0 starts '0F1' before '0F0' has ended"
     refused 'del(.traceEvents[] | select(.name == "0SEND_F0").args.peer)' \
         "/traceEvents/$(jq '.traceEvents | map(.name == "0SEND_F0") | index(true)' t.json)/args: 'peer' is missing"
     echo '{"traceEvents": [' >bad.json

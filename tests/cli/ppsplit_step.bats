@@ -200,7 +200,7 @@ profile() {
     refused '.units[3].fqn = "model.layers.9"' \
         "/units/3/fqn: 'model.layers.9' is not in the model"
     refused '.units[3].fqn = "model.layers.1"' \
-        "/units: 'model.layers.1' is there twice"
+        "/units: 'model.layers.1' is a duplicate name"
     profile '.units[3].fwd[0] = -1'
     run --separate-stderr ppsplit -p 2 --costs p.json m
     [ "$status" -eq 2 ]

@@ -385,7 +385,8 @@ static void test_refused(void)
     bad.n_units = 2;
     ok(pp_manifest_set_model(&m, &bad, &err) == -1, "a wrong model");
     is_str(err.text,
-           "manifest: /model/units/1/fqn: 'model.embed_tokens' is there twice",
+           "manifest: /model/units/1/fqn: 'model.embed_tokens' is a duplicate "
+           "name",
            "is refused like any document");
     is_int(err.code, PP_EXIT_INPUT, "with status 2");
     is_text(&m, own, "and nothing has changed");
