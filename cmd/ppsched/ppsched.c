@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsched - gives a manifest its schedule, proves it, simulates it, draws it:
- * the course of a run. */
+/* ppsched - adds a schedule to a manifest, checks it, simulates it, draws it.
+ */
 #include "ppsched.h"
 
 #include <getopt.h>
@@ -13,7 +13,7 @@
 #include "schedule/kinds/kind.h"
 #include "version.h"
 
-/* Stages times microbatches; beyond it a mistyped number is likelier. */
+/* Most stages times microbatches; a larger product is likely a typing error. */
 enum { MAX_CELLS = 1 << 26 };
 
 static int print_list(struct tool *t)
@@ -24,12 +24,12 @@ static int print_list(struct tool *t)
                 (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
     if (f)
         fprintf(f, "%-15s %s\n%-15s needs: %s\n", "auto",
-                "the best order that a search finds, within --memory", "",
+                "the best order that a search finds within --memory", "",
                 "any stages, any -m");
     return f ? 0 : -1;
 }
 
-/* Where nothing is said, there are the stages that the kind is made for. */
+/* Returns the placement of --placement, or the one that the kind needs. */
 static enum pp_placement placement_of(const struct ppsched_options *o)
 {
     const struct pp_kind *kind = pp_kind_find(o->kind); /* NULL for auto */
@@ -73,8 +73,8 @@ out:
     return rc;
 }
 
-/* Which microbatches are counted with, where that follows from nothing that the
- * user sees. */
+/* Notes the microbatch sizes that are assumed, if neither an option nor packed
+ * data give them. */
 static void say_microbatch(const struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -84,7 +84,7 @@ static void say_microbatch(const struct ppsched *p)
              "the split is for microbatches of %" PRId64
              " tokens in sequences of %" PRId64 "%s",
              m->microbatch.tokens, m->microbatch.seq_len,
-             p->options.seq_len ? ", and not as --seq-len says" : "");
+             p->options.seq_len ? "; --seq-len overrides that here" : "");
 }
 
 static int read_manifest(struct ppsched *p, int argc, char **argv)
@@ -105,29 +105,29 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
         return -1;
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there are no stages; ppsplit makes them", p->name);
+                       "%s: has no stages; run ppsplit first", p->name);
     if (!p->options.kind && !p->options.csv && !p->options.compare &&
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: there is no schedule; -s makes one", p->name);
+                       "%s: has no schedule; make one with -s", p->name);
     return 0;
 }
 
-/* Whether the data that the manifest names are there, as they were. */
+/* Checks that the manifest's data are present and unchanged. */
 static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
 {
     struct pp_packed packed = {0};
     int rc = pp_packed_open(d->path, &packed, err);
     if (rc == 0 && packed.checksum != d->checksum)
         rc = pp_fail(err, PP_EXIT_INPUT,
-                     "%s: is not the data that the manifest was made for",
+                     "%s: the data have changed since the manifest was made",
                      d->path);
     pp_packed_finish(&packed);
     return rc;
 }
 
-/* Without --data those of the manifest count, wherever they can be read: a plan
- * may be looked at where its data are not. */
+/* Chooses the packed data: --data, or the manifest's if they can be read. A
+ * plan may be inspected on a machine that does not have them. */
 static int choose_data(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -140,8 +140,7 @@ static int choose_data(struct ppsched *p)
             p->data = named->path;
         else
             tool_say(p->tool, PP_LOG_NOTE,
-                     "%s; microbatches are taken to be as the split assumed",
-                     why.text);
+                     "%s; assuming the microbatch size of the split", why.text);
     }
     if (o->step && !p->data)
         return tool_usage(p->tool, "--step needs --data");
@@ -149,7 +148,7 @@ static int choose_data(struct ppsched *p)
     return 0;
 }
 
-/* What actions cost and keep, once there are stages and a number of
+/* Opens the data and computes the costs. Needs stages and a number of
  * microbatches. */
 static int open_costs(struct ppsched *p)
 {
@@ -157,12 +156,11 @@ static int open_costs(struct ppsched *p)
     if (p->data && pp_packed_open(p->data, &p->packed, err))
         return -1;
     if (p->data && p->packed.n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: there are no microbatches",
-                       p->data);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
     return ppsched_costs_init(p);
 }
 
-/* What the manifest would be refused for, in terms of options. */
+/* Refuses slices of stages that recompute in full, in terms of options. */
 static int check_recompute(struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -170,9 +168,9 @@ static int check_recompute(struct ppsched *p)
         if (m->graph.n_slices > 1 &&
             m->stages[s].recompute == PP_RECOMPUTE_FULL)
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                           "%d slices: stage %d recomputes in full, which "
-                           "keeps no keys and values for the slices behind; "
-                           "use ppsplit --recompute selective",
+                           "%d slices: stage %d recomputes in full, so it "
+                           "keeps no keys and values for later slices; use "
+                           "ppsplit --recompute selective",
                            m->graph.n_slices, s);
     return 0;
 }
@@ -190,8 +188,8 @@ static int build(struct ppsched *p)
         return -1;
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%d stages of %d microbatches of %d slices are more "
-                       "than %d actions",
+                       "%d stages, %d microbatches and %d slices make more "
+                       "than %d forwards",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
     if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
@@ -231,7 +229,7 @@ static int set_data(struct ppsched *p)
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 
-/* The manifest says which sequence length its schedule was made for. */
+/* Records --seq-len in the manifest. */
 static int record_seq_len(struct ppsched *p)
 {
     struct pp_default_microbatch mb = p->manifest.microbatch;
@@ -244,8 +242,8 @@ static int record_seq_len(struct ppsched *p)
 static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
 {
     struct pp_err *err = &p->tool->err;
-    /* The graph, which knows of slices, is the manifest's: until it has the
-     * schedule, any other change forgets them. */
+    /* The schedule is set first: other changes reset the slices of the
+     * manifest's graph until it has one. */
     if (ppsched_memory(p, NULL) ||
         pp_manifest_set_schedule(&p->manifest, p->schedule, err) ||
         (p->options.data && set_data(p)) || record_seq_len(p))
@@ -259,14 +257,14 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     return rc ? -1 : pp_manifest_write(&p->manifest, f, err);
 }
 
-/* What the options say to work on. */
+/* Reads the manifest, the data and the CSV file that the options name. */
 static int read_input(struct ppsched *p, int argc, char **argv)
 {
     const struct ppsched_options *o = &p->options;
-    /* A CSV file has its own stages; a manifest is read when one is named. */
+    /* A CSV file has its own stages, so a manifest must be named. */
     bool has_manifest = !o->n_ranks && (!o->csv || optind < argc);
     if (o->n_ranks && optind < argc)
-        return tool_usage(p->tool, "'%s': with -p there is no manifest to read",
+        return tool_usage(p->tool, "'%s': -p cannot be used with a manifest",
                           argv[optind]);
     if (o->n_ranks && !o->compare && ppsched_abstract(p))
         return -1;
@@ -275,8 +273,8 @@ static int read_input(struct ppsched *p, int argc, char **argv)
     return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
 }
 
-/* Whether something is printed: not where pictures are all that was asked for,
- * or where one of them goes to standard output in place of the manifest. */
+/* Reports if something is printed: not if only pictures were asked for, or if
+ * one of them goes to standard output in place of the manifest. */
 static bool prints(const struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -334,8 +332,8 @@ int main(int argc, char **argv)
             "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
             "|\n               --overlay TRACE | --export FORM [options] "
             "[MANIFEST]",
-        .summary = "Order the work of a pipeline, prove the order, and show "
-                   "what it costs.",
+        .summary = "Order the work of a pipeline, prove that it cannot "
+                   "deadlock, and show its cost.",
         .options = ppsched_option_table};
     struct ppsched p = {.tool = &t};
     if (ppsched_read_options(&t, &p.options, argc, argv) == 0)

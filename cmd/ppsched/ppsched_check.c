@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --check and --semantics: what is proved, and how the verdict is printed. */
+/* --check and --semantics: the proof of a schedule, and its verdict. */
 #include <limits.h>
 #include <string.h>
 

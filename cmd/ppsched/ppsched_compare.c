@@ -2,11 +2,10 @@
 /* --compare: several kinds of schedule for the same work, as a table and as
  * one picture.
  *
- * In the abstract each kind gets the stages that it is made for, and the work
- * of a rank is the same for all: where a rank has c stages each costs a c-th of
- * --cost, and each of its slots is a c-th of a microbatch on the whole rank,
- * which is what memory is counted in. A message is a message: kinds with more
- * stages pay for more of them. */
+ * With -p each kind gets the stages that it is made for, and the work of a rank
+ * is the same for all: if a rank has c stages, each costs a c-th of --cost.
+ * Memory is counted in microbatches of a whole rank, so a slot is a c-th of
+ * one. A message costs the same for all; kinds with more stages send more. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,21 +15,20 @@
 #include "ppsched.h"
 #include "schedule/kinds/kind.h"
 
-/* One kind. It is planned by a run of its own, whose errors say why it does
- * not fit. */
+/* One kind. It has a run of its own, whose error says why it does not fit. */
 struct entry {
     const struct pp_kind *kind;
     struct tool tool;
     struct ppsched run;
     bool borrowed;     /* the manifest is not the run's own */
-    double chunks;     /* stages of a rank, in the mean; copies are one */
+    double chunks;     /* mean stages of a rank; copies of one count once */
     struct pp_sim sim; /* with unbounded channels */
     struct ppsched_view view;
     double peak; /* microbatches of a whole rank */
     bool fits;
 };
 
-/* Stands in the table for what no kind emits. */
+/* The table's entry of auto, which no kind emits. */
 static const struct pp_kind automatic = {.name = "auto"};
 
 struct comparison {
@@ -44,7 +42,7 @@ static void add_kind(struct comparison *c, const struct pp_kind *kind)
     c->entries[c->n++].kind = kind;
 }
 
-/* One name of the list. "all" leaves out auto, whose search takes its time. */
+/* Adds one name of the list. "all" leaves out auto, as its search is slow. */
 static int add_name(struct comparison *c, const char *name)
 {
     const char *known[PP_MAX_KINDS];
@@ -78,7 +76,7 @@ static int read_kinds(struct comparison *c)
     return rc;
 }
 
-/* Costs of a stage that is one of n_chunks on its rank. */
+/* Sets the costs of a stage that is one of n_chunks on its rank. */
 static void share_costs(struct ppsched_options *o, int n_chunks)
 {
     if (!o->has_cost)
@@ -119,8 +117,8 @@ static int place(struct comparison *c, struct entry *e)
     return ppsched_abstract(&e->run);
 }
 
-/* Holds slots, in microbatches of a whole rank, against a limit of slots; the
- * run then has the limit in its own slots. */
+/* Checks the peak, in microbatches of a whole rank, against a limit of slots.
+ * Then converts the run's limit to its own slots. */
 static int check_slots(const struct comparison *c, struct entry *e)
 {
     const struct ppsched_options *o = &c->p->options;
@@ -142,7 +140,7 @@ static int check_slots(const struct comparison *c, struct entry *e)
     return 0;
 }
 
-/* The view's slots as microbatches of a whole rank. */
+/* Converts the view's slots to microbatches of a whole rank. */
 static void scale_view(struct entry *e)
 {
     for (int r = 0; r < e->run.manifest.graph.n_rows; r++) {
@@ -152,7 +150,8 @@ static void scale_view(struct entry *e)
     }
 }
 
-/* Plans one kind. What does not fit is no failure: its reason is kept. */
+/* Plans one kind. It is no failure if the kind does not fit; e keeps the
+ * reason. */
 static int plan(struct comparison *c, struct entry *e)
 {
     struct ppsched *q = &e->run;
@@ -199,7 +198,7 @@ static void print_entry(const struct entry *e, FILE *f)
     fprintf(f, " %8zu\n", e->sim.n_messages);
 }
 
-static void print_table(const struct comparison *c, FILE *f)
+static void print_comparison(const struct comparison *c, FILE *f)
 {
     const struct entry *first = NULL;
     char depth[32];
@@ -262,7 +261,7 @@ int ppsched_compare(struct ppsched *p, FILE *f)
     if (!rc && p->options.svg && c.n_fit > 0)
         rc = draw(&c);
     if (!rc)
-        print_table(&c, f);
+        print_comparison(&c, f);
     if (!rc && c.n_fit == 0)
         p->tool->status = PP_EXIT_NO;
     for (int i = 0; i < c.n; i++)

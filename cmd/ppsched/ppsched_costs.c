@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What each action costs and what each rank keeps: from the stages of the
- * manifest and the sizes of the microbatches, or literally. */
+/* The cost of each action and the memory of each rank, from the stages of the
+ * manifest and the sizes of the microbatches, or from --cost and --comm. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "ppsched.h"
 
-/* Tokens of a microbatch that nothing is known of. */
+/* Tokens of a microbatch if nothing gives its size. */
 enum { DEFAULT_SEQ_LEN = 4096 };
 
 static double stage_time(const void *ctx, struct pp_action a)
@@ -37,7 +37,7 @@ static void set_literal(struct ppsched *p)
     c->costs = (struct pp_costs){pp_literal_time, &c->literals};
 }
 
-/* Without data every microbatch is alike. */
+/* Returns the size of all microbatches, which are alike without data. */
 static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -47,7 +47,7 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
                              : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
-/* The most tokens of a slice of so many. */
+/* Returns the tokens of the largest slice. */
 static double largest_slice(int64_t tokens, int64_t slices)
 {
     return (double)((tokens + slices - 1) / slices);
@@ -69,9 +69,9 @@ static double assume_microbatches(struct ppsched *p)
         p->manifest.has_data ? p->manifest.data.max_tokens : mb.tokens, slices);
 }
 
-/* Tokens and attended pairs of every slice of every microbatch: of the step's
- * bins, or as assumed. Returns the most tokens of any slice of any microbatch
- * of any step. */
+/* Fills tokens and attended pairs of every slice of every microbatch, from the
+ * bins of the step or as assumed. Returns the most tokens of any slice of any
+ * step. */
 static double measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -111,6 +111,64 @@ static void set_sizes(struct ppsched_costs *c, double tokens)
     }
 }
 
+/* --- --comm --- */
+
+/* Returns a message's time by --comm; compute actions keep their costs. */
+static double message_time(const void *ctx, struct pp_action a)
+{
+    const struct ppsched_messages *m = ctx;
+    if (!pp_is_send(a.op))
+        return m->inner.time(m->inner.ctx, a);
+    int boundary = a.stage < a.peer ? a.stage : a.peer;
+    return m->time[boundary] / m->n_slices;
+}
+
+/* Parses the numbers between commas: one for all boundaries, or one each. */
+static int parse_times(struct ppsched *p, double *time, size_t n)
+{
+    struct tool *t = p->tool;
+    const char *s = p->options.comm;
+    size_t given = 0;
+    for (bool more = true; more; given++) {
+        char text[32];
+        size_t length = strcspn(s, ",");
+        if (length >= sizeof text || given == n)
+            break;
+        memcpy(text, s, length);
+        text[length] = '\0';
+        if (pp_parse_real(text, "--comm", 0, 1e300, &time[given], &t->err))
+            return -1;
+        more = s[length] == ',';
+        s += length + more;
+    }
+    if (*s || (given != 1 && given != n))
+        return tool_usage(t,
+                          "--comm: '%s' must be one time, or %zu: one for each "
+                          "boundary between stages",
+                          p->options.comm, n);
+    for (size_t i = given; i < n; i++)
+        time[i] = time[0];
+    return 0;
+}
+
+static int init_messages(struct ppsched *p)
+{
+    struct ppsched_messages *m = &p->costs.messages;
+    int stages = p->manifest.graph.n_stages;
+    /* A single stage has no boundary, but its one number is checked too. */
+    size_t n = stages > 1 ? (size_t)stages - 1 : 1;
+    m->time = calloc(n, sizeof *m->time);
+    if (!m->time)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    if (parse_times(p, m->time, n))
+        return -1;
+    m->n_slices = p->manifest.graph.n_slices;
+    m->inner = p->costs.costs;
+    p->costs.costs.time = message_time;
+    p->costs.costs.ctx = m;
+    return 0;
+}
+
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -138,7 +196,7 @@ int ppsched_costs_init(struct ppsched *p)
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
-    return p->options.comm ? ppsched_messages_init(p) : 0;
+    return p->options.comm ? init_messages(p) : 0;
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)
@@ -150,7 +208,7 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     pp_stage_costs_finish(&c->stage);
 }
 
-/* "'0F3' (action 5)": where a rank needs most. */
+/* Writes the action at which a rank needs most memory: "'0F3' (action 5)". */
 static void tell_place(const struct ppsched *p, int rank, size_t place,
                        char *text, size_t bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --csv and --export: PyTorch's files in and out. */
+/* --csv and --export: reads and writes PyTorch's files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
 
-/* The whole of a file or of stdin; *text is malloc'ed. */
+/* Reads a whole file or stdin. The caller frees *text, also after a failure. */
 static int read_text(const char *path, const char *name, char **text, size_t *n,
                      struct pp_err *err)
 {
@@ -23,13 +23,13 @@ static int read_text(const char *path, const char *name, char **text, size_t *n,
     if (ferror(f))
         rc = pp_fail_read(err, name);
     else if (!feof(f))
-        rc = pp_fail(err, PP_EXIT_INPUT, "%s: there is a zero byte", name);
+        rc = pp_fail(err, PP_EXIT_INPUT, "%s: has a zero byte", name);
     if (!is_stdin)
         fclose(f);
     return rc;
 }
 
-/* The stages of the file as those of a manifest, without units. */
+/* Makes a manifest with the stages of the file, without units. */
 static int set_stages(struct ppsched *p, struct pp_err *err)
 {
     struct pp_graph *g = &p->csv.graph;
@@ -44,8 +44,8 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
     return rc ? -1 : 0;
 }
 
-/* Messages where there are none, checked first: actions then still count as
- * they do in the file. */
+/* Adds messages if there are none. Checks the rows first, as errors count the
+ * actions of the file. */
 static int complete(struct pp_schedule *s, bool messages, struct pp_err *err)
 {
     if (messages)

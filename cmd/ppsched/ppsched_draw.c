@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pictures of one schedule: -t, --svg and --trace. All show it at its channel
- * depth, as a run would have it. */
+ * depth, as pprun would run it. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "schedule/draw/draw.h"
 #include "schedule/draw/trace.h"
 
-/* The trace's time: a unit is a millisecond, a petaflop takes a second. */
+/* Times of the trace: a unit is a millisecond, a petaflop is a second. */
 static const double ns_per_unit = 1e6, ns_per_flop = 1e-6, ns_per_second = 1e9;
 
 const char *ppsched_unit(const struct ppsched *p)
@@ -37,7 +37,7 @@ int ppsched_draw(struct ppsched *p, FILE *f)
     if (ppsched_memory(p, NULL) ||
         pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
         return -1;
-    if (sim.makespan > 0) /* else there is no picture to head */
+    if (sim.makespan > 0) /* pp_draw refuses any other */
         fprintf(
             f, "%s: %d rank%s, %d stage%s, %d microbatch%s, channel depth %d\n",
             s->kind, s->graph->n_rows, s->graph->n_rows == 1 ? "" : "s",
@@ -49,7 +49,7 @@ int ppsched_draw(struct ppsched *p, FILE *f)
     return rc;
 }
 
-/* --- what pictures show --- */
+/* --- views --- */
 
 static bool in_bytes(const struct ppsched *p)
 {
@@ -71,7 +71,7 @@ static int find_bytes(struct ppsched *p, int rank,
     return rc;
 }
 
-/* What --memory leaves for a rank's activations and messages. */
+/* Returns the part of --memory for a rank's activations and messages. */
 static double limit_of(const struct ppsched *p, int rank)
 {
     size_t trained =
@@ -79,8 +79,8 @@ static double limit_of(const struct ppsched *p, int rank)
     return (double)(p->options.memory - trained);
 }
 
-/* Sums in another order may differ in the last bits: a schedule at its bound
- * shows as that. */
+/* Fills the bound. It may exceed the makespan in the last bits, as sums run in
+ * another order. */
 static int find_bound(struct ppsched *p, struct ppsched_view *v)
 {
     struct pp_bound b = {0};
@@ -90,7 +90,7 @@ static int find_bound(struct ppsched *p, struct ppsched_view *v)
     return 0;
 }
 
-/* Memory over the view's spans. */
+/* Fills the memory over the view's spans. */
 static int find_curves(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsched_options - the options of ppsched, and which of them go together. */
+/* ppsched_options - the options of ppsched, and their combinations. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "schedule/kinds/kind.h"
 #include "schedule/search/search.h"
 
-/* Larger numbers are more likely to be mistyped than meant. */
+/* Larger numbers are likely typing errors. */
 enum {
     MAX_RANKS = 1 << 20,
     MAX_MICROBATCHES = 1 << 24,
@@ -24,7 +24,7 @@ static const char *const dialect_words[] = {"pytorch", "no-wait", "pre-2024-11",
                                             NULL};
 static const char *const export_words[] = {"csv", "csv-comms", NULL};
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
-/* The last is all of the others. */
+/* The last word means all of the others. */
 static const char *const semantics_words[] = {
     "buffered", "channel",  "rendezvous", "pair",
     "rank",     "blocking", "all",        NULL};
@@ -46,7 +46,7 @@ static int parse_costs(struct tool *t, const struct tool_option *option,
         n++;
     }
     if (t->err.code == PP_EXIT_OK && (item || n < 3))
-        tool_usage(t, "--cost: '%s' is not F,I,W or F,I,W,COMM", arg);
+        tool_usage(t, "--cost: '%s' must be F,I,W or F,I,W,COMM", arg);
     free(copy);
     return t->err.code == PP_EXIT_OK ? 0 : -1;
 }
@@ -212,7 +212,7 @@ static int check_purpose(struct tool *t, const struct ppsched_options *o)
     return 0;
 }
 
-/* Pictures, and what goes to standard output. */
+/* Checks --width, and that one result at most goes to standard output. */
 static int check_outputs(struct tool *t, const struct ppsched_options *o)
 {
     bool svg = o->svg && !strcmp(o->svg, "-");

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* --overlay: a run of the schedule, as its trace has it, against the plan.
+/* --overlay: compares a run of the schedule, from its trace, with the plan.
  *
- * Where the plan counts in seconds the two compare as they are. Where it does
- * not, its unit is given the length that makes all its compute actions together
- * take what they took. */
+ * If the plan is not in seconds, its unit is scaled so that all its compute
+ * actions together take the measured time. */
 #include <stdlib.h>
 
 #include "manifest/trace_json.h"
@@ -13,7 +12,7 @@ struct overlay {
     struct ppsched *p;
     struct ppsched_view measured, planned;
     struct pp_costs inner; /* of the plan, in its own unit */
-    double second;         /* seconds to that unit */
+    double second;         /* seconds per unit */
 };
 
 static double scaled_time(const void *ctx, struct pp_action a)
@@ -30,7 +29,7 @@ static double busy(const struct pp_sim *sim)
     return sum;
 }
 
-/* Lets the plan count in seconds. */
+/* Converts the plan's costs to seconds. */
 static int scale_plan(struct overlay *o)
 {
     struct ppsched *p = o->p;
@@ -49,7 +48,7 @@ static int scale_plan(struct overlay *o)
     return 0;
 }
 
-/* --- what is printed --- */
+/* --- output --- */
 
 struct total {
     size_t n;
@@ -98,8 +97,10 @@ static void print_table(const struct overlay *o, FILE *f)
     fprintf(f, "%-16s %7s %11.1f%% %11.1f%%\n", "bubble", "", 100 * m->bubble,
             100 * s->bubble);
     if (o->inner.time)
-        fprintf(f, "simulated at %.6g seconds %s, as the actions together\n",
-                o->second, o->p->costs.literal ? "a unit" : "a flop");
+        fprintf(f,
+                "simulated at %.6g seconds per %s, so that all actions "
+                "together take the measured time\n",
+                o->second, o->p->costs.literal ? "unit" : "flop");
 }
 
 static int draw_text(const struct overlay *o, FILE *f)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --stats: the figures of a schedule as one JSON object. */
+/* --stats: figures of a schedule as one JSON object. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -71,7 +71,8 @@ static void print_times(const struct ppsched *p, FILE *f,
 static void print_bound(FILE *f, const struct pp_sim *sim,
                         const struct pp_bound *b)
 {
-    /* Sums in another order may differ in the last bits. */
+    /* The bound may exceed the makespan in the last bits, as sums run in
+     * another order. */
     double bound = b->makespan < sim->makespan ? b->makespan : sim->makespan;
     fputs("  ", f);
     print_real(f, "lower_bound", bound);
@@ -80,7 +81,7 @@ static void print_bound(FILE *f, const struct pp_sim *sim,
     fprintf(f, ",\n  \"bound_rule\": \"%s\",\n", b->rule);
 }
 
-/* How each rank's makespan is spent. */
+/* Prints each rank's busy and idle times. */
 static void print_idle(FILE *f, const struct pp_sim *sim)
 {
     fputs("  \"idle\": [", f);
@@ -122,7 +123,7 @@ static int print_channels(const struct ppsched *p, FILE *f)
     return 0;
 }
 
-/* The action at a place of rank's row, as the manifest writes it. */
+/* Prints the action at a place of a rank's row, as in the manifest. */
 static void print_action(const struct ppsched *p, FILE *f, int rank,
                          size_t place)
 {

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "schedule/search/search_bytes.h"
+#include "schedule/search/search.h"
 #include "split/split_plan.h"
 
 enum { MAX_ROUNDS = 4, MAX_SMALL = 3 };

@@ -170,14 +170,14 @@ END
     accepted ',0F0,,0B0,,\r\n1F0,,1B0\r\n'
     refused 2 "zero byte" '0F0\0,0B0\n'
     refused 2 "no rows" ''
-    refused 2 "rank 0, cell 1: '' in a file with communication" \
+    refused 2 "rank 0, cell 1: the cell is empty, in a file with communication; see --lenient" \
         '0F0,,0REDUCE_GRAD,0B0\n'
 }
 
 @test "the older dialect is named" {
     for text in '0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1\n' \
         '0F0,0F1,0BW0,0BW1\n' '0F0,0B0,0F1,0B1,0W1,0W0\n'; do
-        refused 2 "dialect of before November 2024" "$text"
+        refused 2 "is from before November 2024, when B was the input gradient and BW the whole backward; try --dialect pre-2024-11" "$text"
     done
 }
 
@@ -191,10 +191,10 @@ END
         '0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n'
     refused 1 "rank 1 has no actions" \
         '0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1\n\n'
-    refused 1 "rank 1, action 0: stage '1' is on rank 0 already" \
+    refused 1 "rank 1, action 0: stage '1' is already on rank 0" \
         '0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1\n'
     refused 1 "stage 1 is on no rank" '0F0,0B0\n2F0,2B0\n'
-    refused 1 "stage '5000' is beyond" '0F0,0B0\n5000F0,1B0\n'
+    refused 1 "stage '5000' is too large for 4 compute actions" '0F0,0B0\n5000F0,1B0\n'
     refused 1 "B, or I and W" '0F0,0B0,0I0,0W0\n'
     refused 1 "'1F2' names a microbatch" '0F0,0F1,0B0,0B1\n1F0,1B0,1F2,1B2\n'
     refused 1 "'0B1' is missing" '0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n'

@@ -66,9 +66,9 @@ END
 
 @test "stages and ranks" {
     judge <<'END'
-stage_split_over_ranks|1||0F0,0F1,0B0,0B1,1B1 / 1F0,1B0,1F1| rank 1, action 0: stage '1' is on rank 0 already
+stage_split_over_ranks|1||0F0,0F1,0B0,0B1,1B1 / 1F0,1B0,1F1| rank 1, action 0: stage '1' is already on rank 0
 stage_gap             |1||0F0,0B0 / 2F0,2B0| stage 1 is on no rank
-stage_absurd          |1||0F0,0B0 / 900F0,1B0| rank 1, action 0: stage '900' is beyond
+stage_absurd          |1||0F0,0B0 / 900F0,1B0| rank 1, action 0: stage '900' is too large for 4 compute actions
 empty_rank_row        |1||0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1 /| rank 1 has no actions
 blank_row_between     |1||0F0,0B0 / / 1F0,1B0| rank 1 has no actions
 only_messages         |1||0SEND_F0 / 1RECV_F0| there are no compute actions
@@ -89,12 +89,12 @@ no_stage         |2||F0,B0| rank 0, cell 0: 'F0'
 negative         |2||0F-1,0B0| rank 0, cell 0: '0F-1'
 quoted           |2||"0F0",0B0| rank 0, cell 0: '"0F0"'
 semicolons       |2||0F0;0B0| rank 0, cell 0: '0F0;0B0'
-old_token        |2||0F0,0BW0| rank 0, cell 1: '0BW0' is the dialect of before November 2024
-old_split_B_W    |2||0F0,0F1,0B0,0W0,0B1,0W1 / 1F0,1B0,1F1,1B1| rank 0: '0B0' with '0W0' is the dialect
+old_token        |2||0F0,0BW0| rank 0, cell 1: '0BW0' is from before November 2024
+old_split_B_W    |2||0F0,0F1,0B0,0W0,0B1,0W1 / 1F0,1B0,1F1,1B1| rank 0: '0B0' with '0W0' is from before November 2024
 old_read         |0|--dialect old|0F0,0F1,0B0,0W0,0B1,0W1 / 1F0,1BW0,1F1,1BW1|
-old_not_pytorch  |2|--dialect old|0F0,0I0,0W0| rank 0, cell 1: '0I0' is not an action of the old dialect
+old_not_pytorch  |2|--dialect old|0F0,0I0,0W0| rank 0, cell 1: '0I0' is not an action of files before November 2024
 old_without_W    |1|--dialect old|0F0,0F1,0B0,0W0,0B1| rank 0: '0W1' is missing
-old_pair         |2|--dialect old|0F0,(0F1;0B0)OVERLAP_F_B,0B1| not an action of the old dialect
+old_pair         |2|--dialect old|0F0,(0F1;0B0)OVERLAP_F_B,0B1| not an action of files before November 2024
 END
 }
 
@@ -136,9 +136,9 @@ send_mb_range     |1||0F0,0SEND_F3,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| ran
 channel_order     |1||0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F1,1F1,1RECV_F0,1F0,1B0,1SEND_B0,1B1,1SEND_B1| rank 1, action 0: '1RECV_F1' would receive the message of rank 0, action 1: '0SEND_F0'
 pair_before_recv  |1||0F0,0SEND_F0,(0F1;0B0)OVERLAP_F_B,0RECV_B0,0SEND_F1,0RECV_B1,0B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 3: '0B0' before 0RECV_B0
 both_receive      |1||0F0,0RECV_B0,0SEND_F0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| deadlock at channel depth 1: rank 0 waits in '0RECV_B0' for '1SEND_B0' of rank 1; rank 1 waits in '1RECV_F0' for '0SEND_F0' of rank 0 (no depth would do)
-empty_cell        |2||0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, cell 1: '' in a file with communication
+empty_cell        |2||0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, cell 1: the cell is empty, in a file with communication
 empty_cell_lenient|0|--lenient|0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| stage 0 has no REDUCE_GRAD
-comms_empty_cell  |2||0F0,,0B0| rank 0, cell 1: '' in a file of one stage
+comms_empty_cell  |2||0F0,,0B0| rank 0, cell 1: the cell is empty, in a file with one stage
 comms_one_lenient |0|--lenient|0F0,,0B0|
 idle_control      |0||0F0,,0B0, / ,1F0,1B0|
 END

@@ -120,7 +120,7 @@ fails() {
     run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = 'ppsched: nothing in the schedule takes time' ]
+    [ "$stderr" = 'ppsched: no action takes time, so there is nothing to draw' ]
 }
 
 @test "-o writes into a pipe that is there" {

@@ -37,7 +37,7 @@ auto() { ppsched -s auto --time 0.2 "$@"; }
     run --separate-stderr auto -p 3 -c 2 --placement v -m 4 --memory 1
     [ "$status" -eq 1 ]
     [ -z "$output" ]
-    [ "$stderr" = "ppsched: rank 0 holds 2 with one microbatch alone, \
+    [ "$stderr" = "ppsched: rank 0 needs 2 for a single microbatch, \
 more than its limit of '1'" ]
 }
 

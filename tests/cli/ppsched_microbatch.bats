@@ -91,12 +91,12 @@ setup() {
     rm -r data
     pppack -q -l 80 -o data data.jsonl
     run --separate-stderr ppsched --stats p.json
-    [ "$stderr" = "ppsched: data: is not the data that the manifest was \
-made for; microbatches are taken to be as the split assumed" ]
+    [ "$stderr" = "ppsched: data: the data have changed since the manifest \
+was made; assuming the microbatch size of the split" ]
     diff - assumed <<<"$output"
     rm -r data
     run --separate-stderr ppsched --stats p.json
-    [[ $stderr == *"data"*"; microbatches are taken to be as the split assumed" ]]
+    [[ $stderr == *"data"*"; assuming the microbatch size of the split" ]]
     diff - assumed <<<"$output"
     run --separate-stderr ppsched --stats --step 2 p.json
     [ "$status" -eq 2 ]
@@ -111,7 +111,7 @@ sequences of 512" ]
     run --separate-stderr ppsched -v -s gpipe -m 2 --seq-len 64 --stats \
         plan.json
     [ "$stderr" = "ppsched: the split is for microbatches of 512 tokens in \
-sequences of 512, and not as --seq-len says" ]
+sequences of 512; --seq-len overrides that here" ]
     run --separate-stderr ppsched -s gpipe -m 2 --stats plan.json
     [ -z "$stderr" ]
 }

@@ -39,7 +39,7 @@ plan() {
     [ "$(awk '$1 == "input" {print $3, $NF}' table)" = '6 0.600' ]
     [ "$(awk '$1 == "weight" {print $3, $NF}' table)" = '6 1.800' ]
     [ "$(tail -n 1 table)" = \
-        'simulated at 0.00166667 seconds a unit, as the actions together' ]
+        'simulated at 0.00166667 seconds per unit, so that all actions together take the measured time' ]
 }
 
 @test "both are drawn on one axis" {

@@ -113,7 +113,7 @@ END
         run bash -c "ppsched -p 2 -s 1f1b -m 2 $option - >/dev/full"
         [ "$status" -eq 3 ]
     done
-    fails 2 'nothing in the schedule takes time' -p 2 -s 1f1b -m 2 \
+    fails 2 'no action takes time' -p 2 -s 1f1b -m 2 \
         --cost 0,0,0 --svg a.svg
     [ ! -e a.svg ] && [ ! -e a.svg.tmp ]
     fails 1 "--memory '1'" -p 2 -s 1f1b -m 2 --memory 1 --svg a.svg
@@ -299,7 +299,7 @@ widest() {
     run ppsched -p 2 -c 4 -s interleaved -m 12 -t --width 220
     [[ "$output" == *'second stage a-j, third A-J, fourth 0-9'* ]]
     run ppsched -p 32 -s zb-h1 -m 256 -t
-    [[ "$output" =~ '(--width '([0-9]+)' tells microbatches apart)' ]]
+    [[ "$output" =~ '(microbatches show at width '([0-9]+)')' ]]
     run ppsched -p 32 -s zb-h1 -m 256 -t --width "${BASH_REMATCH[1]}"
     [[ "$output" == *'3: last digit of the microbatch'* ]]
 }

@@ -105,7 +105,7 @@ holds() {
     [ "$(jq .lower_bound <<<"$output")" = 40 ]
     run --separate-stderr ppsched -s gpipe -p 4 -m 8 --comm 1,2 --stats
     [ "$status" -eq 2 ]
-    [[ "${stderr_lines[0]}" == "ppsched: --comm: '1,2' is neither one time nor 3, one for each boundary between stages" ]]
+    [[ "${stderr_lines[0]}" == "ppsched: --comm: '1,2' must be one time, or 3: one for each boundary between stages" ]]
     run --separate-stderr ppsched -s gpipe -p 4 -m 8 --comm 1,x,2 --stats
     [ "$status" -eq 2 ]
 }

@@ -2,9 +2,8 @@
 /* The greedy zero-bubble order gives the bubbles of its paper. */
 #include "sched_fixture.h"
 
-#include "schedule/search/search_eval.h"
-#include "schedule/search/search_greedy.h"
-#include "schedule/search/row_order.h"
+#include "schedule/search/search_problem.h"
+#include "schedule/search/search_methods.h"
 
 /* A row of table 5 of "Zero Bubble Pipeline Parallelism": a model, the times
  * that were measured for it, and what its scheduler made of them with the

@@ -7,7 +7,7 @@
 #include <limits.h>
 
 #include "base/quote.h"
-#include "schedule/draw/axis.h"
+#include "schedule/draw/picture.h"
 #include "schedule/draw/svg.h"
 #include "schedule/draw/trace.h"
 

@@ -283,7 +283,7 @@ static void test_refusal(void)
     ok(!run(&j, NULL) && j.f.err.code == PP_EXIT_NO,
        "a slot for two stages of a rank is not enough");
     is_str(j.f.err.text,
-           "rank 0 holds 2 with one microbatch alone, more than its limit of "
+           "rank 0 needs 2 for a single microbatch, more than its limit of "
            "'1'",
            "and the least that is enough is named");
     drop(&j.f);

@@ -3,9 +3,8 @@
  * limit, without a bubble between microbatches. */
 #include "sched_fixture.h"
 
-#include "schedule/search/search_eval.h"
-#include "schedule/search/search_vblocks.h"
-#include "schedule/search/row_order.h"
+#include "schedule/search/search_problem.h"
+#include "schedule/search/search_methods.h"
 
 struct outcome {
     double makespan;         /* the least of all settings */

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* bound - a makespan that no order of the work can go below.
+/* bound - a lower bound of the makespan.
  *
- * Any order of F, I and W (or B) on the given placement counts, with channels
- * that hold any number of messages and receives in nobody's way, as
- * pp_simulate has it at depth INT_MAX. The largest of these is taken:
+ * The bound holds for every order of F, I and W (or B) on the given placement,
+ * if channels hold any number of messages and receives delay nothing, as in
+ * pp_simulate at depth INT_MAX. It is the largest of these:
  *
  *   critical path  one microbatch alone, there and back
- *   rank work      all the work of a rank, after the least time in which
- *                  anything reaches it and before the least that must follow
- *   event graph    earliest starts and latest ends by data, by what a rank
- *                  must do before and after, and by what must be freed before
- *                  a forward fits, with the idle time that this forces on the
- *                  rank; then each rank as one machine that may be
- *                  preempted (Jackson's rule, J. Carlier, "The one-machine
- *                  sequencing problem", EJOR 11, 1982)
+ *   rank work      all work of a rank, after the least time in which anything
+ *                  reaches it and before the least time that must follow
+ *   event graph    earliest starts and latest ends by data, by the work that
+ *                  a rank must do before and after, and by the memory that
+ *                  must be freed before a forward fits; then each rank as one
+ *                  machine that may be preempted (Jackson's rule, J. Carlier,
+ *                  "The one-machine sequencing problem", EJOR 11, 1982)
  *   Little's law   microbatches times the least time that each is held, over
- *                  what a rank may hold, with the room that cannot be filled
- *                  yet at the start nor any more at the end
+ *                  the memory of a rank, plus the memory that cannot be used
+ *                  yet at the start or any more at the end
  *   unequal microbatches
- *                  where they differ: each rank as one machine again, with the
- *                  true times, in any order, and each one's own path
+ *                  if they differ: each rank as one machine with the true
+ *                  times, in any order, and each microbatch's own path
+ *   total work     if there are copies of the weights: all work, spread evenly
+ *                  over all ranks
  *
- * Where there are copies of the weights no one knows which of them a microbatch
- * passes through: then it is the critical path of the shorter, or the total
- * work spread over all ranks ("total work"), whatever fits in memory.
+ * With copies of the weights the bound does not know which copy a microbatch
+ * passes. Only the critical path of the shorter copy and the total work apply;
+ * memory limits do not.
  *
- * The event graph needs microbatches in order on every stage. Where they are
- * all alike this loses nothing: call the k-th F to run on a stage microbatch k,
- * and so for I and W; whatever the k-th waited for has still run k times.
- * Where they differ, the same holds of the work in which each action takes the
- * least time of any microbatch, which never takes longer than the real one. */
+ * The event graph needs the microbatches of each stage in order. If all are
+ * alike this loses nothing: rename the k-th F to run on a stage microbatch k,
+ * and so for I and W; everything that the k-th waits for has still run k times.
+ * If they differ, each action takes the least time of any microbatch, which
+ * only lowers the bound. */
 #ifndef PP_SCHEDULE_BOUND_BOUND_H
 #define PP_SCHEDULE_BOUND_BOUND_H
 
@@ -38,15 +39,15 @@
 
 struct pp_bound {
     double makespan;
-    const char *rule; /* which of the five; static */
-    int row;          /* where it is tight; -1 for the critical path */
+    const char *rule; /* the name of the bound that is largest; static */
+    int row;          /* the rank that it is about; -1 if about none */
 };
 
-/* Fills b for n_microbatches on g with the backward split into I and W (B may
- * stand for both) or whole (B). costs are asked as by pp_simulate, pairs are
- * not considered. room: NULL for none. PP_EXIT_NO when one
- * microbatch alone does not fit. Time and memory are linear in the number of
- * actions. */
+/* Fills b for n_microbatches on g. With split, backward runs as I and W, or as
+ * B; without, only as B. costs are asked as by pp_simulate; overlap pairs are
+ * not considered. room is NULL if memory is unlimited. Fails with PP_EXIT_NO if
+ * one microbatch alone does not fit. Time and memory are linear in the number
+ * of actions. */
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              const struct pp_costs *costs, const struct pp_memory_limit *room,
              struct pp_bound *b, struct pp_err *err) PP_MUST_USE;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Longest paths from the start (heads) and to the end (tails) of the event
- * graph: data, order of microbatches, what the rank itself must have done
- * before or must still do, and memory.
+ * graph. Its edges are data, the order of microbatches, the work that a rank
+ * must have done before or must still do, and memory.
  *
- * Memory, looking ahead: when F(s,k) starts, s and the stages before it on its
- * rank have begun k + 1 microbatches each, so by then enough must have been
- * freed. Nothing is freed before its head, and the least time by which the
- * heads allow enough is a head for F. Looking back, while I(s,j) runs the same
- * stages hold every microbatch from j on that they have begun; so all forwards
- * beyond what fits are still to come. */
+ * Memory bounds heads: when F(s,k) starts, s and the stages before it on its
+ * rank have begun k + 1 microbatches each, so enough must have been freed.
+ * Nothing is freed before its head; the least time by which the heads allow
+ * enough is a head for F. Memory bounds tails: while I(s,j) runs, the same
+ * stages hold every microbatch from j on that they have begun, so all forwards
+ * that do not fit beside it are still to come. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,35 +16,30 @@
 
 enum { STREAMS = 2 * (PP_BOUND_ABOVE + 1) };
 
-/* Events of one kind on one stage, in order: each frees (or, looking back,
- * takes) amount. */
+/* Events of one kind on one stage, in order. Each frees amount; for tails each
+ * takes it. */
 struct stream {
     int op, stage;
     double amount;
     size_t next;
 };
 
-/* The room that a stage waits for. */
+/* The memory that a stage waits for. */
 struct watch {
     struct stream streams[STREAMS];
     int n;
-    double each;  /* held by one more microbatch of all the stages */
-    double moved; /* by the events passed so far */
+    double each;  /* memory of one more microbatch on all the stages */
+    double moved; /* memory freed or taken by the events passed so far */
     double time;  /* of the last of them */
 };
 
 struct events {
     struct pp_bound_case *c;
-    struct watch *forward;  /* per stage: room for F */
-    struct watch *backward; /* per stage: what I implies */
-    struct watch *weight;   /* per stage: what W implies */
+    struct watch *forward;  /* per stage: memory for F */
+    struct watch *backward; /* per stage: forwards that must follow I */
+    struct watch *weight;   /* per stage: forwards that must follow W */
     struct pp_bound_sets *sets;
 };
-
-static void raise(double *at, double to)
-{
-    *at = to > *at ? to : *at;
-}
 
 static void add_stream(struct watch *w, int op, int stage, double amount,
                        size_t next)
@@ -53,7 +48,7 @@ static void add_stream(struct watch *w, int op, int stage, double amount,
         w->streams[w->n++] = (struct stream){op, stage, amount, next};
 }
 
-/* By a microbatch between its F and its I. */
+/* Returns the memory of a microbatch between its F and its I. */
 static double held(struct pp_load l)
 {
     return l.f_to_i + l.f_to_w;
@@ -97,8 +92,8 @@ static int watch_all(struct events *e, struct pp_err *err)
     return 0;
 }
 
-/* Passes ends of I and W below microbatch k, the earliest first, until the
- * k + 1 forwards fit. */
+/* Passes ends of I and W before microbatch k, the earliest first, until k + 1
+ * forwards fit. Raises *head to the last of them. */
 static int make_room(const struct events *e, int s, size_t k, double *head,
                      struct pp_err *err)
 {
@@ -125,14 +120,14 @@ static int make_room(const struct events *e, int s, size_t k, double *head,
                            c->g->stages[s].row, s);
         first->next++;
         w->moved += first->amount;
-        raise(&w->time, time);
+        pp_bound_raise(&w->time, time);
     }
-    raise(head, w->time);
+    pp_bound_raise(head, w->time);
     return 0;
 }
 
-/* Passes forwards beyond microbatch j from the last one down until the rest of
- * them fits beside it; all that were passed come after it. */
+/* Passes forwards after microbatch j, the last one first, until the rest fits
+ * beside it. All that were passed run after it; raises *tail accordingly. */
 static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
                        double *tail)
 {
@@ -157,34 +152,34 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
             break;
         first->next--;
         w->moved += first->amount;
-        raise(&w->time, time);
+        pp_bound_raise(&w->time, time);
     }
-    raise(tail, w->time);
+    pp_bound_raise(tail, w->time);
 }
 
-/* What data, order and the rank's own work make of op's head for microbatch
- * k. */
+/* Raises op's head for microbatch k by data, order and the rank's own work. */
 static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
                        double *head)
 {
     const struct pp_bound_stage *stage = &c->stages[s];
     const double *own = &c->head[op][(size_t)s * c->n + k];
     if (k > 0)
-        raise(head, own[-1] + stage->time[op]);
+        pp_bound_raise(head, own[-1] + stage->time[op]);
     if (op > 0)
-        raise(head,
-              c->head[op - 1][(size_t)s * c->n + k] + stage->time[op - 1]);
-    raise(head, c->row_head[c->g->stages[s].row] +
-                    (double)(k + 1) * stage->before[op] - stage->time[op]);
+        pp_bound_raise(head, c->head[op - 1][(size_t)s * c->n + k] +
+                                 stage->time[op - 1]);
+    pp_bound_raise(head, c->row_head[c->g->stages[s].row] +
+                             (double)(k + 1) * stage->before[op] -
+                             stage->time[op]);
 }
 
-/* What the rank must have run before makes of the head. */
+/* Raises the head by the work that the rank must have run before. */
 static void raise_head_by_set(const struct events *e, int s, int op, size_t k)
 {
     const struct pp_bound_case *c = e->c;
     if (c->limit)
-        raise(&c->head[op][(size_t)s * c->n + k],
-              pp_bound_set_head(e->sets, s, op, k));
+        pp_bound_raise(&c->head[op][(size_t)s * c->n + k],
+                       pp_bound_set_head(e->sets, s, op, k));
 }
 
 static int heads_of(struct events *e, size_t k, struct pp_err *err)
@@ -195,9 +190,9 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         double *head = &c->head[PP_BOUND_F][(size_t)s * c->n + k];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
-            raise(head, c->head[PP_BOUND_F][(size_t)t * c->n + k] +
-                            c->stages[t].time[PP_BOUND_F] +
-                            c->forward[c->first_edge[s] + (size_t)i]);
+            pp_bound_raise(head, c->head[PP_BOUND_F][(size_t)t * c->n + k] +
+                                     c->stages[t].time[PP_BOUND_F] +
+                                     c->forward[c->first_edge[s] + (size_t)i]);
         }
         raise_head(c, s, PP_BOUND_F, k, head);
         if (c->limit && make_room(e, s, k, head, err))
@@ -211,8 +206,8 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         double end = *head + c->stages[s].time[PP_BOUND_I];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
-            raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
-                  end + c->backward[c->first_edge[s] + (size_t)i]);
+            pp_bound_raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
+                           end + c->backward[c->first_edge[s] + (size_t)i]);
         }
         raise_head(c, s, PP_BOUND_W, k,
                    &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
@@ -227,20 +222,21 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     const struct pp_bound_stage *stage = &c->stages[s];
     const double *own = &c->tail[op][(size_t)s * c->n + k];
     if (k + 1 < c->n)
-        raise(tail, own[1] + stage->time[op]);
+        pp_bound_raise(tail, own[1] + stage->time[op]);
     if (op + 1 < PP_BOUND_OPS)
-        raise(tail,
-              c->tail[op + 1][(size_t)s * c->n + k] + stage->time[op + 1]);
-    raise(tail, c->row_tail[c->g->stages[s].row] +
-                    (double)(c->n - k) * stage->after[op] - stage->time[op]);
+        pp_bound_raise(tail, c->tail[op + 1][(size_t)s * c->n + k] +
+                                 stage->time[op + 1]);
+    pp_bound_raise(tail, c->row_tail[c->g->stages[s].row] +
+                             (double)(c->n - k) * stage->after[op] -
+                             stage->time[op]);
 }
 
 static void raise_tail_by_set(const struct events *e, int s, int op, size_t k)
 {
     const struct pp_bound_case *c = e->c;
     if (c->limit)
-        raise(&c->tail[op][(size_t)s * c->n + k],
-              pp_bound_set_tail(e->sets, s, op, k));
+        pp_bound_raise(&c->tail[op][(size_t)s * c->n + k],
+                       pp_bound_set_tail(e->sets, s, op, k));
 }
 
 static void tails_of(struct events *e, size_t k)
@@ -255,10 +251,10 @@ static void tails_of(struct events *e, size_t k)
         raise_tail_by_set(e, s, PP_BOUND_W, k);
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
-            raise(&c->tail[PP_BOUND_I][at],
-                  c->tail[PP_BOUND_I][(size_t)t * c->n + k] +
-                      c->stages[t].time[PP_BOUND_I] +
-                      c->backward[c->first_edge[s] + (size_t)i]);
+            pp_bound_raise(&c->tail[PP_BOUND_I][at],
+                           c->tail[PP_BOUND_I][(size_t)t * c->n + k] +
+                               c->stages[t].time[PP_BOUND_I] +
+                               c->backward[c->first_edge[s] + (size_t)i]);
         }
         raise_tail(c, s, PP_BOUND_I, k, &c->tail[PP_BOUND_I][at]);
         if (c->limit)
@@ -272,13 +268,13 @@ static void tails_of(struct events *e, size_t k)
         double from = *tail + c->stages[s].time[PP_BOUND_F];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
-            raise(&c->tail[PP_BOUND_F][(size_t)t * c->n + k],
-                  from + c->forward[c->first_edge[s] + (size_t)i]);
+            pp_bound_raise(&c->tail[PP_BOUND_F][(size_t)t * c->n + k],
+                           from + c->forward[c->first_edge[s] + (size_t)i]);
         }
     }
 }
 
-/* The last action that takes time on a stage, where only data is known. */
+/* Returns the tail, by data alone, of a stage's last action that takes time. */
 static double last_tail(const struct pp_bound_case *c, int s)
 {
     int op = PP_BOUND_W;
@@ -287,8 +283,8 @@ static double last_tail(const struct pp_bound_case *c, int s)
     return c->tail[op][(size_t)s * c->n + c->n - 1];
 }
 
-/* Least head and least last tail of each rank, by data alone. */
-static void bound_rows(struct pp_bound_case *c)
+/* Fills the least head and the least last tail of each rank, by data alone. */
+static void find_row_ends(struct pp_bound_case *c)
 {
     const struct pp_graph *g = c->g;
     for (int r = 0; r < g->n_rows; r++)
@@ -308,16 +304,17 @@ static double path_through(const struct pp_bound_case *c, int copy)
     double path = 0;
     for (int s = 0; s < c->g->n_stages; s++)
         if (pp_copy_number(c->g, s) == copy)
-            raise(&path, c->head[PP_BOUND_F][(size_t)s * c->n] +
-                             c->stages[s].time[PP_BOUND_F] +
-                             c->tail[PP_BOUND_F][(size_t)s * c->n + c->n - 1]);
+            pp_bound_raise(
+                &path, c->head[PP_BOUND_F][(size_t)s * c->n] +
+                           c->stages[s].time[PP_BOUND_F] +
+                           c->tail[PP_BOUND_F][(size_t)s * c->n + c->n - 1]);
     return path;
 }
 
 double pp_bound_path(struct pp_bound_case *c)
 {
-    /* With the terms of the ranks far below zero only data counts; what this
-     * leaves in the first heads and the last tails remains true. */
+    /* With row_head and row_tail at -INFINITY only data counts. The first heads
+     * and last tails that this computes stay valid for pp_bound_events. */
     struct events e = {.c = c};
     const double *limit = c->limit;
     double path = INFINITY;
@@ -327,7 +324,7 @@ double pp_bound_path(struct pp_bound_case *c)
     heads_of(&e, 0, NULL);
     tails_of(&e, c->n - 1);
     c->limit = limit;
-    bound_rows(c);
+    find_row_ends(c);
     for (int copy = 0; copy < c->g->n_copies; copy++) {
         double through = path_through(c, copy);
         path = through < path ? through : path;

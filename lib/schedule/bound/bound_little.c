@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Little's law: what all microbatches hold on a rank, times how long at least,
- * fits into its limit times the makespan, less the room that cannot be filled
- * yet at the start, nor any more at the end. */
+/* Little's law: the memory that all microbatches hold on a rank, times the
+ * least time that they hold it, fits into the rank's limit times the makespan,
+ * less the memory that cannot be used yet at the start or any more at the end.
+ */
 #include <math.h>
 #include <stdlib.h>
 
 #include "schedule/bound/bound_parts.h"
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-/* Adds to hold, per stage, what each microbatch takes  from the start of F to
- * the end of I, there and back through the stages behind. once: room for one
- * microbatch. */
+/* Adds to hold, per stage, the time of each microbatch from the start of F to
+ * the end of I, there and back through the stages behind. once is scratch
+ * space, per stage. */
 static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
 {
     const struct pp_graph *g = c->g;
@@ -50,14 +46,14 @@ double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err)
     return hold;
 }
 
-/* One kind of action that takes room, in the order of the earliest: none
- * sooner than its head, nor than the one before has run. Seen from the end,
- * heads are tails. */
+/* The actions of one kind that take memory, the earliest first. None starts
+ * before its head, or before the previous one has run. Seen from the end, tails
+ * take the place of heads. */
 struct taker {
     int op;
     bool from_end;
     double amount, time; /* the most of any stage, and the least */
-    double next;         /* INFINITY: no more */
+    double next;         /* INFINITY if there are no more */
 };
 
 static double taken(struct pp_load l, int op, bool from_end)
@@ -69,7 +65,7 @@ static double taken(struct pp_load l, int op, bool from_end)
     return from_end ? l.f_to_i : l.i_to_w;
 }
 
-/* Moves t on to its next action; at: how many of each stage were passed. */
+/* Moves t to its next action. at counts the actions passed, per stage. */
 static void advance(const struct pp_bound_case *c, const int *stages,
                     int n_stages, struct taker *t, size_t *at)
 {
@@ -93,8 +89,9 @@ static void advance(const struct pp_bound_case *c, const int *stages,
     t->next = after > t->next ? after : t->next;
 }
 
-/* The room that stays empty until the rank can be full, and when that is:
- * INFINITY when it never is. at: 2 * n_stages zeros. */
+/* Returns the memory times time that stays empty until the rank can be full.
+ * Sets *full to that time, or INFINITY if it never is full. at has 2 * n_stages
+ * zeros. */
 static double empty(const struct pp_bound_case *c, const int *stages,
                     int n_stages, bool from_end, size_t *at, double *full)
 {
@@ -110,7 +107,7 @@ static double empty(const struct pp_bound_case *c, const int *stages,
             const struct pp_bound_stage *stage = &c->stages[stages[s]];
             double amount = taken(stage->load, t[i].op, from_end);
             t[i].amount = amount > t[i].amount ? amount : t[i].amount;
-            t[i].time = least(t[i].time, stage->time[t[i].op]);
+            t[i].time = pp_bound_least(t[i].time, stage->time[t[i].op]);
         }
         if (t[i].amount > 0)
             advance(c, stages, n_stages, &t[i], at + i * n_stages);
@@ -151,7 +148,7 @@ double pp_bound_little(const struct pp_bound_case *c, const int *stages,
         empty(c, stages, n_stages, false, at, &full) +
         empty(c, stages, n_stages, true, at + 2 * n_stages, &full_end);
     free(at);
-    /* The two ends must not overlap, or what is lost would count twice. */
+    /* If the two ends overlapped, the loss would count twice. */
     double makespan = (held + lost) / limit;
     return makespan >= full + full_end ? makespan : held / limit;
 }

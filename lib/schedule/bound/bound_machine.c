@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A rank by itself: a machine that may be preempted, with a head and a tail for
- * every action. Whatever the order, it takes no less than serving, at every
- * moment, the available action with the longest tail (Jackson's rule). The
- * actions of one kind on one stage come with rising heads and falling tails, so
- * each kind is a queue that is served from its front. */
+/* A bound for one rank: a machine that may be preempted, with a head and a tail
+ * for every action. No order ends before the one that always serves the
+ * available action with the longest tail (Jackson's rule).
+ *
+ * If microbatches are alike, the actions of one kind on one stage have rising
+ * heads and falling tails, so each kind is a queue. If they differ, nothing
+ * fixes their order: heads and tails are those of each microbatch's own data,
+ * and the machine needs a heap. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,7 +14,7 @@
 
 struct queue {
     const double *head, *tail;
-    double time, left; /* of an action; of the one in front */
+    double time, left; /* of every action; of the first, what is left */
     size_t n;          /* not served yet */
 };
 
@@ -30,8 +33,10 @@ static int fill_queues(const struct pp_bound_case *c, const int *stages,
     return n;
 }
 
-/* The queue to serve at time now, and the next time that a front arrives. */
-static struct queue *choose(struct queue *q, int n, double now, double *arrival)
+/* Returns the queue to serve at time now, or NULL. Sets *arrival to the next
+ * time at which the first action of a queue arrives. */
+static struct queue *next_queue(struct queue *q, int n, double now,
+                                double *arrival)
 {
     struct queue *best = NULL;
     *arrival = INFINITY;
@@ -57,7 +62,7 @@ double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
     int n = fill_queues(c, stages, n_stages, q);
     double now = 0, arrival, bound = 0;
     for (;;) {
-        struct queue *best = choose(q, n, now, &arrival);
+        struct queue *best = next_queue(q, n, now, &arrival);
         if (!best && arrival == INFINITY)
             break;
         if (!best) {
@@ -77,5 +82,150 @@ double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
         best->n--;
     }
     free(q);
+    return bound;
+}
+
+/* --- microbatches that differ --- */
+
+struct job {
+    double head, tail, left;
+};
+
+/* Fills the earliest starts of microbatch k. */
+static void own_heads(struct pp_bound_case *c, size_t k)
+{
+    const struct pp_graph *g = c->g;
+    double *const *head = c->head, *const *time = c->times;
+    for (int s = 0; s < g->n_stages; s++) {
+        size_t at = (size_t)s * c->n + k;
+        head[PP_BOUND_F][at] = 0;
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            size_t from = (size_t)g->stages[s].inputs[i] * c->n + k;
+            pp_bound_raise(&head[PP_BOUND_F][at],
+                           head[PP_BOUND_F][from] + time[PP_BOUND_F][from] +
+                               c->forward[c->first_edge[s] + (size_t)i]);
+        }
+        head[PP_BOUND_I][at] = head[PP_BOUND_F][at] + time[PP_BOUND_F][at];
+    }
+    for (int s = g->n_stages; s-- > 0;) {
+        size_t at = (size_t)s * c->n + k;
+        double end = head[PP_BOUND_I][at] + time[PP_BOUND_I][at];
+        head[PP_BOUND_W][at] = end;
+        for (int i = 0; i < g->stages[s].n_inputs; i++)
+            pp_bound_raise(
+                &head[PP_BOUND_I][(size_t)g->stages[s].inputs[i] * c->n + k],
+                end + c->backward[c->first_edge[s] + (size_t)i]);
+    }
+}
+
+/* Fills the least times from the ends of microbatch k's actions to its end. */
+static void own_tails(struct pp_bound_case *c, size_t k)
+{
+    const struct pp_graph *g = c->g;
+    double *const *tail = c->tail, *const *time = c->times;
+    for (int s = 0; s < g->n_stages; s++) {
+        size_t at = (size_t)s * c->n + k;
+        tail[PP_BOUND_W][at] = 0;
+        tail[PP_BOUND_I][at] = time[PP_BOUND_W][at];
+        for (int i = 0; i < g->stages[s].n_inputs; i++) {
+            size_t to = (size_t)g->stages[s].inputs[i] * c->n + k;
+            pp_bound_raise(&tail[PP_BOUND_I][at],
+                           tail[PP_BOUND_I][to] + time[PP_BOUND_I][to] +
+                               c->backward[c->first_edge[s] + (size_t)i]);
+        }
+        tail[PP_BOUND_F][at] = tail[PP_BOUND_I][at] + time[PP_BOUND_I][at];
+    }
+    for (int s = g->n_stages; s-- > 0;) {
+        size_t at = (size_t)s * c->n + k;
+        double from = tail[PP_BOUND_F][at] + time[PP_BOUND_F][at];
+        for (int i = 0; i < g->stages[s].n_inputs; i++)
+            pp_bound_raise(
+                &tail[PP_BOUND_F][(size_t)g->stages[s].inputs[i] * c->n + k],
+                from + c->forward[c->first_edge[s] + (size_t)i]);
+    }
+}
+
+void pp_bound_own_paths(struct pp_bound_case *c)
+{
+    for (size_t k = 0; k < c->n; k++) {
+        own_heads(c, k);
+        own_tails(c, k);
+    }
+}
+
+static int by_head(const void *pa, const void *pb)
+{
+    const struct job *a = pa, *b = pb;
+    return (a->head > b->head) - (a->head < b->head);
+}
+
+/* Pushes onto a heap with the longest tail on top. */
+static void push(struct job *heap, size_t n, struct job j)
+{
+    size_t at = n;
+    for (; at > 0 && heap[(at - 1) / 2].tail < j.tail; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = j;
+}
+
+static void pop(struct job *heap, size_t n)
+{
+    struct job last = heap[n - 1];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < n - 1; at = child) {
+        if (child + 1 < n - 1 && heap[child + 1].tail > heap[child].tail)
+            child++;
+        if (heap[child].tail <= last.tail)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = last;
+}
+
+static double serve_jobs(const struct job *jobs, size_t n, struct job *heap)
+{
+    double now = 0, bound = 0;
+    size_t next = 0, n_heap = 0;
+    while (next < n || n_heap > 0) {
+        if (n_heap == 0 && jobs[next].head > now)
+            now = jobs[next].head;
+        for (; next < n && jobs[next].head <= now; next++)
+            push(heap, n_heap++, jobs[next]);
+        double end = now + heap[0].left;
+        if (next < n && jobs[next].head < end) {
+            heap[0].left -= jobs[next].head - now;
+            now = jobs[next].head;
+            continue;
+        }
+        now = end;
+        pp_bound_raise(&bound, now + heap[0].tail);
+        pop(heap, n_heap--);
+    }
+    return bound;
+}
+
+double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
+                        int n_stages, struct pp_err *err)
+{
+    size_t n = 0, most = (size_t)n_stages * c->n * PP_BOUND_OPS;
+    struct job *jobs = calloc(most + 1, sizeof *jobs);
+    struct job *heap = calloc(most + 1, sizeof *heap);
+    double bound = -1;
+    if (!jobs || !heap) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
+    for (int i = 0; i < n_stages; i++)
+        for (int op = 0; op < PP_BOUND_OPS; op++)
+            for (size_t k = 0; k < c->n; k++) {
+                size_t at = (size_t)stages[i] * c->n + k;
+                jobs[n++] = (struct job){c->head[op][at], c->tail[op][at],
+                                         c->times[op][at]};
+            }
+    qsort(jobs, n, sizeof *jobs, by_head);
+    bound = serve_jobs(jobs, n, heap);
+out:
+    free(jobs);
+    free(heap);
     return bound;
 }

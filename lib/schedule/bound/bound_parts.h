@@ -2,9 +2,9 @@
 /* bound_parts - what the files of the lower bound share, private to
  * lib/schedule/bound.
  *
- * Whole backward is a split one whose W takes no time and holds nothing, so
- * there is only one case. "Case" is the work as the event graph sees it: every
- * microbatch takes, per stage, the least time of any. */
+ * A whole backward is treated as a split one whose W takes no time and holds
+ * nothing. The times of a stage are the least of any microbatch, as the event
+ * graph needs them. */
 #ifndef PP_SCHEDULE_BOUND_BOUND_PARTS_H
 #define PP_SCHEDULE_BOUND_BOUND_PARTS_H
 
@@ -12,16 +12,27 @@
 
 enum { PP_BOUND_F, PP_BOUND_I, PP_BOUND_W, PP_BOUND_OPS };
 
-/* Stages of the same rank that memory edges look at; fewer are valid too. */
+/* The most stages of one rank that a memory edge considers. With fewer the
+ * bound is still valid. */
 enum { PP_BOUND_ABOVE = 8 };
+
+static inline double pp_bound_least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static inline void pp_bound_raise(double *at, double to)
+{
+    *at = to > *at ? to : *at;
+}
 
 struct pp_bound_stage {
     double time[PP_BOUND_OPS];
-    /* What its rank has done before op k ends, for each of k + 1 microbatches,
-     * and what it does from the start of the k-th from last on. */
+    /* Work of its rank before the end of the k-th op, per microbatch (k + 1 of
+     * them), and from the start of the k-th op from the end on. */
     double before[PP_BOUND_OPS], after[PP_BOUND_OPS];
     struct pp_load load;
-    int above[PP_BOUND_ABOVE]; /* the nearest on its rank that it depends on */
+    int above[PP_BOUND_ABOVE]; /* the nearest stages on its rank that feed it */
     int n_above;
 };
 
@@ -36,57 +47,56 @@ struct pp_bound_case {
     double *times[PP_BOUND_OPS]; /* true; by stage * n + microbatch */
     const double *limit;         /* per rank, or NULL */
     double *row_head, *row_tail;
-    /* Earliest start and least time from end to the end of all, by stage * n
-     * + k, nondecreasing and nonincreasing in k. */
+    /* Earliest start (nondecreasing in k) and least time from the op's end to
+     * the end of the step (nonincreasing), by stage * n + k. */
     double *head[PP_BOUND_OPS], *tail[PP_BOUND_OPS];
 };
 
-/* Reads the costs; everything but heads and tails. */
+/* Allocates c and fills everything but heads and tails. */
 int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_costs *costs,
                   const struct pp_memory_limit *room,
                   struct pp_err *err) PP_MUST_USE;
 void pp_bound_finish(struct pp_bound_case *c);
 
-/* Fills rank_head and rank_tail from data alone. Returns the critical path,
- * through the copy of the weights where it is shorter. */
+/* Fills row_head and row_tail from data alone. Returns the critical path; with
+ * copies of the weights that of the shorter copy. */
 double pp_bound_path(struct pp_bound_case *c);
 
-/* Where there are copies of the weights: all the work, spread evenly over the
- * ranks, each with its head and tail. */
-double pp_bound_copies(const struct pp_bound_case *c);
-
-/* Fills head and tail. PP_EXIT_NO when a microbatch does not fit. */
+/* Fills head and tail. Fails with PP_EXIT_NO if a microbatch does not fit. */
 int pp_bound_events(struct pp_bound_case *c, struct pp_err *err) PP_MUST_USE;
 
-/* Where there are limits: the least time by which a rank can have run all that
- * must come before op k of a stage, and the least that all that must come after
- * it takes to the end. Asked in rising k for heads, falling for tails, when the
- * heads or tails of what is before or after are there. */
+/* The work that must come before or after an op if memory is limited.
+ * pp_bound_set_head returns the least time by which a rank can have run all
+ * that must come before op k of a stage; pp_bound_set_tail returns the least
+ * time that all that must come after it takes. Call them in rising k for heads
+ * and falling k for tails, after the heads or tails of those ops are known. */
 struct pp_bound_sets;
 struct pp_bound_sets *pp_bound_sets_create(const struct pp_bound_case *c);
 void pp_bound_sets_destroy(struct pp_bound_sets *sets);
 double pp_bound_set_head(struct pp_bound_sets *sets, int s, int op, size_t k);
 double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k);
 
-/* The preemptive one-machine bound of a rank; -1 when out of memory. stages:
- * those on it. */
+/* Returns the preemptive one-machine bound of the rank that holds stages, or -1
+ * if memory runs out. */
 double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 
-/* Per stage, the sum over all microbatches of the least time from the start of
- * F to the end of I. malloc'ed; NULL when out of memory. */
+/* Returns, per stage, the sum over all microbatches of the least time from the
+ * start of F to the end of I. The caller frees it. NULL if memory runs out. */
 double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
 
-/* Little's law on a rank with a limit; -1 when out of memory. */
+/* Returns the bound by Little's law for a rank with a limit, or -1 if memory
+ * runs out. */
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold, struct pp_err *err);
 
-/* Where microbatches differ. Replaces heads and tails, for good, by those of
- * each microbatch's own data and times. */
+/* Replaces heads and tails by those of each microbatch's own data and times,
+ * for microbatches that differ. */
 void pp_bound_own_paths(struct pp_bound_case *c);
 
-/* The preemptive one-machine bound on those; -1 when out of memory. */
+/* Returns the preemptive one-machine bound on those, or -1 if memory runs out.
+ */
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 

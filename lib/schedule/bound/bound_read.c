@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* From costs and graph to the case that the bounds are computed on. */
+/* Reads costs and graph into the struct that the bounds work on. */
 #include <stdlib.h>
 
 #include "base/num.h"
 #include "schedule/bound/bound_parts.h"
 
-struct reader {
+struct bound_reader {
     struct pp_bound_case *c;
     const struct pp_costs *costs;
     bool split;
 };
 
-/* Slices are as good as microbatches: what they wait for among each other can
- * be left out of a bound. */
-static double ask(const struct reader *r, enum pp_op op, int stage, int peer,
-                  size_t k)
+/* Returns the time of an action. A slice counts as a microbatch of its own: a
+ * lower bound may leave out what slices wait for among each other. */
+static double ask(const struct bound_reader *r, enum pp_op op, int stage,
+                  int peer, size_t k)
 {
     size_t n_slices = (size_t)r->c->g->n_slices;
     struct pp_action a = {.stage = stage,
@@ -25,14 +25,10 @@ static double ask(const struct reader *r, enum pp_op op, int stage, int peer,
     return r->costs->time(r->costs->ctx, a);
 }
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-/* Of one stage and microbatch. B may stand for I and W: where it takes less
- * time than both, both are taken for less. */
-static void ask_times(const struct reader *r, int stage, size_t k, double *time)
+/* Fills the times of one stage and microbatch. B may replace I and W: if it
+ * takes less time than both, they are shortened to its time. */
+static void ask_times(const struct bound_reader *r, int stage, size_t k,
+                      double *time)
 {
     double b = ask(r, PP_B, stage, -1, k);
     time[PP_BOUND_F] = ask(r, PP_F, stage, -1, k);
@@ -42,11 +38,11 @@ static void ask_times(const struct reader *r, int stage, size_t k, double *time)
         return;
     double i = ask(r, PP_I, stage, -1, k);
     double w = ask(r, PP_W, stage, -1, k);
-    time[PP_BOUND_I] = least(i, b);
-    time[PP_BOUND_W] = least(w, b - time[PP_BOUND_I]);
+    time[PP_BOUND_I] = pp_bound_least(i, b);
+    time[PP_BOUND_W] = pp_bound_least(w, b - time[PP_BOUND_I]);
 }
 
-static void read_stage(const struct reader *r, int stage)
+static void read_stage(const struct bound_reader *r, int stage)
 {
     struct pp_bound_case *c = r->c;
     struct pp_bound_stage *s = &c->stages[stage];
@@ -57,13 +53,13 @@ static void read_stage(const struct reader *r, int stage)
         for (int op = 0; op < PP_BOUND_OPS; op++) {
             c->times[op][(size_t)stage * c->n + k] = time[op];
             c->uniform &= k == 0 || time[op] == s->time[op];
-            s->time[op] = k ? least(s->time[op], time[op]) : time[op];
+            s->time[op] = k ? pp_bound_least(s->time[op], time[op]) : time[op];
             *work += time[op];
         }
     }
 }
 
-static void read_edges(const struct reader *r, int stage)
+static void read_edges(const struct bound_reader *r, int stage)
 {
     const struct pp_bound_case *c = r->c;
     const struct pp_stage_node *node = &c->g->stages[stage];
@@ -75,14 +71,14 @@ static void read_edges(const struct reader *r, int stage)
                 break;
             double f = ask(r, PP_SEND_F, input, stage, k);
             double b = ask(r, PP_SEND_B, stage, input, k);
-            c->forward[e] = k ? least(c->forward[e], f) : f;
-            c->backward[e] = k ? least(c->backward[e], b) : b;
+            c->forward[e] = k ? pp_bound_least(c->forward[e], f) : f;
+            c->backward[e] = k ? pp_bound_least(c->backward[e], b) : b;
         }
     }
 }
 
-static void set_load(const struct reader *r, const struct pp_memory_limit *room,
-                     int stage)
+static void set_load(const struct bound_reader *r,
+                     const struct pp_memory_limit *room, int stage)
 {
     struct pp_load l = room->load[stage];
     if (!r->split)
@@ -90,7 +86,8 @@ static void set_load(const struct reader *r, const struct pp_memory_limit *room,
     r->c->stages[stage].load = l;
 }
 
-/* upper comes before lower on the same rank, on a path. */
+/* Adds what two stages of one rank do to each other's work before and after;
+ * upper comes before lower on a path. */
 static void relate(struct pp_bound_stage *upper, int upper_number,
                    struct pp_bound_stage *lower)
 {
@@ -117,9 +114,9 @@ static void relate_own(struct pp_bound_stage *s)
         }
 }
 
-/* Which stages of a rank lie on a path: seen is stamped with the stage that
- * is looked down from, until all of its rank are met. Inputs have smaller
- * numbers. */
+/* Relates all stages of a rank that lie on a path. seen[t] is s + 1 if stage t
+ * leads to stage s. Inputs have smaller numbers, so one pass downwards
+ * suffices. */
 static void relate_all(struct pp_bound_case *c, int *met, int *seen)
 {
     const struct pp_graph *g = c->g;
@@ -174,7 +171,7 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_costs *costs,
                   const struct pp_memory_limit *room, struct pp_err *err)
 {
-    struct reader r = {c, costs, split};
+    struct bound_reader r = {c, costs, split};
     int rc = -1;
     int *met = calloc((size_t)c->g->n_rows, sizeof *met);
     int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
@@ -186,7 +183,6 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
         goto out;
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
-
         read_stage(&r, s);
         read_edges(&r, s);
         if (room && room->limit)

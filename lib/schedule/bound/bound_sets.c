@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What a rank must have run before an action can start, or must still run
- * after it, as one machine: all that work takes, in the order in which it can
- * come, with the idle time that its heads force between.
+/* The work that a rank must have run before an action, or must still run after
+ * it, served by one machine: the time of all that work, in the order in which
+ * it can arrive, with the idle time that its heads force.
  *
- * Where memory is limited, F(k) of a stage needs all forwards before it and as
- * many gradients as make its room. What I frees may come from more input
- * gradients and fewer weight gradients, or the other way round: each such
- * choice is a set, those which all choices share are in every one, and the
- * least time of any choice is a head. Everything else needs one set. Seen from
- * the end, the set of what an action leaves undone is never a choice: the most
- * that can have been done before it is the least that is left. */
+ * If memory is limited, F(k) of a stage needs all forwards before it and enough
+ * gradients to free its memory. These may be more input gradients and fewer
+ * weight gradients, or the reverse. Each such choice is a set; the least time
+ * of any choice is a head. Every other action has one set. Seen from the end
+ * there is no choice either: the most that can run before an action leaves the
+ * least after it. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,10 +16,10 @@
 
 enum { GAPS = 16 };
 
-/* A machine that serves a set as early as it comes. Its idle time is kept as
- * gaps; what comes later than a gap's start may use it from its other end, and
- * the two oldest are one where there are too many. Both only let more work
- * into a gap than fits, so the end is never too late. */
+/* A machine that serves a set as early as possible. It keeps its idle time as
+ * gaps. An action that arrives inside a gap uses it from the gap's start on,
+ * and if there are too many gaps the two oldest become one. Both let more work
+ * into a gap than really fits, so the end is never too late. */
 struct busy {
     double end;
     int n;
@@ -29,10 +28,10 @@ struct busy {
     } gaps[GAPS];
 };
 
-/* A set that grows: how many of each kind are in it. */
+/* A set that grows. */
 struct set {
     struct busy busy;
-    size_t n[PP_BOUND_OPS];
+    size_t n[PP_BOUND_OPS]; /* actions of each kind in it */
 };
 
 struct pp_bound_sets {
@@ -52,7 +51,7 @@ static void open_gap(struct busy *b, double to)
     b->gaps[b->n++] = (struct gap){b->end, to};
 }
 
-/* Serves an action that comes at head. */
+/* Serves an action that arrives at head. */
 static void serve(struct busy *b, double head, double time)
 {
     int kept = 0;
@@ -76,7 +75,8 @@ static void serve(struct busy *b, double head, double time)
     b->end += time;
 }
 
-/* The k-th of a kind: from the start, or with from_end from the last. */
+/* Serves the k-th action of a kind by its head, or with from_end by its tail.
+ */
 static void serve_nth(const struct pp_bound_case *c, struct busy *b, int stage,
                       int op, size_t k, bool from_end)
 {
@@ -85,7 +85,7 @@ static void serve_nth(const struct pp_bound_case *c, struct busy *b, int stage,
     serve(b, head, c->stages[stage].time[op]);
 }
 
-/* Into the set of those before: the first n of a kind. */
+/* Puts the first n actions of a kind into the set of those before. */
 static void need(const struct pp_bound_case *c, struct set *s, int stage,
                  int op, size_t n)
 {
@@ -93,7 +93,7 @@ static void need(const struct pp_bound_case *c, struct set *s, int stage,
         serve_nth(c, &s->busy, stage, op, s->n[op]++, false);
 }
 
-/* Into the set of those after: all of a kind from the n-th on. */
+/* Puts all actions of a kind from the n-th on into the set of those after. */
 static void leave(const struct pp_bound_case *c, struct set *s, int stage,
                   int op, size_t n)
 {
@@ -101,7 +101,7 @@ static void leave(const struct pp_bound_case *c, struct set *s, int stage,
         serve_nth(c, &s->busy, stage, op, c->n - 1 - s->n[op], true);
 }
 
-/* Of one each, so many make up amount; at most `most`. */
+/* Returns how many of size each make up amount, at most `most`. */
 static size_t enough(double amount, double each, size_t most)
 {
     double n = each > 0     ? ceil(amount / each - 1e-9)
@@ -110,15 +110,15 @@ static size_t enough(double amount, double each, size_t most)
     return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
 }
 
-/* So many fit beside what is there; at most `most`. */
+/* Returns how many of size each fit into room, at most `most`. */
 static size_t fit(double room, double each, size_t most)
 {
     double n = each > 0 ? floor(room / each + 1e-9) : INFINITY;
     return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
 }
 
-/* The rank's limit, less one microbatch of every stage before s on it: they
- * hold the one that s is at. */
+/* Returns the rank's limit less one microbatch of every stage before s on it:
+ * those stages hold the microbatch that s runs. */
 static double room_of(const struct pp_bound_case *c, int s)
 {
     const struct pp_bound_stage *stage = &c->stages[s];
@@ -130,7 +130,7 @@ static double room_of(const struct pp_bound_case *c, int s)
     return room;
 }
 
-/* The head of F(k): the least end of any choice of gradients. */
+/* Returns the head of F(k): the least end of any choice of gradients. */
 static double forward_head(struct pp_bound_sets *sets, int s, size_t k)
 {
     const struct pp_bound_case *c = sets->c;
@@ -155,7 +155,7 @@ static double forward_head(struct pp_bound_sets *sets, int s, size_t k)
             break;
         serve_nth(c, &more, s, PP_BOUND_I, i, false);
         if (more.end >= least)
-            break; /* and so is every choice with more of I */
+            break; /* every choice with more of I ends later too */
     }
     return least;
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading. Cells are parsed first, onto a graph of ranks without stages; then
- * what the cells say of stages and ranks becomes the graph. */
+/* Reading. Cells are parsed first, onto a graph of ranks without stages. Then
+ * the graph is made from the stages and ranks of the cells. */
 #include "schedule/csv/csv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/csv/csv_dialect.h"
-#include "schedule/csv/csv_wait.h"
 
 /* The first empty cell of a file. */
 struct hole {
@@ -16,7 +15,7 @@ struct hole {
     size_t cell;
 };
 
-/* Ours alone: peers, slices and the tied sum. */
+/* Reports if PyTorch has the action: it has no peers, slices or SYNC_TIED. */
 static bool is_torch(struct pp_action a)
 {
     return pp_has_stage(a.op) && a.slice == 0 && a.peer < 0;
@@ -126,26 +125,26 @@ static int read_rows(struct pp_csv *c, const struct pp_csv_options *o,
     return 0;
 }
 
-/* An empty cell is a step in which a rank waits. */
+/* Refuses an empty cell in a file in which no rank idles. */
 static int check_hole(const struct pp_csv *c, const struct hole *hole,
                       struct pp_err *err)
 {
     const char *where = NULL;
     if (c->messages || c->sharding)
-        where = "with communication, which has no empty cells";
+        where = "with communication";
     else if (c->schedule.graph->n_stages == 1)
-        where = "of one stage, which waits for nothing";
+        where = "with one stage";
     if (!hole->found || !where)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "rank %d, cell %zu: '' in a file %s; --lenient skips it",
-                   hole->row, hole->cell, where);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "lenient", NULL,
+                           "rank %d, cell %zu: the cell is empty, in a file %s",
+                           hole->row, hole->cell, where);
 }
 
 /* --- stages and microbatches --- */
 
-/* The rank of every stage; -1 where no compute action names it. *n_stages is at
- * most the number of actions. */
+/* Finds the rank of every stage, -1 if no compute action names it. *n_stages is
+ * at most the number of actions. */
 static int find_owners(struct pp_csv *c, int **owners, int *n_stages,
                        struct pp_err *err)
 {
@@ -163,13 +162,13 @@ static int find_owners(struct pp_csv *c, int **owners, int *n_stages,
                 continue;
             if ((size_t)a.stage >= most)
                 return pp_fail(err, PP_EXIT_NO,
-                               "rank %d, action %zu: stage '%d' is beyond "
-                               "what so few actions can fill",
-                               r, i, a.stage);
+                               "rank %d, action %zu: stage '%d' is too large "
+                               "for %zu compute actions",
+                               r, i, a.stage, most);
             if (row_of[a.stage] >= 0 && row_of[a.stage] != r)
                 return pp_fail(err, PP_EXIT_NO,
-                               "rank %d, action %zu: stage '%d' is on rank %d "
-                               "already",
+                               "rank %d, action %zu: stage '%d' is already on "
+                               "rank %d",
                                r, i, a.stage, row_of[a.stage]);
             row_of[a.stage] = r;
             if (a.stage >= *n_stages)
@@ -203,8 +202,8 @@ static int make_graph(struct pp_csv *c, struct pp_err *err)
     return pp_graph_connect(&c->arena, &c->graph, err);
 }
 
-/* As many as the stage with most forwards runs, or as the largest number says
- * if that is less, so that one wrong number is what stands out. */
+/* Returns the largest number of forwards of a stage, or the largest microbatch
+ * number plus one if that is less, so that a single wrong number is found. */
 static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;

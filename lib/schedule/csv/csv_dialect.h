@@ -1,23 +1,56 @@
 /* SPDX-License-Identifier: MIT */
-/* csv_dialect - PyTorch's letters of before November 2024, private to
- * lib/schedule/csv: B was the input gradient and BW the whole backward, as in
- * the zero-bubble authors' code. */
+/* csv_dialect - CSV files of other PyTorch versions, private to
+ * lib/schedule/csv.
+ *
+ * Before November 2024 B was the input gradient and BW the whole backward, as
+ * in the zero-bubble authors' code.
+ *
+ * From 2026 on PyTorch writes WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD to
+ * wait for something that it began. Here a channel's depth says when a send
+ * waits, and a REDUCE_GRAD waits at once. So WAIT cells are checked and become
+ * no actions. */
 #ifndef PP_SCHEDULE_CSV_CSV_DIALECT_H
 #define PP_SCHEDULE_CSV_CSV_DIALECT_H
 
 #include "schedule/ir/schedule.h"
 
-/* Refuses a cell, of today's dialect, that only the old one has: "2BW0". */
+/* Refuses a cell of a current file that only the old letters have: "2BW0". */
 int pp_csv_refuse_old_cell(const char *text, size_t n,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Refuses a row in which a microbatch has B and W, and no I between them. */
+/* Refuses a row of a current file in which a microbatch has B and W, and no I
+ * between them. */
 int pp_csv_refuse_old_row(const struct pp_row *list, int row,
                           struct pp_err *err) PP_MUST_USE;
 
-/* Writes an old cell in today's letters to now, of PP_ACTION_TEXT bytes, and
- * its length to *n_now. What the old dialect did not have is refused. */
+/* Writes an old cell in current letters to now, which has PP_ACTION_TEXT bytes,
+ * and its length to *n_now. Refuses actions that old files do not have. */
 int pp_csv_translate(const char *text, size_t n, char *now, size_t *n_now,
                      struct pp_err *err) PP_MUST_USE;
+
+struct pp_csv_wait {
+    struct pp_action of;    /* SEND_F, SEND_B or REDUCE_GRAD */
+    size_t n_before, place; /* actions before it in the row; its cell */
+};
+
+/* The waits of one row. Zero it first; the caller frees list. */
+struct pp_csv_waits {
+    struct pp_csv_wait *list;
+    size_t n, capacity;
+};
+
+/* Reports if a cell is a WAIT, whatever follows the prefix. */
+bool pp_csv_is_wait(const char *text, size_t n);
+
+/* Adds the WAIT of a cell. Fails with PP_EXIT_INPUT if the cell is malformed.
+ */
+int pp_csv_add_wait(struct pp_csv_waits *w, const char *text, size_t n,
+                    size_t n_before, size_t place,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Fails with PP_EXIT_NO unless every WAIT comes after its action, and only one
+ * for each. */
+int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *list,
+                       struct pp_err *err) PP_MUST_USE;
 
 #endif

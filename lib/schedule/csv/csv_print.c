@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing PyTorch's CSV. What communication needs beside messages is added
- * here, not in the schedule: pprun has no use for it. */
+/* Writing PyTorch's CSV. The actions that PyTorch needs besides messages are
+ * added here, not in the schedule, as pprun does not need them. */
 #include <stdlib.h>
 
 #include "schedule/csv/csv.h"
@@ -10,8 +10,8 @@ struct printing {
     const struct pp_schedule *s;
     enum pp_csv_form form;
     bool add_sharding;
-    size_t *left; /* per stage: compute actions to come */
-    int *done;    /* stages that have just had their last, none resharded yet */
+    size_t *left; /* per stage: compute actions still to print */
+    int *done;    /* stages that are done and not yet resharded */
     int n_done;
     size_t n; /* cells of the row so far */
 };
@@ -28,8 +28,8 @@ static int refuse(const struct pp_schedule *s, struct pp_err *err)
         const struct pp_stage_node *n = &g->stages[stage];
         if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "stage %d is not fed by the stage before it: "
-                           "PyTorch's CSV can only hold a chain",
+                           "stage %d does not take its input from the stage "
+                           "before it: PyTorch's CSV can only hold a chain",
                            stage);
     }
     return 0;
@@ -54,7 +54,7 @@ static void print_microbatch(struct printing *p, struct pp_action a,
     fprintf(p->f, "%d", a.microbatch);
 }
 
-/* PyTorch has one sum under way on a rank. */
+/* Waits at once: PyTorch allows one REDUCE_GRAD at a time on a rank. */
 static void print_reduce(struct printing *p, int stage)
 {
     print_stage(p, stage, "REDUCE_GRAD");
@@ -62,7 +62,8 @@ static void print_reduce(struct printing *p, int stage)
         print_stage(p, stage, "WAIT_REDUCE_GRAD");
 }
 
-/* Once the gradient of what was sent is here, it has been received. */
+/* Waits for an activation's send after its gradient is back: by then it has
+ * been received. */
 static void print_wait_forward(struct printing *p, struct pp_action a)
 {
     const struct pp_graph *g = p->s->graph;
@@ -73,8 +74,8 @@ static void print_wait_forward(struct printing *p, struct pp_action a)
     print_microbatch(p, a, "WAIT_SEND_F");
 }
 
-/* Nothing tells that gradients have been received; they are waited for at the
- * end. */
+/* Waits for the sends of gradients at the end of the row, as nothing earlier
+ * shows that they have been received. */
 static void print_wait_backward(struct printing *p, const struct pp_row *list)
 {
     for (size_t i = 0; p->form == PP_CSV_COMMS && i < list->n; i++)
@@ -82,7 +83,7 @@ static void print_wait_backward(struct printing *p, const struct pp_row *list)
             print_microbatch(p, list->actions[i], "WAIT_SEND_B");
 }
 
-/* Once the messages of its last action are away, a stage is done with. */
+/* Reduces and reshards the stages whose last action and messages are out. */
 static void print_done(struct printing *p)
 {
     for (int i = 0; i < p->n_done; i++)
@@ -92,7 +93,7 @@ static void print_done(struct printing *p)
     p->n_done = 0;
 }
 
-/* All of a rank's stages, in the order in which they are first needed. */
+/* Unshards a rank's stages, in the order in which they are first needed. */
 static void print_unshards(struct printing *p, const struct pp_row *list)
 {
     for (size_t i = 0; i < list->n; i++) {

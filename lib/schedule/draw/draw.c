@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Three styles by how wide a forward comes out: with the microbatch's whole
- * number and the chunk's letter, with one character for both, and, where
- * actions are narrower than a column, only what each column mostly does. */
+/* The width of a forward decides between three styles: labels with the
+ * microbatch's whole number and the chunk's letter; one character for both; and
+ * no labels, if actions are narrower than a column. */
 #include "schedule/draw/draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/draw/axis.h"
-#include "schedule/draw/chunks.h"
+#include "schedule/draw/picture.h"
 #include "schedule/memory/memory.h"
 
 enum { LABEL = PP_AXIS_TEXT, MARGIN = 26, FEWEST_COLUMNS = 20 };
 enum { WIDEST = 100000 };
 
-/* A column of both, where there is no room to tell them apart. It takes the
- * place of PP_I, which such a picture has none of. */
+/* A column of both forward and backward. It takes the value of PP_I, which a
+ * picture without labels does not show. */
 enum { OP_MIXED = PP_I };
 
 enum style { STYLE_FULL, STYLE_SHORT, STYLE_BARS };
@@ -33,17 +32,17 @@ struct picture {
     double scale;    /* columns per time */
     double mean;     /* time of a forward */
     int last_color;  /* -1: none */
-    bool last_pair;  /* of the last colour */
-    bool pairs;      /* there are some */
-    int row_columns; /* of the longest rank's number */
+    bool last_pair;  /* the last colour was underlined */
+    bool pairs;      /* there are overlap pairs */
+    int row_columns; /* of the longest rank number */
 };
 
-/* A column of the picture: what fills it, and a label's character or 0. */
+/* A column of a row of the picture. */
 struct column {
     int op; /* -1: idle */
     int chunk;
-    char label;
-    bool pair; /* of an overlap pair: underlined where there are colours */
+    char label; /* or 0 */
+    bool pair;  /* of an overlap pair: underlined if there are colours */
 };
 
 static const char *fill(const struct picture *p, int op)
@@ -69,7 +68,8 @@ static void set_color(struct picture *p, int color, bool pair)
     p->last_pair = pair;
 }
 
-/* Blue forward, green backward, orange weight gradient; later chunks darker. */
+/* Returns a colour: blue forward, green backward, orange weight gradient. Later
+ * chunks are darker. */
 static int color_of(const struct column *c)
 {
     static const int colors[][3] = {[PP_F] = {117, 74, 67},
@@ -79,8 +79,8 @@ static int color_of(const struct column *c)
     return c->op < 0 ? -1 : colors[c->op][c->chunk % 3];
 }
 
-/* "b12.3": the chunk's letter where there are several, the microbatch, and its
- * slice where there are several. */
+/* Writes a label such as "b12.3": the chunk's letter if there are several, the
+ * microbatch, and the slice if there are several. Returns its length. */
 static int full_label(const struct picture *p, struct pp_action a, char *text)
 {
     int n = 0;
@@ -92,7 +92,8 @@ static int full_label(const struct picture *p, struct pp_action a, char *text)
     return n;
 }
 
-/* The last digit, or a letter in its place for the second chunk and on. */
+/* Returns the microbatch's last digit, or a letter for the second chunk and on.
+ */
 static char short_label(const struct picture *p, struct pp_action a)
 {
     static const char digits[] = "0123456789abcdefghijABCDEFGHIJ";
@@ -115,8 +116,8 @@ static void draw_cell(const struct picture *p, struct column *list,
                                   i - from < n ? label[i - from] : 0, pair};
 }
 
-/* Without labels: each column shows what takes most of its time, or that it is
- * a mixture of forward and backward. */
+/* Draws a row without labels: each column shows the action that takes most of
+ * its time, or a mixture of forward and backward. */
 static void draw_bars(const struct picture *p, struct column *list,
                       const struct pp_sim_row *row)
 {
@@ -141,7 +142,7 @@ static void draw_bars(const struct picture *p, struct column *list,
     }
 }
 
-static void print_row(struct picture *p, const struct column *list)
+static void print_columns(struct picture *p, const struct column *list)
 {
     for (int i = 0; i < p->columns; i++) {
         set_color(p, color_of(&list[i]), list[i].pair);
@@ -176,7 +177,7 @@ static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
         fprintf(p->f, "rank %-*d %s", p->row_columns, r, wall);
     else
         fprintf(p->f, "plan %*s %s", p->row_columns, "", wall);
-    print_row(p, list);
+    print_columns(p, list);
     double span = sim->makespan;
     fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
             span > 0 ? 100 * (1 - row->busy / span) : 0,
@@ -210,7 +211,7 @@ static bool uses(const struct pp_schedule *s, enum pp_op op)
     return false;
 }
 
-/* What the labels say, or how to see some. */
+/* Explains the labels, or how to see them. */
 static void draw_key(struct picture *p)
 {
     double needed = p->sim->makespan / p->mean + MARGIN + p->row_columns;
@@ -228,7 +229,7 @@ static void draw_key(struct picture *p)
     else if (p->style == STYLE_SHORT)
         fputs("3: last digit of the microbatch", p->f);
     else if (needed < WIDEST)
-        fprintf(p->f, "   (--width %.0f tells microbatches apart)",
+        fprintf(p->f, "   (microbatches show at width %.0f)",
                 ceil(needed) + 1);
     if (p->pairs && p->draw.color)
         fputs("   underlined: pairs", p->f);
@@ -271,7 +272,8 @@ static void draw_figures(struct picture *p)
         100 * p->sim->bubble, slots, slots == 1 ? "" : "s", p->sim->n_messages);
 }
 
-/* The shortest compute action that takes time at all, and the mean forward. */
+/* Measures the shortest compute action that takes time, and the mean forward.
+ */
 static void measure(const struct pp_sim *sim, double *shortest, double *mean)
 {
     double sum = 0;
@@ -290,8 +292,8 @@ static void measure(const struct pp_sim *sim, double *shortest, double *mean)
     *mean = n ? sum / (double)n : *shortest;
 }
 
-/* Chooses scale and style. Where the shortest action is a column or more, it
- * is a whole number of columns, so that equal actions look equal. */
+/* Chooses scale and style. If the shortest action is at least a column wide, it
+ * becomes a whole number of columns, so that equal actions look equal. */
 static void fit(struct picture *p)
 {
     const struct pp_sim *sim = p->sim;
@@ -329,7 +331,7 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
     struct column *list = NULL;
     if (sim->makespan <= 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "nothing in the schedule takes time");
+                       "no action takes time, so there is nothing to draw");
     p.row_columns = snprintf(NULL, 0, "%d", sim->n_rows - 1);
     p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
     if (!p.chunk)

@@ -8,13 +8,13 @@
 #include "schedule/simulate/sim.h"
 
 struct pp_draw {
-    int width;        /* columns to fill at most; 0: as wide as legible */
+    int width;        /* columns at most; 0: as many as are legible */
     bool color;       /* ANSI colours */
     bool ascii;       /* no Unicode */
-    const char *unit; /* of the simulated times, four letters: "flop"; NULL
-                         where they have none */
-    const struct pp_sim *plan; /* drawn below each rank of sim, which then was
-                                  measured: no figures follow; or NULL */
+    const char *unit; /* of the simulated times, at most four letters: "flop";
+                         NULL if they have none */
+    const struct pp_sim *plan; /* if sim was measured: the plan, drawn below
+                                  each rank, without figures; or NULL */
 };
 
 /* Writes the picture, a legend and the figures (makespan, bubble, peak) to

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: how wide and how high everything is, and what is written around
- * the lanes. */
+/* The page: sizes, headings, axis and messages around the rows. */
 #include "schedule/draw/svg.h"
 
 #include <math.h>
@@ -9,21 +8,19 @@
 
 #include "base/num.h"
 #include "base/quote.h"
-#include "schedule/draw/axis.h"
-#include "schedule/draw/chunks.h"
+#include "schedule/draw/picture.h"
 #include "schedule/draw/svg_row.h"
-#include "schedule/draw/svg_style.h"
 
 enum {
-    LEFT = 70,    /* where time begins: the ranks' names stand before it */
-    IDLE = 50,    /* the column of idle shares, behind the end of time */
-    EDGE = 16,    /* around everything */
+    LEFT = 70,    /* start of the time axis, after the ranks' names */
+    IDLE = 50,    /* the column of idle shares, after the time axis */
+    EDGE = 16,    /* around the page */
     HEADING = 44, /* of a panel */
     AXIS = 28,
-    NARROWEST = 600, /* the time axis of a picture that may choose */
+    NARROWEST = 600, /* time axis, if no width is given */
     WIDEST = 1330,
-    MANY_TITLES = 4000, /* actions; with more none has a title of its own */
-    MANY_MESSAGES = 300 /* with more none is drawn */
+    MANY_TITLES = 4000, /* the most actions that get titles */
+    MANY_MESSAGES = 300 /* the most messages that are drawn */
 };
 
 struct page {
@@ -35,7 +32,7 @@ struct page {
     double mean, longest; /* of a forward; of any action */
     size_t n_compute, n_messages;
     int digits;  /* of the longest label */
-    bool slices; /* labels have them */
+    bool slices; /* labels have slices */
     struct pp_svg_legend legend;
     struct pp_svg_rows rows; /* chunk and n_chunks are the panel's */
     double plot, pitch;      /* width of the axis; from rank to rank */
@@ -44,7 +41,7 @@ struct page {
     int *n_chunks;           /* per panel */
 };
 
-/* --- what there is to draw --- */
+/* --- measures --- */
 
 static void measure_panel(struct page *g, const struct pp_svg_panel *p)
 {
@@ -84,7 +81,7 @@ static const char *plural(double n)
     return n == 1 ? "" : "s";
 }
 
-/* An amount of a panel's memory; text has 48 bytes. */
+/* Writes an amount of a panel's memory; text has 48 bytes. */
 static void format_memory(const struct pp_svg_panel *p, double v, bool unit,
                           char *text)
 {
@@ -98,8 +95,8 @@ static void format_memory(const struct pp_svg_panel *p, double v, bool unit,
                                                                 : plural(v));
 }
 
-/* What stands at the top of the strips: the highest peak, or the limit where
- * that is not far above. */
+/* Chooses the memory at the top of the strips: the highest peak, or the limit
+ * if it is not far above. */
 static void measure_memory(struct page *g)
 {
     double peak = 0, limit = 0;
@@ -140,9 +137,9 @@ static int find_chunks(struct page *g, struct pp_err *err)
     return 0;
 }
 
-/* --- how large --- */
+/* --- sizes --- */
 
-/* Lanes are lower where there are many; halves of pairs need two labels. */
+/* Makes rows lower if there are many. The halves of pairs need two labels. */
 static void fit_height(struct page *g)
 {
     static const struct {
@@ -170,11 +167,10 @@ static void fit_width(struct page *g)
     if (g->o->width > 0)
         g->plot = fmax(g->o->width - LEFT - g->right, 100);
     g->rows.scale = g->plot / g->makespan;
-    /* One size where forwards are narrow, so that the wider actions beside
-     * them do not shout. */
+    /* If forwards are narrow, wider actions get the same small font. */
     double fits = (g->mean * g->rows.scale - 3) / pp_svg_digits(g->digits, 1);
     g->rows.font = fmin(g->rows.font, fmax(fits, 8.5));
-    /* Not even the smallest label fits where the longest is so narrow. */
+    /* If the longest action is too narrow for the smallest label, none fits. */
     if (g->rows.font < PP_SVG_SMALL_FONT ||
         g->longest * g->rows.scale < pp_svg_digits(1, PP_SVG_SMALL_FONT) + 1)
         g->rows.font = 0;
@@ -194,7 +190,7 @@ static double page_width(const struct page *g)
     return LEFT + g->plot + g->right;
 }
 
-/* --- what is written --- */
+/* --- output --- */
 
 static void text_at(const struct page *g, const char *class, double x, double y,
                     const char *text)
@@ -272,7 +268,7 @@ static void print_sides(const struct page *g, const struct pp_svg_panel *p,
     text_at(g, "m e", g->plot + g->right - EDGE, y, text);
 }
 
-/* Vertical lines behind a panel's lanes: ticks, and the bound. */
+/* Draws vertical lines behind a panel's rows: ticks, and the bound. */
 static void print_grid(const struct page *g, const struct pp_svg_panel *p)
 {
     double step = pp_axis_step(60 / g->rows.scale);
@@ -294,7 +290,7 @@ static void print_grid(const struct page *g, const struct pp_svg_panel *p)
     fputs("\"/>\n", g->f);
 }
 
-/* From the edge of the sender's lane to the facing edge of the receiver's. */
+/* Draws lines from the sender's row to the facing edge of the receiver's. */
 static void print_messages(const struct page *g, const struct pp_svg_panel *p)
 {
     if (!p->messages || !g->legend.messages)
@@ -325,7 +321,7 @@ static void open_row(const struct page *g, int row, const char *class)
 static void print_panel(struct page *g, int panel, double y)
 {
     const struct pp_svg_panel *p = &g->panels[panel];
-    /* A seam between actions, where they are wide enough for one. */
+    /* Draw a seam between actions if they are wide enough. */
     bool seam = g->mean * g->rows.scale > 3;
     g->rows.chunk = g->chunks[panel];
     g->rows.n_chunks = g->n_chunks[panel];
@@ -403,7 +399,7 @@ int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
         measure_panel(&g, &panels[i]);
     if (g.makespan <= 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "nothing in the schedule takes time");
+                       "no action takes time, so there is nothing to draw");
     int rc = find_chunks(&g, err);
     if (!rc) {
         g.rows.f = f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* svg - simulated schedules as a picture to scale: for each rank a lane of its
- * actions and below it what it holds. Several schedules stand one below the
- * other on one time axis. */
+/* svg - simulated schedules as a picture to scale: for each rank a row of its
+ * actions, and below it the memory that it holds. Several schedules share one
+ * time axis. */
 #ifndef PP_SCHEDULE_DRAW_SVG_H
 #define PP_SCHEDULE_DRAW_SVG_H
 
@@ -14,19 +14,19 @@ struct pp_svg_panel {
     const struct pp_schedule *schedule;
     const char *title; /* before the schedule's name; NULL: nothing */
     const struct pp_sim *sim;
-    const struct pp_messages *messages; /* drawn where they are few; or NULL */
+    const struct pp_messages *messages; /* drawn if they are few; or NULL */
     const struct pp_memory_timeline *memory; /* per rank, or NULL */
     const double *limit;     /* of memory, per rank; NULL: there is none */
     const char *memory_unit; /* "slot"; NULL: bytes */
-    double bound; /* a makespan that no order goes below; 0: unknown */
+    double bound;            /* lower bound of the makespan; 0: unknown */
 };
 
 struct pp_svg {
-    int width;        /* pixels; 0: as wide as labels need, up to a screen */
-    const char *unit; /* of the times, short: "flop"; NULL: they have none */
+    int width;        /* pixels; 0: as many as labels need, up to a screen */
+    const char *unit; /* of the times: "flop"; NULL if they have none */
 };
 
-/* Writes the picture. Fails with PP_EXIT_INPUT when nothing takes time. Stream
+/* Writes the picture. Fails with PP_EXIT_INPUT if nothing takes time. Stream
  * errors are the caller's to check. */
 int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
            const struct pp_svg *o, struct pp_err *err) PP_MUST_USE;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Where actions are many, those of one colour are one path: a picture of 50
+/* If actions are many, those of one colour share one path: a picture of 50
  * thousand actions stays near a megabyte. */
 #include "schedule/draw/svg_row.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "schedule/draw/svg_style.h"
 
 void pp_svg_number(FILE *f, double v)
 {
@@ -31,8 +29,8 @@ static void put(FILE *f, const char *before, double v)
 
 enum { DOT_RADIUS = 2, LOW_STRIP = 6 };
 
-/* The lane would cover half of a dot at the top, for which there is room
- * where the strip is not low. */
+/* Returns the height of a value. A dot at the top would be half covered by the
+ * row above, so a strip that is not low leaves space for it. */
 static double level_y(const struct pp_svg_rows *l, double value)
 {
     double height = l->most > 0 ? value / l->most : 0;
@@ -40,8 +38,8 @@ static double level_y(const struct pp_svg_rows *l, double value)
     return l->height + top + (l->strip - top) * (1 - height);
 }
 
-/* Levels closer together than a quarter of a pixel become one line from the
- * highest of them to the last. */
+/* Draws the memory. Levels closer than a quarter of a pixel become one line,
+ * from the highest of them to the last. */
 static void draw_curve(const struct pp_svg_rows *l,
                        const struct pp_memory_timeline *c)
 {
@@ -81,16 +79,16 @@ void pp_svg_ground(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
     }
 }
 
-/* --- the lane of actions --- */
+/* --- the row of actions --- */
 
 struct cell {
     struct pp_action action;
-    double start, end; /* in time, for the title */
+    double start, end; /* times, for the title */
     double x, to, y, bottom;
 };
 
-/* The cell of span i. The two of a pair share its time, one above the other.
- */
+/* Returns the cell of span i. The two actions of a pair share its time, one
+ * above the other. */
 static struct cell cell_at(const struct pp_svg_rows *l,
                            const struct pp_sim_row *r, size_t i)
 {
@@ -132,7 +130,7 @@ static void draw_titled(const struct pp_svg_rows *l, const struct cell *c)
             c->end);
 }
 
-/* All actions of one colour. */
+/* Draws all actions of one colour as one path. */
 static void draw_color(const struct pp_svg_rows *l, const struct pp_sim_row *r,
                        enum pp_op op, int shade)
 {
@@ -151,8 +149,8 @@ static void draw_color(const struct pp_svg_rows *l, const struct pp_sim_row *r,
         fputs("\"/>\n", l->f);
 }
 
-/* The microbatch's number, and that of its slice where there are several, in
- * the larger font that fits. */
+/* Draws the microbatch's number, and the slice's if there are several, in the
+ * larger font that fits. */
 static void draw_label(const struct pp_svg_rows *l, const struct cell *c,
                        bool slices)
 {

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* svg_rank - one rank of the SVG picture: its lane of actions and the strip of
- * memory below it, private to lib/schedule/draw. */
+/* svg_row - parts of the SVG picture, private to lib/schedule/draw: one rank
+ * with its row of actions and the strip of memory below it, and the colours and
+ * the legend. */
 #ifndef PP_SCHEDULE_DRAW_SVG_ROW_H
 #define PP_SCHEDULE_DRAW_SVG_ROW_H
 
 #include "schedule/draw/svg.h"
 
-/* Pixels, and what the ranks of a panel have in common. */
+/* Sizes in pixels, and what the ranks of a panel have in common. */
 struct pp_svg_rows {
     FILE *f;
     double scale;         /* pixels per time */
-    double height, strip; /* heights; strip 0: there is none */
-    double font;          /* of labels where there is room; 0: no labels */
+    double height, strip; /* heights; strip is 0 if there is none */
+    double font;          /* of labels that fit; 0: no labels */
     double most;          /* memory at the top of the strip */
     const int *chunk;     /* per stage */
     int n_chunks, n_shades;
-    bool titles; /* an element for each action, with a title to hover over */
+    bool titles; /* give each action an element with a title to hover over */
 };
 
-/* The smaller font, for cells where the other does not fit. */
+/* The smaller font, for cells in which the other does not fit. */
 #define PP_SVG_SMALL_FONT 7.0
 
-/* Width of n digits in a font. */
+/* Returns the width of n digits in a font. */
 static inline double pp_svg_digits(int n, double font)
 {
     return 0.62 * font * n;
@@ -30,13 +31,38 @@ static inline double pp_svg_digits(int n, double font)
 /* Writes v with at most two decimals. */
 void pp_svg_number(FILE *f, double v);
 
-/* The idle lane as a ground, and the strip with its limit and its peak. The
- * origin is the lane's upper left corner. */
+/* Draws the background of the row, and the strip with its limit and its peak.
+ * The origin is the row's upper left corner. */
 void pp_svg_ground(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
                    int row);
 
-/* The actions and their labels. */
+/* Draws the actions and their labels. */
 void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
                   int row);
+
+/* --- colours and legend --- */
+
+/* The most shades of a colour; a rank with more stages shares them. */
+enum { PP_SVG_SHADES = 6 };
+
+/* Returns the class of an action's cell: "f0", "w3". */
+const char *pp_svg_class(enum pp_op op, int shade);
+
+/* Writes the style sheet: light, and dark on screens that ask for it. */
+void pp_svg_style(FILE *f, int n_shades, double font);
+
+/* The items that the legend explains. */
+struct pp_svg_legend {
+    bool ops[4]; /* by enum pp_op */
+    bool pairs, messages, memory, limit, bound;
+    int n_shades, n_chunks;
+    char memory_text[64]; /* "slots, up to 8" */
+    char label[64];       /* "3: microbatch 3"; empty if there are no labels */
+};
+
+/* Writes the legend from (x, y) on, in lines that end before right. If f is
+ * NULL it only measures. Returns the legend's height. */
+double pp_svg_legend(FILE *f, const struct pp_svg_legend *l, double x, double y,
+                     double right);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Blue forward, teal backward, red input gradient, yellow weight gradient:
- * any two differ for all common kinds of colour blindness at any shade, and
- * dark text is readable on all of them, so that one colour of text does. */
-#include "schedule/draw/svg_style.h"
+/* Blue forward, teal backward, red input gradient, yellow weight gradient. Any
+ * two differ at any shade for all common kinds of colour blindness. Dark text
+ * is readable on all of them, so there is one colour of text. */
+#include "schedule/draw/svg_row.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { LINE = 20, SWATCH = 14 };
 
-/* Width of a character of the legend's text, a little generously: the font is
+/* Width of a character of the legend's text, with some reserve, as the font is
  * the viewer's. */
 static const double character = 5.7;
 
@@ -33,8 +33,8 @@ const char *pp_svg_class(enum pp_op op, int shade)
     return names[op][shade];
 }
 
-/* A single stage has a shade between the ends; on dark ground all are a little
- * darker. */
+/* Writes the shades. A single one lies between the ends. On a dark background
+ * all are a little darker. */
 static void print_colors(FILE *f, int n_shades, double brightness)
 {
     for (int op = 0; op < 4; op++)
@@ -80,13 +80,13 @@ void pp_svg_style(FILE *f, int n_shades, double font)
     fputs("}\n</style>\n", f);
 }
 
-/* Where the next item of the legend goes. */
+/* The place of the legend's next item. */
 struct pen {
     FILE *f;
     double left, right, x, y;
 };
 
-/* Makes room for a swatch and a text; a line that is full ends before. */
+/* Begins a new line if a swatch and a text do not fit on this one. */
 static void place(struct pen *p, double swatch, const char *text)
 {
     double width = swatch + 6 + character * (double)strlen(text);
@@ -117,7 +117,7 @@ static void colors(struct pen *p, const struct pp_svg_legend *l, int op,
     say(p, width, text);
 }
 
-/* A shape drawn inside 24 by 14 pixels at the pen. */
+/* Draws a shape inside 24 by 14 pixels at the pen. */
 static void shape(struct pen *p, const char *svg, const char *text)
 {
     place(p, 24, text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Times are rounded to whole nanoseconds once, starts and ends alike, so that
- * what does not overlap before does not overlap after. Events are in no order
- * of time: neither viewer asks for one. */
+/* Starts and ends are rounded to whole nanoseconds in the same way, so rounding
+ * makes nothing overlap. Events are not sorted by time: neither viewer needs
+ * it. */
 #include "schedule/draw/trace.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_STEP = 3 };
 struct track {
     int row, peer;
     bool backward, recv;
-    int number; /* 0, 1, ... of tracks that are otherwise the same */
-    int thread; /* of the rank */
+    int number; /* 0, 1, ... among tracks of the same channel */
+    int thread; /* number within the rank */
     int64_t end;
 };
 
@@ -26,13 +26,13 @@ struct pp_trace_writer {
     FILE *f;
     const struct pp_trace *t;
     bool any;
-    size_t n_messages;    /* of the passes before */
+    size_t n_messages;    /* of earlier passes */
     struct track *tracks; /* in the order of their first message */
     size_t n, capacity;
-    int *threads;  /* per rank: the next number */
-    int *beside;   /* per rank: the thread of what runs beside, 0: none yet */
-    size_t *first; /* per rank: its latest track, and from a track to the */
-    size_t *next;  /* one before: SIZE_MAX ends */
+    int *threads;  /* per rank: the next thread number */
+    int *beside;   /* per rank: thread of overlapped forwards; 0: none yet */
+    size_t *first; /* per rank: its latest track; SIZE_MAX: none */
+    size_t *next;  /* per track: the previous one of its rank; SIZE_MAX: none */
 };
 
 static int64_t ns(const struct pp_trace_writer *w, double time)
@@ -42,7 +42,7 @@ static int64_t ns(const struct pp_trace_writer *w, double time)
 
 double pp_trace_ns(double longest, double wish)
 {
-    /* A microsecond for the whole is too short, four days are too long. */
+    /* Less than a microsecond is too short, more than four days too long. */
     while (longest * wish > 3.5e14)
         wish /= 1000;
     while (longest > 0 && longest * wish < 1e3 && longest * wish * 1e3 < 3.5e14)
@@ -50,7 +50,7 @@ double pp_trace_ns(double longest, double wish)
     return wish;
 }
 
-/* Begins an event: what all have in common. */
+/* Begins an event with the members that all events have. */
 static void event(struct pp_trace_writer *w, const char *phase, int row,
                   int thread)
 {
@@ -59,13 +59,13 @@ static void event(struct pp_trace_writer *w, const char *phase, int row,
     w->any = true;
 }
 
-/* Microseconds, as the format has them. */
+/* Writes a time in microseconds, the unit of the format. */
 static void time_member(struct pp_trace_writer *w, const char *key, int64_t t)
 {
     fprintf(w->f, ",\"%s\":%" PRId64 ".%03d", key, t / 1000, (int)(t % 1000));
 }
 
-/* Tracks are shown by their place. */
+/* Names a process or a thread; the viewer sorts them by place. */
 static void metadata(struct pp_trace_writer *w, int row, int thread,
                      const char *what, const char *name, int place)
 {
@@ -114,7 +114,7 @@ static void slice(struct pp_trace_writer *w, struct pp_action a, int row,
     fputs("}}", w->f);
 }
 
-/* The tracks that every rank has. */
+/* Names the tracks that every rank has. */
 static void print_tracks(struct pp_trace_writer *w)
 {
     const struct pp_schedule *s = w->t->schedule;
@@ -134,7 +134,8 @@ static void print_tracks(struct pp_trace_writer *w)
     }
 }
 
-/* Whether the i-th action is the forward of a pair that really overlapped. */
+/* Reports if the i-th action is the forward of a pair that really overlapped.
+ */
 static bool runs_overlapped(const struct pp_trace_writer *w, int row, size_t i)
 {
     const struct pp_span *s = &w->t->rows[row].spans[i];
@@ -142,7 +143,7 @@ static bool runs_overlapped(const struct pp_trace_writer *w, int row, size_t i)
            ns(w, s[1].start) < ns(w, s[0].end);
 }
 
-/* The track of the i-th action, which is a compute action. */
+/* Returns the thread of the i-th action, which is a compute action. */
 static int compute_thread(struct pp_trace_writer *w, int row, size_t i)
 {
     if (!runs_overlapped(w, row, i))
@@ -155,7 +156,7 @@ static int compute_thread(struct pp_trace_writer *w, int row, size_t i)
     return w->beside[row];
 }
 
-/* Actions of the rank itself; its messages are the tracks'. */
+/* Writes the actions of a rank, without its messages. */
 static void print_row(struct pp_trace_writer *w, int row)
 {
     const struct pp_sim_row *r = &w->t->rows[row];
@@ -215,8 +216,8 @@ static int add_track(struct pp_trace_writer *w, struct track t,
     return 0;
 }
 
-/* The first track of its kind that is free at `from`, or a new one; NULL with
- * *err filled. Taken until `to`. */
+/* Returns the first track of its kind that is free at `from`, or a new one, and
+ * marks it as taken until `to`. NULL with *err filled on failure. */
 static struct track *take_track(struct pp_trace_writer *w, struct track t,
                                 int64_t from, int64_t to, struct pp_err *err)
 {
@@ -238,8 +239,8 @@ static struct track *take_track(struct pp_trace_writer *w, struct track t,
     return found;
 }
 
-/* An end of an arrow, inside the slice of rank's i-th action: at its start or
- * just before its end. */
+/* Writes one end of an arrow inside the slice of a rank's i-th action: at its
+ * start, or just before its end. */
 static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int row,
                   size_t i)
 {
@@ -280,7 +281,7 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
     return 0;
 }
 
-/* Perfetto calls the track by both, name and unit. */
+/* Writes a counter. Perfetto shows both its name and its unit. */
 static void print_counter(struct pp_trace_writer *w, int row, const char *name,
                           const char *unit, const struct pp_memory_timeline *c)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/row_order.h"
+#include "schedule/search/search_problem.h"
 
 #include <stdlib.h>
 
 #include "schedule/ir/play.h"
 
-/* Where each rank's word has got to. */
+/* An order that is being written. */
 struct pens {
     const struct pp_search_problem *problem;
     int32_t *order;
-    int32_t *at;    /* per rank */
-    int32_t *count; /* per group */
+    int32_t *at;    /* per rank: next place in order */
+    int32_t *count; /* per group: ops written */
 };
 
-static void put(struct pens *p, int kind, int stage)
+static void put_op(struct pens *p, int kind, int stage)
 {
     const struct pp_search_problem *j = p->problem;
     int group = kind * j->graph->n_stages + stage;
@@ -71,7 +71,8 @@ bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order)
     return true;
 }
 
-/* Takes over a row, the k-th of a kind on a stage being microbatch k. */
+/* Copies a row. The k-th op of a kind on a stage becomes microbatch k. Returns
+ * false if the problem has no such ops. */
 static bool take_row(struct pens *p, const struct pp_row *list)
 {
     bool split = p->problem->n_kinds == 3;
@@ -83,11 +84,11 @@ static bool take_row(struct pens *p, const struct pp_row *list)
         if (!split && a.op != PP_F && !whole)
             return false;
         if (a.op == PP_F)
-            put(p, PP_PROBLEM_F, a.stage);
+            put_op(p, PP_PROBLEM_F, a.stage);
         if (a.op == PP_I || whole)
-            put(p, PP_PROBLEM_I, a.stage);
+            put_op(p, PP_PROBLEM_I, a.stage);
         if (a.op == PP_W || (whole && split))
-            put(p, PP_PROBLEM_W, a.stage);
+            put_op(p, PP_PROBLEM_W, a.stage);
     }
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The course of the search: what is tried, in which order and for how long. */
+/* The methods that the search tries, their order and their time. */
 #include "schedule/search/search.h"
 
 #include <math.h>
@@ -10,35 +10,32 @@
 #include "base/rng.h"
 #include "schedule/bound/bound.h"
 #include "schedule/ir/play.h"
-#include "schedule/search/search_greedy.h"
-#include "schedule/search/search_local.h"
-#include "schedule/search/search_policy.h"
-#include "schedule/search/search_vblocks.h"
-#include "schedule/search/row_order.h"
+#include "schedule/search/search_methods.h"
+#include "schedule/search/search_problem.h"
 
-/* Visits of an op in a second of a machine of 2020. */
+/* Visits of an op in a second on a machine of 2020. */
 static const double visits_per_second = 1.2e8;
 
 /* One block costs about this many visits per op. */
 static const double vblock_visits = 16;
 
-/* Shares of the time: for building blocks; for a smaller span, once the bound
- * is reached. */
+/* Shares of the time for building blocks, and for a smaller span after the
+ * bound is reached. */
 #define VBLOCKS 0.1
 #define TIES 0.1
 
-struct search {
+struct search_state {
     const struct pp_search_options *options;
     struct pp_search_problem problem;
     struct pp_eval eval;
     int32_t *best, *order;
-    double worst, second; /* of best: the objective; its span breaks ties */
+    double worst, second; /* of best: objective, and span to break ties */
     double goal, eps;
-    bool tied; /* the makespan stands, and the span is bettered */
+    bool tied; /* keep the makespan, minimize the span */
 };
 
-/* Whether word is better than the best so far. */
-static bool is_better(const struct search *s, const struct pp_eval *e,
+/* Reports if order is better than the best so far. */
+static bool is_better(const struct search_state *s, const struct pp_eval *e,
                       const int32_t *order, double span)
 {
     if (s->tied)
@@ -50,7 +47,7 @@ static bool is_better(const struct search *s, const struct pp_eval *e,
 
 static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
 {
-    struct search *s = ctx;
+    struct search_state *s = ctx;
     double span = pp_eval_span(e, order);
     if (!is_better(s, e, order, span))
         return;
@@ -62,28 +59,28 @@ static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
         s->options->progress(s->options->ctx, s->worst, s->goal);
 }
 
-static bool at_goal(const struct search *s)
+static bool at_goal(const struct search_state *s)
 {
     return (s->tied ? s->second : s->worst) <= s->goal + s->eps;
 }
 
-/* Tries words from elsewhere, which may not fit or not run. */
-static void consider(struct search *s, const int32_t *order)
+/* Takes order if it fits, runs and is better. */
+static void consider(struct search_state *s, const int32_t *order)
 {
     if (pp_row_order_fits(&s->problem, order) && pp_eval_heads(&s->eval, order))
         found(s, &s->eval, order);
 }
 
-/* For the span: a rank's end counts from the first moment that anything can
- * reach it, as if it began there. */
-static void count_from_arrival(struct search *s)
+/* Makes the objective the span: a rank's end counts from the first time that
+ * anything can reach it. */
+static void count_from_arrival(struct search_state *s)
 {
     const struct pp_search_problem *j = &s->problem;
     const struct pp_graph *g = j->graph;
     for (int r = 0; r < g->n_rows; r++)
         j->late[r] = -INFINITY;
     pp_row_order_serial(j, s->order);
-    /* In the serial order, microbatch 0 goes down unhindered. */
+    /* In the serial order nothing delays microbatch 0 on its way down. */
     if (!pp_eval_heads(&s->eval, s->order))
         return;
     for (int st = 0; st < g->n_stages; st++) {
@@ -106,7 +103,7 @@ static double most_work(const struct pp_search_problem *j)
     return most;
 }
 
-static int set_goal(struct search *s, struct pp_err *err)
+static int set_goal(struct search_state *s, struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
     struct pp_bound bound;
@@ -122,18 +119,18 @@ static int set_goal(struct search *s, struct pp_err *err)
     return 0;
 }
 
-static int refuse(const struct search *s, int row, struct pp_err *err)
+static int refuse(const struct search_state *s, int row, struct pp_err *err)
 {
     char least[32], limit[32];
     pp_format_real(pp_row_order_least(&s->problem, row), least);
     pp_format_real(s->problem.limit[row], limit);
     return pp_fail(err, PP_EXIT_NO,
-                   "rank %d holds %s with one microbatch alone, more than its "
+                   "rank %d needs %s for a single microbatch, more than its "
                    "limit of '%s'",
                    row, least, limit);
 }
 
-static int check_room(const struct search *s, struct pp_err *err)
+static int check_room(const struct search_state *s, struct pp_err *err)
 {
     const struct pp_search_problem *j = &s->problem;
     for (int r = 0; j->limit && r < j->graph->n_rows; r++)
@@ -142,7 +139,7 @@ static int check_room(const struct search *s, struct pp_err *err)
     return 0;
 }
 
-static int try_named(struct search *s, struct pp_err *err)
+static int try_named(struct search_state *s, struct pp_err *err)
 {
     const struct pp_search_problem *j = &s->problem;
     pp_row_order_serial(j, s->order);
@@ -157,7 +154,7 @@ static int try_named(struct search *s, struct pp_err *err)
     return 0;
 }
 
-static int try_greedy(struct search *s, struct pp_err *err)
+static int try_greedy(struct search_state *s, struct pp_err *err)
 {
     for (int i = 0; i < PP_GREEDY_SETTINGS && !at_goal(s); i++) {
         int rc =
@@ -170,8 +167,8 @@ static int try_greedy(struct search *s, struct pp_err *err)
     return 0;
 }
 
-/* Building blocks, or as many of them as a share of the time allows. */
-static int try_vblocks(struct search *s, struct pp_err *err)
+/* Tries building blocks, as many as their share of the time allows. */
+static int try_vblocks(struct search_state *s, struct pp_err *err)
 {
     double steps = VBLOCKS * s->options->seconds * visits_per_second;
     for (int i = 0; i < PP_VBLOCK_SETTINGS && !at_goal(s); i++) {
@@ -187,9 +184,9 @@ static int try_vblocks(struct search *s, struct pp_err *err)
     return 0;
 }
 
-/* Annealing from the best so far. */
-static int better(struct search *s, uint64_t key, double steps, double heat,
-                  struct pp_err *err)
+/* Anneals from the best so far. */
+static int better(struct search_state *s, uint64_t key, double steps,
+                  double heat, struct pp_err *err)
 {
     struct pp_local_options o = {
         .key = key, .steps = steps, .goal = s->goal, .heat = {heat, heat / 15}};
@@ -201,9 +198,9 @@ static int better(struct search *s, uint64_t key, double steps, double heat,
     return 0;
 }
 
-/* Policies and moves in turn, for the share of the work that is left. */
-static int rounds(struct search *s, struct pp_policy_search *p, double steps,
-                  struct pp_err *err)
+/* Tries policies and moves in turn, for the work that is left. */
+static int rounds(struct search_state *s, struct pp_policy_search *p,
+                  double steps, struct pp_err *err)
 {
     static const double heats[] = {0.3, 1, 0.15, 0.5, 0.08};
     const int n = sizeof heats / sizeof *heats;
@@ -219,7 +216,8 @@ static int rounds(struct search *s, struct pp_policy_search *p, double steps,
     return 0;
 }
 
-static int try_policies(struct search *s, double seconds, struct pp_err *err)
+static int try_policies(struct search_state *s, double seconds,
+                        struct pp_err *err)
 {
     struct pp_policy_search p = {.problem = &s->problem,
                                  .eval = &s->eval,
@@ -242,9 +240,10 @@ static int try_policies(struct search *s, double seconds, struct pp_err *err)
     return rc;
 }
 
-/* Of the orders with that makespan, one with a small span: the same search for
- * it, in which nothing with a larger makespan counts. */
-static int break_ties(struct search *s, double seconds, struct pp_err *err)
+/* Repeats the search for a smaller span, among orders with no larger makespan.
+ */
+static int break_ties(struct search_state *s, double seconds,
+                      struct pp_err *err)
 {
     s->tied = true;
     count_from_arrival(s);
@@ -255,7 +254,7 @@ static int break_ties(struct search *s, double seconds, struct pp_err *err)
     return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
 }
 
-static int search(struct search *s, struct pp_err *err)
+static int search(struct search_state *s, struct pp_err *err)
 {
     double seconds = s->options->seconds;
     if (pp_eval_init(&s->eval, &s->problem, err))
@@ -274,7 +273,7 @@ static int search(struct search *s, struct pp_err *err)
     return break_ties(s, at_goal(s) ? seconds * TIES : 0, err);
 }
 
-static void finish(struct search *s)
+static void finish(struct search_state *s)
 {
     free(s->best);
     free(s->order);
@@ -282,8 +281,8 @@ static void finish(struct search *s)
     pp_search_problem_finish(&s->problem);
 }
 
-static int run(struct search *s, const struct pp_schedule *schedule,
-               struct pp_err *err)
+static int run_search(struct search_state *s,
+                      const struct pp_schedule *schedule, struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
     return pp_search_problem_init(&s->problem, schedule, o->split, o->costs,
@@ -293,7 +292,7 @@ static int run(struct search *s, const struct pp_schedule *schedule,
                : 0;
 }
 
-/* Whether a whole backward takes less than its halves on some stage. */
+/* Reports if a whole backward takes less time than I and W on some stage. */
 static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
 {
     for (int stage = 0; stage < s->graph->n_stages; stage++) {
@@ -316,11 +315,12 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
     bool both = o->split && whole_saves(schedule, o->costs);
     halves.seconds = whole.seconds = o->seconds / (both ? 2 : 1);
     whole.split = false;
-    struct search s = {.options = &halves}, w = {.options = &whole};
-    int rc = run(&s, schedule, err);
+    struct search_state s = {.options = &halves}, w = {.options = &whole};
+    int rc = run_search(&s, schedule, err);
     if (!rc && both)
-        rc = run(&w, schedule, err);
-    const struct search *best = both && w.worst < s.worst - s.eps ? &w : &s;
+        rc = run_search(&w, schedule, err);
+    const struct search_state *best =
+        both && w.worst < s.worst - s.eps ? &w : &s;
     if (!rc)
         rc = pp_row_order_emit(&best->problem, best->best, schedule, err);
     finish(&s);

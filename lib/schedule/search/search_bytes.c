@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_bytes.h"
+#include "schedule/search/search.h"
 
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@ int pp_search_lowered(struct pp_schedule *s, const struct pp_graph *g,
     return pp_search(s, o, err) ? -1 : pp_lower(s, err);
 }
 
-/* Takes from each rank's limit the bytes by which its plan is above what it
- * may be. Returns how many ranks are above, or -1. */
+/* Lowers each rank's limit by the bytes by which its plan exceeds its room.
+ * Returns the number of ranks above their room, or -1. */
 static int tighten(const struct pp_schedule *s, const struct pp_search_bytes *b,
                    double *limit, struct pp_err *err)
 {
@@ -38,8 +38,8 @@ static int tighten(const struct pp_schedule *s, const struct pp_search_bytes *b,
     return above;
 }
 
-/* What a rank's actions pass through, one at a time, is not its activations'.
- */
+/* Sets limits and loads of activations. A rank's actions share one workspace,
+ * which is taken off its limit. */
 static void set_limits(const struct pp_graph *g,
                        const struct pp_search_bytes *b, double *limit,
                        struct pp_load *load)
@@ -55,8 +55,8 @@ static void set_limits(const struct pp_graph *g,
         load[s] = pp_load_of(&b->sizes[s], g->stages[s].input_grad);
 }
 
-/* Short searches until one fits, then a long one in the same room. What a
- * long one finds may need more for messages; then again, with less. */
+/* Runs short searches until one fits, then a long one within the same limits.
+ * If the long one needs more for messages, it runs again with less. */
 int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
                     int n_microbatches, int depth,
                     const struct pp_search_options *o,

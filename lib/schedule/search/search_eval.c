@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_eval.h"
+#include "schedule/search/search_problem.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,8 @@ void pp_eval_finish(struct pp_eval *e)
     *e = (struct pp_eval){0};
 }
 
-/* Whether all that op waits for on other stages is done; raises *ready. */
+/* Reports if everything that op waits for on other stages is done; raises
+ * *ready to that time. */
 static inline bool inputs_done(const struct pp_eval *e, int32_t op,
                                double *ready)
 {
@@ -49,7 +50,7 @@ static inline bool inputs_done(const struct pp_eval *e, int32_t op,
     return true;
 }
 
-/* A ring of ranks to try: a rank is in it at most once. */
+/* A ring of ranks to try. A rank is in it at most once. */
 struct ring {
     int first, n;
 };
@@ -63,9 +64,9 @@ static void push(struct pp_eval *e, struct ring *q, int row)
     e->queue[(q->first + q->n++) % p] = row;
 }
 
-/* Runs a rank as far as it goes. Returns how many ops are done in all. */
-static int32_t run(struct pp_eval *e, const int32_t *order, int row,
-                   struct ring *q, int32_t n)
+/* Runs a rank as far as it goes. Returns the number of ops done in all. */
+static int32_t run_row(struct pp_eval *e, const int32_t *order, int row,
+                       struct ring *q, int32_t n)
 {
     const struct pp_search_problem *j = e->problem;
     int32_t end = j->first_order[row + 1], k = e->at[row];
@@ -108,7 +109,7 @@ bool pp_eval_heads(struct pp_eval *e, const int32_t *order)
         q.first = (q.first + 1) % p;
         q.n--;
         e->queued[row] = false;
-        n = run(e, order, row, &q, n);
+        n = run_row(e, order, row, &q, n);
     }
     e->worst = -INFINITY;
     for (int r = 0; r < p; r++)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_greedy.h"
+#include "schedule/search/search_methods.h"
 
 #include <stdlib.h>
 
 #include "schedule/ir/play.h"
 
 struct station {
-    int32_t n[3];   /* actions run, by kind */
-    int32_t placed; /* of its word */
-    double clock;   /* when it is free */
+    int32_t n[3];   /* ops run, by kind */
+    int32_t placed; /* ops of its row */
+    double clock;   /* time at which it is free */
     double held;    /* memory */
     double idle;    /* since its first forward */
 };
@@ -18,7 +18,7 @@ struct greedy {
     struct pp_greedy_knobs knobs;
     struct station *stations; /* per stage, each on a rank of its own */
     int32_t *wanted;          /* per stage: forwards of this round */
-    double *end;              /* per op; only of what has run */
+    double *end;              /* per op, if it has run */
     int32_t *order;
 };
 
@@ -28,14 +28,14 @@ struct pp_greedy_knobs pp_greedy_setting(int i)
         .overshoot = !(i & 4), .hold = !(i & 2), .eager = !(i & 1)};
 }
 
-static int32_t next_op(const struct greedy *g, int kind, int s)
+static int32_t next_of_kind(const struct greedy *g, int kind, int s)
 {
     return pp_problem_op(g->problem, kind, s, g->stations[s].n[kind]);
 }
 
 static double time_of(const struct greedy *g, int kind, int s)
 {
-    return g->problem->time[next_op(g, kind, s)];
+    return g->problem->time[next_of_kind(g, kind, s)];
 }
 
 static double arrival(const struct greedy *g, int32_t op)
@@ -49,11 +49,11 @@ static double arrival(const struct greedy *g, int32_t op)
     return here;
 }
 
-static void put(struct greedy *g, int kind, int s)
+static void put_action(struct greedy *g, int kind, int s)
 {
     const struct pp_search_problem *j = g->problem;
     struct station *st = &g->stations[s];
-    int32_t op = next_op(g, kind, s);
+    int32_t op = next_of_kind(g, kind, s);
     int group = j->group[op];
     double here = arrival(g, op);
     if (here > st->clock) {
@@ -81,7 +81,7 @@ static double most_idle(const struct greedy *g)
     return most;
 }
 
-/* Room that the next action of a kind lacks beside what is held. */
+/* Returns the memory that the next op of a kind lacks, given what is held. */
 static double lacks(const struct greedy *g, int kind, int s, double held)
 {
     const struct pp_search_problem *j = g->problem;
@@ -91,30 +91,30 @@ static double lacks(const struct greedy *g, int kind, int s, double held)
     return held + j->taken[group] - j->limit[row] - j->slack;
 }
 
-/* Weight gradients that the next action needs for its room, and those that fit
- * before what it waits for is there; then the action. False when there is no
- * room. */
+/* Runs the weight gradients that free memory for the next op, those that fit
+ * before its input arrives, and then the op. Returns false if it does not fit.
+ */
 static bool put_in_time(struct greedy *g, int kind, int s)
 {
     struct station *st = &g->stations[s];
     while (lacks(g, kind, s, st->held) > 0) {
         if (!has_weight(g, s))
             return false;
-        put(g, PP_PROBLEM_W, s);
+        put_action(g, PP_PROBLEM_W, s);
     }
-    double here = arrival(g, next_op(g, kind, s));
+    double here = arrival(g, next_of_kind(g, kind, s));
     while (has_weight(g, s) && st->clock + time_of(g, PP_PROBLEM_W, s) <= here)
-        put(g, PP_PROBLEM_W, s);
+        put_action(g, PP_PROBLEM_W, s);
     double wait = here - st->clock;
     if (wait > 0 && has_weight(g, s) &&
         (g->knobs.eager || wait > most_idle(g) - st->idle))
-        put(g, PP_PROBLEM_W, s);
-    put(g, kind, s);
+        put_action(g, PP_PROBLEM_W, s);
+    put_action(g, kind, s);
     return true;
 }
 
-/* Forwards of stage s that fill the time until a backward is there at `here`,
- * as many as fit. *end: when the last of them ends. */
+/* Returns the number of forwards of stage s that fill the time until a backward
+ * arrives at `here`, and that fit. Advances *end to the end of the last. */
 static int32_t fill(const struct greedy *g, int s, double here, double *end)
 {
     const struct pp_search_problem *j = g->problem;
@@ -134,8 +134,8 @@ static int32_t fill(const struct greedy *g, int s, double here, double *end)
     return n;
 }
 
-/* The first microbatch there, forwards until it is back, and back. Each stage
- * runs fewer ahead than the one before it. */
+/* Runs the first microbatch forward, more forwards until it is back, and its
+ * backward. Each stage runs fewer forwards ahead than the one before it. */
 static bool warm_up(struct greedy *g)
 {
     const struct pp_search_problem *j = g->problem;
@@ -158,15 +158,15 @@ static bool warm_up(struct greedy *g)
             g->wanted[s] = g->wanted[s - 1] > 0 ? g->wanted[s - 1] - 1 : 0;
     for (int s = 0; s < n; s++)
         for (int32_t i = 0; i < g->wanted[s]; i++)
-            put(g, PP_PROBLEM_F, s);
+            put_action(g, PP_PROBLEM_F, s);
     for (int s = n - 1; s >= 0; s--)
         if (!put_in_time(g, PP_PROBLEM_I, s))
             return false;
     return true;
 }
 
-/* Whether s holds its forward back: the next stage has enough to do, and the
- * wait costs no more than the longest of any rank. */
+/* Reports if s delays its forward: the next stage has enough to do, and the
+ * wait leaves s no more idle than the idlest rank. */
 static bool holds_back(const struct greedy *g, int s)
 {
     const struct pp_search_problem *j = g->problem;
@@ -174,7 +174,7 @@ static bool holds_back(const struct greedy *g, int s)
     if (!g->knobs.hold || s + 1 == j->graph->n_stages ||
         st->n[PP_PROBLEM_F] < next->n[PP_PROBLEM_F] + 2)
         return false;
-    int32_t op = next_op(g, PP_PROBLEM_F, s + 1);
+    int32_t op = next_of_kind(g, PP_PROBLEM_F, s + 1);
     double used = next->clock + j->time[op] + time_of(g, PP_PROBLEM_I, s + 1) +
                   j->in[j->first_in[op]].lag;
     double held = st->held, clock = st->clock;
@@ -191,7 +191,8 @@ static bool holds_back(const struct greedy *g, int s)
            used - st->clock <= most_idle(g) - st->idle;
 }
 
-/* A forward where it is wanted, and the input gradient of microbatch i. */
+/* Runs one forward on each stage that wants one, and one input gradient on
+ * every stage. */
 static bool run_round(struct greedy *g)
 {
     const struct pp_search_problem *j = g->problem;
@@ -215,14 +216,14 @@ static bool run_round(struct greedy *g)
             return false; /* its forward was held back too long */
         while (s == 0 && st->n[PP_PROBLEM_F] == j->n_microbatches &&
                has_weight(g, s))
-            put(g, PP_PROBLEM_W, s);
+            put_action(g, PP_PROBLEM_W, s);
         if (!put_in_time(g, PP_PROBLEM_I, s))
             return false;
     }
     return true;
 }
 
-static bool run(struct greedy *g)
+static bool run_greedy(struct greedy *g)
 {
     const struct pp_search_problem *j = g->problem;
     if (!warm_up(g))
@@ -232,12 +233,12 @@ static bool run(struct greedy *g)
             return false;
     for (int s = 0; s < j->graph->n_stages; s++)
         while (has_weight(g, s))
-            put(g, PP_PROBLEM_W, s);
+            put_action(g, PP_PROBLEM_W, s);
     return true;
 }
 
-/* A chain of stages, each on a rank of its own. */
-static bool suits(const struct pp_search_problem *j)
+/* Reports if the stages are a chain, each on a rank of its own. */
+static bool is_chain(const struct pp_search_problem *j)
 {
     const struct pp_graph *g = j->graph;
     if (j->n_kinds < 3 || g->n_stages != g->n_rows)
@@ -260,14 +261,14 @@ int pp_greedy_run(const struct pp_search_problem *j,
     struct greedy g = {.problem = j, .knobs = knobs, .order = order};
     size_t n = (unsigned)j->graph->n_stages;
     int rc = PP_AGAIN;
-    if (!suits(j))
+    if (!is_chain(j))
         return PP_AGAIN;
     g.stations = calloc(n, sizeof *g.stations);
     g.wanted = calloc(n, sizeof *g.wanted);
     g.end = calloc((size_t)j->n_ops, sizeof *g.end);
     if (!g.stations || !g.wanted || !g.end)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (run(&g))
+    else if (run_greedy(&g))
         rc = 0;
     free(g.stations);
     free(g.wanted);

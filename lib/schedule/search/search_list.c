@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_list.h"
+#include "schedule/search/search_methods.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a rank while time goes forward. */
+/* The state of a rank while time goes forward. */
 struct seat {
-    double clock; /* when it is free */
-    double next;  /* when it decides again */
+    double clock; /* time at which it is free */
+    double next;  /* time at which it decides again */
     double held;  /* memory */
-    double need;  /* most that an input gradient takes while it runs */
-    int32_t n;    /* of its word */
+    double need;  /* most memory that an input gradient takes as it starts */
+    int32_t n;    /* ops of its row written */
 };
 
 struct pp_list {
     const struct pp_search_problem *problem;
     const struct pp_policy *policy;
     struct seat *seats; /* per rank */
-    int32_t *count;     /* per group: how many have run */
-    int32_t *missing;   /* per op: requirements on other stages not yet run */
-    double *arrival;    /* per op: when the others' results are here */
-    int *first_stage;   /* per rank, n_ranks + 1: into stages */
+    int32_t *count;     /* per group: ops run */
+    int32_t *missing;   /* per op: inputs from other stages not yet run */
+    double *arrival;    /* per op: time at which those inputs are here */
+    int *first_stage;   /* per rank, n_rows + 1: into stages */
     int *stages;        /* the stages of each rank, ascending */
-    double *trip;       /* per stage: from F's start to I's end, unhindered */
+    double *trip;       /* per stage: from F's start to I's end, undelayed */
     double *path;       /* per group: from its end to the end of the step */
     double *work;       /* per rank: time of one microbatch */
 };
 
 static double group_time(const struct pp_search_problem *j, int kind, int stage)
 {
-    /* Microbatches differ little; their mean stands for all. */
+    /* The mean represents all microbatches; they differ little. */
     double sum = 0;
     for (int i = 0; kind < j->n_kinds && i < j->n_microbatches; i++)
         sum += j->time[pp_problem_op(j, kind, stage, i)];
@@ -47,7 +47,8 @@ static double first_lag(const struct pp_search_problem *j, int kind, int stage,
     return 0;
 }
 
-/* Round trips from the last stage up, ways to the end from the first down. */
+/* Fills round trips from the last stage up, and paths to the end from the first
+ * stage down. */
 static void measure(struct pp_list *l)
 {
     const struct pp_search_problem *j = l->problem;
@@ -80,7 +81,8 @@ static void measure(struct pp_list *l)
     }
 }
 
-/* The stages of each rank, and what their input gradients take at once. */
+/* Fills the stages of each rank, and the memory that their input gradients
+ * take. */
 static void seat_stages(struct pp_list *l)
 {
     const struct pp_graph *g = l->problem->graph;
@@ -140,11 +142,11 @@ void pp_list_destroy(struct pp_list *l)
     free(l);
 }
 
-/* What a rank could do next of one kind on one stage. */
+/* The next op of one kind on one stage. */
 struct choice {
-    int32_t op;  /* -1: nothing */
-    double from; /* when it can start */
-    double row;  /* the policy's liking */
+    int32_t op;    /* -1: none */
+    double from;   /* time at which it can start */
+    double liking; /* of the policy */
 };
 
 static int group_of(const struct pp_list *l, int kind, int stage)
@@ -152,8 +154,8 @@ static int group_of(const struct pp_list *l, int kind, int stage)
     return kind * l->problem->graph->n_stages + stage;
 }
 
-/* Banker's rule for the next forward of stage: the oldest microbatch on this
- * rank that has forwards to run keeps room for all of them. */
+/* Applies the banker's rule to the next forward of stage: the oldest microbatch
+ * on this rank that has forwards to run keeps memory for all of them. */
 static bool admits(const struct pp_list *l, int row, int stage)
 {
     const struct pp_search_problem *j = l->problem;
@@ -173,7 +175,8 @@ static bool admits(const struct pp_list *l, int row, int stage)
     return room >= 0;
 }
 
-/* The next op of that group when what it waits for has at least begun. */
+/* Returns the next op of that group, or -1 if an op that it waits for has not
+ * even begun. */
 static int32_t next_op(const struct pp_list *l, int kind, int stage)
 {
     const struct pp_search_problem *j = l->problem;
@@ -186,7 +189,7 @@ static int32_t next_op(const struct pp_list *l, int kind, int stage)
     return op;
 }
 
-/* How much the policy likes the next op of a kind on a stage: more is
+/* Returns the policy's liking for the next op of a kind on a stage; more is
  * better. */
 static double liking(const struct pp_list *l, int kind, int stage, int row)
 {
@@ -201,25 +204,25 @@ static double liking(const struct pp_list *l, int kind, int stage, int row)
     return (first ? 2 * n : 0) + (up ? n - stage : stage);
 }
 
-/* Whether a stage may not run further ahead of its backward. */
+/* Reports if a stage may not run further ahead of its backward. */
 static bool far_ahead(const struct pp_list *l, int stage)
 {
     return l->count[stage] - l->count[group_of(l, PP_PROBLEM_I, stage)] >=
            l->policy->ahead[stage];
 }
 
-/* Whether a is better than b: liked more and not much later, or liked less and
- * much earlier. */
+/* Reports if a is better than b: liked more and not much later, or liked less
+ * and much earlier. */
 static bool prefers(const struct pp_list *l, const struct choice *a,
                     const struct choice *b, double wait_ratio)
 {
-    if (a->row > b->row)
+    if (a->liking > b->liking)
         return a->from <= b->from + wait_ratio * l->problem->time[b->op];
     return b->from > a->from + wait_ratio * l->problem->time[a->op];
 }
 
-/* The best of what is ready now, or else the first to come. *full is set when
- * memory stands in the way of something ready. */
+/* Returns the best op that is ready now, or else the first to be. Sets *full if
+ * an op is ready but does not fit in memory. */
 static struct choice choose(const struct pp_list *l, int row, double now,
                             bool *full)
 {
@@ -249,7 +252,7 @@ static struct choice choose(const struct pp_list *l, int row, double now,
     return best;
 }
 
-/* The oldest weight gradient that can run. */
+/* Returns the oldest weight gradient that can run, or -1. */
 static int32_t choose_weight(const struct pp_list *l, int row, double now)
 {
     const struct pp_search_problem *j = l->problem;
@@ -292,7 +295,7 @@ static void start(struct pp_list *l, int row, int32_t op, double now,
     }
 }
 
-/* What rank does at its time, or when it looks again. */
+/* Starts an op on a rank, or sets the time at which it decides again. */
 static void decide(struct pp_list *l, int row, int32_t *order)
 {
     const struct pp_row_heuristic *heuristic = &l->policy->heuristics[row];

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_local.h"
+#include "schedule/search/search_methods.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "schedule/search/search_eval.h"
+#include "schedule/search/search_problem.h"
 
 enum { MAX_SHIFT = 24, TRIES = 32 };
 
-/* An op taken from one place of its word and put in another; what lies between
- * moves up by one. */
-struct move {
+/* An op taken from one place of its row and put in another. The ops between
+ * move by one. */
+struct op_move {
     int32_t from, to;
 };
 
-struct local {
+struct annealing {
     const struct pp_search_problem *problem;
     const struct pp_local_options *options;
-    struct pp_eval now, next; /* of word, and of the word being tried */
+    struct pp_eval now, next; /* of order, and of the order being tried */
     int32_t *order, *best;
     double *held; /* per place: memory before its op */
     double best_worst, mean, heat, eps;
     uint64_t n_random;
 };
 
-static uint64_t random_bits(struct local *l)
+static uint64_t random_bits(struct annealing *l)
 {
     return pp_rng_bits(l->options->key, l->n_random++);
 }
 
-/* Below n, which is far below 2^32. */
-static int32_t random_below(struct local *l, int32_t n)
+/* Returns a number below n, which is far below 2^32. */
+static int32_t random_below(struct annealing *l, int32_t n)
 {
     return (int32_t)((random_bits(l) >> 32) * (uint64_t)n >> 32);
 }
 
-static double random_real(struct local *l)
+static double random_real(struct annealing *l)
 {
     return (double)(random_bits(l) >> 11) * 0x1p-53;
 }
 
-static void fill_held(struct local *l)
+static void fill_held(struct annealing *l)
 {
     const struct pp_search_problem *j = l->problem;
     for (int r = 0; r < j->graph->n_rows; r++) {
@@ -64,7 +64,7 @@ static bool has_edge(const struct pp_search_problem *j, int32_t from,
     return false;
 }
 
-/* Whether the order of two ops of a rank, a before b, is free. */
+/* Reports if two ops of a rank, a before b, may change places. */
 static bool may_pass(const struct pp_search_problem *j, int32_t a, int32_t b)
 {
     if (j->group[a] == j->group[b])
@@ -75,10 +75,10 @@ static bool may_pass(const struct pp_search_problem *j, int32_t a, int32_t b)
            !has_edge(j, a, b);
 }
 
-/* How far the op at place k may move in a direction, at most `most` places,
- * by order and memory. */
-static int32_t reach(const struct local *l, int row, int32_t k, int32_t most,
-                     bool left)
+/* Returns the number of places that the op at place k may move in a direction,
+ * at most `most`, by order and memory. */
+static int32_t reach(const struct annealing *l, int row, int32_t k,
+                     int32_t most, bool left)
 {
     const struct pp_search_problem *j = l->problem;
     int32_t x = l->order[k], d = 0;
@@ -100,8 +100,8 @@ static int32_t reach(const struct local *l, int row, int32_t k, int32_t most,
     return d;
 }
 
-/* x itself at its new place. */
-static bool fits_there(const struct local *l, int row, struct move m)
+/* Reports if the moved op fits in memory at its new place. */
+static bool fits_there(const struct annealing *l, int row, struct op_move m)
 {
     const struct pp_search_problem *j = l->problem;
     if (!j->limit)
@@ -139,9 +139,9 @@ static double tail_of(const struct pp_eval *e, int32_t op)
     return tail;
 }
 
-/* The longest path through the ops that the move shifts, were the rest of the
- * schedule as it is. */
-static double estimate(const struct local *l, int row, struct move m)
+/* Returns the longest path through the ops that the move shifts, if the rest of
+ * the schedule stays as it is. */
+static double estimate(const struct annealing *l, int row, struct op_move m)
 {
     const struct pp_search_problem *j = l->problem;
     int32_t low = m.from < m.to ? m.from : m.to;
@@ -176,7 +176,7 @@ static double estimate(const struct local *l, int row, struct move m)
     return longest;
 }
 
-static void shift(int32_t *order, struct move m)
+static void shift(int32_t *order, struct op_move m)
 {
     int32_t op = order[m.from];
     if (m.to < m.from)
@@ -188,8 +188,9 @@ static void shift(int32_t *order, struct move m)
     order[m.to] = op;
 }
 
-/* A random move of an op on a longest path. False when none was found. */
-static bool propose(struct local *l, struct move *m, int *row)
+/* Draws a random move of an op on a longest path. Returns false if none was
+ * found. */
+static bool propose(struct annealing *l, struct op_move *m, int *row)
 {
     const struct pp_search_problem *j = l->problem;
     const struct pp_eval *e = &l->now;
@@ -205,14 +206,14 @@ static bool propose(struct local *l, struct move *m, int *row)
         if (d == 0)
             continue;
         d = 1 + random_below(l, d);
-        *m = (struct move){k, left ? k - d : k + d};
+        *m = (struct op_move){k, left ? k - d : k + d};
         if (fits_there(l, *row, *m))
             return true;
     }
     return false;
 }
 
-static void keep(struct local *l, struct move m)
+static void keep(struct annealing *l, struct op_move m)
 {
     const struct pp_search_problem *j = l->problem;
     int32_t low = m.from < m.to ? m.from : m.to;
@@ -233,11 +234,11 @@ static void keep(struct local *l, struct move m)
     }
 }
 
-/* One move; returns its cost in visits. */
-static double step(struct local *l)
+/* Tries one move. Returns its cost in visits. */
+static double step(struct annealing *l)
 {
     const struct pp_search_problem *j = l->problem;
-    struct move m;
+    struct op_move m;
     int row;
     if (!propose(l, &m, &row))
         return 4 * TRIES;
@@ -249,11 +250,11 @@ static double step(struct local *l)
         keep(l, m);
         return 2.0 * j->n_ops;
     }
-    shift(l->order, (struct move){m.to, m.from});
+    shift(l->order, (struct op_move){m.to, m.from});
     return j->n_ops;
 }
 
-static double anneal(struct local *l)
+static double anneal(struct annealing *l)
 {
     const struct pp_local_options *o = l->options;
     double done = 0, ratio = log(o->heat[1] / o->heat[0]);
@@ -264,7 +265,7 @@ static double anneal(struct local *l)
     return done;
 }
 
-static int init(struct local *l, struct pp_err *err)
+static int init(struct annealing *l, struct pp_err *err)
 {
     const struct pp_search_problem *j = l->problem;
     if (pp_eval_init(&l->now, j, err) || pp_eval_init(&l->next, j, err))
@@ -276,7 +277,7 @@ static int init(struct local *l, struct pp_err *err)
     for (int32_t op = 0; op < j->n_ops; op++)
         l->mean += j->time[op] / j->n_ops;
     if (!pp_eval_heads(&l->now, l->order))
-        return pp_fail(err, PP_EXIT_NO, "the words cannot run to the end");
+        return pp_fail(err, PP_EXIT_NO, "this order deadlocks");
     pp_eval_tails(&l->now);
     fill_held(l);
     l->eps = 1e-10 * l->now.worst;
@@ -289,7 +290,7 @@ int pp_local_search(const struct pp_search_problem *j,
                     const struct pp_local_options *o, int32_t *order,
                     double *worst, double *steps, struct pp_err *err)
 {
-    struct local l = {.problem = j, .options = o, .order = order};
+    struct annealing l = {.problem = j, .options = o, .order = order};
     int rc = init(&l, err);
     if (!rc) {
         *steps = anneal(&l);

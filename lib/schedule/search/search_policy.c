@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_policy.h"
+#include "schedule/search/search_methods.h"
 
 #include <math.h>
 
@@ -62,7 +62,8 @@ static int roll(struct dice *d, int n)
     return (int)((pp_rng_bits(d->key, d->n++) >> 32) * (uint64_t)n >> 32);
 }
 
-/* One habit of a run of ranks, or how far ahead a run of stages goes. */
+/* Changes one heuristic of adjacent ranks, or how far ahead adjacent stages
+ * run. */
 static void change(const struct pp_search_problem *j, struct pp_policy *p,
                    struct dice *d)
 {

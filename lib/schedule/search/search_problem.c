@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 
-/* One round over all requirements: counts them, or fills them in. */
+/* One pass over all dependencies, which counts them or fills them in. */
 struct edges {
     struct pp_search_problem *problem;
     const struct pp_costs *costs;
@@ -22,7 +22,7 @@ static int visit(void *ctx, struct pp_dep dep)
     struct pp_search_problem *j = e->problem;
     bool forward = dep.ops & 1u << PP_F;
     if (dep.stage == e->action.stage)
-        return 0; /* on the same rank, in this order in every word */
+        return 0; /* on the same rank, in this order in every row */
     int32_t from = pp_problem_op(j, forward ? PP_PROBLEM_F : PP_PROBLEM_I,
                                  dep.stage, e->action.microbatch);
     double lag = 0;
@@ -52,13 +52,14 @@ static void visit_all(struct pp_search_problem *j, const struct pp_costs *costs,
     }
 }
 
-/* Sums counts kept one place up; after filling, moves back what moved on. */
+/* Sums counts that are stored one place up. */
 static void sum_up(int32_t *first, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
         first[i + 1] += first[i];
 }
 
+/* Restores the starts that filling advanced. */
 static void move_back(int32_t *first, int32_t n)
 {
     for (int32_t i = n; i > 0; i--)

@@ -1,50 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* search_job - the work to be ordered, as flat arrays; private to
- * lib/schedule/search.
+/* search_problem - the work to be ordered, as flat arrays, and orders of it;
+ * private to lib/schedule/search.
  *
- * An op is one compute action, numbered kind by kind, stage by stage and
- * microbatch by microbatch. Microbatches keep their order within each kind of
- * each stage: where they are alike nothing is lost by that, and weight
- * gradients stay in canonical order. An order of the work is then a word for
- * each rank: a permutation of its ops. All words lie in one array. */
+ * An op is one compute action, numbered by kind, then stage, then microbatch.
+ * Microbatches stay in order within each kind of each stage. If they are alike
+ * nothing is lost by that, and weight gradients stay in canonical order. An
+ * order of the work is one array: for each rank in turn, a permutation of the
+ * ops of its row. */
 #ifndef PP_SCHEDULE_SEARCH_SEARCH_PROBLEM_H
 #define PP_SCHEDULE_SEARCH_SEARCH_PROBLEM_H
 
 #include <stdint.h>
 
-#include "schedule/memory/memory.h"
+#include "schedule/kinds/kind.h"
 #include "schedule/ir/schedule.h"
+#include "schedule/memory/memory.h"
 #include "schedule/simulate/sim.h"
 
-/* What a stage does with a microbatch. A whole backward (B) is PP_PROBLEM_I,
- * and there is no PP_PROBLEM_W. */
+/* Kinds of op. A whole backward (B) is PP_PROBLEM_I, without PP_PROBLEM_W. */
 enum { PP_PROBLEM_F, PP_PROBLEM_I, PP_PROBLEM_W };
 
-/* A requirement between ops of two stages, or its other side. */
+/* A dependency between ops of two stages, seen from one of them. */
 struct pp_search_edge {
-    int32_t op;
+    int32_t op; /* the other one */
     double lag; /* from the end of one to the start of the other */
 };
 
 struct pp_search_problem {
     const struct pp_graph *graph;
-    int n_microbatches, n_kinds; /* 3, or 2 where backward is whole */
+    int n_microbatches, n_kinds; /* 3, or 2 if backward is whole */
     int32_t n_ops;
     double *time;                  /* per op */
     int32_t *first_in, *first_out; /* per op, n_ops + 1: into in and out */
     struct pp_search_edge *in, *out;
-    int32_t *first_order;  /* per rank, n_ranks + 1: where its word begins */
+    int32_t *first_order;  /* per rank, n_rows + 1: start of its row */
     int32_t *group;        /* per op: kind * n_stages + stage */
     int32_t *row;          /* per group */
     const double *limit;   /* per rank, or NULL */
-    double *taken, *freed; /* per group: when its op starts, when it ends */
+    double *taken, *freed; /* per group: memory at its op's start and end */
     double *late; /* per rank: added to its end in the objective; 0 for the
                      makespan */
-    double slack; /* sums of loads may exceed a limit by this: rounding */
+    double slack; /* rounding by which sums of loads may exceed a limit */
 };
 
-/* All of o's work on s's graph. room and costs are borrowed for the call,
- * room's arrays for the life of the job. */
+/* Fills j with all work of s's graph. costs is borrowed for the call, room's
+ * arrays for the life of j. */
 int pp_search_problem_init(struct pp_search_problem *j,
                            const struct pp_schedule *s, bool split,
                            const struct pp_costs *costs,
@@ -81,5 +81,62 @@ pp_problem_action(const struct pp_search_problem *j, int32_t op)
         .peer = -1,
         .op = j->n_kinds == 2 && kind == PP_PROBLEM_I ? PP_B : split[kind]};
 }
+
+/* --- orders --- */
+
+/* Writes the order that holds least: one microbatch after the other, each
+ * gradient as early as possible. */
+void pp_row_order_serial(const struct pp_search_problem *j, int32_t *order);
+
+/* Returns the memory that a rank needs for pp_row_order_serial; no order needs
+ * less. */
+double pp_row_order_least(const struct pp_search_problem *j, int row);
+
+/* Reports if every rank stays within its limit. */
+bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order);
+
+/* Writes the order of a named kind. If j splits backward, a whole one is taken
+ * as I then W. Returns PP_AGAIN, which is no error, if the kind does not fit
+ * the graph or j. */
+int pp_row_order_of_kind(const struct pp_search_problem *j,
+                         const struct pp_kind *kind, int32_t *order,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Appends the order to s's empty rows. */
+int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
+                      struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* --- times of an order ---
+ *
+ * Longest paths from the start and to the end, in one pass over flat arrays:
+ * what pp_simulate says at unbounded depth, without its walk. Both passes cost
+ * about as many steps as there are ops. */
+struct pp_eval {
+    const struct pp_search_problem *problem;
+    double worst;    /* largest end of a rank, plus its problem->late */
+    double *start;   /* per op */
+    double *tail;    /* per op: from its end to the largest end */
+    int32_t *sorted; /* ops, each after everything that it waits for */
+    int32_t *at;     /* per rank: private */
+    double *clock;   /* per rank: private */
+    int32_t *queue;
+    bool *queued;
+};
+
+int pp_eval_init(struct pp_eval *e, const struct pp_search_problem *j,
+                 struct pp_err *err) PP_MUST_USE;
+void pp_eval_finish(struct pp_eval *e);
+
+/* Fills worst, start and sorted. Returns false if the order deadlocks. */
+bool pp_eval_heads(struct pp_eval *e, const int32_t *order);
+
+/* Fills tail, after pp_eval_heads of the same order. */
+void pp_eval_tails(struct pp_eval *e);
+
+/* Returns the last end of all ops, whatever the objective. */
+double pp_eval_makespan(const struct pp_eval *e, const int32_t *order);
+
+/* Returns the largest span of a rank, from its first start to its last end. */
+double pp_eval_span(const struct pp_eval *e, const int32_t *order);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/search/search_vblocks.h"
+#include "schedule/search/search_methods.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "schedule/ir/play.h"
 
-enum { ACTIONS = 4 }; /* of a microbatch on a rank, weight gradients apart */
+enum { ACTIONS = 4 }; /* of a microbatch on a rank, without weight gradients */
 
-/* When a rank does them for the first microbatch. */
+/* The times at which a rank runs them for the first microbatch. */
 struct slots {
     double begin[ACTIONS], end[ACTIONS];
     int n;
@@ -18,9 +18,9 @@ struct vblocks {
     const struct pp_search_problem *problem;
     const struct pp_vblock_knobs *knobs;
     double period;
-    bool reserve;        /* of room: see has_room */
-    double *offset;      /* per group but W's: of its action in the block */
-    double *base;        /* per microbatch: when its block begins */
+    bool reserve;   /* keep memory for the way back: see has_room */
+    double *offset; /* per group but W's: its action's start in the block */
+    double *base;   /* per microbatch: start of its block */
     struct slots *slots; /* per rank */
     int32_t *order;
 };
@@ -35,8 +35,8 @@ struct pp_vblock_knobs pp_vblock_setting(int i)
     return k;
 }
 
-/* Where [at, at + time) meets a slot of any microbatch: when that one ends, or
- * at. */
+/* Returns the end of the slot, of any microbatch, that [at, at + time)
+ * overlaps; at if there is none. */
 static double pass(const struct vblocks *v, const struct slots *s, double at,
                    double time)
 {
@@ -44,7 +44,7 @@ static double pass(const struct vblocks *v, const struct slots *s, double at,
         double length = s->end[i] - s->begin[i];
         double after = fmod(at - s->begin[i], v->period);
         after += after < 0 ? v->period : 0;
-        /* Rounding must not pass for an overlap. */
+        /* Rounding must not count as an overlap. */
         double slack = 1e-9 * v->period;
         if (after < length - slack)
             return at + length - after;
@@ -54,8 +54,8 @@ static double pass(const struct vblocks *v, const struct slots *s, double at,
     return at;
 }
 
-/* The first time from ready on that the repeated block leaves free; ready where
- * none is. */
+/* Places an action at the first time from ready on that the repeated block
+ * leaves free, or at ready if there is none. Returns its end. */
 static double place(struct vblocks *v, int row, double ready, double time)
 {
     struct slots *s = &v->slots[row];
@@ -73,7 +73,8 @@ static double place(struct vblocks *v, int row, double ready, double time)
     return at + time;
 }
 
-/* The block: each action where it first fits behind the one it waits for. */
+/* Builds the block: each action starts as soon as it fits after the one that it
+ * waits for. */
 static void plan(struct vblocks *v)
 {
     const struct pp_search_problem *j = v->problem;
@@ -94,7 +95,7 @@ static void plan(struct vblocks *v)
     }
 }
 
-/* The busiest rank's work for a microbatch. */
+/* Returns the busiest rank's work for a microbatch. */
 static double work(const struct pp_search_problem *j, int microbatch)
 {
     double most = 0;
@@ -109,34 +110,36 @@ static double work(const struct pp_search_problem *j, int microbatch)
     return most;
 }
 
-/* A rank's word as it grows. */
-struct list {
+/* A rank's row as it grows. */
+struct vblock_row {
     const struct vblocks *v;
-    int stage[2]; /* on the way there, and back */
+    int stage[2]; /* on the way down, and up */
     double limit, clock, held;
     int32_t done[2][3]; /* of each stage, by kind */
     int32_t *order;
 };
 
-static int32_t next_op(const struct list *r, int i, int kind)
+static int32_t next_of_row(const struct vblock_row *r, int i, int kind)
 {
     return pp_problem_op(r->v->problem, kind, r->stage[i], r->done[i][kind]);
 }
 
-/* With a reserve a forward on the way there leaves what the way back takes, so
- * that the two never lock each other out. */
-static bool has_room(const struct list *r, int i, int kind)
+/* Reports if the next op fits in memory. With a reserve, a forward on the way
+ * down leaves memory for the one on the way up, so that they cannot deadlock.
+ */
+static bool has_room(const struct vblock_row *r, int i, int kind)
 {
     const struct pp_search_problem *j = r->v->problem;
-    double need = j->taken[j->group[next_op(r, i, kind)]];
+    double need = j->taken[j->group[next_of_row(r, i, kind)]];
     if (r->v->reserve && i == 0 && kind == PP_PROBLEM_F)
         need +=
             j->taken[j->group[pp_problem_op(j, PP_PROBLEM_F, r->stage[1], 0)]];
     return r->held + need <= r->limit;
 }
 
-/* Whether the rank has done what the next action of that kind rests on. */
-static bool is_due(const struct list *r, int i, int kind)
+/* Reports if the rank has run everything that the next op of that kind needs.
+ */
+static bool is_due(const struct vblock_row *r, int i, int kind)
 {
     int32_t m = r->done[i][kind];
     if (m == r->v->problem->n_microbatches)
@@ -147,8 +150,8 @@ static bool is_due(const struct list *r, int i, int kind)
            (i == 1 || m < r->done[1][PP_PROBLEM_I]);
 }
 
-/* The stage that owes more weight gradients; -1: none. */
-static int owing(const struct list *r)
+/* Returns the stage that owes more weight gradients, or -1. */
+static int owing(const struct vblock_row *r)
 {
     int owes[2];
     for (int i = 0; i < 2; i++)
@@ -157,26 +160,27 @@ static int owing(const struct list *r)
     return owes[i] > 0 ? i : -1;
 }
 
-static void put(struct list *r, int i, int kind)
+static void add_op(struct vblock_row *r, int i, int kind)
 {
     const struct pp_search_problem *j = r->v->problem;
-    int32_t op = next_op(r, i, kind);
+    int32_t op = next_of_row(r, i, kind);
     r->clock += j->time[op];
     r->held += j->taken[j->group[op]] - j->freed[j->group[op]];
     r->done[i][kind]++;
     *r->order++ = op;
 }
 
-/* The action of the block that comes next: the first for which there is, or can
- * be made, room. Its time, or infinity at the end. */
-static double choose(const struct list *r, bool can_make, int *stage, int *kind)
+/* Finds the next action of the block that fits in memory, or that fits after
+ * weight gradients free some. Returns its time, or INFINITY at the end. */
+static double next_of_block(const struct vblock_row *r, bool can_make,
+                            int *stage, int *kind)
 {
     double first = INFINITY;
     for (int i = 0; i < 2; i++)
         for (int k = PP_PROBLEM_F; k <= PP_PROBLEM_I; k++) {
             if (!is_due(r, i, k) || (!can_make && !has_room(r, i, k)))
                 continue;
-            int group = r->v->problem->group[next_op(r, i, k)];
+            int group = r->v->problem->group[next_of_row(r, i, k)];
             double at = r->v->offset[group] + r->v->base[r->done[i][k]];
             if (at < first) {
                 first = at;
@@ -187,12 +191,12 @@ static double choose(const struct list *r, bool can_make, int *stage, int *kind)
     return first;
 }
 
-/* The block's order, weight gradients where they fit and where their room is
- * needed. */
+/* Writes a row in the block's order, with weight gradients when they fit and
+ * when their memory is needed. Returns false if memory does not suffice. */
 static bool write_row(struct vblocks *v, int row)
 {
     const struct pp_search_problem *j = v->problem;
-    struct list r = {
+    struct vblock_row r = {
         .v = v,
         .stage = {row, j->graph->n_stages - 1 - row},
         .limit = j->limit ? j->limit[row] + j->slack : INFINITY,
@@ -201,25 +205,26 @@ static bool write_row(struct vblocks *v, int row)
     for (int32_t left = j->first_order[row + 1] - j->first_order[row]; left > 0;
          left--) {
         int i = 0, kind = 0, weight = owing(&r);
-        double at = choose(&r, weight >= 0, &i, &kind);
+        double at = next_of_block(&r, weight >= 0, &i, &kind);
         bool none = at == INFINITY || !has_room(&r, i, kind);
         if (none && weight < 0)
             return false;
-        if (none || (weight >= 0 &&
-                     r.clock + v->knobs->min_fill *
-                                   j->time[next_op(&r, weight, PP_PROBLEM_W)] <=
-                         at)) {
-            put(&r, weight, PP_PROBLEM_W);
+        if (none ||
+            (weight >= 0 &&
+             r.clock + v->knobs->min_fill *
+                           j->time[next_of_row(&r, weight, PP_PROBLEM_W)] <=
+                 at)) {
+            add_op(&r, weight, PP_PROBLEM_W);
         } else {
             r.clock = fmax(r.clock, at);
-            put(&r, i, kind);
+            add_op(&r, i, kind);
         }
     }
     return true;
 }
 
-/* A chain of stages on ranks there and back. */
-static bool suits(const struct pp_search_problem *j)
+/* Reports if the stages are a chain, placed in a V. */
+static bool is_v(const struct pp_search_problem *j)
 {
     const struct pp_graph *g = j->graph;
     if (j->n_kinds < 3 || g->n_stages != 2 * g->n_rows ||
@@ -243,7 +248,7 @@ static bool write_all(struct vblocks *v)
     return true;
 }
 
-static bool run(struct vblocks *v)
+static bool run_vblocks(struct vblocks *v)
 {
     const struct pp_search_problem *j = v->problem;
     v->period = work(j, 0);
@@ -263,14 +268,14 @@ int pp_vblocks_run(const struct pp_search_problem *j,
     struct vblocks v = {.problem = j, .knobs = knobs, .order = order};
     size_t stages = (size_t)j->graph->n_stages;
     int rc = PP_AGAIN;
-    if (!suits(j))
+    if (!is_v(j))
         return PP_AGAIN;
     v.offset = calloc(2 * stages, sizeof *v.offset);
     v.base = calloc((size_t)j->n_microbatches, sizeof *v.base);
     v.slots = calloc(stages / 2, sizeof *v.slots);
     if (!v.offset || !v.base || !v.slots)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (run(&v))
+    else if (run_vblocks(&v))
         rc = 0;
     free(v.offset);
     free(v.base);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/draw/axis.h"
+#include "schedule/draw/picture.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 double pp_axis_step(double least)
 {
@@ -26,4 +27,23 @@ int pp_axis_format(double v, char *text)
     if (u > 0)
         n += snprintf(text + n, (size_t)(PP_AXIS_TEXT - n), "%c", units[u]);
     return n;
+}
+
+int *pp_chunks(const struct pp_graph *g, int *most, struct pp_err *err)
+{
+    int *n = calloc((size_t)g->n_rows, sizeof *n);
+    int *chunk = calloc((size_t)g->n_stages + 1, sizeof *chunk);
+    *most = 0;
+    if (!n || !chunk) {
+        free(n);
+        free(chunk);
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return NULL;
+    }
+    for (int s = 0; s < g->n_stages; s++) {
+        chunk[s] = n[g->stages[s].row]++;
+        *most = chunk[s] >= *most ? chunk[s] + 1 : *most;
+    }
+    free(n);
+    return chunk;
 }

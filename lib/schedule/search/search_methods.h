@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* search_methods - the ways in which auto finds orders, private to
+ * lib/schedule/search: greedy orders, building blocks, list schedules under
+ * policies, and annealing of single moves. */
+#ifndef PP_SCHEDULE_SEARCH_SEARCH_METHODS_H
+#define PP_SCHEDULE_SEARCH_SEARCH_METHODS_H
+
+#include "schedule/search/search_problem.h"
+
+/* --- greedy orders ---
+ *
+ * The greedy order of the zero-bubble authors, with the real time of every
+ * action, message and stage. P. Qi et al., "Zero Bubble Pipeline Parallelism",
+ * ICLR 2024, section 3.1: forwards fill the time until the first backward
+ * arrives. Then every rank runs a forward, if it wants one, and an input
+ * gradient in each round, and weight gradients when it would wait or needs
+ * their memory. The paper leaves three choices open; the search tries all. */
+struct pp_greedy_knobs {
+    bool overshoot; /* a last warmup forward may delay the first backward */
+    bool hold;      /* no forward that the next stage could not use in time */
+    bool eager;     /* run a weight gradient also in a wait that leaves the rank
+                       no more idle than the idlest one */
+};
+
+enum { PP_GREEDY_SETTINGS = 8 };
+
+/* Returns the i-th setting of the knobs. */
+struct pp_greedy_knobs pp_greedy_setting(int i);
+
+/* Writes the order. Returns PP_AGAIN if the method does not apply: ranks with
+ * several stages, branches, whole backward, or too little memory for its
+ * rounds. */
+int pp_greedy_run(const struct pp_search_problem *j,
+                  struct pp_greedy_knobs knobs, int32_t *order,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* --- building blocks ---
+ *
+ * Orders that repeat one building block, on stages placed in a V, with the real
+ * time of every action and message. A block says when a rank runs the four
+ * actions of a microbatch; every microbatch repeats it one period later. The
+ * period is the busiest rank's work for one microbatch. The waits before the
+ * four actions decide how much memory the ranks hold. P. Qi et al., "Pipeline
+ * Parallelism with Controllable Memory", NeurIPS 2024. The kinds v-half and
+ * v-min have the blocks for unit times. */
+struct pp_vblock_knobs {
+    double wait[4];  /* before a forward on the way down and up, and a backward
+                        on the way up and down, in times of that action */
+    double min_fill; /* a weight gradient runs if at least this share of it
+                       fits */
+};
+
+enum { PP_VBLOCK_SETTINGS = 81 * 2 };
+
+/* Returns the i-th setting of the knobs. */
+struct pp_vblock_knobs pp_vblock_setting(int i);
+
+/* Writes the order. Returns PP_AGAIN if the method does not apply: another
+ * placement, whole backward, or too little memory. */
+int pp_vblocks_run(const struct pp_search_problem *j,
+                   const struct pp_vblock_knobs *knobs, int32_t *order,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* --- list schedules under a policy ---
+ *
+ * Event-driven: a rank that is free starts the ready forward or input gradient
+ * that the policy likes best, and runs weight gradients when it would wait.
+ * Memory never locks up: a forward enters only if the oldest microbatch that
+ * still has forwards to run keeps its memory (banker's rule). */
+enum pp_policy_order {
+    PP_POLICY_BACKWARD, /* input gradients before forwards */
+    PP_POLICY_FORWARD,  /* forwards before input gradients */
+    PP_POLICY_PATH      /* the longest path to the end first */
+};
+
+struct pp_policy {
+    bool shallow;   /* of two forwards, the earlier stage's first */
+    double late;    /* PATH: cost of being one microbatch later in the row, in
+                       times of a rank's work for one */
+    int32_t *ahead; /* per stage: the most forwards ahead of backwards */
+    struct pp_row_heuristic {
+        enum pp_policy_order order;
+        double min_fill;   /* a weight gradient starts if at least this share of
+                             it fits before the next known arrival */
+        double wait_ratio; /* wait for an op that is liked better, up to this
+                            share of the time of the op that is ready */
+    } * heuristics;        /* per rank */
+};
+
+/* Allocates the arrays for j, zeroed. */
+int pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j,
+                   struct pp_err *err) PP_MUST_USE;
+void pp_policy_finish(struct pp_policy *p);
+void pp_policy_copy(struct pp_policy *to, const struct pp_policy *from,
+                    const struct pp_search_problem *j);
+
+struct pp_list;
+
+/* Creates the working memory for any number of runs. NULL if memory runs out.
+ */
+struct pp_list *pp_list_create(const struct pp_search_problem *j);
+void pp_list_destroy(struct pp_list *l);
+
+/* Fills ahead, per stage, with the microbatches that a stage starts in that
+ * many round trips to the loss; trips 0: no limit. */
+void pp_list_ahead(const struct pp_list *l, double trips, int32_t *ahead);
+
+/* Writes the order. Returns false if a rank's limit is below what the banker's
+ * rule needs. */
+bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *order);
+
+/* --- the best policy ---
+ *
+ * A grid of policies, then hill climbing. One change of a policy alters every
+ * round of a schedule at once. Single moves cannot do that in a long step. */
+struct pp_policy_search {
+    const struct pp_search_problem *problem;
+    struct pp_list *list;
+    struct pp_eval *eval;
+    double goal;  /* stop if the objective is no larger */
+    uint64_t key; /* of the random numbers */
+    struct pp_policy best;
+    double worst; /* objective of best; infinity before the first run */
+    double steps; /* work done, in visits of an op */
+    /* Called with every order that is tried. */
+    void (*found)(void *ctx, const struct pp_eval *e, const int32_t *order);
+    void *ctx;
+    int32_t *order; /* n_ops: scratch space for an order */
+};
+
+/* Tries the grid, or as much of it as that many steps allow. */
+int pp_policy_grid(struct pp_policy_search *s, double steps,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Improves the best policy for that many steps. */
+int pp_policy_climb(struct pp_policy_search *s, double steps,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* --- single moves ---
+ *
+ * Simulated annealing. A move takes an op on a longest path and puts it
+ * elsewhere in its row, if memory and the order within a microbatch allow. The
+ * paths through the shifted ops are estimated from heads and tails of the
+ * current order, as in job-shop scheduling (Taillard, ORSA J. Computing 1994;
+ * Dell'Amico and Trubian, Annals of OR 1993), so most moves are refused without
+ * a pass over the ops. */
+struct pp_local_options {
+    uint64_t key;   /* of the random numbers */
+    double steps;   /* work allowed, in visits of an op */
+    double goal;    /* stop if the objective is no larger */
+    double heat[2]; /* first and last temperature, in mean op times */
+};
+
+/* Improves order in place; the result is the best order met, never worse. Sets
+ * *worst to its objective and *steps to the work done. Fails with PP_EXIT_NO if
+ * order deadlocks. */
+int pp_local_search(const struct pp_search_problem *j,
+                    const struct pp_local_options *o, int32_t *order,
+                    double *worst, double *steps,
+                    struct pp_err *err) PP_MUST_USE;
+
+#endif
