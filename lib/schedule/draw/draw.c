@@ -229,8 +229,7 @@ static void draw_key(struct picture *p)
     else if (p->style == STYLE_SHORT)
         fputs("3: last digit of the microbatch", p->f);
     else if (needed < WIDEST)
-        fprintf(p->f, "   (microbatches show at width %.0f)",
-                ceil(needed) + 1);
+        fprintf(p->f, "   (microbatches show at width %.0f)", ceil(needed) + 1);
     if (p->pairs && p->draw.color)
         fputs("   underlined: pairs", p->f);
     fputc('\n', p->f);
