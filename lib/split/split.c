@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The bottleneck is found by bisection, since whether a bound can be kept is
- * answered by filling stages greedily; which of the partitions that keep it is
- * returned, by dynamic programming. Costs are rounded to whole numbers first,
- * so that equal units are equal wherever they stand and ties are ties. */
+/* split - balanced partitions for one stage per rank, and the simple rules.
+ *
+ * The bottleneck is found by bisection: filling stages greedily decides if a
+ * bound can be kept. Dynamic programming then selects among the partitions
+ * within the bound. Costs are rounded to integers first, so that equal units
+ * have equal costs at any position and ties are exact. */
 #include "split/split.h"
 
 #include <math.h>
@@ -23,19 +25,22 @@ int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
     size_t bytes;
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(costs[i]) || costs[i] < 0)
-            return pp_fail(err, PP_EXIT_INPUT, "unit %zu costs '%g'", i,
-                           costs[i]);
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "the cost of unit %zu, '%g', must be finite and not "
+                           "negative",
+                           i, costs[i]);
         total += costs[i];
     }
     if (!isfinite(total))
-        return pp_fail(err, PP_EXIT_INPUT, "the costs add up to '%g'", total);
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "the sum of the costs, '%g', is not finite", total);
     if (pp_mul(n + 1, sizeof *c->before, &bytes, err))
         return -1;
     c->before = malloc(bytes);
     if (!c->before)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    /* total * 2^shift is in [2^(TOTAL_BITS - 1), 2^TOTAL_BITS); rounding up
-     * adds half a unit each, which stays below one bit more. */
+    /* total * 2^shift is in [2^(TOTAL_BITS - 1), 2^TOTAL_BITS). Rounding adds
+     * at most 1/2 per unit, so the sum stays below 2^(TOTAL_BITS + 1). */
     int shift = total > 0 ? TOTAL_BITS - 1 - ilogb(total) : 0;
     c->n = n;
     c->before[0] = 0;
@@ -51,13 +56,13 @@ void pp_split_costs_finish(struct pp_split_costs *c)
     c->before = NULL;
 }
 
-/* Whether n_stages stages of at most bound each can hold everything. */
+/* Returns true if n_stages stages of at most bound each can hold all units. */
 static bool bound_fits(const struct pp_split_costs *c, size_t n_stages,
                        uint64_t bound)
 {
     size_t at = 0;
     for (size_t s = 0; s < n_stages && at < c->n; s++) {
-        size_t low = at, high = c->n; /* the last boundary that fits */
+        size_t low = at, high = c->n; /* finds the last boundary that fits */
         while (low < high) {
             size_t middle = low + (high - low + 1) / 2;
             if (pp_split_sum(c, at, middle) <= bound)
@@ -83,8 +88,8 @@ static uint64_t smallest_bound(const struct pp_split_costs *c, size_t n_stages)
     return low;
 }
 
-/* The least sum of squares of the stages s, s + 1, ... when they hold the
- * units from i on. next has the same for the stages from s + 1. */
+/* Returns the least sum of squares of the stages s, s + 1, ... if they hold the
+ * units from i on. next has the same for the stages from s + 1 on. */
 static uint64_t best_from(const struct pp_split_costs *c, size_t i,
                           uint64_t bound, size_t least, const uint64_t *next,
                           size_t *end)
@@ -94,8 +99,8 @@ static uint64_t best_from(const struct pp_split_costs *c, size_t i,
         uint64_t sum = pp_split_sum(c, i, j);
         if (sum > bound)
             break;
-        /* The squares of parts add up to no more than the square of the
-         * whole, which is below 2^63. */
+        /* No overflow: the sum of the squares is at most the square of the
+         * total, which is below 2^63. */
         if (next[j] != INFEASIBLE && sum * sum + next[j] < best) {
             best = sum * sum + next[j];
             *end = j;
@@ -104,8 +109,8 @@ static uint64_t best_from(const struct pp_split_costs *c, size_t i,
     return best;
 }
 
-/* Among the partitions within bound the most even one: least sum of squares,
- * then the earliest boundaries. */
+/* Finds the partition within bound that has the least sum of squares, then the
+ * earliest boundaries. */
 static void most_even(const struct pp_split_costs *c, size_t n_stages,
                       uint64_t bound, uint64_t *best, size_t *bounds)
 {

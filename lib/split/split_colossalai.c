@@ -31,7 +31,7 @@ int pp_split_colossalai_legacy(size_t n_layers, size_t n_ranks, size_t n_chunks,
     return 0;
 }
 
-/* How far apart the stages of the two sides are, in layers. */
+/* Returns the difference of the layers per stage of the two sides. */
 static double unevenness(size_t n_encoder, size_t n_decoder, size_t n_stages,
                          size_t split)
 {
@@ -55,7 +55,8 @@ int pp_split_encoder_decoder(size_t n_encoder, size_t n_decoder,
         return pp_split_colossalai(n_encoder, n_stages, counts, err);
     if (n_stages < 2)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "encoder and decoder need two stages, not %zu",
+                       "an encoder and a decoder need at least 2 stages, not "
+                       "%zu",
                        n_stages);
     *decoder = 1;
     for (size_t i = 2; i < n_stages; i++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* split_costs - costs as whole numbers with prefix sums. Private to the
- * split_*.c files. */
+/* split_costs - costs as integers with prefix sums; private to lib/split. */
 #ifndef PP_SPLIT_SPLIT_COSTS_H
 #define PP_SPLIT_SPLIT_COSTS_H
 
@@ -12,16 +11,17 @@
 
 struct pp_split_costs {
     size_t n;
-    uint64_t *before; /* before[i]: sum of the units 0 .. i - 1 */
+    uint64_t *before; /* before[i]: cost of the units 0 .. i - 1 */
 };
 
-/* Rounds costs to multiples of a power of two that makes their total less than
- * 2^31: whole numbers stay exact, and the square of the total fits a word. */
+/* Rounds costs to multiples of a power of two, such that their total is below
+ * 2^31. Small integers stay exact, and the square of the total fits uint64_t.
+ */
 int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
                         struct pp_err *err) PP_MUST_USE;
 void pp_split_costs_finish(struct pp_split_costs *c);
 
-/* The sum of the units i .. j - 1. */
+/* Returns the cost of the units i .. j - 1. */
 static inline uint64_t pp_split_sum(const struct pp_split_costs *c, size_t i,
                                     size_t j)
 {

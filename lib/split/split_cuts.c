@@ -7,7 +7,7 @@
 
 #include "base/num.h"
 
-/* Times of every unit as sums, so that a stage's are one difference. */
+/* Fills the prefix sums of the units' times. */
 static int init_units(struct pp_cuts *x, struct pp_err *err)
 {
     const struct pp_split_step *p = x->problem;
@@ -16,7 +16,10 @@ static int init_units(struct pp_cuts *x, struct pp_err *err)
         for (size_t k = 0; k < x->width; k++) {
             double t = p->times[i * slices + k / PP_N_TIMES][k % PP_N_TIMES];
             if (!isfinite(t) || t < 0)
-                return pp_fail(err, PP_EXIT_INPUT, "unit %zu costs '%g'", i, t);
+                return pp_fail(err, PP_EXIT_INPUT,
+                               "the cost of unit %zu, '%g', must be finite and "
+                               "not negative",
+                               i, t);
             x->before[(i + 1) * x->width + k] = x->before[i * x->width + k] + t;
         }
         if (p->messages && i + 1 < x->n_units)
@@ -73,7 +76,7 @@ void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds)
         for (size_t k = 0; k < x->width; k++)
             x->times.slice[at + k / PP_N_TIMES][k % PP_N_TIMES] =
                 (to[k] - from[k]) / speed;
-        /* An empty stage hands on what it gets. */
+        /* An empty stage sends on the message of the stage before it. */
         for (size_t q = 0; q < slices; q++)
             x->times.message[at + q] =
                 bounds[o + 1] > 0 ? x->message[bounds[o + 1] - 1] : 0;
@@ -134,7 +137,7 @@ void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
     for (size_t s = x->n_stages; s-- > 0;) {
         const double *w = &weights[s * (x->width + 1)];
         const double *next = &least[(s + 1) * row];
-        double best = INFINITY; /* of an end behind i, from unit 0 on */
+        double best = INFINITY; /* counted from unit 0 on */
         uint32_t best_end = 0;
         least[s * row + n] = INFINITY;
         for (size_t i = n; i-- > 0;) {

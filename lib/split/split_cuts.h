@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* split_cuts - sums that no partition's step can be below, private to the
- * split_*.c files.
+/* split_cuts - cuts: lower bounds of the makespan of every partition. Private
+ * to lib/split.
  *
- * A path through the actions of a step takes, on each stage, some number of
- * the F, I and W of the units there, and some messages behind it: weights. A
- * cut is such a path. Stages are those of one copy; what the other copy's do
- * is added to them. */
+ * A path through the actions of a step passes, on each stage, some number of F,
+ * I and W, and some messages behind the stage. These numbers are the weights of
+ * a cut. The makespan of any partition is at least the sum of its times, each
+ * multiplied by its weight. Stages are those of one copy; the weights of the
+ * other copy are added to them. */
 #ifndef PP_SPLIT_SPLIT_CUTS_H
 #define PP_SPLIT_SPLIT_CUTS_H
 
@@ -15,16 +16,16 @@ struct pp_cuts {
     const struct pp_split_step *problem;
     size_t n_units, n_stages; /* of one copy */
     size_t width;             /* times of a unit: PP_N_TIMES for each slice */
-    double *before;           /* width for each unit, n_units + 1: sums of the
-                                 times of those before it */
-    double *message;          /* behind each unit; 0 behind the last */
-    size_t n, most;           /* cuts there are, and there may be */
-    size_t n_searched;        /* of them, those before the rows' ... */
-    size_t n_with_rows;       /* ... and with these, before the ways ... */
-    size_t n_with_ways;       /* ... and with these, before the level ones */
-    double *weights;          /* of cut c: n_stages * (width + 1), the last of
-                                 each stage being for messages */
-    struct pp_times times, counts; /* scratch, of all stages */
+    double *before;  /* (n_units + 1, width): sums of the times of the units
+                        before each unit */
+    double *message; /* time of the message behind each unit; 0 for the last */
+    size_t n, most;  /* number of cuts, and their limit */
+    /* The cuts come in this order: those of the search, one along each row,
+     * one for each row with detours, and those of the multiplicative weights
+     * method. These are the ends of the first three groups. */
+    size_t n_from_search, n_with_rows, n_with_detours;
+    double *weights; /* (most, n_stages, width + 1), the last for messages */
+    struct pp_times times, counts; /* scratch, for all stages */
     size_t n_pieces;               /* simulated so far */
 };
 
@@ -32,22 +33,22 @@ int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
                  struct pp_err *err) PP_MUST_USE;
 void pp_cuts_finish(struct pp_cuts *x);
 
-/* The makespan of a partition; its longest path becomes a cut while there is
- * room. */
+/* Returns the makespan of a partition. Adds its longest path as a cut unless
+ * the limit is reached. */
 double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds);
 
-/* The makespan alone. */
+/* Returns the makespan of a partition. */
 double pp_cuts_time(struct pp_cuts *x, const size_t *bounds);
 
-/* Adds the path in counts, for which there is room. */
+/* Adds the path in counts as a cut. The limit is not reached. */
 void pp_cuts_add(struct pp_cuts *x);
 
-/* Sets times to a partition's. */
+/* Sets times for a partition. */
 void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
 
-/* Fills the room with cuts for a bound: for every rank a path that follows its
- * row, and one that takes a way through others in front and behind; then paths
- * that together weigh every stage about alike. */
+/* Generates cuts for a bound, up to the limit: for every row a path along it,
+ * then a path that may leave it for other rows at either end; then paths that
+ * together have about the same weight on every stage. */
 int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
                      struct pp_err *err) PP_MUST_USE;
 
@@ -57,7 +58,7 @@ static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
     return &x->weights[(cut * x->n_stages + stage) * (x->width + 1)];
 }
 
-/* Weights times the units i .. j - 1, without messages. */
+/* Returns weights times the times of the units i .. j - 1, without messages. */
 static inline double pp_cut_sum(const struct pp_cuts *x, const double *weights,
                                 size_t i, size_t j)
 {
@@ -69,37 +70,36 @@ static inline double pp_cut_sum(const struct pp_cuts *x, const double *weights,
     return sum;
 }
 
-/* A stage that holds the units i .. j - 1, and its messages. */
+/* Returns the same with messages, for a stage that holds these units. */
 static inline double pp_cut_stage(const struct pp_cuts *x,
                                   const double *weights, size_t i, size_t j)
 {
     return pp_cut_sum(x, weights, i, j) + weights[x->width] * x->message[j - 1];
 }
 
-/* The whole partition; no stage is empty. */
+/* Returns a cut's bound for a partition without empty stages. */
 double pp_cut_cost(const struct pp_cuts *x, size_t cut, const size_t *bounds);
 
-/* Of a stage's weights: least[s * (n_units + 1) + i] becomes the least that
- * stages s, s + 1, ... take with the units from i on, n_stages + 1 rows;
- * end, of the same size without the last row, where stage s then ends; it may
- * be NULL. weights is laid out as a cut's. */
+/* Fills least, (n_stages + 1, n_units + 1): the least bound by these weights of
+ * stages s, s + 1, ... with the units from i on. end, (n_stages, n_units + 1)
+ * or NULL, is the end of stage s in that case. weights has a cut's layout. */
 void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
                   uint32_t *end);
 
-/* A makespan that no partition goes below, by the cuts there are: cuts, none of
- * which alone says much, together weighted as well as was found (Lagrange), and
- * what every stage takes by the cut that is heaviest there. best: a partition's
- * makespan. */
+/* Finds a lower bound of the makespan of all partitions from the cuts: the
+ * larger of a Lagrangian bound, which combines all cuts, and a bound by the
+ * heaviest cut of each stage. best is the makespan of some partition. */
 int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Tries all partitions, bounded by the cuts, for one that is better than
- * *best and fits in memory: then bounds and *best are its own. *whole: the
- * search came to its end. */
+/* Searches all partitions by branch and bound, with the cuts as bounds, for one
+ * that is better than *best and fits in memory. Sets bounds and *best if there
+ * is one, and *whole if the search completed. */
 int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Whether a partition fits in memory, and begins its stages where it must. */
+/* Returns true if a partition fits in memory and has fixed_unit in its place.
+ */
 static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_split_step *p = x->problem;
@@ -109,19 +109,21 @@ static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
            pp_split_memory_excess(p->memory, bounds, p->limit, NULL, NULL) <= 0;
 }
 
-/* Less by more than rounding. */
+/* Returns true if a is less than b by more than rounding errors. */
 static inline bool pp_cuts_less(double a, double b)
 {
     return a < b * (1 - 1e-10);
 }
 
 enum pp_feasibility {
-    PP_FEASIBLE_UNKNOWN, /* stages lie otherwise, or it would take long */
+    PP_FEASIBLE_UNKNOWN, /* the placement is not supported, or the search
+                            would take too long */
     PP_FEASIBLE_FOUND,   /* bounds fit in memory, and no stage is empty */
-    PP_FEASIBLE_NONE     /* no such partition does */
+    PP_FEASIBLE_NONE     /* no such partition fits */
 };
 
-/* Sets bounds where some are found. There is memory. */
+/* Finds a partition that fits in memory, or proves that there is none. Sets
+ * bounds if one is found. p has a memory model. */
 int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
                       enum pp_feasibility *answer,
                       struct pp_err *err) PP_MUST_USE;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The dynamic program goes over numbers of stages outside and over units
- * inside, not the other way round as in DeepSpeed: its cells depend on no
- * order, and two columns are enough. Ties go to the last candidate. */
+/* split_deepspeed - DeepSpeed's dynamic program. Its outer loop is over stages,
+ * its inner loop over units. DeepSpeed has them the other way round; the
+ * results are the same, and two columns are enough here. The last candidate
+ * wins ties. */
 #include "split/split_deepspeed.h"
 
 #include <math.h>
@@ -14,12 +15,13 @@
 #include "split/split.h"
 #include "model/vision.h"
 
-/* The largest and smallest stage of the split kept for the first i units. */
+/* The largest and smallest stage of the partition of a prefix. */
 struct extremes {
     double max, min;
 };
 
-/* Where the last stage of the first i units begins. Fills *cell. */
+/* Returns the first unit of the last stage of the first i units. Fills *cell.
+ */
 static size_t best_start(const double *before, size_t i,
                          const struct extremes *previous, struct extremes *cell)
 {
@@ -48,7 +50,7 @@ static void partition(const double *before, size_t n, size_t n_stages,
         previous[i] = now[i] = (struct extremes){INFINITY, INFINITY};
     previous[0].max = 0;
     for (size_t j = 1; j <= n_stages; j++) {
-        /* Fewer units than stages have no split here. */
+        /* Here every stage has a unit. */
         for (size_t i = 0; i < j; i++)
             now[i] = (struct extremes){INFINITY, INFINITY};
         for (size_t i = j; i <= n; i++)

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* split_feasible - a search for a partition that fits in memory.
+ *
+ * If every rank has one stage, only the number of units in the first stages
+ * matters. If ranks hold only stages s and n - 1 - s of n (a V of two chunks,
+ * or two copies both ways), these pairs of stages nest: only the numbers of
+ * units at the front and at the back of the outer pairs matter. The search goes
+ * through all possible numbers, stage by stage or pair by pair. */
 #include "split/split_cuts.h"
 
 #include <stdlib.h>
@@ -6,18 +13,17 @@
 
 #include "base/num.h"
 
-/* Times that the memory of a skin is added up, and numbers in a table: a tenth
- * of a second. */
+/* Limits of the memory sums for pairs and of the table: 0.1 seconds. */
 enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
 
 struct filling {
     const struct pp_split_step *p;
     size_t n_units, n_stages; /* of one copy */
     size_t *bounds;           /* n_stages + 1 */
-    bool *reached;            /* a table for each step of the way */
-    size_t n_skins, n_tries;
-    int *ranks; /* by skin */
-    int *first; /* per skin: into ranks; n_skins + 1 */
+    bool *reached;            /* a table for each stage or pair */
+    size_t n_pairs, n_tries;
+    int *ranks; /* sorted by pair */
+    int *first; /* first rank of each pair; n_pairs + 1 */
 };
 
 static bool rank_fits(const struct filling *z, int rank)
@@ -26,7 +32,7 @@ static bool rank_fits(const struct filling *z, int rank)
     return pp_split_memory_need(p->memory, z->bounds, rank) <= p->limit[rank];
 }
 
-/* Whether stage s may begin with the unit. */
+/* Returns true if stage s may begin with the unit. */
 static bool may_begin(const struct filling *z, size_t s, size_t unit)
 {
     return s != z->p->fixed_stage || s == 0 || unit == z->p->fixed_unit;
@@ -41,8 +47,8 @@ static bool stage_fits(struct filling *z, size_t s, size_t from, size_t end)
     return rank_fits(z, z->p->memory->graph->stages[s].row);
 }
 
-/* Which units stage s may end before. Where it begins later it can end later.
- */
+/* Marks the boundaries at which stage s may end. The last one does not
+ * decrease with the stage's first unit. */
 static void add_stage(struct filling *z, size_t s)
 {
     size_t row = z->n_units + 1, high = z->n_units - (z->n_stages - 1 - s);
@@ -61,7 +67,7 @@ static void add_stage(struct filling *z, size_t s)
     }
 }
 
-/* Whether all stages together hold all units; then bounds say how. */
+/* Sets bounds to a partition. Returns false if there is none. */
 static bool fill_chain(struct filling *z)
 {
     size_t row = z->n_units + 1, end = z->n_units;
@@ -79,14 +85,14 @@ static bool fill_chain(struct filling *z)
     return true;
 }
 
-/* --- stages that nest --- */
+/* --- nested pairs of stages --- */
 
-/* Lists ranks by skin; false where one holds stages of several. */
+/* Sorts the ranks by pair. Returns false if a rank has stages of two pairs. */
 static bool list_ranks(struct filling *z)
 {
     const struct pp_split_memory *m = z->p->memory;
     int n = 0;
-    for (size_t k = 0; k < z->n_skins; k++) {
+    for (size_t k = 0; k < z->n_pairs; k++) {
         z->first[k] = n;
         for (int r = 0; r < m->graph->n_rows; r++) {
             int inside = 0, of = m->first_stage[r + 1] - m->first_stage[r];
@@ -101,67 +107,68 @@ static bool list_ranks(struct filling *z)
                 z->ranks[n++] = r;
         }
     }
-    z->first[z->n_skins] = n;
+    z->first[z->n_pairs] = n;
     return true;
 }
 
-/* Units i .. j - 1 are left for a skin and those in it. */
-static bool *at(const struct filling *z, size_t skin, size_t i, size_t j)
+/* The entry for units i .. j - 1 in the pair and the pairs inside it. */
+static bool *at(const struct filling *z, size_t pair, size_t i, size_t j)
 {
     size_t row = z->n_units + 1;
-    return &z->reached[(skin * row + i) * row + j];
+    return &z->reached[(pair * row + i) * row + j];
 }
 
-/* Whether the skin may hold the units i .. i2 - 1 and j2 .. j - 1. */
-static bool skin_fits(struct filling *z, size_t skin, size_t i, size_t i2,
+/* Returns true if the pair fits with the units i .. i2 - 1 and j2 .. j - 1. */
+static bool pair_fits(struct filling *z, size_t pair, size_t i, size_t i2,
                       size_t j2, size_t j)
 {
-    size_t other = z->n_stages - 1 - skin;
+    size_t other = z->n_stages - 1 - pair;
     z->bounds[other] = j2;
     z->bounds[other + 1] = j;
-    z->bounds[skin] = i;
-    z->bounds[skin + 1] = i2;
+    z->bounds[pair] = i;
+    z->bounds[pair + 1] = i2;
     z->n_tries++;
-    for (int r = z->first[skin]; r < z->first[skin + 1]; r++)
+    for (int r = z->first[pair]; r < z->first[pair + 1]; r++)
         if (!rank_fits(z, z->ranks[r]))
             return false;
     return true;
 }
 
-/* What is left inside a skin that has i .. j - 1 left, at least a unit for each
- * stage. The more it holds in front, the less behind. */
-static void peel(struct filling *z, size_t skin, size_t i, size_t j)
+/* Marks the units that may be left inside a pair that gets i .. j - 1, with at
+ * least one unit for each stage. j2 does not decrease with i2: more units in
+ * front leave room for fewer behind. */
+static void fill_pair(struct filling *z, size_t pair, size_t i, size_t j)
 {
-    size_t left = z->n_stages - 2 * (skin + 1), j2 = j;
-    while (j2 > i + 1 + left && skin_fits(z, skin, i, i + 1, j2 - 1, j))
+    size_t left = z->n_stages - 2 * (pair + 1), j2 = j;
+    while (j2 > i + 1 + left && pair_fits(z, pair, i, i + 1, j2 - 1, j))
         j2--;
     for (size_t i2 = i + 1; i2 + left < j; i2++) {
-        while (j2 < j && (j2 < i2 + left || !skin_fits(z, skin, i, i2, j2, j)))
+        while (j2 < j && (j2 < i2 + left || !pair_fits(z, pair, i, i2, j2, j)))
             j2++;
         if (j2 == j)
             return;
         for (size_t k = j2; k < j; k++)
-            *at(z, skin + 1, i2, k) |= may_begin(z, skin + 1, i2) &&
-                                       may_begin(z, z->n_stages - 1 - skin, k);
+            *at(z, pair + 1, i2, k) |= may_begin(z, pair + 1, i2) &&
+                                       may_begin(z, z->n_stages - 1 - pair, k);
     }
 }
 
-/* Whether the innermost skin can hold i .. j - 1. */
-static bool closes(struct filling *z, size_t i, size_t j)
+/* Returns true if the innermost pair can hold i .. j - 1. */
+static bool innermost_fits(struct filling *z, size_t i, size_t j)
 {
-    size_t skin = z->n_skins - 1;
+    size_t pair = z->n_pairs - 1;
     for (size_t m = i + 1; m < j; m++)
-        if (may_begin(z, skin + 1, m) && skin_fits(z, skin, i, m, m, j))
+        if (may_begin(z, pair + 1, m) && pair_fits(z, pair, i, m, m, j))
             return true;
     return false;
 }
 
-/* Sets the bounds of the skins around i .. j - 1. */
-static void trace_skins(struct filling *z, size_t i, size_t j)
+/* Sets the bounds of the pairs around i .. j - 1. */
+static void trace_pairs(struct filling *z, size_t i, size_t j)
 {
-    for (size_t k = z->n_skins - 1; k-- > 0;) {
+    for (size_t k = z->n_pairs - 1; k-- > 0;) {
         size_t i0 = i - 1, j0 = j + 1;
-        while (!*at(z, k, i0, j0) || !skin_fits(z, k, i0, i, j, j0))
+        while (!*at(z, k, i0, j0) || !pair_fits(z, k, i0, i, j, j0))
             if (++j0 > z->n_units) {
                 j0 = j + 1;
                 i0--;
@@ -171,35 +178,36 @@ static void trace_skins(struct filling *z, size_t i, size_t j)
     }
 }
 
-/* Goes on from whatever the skins before leave; false where it takes long. */
-static bool peel_all(struct filling *z, size_t skin)
+/* Fills the pair for all units that the outer pairs may leave. Returns false
+ * if it takes too long. */
+static bool fill_pair_everywhere(struct filling *z, size_t pair)
 {
     for (size_t i = 0; i < z->n_units; i++)
         for (size_t j = i + 1; j <= z->n_units; j++) {
-            if (*at(z, skin, i, j))
-                peel(z, skin, i, j);
+            if (*at(z, pair, i, j))
+                fill_pair(z, pair, i, j);
             if (z->n_tries > MAX_TRIES)
                 return false;
         }
     return true;
 }
 
-static enum pp_feasibility fill_nest(struct filling *z)
+static enum pp_feasibility fill_nested(struct filling *z)
 {
     *at(z, 0, 0, z->n_units) = true;
-    for (size_t k = 0; k + 1 < z->n_skins; k++)
-        if (!peel_all(z, k))
+    for (size_t k = 0; k + 1 < z->n_pairs; k++)
+        if (!fill_pair_everywhere(z, k))
             return PP_FEASIBLE_UNKNOWN;
     for (size_t i = 0; i < z->n_units; i++)
         for (size_t j = i + 1; j <= z->n_units; j++)
-            if (*at(z, z->n_skins - 1, i, j) && closes(z, i, j)) {
-                trace_skins(z, i, j);
+            if (*at(z, z->n_pairs - 1, i, j) && innermost_fits(z, i, j)) {
+                trace_pairs(z, i, j);
                 return PP_FEASIBLE_FOUND;
             }
     return PP_FEASIBLE_NONE;
 }
 
-/* --- either --- */
+/* --- both placements --- */
 
 static int allocate_tables(struct filling *z, size_t cells, struct pp_err *err)
 {
@@ -207,7 +215,7 @@ static int allocate_tables(struct filling *z, size_t cells, struct pp_err *err)
     z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
     z->reached = calloc(cells, sizeof *z->reached);
     z->ranks = calloc(ranks, sizeof *z->ranks);
-    z->first = calloc(z->n_skins + 1, sizeof *z->first);
+    z->first = calloc(z->n_pairs + 1, sizeof *z->first);
     return z->bounds && z->reached && z->ranks && z->first
                ? 0
                : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -219,7 +227,7 @@ static int fill(struct filling *z, enum pp_feasibility *answer,
     const struct pp_graph *g = z->p->memory->graph;
     bool chain = g->n_stages == g->n_rows && g->n_copies == 1;
     size_t row = z->n_units + 1, cells = 0;
-    if (pp_mul(row, chain ? z->n_stages + 1 : z->n_skins, &cells, err) ||
+    if (pp_mul(row, chain ? z->n_stages + 1 : z->n_pairs, &cells, err) ||
         (!chain && pp_mul(cells, row, &cells, err)))
         return -1;
     if (cells > MAX_CELLS)
@@ -229,7 +237,7 @@ static int fill(struct filling *z, enum pp_feasibility *answer,
     if (chain)
         *answer = fill_chain(z) ? PP_FEASIBLE_FOUND : PP_FEASIBLE_NONE;
     else if (z->n_stages % 2 == 0 && list_ranks(z))
-        *answer = fill_nest(z);
+        *answer = fill_nested(z);
     return 0;
 }
 
@@ -240,7 +248,7 @@ int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
     struct filling z = {.p = p,
                         .n_units = p->n_units,
                         .n_stages = (size_t)(g->n_stages / g->n_copies)};
-    z.n_skins = z.n_stages / 2;
+    z.n_pairs = z.n_stages / 2;
     *answer = PP_FEASIBLE_UNKNOWN;
     int rc = fill(&z, answer, err);
     if (*answer == PP_FEASIBLE_FOUND)

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* The cuts that a bound wants: the longest path of one partition says much
- * about the stages that it passes and nothing about the others.
+/* split_generate - cut generation for a bound. The longest path of one
+ * partition bounds only the stages that it passes; a bound needs cuts for all
+ * stages.
  *
- * Which times make the least makespan, when any work may be on any stage, is a
- * game: one player sets the times of stages, the other answers with a longest
- * path. Times that shrink exponentially with what the paths so far weigh there
- * approach its value, and so does the mean of the paths (Y. Freund, R. E.
- * Schapire, "Adaptive game playing using multiplicative weights", Games and
- * Economic Behavior 29, 1999): together they weigh every stage alike, wherever
- * that can be. */
+ * Consider the relaxation in which any work may be on any stage. The least
+ * makespan is then the value of a game: one player sets the times of stages,
+ * the other answers with a longest path. With the multiplicative weights method
+ * (Y. Freund, R. E. Schapire, "Adaptive game playing using multiplicative
+ * weights", Games and Economic Behavior 29, 1999), the time of a stage
+ * decreases exponentially with its weight in the paths so far. The times and
+ * the mean of the paths then converge to a solution, in which all stages have
+ * the same weight if that is possible. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "split/split_cuts.h"
 
-/* A path along one rank of n may change its stages' times by this much, over
- * n: less than that the others never show; and how fast that becomes less. */
+/* Step size over the number of rows, and its decay. A smaller step would never
+ * reach the other stages. */
 static const double STEP = 0.5, SLOWER = 0.03;
 
-/* Of a row's work, what a path may do without at either end, for a way through
- * other ranks. */
+/* Part of a row's work that a path may skip at either end for a detour through
+ * other rows. */
 static const double PART = 0.25;
 
 static void add_path(void *ctx)
@@ -29,7 +31,7 @@ static void add_path(void *ctx)
         pp_cuts_add(x);
 }
 
-/* Every time of stage s by exp(-shrink[s]). */
+/* Multiplies every time of stage s by exp(-shrink[s]). */
 static void scale_times(struct pp_cuts *x, const double *shrink)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
@@ -40,8 +42,8 @@ static void scale_times(struct pp_cuts *x, const double *shrink)
                     exp(-shrink[pp_original(g, s)]);
 }
 
-/* What the last cut weighs on each stage, more or less than the mean, shrinks
- * its times. */
+/* Updates shrink: a stage's times decrease if the last cut has more than the
+ * mean weight there. */
 static void answer(const struct pp_cuts *x, double step, double *weight,
                    double *shrink)
 {
@@ -66,13 +68,13 @@ int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
         goto out;
     }
     pp_cuts_time(x, bounds);
-    x->n_searched = x->n;
+    x->n_from_search = x->n;
     if (pp_makespan_row_paths(m, &x->times, &x->counts, 0, add_path, x, err))
         goto out;
     x->n_with_rows = x->n;
     if (pp_makespan_row_paths(m, &x->times, &x->counts, PART, add_path, x, err))
         goto out;
-    x->n_with_ways = x->n;
+    x->n_with_detours = x->n;
     for (size_t i = 0; x->n < x->most; i++) {
         double step = STEP / m->graph->n_rows / sqrt(1 + SLOWER * (double)i);
         pp_cuts_set_times(x, bounds);

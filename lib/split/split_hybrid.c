@@ -6,7 +6,8 @@
 
 static const char symbols[] = "MG*D+-E";
 
-/* Whether only symbols, and bars where they are allowed, stand there. */
+/* Fails if the pattern has other characters than symbols and, if allowed,
+ * bars. */
 static int check_symbols(const char *pattern, size_t n, bool bars,
                          struct pp_err *err)
 {
@@ -15,11 +16,13 @@ static int check_symbols(const char *pattern, size_t n, bool bars,
         if (strchr(symbols, c) || (bars && c == '|'))
             continue;
         if (!isprint(c))
-            return pp_fail(err, PP_EXIT_INPUT, "'0x%02x' is not a layer", c);
-        return pp_fail(err, PP_EXIT_INPUT, "'%c' is not a layer%s", c,
-                       bars       ? ""
-                       : c == '|' ? " of multi-token prediction: it has no bars"
-                                  : " of multi-token prediction");
+            return pp_fail(err, PP_EXIT_INPUT, "'0x%02x' is not a layer type",
+                           c);
+        if (c == '|')
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'|' is not allowed after '/': multi-token "
+                           "prediction has no stages of its own");
+        return pp_fail(err, PP_EXIT_INPUT, "'%c' is not a layer type", c);
     }
     return 0;
 }
@@ -29,7 +32,7 @@ static bool has(const char *pattern, size_t n, char c)
     return memchr(pattern, c, n) != NULL;
 }
 
-/* What is between slashes behind the main part. */
+/* Reads the depths after the main part, separated by slashes. */
 static int parse_depths(const char *text, struct pp_hybrid *h,
                         struct pp_err *err)
 {
@@ -42,15 +45,15 @@ static int parse_depths(const char *text, struct pp_hybrid *h,
             h->mtp_length = length;
         } else if (length != h->mtp_length || memcmp(at, h->mtp, length)) {
             return pp_fail(err, PP_EXIT_INPUT,
-                           "depth %zu of multi-token prediction, '%.*s', is "
-                           "not the first, '%.*s'",
+                           "depth %zu of multi-token prediction is '%.*s', but "
+                           "the first is '%.*s'",
                            n + 1, (int)(length > 60 ? 60 : length), at,
                            (int)(h->mtp_length > 60 ? 60 : h->mtp_length),
                            h->mtp);
         }
         at = at[length] ? at + length + 1 : NULL;
     }
-    /* Slashes behind which nothing stands mean nothing. */
+    /* Slashes without any layers after them are ignored. */
     h->n_mtp = empty == n ? 0 : n;
     return 0;
 }
@@ -109,8 +112,8 @@ int pp_hybrid_split(const struct pp_hybrid *h, const struct pp_megatron *m,
         return pp_split_megatron(m, counts, err);
     if (m->first > 0 || m->last > 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "bars in the pattern exclude counts of the first and "
-                       "last rank");
+                       "bars in the pattern exclude layer counts for the first "
+                       "and last rank");
     counts[0] = 0;
     for (size_t i = 0; i < h->length; i++) {
         if (h->main[i] == '|')

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* How much better a partition could be, by the cuts alone. */
+/* split_lagrangian - lower bounds of the makespan of all partitions, from cuts.
+ *
+ * The Lagrangian bound: for any shares of the cuts that add up to 1, the least
+ * cost of a partition by the weighted mean of the cuts is a lower bound. The
+ * shares are improved by the multiplicative weights method. The other bound
+ * looks at one cut for each stage. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,25 +12,26 @@
 #include "base/num.h"
 #include "split/split_cuts.h"
 
-/* Rounds of weighting, and numbers gone through in all: some tenths of a
- * second. */
+/* Limits of rounds, and of numbers read in all rounds: some tenths of a second.
+ */
 enum { MAX_ROUNDS = 3000, MAX_CELLS = 60000000, MAX_HALVINGS = 60 };
 
-/* --- cuts together --- */
+/* --- the Lagrangian bound --- */
 
+/* Step sizes from uniform shares, and from shares of a group of cuts. */
 static const double STEP = 4, SMALL = 0.5;
 
 struct blend {
     const struct pp_cuts *cuts;
-    double *share;   /* per cut; their sum is 1 */
-    double *weights; /* the cuts, each by its share */
+    double *share;   /* per cut, the Lagrange multipliers; their sum is 1 */
+    double *weights; /* weighted mean of the cuts */
     double *least;
     uint32_t *end;
-    size_t *bounds; /* of the partition that takes least by them */
-    double *cost;   /* per cut: of that partition */
+    size_t *bounds; /* of the partition with the least cost by weights */
+    double *cost;   /* per cut: its bound for that partition */
 };
 
-/* The least that any partition takes by the weighted mean of the cuts. */
+/* Returns the least cost of any partition by the weighted mean of the cuts. */
 static double blend_least(struct blend *z)
 {
     const struct pp_cuts *x = z->cuts;
@@ -44,8 +50,8 @@ static double blend_least(struct blend *z)
     return z->least[0];
 }
 
-/* A cut that the partition is far above gets a larger share: every share is
- * multiplied by what grows exponentially with the cost. */
+/* Multiplies every share by a factor that grows exponentially with the cut's
+ * cost. So a cut that the partition violates gets a larger share. */
 static void shift_shares(struct blend *z, double best, double step)
 {
     const struct pp_cuts *x = z->cuts;
@@ -60,7 +66,7 @@ static void shift_shares(struct blend *z, double best, double step)
         z->share[c] /= sum;
 }
 
-/* Most of the share to the cuts from .. end - 1, alike. */
+/* Gives most of the shares to the cuts from .. end - 1, in equal parts. */
 static void set_shares(struct blend *z, size_t from, size_t end)
 {
     size_t n = z->cuts->n, others = n - (end - from);
@@ -70,7 +76,7 @@ static void set_shares(struct blend *z, size_t from, size_t end)
                                            : (1 - most) / (double)others;
 }
 
-/* Shares shift for some rounds, by steps that become smaller. */
+/* Improves the shares for some rounds, with decreasing steps. */
 static void improve_shares(struct blend *z, size_t rounds, double step,
                            double best, double *bound)
 {
@@ -101,16 +107,16 @@ static int blend_bound(const struct pp_cuts *x, double best, double *bound,
     }
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
-    /* All cuts alike; and those that together weigh every unit about as much
-     * wherever it is. */
+    /* Start from equal shares of all cuts, and of the groups whose cuts
+     * together have about the same weight on every stage. */
     set_shares(&z, 0, x->n);
     improve_shares(&z, rounds / 3, STEP, best, bound);
-    if (x->n > x->n_searched) {
-        set_shares(&z, x->n_searched, x->n_with_rows);
+    if (x->n > x->n_from_search) {
+        set_shares(&z, x->n_from_search, x->n_with_rows);
         improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
-    if (x->n > x->n_with_ways) {
-        set_shares(&z, x->n_with_ways, x->n);
+    if (x->n > x->n_with_detours) {
+        set_shares(&z, x->n_with_detours, x->n);
         improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
     rc = 0;
@@ -124,13 +130,13 @@ out:
     return rc;
 }
 
-/* --- stage by stage --- */
+/* --- the bound by stages --- */
 
-/* One stage's cut: what its own units weigh, and at least those of the stages
- * in front and behind; messages at their cheapest. */
+/* A cut for one stage: the weights of the stage, the least weights of the
+ * stages in front and behind, and the cheapest messages. */
 struct stage_cut {
     const double *own;
-    double *front, *behind; /* width of each */
+    double *front, *behind; /* (width) */
     double messages;
 };
 
@@ -141,7 +147,8 @@ static double stage_cut_cost(const struct pp_cuts *x, const struct stage_cut *l,
            pp_cut_sum(x, l->behind, j, x->n_units) + l->messages;
 }
 
-/* Of some cuts, the one that is heaviest on stage s, for its mean unit. */
+/* Returns the cut of from .. end - 1 with the largest weight on stage s, summed
+ * over all units. */
 static size_t heaviest(const struct pp_cuts *x, size_t s, size_t from,
                        size_t end)
 {
@@ -157,8 +164,8 @@ static size_t heaviest(const struct pp_cuts *x, size_t s, size_t from,
     return best;
 }
 
-/* No weight in front or behind is above the stage's own, so that a stage that
- * begins later or ends sooner never takes longer. */
+/* Weights in front and behind are limited to the stage's own, so that a later
+ * begin or an earlier end never increases the cost. */
 static void set_stage_cut(const struct pp_cuts *x, size_t s, size_t c,
                           double cheapest, struct stage_cut *l)
 {
@@ -174,9 +181,9 @@ static void set_stage_cut(const struct pp_cuts *x, size_t s, size_t c,
     }
 }
 
-/* Whether every stage can stay within a time. One that begins as late as can
- * be may come behind all units that it has in a partition that does, and then
- * needs none. */
+/* Returns true if every stage can stay within a time. Every stage takes as many
+ * units as it can. A stage may get none: the stages before it may already hold
+ * all units that it has in a valid partition. */
 static bool all_within(const struct pp_cuts *x, const struct stage_cut *l,
                        double time)
 {
@@ -195,7 +202,7 @@ static bool all_within(const struct pp_cuts *x, const struct stage_cut *l,
     return at == n;
 }
 
-/* By the cuts from .. end - 1. */
+/* Raises *bound by the cuts from .. end - 1. */
 static int stage_bound(const struct pp_cuts *x, size_t from, size_t end,
                        double best, double *bound, struct pp_err *err)
 {
@@ -232,8 +239,8 @@ out:
 int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
                   struct pp_err *err)
 {
-    const size_t ends[] = {0, x->n_searched, x->n_with_rows, x->n_with_ways,
-                           x->n};
+    const size_t ends[] = {0, x->n_from_search, x->n_with_rows,
+                           x->n_with_detours, x->n};
     *bound = 0;
     if (x->n == 0 || !isfinite(best))
         return 0;
@@ -243,7 +250,7 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
         if (ends[i] > ends[i - 1] &&
             stage_bound(x, ends[i - 1], ends[i], best, bound, err))
             return -1;
-    /* Sums in another order may round above the best. */
+    /* Rounding may put the bound above the best makespan. */
     *bound = *bound > best ? best : *bound;
     return 0;
 }

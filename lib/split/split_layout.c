@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Layout strings are read twice by one reader: to count symbols, then to write
- * them. Megatron replaces text by regular expressions instead; where that
- * accepts more than its own description (a count of a count behind a group,
- * say), this reader does not. */
+/* split_layout - Megatron-LM's layout strings. A layout is read twice: to count
+ * its symbols, then to write them. Megatron-LM replaces text by regular
+ * expressions, which accept more than its documentation, such as a count after
+ * the count of a group. This reader accepts only what is documented. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static char peek(struct layout_reader *r)
     return r->text[r->at];
 }
 
-/* An error at the character that peek shows. */
+/* Fails at the character that peek returns. */
 static int fail(struct layout_reader *r, const char *what)
 {
     char c = peek(r), shown[8];
@@ -38,7 +38,7 @@ static int fail(struct layout_reader *r, const char *what)
                    shown, what);
 }
 
-/* Makes the last length symbols stand there count times. */
+/* Repeats the last length symbols, so that they are there count times. */
 static int repeat(struct layout_reader *r, size_t length, size_t count)
 {
     if (length > 0 && count > PP_LAYOUT_SYMBOLS / length)
@@ -53,7 +53,7 @@ static int repeat(struct layout_reader *r, size_t length, size_t count)
     return 0;
 }
 
-/* "*N" behind what gave the last length symbols. */
+/* Reads "*N" after the text of the last length symbols. */
 static int read_count(struct layout_reader *r, size_t length)
 {
     size_t count = 0;
@@ -66,7 +66,7 @@ static int read_count(struct layout_reader *r, size_t length)
         r->at++;
     }
     if (peek(r) == '*')
-        return fail(r, "a count cannot be counted");
+        return fail(r, "only one count is allowed");
     return repeat(r, length, count);
 }
 
@@ -74,7 +74,7 @@ static int read_symbol(struct layout_reader *r)
 {
     char c = peek(r);
     if (!strchr("EtmL|", c))
-        return fail(r, "not one of E t m L |");
+        return fail(r, "must be one of E t m L |");
     if (r->n == PP_LAYOUT_SYMBOLS)
         return fail(r, "too many symbols");
     if (r->out)
@@ -90,7 +90,7 @@ static int read_group(struct layout_reader *r)
     char c;
     r->at++;
     if (peek(r) == ')')
-        return fail(r, "an empty group");
+        return fail(r, "the group is empty");
     while ((c = peek(r)) != ')') {
         if (c == '\0')
             return fail(r, "a ')' is missing");
@@ -121,7 +121,7 @@ int pp_layout_expand(const char *layout, struct pp_arena *a,
     struct layout_reader r = {.text = layout, .err = err};
     if (read_layout(&r))
         return -1;
-    /* As long as can be: a count of 0 takes symbols back. */
+    /* The largest size: r.n is too small if a count of 0 removed symbols. */
     char *out = pp_arena_alloc(a, PP_LAYOUT_SYMBOLS + 1, 1);
     if (!out)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -166,13 +166,14 @@ static int check_ends(const char *symbols, struct pp_err *err)
     for (const char *s = symbols; *s; s++)
         last = *s == '|' ? last : *s;
     if (first == '\0')
-        return pp_fail(err, PP_EXIT_INPUT, "there is no embedding, no E");
+        return pp_fail(err, PP_EXIT_INPUT, "the embedding E is missing");
     if (first != 'E')
         return pp_fail(err, PP_EXIT_INPUT,
-                       "the first symbol is '%c', not the embedding E", first);
+                       "the first symbol is '%c', but must be the embedding E",
+                       first);
     if (last != 'L')
         return pp_fail(err, PP_EXIT_INPUT,
-                       "the last symbol is '%c', not the loss L", last);
+                       "the last symbol is '%c', but must be the loss L", last);
     return 0;
 }
 
@@ -184,23 +185,25 @@ static int check_numbers(const char *symbols, const struct pp_layout_check *c,
         size_t n = count_symbol(symbols, once[i]);
         if (n != 1)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "'%c' is there %zu times, not once", once[i], n);
+                           "'%c' occurs %zu times, but must occur once",
+                           once[i], n);
     }
     size_t layers = count_symbol(symbols, 't');
     if (layers != c->n_layers)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'t' is there %zu times, the model has %zu layers",
+                       "'t' occurs %zu times, but the model has %zu layers",
                        layers, c->n_layers);
     size_t mtp = count_symbol(symbols, 'm');
     if (mtp != c->n_mtp)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'m' is there %zu times, the model has %zu multi-token "
-                       "prediction layers",
+                       "'m' occurs %zu times, but the model has %zu layers for "
+                       "multi-token prediction",
                        mtp, c->n_mtp);
     return 0;
 }
 
-/* Where multi-token prediction layers may lie; Megatron's order of checks. */
+/* Checks the places of layers for multi-token prediction, in Megatron-LM's
+ * order. */
 static int check_mtp(const char *symbols, struct pp_layout_check *c,
                      struct pp_err *err)
 {
@@ -212,7 +215,8 @@ static int check_mtp(const char *symbols, struct pp_layout_check *c,
         return pp_fail(err, PP_EXIT_INPUT, "a 't' comes after an 'm'");
     for (const char *s = symbols; s < first; s++)
         stage += *s == '|';
-    /* No 't' follows, but another 'm' in an earlier chunk of its rank may. */
+    /* Check every 'm': the first may be in the last chunk, and a later one
+     * not. */
     size_t at = stage;
     for (const char *s = first; *s; s++) {
         at += *s == '|';
@@ -247,7 +251,7 @@ int pp_layout_check(const char *symbols, struct pp_layout_check *c,
     return check_mtp(symbols, c, err);
 }
 
-/* "", "t", "tt", "t*3", ... */
+/* Writes "", "t", "tt", "t*3", ... Returns the length. */
 static size_t format_layers(char *out, size_t n)
 {
     if (n > 2)
@@ -265,7 +269,7 @@ const char *pp_layout_format(struct pp_arena *a, const size_t *counts,
         return NULL;
     out[n++] = 'E';
     for (size_t s = 0; s < n_stages; s += run) {
-        /* Neither end is like another stage. */
+        /* The first and the last stage are not part of a group. */
         for (run = 1; s > 0 && s + run + 1 < n_stages; run++)
             if (counts[s + run] != counts[s])
                 break;

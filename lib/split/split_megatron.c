@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers per rank first, then the same number in each of its chunks. */
+/* split_megatron - layers are divided among ranks first; each rank then divides
+ * its layers among its chunks. */
 #include "split/split_megatron.h"
 
-/* The layers that are left for the ranks without a count of their own. */
+/* Finds the layers of each rank other than those with a given count. */
 static int middle_layers(const struct pp_megatron *m, size_t *each,
                          struct pp_err *err)
 {
@@ -10,7 +11,8 @@ static int middle_layers(const struct pp_megatron *m, size_t *each,
     size_t others = m->n_ranks - (m->first > 0) - (m->last > 0);
     if (ends > m->n_layers)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "first and last rank have %zu layers, the model has %zu",
+                       "the first and last rank have %zu layers, but the model "
+                       "has only %zu",
                        ends, m->n_layers);
     size_t left = m->n_layers - ends;
     *each = 0;
@@ -18,15 +20,17 @@ static int middle_layers(const struct pp_megatron *m, size_t *each,
         return 0;
     if (others == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%zu layers are left and no rank between first and last",
+                       "%zu layers are left, but there is no rank between the "
+                       "first and the last",
                        left);
     if (left == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "no layers are left for %zu other ranks", others);
+                       "no layers are left for the %zu other ranks", others);
     if (left % others)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%zu layers left do not divide by %zu other ranks", left,
-                       others);
+                       "the %zu layers that are left do not divide by the %zu "
+                       "other ranks",
+                       left, others);
     *each = left / others;
     if (*each % m->n_chunks)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -41,7 +45,8 @@ static int split_ends(const struct pp_megatron *m, size_t *counts,
     size_t each = 0, ends[2] = {m->first, m->last};
     if (m->n_ranks < 2)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "a first or last rank of its own needs 2 ranks");
+                       "layer counts for the first or last rank need at least "
+                       "2 ranks");
     for (int i = 0; i < 2; i++)
         if (ends[i] % m->n_chunks)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -95,7 +100,7 @@ int pp_split_megatron(const struct pp_megatron *m, size_t *counts,
         return split_evenly(m, counts, err);
     if (m->embedding || m->loss)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "accounting for embedding or loss excludes counts of "
-                       "the first and last rank");
+                       "accounting for embedding or loss excludes layer counts "
+                       "for the first and last rank");
     return split_ends(m, counts, err);
 }

@@ -7,17 +7,17 @@
 
 #include "base/num.h"
 
-enum { N_BLOCKS = PP_UNIT_TRAINED }; /* that live by the schedule */
+enum { N_BLOCKS = PP_UNIT_TRAINED }; /* blocks with a lifetime */
 
-/* Of one rank: how the counts change before and after each place. */
+/* The changes of one rank's counts before and after each place. */
 struct moments {
     size_t n_places, width;
-    int *change; /* 2 * width for each place: what begins, what ends there */
+    int *change; /* (n_places, 2, width): buffers that begin and that end */
     unsigned *now;
-    const int *place_of_stage; /* among the rank's, by stage */
+    const int *place_of_stage; /* index among the rank's stages */
 };
 
-/* The count that a buffer belongs to. */
+/* Returns the index of the count that a buffer belongs to. */
 static size_t count_of(const struct moments *z, const struct pp_buffer *b)
 {
     size_t place = (size_t)z->place_of_stage[b->stage] * N_BLOCKS;
@@ -59,7 +59,8 @@ static int grow(void **at, size_t *capacity, size_t need, size_t element,
     return 0;
 }
 
-/* Keeps a moment unless another of the rank has as much of everything. */
+/* Keeps a moment unless it is dominated: another moment of the rank has at
+ * least as many buffers of every kind. */
 static int add_moment(struct pp_split_memory *m, size_t first_peak,
                       const struct moments *z, struct pp_err *err)
 {
@@ -83,7 +84,8 @@ static int add_moment(struct pp_split_memory *m, size_t first_peak,
     return 0;
 }
 
-/* A moment counts where something ends after something else began. */
+/* Adds the moments at which a buffer ends after another one began. Only these
+ * can be peaks. */
 static int add_moments(struct pp_split_memory *m, struct moments *z,
                        struct pp_err *err)
 {
@@ -145,7 +147,7 @@ out:
     return rc;
 }
 
-/* The stages of each rank, and each stage's place among its rank's. */
+/* Lists the stages of each rank, and each stage's index in that list. */
 static void list_stages(struct pp_split_memory *m, int *place)
 {
     int n = 0;
@@ -185,8 +187,8 @@ out:
     return rc;
 }
 
-/* The largest of any run of units is that of two runs of a power of two
- * each. */
+/* Fills the table of largest workspaces of 2^k units. Any range of units is the
+ * union of two such ranges. */
 static int read_workspace(struct pp_split_memory *m,
                           const double (*bytes)[PP_N_UNIT_BYTES],
                           struct pp_err *err)

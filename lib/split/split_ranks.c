@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Several stages on a rank: the largest rank counts. Deciding a bound is then
- * no longer greedy (what one stage may take depends on the rank's others), so
- * this is a local search from the best split of stages. A step moves one
- * unit's worth from any stage to any other, by shifting all boundaries between
- * them by one, or one boundary by any distance; while layers cost the same,
- * no worse split can resist the first kind. Then all splits are tried depth
- * first, bounded by what was found, until a number of steps is spent; what
- * that finds is where the local search goes on. */
+/* split_ranks - balanced partitions for ranks with several stages.
+ *
+ * A greedy method cannot decide if a bound on ranks can be kept: the room of a
+ * stage depends on the other stages of its rank. So a local search starts from
+ * the balanced partition of stages. A step shifts all boundaries between two
+ * stages by one, which moves one unit from one to the other, or it shifts one
+ * boundary by any distance. If all layers cost the same, the first kind of step
+ * reaches the optimum. Then a depth-first search goes through all partitions
+ * until its limit of steps, and the local search continues from its result. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,24 +15,24 @@
 #include "split/split.h"
 #include "split/split_costs.h"
 
-/* Stages tried by the exhaustive search: some milliseconds. */
+/* Limit of stages that the depth-first search tries: some milliseconds. */
 enum { MAX_TRIES = 1000000 };
 
 struct ranks_search {
     const struct pp_split_costs *costs;
     size_t n_stages, n_ranks;
     const int *rank;
-    size_t least;       /* units a stage must keep */
-    uint64_t *load;     /* scratch: of each rank */
-    uint64_t *moved;    /* scratch: the same, then of each stage */
+    size_t least;       /* units that a stage must keep */
+    uint64_t *load;     /* scratch: cost of each rank */
+    uint64_t *moved;    /* scratch: cost of each rank, then of each stage */
     size_t *last_stage; /* of each rank */
     size_t *trial;      /* boundaries being tried */
     size_t tries;
 };
 
-/* What is minimised, most important first. */
+/* The objective, most important first. */
 struct score {
-    uint64_t largest; /* rank */
+    uint64_t largest; /* cost of the most expensive rank */
     uint64_t ranks;   /* sum of squares */
     uint64_t stages;  /* sum of squares */
 };
@@ -69,8 +70,8 @@ static void shift(size_t *bounds, size_t first, size_t last, long by)
         bounds[b] += (size_t)by;
 }
 
-/* Whether stages first - 1 and last still have enough, the two that a shift of
- * the boundaries first .. last changes. */
+/* Returns true if stages first - 1 and last have enough units. A shift of the
+ * boundaries first .. last changes only the size of these two. */
 static bool is_legal_step(const struct ranks_search *x, const size_t *bounds,
                           size_t first, size_t last)
 {
@@ -80,7 +81,7 @@ static bool is_legal_step(const struct ranks_search *x, const size_t *bounds,
 }
 
 struct step {
-    size_t first, last; /* boundaries; first 0: none */
+    size_t first, last; /* boundaries; first is 0 for no step */
     long by;
 };
 
@@ -93,7 +94,7 @@ static void consider(struct score score, struct step step, struct step *best,
     }
 }
 
-/* Changes one of the sums whose squares are added up. */
+/* Changes a sum, and the sum of squares that it is in. */
 static void change(uint64_t *sum, uint64_t by, uint64_t *squares)
 {
     *squares -= *sum * *sum;
@@ -101,8 +102,7 @@ static void change(uint64_t *sum, uint64_t by, uint64_t *squares)
     *squares += *sum * *sum;
 }
 
-/* Boundary b goes by one: its unit's worth changes stages, and perhaps
- * ranks. */
+/* Updates the sums for a shift of boundary b by one unit. */
 static void move(const struct ranks_search *x, const size_t *bounds, size_t b,
                  long by, struct score *score)
 {
@@ -115,8 +115,8 @@ static void move(const struct ranks_search *x, const size_t *bounds, size_t b,
     change(&x->moved[x->rank[b]], -unit, &score->ranks);
 }
 
-/* Steps that shift the boundaries from first on by one, each made from the one
- * before. base: the score before all. */
+/* Considers all steps that shift boundaries first .. last by one, for any last.
+ * Each score follows from the one before. base: the score without a step. */
 static void consider_runs(const struct ranks_search *x, size_t *bounds,
                           struct step step, struct score base,
                           struct step *best, struct score *best_score)
@@ -143,7 +143,7 @@ static void consider_runs(const struct ranks_search *x, size_t *bounds,
     }
 }
 
-/* The best step from here; best->first is 0 when none improves. */
+/* Returns the best step; its first is 0 if no step improves the score. */
 static struct step best_step(const struct ranks_search *x, size_t *bounds,
                              struct score *score)
 {
@@ -176,8 +176,8 @@ static void improve_locally(const struct ranks_search *x, size_t *bounds,
         shift(bounds, step.first, step.last, step.by);
 }
 
-/* Whether the ranks that have stages from s on can take what is left, each
- * staying below bound. */
+/* Returns true if the ranks of stages from s on can take the rest and stay
+ * below bound. */
 static bool ranks_have_room(const struct ranks_search *x, size_t s,
                             uint64_t bound, uint64_t left)
 {
@@ -188,13 +188,13 @@ static bool ranks_have_room(const struct ranks_search *x, size_t s,
     return room >= left;
 }
 
-/* Looks for a split with every rank below *bound, stage s beginning at
- * trial[s]. Each one found goes to bounds, and lowers *bound. */
+/* Searches partitions with every rank below *bound; stage s begins at trial[s].
+ * Every result goes to bounds and lowers *bound. */
 static void descend_ranks(struct ranks_search *x, size_t s, uint64_t *bound,
                           size_t *bounds)
 {
     size_t n = x->costs->n, i = x->trial[s];
-    size_t most = n - x->least * (x->n_stages - 1 - s); /* leave for others */
+    size_t most = n - x->least * (x->n_stages - 1 - s); /* for later stages */
     uint64_t *load = &x->load[x->rank[s]];
     uint64_t before = *load;
     bool last = s == x->n_stages - 1;
@@ -235,8 +235,8 @@ static void search_ranks(struct ranks_search *x, size_t *bounds)
 {
     struct score score = score_of(x, bounds);
     improve_locally(x, bounds, &score);
-    /* A smaller gain is not worth what it may do to the evenness of stages: a
-     * norm can change ranks only by leaving the head alone on its stage. */
+    /* A gain below 1 % is not worth less even stages: for example, the norm can
+     * change ranks only if the head stays alone on its stage. */
     uint64_t bound = score.largest - score.largest / 100;
     memset(x->load, 0, x->n_ranks * sizeof *x->load);
     descend_ranks(x, 0, &bound, bounds);

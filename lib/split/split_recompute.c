@@ -7,18 +7,18 @@
 
 #include "base/num.h"
 
-/* Stages of a group whose choices are all tried, combinations of groups that
- * are, and rounds of improving one group after the other. */
+/* Limits: stages of a group whose choices are enumerated, combinations of
+ * groups that are simulated, and rounds of the local search. */
 enum { MAX_STAGES = 6, MAX_COMBINED = 512, MAX_ROUNDS = 8 };
 
-/* Stages that share ranks, and their least choices. */
+/* Stages that share ranks, and their minimal choices. */
 struct group {
-    int *stages; /* (n), rising */
+    int *stages; /* (n), sorted */
     size_t n;
     enum pp_recompute *choices; /* (n_choices, n) */
     size_t n_choices, capacity;
-    size_t best; /* among them */
-    bool all;    /* every choice was tried */
+    size_t best; /* index of the choice in use */
+    bool all;    /* choices has all minimal choices */
 };
 
 struct chooser {
@@ -26,14 +26,14 @@ struct chooser {
     size_t n_stages; /* of one copy */
     struct group *groups;
     size_t n_groups;
-    int *stages;              /* of all groups, one after the other */
-    int *group_of_rank;       /* n_ranks */
-    enum pp_recompute *trial; /* n_stages */
+    int *stages;              /* of all groups */
+    int *group_of_rank;       /* (n_ranks) */
+    enum pp_recompute *trial; /* (n_stages) */
 };
 
 /* --- groups --- */
 
-/* The first rank of r's group so far. */
+/* Returns the first rank of r's group, as joined so far. */
 static int root(const int *first, int r)
 {
     while (first[r] != r)
@@ -41,7 +41,7 @@ static int root(const int *first, int r)
     return r;
 }
 
-/* Ranks that hold copies of a stage are of one group. */
+/* Joins ranks that hold copies of the same stage. */
 static void join_ranks(const struct pp_graph *g, int *first)
 {
     for (int r = 0; r < g->n_rows; r++)
@@ -103,7 +103,7 @@ static void set(enum pp_recompute *modes, const struct group *z,
         modes[z->stages[i]] = choice[i];
 }
 
-/* Whether all of the group's ranks fit with the choice. */
+/* Sets *yes if all ranks of the group fit with the choice. */
 static int group_fits(struct chooser *c, size_t group,
                       const enum pp_recompute *choice, bool *yes,
                       struct pp_err *err)
@@ -117,7 +117,7 @@ static int group_fits(struct chooser *c, size_t group,
     return 0;
 }
 
-/* Whether some choice that fits makes no more again anywhere. */
+/* Returns true if a known choice recomputes no more on any stage. */
 static bool is_dominated(const struct group *z, const enum pp_recompute *choice)
 {
     for (size_t k = 0; k < z->n_choices; k++) {
@@ -148,7 +148,7 @@ static int add_choice(struct group *z, const enum pp_recompute *choice,
     return 0;
 }
 
-/* Adds the choice unless there is one at least as good, or it does not fit. */
+/* Adds the choice if it fits and is not dominated. */
 static int try_choice(struct chooser *c, size_t group,
                       const enum pp_recompute *choice, struct pp_err *err)
 {
@@ -161,8 +161,8 @@ static int try_choice(struct chooser *c, size_t group,
     return yes ? add_choice(z, choice, err) : 0;
 }
 
-/* All choices of a sum of modes, in the order of sums: whatever dominates a
- * choice is tried before it. */
+/* Tries all choices with a given sum of modes. Called for rising sums, so that
+ * a choice comes after all that dominate it. */
 static int try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
                    size_t at, size_t left, struct pp_err *err)
 {
@@ -180,8 +180,9 @@ static int try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
     return 0;
 }
 
-/* Where choices are too many: one stage after the other makes more again, the
- * first ones first, since they keep most microbatches. The first that fits. */
+/* Finds one choice for a group with too many stages to enumerate. Raises one
+ * stage after the other until the group fits, from the first stage on, which
+ * has most microbatches in flight. */
 static int try_chain(struct chooser *c, size_t group, enum pp_recompute *choice,
                      struct pp_err *err)
 {
@@ -235,8 +236,8 @@ static int time_of(const struct chooser *c, double *time, struct pp_err *err)
     return c->p->time(c->p->ctx, c->trial, time, err);
 }
 
-/* Of every stage the least that any choice has, or nothing where not all were
- * tried. */
+/* Finds a bound: the makespan if every stage has the least mode of any minimal
+ * choice, or no recomputation if not all choices are known. */
 static int find_choice_bound(const struct chooser *c, double *bound,
                              struct pp_err *err)
 {
@@ -253,7 +254,7 @@ static int find_choice_bound(const struct chooser *c, double *bound,
     return c->p->time(c->p->ctx, c->trial, bound, err);
 }
 
-/* How many combinations there are; MAX_COMBINED + 1 where more. */
+/* Returns the number of combinations, at most MAX_COMBINED + 1. */
 static size_t count_combined(const struct chooser *c)
 {
     size_t n = 1;
@@ -262,7 +263,7 @@ static size_t count_combined(const struct chooser *c)
     return n <= MAX_COMBINED ? n : MAX_COMBINED + 1;
 }
 
-/* Keeps the choice of number best in every group, by digits. */
+/* Selects combination number best: its digits are the groups' choices. */
 static void combine(const struct chooser *c, size_t best)
 {
     for (size_t k = 0; k < c->n_groups; k++) {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* split_recompute - what each stage of a split makes again, so that every rank
- * fits in memory and the step is as short as can be.
+/* split_recompute - chooses the recomputation mode of each stage, so that every
+ * rank fits in memory and the step is as short as possible.
  *
- * More recomputation never shortens a step, since a step is a longest path
- * whose edges it only lengthens. So only choices that fit and are least matter:
- * those of which no stage could do with less, the others staying as they are.
- * Stages that share a rank, by copies of the weights too, are chosen together,
- * by enumeration; such groups do not share memory. Where every group has a
- * single least choice, as where ranks have one stage each, they make the
- * shortest step together. Where some have several, all combinations are
- * simulated, or, where those are many, one group's choice is improved after the
- * other's. */
+ * A step is a longest path, and recomputation only lengthens its edges. So more
+ * recomputation never shortens a step, and only minimal choices matter: those
+ * that fit, but do not fit if any stage recomputes less. Stages that share a
+ * rank, directly or by copies of the weights, form a group; groups do not share
+ * memory. The minimal choices of each group are enumerated. If every group has
+ * only one, as with one stage per rank, these are optimal. Otherwise all
+ * combinations are simulated; if there are too many, a local search improves
+ * one group after the other. */
 #ifndef PP_SPLIT_SPLIT_RECOMPUTE_H
 #define PP_SPLIT_SPLIT_RECOMPUTE_H
 
@@ -19,10 +18,11 @@
 
 struct pp_split_recompute {
     const struct pp_graph *graph; /* borrowed */
-    size_t n_modes; /* the first ones of enum pp_recompute, from 1 on */
+    size_t n_modes; /* allows the first n_modes of enum pp_recompute; >= 1 */
     void *ctx;
-    /* modes: of the stages of one copy. Whether the rank fits, which depends on
-     * the modes of its stages alone; how long a step takes. */
+    /* modes are those of the stages of one copy. fits sets *yes if the rank
+     * fits, which depends only on the modes of its stages. time sets *time to
+     * the makespan. */
     int (*fits)(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
                 struct pp_err *err);
     int (*time)(void *ctx, const enum pp_recompute *modes, double *time,
@@ -30,16 +30,15 @@ struct pp_split_recompute {
 };
 
 struct pp_recompute_found {
-    bool fits;       /* every rank does */
-    double makespan; /* of the choice; infinite where none fits */
-    double bound;    /* no choice for this split takes less */
-    bool proved;     /* nor does any that fits take less than makespan */
+    bool fits;       /* every rank fits */
+    double makespan; /* of the choice; infinite if it does not fit */
+    double bound;    /* lower bound for every choice that fits */
+    bool proved;     /* the choice is optimal */
 };
 
-/* Fills modes, one for each stage of one copy. Ranks that fit with no choice
- * get what makes most again. Ranks with more than 6 stages are given least
- * choices, not necessarily all of them: then bound is that of no recomputation
- * there. */
+/* Fills modes, one for each stage of one copy. Ranks that cannot fit get the
+ * most recomputation. For groups of more than 6 stages only one minimal choice
+ * is found, and bound assumes no recomputation there. */
 int pp_split_recompute(const struct pp_split_recompute *p,
                        enum pp_recompute *modes,
                        struct pp_recompute_found *found,

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* All partitions, depth first: a branch is left when some cut says that
- * whatever it leads to takes as long as the best. */
+/* split_search - branch and bound over all partitions, depth first. A branch is
+ * pruned if some cut shows that all its partitions take at least as long as the
+ * best one. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/num.h"
 #include "split/split_cuts.h"
 
-/* Numbers in tables, and steps of the search and pieces it simulates: some
- * tenths of a second. */
+/* Limits of the tables, and of search steps and simulated pieces: some tenths
+ * of a second. */
 enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
 
 struct cuts_search {
     struct pp_cuts *cuts;
-    size_t most;    /* cuts that the tables have room for */
-    size_t n;       /* cuts that the tables have */
-    double *least;  /* per cut, see pp_cut_least */
-    double *prefix; /* per stage and cut: what the stages before take */
+    size_t most;    /* cuts that fit in the tables */
+    size_t n;       /* cuts in the tables */
+    double *least;  /* per cut: see pp_cut_least */
+    double *prefix; /* per stage and cut: cost of the stages before */
     size_t *trial;  /* boundaries so far */
     size_t *next;   /* per stage: the end to try next */
-    size_t killer;  /* the cut that ended the last branch */
+    size_t pruner;  /* the cut that pruned the last branch */
     size_t work;
     double *best;
     size_t *bounds;
 };
 
-/* Tables for the cuts that have come since, whose prefixes end at stage s. */
+/* Fills the tables of new cuts, with prefixes up to stage s. */
 static void take_cuts(struct cuts_search *z, size_t s)
 {
     struct pp_cuts *x = z->cuts;
@@ -42,8 +43,8 @@ static void take_cuts(struct cuts_search *z, size_t s)
     }
 }
 
-/* Whether stage s may end at j, by cut c. */
-static bool may(struct cuts_search *z, size_t s, size_t j, size_t c)
+/* Returns true unless cut c excludes that stage s ends at j. */
+static bool cut_allows(struct cuts_search *z, size_t s, size_t j, size_t c)
 {
     const struct pp_cuts *x = z->cuts;
     size_t row = x->n_units + 1;
@@ -55,20 +56,20 @@ static bool may(struct cuts_search *z, size_t s, size_t j, size_t c)
         sum + z->least[(c * (x->n_stages + 1) + s + 1) * row + j], *z->best);
 }
 
-static bool may_all(struct cuts_search *z, size_t s, size_t j)
+static bool cuts_allow(struct cuts_search *z, size_t s, size_t j)
 {
-    if (z->killer < z->n && !may(z, s, j, z->killer))
+    if (z->pruner < z->n && !cut_allows(z, s, j, z->pruner))
         return false;
     for (size_t c = 0; c < z->n; c++)
-        if (!may(z, s, j, c)) {
-            z->killer = c;
+        if (!cut_allows(z, s, j, c)) {
+            z->pruner = c;
             return false;
         }
     return true;
 }
 
-/* Whether the ranks that hold stage s have room for what is decided, stage s
- * the last of it. Where they have not, they have none for a longer one. */
+/* Returns true if the ranks of stage s have memory for stages 0 .. s. If not,
+ * they have none for a longer stage s either. */
 static bool stage_has_room(struct cuts_search *z, size_t s)
 {
     const struct pp_split_step *p = z->cuts->problem;
@@ -90,7 +91,7 @@ static bool is_fixed_elsewhere(const struct cuts_search *z, size_t s, size_t j)
     return p->fixed_stage && s + 1 == p->fixed_stage && j != p->fixed_unit;
 }
 
-/* Every rank has room: its last stage was decided, too. */
+/* Simulates a complete partition. It fits: stage_has_room saw all stages. */
 static void try_leaf(struct cuts_search *z)
 {
     struct pp_cuts *x = z->cuts;
@@ -104,7 +105,7 @@ static void try_leaf(struct cuts_search *z)
         z->bounds[s] = z->trial[s];
 }
 
-/* True at the end, false when it was given up. */
+/* Returns true if the search completed, false if it reached its limit. */
 static bool descend_stages(struct cuts_search *z)
 {
     size_t n = z->cuts->n_units, last = z->cuts->n_stages - 1, s = 0;
@@ -121,7 +122,7 @@ static bool descend_stages(struct cuts_search *z)
             continue;
         }
         z->work++;
-        if (is_fixed_elsewhere(z, s, j) || !may_all(z, s, j))
+        if (is_fixed_elsewhere(z, s, j) || !cuts_allow(z, s, j))
             continue;
         z->trial[s + 1] = j;
         if (!stage_has_room(z, s)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The local search: from a partition to one that no single move improves. A
- * move shifts some adjacent boundaries by one, which takes a unit's worth from
- * a stage and gives it to any other. */
+/* split_step - the local search. It ends at a partition that no single move
+ * improves. A move shifts adjacent boundaries by one unit, which takes one unit
+ * from a stage and gives one to any other. */
 #include "split/split_step.h"
 
 #include <math.h>
@@ -11,10 +11,10 @@
 #include "base/num.h"
 #include "split/split_cuts.h"
 
-/* Cuts kept, and pieces of simulated steps: some tenths of a second. */
+/* Limits of cuts, and of pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
 
-/* Of the cuts that are added for the bound: how many, numbers in them, and
+/* Limits of the cuts that are generated for the bound, of their sizes, and of
  * pieces of the steps that are simulated for them. */
 enum {
     MAX_GENERATED = 1000,
@@ -27,7 +27,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* As many as there is time and room for. */
+/* Returns the number of cuts to generate. */
 static size_t n_generated(const struct pp_makespan *m)
 {
     const struct pp_graph *g = m->graph;
@@ -38,7 +38,7 @@ static size_t n_generated(const struct pp_makespan *m)
 }
 
 struct boundary_move {
-    size_t first, last; /* boundaries; first 0: none */
+    size_t first, last; /* boundaries; first is 0 for no move */
     int by;             /* 1 or -1 */
 };
 
@@ -46,14 +46,14 @@ struct climb {
     struct pp_cuts cuts;
     size_t *bounds;  /* the best so far */
     size_t *trial;   /* scratch */
-    double *cost;    /* per cut: of the best */
-    double *change;  /* per cut and boundary: when it goes up by one, summed
-                        over the boundaries up to it; then down by one */
-    size_t *order;   /* cuts, those that say most first */
-    double makespan; /* of the best */
+    double *cost;    /* per cut: its bound for the best partition */
+    double *change;  /* per cut: prefix sums over boundaries of the change of
+                        cost if a boundary goes up by one, then down by one */
+    size_t *order;   /* cuts by decreasing cost */
+    double makespan; /* of the best partition */
 };
 
-/* When boundary b goes by `by` alone. */
+/* Returns the change of a cut's cost if only boundary b moves. */
 static double change_of(const struct pp_cuts *x, size_t cut,
                         const size_t *bounds, size_t b, int by)
 {
@@ -67,9 +67,9 @@ static double change_of(const struct pp_cuts *x, size_t cut,
     return by * moved + before[x->width] * message;
 }
 
-/* Fills cost, change and order for the best partition. A boundary behind the
- * first unit cannot go down, and no legal move has it do so. */
-static void weigh(struct climb *z)
+/* Fills cost, change and order for the best partition. No legal move shifts a
+ * boundary below unit 1, so that change is not computed. */
+static void weigh_moves(struct climb *z)
 {
     const struct pp_cuts *x = &z->cuts;
     size_t n = x->n_stages;
@@ -98,10 +98,10 @@ static bool is_legal_move(const struct climb *z, struct boundary_move m)
            (fixed < m.first || fixed > m.last);
 }
 
-/* What the cuts say that the move leads to at least; infinite when that is no
- * better than least. */
-static double promise(const struct climb *z, struct boundary_move m,
-                      double least)
+/* Returns the cuts' lower bound for the partition after a move; infinite if it
+ * is not better than least. */
+static double move_bound(const struct climb *z, struct boundary_move m,
+                         double least)
 {
     size_t n = z->cuts.n_stages;
     double most = 0;
@@ -123,7 +123,7 @@ static void apply(const struct climb *z, struct boundary_move m)
         z->trial[b] = m.by > 0 ? z->trial[b] + 1 : z->trial[b] - 1;
 }
 
-/* The legal move that promises most; first is 0 when none may help. */
+/* Returns the legal move with the least bound; first is 0 if none can help. */
 static struct boundary_move best_move(const struct climb *z)
 {
     struct boundary_move best = {0};
@@ -134,7 +134,7 @@ static struct boundary_move best_move(const struct climb *z)
                 struct boundary_move m = {first, last, by};
                 if (!is_legal_move(z, m))
                     continue;
-                double cost = promise(z, m, least);
+                double cost = move_bound(z, m, least);
                 if (cost >= least)
                     continue;
                 apply(z, m);
@@ -146,13 +146,13 @@ static struct boundary_move best_move(const struct climb *z)
     return best;
 }
 
-/* Every simulation of a move adds the cut that says what it leads to, so that
+/* Every simulation adds a cut that bounds the simulated partition exactly, so
  * no move is simulated twice. */
 static void climb(struct climb *z)
 {
     struct pp_cuts *x = &z->cuts;
     while (x->n < x->most && x->n_pieces < MAX_PIECES) {
-        weigh(z);
+        weigh_moves(z);
         struct boundary_move m = best_move(z);
         if (m.first == 0)
             return;
@@ -174,7 +174,7 @@ static double excess(const struct climb *z, const size_t *bounds, int *rank,
     return pp_split_memory_excess(p->memory, bounds, p->limit, rank, total);
 }
 
-/* Whether some stage of the rank gives up a unit in this move. */
+/* Returns true if the move takes a unit from a stage of the rank. */
 static bool relieves(const struct climb *z, struct boundary_move m, int rank)
 {
     const struct pp_graph *g = z->cuts.problem->makespan->graph;
@@ -185,9 +185,9 @@ static bool relieves(const struct climb *z, struct boundary_move m, int rank)
     return false;
 }
 
-/* Takes units from the rank that is furthest above its limit for as long as
- * that makes what is too much less. */
-static void repair(struct climb *z)
+/* Moves units away from the rank with the largest excess of memory, while that
+ * reduces the total excess. */
+static void reduce_excess(struct climb *z)
 {
     size_t n = z->cuts.n_stages;
     double least, most;
@@ -231,14 +231,14 @@ static int allocate_climb(struct climb *z, size_t *bounds, struct pp_err *err)
     return 0;
 }
 
-/* From a partition to one that fits. *none: there is none. */
+/* Changes the partition to one that fits. Sets *none if there is none. */
 static int make_fit(struct climb *z, bool *none, struct pp_err *err)
 {
     const struct pp_cuts *x = &z->cuts;
     enum pp_feasibility answer;
     if (pp_cuts_fits(x, z->bounds))
         return 0;
-    repair(z);
+    reduce_excess(z);
     if (pp_cuts_fits(x, z->bounds))
         return 0;
     if (pp_split_feasible(x->problem, z->bounds, &answer, err))
@@ -291,7 +291,7 @@ int pp_split_step(const struct pp_split_step *p, size_t *bounds,
     int rc = -1;
     *found = (struct pp_split_found){0};
     if (!pp_cuts_init(&z.cuts, p, MAX_CUTS + n_generated(p->makespan), err)) {
-        z.cuts.most = MAX_CUTS; /* of the search */
+        z.cuts.most = MAX_CUTS; /* generation raises it */
         if (!allocate_climb(&z, bounds, err))
             rc = run(&z, found, err);
     }

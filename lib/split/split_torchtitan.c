@@ -24,7 +24,7 @@ bool pp_torchtitan_by_fqn(const struct pp_model *m, const char *fqn,
 {
     char name[PP_FQN_TEXT];
     size_t layer, n = pp_model_n_units(m), first = 0, last = n;
-    if (m->table) /* has names of its own */
+    if (m->table) /* a table has its own names */
         return false;
     if (sscanf(fqn, "layers.%zu", &layer) == 1) {
         first = n;
@@ -49,7 +49,7 @@ static size_t divide_up(size_t a, size_t b)
     return a / b + (a % b > 0);
 }
 
-/* Whether that many stages can be scheduled and split. */
+/* Returns true if n stages can be scheduled and split. */
 static bool works(const struct pp_torchtitan *t, size_t effective, size_t n)
 {
     size_t base = effective / n;
@@ -62,7 +62,7 @@ static bool works(const struct pp_torchtitan *t, size_t effective, size_t n)
     return n == 1 || (t->input_weight <= base && t->output_weight <= base);
 }
 
-/* "1, 3-5, 34 or more", or "none": the layers per stage that work. */
+/* Writes the layers per stage that work: "1, 3-5, 34 or more", or "none". */
 static void list_values(const struct pp_torchtitan *t, size_t effective,
                         size_t max_stages, char *buf, size_t bytes)
 {
@@ -92,7 +92,7 @@ int pp_torchtitan_stages(const struct pp_torchtitan *t, size_t max_stages,
     char values[256];
     const char *wrong = NULL;
     if (t->n_layers == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "the model does not have layers");
+        return pp_fail(err, PP_EXIT_INPUT, "the model has no layers");
     *n_stages = t->kind == PP_STAGES_MULTI ? 2 * t->n_ranks : t->n_ranks;
     if (t->layers_per_stage == 0)
         return 0;
@@ -106,17 +106,17 @@ int pp_torchtitan_stages(const struct pp_torchtitan *t, size_t max_stages,
     *n_stages = n;
     if (n == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "layers per stage: %zu makes %zu stages, rounded down "
-                       "none on each of %zu ranks",
+                       "layers per stage: %zu makes %zu stages, which rounds "
+                       "down to none on %zu ranks",
                        t->layers_per_stage, exact, t->n_ranks);
     if (n % t->n_ranks)
         wrong = "which do not divide by";
     else if (t->kind == PP_STAGES_SINGLE && n != t->n_ranks)
-        wrong = "more than one on each of";
+        wrong = "which is more than one on each of";
     else if (t->kind == PP_STAGES_MULTI && n < 2 * t->n_ranks)
-        wrong = "fewer than two on each of";
+        wrong = "which is fewer than two on each of";
     else if (n > max_stages)
-        wrong = "too many for";
+        wrong = "which is too many for";
     if (!wrong)
         return 0;
     list_values(t, effective, max_stages, values, sizeof values);

@@ -163,7 +163,7 @@ sparse() {
     deepseek
     run --separate-stderr ppsplit -p 16 --layout 'Et*2|(tt|)*29,t|mL' m
     [ "$status" -eq 2 ]
-    [ "$stderr" = "ppsplit: --layout: 'm' is there 1 times, the model has 0 multi-token prediction layers" ]
+    [ "$stderr" = "ppsplit: --layout: 'm' occurs 1 times, but the model has 0 layers for multi-token prediction" ]
     run --separate-stderr ppsplit -p 2 --mtp --layout 'Et*30|t*29|t*2|m|L|' m
     [ "$status" -eq 2 ]
     gpt2

@@ -68,26 +68,26 @@ fails() {
         -p 1 --layout '[[["decoder"]]]' m
     fails 2 "--layout: line 1, column 2: expected '[', got '\"'" \
         -p 1 --layout '["decoder"]' m
-    fails 2 '--layout: there is no embedding, no E' -p 1 --layout '[[]]' m
-    fails 2 "--layout: the first symbol is 't', not the embedding E" \
+    fails 2 '--layout: the embedding E is missing' -p 1 --layout '[[]]' m
+    fails 2 "--layout: the first symbol is 't', but must be the embedding E" \
         -p 1 --layout '[["decoder","loss"]]' m
-    fails 2 '--layout: there is no embedding, no E' -p 1 --layout '[]' m
+    fails 2 '--layout: the embedding E is missing' -p 1 --layout '[]' m
 }
 
 @test "a Megatron layout that is none" {
-    fails 2 "--layout: character 2, ' ': not one of E t m L |" \
+    fails 2 "--layout: character 2, ' ': must be one of E t m L |" \
         -p 2 --layout 'E t|L' m
-    fails 2 "--layout: character 5, '*': a count cannot be counted" \
+    fails 2 "--layout: character 5, '*': only one count is allowed" \
         -p 2 --layout 'Et*2*4L' m
     fails 2 '--layout: 4 stages do not divide by 3 ranks' \
         -p 3 --layout 'Et|t*4|t|ttL' m
     fails 2 '--layout: 4 stages are 2 chunks on each rank, not 3' \
         -p 2 -c 3 --layout 'Et|t*4|t|ttL' m
-    fails 2 "--layout: 't' is there 7 times, the model has 8 layers" \
+    fails 2 "--layout: 't' occurs 7 times, but the model has 8 layers" \
         -p 2 --layout 'Et|t*4|t|tL' m
-    fails 2 "--layout: 'm' is there 1 times, the model has 0 multi-token \
-prediction layers" -p 2 --layout 'Et*4|t*4mL' m
-    fails 2 '--layout: there is no embedding, no E' -p 2 --layout '|' m
+    fails 2 "--layout: 'm' occurs 1 times, but the model has 0 layers for \
+multi-token prediction" -p 2 --layout 'Et*4|t*4mL' m
+    fails 2 '--layout: the embedding E is missing' -p 2 --layout '|' m
     fails 2 'Megatron places stages in a loop, not in a V' \
         -p 2 --placement v --layout 'Et|t*4|t|ttL' m
     fails 2 "methods 'layout' and 'megatron' exclude each other" \
@@ -109,13 +109,13 @@ prediction layers" -p 2 --layout 'Et*4|t*4mL' m
     [ "$(layers -p 4 --account-loss)" = '[3,3,3,2]' ]
     [ "$(layers -p 4 --account-embedding)" = '[2,3,3,3]' ]
     fails 2 '11 layers do not divide by 4 ranks' -p 4 --method megatron m
-    fails 2 '9 layers left do not divide by 2 other ranks' \
+    fails 2 'the 9 layers that are left do not divide by the 2 other ranks' \
         -p 3 --first 2 m
-    fails 2 'first and last rank have 12 layers, the model has 11' \
+    fails 2 'the first and last rank have 12 layers, but the model has only 11' \
         -p 3 --first 6 --last 6 m
-    fails 2 "accounting for embedding or loss excludes counts of the first and \
+    fails 2 "accounting for embedding or loss excludes layer counts for the first and \
 last rank" -p 3 --first 1 --account-loss m
-    fails 2 'a first or last rank of its own needs 2 ranks' -p 1 --first 11 m
+    fails 2 'layer counts for the first or last rank need at least 2 ranks' -p 1 --first 11 m
     fails 2 "--first: '0' is not between 1 and 2147483647" -p 2 --first 0 m
     fails 2 "--last: 'x' is not an integer" -p 2 --last x m
     fails 2 'Megatron places stages in a loop, not in a V' \
@@ -167,10 +167,10 @@ together" -p 4 --export megatron m
         --output-weight 0)" = 4 ]
     fails 2 "layers per stage: 4 makes 9 stages, which do not divide by 8 ranks; \
 values that work: none" -p 8 --method weights --layers-per-stage 4 m
-    fails 2 "layers per stage: 9 makes 4 stages, fewer than two on each of 4 \
+    fails 2 "layers per stage: 9 makes 4 stages, which is fewer than two on each of 4 \
 ranks; values that work: 3" \
         -p 4 --method weights --layers-per-stage 9 --stages multi m
-    fails 2 "layers per stage: 3 makes 12 stages, more than one on each of 4 \
+    fails 2 "layers per stage: 3 makes 12 stages, which is more than one on each of 4 \
 ranks; values that work: 9-11" \
         -p 4 --method weights --layers-per-stage 3 --stages single m
     fails 2 "-c 2 is not the 3 chunks on each rank that torchtitan's rule makes" \

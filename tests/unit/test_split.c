@@ -185,7 +185,9 @@ static void test_balanced(void)
     size_t bounds[4];
     struct pp_err err = {0};
     ok(pp_split_balanced(COSTS(1, -1), 2, 2, bounds, &err) != 0, "a gain");
-    is_str(err.text, "unit 1 costs '-1'", "is refused");
+    is_str(err.text,
+           "the cost of unit 1, '-1', must be finite and not negative",
+           "is refused");
     memset(&err, 0, sizeof err);
     ok(pp_split_balanced(COSTS(1, NAN), 2, 2, bounds, &err) != 0,
        "so is not-a-number");

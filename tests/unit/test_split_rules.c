@@ -37,11 +37,13 @@ static const struct {
      "layers per stage: 4 makes 21 stages, which do not divide by 8 ranks; "
      "values that work: none"},
     {{32, 1, 1, 4, 9, PP_STAGES_MULTI},
-     "layers per stage: 9 makes 4 stages, fewer than two on each of 4 ranks; "
+     "layers per stage: 9 makes 4 stages, which is fewer than two on each of 4 "
+     "ranks; "
      "values that work: 3"},
     {{32, 1, 1, 4, 9, PP_STAGES_ANY}, "4"},
     {{32, 1, 1, 4, 3, PP_STAGES_SINGLE},
-     "layers per stage: 3 makes 12 stages, more than one on each of 4 ranks; "
+     "layers per stage: 3 makes 12 stages, which is more than one on each of 4 "
+     "ranks; "
      "values that work: 9-11"},
     {{30, 1, 1, 4, 7, PP_STAGES_ANY},
      "layers per stage: 7 makes 5 stages, which do not divide by 4 ranks; "
@@ -50,9 +52,10 @@ static const struct {
      "layers per stage: 1 makes 9 stages, which do not divide by 2 ranks; "
      "values that work: none"},
     {{8, 1, 1, 1, 1, PP_STAGES_SINGLE},
-     "layers per stage: 1 makes 10 stages, more than one on each of 1 ranks; "
+     "layers per stage: 1 makes 10 stages, which is more than one on each of 1 "
+     "ranks; "
      "values that work: 10 or more"},
-    {{0, 1, 1, 2, 0, PP_STAGES_SINGLE}, "the model does not have layers"},
+    {{0, 1, 1, 2, 0, PP_STAGES_SINGLE}, "the model has no layers"},
 };
 
 /* Every value that the list names works, and no other: tried one by one. */
