@@ -183,8 +183,8 @@ END
 
 @test "what is defective is refused" {
     local two='1F0,1B0,1F1,1B1\n'
-    refused 1 "action 1: '0F0' a second time" "0F0,0F0,0F1,0B0,0B1\n$two"
-    refused 1 "'0W0' a second time" "0F0,0F1,0I0,0W0,0W0,0I1,0W1\n$two"
+    refused 1 "action 1: '0F0' appears a second time" "0F0,0F0,0F1,0B0,0B1\n$two"
+    refused 1 "'0W0' appears a second time" "0F0,0F1,0I0,0W0,0W0,0I1,0W1\n$two"
     refused 1 "'0F7' names a microbatch that does not" \
         '0F0,0F7,0B0,0B7\n1F0,1B0,1F7,1B7\n'
     refused 1 "rank 0 waits in '0B0', rank 1 waits in '1F1'" \
@@ -203,18 +203,18 @@ END
 }
 
 @test "communication that is defective is refused" {
-    refused 1 "'0B0' before 0RECV_B0" "0F0,0SEND_F0,0F1,0B0,0B1\n1F0,1B0\n"
+    refused 1 "'0B0' comes before 0RECV_B0" "0F0,0SEND_F0,0F1,0B0,0B1\n1F0,1B0\n"
     refused 1 "never sent" '0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n'
-    refused 1 "'0SEND_F0' before 0F0" \
+    refused 1 "'0SEND_F0' comes before 0F0" \
         '0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n'
     refused 1 "between two stages of one rank" '0F0,0SEND_F0,1F0,1B0,0B0\n'
     refused 1 "before the last backward" '0F0,0F1,0B0,0REDUCE_GRAD,0B1\n'
     refused 1 "a second time" '0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n'
     refused 1 "'0RESHARD' is missing" '0UNSHARD,0F0,0B0,0REDUCE_GRAD\n'
-    refused 1 "without UNSHARD before it" '0F0,0B0,0RESHARD\n'
+    refused 1 "lacks UNSHARD before it" '0F0,0B0,0RESHARD\n'
     refused 1 "without RESHARD between" '0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD\n'
     refused 1 "after RESHARD of its stage" '0UNSHARD,0F0,0RESHARD,0B0\n'
-    refused 1 "after its stage has been used" '0F0,0UNSHARD,0B0,0RESHARD\n'
+    refused 1 "comes after its stage was used" '0F0,0UNSHARD,0B0,0RESHARD\n'
     accepted '0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0RESHARD\n'
     local pair='0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1'
     pair+=',0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1'

@@ -33,16 +33,16 @@ judge() {
 
 @test "work that is missing, double or mixed" {
     judge <<'END'
-dup_forward       |1||0F0,0F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1| rank 0, action 1: '0F0' a second time
-dup_backward      |1||0F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1,1B1| rank 1, action 4: '1B1' a second time
-dup_input         |1||0F0,0I0,0I0,0W0 / 1F0,1B0| rank 0, action 2: '0I0' a second time
-dup_weight        |1||0F0,0F1,0I0,0W0,0W0,0I1,0W1 / 1F0,1B0,1F1,1B1| rank 0, action 4: '0W0' a second time
+dup_forward       |1||0F0,0F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1| rank 0, action 1: '0F0' appears a second time
+dup_backward      |1||0F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1,1B1| rank 1, action 4: '1B1' appears a second time
+dup_input         |1||0F0,0I0,0I0,0W0 / 1F0,1B0| rank 0, action 2: '0I0' appears a second time
+dup_weight        |1||0F0,0F1,0I0,0W0,0W0,0I1,0W1 / 1F0,1B0,1F1,1B1| rank 0, action 4: '0W0' appears a second time
 missing_forward   |1||0F0,0F1,0B0,0B1 / 1F0,1B0| rank 1: '1F1' is missing
 missing_backward  |1||0F0,0F1,0B0 / 1F0,1B0,1F1,1B1| rank 0: '0B1' is missing
 missing_weight    |1||0F0,0I0 / 1F0,1B0| rank 0: '0W0' is missing
-backward_and_split|1||0F0,0B0,0I0,0W0 / 1F0,1B0| rank 0, action 2: '0I0' beside a backward of the same microbatch
-split_and_backward|1||0F0,0I0,0W0,0B0 / 1F0,1B0| rank 0, action 3: '0B0' beside a backward of the same microbatch
-one_both_one_none |1||0F0,0F1,0B0,0I0,0W0 / 1F0,1F1,1B0,1B1| beside a backward
+backward_and_split|1||0F0,0B0,0I0,0W0 / 1F0,1B0| rank 0, action 2: '0I0' repeats a backward of the same microbatch
+split_and_backward|1||0F0,0I0,0W0,0B0 / 1F0,1B0| rank 0, action 3: '0B0' repeats a backward of the same microbatch
+one_both_one_none |1||0F0,0F1,0B0,0I0,0W0 / 1F0,1F1,1B0,1B1| repeats a backward
 mixed_sets        |1||0F0,0F2,0B0,0B2 / 1F0,1F1,1B0,1B1| rank 0, action 1: '0F2' names a microbatch that does not exist
 mb_out_of_range   |1||0F0,0F7,0B0,0B7 / 1F0,1B0,1F7,1B7| rank 0, action 1: '0F7' names a microbatch that does not exist
 too_few_for_m     |1|-m 3|0F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1| rank 0: '0F2' is missing
@@ -53,10 +53,10 @@ END
 
 @test "order in a rank and across ranks" {
     judge <<'END'
-backward_first      |1||0B0,0F0 / 1F0,1B0| rank 0, action 0: '0B0' before 0F0
-weight_before_input |1||0F0,0W0,0I0 / 1F0,1B0| rank 0, action 1: '0W0' before 0I0
-stages_of_one_rank  |1||1F0,0F0,1B0,0B0| rank 0, action 0: '1F0' before 0F0
-gradient_of_one_rank|1||0F0,1F0,0B0,1B0| rank 0, action 2: '0B0' before 1B0
+backward_first      |1||0B0,0F0 / 1F0,1B0| rank 0, action 0: '0B0' comes before 0F0
+weight_before_input |1||0F0,0W0,0I0 / 1F0,1B0| rank 0, action 1: '0W0' comes before 0I0
+stages_of_one_rank  |1||1F0,0F0,1B0,0B0| rank 0, action 0: '1F0' comes before 0F0
+gradient_of_one_rank|1||0F0,1F0,0B0,1B0| rank 0, action 2: '0B0' comes before 1B0
 cross_rank_deadlock |1||0F0,0B0,0F1,0B1 / 1F0,1F1,1B0,1B1| rank 0 waits in '0B0', rank 1 waits in '1F1'
 cross_rank_three    |1||0F0,0B0,0F1,0B1 / 1F0,1B0,1F1,1B1 / 2F0,2F1,2B0,2B1| rank 0 waits in '0B0', rank 1 waits in '1B0', rank 2 waits in '2F1'
 control_valid       |0||0F0,0B0 / 1F0,1B0|
@@ -119,22 +119,22 @@ END
 
 @test "messages" {
     judge <<'END'
-comm_in_compute   |1||0F0,0SEND_F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1| rank 0, action 3: '0B0' before 0RECV_B0
+comm_in_compute   |1||0F0,0SEND_F0,0F1,0B0,0B1 / 1F0,1B0,1F1,1B1| rank 0, action 3: '0B0' comes before 0RECV_B0
 missing_send      |1||0F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 1, action 0: '1RECV_F0' is never sent
-missing_recv      |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1F0,1B0,1SEND_B0| rank 1, action 0: '1F0' before 1RECV_F0
-never_received    |1||0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0B1,0RECV_B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 6: '0B1' before 0RECV_B1
-send_twice        |1||0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 2: '0SEND_F0' a second time
-recv_twice        |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1RECV_F0,1F0,1B0,1SEND_B0| rank 1, action 1: '1RECV_F0' a second time
-send_before       |1||0SEND_F0,0F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 0: '0SEND_F0' before 0F0
-gradient_before   |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1SEND_B0,1B0| rank 1, action 2: '1SEND_B0' before 1B0
-gradient_from_W   |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1SEND_B0,1I0,1W0| rank 1, action 2: '1SEND_B0' before
-recv_after        |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1F0,1RECV_F0,1B0,1SEND_B0| rank 1, action 0: '1F0' before 1RECV_F0
+missing_recv      |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1F0,1B0,1SEND_B0| rank 1, action 0: '1F0' comes before 1RECV_F0
+never_received    |1||0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0B1,0RECV_B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 6: '0B1' comes before 0RECV_B1
+send_twice        |1||0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 2: '0SEND_F0' appears a second time
+recv_twice        |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1RECV_F0,1F0,1B0,1SEND_B0| rank 1, action 1: '1RECV_F0' appears a second time
+send_before       |1||0SEND_F0,0F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 0: '0SEND_F0' comes before 0F0
+gradient_before   |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1SEND_B0,1B0| rank 1, action 2: '1SEND_B0' comes before 1B0
+gradient_from_W   |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1SEND_B0,1I0,1W0| rank 1, action 2: '1SEND_B0' comes before
+recv_after        |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1F0,1RECV_F0,1B0,1SEND_B0| rank 1, action 0: '1F0' comes before 1RECV_F0
 same_rank         |1||0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0| rank 0, action 1: '0SEND_F0' is between two stages of one rank
 send_past_the_end |1||0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1SEND_F0,1B0,1SEND_B0| rank 1, action 2: '1SEND_F0' names no other stage
 send_other_stage  |1||0F0,1SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 1: '1SEND_F0' names a stage of another rank
 send_mb_range     |1||0F0,0SEND_F3,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 1: '0SEND_F3' names a microbatch
 channel_order     |1||0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F1,1F1,1RECV_F0,1F0,1B0,1SEND_B0,1B1,1SEND_B1| rank 1, action 0: '1RECV_F1' would receive the message of rank 0, action 1: '0SEND_F0'
-pair_before_recv  |1||0F0,0SEND_F0,(0F1;0B0)OVERLAP_F_B,0RECV_B0,0SEND_F1,0RECV_B1,0B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 3: '0B0' before 0RECV_B0
+pair_before_recv  |1||0F0,0SEND_F0,(0F1;0B0)OVERLAP_F_B,0RECV_B0,0SEND_F1,0RECV_B1,0B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 3: '0B0' comes before 0RECV_B0
 both_receive      |1||0F0,0RECV_B0,0SEND_F0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| deadlock at channel depth 1: rank 0 waits in '0RECV_B0' for '1SEND_B0' of rank 1; rank 1 waits in '1RECV_F0' for '0SEND_F0' of rank 0 (no depth would do)
 empty_cell        |2||0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, cell 1: the cell is empty, in a file with communication
 empty_cell_lenient|0|--lenient|0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| stage 0 has no REDUCE_GRAD
@@ -170,17 +170,17 @@ END
 
 @test "parameters and gradients" {
     judge <<'END'
-reduce_early    |1||0F0,0F1,0B0,0REDUCE_GRAD,0B1| rank 0, action 3: '0REDUCE_GRAD' before the last backward of its stage
-reduce_before_W |1||0F0,0I0,0REDUCE_GRAD,0W0| rank 0, action 2: '0REDUCE_GRAD' before the last backward of its stage
-reduce_twice    |1||0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD| rank 0, action 3: '0REDUCE_GRAD' a second time
+reduce_early    |1||0F0,0F1,0B0,0REDUCE_GRAD,0B1| rank 0, action 3: '0REDUCE_GRAD' comes before the last backward of its stage
+reduce_before_W |1||0F0,0I0,0REDUCE_GRAD,0W0| rank 0, action 2: '0REDUCE_GRAD' comes before the last backward of its stage
+reduce_twice    |1||0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD| rank 0, action 3: '0REDUCE_GRAD' appears a second time
 reduce_elsewhere|1||0F0,0SEND_F0,0RECV_B0,0B0,1REDUCE_GRAD / 1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD| rank 0, action 4: '1REDUCE_GRAD' names a stage of another rank
 reduce_missing  |0||0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD / 1RECV_F0,1F0,1B0,1SEND_B0| stage 1 has no REDUCE_GRAD
 reduce_nowhere  |0||0UNSHARD,0F0,0B0,0RESHARD| stage 0 has no REDUCE_GRAD
 never_resharded |1||0UNSHARD,0F0,0B0,0REDUCE_GRAD| rank 0: '0RESHARD' is missing
-never_unsharded |1||0F0,0B0,0REDUCE_GRAD,0RESHARD| rank 0, action 3: '0RESHARD' without UNSHARD before it
-unsharded_twice |1||0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD| rank 0, action 1: '0UNSHARD' a second time without RESHARD between
-resharded_early |1||0UNSHARD,0F0,0RESHARD,0B0,0REDUCE_GRAD| rank 0, action 3: '0B0' after RESHARD of its stage
-unsharded_late  |1||0F0,0UNSHARD,0B0,0RESHARD| rank 0, action 1: '0UNSHARD' after its stage has been used
+never_unsharded |1||0F0,0B0,0REDUCE_GRAD,0RESHARD| rank 0, action 3: '0RESHARD' lacks UNSHARD before it
+unsharded_twice |1||0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD| rank 0, action 1: '0UNSHARD' appears a second time without RESHARD between
+resharded_early |1||0UNSHARD,0F0,0RESHARD,0B0,0REDUCE_GRAD| rank 0, action 3: '0B0' comes after RESHARD of its stage
+unsharded_late  |1||0F0,0UNSHARD,0B0,0RESHARD| rank 0, action 1: '0UNSHARD' comes after its stage was used
 unshard_other   |1||1UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 0: '1UNSHARD' names a stage of another rank
 unshard_no_stage|1||7UNSHARD,0F0,0B0,7RESHARD| rank 0, action 0: '7UNSHARD' names a stage that does not exist
 control_all     |0||0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0RESHARD|

@@ -70,7 +70,7 @@ fails() {
 @test "an invalid schedule is 1, with its place" {
     ppsched -p 2 -s 1f1b -m 2 >plan.json
     jq '.schedule.actions[1] |= sub("1F0 1RECV_F1 1B0"; "1RECV_F1 1B0 1F0")' plan.json >bad.json
-    fails 1 "'1B0' before 1F0" --check bad.json
+    fails 1 "'1B0' comes before 1F0" --check bad.json
 }
 
 @test "a malformed cell is 2" {
@@ -103,10 +103,10 @@ fails() {
 @test "an invalid schedule is told with the name of its file" {
     ppsched -p 2 -s 1f1b -m 2 |
         jq '.schedule.actions[0] |= sub("0F0 "; "")' >late.json
-    fails 1 "late.json: rank 0, action 0: '0SEND_F0' before 0F0" --check late.json
+    fails 1 "late.json: rank 0, action 0: '0SEND_F0' comes before 0F0" --check late.json
     run --separate-stderr ppsched --check <late.json
     [ "$stderr" = \
-        "ppsched: standard input: rank 0, action 0: '0SEND_F0' before 0F0" ]
+        "ppsched: standard input: rank 0, action 0: '0SEND_F0' comes before 0F0" ]
 }
 
 @test "input that cannot be read is the caller's mistake" {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* sched_dice - random schedules for the schedule tests: orders that a rank
- * could run or kinds that we know, on graphs with branches or chains, with
- * messages placed in three ways, then moved, lost or doubled.
+/* sched_dice - random schedules for the schedule tests: feasible orders or
+ * known kinds, on graphs with branches or chains, with messages placed in three
+ * ways and then moved, dropped or duplicated.
  *
- * Definitions in a header, like tap.h: each test program includes it once. */
+ * A header with definitions, like tap.h: each test program includes it once. */
 #ifndef PP_TESTS_SCHED_DICE_H
 #define PP_TESTS_SCHED_DICE_H
 
@@ -21,13 +21,13 @@ static int roll(struct dice *d, int n)
 
 enum {
     MAX_RANKS = 4,
-    MAX_BRANCHED = 6, /* stages, where they are no chain */
+    MAX_BRANCHED = 6, /* stages of a graph with branches */
     MAX_STAGES = 12,
     MAX_MICROBATCHES = 8,
     MAX_ROW = 900
 };
 
-/* A random DAG with one sink, every rank in use. */
+/* Makes a random DAG with one sink that uses every rank. */
 static void random_graph(struct fixture *f, struct dice *d)
 {
     int n = 1 + roll(d, MAX_BRANCHED), p = 1 + roll(d, n);
@@ -71,7 +71,7 @@ static int visit(void *ctx, struct pp_dep dep)
     return !is_done(r->done, r->n, dep.stage, dep.ops, r->microbatch);
 }
 
-/* Whether every earlier microbatch has been through the same stage and op. */
+/* Returns true if every earlier microbatch is done at this stage and op. */
 static bool is_next(const struct pp_action *done, int n, struct pp_action a)
 {
     for (int k = 0; k < a.microbatch; k++)
@@ -80,8 +80,8 @@ static bool is_next(const struct pp_action *done, int n, struct pp_action a)
     return true;
 }
 
-/* Runs computable actions in a random order; each rank's order is then
- * feasible. Mostly with microbatches in order, else channels rarely are. */
+/* Adds compute actions in a random feasible order. Microbatches are mostly in
+ * order, because channels are rarely in order otherwise. */
 static void random_computes(struct fixture *f, struct dice *d, int m)
 {
     struct pp_action todo[MAX_BRANCHED * MAX_MICROBATCHES * 3],
@@ -110,7 +110,7 @@ static void random_computes(struct fixture *f, struct dice *d, int m)
     }
 }
 
-/* A kind that we know, on a chain that it fits. */
+/* Makes a schedule of a random kind on a chain that it accepts. */
 static void random_kind(struct fixture *f, struct dice *d)
 {
     static const char *const kinds[] = {
@@ -133,8 +133,8 @@ static bool is_message(struct pp_action a)
     return pp_is_send(a.op) || pp_is_recv(a.op);
 }
 
-/* Lets a message and what is before it change places, unless the one makes or
- * needs the other. */
+/* Swaps two neighbours of a row, at least one of them a message, unless one
+ * depends on the other. */
 static void move_message(struct fixture *f, struct dice *d)
 {
     struct pp_row *row = &f->s.rows[roll(d, f->graph.n_rows)];
@@ -150,8 +150,8 @@ static void move_message(struct fixture *f, struct dice *d)
     row->actions[i + 1] = a;
 }
 
-/* Loses or doubles a message. */
-static void spoil_message(struct fixture *f, struct dice *d)
+/* Drops or duplicates a message. */
+static void corrupt_message(struct fixture *f, struct dice *d)
 {
     struct pp_row *row = &f->s.rows[roll(d, f->graph.n_rows)];
     size_t at = row->n ? (size_t)roll(d, (int)row->n) : 0;
@@ -170,7 +170,8 @@ static void spoil_message(struct fixture *f, struct dice *d)
     row->n--;
 }
 
-/* Any of all that, at a channel depth from 0 to 4. */
+/* Makes a random schedule of any of these sorts, at a channel depth from 0 to
+ * 4. */
 __attribute__((unused)) static void random_schedule(struct fixture *f,
                                                     struct dice *d)
 {
@@ -191,7 +192,7 @@ __attribute__((unused)) static void random_schedule(struct fixture *f,
     for (int n = roll(d, 48); n > 0; n--)
         move_message(f, d);
     if (roll(d, 16) == 0)
-        spoil_message(f, d);
+        corrupt_message(f, d);
     f->s.channel_depth = roll(d, 2) ? 0 : roll(d, 5);
 }
 

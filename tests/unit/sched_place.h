@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sched_place - ways to place messages that lowering does not use, for the
- * schedule tests: those that one would write by hand.
+/* sched_place - placements of messages that one would write by hand and that
+ * lowering does not use, for the schedule tests.
  *
- * Definitions in a header, like tap.h: each test program includes it once. */
+ * A header with definitions, like tap.h: each test program includes it once. */
 #ifndef PP_TESTS_SCHED_PLACE_H
 #define PP_TESTS_SCHED_PLACE_H
 
@@ -14,11 +14,12 @@ struct placing {
     struct pp_schedule to;
     struct pp_cells cells;
     bool *received; /* 2 per link */
-    /* Sends from one rank to another in their order, row from * n_ranks + to,
-     * and how many of each have been received; NULL: nobody looks. */
+    /* Sends from one rank to another in their order, at from * n_ranks + to,
+     * and the number already received of each. NULL if the order does not
+     * matter. */
     struct pp_row *sent;
     size_t *taken;
-    struct pp_action action; /* whose messages are placed */
+    struct pp_action action; /* the action whose messages are placed */
     struct pp_err *err;
 };
 
@@ -90,7 +91,8 @@ static int note_send(void *ctx, struct pp_action send)
     return 0;
 }
 
-/* An action, or both of a pair, with its messages around. Returns how many. */
+/* Adds an action, or both of a pair, and its messages. Returns the number of
+ * actions. */
 static size_t place_action(struct placing *p, const struct pp_action *a)
 {
     const struct pp_graph *g = p->to.graph;
@@ -110,8 +112,8 @@ static size_t place_action(struct placing *p, const struct pp_action *a)
 }
 
 /* Adds messages to f's compute actions: each SEND right after its producer,
- * each RECV right before its first use. by_channel: a RECV comes only after
- * those of what its sender sent before. */
+ * each RECV right before its first use. If by_channel, a RECV follows the RECVs
+ * of all earlier messages of its sender. */
 __attribute__((unused)) static void place(struct fixture *f, bool by_channel)
 {
     const struct pp_graph *g = &f->graph;

@@ -39,21 +39,21 @@ static void test_rows(void)
           NULL);
     check("backward first", 1, GOOD0,
           "1RECV_F0 1B0 1F0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
-          "rank 1, action 1: '1B0' before 1F0");
+          "rank 1, action 1: '1B0' comes before 1F0");
     check("forward before its message", 1, GOOD0,
           "1F0 1RECV_F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
-          "rank 1, action 0: '1F0' before 1RECV_F0");
+          "rank 1, action 0: '1F0' comes before 1RECV_F0");
     check("backward before its message", 1,
           "0F0 0SEND_F0 0F1 0SEND_F1 0B0 0RECV_B0 0RECV_B1 0B1", GOOD1,
-          "rank 0, action 4: '0B0' before 0RECV_B0");
+          "rank 0, action 4: '0B0' comes before 0RECV_B0");
     check("W before I", 1, GOOD0,
           "1RECV_F0 1F0 1W0 1I0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
-          "'1W0' before 1I0");
+          "'1W0' comes before 1I0");
     check("send before its forward", 1,
           "0SEND_F0 0F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1", GOOD1,
-          "rank 0, action 0: '0SEND_F0' before 0F0");
+          "rank 0, action 0: '0SEND_F0' comes before 0F0");
     check("a forward twice", 1, "0F0 0F0 " GOOD0, GOOD1,
-          "rank 0, action 1: '0F0' a second time");
+          "rank 0, action 1: '0F0' appears a second time");
     check("a message twice", 1, GOOD0 " 0SEND_F0", GOOD1, "a second time");
     check("B beside I and W", 1, GOOD0 " 0I0 0W0", GOOD1, "B, or I and W");
     check("a forward missing", 1, GOOD0, "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1",
@@ -80,17 +80,17 @@ static void test_rows(void)
     check("never resharded", 1, "0UNSHARD " GOOD0, GOOD1,
           "rank 0: '0RESHARD' is missing");
     check("never unsharded", 1, GOOD0 " 0RESHARD", GOOD1,
-          "'0RESHARD' without UNSHARD before it");
+          "'0RESHARD' lacks UNSHARD before it");
     check("unsharded twice", 1, "0UNSHARD 0UNSHARD " GOOD0 " 0RESHARD", GOOD1,
-          "rank 0, action 1: '0UNSHARD' a second time without RESHARD");
+          "rank 0, action 1: '0UNSHARD' appears a second time without RESHARD");
     check("resharded too early", 1, "0UNSHARD 0RESHARD " GOOD0, GOOD1,
-          "rank 0, action 2: '0F0' after RESHARD of its stage");
+          "rank 0, action 2: '0F0' comes after RESHARD of its stage");
     check("unsharded too late", 1, GOOD0 " 0UNSHARD 0RESHARD", GOOD1,
-          "'0UNSHARD' after its stage has been used");
+          "'0UNSHARD' comes after its stage was used");
     check("a reduction twice", 1, GOOD0 " 0REDUCE_GRAD 0REDUCE_GRAD", GOOD1,
-          "'0REDUCE_GRAD' a second time");
+          "'0REDUCE_GRAD' appears a second time");
     check("SYNC_TIED without tied stages", 1, GOOD0 " SYNC_TIED", GOOD1,
-          "no tied stage");
+          "without a tied stage");
     check("a reduction", 1, GOOD0 " 0REDUCE_GRAD", GOOD1, NULL);
     check("a reduction too early", 1,
           "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0REDUCE_GRAD 0RECV_B1 0B1",
@@ -102,7 +102,7 @@ static void test_channels(void)
     check("never sent", 1, "0F0 0SEND_F0 0F1 0RECV_B0 0B0 0RECV_B1 0B1", GOOD1,
           "rank 1, action 4: '1RECV_F1' is never sent");
     check("never received", 1, "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0B1",
-          GOOD1, "'0B1' before 0RECV_B1");
+          GOOD1, "'0B1' comes before 0RECV_B1");
     check("received in another order", 1, GOOD0,
           "1RECV_F1 1F1 1B1 1RECV_F0 1F0 1B0 1SEND_B0 1SEND_B1",
           "rank 1, action 0: '1RECV_F1' would receive the message of rank 0, "
@@ -168,7 +168,7 @@ static void test_tied(void)
         const char *says;
     } cases[] = {{good, NULL},
                  {lacking, "rank 1: 'SYNC_TIED' is missing"},
-                 {twice, "'SYNC_TIED' a second time"},
+                 {twice, "'SYNC_TIED' appears a second time"},
                  {early, "before the last backward of a tied stage"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         chain(&f, 2, 1, PP_PLACEMENT_LOOP);
@@ -222,10 +222,11 @@ static void test_computes(void)
 {
     static const struct {
         const char *row, *says;
-    } cases[] = {{"0F0 0F1 0B0 0B1", NULL},
-                 {"0F0 0F1 0B0 0B1 0B1", "action 4: '0B1' a second time"},
-                 {"0F0 0F1 0B0", "'0B1' is missing"},
-                 {"0F0 0B0 0B1 0F1", "action 2: '0B1' before 0F1"}};
+    } cases[] = {
+        {"0F0 0F1 0B0 0B1", NULL},
+        {"0F0 0F1 0B0 0B1 0B1", "action 4: '0B1' appears a second time"},
+        {"0F0 0F1 0B0", "'0B1' is missing"},
+        {"0F0 0B0 0B1 0F1", "action 2: '0B1' comes before 0F1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f;
         const char *const text[] = {cases[i].row, "1F0 1B0 1F1 1B1"};

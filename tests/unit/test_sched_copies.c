@@ -289,7 +289,8 @@ static const char *const complaints[N_SPOILS][2] = {
     [BOTH] = {"passes through another copy", "passes through another copy"},
     [DROP] = {"is missing", "before"},
     [NO_SYNC] = {"'SYNC_COPIES' is missing", "'SYNC_COPIES' is missing"},
-    [SYNC_EARLY] = {"'SYNC_COPIES' before", "'SYNC_COPIES' before"}};
+    [SYNC_EARLY] = {"'SYNC_COPIES' comes before",
+                    "'SYNC_COPIES' comes before"}};
 
 static void erase(struct pp_row *row, size_t at)
 {

@@ -33,7 +33,7 @@ int pp_unreduced_stage(const struct pp_schedule *s);
 int pp_check_order(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* Returns 0 if the schedule is valid. Fails with PP_EXIT_NO and a text such as
- * "rank 1, action 3: '1B0' before 1F0". For a deadlock the text gives a
+ * "rank 1, action 3: '1B0' comes before 1F0". For a deadlock the text gives a
  * shortest cycle of waits and the smallest channel depth that avoids it, if
  * there is one. */
 int pp_check(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Checks each row by itself, and that no action is missing. */
 #include "schedule/check/check.h"
 
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static int fail_before(const struct row_check *c, struct pp_action other)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(other, false, text);
-    return fail_here(c, "before ", text);
+    return fail_here(c, "comes before ", text);
 }
 
 static int check_dep(void *ctx, struct pp_dep dep)
@@ -86,15 +87,15 @@ static int check_compute(struct row_check *c)
                          "of the weights",
                          "");
     if (*done & 1u << a.op)
-        return fail_here(c, "a second time", "");
+        return fail_here(c, "appears a second time", "");
     if ((a.op == PP_B && *done & split) ||
         ((1u << a.op) & split && *done & whole))
         return fail_here(c,
-                         "beside a backward of the same microbatch: use "
+                         "repeats a backward of the same microbatch: use "
                          "either B, or I and W",
                          "");
     if (c->sharding[a.stage] == RESHARDED)
-        return fail_here(c, "after RESHARD of its stage", "");
+        return fail_here(c, "comes after RESHARD of its stage", "");
     if (c->sharding[a.stage] == ALWAYS_THERE)
         c->sharding[a.stage] = USED;
     if (pp_deps(c->g, a, check_dep, c))
@@ -113,7 +114,7 @@ static int check_message(struct row_check *c)
     /* The ranks of tied stages meet in SYNC_TIED; no other rank may wait for
      * this one after it. */
     if (c->synced)
-        return fail_here(c, "after SYNC_TIED", "");
+        return fail_here(c, "comes after SYNC_TIED", "");
     if (a.peer < 0 && (down ? n->n_outputs : n->n_inputs) == 1)
         return fail_here(c, "is between two stages of one rank", "");
     if (a.peer < 0)
@@ -130,7 +131,7 @@ static int check_message(struct row_check *c)
         return fail_here(c, "is between two stages of one rank", "");
     uint8_t bit = (uint8_t)(1u << (a.op - PP_SEND_F));
     if (c->moved[link] & bit)
-        return fail_here(c, "a second time", "");
+        return fail_here(c, "appears a second time", "");
     c->moved[link] |= bit;
     if (!pp_is_send(a.op))
         return 0;
@@ -153,9 +154,9 @@ static int check_reduce(struct row_check *c)
 {
     int stage = c->action.stage;
     if (c->reduced[stage])
-        return fail_here(c, "a second time", "");
+        return fail_here(c, "appears a second time", "");
     if (!all_gradients(c, stage))
-        return fail_here(c, "before the last backward of its stage", "");
+        return fail_here(c, "comes before the last backward of its stage", "");
     c->reduced[stage] = true;
     return 0;
 }
@@ -167,14 +168,15 @@ static int check_sharding(struct row_check *c)
     uint8_t *state = &c->sharding[c->action.stage];
     if (c->action.op == PP_RESHARD) {
         if (*state != UNSHARDED)
-            return fail_here(c, "without UNSHARD before it", "");
+            return fail_here(c, "lacks UNSHARD before it", "");
         *state = RESHARDED;
         return 0;
     }
     if (*state == UNSHARDED)
-        return fail_here(c, "a second time without RESHARD between", "");
+        return fail_here(c, "appears a second time without RESHARD between",
+                         "");
     if (*state == USED)
-        return fail_here(c, "after its stage has been used", "");
+        return fail_here(c, "comes after its stage was used", "");
     *state = UNSHARDED;
     return 0;
 }
@@ -189,18 +191,19 @@ static int check_sync_tied(struct row_check *c)
 {
     bool holds = false;
     if (c->synced)
-        return fail_here(c, "a second time", "");
+        return fail_here(c, "appears a second time", "");
     for (int s = 0; s < c->g->n_stages; s++) {
         if (c->g->stages[s].row != c->row || !is_tied(c->g, s))
             continue;
         holds = true;
         if (!all_gradients(c, s))
-            return fail_here(c, "before the last backward of a tied stage", "");
+            return fail_here(
+                c, "comes before the last backward of a tied stage", "");
     }
     if (!holds)
-        return fail_here(c, "on a rank that holds no tied stage", "");
+        return fail_here(c, "is on a rank without a tied stage", "");
     if (c->g->n_copies > 1 && !c->added)
-        return fail_here(c, "before SYNC_COPIES", "");
+        return fail_here(c, "comes before SYNC_COPIES", "");
     c->synced = true;
     return 0;
 }
@@ -211,9 +214,10 @@ static int check_sync_copies(struct row_check *c)
 {
     const struct pp_row *list = &c->s->rows[c->row];
     if (c->g->n_copies == 1)
-        return fail_here(c, "with only one copy of the weights", "");
+        return fail_here(
+            c, "needs copies of the weights, but there is only one", "");
     if (c->added)
-        return fail_here(c, "a second time", "");
+        return fail_here(c, "appears a second time", "");
     for (size_t i = c->place + 1; i < list->n; i++)
         if (list->actions[i].op <= PP_RECV_B)
             return fail_before(c, list->actions[i]);

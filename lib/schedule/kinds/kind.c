@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The table of kinds, and the checks of graphs that several kinds share. */
 #include "schedule/kinds/kind.h"
 
 #include <assert.h>

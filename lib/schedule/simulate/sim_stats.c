@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Figures read off the spans of a run: messages, idle times, traffic and memory
+ * timelines. */
 #include "schedule/simulate/sim.h"
 
 #include <limits.h>
