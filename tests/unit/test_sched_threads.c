@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Random schedules on the threads transport: a thread for each rank, a message
- * for each send. What the checker accepts at its channel depth ends, every
- * message being what it should be; what it refuses as a deadlock stops.
+/* Runs random schedules on the threads transport, with one thread per rank and
+ * one message per send. A schedule that the checker accepts at its channel
+ * depth ends with correct messages; a schedule that it refuses as a deadlock
+ * gets stuck.
  *
- * No clock decides. Ranks note, under one lock, what they begin and what they
- * have done. When the last of them goes into a call out of which the contract
- * of comm.h lets nobody return, that is the deadlock, and it calls abort. */
+ * The test uses no timeouts. Under one lock, ranks record which calls they
+ * start and finish. When every rank that has not ended is in a call that cannot
+ * return under the contract of comm.h, that is the deadlock, and the last of
+ * them calls abort. */
 #include <pthread.h>
 
 #include "comm/comm.h"
@@ -13,11 +15,11 @@
 #include "sched_dice.h"
 
 struct direction {
-    int begun, received; /* sends begun, receives done */
+    int begun, received; /* sends started, receives done */
 };
 
 struct call {
-    bool waits, is_send; /* whether the rank is in a call, and which */
+    bool waits, is_send; /* in a call now; the call is a send */
     int from, to, direction;
 };
 
@@ -28,19 +30,20 @@ struct run {
                                [2]; /* from, to, backward */
     struct call calls[MAX_RANKS];
     bool at_end[MAX_RANKS];
-    bool stopped; /* a deadlock was met */
-    int n_wrong;  /* messages taken for others, calls that failed */
+    bool stopped; /* a deadlock was found */
+    int n_wrong;  /* wrong messages and failed calls */
 };
 
 struct rank {
     struct run *run;
     struct pp_comm *comm;
     int rank;
-    struct pp_action sent[MAX_ROW]; /* buffers are the transport's a while */
+    struct pp_action
+        sent[MAX_ROW]; /* the transport uses them until send_wait */
     int n_sent;
 };
 
-/* Whether the contract lets a rank's call return. */
+/* Returns true if the contract lets the call return. */
 static bool can_return(const struct run *r, const struct call *c)
 {
     const struct direction *l = &r->directions[c->from][c->to][c->direction];
@@ -49,7 +52,8 @@ static bool can_return(const struct run *r, const struct call *c)
     return l->begun > l->received;
 }
 
-/* With the lock: whether nobody can move and somebody has not ended. */
+/* Returns true if no rank can move and some rank has not ended. Needs the lock.
+ */
 static bool is_deadlock(const struct run *r)
 {
     int waiting = 0;
@@ -81,7 +85,8 @@ static void begin(struct rank *k, struct call c)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Returns rc. A call may fail once the world is aborted, not before. */
+/* Records the end of a call and returns rc. A call may fail only after an
+ * abort. */
 static int end(struct rank *k, struct call c, int rc, bool right)
 {
     struct run *r = k->run;
@@ -146,7 +151,7 @@ static void *run_rank(void *arg)
         look_for_deadlock(r, k->comm);
     }
     pthread_mutex_unlock(&r->lock);
-    /* Its buffers stay until all have been received. */
+    /* Keep the buffers until all messages are received. */
     for (int to = 0; to < r->s->graph->n_rows && !rc; to++)
         for (int direction = 0; direction < 2 && !rc; direction++)
             rc = k->comm->ops->send_wait(k->comm, to,
@@ -155,7 +160,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Whether it ended; *n_wrong counts what went wrong on the way. */
+/* Returns true if the run ended. Adds the number of failures to *n_wrong. */
 static bool run_threads(const struct pp_schedule *s, int *n_wrong)
 {
     struct run run = {.s = s};
@@ -204,8 +209,8 @@ int main(void)
         drop(&f);
     }
     printf("# %d accepted, %d deadlocks\n", accepted, deadlocked);
-    ok(accepted > 50 && deadlocked > 50, "both verdicts are there");
-    ok(apart == 0, "what is accepted ends, what is refused stops");
-    ok(n_wrong == 0, "every message arrives as what it is");
+    ok(accepted > 50 && deadlocked > 50, "both verdicts occur");
+    ok(apart == 0, "accepted schedules end, refused schedules get stuck");
+    ok(n_wrong == 0, "every message is received as what it is");
     return done();
 }

@@ -39,7 +39,7 @@ struct pp_fifo {
 int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
                  struct pp_err *err) PP_MUST_USE;
 
-/* Accepts a zeroed struct. */
+/* Frees the lists; accepts a zeroed struct. */
 void pp_fifo_finish(struct pp_fifo *f);
 
 /* The actions of a rank that run in the order of its row. Compute actions
@@ -81,6 +81,7 @@ struct pp_events {
 int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
                    const struct pp_fifo *f, enum pp_streams streams,
                    struct pp_err *err) PP_MUST_USE;
+/* Frees the graph; accepts a zeroed struct. */
 void pp_events_finish(struct pp_events *e);
 
 /* Returns 0 if every event can happen, PP_AGAIN (play.h) if some cannot, or -1

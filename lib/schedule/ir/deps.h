@@ -76,10 +76,11 @@ struct pp_completion {
     size_t *number; /* per cell and part; PP_NOT_DONE at first */
 };
 
+/* Makes an empty record for the compute actions of s. */
 int pp_completion_init(struct pp_completion *c, const struct pp_schedule *s,
                        struct pp_err *err) PP_MUST_USE;
 
-/* Accepts a zeroed struct. */
+/* Frees the record; accepts a zeroed struct. */
 void pp_completion_finish(struct pp_completion *c);
 
 /* Records that compute action a is done. B counts as I and W. */

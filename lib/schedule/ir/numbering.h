@@ -24,8 +24,10 @@ struct pp_channels {
     size_t *first; /* per row: its first outgoing channel; n_rows + 1 */
 };
 
+/* Lists the channels of g. */
 int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
+/* Frees the list; accepts a zeroed struct. */
 void pp_channels_finish(struct pp_channels *c);
 
 /* Returns the channel of a SEND or RECV on row whose other end is on peer_row.
@@ -44,8 +46,10 @@ struct pp_cells {
     size_t *first_edge; /* per stage: number of its first input edge */
 };
 
+/* Numbers the cells and links of s, whose graph it borrows. */
 int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
                   struct pp_err *err) PP_MUST_USE;
+/* Frees the numbering; accepts a zeroed struct. */
 void pp_cells_finish(struct pp_cells *c);
 
 /* Returns the number of a cell. Stage, microbatch and slice must be in range.

@@ -42,8 +42,10 @@ struct pp_walk {
     bool *queued;
 };
 
+/* Prepares a walk over s, which it borrows. */
 int pp_walk_init(struct pp_walk *w, const struct pp_schedule *s,
                  struct pp_err *err) PP_MUST_USE;
+/* Frees the walk; accepts a zeroed struct. */
 void pp_walk_finish(struct pp_walk *w);
 
 /* Plays all rows from the start. Returns 0 if every row reached its end,

@@ -86,7 +86,7 @@ int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
                           void (*each)(void *ctx), void *ctx,
                           struct pp_err *err) PP_MUST_USE;
 
-/* Accepts a zeroed struct. */
+/* Frees the graph; accepts a zeroed struct. */
 void pp_makespan_finish(struct pp_makespan *x);
 
 #endif

@@ -29,6 +29,8 @@ struct pp_literal_costs {
     double f, i, w, comm;
     bool textbook;
 };
+
+/* The time function of pp_costs for a struct pp_literal_costs ctx. */
 double pp_literal_time(const void *ctx, struct pp_action a);
 
 struct pp_span {
@@ -56,6 +58,7 @@ struct pp_sim {
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 
+/* Frees the spans; accepts a zeroed struct. */
 void pp_sim_finish(struct pp_sim *sim);
 
 /* Finds the start and end of the piece of work that the i-th span belongs to.
