@@ -94,10 +94,10 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
  stage 1 on rank 1 down, those above agree:*its backward*"
 }
 @test "made again without the bounds of sequences" {
-    caught again-bounds again.json packed "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
+    caught again-bounds again.json packed "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it recomputes*"
 }
 @test "made again from another microbatch" {
-    caught slot again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it makes again*"
+    caught slot again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it recomputes*"
 }
 @test "tied gradients not added" {
     caught tied-unsummed tied.json packed \
@@ -124,7 +124,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 @test "shapes of the evaluation before" {
     # Where messages have one size, only the numbers tell.
     caught stale-shapes three.json packed "*the first step agrees and a later\
- one differs:*such as sizes of the evaluation between" --eval eval --shapes max
+ one differs:*such as the sizes of the evaluation in between" --eval eval --shapes max
     local how
     for how in planned exchange; do
         run --separate-stderr env PP_INJECT=stale-shapes timeout 200 \
@@ -138,7 +138,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 }
 @test "an evaluation that takes microbatches twice" {
     caught eval-wrapped three.json packed "*training agrees and the loss of\
- the evaluation differs: look at which microbatches it takes*" --eval eval
+ the evaluation differs: look at its microbatches*" --eval eval
 }
 
 @test "gradients of copies not added" {

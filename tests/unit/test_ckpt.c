@@ -374,7 +374,7 @@ static void test_damage(const char *dir)
     struct job odd = make_job(dir, 0, 1);
     odd.state.dp = 0;
     run_job(&odd);
-    ok(strstr(loads(dir, 0, 1), "state.safetensors: 'dp' is '0'"),
+    ok(strstr(loads(dir, 0, 1), "state.safetensors: 'dp' is out of range: '0'"),
        "a counter out of range is named");
     struct job j = make_job(dir, 0, 1);
     struct pp_model wider = tied;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* ckpt - the order in which ranks write a checkpoint.
+/* ckpt - writes, finds and reads checkpoints.
  *
- * Every step that can fail ends in an agreement, so that no rank goes on
- * alone, and the rename comes when all have synced. */
+ * Every step of a save that can fail ends with an agreement of all ranks, so
+ * that no rank continues alone. The rename comes after all ranks have synced.
+ */
 #include "run/checkpoint/ckpt.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 #include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_shards.h"
 
-/* What transformers looks for beside weights and config.json. */
+/* Files that transformers looks for beside weights and config.json. */
 static const char *const companions[] = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -50,7 +51,7 @@ static int copy_companions(const char *source, const char *to,
     return 0;
 }
 
-/* Rank 0's. */
+/* Called by rank 0 alone. */
 static int make_directories(const char *dir, const char *tmp,
                             struct pp_err *err)
 {
@@ -80,7 +81,7 @@ static int write_shards(const struct pp_ckpt *c, const char *tmp,
     return 0;
 }
 
-/* Rank 0's: everything but tensors, and the directories' own entries. */
+/* Writes everything but tensors. Called by rank 0 alone. */
 static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                       const char *tmp, struct pp_err *err)
 {
@@ -104,7 +105,7 @@ static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     return pp_ckpt_prune(c->dir, s->step, c->keep, err);
 }
 
-/* The steps, each with an agreement. */
+/* Does the steps of a save, each with an agreement. */
 static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                 const char *tmp, struct pp_shard_map *map, struct pp_err *err)
 {
@@ -125,7 +126,7 @@ static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     return pp_agree(c->comm, rc, err);
 }
 
-/* What cannot be removed now is swept by the next save. */
+/* Removes the unfinished directory. If that fails, the next save removes it. */
 static void discard(const char *dir)
 {
     struct pp_err ignored = {0};
@@ -138,7 +139,7 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     char tmp[PP_PATH_TEXT];
     struct pp_shard_map map = {0};
-    /* The same on every rank, so no agreement is needed. */
+    /* This fails on every rank or on none: no agreement is needed. */
     if (pp_path(tmp, err, "%s/" PP_CKPT_NAME ".tmp", c->dir, s->step))
         return -1;
     int rc = save(c, s, tmp, &map, err);
@@ -150,7 +151,7 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 
 /* --- finding and reading --- */
 
-/* The step to resume from, or -1. */
+/* Finds the step to resume from, or -1. */
 static int find_step(const char *dir, int64_t *step, struct pp_err *err)
 {
     int64_t *steps;
@@ -158,7 +159,7 @@ static int find_step(const char *dir, int64_t *step, struct pp_err *err)
     *step = pp_ckpt_latest(dir);
     if (*step >= 0)
         return 0;
-    /* A run killed between the two renames has a checkpoint and no link. */
+    /* A run that was killed between the two renames has no link. */
     if (pp_ckpt_list(dir, &steps, &n, err))
         return -1;
     if (n > 0)
@@ -179,7 +180,7 @@ int pp_ckpt_find(const char *dir, char **path, struct pp_err *err)
             return -1;
     } else {
         if (pp_file_exists(dir) && !pp_file_is_dir(dir))
-            return pp_fail(err, PP_EXIT_INPUT, "%s: not a directory", dir);
+            return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", dir);
         if (find_step(dir, &step, err))
             return -1;
         if (step < 0)
@@ -208,7 +209,7 @@ static int load_block(const char *path, const char *stem,
     return rc;
 }
 
-/* Whether there are master weights beside the weights. */
+/* Finds out if there are master weights beside the weights. */
 static int find_master(const char *path, const char *stem, bool *found,
                        struct pp_err *err)
 {
@@ -226,7 +227,7 @@ int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
     bool has_master;
     if (find_master(path, stems[PP_BLOCK_MASTER], &has_master, err))
         return -1;
-    /* What trains goes on from the master weights, and rounds those. */
+    /* Training continues from the master weights and rounds them. */
     enum pp_weights_block weights =
         has_master && p->blocks[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
     if (load_block(path, stems[weights], p, PP_BLOCK_W, err))

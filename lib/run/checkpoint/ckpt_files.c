@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* ckpt_files - directories and files of checkpoints, written to the disk. */
 #include "run/checkpoint/ckpt_files.h"
 
 #include <dirent.h>
@@ -37,7 +38,7 @@ int pp_dir_make(const char *path, struct pp_err *err)
         if (*p != '/')
             continue;
         *p = '\0';
-        mkdir(part, 0777); /* what goes wrong here, the last one reports */
+        mkdir(part, 0777); /* the last mkdir reports a failure */
         *p = '/';
     }
     if (mkdir(path, 0777) != 0 && !pp_file_is_dir(path))
@@ -90,7 +91,7 @@ int pp_file_write(const char *path, const void *data, size_t bytes,
     return rc;
 }
 
-/* The number in "step-00000100"; -1 for any other name. */
+/* Returns the number in "step-00000100", or -1 for any other name. */
 static int64_t parse_name(const char *name)
 {
     char again[32];
@@ -183,8 +184,8 @@ int pp_ckpt_sweep(const char *dir, struct pp_err *err)
     return rc;
 }
 
-/* Puts tmp in the place of an existing directory. At no time is there none,
- * where the file system can exchange two names. */
+/* Puts tmp in the place of an existing directory. If the file system can
+ * exchange two names, there is a directory of that name at all times. */
 static int replace(const char *dir, const char *tmp, const char *final,
                    struct pp_err *err)
 {
@@ -229,7 +230,7 @@ int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
     return pp_file_sync(dir, err);
 }
 
-/* Under a name that says it is not complete while it goes. */
+/* Renames the directory first: it is not complete while it is removed. */
 static int remove_step(const char *dir, int64_t step, struct pp_err *err)
 {
     char path[PP_PATH_TEXT], tmp[PP_PATH_TEXT];
@@ -250,7 +251,7 @@ int pp_ckpt_prune(const char *dir, int64_t step, int keep, struct pp_err *err)
         return 0;
     if (pp_ckpt_list(dir, &steps, &n, err))
         return -1;
-    size_t others = 1; /* kept so far, the one of step among them */
+    size_t others = 1; /* kept so far, with that of step */
     for (size_t i = n; i-- > 0 && rc == 0;)
         if (steps[i] != step && others++ >= (size_t)keep)
             rc = remove_step(dir, steps[i], err);

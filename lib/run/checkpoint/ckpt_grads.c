@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ckpt_grads - the gradients of all ranks in one file, for comparison with
- * other programs. Tensors travel one at a time. */
+/* ckpt_grads - writes the gradients of all ranks to one file, to compare them
+ * with other programs. Rank 0 receives one tensor at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +9,15 @@
 #include "run/checkpoint/ckpt_shards.h"
 #include "run/parameters/weights.h"
 
-/* One rank's part of the dump. */
+/* The state of a dump on one rank. */
 struct dump {
     struct pp_comm *comm;
     const struct pp_parameters *params;
     struct pp_staging staging;
     struct pp_shard_map map;
-    float *buf; /* the largest tensor that passes here */
+    float *buf; /* room for the largest tensor of this rank */
     struct pp_tensor_spec *specs;
-    struct pp_tensor_writer *writer; /* rank 0's */
+    struct pp_tensor_writer *writer; /* rank 0 only */
 };
 
 static int by_order(const void *a, const void *b)
@@ -74,7 +74,7 @@ static int send_gradients(struct dump *d, struct pp_err *err)
         if (!pp_parameter_counts(t))
             continue;
         if (read_gradient(d, t, err)) {
-            c->ops->abort(c, err->text); /* rank 0 waits for the tensor */
+            c->ops->abort(c, err->text); /* rank 0 waits for this tensor */
             return -1;
         }
         if (c->ops->send(c, 0, PP_DIRECTION_HOST, d->buf, t->n * sizeof *d->buf,
@@ -94,7 +94,8 @@ static const struct pp_parameter *by_name(const struct pp_parameters *p,
     return NULL;
 }
 
-/* After a failed write the others' tensors are still taken off their hands. */
+/* Writes the tensors in model order. After a failure it still receives the
+ * tensors of the other ranks, which would block otherwise. */
 static int write_gradients(struct dump *d, struct pp_err *err)
 {
     struct pp_comm *c = d->comm;

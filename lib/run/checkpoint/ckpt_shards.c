@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* ckpt_shards - lists the tensors of all ranks, and writes a shard and the
+ * index. */
 #include "run/checkpoint/ckpt_shards.h"
 
 #include <inttypes.h>
@@ -10,7 +12,8 @@
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/weights.h"
 
-/* Out of memory between two messages: the others would wait for ever. */
+/* Aborts when memory runs out between two messages: the other ranks would wait
+ * forever. */
 static int give_up(struct pp_comm *c, struct pp_err *err)
 {
     c->ops->abort(c, "out of memory for a checkpoint");
@@ -19,7 +22,7 @@ static int give_up(struct pp_comm *c, struct pp_err *err)
 
 int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
 {
-    struct pp_err mine = {0}; /* err may be filled while all is read */
+    struct pp_err mine = {0}; /* allgather may fill err */
     if (rc != 0)
         mine = *err;
     struct pp_err *all = calloc((size_t)c->size, sizeof *all);
@@ -204,7 +207,7 @@ int pp_shard_write(const char *stem, const struct pp_shard_map *map,
     return rc;
 }
 
-/* Names of tensors and shards need no quoting: they are ours. */
+/* The names of tensors and shards are our own and need no quoting. */
 static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
                        size_t element_bytes, struct pp_err *err)
 {
@@ -256,7 +259,7 @@ int pp_shard_open(const char *stem, struct pp_tensors **out, struct pp_err *err)
         pp_path(index, err, "%s.index.json", one))
         return -1;
     if (!pp_file_exists(one) && !pp_file_exists(index))
-        return pp_fail(err, PP_EXIT_INPUT, "%s: missing, and so is its index",
-                       one);
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: is missing, and so is its index", one);
     return pp_tensors_open(pp_file_exists(one) ? one : index, out, err);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* ckpt_state - the state of the trainer, as tensors in a file. */
 #include "run/checkpoint/ckpt_shards.h"
 
 #include <inttypes.h>
@@ -12,8 +13,8 @@
 #define OPTIMIZER "optimizer"
 #define BETAS "betas"
 
-/* Ranges are checked on reading, so that nobody has to fear their products. The
- * checksum is a bit pattern. */
+/* Reading checks the ranges, so that products of the counters cannot overflow.
+ * The checksum is a bit pattern. */
 static const struct {
     const char *name;
     int64_t min, max;
@@ -28,7 +29,7 @@ static const struct {
 };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
-/* What the file has in this order: the counters, then the decay rates. */
+/* The contents of the file: the counters, then the decay rates. */
 struct values {
     int64_t counters[N_COUNTERS];
     double betas[2];
@@ -59,14 +60,15 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
     return pp_tensor_writer_close(w, err);
 }
 
-/* Older checkpoints do not say the optimizer. */
+/* Older checkpoints have no optimizer. */
 static int read_values(const struct pp_tensors *t, struct values *v,
                        struct pp_err *err)
 {
     int64_t *values = v->counters;
     const struct pp_tensor *betas = pp_tensors_find(t, BETAS);
     if (betas && (betas->dtype != PP_DTYPE_F64 || betas->n != 2))
-        return pp_fail(err, PP_EXIT_INPUT, "'" BETAS "' is not two reals");
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'" BETAS "' must be two 64-bit floats");
     if (betas)
         memcpy(v->betas, betas->data, sizeof v->betas);
     for (size_t i = 0; i < N_COUNTERS; i++) {
@@ -77,11 +79,12 @@ static int read_values(const struct pp_tensors *t, struct values *v,
         }
         if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "'%s' is not there as one 64-bit integer",
+                           "'%s' must be there, as one 64-bit integer",
                            counters[i].name);
         memcpy(&values[i], x->data, sizeof *values);
         if (values[i] < counters[i].min || values[i] > counters[i].max)
-            return pp_fail(err, PP_EXIT_INPUT, "'%s' is '%" PRId64 "'",
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%s' is out of range: '%" PRId64 "'",
                            counters[i].name, values[i]);
     }
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* layer - the table of unit kinds and what the layer_*.c files share. */
+/* layer - the table of unit kinds, and helpers of the layer_*.c files. */
 #include "run/parts/layer.h"
 
 #include "run/parts/layer_impl.h"

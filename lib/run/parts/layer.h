@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* layer - a unit that computes: forward, input gradient, weight gradient.
  *
- * A stage is a run of layers and knows nothing else of transformers. Widths
- * and offsets of what a layer saves come from model/model.h. */
+ * A stage is a sequence of layers and knows nothing else of transformers. The
+ * widths and offsets of saved tensors come from model/model.h. */
 #ifndef PP_RUN_PARTS_LAYER_H
 #define PP_RUN_PARTS_LAYER_H
 
@@ -15,37 +15,37 @@
 #include "model/model.h"
 #include "device/device.h"
 
-/* A slice of the same microbatch that came before, and the stage's blocks of
- * it. */
+/* An earlier slice of the same microbatch, and its saved blocks in the stage.
+ */
 struct pp_slice_blocks {
     size_t tokens;
     void *block[PP_N_UNIT_BLOCKS];
 };
 
-/* What every layer sees of one microbatch, or of a slice of it: then rows are
- * the slice's. The integers behind the pointers are device memory. */
+/* The input of every layer: one microbatch, or one slice of it. The rows are
+ * those of the slice then. The integer arrays are device memory. */
 struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
-    const int32_t *positions; /* (tokens) place in its sequence */
+    const int32_t *positions; /* (tokens) in the sequence */
     const int32_t *input_ids; /* (tokens) -1 on padding */
 
-    /* The head's. Rows whose prediction is scored, ascending, and the token
-     * that each should predict: already shifted inside its sequence. */
+    /* For the head: the rows whose prediction is scored, ascending, and the
+     * token that each should predict, already shifted inside its sequence. */
     size_t n_scored;
     const int32_t *scored_rows, *targets; /* (n_scored) */
     double scale;  /* 1 / scored tokens of the whole step */
-    double *loss;  /* written by F: sum of -logp over scored rows, in row
+    double *loss;  /* F writes: sum of -logp over scored rows, in row
                       order, times scale */
-    double *logps; /* (n_scored) written by F, or NULL */
+    double *logps; /* (n_scored) F writes; or NULL */
 
-    /* Of a slice. */
-    size_t first_row; /* tokens of the slices before */
-    size_t context;   /* of them, those of the sequence that goes on here */
-    size_t n_before;  /* slices before, from the first */
+    /* For a slice. */
+    size_t first_row; /* tokens of the earlier slices */
+    size_t context;   /* those of them in the sequence that continues here */
+    size_t n_before;  /* number of earlier slices */
     const struct pp_slice_blocks *before; /* (n_before) */
-    bool goes_on;                         /* others come behind */
+    bool goes_on;                         /* later slices follow */
 };
 
 /* One unit bound to its parameters on one rank. */
@@ -54,55 +54,55 @@ struct pp_layer {
     enum pp_recompute recompute;
     const struct pp_model *model;
     const struct pp_kernels *kernels;
-    void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL where there is none */
-    void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL when only forward runs */
+    void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
+    void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
     const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
-    struct pp_device *device;        /* where all of it is; NULL: the CPU */
+    struct pp_device *device;        /* NULL: the CPU */
     void *stream;
 };
 
-/* The unit's saved blocks for one microbatch, each at least
- * pp_unit_saved_bytes() * tokens. In forward-only runs the same
- * blocks serve every unit in turn, and the passing one always does. */
+/* The saved blocks of the unit for one microbatch, each of at least
+ * pp_unit_saved_bytes() * tokens. All units of a stage share the workspace
+ * block, and in forward-only runs they share all blocks. */
 struct pp_layer_blocks {
-    void *block[PP_N_UNIT_BLOCKS];   /* grad_w may be NULL in forward, passing
-                                        where nothing passes */
-    size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before the unit's in
-                                        the stage's blocks */
+    void *block[PP_N_UNIT_BLOCKS];   /* grad_w may be NULL in forward, the
+                                        workspace if it is empty */
+    size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before this unit in
+                                        the blocks of the stage */
 };
 
 struct pp_layer_ops {
-    /* y (tokens, hidden) from x. The embedding has no x, the head no y. */
+    /* Writes y (tokens, hidden) from x. The embedding has no x, the head no y.
+     */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
-    /* dx written from dy; keeps in grad_w what bwd_weight needs, and makes
-     * again what fwd did not keep. dx is NULL for the embedding, dy for the
+    /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes
+     * what fwd did not keep. dx is NULL for the embedding, dy is NULL for the
      * head. dx and dy do not alias. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, const void *dy, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err);
-    /* Accumulates into g, after bwd_input of the same microbatch. */
+    /* Adds to g. It comes after bwd_input of the same microbatch. */
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *scratch,
                       struct pp_err *err);
-    /* Both, with the same bits, for a layer that makes something once instead
-     * of twice where they run together; NULL: there is nothing to save. */
+    /* Does both, with the same bits, but computes shared values only once. NULL
+     * if the two share nothing. */
     int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *dx, const void *dy, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
-    /* Elements of scratch that any of them needs for that many tokens,
-     * behind a context of so many at most; that is 0 where nothing is sliced.
-     */
+    /* Returns the elements of scratch that any of them needs for that many
+     * tokens. context: most earlier tokens of a sequence; 0 without slices. */
     size_t (*scratch)(const struct pp_model *m, const struct pp_kernels *k,
                       size_t tokens, size_t context);
 };
 
-/* The functions of a unit's kind. */
+/* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Rows of the tables, (positions, head_dim / 2) values of that many bytes
- * each, for the model's RoPE, in host memory. Computed in double. */
+/* Fills the RoPE tables of the model in host memory: (positions, head_dim / 2)
+ * values of value_bytes each. Computes in double. */
 void pp_rope_tables(const struct pp_model *m, size_t positions,
                     size_t value_bytes, void *cos, void *sin);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_attention - mid = x + o_proj(attention(qkv_proj(norm(x)))).
  *
- * A row of QKV is the query heads, the key heads, the value heads. With
- * QK-norm the raw queries and keys are kept too: they are then a product of
- * their own, written where they are kept. */
+ * A row of QKV holds the query heads, the key heads and the value heads. With
+ * QK-norm the layer also keeps the raw queries and keys; a product of their own
+ * writes them in their place. */
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ size_t pp_layer_attention_scratch(const struct pp_model *m,
     return widths(m).q * tokens + k->attention_scratch(&s);
 }
 
-/* QK-norm: queries and keys of QKV from the raw ones. */
+/* QK-norm: computes the queries and keys of QKV from the raw ones. */
 static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)
 {
@@ -98,7 +98,7 @@ static int norm1_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
-/* ATTN from QKV */
+/* Computes ATTN from QKV. */
 static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err)
@@ -152,7 +152,7 @@ int pp_layer_attention_recompute(const struct pp_layer *l,
                : 0;
 }
 
-/* The gradients of queries and keys in DQKV: kept, then taken through the
+/* Keeps the gradients of queries and keys in DQKV, then takes them through the
  * norm in place. */
 static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_decoder - a Llama-style decoder layer: x + attention(norm(x)), then
- * the same with the MLP. The MLP half is here, attention in
+/* layer_decoder - a Llama-style decoder layer: x + attention(norm(x)), then the
+ * same with the MLP. The MLP half is here, the attention half in
  * layer_attention.c.
  *
- * I computes every gradient that flows and keeps what W multiplies in the
- * grad_w block; W is products and sums only. */
+ * I computes all gradients of activations, and keeps in the grad_w block what W
+ * multiplies. W is products and sums only. */
 #include "run/parts/layer_impl.h"
 
 /* Computes PP_S_NORM2 to PP_S_ACT from PP_S_MID. Without gates, PP_S_GATE_UP
@@ -26,7 +26,7 @@ static int mlp_inner(const struct pp_layer *l, size_t T, bool gates,
     return 0;
 }
 
-/* y = mid + down(silu(gate) * up) of norm(mid) */
+/* Computes y = mid + down(silu(gate) * up) of norm(mid). */
 static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
                    struct pp_err *err)
 {
@@ -40,7 +40,7 @@ static int mlp_fwd(const struct pp_layer *l, size_t T, void *y, void *const *s,
     return 0;
 }
 
-/* dmid from dy; dact (T, I) is scratch */
+/* Computes dmid from dy. dact (T, I) is scratch. */
 static int mlp_bwd_input(const struct pp_layer *l, size_t T, const void *dy,
                          void *const *s, void *dact, struct pp_err *err)
 {
@@ -135,7 +135,7 @@ static int decoder_bwd_weight(const struct pp_layer *l,
     return pp_layer_attention_bwd_weight(l, mb->tokens, s, err);
 }
 
-/* The MLP's and attention's use the same memory, one after the other. */
+/* The MLP and attention use the same memory, one after the other. */
 static size_t decoder_scratch(const struct pp_model *m,
                               const struct pp_kernels *k, size_t tokens,
                               size_t context)

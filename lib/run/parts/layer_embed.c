@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_embed - the token embedding. It has no input gradient: I keeps the
- * gradient for W. */
+/* layer_embed - the token embedding. It has no input gradient: its I only keeps
+ * the gradient for W. */
 #include "run/parts/layer_impl.h"
 
 static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,

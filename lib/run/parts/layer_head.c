@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_head - logits, loss and their gradients, block of rows by block.
+/* layer_head - logits, loss and their gradients, in blocks of rows.
  *
- * Only scored rows meet the vocabulary. Their logits are made anew in F and in
- * each of I and W, or once where these run together, so that nothing of width V
- * outlives a block: F keeps the rows and their log-sum-exp. The size of a block
- * depends on V and the backend alone, so that products have the same shape
- * under every split of the model. */
+ * Only scored rows are multiplied by the vocabulary. F, I and W each compute
+ * the logits again (B computes them once), so that nothing of width V outlives
+ * a block. F keeps the rows and their log-sum-exp. The size of a block depends
+ * only on V and the backend, so products have the same shape under every split
+ * of the model. */
 #include "run/parts/layer_impl.h"
 
-/* Blocks have a multiple of so many rows, larger ones of as many as a matrix
- * product on a GPU takes at a time. */
+/* A block has a multiple of ROWS rows. A larger one has a multiple of
+ * TILE_ROWS, which a matrix product on a GPU takes at a time. */
 #define ROWS 16
 #define TILE_ROWS 128
-/* Log-probabilities that are read from the device at a time. */
+/* Log-probabilities to read from the device at a time. */
 #define READ_ROWS 4096
 
 static size_t round_rows(size_t n)
@@ -29,8 +29,8 @@ static size_t block_rows(const struct pp_model *m, const struct pp_kernels *k)
     return rows > k->head_rows ? k->head_rows : rows;
 }
 
-/* Those of a block for which there is room: with few tokens there is one, and
- * it is no larger. */
+/* Returns the rows that need room: with few tokens there is only one block, and
+ * it is smaller. */
 static size_t room_rows(const struct pp_model *m, const struct pp_kernels *k,
                         size_t tokens)
 {
@@ -38,7 +38,7 @@ static size_t room_rows(const struct pp_model *m, const struct pp_kernels *k,
     return rows < most ? rows : most;
 }
 
-/* Scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
+/* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * log-probabilities (tokens). */
 struct head_scratch {
     size_t rows;
@@ -85,7 +85,7 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* The same, then the gradient of the loss by the logits in their place. */
+/* Makes the logits, then overwrites them with the gradient of the loss. */
 static int make_gradient(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
                          const struct head_scratch *h, void *const *s,
@@ -99,8 +99,8 @@ static int make_gradient(const struct pp_layer *l,
     return 0;
 }
 
-/* The sum of -logp in row order. The only place inside a step where the host
- * waits for the device. */
+/* Sums -logp in row order. Inside a step the host waits for the device only
+ * here. */
 static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const void *logp, double *sum, struct pp_err *err)
 {
@@ -152,10 +152,9 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* The input's gradient (dx), the weight's (dw), or both, by the same block of
- * logits. Each is written, or added to, block by block in ascending order
- * whatever the other does, so that together they are the bits of one after the
- * other. */
+/* Computes the input gradient (dx), the weight gradient (dw), or both from the
+ * same logits. Each goes through the blocks in ascending order, so both
+ * together give the same bits as one after the other. */
 static int head_gradients(const struct pp_layer *l,
                           const struct pp_microbatch *mb, void *dx, void *dw,
                           const struct pp_layer_blocks *b, void *scratch,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_impl - what the layer_*.c files share; nobody else includes it. */
+/* layer_impl - shared by the layer_*.c files. Private to them. */
 #ifndef PP_RUN_PARTS_LAYER_IMPL_H
 #define PP_RUN_PARTS_LAYER_IMPL_H
 
@@ -8,27 +8,27 @@
 extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder,
     pp_layer_norm, pp_layer_head;
 
-/* Pointers to the unit's saved tensors of a microbatch, by slot; NULL where
- * the block is. */
+/* Finds the saved tensors of the unit for a microbatch, by slot. An entry is
+ * NULL if its block is NULL. */
 void pp_layer_saved(const struct pp_layer *l, size_t tokens,
                     enum pp_saved_when when, const struct pp_layer_blocks *b,
                     void *at[PP_MAX_SAVED]);
 
-/* p moved by n elements of the layer's type. */
+/* Returns p moved by n elements of the type of the layer. */
 static inline void *pp_layer_at(const struct pp_layer *l, const void *p,
                                 size_t n)
 {
     return (char *)p + n * l->kernels->element_bytes;
 }
 
-/* The same by values of the accumulated type. */
+/* Returns p moved by n values of the accumulated type. */
 static inline void *pp_layer_statistic_at(const struct pp_layer *l,
                                           const void *p, size_t n)
 {
     return (char *)p + n * l->kernels->accumulator_bytes;
 }
 
-/* The error of a kernel that returned code. */
+/* Fails because a kernel returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
 
 /* Runs a kernel; the calling function has l and err and returns on failure. */
@@ -39,23 +39,23 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
-/* The halves of a decoder layer. s are the saved tensors of the layer by
- * slot. */
+/* The attention half of a decoder layer. s are the saved tensors of the layer
+ * by slot. */
 
-/* PP_S_X to PP_S_MID */
+/* Computes PP_S_RSTD1 to PP_S_MID from PP_S_X. */
 int pp_layer_attention_fwd(const struct pp_layer *l,
                            const struct pp_microbatch *mb,
                            const struct pp_layer_blocks *b, void *const *s,
                            void *scratch, struct pp_err *err);
 
-/* Of PP_S_RSTD1 to PP_S_MID what l->recompute does not keep. */
+/* Computes again what l->recompute does not keep of PP_S_RSTD1 to PP_S_MID. */
 int pp_layer_attention_recompute(const struct pp_layer *l,
                                  const struct pp_microbatch *mb,
                                  const struct pp_layer_blocks *b,
                                  void *const *s, void *scratch,
                                  struct pp_err *err);
 
-/* dx from PP_S_DMID */
+/* Computes dx from PP_S_DMID. */
 int pp_layer_attention_bwd_input(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *dx,
                                  const struct pp_layer_blocks *b,
@@ -64,17 +64,18 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
 int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
                                   void *const *s, struct pp_err *err);
 
-/* Attention of a slice, whose keys and values, and their gradients, are partly
- * in the blocks of the slices before. a: the slice's shape, but for the keys
- * and values. tiles: scratch of the kernel, then pp_layer_slice_scratch. */
+/* Computes the attention of a slice. A part of its keys and values, and of
+ * their gradients, is in the blocks of the earlier slices. a: the shape of the
+ * slice; its keys and values are replaced. tiles: scratch of the kernel, then
+ * pp_layer_slice_scratch. */
 int pp_layer_slice_attention_fwd(const struct pp_layer *l,
                                  const struct pp_microbatch *mb,
                                  const struct pp_attention_shape *a,
                                  const struct pp_layer_blocks *b,
                                  void *const *s, void *tiles,
                                  struct pp_err *err);
-/* PP_S_DQKV from dattn, and what the slices before get of it. Of the
- * microbatch's slices the last one's comes first. */
+/* Computes PP_S_DQKV from dattn, and adds to that of the earlier slices. The
+ * last slice of a microbatch must come first. */
 int pp_layer_slice_attention_bwd(const struct pp_layer *l,
                                  const struct pp_microbatch *mb,
                                  const struct pp_attention_shape *a,
@@ -85,13 +86,13 @@ int pp_layer_slice_attention_bwd(const struct pp_layer *l,
 size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
                               size_t context);
 
-/* Whether mb is a slice and no whole microbatch. */
+/* Reports whether mb is a slice and not a whole microbatch. */
 static inline bool pp_is_slice(const struct pp_microbatch *mb)
 {
     return mb->n_before > 0 || mb->goes_on;
 }
 
-/* Elements of scratch. */
+/* Returns the elements of scratch. */
 size_t pp_layer_attention_scratch(const struct pp_model *m,
                                   const struct pp_kernels *k, size_t tokens);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_slices - attention of a slice of a microbatch.
  *
- * Keys and values of the sequence that goes on from the slices before are in
- * their QKV; they are gathered in front of the slice's own. Gradients come back
- * the same way: added to DQKV of the slices before, whose own backward comes
- * later, takes what is there and adds its part. */
+ * A sequence may continue from earlier slices, whose QKV holds its keys and
+ * values: they are gathered in front of those of the slice. Their gradients go
+ * back the same way and are added to DQKV of the earlier slices. The backward
+ * of those comes later and adds its own part. */
 #include "run/parts/layer_impl.h"
 
-/* A row of keys and values, where it begins in a row of QKV, and that row. */
+/* Elements: a row of keys and values, its offset in a row of QKV, a row of
+ * QKV. */
 struct kv {
     size_t width, at, row;
 };
@@ -18,10 +19,10 @@ static struct kv kv_of(const struct pp_model *m)
     return (struct kv){kv, q, q + kv};
 }
 
-/* Behind the kernel's own scratch. */
+/* The scratch after that of the kernel. */
 struct buffers {
     void *kv, *dkv; /* (context + tokens, width) */
-    void *sum;      /* (tokens, width) of a slice */
+    void *sum;      /* (tokens, width) */
 };
 
 static struct buffers buffers(const struct pp_layer *l,
@@ -39,12 +40,12 @@ static struct buffers buffers(const struct pp_layer *l,
 size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
                               size_t context)
 {
-    /* A slice has a token more or less than another. */
+    /* The slices differ by at most one token. */
     return context ? (2 * (context + tokens) + tokens + 1) * kv_of(m).width : 0;
 }
 
-/* The layer's saved tensors of an earlier slice: those that outlive its F are
- * where its I finds them. */
+/* Finds the saved tensors of the layer for an earlier slice. Those that outlive
+ * its F are in the same place as for its I. */
 static void saved_before(const struct pp_layer *l,
                          const struct pp_slice_blocks *slice,
                          const struct pp_layer_blocks *b,
@@ -59,7 +60,8 @@ static void saved_before(const struct pp_layer *l,
     pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
 }
 
-/* How many of the rows [.., left) of the context slice q has: its last. */
+/* Returns how many of the last `left` rows of the context are in the slice.
+ * They are its last rows. */
 static size_t rows_in(const struct pp_slice_blocks *slice, size_t left)
 {
     return left < slice->tokens ? left : slice->tokens;
@@ -88,7 +90,7 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Adds n rows of gradients to those in rows of DQKV from first on. */
+/* Adds n rows of gradients to the rows of DQKV from first on. */
 static int add_rows(const struct pp_layer *l, void *dqkv, size_t first,
                     const void *dkv, size_t n, void *sum, struct pp_err *err)
 {
@@ -121,7 +123,8 @@ static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
                     at->sum, err);
 }
 
-/* The last slice's backward is the first: nothing has been added yet. */
+/* Zeroes DQKV of all slices, before the backward of the last slice, which comes
+ * first. */
 static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_layer_blocks *b, void *const *s,
                  struct pp_err *err)
@@ -137,7 +140,7 @@ static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* The slice's shape with keys and values in a buffer of their own. */
+/* Returns the shape of the slice, with keys and values in their own buffer. */
 static struct pp_attention_shape gathered(const struct pp_layer *l,
                                           const struct pp_microbatch *mb,
                                           const struct pp_attention_shape *a)

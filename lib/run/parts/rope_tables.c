@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* rope_tables - cosines and sines of every position, as transformers'
- * modeling_rope_utils.py defines the frequencies. */
+/* rope_tables - cosines and sines of every position. The frequencies are those
+ * of modeling_rope_utils.py in transformers. */
 #include "run/parts/layer.h"
 
 #include <math.h>
 
-/* Llama 3.1: long waves are slowed down by factor, short ones left alone,
- * those between are blended. */
+/* Llama 3.1: divides the frequency of long waves by factor, keeps short waves,
+ * and blends the waves between. */
 static double llama3(const struct pp_rope *r, double frequency)
 {
     double wave = 2 * M_PI / frequency;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* stage - runs the layers of a stage, forward and backward. */
 #include "run/parts/stage.h"
 
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 
 #include "model/precision.h"
 
-/* What a block's size depends on. */
+/* Returns the types that the sizes of blocks depend on. */
 static struct pp_precision precision_of(const struct pp_kernels *k)
 {
     return (struct pp_precision){.element_bytes = k->element_bytes,
@@ -62,7 +63,7 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         bind(&s->layers[i], env, first + i);
-        /* The passing block is every layer's in turn: its offsets stay 0. */
+        /* The layers share the workspace block: its offsets stay 0. */
         for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
             s->offsets[k][i + 1] =
                 s->offsets[k][i] +
@@ -135,7 +136,7 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
     return b;
 }
 
-/* A stage without layers. */
+/* Copies the input of a stage without layers to its output. */
 static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                    void *to, const void *from, struct pp_err *err)
 {
@@ -145,8 +146,8 @@ static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
 
-/* Between layers, values pass through two buffers in turn at the front of
- * scratch; the rest of it is the layers'. */
+/* The output of a layer goes to one of two buffers at the start of scratch, in
+ * turn. The layers use the rest of scratch. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *y, const void *x, void *const *blocks, void *scratch,
                  struct pp_err *err)
@@ -167,7 +168,7 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* I of every layer; both: what I and W save together is done together. */
+/* Does I of every layer. With both, a layer that can do B at once does B. */
 static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
                       void *dx, const void *dy, void *const *blocks,
                       void *scratch, bool both, struct pp_err *err)
@@ -181,8 +182,8 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i);
         void *out = i == 0 && s->in_width ? dx : at(s, scratch, i % 2 * half);
-        /* The embedding has no input gradient; neither has a first layer
-         * whose stage sends none, but the layer's own W needs its I. */
+        /* The embedding has no input gradient. If the stage sends none, its
+         * first layer still computes one, because W needs I. */
         if (l->unit.kind == PP_UNIT_EMBED)
             out = NULL;
         else if (!out)
@@ -196,7 +197,7 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* W of every layer, or of those whose I did not do it. */
+/* Does W of every layer, except those that did B. */
 static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, void *scratch, bool both,
                        struct pp_err *err)
@@ -232,7 +233,7 @@ int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *dx, const void *dy, void *const *blocks, void *scratch,
                  struct pp_err *err)
 {
-    /* Who asks for the time of each half has them apart. */
+    /* Do I and W apart if the time of each is recorded. */
     bool both = !pp_layer_times_wanted(s->layer_times);
     return bwd_inputs(s, mb, dx, dy, blocks, scratch, both, err) ||
                    bwd_weights(s, mb, blocks, scratch, both, err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* verify - collects what the runs of --verify compute, and compares. */
+/* verify - collects the results of the runs, and compares tensors. */
 #include "run/verify/verify_parts.h"
 
 #include <math.h>
@@ -92,12 +92,12 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
         return 0;
     j->v->norm[j->run] = r->grad_norm;
     j->v->evaluates |= r->has_val_loss;
-    /* Where nothing is scored, nothing differs. */
+    /* If nothing is scored, nothing can differ. */
     j->v->eval_loss[j->run] = isnan(r->val_loss) ? 0 : r->val_loss;
     return 0;
 }
 
-/* The reference's tensors are kept: gradients and weights at the start, then
+/* Keeps a tensor of the reference: gradients and weights at the start, then the
  * weights at the end in their place. */
 static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
                 int64_t updates, struct pp_err *err)
@@ -126,7 +126,7 @@ static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
     return 0;
 }
 
-/* Moves every weight by a little, up or down by lot. */
+/* Changes every weight a little, up or down at random. */
 static void shake(const struct pp_parameter *p)
 {
     double *w = p->w;
@@ -155,11 +155,11 @@ static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
     s->dot = t->g_norm > 0 ? dot / (t->g_norm * t->g_norm) : 1;
 }
 
-/* The same of a tensor that may be a device's. */
-static int compare_there(const struct pp_verify_tensor *t,
-                         struct pp_verify_seen *s, struct pp_device *d,
-                         const struct pp_parameter *p, int64_t updates,
-                         size_t bytes, struct pp_err *err)
+/* Compares a tensor that may be on a device. */
+static int compare_on_device(const struct pp_verify_tensor *t,
+                             struct pp_verify_seen *s, struct pp_device *d,
+                             const struct pp_parameter *p, int64_t updates,
+                             size_t bytes, struct pp_err *err)
 {
     size_t n = p->n * bytes;
     char *room = pp_device_ops(d)->is_host ? NULL : malloc(2 * n);
@@ -193,16 +193,16 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
             shake(p);
         else if (j->run != PP_VERIFY_REFERENCE &&
                  !(j->run == PP_VERIFY_WIDE && i->updates == 0)) {
-            if (compare_there(t, pp_verify_at(v, j->run, p->stage, p->order),
-                              i->params->device, p, i->updates,
-                              j->element_bytes, err))
+            if (compare_on_device(
+                    t, pp_verify_at(v, j->run, p->stage, p->order),
+                    i->params->device, p, i->updates, j->element_bytes, err))
                 return -1;
         }
     }
     return 0;
 }
 
-/* Adds rows [from, to) of a sequence to its probe; y is that of row from. */
+/* Adds rows [from, to) of a sequence to its probe; y is row from. */
 static void add_rows(double *probe, const void *y, size_t from, size_t to,
                      size_t width, size_t element_bytes)
 {
@@ -236,7 +236,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
         size_t rows = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]);
         size_t from = begin > first ? begin : first;
         size_t to = begin + rows < end ? begin + rows : end;
-        /* Slices come in order; in later steps all rows are there. */
+        /* Slices come in order. In later steps the probe is complete. */
         if (from >= to || probe[PP_VERIFY_ROWS] != (double)(from - begin))
             continue;
         const char *row = (const char *)y;

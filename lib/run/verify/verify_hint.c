@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* verify_hint - what a pattern of differences says of where the fault is.
+/* verify_hint - finds the likely place of a fault from the differences.
  *
- * Values pass the stages forward, then gradients pass them backward, so the
- * first difference on that way is where to look. */
+ * Values pass the stages forward, then gradients pass them backward. The first
+ * difference on this way is closest to the fault. */
 #include <math.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static bool beyond(struct pp_verify_error e)
     return !(e.error <= e.bound);
 }
 
-/* Of a stage's tensors, how many gradients differ, and of what unit. */
+/* The tensors of a stage, and those whose gradients differ. */
 struct stage_count {
     int tensors, bad;
 };
@@ -36,7 +36,8 @@ static int rank(const struct pp_verify *v, int stage)
     return v->graph->stages[stage].row;
 }
 
-/* All gradients that differ are the same multiple of the right ones. */
+/* Reports whether all wrong gradients are the same multiple of the right ones.
+ */
 static bool is_scaled(const struct pp_verify *v, double *factor)
 {
     double low = INFINITY, high = -INFINITY;
@@ -44,7 +45,7 @@ static bool is_scaled(const struct pp_verify *v, double *factor)
         const struct pp_verify_row *r = &v->rows[i];
         if (!beyond(r->gradient))
             continue;
-        /* A multiple has no part beside the reference's direction. */
+        /* A multiple has the direction of the reference. */
         if (!(fabs(r->gradient.error - fabs(r->factor - 1)) <
               1e-2 * r->gradient.error))
             return false;
@@ -55,7 +56,7 @@ static bool is_scaled(const struct pp_verify *v, double *factor)
     return high - low <= 1e-3 * fabs(high);
 }
 
-/* Only the two ends of a tied model differ. */
+/* Reports whether only the embedding and the head of a tied model differ. */
 static bool is_tied(const struct pp_verify *v)
 {
     const int *tied = v->graph->tied;
@@ -72,7 +73,8 @@ static bool is_tied(const struct pp_verify *v)
     return any;
 }
 
-/* The copies of a tensor have parts of its gradient, which add up to it. */
+/* Reports whether the gradients of the copies of a tensor add up to the right
+ * one. */
 static bool is_copied(const struct pp_verify *v)
 {
     bool any = false;
@@ -153,18 +155,18 @@ static void hint_backward(const struct pp_verify *v, char *text)
     if (is_tied(v))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "only the gradients of the tied embedding and head differ: "
-                 "those of stages %d and %d are not added as they should",
+                 "those of stages %d and %d are not added correctly",
                  v->graph->tied[0], v->graph->tied[1]);
     else if (is_copied(v))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and the gradients of the "
                  "copies of the weights are parts that make the right sum: "
-                 "they are not added as they should");
+                 "they are not added correctly");
     else if (bad == 1)
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and only stage %d on rank "
-                 "%d has other gradients: look at its weight gradients, one "
-                 "left out or made twice",
+                 "%d has wrong gradients: look at its weight gradients, one "
+                 "may be missing or added twice",
                  last, rank(v, last));
     else if (is_scaled(v, &factor))
         snprintf(text, PP_VERIFY_HINT_TEXT,
@@ -179,11 +181,12 @@ static void hint_backward(const struct pp_verify *v, char *text)
                  "the gradient that it receives",
                  last, rank(v, last),
                  whole == bad && bad < below ? ", those above agree" : "",
-                 v->recompute && v->recompute[last] ? "what it makes again, at "
+                 v->recompute && v->recompute[last] ? "what it recomputes, at "
                                                     : "");
 }
 
-/* The second step's loss, after the update that the evaluation has seen. */
+/* Reports whether the loss of the second step agrees. The evaluation sees the
+ * update before it. */
 static bool second_agrees(const struct pp_verify *v)
 {
     double ref = v->loss[PP_VERIFY_REFERENCE][1];
@@ -197,14 +200,14 @@ static void hint_later(const struct pp_verify *v, char *text)
         second_agrees(v))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "training agrees and the loss of the evaluation differs: look "
-                 "at which microbatches it takes, and at the empty ones behind "
-                 "the last");
+                 "at its microbatches, and at the empty ones after the last");
     else
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "the first step agrees and a later one differs: look at the "
                  "update and at what is kept from step to step%s",
-                 v->evaluates ? ", such as sizes of the evaluation between"
-                              : "");
+                 v->evaluates
+                     ? ", such as the sizes of the evaluation in between"
+                     : "");
 }
 
 void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* verify_judge - errors, their bounds and the verdict. */
+/* verify_judge - computes errors, bounds and the verdict. */
 #include "run/verify/verify_parts.h"
 
 #include <float.h>
@@ -11,14 +11,14 @@ static bool is_double(const struct pp_verify *v)
     return v->element_bytes == sizeof(double);
 }
 
-/* The same of what is judged after the first step. */
+/* Reports whether later steps are judged in fp64. */
 static bool is_later_double(const struct pp_verify *v)
 {
     return is_double(v) || v->later == PP_VERIFY_WIDE;
 }
 
-/* What the mesh may show where twin and shaken run show so much. Not-a-number
- * anywhere stays one, and is no error within a bound. */
+/* Returns the bound of the mesh from the errors of the twin and the shaken run.
+ * A NaN stays a NaN, and no error is within it. */
 static double bound(bool is_double, double twin, double shaken)
 {
     if (!is_double)
@@ -30,8 +30,8 @@ static double bound(bool is_double, double twin, double shaken)
                 PP_VERIFY_CAP);
 }
 
-/* A tensor whose elements are a thousand times smaller than the model's are
- * measured by those: what is left of it after rounding says little. */
+/* The norm of a tensor counts as at least SMALL times that of an average
+ * tensor: smaller elements are mostly rounding. */
 #define SMALL 1e-3
 
 struct sizes {
@@ -50,13 +50,13 @@ static struct sizes mean_sizes(const struct pp_verify *v)
     return (struct sizes){sqrt(g / n), sqrt(w / n)};
 }
 
-/* Never a negative not-a-number: some printf show the sign. */
+/* It never returns a negative NaN, since printf may print the sign. */
 static double ratio(double difference, double size)
 {
     return difference == 0 ? 0 : fabs(difference / size);
 }
 
-/* Every update rounds the weights anew, however short the way. */
+/* Every update rounds the weights, however small the change. */
 static double update_rounding(bool is_double, const struct pp_verify_tensor *t,
                               double way)
 {
@@ -101,9 +101,9 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
     return r;
 }
 
-/* How far a sequence's values at a boundary are from the reference's: the
- * projections of the difference are of its norm's size. 0 where the run did not
- * pass: a sequence passes one copy of a stage only. */
+/* Returns the error of the values of a sequence at a boundary. The projections
+ * of the difference have about the size of its norm. Returns 0 if the sequence
+ * did not pass this stage: it passes one copy of a stage only. */
 static double distance(const double *run, const double *ref)
 {
     double squares = 0;
@@ -203,7 +203,7 @@ bool pp_verify_is_calm(const struct pp_verify *v)
         double w = fmax(t->moved, SMALL * sqrt((double)t->n) * mean.w);
         double twin = ratio(pp_verify_at(v, PP_VERIFY_TWIN, 0, i)->w, w);
         double updates = update_rounding(false, t, w);
-        /* The rest of it grew in the steps. */
+        /* The rest of the error grew over the steps. */
         if (!(PP_VERIFY_FACTOR * (twin - updates) <= PP_VERIFY_CAP &&
               updates <= 1))
             return false;

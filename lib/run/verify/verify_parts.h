@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* verify_parts - what verify.c collects and verify_judge.c compares. Private to
- * them. */
+/* verify_parts - the data that verify.c collects and verify_judge.c compares.
+ * Private to them. */
 #ifndef PP_RUN_VERIFY_VERIFY_PARTS_H
 #define PP_RUN_VERIFY_VERIFY_PARTS_H
 
 #include "run/verify/verify.h"
 
-/* A tensor of the reference: gradients of the first step, weights at the start
- * and, once the last step is done, how far they went. */
+/* A tensor of the reference: the gradients of the first step, the weights at
+ * the start and, after the last step, how much they changed. */
 struct pp_verify_tensor {
     char name[PP_FQN_TEXT];
     size_t n;
@@ -15,15 +15,15 @@ struct pp_verify_tensor {
     double g_norm, w_norm, moved;
 };
 
-/* Norms of another run's differences from it. */
+/* A tensor of another run, compared with the reference. */
 struct pp_verify_seen {
     bool held;
-    double g, w; /* of the differences */
-    double dot;  /* of gradient and reference's, over the latter's square */
+    double g, w; /* norms of the differences */
+    double dot;  /* of both gradients, over the square of the reference */
 };
 
-/* Of one sequence at one boundary: projections on fixed random signs, which
- * stand for the values themselves, the norm, and how many rows are in them. */
+/* The probe of one sequence at one boundary: projections of its values on fixed
+ * random signs, the norm of the values, and the number of rows. */
 enum {
     PP_VERIFY_SIGNS = 4,
     PP_VERIFY_NORMS = PP_VERIFY_SIGNS,
@@ -31,8 +31,8 @@ enum {
     PP_VERIFY_VALUES
 };
 
-/* Where what a run shows of the tensor of that order is; the stage counts in
- * runs of the mesh. */
+/* Returns the entry of a run for a tensor. The stage matters only for runs of
+ * the mesh. */
 static inline struct pp_verify_seen *pp_verify_at(const struct pp_verify *v,
                                                   enum pp_verify_run run,
                                                   int stage, size_t order)
