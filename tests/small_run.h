@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "comm/comm.h"
-#include "data/packed_write.h"
+#include "data/packed.h"
 #include "run/execute/job.h"
 
 enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };

@@ -13,7 +13,6 @@
 
 #include "base/num.h"
 #include "data/packed.h"
-#include "data/packed_write.h"
 #include "manifest/stage_costs.h"
 #include "version.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "data/packed_memory.h"
+#include "data/packed.h"
 #include "model/model.h"
 #include "pprun.h"
 #include "run/verify/verify.h"

@@ -12,7 +12,7 @@
 #include "base/num.h"
 #include "data/readers.h"
 #include "data/safetensors.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 static const struct {
     const char *descr;

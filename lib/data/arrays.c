@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "data/packed.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 /* The arrays of one input. Those that are not there have no data. */
 struct array_input {

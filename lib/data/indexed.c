@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/num.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 enum { HEADER = 34 };
 

@@ -6,7 +6,6 @@
 
 #include <stdbool.h>
 
-#include "data/columns.h"
 #include "data/documents.h"
 #include "data/scan.h"
 

@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "data/packed_format.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 const char *pp_packed_name(int file)
 {

@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/columns.h"
+#include "data/documents.h"
+#include "data/pieces.h"
 
 #define PP_LABEL_IGNORE (-100)
 
@@ -98,5 +99,58 @@ int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
  * cu_bins, source, start, and the columns and groups that there are. */
 int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
                                  struct pp_err *err) PP_MUST_USE;
+
+struct pp_packed_content {
+    const int32_t *ids;    /* tokens of all inputs; NULL: an index only, of the
+                              files that docs names */
+    const int32_t *labels; /* likewise, or NULL: the ids are the labels */
+    const struct pp_piece *pieces; /* none empty */
+    size_t n_bins;
+    const size_t *first; /* n_bins + 1: bin b is items[first[b]..first[b+1]) */
+    const uint32_t *items; /* indices into pieces */
+    size_t n_inputs;
+    uint32_t capacity, align;
+    /* What the pieces are of: their sequences, columns and files. NULL: a piece
+     * is a sequence, and there are no columns. */
+    const struct pp_documents *docs;
+    size_t first_document; /* source 0 */
+    struct pp_input_counts counts;
+    /* Called now and then with the bins written so far; may be NULL. */
+    void (*progress)(void *ctx, size_t bins);
+    void *ctx;
+};
+
+/* Whether dir may be written: absent, empty, or a packed directory that holds
+ * nothing else. PP_EXIT_INPUT otherwise. */
+int pp_packed_may_write(const char *dir, struct pp_err *err) PP_MUST_USE;
+
+/* Writes dir: as DIR.tmp beside it, flushed to the disk, then put in its place
+ * at once; a packed directory that was there stays whole until then. Nothing
+ * of DIR.tmp is left after a failure. There must be a bin. */
+int pp_packed_write(const char *dir, const struct pp_packed_content *c,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* The first n_bins bins as they are, the set beginning anew at its end. */
+int pp_packed_take(const struct pp_packed *p, size_t n_bins,
+                   struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
+
+/* Every sequence in a bin of its own, without padding, in order. p was made
+ * here, and sequences keep their numbers. */
+int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
+                     struct pp_err *err) PP_MUST_USE;
+
+struct pp_synthetic_data {
+    uint32_t tokens;        /* slots of the largest bin, about */
+    uint32_t max_sequences; /* of a bin: further ones are left out */
+    uint32_t vocab;
+    uint64_t seed;
+};
+
+/* As many bins of sequences whose lengths, padding and ignored labels are those
+ * of p's first bins in small; ids are random. Without p the lengths are random
+ * too and nothing is padded. */
+int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
+                        const struct pp_synthetic_data *l,
+                        struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "data/packed_format.h"
 #include "data/safetensors.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 enum { N_FIXED = 9, N_SPECS = N_FIXED + PP_N_COLUMNS };
 

@@ -12,9 +12,8 @@
 #include <stdint.h>
 
 #include "base/hash.h"
-#include "data/columns.h"
+#include "data/documents.h"
 #include "data/packed.h"
-#include "data/packed_write.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 #define PP_PACKED_VERSION 2

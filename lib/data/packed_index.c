@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "data/columns.h"
+#include "data/documents.h"
 
 static size_t first_sequence(const struct pp_packed_content *c,
                              const struct pp_piece *q)

@@ -2,7 +2,7 @@
 /* packed_write - fills the files of a packed directory.
  *
  * The columns are streamed bin by bin; the index is written last. */
-#include "data/packed_write.h"
+#include "data/packed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/packed.h"
 #include "data/packed_format.h"
 
 /* packed_place - puts a packed directory in its place.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* pack - the table of packing rules, what they share, and the simple ones. */
+/* pack - the table of packing rules and what they share: sorted lengths, bins,
+ * classes of equal lengths, the first-fit tree, and a heap by cost. */
 #include "pack/pack.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +18,9 @@ void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err)
     return p;
 }
 
-/* One stable pass of a radix sort by the bits of mask, at shift, in to out (in
- * NULL: 0, 1, ...). The key is the length, complemented where descend is all
- * ones. */
+/* Does one stable pass of a radix sort from in to out, by the bits of mask at
+ * shift. in NULL means 0, 1, ... The key is the length; it is complemented if
+ * descend is all ones. */
 static void sort_pass(const uint32_t *lengths, size_t n, uint32_t descend,
                       unsigned shift, uint32_t mask, uint32_t *count,
                       const uint32_t *in, uint32_t *out)
@@ -50,11 +52,11 @@ uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
                         struct pp_err *err)
 {
     enum { BITS = 16 };
-    /* Descending and stable; or ascending and stable, read backwards. */
+    /* The higher index first is an ascending stable sort, read backwards. */
     uint32_t descend = higher_first ? 0 : UINT32_MAX, all = 1;
     for (size_t i = 0; i < n; i++)
         all |= lengths[i];
-    /* No more bits than there are: counts of few stay in the cache. */
+    /* Use only as many bits as there are: few counts stay in the cache. */
     unsigned bits = 32 - (unsigned)__builtin_clz(all);
     uint32_t mask = (UINT32_C(1) << (bits < BITS ? bits : BITS)) - 1;
     uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
@@ -77,7 +79,8 @@ uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
     return order;
 }
 
-/* With first[b + 1] where bin b's next item goes; it ends at b's end. */
+/* Allocates the bins. first[b + 1] is where bin b's next item goes, and ends at
+ * the end of bin b. */
 static int begin_bins(struct pp_bins *out, const uint32_t *bins, size_t n,
                       size_t n_bins, struct pp_err *err)
 {
@@ -119,55 +122,205 @@ int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
     return 0;
 }
 
-int pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    struct pp_waste_budget *budget, struct pp_bins *out,
+/* Longer lengths are sorted, not counted. */
+enum { COUNTED = 1 << 16 };
+
+static int alloc_classes(struct pp_classes *c, size_t n_classes,
+                         struct pp_err *err)
+{
+    c->length = pp_pack_alloc(n_classes, sizeof *c->length, err);
+    c->count = pp_pack_alloc(n_classes, sizeof *c->count, err);
+    c->first = pp_pack_alloc(n_classes + 1, sizeof *c->first, err);
+    return c->length && c->count && c->first ? 0 : -1;
+}
+
+/* Makes the classes from count, the number of sequences of each length up to
+ * longest. Afterwards count holds where the next sequence of a length goes. */
+static int count_classes(struct pp_classes *c, uint32_t longest,
+                         uint32_t *count, struct pp_err *err)
+{
+    size_t n_classes = 0, at = 0;
+    for (uint32_t k = 0; k <= longest; k++)
+        n_classes += count[k] != 0;
+    if (alloc_classes(c, n_classes, err) != 0)
+        return -1;
+    for (uint32_t k = longest + 1; k-- > 0;)
+        if (count[k]) {
+            c->length[c->n] = k;
+            c->count[c->n] = count[k];
+            c->first[c->n++] = at;
+            count[k] = (uint32_t)at;
+            at += c->count[c->n - 1];
+        }
+    c->first[c->n] = at;
+    return 0;
+}
+
+static int init_counted(struct pp_classes *c, const uint32_t *lengths, size_t n,
+                        uint32_t longest, struct pp_err *err)
+{
+    int rc = -1;
+    uint32_t *count = pp_pack_alloc((size_t)longest + 1, sizeof *count, err);
+    c->order = pp_pack_alloc(n, sizeof *c->order, err);
+    if (count && c->order) {
+        for (size_t i = 0; i < n; i++)
+            count[lengths[i]]++;
+        rc = count_classes(c, longest, count, err);
+        for (size_t i = 0; i < n && rc == 0; i++)
+            c->order[count[lengths[i]]++] = (uint32_t)i;
+    }
+    free(count);
+    return rc;
+}
+
+static int init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n,
+                       struct pp_err *err)
+{
+    c->order = pp_pack_order(lengths, n, false, err);
+    if (!c->order)
+        return -1;
+    size_t n_classes = 0;
+    for (size_t k = 0; k < n; k++)
+        n_classes += k == 0 || lengths[c->order[k]] != lengths[c->order[k - 1]];
+    if (alloc_classes(c, n_classes, err) != 0)
+        return -1;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t length = lengths[c->order[k]];
+        if (k == 0 || length != c->length[c->n - 1]) {
+            c->first[c->n] = k;
+            c->length[c->n++] = length;
+        }
+        c->count[c->n - 1]++;
+    }
+    c->first[c->n] = n;
+    return 0;
+}
+
+int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
                     struct pp_err *err)
 {
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    size_t n_bins = 0;
-    uint64_t load = 0;
-    bool gives_up = false;
-    *out = (struct pp_bins){0};
-    if (!bin_of)
-        return -1;
-    for (size_t i = 0; i < n && !gives_up; i++) {
-        load += lengths[i];
-        if (i == 0 || load > capacity) {
-            gives_up = i && pp_waste_budget_spend(budget,
-                                                  capacity + lengths[i] - load);
-            n_bins++;
-            load = lengths[i];
-        }
-        bin_of[i] = (uint32_t)(n_bins - 1);
-    }
-    int rc = gives_up ? 0 : pp_bins_make(out, NULL, bin_of, n, n_bins, err);
-    free(bin_of);
-    return rc;
-}
-
-int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out, struct pp_err *err)
-{
-    return pp_try_next_fit(lengths, n, capacity, NULL, out, err);
-}
-
-static int pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out, struct pp_err *err)
-{
-    (void)lengths;
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    if (!bin_of)
-        return -1;
+    uint32_t longest = 0;
+    *c = (struct pp_classes){0};
     for (size_t i = 0; i < n; i++)
-        bin_of[i] = (uint32_t)(i / capacity);
-    size_t n_bins = (n + capacity - 1) / capacity;
-    int rc = pp_bins_make(out, NULL, bin_of, n, n_bins, err);
-    free(bin_of);
+        longest = lengths[i] > longest ? lengths[i] : longest;
+    int rc = longest < COUNTED ? init_counted(c, lengths, n, longest, err)
+                               : init_sorted(c, lengths, n, err);
+    if (rc != 0)
+        pp_classes_finish(c);
     return rc;
+}
+
+void pp_classes_finish(struct pp_classes *c)
+{
+    free(c->length);
+    free(c->count);
+    free(c->first);
+    free(c->order);
+    memset(c, 0, sizeof *c);
+}
+
+int pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
+                           uint32_t capacity, struct pp_err *err)
+{
+    for (t->leaves = 64; t->leaves < n;)
+        t->leaves *= 2;
+    t->room = pp_pack_alloc(2 * t->leaves, sizeof *t->room, err);
+    for (size_t i = 1; t->room && i < 2 * t->leaves; i++)
+        t->room[i] = capacity + 1;
+    return t->room ? 0 : -1;
+}
+
+static uint32_t larger_of(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+int pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity,
+                           struct pp_err *err)
+{
+    struct pp_first_fit_tree big;
+    if (pp_first_fit_tree_init(&big, 2 * t->leaves, capacity, err) != 0)
+        return -1;
+    memcpy(big.room + big.leaves, t->room + t->leaves,
+           t->leaves * sizeof *t->room);
+    for (size_t i = big.leaves - 1; i > 0; i--)
+        big.room[i] = larger_of(big.room[2 * i], big.room[2 * i + 1]);
+    free(t->room);
+    *t = big;
+    return 0;
+}
+
+void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
+                           uint32_t room)
+{
+    size_t i = bin + t->leaves;
+    t->room[i] = room;
+    while (i /= 2) {
+        uint32_t top = larger_of(t->room[2 * i], t->room[2 * i + 1]);
+        if (t->room[i] == top)
+            break;
+        t->room[i] = top;
+    }
+}
+
+void pp_first_fit_tree_finish(struct pp_first_fit_tree *t)
+{
+    free(t->room);
+    memset(t, 0, sizeof *t);
+}
+
+static bool cheaper(struct pp_by_cost a, struct pp_by_cost b)
+{
+    return a.cost != b.cost ? a.cost < b.cost : a.index < b.index;
+}
+
+static int compare_costs(const void *x, const void *y)
+{
+    const struct pp_by_cost *a = x, *b = y;
+    if (a->cost != b->cost)
+        return a->cost > b->cost ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+void pp_sort_by_cost(const uint64_t *cost, size_t n, struct pp_by_cost *keys,
+                     uint32_t *order)
+{
+    for (size_t i = 0; i < n; i++)
+        keys[i] = (struct pp_by_cost){cost[i], (uint32_t)i};
+    qsort(keys, n, sizeof *keys, compare_costs);
+    for (size_t i = 0; i < n; i++)
+        order[i] = keys[i].index;
+}
+
+void pp_cost_heap_push(struct pp_cost_heap *h, struct pp_by_cost e)
+{
+    size_t i = h->n++;
+    for (; i > 0 && cheaper(e, h->entries[(i - 1) / 2]); i = (i - 1) / 2)
+        h->entries[i] = h->entries[(i - 1) / 2];
+    h->entries[i] = e;
+}
+
+struct pp_by_cost pp_cost_heap_pop(struct pp_cost_heap *h)
+{
+    struct pp_by_cost top = h->entries[0], last = h->entries[--h->n];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= h->n)
+            break;
+        child += child + 1 < h->n &&
+                 cheaper(h->entries[child + 1], h->entries[child]);
+        if (!cheaper(h->entries[child], last))
+            break;
+        h->entries[i] = h->entries[child];
+        i = child;
+    }
+    h->entries[i] = last;
+    return top;
 }
 
 const struct pp_packer pp_packers[] = {
-    {"best", "the fewest bins of all, and of a search", .pack = pp_pack_best},
+    {"best", "the fewest bins of all rules and a search", .pack = pp_pack_best},
     {"bfd", "best-fit decreasing, in TRL's order", .pack = pp_pack_bfd},
     {"ffd", "first-fit decreasing, in NeMo-RL's order", .pack = pp_pack_ffd},
     {"mffd", "modified first-fit decreasing, NeMo-RL's", .pack = pp_pack_mffd},
@@ -175,15 +328,14 @@ const struct pp_packer pp_packers[] = {
     {"fill", "a bin at a time, by a short search", .pack = pp_pack_fill},
     {"first-fit", "in input order, the first bin with room",
      .pack = pp_pack_first_fit},
-    {"first-fit-shuffle", "the same in NeMo-RL's random order (--seed)",
+    {"first-fit-shuffle", "first-fit in NeMo-RL's random order",
      .pack = pp_pack_first_fit_shuffle, .draw = pp_draw_first_fit_shuffle},
     {"next-fit", "in input order, one open bin", .pack = pp_pack_next_fit},
     {"lpt", "longest first to the emptiest of a number of bins",
      .pack = pp_pack_lpt, .divide = pp_parts_lpt},
     {"karmarkar-karp", "equal bins by differencing", .pack = pp_pack_kk,
      .divide = pp_parts_kk},
-    {"none", "in input order, a fixed number a bin (--rows)",
-     .pack = pack_none},
+    {"none", "in input order, a fixed number per bin", .pack = pp_pack_none},
     {0},
 };
 
@@ -202,8 +354,6 @@ void pp_bins_finish(struct pp_bins *b)
     memset(b, 0, sizeof *b);
 }
 
-/* pack_parts - a packing from a rule that divides into a given number of
- * parts and knows no capacity: as few parts as keep to it. */
 uint64_t pp_bins_largest(const struct pp_bins *b, const uint32_t *lengths)
 {
     uint64_t most = 0;
@@ -214,60 +364,4 @@ uint64_t pp_bins_largest(const struct pp_bins *b, const uint32_t *lengths)
         most = load > most ? load : most;
     }
     return most;
-}
-
-/* Divides into n_parts. Keeps them in *out, in place of what was there, when
- * none exceeds capacity: *fits. */
-static int try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                       uint32_t capacity, size_t n_parts, struct pp_bins *out,
-                       bool *fits, struct pp_err *err)
-{
-    struct pp_bins b;
-    if (divide(lengths, n, n_parts, &b, err) != 0)
-        return -1;
-    *fits = pp_bins_largest(&b, lengths) <= capacity;
-    if (*fits) {
-        pp_bins_finish(out);
-        *out = b;
-    } else
-        pp_bins_finish(&b);
-    return 0;
-}
-
-/* From the lower bound up in growing steps, then between the last number that
- * failed and the first that did not. Every sequence a part of its own fits. */
-int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                    uint32_t capacity, struct pp_bins *out, struct pp_err *err)
-{
-    *out = (struct pp_bins){0};
-    size_t low, high, step = 1;
-    bool fits = false;
-    if (n == 0)
-        return pp_bins_make(out, NULL, NULL, 0, 0, err);
-    if (pp_pack_lower_bound(lengths, n, capacity, &high, err) != 0)
-        return -1;
-    low = high;
-    for (;; step *= 2) {
-        if (try_n_parts(divide, lengths, n, capacity, high, out, &fits, err) !=
-            0)
-            goto fail;
-        if (fits)
-            break;
-        low = high + 1;
-        high = step < n - high ? high + step : n;
-    }
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (try_n_parts(divide, lengths, n, capacity, middle, out, &fits,
-                        err) != 0)
-            goto fail;
-        if (fits)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return 0;
-fail:
-    pp_bins_finish(out);
-    return -1;
 }

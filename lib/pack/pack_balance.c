@@ -2,27 +2,25 @@
 /* pack_balance - moves items between bins so that the costliest bin costs
  * less. The number of bins stays and none exceeds the capacity.
  *
- * Of three beginnings the best counts: the bins as they are; the items dealt
- * anew, costliest first, each to the cheapest bin with room (Graham's rule with
- * a capacity); and, since bins that all become full differ in nothing else, the
- * long items by what they cost above the lowest price of a token, then the
- * short ones each to the bin with most room. Dealing fails where bins are
- * nearly full. Then rounds: the costliest bins are paired with
- * the cheapest, and each pair makes the one exchange of an item for another, or
- * for none, or the one division of all their items, that lowers the costlier
- * most. Another round pairs them differently; it ends when rounds no longer
- * help. */
+ * It starts from the best of three: the bins as they are; all items dealt anew;
+ * and, since full bins all have the same tokens, the long items dealt by their
+ * cost above the lowest price of a token, then each short item to the bin with
+ * most room. Dealing takes the costliest item first and puts it into the
+ * cheapest bin with room (Graham's rule with a capacity); it fails if bins are
+ * nearly full. Then rounds follow. A round pairs the costliest bins with the
+ * cheapest. Each pair exchanges an item for another item or for none, or
+ * divides all its items anew, whichever lowers the costlier most. The next
+ * round pairs them differently. It ends when rounds no longer help. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/pack_costs.h"
-#include "pack/pack_lookup.h"
 #include "pack/pack_rule.h"
 
-/* Bins without room that are passed over before one with room is taken
- * whatever it costs; rounds without gain before the end; comparisons of two
- * items in all; the part of the capacity above which an item is long. */
+/* LONG: items above this part of the capacity are long. PASSED: this many cheap
+ * bins without room are passed over before the first bin with room is taken.
+ * IDLE_ROUNDS: rounds without gain before the end. WORK: comparisons of two
+ * items in all. */
 enum { LONG = 8, PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
 
 struct balance_state {
@@ -32,12 +30,12 @@ struct balance_state {
     size_t n, n_bins;
     uint32_t capacity;
     uint32_t *bin_of;
-    uint64_t *load;          /* cost by bin */
-    uint64_t *weighed;       /* weight by bin */
-    uint32_t *best;          /* the best bins so far, by item */
+    uint64_t *load;          /* by bin: cost */
+    uint64_t *weighed;       /* by bin: weight */
+    uint32_t *best;          /* by item: its bin in the best so far */
     uint32_t *space;         /* by bin */
     uint32_t *order;         /* items, costliest first */
-    uint32_t *head, *next;   /* items of a bin, plus one; 0 ends */
+    uint32_t *head, *next;   /* items of a bin, plus one; 0 ends the list */
     uint32_t *sorted;        /* bins, costliest first */
     struct pp_by_cost *keys; /* n_bins or n */
     size_t work;             /* left */
@@ -50,7 +48,6 @@ static void put_item(struct balance_state *s, uint32_t i, uint32_t b)
     s->space[b] -= s->lengths[i];
 }
 
-/* Bins are empty. */
 static void clear_bins(struct balance_state *s)
 {
     memset(s->load, 0, s->n_bins * sizeof *s->load);
@@ -66,8 +63,8 @@ static uint64_t costliest(const struct balance_state *s)
     return most;
 }
 
-/* The cheapest bin with room of the few cheapest, or the first with room;
- * SIZE_MAX when there is none. Outdated entries of the heap are dropped. */
+/* Returns the cheapest bin with room among the PASSED cheapest, else the first
+ * with room, else SIZE_MAX. Drops outdated entries of the heap. */
 static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
                                const struct pp_first_fit_tree *room,
                                uint32_t length)
@@ -90,7 +87,7 @@ static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
     return found < s->n_bins ? found : SIZE_MAX;
 }
 
-/* From here on bins are chosen by their tokens. */
+/* Changes the weights of the bins to their tokens. */
 static void weigh_tokens(struct balance_state *s, struct pp_cost_heap *h)
 {
     h->n = 0;
@@ -100,9 +97,9 @@ static void weigh_tokens(struct balance_state *s, struct pp_cost_heap *h)
     }
 }
 
-/* By the weight of the items, or from the first short one on by their tokens.
- * False when an item has no room. One for each bin first, so that none stays
- * empty. */
+/* Deals the items by weight; with short_apart, short items by tokens. Returns
+ * false if an item has no room. The first items open all bins, so that none
+ * stays empty. */
 static bool deal_items(struct balance_state *s, const uint64_t *weight,
                        bool short_apart, struct pp_cost_heap *h,
                        struct pp_first_fit_tree *room)
@@ -129,8 +126,8 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
     return true;
 }
 
-/* Deals anew by a weight; where that is possible and better than the best bins
- * so far, they become the best. */
+/* Deals anew by a weight. Keeps the result if it is better than the best so
+ * far. */
 static int try_deal(struct balance_state *s, const uint64_t *weight,
                     bool short_apart, uint64_t *least, struct pp_err *err)
 {
@@ -152,7 +149,8 @@ static int try_deal(struct balance_state *s, const uint64_t *weight,
     return rc;
 }
 
-/* Whether any item costs more than its tokens at the lowest price. */
+/* Computes the cost of each item above the lowest price per token. Returns
+ * whether any is above 0. */
 static bool find_excess(struct balance_state *s)
 {
     double price = INFINITY;
@@ -168,27 +166,25 @@ static bool find_excess(struct balance_state *s)
     return some;
 }
 
-/* What a pair may do: exchange x of the costlier for y of the cheaper (items
- * plus one, 0 for none), or divide anew. */
+/* A change of a pair: exchange x of the costlier bin for y of the cheaper
+ * (items plus one, 0 for none), or divide all items anew. */
 struct pair_change {
-    uint64_t most; /* the costlier then */
+    uint64_t most; /* cost of the costlier bin after it */
     uint32_t x, y;
     bool divides;
 };
 
-/* Whether the exchange leaves both within the capacity and the costlier
- * cheaper than the deed in hand. */
+/* Makes the exchange the best if both bins keep to the capacity and the
+ * costlier bin becomes cheaper than with the best so far. */
 static void consider_exchange(const struct balance_state *s, uint32_t high,
                               uint32_t low, uint32_t x, uint32_t y,
                               struct pair_change *best)
 {
-    uint64_t omissions = s->cost[x - 1], got = y ? s->cost[y - 1] : 0;
+    uint64_t given = s->cost[x - 1], got = y ? s->cost[y - 1] : 0;
     uint64_t out = s->lengths[x - 1], in = y ? s->lengths[y - 1] : 0;
-    if (omissions <= got || s->space[low] + in < out ||
-        s->space[high] + out < in)
+    if (given <= got || s->space[low] + in < out || s->space[high] + out < in)
         return;
-    uint64_t a = s->load[high] - omissions + got,
-             b = s->load[low] + omissions - got;
+    uint64_t a = s->load[high] - given + got, b = s->load[low] + given - got;
     a = a > b ? a : b;
     if (a < best->most)
         *best = (struct pair_change){a, x, y, false};
@@ -198,7 +194,7 @@ static void find_exchange(struct balance_state *s, uint32_t high, uint32_t low,
                           struct pair_change *best)
 {
     for (uint32_t x = s->head[high]; x && s->work; x = s->next[x - 1]) {
-        /* The last of a bin stays. */
+        /* A bin keeps its last item. */
         if (s->next[s->head[high] - 1])
             consider_exchange(s, high, low, x, 0, best);
         for (uint32_t y = s->head[low]; y && s->work; y = s->next[y - 1]) {
@@ -208,9 +204,9 @@ static void find_exchange(struct balance_state *s, uint32_t high, uint32_t low,
     }
 }
 
-/* Both bins' items, costliest first, each to the cheaper with room. The lists
- * are sorted; with move they are made anew. Returns the costlier's cost,
- * UINT64_MAX where an item has no room. */
+/* Divides the items of both bins: costliest first, each to the cheaper bin with
+ * room. Returns the cost of the costlier bin, or UINT64_MAX if an item has no
+ * room. Changes the bins only if move is set. The lists are sorted. */
 static uint64_t divide_pair(struct balance_state *s, uint32_t high,
                             uint32_t low, bool move)
 {
@@ -254,7 +250,7 @@ static void unlink_item(struct balance_state *s, uint32_t b, uint32_t item)
     s->space[b] += s->lengths[item - 1];
 }
 
-/* Keeps the list sorted. */
+/* Inserts an item into the sorted list of a bin. */
 static void link_item(struct balance_state *s, uint32_t b, uint32_t item)
 {
     uint32_t *at = &s->head[b];

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_bins - what is done to bins after a rule made them: more of them, so
- * that every rank gets as many, and another order. */
+/* pack_bins - changes to bins after a rule made them: more bins, so that every
+ * rank gets the same number, and another order. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/heap.h"
 #include "base/rng.h"
-#include "pack/pack_costs.h"
 #include "pack/pack_rule.h"
 
 static bool load_is_greater(const void *ctx, uint32_t a, uint32_t b)
@@ -15,9 +14,9 @@ static bool load_is_greater(const void *ctx, uint32_t a, uint32_t b)
     return load[a] != load[b] ? load[a] > load[b] : a < b;
 }
 
-/* Splits the fullest bin of several items in two of about equal load until
- * there are enough. Bin b's items are linked from head[b] through next, longest
- * first; the numbers are item plus one, 0 ends a list. */
+/* Splits the fullest bin that has several items in two of about equal load,
+ * until there are enough bins. Bin b's items are linked from head[b] through
+ * next, longest first. Numbers are item plus one; 0 ends a list. */
 static void split(const uint32_t *lengths, size_t n_bins, size_t target,
                   uint64_t *load, uint32_t *items, uint32_t *head,
                   uint32_t *next, uint32_t *bin_of)
@@ -45,7 +44,7 @@ static void split(const uint32_t *lengths, size_t n_bins, size_t target,
     }
 }
 
-/* Links every bin's items, longest first, and adds up loads. */
+/* Links the items of every bin, longest first, and adds up the loads. */
 static void link_items(const uint32_t *lengths, const uint32_t *order, size_t n,
                        const uint32_t *bin_of, uint32_t *head, uint32_t *next,
                        uint64_t *load)
@@ -96,7 +95,7 @@ out:
     return rc;
 }
 
-/* How many bins there shall be. */
+/* Computes the number of bins to make. */
 static int find_target(const struct pp_bins *b, size_t least, size_t multiple,
                        size_t *target, struct pp_err *err)
 {
@@ -104,8 +103,8 @@ static int find_target(const struct pp_bins *b, size_t least, size_t multiple,
     size_t over = n % multiple, more = over ? multiple - over : 0;
     if (__builtin_add_overflow(n, more, target) || *target > b->n_items)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "a multiple of '%zu' bins needs %zu sequences, there "
-                       "are %zu",
+                       "a multiple of '%zu' bins needs %zu sequences, but "
+                       "there are %zu",
                        multiple, n + more, b->n_items);
     return 0;
 }
@@ -121,7 +120,8 @@ int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
                                : raise_bins(b, lengths, capacity, target, err);
 }
 
-/* Bins by descending number of items, of as many the last first. */
+/* Returns the bins by descending number of items; among equals the last is
+ * first. */
 static uint32_t *order_by_count(const struct pp_bins *b, struct pp_err *err)
 {
     uint32_t *count = pp_pack_alloc(b->n_bins, sizeof *count, err);
@@ -195,37 +195,37 @@ out:
     return rc;
 }
 
-/* pack_deal - the order of bins over steps, microbatches and data-parallel
- * lanes.
+/* The order of bins over steps, microbatches and data-parallel ranks.
  *
- * Bins of about the same cost run at the same time on all lanes, since a step
- * ends when the slowest lane does: sorted by cost they are cut into rounds of
- * one for each lane, dealt forwards and backwards in turn so that lanes add up
- * to the same. Rounds are dealt over the steps likewise, so that every step
- * holds cheap and costly ones. Within a step the cheap ones are at both ends,
- * where a pipeline fills and drains and every rank waits for them one after
- * the other (verl orders its micro-batches like that). */
-/* The kth of n that are sorted, costliest first, goes to this place: even ones
- * backwards, then odd ones. */
+ * A step ends when the slowest data-parallel rank does, so bins of about equal
+ * cost run at the same time. Bins sorted by cost are cut into rounds of one bin
+ * per data-parallel rank. Rounds are dealt forwards and backwards in turn, so
+ * that the ranks' sums become equal. Rounds are dealt over the steps likewise,
+ * so that every step has cheap and costly ones. Cheap rounds are at both ends
+ * of a step: there the pipeline fills and drains, and every rank waits for them
+ * in turn. verl orders its micro-batches like that. */
+
+/* Returns the place of the kth of n rounds, sorted by descending cost: even k
+ * go backwards, then odd k follow. */
 static size_t place_in_step(size_t k, size_t n)
 {
     size_t n_even = (n + 1) / 2;
     return k % 2 ? n_even + k / 2 : n_even - 1 - k / 2;
 }
 
-/* The kth of those dealt to n hands in turn, back and forth. */
+/* Returns which of n hands gets the kth card when dealing back and forth. */
 static size_t hand(size_t k, size_t n)
 {
     size_t at = k % n;
     return k / n % 2 ? n - 1 - at : at;
 }
 
-int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t lanes,
+int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
                  size_t per_step, struct pp_err *err)
 {
     int rc = -1;
     size_t n = b->n_bins, steps = per_step ? n / per_step : 0;
-    size_t rounds = per_step / lanes; /* of a step */
+    size_t rounds = per_step / dp; /* of a step */
     uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
     struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
     uint32_t *sorted = pp_pack_alloc(n, sizeof *sorted, err);
@@ -238,10 +238,10 @@ int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t lanes,
             load[k] += cost[b->items[i]];
     pp_sort_by_cost(load, n, keys, sorted);
     for (size_t k = 0; k < steps * per_step; k++) {
-        size_t round = k / lanes, step = hand(round, steps);
+        size_t round = k / dp, step = hand(round, steps);
         size_t place = place_in_step(round / steps, rounds);
-        size_t lane = round / steps % 2 ? lanes - 1 - k % lanes : k % lanes;
-        size_t to = step * per_step + place * lanes + lane;
+        size_t rank = round / steps % 2 ? dp - 1 - k % dp : k % dp;
+        size_t to = step * per_step + place * dp + rank;
         for (size_t i = b->first[sorted[k]]; i < b->first[sorted[k] + 1]; i++)
             bin_of[b->items[i]] = (uint32_t)to;
     }

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_bound - how few bins there can be: the best of three bounds.
+/* pack_bound - lower bounds on the number of bins, and a search that decides
+ * whether sequences fit into a given number of bins.
  *
- * Martello and Toth, "Lower bounds and reduction procedures for the bin
- * packing problem", Discrete Applied Mathematics 28, 1990: the bound L2. For a
- * threshold a, items above C - a share a bin with nothing of size a or more,
- * items above C/2 not with each other, and the items of [a, C/2] fill what the
- * second kind leaves and then bins of their own. Only a that are item lengths
- * matter, so after sorting one sweep finds the best.
+ * Martello and Toth, "Lower bounds and reduction procedures for the bin packing
+ * problem", Discrete Applied Mathematics 28, 1990: the bound L2. Take a
+ * threshold a and the capacity C. Items above C - a share no bin with an item
+ * of size a or more. Items above C/2 share no bin with each other. Items of [a,
+ * C/2] first fill the space left by the second kind, then bins of their own.
+ * Only values of a that are item lengths matter, so one sweep over sorted items
+ * finds the best.
  *
- * Dual feasible functions map lengths so that what fits into a bin still does;
- * the sum of what they map to is a bound. Fekete and Schepers, "New classes of
- * fast lower bounds for bin packing problems", Mathematical Programming 91,
- * 2001: u(k) takes a share x of a bin to floor((k + 1) x) / k where (k + 1) x
- * is not whole, after the sweep's rounding of what is above C - a to a whole
- * bin and of what is below a to nothing. Carlier, Clautiaux and Moukrim, "New
+ * A dual feasible function maps lengths so that items that fit into a bin still
+ * fit; the sum of the mapped lengths is a bound. Fekete and Schepers, "New
+ * classes of fast lower bounds for bin packing problems", Mathematical
+ * Programming 91, 2001: u(k) maps a share x of a bin to floor((k + 1) x) / k if
+ * (k + 1) x is not whole. Before that the sweep rounds items above C - a to a
+ * whole bin, and items below a to nothing. Carlier, Clautiaux and Moukrim, "New
  * reduction procedures and lower bounds for the two-dimensional bin packing
  * problem with fixed orientation", Computers & Operations Research 34, 2007:
- * lengths in units of a, rounded down below half a bin and to what that leaves
- * above. */
+ * lengths are in units of a. Lengths below half a bin are rounded down; for
+ * longer ones, the space that they leave is rounded down. */
 #include <stdlib.h>
 
-#include "pack/pack_lookup.h"
 #include "pack/pack_rule.h"
 
-/* The largest k of u(k), and how many a and how much work in all the last
- * bound is tried with. */
+/* MOST_K: the largest k of u(k). MOST_UNITS and WORK: how many units a the last
+ * bound tries, and how much work it may do in all. */
 enum { MOST_K = 16, MOST_UNITS = 128, WORK = 1 << 22 };
 
 struct bound {
     struct pp_classes classes;
     uint64_t capacity;
     size_t n;
-    uint64_t *count, *sum; /* of the first k classes; the sum in parts */
+    uint64_t *count, *sum; /* of the first k classes */
 };
 
 static uint64_t ceil_div(uint64_t a, uint64_t b)
@@ -39,7 +40,7 @@ static uint64_t ceil_div(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Items of classes [0, big) are above C/2. */
+/* Returns the bound L2. Items of classes [0, big) are above C/2. */
 static uint64_t sweep_l2(const struct bound *b)
 {
     const uint32_t *length = b->classes.length;
@@ -48,7 +49,7 @@ static uint64_t sweep_l2(const struct bound *b)
     while (big < b->classes.n && 2 * (uint64_t)length[big] > capacity)
         big++;
     uint64_t n_big = b->count[big], best = n_big;
-    size_t alone = big; /* those above capacity - a: fewer as a falls */
+    size_t alone = big; /* classes above capacity - a: fewer as a falls */
     for (size_t k = big; k < b->classes.n; k++) {
         while (alone > 0 && length[alone - 1] <= capacity - length[k])
             alone--;
@@ -63,7 +64,7 @@ static uint64_t sweep_l2(const struct bound *b)
     return best;
 }
 
-/* Sums of what u(k) takes lengths to, of which a bin holds whole: k times the
+/* Sums the lengths as u(k) maps them. A whole bin maps to k times the
  * capacity. */
 static void sum_rounded(struct bound *b, uint64_t k)
 {
@@ -92,7 +93,8 @@ static uint64_t sweep_rounded(const struct bound *b, uint64_t whole)
     return best;
 }
 
-/* Lengths in units of a, two to one so that half a bin is whole. */
+/* Returns the bound in units of a. Lengths are doubled, so that half a bin is a
+ * whole number. */
 static uint64_t bound_by_unit(const struct bound *b, uint64_t a)
 {
     uint64_t units = b->capacity / a, sum = 0;
@@ -139,7 +141,7 @@ static uint64_t best_bound(struct bound *b)
         bound = sweep_rounded(b, k * b->capacity);
         best = bound > best ? bound : best;
     }
-    /* Items of no length need a bin too. */
+    /* Items of length 0 need a bin too. */
     return b->n && !best ? 1 : best;
 }
 
@@ -160,16 +162,14 @@ int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
     return rc;
 }
 
-/* pack_search - whether sequences go into a given number of bins, by a search
- * of bounded length.
- *
- * Bin completion: Korf, "A new algorithm for optimal bin packing", AAAI 2002.
- * The longest sequence left opens a bin; the bin is completed in every way to
- * which nothing that is left could be added, for adding it never hurts. What
- * bins leave empty adds up, and the number of bins times the capacity minus
- * all lengths is all that may be left empty. Equal lengths are one class, so
+/* The search is bin completion: Korf, "A new algorithm for optimal bin
+ * packing", AAAI 2002. The longest sequence left opens a bin. The bin is
+ * completed in every way that leaves no room for another sequence, since adding
+ * one never hurts. The empty space of all bins is limited: it is the number of
+ * bins times the capacity, minus all lengths. Equal lengths are one class, so
  * that a completion is tried once. */
-/* A choice: one of the class put into the bin that is open. */
+
+/* A choice: one sequence of the class goes into the open bin. */
 struct bin_choice {
     uint32_t class;
     bool opens; /* it is the first of its bin */
@@ -177,15 +177,15 @@ struct bin_choice {
 
 struct completion_search {
     struct pp_classes classes;
-    uint32_t *left;            /* by class: how many are left */
+    uint32_t *left;            /* by class: sequences left */
     struct bin_choice *chosen; /* one for each sequence, in order */
     size_t n_chosen, n;
     uint64_t steps; /* left */
-    uint64_t spare; /* what bins may yet leave empty */
+    uint64_t spare; /* space that bins may still leave empty */
     uint32_t capacity;
 };
 
-/* The longest class from c on that has some left and fits. */
+/* Returns the longest class from c on that has sequences left and fits. */
 static size_t next_left_class(struct completion_search *s, size_t c,
                               uint64_t space)
 {
@@ -196,7 +196,7 @@ static size_t next_left_class(struct completion_search *s, size_t c,
     return c;
 }
 
-/* Whether something left fits: then the bin is not complete. */
+/* Returns whether some sequence left fits: then the bin is not complete. */
 static bool fits_more(struct completion_search *s, uint64_t space)
 {
     for (size_t c = s->classes.n; c-- > 0; s->steps -= s->steps > 0)
@@ -211,9 +211,9 @@ static void choose_class(struct completion_search *s, size_t c, bool opens)
     s->left[c]--;
 }
 
-/* Undoes choices up to one that can be exchanged for a shorter one in its bin;
- * *c is where to go on and *space what that bin then has. False when there is
- * none. */
+/* Undoes choices up to one that can be exchanged for a shorter one in its bin.
+ * *c is the class to try next, and *space the space of that bin. Returns false
+ * if there is no such choice. */
 static bool undo_choice(struct completion_search *s, size_t *c, uint64_t *space)
 {
     while (s->n_chosen > 0) {
@@ -224,7 +224,7 @@ static bool undo_choice(struct completion_search *s, size_t *c, uint64_t *space)
             *c = last.class + 1;
             return true;
         }
-        /* The bin before it is open again, with what it had left empty. */
+        /* The previous bin is open again, with the space that it had left. */
         *space = 0;
         if (s->n_chosen == 0)
             return false;
@@ -280,7 +280,7 @@ static int init_search(struct completion_search *s, const uint32_t *lengths,
     return 0;
 }
 
-/* The sequences of each class in their order. */
+/* Makes the bins of the choices; sequences of a class are in their order. */
 static int make_found_bins(const struct completion_search *s,
                            struct pp_bins *out, struct pp_err *err)
 {

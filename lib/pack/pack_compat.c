@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_compat - the bins of systems whose rule is none of the others. */
+/* pack_compat - the rules of other systems that pptools has no rule for:
+ * axolotl, Megatron's RL packer and verl. */
 #include <stdlib.h>
 
 #include "pack/pack_rule.h"
 
 /* axolotl's multipack sampler: first-fit in input order within groups of
- * sequences, of a limited number of sequences a bin. */
+ * sequences, with a limited number of sequences per bin. */
 int pp_try_axolotl(const uint32_t *lengths, size_t n, uint32_t capacity,
                    struct pp_waste_budget *budget, struct pp_bins *out,
                    struct pp_err *err)
@@ -41,9 +42,9 @@ int pp_pack_axolotl(const uint32_t *lengths, size_t n, uint32_t capacity,
     return pp_try_axolotl(lengths, n, capacity, NULL, out, err);
 }
 
-/* Megatron's RL packer: documented as first-fit, it keeps one bin open; longest
- * first, equal lengths in input order, a limited number of sequences a bin. The
- * order is that of lengths, what a bin holds are slots. */
+/* Megatron's RL packer: its documentation says first-fit, but it keeps only one
+ * bin open. Longest first, equal lengths in input order, and a limited number
+ * of sequences per bin. It sorts by length, but fills bins by slots. */
 static int pack_rl(const uint32_t *lengths, const uint32_t *padded, size_t n,
                    uint32_t capacity, struct pp_waste_budget *budget,
                    struct pp_bins *out, struct pp_err *err)
@@ -97,10 +98,11 @@ int pp_pack_megatron_rl_unpadded(const uint32_t *lengths,
     return pack_rl(lengths, padded, n, capacity, NULL, out, err);
 }
 
-/* pack_verl - verl's micro-batches: by Karmarkar and Karp's method into as many
- * parts as the sum of lengths asks for, which need not keep to the capacity.
- * By lengths; or, as its rearrange_micro_batches has it, by what they cost. */
-/* As many parts as verl makes, at least 1. */
+/* verl's micro-batches: differencing into as many parts as the sum of lengths
+ * needs. A part may exceed the capacity. Parts are equal in length, or, as in
+ * its rearrange_micro_batches, in cost. */
+
+/* Returns the number of parts that verl makes, at least 1. */
 static size_t count_verl_parts(const uint32_t *lengths, size_t n,
                                uint32_t capacity)
 {
@@ -121,8 +123,8 @@ int pp_pack_verl(const uint32_t *lengths, size_t n, uint32_t capacity,
                        err);
 }
 
-/* In proportion to the operations of a model of hidden size 4096: 12 h^2 for a
- * token and 2 h for a pair of them. */
+/* Returns a cost proportional to the operations of a model of hidden size
+ * h = 4096: 12 h^2 per token and 2 h per pair of tokens. */
 static uint64_t workload(uint32_t length)
 {
     return 24576 * (uint64_t)length + (uint64_t)length * length;
@@ -130,7 +132,7 @@ static uint64_t workload(uint32_t length)
 
 struct workload_part {
     uint64_t cost;
-    uint32_t first, bin; /* its first sequence, which is its least */
+    uint32_t first, bin; /* its first sequence is its lowest */
 };
 
 static int compare_workloads(const void *a, const void *b)
@@ -141,7 +143,7 @@ static int compare_workloads(const void *a, const void *b)
     return p->first < q->first ? 1 : -1;
 }
 
-/* The costliest in the middle: of the sorted ones every other from the first on
+/* Puts the costliest parts in the middle: of the sorted parts every other one
  * back to front, then the others. */
 static int order_parts(struct pp_bins *b, const uint32_t *lengths,
                        struct pp_err *err)

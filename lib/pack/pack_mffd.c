@@ -1,52 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_mffd - modified first-fit decreasing as NeMo-RL has it, to the bin
- * number. After Johnson and Garey, "A 71/60 theorem for bin packing", Journal
- * of Complexity 1, 1985, but for the last step, which is worst-fit.
+/* pack_mffd - modified first-fit decreasing. The bins and their numbers are
+ * those of NeMo-RL. Johnson and Garey, "A 71/60 theorem for bin packing",
+ * Journal of Complexity 1, 1985, except for the last step, which is worst-fit.
  *
- * Everything is a walk over the sequences by descending length, of which those
- * placed are skipped with path compression, and a search for the first that is
- * short enough: O(log n) a step. */
+ * Each step walks over the sequences by descending length, skips placed ones
+ * with path compression, and finds the first that is short enough: O(log n) per
+ * step. */
 #include <stdlib.h>
 
 #include "pack/pack_rule.h"
 
-/* Ranks are positions by descending length, equal lengths in input order:
- * large ones are [0, medium), then medium, small and tiny ones. */
+/* A position is a place in the order by descending length, equal lengths in
+ * input order. Large sequences are at [0, medium), then medium, small and tiny
+ * ones follow. */
 struct mffd {
     const uint32_t *lengths, *order;
     size_t n;
     uint32_t capacity;
-    size_t medium, small, tiny; /* first rank of each class */
-    uint32_t *skip;             /* by rank: no free one in [rank, skip[rank]) */
-    uint32_t *left;             /* space by bin */
+    size_t medium, small, tiny; /* first position of each class */
+    uint32_t *skip;             /* by position: none is free in [k, skip[k]) */
+    uint32_t *left;             /* by bin: space */
     uint32_t *bin_of;           /* by sequence */
-    uint32_t *placed; /* sequences in the order in which they were placed */
+    uint32_t *placed;           /* sequences in the order of placing */
     size_t n_placed, n_bins;
-    bool *paired; /* by bin: it has a medium one */
+    bool *paired; /* by bin: it has a medium sequence */
     struct pp_waste_budget *budget;
     bool gives_up;
 };
 
-static uint32_t length_at(const struct mffd *m, size_t rank)
+static uint32_t length_at(const struct mffd *m, size_t k)
 {
-    return m->lengths[m->order[rank]];
+    return m->lengths[m->order[k]];
 }
 
-/* The first rank from rank on that is not placed, or n. */
-static size_t next_free(struct mffd *m, size_t rank)
+/* Returns the first position from k on that is not placed, or n. */
+static size_t next_free(struct mffd *m, size_t pos)
 {
-    size_t end = rank;
+    size_t end = pos;
     while (m->skip[end] != end)
         end = m->skip[end];
-    while (m->skip[rank] != end) {
-        size_t following = m->skip[rank];
-        m->skip[rank] = (uint32_t)end;
-        rank = following;
+    while (m->skip[pos] != end) {
+        size_t following = m->skip[pos];
+        m->skip[pos] = (uint32_t)end;
+        pos = following;
     }
     return end;
 }
 
-/* The first rank in [from, to) whose length is at most space, or to. */
+/* Returns the first position in [from, to) whose length is at most space, or
+ * to. */
 static size_t first_within(const struct mffd *m, size_t from, size_t to,
                            uint32_t space)
 {
@@ -60,10 +62,10 @@ static size_t first_within(const struct mffd *m, size_t from, size_t to,
     return to;
 }
 
-static void place_rank(struct mffd *m, size_t rank, size_t bin)
+static void place_at(struct mffd *m, size_t pos, size_t bin)
 {
-    uint32_t i = m->order[rank];
-    m->skip[rank] = (uint32_t)rank + 1;
+    uint32_t i = m->order[pos];
+    m->skip[pos] = (uint32_t)pos + 1;
     m->bin_of[i] = (uint32_t)bin;
     m->placed[m->n_placed++] = i;
     m->left[bin] -= m->lengths[i];
@@ -71,9 +73,9 @@ static void place_rank(struct mffd *m, size_t rank, size_t bin)
 
 static void open_large(struct mffd *m)
 {
-    for (size_t rank = 0; rank < m->medium; rank++) {
-        m->left[rank] = m->capacity;
-        place_rank(m, rank, rank);
+    for (size_t pos = 0; pos < m->medium; pos++) {
+        m->left[pos] = m->capacity;
+        place_at(m, pos, pos);
     }
     m->n_bins = m->medium;
 }
@@ -81,19 +83,19 @@ static void open_large(struct mffd *m)
 static void add_medium(struct mffd *m)
 {
     for (size_t b = 0; b < m->n_bins; b++) {
-        size_t rank =
+        size_t pos =
             next_free(m, first_within(m, m->medium, m->small, m->left[b]));
-        m->paired[b] = rank < m->small;
+        m->paired[b] = pos < m->small;
         if (m->paired[b])
-            place_rank(m, rank, b);
+            place_at(m, pos, b);
     }
 }
 
-/* Small ones as NeMo-RL has them: by ascending length, equal ones in input
- * order. up[k] is the rank of the kth. */
+/* The small sequences in NeMo-RL's order: by ascending length, equal ones in
+ * input order. up[k] is the position of the kth. */
 struct ascending {
     uint32_t *up;
-    uint32_t *back; /* by k + 1: none free in places [back, k] */
+    uint32_t *back; /* by k + 1: none is free in places [back, k] */
     size_t n;
 };
 
@@ -106,15 +108,15 @@ static void sort_ascending(const struct mffd *m, struct ascending *a)
         while (begin > m->small &&
                length_at(m, begin - 1) == length_at(m, begin))
             begin--;
-        for (size_t rank = begin; rank < end; rank++)
-            a->up[k++] = (uint32_t)rank;
+        for (size_t pos = begin; pos < end; pos++)
+            a->up[k++] = (uint32_t)pos;
         end = begin;
     }
     for (k = 0; k <= a->n; k++)
         a->back[k] = (uint32_t)k;
 }
 
-/* One more than the last free place before end, or 0. */
+/* Returns one more than the last free place before end, or 0. */
 static size_t last_free(struct ascending *a, size_t end)
 {
     size_t k = end;
@@ -132,19 +134,19 @@ static void put_small(struct mffd *m, struct ascending *a, size_t place,
                       size_t bin)
 {
     a->back[place + 1] = (uint32_t)place;
-    place_rank(m, a->up[place], bin);
+    place_at(m, a->up[place], bin);
 }
 
-/* How many places hold lengths of at most space. */
+/* Returns how many places hold lengths of at most space. */
 static size_t n_within(const struct mffd *m, const struct ascending *a,
                        uint32_t space)
 {
     return a->n - (first_within(m, m->small, m->tiny, space) - m->small);
 }
 
-/* From the last bin back: the shortest small one and the longest that then
- * fits, where the two shortest would. Those placed as the shortest are a run
- * at the front, except where the longest was taken from just behind. */
+/* Adds, from the last bin back, the shortest small sequence and the longest
+ * that then fits, if the two shortest would fit. The placed shortest ones are a
+ * run at the front, unless the longest was taken from just behind it. */
 static void add_small_pairs(struct mffd *m, struct ascending *a)
 {
     size_t first = 0, left = a->n;
@@ -157,7 +159,7 @@ static void add_small_pairs(struct mffd *m, struct ascending *a)
         if (shortest > m->left[b])
             continue;
         size_t last = last_free(a, n_within(m, a, m->left[b] - shortest));
-        /* The second shortest does not fit either, if none but the first. */
+        /* If only the first fits, the second shortest does not. */
         if (last <= first + 1)
             continue;
         put_small(m, a, first, b);
@@ -188,18 +190,18 @@ static void fill_up(struct mffd *m)
 {
     for (size_t b = 0; b < m->n_bins; b++)
         for (;;) {
-            size_t rank =
+            size_t pos =
                 next_free(m, first_within(m, m->medium, m->n, m->left[b]));
-            if (rank == m->n)
+            if (pos == m->n)
                 break;
-            place_rank(m, rank, b);
+            place_at(m, pos, b);
         }
     for (size_t b = 0; b < m->n_bins && !m->gives_up; b++)
         m->gives_up = pp_waste_budget_spend_if_full(m->budget, m->left[b]);
 }
 
-/* Bins opened for the rest, as a heap by load and then by when it was reached;
- * both are in one key. */
+/* Bins opened for the rest: a heap by load, then by the time at which the load
+ * was reached. The key holds both. */
 struct rest_bins {
     struct rest_bin {
         uint64_t key;
@@ -233,22 +235,21 @@ static void push_rest(struct rest_bins *r, struct rest_bin e)
     r->heap[i] = e;
 }
 
-/* Longest first to the emptiest of the bins opened here, or to a new one; then
- * these bins are numbered by ascending load. */
+/* Places the rest, longest first, into the emptiest bin opened here, or into a
+ * new one. Then numbers these bins by ascending load. */
 static int place_rest(struct mffd *m, struct pp_err *err)
 {
     size_t first_bin = m->n_bins, n_before = m->n_placed;
     struct rest_bins r = {.heap = pp_pack_alloc(m->n + 1, sizeof *r.heap, err)};
     uint32_t *number = pp_pack_alloc(m->n + 1, sizeof *number, err);
     if (r.heap && number) {
-        size_t rank = next_free(m, m->medium);
-        for (; rank < m->n && !m->gives_up; rank = next_free(m, rank)) {
-            bool opens =
-                r.n == 0 || length_at(m, rank) > m->left[r.heap[0].bin];
+        size_t pos = next_free(m, m->medium);
+        for (; pos < m->n && !m->gives_up; pos = next_free(m, pos)) {
+            bool opens = r.n == 0 || length_at(m, pos) > m->left[r.heap[0].bin];
             uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
             if (opens)
                 m->left[bin] = m->capacity;
-            place_rank(m, rank, bin);
+            place_at(m, pos, bin);
             m->gives_up =
                 pp_waste_budget_spend_if_full(m->budget, m->left[bin]);
             uint64_t load = m->capacity - m->left[bin];
@@ -276,16 +277,16 @@ static int place_rest(struct mffd *m, struct pp_err *err)
     return rc;
 }
 
-/* Thresholds are exact: a length above C/2, C/3, C/6. */
+/* Finds the classes. The thresholds are exact: lengths above C/2, C/3, C/6. */
 static void classify(struct mffd *m)
 {
     size_t *const end[] = {&m->medium, &m->small, &m->tiny};
     static const uint64_t part[] = {2, 3, 6};
-    size_t rank = 0;
+    size_t pos = 0;
     for (int c = 0; c < 3; c++) {
-        while (rank < m->n && part[c] * length_at(m, rank) > m->capacity)
-            rank++;
-        *end[c] = rank;
+        while (pos < m->n && part[c] * length_at(m, pos) > m->capacity)
+            pos++;
+        *end[c] = pos;
     }
     for (size_t k = 0; k <= m->n; k++)
         m->skip[k] = (uint32_t)k;
@@ -300,8 +301,8 @@ int pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
     for (size_t i = 0; i < n; i++)
         if (lengths[i] == 0)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "mffd takes no sequence without tokens, '%zu' is "
-                           "one",
+                           "mffd takes no empty sequences, but sequence '%zu' "
+                           "is empty",
                            i);
     uint32_t *order = pp_pack_order(lengths, n, false, err);
     struct mffd m = {

@@ -57,7 +57,7 @@ refused() {
         -l 20 -a lpt --parts 6
     refused '--parts needs -a lpt or karmarkar-karp, not bfd' \
         -l 20 -a bfd --parts 2
-    refused "'5' sequences do not make 2 parts of equal size" \
+    refused "'5' sequences cannot be divided into 2 parts of equal size" \
         -l 20 -a karmarkar-karp --parts 2 --equal-size
     refused '--equal-size needs -a karmarkar-karp' \
         -l 20 -a lpt --parts 2 --equal-size
@@ -93,10 +93,10 @@ refused() {
     bins '[3] [4,5] [6,7] [0,1,2]' -l 24 --pad-to 4 --compat nemo-rl-mffd \
         --bins-min 2 --bins-multiple 2
     lengths 50 50
-    refused "a multiple of '4' bins needs 4 sequences, there are 2" -l 100 \
+    refused "a multiple of '4' bins needs 4 sequences, but there are 2" -l 100 \
         --compat nemo-rl-ffd --bins-multiple 4
     lengths 3 0 2
-    refused "mffd takes no sequence without tokens, '1' is one" -l 100 \
+    refused "mffd takes no empty sequences, but sequence '1' is empty" -l 100 \
         --compat nemo-rl-mffd
     bins '[0,2,1]' -l 100 --compat nemo-rl-ffd
 }

@@ -3,7 +3,7 @@
 #include "data/readers.h"
 
 #include "data/packed.h"
-#include "data/columns.h"
+#include "data/documents.h"
 #include "tap.h"
 
 /* The arrays of one input. */

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "data/packed_write.h"
+#include "data/packed.h"
 #include "run/execute/batch.h"
 
 /* Two sequences in slots of 4: 5 6 7 | 8 9, and a second bin with one token. */

@@ -8,7 +8,6 @@
 
 #include "data/readers.h"
 #include "data/packed.h"
-#include "data/packed_write.h"
 #include "pack/pack.h"
 #include "scratch.h"
 #include "tap.h"

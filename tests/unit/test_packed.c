@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "data/packed_format.h"
-#include "data/packed_write.h"
 #include "scratch.h"
 #include "tap.h"
 

@@ -1,20 +1,136 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_kk - Karmarkar and Karp's differencing method, in the order of verl's
- * seqlen_balancing. "The differencing method of set partitioning", UC Berkeley
- * report CSD-82-113, 1982.
- *
- * A state is a division of some sequences into parts, fullest first. The two
- * states with the largest spread are merged, the fullest part of one with the
- * emptiest of the other, until one state is left. Parts without sequences are
- * not stored, so that a state of one sequence costs one part and not all of
- * them. States list their parts by number: a merge looks for the places of the
- * parts that are new or change places, and moves the numbers in between. */
+/* pack_parts - the rules that divide sequences into a given number of parts and
+ * know no capacity: longest processing time first, and differencing. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "pack/pack_rule.h"
 
-/* Sequences linked from head to tail; numbers are sequences. */
+/* Divides into n_parts. If no part exceeds the capacity, sets *fits and
+ * replaces *out. */
+static int try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                       uint32_t capacity, size_t n_parts, struct pp_bins *out,
+                       bool *fits, struct pp_err *err)
+{
+    struct pp_bins b;
+    if (divide(lengths, n, n_parts, &b, err) != 0)
+        return -1;
+    *fits = pp_bins_largest(&b, lengths) <= capacity;
+    if (*fits) {
+        pp_bins_finish(out);
+        *out = b;
+    } else
+        pp_bins_finish(&b);
+    return 0;
+}
+
+/* Goes up from the lower bound in growing steps, then bisects between the last
+ * number that failed and the first that did not. It ends, since every sequence
+ * fits as a part of its own. */
+int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                    uint32_t capacity, struct pp_bins *out, struct pp_err *err)
+{
+    *out = (struct pp_bins){0};
+    size_t low, high, step = 1;
+    bool fits = false;
+    if (n == 0)
+        return pp_bins_make(out, NULL, NULL, 0, 0, err);
+    if (pp_pack_lower_bound(lengths, n, capacity, &high, err) != 0)
+        return -1;
+    low = high;
+    for (;; step *= 2) {
+        if (try_n_parts(divide, lengths, n, capacity, high, out, &fits, err) !=
+            0)
+            goto fail;
+        if (fits)
+            break;
+        low = high + 1;
+        high = step < n - high ? high + step : n;
+    }
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (try_n_parts(divide, lengths, n, capacity, middle, out, &fits,
+                        err) != 0)
+            goto fail;
+        if (fits)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return 0;
+fail:
+    pp_bins_finish(out);
+    return -1;
+}
+
+bool pp_load_is_less(const void *ctx, uint32_t a, uint32_t b)
+{
+    const uint64_t *load = ctx;
+    return load[a] != load[b] ? load[a] < load[b] : a < b;
+}
+
+uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
+                        size_t n, size_t n_bins, uint64_t *load,
+                        uint32_t *scratch, uint32_t *bin_of)
+{
+    uint64_t most = 0;
+    struct pp_heap h = {
+        .items = scratch, .before = pp_load_is_less, .ctx = load};
+    for (size_t k = 0; k < n; k++) {
+        /* The first items open all bins, so that none stays empty. */
+        bool opens = k < n_bins;
+        uint32_t i = order[k], b = opens ? (uint32_t)k : h.items[0];
+        bin_of[i] = b;
+        load[b] = opens ? lengths[i] : load[b] + lengths[i];
+        most = load[b] > most ? load[b] : most;
+        if (opens)
+            pp_heap_push(&h, b);
+        else
+            pp_heap_update(&h, 0);
+    }
+    return most;
+}
+
+/* Longest processing time first: Graham, "Bounds on multiprocessing timing
+ * anomalies", SIAM Journal on Applied Mathematics 17, 1969. */
+int pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
+                 struct pp_bins *out, struct pp_err *err)
+{
+    int rc = -1;
+    uint64_t *load = pp_pack_alloc(n_parts, sizeof *load, err);
+    uint32_t *items = pp_pack_alloc(n_parts, sizeof *items, err);
+    uint32_t *order = pp_pack_order(lengths, n, false, err);
+    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    if (load && items && order && bin_of) {
+        pp_pack_spread(lengths, order, n, n_parts, load, items, bin_of);
+        rc = pp_bins_make(out, order, bin_of, n, n_parts, err);
+    }
+    free(load);
+    free(items);
+    free(order);
+    free(bin_of);
+    return rc;
+}
+
+int pp_pack_lpt(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_bins *out, struct pp_err *err)
+{
+    return pp_parts_fewest(pp_parts_lpt, lengths, n, capacity, out, err);
+}
+
+/* Karmarkar and Karp's differencing method, in the order of verl's
+ * seqlen_balancing. "The differencing method of set partitioning", UC Berkeley
+ * report CSD-82-113, 1982.
+ *
+ * A state divides some sequences into parts, fullest first. The two states with
+ * the largest spread are merged, the fullest part of one with the emptiest of
+ * the other, until one state is left. Empty parts are not stored, so a state of
+ * one sequence costs one part. States list parts by number. A merge finds the
+ * places of the parts that are new or that move, and shifts the numbers in
+ * between. */
+
+/* A part: its sequences are linked from head to tail. */
 struct kk_part {
     uint64_t sum;
     uint32_t n, head, tail;
@@ -35,8 +151,8 @@ struct kk_division {
     uint32_t *next;       /* by sequence */
 };
 
-/* Fuller; then of more sequences; then by the first one, as no two parts share
- * any. */
+/* Returns whether a goes before b: it is fuller, has more sequences, or has the
+ * higher first sequence. */
 static bool part_above(const struct kk_part *a, const struct kk_part *b)
 {
     if (a->sum != b->sum)
@@ -104,7 +220,7 @@ static int grow_state(struct kk_state *s, size_t n, size_t k,
     return 0;
 }
 
-/* How many of the n parts, fullest first, are above one. */
+/* Returns how many of the n parts, fullest first, are above one. */
 static size_t n_above(const struct kk_division *p, const uint32_t *parts,
                       size_t n, uint32_t one)
 {
@@ -119,7 +235,7 @@ static size_t n_above(const struct kk_division *p, const uint32_t *parts,
     return from;
 }
 
-/* Part i with part k - 1 - i of b: those that both have. */
+/* Joins part i of a with part k - 1 - i of b, if both exist. */
 static void join_parts(struct kk_division *p, const struct kk_state *a,
                        const struct kk_state *b, size_t kept, size_t n_joined)
 {
@@ -146,7 +262,7 @@ static int merge_states(struct kk_division *p, struct kk_state *a,
     if (grow_state(a, n, k, err) != 0)
         return -1;
     join_parts(p, a, b, kept, n_joined);
-    /* Three sorted runs into one, from the end; what is kept of a moves in
+    /* Merge three sorted runs from the end. The kept parts of a move in
      * blocks. */
     for (size_t at = n; taken || n_joined;) {
         bool of_b =
@@ -182,8 +298,8 @@ static int merge_all_states(struct kk_division *p, struct pp_err *err)
     return 0;
 }
 
-/* The states at the beginning: of a sequence each, or with parts of equal
- * size of k, shortest first. */
+/* Makes the first states: one sequence each. With equal_size: k sequences each,
+ * shortest first. */
 static void init_states(struct kk_division *p, const uint32_t *lengths,
                         pp_cost_fn *cost, const uint32_t *order, size_t n,
                         bool equal_size)
@@ -262,9 +378,10 @@ int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
                       struct pp_bins *out, struct pp_err *err)
 {
     if (n % n_parts)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'%zu' sequences do not make %zu parts of equal size", n,
-                       n_parts);
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "'%zu' sequences cannot be divided into %zu parts of equal size", n,
+            n_parts);
     return divide_kk(lengths, NULL, n, n_parts, true, out, err);
 }
 
