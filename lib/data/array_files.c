@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* array_files - NumPy's files of one array: a magic, a version, the length of a
- * header that is a Python dictionary, the elements. Of that dictionary's
- * language only what NumPy itself writes is read: {'descr': '<i4',
- * 'fortran_order': False, 'shape': (3, 4), }. */
+/* array_files - arrays from .npy and .safetensors files.
+ *
+ * A .npy file has a magic, a version, the length of a header, the header and
+ * the elements. The header is a Python dictionary. Only NumPy's own form of it
+ * is read: {'descr': '<i4', 'fortran_order': False, 'shape': (3, 4), }. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static const struct {
     {"<f4", PP_TOKEN_F32}, {"<f8", PP_TOKEN_F64},
 };
 
-/* What is left of a header. */
+/* The rest of a header. */
 struct npy_text {
     const char *at, *end;
 };
@@ -65,7 +66,7 @@ static bool read_npy_size(struct npy_text *t, size_t *out)
     return t->at > start;
 }
 
-/* (3,) or (3, 4) */
+/* Reads (3,) or (3, 4). */
 static bool read_npy_shape(struct npy_text *t, struct pp_array *a)
 {
     if (!skip_word(t, "("))
@@ -107,7 +108,7 @@ static unsigned element_bytes(unsigned type)
     return n ? n : type == PP_TOKEN_F32 ? 4 : 8;
 }
 
-/* Where the header lies: false when the file is none. */
+/* Finds the header. Returns false if this is no .npy file. */
 static bool find_npy_header(const unsigned char *p, size_t n,
                             struct npy_text *out)
 {
@@ -137,19 +138,21 @@ int pp_npy_parse(const char *name, const void *data, size_t bytes,
                        name);
     if (!read_npy_header(&t, out) || out->n_dims == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: not a plain array of one or two dimensions in "
-                       "little-endian C order",
+                       "%s: must be an array of numbers in one or two "
+                       "dimensions, little endian, in C order",
                        name);
     bool large = false;
     for (int i = 0; i < out->n_dims; i++)
         large |= __builtin_mul_overflow(out->n, out->dims[i], &out->n);
     large |= __builtin_mul_overflow(out->n, element_bytes(out->type), &size);
     size_t there = bytes - (size_t)(t.end - (const char *)data);
-    if (large || size != there)
+    if (large)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: its shape is too large", name);
+    if (size != there)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%zu' bytes of elements, which is not what its "
-                       "shape says",
-                       name, there);
+                       "%s: has '%zu' bytes of elements, but its shape needs "
+                       "%zu",
+                       name, there, size);
     out->data = t.end;
     return 0;
 }
@@ -164,7 +167,7 @@ struct npy_files {
     size_t n;
 };
 
-/* NAME.npy, or NAME.what.npy; to be freed. */
+/* Returns NAME.npy or NAME.what.npy, which the caller frees. */
 static char *npy_companion(const char *path, const char *what)
 {
     size_t n = strlen(path) - strlen(".npy");
@@ -207,8 +210,7 @@ int pp_npy_read(const char *path, bool allow_empty, struct pp_documents *d,
     return rc;
 }
 
-/* columns_file - documents from a .safetensors file whose tensors are ids,
- * cu_seqlens and columns. */
+/* The dtypes of a .safetensors file that arrays can have. */
 static const struct {
     const char *name;
     unsigned type;
@@ -238,8 +240,8 @@ static int find_tensor(void *ctx, const char *name, struct pp_array *out,
     if (i == sizeof tensor_types / sizeof *tensor_types || t->n_dims < 1 ||
         t->n_dims > PP_ARRAY_MAX_DIMS)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%s': %s of %d dimensions is not an array that can "
-                       "be packed",
+                       "%s: '%s': cannot pack %s of %d dimensions; one or two "
+                       "dimensions of integers, F32 or F64 are possible",
                        f->path, name, t->dtype_name, t->n_dims);
     *out = (struct pp_array){.type = tensor_types[i].type,
                              .n_dims = t->n_dims,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* arrays - documents from named arrays, whatever file they come from. */
 #include "data/readers.h"
 
 #include <stdlib.h>
@@ -7,20 +8,20 @@
 #include "data/packed.h"
 #include "data/documents.h"
 
-/* The arrays of one input. Those that are not there have no data. */
+/* The arrays of one input. data is NULL if an array is absent. */
 struct array_input {
     const char *name;
     bool allow_empty;
     struct pp_array ids, labels, mask, attention, lengths, cu, cu_padded,
         groups, kind, columns[PP_N_COLUMNS];
     size_t n; /* sequences */
-    /* Room for one sequence. */
+    /* Scratch for one sequence. */
     int32_t *label_room, *mask_room;
     float *float_room;
     size_t room;
 };
 
-/* Element i of an integer array, or -1 where it is no number from 0 to 2^63. */
+/* Returns element i of an integer array, or -1 if it is not in [0, 2^63). */
 static int64_t integer_at(const struct pp_array *a, size_t i)
 {
     unsigned size = pp_token_bytes(a->type);
@@ -57,21 +58,22 @@ static int fail_array(const struct array_input *x, const char *array,
     return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' %s", x->name, array, what);
 }
 
-/* A list of integers, from 0 on, that never falls, where it is there. */
+/* Checks that an array, if it is there, begins with 0 and never falls. */
 static int check_rising(const struct array_input *x, const struct pp_array *a,
                         const char *name, struct pp_err *err)
 {
     if (!a->data)
         return 0;
     if (a->n_dims != 1 || a->n < 1 || integer_at(a, 0) != 0)
-        return fail_array(x, name, "is not a list that begins with 0", err);
+        return fail_array(x, name, "must be one-dimensional and begin with 0",
+                          err);
     for (size_t i = 1; i < a->n; i++)
         if (integer_at(a, i) < integer_at(a, i - 1))
-            return fail_array(x, name, "falls", err);
+            return fail_array(x, name, "must not decrease", err);
     return 0;
 }
 
-/* The array of the name: whole numbers, or reals. */
+/* Finds the array of that name, of integers or of reals. */
 static int get_array(const struct array_input *x, pp_array_find_fn *find,
                      void *ctx, const char *name, bool reals,
                      struct pp_array *out, struct pp_err *err)
@@ -81,7 +83,7 @@ static int get_array(const struct array_input *x, pp_array_find_fn *find,
         return -1;
     if (rc == 1 && is_real(out) != reals)
         return fail_array(
-            x, name, reals ? "is not of reals" : "is not of integers", err);
+            x, name, reals ? "must be F32 or F64" : "must be integers", err);
     return 0;
 }
 
@@ -106,16 +108,16 @@ static int get_all_arrays(struct array_input *x, pp_array_find_fn *find,
         if (get_array(x, find, ctx, pp_columns[c].name, true, &x->columns[c],
                       err) != 0)
             return -1;
-    return x->ids.data ? 0 : fail_array(x, "input_ids", "is not there", err);
+    return x->ids.data ? 0 : fail_array(x, "input_ids", "is missing", err);
 }
 
-/* A value for each token. */
+/* Checks that there is a value for each token. */
 static int check_shape(const struct array_input *x, const struct pp_array *a,
                        const char *name, struct pp_err *err)
 {
     if (a->data && (a->n_dims != x->ids.n_dims || a->n != x->ids.n ||
                     a->dims[0] != x->ids.dims[0]))
-        return fail_array(x, name, "has not the shape of 'input_ids'", err);
+        return fail_array(x, name, "must have the shape of 'input_ids'", err);
     return 0;
 }
 
@@ -136,13 +138,14 @@ static int check_shapes(const struct array_input *x, struct pp_err *err)
             if (check_shape(x, a, name, err) != 0)
                 return -1;
         } else if (a->n_dims != 1 || a->n != n) {
-            return fail_array(x, name, "has not one value for each", err);
+            return fail_array(x, name,
+                              "must have one value per sequence or group", err);
         }
     }
     return 0;
 }
 
-/* How many sequences there are, and whether what says so holds together. */
+/* Computes the number of sequences, and checks that the arrays agree. */
 static int check_array_layout(struct array_input *x, struct pp_err *err)
 {
     bool rows = x->ids.n_dims == 2;
@@ -151,35 +154,39 @@ static int check_array_layout(struct array_input *x, struct pp_err *err)
         check_rising(x, &x->groups, "cu_groups", err) != 0)
         return -1;
     if (rows && (x->cu.data || x->cu_padded.data))
-        return fail_array(x, "cu_seqlens", "does not go with rows", err);
+        return fail_array(x, "cu_seqlens",
+                          "cannot be used with rows of 'input_ids'", err);
     if (x->cu_padded.data && (!x->cu.data || x->cu_padded.n != x->cu.n))
         return fail_array(x, "cu_seqlens_padded",
-                          "needs as long a 'cu_seqlens'", err);
+                          "needs a 'cu_seqlens' of the same length", err);
     if (x->lengths.data &&
         (x->cu.data || x->attention.data || x->lengths.n_dims != 1))
-        return fail_array(x, "lengths", "is not the only list of lengths", err);
+        return fail_array(x, "lengths", "must be the only list of lengths",
+                          err);
     if (x->attention.data && !rows)
-        return fail_array(x, "attention_mask", "does not go with a list", err);
+        return fail_array(x, "attention_mask", "needs rows of 'input_ids'",
+                          err);
     x->n = rows              ? x->ids.dims[0]
            : x->cu.data      ? x->cu.n - 1
            : x->lengths.data ? x->lengths.n
                              : 1;
     if (rows && x->lengths.data && x->lengths.n != x->n)
-        return fail_array(x, "lengths", "has not one for each row", err);
+        return fail_array(x, "lengths", "must have one element per row", err);
     if (x->groups.data &&
         (size_t)integer_at(&x->groups, x->groups.n - 1) != x->n)
-        return fail_array(x, "cu_groups", "does not end with the sequences",
-                          err);
+        return fail_array(x, "cu_groups",
+                          "must end with the number of sequences", err);
     for (size_t i = 1; x->groups.data && i < x->groups.n; i++)
         if (integer_at(&x->groups, i) == integer_at(&x->groups, i - 1))
             return fail_array(x, "cu_groups", "has an empty group", err);
     if (x->kind.data && (x->kind.n != 1 || integer_at(&x->kind, 0) < 0 ||
                          integer_at(&x->kind, 0) >= PP_DATA_N_KINDS))
-        return fail_array(x, "kind", "is none that is known", err);
+        return fail_array(x, "kind", "must be 0, 1 or 2", err);
     return check_shapes(x, err);
 }
 
-/* A row's tokens end where its attention mask does. */
+/* Returns the tokens of a row: the leading ones of its attention mask, or -1 if
+ * others follow. */
 static int64_t attended_length(const struct array_input *x, size_t i)
 {
     size_t width = x->ids.dims[1], n = 0;
@@ -191,7 +198,7 @@ static int64_t attended_length(const struct array_input *x, size_t i)
     return (int64_t)n;
 }
 
-/* Where sequence i lies: at is that of the one before plus its room. */
+/* Finds the length and the room of sequence i, which begins at *at. */
 static int find_sequence(const struct array_input *x, size_t i, size_t *at,
                          size_t *length, size_t *room, struct pp_err *err)
 {
@@ -214,10 +221,8 @@ static int find_sequence(const struct array_input *x, size_t i, size_t *at,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: sequence %zu has an impossible length", x->name, i);
     if (n == 0 && !x->allow_empty)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: sequence %zu is empty (--empty drop leaves such "
-                       "sequences out)",
-                       x->name, i);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
+                               "%s: sequence %zu is empty", x->name, i);
     *length = (size_t)n;
     *room = (size_t)padded;
     return 0;
@@ -240,7 +245,7 @@ static int reserve_values(struct array_input *x, size_t n, struct pp_err *err)
                : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-/* The labels of a sequence that lies at, into label_room. */
+/* Reads the labels of the sequence at token `at` into label_room. */
 static int read_array_labels(struct array_input *x, size_t i, size_t at,
                              size_t n, const int32_t *ids, struct pp_err *err)
 {
@@ -250,8 +255,8 @@ static int read_array_labels(struct array_input *x, size_t i, size_t at,
             unsigned size = pp_token_bytes(x->labels.type);
             const char *p = (const char *)x->labels.data + (at + k) * size;
             int32_t ignored = PP_LABEL_IGNORE;
-            /* Signed numbers of 32 and 64 bits can say that one is ignored:
-             * the low bytes are the same. */
+            /* Integers of 32 and 64 bits can hold PP_LABEL_IGNORE; their low
+             * bytes are the same. */
             if (pp_token_convert(x->labels.type, p, 1, &label))
                 ;
             else if (size >= 4 && !memcmp(p, &ignored, 4) &&
@@ -259,8 +264,8 @@ static int read_array_labels(struct array_input *x, size_t i, size_t at,
                 label = PP_LABEL_IGNORE;
             else
                 return pp_fail(err, PP_EXIT_INPUT,
-                               "%s: sequence %zu has a number that is no label",
-                               x->name, i);
+                               "%s: sequence %zu has an invalid label", x->name,
+                               i);
         }
         if (x->mask.data && integer_at(&x->mask, at + k) == 0)
             label = PP_LABEL_IGNORE;
@@ -301,8 +306,7 @@ static int add_array_sequence(struct array_input *x, struct pp_documents *d,
     if (!pp_token_convert(x->ids.type, (const char *)x->ids.data + at * size, n,
                           out))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: sequence %zu has a number that is no token id",
-                       x->name, i);
+                       "%s: sequence %zu has an invalid token id", x->name, i);
     if ((own && read_array_labels(x, i, at, n, out, err) != 0) ||
         pp_documents_add(d, n, own ? x->label_room : NULL, err) != 0 ||
         set_array_columns(x, d, i, group, is_first, at, n, err) != 0)
@@ -332,11 +336,11 @@ static int add_array_documents(struct array_input *x, struct pp_documents *d,
             return -1;
         group += ends;
     }
-    /* Rows have no room left, lists end where their lengths do. */
     return at == x->ids.n
                ? 0
                : fail_array(x, "input_ids",
-                            "has not as many tokens as its lengths say", err);
+                            "must have as many tokens as the lengths need",
+                            err);
 }
 
 int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,

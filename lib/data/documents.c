@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* documents - growing arrays of tokens and columns. */
 #include "data/documents.h"
 
 #include <assert.h>
@@ -87,11 +88,12 @@ bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out)
     }
 }
 
-/* documents_grow - a file's pages are the system's to write back, so an array
- * of any size costs only the memory that nobody else wants. Room is taken with
- * posix_fallocate: writing into a hole when the disk is full would end the
+/* Arrays that grow into files. The system writes the pages of a file back, so
+ * an array of any size costs only memory that nothing else needs. Room is taken
+ * with posix_fallocate: writing into a hole on a full disk would end the
  * program. */
-/* A file in dir that has no name, or -1. */
+
+/* Opens a file without a name in dir. Returns -1 on failure. */
 static int open_nameless(const char *dir)
 {
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -110,7 +112,7 @@ static int open_nameless(const char *dir)
     return fd;
 }
 
-/* The array's file in the given size, mapped. */
+/* Resizes the array's file and maps it. */
 static int map_array(struct pp_spill_array *g, size_t bytes, const char *dir,
                      struct pp_err *err)
 {
@@ -129,7 +131,7 @@ static int map_array(struct pp_spill_array *g, size_t bytes, const char *dir,
     return 0;
 }
 
-/* What memory holds goes to a file. */
+/* Moves the array from memory to a file. */
 static int move_to_file(struct pp_spill_array *g, size_t used, size_t bytes,
                         const char *dir, struct pp_err *err)
 {
@@ -193,7 +195,7 @@ size_t pp_documents_n_tokens(const struct pp_documents *d)
     return d->n_sequences ? d->first[d->n_sequences] : 0;
 }
 
-/* Room for n elements of 4 bytes in an array that may go to a file. */
+/* Makes room for n elements of 4 bytes in an array that may move to a file. */
 static int reserve_tokens(struct pp_documents *d, struct pp_spill_array *g,
                           size_t n, struct pp_err *err)
 {
@@ -222,7 +224,7 @@ int32_t *pp_documents_reserve(struct pp_documents *d, size_t n,
     return d->ids + pp_documents_n_tokens(d);
 }
 
-/* Ids that become labels, where they are known. */
+/* Copies ids to labels; unknown ids become 0. */
 static void copy_ids_to_labels(struct pp_documents *d, size_t from, size_t n)
 {
     if (n && d->ids)
@@ -231,7 +233,7 @@ static void copy_ids_to_labels(struct pp_documents *d, size_t from, size_t n)
         memset(d->labels + from, 0, n * sizeof *d->labels);
 }
 
-/* The labels of the sequence of n tokens that begins at used. */
+/* Sets the labels of the sequence of n tokens that begins at used. */
 static int set_labels(struct pp_documents *d, size_t used, size_t n,
                       const int32_t *labels, struct pp_err *err)
 {
@@ -239,7 +241,8 @@ static int set_labels(struct pp_documents *d, size_t used, size_t n,
     if (reserve_tokens(d, &d->grow_labels, used + n, err) != 0)
         return -1;
     d->labels = d->grow_labels.at;
-    /* Sequences before the first with labels of its own have their ids. */
+    /* Earlier sequences had no labels of their own: their ids are the labels.
+     */
     if (fresh)
         copy_ids_to_labels(d, 0, used);
     if (!labels)
@@ -306,8 +309,8 @@ int pp_documents_join(struct pp_documents *d, struct pp_err *err)
     return 0;
 }
 
-/* How many elements a column has when all have been put, and how many before
- * the last sequence. */
+/* Returns how many elements a complete column has, with or without the last
+ * sequence. */
 static size_t n_column_values(const struct pp_documents *d,
                               enum pp_column column, bool before_last)
 {
@@ -329,7 +332,7 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
            to = n_column_values(d, column, false);
     if (d->n_values[column] != from)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "has '%s', which what is before it has not",
+                       "has '%s', but earlier documents do not",
                        pp_columns[column].name);
     if (reserve_tokens(d, &d->grow_columns[column], to, err) != 0)
         return -1;
@@ -345,14 +348,14 @@ int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
 {
     if (d->n > 1 && kind != d->kind)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' do not go together with the %s before them",
+                       "'%s' cannot be mixed with the earlier %s",
                        pp_data_kinds[kind], pp_data_kinds[d->kind]);
     d->kind = kind;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (d->columns[c] &&
             d->n_values[c] != n_column_values(d, (enum pp_column)c, false))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "has no '%s', which what is before it has",
+                           "has no '%s', but earlier documents do",
                            pp_columns[c].name);
     return 0;
 }
@@ -370,7 +373,7 @@ void pp_documents_truncate(struct pp_documents *d, size_t n)
         size_t all = n_column_values(d, (enum pp_column)c, false);
         if (d->n_values[c] > all)
             d->n_values[c] = all;
-        /* A column that only the forgotten had was never there. */
+        /* Then no document has a column. */
         if (n == 0)
             d->columns[c] = NULL;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* indexed - Megatron's .bin and .idx. All numbers are little-endian. The arrays
- * of the index follow a header of 34 bytes, so that none is aligned: elements
- * are copied out, never pointed at. */
+/* indexed - reads Megatron's .bin and .idx. All numbers are little endian. The
+ * arrays of the index follow a header of 34 bytes and are not aligned, so
+ * elements are copied, never pointed at. */
 #include "data/readers.h"
 
 #include <inttypes.h>
@@ -52,19 +52,20 @@ static int read_idx_header(struct indexed_files *x, const unsigned char *idx,
                        "%s: not the index of an indexed dataset", x->idx_name);
     if (version != 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: version '%" PRIu64 "' is not known, only 1",
+                       "%s: unknown version '%" PRIu64 "'; only 1 is known",
                        x->idx_name, version);
     if (x->dtype == 0 || x->dtype >= PP_TOKEN_N_TYPES)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: element type '%u' is not known",
+        return pp_fail(err, PP_EXIT_INPUT, "%s: unknown element type '%u'",
                        x->idx_name, x->dtype);
     x->size = pp_token_bytes(x->dtype);
     if (!x->size)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: its elements are reals, not tokens", x->idx_name);
+                       "%s: its elements are reals; tokens must be integers",
+                       x->idx_name);
     return 0;
 }
 
-/* Finds the arrays; nothing but them may follow the header. */
+/* Finds the arrays. Only they may follow the header. */
 static int find_idx_arrays(struct indexed_files *x, const unsigned char *idx,
                            size_t n, struct pp_err *err)
 {
@@ -78,7 +79,7 @@ static int find_idx_arrays(struct indexed_files *x, const unsigned char *idx,
     if (n_sequences > room / 12 || n_entries > room / 8 ||
         12 * n_sequences + 8 * n_entries > room)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: cut short: '%zu' bytes, too few for %" PRIu64
+                       "%s: cut short: '%zu' bytes are too few for %" PRIu64
                        " sequences and %" PRIu64 " document entries",
                        x->idx_name, n, n_sequences, n_entries);
     size_t left = room - (size_t)(12 * n_sequences + 8 * n_entries);
@@ -89,8 +90,8 @@ static int find_idx_arrays(struct indexed_files *x, const unsigned char *idx,
     x->modes = left ? x->documents + 8 * n_entries : NULL;
     if (left && left != x->n_sequences)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%zu' bytes after the document entries, where %zu "
-                       "modes or none belong",
+                       "%s: has '%zu' bytes after the document entries; must "
+                       "be %zu modes or nothing",
                        x->idx_name, left, x->n_sequences);
     if (n_entries == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: has no document entries",
@@ -99,7 +100,7 @@ static int find_idx_arrays(struct indexed_files *x, const unsigned char *idx,
     return 0;
 }
 
-/* Each sequence lies in the tokens, none before the one before it. */
+/* Checks that sequences are inside the tokens, in rising order. */
 static int check_sequences(const struct indexed_files *x, struct pp_err *err)
 {
     uint64_t before = 0;
@@ -109,18 +110,18 @@ static int check_sequences(const struct indexed_files *x, struct pp_err *err)
         if (length > INT32_MAX)
             return fail_sequence(x, err, "has a negative length", i);
         if (at > INT64_MAX || at < before)
-            return fail_sequence(x, err, "lies before the one before it", i);
+            return fail_sequence(x, err, "begins before the previous one", i);
         if (at > x->bin_bytes || length > (x->bin_bytes - at) / x->size)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: cut short: '%zu' bytes, and sequence %zu of %s "
+                           "%s: cut short: '%zu' bytes, but sequence %zu of %s "
                            "ends at %" PRIu64,
                            x->bin_name, x->bin_bytes, i, x->idx_name,
                            at + length * x->size);
         if (x->modes && x->modes[i] && !x->options->modes)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: sequence %zu has mode '%d', so it need not be "
-                           "text; see --modes",
-                           x->idx_name, i, (int8_t)x->modes[i]);
+            return pp_fail_setting(err, PP_EXIT_INPUT, "modes", NULL,
+                                   "%s: sequence %zu has mode '%d', so it may "
+                                   "not be text",
+                                   x->idx_name, i, (int8_t)x->modes[i]);
         before = at;
     }
     return 0;
@@ -131,20 +132,20 @@ static uint64_t document_entry(const struct indexed_files *x, size_t i)
     return load_le(x->documents + 8 * i, 8);
 }
 
-/* Document entries go from 0 to the number of sequences and never back. */
+/* Checks that document entries rise from 0 to the number of sequences. */
 static int check_documents(const struct indexed_files *x, struct pp_err *err)
 {
     uint64_t before = 0, last = document_entry(x, x->n_documents);
     if (document_entry(x, 0) != 0 || last != x->n_sequences)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: its documents are not sequences 0 to %zu",
+                       "%s: its documents do not cover sequences 0 to %zu",
                        x->idx_name, x->n_sequences);
     for (size_t i = 0; i <= x->n_documents; i++) {
         uint64_t entry = document_entry(x, i);
         if (entry < before)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: document entry %zu, '%" PRIu64
-                           "', is less than the one before it",
+                           "', is less than the previous one",
                            x->idx_name, i, entry);
         before = entry;
     }
@@ -156,7 +157,7 @@ static bool is_taken(const struct indexed_files *x, size_t s)
     return !x->options->modes || x->options->modes[x->modes ? x->modes[s] : 0];
 }
 
-/* The tokens of document i that are taken. */
+/* Counts the tokens that are taken from document i. */
 static int count_tokens(const struct indexed_files *x, size_t i, size_t *n,
                         struct pp_err *err)
 {
@@ -172,15 +173,13 @@ static int count_tokens(const struct indexed_files *x, size_t i, size_t *n,
                            x->idx_name, i);
     }
     if (sum == 0 && !x->options->allow_empty)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: document %zu is empty (--empty drop leaves such "
-                       "documents out)",
-                       x->idx_name, i);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
+                               "%s: document %zu is empty", x->idx_name, i);
     *n = (size_t)sum;
     return 0;
 }
 
-/* After document i was added: what of it was not taken. */
+/* Notes what was not taken from document i, which was just added. */
 static int count_omitted(const struct indexed_files *x, size_t i,
                          struct pp_documents *d, struct pp_err *err)
 {
@@ -199,8 +198,7 @@ static int bad_token(const struct indexed_files *x, size_t s,
                      struct pp_err *err)
 {
     return pp_fail(err, PP_EXIT_INPUT,
-                   "%s: sequence %zu has a number that is no token id",
-                   x->bin_name, s);
+                   "%s: sequence %zu has an invalid token id", x->bin_name, s);
 }
 
 static int copy_document(const struct indexed_files *x, size_t i,
@@ -228,7 +226,7 @@ static int copy_document(const struct indexed_files *x, size_t i,
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
 
-/* Whether n numbers are all token ids. */
+/* Returns whether n numbers are all token ids. */
 static bool are_tokens(const struct indexed_files *x, const unsigned char *p,
                        size_t n)
 {
@@ -241,7 +239,7 @@ static bool are_tokens(const struct indexed_files *x, const unsigned char *p,
     return true;
 }
 
-/* A document whose tokens stay where they are. */
+/* Adds document i, whose tokens stay in their file. */
 static int place_document(const struct indexed_files *x, size_t i,
                           struct pp_documents *d, struct pp_err *err)
 {
@@ -261,8 +259,8 @@ static int place_document(const struct indexed_files *x, size_t i,
             continue;
         if (length > 0 && at != next)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: the sequences of document %zu do not lie one "
-                           "after the other, so an index alone cannot name it",
+                           "%s: the sequences of document %zu do not follow "
+                           "each other, so its tokens must be copied",
                            x->idx_name, i);
         if (!are_tokens(x, x->bin + at, length))
             return bad_token(x, s, err);
@@ -310,7 +308,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
     return n > m && !memcmp(s + n - m, end, m);
 }
 
-/* prefix and ending, to be freed, or NULL. */
+/* Returns prefix and ending in one string, which the caller frees, or NULL. */
 static char *join_name(const char *prefix, const char *ending)
 {
     size_t n = strlen(prefix), m = strlen(ending) + 1;
@@ -338,7 +336,8 @@ bool pp_indexed_is_name(const char *name, size_t *prefix_bytes)
     return is_there;
 }
 
-/* Takes the map of the tokens. */
+/* Adds documents whose tokens stay in their file. Takes the map of the tokens.
+ */
 static int place_documents(struct indexed_files *x, const void *idx,
                            size_t idx_bytes, struct pp_documents *d,
                            struct pp_err *err)

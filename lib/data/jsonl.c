@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl - documents from JSON Lines.
+/* jsonl - documents from JSON Lines, and lengths from lines of numbers.
  *
- * A scanner of its own: a general JSON library would build a value per token.
+ * It has its own scanner: a general JSON library would build a value per token.
  * Every token takes at least one character of its line, so the line's length
- * bounds all arrays and the loops need no checks of room. Lines with
- * "input_ids" are read here as they come, others in jsonl_groups.c. */
+ * bounds all arrays, and loops need no checks of room. Lines with "input_ids"
+ * are read here in one pass, other lines in jsonl_groups.c. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "data/packed.h"
 #include "data/readers.h"
 
-/* What one line holds. */
+/* The fields of one line. */
 struct json_line {
     int32_t *ids, *labels, *mask; /* room for every character of the line */
     size_t n_ids, n_labels, n_mask;
@@ -26,7 +26,7 @@ static int scan_line_text(struct pp_scan *s, struct json_line *l,
                           struct pp_err *err)
 {
     size_t n = 0;
-    /* Decoded in place of the ids, as bytes, then widened from the end. */
+    /* Decode bytes into the room of the ids, then widen them from the end. */
     unsigned char *text = (unsigned char *)l->ids;
     if (pp_scan_text(s, (char *)text, s->n, &n, err) != 0)
         return -1;
@@ -37,13 +37,13 @@ static int scan_line_text(struct pp_scan *s, struct json_line *l,
     return 0;
 }
 
-/* With the byte tokenizer only these fields mean something. */
+/* Returns whether the byte tokenizer reads the field. */
 static bool is_of_bytes(enum pp_field f)
 {
     return f == PP_FIELD_TEXT || f == PP_FIELD_LABELS || f == PP_FIELD_MASK;
 }
 
-/* Documents are read as they come; where other fields are is noted. */
+/* Reads the fields of documents, and notes the places of other fields. */
 static int scan_line_member(struct pp_scan *s, enum pp_field field, bool bytes,
                             struct json_line *l, struct pp_err *err)
 {
@@ -86,7 +86,7 @@ static int scan_line_object(struct pp_scan *s, bool bytes, struct json_line *l,
     return more ? -1 : pp_scan_end(s, err);
 }
 
-/* Puts the labels that the line stands for into l->labels. */
+/* Makes the labels in l->labels from labels and loss mask. */
 static int make_line_labels(struct json_line *l, struct pp_err *err)
 {
     bool has_labels = l->fields.has[PP_FIELD_LABELS];
@@ -111,15 +111,14 @@ static int make_line_labels(struct json_line *l, struct pp_err *err)
     return 0;
 }
 
-/* Positions that begin anew at 0 say where a row's sequences begin: marks them
- * in l->mask. */
+/* Marks in l->mask where the sequences of a row begin: at each position 0. */
 static int mark_positions(struct pp_scan *s, struct json_line *l,
                           struct pp_err *err)
 {
     size_t n;
     int32_t before = -1;
     s->at = l->fields.at[PP_FIELD_POSITIONS];
-    /* Into mask, where the marks then take the place of the numbers. */
+    /* The marks then replace the numbers in mask. */
     if (pp_scan_int32s(s, 0, INT32_MAX, "a position", l->mask, &n, err) != 0)
         return -1;
     if (n != l->n_ids)
@@ -129,8 +128,8 @@ static int mark_positions(struct pp_scan *s, struct json_line *l,
         int32_t p = l->mask[i];
         if (p != 0 && p != before + 1)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "position_ids: '%d' is neither 0 nor one more than "
-                           "the one before it",
+                           "position_ids: '%d' must be 0 or the previous "
+                           "position plus 1",
                            p);
         before = p;
         l->mask[i] = p == 0;
@@ -138,7 +137,7 @@ static int mark_positions(struct pp_scan *s, struct json_line *l,
     return 0;
 }
 
-/* The same from the lengths of a row's sequences, or from where they start. */
+/* Does the same from the lengths or the starts of a row's sequences. */
 static int mark_lengths(struct pp_scan *s, struct json_line *l,
                         enum pp_field field, struct pp_err *err)
 {
@@ -154,10 +153,11 @@ static int mark_lengths(struct pp_scan *s, struct json_line *l,
             return -1;
         if (field == PP_FIELD_STARTS) {
             if ((k == 0) != (v == 0) || (size_t)v < at || (size_t)v >= l->n_ids)
-                return pp_scan_fail(s, err, "'%d' is no start in this row", v);
+                return pp_scan_fail(s, err, "'%d' is not a start in this row",
+                                    v);
             l->mask[at = (size_t)v] = 1;
         } else if ((size_t)v > l->n_ids - at) {
-            return pp_scan_fail(s, err, "'%d' leads beyond the row", v);
+            return pp_scan_fail(s, err, "'%d' ends after the row", v);
         } else if (v > 0) {
             l->mask[at] = 1;
             at += (size_t)v;
@@ -165,12 +165,13 @@ static int mark_lengths(struct pp_scan *s, struct json_line *l,
         k++;
     }
     if (more == 0 && field == PP_FIELD_LENGTHS && at != l->n_ids)
-        return pp_scan_fail(s, err, "seq_lengths of '%zu' tokens for %zu", at,
-                            l->n_ids);
+        return pp_scan_fail(s, err, "seq_lengths sum to '%zu' for %zu tokens",
+                            at, l->n_ids);
     return more;
 }
 
-/* Where the row's sequences begin; one sequence where nothing says so. */
+/* Marks where the sequences of a row begin. Without a field for it, the row is
+ * one sequence. */
 static int mark_starts(struct pp_scan *s, struct json_line *l,
                        struct pp_err *err)
 {
@@ -193,7 +194,7 @@ static bool has_parts_or_columns(const struct pp_fields *f)
            f->has[PP_FIELD_STARTS];
 }
 
-/* A row of several sequences, or with columns. */
+/* Adds a row of several sequences, or with columns. */
 static int add_sequences(struct pp_scan *s, struct json_line *l,
                          struct pp_jsonl_sequence *r, const int32_t *labels,
                          struct pp_documents *d, struct pp_err *err)
@@ -223,15 +224,15 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
     const bool *has = l->fields.has;
     bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK];
     if (!has[j->bytes ? PP_FIELD_TEXT : PP_FIELD_IDS])
-        return pp_fail(err, PP_EXIT_INPUT,
-                       j->bytes ? "no 'text' (--bytes packs text)"
-                                : "no 'input_ids' (text needs --bytes)");
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "bytes", NULL,
+            j->bytes ? "no 'text', which the byte tokenizer needs"
+                     : "no 'input_ids'; text needs the byte tokenizer");
     if (own && make_line_labels(l, err) != 0)
         return -1;
     if (l->n_ids == 0 && !j->allow_empty)
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "'input_ids' is empty (--empty drop leaves such lines out)");
+        return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
+                               "'input_ids' is empty");
     if (l->n_ids > 0 && has_parts_or_columns(&l->fields))
         return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
     if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0)
@@ -239,15 +240,13 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
 
-/* The scanner says where a line is wrong; other errors are placed here. */
+/* Adds the line to an error, unless the scanner has placed it. */
 static int fail_at_line(const struct pp_jsonl *j, const struct pp_scan *s,
                         struct pp_err *err)
 {
-    size_t n = strlen(j->name);
-    if (strncmp(err->text, j->name, n) == 0 &&
-        strncmp(err->text + n, ": line ", 7) == 0)
-        return -1;
-    return pp_fail_at(err, "%s: line %zu: ", j->name, s->lines_before + 1);
+    return *s->placed ? -1
+                      : pp_fail_at(err, "%s: line %zu: ", j->name,
+                                   s->lines_before + 1);
 }
 
 static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
@@ -274,7 +273,7 @@ static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
     return rc != 0 ? fail_at_line(j, s, err) : 0;
 }
 
-/* The line, or nothing of it where it may be left out. */
+/* Reads a line, or skips it if it is malformed and may be skipped. */
 static int read_or_skip_line(const struct pp_jsonl *j, struct pp_scan *s,
                              struct pp_jsonl_sequence *r,
                              struct pp_documents *d, struct pp_err *err)
@@ -292,8 +291,8 @@ static int read_or_skip_line(const struct pp_jsonl *j, struct pp_scan *s,
     return 0;
 }
 
-/* The document of a line, where it became one: of groups and of several only
- * the whole can tell whether they fit. */
+/* Checks the length of a line that became one document of one sequence. Groups
+ * and rows of several documents are checked later. */
 static int check_line_length(const struct pp_jsonl *j, const struct pp_scan *s,
                              const struct pp_documents *d, size_t before,
                              struct pp_err *err)
@@ -304,9 +303,9 @@ static int check_line_length(const struct pp_jsonl *j, const struct pp_scan *s,
     size_t n = d->first[first + 1] - d->first[first];
     if (n <= j->longest || pp_documents_sequence(d, d->n) != first + 1)
         return 0;
-    pp_fail(err, PP_EXIT_INPUT,
-            "'%zu' tokens are more than the %zu of a bin; see --oversize", n,
-            j->longest);
+    pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
+                    "'%zu' tokens are more than the %zu of a bin", n,
+                    j->longest);
     return fail_at_line(j, s, err);
 }
 
@@ -320,12 +319,14 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
         size_t before = d->n;
+        bool placed = false;
         struct pp_scan s = {.text = text,
                             .n = (size_t)n - (text[n - 1] == '\n'),
                             .name = j->name,
-                            .lines_before = line};
+                            .lines_before = line,
+                            .placed = &placed};
         if (line == 0 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-            s.at = 3; /* a byte order mark, which editors on Windows write */
+            s.at = 3; /* a byte order mark: editors on Windows write it */
         line++;
         bytes += (size_t)n;
         rc = read_or_skip_line(j, &s, &rows, d, err) ||
@@ -342,7 +343,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     return rc;
 }
 
-/* A short run of digits, which nearly every line is. */
+/* Parses a short run of digits, the usual line. Returns false for any other. */
 static bool parse_short_length(const char *text, size_t n, int64_t *length)
 {
     enum { MOST_DIGITS = 9 };
@@ -366,7 +367,7 @@ static int add_length_line(char *text, size_t n, struct pp_documents *d,
         return 0;
     if (!parse_short_length(text, n, &length)) {
         if (strlen(text) != n)
-            return pp_fail(err, PP_EXIT_INPUT, "holds a zero byte");
+            return pp_fail(err, PP_EXIT_INPUT, "has a zero byte");
         if (pp_parse_int(text, "length", 0, INT32_MAX, &length, err) != 0)
             return -1;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_groups - the line was scanned once and found to be JSON; where its
- * fields are is known. Here they are read in the order in which they are
- * needed. */
+/* jsonl_groups - pairs, rollouts and chats. The line was scanned once: it is
+ * valid JSON, and the places of its fields are known. Fields are read here in
+ * the order in which they are needed. */
 #include "data/jsonl_sequence.h"
 
 #include <stdlib.h>
@@ -27,13 +27,13 @@ static int end_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
                         struct pp_documents *d, struct pp_err *err)
 {
     if (r->n == 0)
-        return pp_scan_fail(s, err, "a sequence without tokens");
+        return pp_scan_fail(s, err, "a sequence needs at least one token");
     if (pp_documents_add(d, r->n, r->labels, err) != 0)
         return -1;
     return pp_sequence_set_columns(r, d, 0, err);
 }
 
-/* One number of the line for the row. */
+/* Reads one number for the sequence. */
 static int read_number_field(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              const struct pp_fields *f, enum pp_field field,
                              enum pp_column column, struct pp_err *err)
@@ -73,7 +73,7 @@ static int add_pair(struct pp_jsonl_sequence *r, struct pp_scan *s,
     return pp_documents_check_last(d, PP_DATA_PAIRS, err);
 }
 
-/* The line's values of response k: element k of each array of values. */
+/* Finds the values of response k: element k of each array of values. */
 static int pick_response_fields(struct pp_scan *s, const struct pp_fields *f,
                                 size_t k, struct pp_fields *out,
                                 struct pp_err *err)
@@ -93,8 +93,8 @@ static int pick_response_fields(struct pp_scan *s, const struct pp_fields *f,
         if (more < 0)
             return -1;
         if (more == 0)
-            return pp_scan_fail(s, err, "'%zu' %s for more responses", n,
-                                pp_columns[c - PP_FIELD_COLUMN].name);
+            return pp_scan_fail(s, err, "'%zu' %s are fewer than the responses",
+                                n, pp_columns[c - PP_FIELD_COLUMN].name);
         pp_scan_peek(s);
         out->has[c] = true;
         out->at[c] = s->at;
@@ -125,11 +125,11 @@ static int add_responses(struct pp_jsonl_sequence *r, struct pp_scan *s,
             return -1;
     }
     if (more == 0 && n == 0)
-        return pp_scan_fail(&list, err, "no responses");
+        return pp_scan_fail(&list, err, "'responses' is empty");
     return more ? -1 : pp_documents_check_last(d, PP_DATA_ROLLOUTS, err);
 }
 
-/* Remembers the line's group; *same: it is that of the line before. */
+/* Notes the line's group. *same: it is the group of the previous line. */
 static int note_group(struct pp_jsonl_sequence *r, struct pp_scan *s,
                       const struct pp_fields *f, bool *same, struct pp_err *err)
 {

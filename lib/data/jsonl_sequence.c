@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_sequence - one sequence, as its ids, turns and columns are found. */
+/* jsonl_sequence - makes one sequence from ids, turns and columns; and the
+ * table of keys. */
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,8 @@ int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
     return 0;
 }
 
-/* Numbers for tokens from body on, or for all; or one number for all of the
- * body. */
+/* Reads one number for all tokens of the body, or an array for the body or for
+ * all tokens. */
 static int read_token_values(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              int column, size_t body, struct pp_err *err)
 {
@@ -154,7 +155,9 @@ static int read_field_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
             return count_mismatch(s, n, "labels", n_body, err);
         for (size_t i = 0; i < n; i++)
             if (r->mask[i] < 0 && r->mask[i] != PP_LABEL_IGNORE)
-                return pp_scan_fail(s, err, "'%d' is not a label", r->mask[i]);
+                return pp_scan_fail(s, err,
+                                    "'%d' is not a label (from 0 on, or -100)",
+                                    r->mask[i]);
         memcpy(r->labels + body, r->mask, n * sizeof *r->labels);
     }
     if (f->has[PP_FIELD_MASK]) {
@@ -173,8 +176,8 @@ static int read_field_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
     return 0;
 }
 
-/* Whether a turn is scored: as it says, or when it is the assistant's, or when
- * it does not say whose it is. */
+/* Reads whether a turn is scored: "train" says it; else a turn of the
+ * assistant, or one without a role, is scored. */
 static int read_train(struct pp_scan *s, const struct pp_fields *f, bool *out,
                       struct pp_err *err)
 {
@@ -210,18 +213,17 @@ static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
         return -1;
     size_t end = s->at;
     if (!f.has[PP_FIELD_IDS])
-        return pp_scan_fail(s, err, "a turn without 'input_ids'");
+        return pp_scan_fail(s, err, "a turn needs 'input_ids'");
     if (read_train(s, &f, &train, err) != 0)
         return -1;
     s->at = f.at[PP_FIELD_IDS];
     if (pp_sequence_append_ids(r, s, train, err) != 0 ||
         read_field_labels(r, s, &f, body, err) != 0)
         return -1;
-    /* A turn's values are for its own tokens. */
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (f.has[PP_FIELD_COLUMN + c])
             return pp_scan_fail(s, err,
-                                "'%s' belongs beside the turns, not in one",
+                                "'%s' must be beside the turns, not inside one",
                                 pp_columns[c].name);
     s->at = end;
     return 0;
@@ -240,7 +242,7 @@ static int append_turns(struct pp_jsonl_sequence *r, struct pp_scan *s,
     return more;
 }
 
-/* Ids, or turns. */
+/* Appends an array of ids or of turns. */
 static int append_list(struct pp_jsonl_sequence *r, struct pp_scan *s,
                        struct pp_err *err)
 {
@@ -287,7 +289,8 @@ int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
 
 enum { COLUMN = PP_FIELD_COLUMN };
 
-/* Fields have one name here; the others are those of TRL, NeMo-RL and verl. */
+/* The first name of a field is pptools' own; others are from TRL, NeMo-RL and
+ * verl. */
 static const struct {
     const char *name;
     int field;
@@ -367,7 +370,7 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err)
 {
-    /* Tables that lack a value have null there. */
+    /* Tools that export tables write null for a missing value. */
     if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {
         if (f->has[field])
             return pp_field_repeated(s, field, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_sequence - sequences made of the fields of one line: chats, preference
+/* jsonl_sequence - sequences from the fields of one line: chats, preference
  * pairs and rollouts. For jsonl*.c only. */
 #ifndef PP_DATA_JSONL_SEQUENCE_H
 #define PP_DATA_JSONL_SEQUENCE_H
@@ -9,8 +9,7 @@
 #include "data/documents.h"
 #include "data/scan.h"
 
-/* jsonl_fields - the keys of JSON Lines that mean something, in this project's
- * words and in those of others. For jsonl*.c only. */
+/* The known keys of JSON Lines. */
 enum pp_field {
     PP_FIELD_TEXT,
     PP_FIELD_IDS,
@@ -30,50 +29,51 @@ enum pp_field {
     PP_FIELD_GROUP,
     PP_FIELD_REF_CHOSEN,
     PP_FIELD_REF_REJECTED,
-    PP_FIELD_COLUMN, /* and on: enum pp_column */
+    PP_FIELD_COLUMN, /* plus an enum pp_column */
     PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
     PP_FIELD_OTHER = PP_N_FIELDS
 };
 
-/* Where the values of an object's fields begin in the text. */
+/* The places in the text at which the values of an object's fields begin. */
 struct pp_fields {
     bool has[PP_N_FIELDS];
     size_t at[PP_N_FIELDS];
 };
 
-/* A key and its colon: what it means. */
+/* Reads a key and its colon. */
 int pp_field_key(struct pp_scan *s, enum pp_field *out,
                  struct pp_err *err) PP_MUST_USE;
 
-/* The field was there before: an error. */
+/* Fails since the field is there twice. */
 int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
                       struct pp_err *err);
 
-/* Notes where the value of a field is, and skips it. Other keys' values are
- * skipped too. */
+/* Notes the place of a field's value, and skips the value. Values of other keys
+ * are only skipped. */
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err) PP_MUST_USE;
 
-/* A whole object. */
+/* Notes the fields of a whole object. */
 int pp_fields_scan(struct pp_scan *s, struct pp_fields *f,
                    struct pp_err *err) PP_MUST_USE;
 
-/* A number that a float can hold. */
+/* Reads a number that a float can hold. */
 int pp_scan_float(struct pp_scan *s, float *out,
                   struct pp_err *err) PP_MUST_USE;
 
-/* An array of 0, 1, false and true. */
+/* Reads an array of 0, 1, false and true. */
 int pp_scan_mask(struct pp_scan *s, int32_t *out, size_t *n,
                  struct pp_err *err) PP_MUST_USE;
 
-/* Scratch of a reader: arrays with an element for every character of the
- * longest line so far. Zeroed is empty. */
+/* The scratch of a reader: arrays with an element for every character of the
+ * longest line so far. A zeroed struct is empty. */
 struct pp_jsonl_sequence {
     int32_t *labels, *mask;
     float *values[PP_N_COLUMNS]; /* NULL until needed */
     size_t room;
-    char *group; /* of the rollouts before; NULL: none */
-    /* The sequence being made: its ids have been put into the documents'. */
+    char *group; /* of the previous rollouts; NULL: none */
+    /* The sequence being made: its ids are in room reserved in the documents.
+     */
     int32_t *ids;
     size_t n;
     bool has[PP_N_COLUMNS];
@@ -83,36 +83,36 @@ struct pp_jsonl_sequence {
 int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Reads the columns among the fields of an object for the tokens from body on,
- * or all n where there are as many values. */
+/* Reads the columns among the fields of an object. Their values are for the
+ * tokens from body on, or for all n if there are n values. */
 int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              const struct pp_fields *f, size_t body,
                              struct pp_err *err) PP_MUST_USE;
 
-/* Puts the columns of the last sequence, whose first token was the row's
- * token at. */
+/* Sets the columns of the last sequence, which began at token `at` of the line.
+ */
 int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
                             struct pp_documents *d, size_t at,
                             struct pp_err *err) PP_MUST_USE;
 
-/* The row's values of a column begin as zeros. */
+/* Sets the values of a column to zeros. */
 int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
                              struct pp_err *err) PP_MUST_USE;
 
-/* Appends the ids that are next. */
+/* Appends the array of ids that is next. */
 int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
                            bool scored, struct pp_err *err) PP_MUST_USE;
 
-/* Appends what an object's fields say of a sequence, and reads its columns. */
+/* Appends the tokens among the fields of an object, and reads its columns. */
 int pp_sequence_append_object(struct pp_jsonl_sequence *r, struct pp_scan *s,
                               const struct pp_fields *f,
                               struct pp_err *err) PP_MUST_USE;
 
-/* The same from the value that is next: ids, turns, or an object. */
+/* Appends the value that is next: ids, turns, or an object. */
 int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              struct pp_err *err) PP_MUST_USE;
 
-/* Whether the fields are of a line that this file makes sequences of. */
+/* Returns whether the fields are of a chat, a pair or rollouts. */
 bool pp_fields_make_sequences(const struct pp_fields *f);
 
 /* Appends the documents of such a line. */

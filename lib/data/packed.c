@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* packed - the reader of packed directories.
+/* packed - reads packed directories.
  *
- * After open every offset that pp_packed_bin follows is known to lie inside
- * the maps (packed_sections.c); what the numbers mean is checked in
- * packed_check.c. */
+ * pp_packed_open makes sure that every offset that pp_packed_bin follows is
+ * inside the maps. packed_check.c has these checks and those of the contents.
+ */
 #include "data/packed.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
     return NULL;
 }
 
-/* How many elements a column of that scope has. */
+/* Returns how many elements a column of that scope has. */
 static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
 {
     switch (scope) {
@@ -79,7 +79,8 @@ static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
 
 static const char *const scope_names[] = {"token", "sequence", "group"};
 
-/* Ids and labels are int32 and have to be there, the others are floats. */
+/* Checks the type and size of a column. Ids and labels are int32 and required;
+ * the others are floats. */
 static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
@@ -89,13 +90,13 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
     if (!c && (is_float || p->index_only))
         return 0;
     if (!c)
-        return pp_fail(err, PP_EXIT_INPUT, "index: no column '%s'",
+        return pp_fail(err, PP_EXIT_INPUT, "index: has no column '%s'",
                        pp_packed_name(file));
     if (c->scope != scope ||
         c->dtype != (is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32) ||
         c->n != n_column_elements(p, scope))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "index: column '%s' is not one %s per %s",
+                       "index: column '%s' must have one %s per %s",
                        pp_packed_name(file), is_float ? "float32" : "int32",
                        scope_names[scope]);
     return 0;
@@ -124,12 +125,12 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
         return -1;
     if (p->map_bytes[file] != bytes)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s/%s: '%zu' bytes where the index says %zu", dir,
+                       "%s/%s: has '%zu' bytes, but the index says %zu", dir,
                        pp_packed_name(file), p->map_bytes[file], bytes);
     return 0;
 }
 
-/* What every token's place leads to is inside its file. */
+/* Checks that the tokens of every sequence are inside their file. */
 static int check_places(const struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
@@ -144,7 +145,7 @@ static int check_places(const struct pp_packed *p, struct pp_err *err)
             unsigned size = pp_token_bytes(f[file[s]].type);
             if (at[s] > bytes || n * size > bytes - at[s])
                 return pp_fail(err, PP_EXIT_INPUT,
-                               "index: sequence %zu lies outside '%s'", s,
+                               "index: sequence %zu is outside '%s'", s,
                                f[file[s]].path);
         }
     }
@@ -181,7 +182,8 @@ bad:
     return -1;
 }
 
-/* Element i of a section or map of 4-byte elements that need not be there. */
+/* Returns element i of a section or map of 4-byte elements, or NULL if it is
+ * absent. */
 static const void *element_at(const void *base, uint64_t i)
 {
     return base ? (const uint32_t *)base + i : NULL;
@@ -257,7 +259,7 @@ int pp_packed_map_tokens(struct pp_packed *p,
             return -1;
         if (m->bytes != files[i].bytes)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: '%zu' bytes where the index says %" PRIu64,
+                           "%s: has '%zu' bytes, but the index says %" PRIu64,
                            files[i].path, m->bytes, files[i].bytes);
     }
     return 0;
@@ -279,13 +281,12 @@ int pp_packed_check_tokens(const struct pp_packed *p, struct pp_err *err)
          i++) {
         const struct pp_token_map *m = &p->token_files[i];
         if (pp_fnv(PP_FNV_START, m->data, m->bytes) != f[i].checksum)
-            return pp_fail(err, PP_EXIT_NO, "%s: its checksum is wrong",
-                           f[i].path);
+            return pp_fail(err, PP_EXIT_NO, "%s: wrong checksum", f[i].path);
     }
     return 0;
 }
 
-/* The ids of sequence s, n of them, from its file. */
+/* Reads the n ids of sequence s from its file. */
 static void read_sequence(const struct pp_packed *p, size_t s, size_t n,
                           int32_t *out)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_check - whether what a packed directory says of itself is true. */
+/* packed_check - checks a packed directory: first that no number of the index
+ * leads out of its file, then, for pp_packed_check, that its contents are
+ * true. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -29,17 +31,18 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
                        "reads %d",
                        h->version, PP_PACKED_VERSION);
     if (h->version < 1)
-        return fail_index(err, "version '0' is not a version");
+        return fail_index(err, "version '0' does not exist");
     size_t expected = h->version == 1 ? PP_PACKED_HEADER_1 : sizeof *h;
     if (bytes < expected)
         return fail_index(err, "cut short");
     if (h->header_bytes != expected)
-        return pp_fail(err, PP_EXIT_INPUT, "index: header of '%u' bytes",
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: the header must not have '%u' bytes",
                        h->header_bytes);
     if (h->index_bytes != bytes)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "index: '%zu' bytes where its header says %llu", bytes,
-                       (unsigned long long)h->index_bytes);
+                       "index: has '%zu' bytes, but its header says %llu",
+                       bytes, (unsigned long long)h->index_bytes);
     if (!h->n_bins || h->n_sequences > UINT32_MAX ||
         h->n_bins > h->n_sequences || h->n_inputs > UINT32_MAX || !h->align ||
         h->capacity > INT32_MAX || h->vocab > INT32_MAX)
@@ -57,7 +60,7 @@ static int find_section(struct pp_packed *p, int which, uint64_t at, uint64_t n,
         __builtin_mul_overflow(n, size, &bytes) ||
         __builtin_add_overflow(at, bytes, &end) ||
         end > p->map_bytes[PP_PACKED_INDEX])
-        return fail_index(err, "a section lies outside the file");
+        return fail_index(err, "a section is outside the file");
     p->sections[which] = (const char *)p->map[PP_PACKED_INDEX] + at;
     return 0;
 }
@@ -81,7 +84,7 @@ static int find_first_sections(struct pp_packed *p, struct pp_err *err)
     return 0;
 }
 
-/* Those that version 1 has not, where they are there. */
+/* Finds the optional sections that version 1 does not have. */
 static int find_further_sections(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
@@ -141,8 +144,8 @@ static int fail_index_bin(size_t b, struct pp_err *err, const char *what)
     return pp_fail(err, PP_EXIT_INPUT, "index: bin %zu: %s", b, what);
 }
 
-/* The cu arrays of one bin. Differences are taken in 64 bits: the arrays may
- * hold anything yet. */
+/* Checks the cu arrays of one bin. Differences are in 64 bits, since the arrays
+ * may still hold any value. */
 static int check_lengths(const struct pp_packed *p, size_t b,
                          const struct pp_packed_record *r, struct pp_err *err)
 {
@@ -152,13 +155,13 @@ static int check_lengths(const struct pp_packed *p, size_t b,
                             r->first_sequence + b;
     int64_t longest = 0;
     if (cu[0] != 0 || padded[0] != 0)
-        return fail_index_bin(b, err, "cu_seqlens does not begin at 0");
+        return fail_index_bin(b, err, "cu_seqlens must begin with 0");
     for (uint32_t i = 0; i < r->n_sequences; i++) {
         int64_t length = (int64_t)cu[i + 1] - cu[i];
         int64_t padded_length = (int64_t)padded[i + 1] - padded[i];
         if (length < 1 || padded_length < length)
-            return fail_index_bin(b, err,
-                                  "cu_seqlens does not rise inside its slots");
+            return fail_index_bin(
+                b, err, "cu_seqlens must rise and stay inside its slots");
         longest = padded_length > longest ? padded_length : longest;
     }
     if ((uint32_t)cu[r->n_sequences] != r->real ||
@@ -169,7 +172,7 @@ static int check_lengths(const struct pp_packed *p, size_t b,
     return 0;
 }
 
-/* A bin's groups: each has a sequence, and no other is between them. */
+/* Checks that a bin's groups are not empty and cover its sequences. */
 static int check_groups(const struct pp_packed *p, size_t b,
                         const struct pp_packed_record *r, uint64_t first,
                         struct pp_err *err)
@@ -180,13 +183,14 @@ static int check_groups(const struct pp_packed *p, size_t b,
         return r->n_groups == r->n_sequences
                    ? 0
                    : fail_index_bin(b, err,
-                                    "as many groups as sequences belong");
+                                    "must have as many groups as sequences");
     if (first_group[b] != first || r->n_groups > p->n_groups - first)
-        return fail_index_bin(b, err, "its groups do not follow those before");
+        return fail_index_bin(
+            b, err, "its groups must follow those of the previous bin");
     cu += first + b;
     for (uint32_t g = 0; g < r->n_groups; g++)
         if (cu[g + 1] <= cu[g])
-            return fail_index_bin(b, err, "cu_groups does not rise");
+            return fail_index_bin(b, err, "cu_groups must rise");
     return cu[0] == 0 && cu[r->n_groups] == r->n_sequences
                ? 0
                : fail_index_bin(b, err,
@@ -201,7 +205,7 @@ static int check_bin_records(const struct pp_packed *p, struct pp_err *err)
     for (size_t b = 0; b < p->n_bins; b++, r++) {
         if (r->first_sequence != sequences || r->first_position != positions)
             return fail_index_bin(b, err,
-                                  "does not begin where the one before ends");
+                                  "must begin where the previous bin ends");
         if (r->n_sequences < 1 || r->n_sequences > p->n_sequences - sequences ||
             r->tokens > p->capacity || r->scored > r->real ||
             r->n_groups > r->n_sequences)
@@ -229,7 +233,7 @@ static int check_sources(const struct pp_packed *p, struct pp_err *err)
     for (size_t i = 0; i < p->n_sequences; i++)
         if (source[i] >= p->n_inputs)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "index: sequence %zu: source '%u' is not below %zu",
+                           "index: sequence %zu: source '%u' must be below %zu",
                            i, source[i], p->n_inputs);
     return 0;
 }
@@ -268,17 +272,17 @@ static int check_sums(const struct pp_packed *p, struct pp_err *err)
 {
     if (pp_packed_sum(p->map[PP_PACKED_INDEX], p->map_bytes[PP_PACKED_INDEX]) !=
         p->checksum)
-        return pp_fail(err, PP_EXIT_NO, "index: its checksum is wrong");
+        return pp_fail(err, PP_EXIT_NO, "index: wrong checksum");
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
         if (p->map[f] && pp_fnv(PP_FNV_START, p->map[f], p->map_bytes[f]) !=
                              pp_packed_column(p, f)->checksum)
-            return pp_fail(err, PP_EXIT_NO, "%s: its checksum is wrong",
+            return pp_fail(err, PP_EXIT_NO, "%s: wrong checksum",
                            pp_packed_name(f));
     return pp_packed_check_tokens(p, err);
 }
 
-/* Sequence i of a bin: ids, labels and padding; counts what is scored and
- * raises *vocab. */
+/* Checks ids, labels and padding of sequence i of a bin. Counts scored labels
+ * and raises *vocab. */
 static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
                           uint32_t *scored, uint32_t *vocab, struct pp_err *err)
 {
@@ -301,12 +305,12 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     return 0;
 }
 
-/* Room for the tokens of a bin where they are not mapped. */
+/* Scratch for the tokens of a bin that are not mapped as columns. */
 struct bin_tokens {
     int32_t *ids, *labels;
 };
 
-/* One bin; its runs, and *vocab raised. */
+/* Checks one bin. Stores its runs and raises *vocab. */
 static int check_bin_tokens(const struct pp_packed *p, size_t b,
                             const struct bin_tokens *room,
                             struct input_run *runs, uint32_t *vocab,
@@ -354,7 +358,7 @@ static int check_bin_contents(const struct pp_packed *p,
             return -1;
     if (vocab != p->vocab)
         return pp_fail(err, PP_EXIT_NO,
-                       "index: vocabulary '%u' where the ids make it %u",
+                       "index: the vocabulary is '%u', but the ids need %u",
                        p->vocab, vocab);
     return 0;
 }
@@ -367,8 +371,8 @@ static int compare_runs(const void *va, const void *vb)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-/* No token is packed twice, and of no input that is there a token before the
- * last packed one is missing; *n_there inputs are. */
+/* Checks that no token is packed twice, and that no packed input lacks a token
+ * before its last packed one. *n_there is the number of packed inputs. */
 static int check_runs(struct input_run *runs, size_t n, bool counted,
                       uint64_t *n_there, struct pp_err *err)
 {
@@ -390,7 +394,7 @@ static int check_runs(struct input_run *runs, size_t n, bool counted,
     return 0;
 }
 
-/* What is not there was counted when it was left out. */
+/* Checks that all tokens and documents are packed or counted as left out. */
 static int check_counts(const struct pp_packed *p, uint64_t n_there,
                         struct pp_err *err)
 {
@@ -400,12 +404,12 @@ static int check_counts(const struct pp_packed *p, uint64_t n_there,
     uint64_t inputs = n_there + in->n_dropped + in->n_empty;
     if (tokens != in->tokens)
         return pp_fail(err, PP_EXIT_NO,
-                       "'%" PRIu64 "' tokens of the input, of which %" PRIu64
+                       "the input has '%" PRIu64 "' tokens, but %" PRIu64
                        " are packed, dropped or cut off",
                        in->tokens, tokens);
     if (inputs != p->n_inputs)
         return pp_fail(err, PP_EXIT_NO,
-                       "'%zu' documents of the input, of which %" PRIu64
+                       "the input has '%zu' documents, but %" PRIu64
                        " are packed, dropped or empty",
                        p->n_inputs, inputs);
     return 0;

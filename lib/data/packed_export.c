@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_export - safetensors. Bins go one after the other, as in the packed
- * directory; sums over all of it need 64 bits. */
+/* packed_export - writes a packed directory as safetensors or as an indexed
+ * dataset of Megatron. Bins are in packed order. Sums over all bins need 64
+ * bits. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,12 @@
 
 enum { N_FIXED = 9, N_SPECS = N_FIXED + PP_N_COLUMNS };
 
-/* What is written now. */
+/* The state of an export. */
 struct tensor_export {
     const struct pp_packed *p;
     struct pp_tensor_writer *w;
-    int32_t *ids, *labels; /* room for a bin */
-    int64_t *sums;         /* room for the sums of a bin */
+    int32_t *ids, *labels; /* scratch for a bin */
+    int64_t *sums;         /* scratch for the sums of a bin */
 };
 
 static int put_i64(struct tensor_export *x, int64_t v, struct pp_err *err)
@@ -27,7 +28,7 @@ static int put_i64(struct tensor_export *x, int64_t v, struct pp_err *err)
     return pp_tensor_writer_put(x->w, &v, sizeof v, err);
 }
 
-/* The ids or the labels of all bins. */
+/* Writes the ids or the labels of all bins. */
 static int put_tokens(struct tensor_export *x, bool labels, struct pp_err *err)
 {
     for (size_t b = 0; b < x->p->n_bins; b++) {
@@ -41,8 +42,7 @@ static int put_tokens(struct tensor_export *x, bool labels, struct pp_err *err)
     return 0;
 }
 
-/* Running sums over all sequences: of tokens, or of slots. Where there is
- * padding between them, tokens are counted as if there were none. */
+/* Writes the running sums over all sequences, of tokens or of slots. */
 static int put_cu_seqlens(struct tensor_export *x, bool padded,
                           struct pp_err *err)
 {
@@ -63,7 +63,7 @@ static int put_cu_seqlens(struct tensor_export *x, bool padded,
     return 0;
 }
 
-/* Where each bin's sequences begin among all, and their number. */
+/* Writes the running sums of the bins' sequences. */
 static int put_cu_bins(struct tensor_export *x, struct pp_err *err)
 {
     int64_t n = 0;
@@ -150,7 +150,7 @@ static size_t make_tensor_specs(const struct pp_packed *p,
     return n;
 }
 
-/* The tensors in the order of their specs. */
+/* Writes the tensors in the order of their specs. */
 static int put_tensors(struct tensor_export *x, struct pp_err *err)
 {
     if (has_groups(x->p) && (put_i64(x, (int64_t)x->p->kind, err) != 0 ||
@@ -190,17 +190,18 @@ int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
     return rc;
 }
 
-/* packed_export_megatron - the layout is in indexed.c, which reads it. The
- * index is written last, and each file beside its place first. */
+/* The export for Megatron; indexed.c reads this layout. Each file is first
+ * written beside its place, and the index is written last. */
+
 enum { SMALL_VOCABULARY = 65500 }; /* Megatron's limit for 16 bits */
 
 struct indexed_export {
     const struct pp_packed *p;
     FILE *f;
     const char *name;
-    int32_t *ids, *labels; /* room for a bin */
-    uint16_t *narrow;      /* likewise */
-    unsigned size;         /* of an element */
+    int32_t *ids, *labels; /* scratch for a bin */
+    uint16_t *narrow;      /* scratch for a bin */
+    unsigned size;         /* bytes of an element */
 };
 
 static int put_bytes(struct indexed_export *x, const void *data, size_t bytes,
@@ -216,7 +217,7 @@ static int put_u64(struct indexed_export *x, uint64_t v, struct pp_err *err)
     return put_bytes(x, &v, sizeof v, err);
 }
 
-/* What the format has no place for. */
+/* Fails if the format cannot hold the data. */
 static int check_indexed(const struct pp_packed *p, struct pp_err *err)
 {
     const char *what = NULL;
@@ -227,7 +228,7 @@ static int check_indexed(const struct pp_packed *p, struct pp_err *err)
             what = pp_packed_name(f);
     if (what)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' have no place in an indexed dataset", what);
+                       "an indexed dataset cannot hold '%s'", what);
     return 0;
 }
 
@@ -236,8 +237,8 @@ static int put_sequence(struct indexed_export *x, size_t b, const int32_t *ids,
 {
     if (memcmp(ids, labels, n * sizeof *ids) != 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "bin %zu: 'labels' other than the ids have no place in "
-                       "an indexed dataset",
+                       "bin %zu: an indexed dataset cannot hold 'labels' "
+                       "that differ from the ids",
                        b);
     if (x->size == sizeof *ids)
         return put_bytes(x, ids, n * sizeof *ids, err);
@@ -263,7 +264,7 @@ static int put_bin_file(struct indexed_export *x, struct pp_err *err)
     return 0;
 }
 
-/* Lengths, or places in the other file. */
+/* Writes the lengths, or the places in the other file. */
 static int put_idx_list(struct indexed_export *x, bool places,
                         struct pp_err *err)
 {
@@ -297,7 +298,7 @@ static int put_idx_file(struct indexed_export *x, struct pp_err *err)
     return 0;
 }
 
-/* A file written as PATH.tmp; to be renamed. */
+/* Writes a file as tmp; the caller renames it. */
 static int write_file(struct indexed_export *x, const char *tmp,
                       int (*fill)(struct indexed_export *, struct pp_err *),
                       struct pp_err *err)
@@ -328,7 +329,7 @@ static int write_both(struct indexed_export *x, const char *prefix,
     if (rc == 0 && (write_file(x, name[2], put_bin_file, err) != 0 ||
                     write_file(x, name[3], put_idx_file, err) != 0))
         rc = -1;
-    /* An old index of other tokens must not meet the new ones. */
+    /* An old index must not be paired with the new tokens. */
     if (rc == 0 && unlink(name[1]) != 0 && errno != ENOENT)
         rc = pp_fail_errno(err, "%s", name[1]);
     if (rc == 0 &&

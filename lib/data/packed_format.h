@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_format - the bytes of a packed directory's index, as structs.
+/* packed_format - the bytes of a packed directory's index as structs, and what
+ * packed*.c share. For these files only.
  *
- * For the files packed*.c only; pp-pack(5) is the reference. All
- * numbers are little endian and every section starts at a multiple of 8, so
- * that a mapped index is used in place. */
+ * pp-pack(5) is the reference. All numbers are little endian, and every section
+ * begins at a multiple of 8, so that a mapped index is used in place. */
 #ifndef PP_DATA_PACKED_FORMAT_H
 #define PP_DATA_PACKED_FORMAT_H
 
@@ -25,11 +25,11 @@ enum pp_packed_file {
     PP_PACKED_INDEX,
     PP_PACKED_INPUT_IDS,
     PP_PACKED_LABELS,
-    PP_PACKED_COLUMNS, /* and on: enum pp_column */
+    PP_PACKED_COLUMNS, /* plus an enum pp_column */
 };
 static_assert(PP_PACKED_COLUMNS + PP_N_COLUMNS == PP_PACKED_N_FILES, "files");
 
-/* The name of one of a packed directory's files, by the enum above. */
+/* Returns the name of a file of the packed directory. */
 const char *pp_packed_name(int file);
 
 struct pp_packed_header {
@@ -41,7 +41,7 @@ struct pp_packed_header {
     uint32_t capacity, align, max_tokens, max_seqlen, vocab, n_columns;
     /* Offsets of the sections from the start of the file. */
     uint64_t columns, bins, cu_seqlens, cu_seqlens_padded, source, start;
-    /* Version 1 ends here. The next five sections need not be there: 0. */
+    /* Version 1 ends here. The next five sections are optional: 0 if absent. */
     uint64_t first_group, cu_groups, token_files, token_file, token_at;
     uint64_t n_groups;
     uint32_t kind, n_token_files;
@@ -52,11 +52,11 @@ struct pp_packed_header {
 };
 static_assert(sizeof(struct pp_packed_header) == 272, "pp-pack(5)");
 
-enum { PP_PACKED_HEADER_1 = 144 }; /* bytes of version 1's header */
+enum { PP_PACKED_HEADER_1 = 144 }; /* bytes of the header of version 1 */
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
 
-/* A file of tokens that were not copied. */
+/* A file whose tokens were not copied. */
 struct pp_packed_token_file {
     char path[1024]; /* zero-padded */
     uint64_t bytes, checksum;
@@ -64,7 +64,8 @@ struct pp_packed_token_file {
 };
 static_assert(sizeof(struct pp_packed_token_file) == 1048, "pp-pack(5)");
 
-/* A column is the file of its name: n elements of one type, in packed order. */
+/* A column: the file of this name has n elements of one type, in packed order.
+ */
 struct pp_packed_column {
     char name[32]; /* zero-padded */
     uint32_t scope, dtype;
@@ -73,7 +74,7 @@ struct pp_packed_column {
 };
 static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
 
-/* The table's entry for one of the files, or NULL. */
+/* Returns the entry of a file in the table of columns, or NULL. */
 const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
                                                 int file);
 
@@ -84,7 +85,7 @@ struct pp_packed_record {
 };
 static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
 
-/* FNV-1a 64 of the index with the checksum's own eight bytes as zeros. */
+/* Returns the FNV-1a 64 of the index, with its own eight bytes as zeros. */
 static inline uint64_t pp_packed_sum(const void *index, size_t bytes)
 {
     static const char zero[8];
@@ -95,9 +96,7 @@ static inline uint64_t pp_packed_sum(const void *index, size_t bytes)
     return pp_fnv(h, p + at + sizeof zero, bytes - at - sizeof zero);
 }
 
-/* packed_sections - the sections of an open index, found and checked. For
- * packed*.c only. */
-/* Places in pp_packed.sections. */
+/* The sections of an open index: elements of pp_packed.sections. */
 enum {
     PP_SECTION_BINS,
     PP_SECTION_CU,
@@ -105,9 +104,9 @@ enum {
     PP_SECTION_SOURCE,
     PP_SECTION_START,
     PP_SECTION_COLUMNS,
-    PP_SECTION_FIRST_GROUP, /* this and the next: NULL without groups */
+    PP_SECTION_FIRST_GROUP, /* this and the next are NULL without groups */
     PP_SECTION_CU_GROUPS,
-    PP_SECTION_TOKEN_FILES, /* this and the rest: NULL unless index-only */
+    PP_SECTION_TOKEN_FILES, /* this and the rest are NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
 };
@@ -120,9 +119,7 @@ int pp_packed_find_sections(struct pp_packed *p,
 int pp_packed_check_sections(const struct pp_packed *p,
                              struct pp_err *err) PP_MUST_USE;
 
-/* packed_tokens - the tokens of an index-only directory, where they lie. For
- * packed*.c only. */
-/* A mapped file of tokens. */
+/* A mapped token file of an index-only directory. */
 struct pp_token_map {
     const void *data;
     size_t bytes;
@@ -135,35 +132,35 @@ int pp_packed_map_tokens(struct pp_packed *p,
 
 void pp_packed_unmap_tokens(struct pp_packed *p);
 
-/* The files' checksums; PP_EXIT_NO when one is wrong. */
+/* Checks the checksums of the token files. PP_EXIT_NO if one is wrong. */
 int pp_packed_check_tokens(const struct pp_packed *p,
                            struct pp_err *err) PP_MUST_USE;
 
-/* packed_index - the index of a packed directory, built in memory. For
- * packed_write.c and packed_index.c only. */
-/* Between calls of progress. Each piece may bring a few mapped pages into
- * memory, which the caller can let go then. */
+/* Pieces between calls of progress. Each piece may bring a few mapped pages
+ * into memory; the caller can release them in the call. */
 enum { PP_PROGRESS_PIECES = 128 };
 
 /* One sequence of a piece. */
 struct pp_part {
-    size_t at;       /* of its first token in the documents' arrays */
-    size_t sequence; /* in the documents */
+    size_t at;       /* index of its first token in the documents' arrays */
+    size_t sequence; /* its number in the documents */
     uint32_t start;  /* position of its first token in its document */
     uint32_t length, padded;
 };
 
-/* How many sequences a piece is: more than one where it is a group. */
+/* Returns how many sequences a piece has: more than one if it is a group. */
 uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
                           const struct pp_piece *q);
 
+/* Returns sequence k of a piece. */
 struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k);
 
-/* Whether the content has that column. */
+/* Returns whether the content has the column of that file. */
 bool pp_packed_content_has(const struct pp_packed_content *c, int file);
 
-/* The whole index, to be freed; sums are the files' checksums. */
+/* Builds the whole index in memory, which the caller frees. sums are the
+ * checksums of the files. Returns NULL with *err filled on failure. */
 struct pp_packed_header *
 pp_packed_make_index(const struct pp_packed_content *c,
                      const uint64_t sums[PP_PACKED_N_FILES],

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_index - a few bytes per sequence, so it is built as a whole. Sizes
- * are counted first, then the sections are filled bin by bin. */
+/* packed_index - builds the index of a packed directory. It has a few bytes per
+ * sequence, so it is built as a whole: sizes are counted first, then the
+ * sections are filled bin by bin. */
 #include "data/packed_format.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     p.at = first[0];
     p.start = (uint32_t)(first[0] - q->at);
     p.length = (uint32_t)(first[1] - first[0]);
-    /* What the piece has beyond its sequences' slots is the last one's. */
+    /* The last sequence has the padding of the bin. */
     if (k + 1 == pp_piece_n_parts(c, q))
         for (const size_t *f = first - k; f < first; f++)
             p.padded -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
@@ -52,7 +53,7 @@ bool pp_packed_content_has(const struct pp_packed_content *c, int file)
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
-/* Sequences of bin b. */
+/* Counts the sequences of bin b. */
 static size_t count_parts(const struct pp_packed_content *c, size_t b)
 {
     size_t n = 0;
@@ -61,7 +62,7 @@ static size_t count_parts(const struct pp_packed_content *c, size_t b)
     return n;
 }
 
-/* What is known before anything is filled in. */
+/* Makes the part of the header that is known before the bins are filled in. */
 static struct pp_packed_header
 make_index_header(const struct pp_packed_content *c)
 {
@@ -88,7 +89,7 @@ make_index_header(const struct pp_packed_content *c)
     return h;
 }
 
-/* Takes room for n elements at a multiple of 8. */
+/* Takes room for n elements at a multiple of 8. Returns its offset. */
 static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
 {
     uint64_t here = *at;
@@ -96,7 +97,7 @@ static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
     return here;
 }
 
-/* Offsets of all sections after the header. */
+/* Sets the offsets of all sections after the header. */
 static void lay_out_sections(struct pp_packed_header *h, bool index_only)
 {
     uint64_t at = sizeof *h, n_cu = h->n_sequences + h->n_bins;
@@ -120,21 +121,21 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
     h->index_bytes = at;
 }
 
-/* The section at an offset. */
 static void *section_at(struct pp_packed_header *h, uint64_t offset)
 {
     return (char *)h + offset;
 }
 
-/* Where the arrays of a bin are being filled. */
+/* The state of filling the bins. */
 struct index_cursor {
     struct pp_packed_header *h;
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
-    int32_t *ids;                /* room for a sequence of an index-only */
+    int32_t *ids;                /* index-only: scratch for a sequence */
 };
 
-/* The ids of a part, copied from its file if need be. */
+/* Returns the ids of a part. Index-only: also notes their place, and copies
+ * them from their file. */
 static const int32_t *ids_of(const struct index_cursor *k,
                              const struct pp_piece *q, const struct pp_part *p)
 {
@@ -151,7 +152,7 @@ static const int32_t *ids_of(const struct index_cursor *k,
     return k->ids;
 }
 
-/* Scored labels of a part; raises *vocab to cover its ids. */
+/* Counts the scored labels of a part. Raises *vocab to cover its ids. */
 static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
                             uint32_t n, uint32_t *vocab)
 {
@@ -263,7 +264,7 @@ static int fill_token_files(struct pp_packed_header *h,
         size_t n = strlen(f->path);
         if (n >= sizeof t[i].path)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: this name is too long for an index", f->path);
+                           "%s: the name is too long for an index", f->path);
         memcpy(t[i].path, f->path, n);
         t[i].bytes = f->bytes;
         t[i].checksum = f->checksum;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* packed_memory - makes packed sets in memory, and documents, from a packed
+ * set. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +11,14 @@
 #include "data/packed_format.h"
 #include "data/readers.h"
 
-/* A set under way. Counted first, with nothing allocated, then filled. */
+/* A set being built: first counted without memory, then filled. */
 struct set_builder {
     struct pp_packed *out;
     size_t n_bins, n_sequences, n_positions; /* so far */
-    struct pp_packed_record *records;        /* all NULL while counting */
+    struct pp_packed_record *records;        /* these are NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
-    int32_t *tokens; /* a bin of the set that is read: its ids, its labels */
+    int32_t *tokens; /* ids and labels of a bin that is read */
 };
 
 static void open_bin(struct set_builder *b)
@@ -30,13 +32,13 @@ static void open_bin(struct set_builder *b)
     b->n_bins++;
 }
 
-/* Where a sequence's columns are; NULL while counting. */
+/* The columns of a sequence; NULL while counting. */
 struct sequence_columns {
     int32_t *ids, *labels;
 };
 
-/* A further sequence of the last bin. The caller fills its columns up to
- * length; the rest of the slot is padding. */
+/* Adds a sequence to the last bin. The caller fills its columns up to length;
+ * the rest is padding. */
 static struct sequence_columns append_sequence_to(struct set_builder *b,
                                                   uint32_t start,
                                                   uint32_t length,
@@ -67,7 +69,7 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
     return at;
 }
 
-/* Allocates what was counted and begins anew; from is what will be read, or
+/* Allocates what was counted, and begins anew. from is the set to read, or
  * NULL. */
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
                          struct pp_packed *out, struct pp_err *err)
@@ -103,8 +105,8 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     return 0;
 }
 
-/* Bin i of p, beginning anew at its end; its tokens are wherever they are, so
- * they are copied, but not for counting. */
+/* Reads bin i of p; after the last bin comes the first. Copies its tokens,
+ * which may be in other files, unless it is counting. */
 static void read_bin(struct set_builder *b, const struct pp_packed *p, size_t i,
                      struct pp_bin *bin)
 {
@@ -116,7 +118,7 @@ static void read_bin(struct set_builder *b, const struct pp_packed *p, size_t i,
     pp_packed_tokens(p, i % p->n_bins, b->tokens, b->tokens + p->max_tokens);
 }
 
-/* The counts that the columns decide. */
+/* Computes the counts that depend on the columns. */
 static void finish_set(struct set_builder *b)
 {
     struct pp_packed *p = b->out;
@@ -147,8 +149,8 @@ static void finish_set(struct set_builder *b)
     p->map[PP_PACKED_LABELS] = b->labels;
 }
 
-/* Adds the sequences of one bin as they are; single: each in a bin of its own,
- * its padding left out. */
+/* Adds the sequences of one bin as they are, or, with single, each in its own
+ * bin without padding. */
 static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
                      bool single)
 {
@@ -200,7 +202,7 @@ int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
     return copy_bins(p, p->n_bins, true, out, err);
 }
 
-/* n in small: at least 1. */
+/* Scales n, to at least 1. */
 static uint32_t scale_length(uint32_t n, double by)
 {
     double x = n * by;
@@ -239,7 +241,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
     }
 }
 
-/* Up to four sequences that fill between half of the tokens and all. */
+/* Adds up to four sequences that fill between half and all of the tokens. */
 static void add_random_bin(struct set_builder *b,
                            const struct pp_synthetic_data *l)
 {
@@ -309,7 +311,7 @@ static void list_sequences(const struct pp_packed *p,
     }
 }
 
-/* Room for the tokens of a document, and for its values of one column. */
+/* Scratch for the tokens of a document and its values of one column. */
 struct document_room {
     int32_t *ids, *labels; /* of a bin */
     int32_t *all_labels;   /* of a document */
@@ -337,7 +339,7 @@ static int grow_document_room(struct document_room *r, size_t n,
     return 0;
 }
 
-/* The tokens of one packed sequence behind the n that are there already. */
+/* Appends the tokens of one packed sequence to the n that are there. */
 static int append_sequence(const struct pp_packed *p,
                            const struct packed_sequence *at,
                            struct document_room *r, struct pp_documents *d,
@@ -366,7 +368,7 @@ static int append_sequence(const struct pp_packed *p,
     return 0;
 }
 
-/* A column's values for a document made of n pieces. */
+/* Sets a column's values for a document made of n pieces. */
 static int set_packed_column(const struct pp_packed *p, enum pp_column c,
                              const struct packed_sequence *at, size_t n,
                              bool is_first, struct document_room *r,
@@ -394,7 +396,7 @@ static int set_packed_column(const struct pp_packed *p, enum pp_column c,
     return pp_documents_set_column(d, c, r->values, err);
 }
 
-/* One sequence of the input, from its n pieces. */
+/* Adds one sequence of the input from its n pieces. */
 static int add_packed_sequence(const struct pp_packed *p,
                                const struct packed_sequence *at, size_t n,
                                bool is_first, struct document_room *r,
@@ -417,8 +419,8 @@ static int add_packed_sequence(const struct pp_packed *p,
     return is_first ? 0 : pp_documents_join(d, err);
 }
 
-/* A group's sequences stay apart; what a document was split into comes together
- * again. */
+/* Adds all documents. The sequences of a group stay apart; the pieces of a
+ * split document are joined. */
 static int add_packed_documents(const struct pp_packed *p,
                                 const struct packed_sequence *at,
                                 struct document_room *r, struct pp_documents *d,

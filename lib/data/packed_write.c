@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_write - fills the files of a packed directory.
- *
- * The columns are streamed bin by bin; the index is written last. */
+/* packed_write - writes a packed directory. The columns are streamed bin by
+ * bin; the index is written last. */
 #include "data/packed.h"
 
 #include <dirent.h>
@@ -18,11 +17,9 @@
 #include "base/file.h"
 #include "data/packed_format.h"
 
-/* packed_place - puts a packed directory in its place.
- *
- * Readers see the old directory or the new one, never a mixture: the two are
- * exchanged by one rename where the kernel and the file system can do that. */
-/* A directory written beside its place, then put there. */
+/* A directory that is written beside its place and then put there. Readers see
+ * the old directory or the new one, never a mixture: one rename exchanges the
+ * two, if the kernel and the file system can do that. */
 struct output_place {
     char *dir; /* the place, symbolic links followed */
     char *tmp; /* DIR.tmp, where to write */
@@ -46,8 +43,8 @@ static bool is_packed_file(const char *name)
     return false;
 }
 
-/* The directory's files other than . and .. are counted in *n; the first that
- * is not of a packed directory is an error. */
+/* Counts the directory's files in *n. Fails at the first that does not belong
+ * to a packed directory. */
 static int check_entries(const char *dir, size_t *n, struct pp_err *err)
 {
     const struct dirent *e;
@@ -60,10 +57,11 @@ static int check_entries(const char *dir, size_t *n, struct pp_err *err)
             continue;
         ++*n;
         if (!is_packed_file(e->d_name))
-            rc = pp_fail(err, PP_EXIT_INPUT,
-                         "%s: holds '%s', so it is not a packed directory and "
-                         "is left alone",
-                         dir, e->d_name);
+            rc =
+                pp_fail(err, PP_EXIT_INPUT,
+                        "%s: has a file '%s', so it is not a packed directory; "
+                        "it is left as it is",
+                        dir, e->d_name);
     }
     closedir(d);
     return rc;
@@ -74,7 +72,7 @@ int pp_packed_may_write(const char *dir, struct pp_err *err)
     struct stat st;
     size_t n = 0;
     if (!*dir)
-        return pp_fail(err, PP_EXIT_INPUT, "'' is not a directory's name");
+        return pp_fail(err, PP_EXIT_INPUT, "'' is not the name of a directory");
     if (lstat(dir, &st) != 0 && errno == ENOENT)
         return 0;
     if (!pp_file_is_dir(dir))
@@ -88,8 +86,8 @@ int pp_packed_may_write(const char *dir, struct pp_err *err)
     return 0;
 }
 
-/* Removes the files a packed directory may hold, and the directory. Needs no
- * memory, for it clears away after everything else failed. */
+/* Removes the files of a packed directory, and the directory. Needs no memory,
+ * since it may run after an allocation failed. */
 static void remove_packed(const char *dir)
 {
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -109,7 +107,8 @@ static void free_place(struct output_place *p)
     *p = (struct output_place){.lock = -1};
 }
 
-/* dir without trailing slashes, or what it links to. */
+/* Returns dir with links followed, or without trailing slashes if it does not
+ * exist. */
 static char *resolve_links(const char *dir)
 {
     char *s = realpath(dir, NULL);
@@ -121,8 +120,8 @@ static char *resolve_links(const char *dir)
     return s;
 }
 
-/* Makes p->tmp and locks it, so that a second run on the same directory and
- * the remains of a dead one can be told apart. */
+/* Makes p->tmp and locks it, to tell another run that is writing it from the
+ * remains of a dead one. */
 static int make_locked_tmp(struct output_place *p, struct pp_err *err)
 {
     bool made = mkdir(p->tmp, 0777) == 0;
@@ -132,8 +131,8 @@ static int make_locked_tmp(struct output_place *p, struct pp_err *err)
     if (p->lock < 0)
         return pp_fail_errno(err, "%s", p->tmp);
     if (flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: another run is writing it",
-                       p->tmp);
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "%s: another run is writing this directory", p->tmp);
     size_t n = 0;
     return made ? 0 : check_entries(p->tmp, &n, err);
 }
@@ -159,7 +158,8 @@ static char *place_path(const struct output_place *p, const char *name)
     return join3(p->tmp, "/", name);
 }
 
-/* Without an exchanging rename: aside, in place, and back when that fails. */
+/* Does without an exchanging rename: moves the old directory aside, and back if
+ * the second rename fails. */
 static int swap_by_steps(const struct output_place *p, struct pp_err *err)
 {
     char *old = join3(p->dir, ".old", "");
@@ -231,7 +231,7 @@ struct summed_file {
     FILE *f;
     char *path;
     uint64_t sum;
-    bool unsummed; /* its checksum is known otherwise */
+    bool unsummed; /* its checksum is already known */
 };
 
 static int summed_open(struct summed_file *s, const struct output_place *place,
@@ -273,8 +273,8 @@ static void summed_close(struct summed_file *s)
     *s = (struct summed_file){0};
 }
 
-/* The elements of one sequence, then its padding. Elements of all columns have
- * the size of an int32. */
+/* Writes the elements of one sequence, then its padding. Elements of all
+ * columns have the size of an int32. */
 static int put_padded(struct summed_file *s, const void *values,
                       const struct pp_part *p, int32_t pad, struct pp_err *err)
 {
@@ -286,8 +286,8 @@ static int put_padded(struct summed_file *s, const void *values,
     return 0;
 }
 
-/* A sequence's elements of one of the float columns; the group's go with the
- * first of its sequences. */
+/* Writes a sequence's elements of a float column. The element of a group is
+ * written with its first sequence. */
 static int put_values(struct summed_file *s, const struct pp_packed_content *c,
                       enum pp_column column, const struct pp_piece *q,
                       const struct pp_part *p, bool is_first,
@@ -344,8 +344,8 @@ static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
     return 0;
 }
 
-/* Whether labels and ids are the same bytes, so that one checksum will do:
- * without labels, where nothing is padded. */
+/* Returns whether labels and ids are the same bytes, so that one checksum is
+ * enough: there are no labels, and nothing is padded. */
 static bool labels_are_ids(const struct pp_packed_content *c)
 {
     bool same = !c->labels;

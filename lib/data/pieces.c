@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* pieces - cuts documents into pieces, and counts what it leaves out. */
 #include "data/pieces.h"
 
 #include <inttypes.h>
@@ -56,7 +57,7 @@ static bool is_group(const struct pp_documents *d, size_t i)
     return d->member && d->member[i + 1] - d->member[i] > 1;
 }
 
-/* How many pieces a document makes. */
+/* Returns how many pieces a document makes. */
 static size_t n_pieces(const struct pp_documents *d, size_t i,
                        const struct pp_piece_options *o)
 {
@@ -70,24 +71,25 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
 }
 
-/* Document i is too long: what becomes of it. */
+/* Counts document i, which is too long, or fails. */
 static int count_oversize(const struct pp_documents *d, size_t i,
                           const struct pp_piece_options *o,
                           struct pp_input_counts *c, struct pp_err *err)
 {
     size_t length = document_length(d, i);
     if (o->oversize == PP_OVERSIZE_ERROR)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s %zu has '%zu' tokens, more than the %" PRIu32
-                       " of a bin; see --oversize",
-                       is_group(d, i) ? "group" : "sequence", i - o->first,
-                       is_group(d, i) ? document_slot(d, i, o->align) : length,
-                       o->capacity);
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "oversize", NULL,
+            "%s %zu has '%zu' tokens, more than the %" PRIu32 " of a bin",
+            is_group(d, i) ? "group" : "sequence", i - o->first,
+            is_group(d, i) ? document_slot(d, i, o->align) : length,
+            o->capacity);
     if (is_group(d, i) && o->oversize != PP_OVERSIZE_DROP)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "group %zu has '%zu' tokens and cannot be cut; "
-                       "--oversize drop leaves it out",
-                       i - o->first, document_slot(d, i, o->align));
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "oversize", "drop",
+            "group %zu has '%zu' tokens, more than a bin, and "
+            "groups cannot be cut",
+            i - o->first, document_slot(d, i, o->align));
     if (o->oversize == PP_OVERSIZE_DROP) {
         c->n_dropped++;
         c->dropped_tokens += length;
@@ -100,7 +102,7 @@ static int count_oversize(const struct pp_documents *d, size_t i,
     return 0;
 }
 
-/* Counts pieces, and documents by what happens to them. */
+/* Counts the pieces, and the documents by what is done to them. */
 static int count_pieces(const struct pp_documents *d,
                         const struct pp_piece_options *o, size_t *n,
                         struct pp_pieces *out, struct pp_err *err)
@@ -120,7 +122,8 @@ static int count_pieces(const struct pp_documents *d,
             return -1;
     }
     if (*n > UINT32_MAX)
-        return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", *n);
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%zu' sequences are too many to pack", *n);
     return 0;
 }
 
@@ -134,7 +137,8 @@ static int alloc_pieces(struct pp_pieces *p, size_t n, struct pp_err *err)
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-/* Most documents are one sequence that fits: a piece without a division. */
+/* Adds a document that is one sequence and fits. Most do, and this needs no
+ * division. */
 static bool add_whole(const struct pp_documents *d, size_t i,
                       const struct pp_piece_options *o, struct pp_pieces *out)
 {
@@ -175,7 +179,7 @@ static void add_pieces(const struct pp_documents *d, size_t i,
     }
 }
 
-/* What was left out of documents when they were read is cut off of them. */
+/* Counts sequences that the reader left out as cut off. */
 static void count_omissions(const struct pp_documents *d,
                             const struct pp_piece_options *o,
                             struct pp_input_counts *c)
@@ -194,7 +198,7 @@ static void count_omissions(const struct pp_documents *d,
     }
 }
 
-/* The options with end filled in, and what the input holds counted. */
+/* Returns the options with end filled in, and counts the input. */
 static struct pp_piece_options init_pieces(const struct pp_documents *d,
                                            const struct pp_piece_options *o,
                                            struct pp_pieces *out)
@@ -218,7 +222,7 @@ int pp_pieces_make(const struct pp_documents *d,
 {
     struct pp_piece_options o = init_pieces(d, options, out);
     size_t n = 0;
-    o.capacity = o.capacity / o.align * o.align; /* what slots can fill */
+    o.capacity = o.capacity / o.align * o.align; /* only whole slots count */
     if (count_pieces(d, &o, &n, out, err) != 0 ||
         alloc_pieces(out, n, err) != 0)
         return -1;
@@ -227,7 +231,7 @@ int pp_pieces_make(const struct pp_documents *d,
     return 0;
 }
 
-/* A document's pieces, where base is the first token of all. */
+/* Adds the pieces of a document. base is the first token of all documents. */
 static void wrap_document(const struct pp_documents *d, size_t i,
                           const struct pp_piece_options *o, size_t base,
                           struct pp_pieces *out)
@@ -258,10 +262,10 @@ int pp_pieces_wrap(const struct pp_documents *d,
     size_t total = (size_t)(out->counts.tokens - out->counts.truncated_tokens);
     size_t n = o.end - o.first + total / o.capacity + 1;
     if (d->member)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "groups cannot be cut where a bin is full");
+        return pp_fail(err, PP_EXIT_INPUT, "groups cannot be cut to fill bins");
     if (n > UINT32_MAX)
-        return pp_fail(err, PP_EXIT_INPUT, "'%zu' sequences are too many", n);
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%zu' sequences are too many to pack", n);
     if (alloc_pieces(out, n, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets of tensors: one file, or the shards of an index, sorted by name. */
+/* safetensors - sets of tensors: one file, or the shards of an index, sorted by
+ * name. */
 #include "data/safetensors.h"
 
 #include <stdio.h>
@@ -14,9 +15,9 @@ static const char index_suffix[] = ".index.json";
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
 
-/* A mapped file and the part of the list that lies in it. */
+/* A mapped file. */
 struct shard {
-    const char *name; /* as the index has it */
+    const char *name; /* as in the index */
     const void *map;
     size_t map_bytes;
 };
@@ -28,7 +29,7 @@ struct pp_tensors {
     size_t n_shards, shard_capacity;
 };
 
-/* One line of the index: tensor -> shard. */
+/* One entry of the index: a tensor and its shard. */
 struct index_entry {
     const char *tensor;
     size_t shard;
@@ -122,8 +123,8 @@ static int open_single(struct pp_tensors *t, const char *path,
     return sort_tensors(t, path, err);
 }
 
-/* Whether a shard's path stays inside the directory of its index. Links may
- * lead out: a download cache is made of them. */
+/* Returns whether a shard's path stays inside the directory of its index. Links
+ * may lead out: a download cache consists of links. */
 static bool is_inside(const char *path)
 {
     if (*path == '\0' || *path == '/')
@@ -137,11 +138,11 @@ static bool is_inside(const char *path)
     return true;
 }
 
-/* The number of the shard of that name, added when it is new. */
+/* Finds the number of the shard of that name; adds a new one. */
 static int shard_number(struct pp_tensors *t, const char *path,
                         const char *name, size_t *number, struct pp_err *err)
 {
-    /* An index lists shards in runs: the last one is the likely one. */
+    /* An index lists shards in runs, so the last one is likely. */
     for (size_t i = t->n_shards; i-- > 0;)
         if (!strcmp(t->shards[i].name, name)) {
             *number = i;
@@ -149,7 +150,8 @@ static int shard_number(struct pp_tensors *t, const char *path,
         }
     if (!is_inside(name))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%s' is not a file beside the index", path, name);
+                       "%s: '%s' is not in the directory of the index", path,
+                       name);
     if (grow_list(&t->shards, t->n_shards, &t->shard_capacity,
                   sizeof *t->shards, path, err))
         return -1;
@@ -158,7 +160,7 @@ static int shard_number(struct pp_tensors *t, const char *path,
     return 0;
 }
 
-/* {"tensor": "shard", ...} */
+/* Reads {"tensor": "shard", ...}. */
 static int read_weight_map(struct pp_tensors *t, struct pp_scan *s,
                            struct index_map *map, struct pp_err *err)
 {
@@ -216,8 +218,8 @@ static int compare_placed(const void *a, const void *b)
     return strcmp(x->tensor, y->tensor);
 }
 
-/* Every tensor of the index is in its shard; none is named twice. Tensors of a
- * shard that the index does not name are kept. */
+/* Checks that every tensor of the index is in its shard, and that none is named
+ * twice. Tensors that only a shard names are kept. */
 static int check_weight_map(const struct pp_tensors *t, const char *path,
                             struct index_map *map, struct pp_err *err)
 {
@@ -230,8 +232,7 @@ static int check_weight_map(const struct pp_tensors *t, const char *path,
         if (i > 0 && !strcmp(p[-1].tensor, p->tensor))
             return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is there twice", path,
                            p->tensor);
-        /* One past the end belongs to the map too: an empty tensor may be
-         * the last. */
+        /* The last tensor may be empty: then it is one past the end. */
         const char *at = x ? x->data : NULL, *begin = s->map;
         if (!at || at < begin || at > begin + s->map_bytes)
             return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is not in '%s'", path,
@@ -274,7 +275,7 @@ static int open_index(struct pp_tensors *t, const char *path,
     return rc;
 }
 
-/* dir/name in the arena, or NULL. */
+/* Returns dir/name in the arena, or NULL. */
 static char *path_in_dir(struct pp_tensors *t, const char *dir,
                          const char *name)
 {

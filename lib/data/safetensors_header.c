@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* safetensors_header - reads the header of one file, and the elements of a
+ * tensor. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,11 +11,11 @@
 #include "data/safetensors.h"
 #include "data/scan.h"
 
-/* The format's own limit: a larger one is a broken file. */
+/* The format's own limit. */
 #define MAX_HEADER_BYTES 100000000u
 
-/* Every dtype of the format, since size and place of all tensors are checked,
- * also of those that nobody here will read. */
+/* Every dtype of the format: size and place are checked also for tensors that
+ * are never read. */
 static const struct {
     const char *name;
     enum pp_dtype dtype;
@@ -35,12 +37,12 @@ struct tensor_header {
     struct pp_scan scan;
     struct pp_arena *arena;
     const char *path;
-    const unsigned char *data; /* of the tensors, behind the header */
-    uint64_t data_at;          /* its place in the file */
+    const unsigned char *data; /* of the tensors, after the header */
+    uint64_t data_at;          /* its offset in the file */
     uint64_t data_bytes;
 };
 
-/* One tensor as written: fields seen, and its place among the data. */
+/* One tensor of the header: its fields so far, and its place in the data. */
 struct tensor_entry {
     struct pp_tensor tensor;
     uint64_t begin, end;
@@ -96,7 +98,8 @@ static int read_offsets(struct tensor_header *h, struct tensor_entry *e,
     return pp_scan_expect(&h->scan, ']', err);
 }
 
-/* {"dtype": ..., "shape": ..., "data_offsets": ...}, each exactly once. */
+/* Reads {"dtype": ..., "shape": ..., "data_offsets": ...}, each exactly once.
+ */
 static int read_entry(struct tensor_header *h, struct tensor_entry *e,
                       struct pp_err *err)
 {
@@ -159,14 +162,14 @@ static int check_entry(const struct tensor_header *h, struct tensor_entry *e,
                        h->path, t->name, e->begin, e->end);
     if (bits % 8 || bits / 8 != e->end - e->begin)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%s': %" PRIu64 " bytes of data, its shape needs "
-                       "%" PRIu64,
+                       "%s: '%s': has %" PRIu64 " bytes of data, but its shape "
+                       "needs %" PRIu64,
                        h->path, t->name, e->end - e->begin, (bits + 7) / 8);
     if (e->end > h->data_bytes)
         return pp_fail(
             err, PP_EXIT_INPUT,
-            "%s: '%s': data ends at %" PRIu64 ", the file at %" PRIu64, h->path,
-            t->name,
+            "%s: '%s': data ends at %" PRIu64 ", but the file at %" PRIu64,
+            h->path, t->name,
             e->end > UINT64_MAX - h->data_at ? e->end : h->data_at + e->end,
             h->data_at + h->data_bytes);
     t->data = h->data + e->begin;
@@ -191,7 +194,7 @@ static int append_tensor(struct pp_tensor_list *list, const struct pp_tensor *t,
     return 0;
 }
 
-/* {"key": "value", ...} */
+/* Reads {"key": "value", ...}. */
 static int read_metadata(struct tensor_header *h, struct pp_err *err)
 {
     const char *text;
@@ -244,14 +247,13 @@ static int compare_places(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Every byte of the data belongs to exactly one tensor. */
+/* Checks that every byte of the data belongs to exactly one tensor. */
 static int check_cover(const struct tensor_header *h,
                        struct pp_tensor_list *list, size_t first,
                        struct pp_err *err)
 {
     uint64_t at = 0;
     size_t n = list->n - first;
-    /* Without tensors there may be no list to point into. */
     struct pp_tensor *t = n > 0 ? list->items + first : NULL;
     if (n > 0)
         qsort(t, n, sizeof *t, compare_places);
@@ -293,7 +295,8 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                        path, size);
     if (size > bytes - 8)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: the header ends at %" PRIu64 ", the file at %zu",
+                       "%s: the header ends at %" PRIu64
+                       ", but the file at %zu",
                        path, size + 8, bytes);
     char *name = pp_arena_printf(a, "%s: header", path);
     if (!name)
@@ -312,9 +315,8 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
     return check_cover(&h, list, first, err);
 }
 
-/* Elements of a mapped tensor as float or double. The data may lie at any
- * address, so they are copied, never pointed at. */
-/* The format and this reader's copies are little-endian. */
+/* The data of a mapped tensor may be at any address, so elements are copied,
+ * never pointed at. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "safetensors files are little-endian");
 
@@ -361,27 +363,27 @@ static double from_f64(const unsigned char *p)
     return x;
 }
 
-/* Where element first lies, or NULL with the error set. */
+/* Returns the address of element first, or NULL with *err filled. */
 static const unsigned char *at(const struct pp_tensor *t, uint64_t first,
                                uint64_t n, struct pp_err *err)
 {
     if (t->dtype == PP_DTYPE_OTHER || t->dtype == PP_DTYPE_I64 ||
         t->dtype == PP_DTYPE_I32) {
         pp_fail(err, PP_EXIT_INPUT,
-                "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
+                "'%s' must have dtype F64, F32, F16 or BF16", t->name);
         return NULL;
     }
     if (first > t->n || n > t->n - first) {
         pp_fail(err, PP_EXIT_INPUT,
-                "'%s' has %" PRIu64 " elements, %" PRIu64 " from %" PRIu64
-                " on are wanted",
+                "'%s' has %" PRIu64 " elements, but %" PRIu64 " from %" PRIu64
+                " on are needed",
                 t->name, t->n, n, first);
         return NULL;
     }
     return (const unsigned char *)t->data + first * pp_dtype_bytes(t->dtype);
 }
 
-/* One loop for each pair of types: p advances over the source. */
+/* One loop per pair of types, so that the compiler knows both. */
 #define CONVERT_ALL(out, from, size, type) \
     for (uint64_t i = 0; i < n; i++)       \
     (out)[i] = (type)from(p + i * (size))

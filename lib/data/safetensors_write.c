@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing one safetensors file front to back, tensor data in header order. */
+/* safetensors_write - writes one file front to back, tensors in header order.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ struct pp_tensor_writer {
     FILE *f;
     char *path;
     uint64_t promised, put; /* bytes of data */
-    int removable;          /* a regular file: /dev/full is not ours */
+    int removable;          /* a regular file, not a device */
 };
 
 static const char *dtype_name(enum pp_dtype d)
@@ -65,7 +66,7 @@ static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
         if (pp_mul(bytes, s->dims[i], &bytes, err))
             return -1;
     if (__builtin_add_overflow(*at, bytes, at))
-        return pp_fail(err, PP_EXIT_SYSTEM, "'%s' ends too far", s->name);
+        return pp_fail(err, PP_EXIT_SYSTEM, "'%s' is too large", s->name);
     putc(',', f);
     put_json_string(f, s->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
@@ -75,8 +76,8 @@ static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
     return 0;
 }
 
-/* The header as malloc'ed text, padded with spaces so that the data that
- * follow are aligned to 8 bytes. */
+/* Makes the header, which the caller frees. Spaces pad it so that the data are
+ * aligned to 8 bytes. */
 static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
                        size_t *bytes, uint64_t *data_bytes, struct pp_err *err)
 {
@@ -170,7 +171,7 @@ int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
     return write_bytes(w, data, bytes, err);
 }
 
-/* To the disk. Devices and pipes cannot be synced and say EINVAL. */
+/* Flushes to the disk. Devices and pipes cannot be synced: EINVAL. */
 static int flush_writer(struct pp_tensor_writer *w, struct pp_err *err)
 {
     if (fflush(w->f) != 0)
@@ -189,7 +190,7 @@ int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)
     int rc;
     if (w->put != w->promised)
         rc = pp_fail(err, PP_EXIT_SYSTEM,
-                     "%s: %" PRIu64 " bytes of data, the header promises "
+                     "%s: has %" PRIu64 " bytes of data, but the header says "
                      "%" PRIu64,
                      w->path, w->put, w->promised);
     else

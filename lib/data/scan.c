@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* scan - Errors stand where the offending token begins. Nesting is limited,
- * since skipping a value recurses. */
+/* scan - the tokenizer. An error is placed where the wrong token begins.
+ * Nesting is limited, since skipping a value recurses. */
 #include "data/scan.h"
 
 #include <assert.h>
@@ -22,6 +22,8 @@ int pp_scan_fail(const struct pp_scan *s, struct pp_err *err, const char *fmt,
             line++;
             start = i + 1;
         }
+    if (s->placed && err->code == PP_EXIT_OK)
+        *s->placed = true;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -30,7 +32,7 @@ int pp_scan_fail(const struct pp_scan *s, struct pp_err *err, const char *fmt,
                    line, s->at - start + 1, text);
 }
 
-/* The byte at the position, or -1 at the end. */
+/* Returns the byte at the position, or -1 at the end. */
 static int byte_at(const struct pp_scan *s)
 {
     return s->at < s->n ? (unsigned char)s->text[s->at] : -1;
@@ -44,7 +46,7 @@ int pp_scan_peek(struct pp_scan *s)
     return byte_at(s);
 }
 
-/* What is there instead is a mark, or what looks like a number or word. */
+/* Quotes a mark, or a run of bytes that looks like a number or a word. */
 int pp_scan_unexpected(const struct pp_scan *s, const char *expected,
                        struct pp_err *err)
 {
@@ -120,7 +122,7 @@ static int hex4(struct pp_scan *s, unsigned *out, struct pp_err *err)
     return 0;
 }
 
-/* Returns the number of bytes. */
+/* Stores a code point. Returns its number of bytes. */
 static size_t put_utf8(char *out, unsigned u)
 {
     static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
@@ -135,7 +137,7 @@ static size_t put_utf8(char *out, unsigned u)
     return n;
 }
 
-/* After "\u": one code point, from two escapes when it is a surrogate. */
+/* Reads what follows "\u": one code point; a surrogate pair is two escapes. */
 static int unicode_escape(struct pp_scan *s, char *out, size_t *n,
                           struct pp_err *err)
 {
@@ -158,7 +160,7 @@ static int unicode_escape(struct pp_scan *s, char *out, size_t *n,
     return 0;
 }
 
-/* After the backslash: at most four bytes. */
+/* Reads what follows a backslash: at most four bytes. */
 static int scan_escape(struct pp_scan *s, char *out, size_t *n,
                        struct pp_err *err)
 {
@@ -177,8 +179,9 @@ static int scan_escape(struct pp_scan *s, char *out, size_t *n,
     return unicode_escape(s, out, n, err);
 }
 
-/* Bytes of the well-formed UTF-8 sequence at p, 0 when it is not one (Unicode
- * table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF). */
+/* Returns the bytes of the well-formed UTF-8 sequence at p, or 0 if there is
+ * none (Unicode table 3-7: no overlong forms, no surrogates, nothing above
+ * U+10FFFF). */
 static size_t utf8_length(const unsigned char *p, size_t n)
 {
     size_t len = p[0] < 0x80   ? 1
@@ -198,8 +201,8 @@ static size_t utf8_length(const unsigned char *p, size_t n)
     return len;
 }
 
-/* Copies ASCII that stands for itself in a string, at most n bytes of it.
- * Returns how much there is, of which room bytes are stored. */
+/* Copies plain ASCII, at most n bytes. Returns the bytes; as many as fit into
+ * room are stored. */
 static size_t copy_plain(const char *p, size_t n, char *out, size_t room)
 {
     size_t i;
@@ -213,8 +216,7 @@ static size_t copy_plain(const char *p, size_t n, char *out, size_t room)
     return i;
 }
 
-/* One character of a string that is escaped or not ASCII, as UTF-8: its *n
- * bytes. */
+/* Reads one character that is escaped or not ASCII, as *n bytes of UTF-8. */
 static int scan_character(struct pp_scan *s, char bytes[4], size_t *n,
                           struct pp_err *err)
 {
@@ -250,7 +252,7 @@ int pp_scan_text(struct pp_scan *s, char *out, size_t size, size_t *n,
         k += len;
         if (byte_at(s) == '"')
             break;
-        /* In place, unless there may be no room. */
+        /* Write in place if there is room for any character. */
         bool fits = k + sizeof bytes <= size;
         if (scan_character(s, fits ? out + k : bytes, &len, err))
             return -1;
@@ -263,8 +265,8 @@ int pp_scan_text(struct pp_scan *s, char *out, size_t size, size_t *n,
     return 0;
 }
 
-/* Where the string that begins at the position ends at the latest: its first
- * quote that no backslash precedes. */
+/* Returns the first quote without a backslash, which ends the string at the
+ * position. */
 static size_t string_limit(const struct pp_scan *s)
 {
     size_t i = s->at + 1;
@@ -278,7 +280,8 @@ int pp_scan_string(struct pp_scan *s, struct pp_arena *a, const char **out,
 {
     if (pp_scan_peek(s) != '"')
         return pp_scan_unexpected(s, "a string", err);
-    /* Unescaping never lengthens. The opening quote's byte is the NUL's. */
+    /* Unescaping never lengthens. The opening quote leaves a byte for the NUL.
+     */
     size_t n = 0, size = string_limit(s) - s->at;
     char *p = pp_arena_alloc(a, size, 1);
     if (!p)
@@ -305,8 +308,8 @@ static bool is_digit(int c)
     return c >= '0' && c <= '9';
 }
 
-/* Consumes the digits of an integer; false where there are none, or more than
- * fit, or a 0 leads, or a fraction or exponent follows. */
+/* Consumes the digits of an integer. Returns false if there are none or too
+ * many, if a 0 leads, or if a fraction or exponent follows. */
 static inline bool scan_whole(struct pp_scan *s, uint64_t *out)
 {
     const char *first = s->text + s->at, *end = s->text + s->n, *p = first;
@@ -353,10 +356,10 @@ int pp_scan_int32(struct pp_scan *s, int32_t min, int32_t max, const char *what,
     return scan_int32(s, min, max, out) ? 0 : pp_scan_unexpected(s, what, err);
 }
 
-/* The value of the digits, one to seven, at the start of eight bytes, and how
- * many there are; 0 when none or more, or a 0 leads. All eight are looked at
- * together, as a little-endian word: numbers differ in length, and a branch on
- * each byte would be mispredicted once a number. */
+/* Reads one to seven digits at the start of eight bytes. Returns how many there
+ * are, or 0 if there are none or more, or if a 0 leads. It examines all eight
+ * as one little-endian word: numbers differ in length, so a branch on each byte
+ * would be mispredicted once per number. */
 static inline size_t seven_digits(const char *p, uint32_t *out)
 {
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -377,9 +380,9 @@ static inline size_t seven_digits(const char *p, uint32_t *out)
     return n;
 }
 
-/* One byte on, in a branch: with arithmetic in its place the number behind it
- * would wait for the byte, and a branch that goes one way all through a file
- * costs nothing. */
+/* Steps over a byte, and keeps the compiler from turning the branch around it
+ * into arithmetic: then the next number would wait for the byte. A branch that
+ * always goes the same way costs nothing. */
 static inline const char *step_over(const char *p)
 {
     p++;
@@ -387,9 +390,9 @@ static inline const char *step_over(const char *p)
     return p;
 }
 
-/* Reads elements as long as they are short and nothing but a comma and at most
- * one blank is between them; ends behind the last of them. Anything else, and
- * every error, is left to the caller. Returns how many there are. */
+/* Reads elements while they are short and separated by a comma and at most one
+ * blank. Stops after the last one; the caller handles anything else and all
+ * errors. Returns the number of elements. */
 static size_t plain_int32s(struct pp_scan *s, int32_t min, int32_t max,
                            int32_t *out)
 {

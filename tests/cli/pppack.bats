@@ -190,8 +190,8 @@ END
         '{"input_ids":[2]}' >in.jsonl
     run --separate-stderr pppack -l 4 -o out in.jsonl
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: in.jsonl: line 2: 'input_ids' is empty (--empty drop\
- leaves such lines out)" ]
+    [ "$stderr" = "pppack: in.jsonl: line 2: 'input_ids' is empty;\
+ try --empty drop" ]
     run --separate-stderr pppack -l 4 --empty drop --stats -o out in.jsonl
     [ "$status" -eq 0 ]
     [ "$(jq -c '[.inputs, .sequences, .empty]' <<<"$output")" = '[3,2,1]' ]
@@ -209,7 +209,7 @@ END
     pppack --check out
     run --separate-stderr pppack -l 8 --bins-multiple 6 --stats in.jsonl
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: a multiple of '6' bins needs 6 sequences, there are\
+    [ "$stderr" = "pppack: a multiple of '6' bins needs 6 sequences, but there are\
  5" ]
 }
 
@@ -297,8 +297,8 @@ END
     echo mine >precious/file
     run --separate-stderr pppack -l 8 -o precious in.jsonl
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: precious: holds 'file', so it is not a packed\
- directory and is left alone" ]
+    [ "$stderr" = "pppack: precious: has a file 'file', so it is not a packed\
+ directory; it is left as it is" ]
     [ "$(cat precious/file)" = mine ]
     run --separate-stderr pppack -l 8 -o in.jsonl in.jsonl
     [ "$status" -eq 2 ]
@@ -344,7 +344,7 @@ END
     flock 9
     run --separate-stderr pppack -l 8 -o out in.jsonl
     [ "$status" -eq 3 ]
-    [[ $stderr == *'/out.tmp: another run is writing it' ]]
+    [[ $stderr == *'/out.tmp: another run is writing this directory' ]]
     [ -d out.tmp ]
 }
 
@@ -361,11 +361,11 @@ END
     change input_ids 4
     run --separate-stderr pppack --check bad
     [ "$status" -eq 1 ]
-    [ "$stderr" = 'pppack: bad: input_ids: its checksum is wrong' ]
+    [ "$stderr" = 'pppack: bad: input_ids: wrong checksum' ]
     change index 16
     run --separate-stderr pppack --check bad
     [ "$status" -eq 1 ]
-    [ "$stderr" = 'pppack: bad: index: its checksum is wrong' ]
+    [ "$stderr" = 'pppack: bad: index: wrong checksum' ]
     change index 8
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
@@ -380,7 +380,7 @@ END
     truncate -s -4 bad/labels
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: bad/labels: '44' bytes where the index says 48" ]
+    [ "$stderr" = "pppack: bad/labels: has '44' bytes, but the index says 48" ]
     rm bad/labels
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]

@@ -77,8 +77,8 @@ END
     pppack --check out
     refused "group 1 has '9' tokens, more than the 8 of a bin; see --oversize" \
         -l 8 -o no in.jsonl
-    refused "group 1 has '9' tokens and cannot be cut; --oversize drop leaves \
-it out" -l 8 --oversize split -o no in.jsonl
+    refused "group 1 has '9' tokens, more than a bin, and groups cannot be \
+cut; try --oversize drop" -l 8 --oversize split -o no in.jsonl
 }
 
 @test "rollouts of a group, their columns, and packing them again" {
@@ -97,7 +97,7 @@ END
     pppack --export safetensors -o out.safetensors out
     pppack -l 16 --pad-to 2 -a next-fit -o again out.safetensors
     diff -r out again
-    refused "'logprobs' have no place in an indexed dataset" \
+    refused "an indexed dataset cannot hold 'logprobs'" \
         --export megatron -o indexed out
     [ ! -e indexed.bin ]
 }
@@ -128,8 +128,8 @@ END
     pppack --export megatron -o w wide
     [ "$(od -An -v -t d4 w.bin | tr -d ' ')" = 70000 ]
     echo '{"input_ids":[1,2],"loss_mask":[0,1]}' | pppack -l 2 -o masked
-    refused "bin 0: 'labels' other than the ids have no place in an indexed \
-dataset" --export megatron -o n masked
+    refused "bin 0: an indexed dataset cannot hold 'labels' that differ from \
+the ids" --export megatron -o n masked
     [ ! -e n.bin ]
     refused "--export: 'csv' is not one of: megatron, safetensors" \
         --export csv -o n out
@@ -152,11 +152,11 @@ dataset" --export megatron -o n masked
     printf '\x07' | dd of=m.bin conv=notrunc status=none
     run --separate-stderr pppack --check out
     [ "$status" -eq 1 ]
-    [ "$stderr" = 'pppack: out: m.bin: its checksum is wrong' ]
+    [ "$stderr" = 'pppack: out: m.bin: wrong checksum' ]
     truncate -s -2 m.bin
     run --separate-stderr pppack --check out
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: out: m.bin: '26' bytes where the index says 28" ]
+    [ "$stderr" = "pppack: out: m.bin: has '26' bytes, but the index says 28" ]
     cp kept m.bin
     pppack --check out
     refused 'in.jsonl: --index-only needs indexed datasets, whose tokens can '\
@@ -179,7 +179,7 @@ dataset" --export megatron -o n masked
     run --separate-stderr pppack -l 2 --stats b.npy
     [ "$(jq -c '[.inputs, .tokens]' <<<"$output")" = '[2,4]' ]
     truncate -s -1 b.npy
-    refused "b.npy: '15' bytes of elements, which is not what its shape says" \
+    refused "b.npy: has '15' bytes of elements, but its shape needs 16" \
         -l 4 -o no b.npy
     : >c.npy
     refused 'c.npy: not a .npy file, or cut short' -l 4 -o no c.npy

@@ -84,7 +84,7 @@ documents() {
     run --separate-stderr pppack -l 8 -o out data
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = "pppack: data.bin: cut short: '27' bytes, and sequence 3 of\
+    [ "$stderr" = "pppack: data.bin: cut short: '27' bytes, but sequence 3 of\
  data.idx ends at 28" ]
     [ ! -e out ]
     [ ! -e out.tmp ]
@@ -105,8 +105,7 @@ documents() {
     indexed data 10 0 3
     run --separate-stderr pppack -l 4 --oversize split -o out data
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'pppack: data.idx: document 1 is empty (--empty drop leaves'\
-' such documents out)' ]
+    [ "$stderr" = 'pppack: data.idx: document 1 is empty; try --empty drop' ]
     run --separate-stderr pppack -l 4 --oversize split --empty drop --stats \
         -o out data
     [ "$status" -eq 0 ]
@@ -120,7 +119,7 @@ documents() {
     printf '\0\1\0\377' >>data.idx
     run --separate-stderr pppack -l 8 -o out data
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: data.idx: sequence 1 has mode '1', so it need not\
+    [ "$stderr" = "pppack: data.idx: sequence 1 has mode '1', so it may not\
  be text; see --modes" ]
     [ ! -e out ]
     documents 5 3 4 2 >all.jsonl
@@ -142,8 +141,7 @@ documents() {
     done
     run --separate-stderr pppack -l 8 --modes 0 -o out data
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: data.idx: document 1 is empty (--empty drop leaves\
- such documents out)" ]
+    [ "$stderr" = "pppack: data.idx: document 1 is empty; try --empty drop" ]
     run --separate-stderr pppack -l 8 --modes 0,x -o out data
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: --modes: 'x' is not an integer" ]

@@ -74,16 +74,15 @@ static void test_layouts(void)
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 7});
     is_read(&s, "in: sequence 0 has an impossible length", "beyond the end");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 5});
-    is_read(&s, "in: 'input_ids' has not as many tokens as its lengths say",
+    is_read(&s, "in: 'input_ids' must have as many tokens as the lengths need",
             "tokens that belong to none");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 4, 3});
-    is_read(&s, "in: 'cu_seqlens' falls", "not rising");
+    is_read(&s, "in: 'cu_seqlens' must not decrease", "not rising");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){1, 6});
-    is_read(&s, "in: 'cu_seqlens' is not a list that begins with 0", "not 0");
+    is_read(&s, "in: 'cu_seqlens' must be one-dimensional and begin with 0",
+            "not 0");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 6, 6});
-    is_read(&s,
-            "in: sequence 1 is empty (--empty drop leaves such sequences out)",
-            "empty");
+    is_read(&s, "in: sequence 1 is empty", "empty");
     s.at[1].name = "lengths";
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_U8, (uint8_t[]){1, 5});
     is_read(&s, "1|2,3,4,5,6", "lengths");
@@ -107,14 +106,14 @@ static void test_rows(void)
         PP_TOKEN_I64, 2, {2, 3}, 6, (int64_t[]){-100, 2, 3, 4, -100, 6}};
     is_read(&s, "(1),2,3|4,(5),6", "labels");
     s.at[1].array.data = (int64_t[]){-1, 2, 3, 4, 5, 6};
-    is_read(&s, "in: sequence 0 has a number that is no label", "a bad one");
+    is_read(&s, "in: sequence 0 has an invalid label", "a bad one");
     s.at[1].array.dims[0] = 3;
-    is_read(&s, "in: 'labels' has not the shape of 'input_ids'", "a shape");
+    is_read(&s, "in: 'labels' must have the shape of 'input_ids'", "a shape");
     s.at[1].name = NULL;
     s.at[0].array.data = (int32_t[]){1, 2, 3, 4, -5, 6};
-    is_read(&s, "in: sequence 1 has a number that is no token id", "a bad id");
+    is_read(&s, "in: sequence 1 has an invalid token id", "a bad id");
     s.at[0].array.type = PP_TOKEN_F32;
-    is_read(&s, "in: 'input_ids' is not of integers", "reals");
+    is_read(&s, "in: 'input_ids' must be integers", "reals");
 }
 
 static void test_groups(void)
@@ -139,10 +138,11 @@ static void test_groups(void)
     s.at[2].array = (struct pp_array)LIST(PP_TOKEN_I32, (int32_t[]){0, 3, 3});
     is_read(&s, "in: 'cu_groups' has an empty group", "an empty group");
     s.at[2].array = (struct pp_array)LIST(PP_TOKEN_I32, (int32_t[]){0, 2});
-    is_read(&s, "in: 'cu_groups' does not end with the sequences", "too few");
+    is_read(&s, "in: 'cu_groups' must end with the number of sequences",
+            "too few");
     s.at[2].name = NULL;
     s.at[0].name = "ids";
-    is_read(&s, "in: 'input_ids' is not there", "nothing to pack");
+    is_read(&s, "in: 'input_ids' is missing", "nothing to pack");
 }
 
 /* A .npy file of version 1 with that header and 24 bytes of elements. */

@@ -128,7 +128,9 @@ static void test_types(void)
         if (size)
             is_read(idx, bin, "1 2 3 | 4 5", what);
         else
-            is_refused(idx, bin, "x.idx: its elements are reals, not tokens");
+            is_refused(
+                idx, bin,
+                "x.idx: its elements are reals; tokens must be integers");
     }
     static const struct {
         unsigned char type, last;
@@ -158,44 +160,41 @@ static void test_refused(void)
     is_refused(with(0, 'm'), all_tokens(),
                "x.idx: not the index of an indexed dataset");
     is_refused(with(9, 2), all_tokens(),
-               "x.idx: version '2' is not known, only 1");
-    is_refused(with(17, 9), all_tokens(),
-               "x.idx: element type '9' is not known");
+               "x.idx: unknown version '2'; only 1 is known");
+    is_refused(with(17, 9), all_tokens(), "x.idx: unknown element type '9'");
     is_refused(with(25, 0x80), all_tokens(),
-               "x.idx: cut short: '82' bytes, too few for 9223372036854775810 "
+               "x.idx: cut short: '82' bytes are too few for "
+               "9223372036854775810 "
                "sequences and 3 document entries");
     is_refused(with(26, 2), all_tokens(),
-               "x.idx: '8' bytes after the document entries, where 2 modes or "
-               "none belong");
+               "x.idx: has '8' bytes after the document entries; must be 2 "
+               "modes or nothing");
     is_refused(with(37, 0x80), all_tokens(),
                "x.idx: sequence 0 has a negative length");
     struct bytes b = with(42, 8);
     b.p[50] = 4;
     is_refused(b, all_tokens(),
-               "x.idx: sequence 1 lies before the one before it");
+               "x.idx: sequence 1 begins before the previous one");
     is_refused(with(38, 3), all_tokens(),
-               "x.bin: cut short: '20' bytes, and sequence 1 of x.idx ends at "
+               "x.bin: cut short: '20' bytes, but sequence 1 of x.idx ends at "
                "24");
     is_refused(copy(two, sizeof two), copy(tokens, 19),
-               "x.bin: cut short: '19' bytes, and sequence 1 of x.idx ends at "
+               "x.bin: cut short: '19' bytes, but sequence 1 of x.idx ends at "
                "20");
     is_refused(with(58, 1), all_tokens(),
-               "x.idx: its documents are not sequences 0 to 2");
+               "x.idx: its documents do not cover sequences 0 to 2");
     is_refused(with(74, 1), all_tokens(),
-               "x.idx: its documents are not sequences 0 to 2");
+               "x.idx: its documents do not cover sequences 0 to 2");
     is_refused(with(66, 3), all_tokens(),
-               "x.idx: document entry 2, '2', is less than the one before it");
-    is_refused(with(66, 0), all_tokens(),
-               "x.idx: document 0 is empty (--empty drop leaves such documents "
-               "out)");
+               "x.idx: document entry 2, '2', is less than the previous one");
+    is_refused(with(66, 0), all_tokens(), "x.idx: document 0 is empty");
     b = copy(two, sizeof two);
     b.p = realloc(b.p, b.n + 2);
     b.p[b.n] = 0;
     b.p[b.n + 1] = 1;
     b.n += 2;
-    is_refused(
-        b, all_tokens(),
-        "x.idx: sequence 1 has mode '1', so it need not be text; see --modes");
+    is_refused(b, all_tokens(),
+               "x.idx: sequence 1 has mode '1', so it may not be text");
 }
 
 /* The two sequences have modes 0 and -1; with_first says whether 0 is taken,

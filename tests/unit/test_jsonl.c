@@ -121,12 +121,12 @@ static void test_bad(void)
     is_read("[1]", false, "in: line 1, column 1: expected '{', got '['",
             "not an object");
     is_read("{\"text\":\"a\"}", false,
-            "in: line 1: no 'input_ids' (text needs --bytes)", "text only");
+            "in: line 1: no 'input_ids'; text needs the byte tokenizer",
+            "text only");
     is_read("{\"input_ids\":[1]}", true,
-            "in: line 1: no 'text' (--bytes packs text)", "ids only");
-    is_read("{\"input_ids\":[]}", false,
-            "in: line 1: 'input_ids' is empty (--empty drop leaves such lines "
-            "out)",
+            "in: line 1: no 'text', which the byte tokenizer needs",
+            "ids only");
+    is_read("{\"input_ids\":[]}", false, "in: line 1: 'input_ids' is empty",
             "no tokens");
     is_read("{\"input_ids\":[1],\"input_ids\":[2]}", false,
             "in: line 1, column 30: repeated 'input_ids'", "a key twice");
@@ -159,7 +159,7 @@ static void test_bad(void)
     is_read("{\"text\":\"\xc0\x80\"}", true,
             "in: line 1, column 10: expected UTF-8, got byte 192", "not UTF-8");
     is_read("{\"input_ids\\u0000\":[4]}", false,
-            "in: line 1: no 'input_ids' (text needs --bytes)",
+            "in: line 1: no 'input_ids'; text needs the byte tokenizer",
             "a key with a NUL is another key");
     is_read("{\"text\":\"a", true,
             "in: line 1, column 11: expected the end of a string, got the end",
@@ -250,8 +250,7 @@ static void test_pieces(void)
            err.code == PP_EXIT_INPUT,
        "error");
     is_str(err.text,
-           "sequence 0 has '25' tokens, more than the 8 of a bin; see "
-           "--oversize",
+           "sequence 0 has '25' tokens, more than the 8 of a bin",
            "capacity is tested after alignment");
     pp_documents_finish(&d);
     is_int(pp_pieces_align(1, 1, 1), 1, "no alignment");

@@ -207,7 +207,7 @@ static void test_lies(const char *dir, const char *path)
         free(saved);                                                 \
     } while (0)
     LIE(h->version = 3, PP_EXIT_INPUT, "version '3'");
-    LIE(h->version = 1, PP_EXIT_INPUT, "header of '272' bytes");
+    LIE(h->version = 1, PP_EXIT_INPUT, "the header must not have '272' bytes");
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
     LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
     LIE(h->source += 4, PP_EXIT_INPUT, "outside");

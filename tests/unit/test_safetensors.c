@@ -71,13 +71,13 @@ static void test_headers(void)
         "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[3]," OFFSETS(0, 3) "}}", 3);
     is_str(open_error("t.safetensors"), "", "a dtype that nobody reads");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 7,
-           "t.safetensors: 'a': data ends at 70, the file at 69");
+           "t.safetensors: 'a': data ends at 70, but the file at 69");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 9,
            "t.safetensors: the last 1 bytes belong to no tensor");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(4, 12) "}}", 12,
            "t.safetensors: 'a': 4 bytes before it belong to no tensor");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[3]," OFFSETS(0, 8) "}}", 8,
-           "t.safetensors: 'a': 8 bytes of data, its shape needs 12");
+           "t.safetensors: 'a': has 8 bytes of data, but its shape needs 12");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(8, 0) "}}", 8,
            "t.safetensors: 'a': data_offsets 8, 0 are out of order");
     refuse(
@@ -88,7 +88,7 @@ static void test_headers(void)
                0, 0) "}}",
            0, "t.safetensors: 'a': the shape is too large");
     refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[3]," OFFSETS(0, 1) "}}", 1,
-           "t.safetensors: 'a': 1 bytes of data, its shape needs 2");
+           "t.safetensors: 'a': has 1 bytes of data, but its shape needs 2");
     refuse("{\"a\":{\"dtype\":\"F31\",\"shape\":[2]," OFFSETS(0, 8) "}}", 8,
            "t.safetensors: 'a': unknown dtype 'F31'");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]," OFFSETS(
@@ -266,7 +266,7 @@ static void test_round_trip(void)
     ok(x && x->n == 0 && pp_tensor_read_f32(x, 0, 0, f, &err) == 0,
        "an empty tensor");
     ok(x && pp_tensor_read_f32(x, 0, 1, f, &err) != 0, "has no element");
-    is_str(err.text, "'none' has 0 elements, 1 from 0 on are wanted",
+    is_str(err.text, "'none' has 0 elements, but 1 from 0 on are needed",
            "which is said");
     memset(&err, 0, sizeof err);
     x = pp_tensors_find(t, "scalar");
@@ -274,7 +274,7 @@ static void test_round_trip(void)
        "a scalar");
     ok(x && pp_tensor_read_f32(x, 0, 1, f, &err) != 0,
        "an integer is no float");
-    is_str(err.text, "'scalar' is not of dtype F64, F32, F16 or BF16",
+    is_str(err.text, "'scalar' must have dtype F64, F32, F16 or BF16",
            "which is said too");
     ok(!pp_tensors_find(t, "c"), "a name that is not there");
     pp_tensors_close(t);
@@ -386,12 +386,12 @@ static void test_shards(void)
     refuse_index("\"a\": \"1.safetensors\", \"a\": \"1.safetensors\"",
                  "'a' is there twice");
     refuse_index("\"a\": \"../1.safetensors\"",
-                 "'../1.safetensors' is not a file beside the index");
+                 "'../1.safetensors' is not in the directory of the index");
     refuse_index("\"a\": \"x/../1.safetensors\"",
-                 "'x/../1.safetensors' is not a file beside the index");
+                 "'x/../1.safetensors' is not in the directory of the index");
     refuse_index("\"a\": \"/etc/passwd\"",
-                 "'/etc/passwd' is not a file beside the index");
-    refuse_index("\"a\": \"\"", "'' is not a file beside the index");
+                 "'/etc/passwd' is not in the directory of the index");
+    refuse_index("\"a\": \"\"", "'' is not in the directory of the index");
     refuse_index("\"a\": 1", "line 2, column 22: expected a string, got '1'");
     put_tensors("2.safetensors", ONE("a"), 4);
     refuse_index("\"a\": \"1.safetensors\", \"b\": \"2.safetensors\"",
@@ -438,7 +438,7 @@ static void test_write_errors(void)
     is_str(write_error("w.safetensors", 16, &code), "", "enough data");
     ok(pp_file_exists("w.safetensors"), "the file is there");
     is_str(write_error("w.safetensors", 12, &code),
-           "w.safetensors: 12 bytes of data, the header promises 16",
+           "w.safetensors: has 12 bytes of data, but the header says 16",
            "too few bytes");
     ok(!pp_file_exists("w.safetensors"), "and the file is gone");
     is_str(write_error("w.safetensors", 20, &code),
