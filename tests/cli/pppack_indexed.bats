@@ -92,7 +92,7 @@ documents() {
     truncate -s -1 data.idx
     run --separate-stderr pppack -l 8 -o out data
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: data.idx: cut short: '121' bytes, too few for 4\
+    [ "$stderr" = "pppack: data.idx: cut short: '121' bytes are too few for 4\
  sequences and 5 document entries" ]
     rm data.idx
     run --separate-stderr pppack -l 8 -o out data.bin

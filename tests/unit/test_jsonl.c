@@ -249,8 +249,7 @@ static void test_pieces(void)
     ok(make(&d, 11, 4, PP_OVERSIZE_ERROR, true, &p, &err) != 0 &&
            err.code == PP_EXIT_INPUT,
        "error");
-    is_str(err.text,
-           "sequence 0 has '25' tokens, more than the 8 of a bin",
+    is_str(err.text, "sequence 0 has '25' tokens, more than the 8 of a bin",
            "capacity is tested after alignment");
     pp_documents_finish(&d);
     is_int(pp_pieces_align(1, 1, 1), 1, "no alignment");

@@ -71,35 +71,34 @@ static void is_read(const char *text, const char *want, const char *what)
 
 static void test_chats(void)
 {
-    is_read("{\"messages\":[{\"role\":\"user\",\"input_ids\":[1,2]},"
-            "{\"role\":\"assistant\",\"input_ids\":[3]}]}",
+    is_read("{\"messages\":[{\"role\":\"user\",\"input_ids\":[1,2]},{\"role\":"
+            "\"assistant\",\"input_ids\":[3]}]}",
             "documents (1),(2),3", "the assistant's turns are scored");
-    is_read("{\"messages\":[{\"role\":\"assistant\",\"train\":false,"
-            "\"token_ids\":[1]},{\"train\":1,\"role\":\"user\",\"input_ids\":"
-            "[2]},{\"input_ids\":[3]}]}",
+    is_read("{\"messages\":[{\"role\":\"assistant\",\"train\":false,\"token_"
+            "ids\":[1]},{\"train\":1,\"role\":\"user\",\"input_ids\":[2]},{"
+            "\"input_ids\":[3]}]}",
             "documents (1),2,3", "or those that say so, or say nothing");
-    is_read("{\"messages\":[{\"input_ids\":[1,2,3],\"loss_mask\":[0,1,0]},"
-            "{\"role\":\"user\",\"input_ids\":[4,5],\"loss_mask\":[0,1]}]}",
+    is_read("{\"messages\":[{\"input_ids\":[1,2,3],\"loss_mask\":[0,1,0]},{"
+            "\"role\":\"user\",\"input_ids\":[4,5],\"loss_mask\":[0,1]}]}",
             "documents (1),2,(3),(4),5", "token by token");
     is_read("{\"messages\":[{\"content\":\"hi\"}]}",
-            "in: line 1, column 30: a turn without 'input_ids'", "text");
+            "in: line 1, column 30: a turn needs 'input_ids'", "text");
 }
 
 static void test_pairs(void)
 {
     is_read("{\"prompt\":[1],\"chosen\":[2,3],\"rejected\":[4]}",
             "pairs (1),2,3+(1),4", "a pair and its prompt");
-    is_read("{\"rejected_input_ids\":[4],\"margin\":0.5,"
-            "\"chosen_input_ids\":[2]}\n"
-            "{\"chosen\":[5],\"rejected\":[6],\"margin\":1}",
+    is_read("{\"rejected_input_ids\":[4],\"margin\":0.5,\"chosen_input_ids\":["
+            "2]}\n{\"chosen\":[5],\"rejected\":[6],\"margin\":1}",
             "pairs 2+4|5+6 margins=0.5,1", "other names and order; margins");
-    is_read("{\"chosen\":{\"input_ids\":[1,2],\"labels\":[-100,2],"
-            "\"ref_logprobs\":[0,-1]},\"rejected\":{\"input_ids\":[3],"
-            "\"ref_logprobs\":-2}}",
-            "pairs (1),2+3 ref_logprobs=0,-1,-2", "sides as objects");
+    is_read(
+        "{\"chosen\":{\"input_ids\":[1,2],\"labels\":[-100,2],\"ref_logprobs\":"
+        "[0,-1]},\"rejected\":{\"input_ids\":[3],\"ref_logprobs\":-2}}",
+        "pairs (1),2+3 ref_logprobs=0,-1,-2", "sides as objects");
     is_read("{\"chosen\":[{\"role\":\"user\",\"input_ids\":[1]},{\"role\":"
-            "\"assistant\",\"input_ids\":[2]}],\"rejected\":[3],"
-            "\"ref_chosen_logps\":-1.5,\"ref_rejected_logps\":-2}",
+            "\"assistant\",\"input_ids\":[2]}],\"rejected\":[3],\"ref_chosen_"
+            "logps\":-1.5,\"ref_rejected_logps\":-2}",
             "pairs (1),2+3 ref_logps=-1.5,-2", "a side of turns; sums");
     is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":null}", "pairs 1+2",
             "null is not there");
@@ -107,19 +106,18 @@ static void test_pairs(void)
             "in: line 1, column 15: 'chosen' and 'rejected' need each other",
             "half a pair");
     is_read("{\"chosen\":[1],\"rejected\":[]}",
-            "in: line 1, column 28: a sequence without tokens",
+            "in: line 1, column 28: a sequence needs at least one token",
             "an empty side");
     is_read("{\"input_ids\":[1]}\n{\"chosen\":[1],\"rejected\":[2]}",
-            "in: line 2: 'pairs' do not go together with the documents before "
-            "them",
+            "in: line 2: 'pairs' cannot be mixed with the earlier documents",
             "one kind at a time");
-    is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":1}\n"
-            "{\"chosen\":[1],\"rejected\":[2]}",
-            "in: line 2: has no 'margins', which what is before it has",
+    is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":1}\n{\"chosen\":[1],"
+            "\"rejected\":[2]}",
+            "in: line 2: has no 'margins', but earlier documents do",
             "a column is everywhere");
-    is_read("{\"chosen\":[1],\"rejected\":[2]}\n"
-            "{\"chosen\":[1],\"rejected\":[2],\"margin\":1}",
-            "in: line 2: has 'margins', which what is before it has not",
+    is_read("{\"chosen\":[1],\"rejected\":[2]}\n{\"chosen\":[1],\"rejected\":["
+            "2],\"margin\":1}",
+            "in: line 2: has 'margins', but earlier documents do not",
             "or nowhere");
 }
 
@@ -129,18 +127,18 @@ static void test_rollouts(void)
             "\"logprobs\":[-9,-1,-2],\"reward\":1}",
             "rollouts (1),2,3 advantages=0,0.5,-1 logprobs=-9,-1,-2 rewards=1",
             "values for the response, or for all tokens");
-    is_read("{\"prompt\":[1],\"response\":[2],\"group\":\"a\"}\n"
-            "{\"prompt\":[1],\"response\":[3],\"group\":\"a\"}\n"
-            "{\"prompt\":[1],\"response\":[4],\"group\":\"b\"}\n"
-            "{\"prompt\":[1],\"response\":[5],\"group\":\"a\"}",
-            "rollouts (1),2+(1),3|(1),4|(1),5",
-            "lines of one group, one after the other, stay together");
+    is_read(
+        "{\"prompt\":[1],\"response\":[2],\"group\":\"a\"}\n{\"prompt\":[1],"
+        "\"response\":[3],\"group\":\"a\"}\n{\"prompt\":[1],\"response\":[4],"
+        "\"group\":\"b\"}\n{\"prompt\":[1],\"response\":[5],\"group\":\"a\"}",
+        "rollouts (1),2+(1),3|(1),4|(1),5",
+        "lines of one group, one after the other, stay together");
     is_read("{\"prompt\":[1],\"responses\":[[2,3],{\"response\":[4]}],"
             "\"rewards\":[1,0],\"advantages\":[[1,2],3]}",
             "rollouts (1),2,3+(1),4 advantages=0,1,2,0,3 rewards=1,0",
             "several responses in a line");
     is_read("{\"responses\":[[2],[3]],\"rewards\":[1]}",
-            "in: line 1, column 37: '1' rewards for more responses",
+            "in: line 1, column 37: '1' rewards are fewer than the responses",
             "too few values");
     is_read("{\"prompt\":[1],\"response\":[2,3],\"advantages\":[1,2,3,4]}",
             "in: line 1, column 45: '4' advantages for 2 tokens", "too many");
@@ -158,22 +156,22 @@ static void test_packed_rows(void)
 {
     is_read("{\"input_ids\":[1,2,3,4,5],\"position_ids\":[0,1,0,1,2]}",
             "documents 1,2|3,4,5", "positions that begin anew");
-    is_read("{\"input_ids\":[1,2,3],\"seq_lengths\":[1,0,2],\"labels\":"
-            "[1,-100,3]}",
-            "documents 1|(2),3", "lengths");
+    is_read(
+        "{\"input_ids\":[1,2,3],\"seq_lengths\":[1,0,2],\"labels\":[1,-100,3]}",
+        "documents 1|(2),3", "lengths");
     is_read("{\"input_ids\":[1,2,3],\"seq_start_id\":[0,2]}", "documents 1,2|3",
             "starts");
     is_read("{\"input_ids\":[1,2],\"position_ids\":[0,2]}",
-            "in: line 1: position_ids: '2' is neither 0 nor one more than the "
-            "one before it",
+            "in: line 1: position_ids: '2' must be 0 or the previous position "
+            "plus 1",
             "a gap");
     is_read("{\"input_ids\":[1,2],\"seq_lengths\":[1]}",
-            "in: line 1, column 37: seq_lengths of '1' tokens for 2",
+            "in: line 1, column 37: seq_lengths sum to '1' for 2 tokens",
             "too few");
     is_read("{\"input_ids\":[1,2],\"seq_lengths\":[3]}",
-            "in: line 1, column 36: '3' leads beyond the row", "too many");
+            "in: line 1, column 36: '3' ends after the row", "too many");
     is_read("{\"input_ids\":[1,2],\"seq_start_id\":[1]}",
-            "in: line 1, column 37: '1' is no start in this row",
+            "in: line 1, column 37: '1' is not a start in this row",
             "a row begins at 0");
 }
 
@@ -181,10 +179,10 @@ static void test_skipped(void)
 {
     struct pp_documents d;
     struct pp_err err = {0};
-    const char *text = "{\"chosen\":[1],\"rejected\":[2,3],\"margin\":1}\n"
-                       "{\"chosen\":[7],\"rejected\":[8]}\n"
-                       "{\"chosen\":[7],\"rejected\":[x]}\n"
-                       "{\"chosen\":[4],\"rejected\":[5],\"margin\":2}\n";
+    const char *text =
+        "{\"chosen\":[1],\"rejected\":[2,3],\"margin\":1}\n{\"chosen\":[7],"
+        "\"rejected\":[8]}\n{\"chosen\":[7],\"rejected\":[x]}\n{\"chosen\":[4],"
+        "\"rejected\":[5],\"margin\":2}\n";
     ok(read_text(text, 2, &d, &err) == 0 && d.n == 2 && d.n_skipped == 2 &&
            d.n_sequences == 4 && d.first[4] == 5 && d.ids[3] == 4 &&
            d.columns[PP_COLUMN_MARGINS][1] == 2,
@@ -195,8 +193,8 @@ static void test_skipped(void)
        "one more than may be left out: %s", err.text);
     pp_documents_finish(&d);
     err = (struct pp_err){0};
-    ok(read_text("{\"chosen\":[7],\"rejected\":[8],\"margin\":[]}\n"
-                 "{\"input_ids\":[4]}",
+    ok(read_text("{\"chosen\":[7],\"rejected\":[8],\"margin\":[]}\n{\"input_"
+                 "ids\":[4]}",
                  1, &d, &err) == 0 &&
            d.n == 1 && !d.columns[PP_COLUMN_MARGINS] && !d.member && !d.labels,
        "a first line that is left out decides nothing: %s", err.text);
@@ -209,8 +207,8 @@ static void test_pieces(void)
     struct pp_pieces p;
     struct pp_err err = {0};
     struct pp_piece_options o = {.capacity = 8, .align = 2};
-    if (!ok(read_text("{\"chosen\":[1,2,3],\"rejected\":[4]}\n"
-                      "{\"chosen\":[1,2,3,4,5],\"rejected\":[4,5,6]}",
+    if (!ok(read_text("{\"chosen\":[1,2,3],\"rejected\":[4]}\n{\"chosen\":[1,2,"
+                      "3,4,5],\"rejected\":[4,5,6]}",
                       0, &d, &err) == 0,
             "pairs of 6 and 10 slots"))
         return;
