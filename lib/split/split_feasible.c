@@ -16,7 +16,7 @@
 /* Limits of the memory sums for pairs and of the table: 0.1 seconds. */
 enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
 
-struct filling {
+struct feasible_search {
     const struct pp_split_step *p;
     size_t n_units, n_stages; /* of one copy */
     size_t *bounds;           /* n_stages + 1 */
@@ -26,21 +26,22 @@ struct filling {
     int *first; /* first rank of each pair; n_pairs + 1 */
 };
 
-static bool rank_fits(const struct filling *z, int rank)
+static bool rank_fits(const struct feasible_search *z, int rank)
 {
     const struct pp_split_step *p = z->p;
     return pp_split_memory_need(p->memory, z->bounds, rank) <= p->limit[rank];
 }
 
 /* Returns true if stage s may begin with the unit. */
-static bool may_begin(const struct filling *z, size_t s, size_t unit)
+static bool may_begin(const struct feasible_search *z, size_t s, size_t unit)
 {
     return s != z->p->fixed_stage || s == 0 || unit == z->p->fixed_unit;
 }
 
 /* --- one stage on each rank --- */
 
-static bool stage_fits(struct filling *z, size_t s, size_t from, size_t end)
+static bool stage_fits(struct feasible_search *z, size_t s, size_t from,
+                       size_t end)
 {
     z->bounds[s] = from;
     z->bounds[s + 1] = end;
@@ -49,7 +50,7 @@ static bool stage_fits(struct filling *z, size_t s, size_t from, size_t end)
 
 /* Marks the boundaries at which stage s may end. The last one does not
  * decrease with the stage's first unit. */
-static void add_stage(struct filling *z, size_t s)
+static void add_stage(struct feasible_search *z, size_t s)
 {
     size_t row = z->n_units + 1, high = z->n_units - (z->n_stages - 1 - s);
     const bool *from = &z->reached[s * row];
@@ -68,7 +69,7 @@ static void add_stage(struct filling *z, size_t s)
 }
 
 /* Sets bounds to a partition. Returns false if there is none. */
-static bool fill_chain(struct filling *z)
+static bool fill_chain(struct feasible_search *z)
 {
     size_t row = z->n_units + 1, end = z->n_units;
     z->reached[0] = true;
@@ -88,7 +89,7 @@ static bool fill_chain(struct filling *z)
 /* --- nested pairs of stages --- */
 
 /* Sorts the ranks by pair. Returns false if a rank has stages of two pairs. */
-static bool list_ranks(struct filling *z)
+static bool list_ranks(struct feasible_search *z)
 {
     const struct pp_split_memory *m = z->p->memory;
     int n = 0;
@@ -112,15 +113,16 @@ static bool list_ranks(struct filling *z)
 }
 
 /* The entry for units i .. j - 1 in the pair and the pairs inside it. */
-static bool *at(const struct filling *z, size_t pair, size_t i, size_t j)
+static bool *at(const struct feasible_search *z, size_t pair, size_t i,
+                size_t j)
 {
     size_t row = z->n_units + 1;
     return &z->reached[(pair * row + i) * row + j];
 }
 
 /* Returns true if the pair fits with the units i .. i2 - 1 and j2 .. j - 1. */
-static bool pair_fits(struct filling *z, size_t pair, size_t i, size_t i2,
-                      size_t j2, size_t j)
+static bool pair_fits(struct feasible_search *z, size_t pair, size_t i,
+                      size_t i2, size_t j2, size_t j)
 {
     size_t other = z->n_stages - 1 - pair;
     z->bounds[other] = j2;
@@ -137,7 +139,8 @@ static bool pair_fits(struct filling *z, size_t pair, size_t i, size_t i2,
 /* Marks the units that may be left inside a pair that gets i .. j - 1, with at
  * least one unit for each stage. j2 does not decrease with i2: more units in
  * front leave room for fewer behind. */
-static void fill_pair(struct filling *z, size_t pair, size_t i, size_t j)
+static void fill_pair(struct feasible_search *z, size_t pair, size_t i,
+                      size_t j)
 {
     size_t left = z->n_stages - 2 * (pair + 1), j2 = j;
     while (j2 > i + 1 + left && pair_fits(z, pair, i, i + 1, j2 - 1, j))
@@ -154,7 +157,7 @@ static void fill_pair(struct filling *z, size_t pair, size_t i, size_t j)
 }
 
 /* Returns true if the innermost pair can hold i .. j - 1. */
-static bool innermost_fits(struct filling *z, size_t i, size_t j)
+static bool innermost_fits(struct feasible_search *z, size_t i, size_t j)
 {
     size_t pair = z->n_pairs - 1;
     for (size_t m = i + 1; m < j; m++)
@@ -164,7 +167,7 @@ static bool innermost_fits(struct filling *z, size_t i, size_t j)
 }
 
 /* Sets the bounds of the pairs around i .. j - 1. */
-static void trace_pairs(struct filling *z, size_t i, size_t j)
+static void trace_pairs(struct feasible_search *z, size_t i, size_t j)
 {
     for (size_t k = z->n_pairs - 1; k-- > 0;) {
         size_t i0 = i - 1, j0 = j + 1;
@@ -180,7 +183,7 @@ static void trace_pairs(struct filling *z, size_t i, size_t j)
 
 /* Fills the pair for all units that the outer pairs may leave. Returns false
  * if it takes too long. */
-static bool fill_pair_everywhere(struct filling *z, size_t pair)
+static bool fill_pair_everywhere(struct feasible_search *z, size_t pair)
 {
     for (size_t i = 0; i < z->n_units; i++)
         for (size_t j = i + 1; j <= z->n_units; j++) {
@@ -192,7 +195,7 @@ static bool fill_pair_everywhere(struct filling *z, size_t pair)
     return true;
 }
 
-static enum pp_feasibility fill_nested(struct filling *z)
+static enum pp_feasibility fill_nested(struct feasible_search *z)
 {
     *at(z, 0, 0, z->n_units) = true;
     for (size_t k = 0; k + 1 < z->n_pairs; k++)
@@ -209,7 +212,8 @@ static enum pp_feasibility fill_nested(struct filling *z)
 
 /* --- both placements --- */
 
-static int allocate_tables(struct filling *z, size_t cells, struct pp_err *err)
+static int allocate_tables(struct feasible_search *z, size_t cells,
+                           struct pp_err *err)
 {
     size_t ranks = (size_t)z->p->memory->graph->n_rows;
     z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
@@ -221,8 +225,8 @@ static int allocate_tables(struct filling *z, size_t cells, struct pp_err *err)
                : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-static int fill(struct filling *z, enum pp_feasibility *answer,
-                struct pp_err *err)
+static int search_feasible(struct feasible_search *z,
+                           enum pp_feasibility *answer, struct pp_err *err)
 {
     const struct pp_graph *g = z->p->memory->graph;
     bool chain = g->n_stages == g->n_rows && g->n_copies == 1;
@@ -245,12 +249,13 @@ int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
                       enum pp_feasibility *answer, struct pp_err *err)
 {
     const struct pp_graph *g = p->memory->graph;
-    struct filling z = {.p = p,
-                        .n_units = p->n_units,
-                        .n_stages = (size_t)(g->n_stages / g->n_copies)};
+    struct feasible_search z = {.p = p,
+                                .n_units = p->n_units,
+                                .n_stages =
+                                    (size_t)(g->n_stages / g->n_copies)};
     z.n_pairs = z.n_stages / 2;
     *answer = PP_FEASIBLE_UNKNOWN;
-    int rc = fill(&z, answer, err);
+    int rc = search_feasible(&z, answer, err);
     if (*answer == PP_FEASIBLE_FOUND)
         memcpy(bounds, z.bounds, (z.n_stages + 1) * sizeof *bounds);
     free(z.bounds);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* split_instance - random units to be split for a schedule, and what the
- * simulator and the planner of buffers say of any split. */
+/* split_instance - random units to split for a schedule, with the step of any
+ * split by the simulator and its memory by the buffer planner. */
 #ifndef PP_TESTS_SPLIT_INSTANCE_H
 #define PP_TESTS_SPLIT_INSTANCE_H
 
@@ -23,7 +23,7 @@ struct instance {
     double message_bytes;
     struct pp_split_memory memory;
     struct pp_split_step problem;
-    const size_t *bounds; /* being simulated */
+    const size_t *bounds; /* of the split in the simulator */
 };
 
 static const struct kind {
@@ -46,7 +46,7 @@ static const struct kind {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* What the instance has beside units and a schedule. */
+/* Optional parts of an instance. */
 enum { MESSAGES = 1, SPEED = 2, MEMORY = 4 };
 
 static inline double random_time(uint64_t key, uint64_t *k, bool whole)
@@ -106,7 +106,7 @@ static inline void discard(struct instance *x)
     drop(&x->f);
 }
 
-/* The time of an action, said once more and plainly. */
+/* Returns the time of an action; independent of the library's code. */
 static inline double time_of(const void *ctx, struct pp_action a)
 {
     const struct instance *x = ctx;
@@ -148,7 +148,7 @@ static inline double simulated(struct instance *x, const size_t *bounds)
     return makespan;
 }
 
-/* What the ranks need by the planner of pprun. */
+/* Returns the bytes of a rank by the planner of pprun. */
 static inline double needed(struct instance *x, const size_t *bounds, int rank)
 {
     struct pp_stage_bytes sizes[MAX_STAGES] = {0};
@@ -184,7 +184,7 @@ static inline bool fits(struct instance *x, const size_t *bounds)
     return true;
 }
 
-/* The shortest step over all splits, stages s .. still open. */
+/* Returns the shortest step over all splits with the given stages before s. */
 static inline double brute(struct instance *x, size_t *bounds, size_t s)
 {
     double best = INFINITY;

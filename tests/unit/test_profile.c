@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_profile - coefficients out of times: those that made the times come
- * back, whatever disturbs a few of them; the fit is as close as the best of all
- * lines through two measurements, tried one by one. */
+/* test_profile - the fit of a profile: it finds the coefficients that the times
+ * were made from, even if a few times are disturbed, and it is as close as the
+ * best of all lines through two measurements. */
 #include "sched_fixture.h"
 
 #include "base/rng.h"
@@ -21,8 +21,8 @@ static double distance(const struct pp_fit_point *p, size_t n,
     return sum;
 }
 
-/* A least sum of distances is reached by coefficients that meet two of the
- * measurements, or one on an axis. */
+/* Returns the least sum of distances. Some optimal coefficients pass through
+ * two measurements, or through one with the other coefficient 0. */
 static double least_distance(const struct pp_fit_point *p, size_t n)
 {
     double least = distance(p, n, (const double[]){0, 0});
@@ -56,19 +56,19 @@ static void test_exact(void)
                                      3e-6 * tokens + 2e-7 * pairs};
     }
     ok(pp_least_deviation(p, 9, even, c),
-       "times of different sizes are told apart");
+       "the coefficients are distinct for times of different sizes");
     is_near(c[0] / 3e-6, 1, 1e-9, "seconds per token");
     is_near(c[1] / 2e-7, 1, 1e-9, "seconds per pair");
-    p[2].y *= 50; /* the machine did something else */
+    p[2].y *= 50; /* a disturbed measurement */
     p[7].y *= 9;
     pp_least_deviation(p, 9, even, c);
     is_near(c[0] / 3e-6, 1, 1e-4, "two of nine disturbed: per token");
-    is_near(c[1] / 2e-7, 1, 1e-4, "and per pair");
+    is_near(c[1] / 2e-7, 1, 1e-4, "two of nine disturbed: per pair");
     for (int i = 0; i < 9; i++)
         p[i].x[1] = 0;
     ok(!pp_least_deviation(p, 9, (const double[]){1, 0}, c) && c[1] == 0 &&
            c[0] > 3e-6,
-       "what has no pairs is given none");
+       "without pairs the coefficient of pairs is 0");
 }
 
 static void test_alike(void)
@@ -78,17 +78,18 @@ static void test_alike(void)
     for (int i = 0; i < 5; i++)
         p[i] = (struct pp_fit_point){{512, 512 * 513 / 2}, 1e-3 * (1 + i)};
     ok(!pp_least_deviation(p, 5, (const double[]){2, .5}, c),
-       "alike: not told apart");
+       "equal sizes: the coefficients are not distinct");
     is_near(512 * c[0] + 512. * 513 / 2 * c[1], 3e-3, 1e-9,
-            "the median is the time of that size");
-    is_near(c[0] / c[1], 4, 1e-9, "in proportion of the shares");
+            "the fit gives the median time");
+    is_near(c[0] / c[1], 4, 1e-9, "the coefficients have the ratio of shares");
     p[0].x[0] = 513;
-    ok(!pp_least_deviation(p, 5, even, c), "nearly alike is alike");
+    ok(!pp_least_deviation(p, 5, even, c),
+       "nearly equal sizes: the coefficients are not distinct");
     ok(!pp_least_deviation(p, 0, even, c) && c[0] == 0 && c[1] == 0,
-       "nothing: zero");
+       "no measurements: the coefficients are 0");
     p[0] = p[1] = (struct pp_fit_point){{0, 0}, 1e-6};
     ok(!pp_least_deviation(p, 2, even, c) && c[0] == 0,
-       "empty microbatches: zero");
+       "empty microbatches: the coefficients are 0");
 }
 
 static void test_random(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_split - partitions against brute force and against the tables of other
- * systems' rules. */
+/* test_split - partitions against brute force, and the simple rules against
+ * tables of other systems. */
 #include "base/rng.h"
 #include "split/split.h"
 #include "tap.h"
@@ -27,7 +27,8 @@ static double largest_rank(const double *costs, const size_t *bounds,
     return largest;
 }
 
-/* The smallest largest rank over all partitions, stages s.. still open. */
+/* Returns the least cost of the most expensive rank over all partitions with
+ * the given stages before s. */
 static double brute(const double *costs, size_t n, size_t n_stages,
                     const int *rank, size_t *bounds, size_t s)
 {
@@ -55,8 +56,8 @@ static bool is_partition(const size_t *bounds, size_t n, size_t n_stages)
     return good;
 }
 
-/* One random instance; kind 0 small whole numbers, 1 reals, 2 zeros among
- * them, 3 a transformer: equal layers between a light and a heavy end. */
+/* Makes a random instance of a kind: 0 small integers, 1 reals, 2 integers with
+ * zeros, 3 a transformer with equal layers, a cheap and an expensive end. */
 static size_t instance(uint64_t key, int kind, double *costs)
 {
     size_t n = 1 + pp_rng_bits(key, 0) % 10;
@@ -96,11 +97,11 @@ static void test_brute_force(void)
         cases++;
     }
     is_int(wrong, 0, "the bottleneck is the smallest on every instance");
-    is_int(cases, 2000, "and there were 2000");
+    is_int(cases, 2000, "there were 2000 instances");
 }
 
-/* The same with several stages on a rank. Instances of this size are searched
- * to the end, which finds what is better by 1 %. */
+/* With several stages on a rank, the search of small instances completes and is
+ * within 1 %. */
 static void test_brute_force_ranks(void)
 {
     double costs[MAX_UNITS];
@@ -132,7 +133,7 @@ static void test_brute_force_ranks(void)
     is_int(
         wrong, 0,
         "ranks: the largest is within 1 % of the smallest on every instance");
-    ok(cases > 300, "and there were %d", cases);
+    ok(cases > 300, "there were %d instances", cases);
 }
 
 static void check_bounds(const char *what, const size_t *got, size_t n_stages,
@@ -170,33 +171,35 @@ static void test_balanced(void)
     balanced("a first unit without cost", COSTS(0, 1.1, 1.9, 3, 3, 3), 6, 4,
              "0,3,4,5,6");
     balanced("one heavy unit", COSTS(0, 1.1, 30, 3), 4, 3, "0,2,3,4");
-    balanced("where DeepSpeed has 5", COSTS(1, 4, 2, 2), 4, 3, "0,1,2,4");
-    balanced("where DeepSpeed has 13", COSTS(4, 9, 3, 3, 6, 4, 5, 6), 8, 5,
+    balanced("4; DeepSpeed has 5", COSTS(1, 4, 2, 2), 4, 3, "0,1,2,4");
+    balanced("11; DeepSpeed has 13", COSTS(4, 9, 3, 3, 6, 4, 5, 6), 8, 5,
              "0,1,2,4,6,8");
-    balanced("tenths add up alike everywhere",
+    balanced("equal costs are equal at any position",
              COSTS(.1, .1, .1, .1, .1, .1, .1, .1, .1), 9, 3, "0,3,6,9");
-    balanced("the rest goes to later stages", COSTS(1, 1, 1, 1, 1), 5, 4,
+    balanced("the remainder goes to later stages", COSTS(1, 1, 1, 1, 1), 5, 4,
              "0,1,2,3,5");
-    balanced("a heavy head leaves the others even", COSTS(1, 1, 1, 1, 6), 5, 3,
-             "0,2,4,5");
+    balanced("stages without the heavy head are even", COSTS(1, 1, 1, 1, 6), 5,
+             3, "0,2,4,5");
     balanced("fewer units than stages", COSTS(1, 2, 1), 3, 4, "0,0,1,2,3");
-    balanced("nothing costs anything", COSTS(0, 0, 0, 0), 4, 2, "0,1,4");
+    balanced("all costs are 0", COSTS(0, 0, 0, 0), 4, 2, "0,1,4");
     balanced("no unit", COSTS(0), 0, 2, "0,0,0");
     size_t bounds[4];
     struct pp_err err = {0};
-    ok(pp_split_balanced(COSTS(1, -1), 2, 2, bounds, &err) != 0, "a gain");
+    ok(pp_split_balanced(COSTS(1, -1), 2, 2, bounds, &err) != 0,
+       "a negative cost is refused");
     is_str(err.text,
            "the cost of unit 1, '-1', must be finite and not negative",
-           "is refused");
+           "the message names the unit");
     memset(&err, 0, sizeof err);
     ok(pp_split_balanced(COSTS(1, NAN), 2, 2, bounds, &err) != 0,
-       "so is not-a-number");
+       "a NaN is refused");
     memset(&err, 0, sizeof err);
-    ok(pp_split_balanced(COSTS(1), 1, 0, bounds, &err) != 0, "no stages");
-    is_str(err.text, "no stages to split into", "are too few");
+    ok(pp_split_balanced(COSTS(1), 1, 0, bounds, &err) != 0,
+       "0 stages are refused");
+    is_str(err.text, "no stages to split into", "the message");
 }
 
-/* layers equal layers, embedding e, head h: the largest stage. */
+/* Checks the bottleneck of equal layers with an embedding e and a head h. */
 static void bottleneck(size_t layers, size_t n_stages, double e, double h,
                        double want)
 {
@@ -229,15 +232,15 @@ static void test_ranks(void)
     ok(pp_split_balanced_ranks(costs, 32, 8, rank, 4, bounds, &err) == 0,
        "a loop of equal layers");
     check_bounds("is split evenly", bounds, 8, "0,4,8,12,16,20,24,28,32");
-    costs[32] = 4; /* a head: the last stage gives up four layers' worth */
+    costs[32] = 4; /* a head of the cost of four layers */
     ok(pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds, &err) == 0 &&
            largest_rank(costs, bounds, 8, rank) == 9,
-       "with a heavy head every rank has 9");
+       "with an expensive head every rank has 9");
     for (int s = 0; s < 8; s++)
         rank[s] = s < 4 ? s : 7 - s;
     ok(pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds, &err) == 0 &&
            largest_rank(costs, bounds, 8, rank) == 9,
-       "and in a V as well");
+       "every rank has 9 in a V, too");
 }
 
 static void uniform(size_t n, size_t n_stages, const char *want)
@@ -252,7 +255,7 @@ static void uniform(size_t n, size_t n_stages, const char *want)
         check_bounds(what, bounds, n_stages, want);
 }
 
-/* Layer counts of each stage, or the message. */
+/* Expected layer counts of the stages, or the expected message. */
 static const struct {
     size_t n_stages, n_layers, input_weight, output_weight;
     const char *want;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_split_bound - paths through a step, and what they say that no split
- * takes less than, against the simulator over all splits. */
+/* test_split_bound - paths through a step, and the bounds that follow from
+ * them, against the simulator over all splits. */
 #include "split/split_cuts.h"
 #include "split_instance.h"
 
-/* A longest path weighs as much as the step. */
+/* The longest path has the length of the step. */
 static void test_path(void)
 {
     bool same = true;
@@ -30,11 +30,11 @@ static void test_path(void)
         same &= fabs(sum - makespan) < 1e-9 * makespan;
         discard(&x);
     }
-    ok(same, "the longest path weighs as much as the makespan");
+    ok(same, "the longest path is as long as the makespan");
 }
 
-/* Rows' paths: what they weigh, at the times that they were found for and at
- * others, no makespan is below. */
+/* Paths along rows bound the makespan from below, at the times that they were
+ * found for and at others. */
 struct rows {
     struct instance *x;
     const struct pp_times *t, *counts;
@@ -59,7 +59,7 @@ static double weigh(const struct rows *r, double *largest)
     return sum;
 }
 
-/* Of some rank's work, this much is on the path. */
+/* Returns true if the path has the required part of some rank's work. */
 static bool keeps_to_a_row(const struct rows *r, double largest)
 {
     const struct pp_graph *g = &r->x->f.graph;
@@ -100,7 +100,7 @@ static void take_row(void *ctx)
         r->good &= sum <= pp_makespan(&r->x->makespan, &other) * (1 + 1e-9);
         r->t = was;
     }
-    /* The pass that the paths are of. */
+    /* The makespan that the paths belong to. */
     pp_makespan(&r->x->makespan, r->t);
 }
 
@@ -131,8 +131,8 @@ static void test_rows(void)
     ok(good, "%d paths along rows: no makespan is below them", n);
 }
 
-/* The bound alone, without the search that would find the optimum: above what
- * the best split takes it must not be, wherever its cuts come from. */
+/* The bound is never above the best split's step, for any origin of the cuts.
+ * There is no search here, which would find the optimum. */
 static bool is_sound(struct instance *x, uint64_t key, double *tightest)
 {
     enum { MAX_CUTS = 60 };
@@ -142,7 +142,7 @@ static bool is_sound(struct instance *x, uint64_t key, double *tightest)
     even_split(x, bounds);
     if (pp_cuts_init(&cuts, &x->problem, MAX_CUTS, &x->f.err))
         return false;
-    /* Before levelling, of another split. */
+    /* Without generated cuts, for another split. */
     for (size_t s = 1; s < x->n_stages && key % 3; s++)
         bounds[s] = s;
     double other = pp_cuts_simulate(&cuts, bounds);

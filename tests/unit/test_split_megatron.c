@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_split_megatron - Megatron-LM's layouts and counts of layers against
- * tables of what it does, and of what it should refuse. */
+/* test_split_megatron - Megatron-LM's layouts and layer counts against tables,
+ * also of input that it should refuse. */
 #include "base/rng.h"
 #include "split/split_megatron.h"
 #include "tap.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_STAGES = 80 };
 
-/* "[4 4][3 3]" or "4 3": what each rank has in each of its chunks. */
+/* Writes the layers of each chunk of each rank: "[4 4][3 3]" or "4 3". */
 static const char *per_rank(const size_t *of, size_t n_ranks, size_t n_chunks,
                             char buf[512])
 {
@@ -26,7 +26,7 @@ static const char *per_rank(const size_t *of, size_t n_ranks, size_t n_chunks,
     return buf;
 }
 
-/* Expansion of layout strings, or what is wrong with them. */
+/* Layout strings, and their expansion or the error in them. */
 static const struct {
     const char *layout, *want;
 } expansions[] = {
@@ -88,7 +88,7 @@ static void test_expand(void)
     pp_arena_finish(&a);
 }
 
-/* What is checked, in Megatron's order, and what a layout then is. */
+/* Checks of layouts in Megatron-LM's order, and their results. */
 static const struct {
     const char *layout;
     size_t n_ranks, n_chunks, n_layers, n_mtp;
@@ -126,7 +126,7 @@ static const struct {
     {"E|(tt|)*2,(t|)*4,mL", 4, 2, 8, 1, "2 chunks"},
     {"E|(tt|)*2,(t|)*4,mL", 2, 2, 8, 1,
      "8 stages are 4 chunks on each rank, not 2"},
-    /* The lists of cases that Megatron's tests give. */
+    /* Cases of Megatron-LM's tests. */
     {"Et|tttt|t|tL", 2, 0, 7, 0, "2 chunks"},
     {"E|t*6|t|L", 2, 0, 7, 0, "2 chunks"},
 };
@@ -156,7 +156,7 @@ static void test_check(void)
     }
 }
 
-/* Layers, and layers before, of each rank and chunk. */
+/* Expected layers, and layers before them, of each rank and chunk. */
 static void layout_counts(const char *layout, size_t n_ranks,
                           const char *counts_want, const char *before_want)
 {
@@ -203,7 +203,7 @@ static const struct {
     {{5, 1, 1, 0, 0, 0, 0}, "5", "0"},
     {{6, 1, 2, 0, 0, 1, 1}, "[3 3]", "[0 3]"},
     {{1, 3, 1, 0, 0, 1, 1}, "0 1 0", "0 0 1"},
-    /* Megatron divides by zero here. */
+    /* Megatron-LM divides by zero here. */
     {{8, 2, 2, 2, 6, 0, 0}, "[1 1][3 3]", "[0 4][1 5]"},
     {{101, 8, 1, 13, 13, 0, 0},
      "the 75 layers that are left do not divide by the 6 other ranks",
@@ -273,7 +273,8 @@ static void test_megatron(void)
                what);
         for (size_t s = 0; s < n; sum += counts[s++])
             before[s] = sum;
-        is_int((long long)sum, (long long)m->n_layers, "none is lost");
+        is_int((long long)sum, (long long)m->n_layers,
+               "every layer is in a stage");
         is_str(per_rank(before, m->n_ranks, m->n_chunks, buf),
                megatron[i].before ? megatron[i].before : "an error",
                "and they follow these");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_recompute - the least recomputation that fits, against the
- * simulator over all choices, for placements, copies and memory that some mode
- * of recomputing makes more instead of less. */
+ * simulator over all choices: for all placements, for copies, and for modes
+ * that need more memory instead of less. */
 #include "split/split_recompute.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ struct instance {
     int n; /* stages of one copy */
     double times[MAX_STAGES][3], again[MAX_STAGES][N_MODES];
     double bytes[MAX_STAGES][N_MODES], limit[MAX_STAGES];
-    const enum pp_recompute *modes; /* being simulated */
+    const enum pp_recompute *modes; /* of the choice in the simulator */
 };
 
 static const struct kind {
@@ -41,7 +41,7 @@ static double random_number(uint64_t key, uint64_t *k)
     return pp_rng_uniform(key, (*k)++);
 }
 
-/* Making more again takes longer, and keeps less as a rule. */
+/* More recomputation takes longer and usually needs less memory. */
 static void set_stages(struct instance *x, uint64_t key)
 {
     uint64_t k = 0;
@@ -104,7 +104,7 @@ static int fits(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
     return 0;
 }
 
-/* A limit between what nothing and what everything needs, about. */
+/* Sets limits between the needs of full and of no recomputation. */
 static void set_limits(struct instance *x, uint64_t key)
 {
     const struct pp_graph *g = &x->f.graph;
@@ -119,7 +119,7 @@ static void set_limits(struct instance *x, uint64_t key)
     }
 }
 
-/* The shortest step of all choices that fit; infinite where none does. */
+/* Returns the shortest step of all choices that fit; infinite if none does. */
 static double shortest(struct instance *x, size_t n_modes)
 {
     enum pp_recompute modes[MAX_STAGES] = {0};
@@ -140,8 +140,7 @@ static double shortest(struct instance *x, size_t n_modes)
     }
 }
 
-/* How often a fit was there and found, and how often the search was not sure.
- */
+/* Counts runs that fit, runs without a proof, and wrong results. */
 struct tally {
     int fit, unsure, wrong;
 };
@@ -186,7 +185,7 @@ static void test_kind(const struct kind *kind)
             compare(&x, kind, &t);
         drop(&x.f);
     }
-    /* Ranks of many stages are not searched as a whole. */
+    /* Choices for ranks with many stages are not enumerated. */
     ok(t.wrong == 0 && t.fit > 2 &&
            (kind->c > 6 || (t.unsure == 0 && t.fit < N_RUNS)),
        "%s on %d x %d: no choice is shorter (%d fit, %d unsure, %d wrong)",

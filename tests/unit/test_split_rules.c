@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_split_rules - other systems' rules against tables of what those systems
- * do: torchtitan's number of stages and its names, DeepSpeed's dynamic program,
- * ColossalAI's distribution. Megatron-LM's are in test_split_megatron.c. */
+/* test_split_rules - rules against tables of other systems: torchtitan's number
+ * of stages and its names, DeepSpeed's dynamic program, ColossalAI's
+ * distribution. test_split_megatron.c has Megatron-LM's rules. */
 #include "base/rng.h"
 #include "split/split.h"
 #include "split/split_colossalai.h"
@@ -13,7 +13,8 @@
 
 enum { MAX_UNITS = 40 };
 
-/* Layers, ranks, kind, layers per stage: stages or the message; weights 1. */
+/* Layers, weights, ranks, layers per stage, kind; expected stages or message.
+ */
 static const struct {
     struct pp_torchtitan t;
     const char *want;
@@ -58,7 +59,7 @@ static const struct {
     {{0, 1, 1, 2, 0, PP_STAGES_SINGLE}, "the model has no layers"},
 };
 
-/* Every value that the list names works, and no other: tried one by one. */
+/* Checks that exactly the values in the list work. */
 static bool list_is_right(const struct pp_torchtitan *t)
 {
     for (size_t lps = 1; lps <= t->n_layers + 4; lps++) {
@@ -122,7 +123,7 @@ static void test_stages(void)
         };
         wrong += !list_is_right(&t);
     }
-    is_int(wrong, 0, "the values listed are those that work, 300 times");
+    is_int(wrong, 0, "300 times, the values listed are those that work");
 }
 
 static void test_names(void)
@@ -139,14 +140,14 @@ static void test_names(void)
         bool found = pp_torchtitan_by_fqn(&m, good[i], &u);
         if (found)
             pp_torchtitan_fqn(u, PP_TORCHTITAN_LM_HEAD, name);
-        is_str(found ? name : "none", good[i], "a name of torchtitan's");
+        is_str(found ? name : "none", good[i], "a name of torchtitan");
     }
     for (size_t i = 0; i < LENGTH(bad); i++)
-        ok(!pp_torchtitan_by_fqn(&m, bad[i], &u), "'%s' is none", bad[i]);
+        ok(!pp_torchtitan_by_fqn(&m, bad[i], &u), "'%s' is not a name", bad[i]);
     ok(pp_torchtitan_by_fqn(&m, "output", &u) && u.kind == PP_UNIT_HEAD,
        "the head of older releases");
     pp_torchtitan_fqn(u, PP_TORCHTITAN_OUTPUT, name);
-    is_str(name, "output", "and back");
+    is_str(name, "output", "the name of the head in older releases");
 }
 
 static const char *join(const size_t *values, size_t n_values, char buf[512])
@@ -169,12 +170,12 @@ static const struct {
     {4, 3, {0, 1.1, 30, 3}, "0,2,3,4"},
     {3, 4, {1, 2, 1}, "0,1,2,3,3"},
     {5, 4, {1, 1, 1, 1, 1}, "0,2,3,4,5"},
-    /* Worse than can be: 5 where 4 is possible, 13 where 11 is. */
+    /* Not optimal: 5 instead of 4, and 13 instead of 11. */
     {4, 3, {1, 4, 2, 2}, "0,2,3,4"},
     {8, 5, {4, 9, 3, 3, 6, 4, 5, 6}, "0,2,4,5,7,8"},
 };
 
-/* The dynamic program as DeepSpeed runs it, units outside, one array each. */
+/* DeepSpeed's dynamic program with its own loop order and arrays. */
 static void reference(const double *weights, size_t n, size_t m, size_t *parts)
 {
     static double max[MAX_UNITS + 1][MAX_UNITS + 1];
@@ -237,7 +238,7 @@ static void test_deepspeed(void)
         else
             wrong += memcmp(bounds, want, (m + 1) * sizeof *want) != 0;
     }
-    is_int(wrong, 0, "as the program itself on 400 random instances");
+    is_int(wrong, 0, "400 random instances agree with DeepSpeed's program");
     ok(pp_split_deepspeed(deepspeed[0].weights, 3, 0, bounds, &err) != 0,
        "no stages are refused");
 }
@@ -250,7 +251,7 @@ static void test_classes(void)
     char name[PP_FQN_TEXT];
     for (size_t i = 0; i < LENGTH(want); i++) {
         pp_unit_class(&m, pp_model_unit(&m, i), name);
-        is_str(name, want[i], "a unit's class");
+        is_str(name, want[i], "the class of a unit");
     }
 }
 
@@ -281,7 +282,7 @@ static void test_colossalai(void)
                rows[i].want, what);
     }
     size_t counts[1];
-    ok(pp_split_colossalai(1, 0, counts, &err) != 0, "no stages are refused");
+    ok(pp_split_colossalai(1, 0, counts, &err) != 0, "0 stages are refused");
 }
 
 int main(void)

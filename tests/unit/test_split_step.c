@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_step - the split with the shortest step, against the simulator
- * over all splits, for the kinds, placements, messages, speeds and memory. */
+ * over all splits: for kinds, placements, messages, speeds and memory. */
 #include "split/split_cuts.h"
 #include "split_instance.h"
 
-/* One instance against brute force. */
+/* Compares one instance with brute force. */
 static bool is_best(struct instance *x)
 {
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
@@ -27,7 +27,7 @@ static bool is_best(struct instance *x)
     return good && (!x->problem.memory || fits(x, bounds));
 }
 
-/* Limits that some of the splits keep: what another split needs, or less. */
+/* Sets limits near the needs of the even split, so that some splits fit. */
 static void set_limits(struct instance *x, uint64_t key)
 {
     size_t bounds[MAX_STAGES + 1];
@@ -55,7 +55,7 @@ static void test_brute(const char *what, int with, size_t n_tries)
     }
 }
 
-/* Whether some split fits, the rest as brute() has it. */
+/* Returns true if some split with the given stages before s fits. */
 static bool can_fit(struct instance *x, size_t *bounds, size_t s)
 {
     const struct pp_split_step *p = &x->problem;
@@ -74,7 +74,7 @@ static bool can_fit(struct instance *x, size_t *bounds, size_t s)
     return false;
 }
 
-/* Counts the answers, which must be those of brute force, or 'not known' where
+/* Compares the answer with brute force, and counts it. The answer is unknown if
  * stages do not nest. */
 static bool is_filled(struct instance *x, bool nests, int *answers)
 {
@@ -99,7 +99,7 @@ static bool is_filled(struct instance *x, bool nests, int *answers)
            (!p->fixed_stage || bounds[p->fixed_stage] == p->fixed_unit);
 }
 
-/* Most units keep next to nothing, so that it matters which are alone. */
+/* Makes most units small, so that the large ones matter. */
 static bool make_uneven(struct instance *x, uint64_t key)
 {
     for (size_t i = 0; i < x->n_units; i++)
@@ -110,8 +110,8 @@ static bool make_uneven(struct instance *x, uint64_t key)
         &x->memory, (const double(*)[PP_N_UNIT_BYTES])x->bytes, &x->f.err);
 }
 
-/* Limits around what some split needs, from hopeless to ample; every third
- * stage, or so, begins where it must. */
+/* Limits are from far too low to ample. In two of three runs a stage is fixed.
+ */
 static void test_fill(void)
 {
     int answers[3] = {0};
@@ -132,17 +132,16 @@ static void test_fill(void)
             all &= is_filled(&x, nests, answers);
             discard(&x);
         }
-        ok(all, "%s on %d ranks of %d chunks fits where it can", kinds[k].name,
+        ok(all, "%s on %d ranks of %d chunks fits if it can", kinds[k].name,
            kinds[k].p, kinds[k].c);
     }
-    printf("# %d not known, %d found, %d none\n", answers[0], answers[1],
+    printf("# %d unknown, %d found, %d none\n", answers[0], answers[1],
            answers[2]);
     ok(answers[PP_FEASIBLE_FOUND] > 50 && answers[PP_FEASIBLE_NONE] > 50,
-       "there were many of both");
+       "both answers are frequent");
 }
 
-/* What a split needs, and when its step ends, as the planner and the simulator
- * have it, for any split. */
+/* Memory agrees with the planner and steps agree with the simulator. */
 static void test_predictions(void)
 {
     bool times = true, bytes = true, least = true;
@@ -172,7 +171,7 @@ static void test_predictions(void)
         }
     ok(times, "steps take as long as the simulator says");
     ok(bytes, "ranks need as much as the planner of buffers says");
-    ok(least, "what is decided needs no more than the whole");
+    ok(least, "the first stages need no more than all stages");
 }
 
 int main(void)
