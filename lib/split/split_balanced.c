@@ -379,22 +379,6 @@ static int balance_ranks(struct pp_split_run *run, const struct atoms *a,
     return 0;
 }
 
-int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
-                          struct pp_err *err)
-{
-    size_t n_units = pp_model_n_units(m);
-    if (n_stages <= n_units)
-        return 0;
-    if (m->table)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%zu stages are too many for %zu units", n_stages,
-                       n_units);
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%zu stages are too many for %zu units (embedding, "
-                   "%zu layers, norm, head)",
-                   n_stages, n_units, m->n_layers);
-}
-
 int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
                          struct pp_err *err)
 {

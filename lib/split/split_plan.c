@@ -153,6 +153,22 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
 
 /* --- the plan --- */
 
+int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
+                          struct pp_err *err)
+{
+    size_t n_units = pp_model_n_units(m);
+    if (n_stages <= n_units)
+        return 0;
+    if (m->table)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%zu stages are too many for %zu units", n_stages,
+                       n_units);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%zu stages are too many for %zu units (embedding, "
+                   "%zu layers, norm, head)",
+                   n_stages, n_units, m->n_layers);
+}
+
 static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
 {
     struct pp_split_run *run = &plan->run;
