@@ -89,7 +89,7 @@ static void set_request(struct split_job *j)
     };
 }
 
-/* Sets what the request needs beyond the options themselves. */
+/* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
     const struct pp_vision *v = &j->model.vision;

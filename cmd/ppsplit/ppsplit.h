@@ -27,7 +27,7 @@ enum split_method {
     SPLIT_UNIFORM_UNITS
 };
 
-/* What to print instead of a manifest. */
+/* Forms to print instead of a manifest. */
 enum split_export {
     SPLIT_EXPORT_NONE,
     SPLIT_EXPORT_MEGATRON,
@@ -39,7 +39,7 @@ enum split_export {
 
 struct split_job {
     struct tool t;
-    /* Options; 0 or NULL if not given, unless a comment says otherwise. */
+    /* Options. 0 or NULL: not given, unless a comment says otherwise. */
     const char *source, *units; /* source: the model, or units */
     int64_t seq_len, tokens, n_images, image_patches;
     const struct pp_precision *precision;

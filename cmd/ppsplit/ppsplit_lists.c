@@ -37,7 +37,7 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
             tried++;
         }
         if (tried == p->n_units)
-            return pp_fail(err, PP_EXIT_INPUT, "%s: /units: no '%s'",
+            return pp_fail(err, PP_EXIT_INPUT, "%s: /units: '%s' is missing",
                            j->costs_file, name);
         units[i] = p->units[at];
     }
@@ -154,7 +154,7 @@ static int read_name(struct name_reader *r, int stage, size_t item)
     if (!find_unit(r, name, &u))
         wrong = "is not in the model";
     else if (r->seen[pp_model_index(&j->model, u)])
-        wrong = "is there twice";
+        wrong = "appears twice";
     if (wrong)
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: /%d/%zu: '%s' %s",
                        j->fqns, stage, item, name, wrong);
@@ -206,7 +206,8 @@ static int check_names(const struct name_reader *r)
     for (size_t i = 0; i < j->n_units; i++)
         if (!r->seen[i]) {
             name_unit(r, i, name);
-            return pp_fail(err, PP_EXIT_INPUT, "%s: no '%s'", j->fqns, name);
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is missing", j->fqns,
+                           name);
         }
     if (r->late < j->n_units) {
         name_unit(r, r->late, name);

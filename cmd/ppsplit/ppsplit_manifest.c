@@ -32,8 +32,8 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     return mode;
 }
 
-/* Describes the units. used: modes of some stage, for which a unit also says
- * what it keeps. */
+/* Describes the units. used: the modes of some stage, which a unit describes
+ * too. */
 static int set_units(const struct split_job *j, struct pp_arena *a,
                      const bool used[PP_N_RECOMPUTES],
                      struct pp_manifest_unit *units)

@@ -84,10 +84,10 @@ static int torchtitan_chunks(struct split_job *j)
     int64_t chunks = (int64_t)n_stages / j->n_ranks;
     if (j->n_chunks > 0 && j->n_chunks != chunks)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "-c %" PRId64 " is not the %" PRId64
-                       " chunks on each rank that %s's rule makes",
-                       j->n_chunks, chunks,
-                       automodel ? "NeMo-Automodel" : "torchtitan");
+                       "-c: '%" PRId64 "', but %s's rule makes %" PRId64
+                       " chunks on each rank",
+                       j->n_chunks, automodel ? "NeMo-Automodel" : "torchtitan",
+                       chunks);
     j->n_chunks = chunks;
     return 0;
 }

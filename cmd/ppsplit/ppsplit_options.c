@@ -225,7 +225,7 @@ static int set_source(struct split_job *j, int argc, char **argv)
                           "unexpected operand '%s': --units replaces the model",
                           argv[optind]);
     if (!j->units && optind >= argc)
-        return tool_usage(t, "a model is needed: its directory or config.json");
+        return tool_usage(t, "give a model: its directory or config.json");
     if (!j->units && argc - optind > 1)
         return tool_usage(t, "unexpected operand '%s'", argv[optind + 1]);
     j->source = j->units ? j->units : argv[optind];
@@ -255,7 +255,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return -1;
     j->search_order = j->kind && !strcmp(j->kind, "auto");
     if (j->n_ranks == 0)
-        return tool_usage(t, "the number of ranks is needed (-p)");
+        return tool_usage(t, "give the number of ranks (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
         return tool_usage(t,
                           "%" PRId64 " ranks of %" PRId64

@@ -327,7 +327,7 @@ static void print_room(const struct split_job *j, FILE *f)
     fprintf(f, ".\n");
 }
 
-/* Prints what each stage recomputes, if stages may differ. */
+/* Prints the mode of each stage, if stages may differ. */
 static void print_modes(const struct split_job *j, FILE *f)
 {
     if (!j->recompute_list && !j->recompute_auto)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The balanced split: the shortest step within the limit of memory, or the
- * least costliest rank if no step is asked for. A boundary may lie between
- * atoms only, which are runs of units that must stay on one stage. */
+/* The balanced split has the shortest step within the limit of memory. If no
+ * step is asked for, its costliest rank is as cheap as possible. Units that
+ * must stay on one stage are an atom: no boundary lies within one. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "split/split_deepspeed.h"
 #include "split/split_plan.h"
 
-/* How often limits are lowered by what places in the arena cost. */
+/* Splits tried with limits lowered by the gaps between buffers. */
 enum { MAX_CORRECTIONS = 8 };
 
 /* Atom k is units first[k] .. first[k + 1] - 1. */
@@ -154,8 +154,8 @@ static int split_atoms(struct pp_split_run *run, const struct atoms *a,
     return 0;
 }
 
-/* Lowers the limit of each rank whose buffers fit by their sum but not in their
- * places. *changed: there is such a rank. */
+/* Lowers the limit of each rank that fits by the sum of its buffers, but not
+ * with the gaps between them. *changed: there is such a rank. */
 static int correct(struct pp_split_run *run, const size_t *bounds,
                    bool *changed, struct pp_err *err)
 {
@@ -231,7 +231,7 @@ out:
     return rc;
 }
 
-/* --- where the search begins --- */
+/* --- the start of the search --- */
 
 /* The rules of other systems, with their defaults. */
 enum rule {
@@ -290,8 +290,7 @@ static int rule_bounds(struct pp_split_run *run, enum rule rule, size_t *bounds,
     return 0;
 }
 
-/* Sets bounds to the best split of a rule that is possible and whose step is
- * shorter than theirs. */
+/* Sets bounds to the split of a rule if it has a shorter step. */
 static int start_at_rule(struct pp_split_run *run, const struct atoms *a,
                          size_t *bounds, struct pp_err *err)
 {
@@ -361,8 +360,8 @@ static int balance_ranks(struct pp_split_run *run, const struct atoms *a,
     double *costs = pp_arena_alloc(&run->arena, a->n, sizeof *costs);
     if (!rank || !costs)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    /* With two copies, rank r does for one copy what rank n - 1 - r does for
-     * the other: both have the same load. */
+    /* With two copies, ranks r and n - 1 - r have the same load: they swap
+     * their stages between the copies. */
     bool both = run->request->placement == PP_PLACEMENT_BOTH_WAYS;
     for (size_t s = 0; s < n; s++)
         rank[s] = both && s >= n / 2 ? (int)(n - 1 - s) : g->stages[s].row;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The split and what each of its stages recomputes, found in turns. */
+/* Finds the split and the modes of its stages in turns. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 /* Turns from one start. */
 enum { MAX_TURNS = 4 };
 
-/* The split in hand, and the best one so far with its stages' modes. */
+/* The present split, and the best one so far with its modes. */
 struct turns {
     struct pp_split_run *run;
     size_t *bounds, *before, *best;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From a request to a plan, to the sums of its stages and ranks, and to the
- * changes that would make it fit. */
+/* Makes a plan from a request, adds up its stages and ranks, and finds changes
+ * that make it fit. */
 #include "split/split_plan.h"
 
 #include <stdlib.h>
@@ -253,7 +253,7 @@ static bool would_fit(const struct pp_split_plan *plan, int64_t n_ranks, int dp,
         other.stage_modes = NULL;
         other.recompute_auto = false;
     }
-    if (q->search_order) { /* what fits for a named kind fits for auto */
+    if (q->search_order) { /* if a named kind fits, auto fits */
         other.search_order = false;
         other.kind = plan->run.kind->name;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* split_plan - from a model, a mesh and a schedule to a plan: the units of each
- * stage, what each stage recomputes, and what each rank then needs.
+/* split_plan - a plan for a model, a mesh and a schedule: the units and the
+ * recomputation of each stage, and the memory of each rank.
  *
  * pp_split_plan does all of it. Its steps work on a pp_split_run, which is the
  * schedule together with the costs and sizes of the model's units under it.
@@ -82,8 +82,8 @@ struct pp_split_run {
     struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
 };
 
-/* Chooses and emits the schedule, then fills what units cost and keep. Finish
- * the run also after an error. */
+/* Chooses and emits the schedule, then fills the costs and sizes of units.
+ * Finish the run also after an error. */
 int pp_split_run_init(struct pp_split_run *run,
                       const struct pp_split_request *q,
                       struct pp_err *err) PP_MUST_USE;
@@ -91,7 +91,7 @@ int pp_split_run_init(struct pp_split_run *run,
 /* Accepts a zeroed struct. */
 void pp_split_run_finish(struct pp_split_run *run);
 
-/* Sets what each unit recomputes, and updates costs, times and bytes. */
+/* Sets the mode of each unit, and updates costs, times and bytes. */
 int pp_split_run_set_modes(struct pp_split_run *run,
                            const enum pp_recompute *modes,
                            struct pp_err *err) PP_MUST_USE;
@@ -106,13 +106,13 @@ int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
 void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
                         struct pp_stage_bytes *sizes);
 
-/* Sets *bytes to what ppsched and pprun allocate on a rank for activations and
- * messages. Needs lowered. */
+/* Sets *bytes to the memory that ppsched and pprun plan on a rank for
+ * activations and messages. The run must have lowered. */
 int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          int rank, size_t *bytes,
                          struct pp_err *err) PP_MUST_USE;
 
-/* Returns the bytes of what is trained on a rank. */
+/* Returns the bytes of weights, gradients and optimizer state on a rank. */
 double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
 
@@ -195,7 +195,7 @@ static inline size_t pp_split_end(const struct pp_split_plan *plan, int stage)
     return plan->bounds[pp_original(&plan->graph, stage) + 1];
 }
 
-/* Returns what a stage recomputes: nothing if it has no decoder layer. */
+/* Returns the mode of a stage: none if it has no decoder layer. */
 enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
                                       int stage);
 

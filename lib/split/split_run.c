@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One schedule on one model: its order on the stages, what units cost and keep
- * under it, and what a split then needs on each rank. */
+/* One schedule on one model: the order of the work, the costs and sizes of
+ * units, and the memory that a split needs on each rank. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -179,7 +179,7 @@ static int init_memory(struct pp_split_run *run, struct pp_err *err)
                                 run->n_units, most, err);
 }
 
-/* What is only needed if the schedule is simulated. */
+/* Fills what only a simulated schedule needs. */
 static int init_step(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;

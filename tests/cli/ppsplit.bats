@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit at the command line: which layers go where, what is refused, and how.
+# ppsplit at the command line: the layers of each stage, and refusals.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
 
-# config LAYERS [VOCAB] [TIED]: a llama in the directory m.
+# config LAYERS [VOCAB] [TIED]: writes a llama into the directory m.
 config() {
     mkdir -p m
     llama "$@" >m/config.json
@@ -16,7 +16,7 @@ setup() {
     config 8
 }
 
-# fails STATUS MESSAGE ARGS...: the first line of stderr, and nothing else out.
+# fails STATUS MESSAGE ARGS...: passes if ppsplit fails so and prints no data.
 fails() {
     local want=$1 message=$2
     shift 2
@@ -47,7 +47,7 @@ fails() {
 
 @test "sizes and costs are those of the architecture" {
     ppsplit -p 1 m >plan.json
-    # Products of q, k, v, o and of the MLP; attention; the head.
+    # The products of q, k, v, o and the MLP are per token, attention per pair.
     jq -e '.model.units[1].fwd_flops == [
         2 * 1024 * (1024 + 2 * 256) + 2 * 1024 * 1024 + 6 * 1024 * 4096,
         4 * 1024]' plan.json
@@ -122,7 +122,7 @@ fails() {
         -p 3 --method weights --input-weight 0 --output-weight 3 m
 }
 
-@test "layers written out" {
+@test "--layers gives the layers of each stage" {
     run -0 layers -p 4 --layers 0,8,0,0
     [ "$output" = '[0,8,0,0]' ]
     ppsplit -p 4 --layers 0,8,0,0 m >plan.json
@@ -136,7 +136,7 @@ fails() {
         -p 2 --layers 9,-1 m
 }
 
-@test "names written out" {
+@test "--fqns gives the units of each stage by name" {
     config 2
     E=model.embed_tokens N=model.norm H=lm_head L=model.layers
     echo "[[\"$E\"], [], [\"$L.0\", \"$L.1\", \"$N\"], [\"$H\"]]" >f.json
@@ -147,9 +147,9 @@ fails() {
     fails 2 "f.json: /1/0: 'model.layers.2' is not in the model" \
         -p 2 --fqns f.json m
     names "[[\"$E\",\"$L.0\"],[\"$L.0\",\"$L.1\",\"$N\",\"$H\"]]"
-    fails 2 "f.json: /1/0: 'model.layers.0' is there twice" -p 2 --fqns f.json m
+    fails 2 "f.json: /1/0: 'model.layers.0' appears twice" -p 2 --fqns f.json m
     names "[[\"$E\",\"$L.0\"],[\"$N\",\"$H\"]]"
-    fails 2 "f.json: no 'model.layers.1'" -p 2 --fqns f.json m
+    fails 2 "f.json: 'model.layers.1' is missing" -p 2 --fqns f.json m
     names "[[\"$E\",\"$L.1\"],[\"$L.0\",\"$N\",\"$H\"]]"
     fails 2 "f.json: 'model.layers.1' comes before 'model.layers.0'" \
         -p 2 --fqns f.json m
@@ -166,7 +166,7 @@ fails() {
         -p 1 --fqns f.json m
 }
 
-@test "too many stages" {
+@test "more stages than units are refused" {
     config 2
     fails 2 '6 stages are too many for 5 units (embedding, 2 layers, norm, head)' \
         -p 6 m
@@ -177,15 +177,16 @@ fails() {
     run -0 ppsplit -p 5 m
 }
 
-@test "a tied head is said, and counted once" {
+@test "the manifest says that a head is tied, and counts it once" {
     config 2 1000 true
     ppsplit -p 2 m >plan.json
     jq -e '.model.tied and .model.params
         == ([.stages[].params] | add) - 1000 * 1024' plan.json
 }
 
-@test "memory: refused with numbers, or not" {
-    # Weights, gradients and two moments of 4 bytes; one microbatch alive.
+@test "a plan that needs more than --memory is refused with numbers" {
+    # A parameter has a weight, a gradient and two moments of 4 bytes. One
+    # microbatch is alive.
     bytes=$(ppsplit -p 1 m | jq '.stages[0] | .params * 16
         + (.act_bytes | add) * 1024')
     run --separate-stderr ppsplit -p 1 --memory 1G --seq-len 1024 m
@@ -195,8 +196,7 @@ fails() {
     [ "$stderr" = "ppsplit: rank 0 needs 3.81 GiB, 2.81 GiB more than the limit of 1.00 GiB (stage 0; $over bytes): it would fit with -p 8" ]
     run -0 --separate-stderr ppsplit -p 1 --memory "$bytes" --seq-len 1024 m
     run -1 ppsplit -p 1 --memory $((bytes - 1)) --seq-len 1024 m
-    # More microbatches alive on the first rank need more, up to as many as
-    # there are ranks.
+    # At most as many microbatches are alive as there are ranks.
     need() { ppsplit -p 4 --memory 1K "$@" m 2>&1 | sed 's/.*needs \(.*\), .*/\1/'; }
     [ "$(need -m 1)" != "$(need -m 4)" ]
     [ "$(need -m 4)" = "$(need -m 400)" ]
@@ -204,7 +204,7 @@ fails() {
     [ "$(need --micro-batch-tokens 10)" != "$(need)" ]
 }
 
-@test "the table" {
+@test "-t prints a table for people" {
     run -0 --separate-stderr ppsplit -p 2 -t m
     [ -z "$stderr" ]
     [ "${lines[0]}" = 'm: LlamaForCausalLM, 8 layers, 187 M parameters' ]
@@ -230,11 +230,11 @@ fails() {
     run --separate-stderr ppsplit -p 2 w
     [ "$status" -eq 2 ]
     [[ "$stderr" == 'ppsplit: w/model.safetensors: the header ends at '* ]]
-    # The file alone is a model without weights.
+    # Weights are compared only if the model is a directory.
     run -0 ppsplit -p 2 w/config.json
 }
 
-@test "a model that is not one" {
+@test "a model that cannot be read is refused" {
     mkdir empty
     fails 2 'empty/config.json: No such file or directory' -p 2 empty
     echo '{"architectures": ["T5Model"]}' >t5.json
@@ -249,15 +249,15 @@ fails() {
     [ "${#stderr_lines[@]}" -eq 1 ]
 }
 
-@test "misuse" {
-    fails 2 'the number of ranks is needed (-p)' m
+@test "misuse is refused" {
+    fails 2 'give the number of ranks (-p)' m
     [ "${stderr_lines[1]}" = "try 'ppsplit --help'" ]
     fails 2 "-p: '0' is not between 1 and 65536" -p 0 m
     fails 2 "-p: 'x' is not an integer" -p x m
     fails 2 "-c: '0' is not between 1 and 65536" -p 1 -c 0 m
     fails 2 '65536 ranks of 2 chunks are more than 65536 stages' \
         -p 65536 -c 2 m
-    fails 2 'a model is needed: its directory or config.json' -p 2
+    fails 2 'give a model: its directory or config.json' -p 2
     fails 2 "unexpected operand 'n'" -p 2 m n
     fails 2 "--method: 'best' is not one of: balanced, uniform, weights,\
  layers, fqns, layout, megatron, parameters, type, colossalai,\
@@ -274,7 +274,7 @@ fails() {
     fails 2 "unknown option '--nosuch'" --nosuch
 }
 
-@test "output: a file, a full disk, the same bytes" {
+@test "output goes to a file as a whole, with the same bytes each time" {
     run -0 --separate-stderr ppsplit -p 2 -o plan.json m
     [ -z "$output" ]
     ppsplit -p 2 -o plan.json m && cp plan.json again.json
@@ -286,13 +286,13 @@ fails() {
     run --separate-stderr bash -c 'ppsplit -p 2 m >/dev/full'
     [ "$status" -eq 3 ]
     [ "$stderr" = 'ppsplit: writing standard output failed: No space left on device' ]
-    # A run that fails leaves the file that was there.
+    # A run that fails leaves the old file.
     run ppsplit -p 99 -o plan.json m
     [ "$status" -eq 2 ]
     cmp plan.json again.json
 }
 
-@test "help and version" {
+@test "--help and -V print to standard output" {
     run -0 --separate-stderr ppsplit --help
     [ -z "$stderr" ]
     [ "${lines[0]}" = 'usage: ppsplit -p RANKS [-c CHUNKS] [options] MODEL' ]

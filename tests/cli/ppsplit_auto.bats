@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit --for auto: the split for the order that ppsched -s auto finds.
+# ppsplit -s auto: the split for the order that ppsched -s auto finds.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -10,20 +10,21 @@ setup() {
     llama 11 64000 >model.json
 }
 
-# beats M MEMORY ARGS...: no named kind has a shorter step on its own split.
+# beats M MEMORY ARGS...: passes if no named kind has a shorter step on its own
+# split.
 beats() {
     local m=$1 memory=$2 tried=0 best other kind
     shift 2
     set -- "$@" -m "$m" ${memory:+--memory "$memory"}
     ppsplit "$@" --for auto -v -o auto.json model.json 2>note
     best=$(makespan auto "$m" ${memory:+--memory "$memory"} auto.json)
-    # What was said is what ppsched finds.
+    # The note of ppsplit gives the step that ppsched finds.
     grep -q 'ppsplit: auto, ' note
     jq -ne --argjson best "$best" --argjson said \
         "$(sed -n 's/.*a step of \([^ ]*\) .*/\1/p' note)" \
         '($best / $said - 1) | fabs < 1e-4'
     for kind in $(ppsched --list | awk '/^[a-z0-9-]+ / && !/^auto/ {print $1}'); do
-        # Slices and copies are not for auto.
+        # auto takes no slices and no copies.
         case $kind in seq1f1b | dualpipe) continue ;; esac
         ppsplit "$@" --for "$kind" -o kind.json model.json 2>/dev/null ||
             continue
@@ -36,23 +37,23 @@ beats() {
     [ "$tried" -ge 2 ]
 }
 
-@test "no named kind is shorter" {
+@test "no named kind has a shorter step" {
     beats 4 '' -p 3
     beats 6 '' -p 4
     beats 4 '' -p 2 -c 2
 }
 
-@test "in a V" {
+@test "no named kind has a shorter step in a V" {
     beats 4 '' -p 2 -c 2 --placement v
     beats 8 '' -p 4 -c 2 --placement v
 }
 
-@test "within memory" {
+@test "no named kind has a shorter step within a limit of memory" {
     beats 8 3600M -p 3
     beats 6 4500M -p 2 -c 2 --placement v
 }
 
-@test "an order may fit where no named kind does" {
+@test "an order may fit if no named kind does" {
     for memory in 2800M 3000M 3400M; do
         for kind in gpipe 1f1b zb-h1; do
             run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json
@@ -62,7 +63,7 @@ beats() {
     done
 }
 
-@test "other methods are timed by it, and nothing fits nowhere" {
+@test "auto orders the split of a rule, and refuses what it cannot do" {
     run -0 ppsplit -p 3 -m 4 --for auto --method uniform -t model.json
     [[ "$output" == *'A step of 4 microbatches under auto takes '* ]]
     run --separate-stderr ppsplit -p 3 -m 4 --for auto --memory 100M model.json

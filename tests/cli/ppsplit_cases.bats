@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit against tests/data/split_cases.txt, a table of other systems' rules;
-# and what it makes of them goes out in every form and comes back the same.
+# ppsplit against tests/data/split_cases.txt, a table of other systems' rules.
+# Each plan is also exported in every form and read again.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,7 +9,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# config LAYERS: a model of that many layers in the directory LAYERS.
+# config LAYERS: writes a model of that many layers into the directory LAYERS.
 config() {
     [ ! -d "$1" ] || return 0
     mkdir "$1"
@@ -20,24 +20,27 @@ config() {
 END
 }
 
-# cases KIND: the table's lines of that kind: layers, options, answer, by tabs.
+# cases KIND: prints the table's lines of that kind: layers, options and answer,
+# separated by tabs.
 cases() {
     awk -F ' ; ' -v kind="$1" -v OFS='\t' 'NF == 4 && $1 == kind {
         print $2, $3, $4 }' "$SRCDIR/tests/data/split_cases.txt"
 }
 
-# Layers of each stage, of a list of lists of names with one stage on a line.
+# count_layers: reads a list of lists of names, one stage on a line, and prints
+# the layers of each stage.
 count_layers() {
     awk '/^  \[/ { n = gsub(/"layers\./, ""); printf "%s%d", sep, n; sep = " " }'
 }
 
-# ran ARGS MODEL: ppsplit, words of ARGS split by a shell's rules.
+# ran ARGS MODEL: runs ppsplit. A shell splits ARGS into words.
 ran() {
     eval "ppsplit $1 $2"
 }
 
-# all_right KIND LEAST: more than LEAST cases of that kind, and of each
-# `answer_KIND ARGS LAYERS` prints what the table says, or anything for '*'.
+# all_right KIND LEAST: passes if there are more than LEAST cases of that kind,
+# and `answer_KIND ARGS LAYERS` prints the table's answer for each. '*' is any
+# answer.
 all_right() {
     local n=0 wrong=0 layers args want got
     while IFS=$'\t' read -r layers args want; do
@@ -59,7 +62,8 @@ answer_layers() {
     count_layers <out
 }
 
-# The message, where nothing else is printed and the status is 2.
+# answer_refused ARGS LAYERS: prints the message of a run that prints nothing
+# else and exits with 2.
 answer_refused() {
     local rc=0 message
     ran "$1" "$2" >out 2>err || rc=$?
@@ -71,20 +75,20 @@ answer_bounds() { ran "$1 --export deepspeed" "$2" | tr -d '[],'; }
 
 answer_ranks() { ran "$1" "$2" | jq -r '[.stages[].rank] | join(" ")'; }
 
-@test "layers are where the rule puts them" {
+@test "layers are on the stages that the rule gives" {
     all_right layers 100
 }
 
-@test "what cannot be split is refused" {
+@test "splits that a rule cannot make are refused" {
     all_right refused 60
 }
 
-@test "boundaries of units, and ranks of stages" {
+@test "boundaries and ranks are as in the table" {
     all_right bounds 5
     all_right ranks 5
 }
 
-@test "every third goes out in each form and comes back" {
+@test "every third plan is exported in each form and read again" {
     local n=0 layers args
     while IFS=$'\t' read -r layers args _; do
         case $args in *'--placement v'*) continue ;; esac

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit --export of balanced plans: what a form cannot say is no choice, and
-# of what it can the best is printed.
+# ppsplit --export of balanced plans: the best plan that the form can express.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -10,7 +9,8 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# model LAYERS DEPTHS: small, with a heavy head and multi-token prediction.
+# model LAYERS DEPTHS: writes a small model with a heavy head and multi-token
+# prediction.
 model() {
     cat >model.json <<END
 {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
@@ -24,8 +24,7 @@ model() {
 END
 }
 
-# step M ARGS...: of the plan, as ppsched simulates it; nothing where there is
-# none.
+# step M ARGS...: prints the step of the plan, or nothing if there is no plan.
 step() {
     local m=$1 kind=1f1b
     shift
@@ -34,7 +33,7 @@ step() {
     makespan $kind "$m" plan.json
 }
 
-# layouts SYMBOLS STAGES: all that leave no stage empty.
+# layouts SYMBOLS STAGES: prints all layouts without an empty stage.
 layouts() {
     jq -nr --arg s "$1" --argjson n "$2" '
         def cut($s; $n): if $n == 1 then $s else range(1; ($s | length) - $n + 2)
@@ -42,8 +41,8 @@ layouts() {
         cut($s; $n)'
 }
 
-# best LAYERS DEPTHS M ARGS...: the exported layout is read again, and its step
-# is the shortest of all layouts that are accepted.
+# best LAYERS DEPTHS M ARGS...: passes if no accepted layout has a shorter step
+# than the exported one.
 best() {
     local layers=$1 depths=$2 m=$3 symbols stages mtp='' best layout
     shift 3
@@ -66,12 +65,12 @@ best() {
     jq -e --argjson got "$best" '. == $got' shortest
 }
 
-@test "a layout is the best that Megatron accepts" {
+@test "no layout that Megatron accepts is better" {
     best 5 0 4 -p 3
     best 4 0 4 -p 2 -c 2
 }
 
-@test "with multi-token prediction, too" {
+@test "no layout with multi-token prediction is better" {
     best 4 1 4 -p 1
     best 4 1 4 -p 2
     best 4 2 4 -p 2
@@ -82,7 +81,7 @@ best() {
     best 4 1 4 -p 1 -c 3
 }
 
-@test "no export of a balanced plan fails" {
+@test "every balanced plan can be exported in every form" {
     for depths in 1 2 3; do
         model 11 $depths
         for p in 1 2 3 4 6; do
@@ -103,7 +102,7 @@ best() {
     done
 }
 
-@test "memory is kept to where units stay together" {
+@test "a layout keeps to the limit of memory" {
     model 8 1
     layout=$(ppsplit -p 3 --mtp -m 6 --memory 200M --export megatron model.json)
     run -0 ppsplit -p 3 --mtp -m 6 --memory 200M --layout "$layout" model.json
@@ -111,8 +110,8 @@ best() {
         ppsplit -p 3 --mtp -m 6 --memory 1 "$@" model.json 2>&1 |
             sed 's/.*; \([0-9]*\) bytes).*/\1/' | jq '. + 1'
     }
-    # What the best layout needs is enough for the best layout, and a layout
-    # found under less is no larger.
+    # The memory that the best layout needs is sufficient to find it. A layout
+    # found with less memory fits into less.
     most=$(need --layout "$layout")
     run -0 ppsplit -p 3 --mtp -m 6 --memory "$most" --export megatron model.json
     less=$((most - 1))
@@ -123,7 +122,7 @@ best() {
     fi
 }
 
-@test "more stages than parts that can be told apart" {
+@test "more stages than a layout can separate are refused" {
     model 4 1
     run --separate-stderr ppsplit -p 7 --mtp --export megatron model.json
     echo "$stderr"

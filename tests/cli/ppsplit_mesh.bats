@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit with ranks that share what a pipeline rank has: tensor, context, data
-# and expert parallelism.
+# ppsplit with tensor, context, data and expert parallelism.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -18,11 +17,12 @@ setup() {
 END
 }
 
-@test "one rank of a mesh does and keeps its part" {
+@test "one rank of a mesh has its part of operations and bytes" {
     ppsplit -p 2 dense.json >one.json
     ppsplit -p 2 --tp 4 --cp 2 --dp 3 dense.json >mesh.json
     jq -e '.mesh == {"pp": 2, "dp": 3, "tp": 4, "cp": 2, "ep": 1}' mesh.json
-    # Operations, activations and messages by tp x cp; parameters are whole.
+    # Operations, activations and messages are divided by tp x cp. Parameters
+    # are those of the whole unit.
     jq -s -e '
         def part($k): [.[0].model.units, .[1].model.units]
             | transpose | all(((.[0][$k] | arrays) // [.[0][$k]]) as $a |
@@ -30,14 +30,14 @@ END
                 [$a, $b] | transpose | all(.[0] == 8 * .[1]));
         part("fwd_flops") and part("act_bytes") and part("out_bytes") and
         .[0].model.params == .[1].model.params' one.json mesh.json
-    # Norms whole, matrices by tp; moments by dp x cp.
+    # Norms are whole, matrices divided by tp, and moments by dp x cp.
     jq -e '.model.units[1] |
         (2 * 512 + (2 * 512 * 512 + 2 * 256 * 512 + 3 * 512 * 1536) / 4) as $n |
         .state_bytes == 8 * $n + 8 * ($n / 6 | ceil)' mesh.json
     jq -e '.model.units[0] | has("state_bytes") | not' one.json
 }
 
-@test "experts are shared by the ranks that are for them" {
+@test "expert-parallel ranks divide the experts" {
     ppsplit -p 2 --dp 4 --ep 4 --tp 2 moe.json >mesh.json
     jq -e '.model.units[1] |
         (2 * 512 + 2 * 64 + 16 * 512 +
@@ -47,7 +47,7 @@ END
             8 * $experts' mesh.json
 }
 
-@test "what does not divide is refused" {
+@test "a mesh that does not divide the model is refused" {
     refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; see --tp" \
         -p 2 --tp 3 dense.json
     refuses "the model's 8 key and value heads do not divide by 16 tensor-parallel ranks; see --tp" \
@@ -62,7 +62,7 @@ END
 }
 
 @test "ppsched counts the same memory" {
-    # What no rank may exceed by a byte.
+    # The least limit that ppsplit accepts is also the least for ppsched.
     for mesh in '--tp 2 --dp 3' '--cp 2 --dp 2' '--tp 4 --cp 2'; do
         # shellcheck disable=SC2086
         most=$(least_limit -p 3 $mesh --method uniform --for 1f1b -m 6 \
@@ -75,7 +75,7 @@ END
     done
 }
 
-@test "the advice names data-parallel ranks that are enough, and no fewer" {
+@test "the message names the least sufficient number of data-parallel ranks" {
     run --separate-stderr ppsplit -p 2 --memory 400M --seq-len 64 dense.json
     echo "$stderr"
     [ "$status" -eq 1 ]
@@ -86,7 +86,7 @@ END
     run -1 ppsplit -p 2 --memory 400M --seq-len 64 --dp $((dp - 1)) dense.json
 }
 
-@test "the table says what it is about, and pprun that it cannot" {
+@test "the table says what a rank stands for, and pprun refuses a mesh" {
     ppsplit -p 2 --tp 2 --dp 4 --dtype bf16 -t dense.json >table
     cat table
     grep -q 'Every rank stands for dp 4 x tp 2 x cp 1, 16 in all' table

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit and architectures that are planned and not trained: mixtures of
-# experts, latent attention, windows, GPT-2. Totals are in the unit tests.
+# ppsplit and architectures that pprun does not train: mixtures of experts,
+# latent attention, windows, GPT-2. Unit tests compare the totals.
 
 bats_require_minimum_version 1.5.0
 
-# config TYPE KEYS: a config.json of a published model's size in the directory
-# m, with these keys beside the sizes.
+# config TYPE KEYS: writes a config.json of a published model's size into the
+# directory m, with KEYS added.
 config() {
     mkdir -p m
     cat >m/config.json <<END
@@ -36,19 +36,20 @@ gpt2() {
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
-@test "a published model is planned, parameter by parameter" {
+@test "a published model has the published parameters" {
     deepseek
     ppsplit -p 16 m >plan.json
     jq -e '.model.params == 671026419200 and
         .model.architecture == "DeepseekV3ForCausalLM" and
         ([.model.units[].params] | add) == .model.params and
         (.model.units | length) == 64' plan.json
-    # Three dense layers, then one router, one shared and 256 routed experts.
+    # Three layers are dense. The others have a router, a shared expert and 256
+    # routed experts.
     jq -e '.model.units[3].params == 583483392 and
         .model.units[4].params == 11507286272' plan.json
 }
 
-@test "the first layers are dense, the others are not" {
+@test "only the first layers are dense" {
     deepseek
     ppsplit -p 2 m | jq -e '[.model.units[1:62][].params] |
         .[2] < .[3] and .[0] == .[2] and .[3] == .[60]'
@@ -77,7 +78,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
         '[0, 7, 15]' ]
 }
 
-@test "the layers of other systems' rules are counted as ever" {
+@test "rules of other systems count layers of any architecture" {
     deepseek
     [ "$(ppsplit -p 8 --method weights m |
         jq -c '[.stages[].units | map(select(test("layers"))) | length]')" = \
@@ -86,13 +87,13 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
         'Et*30|t*31L' ]
 }
 
-@test "weights beside the config are not asked about" {
+@test "weights are not read if the architecture is not trained" {
     gpt2
     printf 'nothing of the kind' >m/model.safetensors
     ppsplit -p 2 m >/dev/null
 }
 
-@test "pprun refuses by name what is only planned" {
+@test "pprun refuses an architecture that it does not train" {
     gpt2
     ppsplit -p 2 m | ppsched -s 1f1b -m 2 >plan.json
     run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
@@ -102,7 +103,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 can be planned, but pprun does not train it yet" ]
 }
 
-@test "a config that lacks what the architecture needs" {
+@test "a config without a key that the architecture needs is refused" {
     config mixtral '"head_dim": 64'
     run --separate-stderr ppsplit -p 2 m
     [ "$status" -eq 2 ]
@@ -110,13 +111,13 @@ can be planned, but pprun does not train it yet" ]
         "ppsplit: m/config.json: 'num_local_experts' is missing" ]
 }
 
-# sparse ARGS...: 1 for each layer with experts, 0 for the others.
+# sparse ARGS...: prints 1 for each layer with experts and 0 for the others.
 sparse() {
     ppsplit -p 1 "$@" m | jq -c '[.model.units[1:-2][].params] |
         map(if . > 1e10 then 1 else 0 end) | map(tostring) | add'
 }
 
-@test "Megatron's frequency of layers with experts" {
+@test "--moe-layer-freq sets the layers with experts as Megatron does" {
     deepseek
     sed -i 's/: 61/: 6/' m/config.json
     [ "$(sparse)" = '"000111"' ]
@@ -133,11 +134,11 @@ sparse() {
     [ "$stderr" = "ppsplit: --moe-layer-freq: 'm' has no experts" ]
 }
 
-@test "multi-token prediction counts where it is asked for" {
+@test "--mtp adds the layers for multi-token prediction" {
     deepseek
     ppsplit -p 16 --mtp m >plan.json
-    # With the copies of embedding and head in its files, what DeepSeek
-    # publishes: 684,489,845,504.
+    # DeepSeek publishes 684,489,845,504 parameters. Its files also have copies
+    # of embedding and head.
     jq -e '.model.params == 671026419200 + 11610068224 and
         .model.params + 2 * 129280 * 7168 == 684489845504 and
         (.model.units | map(.fqn) | .[-3:]) ==
@@ -146,7 +147,7 @@ sparse() {
     jq -e '.model.units[-1].fwd_flops[0] == 2 * 2 * 129280 * 7168 and
         .model.units[-2].state_bytes == 16 * (11610068224 + 129280 * 7168)' \
         plan.json
-    # Out and in, as Megatron's, and by name.
+    # A layout and a list of names are exported and read again.
     layout='Et*2|(tt|)*29,t|mL'
     ppsplit -p 16 --mtp --layout "$layout" --export fqns m >fqns.json
     jq -e '.[30] == ["model.layers.60", "model.norm"] and
@@ -159,7 +160,7 @@ sparse() {
     ppsplit -p 4 --mtp -t m | grep -q 'norm, mtp, head'
 }
 
-@test "multi-token prediction where it cannot be" {
+@test "multi-token prediction is refused without its layers" {
     deepseek
     run --separate-stderr ppsplit -p 16 --layout 'Et*2|(tt|)*29,t|mL' m
     [ "$status" -eq 2 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit --recompute: what each stage makes again, by a list, or as little as
-# fits into memory.
+# ppsplit --recompute: a mode for each stage, from a list or as little as fits
+# into memory.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -14,21 +14,21 @@ setup() {
 
 modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
 
-@test "a list says it by stage" {
+@test "a list gives a mode for each stage" {
     ppsplit -p 3 --recompute full,selective,none m >mixed.json
     [ "$(modes mixed.json)" = '["full","selective","none"]' ]
     jq -e '.model.units[1].recompute | keys == ["full", "selective"]' mixed.json
-    # A stage without a decoder layer has nothing to make again.
+    # A stage without a decoder layer recomputes nothing.
     ppsplit -p 2 --layers 5,0 --recompute none,full m >none.json
     [ "$(modes none.json)" = '["none","none"]' ]
-    # Both copies of a stage make the same again.
+    # Both copies of a stage have the same mode.
     ppsplit -p 2 --placement both-ways --recompute full,none m >both.json
     [ "$(modes both.json)" = '["full","none","full","none"]' ]
     ppsplit -p 3 --recompute full,selective,none -t m |
         grep -qx 'Stages 0, 1, ... recompute: full, selective, none.'
 }
 
-@test "the simulator adds to each stage what that stage makes again" {
+@test "the simulator adds to each stage what that stage recomputes" {
     time_of() { makespan gpipe 1 --seq-len 64 "$1"; }
     ppsplit -p 3 --layers 2,2,1 m >none.json
     ppsplit -p 3 --layers 2,2,1 --recompute full,none,selective m >mixed.json
@@ -37,7 +37,8 @@ modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
         and add == $(time_of mixed.json) - $(time_of none.json)" mixed.json
 }
 
-# shortest KIND M P C LIMIT [PLACEMENT]: of all splits and lists that fit.
+# shortest KIND M P C LIMIT [PLACEMENT]: prints the shortest step of all splits
+# and lists that fit.
 shortest() {
     local kind=$1 m=$2 p=$3 c=$4 limit=$5 list lists=
     shift 5
@@ -54,7 +55,7 @@ shortest() {
     done | jq -s 'min'
 }
 
-@test "auto: no split with any recomputation that fits has a shorter step" {
+@test "no split with any recomputation that fits beats auto" {
     local kind m p c limit place
     for t in '1f1b 4 2 1 2700M' '1f1b 4 2 1 3500M' 'zb-h1 3 2 1 4G'; do
         read -r kind m p c limit place <<<"$t"
@@ -70,7 +71,7 @@ shortest() {
     done
 }
 
-@test "auto: less memory, more recomputation; none where all fits" {
+@test "auto recomputes more with less memory, and nothing if all fits" {
     last=0
     for limit in 80G 4G 3G 2500M; do
         ppsplit -p 2 -m 4 --recompute auto --memory $limit m >auto.json
@@ -85,11 +86,11 @@ shortest() {
     run --separate-stderr ppsplit -p 2 -m 4 --recompute auto --memory 2G m
     [ "$status" -eq 1 ]
     [[ "$stderr" == *'more than the limit of'* ]]
-    # All of it was tried: it is not among what would help.
+    # auto tried all modes, so the message suggests none.
     [[ "$stderr" != *--recompute* ]]
 }
 
-@test "auto keeps to a split that is given, and says how good it is" {
+@test "auto keeps a given split, and says how good it is" {
     ppsplit -p 2 --layers 4,1 -m 4 --recompute auto --memory 3500M -v m \
         2>said >auto.json
     jq -e '[.stages[].units | length] == [5, 3]' auto.json
@@ -105,7 +106,7 @@ shortest() {
     done
 }
 
-@test "auto never chooses what slices cannot have" {
+@test "auto never chooses full recomputation for slices" {
     n=0
     for limit in 4G 2800M 2600M 2G; do
         ppsplit -q -p 2 --for seq1f1b -m 4 --recompute auto --memory $limit m \
@@ -117,7 +118,7 @@ shortest() {
     [ "$n" -gt 0 ]
 }
 
-@test "what is no list" {
+@test "a list that is wrong is refused" {
     refuses "--recompute: 'some' is not one of: none, selective, full" \
         -p 2 --recompute none,some m
     refuses "--recompute: '' is not one of: none, selective, full" \

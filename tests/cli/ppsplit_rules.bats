@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit and other systems: Megatron-LM's, torchtitan's, DeepSpeed's and
-# ColossalAI's rules, and plans in their words, out and in.
+# ppsplit and the rules of Megatron-LM, torchtitan, DeepSpeed and ColossalAI, and
+# plans in the forms of these systems.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
 
-# config LAYERS: a config.json without weights in the directory m.
+# config LAYERS: writes a config.json without weights into the directory m.
 config() {
     mkdir -p m
     cat >m/config.json <<END
@@ -24,15 +24,15 @@ setup() {
     config 8
 }
 
-# export FORM ARGS...: what --export prints.
+# export_as FORM ARGS...: prints the plan of m in that form.
 export_as() {
     local form=$1
     shift
     ppsplit --export "$form" "$@" m
 }
 
-# fails STATUS MESSAGE ARGS...: one line of stderr and nothing else; a line more
-# where usage is wrong.
+# fails STATUS MESSAGE ARGS...: passes if ppsplit prints only this message, and a
+# hint to --help if usage is wrong.
 fails() {
     local want=$1 message=$2
     shift 2
@@ -45,7 +45,7 @@ fails() {
         [ "${stderr_lines[1]}" = "try 'ppsplit --help'" ]
 }
 
-@test "a Megatron layout says layers, stages and chunks" {
+@test "a Megatron layout gives layers, stages and chunks" {
     [ "$(layers -p 2 --layout 'Et|t*4|t|ttL')" = '[1,4,1,2]' ]
     [ "$(layers -p 4 -c 1 --layout 'Et|t*4|t|ttL')" = '[1,4,1,2]' ]
     [ "$(layers -p 1 --method layout --layout 'Et*8L')" = '[8]' ]
@@ -58,7 +58,7 @@ fails() {
         and .stages[3].units == ["model.norm", "lm_head"]' plan.json
 }
 
-@test "a Megatron layout as a list" {
+@test "a Megatron layout may be a list" {
     [ "$(layers -p 2 --layout '[["embedding", "decoder"], ["decoder",
         "decoder", "decoder", "decoder"], [], [" Decoder ", "DECODER",
         "decoder", "loss\t"]]')" = '[1,4,0,3]' ]
@@ -74,7 +74,7 @@ fails() {
     fails 2 '--layout: the embedding E is missing' -p 1 --layout '[]' m
 }
 
-@test "a Megatron layout that is none" {
+@test "a Megatron layout that is wrong is refused" {
     fails 2 "--layout: character 2, ' ': must be one of E t m L |" \
         -p 2 --layout 'E t|L' m
     fails 2 "--layout: character 5, '*': only one count is allowed" \
@@ -95,7 +95,7 @@ multi-token prediction" -p 2 --layout 'Et*4|t*4mL' m
     fails 2 '--method layout needs --layout' -p 2 --method layout m
 }
 
-@test "Megatron: even, uneven and accounted" {
+@test "Megatron: layers are even, uneven, or count embedding and loss" {
     config 12
     [ "$(layers -p 4 --method megatron)" = '[3,3,3,3]' ]
     [ "$(layers -p 2 -c 3 --method megatron)" = '[2,2,2,2,2,2]' ]
@@ -124,7 +124,7 @@ last rank" -p 3 --first 1 --account-loss m
         -p 2 --method weights --first 5 m
 }
 
-@test "any split becomes a Megatron layout, and back" {
+@test "a split is exported as a Megatron layout and read again" {
     config 31
     [ "$(export_as megatron -p 4 -c 2 --method uniform)" = \
         'Et*4|(t*4|)*6,t*3L' ]
@@ -147,14 +147,14 @@ last rank" -p 3 --first 1 --account-loss m
     echo '[["tok_embeddings","layers.0","norm"],["lm_head"]]' >f.json
     fails 2 '--export: a layout cannot separate norm and head, as this plan does' \
         -p 2 --fqns f.json --export megatron m
-    # What is balanced for a layout keeps them together.
+    # A plan balanced for a layout keeps them together.
     [ "$(export_as deepspeed -p 4)" = '[0, 1, 2, 3, 4]' ]
     [ "$(export_as megatron -p 3)" = 'E|t|L' ]
     fails 2 "4 stages are too many for 1 layers: a layout keeps norm and head \
 together" -p 4 --export megatron m
 }
 
-@test "torchtitan: the number of stages" {
+@test "torchtitan: options set the number of stages" {
     config 32
     stages() { ppsplit --method weights "$@" m | jq '.stages | length'; }
     [ "$(stages -p 4 --layers-per-stage 3)" = 12 ]
@@ -173,7 +173,7 @@ ranks; values that work: 3" \
     fails 2 "layers per stage: 3 makes 12 stages, which is more than one on each of 4 \
 ranks; values that work: 9-11" \
         -p 4 --method weights --layers-per-stage 3 --stages single m
-    fails 2 "-c 2 is not the 3 chunks on each rank that torchtitan's rule makes" \
+    fails 2 "-c: '2', but torchtitan's rule makes 3 chunks on each rank" \
         -p 4 -c 2 --method weights --layers-per-stage 3 m
     fails 2 '--layers-per-stage needs --method weights or automodel' \
         -p 4 --layers-per-stage 3 m
@@ -184,7 +184,7 @@ ranks; values that work: 9-11" \
         -p 4 --method weights --layers-per-stage 0 m
 }
 
-@test "torchtitan: lists of names, out and in" {
+@test "torchtitan: lists of names are exported and read again" {
     config 6
     export_as torchtitan -p 3 --method weights >new.json
     jq -e '. == [["tok_embeddings", "layers.0", "layers.1"],
@@ -203,27 +203,27 @@ ranks; values that work: 9-11" \
     export_as torchtitan -p 4 --layers 0,0,6,0 | jq -e '.[1] == []'
 }
 
-@test "torchtitan: a list that would lose a layer" {
+@test "torchtitan: a list that loses a layer is refused" {
     config 2
     names() { printf '%s' "$1" >f.json; }
     names '[["tok_embeddings","layers.0"],["norm","output"]]'
-    fails 2 "f.json: no 'layers.1'" -p 2 --fqns f.json m
+    fails 2 "f.json: 'layers.1' is missing" -p 2 --fqns f.json m
     names '[["tok_embeddings","layers.0"],["layers.1","layer.1","norm","output"]]'
     fails 2 "f.json: /1/1: 'layer.1' is not in the model" -p 2 --fqns f.json m
     names '[["tok_embeddings","layers.0"],["layers.1","norm","output","lm_head"]]'
-    fails 2 "f.json: /1/3: 'lm_head' is there twice" -p 2 --fqns f.json m
+    fails 2 "f.json: /1/3: 'lm_head' appears twice" -p 2 --fqns f.json m
     names '[["tok_embeddings","layers.1"],["layers.0","norm","output"]]'
     fails 2 "f.json: 'layers.1' comes before 'layers.0'" -p 2 --fqns f.json m
     names '[["tok_embeddings","layers.0","model.layers.0"]]'
-    fails 2 "f.json: /0/2: 'model.layers.0' is there twice" \
+    fails 2 "f.json: /0/2: 'model.layers.0' appears twice" \
         -p 1 --fqns f.json m
 }
 
-@test "DeepSpeed: parameters and types" {
+@test "DeepSpeed: stages are even in parameters or in units of a type" {
     config 12
     # Embedding and head have 256000 parameters each, a layer 590336.
     [ "$(export_as deepspeed -p 4 --method parameters)" = '[0, 4, 7, 10, 15]' ]
-    # Ones for layers, zeros for the rest.
+    # The rule counts layers only.
     [ "$(export_as deepspeed -p 4 --method type:decoder)" = \
         '[0, 4, 7, 10, 15]' ]
     [ "$(layers -p 4 --method type:decoderlayer)" = '[3,3,3,3]' ]
@@ -245,7 +245,7 @@ ranks; values that work: 9-11" \
     [ "$(export_as deepspeed -p 5 --method parameters)" = '[0, 1, 2, 3, 4, 5]' ]
 }
 
-@test "ColossalAI: what does not divide goes to the middle" {
+@test "ColossalAI: layers that do not divide go to the middle" {
     config 10
     [ "$(layers -p 4 --method colossalai)" = '[2,3,3,2]' ]
     [ "$(layers -p 3 --method colossalai)" = '[3,4,3]' ]
@@ -255,7 +255,7 @@ ranks; values that work: 9-11" \
     [ "$(layers -p 4 --method colossalai)" = '[0,1,1,1]' ]
 }
 
-@test "an exported plan is data and nothing else" {
+@test "an exported plan is data only" {
     run -0 --separate-stderr export_as deepspeed -p 2
     [ -z "$stderr" ]
     [ "${#lines[@]}" -eq 1 ]
@@ -264,7 +264,7 @@ ranks; values that work: 9-11" \
     [ "$(cat layout)" = "$(export_as megatron -p 2)" ]
     fails 2 '--export and -t exclude each other' -p 2 -t --export megatron m
     fails 2 "--export: 'yaml' is not one of: megatron, torchtitan, torchtitan-output, deepspeed, fqns" -p 2 --export yaml m
-    # What does not fit is not exported.
+    # A plan that does not fit is not exported.
     run --separate-stderr ppsplit -p 2 --memory 1K --export megatron m
     [ "$status" -eq 1 ]
     [ -z "$output" ]

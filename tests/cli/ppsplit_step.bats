@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit at the command line: the split whose step is shortest, under memory,
+# ppsplit at the command line: the split with the shortest step, within memory,
 # for ranks of different speed and at measured costs.
 
 bats_require_minimum_version 1.5.0
@@ -12,14 +12,14 @@ setup() {
     llama 5 64000 >m/config.json
 }
 
-# step KIND M [ARGS...]: of the plan, as ppsched simulates it.
+# step KIND M [ARGS...]: prints the step of the plan.
 step() {
     local kind=$1 m=$2
     shift 2
     ppsplit "$@" m | makespan "$kind" "$m"
 }
 
-# shortest KIND M P C [ARGS...]: the least over all splits, by ppsched.
+# shortest KIND M P C [ARGS...]: prints the shortest step of all splits.
 shortest() {
     local kind=$1 m=$2 p=$3 c=$4
     shift 4
@@ -43,8 +43,8 @@ shortest() {
     done
 }
 
-@test "the bound is near where nothing can be proved" {
-    # PERCENT ARGS...: the gap of hundreds of layers is at most that.
+@test "the bound is near if the optimum cannot be proved" {
+    # gap PERCENT ARGS...: passes if the gap for 317 layers is at most that.
     gap() {
         local most=$1
         shift
@@ -73,8 +73,8 @@ shortest() {
     done
 }
 
-@test "memory is the schedule's, and what ppsched allows" {
-    # What no rank may exceed by a byte, gpipe keeping all microbatches.
+@test "ppsched accepts the plan at the limit that ppsplit kept to" {
+    # gpipe needs most memory because it keeps all microbatches.
     for kind in 1f1b gpipe zb-h1; do
         most=$(least_limit -p 3 --for $kind -m 6 m)
         echo "$kind: $most MiB"
@@ -85,7 +85,7 @@ shortest() {
     [ "$need_gpipe" -gt "$need_1f1b" ]
 }
 
-@test "a budget that nothing fits says what would" {
+@test "the message names the least sufficient number of ranks" {
     run --separate-stderr ppsplit -p 2 --memory 2G m
     [ "$status" -eq 1 ]
     [ -z "$output" ]
@@ -96,9 +96,9 @@ shortest() {
     run -1 ppsplit -p $((p - 1)) --memory 2G m
 }
 
-@test "a budget that recomputation keeps to says which, and it does" {
+@test "the message names the least sufficient recomputation" {
     split() { ppsplit -p 2 --method uniform --micro-batch-tokens 64K "$@" m; }
-    # Bytes above a limit of one, and that one.
+    # need ARGS...: prints the bytes that the fullest rank needs.
     need() {
         split --memory 1 "$@" 2>&1 |
             sed 's/.*; \([0-9]*\) bytes).*/\1/' | jq '. + 1'
@@ -114,14 +114,14 @@ shortest() {
         run -0 split --memory "${!mode}" --recompute "$mode"
         run -1 split --memory $((${!mode} - 1)) --recompute "$mode"
     done
-    # A plan that recomputes is told of more recomputation only.
+    # If a plan recomputes, the message suggests more recomputation only.
     run --separate-stderr split --memory "$full" --recompute selective
     [[ "$stderr" == *'it would fit with --recompute full'* ]]
     run --separate-stderr split --memory $((full - 1)) --recompute full
     [[ "$stderr" != *--recompute* ]]
 }
 
-@test "recomputation adds to a step what it does again, once" {
+@test "recomputation adds its operations to a step once" {
     time_of() {
         ppsplit -p 1 --recompute "$1" m | tee "$1.json" |
             ppsched -s gpipe -m 1 --seq-len 64 --stats | jq .makespan
@@ -132,7 +132,7 @@ shortest() {
             .stages[0].again_flops[1] * 64 * 65 / 2 ==
             ${!mode} - $none" "$mode.json"
     done
-    # Attention alone; all but the MLP's last product.
+    # selective recomputes attention; full all but the MLP's last product.
     jq -e '.stages[0] | .again_flops == [0, .fwd_flops[1]]' selective.json
     jq -e '.model.units[1] | .recompute.full.again_flops as $again |
         .fwd_flops[1] == $again[1] and .fwd_flops[0] > $again[0]' full.json
@@ -143,7 +143,7 @@ shortest() {
     [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not one of: none, selective, full" ]
 }
 
-@test "ranks of different speed" {
+@test "a faster rank gets more layers" {
     plan=$(ppsplit -p 2 -m 64 --rank-speed 1,3 m)
     jq -e '(.stages | map(.fwd_flops[0])) as [$a, $b] | $b > 2 * $a' \
         <<<"$plan"
@@ -154,7 +154,8 @@ shortest() {
     [ "$status" -eq 2 ]
 }
 
-# profile FILTER: measured costs, all layers alike, changed by a jq filter.
+# profile FILTER: writes measured costs, the same for all units, after a jq
+# filter.
 profile() {
     ppsplit -p 1 --export fqns m | jq '{format: "pp-profile", version: 1,
         units: [.[0][] | {fqn: ., fwd: [1e-6, 0], input: [1e-6, 0],
@@ -162,22 +163,22 @@ profile() {
         messages: {seconds_per_byte: 0, latency: 0}}' | jq "$1" >p.json
 }
 
-@test "the step of two microbatches is not that of many" {
+@test "few microbatches may need another split than many" {
     profile .
-    # The first rank waits while the last works: with 5 units it takes 3 x 5
-    # + 6 x 3 or 5 x 5 + 3 x 3, with 4 as many as 36.
+    # The first rank waits while the last one works. A step takes 3 x 5 + 6 x 3
+    # or 5 x 5 + 3 x 3 with 5 units on the first rank, and 36 with 4.
     [ "$(units -p 2 --costs p.json -m 2 m)" = '[5,3]' ]
     [ "$(units -p 2 --costs p.json -m 200 m)" = '[4,4]' ]
 }
 
-@test "measured costs" {
+@test "measured costs decide the split and the step" {
     profile .
     [ "$(units -p 2 -m 100 --costs p.json m)" = '[4,4]' ]
     # The head alone takes as long as seven others.
     profile '.units[-1].fwd[0] = 19e-6'
     [ "$(units -p 2 -m 100 --costs p.json m)" = '[7,1]' ]
-    # Messages are short behind every unit: they do not move a boundary, but
-    # they take time.
+    # Messages take the same time behind every unit, so they move no boundary,
+    # but the step gets longer.
     profile .
     takes() { ppsplit -t "$@" m | sed -n 's/.*takes \(.*\) s; .*/\1/p'; }
     before=$(takes -p 2 -m 4 --costs p.json)
@@ -186,7 +187,7 @@ profile() {
     jq -ne "$after > $before + 2"
 }
 
-@test "profiles that are not" {
+@test "a profile that is wrong is refused" {
     refused() {
         profile "$1"
         run --separate-stderr ppsplit -p 2 --costs p.json m
@@ -196,7 +197,7 @@ profile() {
     }
     refused '.format = "x"' "/format: 'x' is not 'pp-profile'"
     refused '.version = 2' "/version: version 2 is newer than this program's 1"
-    refused 'del(.units[3])' "/units: no 'model.layers.2'"
+    refused 'del(.units[3])' "/units: 'model.layers.2' is missing"
     refused '.units[3].fqn = "model.layers.9"' \
         "/units/3/fqn: 'model.layers.9' is not in the model"
     refused '.units[3].fqn = "model.layers.1"' \
@@ -207,14 +208,14 @@ profile() {
     [[ "$stderr" == *'p.json: /units/3/fwd/0: '* ]]
 }
 
-@test "the table tells the step" {
+@test "the table gives the step and the use of memory" {
     run -0 ppsplit -p 2 -m 8 -t m
     [[ "$output" == *'A step of 8 microbatches under 1f1b takes '*' flop; ranks are idle '*'No split takes less.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
     [[ "$output" == *'Of the memory allowed, ranks 0, 1, ... use '*' %, '*' %.'* ]]
 }
 
-@test "kinds that do not fit" {
+@test "a kind that cannot run on the stages is refused" {
     kinds=$(ppsched --list | awk '/^[^ ]/ { printf "%s%s", sep, $1; sep = ", " }')
     run --separate-stderr ppsplit -p 2 --for nosuch m
     [ "$status" -eq 2 ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit --units: any architecture, by a table of its units.
+# ppsplit --units: any architecture, from a table of its units.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -8,12 +8,12 @@ load split_helpers
 setup() {
     cd "$BATS_TEST_TMPDIR"
     small_llama 4096 >model.json
-    # The model as a table, which is what its manifest says of it.
+    # The model as a table, made from its manifest.
     ppsplit -p 1 model.json | jq '{format: "pp-units", version: 1,
         architecture: "TableForCausalLM", units: [.model.units[] |
             .kind = ({"model.embed_tokens": "embedding", "model.norm": "norm",
                       "lm_head": "head"}[.fqn] // "layer")]}' >units.json
-    # An encoder and a decoder with ends of other numbers.
+    # An encoder and a decoder, with two units before the layers and one after.
     jq -n '{format: "pp-units", version: 1, architecture: "T5Model", units: (
         [{fqn: "shared", kind: "embedding", params: 1000},
          {fqn: "positions", kind: "embedding", params: 10}] +
@@ -25,7 +25,7 @@ setup() {
                 elif .fqn == "shared" then 8 else 64 end)))}' >t5.json
 }
 
-@test "a model and its table are split alike, by every rule" {
+@test "every rule splits a model and its table alike" {
     for rule in '--method uniform' '--method weights' \
         '--method megatron' '--first 2' '--method parameters' \
         '--method uniform-units' '--method colossalai' '--method automodel' \
@@ -36,8 +36,8 @@ setup() {
         ppsplit -p 4 $rule --units units.json | jq -S '.stages' >b
         cmp a b || { echo "$rule"; return 1; }
     done
-    # What copies rows costs something only where ranks are compared: there may
-    # be another split, but no longer step.
+    # Units without products have a cost only when ranks are compared, so the
+    # split may differ, but not the step.
     for rule in '-p 4 -m 8' '-p 3 -c 2 -m 6' '-p 4 --for zb-h1 -m 12'; do
         # shellcheck disable=SC2086
         ppsplit $rule -t model.json | grep -o 'takes .* flop' >a
@@ -46,7 +46,7 @@ setup() {
     done
 }
 
-@test "ends of any number, and classes" {
+@test "rules count layers and classes of a table" {
     [ "$(units -p 4 --method uniform --units t5.json)" = '[5,3,3,4]' ]
     [ "$(units -p 4 --method colossalai --encoder-layers 6 --units t5.json)" = \
         '[5,3,3,4]' ]
@@ -60,7 +60,7 @@ setup() {
     refuses '16 stages are too many for 15 units' -p 16 --units t5.json
 }
 
-@test "plans go out and come back" {
+@test "plans are exported and read again" {
     ppsplit -p 2 -c 2 --export fqns --units t5.json -o fqns.json
     ppsplit -p 2 -c 2 --export torchtitan --units t5.json | cmp fqns.json -
     ppsplit -p 2 -c 2 --fqns fqns.json --export fqns --units t5.json |
@@ -69,18 +69,18 @@ setup() {
     [ "$(units -p 3 --layout "$layout" --units t5.json)" = \
         "$(units -p 3 --method uniform --units t5.json)" ]
     printf '[["shared"],["positions"]]' >bad.json
-    refuses "bad.json: no 'encoder.0'" -p 2 --fqns bad.json --units t5.json
+    refuses "bad.json: 'encoder.0' is missing" -p 2 --fqns bad.json --units t5.json
     printf '[["shared","model.norm"]]' >bad.json
     refuses "bad.json: /0/1: 'model.norm' is not in the model" \
         -p 1 --fqns bad.json --units t5.json
-    # A layout cannot say that the two in front are apart.
+    # A layout cannot separate the two units before the layers.
     printf '[["shared"],["positions"]]' >apart.json
     jq -c '[.units[].fqn] | [.[:1], .[1:]]' t5.json >apart.json
     refuses '--export: a layout cannot separate the units before the layers, as this plan does' \
         -p 2 --fqns apart.json --export megatron --units t5.json
 }
 
-@test "ppsched runs what was planned, and says the same step" {
+@test "ppsched simulates the step that ppsplit planned" {
     ppsplit -p 4 -m 8 --for 1f1b --seq-len 512 --units t5.json -v \
         >plan.json 2>note
     cat note
@@ -90,14 +90,14 @@ setup() {
     jq -e '.model.architecture == "T5Model" and .model.params == 3510' plan.json
 }
 
-@test "measured costs are for units of a table, too" {
+@test "measured costs work with a table" {
     jq '{format: "pp-profile", version: 1, units: [.units[] |
         {fqn, fwd: [1e-6, 0], input: [1e-6, 0], weight: [1e-6, 0]}]}' \
         t5.json >costs.json
     [ "$(units -p 3 -m 300 --costs costs.json --units t5.json)" = '[5,5,5]' ]
 }
 
-@test "what a table cannot say is refused" {
+@test "options that need more than a table are refused" {
     refuses 'a table of units does not say how tp ranks would share a unit; try --tp 1' \
         -p 2 --tp 2 --units t5.json
     ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==

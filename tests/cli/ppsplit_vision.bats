@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # ppsplit and models with an encoder of images: LLaVA, Qwen2-VL, Qwen2.5-VL.
-# tests/data/vision has configurations with published sizes, and what
-# transformers makes of them (scripts/gen-vision).
+# tests/data/vision has configurations with published sizes, and their
+# parameters and operations by transformers (scripts/gen-vision).
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -12,7 +12,7 @@ setup() {
     DATA=$SRCDIR/tests/data/vision
 }
 
-# edited MODEL FILTER: config.json, changed by jq.
+# edited MODEL FILTER: writes config.json, changed by jq.
 edited() { jq "$2" "$DATA/$1.json" >config.json; }
 
 @test "every unit has the parameters that transformers gives it" {
@@ -20,8 +20,8 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
     for config in "$DATA"/*.json; do
         name=$(basename "$config" .json)
         ppsplit -p 1 "$config" >plan.json
-        # Kind, how many, and the parameters of each; tied heads have none of
-        # their own.
+        # Each line has a kind, how many there are, and the parameters of each.
+        # A tied head has no parameters of its own.
         jq -r '(.model.tied as $tied | [.model.units[] |
             select(($tied and .fqn == "lm_head") | not)] |
             group_by(.fqn | sub("\\.[0-9]+$"; ""))[] |
@@ -36,12 +36,12 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
         n=$((n + 1))
     done
     [ "$n" -eq 9 ]
-    # A number that is off is seen.
+    # The comparison notices a wrong number.
     sed -i '1s/[0-9]* 1$/7 1/' theirs
     ! diff ours theirs >/dev/null
 }
 
-@test "published totals" {
+@test "a model has the published number of parameters" {
     total() { ppsplit -p 1 "$DATA/$1.json" | jq .model.params; }
     [ "$(total llava-1.5-7b)" -eq 7063427072 ]
     [ "$(total qwen2-vl-2b)" -eq 2208985600 ]
@@ -50,7 +50,8 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
     [ "$(total qwen2.5-vl-7b)" -eq 8292166656 ]
 }
 
-# flops MODEL UNIT: of one image, forward, in a sequence of 4096 tokens.
+# flops MODEL UNIT [IMAGES]: prints the operations of a forward of the images in
+# a sequence of 4096 tokens.
 flops() {
     ppsplit -p 1 --seq-len 4096 --images "${3:-1}" "$DATA/$1.json" |
         jq --arg u "$2" '.model.units[] | select(.fqn | endswith($u)) |
@@ -60,22 +61,22 @@ flops() {
 @test "an image takes the operations that PyTorch counts" {
     local n=0
     while read -r model _ unit count _; do
-        # Of 32 layers that of number 7 attends the whole image, as the second
-        # of two did.
+        # In the measured model the second of two layers attends the whole
+        # image. In this one layer 7 does.
         [ "$model $unit" != "qwen2.5-vl-7b blocks.1" ] || unit=blocks.7
         echo "$model $unit: $count"
         [ "$(flops "$model" "$unit")" -eq "$count" ]
         n=$((n + 1))
     done < <(grep ' flops ' "$DATA/parameters.txt")
     [ "$n" -eq 11 ]
-    # Two products of 576 tokens, without that of the class.
+    # The projector has two products of 576 tokens, without the class token.
     [ "$(flops llava-1.5-7b multi_modal_projector)" -eq \
         $((2 * 576 * (1024 * 4096 + 4096 * 4096))) ]
     one=$(flops llava-1.5-7b encoder.layers.0)
     [ "$(flops llava-1.5-7b encoder.layers.0 3)" -eq $((3 * one)) ]
 }
 
-@test "layers behind the one whose output is used only hold parameters" {
+@test "layers behind the last one that is used only hold parameters" {
     [ "$(flops llava-1.5-7b encoder.layers.22)" -gt 0 ]
     [ "$(flops llava-1.5-7b encoder.layers.23)" -eq 0 ]
     ppsplit -p 1 "$DATA/llava-1.5-7b.json" | jq -e '.model.units |
@@ -89,7 +90,7 @@ flops() {
         (.[27].out_bytes * 4096 | round) == 577 * 4096 * 4'
 }
 
-@test "what leaves the encoder are its tokens, then the projected ones" {
+@test "messages in the encoder are its tokens, then the projected ones" {
     ppsplit -p 2 --seq-len 2048 --images 2 --image-patches 1600 --dtype bf16 \
         "$DATA/qwen2-vl-2b.json" | jq -e '.model.units |
         (.[5].out_bytes * 2048 | round) == 2 * 1600 * 1280 * 2 and
@@ -97,8 +98,8 @@ flops() {
         .[34].out_bytes == 1536 * 2'
 }
 
-@test "a layer of the encoder keeps what a decoder layer would" {
-    # Input, normed, middle, normed, attention and MLP; LayerNorms' statistics.
+@test "a layer of the encoder keeps the same tensors as a decoder layer" {
+    # These are the input, two normed inputs, attention, MLP and statistics.
     ppsplit -p 2 --seq-len 4096 "$DATA/qwen2-vl-2b.json" |
         jq -e '(1024 / 4096) as $rate | .model.units[1].act_bytes == [
             4 * $rate * (3 * 1280 + 16 + 5120),
@@ -111,7 +112,7 @@ flops() {
     ppsplit -p 2 --tp 2 "$DATA/qwen2-vl-2b.json" >two.json
     jq -s -e '[.[].model.units[1].fwd_flops[0]] | .[0] == 2 * .[1]' one.json \
         two.json
-    # Norms, and the biases of what is summed, are whole.
+    # Norms, and biases that are added after a sum, are whole.
     jq -e '.model.units[1] | .state_bytes ==
         16 * ((.params - 6 * 1280) / 2 + 6 * 1280)' two.json
     refuses "the model's 2 key and value heads do not divide by 4 tensor-parallel ranks; see --tp" \
@@ -123,14 +124,14 @@ flops() {
         -p 2 --cp 2 "$DATA/qwen2-vl-2b.json"
 }
 
-@test "ppsched takes what ppsplit made the shortest" {
+@test "ppsched simulates the step that ppsplit planned for an encoder" {
     ppsplit -p 4 -m 8 --for zb-h1 --images 8 -v "$DATA/qwen2-vl-2b.json" \
         >plan.json 2>said
     best=$(sed -n 's/.* a step of \([^ ]*\) flop.*/\1/p' said)
     jq -ne "$(makespan zb-h1 8 plan.json) / $best - 1 | fabs < 1e-5"
 }
 
-@test "names go out and come in again" {
+@test "names of an encoder are exported and read again" {
     ppsplit -p 4 --export fqns "$DATA/llava-1.5-7b.json" >names.json
     jq -e 'add | length == 28 + 35 and .[0] ==
         "vision_tower.vision_model.embeddings" and .[27] ==
@@ -138,23 +139,23 @@ flops() {
     ppsplit -p 4 --fqns names.json --export fqns "$DATA/llava-1.5-7b.json" |
         cmp names.json -
     jq '.[0] |= map(select(. != "multi_modal_projector"))' names.json >less.json
-    refuses "less.json: no 'multi_modal_projector'" -p 4 --fqns less.json \
+    refuses "less.json: 'multi_modal_projector' is missing" -p 4 --fqns less.json \
         "$DATA/llava-1.5-7b.json"
 }
 
-# A model of few units, whose encoder is about as costly as the rest.
+# small: writes a model of few units, with an encoder about as costly as the rest.
 small() {
     edited qwen2-vl-2b '.vision_config.depth = 3 | .num_hidden_layers = 2 |
         .vocab_size = 8192'
 }
 
-# step [ARGS...]: of 4 microbatches on 3 ranks, as ppsched simulates it.
+# step [ARGS...]: prints the step of 4 microbatches on 3 ranks.
 step() {
     ppsplit -p 3 --seq-len 2048 --images 4 "$@" config.json |
         makespan "$kind" 4
 }
 
-@test "ranks are divided between encoder and language model as is shortest" {
+@test "--encoder-ranks gives the shortest step of its splits" {
     small
     for kind in 1f1b zb-h1; do
         splits 3 config.json | while read -r split; do
@@ -162,7 +163,7 @@ step() {
             echo "$(step --fqns split.json) $split"
         done >steps
         [ "$(wc -l <steps)" -eq 36 ]
-        # Any division, then one and two ranks for the encoder alone.
+        # Compare any split, then splits with one and two ranks for the encoder.
         best() { grep -E "$1" steps | sort -g | head -n 1 | cut -d ' ' -f 1; }
         any=$(step --for "$kind" -m 4)
         one=$(step --for "$kind" -m 4 --encoder-ranks 1)
@@ -175,7 +176,7 @@ step() {
     done
 }
 
-@test "a manifest says which part a stage is of, and what ranks it has" {
+@test "a manifest gives the component and the ranks of each stage" {
     small
     args=(-p 3 --seq-len 2048 --images 4)
     ppsplit "${args[@]}" --encoder-ranks 2 config.json >apart.json
@@ -193,16 +194,16 @@ step() {
 '"microbatch","mesh","stages","components","history"]' ]
     [ "$(jq -c '.components[0] | keys_unsorted' shared.json)" = \
         '["name","mesh","rank_offset","units"]' ]
-    # They pass through ppsched.
+    # ppsched keeps the components.
     ppsched -s 1f1b -m 4 shared.json | jq -s -e '.[0].components ==
         .[1].components and .[0].stages == .[1].stages' - shared.json
-    # A language model alone has none.
+    # A model without an encoder has no components.
     jq '.text_config | .model_type = "qwen2"' \
         "$DATA/qwen2-vl-2b-text.json" >text.json
     ppsplit -p 2 text.json | jq -e 'has("components") | not'
 }
 
-@test "ranks for the encoder keep to a memory limit" {
+@test "--encoder-ranks keeps to a limit of memory" {
     small
     args=(-p 4 --for 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
     ppsplit "${args[@]}" config.json >free.json
@@ -216,7 +217,7 @@ step() {
     [[ $stderr == "ppsplit: rank 0 needs 3.67 GiB, "* ]]
 }
 
-@test "ranks that cannot be the encoder's" {
+@test "--encoder-ranks is refused if ranks have no unit" {
     model=$DATA/qwen2-vl-2b.json
     refuses "--encoder-ranks: '4' of 4 ranks leave none for the language \
 model" -p 4 --encoder-ranks 4 "$model"
@@ -228,7 +229,7 @@ model" -p 4 --encoder-ranks 4 "$model"
         --method parameters --encoder-ranks 2 "$model"
 }
 
-@test "methods and forms that know of no encoder" {
+@test "methods and forms without an encoder are refused" {
     model=$DATA/qwen2-vl-2b.json
     refuses "--method: 'megatron' counts decoder layers only, but the model \
 has an encoder" -p 2 --first 10 "$model"
@@ -242,7 +243,7 @@ layers" -p 2 --export megatron "$model"
         = '[0, 17, 65]' ]
 }
 
-@test "images that cannot be" {
+@test "images that the model or the sequence cannot have are refused" {
     refuses "--images: '17' images of 256 tokens each do not fit into a \
 sequence of 4096 tokens (--seq-len)" -p 2 --images 17 "$DATA/qwen2-vl-2b.json"
     ppsplit -p 2 --images 16 "$DATA/qwen2-vl-2b.json" >/dev/null
@@ -257,14 +258,14 @@ patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"
         --images 1 config.json
 }
 
-@test "a class that is null is found by the model's type" {
+@test "the architecture is found by model_type if there is no class" {
     edited llava-1.5-7b .
     ppsplit -p 2 -t config.json >want
     edited llava-1.5-7b '.architectures = null'
     ppsplit -p 2 -t config.json | diff want -
 }
 
-@test "configurations that cannot be" {
+@test "configurations that are wrong are refused" {
     edited llava-1.5-7b '.vision_config.model_type = "siglip_vision_model"'
     refuses "config.json: /vision_config/model_type: 'siglip_vision_model' is \
 not supported, only 'clip_vision_model'" -p 2 config.json
@@ -288,7 +289,7 @@ language model's width, 1536" -p 2 config.json
 the encoder's width, 1280" -p 2 config.json
 }
 
-@test "pprun trains no encoder yet, and says so" {
+@test "pprun refuses a model with an encoder" {
     ppsplit -p 2 "$DATA/qwen2-vl-2b.json" | ppsched -s 1f1b -m 2 >plan.json
     run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
     [ "$status" -eq 2 ]

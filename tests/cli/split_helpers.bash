@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What the tests of ppsplit have in common.
+# Functions that the tests of ppsplit share.
 
-# llama LAYERS [VOCAB] [TIED]: a configuration without weights.
+# llama LAYERS [VOCAB] [TIED]: prints a configuration without weights.
 llama() {
     cat <<END
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -13,7 +13,8 @@ llama() {
 END
 }
 
-# small_llama LENGTH: 12 layers of 16 heads, sequences of that many tokens.
+# small_llama LENGTH: prints a configuration of 12 layers with 16 heads, for
+# sequences of at most LENGTH tokens.
 small_llama() {
     cat <<END
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -23,7 +24,7 @@ small_llama() {
 END
 }
 
-# refuses MESSAGE ARGS...: ppsplit says so in its first line and exits 2.
+# refuses MESSAGE ARGS...: passes if ppsplit exits with 2 and MESSAGE.
 refuses() {
     local message=$1
     shift
@@ -36,26 +37,27 @@ refuses() {
     [ "${stderr_lines[0]}" = "ppsplit: $message" ]
 }
 
-# units ARGS...: how many each stage of the plan has, on one line.
+# units ARGS...: prints the number of units of each stage, on one line.
 units() {
     ppsplit "$@" | jq -c '[.stages[].units | length]'
 }
 
-# layers ARGS...: decoder layers of each stage of m, on one line.
+# layers ARGS...: prints the number of decoder layers of each stage of m, on
+# one line.
 layers() {
     ppsplit "$@" m | jq -c '[.stages[].units | map(select(test("layers")))
         | length]'
 }
 
-# makespan KIND M [ARGS...]: of a plan on standard input or in a file, as
-# ppsched simulates it, for the microbatches that it was made for.
+# makespan KIND M [ARGS...]: prints the makespan that ppsched simulates for a
+# plan on standard input or in a file.
 makespan() {
     local kind=$1 m=$2
     shift 2
     ppsched -s "$kind" -m "$m" --stats "$@" | jq .makespan
 }
 
-# splits STAGES MODEL: every one as names for --fqns, one on a line.
+# splits STAGES MODEL: prints every split as names for --fqns, one on a line.
 splits() {
     ppsplit -p 1 --export fqns "$2" |
         jq -c --argjson n "$1" '.[0] as $u | ($u | length) as $k
@@ -65,7 +67,8 @@ splits() {
             cut(0; $n)[]'
 }
 
-# least_limit ARGS...: the fewest MiB of --memory that ppsplit ARGS fits into.
+# least_limit ARGS...: prints the least MiB of --memory that ppsplit ARGS fits
+# into.
 least_limit() {
     local low=1 high=16384 half
     while [ $((high - low)) -gt 1 ]; do
