@@ -286,13 +286,13 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
 }
 
 /* Returns whether another rank prints this failure: the rank that failed by
- * itself does, and so does rank 0 unless it is lost. The reason of an abort has
- * another rank as its origin. */
+ * itself does, and so does rank 0 unless it is lost. Only the reason of an
+ * abort has a rank as its origin. */
 static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 {
     const struct pp_err_origin *o = &p->tool->err.origin;
-    bool from_abort = o->known & PP_ORIGIN_RANK && o->rank != p->rank;
-    return from_abort && p->rank != 0 && pp_rendezvous_lost(j) != 0;
+    bool from_other = o->known & PP_ORIGIN_RANK && o->rank != p->rank;
+    return from_other && p->rank != 0 && pp_rendezvous_lost(j) != 0;
 }
 
 static void set_rank(struct pprun *p, const struct pprun_launch *l)

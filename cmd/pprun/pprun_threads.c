@@ -25,7 +25,7 @@ static void *run_rank(void *arg)
 }
 
 /* Takes the error of the rank that failed by itself. The other ranks have the
- * reason of the abort, whose origin is another rank. */
+ * reason of the abort, whose origin is that rank. */
 static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
 {
     for (int told = 0; told < 2; told++)
@@ -33,8 +33,9 @@ static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
             const struct pp_err *e = &ranks[r].err;
             if (e->code == PP_EXIT_OK)
                 continue;
-            if (told || !(e->origin.known & PP_ORIGIN_RANK) ||
-                e->origin.rank == r)
+            bool from_other =
+                e->origin.known & PP_ORIGIN_RANK && e->origin.rank != r;
+            if (told || !from_other)
                 *err = err->code == PP_EXIT_OK ? *e : *err;
         }
 }

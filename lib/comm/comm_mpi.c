@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* comm_mpi - no call of MPI's waits: what is to happen is asked for, and then
- * looked at again and again, together with whether the job still goes on.
- * Looking is also what makes MPI move other messages on. */
+/* comm_mpi - messages through MPI. No call of MPI blocks: it starts an
+ * operation, and then the rank polls the operation and the state of the job.
+ * Polling also makes MPI advance other messages. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -18,18 +18,18 @@
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
 
-/* The lane of gathers, beside those of the contract. */
+/* A direction for gathers, besides those of the contract. */
 enum { DIRECTION_GATHER = PP_N_DIRECTIONS, N_MPI_DIRECTIONS };
 
-/* A channel to another rank: its sends that have not been received. */
+/* A channel to another rank, with its sends that are not yet received. */
 struct mpi_send_channel {
     uintptr_t *requests; /* ring */
     size_t sent, received, ring;
     bool rendezvous;
 };
 
-/* A channel from another rank: the message that was found and not yet asked
- * for. */
+/* A channel from another rank, with a message that was found but not yet
+ * received. */
 struct mpi_recv_channel {
     bool found;
     size_t bytes;
@@ -42,10 +42,10 @@ struct mpi_comm {
     const struct pp_mpi *mpi;
     struct pp_mpi_process *process;
     size_t most;
-    size_t n_sending; /* messages that have not been received */
+    size_t n_sending; /* messages that are not yet received */
 
-    struct mpi_send_channel *outgoing; /* (size, lane) */
-    struct mpi_recv_channel *incoming; /* (size, lane) */
+    struct mpi_send_channel *outgoing; /* (size, direction) */
+    struct mpi_recv_channel *incoming; /* (size, direction) */
     uintptr_t *requests;               /* of all channels */
 };
 
@@ -60,8 +60,8 @@ static size_t channel_index(int peer, int direction)
     return (size_t)peer * N_MPI_DIRECTIONS + (size_t)direction;
 }
 
-/* What MPI says is wrong. It may be another rank's end, and who that was is
- * known a moment later. */
+/* Fails with an error of MPI. If the cause is that another rank has ended, an
+ * abort names that rank a moment later. */
 static int fail_mpi(struct mpi_comm *c, int peer, int code, struct pp_err *err)
 {
     char text[240];
@@ -73,13 +73,13 @@ static int fail_mpi(struct mpi_comm *c, int peer, int code, struct pp_err *err)
                    c->base.rank, peer, pp_rendezvous_host(c->join, peer), text);
 }
 
-/* --- looking --- */
+/* --- polling --- */
 
-/* How long a rank looks without a pause, and how long pauses are: short beside
- * what it has waited for already. There may be more ranks than cores. */
+/* How long a rank polls without pauses, and the length of later pauses. There
+ * may be more ranks than cores. */
 enum { EAGER_US = 1000, PAUSE_US = 50 };
 
-/* Between two looks. Fails when the job has ended. */
+/* Pauses between two polls. Fails if the job has ended. */
 static int pause_or_fail(struct mpi_comm *c, double *since, struct pp_err *err)
 {
     static const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
@@ -111,7 +111,7 @@ static int finish_request(struct mpi_comm *c, int peer, uintptr_t *request,
     }
 }
 
-/* Waits until at most n messages to the peer have not been received. */
+/* Waits until at most n messages of a channel are not yet received. */
 static int wait_sends(struct mpi_comm *c, int peer, struct mpi_send_channel *o,
                       size_t n, struct pp_err *err)
 {
@@ -121,7 +121,7 @@ static int wait_sends(struct mpi_comm *c, int peer, struct mpi_send_channel *o,
     return 0;
 }
 
-/* Waits for the channel's next message, and keeps it in mind. */
+/* Waits for the channel's next message and stores its handle in the channel. */
 static int find_message(struct mpi_comm *c, int from, int direction,
                         struct mpi_recv_channel *in, struct pp_err *err)
 {
@@ -172,8 +172,8 @@ static int fail_mpi_size(struct mpi_comm *c, int from, int direction,
 {
     char why[160];
     snprintf(why, sizeof why,
-             "message from rank %d on the %s lane has %zu bytes, expected %zu",
-             from, direction_names[direction], got, expected);
+             "%s message from rank %d has %zu bytes, expected %zu",
+             direction_names[direction], from, got, expected);
     pp_rendezvous_abort(c->join, why);
     return pp_rendezvous_fail(c->join, err);
 }
@@ -193,7 +193,7 @@ static int receive_message(struct mpi_comm *c, int from, int direction,
                 : finish_request(c, from, &request, err);
 }
 
-/* Rank 0's part of a gather: all is collected, and handed on. */
+/* Collects the parts of all ranks at rank 0, and sends all to each rank. */
 static int gather_at_root(struct mpi_comm *c, char *all, size_t bytes,
                           struct pp_err *err)
 {
@@ -232,8 +232,9 @@ static int mpi_attach(struct pp_comm *c, struct pp_device *d,
                       const struct pp_stream_ops *q, struct pp_err *err)
 {
     (void)c, (void)d, (void)q;
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "MPI: messages are in the host's memory, not in a device's");
+    return pp_fail(
+        err, PP_EXIT_SYSTEM,
+        "MPI: messages must be in host memory, not in device memory");
 }
 
 static void mpi_detach(struct pp_comm *c)
@@ -248,7 +249,7 @@ static struct mpi_comm *enter_mpi(struct pp_comm *base)
     return c;
 }
 
-/* After a failure nobody touches the buffers of what was being sent. */
+/* After a failure the progress thread must not touch buffers of sends. */
 static int leave_mpi(struct mpi_comm *c, int rc)
 {
     pp_mpi_process_leave(c->process, rc == 0 && c->n_sending > 0);
@@ -373,7 +374,7 @@ int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
     c->mpi = o->mpi;
     c->most = o->most ? o->most : PP_MPI_MOST;
     if (make_channels(c, (size_t)o->depth, err)) {
-        pp_rendezvous_abort(join, err->text); /* they would wait inside MPI */
+        pp_rendezvous_abort(join, err->text); /* the others would wait in MPI */
         mpi_close(&c->base);
         return -1;
     }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* comm_nccl - messages through NCCL, without its blocking calls: they start an
+ * operation, and the rank polls the operation and the state of the job. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -13,15 +15,15 @@
 #include "comm/nccl.h"
 #include "comm/rendezvous.h"
 
-/* One channel that this rank is an end of. */
+/* One channel of which this rank is the sender or the receiver. */
 struct nccl_link {
     struct pp_comm_channel of;
     int peer;
-    size_t id;     /* place in the list of all channels */
-    void *comm;    /* ncclComm_t of the two: from is 0, to is 1 */
-    void *stream;  /* its stream */
-    void *ready;   /* mark: what was computed before */
-    void **done;   /* (n_done) marks: message k is done[k % n_done] */
+    size_t id;     /* index in the list of all channels */
+    void *comm;    /* ncclComm_t of two ranks: from is 0, to is 1 */
+    void *stream;  /* of this channel */
+    void *ready;   /* event: earlier computation is done */
+    void **done;   /* (n_done) events: message k is done[k % n_done] */
     size_t n_done; /* one more than the depth */
     size_t n;      /* messages so far */
 };
@@ -36,8 +38,8 @@ struct nccl_comm {
     size_t n_links, n_channels;
     int depth;
 
-    /* Around every use of a link's communicator: the job's watching thread
-     * looks for errors, and aborts. */
+    /* Held during every use of a link's communicator, because the watching
+     * thread looks for errors and aborts. */
     pthread_mutex_t lock;
     bool aborted;
 };
@@ -58,7 +60,7 @@ static struct nccl_link *find_link(struct nccl_comm *c, int from, int to,
     return NULL;
 }
 
-/* What NCCL says is wrong with the link. */
+/* Fails with an error of NCCL on a link. */
 static int fail_nccl(struct nccl_comm *c, const struct nccl_link *l, int rc,
                      struct pp_err *err)
 {
@@ -71,7 +73,7 @@ static int fail_nccl(struct nccl_comm *c, const struct nccl_link *l, int rc,
         c->lib.error_text(rc), more && *more ? ": " : "", more ? more : "");
 }
 
-/* The link's state, or success when there is no link any more. */
+/* Returns the state of a link, or success if the link is gone. */
 static int link_state(struct nccl_comm *c, const struct nccl_link *l)
 {
     int state = PP_NCCL_SUCCESS;
@@ -82,7 +84,7 @@ static int link_state(struct nccl_comm *c, const struct nccl_link *l)
     return rc ? rc : state;
 }
 
-/* What was asked of the link is under way now, as far as the host sees. */
+/* Waits until the host's part of an operation is done. */
 static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
                       struct pp_err *err)
 {
@@ -92,7 +94,7 @@ static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
             return pp_rendezvous_fail(c->join, err);
         rc = link_state(c, l);
     }
-    /* What NCCL blames the caller for is no other rank's end. */
+    /* If the arguments are wrong, no other rank has ended. */
     bool is_ours =
         !rc || rc == PP_NCCL_INVALID_ARGUMENT || rc == PP_NCCL_INVALID_USAGE;
     if (is_ours ? pp_rendezvous_aborted(c->join)
@@ -114,7 +116,7 @@ static int transfer(struct nccl_comm *c, const struct nccl_link *l, void *in,
     return await_link(c, l, rc, err);
 }
 
-/* Queues one message behind what the rank has computed. */
+/* Queues one message after all work that the rank has queued. */
 static int queue_message(struct nccl_comm *c, struct nccl_link *l, void *in,
                          const void *out, size_t bytes, struct pp_err *err)
 {
@@ -129,7 +131,7 @@ static int queue_message(struct nccl_comm *c, struct nccl_link *l, void *in,
     return q->event_record(c->device, done, l->stream, err);
 }
 
-/* What the rank computes from now on follows the first n messages. */
+/* Makes later computation wait for the first n messages. */
 static int follow_messages(struct nccl_comm *c, const struct nccl_link *l,
                            size_t n, struct pp_err *err)
 {
@@ -204,7 +206,7 @@ static void nccl_abort(struct pp_comm *base, const char *why)
     pp_rendezvous_abort(nccl_of(base)->join, why);
 }
 
-/* The watching thread's. */
+/* Runs on the watching thread. */
 static int check_links(void *ctx, struct pp_err *err)
 {
     struct nccl_comm *c = ctx;
@@ -216,7 +218,7 @@ static int check_links(void *ctx, struct pp_err *err)
     return 0;
 }
 
-/* Ends what is under way on the GPU, so that nobody waits for it for ever. */
+/* Ends operations on the GPU, so that nobody waits for them for ever. */
 static void abort_links(void *ctx)
 {
     struct nccl_comm *c = ctx;
@@ -228,7 +230,8 @@ static void abort_links(void *ctx)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Identifiers of all channels, each from the rank that sends on it. */
+/* Collects the identifiers of all channels. The sender of a channel makes its
+ * identifier. */
 static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id **ids,
                         struct pp_err *err)
 {
@@ -282,7 +285,7 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
 
 #define TRIAL_BYTES 64
 
-/* A first message, all the way. */
+/* Sends or receives a first message and waits until it is done. */
 static int try_first_message(struct nccl_comm *c, struct nccl_link *l,
                              void *room, struct pp_err *err)
 {
@@ -334,7 +337,7 @@ static void nccl_detach(struct pp_comm *base)
         int rc = c->aborted || !l->comm ? 0 : c->lib.finalize(l->comm);
         pthread_mutex_unlock(&c->lock);
         rc = await_link(c, l, rc, &ignored);
-        (void)rc; /* the run is over, or its failure is known */
+        (void)rc; /* the run is over or has failed */
     }
     pp_rendezvous_watch(c->join, NULL);
     if (pp_rendezvous_aborted(c->join) && !c->aborted)
@@ -380,7 +383,7 @@ static const struct pp_transport nccl_transport = {
     .close = nccl_close,
 };
 
-/* Those of the list that this rank is an end of, in its order. */
+/* Lists the channels of this rank, in the order of the options. */
 static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
                       struct pp_err *err)
 {

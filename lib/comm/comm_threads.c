@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* comm_threads - ranks as threads of one process.
  *
- * A message is never stored: a send posts its address, and the receiver copies
- * out of the sender's buffer. So a buffer has been left when its message has
- * been received, and depth bounds posts, not memory. Waiting is done on
- * condition variables, as there may be more ranks than cores. With devices the
- * copy is only queued, and peer_copy.h orders it: received means that it has
- * been.
+ * No message is stored: a send posts its address, and the receiver copies from
+ * the sender's buffer. So the sender may write its buffer again when the
+ * message has been received, and depth bounds posts, not memory. Ranks wait on
+ * condition variables, because there may be more ranks than cores. With
+ * devices, a message counts as received when its copy is queued; peer_copy.h
+ * orders the copy.
  *
- * When the world is aborted a sender may free its buffers as soon as one of
- * its calls has failed. No copy begins after that, and a failing call waits
- * for those that had begun. */
+ * After an abort a sender may free its buffers as soon as one of its calls has
+ * failed. No copy begins after that, and a failing call waits for copies that
+ * had begun. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -36,22 +36,22 @@ struct thread_channel {
     pthread_cond_t changed;       /* sent, received, copying, or aborted */
     struct posted_message *posts; /* ring of max(depth, 1) */
     size_t sent, received, depth;
-    size_t released; /* the sender's queue follows what took these messages */
+    size_t released; /* messages whose copies the sender's stream waits for */
     bool copying;    /* the receiver reads the oldest post's buffer */
 };
 
 struct pp_comm_world {
     int size;
     const struct pp_stream_ops
-        *streams;                    /* of all ranks' devices; NULL: the host */
-    struct thread_channel *channels; /* (from, to, lane) */
+        *streams; /* of all ranks' devices; NULL: host memory */
+    struct thread_channel *channels; /* (from, to, direction) */
     struct posted_message *posts;    /* (n_posts) of all channels */
     size_t n_posts;
 
     atomic_bool aborted; /* set once, after why */
     struct pp_err why;
 
-    /* The meeting of all ranks, and what each brings. */
+    /* Meetings of all ranks, and the data of each rank. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct posted_message *brought; /* (size) */
@@ -62,8 +62,9 @@ struct pp_comm_world {
 struct thread_comm {
     struct pp_comm base;
     struct pp_comm_world *world;
-    struct pp_peer_copy_end own;   /* as a sender; without a device zeroed */
-    struct pp_peer_copy_end *ends; /* (size, lane) as a receiver, or NULL */
+    struct pp_peer_copy_end own; /* as a sender; zeroed without a device */
+    struct pp_peer_copy_end
+        *ends; /* (size, direction) as a receiver, or NULL */
 };
 
 static const char *const direction_names[PP_N_DIRECTIONS] = {
@@ -91,7 +92,7 @@ static size_t ring_size(size_t depth)
     return depth > 0 ? depth : 1;
 }
 
-/* Waits until nobody reads the rank's buffers any more. */
+/* Waits until no rank reads this rank's buffers. */
 static void wait_for_copies(struct pp_comm *c)
 {
     struct pp_comm_world *w = world_of(c);
@@ -106,7 +107,7 @@ static void wait_for_copies(struct pp_comm *c)
     }
 }
 
-/* How every call of an aborted world ends. No lock is held. */
+/* Ends a call after an abort. The caller holds no lock. */
 static int fail_aborted(struct pp_comm *c, struct pp_err *err)
 {
     wait_for_copies(c);
@@ -135,8 +136,8 @@ static void threads_abort(struct pp_comm *c, const char *why)
     }
 }
 
-/* With the channel locked: waits until at most n of its messages have not been
- * received. False when the world is aborted. */
+/* Waits until at most n messages of the channel are not yet received. Returns
+ * false if the world is aborted. The caller holds the channel's lock. */
 static bool wait_until_received(struct pp_comm_world *w,
                                 struct thread_channel *ch, size_t n)
 {
@@ -145,7 +146,8 @@ static bool wait_until_received(struct pp_comm_world *w,
     return !w->aborted;
 }
 
-/* The rank's end as the sender of messages that devices hand over, or NULL. */
+/* Returns this rank's side as a sender if messages are in device memory, or
+ * NULL. */
 static const struct pp_peer_copy_end *sender_end(struct pp_comm *c,
                                                  enum pp_direction direction)
 {
@@ -153,8 +155,8 @@ static const struct pp_peer_copy_end *sender_end(struct pp_comm *c,
     return t->own.streams && direction != PP_DIRECTION_HOST ? &t->own : NULL;
 }
 
-/* Of the channel's messages, which have been received, the first n: their
- * buffers are the sender's again for what it queues from now on. */
+/* Makes work that the sender queues from now on wait until the first n messages
+ * of the channel are copied. They have been received. */
 static int release_buffers(struct thread_channel *ch,
                            const struct pp_peer_copy_end *e, size_t n,
                            struct pp_err *err)
@@ -180,7 +182,8 @@ static int threads_send(struct pp_comm *c, int to, enum pp_direction direction,
     pthread_mutex_unlock(&ch->lock);
     if (!good)
         return fail_aborted(c, err);
-    /* The place is the sender's, and so are the counters that it moves. */
+    /* The free place belongs to the sender, as do the counters that it
+     * advances. */
     struct posted_message *post = &ch->posts[ch->sent % ring];
     if (e && (release_buffers(ch, e, ch->sent < ring ? 0 : ch->sent + 1 - ring,
                               err) ||
@@ -221,14 +224,14 @@ static int fail_thread_size(struct pp_comm *c, int from,
 {
     char why[160];
     snprintf(why, sizeof why,
-             "message from rank %d on the %s lane has %zu bytes, expected %zu",
-             from, direction_names[direction], got, expected);
+             "%s message from rank %d has %zu bytes, expected %zu",
+             direction_names[direction], from, got, expected);
     threads_abort(c, why);
     return fail_aborted(c, err);
 }
 
-/* With the channel locked: waits until it holds a message. False when the world
- * is aborted. */
+/* Waits until the channel holds a message. Returns false if the world is
+ * aborted. The caller holds the channel's lock. */
 static bool wait_until_sent(struct pp_comm_world *w, struct thread_channel *ch)
 {
     while (ch->sent == ch->received && !w->aborted)
@@ -291,8 +294,8 @@ static int threads_recv(struct pp_comm *c, int from,
     return rc;
 }
 
-/* Returns when all ranks have arrived; false when the world is aborted before
- * that, and then it is so for all of them. */
+/* Waits until all ranks have arrived. If the world is aborted before that,
+ * returns false at every rank. */
 static bool meet_all(struct pp_comm *c, struct posted_message mine)
 {
     struct pp_comm_world *w = world_of(c);
@@ -313,8 +316,8 @@ static bool meet_all(struct pp_comm *c, struct posted_message mine)
     return met;
 }
 
-/* Returns when no rank needs what the others brought. It does not look at
- * aborted: everyone who has met comes here. */
+/* Waits until no rank needs the data of the others. It ignores aborts, because
+ * every rank that has met the others calls it. */
 static void depart_all(struct pp_comm_world *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -339,8 +342,9 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
     for (int rank = 0; rank < w->size; rank++) {
         struct posted_message p = w->brought[rank];
         if (p.bytes != bytes)
-            snprintf(why, sizeof why, "rank %d gathers %zu bytes, this one %zu",
-                     rank, p.bytes, bytes);
+            snprintf(why, sizeof why,
+                     "rank %d gathers %zu bytes, but this rank %zu", rank,
+                     p.bytes, bytes);
         else if (bytes > 0)
             memcpy((char *)all + (size_t)rank * bytes, p.buf, bytes);
     }

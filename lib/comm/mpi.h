@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* mpi - the functions of MPI that are used, in a module that is opened when the
- * program runs: it starts where there is no MPI, and MPIs differ in their
- * types, so that one program can do with either.
+/* mpi - the functions of MPI that we use. A module provides them. It is opened
+ * at run time, so that the program starts on a machine without MPI and works
+ * with any MPI, although MPIs differ in their types.
  *
- * mpi_module.c is the module: all that includes MPI's header, and nothing of
- * libpp's. A request or a message of MPI's is kept as a number. */
+ * mpi_module.c is the module. Only it includes MPI's header, and it is not in
+ * libpp. A request or a message of MPI is kept as a number. */
 #ifndef PP_COMM_MPI_H
 #define PP_COMM_MPI_H
 
@@ -15,72 +15,75 @@
 
 #include "base/err.h"
 
-/* Changes with struct pp_mpi: what a module is built for. */
+/* Version of struct pp_mpi. Increase it if the struct changes. */
 #define PP_MPI_ABI 1
 /* The name of the module's struct. */
 #define PP_MPI_SYMBOL "pp_mpi_module"
-/* What a count of MPI's holds. */
+/* Largest count of MPI. */
 #define PP_MPI_MOST INT_MAX
 
 struct pp_mpi_world {
     int rank, size;
-    bool threads; /* calls may come from one thread after the other */
+    bool threads; /* several threads may call MPI, one at a time */
 };
 
-/* Between processes of the world, by rank and tag. Functions return 0 or MPI's
- * own code; none but start and finish waits for another process. Bytes beyond
- * most go as a type of several blocks, the same at both sides. */
+/* Messages between processes of the world, by rank and tag. Functions return 0
+ * or MPI's code. Only start and finish wait for other processes. A message of
+ * more than most bytes is sent as several blocks; most is the same at both
+ * sides. */
 struct pp_mpi {
     int abi;
 
-    /* Collective, from any thread, before the others; finish after them. */
+    /* Both are collective, and any thread may call them: start before all
+     * other functions, finish after them. */
     int (*start)(struct pp_mpi_world *w);
     int (*finish)(void);
 
-    /* The request is done when the message is being received and buf is the
-     * caller's again. */
+    /* The request is done when the receiver has begun to receive the message
+     * and buf belongs to the caller again. */
     int (*send)(const void *buf, size_t bytes, size_t most, int to, int tag,
                 uintptr_t *request);
-    /* Whether there is a message: it is taken, for recv alone. */
+    /* Looks for a message. If there is one, it is reserved for recv. */
     int (*probe)(int from, int tag, bool *found, size_t *bytes,
                  uintptr_t *message);
-    /* bytes is what probe has told. */
+    /* Receives a message that probe found, of the size from probe. */
     int (*recv)(void *buf, size_t bytes, size_t most, uintptr_t *message,
                 uintptr_t *request);
     int (*test)(uintptr_t *request, bool *done);
-    /* Moves on what can be. */
+    /* Advances all messages. */
     int (*progress)(void);
 
     void (*error_text)(int code, char *text, size_t room);
 };
 
-/* Opens the module of this name or path; it stays open. What is missing or
- * built for another version is PP_EXIT_SYSTEM. */
+/* Opens the module of this name or path. It stays open. Fails with
+ * PP_EXIT_SYSTEM if it is missing or has another version. */
 int pp_mpi_open(const char *module, const struct pp_mpi **out,
                 struct pp_err *err) PP_MUST_USE;
 
-/* mpi_process - this process as one of MPI's: how it starts and ends without
- * waiting for ever for ranks that will not come, and how what it has sent moves
- * on while it computes. Knows nothing of channels.
+/* --- mpi_process: this process as a member of MPI ---
  *
- * MPI moves large messages only inside its calls, and a receiver would wait for
- * the sender's next one. So a thread of this file's calls MPI in the rank's
- * place while the rank is away from it. */
+ * It starts and ends MPI without waiting for ever for lost ranks, and advances
+ * messages while the rank computes. It knows no channels.
+ *
+ * MPI moves large messages only inside its calls, so a receiver would wait for
+ * the sender's next call. Therefore a thread calls MPI while the rank does
+ * not. */
 struct pp_mpi_process;
 struct pp_rendezvous; /* rendezvous.h */
 
-/* Starts MPI: once in the life of a process. Collective, and so is closing; it
- * fails at all ranks or at none. join outlives it. */
+/* Starts MPI. A process can do this once. Opening and closing are collective.
+ * Opening fails at all ranks or at none. join outlives the result. */
 int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
                         struct pp_mpi_process **out,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Ends MPI, unless the job was aborted: then others may never come. Accepts
- * NULL. */
+/* Ends MPI. It does not if the job was aborted, because other ranks may never
+ * call. Accepts NULL. */
 void pp_mpi_process_close(struct pp_mpi_process *p);
 
-/* Between the two MPI is the rank's alone. sending: messages are on their way
- * when it leaves, and someone has to look after them. */
+/* The rank calls MPI only between enter and leave. sending says that messages
+ * are not yet received, so that the thread has to advance them. */
 void pp_mpi_process_enter(struct pp_mpi_process *p);
 void pp_mpi_process_leave(struct pp_mpi_process *p, bool sending);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mpi_module - MPI behind the types of comm/mpi.h; a shared object of its own,
- * which any MPI's compiler makes:
+/* mpi_module - MPI behind the types of comm/mpi.h. It is a shared object, which
+ * the compiler of any MPI builds:
  *
  *     mpicc -shared -fPIC -Ilib -o pprun-mpi.so lib/comm/mpi_module.c
  */
@@ -12,11 +12,11 @@
 _Static_assert(sizeof(MPI_Request) <= sizeof(uintptr_t), "mpi.h");
 _Static_assert(sizeof(MPI_Message) <= sizeof(uintptr_t), "mpi.h");
 
-/* The job has MPI_COMM_WORLD to itself: a communicator of its own would have to
- * be made by all ranks together. */
+/* The job is the only user of MPI_COMM_WORLD. To create another communicator,
+ * all ranks would have to wait for each other. */
 static const MPI_Comm world = MPI_COMM_WORLD;
 
-/* Far above the lanes, and below what every MPI allows. */
+/* No direction has this tag, and every MPI allows it. */
 enum { UNUSED_TAG = 32000 };
 
 static int module_start(struct pp_mpi_world *w)
@@ -39,7 +39,7 @@ static int module_finish(void)
     return MPI_Finalize();
 }
 
-/* A type of so many bytes: blocks of most, and what is left. */
+/* Makes a type of the given bytes: blocks of most, and the rest. */
 static int make_blocks(size_t bytes, size_t most, MPI_Datatype *type)
 {
     MPI_Datatype types[2] = {MPI_DATATYPE_NULL, MPI_BYTE};
@@ -120,7 +120,7 @@ static int module_test(uintptr_t *request, bool *done)
     return rc;
 }
 
-/* Looking for what is never sent makes MPI look at everything. */
+/* A search for a message that nobody sends makes MPI advance all messages. */
 static int module_progress(void)
 {
     int flag;

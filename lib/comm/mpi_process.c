@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* mpi_process - opens the module, starts and ends MPI on a thread of its own,
+ * and advances messages while the rank computes. */
 #include "comm/mpi.h"
 
 #include <dlfcn.h>
@@ -14,8 +16,8 @@
 int pp_mpi_open(const char *module, const struct pp_mpi **out,
                 struct pp_err *err)
 {
-    /* Parts of Open MPI's own look for its symbols among the program's. Nor is
-     * it unloaded: its threads may still be there. */
+    /* Open MPI's plugins look for its symbols in the program. It stays loaded,
+     * because its threads may still run. */
     void *library = dlopen(module, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (!library)
         return pp_fail(err, PP_EXIT_SYSTEM, "MPI: %s", dlerror());
@@ -23,19 +25,19 @@ int pp_mpi_open(const char *module, const struct pp_mpi **out,
     int abi = m ? m->abi : 0;
     dlclose(library);
     if (!m)
-        return pp_fail(err, PP_EXIT_SYSTEM, "MPI: '%s' is no module of pprun",
-                       module);
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "MPI: '%s' is not an MPI module of pprun", module);
     if (abi != PP_MPI_ABI)
         return pp_fail(err, PP_EXIT_SYSTEM,
-                       "MPI: '%s' is of version '%d', and this pprun needs %d: "
-                       "build it anew",
+                       "MPI: '%s' has version '%d', but %d is needed: "
+                       "rebuild it",
                        module, abi, PP_MPI_ABI);
     *out = m;
     return 0;
 }
 
-/* Pauses of the thread that looks after messages: a share of the time that the
- * rank has been away, within these bounds. */
+/* Pauses of the progress thread: a share of the time that the rank has been
+ * away, within these bounds. */
 enum { LEAST_US = 50, MOST_US = 1000, SHARE = 16 };
 
 struct pp_mpi_process {
@@ -43,19 +45,19 @@ struct pp_mpi_process {
     struct pp_rendezvous *join;
     struct pp_mpi_world world;
 
-    /* What waits for all ranks inside MPI, on a thread of its own. */
+    /* A function that waits for all ranks inside MPI, on its own thread. */
     int (*collective)(struct pp_mpi_process *p);
     int failure;
     atomic_bool done;
-    bool started, stuck; /* stuck: the thread waits for ever */
+    bool started, stuck; /* stuck: that thread waits for ever */
 
-    /* The thread that looks after messages. */
+    /* The thread that advances messages. */
     pthread_t progress_thread;
-    bool progressing; /* it runs */
+    bool progressing; /* the thread runs */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool away, ending; /* away: the rank is, and has sent something */
-    double left;       /* when it went */
+    bool away, ending; /* away: the rank computes and has messages to send */
+    double left;       /* when the rank left MPI */
 };
 
 static int call_start(struct pp_mpi_process *p)
@@ -76,8 +78,8 @@ static void *collective_thread(void *arg)
     return NULL;
 }
 
-/* Returns when all ranks have come; or when the job ends before that, and then
- * the thread stays where it is, and *p with it. */
+/* Runs a collective function on a thread. If the job ends before all ranks call
+ * it, fails and leaves the thread and *p behind. */
 static int run_collective(struct pp_mpi_process *p,
                           int (*what)(struct pp_mpi_process *p),
                           struct pp_err *err)
@@ -110,10 +112,11 @@ static int start_mpi(struct pp_mpi_process *p, struct pp_err *err)
     if (p->started)
         return 0;
     p->mpi->error_text(p->failure, text, sizeof text);
-    return pp_fail(err, PP_EXIT_SYSTEM, "MPI does not start: %s", text);
+    return pp_fail(err, PP_EXIT_SYSTEM, "MPI cannot start: %s", text);
 }
 
-/* Whether MPI was told of the same job: the same verdict at all ranks. */
+/* Checks that MPI has the same ranks as the job. All ranks reach the same
+ * verdict. */
 static int check_worlds(struct pp_mpi_process *p, struct pp_err *err)
 {
     int size = pp_rendezvous_size(p->join), rc;
@@ -127,18 +130,19 @@ static int check_worlds(struct pp_mpi_process *p, struct pp_err *err)
         const struct pp_mpi_world *w = &all[r];
         if (w->rank != r || w->size != size)
             rc = pp_fail(err, PP_EXIT_INPUT,
-                         "rank %d of %d is rank %d of %d to MPI: start pprun "
-                         "with this MPI's mpirun, or with srun --mpi=TYPE",
+                         "rank %d of %d is rank %d of %d in MPI: start the "
+                         "ranks with this MPI's mpirun, or with the MPI plugin "
+                         "of srun",
                          r, size, w->rank, w->size);
         else if (!w->threads)
             rc = pp_fail(err, PP_EXIT_SYSTEM,
-                         "MPI has no MPI_THREAD_SERIALIZED");
+                         "this MPI does not support MPI_THREAD_SERIALIZED");
     }
     free(all);
     return rc;
 }
 
-/* --- messages on their way --- */
+/* --- progress of messages --- */
 
 static void pause_between_calls(double away)
 {
@@ -157,7 +161,7 @@ static void *run_progress(void *arg)
             pthread_cond_wait(&p->changed, &p->lock);
             continue;
         }
-        /* What is wrong is told to the rank, by its own calls. */
+        /* The rank gets errors from its own calls. */
         p->mpi->progress();
         double away = pp_clock() - p->left;
         pthread_mutex_unlock(&p->lock);
@@ -211,7 +215,7 @@ void pp_mpi_process_leave(struct pp_mpi_process *p, bool sending)
 
 void pp_mpi_process_close(struct pp_mpi_process *p)
 {
-    struct pp_err ignored = {0}; /* the run is over, or its failure is known */
+    struct pp_err ignored = {0}; /* the run is over or has failed */
     int rc = 0;
     if (!p)
         return;
@@ -238,7 +242,7 @@ int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
     p->mpi = mpi;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    /* The others may be waiting inside MPI. */
+    /* The other ranks may wait inside MPI. */
     if (start_progress(p, err) || start_mpi(p, err))
         pp_rendezvous_abort(join, err->text);
     else if (check_worlds(p, err) == 0) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* nccl - opens NCCL and finds its functions. */
 #include "comm/nccl.h"
 
 #include <dlfcn.h>
@@ -45,7 +46,8 @@ static int find_functions(struct pp_nccl *n, struct pp_err *err)
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *f = dlsym(n->library, functions[i].name);
         if (!f)
-            return pp_fail(err, PP_EXIT_SYSTEM, "NCCL: '%s' is not in it",
+            return pp_fail(err, PP_EXIT_SYSTEM,
+                           "NCCL: the library has no function '%s'",
                            functions[i].name);
         *(void **)functions[i].at = f;
     }
@@ -55,8 +57,8 @@ static int find_functions(struct pp_nccl *n, struct pp_err *err)
 int pp_nccl_open(const char *library, struct pp_nccl *n, struct pp_err *err)
 {
     *n = (struct pp_nccl){0};
-    /* Not unloaded: threads of NCCL's may still be waiting for ranks that will
-     * not come. */
+    /* It stays loaded, because threads of NCCL may still wait for ranks that
+     * never come. */
     n->library = dlopen(library ? library : "libnccl.so.2",
                         RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!n->library)
@@ -67,7 +69,8 @@ int pp_nccl_open(const char *library, struct pp_nccl *n, struct pp_err *err)
     }
     int rc = n->get_version(&n->version);
     if (rc)
-        pp_fail(err, PP_EXIT_SYSTEM, "NCCL: no version: %s", n->error_text(rc));
+        pp_fail(err, PP_EXIT_SYSTEM, "NCCL: cannot get its version: %s",
+                n->error_text(rc));
     else if (n->version < PP_NCCL_OLDEST)
         pp_fail(err, PP_EXIT_SYSTEM,
                 "NCCL: version '%d.%d.%d' is too old; 2.18 is needed",

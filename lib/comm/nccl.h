@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* nccl - the functions of NCCL that are used, found when the program runs, so
- * that it starts where there is none.
+/* nccl - the functions of NCCL that we use. They are loaded at run time, so
+ * that the program starts on a machine without NCCL.
  *
- * Types are the ABI's (enumerations are int, handles pointers); nccl.c checks
- * them against NCCL's header where there is one. */
+ * Types are those of the ABI: an enumeration is an int, a handle a pointer.
+ * nccl.c checks the values against NCCL's header if that is installed. */
 #ifndef PP_COMM_NCCL_H
 #define PP_COMM_NCCL_H
 
@@ -21,7 +21,8 @@ enum {
     PP_NCCL_INT8 = 0
 };
 
-/* The first with everything that is used: configurations of this layout. */
+/* The first version with all that we use, such as this layout of
+ * configurations. */
 #define PP_NCCL_OLDEST 21800
 #define PP_NCCL_MAGIC 0xcafebeefu
 #define PP_NCCL_UNDEFINED INT_MIN
@@ -30,8 +31,8 @@ struct pp_nccl_id {
     char bytes[128];
 };
 
-/* ncclConfig_t as of 2.18; later ones are longer, and take this one as it
- * is. */
+/* ncclConfig_t of version 2.18. Later versions are longer and accept this
+ * one. */
 struct pp_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -59,8 +60,8 @@ struct pp_nccl {
                 void *stream);
 };
 
-/* Opens NCCL, the library of this name or path where it is not NULL. What is
- * missing or too old is PP_EXIT_SYSTEM. */
+/* Opens NCCL. library is a name or path, or NULL for NCCL's own name. Fails
+ * with PP_EXIT_SYSTEM if the library is missing, incomplete or too old. */
 int pp_nccl_open(const char *library, struct pp_nccl *n,
                  struct pp_err *err) PP_MUST_USE;
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* peer_copy - the events and the copy of a message between two devices. */
 #include "comm/peer_copy.h"
 
 static int record_event(void **m, const struct pp_peer_copy_end *e,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* rendezvous - state of a job, and data between its ranks. */
 #include "comm/rendezvous.h"
 
 #include <errno.h>
@@ -70,8 +71,8 @@ bool pp_rendezvous_await_abort(struct pp_rendezvous *j)
     return aborted;
 }
 
-/* A data connection ended or the job did. Why is known to the watching thread,
- * whose connection to the same process ends as well. */
+/* Fails after a data connection or the job has ended. The watching thread knows
+ * the reason, because its connection to the same process ends too. */
 static int fail_wire(struct pp_rendezvous *j, int rank, struct pp_err *err)
 {
     const char *reason = errno ? strerror(errno) : "its connection has ended";

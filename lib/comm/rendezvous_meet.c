@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* join_meet - rank 0 listens, and the others come to it, each twice. Who cannot
- * start comes as well, to say so: then rank 0 sends everybody home, those too
- * that come a little later. */
+/* rendezvous_meet - the start of a job. Rank 0 listens; each other rank
+ * connects twice. A rank that cannot start also connects, to report why. Then
+ * rank 0 refuses all ranks, also those that connect a little later. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,37 +14,37 @@
 #include "base/clock.h"
 #include "comm/rendezvous_state.h"
 
-/* Seconds for which ranks that are late learn that there will be no job, and
- * in which a rank that cannot start reaches rank 0. */
+/* Seconds in which rank 0 refuses late ranks, and in which a rank that cannot
+ * start tries to reach rank 0. */
 enum { LATE_S = 5, REACH_S = 30 };
 
-/* What one who comes says. Ranks run the same program on the same kind of
- * machine: numbers are its own. */
+/* First message of a rank. All ranks run the same program on the same kind of
+ * machine, so numbers have the host's byte order. */
 struct hello {
     char magic[8];
     uint64_t job;
     int32_t rank, size, is_monitor;
-    int32_t failed; /* an exit status: it cannot start, and why says why */
+    int32_t failed; /* exit status if the rank cannot start; see why */
     char version[32];
     char host[PP_RENDEZVOUS_HOST];
     char why[400];
 };
 
-/* The answer, when all have come or one cannot stay. */
+/* Answer of rank 0, when all ranks have joined or one is refused. */
 struct welcome {
     int32_t refused, local;
-    int32_t yours; /* the refusal is of the rank that reads it */
+    int32_t yours; /* the receiver is the rank that is refused */
     char why[400];
 };
 
-/* Rank 0's view of those who come. */
+/* State of rank 0 while ranks join. */
 struct meeting {
     struct pp_rendezvous *j;
     const struct pp_rendezvous_place *place;
     int listener;
     double until;
-    int n_accepted; /* connections that are kept */
-    int n_hellos;   /* ranks that have said hello */
+    int n_accepted; /* connections kept */
+    int n_hellos;   /* ranks that sent a hello */
 };
 
 static const char magic[8] = "pp-join1";
@@ -66,7 +66,7 @@ static void fill_hello(const struct pp_rendezvous_place *p, bool is_monitor,
         snprintf(h->host, sizeof h->host, "unknown");
 }
 
-/* Whether it is one of ours; what is not is left alone. */
+/* Returns whether a hello is from a rank of this job. Others are ignored. */
 static bool is_ours(const struct pp_rendezvous_place *p, struct hello *h)
 {
     h->host[sizeof h->host - 1] = h->version[sizeof h->version - 1] = '\0';
@@ -81,7 +81,8 @@ static void refuse(int fd, const struct pp_err *why, bool yours)
     (void)pp_wire_write(fd, -1, &w, sizeof w);
 }
 
-/* Takes the rank's connection, or says why the job cannot begin. */
+/* Keeps the connection of a rank, or fails with the reason why the job cannot
+ * begin. */
 static int accept_rank(struct meeting *m, const struct hello *h, int fd,
                        struct pp_err *err)
 {
@@ -101,13 +102,14 @@ static int accept_rank(struct meeting *m, const struct hello *h, int fd,
                  (int)h->rank, h->host, h->version, p->version);
     else if (h->size != p->size)
         snprintf(why, sizeof why,
-                 "rank %d on %s is one of %d ranks, and rank 0 one of %d",
+                 "rank %d on %s has a job of %d ranks, but rank 0 of %d",
                  (int)h->rank, h->host, (int)h->size, p->size);
     else if (h->rank < 1 || h->rank >= p->size)
-        snprintf(why, sizeof why, "rank '%d' on %s is not one of %d",
-                 (int)h->rank, h->host, p->size);
+        snprintf(why, sizeof why,
+                 "rank '%d' on %s is outside a job of %d ranks", (int)h->rank,
+                 h->host, p->size);
     else if (at[h->rank] >= 0)
-        snprintf(why, sizeof why, "two are rank %d, on %s and on %s",
+        snprintf(why, sizeof why, "two processes are rank %d, on %s and on %s",
                  (int)h->rank, j->hosts[h->rank], h->host);
     else {
         at[h->rank] = fd;
@@ -126,11 +128,11 @@ static int fail_missing(const struct pp_rendezvous *j, struct pp_err *err)
             first = missing++ ? first : r;
         }
     return pp_fail(err, PP_EXIT_SYSTEM,
-                   "%d of %d ranks have not come, rank %d among them", missing,
-                   j->size, first);
+                   "%d of %d ranks did not join in time, for example rank %d",
+                   missing, j->size, first);
 }
 
-/* A connection with a hello of this job's, or -1. */
+/* Returns a connection that sent a hello of this job, or -1. */
 static int accept_next(struct meeting *m, struct hello *h)
 {
     const struct timeval timeout = {.tv_sec = 10};
@@ -147,7 +149,7 @@ static int accept_next(struct meeting *m, struct hello *h)
     return -1;
 }
 
-/* This rank's number among those of the same machine. */
+/* Returns the index of a rank on its machine. */
 static int local_of(const struct pp_rendezvous *j, int rank)
 {
     int n = 0;
@@ -162,8 +164,9 @@ static int fail_lost(int rank, const char *host, struct pp_err *err)
                    errno ? strerror(errno) : "its connection has ended");
 }
 
-/* Until there is something at the listener; 1 when there may be nothing. Those
- * who have come are silent while they wait: what comes from one is its end. */
+/* Waits for a connection. Returns 1 if there may be none. Ranks that have
+ * joined send nothing while they wait, so an event on their connection means
+ * that they have ended. */
 static int wait_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
 {
     const struct pp_rendezvous *j = m->j;
@@ -182,7 +185,7 @@ static int wait_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
     return 0;
 }
 
-/* One connection, if it comes in time. */
+/* Serves one connection, if one comes in time. */
 static int serve_next(struct meeting *m, struct pollfd *at, struct pp_err *err)
 {
     struct hello h;
@@ -209,8 +212,8 @@ static int welcome_all(struct pp_rendezvous *j, struct pp_err *err)
     return 0;
 }
 
-/* Those who have come learn why there will be no job, and then those who come
- * yet: to them nobody listening would mean that rank 0 has not started. */
+/* Tells all joined ranks why the job cannot begin, and then late ranks. If rank
+ * 0 did not listen for them, they would wait for it to start. */
 static void refuse_rest(struct meeting *m, const struct pp_err *why)
 {
     double last = pp_clock() + LATE_S, left;
@@ -293,8 +296,8 @@ static int join_job(struct pp_rendezvous *j,
         pp_rendezvous_decline(p);
         return pp_fail(err, p->failure->code, "%s", p->failure->text);
     }
-    /* Rank 0 may have refused someone in between: then it does not listen any
-     * more, and has said why. */
+    /* Rank 0 may have refused a rank meanwhile. Then it no longer listens, but
+     * its answer has the reason. */
     if (connect_once(p, false, p->seconds, &j->data[0], err))
         return -1;
     int rc = connect_once(p, true, 0, &j->monitor[0], &late);

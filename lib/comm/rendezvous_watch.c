@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* join_watch - the thread that learns who is lost, and passes it on.
+/* rendezvous_watch - the thread that notices lost ranks and tells the others.
  *
- * On the watched connections travel notes of one letter and a text. When the
- * job ends early each side closes for writing and reads until the other has
- * done so, as a connection that is closed with something unread is reset, and
- * the reason would be lost with it. */
+ * The watched connections carry notes: a kind and an error. When the job ends
+ * early, each side shuts down writing and then reads until the other side has
+ * shut down too. A connection that is closed with unread data is reset, and the
+ * reason would be lost. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct watch_note {
     struct pp_err why;
 };
 
-/* Never blocks: a rank that does not read its notes is past telling. */
+/* Never blocks: a rank that does not read its notes cannot be told. */
 static void send_note(int fd, char kind, const struct pp_err *why)
 {
     struct watch_note n = {.kind = kind};
@@ -42,7 +42,7 @@ static void signal_event(int fd)
     (void)n;
 }
 
-/* The job ends, and everyone who is told by this rank is. */
+/* Ends the job here, and tells all ranks that this one is connected to. */
 static void abort_with(struct pp_rendezvous *j, const struct pp_err *why,
                        int lost)
 {
@@ -79,7 +79,7 @@ static void report_lost(struct pp_rendezvous *j, int rank)
     abort_with(j, &err, rank);
 }
 
-/* One note of rank. */
+/* Reads one note of a rank. */
 static void read_note(struct pp_rendezvous *j, int rank)
 {
     struct watch_note n;
@@ -88,13 +88,13 @@ static void read_note(struct pp_rendezvous *j, int rank)
         return;
     }
     n.why.text[sizeof n.why.text - 1] = '\0';
-    n.why.setting = NULL; /* a pointer of the sender's */
+    n.why.setting = NULL; /* a pointer in the sender's memory */
     if (n.kind == ABORT)
         abort_with(j, &n.why, -1);
     j->gone[rank] = true;
 }
 
-/* Waits for notes. Returns whether there was something. */
+/* Waits for notes. Returns whether there was any event. */
 static bool poll_notes(struct pp_rendezvous *j, struct pollfd *at, int ms)
 {
     for (int r = 0; r < j->size; r++)
@@ -113,18 +113,21 @@ static bool poll_notes(struct pp_rendezvous *j, struct pollfd *at, int ms)
     return true;
 }
 
-/* The watcher's part, with the lock held so that it can be taken away. */
-static void call_watcher(struct pp_rendezvous *j, struct pp_err *failure)
+/* Calls the watcher with the lock held, so that it cannot be removed while it
+ * runs. Returns whether *failure was filled. */
+static bool call_watcher(struct pp_rendezvous *j, struct pp_err *failure)
 {
+    bool failed = false;
     pthread_mutex_lock(&j->lock);
     const struct pp_rendezvous_watcher *w = &j->watcher;
     if (j->aborted && w->aborted && !j->told) {
         j->told = true;
         w->aborted(w->ctx);
-    } else if (!j->aborted && w->look && w->look(w->ctx, failure)) {
-        /* judged by the caller */
+    } else if (!j->aborted && w->look) {
+        failed = w->look(w->ctx, failure) != 0;
     }
     pthread_mutex_unlock(&j->lock);
+    return failed;
 }
 
 static bool is_closing(struct pp_rendezvous *j)
@@ -143,8 +146,8 @@ static bool has_look(struct pp_rendezvous *j)
     return has;
 }
 
-/* A failure seen by the watcher may be another rank's end: who that was is
- * known here a moment later. */
+/* Aborts after a failure of the watcher. If the cause is that another rank has
+ * ended, that rank is known a moment later. */
 static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
                               struct pp_err *failure)
 {
@@ -156,7 +159,7 @@ static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
     *failure = (struct pp_err){0};
 }
 
-/* Says goodbye, or after an abort waits until all have heard of it. */
+/* Says goodbye, or after an abort waits until all ranks have read of it. */
 static void leave_job(struct pp_rendezvous *j)
 {
     double until = pp_clock() + LINGER_S;
@@ -188,8 +191,7 @@ static void *watch_ranks(void *arg)
         pp_rendezvous_abort(j, "out of memory");
     while (at && !is_closing(j)) {
         poll_notes(j, at, has_look(j) ? LOOK_MS : -1);
-        call_watcher(j, &failure);
-        if (failure.code)
+        if (call_watcher(j, &failure))
             abort_after_grace(j, at, &failure);
     }
     leave_job(j);

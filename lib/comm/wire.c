@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* wire - TCP for the ranks of a job: listening, connecting, and whole reads and
+ * writes that return early when the job ends. */
 #include "comm/rendezvous_state.h"
 
 #include <errno.h>
@@ -23,12 +25,12 @@ static int resolve(const char *address, int port, bool passive,
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address, service, &hints, out);
-    return rc ? pp_fail(err, PP_EXIT_INPUT, "'%s' is no address: %s",
+    return rc ? pp_fail(err, PP_EXIT_INPUT, "'%s' is not an address: %s",
                         address ? address : "", gai_strerror(rc))
               : 0;
 }
 
-/* A listening socket at one of the addresses, or -1 with errno. */
+/* Returns a socket that listens at one of the addresses, or -1 with errno. */
 static int listen_at(const struct addrinfo *a)
 {
     int fd = -1, saved = 0, one = 1;
@@ -117,8 +119,8 @@ void pp_wire_prepare(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-/* Waits until fd can be used or the job ends. What has arrived is read even
- * then: a rank that was let go on knows more than one that is told to end. */
+/* Waits until fd can be used or the job ends. Data that has arrived is read
+ * even if the job has ended, because it may hold the reason. */
 static enum pp_wire wait_ready(int fd, int stop, short events)
 {
     struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
@@ -129,7 +131,8 @@ static enum pp_wire wait_ready(int fd, int stop, short events)
     return at[1].revents && !arrived ? PP_WIRE_STOPPED : PP_WIRE_DONE;
 }
 
-/* What recv and send returned: whether to try again, and if not why. */
+/* Returns whether to call recv or send again after they returned n. Sets *rc if
+ * not. */
 static bool may_retry(ssize_t n, enum pp_wire *rc)
 {
     if (n > 0)

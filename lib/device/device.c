@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device - the CPU, and what all devices share. */
+/* device - the CPU as a device, and functions for all devices. */
 #include "device/device.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void cpu_close(struct pp_device *d)
     free(d);
 }
 
-/* Touched here, so that no page is first met inside a step. */
+/* Writes all pages, so that no page fault falls inside a step. */
 static void *cpu_alloc(struct pp_device *d, size_t bytes)
 {
     (void)d;

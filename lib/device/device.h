@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* device - where a rank's tensors live and its kernels run: this machine's
- * memory and processor, or a GPU's.
+/* device - the memory and the kernels of a rank: those of the CPU or of a GPU.
  *
- * Whatever a kernel reads or writes is device memory. Host code touches it
- * through this table alone: on a GPU it could not, and what runs on a CPU
- * would not show it. Work is queued in the order of the calls; only get, wait
- * and close look back, and put of much at once. A handle is used by one
- * thread, the rank's.
+ * Kernels read and write device memory only. Host code accesses device memory
+ * only through this table, because it cannot access a GPU's memory; tests on a
+ * CPU would not notice a mistake. Calls queue work in order. Only get, wait and
+ * close wait for the queue, and put if it is given much at once. Only the
+ * rank's own thread uses its handle.
  *
- * Functions that can fail return 0, or -1 with *err filled (PP_EXIT_SYSTEM);
- * what queued kernels did wrong is reported by the next call that waits. */
+ * Functions that can fail return 0, or -1 with *err filled (PP_EXIT_SYSTEM).
+ * The next call that waits reports errors of queued kernels. */
 #ifndef PP_DEVICE_DEVICE_H
 #define PP_DEVICE_DEVICE_H
 
@@ -27,29 +26,30 @@ struct pp_device; /* one rank's handle; each kind has its own */
  * more. An event stands for the work that its stream had been given when the
  * event was recorded. Nothing here waits for the device. */
 struct pp_stream_ops {
-    /* Ranks 0 to n_ranks - 1 are in this process, and d will copy from their
-     * devices: lets it do so without a way round where the machine can. */
+    /* Enables direct copies to d from the devices of ranks 0 to n_ranks - 1,
+     * which are in this process, if the machine supports them. */
     void (*enable_peer_access)(struct pp_device *d, int n_ranks);
 
-    /* A queue is what the device's own library calls one: a cudaStream_t. */
+    /* *stream is a cudaStream_t. */
     int (*open)(struct pp_device *d, void **stream, struct pp_err *err);
     void (*close)(struct pp_device *d, void *stream);
 
     int (*event_open)(struct pp_device *d, void **event, struct pp_err *err);
-    /* Also when the device has been closed. Accepts NULL. */
+    /* May be called after the device is closed. Accepts NULL. */
     void (*event_close)(void *event);
 
-    /* The mark now stands for all that queue has been given. */
+    /* Makes the event stand for all work in the stream. */
     int (*event_record)(struct pp_device *d, void *event, void *stream,
                         struct pp_err *err);
 
-    /* What queue is given from now on begins when what the mark stands for is
-     * done, on whichever device of this process. A mark that was never recorded
-     * stands for nothing. */
+    /* Makes later work of the stream wait for the event, which may be of any
+     * device of this process. An event that was never recorded stands for
+     * nothing. */
     int (*wait_event)(struct pp_device *d, void *stream, void *event,
                       struct pp_err *err);
 
-    /* Memory for what a transport keeps there; NULL when there is none. */
+    /* Allocates device memory for a transport. Returns NULL if there is not
+     * enough. */
     void *(*alloc)(struct pp_device *d, size_t bytes);
     void (*free)(struct pp_device *d, void *p);
 
@@ -57,42 +57,42 @@ struct pp_stream_ops {
     int (*copy)(struct pp_device *d, void *stream, void *to, const void *from,
                 size_t bytes, struct pp_err *err);
 
-    /* Whether queue has done all that it was given. */
+    /* Sets *done to whether the stream has done all of its work. */
     int (*is_done)(struct pp_device *d, void *stream, bool *done,
                    struct pp_err *err);
 };
 
 struct pp_device_ops {
     const char *name;
-    bool is_host; /* its memory is the host's, and nothing is ever queued */
+    bool is_host; /* memory is the host's, and no work is queued */
     const struct pp_stream_ops *streams; /* for transports; NULL with is_host */
-    size_t handle_bytes; /* of the device's memory that a handle takes */
+    size_t handle_bytes;                 /* device memory of one handle */
 
-    /* Whether n_ranks of this process can be opened; says why not. */
+    /* Fails if this process cannot open n_ranks handles. */
     int (*check)(int n_ranks, struct pp_err *err);
 
-    /* Opens a handle on the thread of the rank that has this number among those
-     * of its machine. */
+    /* Opens a handle, on the thread of its rank. local_rank is the rank's index
+     * on its machine. */
     int (*open)(int local_rank, struct pp_device **out, struct pp_err *err);
 
-    /* Waits, and releases the handle, not the memory. Accepts NULL. */
+    /* Waits, and releases the handle but not the memory. Accepts NULL. */
     void (*close)(struct pp_device *d);
 
-    /* Zeroed memory that begins on a cache line, or NULL when there is not
-     * enough. free accepts NULL. */
+    /* Returns zeroed memory that begins on a cache line, or NULL if there is
+     * not enough. free accepts NULL. */
     void *(*alloc)(struct pp_device *d, size_t bytes);
     void (*free)(struct pp_device *d, void *p);
 
-    /* Host memory to the device's. from is the caller's again on return. */
+    /* Copies host memory to the device. The caller may reuse from on return. */
     int (*put)(struct pp_device *d, void *to, const void *from, size_t bytes,
                struct pp_err *err);
 
-    /* Device memory to the host's, once all queued work is done. */
+    /* Copies device memory to the host, after all queued work. */
     int (*get)(struct pp_device *d, void *to, const void *from, size_t bytes,
                struct pp_err *err);
 
-    /* Queues a copy between memories of any device of this kind, another
-     * rank's or the host's among them. */
+    /* Queues a copy between memories of any devices of this kind, such as
+     * another rank's, or of the host. */
     int (*copy)(struct pp_device *d, void *to, const void *from, size_t bytes,
                 struct pp_err *err);
 
@@ -101,54 +101,55 @@ struct pp_device_ops {
     /* Returns when all queued work is done. */
     int (*wait)(struct pp_device *d, struct pp_err *err);
 
-    /* A mark of queues that also knows when its queue came to it. NULL with
+    /* Creates an event that also measures when its stream reached it. NULL with
      * is_host. */
     int (*timer_open)(struct pp_device *d, void **timer, struct pp_err *err);
 
-    /* Seconds from one such mark to another, which handles of the same device
-     * have recorded and what was queued before is done. */
+    /* Sets *seconds to the time from one such event to another. Handles of the
+     * same device recorded both, and the work before them is done. */
     int (*elapsed)(struct pp_device *d, void *from, void *to, double *seconds,
                    struct pp_err *err);
 };
 
-/* What every handle begins with. */
+/* The first member of every handle. */
 struct pp_device {
     const struct pp_device_ops *ops;
-    void *stream; /* what this device's kernels take; NULL on the CPU */
+    void *stream; /* argument of this device's kernels; NULL on the CPU */
 };
 
 extern const struct pp_device_ops pp_device_cpu;
 
-/* A GPU. Rank r of a process has GPU r modulo their number, so that several
- * ranks may share one. Only there where the CUDA toolkit was; the program
- * starts where there is no GPU. */
+/* A GPU. Local rank r has GPU r modulo the number of GPUs, so that several
+ * ranks may share one. It exists only in builds with the CUDA toolkit. Such a
+ * program also starts on a machine without a GPU. */
 extern const struct pp_device_ops pp_device_cuda;
 
-/* Below, a device of NULL is the CPU, which needs no handle. */
+/* In the functions below, NULL is the CPU, which needs no handle. */
 static inline const struct pp_device_ops *pp_device_ops(struct pp_device *d)
 {
     return d ? d->ops : &pp_device_cpu;
 }
 
-/* Rows that a saved tensor has room for, of so many: on a GPU a few more, so
- * that what lies behind it is aligned as its kernels want it. Which of them run
- * would otherwise depend on a place, and so would bits on the split. */
+/* Returns the number of rows that a saved tensor is allocated for. On a GPU it
+ * is rounded up, so that the next tensor has the alignment that kernels need.
+ * The choice of kernels, and so the bits, would otherwise depend on the split.
+ */
 static inline size_t pp_device_rows(const struct pp_device_ops *ops,
                                     size_t rows)
 {
     return ops->is_host ? rows : (rows + 15) / 16 * 16;
 }
 
-/* Memory for n things of size bytes. NULL with *err filled when there is not
- * enough; what names it in the message. */
+/* Allocates n items of size bytes. Returns NULL with *err filled if there is
+ * not enough memory; what names the items in the message. */
 void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,
                       const char *what, struct pp_err *err);
 
 /* Accepts NULL as p. */
 void pp_device_free(struct pp_device *d, void *p);
 
-/* Device memory where the host can read it: p itself, or a copy in room. NULL
- * with *err filled on failure. */
+/* Returns device memory that the host can read: p itself, or a copy in room.
+ * Returns NULL with *err filled on failure. */
 const void *pp_device_read(struct pp_device *d, const void *p, size_t bytes,
                            void *room, struct pp_err *err);
 

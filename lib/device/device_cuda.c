@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* device_cuda - one stream for what each rank computes. What is put and copied
- * goes into it like the kernels do; only a transport's streams need events. */
+/* device_cuda - a GPU as a device. Each rank has one stream for kernels and
+ * copies, so that they run in order. Only a transport's streams need events. */
 #include "device/device.h"
 
 #include <cuda_runtime_api.h>
@@ -11,16 +11,17 @@
 #include "cublas.h"
 #include "cuda_stream.h"
 
-/* Page-locked memory that everything put passes through. From other memory a
- * copy "might be synchronous" (CUDA Runtime API, API synchronization behavior):
- * the driver may wait for the stream first, or still read when it returns. */
+/* Size of the page-locked buffer that put copies through. A copy from other
+ * memory "might be synchronous" (CUDA Runtime API, API synchronization
+ * behavior): the driver may wait for the stream first, or still read the memory
+ * when it returns. */
 #define STAGED_BYTES ((size_t)32 << 20)
 
 struct gpu {
     struct pp_device base;
-    int own, n_gpus; /* its number among those of the machine */
+    int own, n_gpus; /* index of this GPU, number of GPUs of the machine */
     unsigned char *staged;
-    size_t n_staged; /* bytes of it that copies may still read */
+    size_t n_staged; /* bytes of staged that copies may still read */
     struct pp_cublas cublas;
     struct pp_cuda_stream stream;
 };
@@ -51,11 +52,11 @@ static int cuda_check(int n_ranks, struct pp_err *err)
     struct pp_cublas cublas;
     char why[200];
     int n;
-    (void)n_ranks; /* they share what there is */
+    (void)n_ranks; /* ranks may share a GPU */
     if (count_gpus(&n, err))
         return -1;
     if (pp_cublas_open(&cublas, why, sizeof why))
-        return pp_fail(err, PP_EXIT_SYSTEM, "no matrix products: %s", why);
+        return pp_fail(err, PP_EXIT_SYSTEM, "cuBLAS cannot be loaded: %s", why);
     pp_cublas_close(&cublas);
     return 0;
 }
@@ -137,7 +138,7 @@ static int cuda_wait(struct pp_device *d, struct pp_err *err)
     return 0;
 }
 
-/* Where there is no room left the copies before are waited for. */
+/* Waits for earlier copies if the buffer is full. */
 static int cuda_put(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
@@ -181,21 +182,21 @@ static cudaStream_t stream_or_own(const struct pp_device *d, void *stream)
     return stream ? stream : own_stream(d);
 }
 
-/* Where the machine cannot, copies take a way through the host's memory. A
- * context comes with each GPU that is reached, and takes memory there. */
+/* If the machine does not support direct copies, they go through host memory.
+ * Each peer GPU gets a context, which takes memory there. */
 static void enable_peer_access(struct pp_device *d, int n_ranks)
 {
     const struct gpu *g = (const struct gpu *)d;
     for (int other = 0; other < n_ranks && other < g->n_gpus; other++)
         if (other != g->own &&
             cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess)
-            cudaGetLastError(); /* taken back: it is no failure */
+            cudaGetLastError(); /* clears the error: this is no failure */
 }
 
 static int stream_open(struct pp_device *d, void **stream, struct pp_err *err)
 {
     cudaStream_t created = NULL;
-    (void)d; /* the calling thread's */
+    (void)d; /* the stream is on the calling thread's GPU */
     if (check_cuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking),
                    "stream", err))
         return -1;
@@ -265,7 +266,7 @@ static int stream_is_done(struct pp_device *d, void *stream, bool *done,
     *done = rc == cudaSuccess;
     if (rc != cudaErrorNotReady)
         return check_cuda(rc, "stream", err);
-    cudaGetLastError(); /* a launch is not to report it as its own */
+    cudaGetLastError(); /* clears it, or the next launch would report it */
     return 0;
 }
 

@@ -206,7 +206,7 @@ says() {
 @test "a module that is not there, or is none" {
     PPRUN_MPI=libm.so.6 ranks 2 two.json "${options[@]}"
     all 3 2
-    says "pprun?0/2 *: MPI: 'libm.so.6' is no module of pprun"
+    says "pprun?0/2 *: MPI: 'libm.so.6' is not an MPI module of pprun"
     # Rank 0 does not wait inside MPI for the one that cannot come.
     one=1:PPRUN_MPI=./nosuch.so ranks 2 two.json "${options[@]}"
     all 3 2
@@ -222,7 +222,7 @@ says() {
     done
     wait
     [ "$(cat err.0 err.1)" = "pprun[0/2 $(hostname)]: rank 0 of 2 is rank 0 of \
-1 to MPI: start pprun with this MPI's mpirun, or with srun --mpi=TYPE" ]
+1 in MPI: start the ranks with this MPI's mpirun, or with the MPI plugin of srun" ]
     run --separate-stderr pprun --transport mpi two.json "${options[@]}"
     [ "$status" -eq 2 ]
     [ "$stderr" = "pprun[0/1 $(hostname)]: ranks: '1', but the manifest's mesh \

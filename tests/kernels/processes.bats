@@ -246,7 +246,7 @@ RANK: 'x' is not "* ]]
     each=(WORLD_SIZE=4 WORLD_SIZE=4 WORLD_SIZE=4)
     ranks 3 four.json "${options[@]}" --join-timeout 2
     all 3 3
-    says "pprun?0/4 *: 1 of 4 ranks have not come, rank 3 among them"
+    says "pprun?0/4 *: 1 of 4 ranks did not join in time, for example rank 3"
     [ $SECONDS -lt 60 ]
     run --separate-stderr "$PPRUN" --device cuda four.json "${options[@]}" \
         --join-timeout 2
@@ -266,7 +266,7 @@ has 4 ranks (pp 4 x dp 1 x tp 1 x cp 1)"
     each=('' 'WORLD_SIZE=3')
     ranks 2 two.json "${options[@]}"
     all 2 2
-    grep -q "rank 1 on $(hostname) is one of 3 ranks, and rank 0 one of 2" err.0
+    grep -q "rank 1 on $(hostname) has a job of 3 ranks, but rank 0 of 2" err.0
 }
 
 @test "a rank that sees other files" {

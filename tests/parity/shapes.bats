@@ -170,8 +170,8 @@ refuses() {
 
 @test "a message larger than planned" {
     bytes=$(($(slots packed 3 | tail -n 1) * 32 * 4))
-    refuses bin-smaller 3 "pprun: microbatch 2: rank 2: message from rank 1 on\
- the forward lane has $bytes bytes, expected $((bytes - 1024))"
+    refuses bin-smaller 3 "pprun: microbatch 2: rank 2: forward message from\
+ rank 1 has $bytes bytes, expected $((bytes - 1024))"
     refuses bin-smaller 3 "pprun: microbatch 2: rank 2: the message from rank 1\
  has $bytes bytes, but by the index it has $((bytes - 1024))" \
         --shapes exchange

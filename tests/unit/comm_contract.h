@@ -28,15 +28,14 @@ struct contract {
 /* What the programs show. */
 #define DEPTH_PROMISE "sends run ahead by the depth and no further"
 #define WAIT_PROMISE "send_wait returns when buffers have been left"
-#define LANES_PROMISE "lanes and directions do not meet"
+#define LANES_PROMISE "messages of two directions do not mix"
 #define PROBE_PROMISE "a probe tells the next message's size"
-#define SYNC_PROMISE "the sync lane is never rendezvous"
+#define SYNC_PROMISE "the sync direction is never rendezvous"
 #define GATHER_PROMISE "gathers in rank order, barriers hold everyone"
 #define STRESS_PROMISE "messages of all sizes between four ranks"
 #define ABORT_TEXT "rank 3: out of tea"
-#define MISMATCH_TEXT                                          \
-    "rank 1: message from rank 0 on the backward lane has 12 " \
-    "bytes, expected 16"
+#define MISMATCH_TEXT \
+    "rank 1: backward message from rank 0 has 12 bytes, expected 16"
 
 typedef void contract_body(struct contract *t, struct pp_comm *c);
 

@@ -151,27 +151,27 @@ static void test_start(void)
 
     struct rank bad[SIZE] = {{.mpi = make_mpi(start_never)},
                              {.mpi = make_mpi(start_badly)}};
-    try(bad, "rank 1: MPI does not start: error 17",
-        "MPI does not start: error 17",
-        "who waits inside MPI comes back when the other cannot start");
+    try(bad, "rank 1: MPI cannot start: error 17", "MPI cannot start: error 17",
+        "a rank that waits in MPI returns when the other cannot start");
 }
 
 static void test_world(void)
 {
-    const char *other = "rank 0 of 2 is rank 0 of 1 to MPI: start pprun with "
-                        "this MPI's mpirun, or with srun --mpi=TYPE";
+    const char *other = "rank 0 of 2 is rank 0 of 1 in MPI: start the ranks "
+                        "with this MPI's mpirun, or with the MPI plugin of "
+                        "srun";
     struct rank alone[SIZE] = {{.mpi = make_mpi(start_alone)},
                                {.mpi = make_mpi(start_alone)}};
     try(alone, other, other, "processes that MPI does not know of each other");
 
     /* Rank 0 is right by itself, and must not wait for the other to end. */
-    other = "rank 1 of 2 is rank 0 of 1 to MPI: start pprun with this MPI's "
-            "mpirun, or with srun --mpi=TYPE";
+    other = "rank 1 of 2 is rank 0 of 1 in MPI: start the ranks with this "
+            "MPI's mpirun, or with the MPI plugin of srun";
     struct rank half[SIZE] = {{.mpi = make_mpi(start_0)},
                               {.mpi = make_mpi(start_alone)}};
     try(half, other, other, "one verdict at both");
 
-    other = "MPI has no MPI_THREAD_SERIALIZED";
+    other = "this MPI does not support MPI_THREAD_SERIALIZED";
     struct rank single[SIZE] = {{.mpi = make_mpi(start_0)},
                                 {.mpi = make_mpi(start_without_threads)}};
     try(single, other, other, "an MPI for one thread");
@@ -197,7 +197,8 @@ static void test_module(void)
            "which file is said");
     err = (struct pp_err){0};
     is_int(pp_mpi_open("libm.so.6", &mpi, &err), -1, "another library");
-    is_str(err.text, "MPI: 'libm.so.6' is no module of pprun", "and so it is");
+    is_str(err.text, "MPI: 'libm.so.6' is not an MPI module of pprun",
+           "the message names it");
     is_int(err.code, PP_EXIT_SYSTEM, "the machine's");
 }
 
