@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun - trains: the course of a run. */
+/* pprun - main(), signals, and the order of a run's steps. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,9 +12,9 @@
 
 /* --- signals --- */
 
-/* Set by the first SIGTERM or SIGUSR1. The only variable of its kind: blocking
- * the signals and looking for pending ones would need none, but BLAS starts
- * threads of its own before main, which block nothing. */
+/* Set by SIGTERM or SIGUSR1. It has to be a global variable: to block the
+ * signals and poll for pending ones would need none, but BLAS starts threads
+ * before main, and they do not block them. */
 static atomic_int stop_signal;
 
 static void take_signal(int number)
@@ -28,8 +28,8 @@ bool pprun_stop_requested(void *ctx)
     return stop_signal != 0;
 }
 
-/* mpirun sends SIGTERM to all ranks when one is lost. A moment later they know
- * which, and have said so. */
+/* mpirun sends SIGTERM to all ranks when one is lost. After a second they have
+ * printed which. */
 static void end_soon(int number)
 {
     (void)number;
@@ -48,6 +48,12 @@ static void handle(int number, void (*handler)(int))
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
+}
+
+void pprun_ignore_signals(void)
+{
+    alarm(0);
+    signal(SIGTERM, SIG_IGN);
 }
 
 void pprun_handle_signals(const struct pprun *p)
@@ -108,7 +114,7 @@ static int run_command(struct pprun *p, const char *manifest)
     return 0;
 }
 
-/* Of a run that ended well: whether it had a step to make. */
+/* Notes when a resumed run had no steps left. */
 static void say_nothing_left(struct pprun *p)
 {
     int64_t steps = p->job.optim.steps;
@@ -154,7 +160,7 @@ int main(int argc, char **argv)
     size_t bytes;
     int status = tool_finish(&t);
     /* OpenBLAS's exit handler waits for its threads, which do not end while
-     * they are refused memory. */
+     * they cannot get memory. */
     if (!pp_blas_has_memory(1, &bytes))
         _exit(status);
     return status;

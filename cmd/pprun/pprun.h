@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun - what the parts of the trainer's command share. */
+/* pprun - types and functions that the files of pprun share. */
 #ifndef PP_CMD_PPRUN_H
 #define PP_CMD_PPRUN_H
 
@@ -19,12 +19,12 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
     const char *trace, *profile; /* files, or NULL */
-    int trace_steps;             /* the last ones; 0: not given */
-    int64_t seed;                /* --init; -1 when not given */
+    int trace_steps;             /* number of last steps; 0: not given */
+    int64_t seed;                /* --init; -1: not given */
     int dtype;                   /* enum pprun_dtype */
     int device;                  /* enum pprun_device */
     int transport;               /* enum pprun_transport */
-    int objective;               /* there is one so far */
+    int objective;               /* only sft so far */
     int shapes;                  /* enum pp_message_size */
     int blas_threads;
     bool plan;
@@ -34,7 +34,7 @@ struct pprun_options {
     double join_timeout; /* seconds; 0: not given */
 };
 
-/* A job and everything it borrows. */
+/* A job and all that it borrows. */
 struct pprun {
     struct tool *tool;
     struct pprun_options options;
@@ -50,60 +50,61 @@ struct pprun {
     char *resume, *config_text, *tokenizer_source;
     int save_lock; /* descriptor of the directory of --save, or 0 */
 
-    /* Where ranks are processes. */
+    /* Used if ranks are processes. */
     int rank;
     const struct pp_mpi *mpi; /* --transport mpi */
-    char name[128];           /* of this one, for messages */
+    char name[128];           /* of this process, for messages */
     char **argv;              /* the command line */
-    char *text;               /* of the manifest, rank 0's */
+    char *text;               /* manifest that rank 0 read */
     size_t text_bytes;
 
-    struct tool_file trace, profile; /* open while the run goes on */
+    struct tool_file trace, profile; /* open during the run */
 
-    double start; /* when the first step began */
+    double start; /* time of the first step's begin */
     int64_t first_step;
-    struct tool_file scores; /* --logprobs: open while the run goes on */
+    struct tool_file scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
 };
 
 extern const struct tool_option pprun_option_table[];
 
-/* Fills p->options, and what options say of p->job; refuses what would go
- * unheard. */
+/* Fills p->options and the parts of p->job that options set. Refuses options
+ * that would have no effect. */
 int pprun_read_options(struct pprun *p, int argc, char **argv) PP_MUST_USE;
 
-/* Fills p->job from the options and the manifest named (or "-"): opens and
- * checks every file before a rank starts. With --plan neither weights nor
- * checkpoints are looked at. */
+/* Fills p->job from the options and the manifest, a file name or "-". Opens and
+ * checks every file before a rank starts, except for weights and checkpoints
+ * with --print-memory. */
 int pprun_prepare(struct pprun *p, const char *manifest) PP_MUST_USE;
 void pprun_finish(struct pprun *p);
 
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;
 
-/* Whether this machine has the device, and room for what computes on it, before
- * a rank starts. */
+/* Checks that this machine has the device, and address space for matrix
+ * products, before a rank starts. */
 int pprun_check_device(struct pprun *p) PP_MUST_USE;
 
-/* Refuses (PP_EXIT_NO) a plan above --memory. Says what every rank needs: with
- * -v as a table, with --plan as JSON on the output. */
+/* Computes the memory of every rank and refuses (PP_EXIT_NO) a plan above
+ * --memory. Prints it with -v as a table, with --print-memory as JSON on the
+ * output. */
 int pprun_check_memory(struct pprun *p) PP_MUST_USE;
 
-/* What a slot of the schedule keeps alive, in the plural. */
+/* Returns the name of what the schedule's slots hold, in the plural. */
 static inline const char *pprun_slots(const struct pp_graph *g)
 {
     return g->n_slices > 1 ? "slices of microbatches" : "microbatches";
 }
 
-/* --verify: settings, model and data, before the plan is looked at; then the
- * runs and what they show. */
+/* --verify. prepare sets options, model and data before memory is planned;
+ * verify makes the runs and prints the result. */
 int pprun_verify_prepare(struct pprun *p) PP_MUST_USE;
 int pprun_verify(struct pprun *p) PP_MUST_USE;
 
-/* --trace and --profile: says what to record and, at rank 0, opens the files
- * before the run; writes them, called by rank 0; puts them in their places, or
- * removes them where the run has failed. */
+/* --trace and --profile. init says what to record, and opens the files at rank
+ * 0 before the run. recorded, a callback at rank 0, writes them. close renames
+ * them to their final names, or removes them if the run has failed. */
 int pprun_record_init(struct pprun *p) PP_MUST_USE;
 int pprun_recorded(void *ctx, const struct pp_record *r,
                    struct pp_err *err) PP_MUST_USE;
@@ -112,19 +113,24 @@ int pprun_record_close(struct pprun *p);
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
 
-/* Runs this process's rank, as --transport mpi and nccl have it: joins the
- * others, does all from pprun_prepare to the end, and tells in p->tool->told
- * whether another rank speaks of a failure. */
+/* Runs the rank of this process (--transport mpi or nccl): joins the others and
+ * does all from pprun_prepare to the end. Sets p->tool->told if another rank
+ * prints the error. */
 int pprun_process(struct pprun *p, const char *manifest,
                   enum pp_exit *status) PP_MUST_USE;
 
-/* Refuses to be one of several processes where it would be all ranks. */
+/* Refuses --transport threads in one of several processes of a job. */
 int pprun_check_alone(struct pprun *p) PP_MUST_USE;
 
-/* With --save a signal asks all ranks to stop; without, it ends the run as
- * usual, as there is nothing to come back to. */
+/* Installs signal handlers. With --save a signal asks all ranks to stop.
+ * Without it a signal ends the run at once, because there is no checkpoint to
+ * resume. */
 void pprun_handle_signals(const struct pprun *p);
 bool pprun_stop_requested(void *ctx);
+
+/* Lets a rank that has printed its error end with its own exit status, although
+ * its launcher sends SIGTERM. */
+void pprun_ignore_signals(void);
 
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
@@ -132,11 +138,12 @@ int pprun_report(void *ctx, const struct pp_step_report *r,
 int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err) PP_MUST_USE;
 void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
 
-/* --logprobs: room and the file before the run, its lines after it. */
+/* --logprobs. init allocates memory and opens the file before the run; write
+ * writes the lines after it. */
 int pprun_logprobs_init(struct pprun *p) PP_MUST_USE;
 int pprun_logprobs_write(struct pprun *p) PP_MUST_USE;
 
-/* --- pprun_launch.c: the launcher --- */
+/* --- pprun_launch.c: the variables of launchers --- */
 
 struct pprun_launch {
     const char *launcher;  /* NULL: none */
@@ -145,9 +152,10 @@ struct pprun_launch {
     char address[256];
 };
 
-/* Reads the environment. What is there and cannot be is PP_EXIT_INPUT, and so
- * is an address that is not there where one is needed: to_join. Where place has
- * an address all the same, rank 0 can be told of it. */
+/* Reads the environment of torchrun, Open MPI, PMI or Slurm. Fails with
+ * PP_EXIT_INPUT if a value is invalid, or if to_join and the address of rank 0
+ * is missing. If l->place.address is set after a failure, the caller can still
+ * tell rank 0. */
 int pprun_launch_read(struct pprun_launch *l, bool to_join,
                       struct pp_err *err) PP_MUST_USE;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run computes on and with: --device and --dtype. */
+/* pprun_device - the device and kernels of a run, and the memory that it needs.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,21 +22,22 @@ static int refuse_variable(struct pprun *p, const char *name, const char *why)
                : 0;
 }
 
-/* Before CUDA starts: streams are mapped on so many queues, and with one, work
- * that must overlap waits for each other. */
+/* Sets variables before CUDA starts. Streams share this number of hardware
+ * queues; with one queue, work that must overlap would wait. */
 static int prepare_cuda(struct pprun *p)
 {
     const char *name = "CUDA_DEVICE_MAX_CONNECTIONS";
     if (refuse_variable(p, name, "messages would wait behind kernels"))
         return -1;
     if (p->options.transport == PPRUN_NCCL &&
-        refuse_variable(p, "NCCL_COMM_BLOCKING",
-                        "a rank that waits for a lost one could not be ended"))
+        refuse_variable(
+            p, "NCCL_COMM_BLOCKING",
+            "a rank that waits for a lost rank could not be stopped"))
         return -1;
     if (setenv(name, "32", 0) != 0)
         return pp_fail_errno(&p->tool->err, "%s", name);
-    /* Loaded at its first use, a kernel may wait for all that is queued, and
-     * what NCCL has queued may wait for another rank. */
+    /* A kernel that is loaded at its first use may wait for all queued work,
+     * and NCCL's queued work may wait for another rank. */
     name = "CUDA_MODULE_LOADING";
     if (p->options.transport == PPRUN_NCCL && setenv(name, "EAGER", 0) != 0)
         return pp_fail_errno(&p->tool->err, "%s", name);
@@ -45,7 +47,7 @@ static int prepare_cuda(struct pprun *p)
 static int choose_cuda(struct pprun *p)
 {
     if (p->options.dtype == PPRUN_FP64)
-        return tool_usage(p->tool, "--dtype: fp64 is the CPU's alone");
+        return tool_usage(p->tool, "--dtype fp64 needs --device cpu");
     p->job.device = &pp_device_cuda;
     p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
                                                     : &pp_kernels_cuda_f32;
@@ -64,20 +66,21 @@ int pprun_choose_device(struct pprun *p)
     if (p->options.device == PPRUN_CUDA)
         return choose_cuda(p);
     if (p->options.dtype == PPRUN_BF16)
-        return tool_usage(p->tool, "--dtype: bf16 needs --device cuda");
+        return tool_usage(p->tool, "--dtype bf16 needs --device cuda");
     p->job.device = &pp_device_cpu;
     p->job.kernels =
         p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
     return 0;
 }
 
-/* Before the first product: OpenBLAS does not report what it lacks. */
+/* Checks the memory for matrix products, because OpenBLAS does not report that
+ * it has none. */
 static int check_room(struct pprun *p)
 {
     size_t bytes;
     char text[32];
     bool alone = p->options.transport == PPRUN_THREADS;
-    /* The thread of every rank here, and those that help them. */
+    /* One thread for each rank here, and the helper threads. */
     int n = alone ? p->job.schedule->graph->n_rows : 1;
     if (pp_blas_has_memory(n + p->options.blas_threads - 1, &bytes))
         return 0;
@@ -98,8 +101,8 @@ int pprun_check_device(struct pprun *p)
 
 /* --- memory --- */
 
-/* Bytes of one rank before it runs; workspace: on a GPU, whose memory nothing
- * else makes room in. */
+/* Bytes that one rank allocates. workspace is for cuBLAS and kernels on a GPU.
+ */
 struct need {
     size_t params, grads, moments, arena, workspace, total;
     int slots;
@@ -145,14 +148,14 @@ static int refuse_memory(struct pprun *p, int rank, const struct need *n)
     char need[32], limit[32];
     if (o->memory_is_slots && (size_t)n->slots > o->memory)
         return pp_fail(err, PP_EXIT_NO,
-                       "rank %d keeps %d %s alive, and --memory allows %zu",
+                       "rank %d keeps %d %s alive, but --memory allows %zu",
                        rank, n->slots, pprun_slots(p->job.schedule->graph),
                        o->memory);
     if (o->memory_is_slots || n->total <= o->memory)
         return 0;
     pp_format_size(n->total, need);
     pp_format_size(o->memory, limit);
-    return pp_fail(err, PP_EXIT_NO, "rank %d needs %s, and --memory allows %s",
+    return pp_fail(err, PP_EXIT_NO, "rank %d needs %s, but --memory allows %s",
                    rank, need, limit);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From a command line and a manifest to a job: every file is opened and every
- * reference checked here, before a rank starts. */
+/* pprun_job - makes a job from the options and a manifest. Opens every file and
+ * checks every reference before a rank starts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static int read_manifest(struct pprun *p, const char *name)
     return 0;
 }
 
-/* The manifest's sizes are those that the plan was made with. */
+/* Checks that the data is the one that the plan was made with. */
 static int match_data(const struct pprun *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
@@ -75,7 +75,7 @@ static int match_data(const struct pprun *p, const char *dir)
     return 0;
 }
 
-/* What this trainer does not run yet, by name. */
+/* Refuses manifests that pprun cannot run yet. */
 static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -85,18 +85,18 @@ static int check_supported(const struct pprun *p)
     for (int i = 0; i < 4; i++)
         if (sizes[i] != 1)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "/mesh/%s: '%d' is more than pprun runs yet: 1",
+                           "/mesh/%s: '%d', but pprun supports only 1 so far",
                            names[i], sizes[i]);
     for (int s = 0; s < m->graph.n_stages; s++)
         if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "/stages/%d: several inputs or outputs; pprun runs "
-                           "chains of stages so far",
+                           "/stages/%d: has several inputs or outputs; pprun "
+                           "supports only chains of stages so far",
                            s);
     return 0;
 }
 
-/* The manifest was made from this model, and its stages say which units. */
+/* Checks that the manifest was made from this model, and reads its stages. */
 static int match_model(struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -150,7 +150,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     if (pp_packed_open(dir, out, err))
         return -1;
     if (out->n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: holds no sequence", dir);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: contains no sequences", dir);
     if (out->vocab > p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: token id '%u' is not in the model's vocabulary of "
@@ -170,7 +170,7 @@ static int open_data(struct pprun *p)
     const struct pprun_options *o = &p->options;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
     if (!dir && o->shrink)
-        return 0; /* it makes up its own */
+        return 0; /* --shrink generates data */
     if (!dir)
         return tool_usage(p->tool, "no data: give --data DIR");
     if (open_packed(p, dir, &p->data))
@@ -198,7 +198,8 @@ static int find_weights(struct pprun *p)
             tool_say(p->tool, PP_LOG_NOTE, "resuming from %s", p->resume);
         else
             tool_say(p->tool, PP_LOG_NOTE,
-                     "no checkpoint in '%s' yet: starting afresh", o->resume);
+                     "no checkpoint in '%s' yet: starting a new run",
+                     o->resume);
     }
     if (p->resume || o->seed >= 0 || o->shrink) {
         p->job.seed = (uint64_t)(o->shrink && o->seed < 0 ? 1 : o->seed);
@@ -217,9 +218,9 @@ static int find_weights(struct pprun *p)
     return 0;
 }
 
-/* One run at a time writes into a directory of checkpoints: a second one, left
- * behind by a scheduler perhaps, would prune and replace the first one's. The
- * lock ends with the process. */
+/* Locks the directory of checkpoints, because a second run, perhaps one that a
+ * scheduler left behind, would remove and replace the checkpoints of the first.
+ * The lock ends with the process. */
 static int lock_save(struct pprun *p)
 {
     const char *save = p->job.save;
@@ -228,12 +229,12 @@ static int lock_save(struct pprun *p)
         return pp_fail_errno(&p->tool->err, "%s", save);
     p->save_lock = fd;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return 0; /* a file system without locks is no reason to stop */
+        return 0; /* continue on a file system without locks */
     return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
                    "%s: another run is writing checkpoints here", save);
 }
 
-/* A run of hours must not learn at its end that it cannot save. */
+/* Checks that the run can save, because it must not fail at its end. */
 static int prepare_save(struct pprun *p)
 {
     struct pp_err *err = &p->tool->err;
@@ -263,8 +264,7 @@ static int prepare_save(struct pprun *p)
     return 0;
 }
 
-/* A command line without its --resume must not replace what it would have gone
- * on from. */
+/* Refuses to replace checkpoints if the user forgot --resume. */
 static int spare_checkpoints(struct pprun *p)
 {
     const char *save = p->job.save;
@@ -274,8 +274,8 @@ static int spare_checkpoints(struct pprun *p)
     int rc = pp_ckpt_find(save, &there, &p->tool->err);
     if (there)
         rc = pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                     "--save: '%s' is there already: go on from it with "
-                     "--resume %s, or save elsewhere",
+                     "--save: '%s' exists: continue from it with --resume %s, "
+                     "or save elsewhere",
                      there, save);
     free(there);
     return rc;
@@ -319,7 +319,7 @@ void pprun_finish(struct pprun *p)
     if (p->logps)
         for (size_t i = 0; i < p->data.n_inputs; i++)
             free(p->logps[i]);
-    if (p->scores.f) /* of a run that failed: it is removed */
+    if (p->scores.f) /* the run failed: this removes the file */
         (void)tool_close(p->tool, &p->scores);
     if (p->save_lock > 0)
         close(p->save_lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads what srun, mpirun, mpiexec and torchrun tell their processes. */
+/* pprun_launch - reads the rank of this process from the environment that srun,
+ * mpirun, mpiexec or torchrun sets. */
 #include "pprun.h"
 
 #include <stdlib.h>
@@ -9,18 +10,18 @@
 #include "base/num.h"
 #include "version.h"
 
-/* How long ranks wait for each other at the start. */
+/* Default time that ranks wait for each other at the start. */
 #define PATIENCE_S 300
-/* Where rank 0 listens without MASTER_PORT: below the ports that a system hands
- * out, spread by the job so that two on a machine rarely meet. */
+/* Ports of rank 0 without MASTER_PORT. They are below the ephemeral ports. The
+ * job's number selects one, so that two jobs on a machine rarely collide. */
 #define FIRST_PORT 15000
 #define N_PORTS 10000
 
-/* One launcher's variables. The first whose rank and size are both there is
- * taken: mpirun inside a Slurm job sees Slurm's too. */
+/* Variables of each launcher. The first launcher whose rank and size are both
+ * set is used, because mpirun in a Slurm job also sees Slurm's variables. */
 static const struct launcher {
     const char *name, *rank, *size, *local, *on_one_machine;
-    bool is_count; /* on_one_machine counts machines, not its ranks */
+    bool is_count; /* on_one_machine counts machines, not ranks */
 } launchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", false},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -31,7 +32,7 @@ static const struct launcher {
      "SLURM_STEP_NUM_NODES", true},
 };
 
-/* What names a job, the same for all of its processes. */
+/* Variables that name a job; they are the same for all of its processes. */
 static const char *const job_names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID",
                                         "PMIX_NAMESPACE", "PMI_JOBID",
                                         "TORCHELASTIC_RUN_ID"};
@@ -46,7 +47,7 @@ static int read_int(const char *name, int64_t min, int64_t max, int *to,
     return 0;
 }
 
-/* FNV-1a over the names that are there; 0 when there are none. */
+/* Returns a hash of the variables that are set, or 0 if none is. */
 static uint64_t job_number(void)
 {
     uint64_t hash = 0;
@@ -60,7 +61,7 @@ static uint64_t job_number(void)
     return hash;
 }
 
-/* The first machine of a list as "node[01-04,07]-ib,other". */
+/* Finds the first machine of a list such as "node[01-04,07]-ib,other". */
 static void first_host(const char *list, char *to, size_t room)
 {
     size_t n = strcspn(list, "[,");
@@ -74,7 +75,7 @@ static void first_host(const char *list, char *to, size_t room)
              number, end ? (int)strcspn(end + 1, "[,") : 0, end ? end + 1 : "");
 }
 
-/* Whether all ranks are on this machine, as far as the launcher says. */
+/* Returns whether the launcher says that all ranks are on this machine. */
 static bool on_one_machine(const struct launcher *l, int size)
 {
     const char *text = getenv(l->on_one_machine);
@@ -106,7 +107,7 @@ static int find_address(struct pprun_launch *l, const struct launcher *by,
     return 0;
 }
 
-/* Which of how many; what is not known is -1 and 0. */
+/* Reads rank and size. They are -1 and 0 if unknown. */
 static int read_rank(struct pp_rendezvous_place *p, const struct launcher *by,
                      struct pp_err *err)
 {
@@ -140,6 +141,6 @@ int pprun_launch_read(struct pprun_launch *l, bool to_join, struct pp_err *err)
         read_int("MASTER_PORT", 1, 65535, &p->port, err))
         return -1;
     int rc = read_rank(p, by, err);
-    /* Where rank 0 is matters also to one that cannot start. */
+    /* A rank that cannot start also needs the address of rank 0. */
     return to_join && find_address(l, by, err) ? -1 : rc;
 }

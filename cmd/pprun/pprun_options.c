@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_options - the options of pprun, and which of them go together. */
+/* pprun_options - the options of pprun, and checks of their combinations. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,8 +33,8 @@ static int parse_betas(struct tool *t, const struct tool_option *option,
     const char *comma = strchr(arg, ',');
     (void)option;
     if (!comma || (size_t)(comma - arg) >= sizeof first)
-        return tool_usage(t, "--betas: '%s' is not two numbers, as 0.9,0.999",
-                          arg);
+        return tool_usage(
+            t, "--betas: '%s' is not two numbers, such as 0.9,0.999", arg);
     snprintf(first, sizeof first, "%.*s", (int)(comma - arg), arg);
     if (pp_parse_real(first, "--betas", 0, BELOW_1, &o->beta1, &t->err))
         return -1;
@@ -178,7 +178,9 @@ static int check_files(struct pprun *p)
                           "'%s'",
                           o->logprobs);
     if (o->trace && o->profile && !strcmp(o->trace, o->profile))
-        return tool_usage(p->tool, "--trace and --profile: '%s' cannot be both",
+        return tool_usage(p->tool,
+                          "--trace and --profile: both write to '%s'; give two "
+                          "files",
                           o->trace);
     return 0;
 }
@@ -202,7 +204,7 @@ static int check_purpose(struct pprun *p)
     const struct pprun_options *o = &p->options;
     if (o->verify && o->dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
-                                   "rounding of bf16 would hide a fault");
+                                   "rounding of bf16 would hide errors");
     if (!p->job.optim.steps && !o->eval && !o->logprobs && !o->plan &&
         !o->verify)
         return tool_usage(p->tool,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of a job whose ranks are processes: what they agree on before the
- * first step, the run, and what rank 0 collects at its end. */
+/* pprun_process - one rank of a job whose ranks are processes: the checks
+ * before the first step, the run, and the results that rank 0 collects. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,8 +13,8 @@
 #include "pprun.h"
 #include "version.h"
 
-/* Every rank has come to the same place; all fail with the first message of
- * those that have one, and the rank that had it says it. */
+/* Waits until every rank has called it. If some have an error, all fail with
+ * that of the lowest rank, which prints it. */
 static int agree(struct pprun *p, struct pp_rendezvous *j, int rc)
 {
     struct pp_err *err = &p->tool->err, mine = {0}, failed = {0};
@@ -50,7 +50,7 @@ static int find_mpi(struct pprun *p)
     return pp_mpi_open(module, &p->mpi, &p->tool->err);
 }
 
-/* All of a stream. */
+/* Reads a stream to its end. */
 static int read_all(FILE *f, const char *name, char **text, size_t *n,
                     struct pp_err *err)
 {
@@ -72,8 +72,8 @@ static int read_all(FILE *f, const char *name, char **text, size_t *n,
     return ferror(f) ? pp_fail_read(err, name) : 0;
 }
 
-/* Rank 0 reads it. A launcher may give every process a copy of its input, and
- * would stop at the first that leaves it unread. */
+/* Reads the manifest at rank 0. The other ranks discard their input: a launcher
+ * may copy its input to every process, and stop if one does not read it. */
 static int take_manifest(struct pprun *p, const char *name)
 {
     struct pp_err *err = &p->tool->err;
@@ -109,8 +109,8 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
                    l->launcher ? "" : "; start them with mpirun or srun");
 }
 
-/* Rank 0 prepares the job and hands on what it read and found; then the others
- * prepare it from that. */
+/* Prepares the job at rank 0, which sends the manifest and the checkpoint's
+ * name to the other ranks. They prepare the job from these. */
 static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
                        const char *name, const struct pprun_launch *l)
 {
@@ -141,7 +141,8 @@ static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
 
 /* --- the same files and options --- */
 
-/* What is compared. A digest of nothing is 0. */
+/* A thing that must be the same at all ranks. The digest is 0 if it is absent.
+ */
 struct seen {
     const char *what;
     uint64_t digest;
@@ -161,8 +162,8 @@ static uint64_t of_packed(const struct pp_packed *p)
              : 0;
 }
 
-/* A directory or file that must be one and the same: its number in the file
- * system, which the machines that share it have in common. */
+/* Returns the inode number of a directory or file that all ranks must share. It
+ * is the same on all machines that share the file system. */
 static uint64_t of_file(const char *path)
 {
     struct stat st;
@@ -171,7 +172,7 @@ static uint64_t of_file(const char *path)
                                   : UINT64_MAX;
 }
 
-/* A file that may be a copy: as long as the other. */
+/* Returns the size of a file. Ranks may have copies, so inodes may differ. */
 static uint64_t of_weights(const char *path)
 {
     struct stat st;
@@ -203,15 +204,15 @@ static int check_same(struct pprun *p, struct pp_rendezvous *j)
     for (int i = 0; i < N && rc == 0; i++)
         if (mine[i] != all[i])
             rc = pp_fail(err, PP_EXIT_INPUT,
-                         "rank %d on %s sees other things than rank 0 on %s: "
-                         "%s",
-                         rank, pp_rendezvous_host(j, rank),
-                         pp_rendezvous_host(j, 0), seen[i].what);
+                         "rank %d on %s and rank 0 on %s differ in %s", rank,
+                         pp_rendezvous_host(j, rank), pp_rendezvous_host(j, 0),
+                         seen[i].what);
     free(all);
     return rc;
 }
 
-/* Memory is the same calculation at every rank, and rank 0 tells of it. */
+/* Checks files, memory and device. Every rank computes the memory of all ranks,
+ * and rank 0 prints it. */
 static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
 {
     if (agree(p, j, check_same(p, j)) || agree(p, j, pprun_check_memory(p)))
@@ -219,7 +220,7 @@ static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
     return agree(p, j, pprun_check_device(p));
 }
 
-/* Rank 0 adds what the ranks have scored: each position is one rank's. */
+/* Adds the scores of all ranks at rank 0. One rank has scored each position. */
 static int collect_logprobs(struct pprun *p, struct pp_rendezvous *j)
 {
     struct pp_err *err = &p->tool->err;
@@ -306,11 +307,12 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
     p->tool->name = p->name;
     if (p->rank == 0)
         return;
-    p->tool->quiet = true; /* rank 0 speaks, unless something fails */
+    p->tool->quiet = true; /* only rank 0 prints notes */
     p->tool->output = NULL;
 }
 
-/* A rank that does not know which it is can still say so. */
+/* Tells rank 0 that this rank cannot start, although its number may be unknown.
+ */
 static int decline(struct pprun_launch *l, const struct pp_err *err)
 {
     l->place.failure = err;
@@ -334,7 +336,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
                  take_manifest(p, manifest)
              ? -1
              : 0;
-    struct pp_err failure = *err; /* the others learn of it by joining */
+    struct pp_err failure = *err; /* sent to the others when joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
     if (pp_rendezvous_open(&l.place, &j, err))
@@ -352,9 +354,11 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         rc = pprun_logprobs_write(p);
     if (rc && !p->tool->told)
         p->tool->told = is_told(p, j);
-    /* A launcher that sees a rank end may soon end this one. */
-    if (rc)
+    /* Print now: a launcher may soon kill this rank. */
+    if (rc) {
+        pprun_ignore_signals();
         tool_tell(p->tool);
+    }
     pp_rendezvous_close(j);
     return rc;
 }
@@ -367,8 +371,8 @@ int pprun_check_alone(struct pprun *p)
     if (l.place.size == 1)
         return 0;
     return tool_usage(p->tool,
-                      "--transport threads runs all ranks in one process, and "
-                      "%s says that there are %s '%d'; start one, or give "
+                      "--transport threads runs all ranks in one process, but "
+                      "%s started %s '%d'; start one process, or give "
                       "--transport %s",
                       l.launcher, l.size_from, l.place.size,
                       p->options.device == PPRUN_CUDA ? "nccl" : "mpi");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --trace and --profile: what was recorded, as files. */
+/* pprun_record - writes the files of --trace and --profile. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,10 +9,11 @@
 #include "schedule/memory/memory.h"
 #include "schedule/draw/trace.h"
 
-/* Steps that a profile is made of at most, and numbers that it keeps. */
+/* Most steps of a profile, and most numbers that it keeps in memory. */
 enum { MOST_STEPS = 16, MOST_KEPT = 1 << 24 };
 
-/* As many steps as that leaves room for, by the largest rank. */
+/* Returns the number of steps to profile, for the memory of the largest rank.
+ */
 static int profile_steps(const struct pp_job *j)
 {
     size_t step = (size_t)j->schedule->n_microbatches *
@@ -22,14 +23,15 @@ static int profile_steps(const struct pp_job *j)
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
 }
 
-/* A profile is of the plain work; what a plan makes again is added to it. */
+/* Refuses recomputation. A profile has plain times; ppsplit adds the cost of
+ * recomputation to them. */
 static int check_plain(const struct pprun *p)
 {
     const struct pp_job *j = &p->job;
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
         if (j->recompute && j->recompute[s] != PP_RECOMPUTE_NONE)
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                           "--profile: stage %d recomputes: profile a plan of "
+                           "--profile: stage %d recomputes: make the plan with "
                            "ppsplit --recompute none",
                            s);
     return 0;
@@ -65,7 +67,7 @@ int pprun_record_close(struct pprun *p)
 
 /* --- the trace --- */
 
-/* What a pass of the trace points into. */
+/* Data of one pass of the trace. */
 struct pass {
     struct pp_sim sim;
     struct pp_messages messages;
@@ -96,7 +98,7 @@ static double earliest(const struct pp_record *r, int step)
     return first;
 }
 
-/* What each rank does around the passes of a step. */
+/* Finds the parts of a step around its passes, for each rank. */
 static size_t find_parts(const struct pp_record *r, int step, double origin,
                          struct pp_trace_part *parts)
 {
@@ -117,7 +119,7 @@ static size_t find_parts(const struct pp_record *r, int step, double origin,
     return n;
 }
 
-/* Memory over time, from when the pass begins. */
+/* Finds memory over time, from the begin of the pass. */
 static int find_curves(const struct pprun *p, const struct pp_record *r,
                        double begin, struct pass *s, struct pp_err *err)
 {
@@ -208,13 +210,14 @@ int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
     if (!p->profile.f)
         return 0;
     if (r->n_profiled == 0)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--profile: stopped before there was a step to count");
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "--profile: the run stopped before its first measured step");
     if (r->alike)
         tool_say(p->tool, PP_LOG_NOTE,
-                 "--profile: the microbatches are too much alike to tell what "
-                 "a token costs from what a pair of tokens does; they share "
-                 "the time as they share the operations");
+                 "--profile: the microbatches are too similar to separate the "
+                 "cost of a token from that of a pair of tokens; the time is "
+                 "divided by operation counts");
     pp_profile_write(p->profile.f, &r->profile);
     return 0;
 }

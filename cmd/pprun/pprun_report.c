@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run says: a JSON line for every step, progress, log-probabilities. */
+/* pprun_report - the output of a run: a JSON line for every step, progress, and
+ * log-probabilities. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "pprun.h"
 #include "run/execute/batch.h"
 
-/* JSON has no NaN: what is no number is null. */
+/* Formats a number; null if it is not a number, because JSON has no NaN. */
 static void format(double value, char *text)
 {
     if (isnan(value))
@@ -40,7 +41,7 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
     else
         snprintf(time, sizeof time, "%.0f h %02d", floor(rest / 3600),
                  (int)fmod(rest / 60, 60));
-    /* What matters most comes first: narrow terminals cut the rest. */
+    /* The most important parts come first: narrow terminals cut the rest. */
     tool_progress(p->tool,
                   "[%.*s%.*s] %" PRId64 "/%" PRId64 "  %s left  loss %.4f"
                   "  norm %.3g  %.0f tok/s%s",
@@ -49,8 +50,8 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
                   (double)r->tokens / r->seconds, bubble);
 }
 
-/* Sends what was written on its way: whoever reads the lines waits for them,
- * and a full disk is seen at once. */
+/* Flushes the output, so that a reader gets each line and a full disk is
+ * noticed at once. */
 static int flush(struct pprun *p, FILE *f, struct pp_err *err)
 {
     if (fflush(f) == 0)
@@ -119,7 +120,7 @@ int pprun_logprobs_init(struct pprun *p)
     p->logps_length = calloc(n, sizeof *p->logps_length);
     if (!p->logps || !p->logps_length)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    /* A long input may lie in several pieces. */
+    /* A long input may be in several pieces. */
     for (size_t b = 0; b < p->data.n_bins; b++) {
         struct pp_bin bin;
         pp_packed_bin(&p->data, b, &bin);
@@ -140,8 +141,8 @@ int pprun_logprobs_init(struct pprun *p)
     return 0;
 }
 
-/* Called on the rank with the head, or with a copy of it: each writes what its
- * own microbatches score. */
+/* Stores the scores of a microbatch. Runs on every rank that has the head or a
+ * copy of it, for its own microbatches. */
 void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 {
     struct pprun *p = ctx;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All ranks of a job as threads of this process. */
+/* pprun_threads - runs all ranks of a job as threads of this process. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct rank_thread {
 static void *run_rank(void *arg)
 {
     struct rank_thread *t = arg;
-    /* What went wrong is in t->err. */
+    /* The error is in t->err. */
     if (pp_rank_run(t->job, t->comm, &t->status, &t->err))
         t->status = t->err.code;
     return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --verify: the runs that are compared, and what is said of them. */
+/* pprun_verify - --verify: makes the runs to compare, and prints the result. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,26 +10,26 @@
 #include "run/verify/verify.h"
 #include "schedule/ir/schedule.h"
 
-/* Of a --shrink: slots of the largest microbatch, fewer where there are many
- * microbatches, and sequences. */
+/* Limits of --shrink: tokens of the largest microbatch (fewer if there are many
+ * microbatches) and sequences. */
 enum { MAX_SLOTS = 48, MIN_SLOTS = 8, ALL_SLOTS = 2048, MAX_SEQUENCES = 5 };
 
-/* How many learning rates are tried. Smaller ones drown in rounding. */
+/* Number of learning rates to try. With smaller ones rounding dominates. */
 enum { MAX_TRIES = 3 };
 
-/* Everything of one --verify. */
+/* State of one --verify. */
 struct verify {
     struct pprun *p;
     struct pp_verify v;
-    struct pp_packed single, eval_single; /* the sequences of the first step,
-                                             and of --eval, one by one */
+    struct pp_packed single, eval_single; /* sequences of the first step and of
+                                             --eval, one in each bin */
     struct pp_arena arena;
     struct pp_graph graph; /* the same stages on one rank */
     struct pp_schedule one, one_forward;
 };
 
-/* Puts the first n_bins bins of *set into memory in its place, or a likeness
- * of them. */
+/* Replaces *at by the first n_bins bins of *set in memory, or by synthetic bins
+ * with --shrink. */
 static int take_bins(struct pprun *p, const struct pp_packed *set,
                      size_t n_bins, const struct pp_synthetic_data *likeness,
                      struct pp_packed *at)
@@ -70,13 +70,14 @@ int pprun_verify_prepare(struct pprun *p)
     j->data = &p->data;
     if (!j->eval)
         return 0;
-    /* One more than a pass has: the next one is filled up with empty ones. */
+    /* One more than a pass has: empty microbatches fill the second pass. */
     n = (size_t)j->schedule->n_microbatches + 1;
     n = n < j->eval->n_bins ? n : j->eval->n_bins;
     return take_bins(p, j->eval, n, &likeness, &p->eval);
 }
 
-/* One rank, the same stages, one microbatch: forward through all, and back. */
+/* Makes the schedule of one rank: the same stages, one microbatch, forward and
+ * backward through all. */
 static int make_one(struct verify *y, struct pp_err *err)
 {
     const struct pp_graph *mesh = y->p->job.schedule->graph;
@@ -99,7 +100,7 @@ static int make_one(struct verify *y, struct pp_err *err)
     return pp_schedule_forward_only(&y->one, &y->one_forward, err);
 }
 
-/* The job of a run, in p while it is under way. */
+/* Makes one of the runs. p->job is that of the run meanwhile. */
 static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
                        int64_t steps)
 {
@@ -111,12 +112,12 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
         [PP_VERIFY_REFERENCE] = "one rank in fp64 ...",
         [PP_VERIFY_TWIN] = "one rank in fp32 ...",
         [PP_VERIFY_MESH] = "the pipeline ...",
-        [PP_VERIFY_SHAKEN] = "one rank in fp64, shaken ...",
+        [PP_VERIFY_SHAKEN] = "one rank in fp64, perturbed ...",
         [PP_VERIFY_WIDE] = "the pipeline in fp64 ...",
     };
     if (which != PP_VERIFY_MESH && which != PP_VERIFY_WIDE) {
         j->schedule = &y->one;
-        j->recompute = NULL; /* what is compared with keeps everything */
+        j->recompute = NULL; /* the reference keeps all activations */
         j->data = &y->single;
         j->forward = &y->one_forward;
         j->eval = j->eval ? &y->eval_single : NULL;
@@ -144,19 +145,19 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     return rc;
 }
 
-/* Whether later steps can be judged. */
+/* Fails if steps after the first cannot be judged. */
 static int check_later(struct verify *y, bool calm)
 {
     return calm || y->p->job.device->is_host
                ? 0
                : pp_fail(&y->p->tool->err, PP_EXIT_INPUT,
-                         "--verify: on this model rounding in fp32 leads "
-                         "elsewhere within %d steps, and fp64 is the CPU's "
-                         "alone: give --device cpu",
+                         "--verify: on this model fp32 rounding errors grow "
+                         "too large within %d steps, and fp64 needs --device "
+                         "cpu",
                          PP_VERIFY_STEPS);
 }
 
-/* Later steps in fp64, where fp32 cannot tell. */
+/* Makes the later steps in fp64, if fp32 is not exact enough. */
 static int run_wide(struct verify *y, double lr)
 {
     if (run_variant(y, PP_VERIFY_SHAKEN, lr, PP_VERIFY_STEPS))
@@ -218,9 +219,9 @@ static void print_table(const struct verify *y, const char *hint)
                 r->worst <= 1 ? "ok" : "DIFFERS");
     }
     if (v->later == PP_VERIFY_WIDE)
-        fprintf(f, "\nweights, and the loss of step 5, are those of the same "
-                   "plan in fp64: in fp32\nrounding alone leads elsewhere on "
-                   "this model\n");
+        fprintf(f, "\nweights and the loss of step 5 are from the same plan in "
+                   "fp64: on this model\nfp32 rounding errors grow too "
+                   "large\n");
     if (v->same)
         fprintf(f, "\nthe same: %zu tensors\n", v->n_rows);
     else
@@ -231,7 +232,7 @@ static void put_measure(FILE *f, const char *key, double x)
 {
     char text[32];
     pp_format_real(x, text);
-    /* JSON has no word for what is not a number. */
+    /* JSON has no NaN or infinity. */
     fprintf(f, ", \"%s\": %s", key, x - x == 0 ? text : "null");
 }
 

@@ -268,8 +268,8 @@ progress() {
     before=$(ls ckpt)
     for resume in "" "--resume nosuch"; do
         # shellcheck disable=SC2086
-        fails 2 "pprun: --save: 'ckpt/step-00000002' is there already: go on\
- from it with --resume ckpt, or save elsewhere" \
+        fails 2 "pprun: --save: 'ckpt/step-00000002' exists: continue from it\
+ with --resume ckpt, or save elsewhere" \
             $train --steps 1 --keep 1 $resume
         [ "$(ls ckpt)" = "$before" ]
     done
@@ -335,12 +335,12 @@ progress() {
         want=$(ppsched --stats plan.json | jq ".peak[$r]")
         grep -qx "pprun: rank $r: at most $want microbatches were alive" err
     done
-    fails 1 "pprun: rank 0 keeps $peak microbatches alive, and --memory allows *" \
+    fails 1 "pprun: rank 0 keeps $peak microbatches alive, but --memory allows *" \
         pprun plan.json --data packed --init 1 --steps 1 --memory $((peak - 1))
 }
 
 @test "--memory in bytes says what is needed" {
-    fails 1 "pprun: rank 0 needs *iB, and --memory allows 1.00 KiB" \
+    fails 1 "pprun: rank 0 needs *iB, but --memory allows 1.00 KiB" \
         pprun plan.json --data packed --init 1 --steps 1 --memory 1K
 }
 

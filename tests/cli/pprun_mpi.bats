@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Ranks as processes on the CPU, with MPI between them. No verdict comes from a
-# time-out: a run that should end and does not ends the suite.
+# Ranks as processes on the CPU, with MPI between them. No result depends on a
+# time-out: if a run hangs, the whole suite does.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -15,9 +15,9 @@ setup_file() {
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 2 >two.json
     ppsplit -q -p 4 model-llama | ppsched -q -s 1f1b -m 2 >four.json
     pprun two.json "${options[@]}" -o want
-    # mpirun ends all ranks when one fails: here they are to end by themselves.
-    # Each leaves what it says and how it has ended. one: a variable of one
-    # rank's.
+    # mpirun may kill all ranks when one ends without MPI_Finalize. The ranks must
+    # end by themselves here, so each shell waits until all ranks have ended.
+    # one=R:NAME=VALUE sets a variable of rank R.
     cat >rank <<'END'
 #!/bin/bash
 r=$OMPI_COMM_WORLD_RANK
@@ -26,7 +26,12 @@ pprun --transport mpi "$@" 2>err.$r <&0 &
 echo $! >pid.$r
 wait $!
 rc=$?
-echo $rc >status.$r
+echo $rc >status.$r.tmp
+mv status.$r.tmp status.$r
+until [ "$(find . -maxdepth 1 -name 'status.?' | wc -l)" -eq \
+    "$OMPI_COMM_WORLD_SIZE" ]; do
+    sleep 0.05
+done
 exit $rc
 END
     chmod +x rank
@@ -38,7 +43,7 @@ setup() {
     [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
         skip "there is no Open MPI's mpirun"
     cd "$BATS_FILE_TMPDIR"
-    # The leaks are MPI's own.
+    # MPI itself leaks memory.
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 }
 
@@ -51,25 +56,43 @@ mpi() {
     mpirun --allow-run-as-root --oversubscribe -n "$n" "$@"
 }
 
-# ranks N ARGS...: a run of N ranks, whatever becomes of them: out has what they
-# print, err.R what rank R says, statuses what they end with. Of ranks that have
-# failed mpirun does not always notice the end.
+# until_or_end PID COMMAND...: waits until the command succeeds or process PID
+# has ended.
+until_or_end() {
+    local pid=$1
+    shift
+    until "$@" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+}
+
+# ended N: all N ranks have ended.
+ended() { [ "$(find . -maxdepth 1 -name 'status.?' | wc -l)" -eq "$1" ]; }
+
+# ranks N ARGS...: runs N ranks, which may fail. Their stdout goes to out, the
+# stderr of rank R to err.R, and the exit statuses to $statuses. mpirun does not
+# always notice that failed ranks have ended, so it is killed 10 seconds later.
 ranks() {
-    local n=$1
+    local n=$1 mpirun i
     shift
     rm -f out err.* status.* pid.*
-    timeout -s KILL 60 mpirun --allow-run-as-root --oversubscribe -n "$n" \
-        --mca orte_abort_on_non_zero_status 0 ./rank "$@" >out 2>mpirun.err ||
-        true # mpirun has noticed
-    statuses=$(cat status.* | tr '\n' ' ')
+    mpirun --allow-run-as-root --oversubscribe -n "$n" \
+        --mca orte_abort_on_non_zero_status 0 ./rank "$@" >out 2>mpirun.err <&0 &
+    mpirun=$!
+    until_or_end $mpirun ended "$n"
+    for ((i = 0; i < 500; i++)); do
+        kill -0 $mpirun 2>/dev/null || break
+        sleep 0.02
+    done
+    kill -KILL $mpirun 2>/dev/null || true
+    wait $mpirun || true
+    statuses=$(cat status.? | tr '\n' ' ')
     echo "statuses $statuses"
     grep . err.* || true
 }
 
-# all STATUS N: N ranks have ended with it.
+# all STATUS N: N ranks have ended with this status.
 all() { [ "$statuses" = "$(printf "$1 %.0s" $(seq "$2"))" ]; }
 
-# says PATTERN: of the ranks' messages there is this one alone.
+# says PATTERN: the ranks print exactly one line, which matches.
 says() {
     [ "$(cat err.* | wc -l)" -eq 1 ]
     # shellcheck disable=SC2053
@@ -90,7 +113,7 @@ says() {
         diff <(numbers a/log) <(numbers b/log)
         cmp a/grads b/grads
         diff -r a/ckpt b/ckpt
-        # Only rank 0 speaks, and what it says went to the file.
+        # Only rank 0 prints, and its output went to the file.
         [ ! -s out ]
         [ ! -s err ]
     done
@@ -131,7 +154,7 @@ says() {
     ppsplit -q -p 2 --costs profile.json model-llama >/dev/null
 }
 
-@test "a checkpoint of two processes goes on with four, and with threads" {
+@test "four processes, and threads, resume a checkpoint of two processes" {
     rm -rf ckpt
     last=$(numbers want | tail -n 1)
     mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 1 --save ckpt \
@@ -145,28 +168,29 @@ says() {
     [ "$(numbers out)" = "$last" ]
 }
 
-@test "the manifest comes by standard input" {
-    # More than a pipe holds.
+@test "the manifest comes from standard input" {
+    # It is larger than a pipe's buffer.
     jq '."x-note" = ("n" * 200000)' two.json >large.json
     mpi 2 pprun --transport mpi "${options[@]}" <large.json >out
     diff <(numbers want) <(numbers out)
 }
 
-@test "a rank that is killed ends all others, by name" {
+@test "when a rank is killed, the others end and name it" {
     for victim in 1 0; do
         rm -f out
+        lost="rank $victim on $(hostname) is lost: its process has ended"
         ranks 4 four.json "${options[@]}" --steps 100000 &
-        until [ -s out ]; do sleep 0.02; done
+        until_or_end $! test -s out
         kill -9 "$(cat pid.$victim)"
-        # As mpirun would: the reason is to be said before the end.
+        # mpirun sends SIGTERM, but ranks that know the reason keep status 3.
+        until_or_end $! grep -qs "$lost" err.$((victim == 0))
         for r in 0 1 2 3; do
             [ $r -eq $victim ] || kill -TERM "$(cat pid.$r)" || true
         done
         wait $!
-        lost="rank $victim on $(hostname) is lost: its process has ended"
         for r in 0 1 2 3; do
             [ "$(cat status.$r)" -eq $((r == victim ? 137 : 3)) ]
-            # Rank 0 speaks as long as it is there.
+            # Only rank 0 prints the reason, unless it is the lost one.
             if [ $r -eq $victim ] || [[ $r -ne 0 && $victim -ne 0 ]]; then
                 ! grep pprun err.$r
             else
@@ -180,7 +204,7 @@ says() {
 @test "a signal to one rank stops all at the same step" {
     rm -rf ckpt out
     ranks 2 two.json "${options[@]}" --steps 100000 --save ckpt &
-    until [ -s out ]; do sleep 0.02; done
+    until_or_end $! test -s out
     kill -TERM "$(cat pid.1)"
     wait $!
     [ "$(cat status.0 status.1 | tr '\n' ' ')" = '75 75 ' ]
@@ -190,7 +214,7 @@ says() {
     [ ! -s err.1 ]
 }
 
-@test "a failure is told once" {
+@test "only one rank prints an error" {
     ranks 2 two.json "${options[@]}" --lr 1e5 --clip 0 --steps 9
     all 3 2
     says "pprun?0/2 $(hostname)?: step ?: loss is * and the gradient norm *nan"
@@ -203,11 +227,11 @@ says() {
 2 ranks (pp 2 x dp 1 x tp 1 x cp 1)"
 }
 
-@test "a module that is not there, or is none" {
+@test "a missing or wrong MPI module" {
     PPRUN_MPI=libm.so.6 ranks 2 two.json "${options[@]}"
     all 3 2
     says "pprun?0/2 *: MPI: 'libm.so.6' is not an MPI module of pprun"
-    # Rank 0 does not wait inside MPI for the one that cannot come.
+    # Rank 0 does not wait inside MPI for the rank that cannot start.
     one=1:PPRUN_MPI=./nosuch.so ranks 2 two.json "${options[@]}"
     all 3 2
     says 'pprun?1/2 *: MPI: ./nosuch.so: cannot open shared object file: *'
@@ -243,6 +267,6 @@ has 2 ranks (pp 2 x dp 1 x tp 1 x cp 1); start them with mpirun or srun" ]
     [[ "${stderr_lines[0]}" == *'--verify needs --transport threads, not mpi' ]]
     run --separate-stderr mpi 2 pprun two.json "${options[@]}"
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"OMPI_COMM_WORLD_SIZE '2'; start one, or give --transport \
-mpi"* ]]
+    [[ "$stderr" == *"OMPI_COMM_WORLD_SIZE '2'; start one process, or give \
+--transport mpi"* ]]
 }

@@ -101,7 +101,7 @@ fails() {
     run --separate-stderr pprun --data alike --init 1 --steps 3 \
         --profile alike.json plan.json
     [ "$status" -eq 0 ]
-    [ "$stderr" = "pprun: --profile: the microbatches are too much alike to tell what a token costs from what a pair of tokens does; they share the time as they share the operations" ]
+    [ "$stderr" = "pprun: --profile: the microbatches are too similar to separate the cost of a token from that of a pair of tokens; the time is divided by operation counts" ]
     # As a layer's operations share it: 2.5 times the forward in the gradient.
     jq -e --slurpfile plan plan.json '$plan[0].model.units[1].fwd_flops as $f
         | .units[1] | (.fwd[1] / .fwd[0] * $f[0] / $f[1] - 1 | fabs) < 1e-9
@@ -180,7 +180,7 @@ fails() {
         pprun --data packed --init 1 --eval packed --profile t plan.json
     fails 2 "pprun: --trace-steps needs --trace" \
         run_pprun --steps 3 --trace-steps 2 plan.json
-    fails 2 "pprun: --trace and --profile: 'x' cannot be both" \
+    fails 2 "pprun: --trace and --profile: both write to 'x'; give two files" \
         run_pprun --steps 3 --trace x --profile x plan.json
     fails 2 "pprun: a profile takes 3 steps or more, and 2 are left" \
         run_pprun --steps 2 --profile p plan.json
@@ -189,7 +189,7 @@ fails() {
         run_pprun --steps 1 --resume ended --trace t plan.json
     ppsplit -q -p 2 --recompute full model-llama |
         ppsched -q -s 1f1b -m 4 -o again.json
-    fails 2 "pprun: --profile: stage 0 recomputes: profile a plan of ppsplit\
+    fails 2 "pprun: --profile: stage 0 recomputes: make the plan with ppsplit\
  --recompute none" run_pprun --steps 3 --profile p again.json
     [ ! -e p ] && [ ! -e p.tmp ]
     fails 3 "pprun: nosuch/t.tmp: No such file or directory" \

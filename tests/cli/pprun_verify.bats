@@ -125,6 +125,6 @@ refuses() {
     refuses "--shrink and --weights exclude each other" \
         --verify --shrink --weights w plan.json
     refuses "--verify needs --dtype fp32 or fp64: the rounding of bf16 would\
- hide a fault" --verify --device cuda --dtype bf16 --init 1 plan.json
+ hide errors" --verify --device cuda --dtype bf16 --init 1 plan.json
     refuses "no data: give --data DIR" --verify --init 1 plan.json
 }

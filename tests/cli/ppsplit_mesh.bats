@@ -96,6 +96,6 @@ END
         run --separate-stderr pprun --init 1 --data none --steps 1 plan.json
         echo "$stderr"
         [ "$status" -eq 2 ]
-        [[ "$stderr" == *"/mesh/$size: '2' is more than pprun runs yet: 1" ]]
+        [[ "$stderr" == *"/mesh/$size: '2', but pprun supports only 1 so far" ]]
     done
 }

@@ -276,8 +276,8 @@ has 4 ranks (pp 4 x dp 1 x tp 1 x cp 1)"
     dirs=('' "--chdir=$PWD/elsewhere")
     ranks 2 "$PWD/two.json" "${options[@]}"
     all 2 2
-    says "pprun?1/2 *: rank 1 on $(hostname) sees other things than rank 0 \
-on $(hostname): the packed data"
+    says "pprun?1/2 *: rank 1 on $(hostname) and rank 0 on \
+$(hostname) differ in the packed data"
     rm elsewhere/packed
     ranks 2 "$PWD/two.json" "${options[@]}"
     all 2 2
@@ -352,7 +352,7 @@ on $(hostname): the packed data"
         "${options[@]}"
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = "pprun: --transport threads runs all ranks in one \
-process, and torchrun says that there are WORLD_SIZE '4'; start one, or give \
+process, but torchrun started WORLD_SIZE '4'; start one process, or give \
 --transport nccl" ]
     RANK=0 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda \
         --transport nccl two.json "${options[@]}" </dev/null

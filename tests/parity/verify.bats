@@ -163,7 +163,7 @@ look at what this stage receives, and at the keys and values of the slices*"
 }
 
 @test "where fp32 goes elsewhere by itself later steps are judged in fp64" {
-    local said="rounding alone leads elsewhere on this model"
+    local said="fp32 rounding errors grow too large"
     for dtype in fp32 fp64; do
         pprun --verify --init 1 --data packed --dtype $dtype steep.json >table
         [ "$(grep -cx "$said" table)" -eq $([ $dtype = fp32 ] && echo 1 ||
