@@ -287,7 +287,7 @@ $(hostname) differ in the packed data"
     mkdir -p elsewhere/saved saved
     ranks 2 "$PWD/two.json" "${options[@]}" --save saved
     all 2 2
-    says "pprun?1/2 *: the directory of --save"
+    says "pprun?1/2 *differ in the directory of --save"
 }
 
 @test "a manifest that cannot be read is one message" {
