@@ -40,9 +40,9 @@ int pp_check(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 enum { PP_N_SEMANTICS = 6 };
 
-/* How sends and receives block. Transports differ: a schedule that runs over
- * separate channels of some depth may hang if a pair of ranks shares one NCCL
- * communicator, or if a rank has one for all its peers. */
+/* The rules by which sends and receives block. Transports differ: a schedule
+ * that runs over separate channels of some depth may hang if a pair of ranks
+ * shares one NCCL communicator, or if a rank has one for all its peers. */
 struct pp_semantics {
     const char *name;
     const char *summary; /* one line */

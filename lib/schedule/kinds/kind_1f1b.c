@@ -124,6 +124,8 @@ static int row_dag_init(struct row_dag *p, const struct pp_schedule *s,
     return rc;
 }
 
+/* Emits op of a microbatch for all stages of a row: forwards ascending,
+ * backwards descending. */
 static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
                         enum pp_op op, int row, int microbatch,
                         struct pp_err *err)

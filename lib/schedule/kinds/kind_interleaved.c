@@ -62,12 +62,16 @@ static int rounds_init(struct rounds *z, const struct pp_schedule *s,
     return 0;
 }
 
+/* Returns the default group, or 0 if m microbatches have none: m must be a
+ * multiple of the number of rounds, max(1, m div p). */
 static int rounds_group(int m, int p)
 {
     int rounds = m / p > 1 ? m / p : 1;
     return m % rounds == 0 ? m / rounds : 0;
 }
 
+/* Fails and offers the nearest numbers of microbatches that have a default
+ * group. */
 static int rounds_fail(const struct rounds *z, const char *kind,
                        const char *more, struct pp_err *err)
 {
@@ -108,6 +112,7 @@ static int emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
     return 0;
 }
 
+/* Returns true if every group, the last one too, has a microbatch per rank. */
 static bool group_fits(int m, int p, int g)
 {
     return g >= p && g <= m && (m % g == 0 || m % g >= p);
@@ -129,6 +134,8 @@ static void list_groups(int m, int p, char *text, size_t bytes)
                                found[i]);
 }
 
+/* Fails for a group that does not fit, or, if group is 0, for the lack of a
+ * default group. */
 static int fail_group(const struct rounds *z, int group, struct pp_err *err)
 {
     char groups[100] = "", more[120];

@@ -94,7 +94,8 @@ int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
 /* Frees; accepts a zeroed struct. */
 void pp_messages_finish(struct pp_messages *m);
 
-/* The idle time of a row, by cause. */
+/* The idle time of a row by cause: before its first compute action, before a
+ * later forward or backward, and after its last compute action. */
 struct pp_idle {
     double fill, wait_forward, wait_backward, drain;
 };
