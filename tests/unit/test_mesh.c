@@ -160,6 +160,12 @@ static void test_check(void)
         int rc = pp_mesh_check(&rows[i].x, rows[i].m, rows[i].seq_len, &err);
         is_str(rc ? err.text : "", rows[i].want, "model and mesh divide");
     }
+    struct pp_err hint = {0};
+    ok(pp_mesh_check(&(struct pp_mesh){1, 1, 4, 2, 1}, &llama, 4104, &hint) !=
+           0,
+       "a sequence length that does not divide is refused");
+    is_str(hint.setting, "seq-len", "the setting to change");
+    is_str(hint.value, "4112", "the next length that divides");
     struct pp_model odd = llama;
     struct pp_err err = {0};
     odd.intermediate = 14339;
