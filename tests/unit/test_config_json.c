@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_config_json - config.json of each architecture, old and new, against
- * what transformers makes of it. What is refused is in tests/invalid. */
+/* test_config_json - reads config.json of each architecture, old and new, and
+ * compares with what transformers reads. tests/invalid holds the files that are
+ * refused. */
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 static char dir[] = "/tmp/pp-model-XXXXXX";
 static char path[PATH_MAX];
 
-/* Reads a config.json of this text, through the directory that holds it. */
+/* Reads a config.json with this text, by the name of its directory. */
 static bool read_text(const char *text, struct pp_model *m)
 {
     struct pp_err err = {0};

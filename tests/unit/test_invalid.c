@@ -13,10 +13,10 @@
 #include "manifest/units_json.h"
 #include "tap.h"
 
-/* Fewer means that the directory was not found as it should be. */
+/* If there are fewer cases, the directory is not the right one. */
 #define AT_LEAST 120
 
-/* The work directory is the case's, so that messages name plain files. */
+/* The working directory is the case's, so that messages name plain files. */
 static void read_case(struct pp_err *err)
 {
     if (pp_file_exists("config.json")) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_manifest - what is read, what setters change, what is written. What is
- * refused is in tests/invalid. */
+/* test_manifest - reads, changes and writes manifests. tests/invalid holds the
+ * documents that are refused. */
 #include <string.h>
 
 #include "base/num.h"
@@ -90,7 +90,7 @@ static bool parse(const char *text, struct pp_manifest *m)
     return err.code == PP_EXIT_OK;
 }
 
-/* The document as text; the caller frees. */
+/* Returns the document as text. The caller frees it. */
 static char *text_of(const struct pp_manifest *m)
 {
     static char *text;
@@ -235,8 +235,8 @@ static void sum(struct pp_manifest_stage *s)
     }
 }
 
-/* Sets a split of some_model over n stages, a rank each, the first boundary
- * where asked and the rest of the units in the last stage. */
+/* Splits some_model into n stages, one a rank. The first stage ends at the
+ * boundary asked for, and the last stage holds the rest of the units. */
 static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
                      struct pp_err *err)
 {
@@ -318,7 +318,7 @@ static void test_setters(void)
     pp_manifest_finish(&m);
 }
 
-/* Puts both stages of a split in two on one rank. */
+/* Puts both stages of a split into two on one rank. */
 static int set_one_rank(struct pp_manifest *m, struct pp_err *err)
 {
     struct pp_arena a = {0};
@@ -420,7 +420,7 @@ static void test_streams(void)
     ok(true, "finishing twice is harmless");
 }
 
-/* Reals that are whole, tiny, huge and neither, in an x- key. */
+/* Writes whole, tiny, huge and other reals in an x- key. */
 static void test_numbers(void)
 {
     static const double values[] = {0.1,    1.0 / 3, 1e22,   1e300,
@@ -446,7 +446,7 @@ static void test_numbers(void)
     }
 }
 
-/* The example of pp-manifest(5), which says something of every section. */
+/* Reads the example of pp-manifest(5), which has every section. */
 static void test_man_page(void)
 {
     char path[4096], page[32768];

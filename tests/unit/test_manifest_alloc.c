@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_manifest_alloc - memory runs out at the nth allocation, for every n, in
- * reading, changing and writing: status 3, nothing lost, the manifest as it
- * was.
+/* test_manifest_alloc - lets the nth allocation fail, for every n, while a
+ * manifest is read, changed and written. The status is 3, nothing leaks, and
+ * the manifest is as it was.
  *
- * libpp's own calls come here through the linker's --wrap, jansson's through
- * its hook. */
+ * The linker's --wrap catches libpp's own calls, and a hook catches
+ * jansson's. */
 #include <jansson.h>
 
 #include "manifest/manifest.h"
@@ -142,14 +142,14 @@ static int write_null(struct pp_manifest *m, struct pp_err *err)
     return pp_manifest_write(m, null, err);
 }
 
-/* A step on a manifest: on one that is there, or one that makes it. */
+/* A step changes a manifest or makes one. */
 struct step {
     const char *name;
     int (*run)(struct pp_manifest *m, struct pp_err *err);
     bool fresh;
 };
 
-/* Runs the step with n allocations granted. False once that is enough. */
+/* Runs the step with n allocations granted. Returns false if n is enough. */
 static bool fails_at(const struct step *s, long n, bool *good)
 {
     struct pp_manifest m = {0};
