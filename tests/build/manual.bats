@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# manual - the manual pages say what the tools do: clean mdoc, the options of
-# --help, and examples that run.
+# manual - checks the manual pages: clean mdoc, the options of --help, and
+# examples that run.
 
 bats_require_minimum_version 1.5.0
 

@@ -1,17 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# objects - rules about what was built: symbols, state, libraries, headers and
-# what is installed.
+# objects - rules for the build: symbols, state, libraries, headers and the
+# installed files.
 
 bats_require_minimum_version 1.5.0
 
-PLAN_TOOLS='ppsplit ppsched pppack'
+load tree_helpers
 
-none() {
-    local found
-    found=$(cat)
-    [ -z "$found" ] || { echo "$1:"; echo "$found"; return 1; }
-}
+PLAN_TOOLS='ppsplit ppsched pppack'
 
 @test "every global symbol of libpp.a begins with pp_" {
     [ "$(nm -g --defined-only "$BUILDDIR/libpp.a" | grep -c ' T pp_')" -gt 20 ]

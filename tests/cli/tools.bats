@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tools - what the table of options gives to all four programs: former names and
+# tools - tests the table of options that all four programs share: former names,
 # synonyms, sizes, hints for mistakes, --help, and shell completion.
 
 bats_require_minimum_version 1.5.0
@@ -176,7 +176,7 @@ model() {
         pprun --steps 1 --init 1 --weights w
     fails '--rows and --balance tokens exclude each other' \
         pppack -l 8 -a none --rows 2 --balance tokens
-    # A list is printed whatever else is asked for.
+    # --list ignores other options.
     ppsched --list --lenient | grep -q '^1f1b '
 }
 
