@@ -126,7 +126,7 @@ static const struct pp_model model = {.architecture = PP_LLAMA,
 
 enum { STEPS = 3, M = 4 };
 
-/* Seconds that this test's machine takes for a part of a unit. */
+/* Returns the true seconds of a part of a unit, per token or per pair. */
 static double truth(size_t unit, int lap, int per)
 {
     double attends = pp_model_unit(&model, unit).kind == PP_UNIT_LAYER &&
@@ -135,8 +135,8 @@ static double truth(size_t unit, int lap, int per)
                : 1e-6 * (double)(unit + 2) * (3 - lap);
 }
 
-/* Two ranks; rank's recorder as if the two last of three steps had been slow
- * in nothing and the first in everything. */
+/* Two ranks, and the recorder of one of them. The first of three steps was slow
+ * in everything. */
 struct scene {
     struct fixture f;
     struct pp_job job;
@@ -217,14 +217,14 @@ static void test_layers(void)
                                              truth(u, lap, per)) /
                                             truth(u, lap, 0));
         }
-        is_int(strangers, 0, "its own units and no others");
-        ok(worst < 1e-6, "what took the time comes back (%.1e)", worst);
+        is_int(strangers, 0, "only the rank's own units are fitted");
+        ok(worst < 1e-6, "the fit finds the true times (%.1e)", worst);
         finish(&s);
     }
 }
 
-/* Spans of the two ranks such that every message takes 2 us and 1 ns a byte,
- * and the receiver comes 5 us before; marks of a step. */
+/* Fills the spans of both ranks and the marks of every step. A message takes
+ * 2 us and 1 ns per byte; its receiver waits from 5 us before. */
 static void fill_record(const struct scene *s, struct pp_record *record)
 {
     struct pp_messages messages;
@@ -241,7 +241,7 @@ static void fill_record(const struct scene *s, struct pp_record *record)
             double at = (double)i + 1, took = 2e-6 + 1e-9 * bytes;
             size_t from = (size_t)(m->from * STEPS + step) * record->n,
                    to = (size_t)(m->to * STEPS + step) * record->n;
-            /* Every third is late to be received, and says nothing. */
+            /* Every third receive is late and must not count. */
             record->spans[from + m->send][0] = at;
             record->spans[to + m->recv][0] = at + (i % 3 ? -5e-6 : 4e-3);
             record->spans[to + m->recv][1] = at + (i % 3 ? took : 5e-3);
@@ -277,7 +277,7 @@ static void test_record(void)
     ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err), "messages");
     is_near(p.seconds_per_byte / 1e-9, 1, 1e-3, "seconds per byte");
     is_near(p.latency / 2e-6, 1, 1e-3, "latency");
-    /* Of four messages three arrive before they leave. */
+    /* Clocks differ: three of four messages arrive before they leave. */
     for (size_t i = 0; i < 2 * STEPS * record.n; i++)
         record.spans[i][1] = record.spans[i][0] + (i % 4 ? 4e-6 : 1e-4);
     ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err) &&
