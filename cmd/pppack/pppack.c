@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pppack - packs documents into microbatches of at most a given number of
- * tokens. The run; the command line is in pppack_options.c, the work in
+ * tokens. It runs the steps and prints bins and statistics; the work is in
  * lib/pack and lib/data. */
 #include "pppack.h"
 
@@ -15,7 +15,7 @@
 #include "data/packed.h"
 #include "pack/pack_rule.h"
 
-/* By a rule that knows lengths without padding. */
+/* Packs by a rule that reads the lengths without padding. */
 static int choose_unpadded(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
@@ -30,7 +30,7 @@ static int choose_unpadded(struct pack_job *j)
     return rc;
 }
 
-/* Bins of the sequences, by the rule. */
+/* Packs the sequences by the rule. */
 static int choose_bins(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
@@ -45,14 +45,15 @@ static int choose_bins(struct pack_job *j)
         return j->rule->pack(p->padded, p->n, room, &j->bins, err);
     if ((size_t)j->parts > p->n)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "--parts: '%" PRId64 "' bins need as many sequences, "
+                       "--parts: '%" PRId64
+                       "' bins need as many sequences, but "
                        "there are %zu",
                        j->parts, p->n);
     pp_parts_fn *divide = j->equal_size ? pp_parts_kk_equal : j->rule->divide;
     return divide(p->padded, p->n, (size_t)j->parts, &j->bins, err);
 }
 
-/* Rules that divide into a number of parts know no capacity. */
+/* Checks the loads: rules that divide into parts know no capacity. */
 static int check_loads(struct pack_job *j)
 {
     if (!j->rule->divide)
@@ -78,7 +79,7 @@ static int raise_bins(struct pack_job *j)
                             multiple, &j->t.err);
 }
 
-/* Before rows are padded, which is no property of the sequences. */
+/* Computes the lower bound. It must run before rows are padded. */
 static int certify(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
@@ -89,7 +90,7 @@ static int certify(struct pack_job *j)
                                  &j->lower_bound, &j->t.err);
 }
 
-/* Pads bins to what their rows must be. */
+/* Pads bins to a multiple of the row. */
 static void fill_rows(struct pack_job *j)
 {
     const struct pp_bins *bins = &j->bins;
@@ -133,7 +134,8 @@ static int pack(struct pack_job *j)
                        : 0;
 }
 
-/* One of tens of millions: printf would take longer than packing does. */
+/* Prints one index. There may be tens of millions, and printf would take longer
+ * than packing. */
 static void print_index(uint32_t v, bool first, FILE *f)
 {
     char text[16];
@@ -153,12 +155,14 @@ static void print_piece(const struct pp_piece *q, bool first, FILE *f)
             q->source, q->start, q->length);
 }
 
-int pack_print_bins(struct pack_job *j)
+/* Prints a line per bin with the indices of its documents, or triples (index,
+ * start, length) if documents may be cut. */
+static int print_bins(struct pack_job *j)
 {
     FILE *f = tool_output(&j->t);
     bool parts =
         j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
-    /* Then pieces are the documents, and need no look-up. */
+    /* If pieces are the documents, they need no look-up. */
     bool whole = j->pieces.n == j->docs.n;
     if (!f)
         return -1;
@@ -177,7 +181,8 @@ int pack_print_bins(struct pack_job *j)
     return 0;
 }
 
-/* Labels of tokens at..at + n that count; the first never does. */
+/* Counts the scored labels of tokens [at, at + n); the first is never scored.
+ */
 static uint64_t count_labels(const struct pack_job *j, size_t at, size_t n)
 {
     const int32_t *labels = j->docs.labels;
@@ -189,7 +194,7 @@ static uint64_t count_labels(const struct pack_job *j, size_t at, size_t n)
     return scored;
 }
 
-/* Sequences of all pieces, and their labels that count. */
+/* Counts the sequences of all pieces, and their scored labels. */
 static void count_sequences(struct pack_job *j, uint64_t *n, uint64_t *scored)
 {
     const struct pp_documents *d = &j->docs;
@@ -210,7 +215,7 @@ static void count_sequences(struct pack_job *j, uint64_t *n, uint64_t *scored)
     }
 }
 
-/* What became of the input. */
+/* Prints the counts of the input. */
 static void print_counts(const struct pp_input_counts *c, FILE *f)
 {
     const struct {
@@ -241,7 +246,7 @@ static void print_figure(FILE *f, const char *key, double v)
     fprintf(f, "  \"%s\": %s,\n", key, text);
 }
 
-/* Before and after --balance, or what there is without it. */
+/* Prints the figures; with --balance also those before it. */
 static void print_figures(const struct pack_job *j, FILE *f)
 {
     if (j->bins.n_bins == 0)
@@ -256,13 +261,14 @@ static void print_figures(const struct pack_job *j, FILE *f)
     print_figure(f, "step_time", j->after.step_time);
 }
 
-int pack_print_stats(struct pack_job *j)
+/* Prints counts, efficiency and the lower bound as JSON. */
+static int print_stats(struct pack_job *j)
 {
     size_t bound = j->lower_bound;
     uint64_t padded = 0;
     char efficiency[32];
     const struct pp_pieces *p = &j->pieces;
-    /* With a directory -o is taken: stdout. */
+    /* With a directory, -o names it, and statistics go to stdout. */
     FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
     if (!f)
         return -1;
@@ -295,7 +301,7 @@ int pack_print_stats(struct pack_job *j)
     return 0;
 }
 
-/* One directory, or what is printed instead. */
+/* Packs one directory, or prints its bins. */
 static int pack_part(struct pack_job *j)
 {
     bool directory = j->t.output && !j->from_lengths;
@@ -308,10 +314,9 @@ static int pack_part(struct pack_job *j)
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
     if (directory && pack_write(j) != 0)
         return -1;
-    if (j->stats ? pack_print_stats(j) != 0
-                 : !directory && pack_print_bins(j) != 0)
+    if (j->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)
         return -1;
-    j->capacity = capacity; /* the next part begins as this one did */
+    j->capacity = capacity; /* --rows has changed it */
     return 0;
 }
 

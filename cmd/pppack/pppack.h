@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack - what the files of cmd/pppack/pppack*.c share: one run of the
- * program, from its options to the bins. */
+/* pppack - the state of one run of pppack, from its options to the bins. */
 #ifndef PP_CMD_PPPACK_H
 #define PP_CMD_PPPACK_H
 
@@ -10,18 +9,18 @@
 #include "pack/pack.h"
 #include "tool.h"
 
-/* Another system's packer. */
+/* The packer of another system. */
 struct pack_compat {
     struct pp_packer packer;
-    bool decides_oversize; /* and how: */
+    bool decides_oversize; /* then oversize says how: */
     enum pp_oversize oversize;
-    bool drops_empty; /* documents without tokens */
-    bool wraps;       /* documents are cut where a bin ends */
-    bool multiplies; /* pads for each kind of parallelism on top of the other */
-    bool pops;       /* raises the number of bins in NeMo-RL's way */
+    bool drops_empty; /* drops documents without tokens */
+    bool wraps;       /* cuts documents at the end of a bin */
+    bool multiplies;  /* pads to the product 2 x cp x tp */
+    bool pops;        /* raises the number of bins as NeMo-RL does */
 };
 
-/* Ends with a zeroed entry. */
+/* All systems; the last entry is zeroed. */
 extern const struct pack_compat pack_compats[];
 
 enum { PACK_MAX_SHARES = 3 };
@@ -32,91 +31,83 @@ enum pack_balance {
     PACK_BALANCE_FLOPS
 };
 
-/* How even bins are. */
+/* Figures of how even the bins are. */
 struct pack_figures {
-    double imbalance; /* the costliest bin over the mean */
+    double imbalance; /* cost of the costliest bin over the mean */
     double step_time; /* simulated, with a schedule */
 };
 
 struct pack_job {
     struct tool t;
-    /* What was asked. */
-    const struct pp_packer *rule; /* NULL until it is known */
+    /* The options. */
+    const struct pp_packer *rule; /* NULL until known */
     const struct pack_compat *compat;
     int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
-    int64_t dp; /* lanes; 0 until it is known */
+    int64_t dp; /* data-parallel ranks; 0 until known */
     int oversize, drop_empty, fp8, balance;
     const char *manifest_name;
     bool equal_size, per_rank, bytes, from_lengths, stats, shuffled;
     const char *check;
     int64_t skip_bad;
     bool index_only, has_modes;
-    bool modes[256];          /* of --modes, an int8 as an unsigned number */
-    const char *export_to;    /* the format, or NULL */
-    const char *parts_wanted; /* of --split, or NULL */
+    bool modes[256];          /* --modes, by an int8 as an unsigned number */
+    const char *export_to;    /* format, or NULL */
+    const char *parts_wanted; /* --split, or NULL */
     double shares[PACK_MAX_SHARES];
     size_t n_shares;
-    /* The part of the documents being packed: all, without --split. */
+    /* The part of the documents being packed; all of them without --split. */
     const char *part;
     size_t first_document, n_documents;
-    char *spill; /* where tokens go that memory does not hold */
+    char *spill; /* directory for tokens beyond those in memory */
     uint32_t capacity, align;
-    uint32_t row; /* what the slots of a bin add up to is a multiple of it */
-    struct pp_documents docs; /* with --lengths only their lengths */
+    uint32_t row;             /* the slots of a bin are a multiple of it */
+    struct pp_documents docs; /* with --lengths: only lengths */
     struct pp_pieces pieces;
-    double made_s; /* when there were all of them */
+    double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
     size_t lower_bound;                /* with --stats */
-    struct pack_figures before, after; /* of --balance, with --stats */
-    const char *name;                  /* of the file being read */
+    struct pack_figures before, after; /* --balance, with --stats */
+    const char *name;                  /* the file being read */
 };
 
 extern const struct tool_option pack_options[];
 
-/* Reads the command line, checks which options go together, and derives the
- * alignment. Returns 0, or -1 if the run is over: help was printed, or j->t.err
- * is filled. */
+/* Reads and checks the options, and derives the alignment. Returns 0, or -1 if
+ * the run is over: help was printed, or j->t.err is filled. */
 int pack_read_options(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
 
-/* --modes: numbers between commas. */
+/* Parses --modes: numbers separated by commas. */
 int pack_parse_modes(struct pack_job *j, const char *s) PP_MUST_USE;
 
-/* Reads the files named from optind on, or standard input. */
+/* Reads the operands, or standard input if there are none. */
 int pack_read(struct pack_job *j, int argc, char **argv);
 
-/* Writes the directory, or the part of it that j->part names. */
+/* Writes the directory, or its part j->part. */
 int pack_write(struct pack_job *j) PP_MUST_USE;
 
-/* Packs, writes and describes each part of --split with act. */
+/* Calls act for each part of --split. */
 int pack_each_part(struct pack_job *j,
                    int (*act)(struct pack_job *)) PP_MUST_USE;
 
-/* A packed directory in another format. */
+/* Exports a packed directory to another format. */
 int pack_export(struct pack_job *j, const char *dir) PP_MUST_USE;
 
-/* --check. */
+/* Does --check. */
 int pack_check(struct pack_job *j) PP_MUST_USE;
 
-/* Whether what --split asks for can be understood. */
+/* Parses --split. */
 int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 
-/* Reads --manifest and takes from it what is not asked for. */
+/* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
 
-/* Writes what was packed into the manifest: to its file, or to stdout where it
- * came from stdin. */
+/* Adds the data section to the manifest, and writes it to its file, or to
+ * stdout if it came from stdin. */
 int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
 
-/* --balance, and the figures before and after. */
+/* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;
-
-/* A line per bin with the indices of its documents, to the output; triples
- * (index, start, length) where documents may be cut. */
-int pack_print_bins(struct pack_job *j);
-
-/* Counts, efficiency and the bound on the bins as JSON. */
-int pack_print_stats(struct pack_job *j);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_balance - --balance: bins that cost alike, in the order of steps and
- * lanes, and what that gains: the imbalance, and with a schedule the time of a
- * step. */
+/* pppack_balance - does --balance, and computes its gain: the imbalance and,
+ * with a schedule, the time of a step. */
 #include "pppack.h"
 
 #include <stdlib.h>
@@ -11,16 +10,16 @@
 #include "manifest/stage_costs.h"
 #include "schedule/simulate/sim.h"
 
-/* Steps that are simulated at most, evenly spread. */
+/* The most steps that are simulated; they are evenly spread. */
 enum { MOST_STEPS = 256 };
 
-/* What microbatches are made of: by bin and slice. */
+/* Tokens and attended pairs, by bin and slice. */
 struct microbatch_sizes {
     double *tokens, *pairs;
 };
 
-/* The sequences that a piece holds: several where a document is a group, which
- * is never cut. Returns how many; the first is *first. */
+/* Returns how many sequences a piece has, and the first of them. A group has
+ * several, and is never cut. */
 static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
                            size_t *first)
 {
@@ -45,7 +44,7 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
     return sum;
 }
 
-/* Of one piece, by what is balanced. */
+/* Returns the cost of one piece, in what is balanced. */
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     if (j->balance != PACK_BALANCE_FLOPS)
@@ -53,7 +52,8 @@ static double cost_of(const struct pack_job *j, const struct pp_piece *q)
     return j->per_token * q->padded + j->per_pair * pairs_of(j, q);
 }
 
-/* As integers that lose little and do not overflow when added up. */
+/* Makes the costs as integers that lose little, and whose sum does not
+ * overflow. */
 static uint64_t *make_costs(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
@@ -65,7 +65,7 @@ static uint64_t *make_costs(struct pack_job *j)
     }
     for (size_t i = 0; i < p->n; i++)
         total += cost_of(j, &p->piece[i]);
-    /* Tokens are whole already. */
+    /* Tokens are whole numbers already. */
     double scale = j->balance == PACK_BALANCE_FLOPS && total > 0
                        ? (double)(UINT64_C(1) << 61) / total
                        : 1;
@@ -74,7 +74,7 @@ static uint64_t *make_costs(struct pack_job *j)
     return cost;
 }
 
-/* The costliest bin over the mean. */
+/* Returns the cost of the costliest bin over the mean. */
 static double find_imbalance(const struct pack_job *j)
 {
     double most = 0, total = 0;
@@ -127,7 +127,7 @@ static int measure_bins(struct pack_job *j, struct microbatch_sizes *s)
     return 0;
 }
 
-/* One lane's part of a step. */
+/* The part of a step that one data-parallel rank runs. */
 struct dp_rank {
     const struct pp_stage_costs *costs;
     const struct microbatch_sizes *sizes;
@@ -145,7 +145,8 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
                          l->sizes->pairs[part]);
 }
 
-/* The slowest lane's time of a step that begins with a bin. */
+/* Simulates a step that begins with bin first. *time is that of the slowest
+ * data-parallel rank. */
 static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
                          const struct microbatch_sizes *sizes, size_t first,
                          double *time)
@@ -154,8 +155,8 @@ static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
     size_t dp = (size_t)j->manifest.mesh.dp;
     *time = 0;
     for (size_t k = 0; k < dp; k++) {
-        struct dp_rank lane = {c, sizes, first + k, dp, j->bins.n_bins};
-        struct pp_costs costs = {.time = dp_rank_time, .ctx = &lane};
+        struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins};
+        struct pp_costs costs = {.time = dp_rank_time, .ctx = &rank};
         struct pp_sim sim = {0};
         if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
             return -1;
@@ -165,7 +166,7 @@ static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
     return 0;
 }
 
-/* The mean over the steps. */
+/* Computes the mean time of a step. */
 static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
@@ -190,7 +191,7 @@ static int simulate(struct pack_job *j, double *time)
     return rc;
 }
 
-/* The figures of the bins as they are. */
+/* Computes the figures of the current bins. */
 static int report_figures(struct pack_job *j, struct pack_figures *f)
 {
     if (!j->stats || j->bins.n_bins == 0)
@@ -209,8 +210,8 @@ static int rearrange_bins(struct pack_job *j)
         per_step = (size_t)j->bins_multiple;
     if (per_step % dp)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "'%zu' bins are not the same number for each of %zu "
-                       "lanes (--dp)",
+                       "'%zu' bins cannot be divided equally among %zu "
+                       "data-parallel ranks (--dp)",
                        per_step, dp);
     uint64_t *cost = make_costs(j);
     if (!cost)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_options - the options of pppack, and which of them go together. */
+/* pppack_options - the options of pppack, and the checks of them. */
 #include "pppack.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #include "base/num.h"
 #include "pack/pack_rule.h"
 
-/* pppack_compat - what --compat knows of other systems: the rule, and what
- * each does with documents that are empty or too long. */
+/* The systems of --compat: the rule of each, and what it does with documents
+ * that are empty or too long. */
 const struct pack_compat pack_compats[] = {
     {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
      .multiplies = true,
@@ -86,7 +86,7 @@ static void list_compats(const char *words[])
     words[n] = NULL;
 }
 
-/* The index of the word that a list has. */
+/* Returns the index of a word in the list of an option, or -1. */
 static int take_listed(struct tool *t, const struct tool_option *o,
                        const char *arg)
 {
@@ -136,11 +136,12 @@ static int parse_modes(struct tool *t, const struct tool_option *o,
 const struct tool_option pack_options[] = {
     {.group = "Input"},
     {0, "bytes", NULL, "tokens are the bytes of \"text\", then 256", AT(bytes)},
-    {0, "lengths", NULL, "read a length per line, print bins of indices",
+    {0, "lengths", NULL, "read one length per line, print bins of indices",
      AT(from_lengths), .excludes = "bytes"},
-    {0, "modes", "LIST", "modes of indexed sequences to read: 0,1",
+    {0, "modes", "LIST", "modes of indexed sequences to read, such as 0,1",
      .parse = parse_modes},
-    {0, "oversize", "WHAT", "error (default), truncate, split or drop",
+    {0, "oversize", "WHAT",
+     "too long: error (default), truncate, split or drop",
      AT(oversize), .words = oversize_words},
     {0, "empty", "WHAT", "documents without tokens: error (default) or drop",
      AT(drop_empty), .words = empty_words},
@@ -148,18 +149,18 @@ const struct tool_option pack_options[] = {
      LARGEST, .excludes = "lengths"},
 
     {.group = "Bins"},
-    {'l', "capacity", "TOKENS", "most tokens of a bin, with padding",
+    {'l', "capacity", "TOKENS", "most tokens per bin, with padding",
      AT(capacity), 1, INT32_MAX, .counts = true},
     {'a', "algorithm", "RULE", "packing rule (best)", .list = list_rules,
      .parse = parse_rule},
-    {0, "compat", "SYSTEM", "make the bins of another system's packer",
+    {0, "compat", "SYSTEM", "make the bins of another system",
      .list = list_compats, .parse = parse_compat,
      .excludes = "algorithm balance=tokens balance=flops"},
-    {0, "rows", "N", "with -a none: sequences of a bin", AT(rows), 1, INT32_MAX,
+    {0, "rows", "N", "with -a none: sequences per bin", AT(rows), 1, INT32_MAX,
      .excludes = "balance=tokens balance=flops"},
     {0, "parts", "N", "with -a lpt or karmarkar-karp: number of bins",
      AT(parts), 1, INT32_MAX},
-    {0, "equal-size", NULL, "with --parts: as many sequences in each bin",
+    {0, "equal-size", NULL, "with --parts: same number of sequences per bin",
      AT(equal_size), .needs = "parts"},
     {0, "bins-min", "N", "make at least N bins", AT(bins_min), 1, INT32_MAX},
     {0, "bins-multiple", "N", "make a multiple of N bins", AT(bins_multiple), 1,
@@ -183,9 +184,9 @@ const struct tool_option pack_options[] = {
      .also = "dp-size data-parallel-size"},
     {0, "fp8", "RECIPE", "also pad for tensorwise, mxfp8 or blockwise", AT(fp8),
      .words = fp8_words},
-    {0, "per-rank", NULL, "-l is for one context-parallel rank", AT(per_rank)},
-    {0, "manifest", "FILE", "plan with costs and mesh; is told of the data",
-     AT(manifest_name)},
+    {0, "per-rank", NULL, "-l is per context-parallel rank", AT(per_rank)},
+    {0, "manifest", "FILE",
+     "plan to read costs and mesh from, and to add data to", AT(manifest_name)},
 
     {.group = "Output"},
     {0, "split", "SHARES", "make train, valid and test data: 98,1,1",
@@ -201,7 +202,8 @@ const struct tool_option pack_options[] = {
     {0},
 };
 
-/* With --per-rank, -l is the capacity for one of the context-parallel ranks. */
+/* Sets the capacity of a bin. With --per-rank, -l is that of one
+ * context-parallel rank. */
 static int set_capacity(struct pack_job *j)
 {
     uint64_t capacity =
@@ -215,7 +217,7 @@ static int set_capacity(struct pack_job *j)
     return 0;
 }
 
-/* A full bin must be a row that the ranks can divide. */
+/* Checks that the ranks can divide a full bin. */
 static int check_capacity(struct pack_job *j, uint32_t multiple,
                           const char *what)
 {
@@ -245,8 +247,8 @@ static int set_align(struct pack_job *j)
         return -1;
     if (!j->align || j->align > j->capacity)
         return tool_usage(&j->t,
-                          "-l: '%" PRIu32 "' is less than the padding of a "
-                          "sequence, %" PRIu32,
+                          "-l: '%" PRIu32 "' is less than %" PRIu32 ", which "
+                          "each sequence is padded to a multiple of",
                           j->capacity, j->align);
     if (j->align > INT32_MAX / fp8_tokens[j->fp8])
         return tool_usage(&j->t, "--fp8: rows would be longer than %d tokens",
@@ -255,7 +257,7 @@ static int set_align(struct pack_job *j)
     return j->fp8 ? check_capacity(j, j->row, "--fp8") : 0;
 }
 
-/* The packer of another system decides some options and lacks others. */
+/* Checks --compat: a system decides some options and lacks others. */
 static int check_compat(struct pack_job *j)
 {
     const struct pack_compat *c = j->compat;
@@ -265,7 +267,7 @@ static int check_compat(struct pack_job *j)
                           c->packer.name);
     if (!c->pops && (j->bins_multiple > 1 || j->bins_min > 0))
         return tool_usage(t,
-                          "--compat %s has no --bins-min and no "
+                          "--compat %s excludes --bins-min and "
                           "--bins-multiple",
                           c->packer.name);
     j->rule = &c->packer;
@@ -282,7 +284,7 @@ static int check_rule(struct pack_job *j)
     if (none != (j->rows > 0))
         return tool_usage(t, "-a none and --rows need each other");
     if (none && (j->bins_multiple > 1 || j->bins_min > 0))
-        return tool_usage(t, "-a none has no --bins-min and no "
+        return tool_usage(t, "-a none excludes --bins-min and "
                              "--bins-multiple");
     if (none && j->rows > INT32_MAX / (int64_t)j->capacity)
         return tool_usage(t, "--rows: '%" PRId64 "' is too many", j->rows);
@@ -317,7 +319,7 @@ static int check_balance(struct pack_job *j, int argc)
     return 0;
 }
 
-/* Options that pack nothing: the directory is already there. */
+/* Checks --export and --check, which pack nothing. */
 static int check_directory(struct pack_job *j, int argc)
 {
     if (j->export_to && optind + 1 != argc)
@@ -346,7 +348,8 @@ static int check_packing(struct pack_job *j, int argc)
     if (set_align(j) != 0)
         return -1;
     if (j->compat && j->compat->wraps && j->row > 1)
-        return tool_usage(t, "--compat %s leaves no room for padding",
+        return tool_usage(t,
+                          "--compat %s fills bins, so padding is not possible",
                           j->rule->name);
     return 0;
 }

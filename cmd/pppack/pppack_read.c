@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_read - documents, or their lengths, from files and standard input. */
+/* pppack_read - reads documents, or their lengths, from files and standard
+ * input. */
 #include "pppack.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ static void show_read(void *ctx, size_t line, size_t bytes)
 static void show_skipped(void *ctx, const char *error)
 {
     struct pack_job *j = ctx;
-    tool_say(&j->t, PP_LOG_NOTE, "left out: %s", error);
+    tool_say(&j->t, PP_LOG_NOTE, "skipped: %s", error);
 }
 
 static int read_documents(struct pack_job *j, FILE *f)
@@ -94,7 +95,7 @@ static int read_packed(struct pack_job *j, const char *dir)
     return rc;
 }
 
-/* A file or standard input, line by line. */
+/* Reads a file or standard input, line by line. */
 static int read_lines(struct pack_job *j, const char *name)
 {
     bool in = !strcmp(name, "-");
@@ -129,8 +130,7 @@ static int read_input(struct pack_job *j, const char *name)
     }
     if (j->index_only)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: --index-only needs indexed datasets, whose tokens "
-                       "can stay where they are",
+                       "%s: not an indexed dataset, which --index-only needs",
                        name);
     if (pp_file_is_dir(name))
         return read_packed(j, name);
@@ -141,8 +141,8 @@ static int read_input(struct pack_job *j, const char *name)
     return read_lines(j, name);
 }
 
-/* Whether names[i] is the .bin of an .idx among the n names: *.bin *.idx and
- * PREFIX.* mean each pair once. */
+/* Returns whether names[i] is the .bin of an .idx among the n names: *.bin
+ * *.idx and PREFIX.* must read each pair once. */
 static bool is_other_half(char **names, size_t n, size_t i)
 {
     size_t length = strlen(names[i]);
@@ -156,8 +156,8 @@ static bool is_other_half(char **names, size_t n, size_t i)
     return false;
 }
 
-/* Whether names[i] is NAME.labels.npy or the like beside a NAME.npy among the
- * n names, with which it is read. */
+/* Returns whether names[i] is a NAME.COLUMN.npy whose NAME.npy is among the n
+ * names: it is read with that. */
 static bool is_companion(char **names, size_t n, size_t i)
 {
     if (!ends_with(names[i], ".npy"))
@@ -182,7 +182,7 @@ static int read_all(struct pack_job *j, char **names, size_t n)
     return 0;
 }
 
-/* The pattern that matches the name alone; to be freed. */
+/* Returns the pattern that matches only this name; the caller frees it. */
 static char *escape(const char *name)
 {
     char *s = malloc(2 * strlen(name) + 1), *to = s;
@@ -196,8 +196,8 @@ static char *escape(const char *name)
     return s;
 }
 
-/* Adds what an operand means: the files that match, or itself where it is no
- * pattern or a file is called so. */
+/* Adds the files of an operand: those that match it, or itself if it is no
+ * pattern or if a file has that name. */
 static int expand(struct pack_job *j, const char *name, glob_t *g)
 {
     char *pattern = pp_file_exists(name) ? escape(name) : strdup(name);
@@ -213,7 +213,8 @@ static int expand(struct pack_job *j, const char *name, glob_t *g)
               : 0;
 }
 
-/* Tokens beyond what memory should hold go beside the output. */
+/* Chooses the directory for tokens that memory should not hold: beside the
+ * output. */
 static int choose_spill(struct pack_job *j)
 {
     enum { SPILL_BYTES = 64 << 20 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_write - what pppack makes of bins on the disk: the packed directory,
- * its parts, and other formats; and whether a directory is what it says. */
+/* pppack_write - writes the packed directory, its parts, the manifest and other
+ * formats, and does --check. */
 #include "pppack.h"
 
 #include <errno.h>
@@ -19,12 +19,12 @@
 static void show_written(void *ctx, size_t bins)
 {
     struct pack_job *j = ctx;
-    /* What was read for these bins may leave memory. */
+    /* The tokens of these bins may leave memory. */
     pp_documents_release(&j->docs);
     tool_progress(&j->t, "writing: bin %zu of %zu", bins, j->bins.n_bins);
 }
 
-/* DIR, or DIR/PART; to be freed. */
+/* Returns DIR or DIR/PART, which the caller frees. */
 static char *name_directory(const struct pack_job *j)
 {
     size_t n = strlen(j->t.output) + (j->part ? strlen(j->part) : 0) + 2;
@@ -81,14 +81,16 @@ int pack_parse_shares(struct pack_job *j)
         s += n + (s[n] == ',');
     }
     if (*s || sum <= 0)
-        return tool_usage(&j->t,
-                          "--split: '%s' is not one to three shares of a whole",
-                          j->parts_wanted);
+        return tool_usage(
+            &j->t,
+            "--split: '%s' must be one to three positive numbers, such as "
+            "98,1,1",
+            j->parts_wanted);
     return 0;
 }
 
-/* The first document of the part behind the shares up to k: Megatron's rule,
- * the sum of the shares of 1 times the documents, rounded to even. */
+/* Returns the first document of part k by Megatron's rule: the sum of the
+ * earlier shares of 1, times the number of documents, rounded to even. */
 static size_t part_boundary(const struct pack_job *j, size_t k)
 {
     double whole = 0, sum = 0;
@@ -106,8 +108,8 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
                                                        "test"};
     if (pp_packed_is(j->t.output))
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: is a packed directory, and parts go beside each "
-                       "other in one",
+                       "%s: is a packed directory; --split needs a directory "
+                       "for the parts",
                        j->t.output);
     if (mkdir(j->t.output, 0777) != 0 && errno != EEXIST)
         return pp_fail_errno(&j->t.err, "%s: cannot create", j->t.output);
@@ -116,7 +118,8 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
         j->first_document = part_boundary(j, k);
         j->n_documents = part_boundary(j, k + 1) - j->first_document;
         if (j->shares[k] > 0 && j->n_documents == 0)
-            tool_say(&j->t, PP_LOG_NOTE, "%s/%s: no document is left for it",
+            tool_say(&j->t, PP_LOG_NOTE,
+                     "%s/%s: not written, since it has no documents",
                      j->t.output, j->part);
         if (j->n_documents == 0)
             continue;
@@ -128,7 +131,7 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
     return 0;
 }
 
-/* The file is written beside its place; a device is no file to be replaced. */
+/* Writes the file beside its place; a device is written directly. */
 static int export_safetensors(struct pack_job *j, const struct pp_packed *p)
 {
     const char *path = j->t.output;
@@ -174,15 +177,15 @@ int pack_check(struct pack_job *j)
     return rc;
 }
 
-/* pppack_manifest - --manifest: the plan that the data are packed for. What it
- * says of costs, lanes and microbatches is taken from it, and what was packed
- * is written into it. */
+/* --manifest: the plan that the data are for. Costs, data-parallel ranks and
+ * microbatches are taken from it, and the data section is added to it. */
+
 static bool is_stream(const struct pack_job *j)
 {
     return !strcmp(j->manifest_name, "-");
 }
 
-/* What is not asked for otherwise comes from the mesh and the schedule. */
+/* Takes missing settings from the mesh and the schedule. */
 static int take_defaults(struct pack_job *j)
 {
     const struct pp_manifest *m = &j->manifest;
@@ -199,7 +202,7 @@ static int take_defaults(struct pack_job *j)
         return 0;
     return pp_fail(&j->t.err, PP_EXIT_INPUT,
                    "%s: the units have no fwd_flops, which --balance flops "
-                   "needs; ppsplit writes them",
+                   "needs; make the plan with ppsplit",
                    j->manifest_name);
 }
 
@@ -221,7 +224,7 @@ int pack_manifest_read(struct pack_job *j)
     }
     if (j->dp == 0)
         j->dp = 1;
-    /* Each lane gets as many. */
+    /* Each data-parallel rank gets the same number of bins. */
     if (j->balance != PACK_BALANCE_NONE && j->bins_multiple == 1 && !j->parts)
         j->bins_multiple = j->dp;
     return 0;
@@ -244,7 +247,7 @@ static int set_data(struct pack_job *j)
     return rc;
 }
 
-/* Beside the manifest, then in its place. */
+/* Writes the manifest beside its place, then renames it. */
 static int replace_manifest(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;

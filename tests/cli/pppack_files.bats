@@ -159,8 +159,8 @@ the ids" --export megatron -o n masked
     [ "$stderr" = "pppack: out: m.bin: has '26' bytes, but the index says 28" ]
     cp kept m.bin
     pppack --check out
-    refused 'in.jsonl: --index-only needs indexed datasets, whose tokens can '\
-'stay where they are' -l 8 --index-only -o no in.jsonl
+    refused 'in.jsonl: not an indexed dataset, which --index-only needs' \
+        -l 8 --index-only -o no in.jsonl
 }
 
 @test "arrays of NumPy" {
@@ -215,11 +215,13 @@ the ids" --export megatron -o n masked
     [ "$(ls two)" = train ]
     head -n 1 in.jsonl >one.jsonl
     run --separate-stderr pppack -l 25 --split 98,1,1 -o three one.jsonl
-    [ "$stderr" = 'pppack: three/valid: no document is left for it
-pppack: three/test: no document is left for it' ]
-    refused "--split: '0,0' is not one to three shares of a whole" \
+    [ "$stderr" = 'pppack: three/valid: not written, since it has no documents
+pppack: three/test: not written, since it has no documents' ]
+    refused "--split: '0,0' must be one to three positive numbers, such as \
+98,1,1" \
         -l 25 --split 0,0 -o no in.jsonl
-    refused "--split: '1,1,1,1' is not one to three shares of a whole" \
+    refused "--split: '1,1,1,1' must be one to three positive numbers, such as \
+98,1,1" \
         -l 25 --split 1,1,1,1 -o no in.jsonl
     refused '--split needs -o' -l 25 --split 1,1 \
         --stats in.jsonl
@@ -230,9 +232,9 @@ pppack: three/test: no document is left for it' ]
     run --separate-stderr pppack -l 8 --skip-bad 2 --stats -o out in
     [ "$status" -eq 0 ]
     [ "$(jq -c '[.inputs, .skipped, .tokens]' <<<"$output")" = '[2,2,8]' ]
-    [ "$stderr" = "pppack: left out: in: line 2, column 17: expected a token \
+    [ "$stderr" = "pppack: skipped: in: line 2, column 17: expected a token \
 id, got the end
-pppack: left out: in: line 4, column 1: expected '{', got 'nonsense'" ]
+pppack: skipped: in: line 4, column 1: expected '{', got 'nonsense'" ]
     pppack --check out
     run --separate-stderr pppack -q -l 8 --skip-bad 2 -o out in
     [ -z "$stderr" ]

@@ -53,7 +53,7 @@ refused() {
     bins '[4,1,0] [3,2]' -l 20 -a lpt --parts 2
     refused "a bin would hold '17' tokens, more than the 15 of its capacity;\
  ask for more --parts" -l 15 -a lpt --parts 2
-    refused "--parts: '6' bins need as many sequences, there are 5" \
+    refused "--parts: '6' bins need as many sequences, but there are 5" \
         -l 20 -a lpt --parts 6
     refused '--parts needs -a lpt or karmarkar-karp, not bfd' \
         -l 20 -a bfd --parts 2
@@ -139,9 +139,9 @@ rows() {
         <<<"$output")" = '["trl-wrapped",3,8,1,1]' ]
     refused '--compat trl-bfd and --oversize exclude each other' -l 3 \
         --compat trl-bfd --oversize drop
-    refused '--compat trl-wrapped leaves no room for padding' -l 4 --pad-to 2 \
+    refused '--compat trl-wrapped fills bins, so padding is not possible' -l 4 --pad-to 2 \
         --compat trl-wrapped
-    refused '--compat trl-bfd has no --bins-min and no --bins-multiple' \
+    refused '--compat trl-bfd excludes --bins-min and --bins-multiple' \
         -l 4 --compat trl-bfd --bins-multiple 2
 }
 
