@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pppack - packing documents, as a user would.
+# pppack - packs documents as a user would.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,7 +8,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# documents LENGTH...: a document of consecutive ids for each length.
+# documents LENGTH... writes a document of consecutive ids for each length.
 documents() {
     local n
     for n; do
@@ -16,17 +16,17 @@ documents() {
     done
 }
 
-# int32 FILE: its numbers, one a line.
+# int32 FILE prints its numbers, one per line.
 int32() {
     od -An -v -t d4 -w4 "$1" | tr -d ' '
 }
 
-# nothing_left: no directory being written is left behind.
+# nothing_left fails if a half-written directory is left.
 nothing_left() {
     [ -z "$(find . -name '*.tmp')" ]
 }
 
-@test "documents become a consistent directory" {
+@test "pppack writes a consistent directory" {
     documents 5 3 4 2 >in.jsonl
     run --separate-stderr pppack -l 8 -o out in.jsonl
     [ "$status" -eq 0 ]
@@ -43,7 +43,7 @@ nothing_left() {
     [ "$stderr" = 'pppack: out: 2 bins, consistent' ]
 }
 
-@test "standard input, a file, several files and - are the same" {
+@test "standard input, a file, several files and - give the same" {
     documents 5 3 4 2 >in.jsonl
     head -n 1 in.jsonl >a.jsonl
     tail -n +2 in.jsonl >b.jsonl
@@ -56,7 +56,7 @@ nothing_left() {
     done
 }
 
-@test "text becomes bytes and ends" {
+@test "--bytes makes bytes and ends of documents" {
     printf '%s\n' '{"text":"h\u00e9"}' '{"text":""}' >in.jsonl
     run --separate-stderr pppack --bytes -l 4 --pad-to 2 -o out --stats in.jsonl
     [ "$status" -eq 0 ]
@@ -67,14 +67,14 @@ nothing_left() {
     [ "$(int32 out/labels | paste -sd ' ')" = '104 195 169 256 256 -100' ]
 }
 
-@test "labels and loss_mask are kept, padding is not scored" {
+@test "labels and loss_mask are kept, and padding is not scored" {
     echo '{"input_ids":[1,2,3],"labels":[1,-100,9],"loss_mask":[0,1,1]}' |
         pppack -l 4 --cp 2 -o out
     [ "$(int32 out/labels | paste -sd ' ')" = '-100 -100 9 -100' ]
     [ "$(int32 out/input_ids | paste -sd ' ')" = '1 2 3 0' ]
 }
 
-@test "statistics" {
+@test "--stats prints statistics" {
     documents 5 3 4 2 >in.jsonl
     run --separate-stderr pppack -l 8 --stats in.jsonl
     [ "$status" -eq 0 ]
@@ -85,7 +85,7 @@ END
     [ -z "$(find . -mindepth 1 -type d)" ]
 }
 
-@test "rules, from lengths to lists of indices" {
+@test "--lengths prints the bins of each rule" {
     printf '%s\n' 10 50 100 20 80 30 70 40 60 90 >lengths
     run --separate-stderr pppack -l 100 -a next-fit --lengths lengths
     [ "$status" -eq 0 ]
@@ -105,7 +105,7 @@ END
     [ "$(jq -c '[.bins, .scored]' <<<"$output")" = '[6,null]' ]
 }
 
-@test "no packing pads to the longest of each bin" {
+@test "the rule none pads to the longest sequence of each bin" {
     documents 5 3 2 1 4 >in.jsonl
     run --separate-stderr pppack -l 6 -a none --rows 2 --pad-to 2 -o out \
         --stats in.jsonl
@@ -116,7 +116,7 @@ END
     pppack --check out
 }
 
-@test "a document that is too long is named, and is no malformed line" {
+@test "a document that is too long is named, and is not skipped as malformed" {
     documents 5 5 >short.jsonl
     documents 3 4 6 >long.jsonl
     for skip in "" "--skip-bad 9"; do
@@ -132,13 +132,13 @@ END
         jq -e '.sequences == 5'
 }
 
-@test "a byte order mark is no part of the first line" {
+@test "a byte order mark at the beginning is ignored" {
     documents 5 3 >in.jsonl
     { printf '\357\273\277'; cat in.jsonl; } >marked.jsonl
     pppack -l 8 -o want in.jsonl
     pppack -l 8 -o got marked.jsonl
     diff -r want got
-    # Elsewhere it is what it is.
+    # Elsewhere it is an error.
     { cat in.jsonl marked.jsonl; } >twice.jsonl
     run --separate-stderr pppack -l 8 -o none twice.jsonl
     [ "$status" -eq 2 ]
@@ -146,7 +146,7 @@ END
  239" ]
 }
 
-@test "alignment comes before the test whether a sequence fits" {
+@test "a sequence is padded before it must fit" {
     documents 5 5 >in.jsonl
     run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl
     [ "$(jq -c '[.bins, .align]' <<<"$output")" = '[2,8]' ]
@@ -165,7 +165,7 @@ END
     [ "$(jq .align <<<"$output")" = 24 ]
 }
 
-@test "what is too long is refused, cut, split or dropped" {
+@test "--oversize refuses, truncates, splits or drops" {
     documents 10 3 >in.jsonl
     run --separate-stderr pppack -l 4 -o out in.jsonl
     [ "$status" -eq 2 ]
@@ -185,7 +185,7 @@ END
         '[[0,0,4]] [[0,4,4]] [[1,0,3]] [[0,8,2]]' ]
 }
 
-@test "documents without tokens" {
+@test "--empty refuses or drops documents without tokens" {
     printf '%s\n' '{"input_ids":[1]}' '{"input_ids":[]}' \
         '{"input_ids":[2]}' >in.jsonl
     run --separate-stderr pppack -l 4 -o out in.jsonl
@@ -201,7 +201,7 @@ END
     [ "$stderr" = 'pppack: there is nothing to pack' ]
 }
 
-@test "a multiple of bins" {
+@test "--bins-multiple makes a multiple of bins" {
     documents 4 4 4 4 4 >in.jsonl
     run --separate-stderr pppack -l 8 --bins-multiple 4 --stats -o out in.jsonl
     [ "$status" -eq 0 ]
@@ -213,7 +213,7 @@ END
  5" ]
 }
 
-@test "shuffled bins, the same for the same seed" {
+@test "--shuffle gives the same order for the same seed" {
     seq 30 60 >lengths
     pppack -l 64 --lengths lengths >plain
     pppack -l 64 --shuffle 1 --lengths lengths >one
@@ -250,7 +250,7 @@ END
     nothing_left
 }
 
-@test "usage errors" {
+@test "wrong options are refused" {
     while read -r options; do
         # shellcheck disable=SC2086
         run --separate-stderr pppack $options </dev/null
@@ -283,7 +283,7 @@ END
     [ ! -e out ]
 }
 
-@test "a packed directory is replaced, anything else is left alone" {
+@test "only a packed or an empty directory is replaced" {
     documents 5 >in.jsonl
     documents 7 >more.jsonl
     pppack -l 8 -o out in.jsonl
@@ -311,7 +311,7 @@ END
     documents 5 >small.jsonl
     pppack -l 8 -o old small.jsonl
     cp -r old before
-    # The limit on the size of a file stands for the disk.
+    # A limit on file size acts as a full disk.
     for dir in new old; do
         run --separate-stderr bash -c \
             "ulimit -f 1; exec pppack -l 512 -o $dir in.jsonl"
@@ -332,7 +332,7 @@ END
         'pppack: writing standard output failed: No space left on device' ]
 }
 
-@test "a run that was killed is no obstacle to the next, one at work is" {
+@test "the remains of a killed run are replaced, a running one is not" {
     documents 5 >in.jsonl
     mkdir out.tmp
     echo rest >out.tmp/input_ids
@@ -348,10 +348,10 @@ END
     [ -d out.tmp ]
 }
 
-@test "damage is found: by the check, or at the door" {
+@test "damage is found by --check or when the directory is opened" {
     documents 5 3 4 >in.jsonl
     pppack -l 8 -o good in.jsonl
-    # change FILE OFFSET: a copy of the directory with a byte of FILE changed.
+    # change FILE OFFSET copies the directory and changes a byte of FILE.
     change() {
         rm -rf bad
         cp -r good bad
@@ -391,7 +391,7 @@ END
     [ "$stderr" = 'pppack: bad/index: cut short' ]
 }
 
-@test "quiet, help and version" {
+@test "--quiet, --help and --version work" {
     run --separate-stderr pppack --help
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
@@ -402,7 +402,7 @@ END
     [ "${#lines[@]}" -eq 2 ]
 }
 
-@test "input that cannot be read is the caller's mistake" {
+@test "input that cannot be read has status 2" {
     run --separate-stderr pppack -l 8 -o out .
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: .: is a directory' ]
@@ -411,7 +411,7 @@ END
     [ "$stderr" = 'pppack: standard input: is closed' ]
 }
 
-@test "statistics alone, for which no tokens are kept, are the same" {
+@test "--stats gives the same without a directory" {
     documents 5 3 4 2 >ids.jsonl
     {
         documents 3 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pppack_balance - what sequences and rows are padded to, bins that cost alike,
-# their order, and the manifest.
+# pppack_balance - padding of sequences and rows, bins of equal cost and their
+# order, and the manifest.
 
 bats_require_minimum_version 1.5.0
 
@@ -13,21 +13,21 @@ lengths() {
     printf '%s\n' "$@" >lengths
 }
 
-# documents N...: JSON Lines of so many tokens each.
+# documents N... prints JSON Lines of N tokens each.
 documents() {
     for n; do
         jq -cn --argjson n "$n" '{input_ids: [range($n) | . + 1]}'
     done
 }
 
-# many: two hundred documents of 1 to 200 tokens.
+# many prints two hundred documents of 1 to 200 tokens.
 many() {
-    # shellcheck disable=SC2046 # a word each
+    # shellcheck disable=SC2046 # one word each
     documents $(awk 'BEGIN { srand(7)
         for (i = 0; i < 200; i++) print int(1 + 200 * rand() ^ 2) }')
 }
 
-# plan KIND M [DP]: plan.json of a small model in two stages.
+# plan KIND M [DP] writes plan.json of a small model in two stages.
 plan() {
     mkdir -p model
     jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
@@ -39,7 +39,7 @@ plan() {
         jq ".mesh.dp = ${3:-1}" >plan.json
 }
 
-# stats JQ OPTION...: a figure of the lengths.
+# stats JQ OPTION... prints a figure of the lengths.
 stats() {
     local what=$1
     shift
@@ -57,14 +57,14 @@ refused() {
     [ "${stderr_lines[0]}" = "pppack: $want" ]
 }
 
-@test "fp8 pads rows, each rank's part of them" {
+@test "--fp8 pads the part of each rank" {
     lengths 5 7 40 3
     [ "$(stats '[.align, .row, .padding]' -l 64 --fp8 tensorwise)" = \
         '[1,16,9]' ]
     [ "$(stats '[.align, .row, .padding]' -l 64 --fp8 mxfp8)" = '[1,32,9]' ]
     [ "$(stats '[.align, .row]' -l 8192 --cp 8 --tp 8 --fp8 blockwise)" = \
         '[64,8192]' ]
-    # NeMo-RL pads for one kind of parallelism on top of the other.
+    # NeMo-RL pads to the product of both kinds of parallelism.
     [ "$(stats '[.align, .row]' -l 16384 --cp 8 --tp 8 --fp8 blockwise \
         --compat nemo-rl-ffd)" = '[128,16384]' ]
     [ "$(stats .align -l 64 --cp 4 --tp 2)" = 8 ]
@@ -78,20 +78,20 @@ refused() {
         -l 10 --cp 2 --stats lengths
 }
 
-@test "padding of a row goes to its shortest sequence" {
+@test "the shortest sequence of a row gets its padding" {
     documents 5 7 40 3 >in.jsonl
     pppack -l 64 --fp8 mxfp8 --pad-to 2 -o out in.jsonl
     pppack --check out
     [ "$(pppack -l 64 --fp8 mxfp8 --pad-to 2 --stats in.jsonl |
         jq -c '[.bins, .padding, .lower_bound]')" = '[1,9,1]' ]
-    # Slots 40 8 6 10: the last, which had 4 for its 3 tokens, has what is left
-    # to 64.
+    # Slots are 40, 8, 6 and 10: the last has 3 tokens and 4 slots, and gets the
+    # rest of 64.
     [ "$(od -An -v -t d4 -w4 -j $((4 * 57)) -N 16 out/input_ids |
         tr -d ' ' | paste -sd,)" = 0,0,0,0 ]
     [ "$(stat -c %s out/input_ids)" -eq 256 ]
 }
 
-@test "a sequence longer than a context-parallel rank's part is kept" {
+@test "--per-rank keeps a sequence that is longer than the part of a rank" {
     lengths 5 30 3 40
     refused "sequence 1 has '30' tokens, more than the 16 of a bin; see\
  --oversize" --lengths -l 16 --cp 4 lengths
@@ -102,7 +102,7 @@ refused() {
  --oversize" --lengths -l 16 --cp 4 --per-rank lengths
 }
 
-@test "a seed for the rules that draw" {
+@test "--seed changes the order of first-fit-shuffle" {
     lengths 5 3 2 7 6 1 4 4 8 2
     run --separate-stderr pppack --lengths -l 10 -a first-fit-shuffle lengths
     [ "$status" -eq 0 ]
@@ -111,13 +111,13 @@ refused() {
         "$first" ]
     [ "$(pppack --lengths -l 10 --compat nemo-rl-ffs --seed 7 lengths)" != \
         "$first" ]
-    # random.seed(42); random.shuffle of ten: 7 3 2 8 5 6 9 4 0 1.
+    # Python: random.seed(42), then random.shuffle of ten gives 7 3 2 8 5 6 9 4 0 1.
     [ "$(tr -d ' ' <<<"$first" | paste -sd ' ')" = \
         '[7,2,5,9] [3,1] [8] [6,4] [0]' ]
     refused '--seed has no effect: bfd is deterministic' --lengths -l 10 -a bfd --seed 1 lengths
 }
 
-@test "bins are balanced, and as many as before" {
+@test "--balance evens the bins and keeps their number" {
     lengths 90 10 10 10 10 10 10 10 10 10 10 10
     [ "$(stats '[.bins, .imbalance, .imbalance_before]' -l 100 \
         --bins-multiple 2)" = '[2,1,null]' ]
@@ -134,7 +134,7 @@ refused() {
         --lengths -l 100 --balance tokens --dp 2 --bins-multiple 3 lengths
 }
 
-@test "the model's cost balances where tokens do not" {
+@test "--balance flops evens the cost of the model" {
     plan 1f1b 2
     many >in.jsonl
     run --separate-stderr pppack -l 600 --stats --bins-multiple 32 \
@@ -144,14 +144,14 @@ refused() {
     [ "$(jq '.bins % 32 == 0 and .imbalance < 1.01 and
         .imbalance < .imbalance_before and
         .step_time < 1.01 * .step_time_before' <<<"$output")" = true ]
-    # The schedule says how many bins a step takes.
+    # The schedule gives the number of bins of a step.
     plan 1f1b 6 2
     run --separate-stderr pppack -l 600 --stats --balance flops \
         --manifest plan.json in.jsonl
     [ "$(jq '.bins % 12' <<<"$output")" -eq 0 ]
 }
 
-@test "the step time is the one that ppsched simulates" {
+@test "step_time is that of ppsched" {
     plan zb-h1 4
     many >in.jsonl
     time=$(pppack -q -l 600 --stats --bins-multiple 4 --balance tokens \
@@ -164,7 +164,7 @@ refused() {
         '(add / length - $time | fabs) < 1e-9 * $time' times)" = true ]
 }
 
-@test "the manifest gets the data" {
+@test "--manifest gets the data section" {
     plan 1f1b 2
     many >in.jsonl
     pppack -l 400 --manifest plan.json -o out in.jsonl
@@ -173,11 +173,11 @@ refused() {
     jq 'del(.data)' plan.json | ppsched -s 1f1b -m 2 --data out |
         jq .data >theirs
     jq .data plan.json | diff theirs -
-    # As a filter.
+    # It also works as a filter.
     jq 'del(.data)' plan.json |
         pppack -l 400 --manifest - -o out2 in.jsonl >plan2.json
     [ "$(jq -r .data.path plan2.json)" = out2 ]
-    # Nothing written, nothing changed.
+    # Without a directory the manifest stays as it is.
     cp plan.json before.json
     pppack -l 200 --stats --manifest plan.json in.jsonl >stats.json
     cmp plan.json before.json

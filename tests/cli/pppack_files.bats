@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pppack_files - what pppack reads and writes beside JSON Lines: arrays, packed
-# directories, parts, other formats; and what happens when the disk is full.
+# pppack_files - pairs, rollouts, arrays, packed directories, parts and other
+# formats; and a full disk.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,7 +9,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# documents LENGTH...: a document of consecutive ids for each length.
+# documents LENGTH... prints a document of consecutive ids for each length.
 documents() {
     local n
     for n; do
@@ -17,17 +17,17 @@ documents() {
     done
 }
 
-# int32 FILE: its numbers.
+# int32 FILE prints its numbers.
 int32() {
     od -An -v -t d4 -w4 "$1" | tr -d ' ' | paste -sd ' '
 }
 
-# float32 FILE: likewise.
+# float32 FILE prints its numbers.
 float32() {
     od -An -v -t f4 -w4 "$1" | tr -d ' ' | paste -sd ' '
 }
 
-# little BYTES NUMBER...: the numbers in little-endian.
+# little BYTES NUMBER... writes the numbers in little endian.
 little() {
     local bytes=$1 n i
     shift
@@ -38,7 +38,7 @@ little() {
     done
 }
 
-# npy DESCR SHAPE BYTES NUMBER...: a .npy file.
+# npy DESCR SHAPE BYTES NUMBER... writes a .npy file.
 npy() {
     local header="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
     printf '\x93NUMPY\x01\x00'
@@ -48,7 +48,7 @@ npy() {
     little "$@"
 }
 
-# refused MESSAGE ARGUMENT...: status 2, that message, nothing written.
+# refused MESSAGE ARGUMENT... expects status 2, that message and no output.
 refused() {
     local want=$1
     shift
@@ -81,7 +81,7 @@ END
 cut; try --oversize drop" -l 8 --oversize split -o no in.jsonl
 }
 
-@test "rollouts of a group, their columns, and packing them again" {
+@test "rollouts keep their groups and columns, also when packed again" {
     cat >in.jsonl <<'END'
 {"prompt":[1],"response":[2,3],"advantages":1,"logprobs":[-1,-2],"group":1}
 {"prompt":[1],"response":[4],"advantages":-1,"logprobs":[-3],"group":1}
@@ -102,7 +102,7 @@ END
     [ ! -e indexed.bin ]
 }
 
-@test "pieces come together again" {
+@test "pieces of a document are joined when packed again" {
     documents 5 13 4 2 >in.jsonl
     pppack -l 8 -o want --oversize split in.jsonl
     pppack -l 3 -o small --oversize split in.jsonl
@@ -120,7 +120,7 @@ END
     [ -z "$stderr" ]
     pppack -l 8 -a next-fit -o got m
     cmp out/input_ids got/input_ids
-    # The header: magic, version 1, 16 bits, 4 sequences, 5 entries.
+    # The header has magic, version 1, 16 bits, 4 sequences and 5 entries.
     [ "$(od -An -v -t x1 -N34 m.idx | tr -d ' \n')" = \
         4d4d4944494458000001000000000000000804000000000000000500000000000000 ]
     [ "$(od -An -v -t u2 -N10 m.bin | tr -s ' ')" = ' 1 2 3 4 5' ]
@@ -135,7 +135,7 @@ the ids" --export megatron -o n masked
         --export csv -o n out
 }
 
-@test "an index alone reads the tokens where they are" {
+@test "--index-only reads the tokens from their files" {
     documents 5 3 4 2 >in.jsonl
     pppack -l 8 -o copy in.jsonl
     pppack --export megatron -o m copy
@@ -163,7 +163,7 @@ the ids" --export megatron -o n masked
         -l 8 --index-only -o no in.jsonl
 }
 
-@test "arrays of NumPy" {
+@test "arrays of NumPy are read" {
     npy '<u2' '(6,)' 2 1 2 3 1 2 1 >a.npy
     pppack -l 6 -o out a.npy
     [ "$(int32 out/input_ids)" = '1 2 3 1 2 1' ]
@@ -185,7 +185,7 @@ the ids" --export megatron -o n masked
     refused 'c.npy: not a .npy file, or cut short' -l 4 -o no c.npy
 }
 
-@test "patterns are expanded, names with their characters are not" {
+@test "patterns are expanded, and names of existing files are not" {
     documents 5 >a1.jsonl
     documents 3 >'a[1].jsonl'
     documents 2 >b.jsonl
@@ -203,7 +203,7 @@ the ids" --export megatron -o n masked
     run --separate-stderr pppack -l 25 --split 8,1,1 --stats -o out in.jsonl
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
-    # 0.8 x 25 is 20, 0.9 x 25 is 22.5, which is even at 22.
+    # 0.8 x 25 is 20; 0.9 x 25 is 22.5, which is rounded to the even 22.
     [ "$(jq -c '[.part, .inputs, .tokens]' <<<"$output" | paste -sd ' ')" = \
         '["train",20,210] ["valid",2,43] ["test",3,72]' ]
     for part in train valid test; do
@@ -227,7 +227,7 @@ pppack: three/test: not written, since it has no documents' ]
         --stats in.jsonl
 }
 
-@test "malformed lines may be left out, and are counted" {
+@test "--skip-bad skips malformed lines and counts them" {
     { documents 5; echo '{"input_ids":[1,'; documents 3; echo nonsense; } >in
     run --separate-stderr pppack -l 8 --skip-bad 2 --stats -o out in
     [ "$status" -eq 0 ]

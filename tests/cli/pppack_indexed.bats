@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pppack_indexed - packing Megatron's indexed datasets.
+# pppack_indexed - packs indexed datasets of Megatron.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,7 +8,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# little BYTES NUMBER...: the numbers in little-endian.
+# little BYTES NUMBER... writes the numbers in little endian.
 little() {
     local bytes=$1 n i
     shift
@@ -19,7 +19,7 @@ little() {
     done
 }
 
-# indexed PREFIX LENGTH...: a dataset of 16-bit ids 1, 2, ... in each document.
+# indexed PREFIX LENGTH... writes a dataset of 16-bit ids 1, 2, ... per document.
 indexed() {
     local prefix=$1 n at=0
     shift
@@ -42,7 +42,7 @@ indexed() {
     } >"$prefix.idx"
 }
 
-# documents LENGTH...: the same in JSON Lines.
+# documents LENGTH... prints the same in JSON Lines.
 documents() {
     local n
     for n; do
@@ -50,7 +50,7 @@ documents() {
     done
 }
 
-@test "an indexed dataset is what JSON Lines of its documents are" {
+@test "an indexed dataset gives the same as JSON Lines of its documents" {
     indexed data 5 3 4 2
     documents 5 3 4 2 >data.jsonl
     pppack -l 8 -o want data.jsonl
@@ -66,7 +66,7 @@ documents() {
     pppack --check got
 }
 
-@test "several prefixes, and JSON Lines between them" {
+@test "indexed datasets and JSON Lines can be mixed" {
     indexed a 5 3
     indexed b 2
     documents 4 >c.jsonl
@@ -78,7 +78,7 @@ documents() {
     diff -r want got
 }
 
-@test "a .bin that is cut short is an error before anything is written" {
+@test "damaged datasets are refused before anything is written" {
     indexed data 5 3 4 2
     truncate -s -1 data.bin
     run --separate-stderr pppack -l 8 -o out data
@@ -101,7 +101,7 @@ documents() {
     [ ! -e out ]
 }
 
-@test "empty documents and long ones are as in JSON Lines" {
+@test "empty and long documents are handled as in JSON Lines" {
     indexed data 10 0 3
     run --separate-stderr pppack -l 4 --oversize split -o out data
     [ "$status" -eq 2 ]
@@ -114,7 +114,7 @@ documents() {
     pppack --check out
 }
 
-@test "modes choose sequences, and what is left out is counted" {
+@test "--modes chooses sequences and counts the others" {
     indexed data 5 3 4 2
     printf '\0\1\0\377' >>data.idx
     run --separate-stderr pppack -l 8 -o out data

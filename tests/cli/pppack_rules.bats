@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pppack_rules - which sequences share a bin: the rules, and the bins of other
-# systems.
+# pppack_rules - the bins of each rule and of other systems.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,12 +8,12 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# lengths N...: a file of them.
+# lengths N... writes a file of lengths.
 lengths() {
     printf '%s\n' "$@" >lengths
 }
 
-# bins WANT OPTION...: what pppack prints for the file, without blanks.
+# bins WANT OPTION... expects these bins of the file, without blanks.
 bins() {
     local want=$1
     shift
@@ -24,7 +23,7 @@ bins() {
     [ "$(tr -d ' ' <<<"$output" | paste -sd ' ')" = "$want" ]
 }
 
-# refused MESSAGE OPTION...
+# refused MESSAGE OPTION... expects status 2 and that message.
 refused() {
     local want=$1
     shift
@@ -34,7 +33,7 @@ refused() {
     [ "${stderr_lines[0]}" = "pppack: $want" ]
 }
 
-@test "rules" {
+@test "each rule makes its bins" {
     lengths 10 50 100 20 80 30 70 40 60 90
     bins '[2] [9,0] [4,3] [6,5] [8,7] [1]' -l 100 -a mffd
     bins '[2] [9,0] [4,3] [6,5] [8,7] [1]' -l 100 -a ffd
@@ -47,7 +46,7 @@ refused() {
     bins '[1,2] [0,3] [4]' -l 12 -a karmarkar-karp
 }
 
-@test "a number of parts" {
+@test "--parts sets the number of bins" {
     lengths 4 5 6 7 8
     bins '[1,2] [0,3] [4]' -l 20 -a karmarkar-karp --parts 3
     bins '[4,1,0] [3,2]' -l 20 -a lpt --parts 2
@@ -65,7 +64,7 @@ refused() {
     bins '[0,2,4] [1,3,5]' -l 600 -a karmarkar-karp --parts 2 --equal-size
 }
 
-@test "unknown rules and systems are answered with the known ones" {
+@test "an error lists the known rules and systems" {
     lengths 1
     refused "-a: 'worst' is not one of: best, bfd, ffd, mffd, wfd, fill,\
  first-fit, first-fit-shuffle, next-fit, lpt, karmarkar-karp, none" -l 4 -a worst
@@ -75,7 +74,7 @@ refused() {
     refused '--compat and -a exclude each other' -l 4 --compat axolotl -a bfd
 }
 
-@test "NeMo-RL's bins, and more of them" {
+@test "--compat nemo-rl makes the bins of NeMo-RL, and raises their number" {
     lengths 10 20 30 40 50 60 70 80 90
     bins '[8,0] [7,1] [6] [5] [4] [3] [2]' -l 100 --compat nemo-rl-ffd \
         --bins-min 7
@@ -101,14 +100,14 @@ refused() {
     bins '[0,2,1]' -l 100 --compat nemo-rl-ffd
 }
 
-@test "at least so many bins, balanced" {
+@test "--bins-min makes at least that many bins, balanced" {
     lengths 10 10 10 10
     bins '[0,2] [1,3]' -l 100 --bins-min 2
     bins '[0] [1] [2] [3]' -l 100 --bins-min 3 --bins-multiple 2
 }
 
-# rows STRATEGY CAPACITY ROW...: the packed rows of tokens and the lengths of
-# the sequences in them, as TRL's tests write them.
+# rows STRATEGY CAPACITY ROW... prints the packed rows of tokens and the lengths
+# of their sequences, as in the tests of TRL.
 rows() {
     local strategy=$1 capacity=$2
     shift 2
@@ -119,7 +118,7 @@ rows() {
     od -An -v -t d4 -w4 out/input_ids | tr -d ' ' | paste -sd,
 }
 
-@test "TRL's strategies" {
+@test "--compat trl makes the rows of TRL" {
     [ "$(rows trl-wrapped 3 '[1,2,3]' '[4,5,6,7]' '[8]')" = 1,2,3,4,5,6,7,8 ]
     [ "$(rows trl-bfd 4 '[1,2,3,4,5]' '[6,7]' '[8,9,10,11]' '[12]')" = \
         1,2,3,4,8,9,10,11,6,7,12 ]
@@ -145,7 +144,7 @@ rows() {
         -l 4 --compat trl-bfd --bins-multiple 2
 }
 
-@test "other systems' bins" {
+@test "--compat makes the bins of other systems" {
     lengths 3 2 4 1
     bins '[2,3] [0,1]' -l 5 --compat automodel-knapsack
     lengths 3 10 2
@@ -173,19 +172,19 @@ rows() {
     bins '[7] [6] [5] [4] [3] [2] [1] [0]' -l 8 --compat verl-kk --parts 8
 }
 
-# counts OPTION...: bins, lower bound, gap and whether it is certified.
+# counts OPTION... prints bins, lower bound, gap and certified.
 counts() {
     run --separate-stderr pppack --lengths --stats "$@" lengths
     [ "$status" -eq 0 ]
     jq -c '[.bins, .lower_bound, .gap, .certified]' <<<"$output"
 }
 
-@test "best searches where the other rules fail, and proves what it found" {
-    # 10 + 5 + 5 and 8 + 6 + 6; every other rule begins with 10 + 8.
+@test "best searches if the other rules fail, and proves its result" {
+    # The best bins are 10 + 5 + 5 and 8 + 6 + 6; other rules begin with 10 + 8.
     lengths 5 5 6 8 6 10
     [ "$(counts -l 20 -a ffd)" = '[3,2,1,false]' ]
     [ "$(counts -l 20)" = '[2,2,0,true]' ]
-    # Their sum asks for two bins; the search shows that it takes three.
+    # The sum needs two bins; the search shows that three are needed.
     lengths 35 35 35 35 35
     [ "$(counts -l 100)" = '[3,3,0,true]' ]
     [ "$(counts -l 100 -a none --rows 3 | jq -c '.[3]')" = false ]

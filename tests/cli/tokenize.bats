@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tokenize - scripts/tokenize, which turns text into what pppack reads.
+# tokenize - tests scripts/tokenize, which makes JSON Lines for pppack.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,7 +8,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     PATH=$SRCDIR/scripts:$PATH
     mkdir model
-    # A token per word: enough to see what goes where.
+    # A token per word is enough.
     cat >model/tokenizer.json <<'END'
 {"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
  "added_tokens": [
@@ -37,7 +37,7 @@ need() {
     python3 -c "import $1" 2>/dev/null || skip "Python has no $1"
 }
 
-@test "a file is a document, or each of its lines" {
+@test "a file is a document, and with --lines each line is one" {
     need tokenizers
     printf 'good day\n\nday é\n' >text
     run --separate-stderr tokenize --tokenizer model text
@@ -51,7 +51,7 @@ need() {
     [ "$output" = '{"input_ids":[5,6,6,2]}' ]
 }
 
-@test "a text of every object" {
+@test "--key reads a text of every object" {
     need tokenizers
     printf '%s\n' '{"text":"good\nday","id":1}' '' '{"text":""}' \
         '{"id":2,"text":"day"}' >lines.jsonl
@@ -73,7 +73,7 @@ need() {
     [ "$stderr" = "tokenize: lines.jsonl: line 1: 'text' is not a string" ]
 }
 
-@test "of a chat only what the assistant says is scored" {
+@test "--chat scores only the turns of the assistant" {
     need tokenizers
     need jinja2
     echo '{"messages":[{"role":"user","content":"good day"},
@@ -88,7 +88,7 @@ need() {
     pppack --check packed
 }
 
-@test "a chat that is none is named" {
+@test "a malformed chat is named" {
     need tokenizers
     need jinja2
     printf '%s\n' '{"messages":[{"role":"user","content":"day"}]}' \
@@ -99,7 +99,7 @@ need() {
  'content'" ]
 }
 
-@test "what is missing is said in a line" {
+@test "a missing file, key or token is named" {
     run --separate-stderr tokenize --tokenizer absent
     [ "$status" -eq 2 ]
     [ -z "$output" ]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_fixture - inputs and checks that the tests of packing rules share. */
+/* pack_fixture - inputs and checks for the tests of packing rules. */
 #ifndef PP_TESTS_UNIT_PACK_FIXTURE_H
 #define PP_TESTS_UNIT_PACK_FIXTURE_H
 
@@ -26,7 +26,7 @@ static const uint32_t full[] = {100, 100, 100};
 static const uint32_t mixed[] = {10, 50, 100, 20, 80, 30, 70, 40, 60, 90};
 static const uint32_t zero[] = {3, 0, 2};
 
-/* "[[0,1],[2]]" in a static-size buffer of the caller. */
+/* Prints bins as "[[0,1],[2]]" into a buffer of the caller. */
 static inline void print(const struct pp_bins *b, char *buf, size_t size)
 {
     size_t at = (size_t)snprintf(buf, size, "[");
@@ -40,7 +40,7 @@ static inline void print(const struct pp_bins *b, char *buf, size_t size)
     snprintf(buf + at, size - at, "]");
 }
 
-/* The lognormal lengths of the packing benchmarks. */
+/* Draws the lognormal lengths of the packing benchmarks. */
 static inline uint32_t *draw_lengths(size_t n, uint32_t capacity)
 {
     uint32_t *lengths = malloc(n * sizeof *lengths);
@@ -74,7 +74,7 @@ static inline uint64_t hash_bins(const struct pp_bins *b)
     return h;
 }
 
-/* Whether each item is there once, no bin is empty, none is too full. */
+/* Returns whether each item is there once, and no bin is empty or too full. */
 static inline bool is_valid(const struct pp_bins *b, const uint32_t *lengths,
                             size_t n, uint64_t capacity)
 {
@@ -114,7 +114,7 @@ static inline void is_packed(const char *rule, const uint32_t *lengths,
     is_packed(rule, lengths, sizeof(lengths) / sizeof *(lengths), 100, want, \
               #lengths)
 
-/* A rule's assignment of n drawn lengths, as upstream's own code made it. */
+/* The bins of n drawn lengths that the system's own code made. */
 struct pinned {
     const char *rule;
     size_t n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_arrays - documents from arrays, and .npy files. */
+/* test_arrays - reads documents from arrays and .npy files. */
 #include "data/readers.h"
 
 #include "data/packed.h"
@@ -33,7 +33,7 @@ static int find(void *ctx, const char *name, struct pp_array *out,
             sizeof(__VA_ARGS__) / sizeof *(__VA_ARGS__), __VA_ARGS__ \
     }
 
-/* "1,2|3" and what is scored, as in test_rows. */
+/* Returns "1,2|3", with the tokens that are not scored in parentheses. */
 static void is_read(const struct set *s, const char *want, const char *what)
 {
     struct pp_documents d = {0};
@@ -145,7 +145,7 @@ static void test_groups(void)
     is_read(&s, "in: 'input_ids' is missing", "nothing to pack");
 }
 
-/* A .npy file of version 1 with that header and 24 bytes of elements. */
+/* Makes a .npy file of version 1 with that header and 24 bytes of elements. */
 static size_t make_npy(char *out, const char *header)
 {
     size_t n = strlen(header);
@@ -164,7 +164,7 @@ static void is_npy(const char *header, size_t want, const char *what)
     struct pp_array a;
     struct pp_err err = {0};
     size_t n = make_npy(text, header), got;
-    /* A copy of the exact size, so that a sanitizer sees a read too far. */
+    /* A copy of the exact size lets a sanitizer find a read past its end. */
     char *copy = malloc(n);
     memcpy(copy, text, n);
     got = pp_npy_parse("in", copy, n, &a, &err) == 0 ? a.n : 0;

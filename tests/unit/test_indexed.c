@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* test_indexed - Megatron's indexed datasets: all element types, documents of
- * several sequences, every field spoiled, every cut, and random damage. */
+/* test_indexed - reads Megatron's indexed datasets: all element types,
+ * documents of several sequences, every field damaged, every cut, and random
+ * damage. */
 #include "base/rng.h"
 #include "data/readers.h"
 #include "tap.h"
 
-/* Two sequences of 3 and 2 tokens of 32 bits, a document each. */
+/* Two documents: sequences of 3 and of 2 tokens of 32 bits. */
 static const unsigned char two[] =
     "MMIDIDX\0\0"
     "\1\0\0\0\0\0\0\0\4"
@@ -21,7 +22,7 @@ struct bytes {
     size_t n;
 };
 
-/* Exactly as much memory, so that a sanitizer sees a byte too far. */
+/* Copies to memory of the exact size: a sanitizer finds a read past its end. */
 static struct bytes copy(const void *p, size_t n)
 {
     struct bytes b = {malloc(n ? n : 1), n};
@@ -38,7 +39,7 @@ static int parse(struct bytes idx, struct bytes bin, struct pp_documents *d,
                             err);
 }
 
-/* "1 2 259 | 4 5" */
+/* Returns "1 2 259 | 4 5". */
 static void print(const struct pp_documents *d, char *buf, size_t size)
 {
     size_t at = 0;
@@ -112,7 +113,7 @@ static void test_read(void)
     is_read(b, all_tokens(), "1 2 259 | 4 5", "with modes");
 }
 
-/* The same five ids, of which 3 is the largest, in every element type. */
+/* Reads the same five ids in every element type. */
 static void test_types(void)
 {
     static const unsigned char sizes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
@@ -197,8 +198,8 @@ static void test_refused(void)
                "x.idx: sequence 1 has mode '1', so it may not be text");
 }
 
-/* The two sequences have modes 0 and -1; with_first says whether 0 is taken,
- * joined whether they are one document. */
+/* Reads two sequences of modes 0 and -1. with_first: take mode 0; joined: they
+ * are one document. */
 static void is_chosen(bool with_first, bool with_last, bool joined,
                       const char *want, size_t n_omissions, const char *what)
 {
@@ -237,8 +238,8 @@ static void test_modes(void)
     is_chosen(true, false, false, "1 2 259 |", 2, "nothing of a document");
 }
 
-/* Every cut, and damage drawn at random: refused, or documents that lie in
- * what was read. */
+/* Every cut and random damage must be refused, or must give documents inside
+ * the input. */
 static void test_damage(void)
 {
     uint64_t key = pp_rng_key(3, "damage");

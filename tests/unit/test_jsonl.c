@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_jsonl - documents from JSON Lines, and what is refused. */
+/* test_jsonl - reads documents from JSON Lines, and refuses malformed lines. */
 #include "data/readers.h"
 #include "data/packed.h"
 #include "data/pieces.h"
@@ -17,7 +17,7 @@ static int make(const struct pp_documents *d, uint32_t capacity, uint32_t align,
 static int read_text(const char *text, size_t n, bool bytes,
                      struct pp_documents *d, struct pp_err *err)
 {
-    /* A copy of the exact size, so that a sanitizer sees a read too far. */
+    /* A copy of the exact size lets a sanitizer find a read past its end. */
     char *copy = malloc(n + 1);
     memcpy(copy, text, n);
     FILE *f = fmemopen(copy, n, "r");
@@ -29,7 +29,8 @@ static int read_text(const char *text, size_t n, bool bytes,
     return rc;
 }
 
-/* "1,2|3" for two documents, "/" and the labels if there are any. */
+/* Returns "1,2|3" for two documents, then "/" and the labels if there are any.
+ */
 static void is_read(const char *text, bool bytes, const char *want,
                     const char *what)
 {
@@ -166,8 +167,8 @@ static void test_bad(void)
             "an open string");
 }
 
-/* Every beginning of a valid line, and every single byte of it changed, is
- * read or refused but never crashes. */
+/* Every prefix of a valid line, and every change of a byte, must be read or
+ * refused, and never crash. */
 static void test_damage(void)
 {
     static const char line[] =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack - packing rules against the assignments of the systems whose
- * orders they keep, and against exhaustive search. */
+/* test_pack - compares packing rules with the bins of other systems and with
+ * exhaustive search. */
 #include "pack_fixture.h"
 
 static void test_assignments(void)
@@ -60,7 +60,7 @@ static void test_hashes(void)
         is_pinned(&cases[i]);
 }
 
-/* The fewest bins, by trying everything. load has room for n bins. */
+/* Returns the fewest bins, by exhaustive search. load has room for n bins. */
 static size_t optimum(const uint32_t *lengths, size_t n, size_t at,
                       uint32_t capacity, uint32_t *load, size_t n_bins,
                       size_t best)
@@ -135,7 +135,7 @@ static void test_bound(void)
     static const uint32_t above_half[] = {51, 51, 51, 51};
     ok(pp_pack_lower_bound(above_half, 4, 100, &bound, &err) == 0 && bound == 4,
        "items above half cannot share");
-    /* 4 x 60 leave 40 each, too little for any 50: 4 + 1 bins of pairs. */
+    /* Each 60 leaves 40, too little for a 50: 4 bins, and 1 bin of two 50s. */
     static const uint32_t pairs[] = {60, 60, 60, 60, 50, 50};
     ok(pp_pack_lower_bound(pairs, 6, 100, &bound, &err) == 0 && bound == 5,
        "the bound is above total / capacity where thresholds tell");
@@ -177,8 +177,8 @@ static void test_multiple(void)
         is_int((long long)pp_bins_largest(&b, small), 90,
                "loads are balanced where there is room");
     pp_bins_finish(&b);
-    /* 40 full bins, 60 + 40 and 50 + 25 + 25: spread over 41, longest first,
-     * one would hold 105, so that a full bin must be split instead. */
+    /* 40 full bins, 60 + 40 and 50 + 25 + 25. Spread over 41 bins, longest
+     * first, one would have 105, so a full bin must be split. */
     uint32_t tight[100];
     for (size_t i = 0; i < 20; i++) {
         static const uint32_t pattern[] = {60, 40, 50, 25, 25};
@@ -195,13 +195,13 @@ static void test_multiple(void)
     pp_bins_finish(&b);
 }
 
-/* Splitting alone, down to single items. */
+/* Splits bins down to single items. */
 static void test_split(void)
 {
     uint64_t key = pp_rng_key(9, "test");
     size_t wrong = 0, kept = 0;
     for (uint64_t r = 0; r < 100; r++) {
-        /* Whole bins cut at random, so that every bin is full. */
+        /* Full bins are cut at random, so that every bin can be full. */
         uint32_t lengths[400];
         size_t n = 0, n_full = 30;
         for (size_t k = 0; k < n_full; k++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack_alloc - memory runs out at the nth allocation, for every n, in
- * reading, packing, writing and checking: status 3 and nothing left on the
- * disk. Leaks are for AddressSanitizer to find.
+/* test_pack_alloc - fails the nth allocation, for every n, while documents are
+ * read, packed, written and checked. The status must be 3, and nothing may be
+ * left on the disk. AddressSanitizer finds leaks.
  *
- * libpp's own calls come here through the linker's --wrap. */
+ * The linker's --wrap redirects the calls of libpp to this file. */
 #include <unistd.h>
 
 #include "data/readers.h"
@@ -19,7 +19,7 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 
-/* Allocations that still succeed; negative: all do. */
+/* Allocations that still succeed; all of them if negative. */
 static struct {
     long until;
 } heap = {-1};
@@ -60,7 +60,7 @@ struct work {
     struct pp_packed packed;
 };
 
-/* In either way. */
+/* Raises the number of bins in the way of the rule. */
 static int raise_bins(struct work *w, struct pp_err *err)
 {
     return strcmp(w->rule, "next-fit")

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack_balance - bins that cost alike: never costlier than before, close
- * to the best on instances small enough to try everything, and in an order that
- * suits steps and lanes. */
+/* test_pack_balance - balanced bins must not be costlier than before, must be
+ * close to the best on small instances, and must be in the right order for
+ * steps and data-parallel ranks. */
 #include "pack_fixture.h"
 
-/* The costliest bin. */
+/* Returns the cost of the costliest bin. */
 static uint64_t costliest(const struct pp_bins *b, const uint64_t *cost)
 {
     uint64_t most = 0;
@@ -24,7 +24,7 @@ struct trial {
     size_t n, n_bins;
 };
 
-/* The least that the costliest bin can cost, by trying everything. */
+/* Returns the least cost of the costliest bin, by exhaustive search. */
 static uint64_t optimum(struct trial *t, size_t at, size_t used, uint64_t most,
                         uint64_t best)
 {
@@ -116,7 +116,7 @@ static void test_large(void)
     free(lengths);
 }
 
-/* Bins of one item each, of costs 1..n. */
+/* Makes bins of one item each, of costs 1..n. */
 static void test_deal(void)
 {
     enum { N = 24, LANES = 2, PER_STEP = 8 };
@@ -133,8 +133,9 @@ static void test_deal(void)
                 is_valid(&b, lengths, N, 100),
             "dealt"))
         return;
-    /* Rounds of 24 23, 22 21, ... in turn to steps 0 1 2 2 1 0 0 1 2 2 1 0; the
-     * costliest of a step's four stand in the middle; lanes change sides. */
+    /* Rounds of 24 23, 22 21, ... go to steps 0 1 2 2 1 0 0 1 2 2 1 0. The
+     * costliest of a step's four are in the middle. The ranks of a round change
+     * sides. */
     static const uint64_t want[N] = {12, 11, 24, 23, 13, 14, 1, 2, //
                                      10, 9,  22, 21, 15, 16, 3, 4, //
                                      8,  7,  20, 19, 17, 18, 5, 6};

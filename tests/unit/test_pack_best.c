@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack_best - best makes no more bins than any other rule or system on
- * lengths of all shapes, and no fewer than its bound. */
+/* test_pack_best - the rule best must have no more bins than any other rule or
+ * system, and no fewer than the bound. */
 #include "pack_fixture.h"
 
 #include "pack/pack_rule.h"
@@ -82,14 +82,14 @@ static uint32_t draw(struct source *s, enum shape shape, size_t i,
     }
 }
 
-/* The rules of all named systems that keep to the capacity. */
+/* The rules of other systems that keep to the capacity. */
 static pp_pack_fn *const rules[] = {
     pp_pack_bfd,        pp_pack_ffd,      pp_pack_mffd,
     pp_pack_wfd,        pp_pack_fill,     pp_pack_first_fit,
     pp_pack_axolotl,    pp_pack_next_fit, pp_pack_first_fit_shuffle,
     pp_pack_megatron_rl};
 
-/* Returns what is wrong, and adds up bins and bounds. */
+/* Returns an error text or NULL. Adds up bins and bounds. */
 static const char *look(const uint32_t *lengths, size_t n, size_t *bins,
                         size_t *bound)
 {
@@ -134,7 +134,7 @@ static void test_shape(enum shape shape, size_t n, int rounds)
     free(lengths);
 }
 
-/* Where the plain sum tells less than what fits together. */
+/* Bounds that are better than the sum of lengths. */
 static void test_bounds(void)
 {
     static const struct {
@@ -161,7 +161,7 @@ static void test_bounds(void)
     }
 }
 
-/* Greedy rules leave more than a bin empty here; the short search none. */
+/* Greedy rules waste more than a bin here; the short search wastes none. */
 static void test_fill(void)
 {
     uint32_t *lengths = draw_lengths(100000, 4096);
@@ -174,8 +174,8 @@ static void test_fill(void)
     free(lengths);
 }
 
-/* What is known of a rule with and without a limit on the bins it may have:
- * it gives up only where it would have more. */
+/* A rule with a limit on its bins must give up only if it would exceed the
+ * limit. */
 static const char *race(pp_try_fn *rule, const uint32_t *lengths, size_t n,
                         size_t *n_given_up)
 {
@@ -239,8 +239,8 @@ static void test_limit(void)
     }
 }
 
-/* Long lengths are sorted and short ones counted; in the same proportions the
- * bins are the same. */
+/* Long lengths are sorted and short ones counted. Scaled lengths must have the
+ * same bins. */
 static void test_scale(void)
 {
     enum { N = 5000, TIMES = 1000 };

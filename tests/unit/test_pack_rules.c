@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack_rules - modified first-fit decreasing, worst-fit, first-fit and
- * the divisions into a number of parts, against the bins of the systems whose
- * orders they keep. */
+/* test_pack_rules - compares modified first-fit decreasing, worst-fit,
+ * first-fit and the rules for a number of parts with the bins of other systems.
+ */
 #include "pack_fixture.h"
 
 #include "pack/pack_rule.h"
@@ -80,7 +80,7 @@ static void test_parts(void)
        "five do not make two of equal size");
 }
 
-/* Hashes of a plain rendering of each system's loops. */
+/* Hashes of the bins that a plain version of each system's loops makes. */
 static void test_other_systems(void)
 {
     static const struct {
@@ -169,7 +169,7 @@ static void test_hashes(void)
         is_pinned(&cases[i]);
 }
 
-/* Hashes of what verl's own karmarkar_karp gives. */
+/* Hashes of the parts that verl's own karmarkar_karp makes. */
 static void test_parts_hashes(void)
 {
     static const struct {
@@ -195,8 +195,8 @@ static void test_parts_hashes(void)
     }
 }
 
-/* Balanced divisions: as few parts as rules that know the capacity, nearly,
- * and loads closer together. */
+/* Rules for a number of parts must need few more bins than rules that know the
+ * capacity, with loads closer together. */
 static void test_fewest(void)
 {
     uint32_t *lengths = draw_lengths(5000, 4096);

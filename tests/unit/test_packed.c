@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_packed - packed directories: what is written is read back, a false
- * statement is found, and no damage makes the reader leave its files. */
+/* test_packed - writes packed directories and reads them back. False statements
+ * must be found, and no damage may make the reader leave its files. */
 #include "data/packed.h"
 
 #include <sys/stat.h>
@@ -91,8 +91,8 @@ static char *read_file(const char *path, size_t *n)
     return data;
 }
 
-/* In place: some file systems flush a file that was emptied and refilled, and
- * this happens thousands of times here. */
+/* Writes in place, thousands of times: some file systems flush a file that was
+ * emptied and refilled. */
 static void write_file(const char *path, const char *data, size_t n)
 {
     FILE *f = fopen(path, access(path, F_OK) == 0 ? "r+b" : "wb");
@@ -102,7 +102,7 @@ static void write_file(const char *path, const char *data, size_t n)
     fclose(f);
 }
 
-/* Open, look at everything, check. The status: 0, or the error's code. */
+/* Opens, reads everything and checks. Returns 0 or the error's code. */
 static int look(const char *dir, struct pp_err *err)
 {
     struct pp_packed p;
@@ -118,7 +118,7 @@ static int look(const char *dir, struct pp_err *err)
         for (uint32_t i = 0; i < b.tokens; i++)
             sum += (long long)b.input_ids[i] + b.labels[i];
     }
-    /* Keeps the reads from being thought useless. */
+    /* Keep the compiler from removing the reads. */
     if (sum == 0x7fffffffffffffff)
         puts("# never");
     int rc = pp_packed_check(&p, err) == 0 ? 0 : (int)err->code;
@@ -126,9 +126,9 @@ static int look(const char *dir, struct pp_err *err)
     return rc;
 }
 
-/* Every beginning, and every byte changed in several ways, with and without a
- * checksum that fits: refused at open or found by the check, never a read
- * outside (which a sanitizer or a fault would tell). */
+/* Every prefix, and every byte changed in several ways, with and without a
+ * right checksum, must be refused by open or found by the check. A sanitizer or
+ * a fault shows a read outside. */
 static void test_damage(const char *dir, const char *path)
 {
     size_t n, missed = 0, cut = 0;
@@ -182,7 +182,7 @@ static void test_column_damage(const char *dir, const char *path,
     free(data);
 }
 
-/* Statements of the index that its checksum covers but that are false. */
+/* False statements of the index, with a right checksum. */
 static void test_lies(const char *dir, const char *path)
 {
     size_t n;
@@ -233,8 +233,8 @@ static void test_lies(const char *dir, const char *path)
     free(data);
 }
 
-/* The same directory as version 1 of this format: a shorter header, and nobody
- * counted what was left out. */
+/* Makes version 1 of the same directory: a shorter header without counts of the
+ * input. */
 static void test_version_1(const char *dir, const char *path)
 {
     enum { SHORTER = sizeof(struct pp_packed_header) - PP_PACKED_HEADER_1 };
@@ -263,8 +263,8 @@ static void test_version_1(const char *dir, const char *path)
     free(data);
 }
 
-/* Two pairs in a bin, one in another; margins for pairs, rewards for
- * sequences, advantages for tokens. */
+/* Packs two pairs in one bin and one in another, with a margin per pair, a
+ * reward per sequence and an advantage per token. */
 static void test_groups(const char *base)
 {
     static size_t starts[] = {0, 3, 5, 6, 10, 11, 13};

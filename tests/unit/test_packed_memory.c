@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_packed_memory - bins taken, unpacked and made in small. */
+/* test_packed_memory - takes, unpacks and scales down bins. */
 #include "scratch.h"
 #include "tap.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_rows - chats, pairs and rollouts from JSON Lines: what is scored, what
- * stays together, which values go with which token. */
+/* test_rows - reads chats, pairs and rollouts from JSON Lines: scored tokens,
+ * groups, and the values of each token. */
 #include "data/documents.h"
 #include "data/readers.h"
 #include "data/packed.h"
@@ -33,8 +33,8 @@ static size_t print_column(const struct pp_documents *d, int c, char *out,
     return at;
 }
 
-/* "pairs 1,2+3|4": sequences of a document between '+', documents between '|';
- * a token that is not scored in parentheses; then the columns. */
+/* Returns "pairs 1,2+3|4": '+' separates sequences of a document, and '|'
+ * documents; tokens that are not scored are in parentheses; columns follow. */
 static void is_read(const char *text, const char *want, const char *what)
 {
     struct pp_documents d;
@@ -231,7 +231,7 @@ static void test_pieces(void)
     pp_documents_finish(&d);
 }
 
-/* Tokens in a file without a name are the same as in memory. */
+/* Tokens in a file without a name must be the same as in memory. */
 static void test_spill(void)
 {
     struct pp_documents d = {.spill = "/tmp", .spill_bytes = 4096};

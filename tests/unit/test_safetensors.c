@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_safetensors - files written and read back, files that must be refused
- * and the words for it, sharded sets, conversions, failing disks. */
+/* test_safetensors - writes files and reads them back; malformed files, sharded
+ * sets, conversions, failing disks. */
 #include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include "data/safetensors.h"
 #include "tap.h"
 
-/* Every file of the test lies in one directory, and the test runs in it: the
- * messages then begin with plain names. */
+/* The test runs in the directory of its files, so that messages begin with
+ * plain names. */
 static char dir[] = "/tmp/test_safetensors.XXXXXX";
 
 static void put_file(const char *name, const void *data, size_t n)
@@ -20,7 +20,7 @@ static void put_file(const char *name, const void *data, size_t n)
         exit(99);
 }
 
-/* Size, header, then n bytes of data counting 0, 1, 2... */
+/* Makes a file: size, header, then n bytes of data counting 0, 1, 2... */
 static void put_tensors(const char *name, const char *header, size_t n)
 {
     size_t length = strlen(header);
@@ -36,7 +36,7 @@ static void put_tensors(const char *name, const char *header, size_t n)
     free(p);
 }
 
-/* The message of opening path, or "" when it opens. */
+/* Returns the error of opening path, or "" if it opens. */
 static const char *open_error(const char *path)
 {
     static struct pp_err err;
@@ -117,7 +117,7 @@ static void test_headers(void)
         8, "t.safetensors: 'a' is there twice");
 }
 
-/* Text that is not JSON, or not the JSON of a header. */
+/* Headers that are not JSON, or have the wrong contents. */
 static void test_syntax(void)
 {
 #define AT(column) "t.safetensors: header: line 1, column " #column ": "
@@ -156,8 +156,8 @@ static void test_syntax(void)
 #undef AT
 }
 
-/* Every prefix of a good file is refused; so is no change of a byte accepted
- * with other than an orderly answer (a sanitizer watches). */
+/* Every prefix of a good file must be refused. A changed byte must be read or
+ * refused; a sanitizer watches. */
 static void test_truncated(void)
 {
     static const char header[] =
@@ -282,7 +282,7 @@ static void test_round_trip(void)
     unlink("model.safetensors");
 }
 
-/* A half's value from its definition. */
+/* Returns the value of a half by its definition. */
 static double half(unsigned h)
 {
     int e = (int)(h >> 10 & 31);
@@ -301,7 +301,7 @@ static bool same(double x, double y)
 
 static void test_conversions(void)
 {
-    /* One byte in front, so that every element is unaligned. */
+    /* One byte before it makes every element unaligned. */
     static unsigned char bytes[1 + 2 * 65536];
     static float f[65536], g[65536];
     static double d[65536];
@@ -412,7 +412,7 @@ static void test_shards(void)
     unlink("model.safetensors.index.json");
 }
 
-/* The message and status of writing put bytes where the header says 16. */
+/* Writes put bytes where the header says 16. Returns message and status. */
 static const char *write_error(const char *path, size_t put, int *code)
 {
     static struct pp_err err;

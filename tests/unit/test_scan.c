@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* test_scan - arrays of numbers: the short way through them gives what the
- * plain rule of JSON gives, whatever stands between and behind them. */
+/* test_scan - scans arrays of numbers: the fast path must give the same as the
+ * plain rule of JSON, whatever is between and after the numbers. */
 #include "base/rng.h"
 #include "data/scan.h"
 #include "tap.h"
 
 enum { MOST = 64 };
 
-/* Scans text; the elements, or -1. */
+/* Scans text. Returns the number of elements, or -1. */
 static int scan(const char *text, size_t n, int32_t min, int32_t max,
                 int32_t out[MOST], size_t *at, struct pp_err *err)
 {
@@ -19,7 +19,7 @@ static int scan(const char *text, size_t n, int32_t min, int32_t max,
     return rc ? -1 : (int)count;
 }
 
-/* Numbers of every number of digits, with all kinds of blanks. */
+/* Numbers of any length, with all kinds of blanks. */
 static void test_random(void)
 {
     static const char *const between[] = {",", ", ", " ,", ",\t", " , ", ",  "};
@@ -43,7 +43,7 @@ static void test_random(void)
         size_t whole = at;
         snprintf(text + at, sizeof text - at, ", 12345678");
         struct pp_err err;
-        /* With and without more behind it. */
+        /* Try it with and without bytes after it. */
         for (int more = 0; more < 2; more++)
             wrong += scan(text, more ? strlen(text) : whole, INT32_MIN,
                           INT32_MAX, got, &end, &err) != n ||
@@ -53,7 +53,7 @@ static void test_random(void)
     is_int((long long)wrong, 0, "arrays are read back");
 }
 
-/* Each is refused at the element that is wrong, by its own words. */
+/* Each must be refused at the wrong element. */
 static void test_refused(void)
 {
     static const struct {
