@@ -166,17 +166,18 @@ static void test_shortest(void)
 
 static void test_memory(void)
 {
+    enum { N_LIMITS = 120 };
     bool all = true;
     int n_fit = 0;
-    for (uint64_t key = 0; key < 2 * N_TRIES; key++) {
+    for (uint64_t key = 0; key < N_LIMITS; key++) {
         struct fixture x;
         make(&x, 100 + key);
-        x.request.memory_bytes = 19000 + 500 * (size_t)key;
+        x.request.memory_bytes = 15000 + 100 * (size_t)key;
         all &= is_best(&x.request);
         n_fit += answer_of(&x.request).fits;
     }
     ok(all, "no split that fits has a shorter step, and none is missed");
-    ok(n_fit > 2 && n_fit < 2 * N_TRIES - 2, "some of the limits are tight");
+    ok(n_fit > 20 && n_fit < N_LIMITS - 20, "some of the limits are tight");
 }
 
 static void test_layout(void)
@@ -366,6 +367,16 @@ static const struct pp_model llama = {.architecture = PP_LLAMA,
                                       .head_dim = 16,
                                       .vocab = 300};
 
+/* Its head costs as much as several layers. */
+static const struct pp_model heavy = {.architecture = PP_LLAMA,
+                                      .hidden = 64,
+                                      .intermediate = 96,
+                                      .n_layers = 4,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 4,
+                                      .head_dim = 16,
+                                      .vocab = 900};
+
 /* Returns the best of all modes of two stages, on all splits or on one. */
 static struct answer best_modes(struct pp_split_request q)
 {
@@ -389,16 +400,32 @@ static struct answer best_modes(struct pp_split_request q)
     return best;
 }
 
-static void test_recompute(void)
+/* Returns the need of the fullest rank without a limit. */
+static double free_need(struct pp_split_request q)
 {
+    struct pp_split_plan plan;
+    struct pp_err err = {0};
+    double need = NAN;
+    q.plan_buffers = true;
+    if (!pp_split_plan(&q, &plan, &err))
+        need = pp_split_plan_need(&plan, pp_split_plan_fullest(&plan));
+    pp_split_plan_finish(&plan);
+    return need;
+}
+
+static void test_recompute(const struct pp_model *m, int64_t seq_len)
+{
+    enum { N_LIMITS = 24 };
     static const size_t kept[] = {0, 3, 7};
-    struct pp_split_request q = request_for(&llama);
+    struct pp_split_request q = request_for(m);
     bool all = true, all_kept = true;
     int n_fit = 0;
     q.n_ranks = 2;
+    q.microbatch.tokens = q.microbatch.seq_len = seq_len;
+    double most = free_need(q);
     q.recompute_auto = true;
-    for (int i = 0; i < 8; i++) {
-        q.memory_bytes = 1690000 + 26000 * (size_t)i;
+    for (int i = 0; i < N_LIMITS; i++) {
+        q.memory_bytes = (size_t)(most * (1.02 - 0.03 * i));
         struct answer got = answer_of(&q), want = best_modes(q);
         all &=
             got.fits == want.fits && (!want.fits || same(got.step, want.step));
@@ -416,7 +443,7 @@ static void test_recompute(void)
     }
     ok(all, "no split with any recomputation that fits has a shorter step");
     ok(all_kept, "nor has any recomputation on a split to keep");
-    ok(n_fit > 1 && n_fit < 8, "some of the limits are tight");
+    ok(n_fit > 1 && n_fit < N_LIMITS, "some of the limits are tight");
 }
 
 static void test_modes(void)
@@ -467,9 +494,6 @@ static void test_changes(void)
     is_str(c.recompute ? c.recompute : "", "selective",
            "the least recomputation that is sufficient");
     ok(fits_with(q, 2, 1, PP_RECOMPUTE_SELECTIVE), "it fits");
-    ok(c.n_replicas > 1 && fits_with(q, 2, c.n_replicas, PP_RECOMPUTE_NONE) &&
-           !fits_with(q, 2, c.n_replicas - 1, PP_RECOMPUTE_NONE),
-       "the least number of data-parallel ranks that is sufficient");
     ok(c.n_ranks > 2 && fits_with(q, c.n_ranks, 1, PP_RECOMPUTE_NONE) &&
            !fits_with(q, c.n_ranks - 1, 1, PP_RECOMPUTE_NONE),
        "the least number of ranks that is sufficient");
@@ -481,6 +505,30 @@ static void test_changes(void)
     ok(!none.recompute && none.n_replicas == 0 && none.n_ranks == 0,
        "no change is sufficient for a limit that is absurd");
     pp_split_plan_finish(&plan);
+}
+
+static void test_replicas(void)
+{
+    bool all = true;
+    int n = 0;
+    for (uint64_t key = 0; key < 40; key++) {
+        struct fixture x;
+        struct pp_split_plan plan;
+        struct pp_err err = {0};
+        make(&x, 400 + key);
+        x.request.memory_bytes = 14000 + 100 * (size_t)key;
+        if (pp_split_plan(&x.request, &plan, &err))
+            return;
+        int64_t dp = pp_split_plan_changes(&plan).n_replicas;
+        if (!pp_split_plan_fits(&plan) && dp > 0) {
+            all &= fits_with(x.request, 3, dp, PP_RECOMPUTE_NONE) &&
+                   !fits_with(x.request, 3, dp - 1, PP_RECOMPUTE_NONE);
+            n++;
+        }
+        pp_split_plan_finish(&plan);
+    }
+    ok(all, "the least number of data-parallel ranks is sufficient");
+    ok(n > 10, "in many cases");
 }
 
 static void test_refusals(void)
@@ -513,9 +561,12 @@ int main(void)
     test_kinds();
     test_usual();
     test_long();
-    test_recompute();
+    test_recompute(&llama, 16);
+    test_recompute(&llama, 256);
+    test_recompute(&heavy, 128);
     test_modes();
     test_changes();
+    test_replicas();
     test_refusals();
     return done();
 }
