@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsched and PyTorch's schedule files: public ones, defective ones, and out.
+# ppsched and PyTorch's schedule files: it reads public ones, refuses defective
+# ones, and writes them.
 
 bats_require_minimum_version 1.5.0
 
@@ -22,7 +23,7 @@ refused() {
     [[ "$stderr" == "ppsched: bad.csv: "*"$pattern"* ]]
 }
 
-# accepted TEXT [ARGS...]: valid, and not a word beside.
+# accepted TEXT [ARGS...]: the text is valid, without any message.
 accepted() {
     printf '%b' "$1" >good.csv
     shift
@@ -51,7 +52,7 @@ accepted() {
     accepted '0F0,0B0,0REDUCE_GRAD\n'
 }
 
-@test "the kinds are PyTorch's classes, cell for cell" {
+@test "the kinds are PyTorch's classes, cell by cell" {
     ppsched -p 2 -c 2 -s zb-interleaved -m 8 --export csv |
         cmp - "$files/zb1p_2rank_2stagep_compute.csv"
     ppsched -p 4 -c 2 --placement v -s dualpipev -m 10 --export csv |
@@ -72,7 +73,7 @@ accepted() {
     [ "${lines[1]}" = ",1F0,2F0,,,2I0,2W0,,1I0,1W0,,,,,,,,," ]
 }
 
-@test "what is written is read again: every kind, both forms" {
+@test "exported files can be read again: every kind, both forms" {
     while read -r kind placement chunks; do
         for form in csv csv-comms; do
             ppsched -p 3 -c "$chunks" --placement "$placement" -s "$kind" \
@@ -97,7 +98,7 @@ dualpipev v 2
 END
 }
 
-@test "communication is complete: parameters and gradients too" {
+@test "csv-comms has parameters and gradients too" {
     run ppsched -p 2 -s 1f1b -m 2 --export csv-comms
     [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
 0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,\
@@ -107,7 +108,7 @@ END
 1WAIT_SEND_B1" ]
 }
 
-@test "versions of PyTorch that do not wait get no waits" {
+@test "--dialect no-wait writes no waits" {
     run ppsched -p 2 -s 1f1b -m 2 --export csv-comms --dialect unwaited
     [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
 0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD" ]
@@ -120,12 +121,12 @@ END
         <(ppsched --csv now.csv --export csv-comms --dialect unwaited)
 }
 
-@test "a wait for every send, after the gradient of what it sent" {
+@test "every send has a wait, after the gradient of its activation" {
     ppsched -p 3 -c 2 --placement v -s dualpipev -m 6 --export csv-comms \
         >waits.csv
     [ "$(grep -o 'WAIT_SEND' waits.csv | wc -l)" -eq \
         "$(grep -o ',[0-9]*SEND' waits.csv | wc -l)" ]
-    # The last stage of the way down and the first of the way up share a rank.
+    # The last stage on the way down and the first on the way up share a rank.
     run ! grep -E '2WAIT_SEND_F|3WAIT_SEND_B' waits.csv
     grep -E '\(0F[0-9]*;5B([0-9]*)\)OVERLAP_F_B' waits.csv
     grep -E '\(5F[0-9]*;0B([0-9]*)\)OVERLAP_F_B,0WAIT_SEND_F\1,' waits.csv
@@ -174,14 +175,14 @@ END
         '0F0,,0REDUCE_GRAD,0B0\n'
 }
 
-@test "the older dialect is named" {
+@test "files from before November 2024 are detected" {
     for text in '0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1\n' \
         '0F0,0F1,0BW0,0BW1\n' '0F0,0B0,0F1,0B1,0W1,0W0\n'; do
         refused 2 "is from before November 2024, when B was the input gradient and BW the whole backward; try --dialect pre-2024-11" "$text"
     done
 }
 
-@test "what is defective is refused" {
+@test "defective files are refused" {
     local two='1F0,1B0,1F1,1B1\n'
     refused 1 "action 1: '0F0' appears a second time" "0F0,0F0,0F1,0B0,0B1\n$two"
     refused 1 "'0W0' appears a second time" "0F0,0F1,0I0,0W0,0W0,0I1,0W1\n$two"
@@ -202,7 +203,7 @@ END
     refused 1 "is paired, but not as F then B" '0F0,(0F1;0I0)OVERLAP_F_B,0W0\n'
 }
 
-@test "communication that is defective is refused" {
+@test "defective communication is refused" {
     refused 1 "'0B0' comes before 0RECV_B0" "0F0,0SEND_F0,0F1,0B0,0B1\n1F0,1B0\n"
     refused 1 "never sent" '0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n'
     refused 1 "'0SEND_F0' comes before 0F0" \
@@ -239,7 +240,7 @@ END
     [ "$status" -eq 2 ]
 }
 
-@test "the waits of newer files are read, each after what it waits for" {
+@test "waits of newer files are read, each after its action" {
     accepted '0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\n'
     rows='0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD\n'
     rows+='1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_SEND_B0\n'

@@ -1,15 +1,15 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsched against schedule files with one defect each, and against what looks
-# defective and is legal. Each refusal is held to its words: rank, place, what.
+# ppsched reads schedule files with one defect each, and files that look
+# defective but are valid. Each error must name rank, place and defect.
 
 bats_require_minimum_version 1.5.0
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
-# judge: reads a table from stdin, a case a line:
-#   name | status | options | file, its lines parted by / | the message
-# Of status 0 the message is what a warning says, or nothing.
+# judge: reads a table from stdin, one case per line:
+#   name | status | options | file, with / between lines | the message
+# With status 0 the message is a warning, or empty.
 judge() {
     local name want args file says lines n=0 bad=0
     while IFS='|' read -r name want args file says; do
@@ -144,7 +144,7 @@ idle_control      |0||0F0,,0B0, / ,1F0,1B0|
 END
 }
 
-@test "a deadlock depends on the depth, and on what shares a stream" {
+@test "a deadlock depends on the depth, and on shared streams" {
     local crossing='0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1'
     local four='0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0F3,0SEND_F3,0RECV_B0,0B0,0RECV_B1,0B1,0RECV_B2,0B2,0RECV_B3,0B3 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1RECV_F2,1F2,1B2,1SEND_B2,1RECV_F3,1F3,1B3,1SEND_B3'
     local vee='0F0,0SEND_F0,0F1,0SEND_F1,3RECV_F0,3F0,3B0,3SEND_B0,3RECV_F1,3F1,3B1,3SEND_B1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F0,1F0,2F0,2SEND_F0,1RECV_F1,1F1,2F1,2SEND_F1,2RECV_B0,2B0,1B0,1SEND_B0,2RECV_B1,2B1,1B1,1SEND_B1'
@@ -188,7 +188,7 @@ control_reduce  |0||0F0,0B0,0REDUCE_GRAD|
 END
 }
 
-@test "memory, in slots that F opens and B or W closes" {
+@test "a limit in slots, which F opens and B or W closes" {
     local one='0F0,0F1,0I0,0F2,0W0,0F3,0I1,0W1,0I2,0W2,0I3,0W3'
     printf '%s\n' "$one" >one.csv
     run --separate-stderr ppsched --check --csv one.csv --memory 3
@@ -206,7 +206,7 @@ END
     [[ "$stderr" == *"rank 0 keeps 4 slots alive, 1 more than --memory '3', first at '0F3' "* ]]
 }
 
-@test "a file is held to the placement of the manifest" {
+@test "a file must have the placement of the manifest" {
     ppsched -p 2 -c 2 -s gpipe -m 2 -o loop.json
     ppsched -p 2 -c 2 --placement v -s gpipe -m 2 -o vee.json
     ppsched -p 2 -c 2 --placement v -s gpipe -m 2 --export csv -o vee.csv
@@ -218,7 +218,7 @@ END
 another rank" ]]
 }
 
-@test "--semantics all says a verdict for each" {
+@test "--semantics all prints a verdict for each" {
     ppsched -p 4 -s 1f1b -m 8 -o plan.json
     run --separate-stderr ppsched --check --semantics all plan.json
     [ "$status" -eq 0 ]
@@ -239,7 +239,7 @@ another rank" ]]
     [ "${lines[5]}" = "rank            1  ok" ]
 }
 
-@test "options that say how to read and to check" {
+@test "options of reading and checking that do not go together" {
     for args in "--semantics pair" "--check --semantics nccl" \
         "--check --dialect old" "--check --lenient" \
         "--check --csv x.csv --dialect zb" "--check --dialect pytorch" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# The kinds at the command line: each on the placement that it asks for, on
-# stages that branch, and refused elsewhere.
+# The kinds at the command line: each on the placement that it needs, on stages
+# that branch, and refused on others.
 
 bats_require_minimum_version 1.5.0
 
@@ -43,7 +43,7 @@ refused() {
     [[ "${stderr_lines[0]}" == "ppsched: "*"$pattern"* ]]
 }
 
-@test "every kind of the list runs as its line says" {
+@test "every kind runs as --list says" {
     ppsched --list >list
     [ "$(grep -c '^[a-z0-9]' list)" -eq "$(grep -c ' needs: ' list)" ]
     for kind in v-half v-min hanayo; do grep -q "^$kind " list; done
@@ -57,7 +57,7 @@ refused() {
         esac
         # shellcheck disable=SC2086
         runs -p 4 $how -m 8 -s "$kind"
-        # And has these stages where nothing is said.
+        # These stages are the default.
         ppsched -p 4 -m 8 -s "$kind" | jq 'del(.history)' |
             diff <(jq 'del(.history)' plan.json) -
     done
@@ -97,7 +97,7 @@ refused() {
     runs -p 4 -s interleaved -m 8 --group 4
 }
 
-@test "encoders of different depth meet in one model" {
+@test "encoders of different depth feed one model" {
     branches 0: 1: 2:1 3:0,2 4:3 >image1-audio2.json
     branches 0: 1: 2:1 3: 4:3 5:4 6:0,2,5 7:6 >three.json
     for kind in gpipe looped-bfs 1f1b eager-1f1b zb-h1 zb-h2; do
@@ -113,7 +113,7 @@ refused() {
     done
 }
 
-@test "encoders share a rank with each other, or with what they feed" {
+@test "encoders share a rank with each other, or with stages that they feed" {
     branches 0: 0: 1:0,1 2:2 >shared.json
     branches 0: 1: 1:0,1 2:2 >joined.json
     branches 0: 1: 0:0,1 1:2 >twice.json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsched at the command line: what it prints, what it refuses, and how.
+# ppsched at the command line: its output and its errors.
 
 bats_require_minimum_version 1.5.0
 
@@ -27,7 +27,7 @@ fails() {
     [ "$output" = 4 ]
 }
 
-@test "-o writes the same bytes, and leaves nothing beside" {
+@test "-o writes the same bytes, and leaves no other file" {
     ppsched -p 2 -s gpipe -m 4 -o a.json
     ppsched -p 2 -s gpipe -m 4 -o b.json
     diff <(jq .schedule a.json) <(jq .schedule b.json)
@@ -42,7 +42,7 @@ fails() {
     jq -e '.at_depth.depth == 1 and .messages == 112' <<<"$output"
 }
 
-@test "a split backward: the published figures" {
+@test "kinds with split backward have the published figures" {
     run --separate-stderr ppsched -p 8 -s zb-h1 -m 24 --stats \
         --cost 18.522,18.086,9.337,0.601
     [ "$status" -eq 0 ]
@@ -67,19 +67,19 @@ fails() {
     [[ "$output" == *zb-h1*zb-h2*zb-interleaved*zbv*dualpipev* ]]
 }
 
-@test "an invalid schedule is 1, with its place" {
+@test "an invalid schedule is status 1, with its place" {
     ppsched -p 2 -s 1f1b -m 2 >plan.json
     jq '.schedule.actions[1] |= sub("1F0 1RECV_F1 1B0"; "1RECV_F1 1B0 1F0")' plan.json >bad.json
     fails 1 "'1B0' comes before 1F0" --check bad.json
 }
 
-@test "a malformed cell is 2" {
+@test "a malformed cell is status 2" {
     ppsched -p 2 -s 1f1b -m 2 >plan.json
     jq '.schedule.actions[1] |= sub("1F0"; "1FX")' plan.json >bad.json
     fails 2 "'1FX'" --check bad.json
 }
 
-@test "what does not fit is refused with what would" {
+@test "options that do not fit are refused, with a value that would do" {
     fails 2 "'nosuch'" -p 2 -s nosuch -m 2
     fails 2 "-m: '0'" -p 2 -s 1f1b -m 0
     fails 2 "1 chunk per rank" -p 2 -c 2 -s 1f1b -m 4
@@ -94,13 +94,13 @@ fails() {
     fails 1 "1 more than --memory '3'" -p 4 -s 1f1b -m 8 --memory 3
 }
 
-@test "a full disk is 3" {
+@test "a full disk is status 3" {
     run --separate-stderr bash -c 'ppsched -p 2 -s 1f1b -m 2 >/dev/full'
     [ "$status" -eq 3 ]
     [[ "$stderr" == "ppsched: "* ]]
 }
 
-@test "an invalid schedule is told with the name of its file" {
+@test "an error in a schedule names its file" {
     ppsched -p 2 -s 1f1b -m 2 |
         jq '.schedule.actions[0] |= sub("0F0 "; "")' >late.json
     fails 1 "late.json: rank 0, action 0: '0SEND_F0' comes before 0F0" --check late.json
@@ -109,21 +109,21 @@ fails() {
         "ppsched: standard input: rank 0, action 0: '0SEND_F0' comes before 0F0" ]
 }
 
-@test "input that cannot be read is the caller's mistake" {
+@test "input that cannot be read is status 2" {
     run --separate-stderr bash -c 'ppsched --check <&-'
     [ "$status" -eq 2 ]
     [ "$stderr" = 'ppsched: standard input: is closed' ]
     fails 2 '.: is a directory' --check .
 }
 
-@test "costs of nothing cannot be drawn" {
+@test "a schedule without time cannot be drawn" {
     run --separate-stderr ppsched -p 2 -s gpipe -m 2 --cost 0,0,0 -t
     [ "$status" -eq 2 ]
     [ -z "$output" ]
     [ "$stderr" = 'ppsched: no action takes time, so there is nothing to draw' ]
 }
 
-@test "-o writes into a pipe that is there" {
+@test "-o writes into an existing pipe" {
     mkfifo pipe
     cat pipe >got &
     ppsched -p 2 -s gpipe -m 2 -o pipe
@@ -132,7 +132,7 @@ fails() {
     ppsched --check got
 }
 
-@test "the head makes its logits again, once in B and twice in I and W" {
+@test "the head computes its logits again once in B and twice in I and W" {
     cd "$BATS_TEST_TMPDIR"
     ppsplit -q -p 1 "$SRCDIR/tests/golden/llama/model" |
         ppsched -q -s gpipe -m 2 >plan.json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsched -s auto at the command line: what it finds, keeps to and refuses.
+# ppsched -s auto at the command line: its orders, limits and errors.
 
 bats_require_minimum_version 1.5.0
 
@@ -18,7 +18,7 @@ auto() { ppsched -s auto --time 0.2 "$@"; }
     [ "$(jq -r .kind stats.json)" = auto ]
 }
 
-@test "auto keeps to a limit in slots, whatever the placement" {
+@test "auto keeps to a limit in slots on any placement" {
     auto -p 4 -c 2 --placement v -m 9 --memory 4 --stats >stats.json
     [ "$(jq '.peak | max' stats.json)" -le 4 ]
     auto -p 4 -c 2 --placement loop -m 9 --memory 5 --stats >stats.json
@@ -41,7 +41,7 @@ auto() { ppsched -s auto --time 0.2 "$@"; }
 more than its limit of '1'" ]
 }
 
-@test "auto leaves backward whole where asked" {
+@test "--whole-backward keeps backward whole" {
     auto -p 4 -m 8 --whole-backward >plan.json
     run jq -r '.schedule.actions[]' plan.json
     [[ "$output" == *"0B0"* ]]
@@ -49,7 +49,7 @@ more than its limit of '1'" ]
     [[ "$output" != *I* ]]
 }
 
-@test "auto has the least span where that is asked for" {
+@test "--minimize span finds the least span" {
     auto -p 4 -m 8 --cost 10,10,8,1 --minimize span --memory 8 --stats >a.json
     auto -p 4 -m 8 --cost 10,10,8,1 --memory 8 --stats >b.json
     [ "$(jq .span a.json)" -le "$(jq .span b.json)" ]
@@ -58,7 +58,7 @@ more than its limit of '1'" ]
     [[ "$stderr" == *"--minimize: 'time' is not one of: makespan, span"* ]]
 }
 
-@test "auto keeps to bytes: what is planned fits" {
+@test "auto keeps to a limit in bytes" {
     model='{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
         "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8,
         "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256,
@@ -76,14 +76,14 @@ more than its limit of '1'" ]
     [ "$status" -eq 2 ]
 }
 
-@test "options of auto are for auto" {
+@test "options of auto need auto" {
     run --separate-stderr ppsched -p 4 -s 1f1b -m 8 --seed 3
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"--seed needs -s auto"* ]]
     ppsched --list | grep -q '^auto '
 }
 
-@test "of orders with one makespan, auto takes one with a small span" {
+@test "auto takes a small span among orders of the same makespan" {
     ppsched -s auto -p 8 -m 24 --memory 15 --stats >got
     [ "$(jq .gap got)" = 0 ]
     ppsched -s zb-h2 -p 8 -m 24 --stats >want
@@ -91,7 +91,7 @@ more than its limit of '1'" ]
         .span <= $w[0].span' got
 }
 
-@test "auto orders stages that are no chain" {
+@test "auto orders stages that are not a chain" {
     # Two encoders into one model: stages 0 and 1 both feed stage 2.
     ppsched -p 4 -s gpipe -m 6 | jq 'del(.schedule) |
         .stages[1].inputs = [] | .stages[2].inputs = [0, 1]' >two.json

@@ -28,7 +28,7 @@ fails() {
     [[ "${stderr_lines[0]}" == $pattern ]]
 }
 
-@test "dualpipe in the abstract has its published bubble" {
+@test "dualpipe has its published bubble" {
     run --separate-stderr ppsched -s dualpipe -p 8 -m 20 --stats
     [ "$status" -eq 0 ]
     jq -e '.makespan == 66 and .peak == [range(8) | 9] and .copies == 2 and
@@ -77,7 +77,7 @@ fails() {
     [[ "$stderr" == *"$((bytes / 1024))."*" of parameters"* ]]
 }
 
-@test "what cannot go both ways is refused" {
+@test "kinds and splits that cannot go both ways are refused" {
     fails 2 "*an even number of ranks, not '3'" \
         ppsplit -p 3 --placement both-ways model-llama
     fails 2 "*one stage of each copy on a rank, not '2' (-c)" \
@@ -130,7 +130,7 @@ fails() {
         pppack -l 4 -o two -
     run ppsched -s seq1f1b -m 1 --slices 2 --data two --stats pairs.json
     jq -e '.makespan == 3 + 4 + 4 + 10 + 10 + 7.5' <<<"$output"
-    # In all they cost what the whole does.
+    # Together they cost the same as the whole.
     ppsched -s 1f1b -p 1 -m 3 --stats | jq .makespan >whole
     ppsched -s seq1f1b -p 1 -m 3 --slices 4 --stats | jq .makespan | diff whole -
 }
@@ -144,7 +144,7 @@ fails() {
         ppsched --memory 1 --check sliced.json
 }
 
-@test "slices where they make no sense are refused" {
+@test "invalid uses of slices are refused" {
     fails 2 "*1f1b runs whole sequences*" ppsched -s 1f1b -p 2 -m 4 --slices 2
     fails 2 "*--slices needs -s" ppsched --check --slices 2 sliced.json
     fails 2 "*'0' is not between 1 and 32767" \

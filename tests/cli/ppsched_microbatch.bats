@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# The microbatches that ppsplit assumed: recorded, handed on, and what ppsched
-# counts with unless it is told otherwise.
+# ppsplit records the microbatch size that it assumed, every tool passes it on,
+# and ppsched uses it by default.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -12,7 +12,7 @@ setup() {
     llama 5 >m/config.json
 }
 
-@test "ppsplit records what a microbatch was taken to be" {
+@test "ppsplit records the microbatch size that it assumed" {
     recorded() { ppsplit "$@" | jq -c .microbatch; }
     [ "$(recorded -p 2 m)" = '{"tokens":2048,"seq_len":2048}' ]
     [ "$(recorded -p 2 --seq-len 512 m)" = '{"tokens":512,"seq_len":512}' ]
@@ -23,7 +23,7 @@ setup() {
         '{"tokens":4096,"seq_len":4096,"images":2,"image_patches":1600}' ]
 }
 
-@test "ppsched finds the step that ppsplit found, without being told" {
+@test "ppsched finds the step time of ppsplit without options" {
     step() {
         local kind=$1
         shift
@@ -35,30 +35,30 @@ setup() {
     }
     step 1f1b --seq-len 300
     step 1f1b --seq-len 300 --micro-batch-tokens 900
-    # Sequences do not divide the microbatch, slices not the sequences.
+    # Sequences do not divide the microbatch, nor slices the sequences.
     step gpipe --seq-len 300 --micro-batch-tokens 1000
     step seq1f1b --seq-len 301 --micro-batch-tokens 1000
     step seq1f1b --seq-len 4K --micro-batch-tokens 1000
 }
 
-@test "ppsched holds the same microbatches against --memory" {
+@test "ppsched checks --memory with the same microbatches" {
     args=(-p 2 --for 1f1b -m 4 --method uniform --micro-batch-tokens 16K m)
     most=$(least_limit "${args[@]}")
     echo "$most MiB"
     ppsplit -q "${args[@]}" >plan.json
     ppsched -q -s 1f1b -m 4 --memory "${most}M" plan.json >/dev/null
     run -1 ppsched -s 1f1b -m 4 --memory $((most - 1))M plan.json
-    # Where it is told of shorter ones, they fit.
+    # Shorter ones fit.
     ppsched -q -s 1f1b -m 4 --memory $((most - 1))M --seq-len 2K plan.json \
         >/dev/null
 }
 
-@test "what is said wins over what was recorded" {
+@test "options override the recorded size" {
     ppsplit -p 2 --seq-len 512 m >plan.json
     jq 'del(.microbatch)' plan.json >without.json
     [ "$(makespan gpipe 2 --seq-len 100 plan.json)" = \
         "$(makespan gpipe 2 --seq-len 100 without.json)" ]
-    # Where nothing is known it is 4096.
+    # Without any it is 4096.
     [ "$(makespan gpipe 2 without.json)" = \
         "$(makespan gpipe 2 --seq-len 4K plan.json)" ]
     [ "$(makespan gpipe 2 without.json)" != "$(makespan gpipe 2 plan.json)" ]
@@ -70,7 +70,7 @@ setup() {
         "$(makespan gpipe 2 plan.json)" ]
 }
 
-@test "the data that a manifest names count where they are there" {
+@test "the manifest's data are used if they can be read" {
     jq -nc '({input_ids: [range(64)]}, {input_ids: [range(16)]})' >data.jsonl
     pppack -q -a next-fit -l 64 -o data data.jsonl
     ppsplit -q -p 2 --seq-len 512 m | ppsched -q -s gpipe -m 1 --data data >p.json
@@ -81,12 +81,12 @@ setup() {
     ppsched --stats --step 2 --data data p.json >second
     ppsched --stats --step 2 p.json | diff - second
     run ! diff -q want second
-    # An option wins, and so does another kind's own schedule.
+    # An option overrides them, also for a new schedule.
     [ "$(makespan gpipe 1 --seq-len 512 p.json)" = \
         "$(makespan gpipe 1 --seq-len 512 <(jq 'del(.data)' p.json))" ]
     ppsched --compare gpipe,1f1b -m 1 p.json >got
     ppsched --compare gpipe,1f1b -m 1 --data data p.json | diff - got
-    # Changed, and gone.
+    # The data change, and then are gone.
     ppsched --seq-len 512 --stats p.json >assumed
     rm -r data
     pppack -q -l 80 -o data data.jsonl
@@ -103,7 +103,7 @@ was made; assuming the microbatch size of the split" ]
     [[ $stderr == *"--step needs --data"* ]]
 }
 
-@test "-v says which microbatches the split is for" {
+@test "-v prints the microbatch size of the split" {
     ppsplit -q -p 2 --seq-len 512 m >plan.json
     run --separate-stderr ppsched -v -s gpipe -m 2 --stats plan.json
     [ "$stderr" = "ppsched: the split is for microbatches of 512 tokens in \
@@ -116,7 +116,7 @@ sequences of 512; --seq-len overrides that here" ]
     [ -z "$stderr" ]
 }
 
-@test "every tool hands it on" {
+@test "every tool passes the size on" {
     jq -nc '{input_ids: [range(64)]}' >data.jsonl
     ppsplit -q -p 2 --seq-len 512 --micro-batch-tokens 1K m |
         ppsched -q -s gpipe -m 2 >plan.json

@@ -12,7 +12,7 @@ plan() {
     ppsched -q -p 2 -s zb-h1 -m 3 --cost 1,1,3 --trace t.json >plan.json
 }
 
-@test "a plan's own trace is the plan" {
+@test "a plan's own trace equals the plan" {
     ppsched -p 3 -c 2 -s interleaved -m 6 --cost 2,3,1,.25 --trace t.json \
         >plan.json
     ppsched --stats --cost 2,3,1,.25 plan.json >stats.json
@@ -30,7 +30,7 @@ plan() {
                 (b - 100 * w[2]) ^ 2 < .01 && b == c) }' table
 }
 
-@test "ratios are what was measured over what was planned" {
+@test "ratios are measured times over planned times" {
     plan
     ppsched --overlay t.json plan.json >table
     cat table
@@ -56,13 +56,13 @@ plan() {
     grep -q '>simulated, zb-h1: ' a.svg
 }
 
-@test "the two of a pair may have run at once, the backward first" {
+@test "the two actions of a pair may overlap, the backward first" {
     model llama false
     ppsplit -q -p 2 -c 2 --placement v model-llama |
         ppsched -q -s dualpipev -m 6 --cost 1,1,1 --trace t.json >plan.json
     n=$(grep -o OVERLAP plan.json | wc -l)
     [ "$n" -gt 0 ]
-    # moved MS: a pair's backward when it begins, its forward so much later.
+    # moved MS: starts a pair's backward at once and its forward MS later.
     moved() {
         jq --argjson later "$1" --slurpfile plan plan.json '
             ([$plan[0].schedule.actions | to_entries[] | .key as $rank
@@ -83,7 +83,7 @@ plan() {
         run ! grep 'width="-' a.svg
         bubble=$(awk '$1 == "bubble" { print $2 }' table)
     }
-    # F takes 1 ms and B 2: one behind the other, half a millisecond at once.
+    # F takes 1 ms and B 2 ms: one after the other, then 0.5 ms at once.
     want=$(ppsched --stats --cost 1,1,1 plan.json |
         jq '.at_depth.bubble * 100')
     moved 2
@@ -93,14 +93,14 @@ plan() {
         'BEGIN { printf "%.1f%%", b + 100 * n * .5 / (2 * m) }')
     moved 1.5
     [ "$bubble" = "$want" ]
-    # What is no pair may not overlap.
+    # Actions outside a pair may not overlap.
     sed 's/"ts":0.000,"dur":1000/"ts":0.000,"dur":1500/' t.json >moved.json
     run --separate-stderr ppsched --overlay moved.json plan.json
     [ "$status" -eq 2 ]
     [[ "$stderr" == *" before '0F0' has ended" ]]
 }
 
-@test "what pprun has traced" {
+@test "traces of pprun are read" {
     model llama false
     data 1 20 >data.jsonl
     pppack -q -l 48 -o packed data.jsonl
@@ -121,9 +121,9 @@ plan() {
     done
 }
 
-@test "traces that are not" {
+@test "malformed traces are refused" {
     plan
-    # refused FILTER MESSAGE: after the filter, with that message.
+    # refused FILTER MESSAGE: the trace after the filter gives that message.
     refused() {
         jq "$1" t.json >bad.json
         run --separate-stderr ppsched --overlay bad.json plan.json
@@ -168,7 +168,7 @@ plan() {
     [[ "$stderr" == *nosuch* ]]
 }
 
-@test "what an overlay goes with" {
+@test "options that do not go with an overlay" {
     plan
     for option in --check --stats '--export csv' '--trace x'; do
         # shellcheck disable=SC2086 # words

@@ -18,13 +18,13 @@ fails() {
     [[ "$stderr" == *"$pattern"* ]]
 }
 
-# Well-formed, and nothing but numbers where numbers belong.
+# Checks that the picture is well-formed and has only numbers as coordinates.
 well_formed() {
     xmllint --noout "$1"
     ! grep -E '[^a-z](nan|inf)[^a-z]' "$1"
 }
 
-@test "--svg draws, and the manifest is written as without" {
+@test "--svg draws, and the manifest stays the same" {
     ppsched -p 4 -c 2 --placement v -s zbv -m 8 --svg zbv.svg >plan.json
     well_formed zbv.svg
     [ ! -e zbv.svg.tmp ]
@@ -38,7 +38,7 @@ well_formed() {
     [ "$(grep -c '>rank [0-3]</text>' zbv.svg)" -eq 4 ]
 }
 
-@test "without -s the pictures are all there is" {
+@test "without -s there is only the picture" {
     ppsched -p 2 -s 1f1b -m 3 >plan.json
     run --separate-stderr ppsched --svg a.svg --trace a.json plan.json
     [ "$status" -eq 0 ]
@@ -47,7 +47,7 @@ well_formed() {
     jq -e '.traceEvents | length > 0' a.json
     run --separate-stderr ppsched --svg - plan.json
     [ "$output" = "$(cat a.svg)" ]
-    # In place of the manifest, too, unless that goes elsewhere.
+    # It also replaces the manifest, unless that goes elsewhere.
     run --separate-stderr ppsched -p 2 -s 1f1b -m 3 --svg -
     [ "$output" = "$(cat a.svg)" ]
     run --separate-stderr ppsched -p 2 -s 1f1b -m 3 --svg - -o again.json
@@ -58,7 +58,7 @@ well_formed() {
     cmp a.svg b.svg
 }
 
-@test "a picture knows what is in it" {
+@test "a picture has a legend of its items" {
     ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 --svg pairs.svg >/dev/null
     grep -q 'pair, run as one' pairs.svg
     ppsched -p 4 -s 1f1b -m 8 --memory 5 --svg limit.svg >/dev/null
@@ -71,7 +71,7 @@ well_formed() {
     well_formed limit.svg
 }
 
-@test "a large picture stays small, and has the width asked for" {
+@test "a large picture has few bytes, and the given width" {
     ppsched -p 32 -c 2 --placement v -s zbv -m 256 --svg big.svg >/dev/null
     well_formed big.svg
     [ "$(wc -c <big.svg)" -lt 3000000 ]
@@ -105,7 +105,7 @@ END
     [ "$n" -eq 10 ]
 }
 
-@test "what cannot be written is the machine's fault, and leaves nothing" {
+@test "a file that cannot be written is status 3, and leaves nothing" {
     for option in --svg --trace; do
         fails 3 'nosuch/a' -p 2 -s 1f1b -m 2 $option nosuch/a
         [ "${#stderr_lines[@]}" -eq 1 ]
@@ -137,7 +137,7 @@ END
         --trace t.json >plan.json
     check_trace t.json
     ppsched --stats plan.json --cost 1,1,1,.3 >stats.json
-    # A slice for each action of the list, messages included.
+    # There is a slice for each action of the row, messages included.
     [ "$(jq '[.schedule.actions[] | split(" ") | length] | add' plan.json)" \
         -eq "$(jq '[.traceEvents[] | select(.ph == "X")] | length' t.json)" ]
     jq -se '.[0].traceEvents as $t | .[1] as $stats
@@ -170,7 +170,7 @@ END
         == [["SYNC_COPIES", "SYNC_COPIES"], ["SYNC_TIED", "SYNC_TIED"]]' t.json
 }
 
-@test "messages under way at once have tracks of their own" {
+@test "messages in flight at once have tracks of their own" {
     ppsched -p 2 -s gpipe -m 4 --cost 1,1,1,3 --depth 3 --trace t.json \
         >/dev/null
     check_trace t.json
@@ -199,26 +199,26 @@ END
     jq -e '.otherData.kind == "<b>&\"\\"' a.json
 }
 
-@test "the dot at a peak is below the lane" {
+@test "the dot at a peak is below the row" {
     ppsched -p 4 -s 1f1b -m 8 --svg - >plan.svg
     bottom=$(grep -o 'class="l" d="M0 0H[0-9.]*V[0-9.]*' plan.svg | head -n 1 |
         grep -o '[0-9.]*$')
     dots=$(grep -o '<circle class="p" cx="[0-9.]*" cy="[0-9.]*"' plan.svg |
         sed 's/.*cy="//; s/"//' | sort -n)
     [ "$(wc -w <<<"$dots")" -ge 4 ]
-    # But for the legend's, which is in no lane.
+    # The legend's dot is in no row.
     jq -en --argjson bottom "$bottom" --slurpfile y <(tail -n 4 <<<"$dots") \
         'all($y[]; . >= $bottom + 2)'
 }
 
-@test "--compare: the same work, as each kind has it" {
+@test "--compare gives each kind the same work" {
     run --separate-stderr ppsched --compare gpipe,1f1b,interleaved,zbv \
         -p 4 -m 8 --memory 6 --svg all.svg
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     [[ "${lines[0]}" == kind*chunks*makespan*bubble*span*bound*gap*"depth 1"*peak*messages ]]
     [ "${lines[1]}" = "gpipe           does not fit: rank 0 keeps 8 microbatches alive, 2 more than --memory '6'" ]
-    # 57 and 51 chunk units, which are halves here; 11 and 8 slots likewise.
+    # 57 and 51 units of a chunk are halves here, and so are 11 and 8 slots.
     [[ "${lines[2]}" =~ ^1f1b\ +1\ +33\ +27.3%\ .*\ 4\ +48$ ]]
     [[ "${lines[3]}" =~ ^interleaved\ +2\ +28.5\ +15.8%\ .*\ 5.5\ +112$ ]]
     [[ "${lines[4]}" =~ ^zbv\ +2\ +25.5\ +5.9%\ .*\ 25.5\ +0.0%\ .*\ 4\ +96$ ]]
@@ -237,7 +237,7 @@ END
     [ "$makespan" = "$(jq .makespan want)" ]
 }
 
-@test "--compare all: every kind, and not the search" {
+@test "--compare all has every kind but auto" {
     ppsched --compare all -p 2 -m 4 >got
     diff <(tail -n +2 got | cut -d' ' -f1) \
         <(ppsched --list | grep -o '^[^ ]*' | grep -v '^auto$')
@@ -245,7 +245,7 @@ END
     [ "$(wc -l <with_auto)" -eq $(($(wc -l <got) + 1)) ]
 }
 
-@test "--compare on a model's stages says what would fit, or is 1" {
+@test "--compare on a model's stages prints the kinds that fit, or is status 1" {
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >stages.json
     run --separate-stderr ppsched --compare 1f1b,zbv -m 4 stages.json
     [ "$status" -eq 0 ]
@@ -258,7 +258,7 @@ END
     [ ! -e none.svg ]
 }
 
-@test "-t has colours on a terminal, or as asked" {
+@test "-t has colours on a terminal or with --color" {
     run ppsched -p 2 -s 1f1b -m 2 -t
     [[ "$output" != *$'\033'* ]]
     run ppsched -p 2 -s 1f1b -m 2 -t --color
@@ -276,7 +276,7 @@ END
     [[ "$output" == *$'\033[24;30;48;5;'* ]]
 }
 
-# widest COLUMNS: the widest line that -t draws on a terminal so wide.
+# widest COLUMNS: prints the width of -t's widest line on such a terminal.
 widest() {
     script -qec "stty cols $1; NO_COLOR=1 ppsched -p 4 -s 1f1b -m 24 -t --ascii" \
         /dev/null | tr -d '\r' | awk '/^rank/ && length > n { n = length }
@@ -288,12 +288,12 @@ widest() {
     [ "$(widest 50)" -le 50 ]
     [ "$(widest 200)" -gt 100 ]
     [ "$(widest 200)" -le 200 ]
-    # Not known: as in a file.
+    # An unknown width is the same as a file's.
     [ "$(widest 0)" -eq "$(ppsched -p 4 -s 1f1b -m 24 -t --ascii |
         awk '/^rank/ { print length; exit }')" ]
 }
 
-@test "-t tells pairs, many chunks, and how wide to be" {
+@test "-t explains pairs and chunks, and names a width that shows microbatches" {
     run ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 -t --color
     [[ "$output" == *$'\033[4;30;48;5;'*'underlined: pairs'* ]]
     run ppsched -p 2 -c 4 -s interleaved -m 12 -t --width 220

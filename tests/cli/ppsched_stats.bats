@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# What ppsched --stats says of time and memory.
+# ppsched --stats: times and memory.
 bats_require_minimum_version 1.5.0
 
-# run STATS: a jq filter that must be true of `ppsched ARGS --stats`.
+# run STATS: a jq filter that must be true for `ppsched ARGS --stats`.
 holds() {
     run --separate-stderr ppsched "${@:2}" --stats
     [ "$status" -eq 0 ]
@@ -19,7 +19,7 @@ holds() {
         -p 4 -s zb-h1 -m 8 --cost 10,10,8,1
 }
 
-@test "--memory is what the bound may use" {
+@test "the bound keeps to --memory" {
     holds '.lower_bound == 272 and .gap == 0 and .bound_rule == "event graph"' \
         -p 4 -s zb-h1 -m 8 --cost 10,10,8,1 --memory 4
     run --separate-stderr ppsched -p 4 -s zb-h1 -m 8 --memory 3 --stats
@@ -34,7 +34,7 @@ holds() {
     holds '.lower_bound == .makespan' -p 4 -s seq1f1b -m 8
 }
 
-@test "busy and idle times make the makespan" {
+@test "busy and idle times add up to the makespan" {
     for kind in 1f1b zb-h1 eager-1f1b; do
         # shellcheck disable=SC2016 # jq's variables
         holds '.makespan as $m | .idle | length == 4 and all(.busy + .fill
@@ -50,7 +50,7 @@ holds() {
         and .peak_action == ["0F3", "1F2", "2F1", "3F0"]' -p 4 -s 1f1b -m 8
 }
 
-@test "channels carry their messages" {
+@test "channels have the number and time of their messages" {
     holds '.channels == [
         {from: 0, to: 1, direction: "forward", messages: 4, time: 2},
         {from: 1, to: 0, direction: "backward", messages: 4, time: 2}]' \
@@ -94,12 +94,12 @@ holds() {
         plan.json stats.json alike.json
 }
 
-@test "--comm says what a message takes, for all boundaries or for each" {
+@test "--comm sets the time of a message, for all boundaries or for each" {
     cd "$BATS_TEST_TMPDIR"
     ppsched -s gpipe -p 4 -m 8 --cost 1,1,1,0.25 --stats >cost
     ppsched -s gpipe -p 4 -m 8 --comm 0.25 --stats | diff cost -
     ppsched -s gpipe -p 4 -m 8 --comm 0.25,0.25,0.25 --stats | diff cost -
-    # Down and up once: twice the sum over the work of eight and the fill.
+    # The fill passes all boundaries down and up, so it adds twice their sum.
     run ppsched -s gpipe -p 4 -m 8 --comm 1,2,0.5 --stats
     [ "$(jq .makespan <<<"$output")" = 40 ]
     [ "$(jq .lower_bound <<<"$output")" = 40 ]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The lower bound: never above the optimum of tiny instances, equal to closed
- * forms, and what published tables have. */
+/* The lower bound is never above the optimum of tiny instances, and it equals
+ * closed forms and published tables. */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -36,7 +36,7 @@ static double instance_time(const void *ctx, struct pp_action a)
     return x->time[a.op][a.stage][a.microbatch];
 }
 
-/* A chain, or with one more input somewhere. */
+/* Makes a chain, or a chain with one more input. */
 static void roll_graph(struct instance *x, struct dice *d)
 {
     static const int shapes[][3] = {/* ranks, chunks, most microbatches */
@@ -59,8 +59,8 @@ static void roll_graph(struct instance *x, struct dice *d)
         printf("# %s\n", x->f.err.text);
 }
 
-/* What one microbatch of all the stages of a rank holds is the least that can
- * be enough. */
+/* Sets limits of at least one microbatch on all stages of a rank; nothing runs
+ * in less. */
 static void roll_room(struct instance *x, struct dice *d)
 {
     static const struct pp_load loads[] = {{0, 1, 0}, {0, 1, 0}, {4, 3, 0},
@@ -171,9 +171,9 @@ static void test_optimum(int n_instances)
     ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
 }
 
-/* Where I frees 57 parts of 100 and W the rest, as in a transformer's layers,
- * and as many microbatches fit as there are ranks: the bound is the optimum,
- * which is what it is where W frees all. */
+/* I frees 57 parts of 100 and W the rest, as in a transformer's layers, and as
+ * many microbatches fit as there are ranks. The bound is then the optimum, the
+ * same as if W freed everything. */
 static void test_freed_by_both(void)
 {
     static const struct {
@@ -220,9 +220,9 @@ static void test_freed_by_both(void)
     }
 }
 
-/* Two ranks, room for two, W ten times as long as the rest: rank 0 makes room
- * for a third forward by two I (F0 F1 I0 I1 F2, the last at 6), not by I0 and
- * W0, after which it would be 14. */
+/* Two ranks hold two microbatches, and W is ten times as long as F and I. Rank
+ * 0 frees memory for a third forward by two I (F0 F1 I0 I1 F2, the last at 6),
+ * as I0 and W0 would take until 14. */
 static void test_choice_of_room(void)
 {
     struct fixture f;
@@ -239,12 +239,13 @@ static void test_choice_of_room(void)
         if (!pp_bound_events(&c, &f.err))
             head = c.head[PP_BOUND_F][2];
     }
-    is_near(head, 6, 1e-12, "room by I alone, where that is sooner");
+    is_near(head, 6, 1e-12, "two I free memory sooner than I and W");
     pp_bound_finish(&c);
     drop(&f);
 }
 
-/* p ranks in line or in a V, cost F, I, W, message; limit in slots, 0: none. */
+/* Returns the bound for p ranks in a line or a V. cost is F, I, W and message;
+ * slots is the limit, 0 for none. */
 static double bound_of(int p, int c, int m, enum pp_placement placement,
                        bool split, const double *cost, double limit)
 {
@@ -290,19 +291,19 @@ static void test_table(void)
            cases[i].cost[0], cases[i].limit, cases[i].want);
     }
     is_int((int)bound_of(2, 1, 3, PP_PLACEMENT_LOOP, true, unit, 0.5),
-           -PP_EXIT_NO, "half a slot is not enough for anything");
+           -PP_EXIT_NO, "half a slot is too little for one microbatch");
 }
 
-/* One slot on every rank of a chain: one microbatch after the other. */
+/* With one slot on every rank of a chain, microbatches run one by one. */
 static void test_alone(void)
 {
     static const double cost[] = {3, 4, 2, 1};
     double once = 5 * (3 + 4) + 2 * 4 * 1 + 2;
     is_near(bound_of(5, 1, 7, PP_PLACEMENT_LOOP, true, cost, 1), 7 * once,
-            1e-12, "one slot: m times the way there and back");
+            1e-12, "with one slot the bound is m round trips");
 }
 
-/* Formulas, and kinds that attain them. */
+/* Closed forms of the bound, and kinds that reach them. */
 static void test_closed_forms(void)
 {
     static const struct {
@@ -328,7 +329,8 @@ static void test_closed_forms(void)
         double b = bound_of(p, c, m, placement, cases[i].split, cost, 0);
         double once = cost[0] + cost[1] + cost[2];
         double ends = cases[i].split ? cost[0] + cost[3] : once + 2 * cost[3];
-        is_near(b, m * c * once + (p - 1) * ends, 1e-12, "the closed form");
+        is_near(b, m * c * once + (p - 1) * ends, 1e-12,
+                "the bound is the closed form");
         struct fixture f;
         struct pp_sim sim = {0};
         chain(&f, p, c, placement);
@@ -344,7 +346,7 @@ static void test_closed_forms(void)
     }
 }
 
-/* More room never raises the bound, more work never lowers it. */
+/* More memory never raises the bound; more microbatches never lower it. */
 static void test_monotone(void)
 {
     static const double cost[] = {1, 1, 1, 0.125};
@@ -359,7 +361,7 @@ static void test_monotone(void)
                 room &= more <= b + 1e-9;
                 work &= next >= b;
             }
-    ok(room, "more room never raises the bound");
+    ok(room, "more memory never raises the bound");
     ok(work, "more microbatches never lower it");
 }
 

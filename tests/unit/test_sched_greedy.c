@@ -5,9 +5,9 @@
 #include "schedule/search/search_problem.h"
 #include "schedule/search/search_methods.h"
 
-/* A row of table 5 of "Zero Bubble Pipeline Parallelism": a model, the times
- * that were measured for it, and what its scheduler made of them with the
- * activations of p and of 2p microbatches. */
+/* A row of table 5 of "Zero Bubble Pipeline Parallelism": a model, its measured
+ * times, and the bubble that the authors' scheduler reached in the memory of p
+ * and of 2p microbatches. */
 struct row {
     int p, m, hidden, heads;
     double f, i, w, comm, bubble[2];
@@ -28,7 +28,7 @@ static const struct row table[] = {
     {32, 256, 6144, 48, 10.402, 10.248, 7.698, 0.460, {.0594, .0018}},
 };
 
-/* The least span of any setting of the knobs that keeps to the limit. */
+/* Returns the least span of any setting of the knobs within the limit. */
 static double least_span(const struct pp_search_problem *j, struct pp_err *err)
 {
     int32_t *order = calloc((size_t)j->n_ops, sizeof *order);
@@ -50,7 +50,7 @@ static void test_row(const struct row *row)
     double limit[32];
     struct pp_load load[32];
     struct pp_memory_limit room = {limit, load};
-    /* A layer of 1024 positions, in elements: what F keeps, what W frees. */
+    /* Elements of a layer of 1024 positions that F keeps and that W frees. */
     double all = 34.0 * row->hidden + 5.0 * row->heads * 1024;
     double by_w = 32.0 * row->hidden;
     chain(&f, row->p, 1, PP_PLACEMENT_LOOP);
@@ -78,7 +78,8 @@ static void test_row(const struct row *row)
     drop(&f);
 }
 
-/* Nothing is offered where a round does not fit, or ranks hold two stages. */
+/* The method does not apply if a round does not fit, or if ranks hold two
+ * stages. */
 static void test_refusals(void)
 {
     static const int chunks[] = {1, 2};
@@ -99,7 +100,9 @@ static void test_refusals(void)
             !pp_search_problem_init(&j, &f.s, true, &costs, n ? NULL : &room,
                                     &f.err))
             rc = pp_greedy_run(&j, pp_greedy_setting(0), order, &f.err);
-        is_int(rc, 1, n ? "two stages on a rank" : "no room for one");
+        is_int(rc, 1,
+               n ? "two stages on a rank are refused"
+                 : "memory for less than one is refused");
         pp_search_problem_finish(&j);
         pp_schedule_finish(&f.s);
         drop(&f);

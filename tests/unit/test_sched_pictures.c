@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What pictures and traces are made of: every action drawn once and to scale,
- * messages between what makes and what uses them, curves that peak where the
- * memory plan says, text that is quoted. Sizes are odd on purpose. */
+/* Pictures draw every action once and to scale. Messages go from the action
+ * that makes them to the action that uses them. Memory peaks as in the memory
+ * plan, and text is quoted. Sizes are odd on purpose. */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include "schedule/draw/svg.h"
 #include "schedule/draw/trace.h"
 
-/* A schedule with all that a picture takes. */
+/* A schedule with everything that a picture needs. */
 struct scene {
     struct fixture f;
     struct pp_literal_costs literal;
@@ -91,7 +91,7 @@ static char *draw(struct scene *s, int width)
     fclose(f);
     if (rc)
         printf("# %s\n", s->f.err.text);
-    /* What follows the axis is the legend, which has cells of its own. */
+    /* The legend follows the axis and has cells of its own. */
     char *axis = strstr(text, ">time</text>");
     if (axis)
         *axis = '\0';
@@ -104,7 +104,8 @@ struct box {
     double x, y, to, bottom;
 };
 
-/* The next outline of an action in the picture, or NULL. */
+/* Finds the next outline of an action in the picture. Returns NULL at the end.
+ */
 static const char *next_box(const char *at, struct box *b)
 {
     double back;
@@ -123,7 +124,7 @@ static bool is_cell(const struct pp_span *s)
     return pp_is_compute(s->action.op);
 }
 
-/* Where a span is drawn in time: a pair as a whole. */
+/* Returns the time at which a span is drawn: a pair as a whole. */
 static void extent(const struct pp_sim_row *r, size_t i, double *from,
                    double *to)
 {
@@ -133,7 +134,7 @@ static void extent(const struct pp_sim_row *r, size_t i, double *from,
     *to = s->action.overlap ? s[1].end : s->end;
 }
 
-/* Titled pictures have the cells in the order of the spans. */
+/* With titles, the cells are in the order of the spans. */
 static void test_cells(const struct shape *h)
 {
     struct scene s;
@@ -144,7 +145,7 @@ static void test_cells(const struct shape *h)
     double plot = 900 - 70 - (50 + 16 + 44), scale = plot / s.sim.makespan;
     size_t cells = 0, wrong = 0, outside = 0;
     at = at ? at : svg;
-    /* The grounds of lanes come first and begin at 0 0 like cells may. */
+    /* The backgrounds of rows come first; they begin at 0 0, as cells may. */
     at = at ? strstr(at, "<title>0F0: ") : NULL;
     while (at && strncmp(at, "<path", 5))
         at--;
@@ -163,16 +164,16 @@ static void test_cells(const struct shape *h)
         }
     struct box more;
     is_int((long long)cells, (long long)pp_schedule_n_compute(&s.f.s),
-           "every action is a cell");
-    ok(at && !next_box(at, &more), "and there is no other");
-    is_int((long long)wrong, 0, "each is to scale");
-    is_int((long long)outside, 0, "and inside the lane");
+           "every action has a cell");
+    ok(at && !next_box(at, &more), "there are no other cells");
+    is_int((long long)wrong, 0, "each cell is to scale");
+    is_int((long long)outside, 0, "each cell is inside its row");
     free(svg);
 out:
     finish(&s);
 }
 
-/* Without titles, cells are joined by colour: still each once. */
+/* Without titles, cells are joined by colour, each once. */
 static void test_many(void)
 {
     static const struct shape big = {"zbv",          8,   2,
@@ -185,9 +186,10 @@ static void test_many(void)
     struct box b;
     for (const char *at = svg; (at = next_box(at, &b));)
         cells++;
-    is_int(cells, n + 8, "each action is drawn once, and a ground a rank");
+    is_int(cells, n + 8,
+           "each action is drawn once, and a background for each rank");
     ok(!strstr(svg, "<title>0F0"), "none has a title");
-    ok(strlen(svg) < 40 * (size_t)n, "in few bytes each");
+    ok(strlen(svg) < 40 * (size_t)n, "an action takes few bytes");
     free(svg);
 out:
     finish(&s);
@@ -198,9 +200,9 @@ static void test_refused(void)
     static const struct shape nothing = {"gpipe",           2, 1,
                                          PP_PLACEMENT_LOOP, 2, {0, 0, 0, 0}};
     struct scene s;
-    ok(build(&s, &nothing), "work that takes no time is planned");
+    ok(build(&s, &nothing), "work without time is planned");
     free(draw(&s, 0));
-    is_int(s.f.err.code, PP_EXIT_INPUT, "and cannot be drawn");
+    is_int(s.f.err.code, PP_EXIT_INPUT, "work without time cannot be drawn");
     finish(&s);
 }
 
@@ -219,7 +221,7 @@ static void test_messages(const struct shape *h, int depth)
                              &s.f.err),
        "%s: messages at depth %d", h->kind, depth);
     is_int((long long)s.messages.n, (long long)s.sim.n_messages,
-           "as many as were simulated");
+           "as many messages as simulated");
     double slack = 1e-9 * s.sim.makespan;
     for (size_t i = 0; i < s.messages.n; i++) {
         const struct pp_message *m = &s.messages.at[i];
@@ -234,7 +236,7 @@ static void test_messages(const struct shape *h, int depth)
                m->arrives > to[m->consumer].start + slack ||
                fabs(m->arrives - m->leaves - h->cost[3]) > slack;
     }
-    is_int((long long)bad, 0, "each goes from its maker to its user in time");
+    is_int((long long)bad, 0, "each message arrives before its use");
 out:
     finish(&s);
 }
@@ -265,8 +267,8 @@ static void test_curves(const struct shape *h)
         pp_memory_finish(&m);
         pp_memory_timeline_finish(&bytes);
     }
-    ok(!s.f.err.code && bad == 0,
-       "%s: curves peak as the plan says and end empty", h->kind);
+    ok(!s.f.err.code && bad == 0, "%s: memory peaks as planned and ends empty",
+       h->kind);
 out:
     finish(&s);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* auto: the optimum of tiny pipelines, never worse than a named kind, never
- * above the limit, and the figures that other searches reach. */
+/* auto finds the optimum of tiny pipelines, is never worse than a named kind or
+ * above the limit, and reaches the figures of other searches. */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include "schedule/memory/memory.h"
 #include "schedule/search/search.h"
 
-/* What is asked of a search, and what came of it. */
+/* The input of a search and its result. */
 struct problem {
     struct fixture f;
     int m;
@@ -52,7 +52,7 @@ static double job_time(const void *ctx, struct pp_action a)
     return pp_literal_time(&j->costs, a) - (saves ? j->saved : 0);
 }
 
-/* Searches, simulates, lowers and checks. Whether all went well. */
+/* Searches, simulates, lowers and checks. Returns false if any of it fails. */
 static bool run(struct problem *j, const struct pp_costs *costs)
 {
     struct pp_costs literal = {.time = job_time, .ctx = j};
@@ -91,7 +91,7 @@ static int roll(struct dice *d, int n)
     return (int)(pp_rng_bits(d->key, d->at++) % (uint64_t)n);
 }
 
-/* Times by stage and op, every microbatch alike. */
+/* Times by stage and op, the same for every microbatch. */
 struct table {
     double time[PP_N_OPS][OPT_STAGES];
 };
@@ -113,7 +113,7 @@ static void roll_times(struct table *t, struct dice *d)
     }
 }
 
-/* 1 when no order is better, 0 when one is, -1 when that took too long. */
+/* Returns 1 if no order is better, 0 if one is, -1 if that took too long. */
 static int is_optimal(struct problem *j, const struct pp_costs *costs)
 {
     struct pp_bound b;
@@ -182,7 +182,7 @@ static void test_optimum(int n)
     ok(decided[1] > n * 9 / 10, "most were decided");
 }
 
-/* At the memory that each kind takes, auto is at least as good. */
+/* auto is at least as good as each kind in that kind's memory. */
 static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
                          int m, const double *costs, int *n, int *worse)
 {
@@ -281,14 +281,14 @@ static void test_refusal(void)
     struct problem j;
     set(&j, 3, 2, PP_PLACEMENT_V, 4, 1);
     ok(!run(&j, NULL) && j.f.err.code == PP_EXIT_NO,
-       "a slot for two stages of a rank is not enough");
+       "one slot for two stages of a rank is too little");
     is_str(j.f.err.text,
            "rank 0 needs 2 for a single microbatch, more than its limit of "
            "'1'",
-           "and the least that is enough is named");
+           "the error names the least that would do");
     drop(&j.f);
     set(&j, 3, 2, PP_PLACEMENT_V, 4, 2);
-    ok(run(&j, NULL) && j.peak == 2, "two slots are");
+    ok(run(&j, NULL) && j.peak == 2, "two slots are enough");
     drop(&j.f);
 }
 
@@ -299,13 +299,13 @@ static void test_whole(void)
     set(&j, 4, 1, PP_PLACEMENT_LOOP, 8, 0);
     cost(&j, 10, 10, 8, 1);
     j.o.split = false;
-    ok(run(&j, NULL), "backward is left whole");
+    ok(run(&j, NULL), "backward stays whole");
     for (int r = 0; r < 4; r++)
         for (size_t i = 0; i < j.f.s.rows[r].n; i++)
             n += j.f.s.rows[r].actions[i].op == PP_B;
     is_int((long long)n, 4 * 8, "every backward is a B");
     is_near(j.makespan, (8 + 4 - 1) * 28 + 2 * 3 * 1, 1e-9,
-            "and the closed form of the optimum is reached");
+            "auto reaches the closed form of the optimum");
     drop(&j.f);
 }
 
@@ -343,7 +343,7 @@ static void test_span(void)
         drop(&j[i].f);
     }
     ok(j[1].span <= j[0].span && j[0].makespan <= j[1].makespan,
-       "each is as good at what it was asked for");
+       "each is best at its own objective");
 }
 
 int main(int argc, char **argv)

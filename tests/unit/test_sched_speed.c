@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A large plan, phase by phase: emit, lower, check, simulate, bound. The test
- * holds their results together at a modest size; with --bench it is p = 64, m =
- * 4096, v = 4, and each phase's time is printed (scripts/bench-sched). */
+ * compares their results at a modest size. With --bench it prints each phase's
+ * time at p = 64, m = 4096, c = 4 (scripts/bench-sched). */
 #include "sched_fixture.h"
 
 #include <limits.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "schedule/bound/bound.h"
 
-/* Of this process so far: clock and processor time, and the most memory. */
+/* Clock and processor time of this process, and its most memory. */
 struct spent {
     double wall, cpu, mib;
 };
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
         else
             ok(planned && sim.makespan >= b.makespan * (1 - 1e-12) &&
                    sim.makespan < 1.2 * b.makespan,
-               "%s of %d ranks comes near its bound", kinds[i], p);
+               "%s of %d ranks is near its bound", kinds[i], p);
         pp_sim_finish(&sim);
         drop(&f);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Building blocks in a V, with real times: orders that can run, within the
- * limit, without a bubble between microbatches. */
+/* Building blocks in a V, with real times, give orders that run, keep to the
+ * limit, and have no bubble between microbatches. */
 #include "sched_fixture.h"
 
 #include "schedule/search/search_problem.h"
@@ -8,10 +8,10 @@
 
 struct outcome {
     double makespan;         /* the least of all settings */
-    int offered, fit, sound; /* words written; within the limit; that can run */
+    int offered, fit, sound; /* orders written; within the limit; that run */
 };
 
-/* Every setting on p ranks; limit in slots, 0 for none. */
+/* Tries every setting on p ranks; the limit is in slots, 0 for none. */
 static struct outcome try_all(int p, int m, const double t[4], double limit)
 {
     struct fixture f;
@@ -80,7 +80,8 @@ static void test_limit(int p, const double t[4])
 
 static void test_refusals(void)
 {
-    is_int(try_all(4, 8, times[0], 1).offered, 0, "no room for one microbatch");
+    is_int(try_all(4, 8, times[0], 1).offered, 0,
+           "memory for less than one microbatch is refused");
     struct fixture f;
     struct pp_search_problem j = {0};
     int32_t order[8 * 3 * 6];
@@ -92,7 +93,7 @@ static void test_refusals(void)
     if (!pp_schedule_init(&f.s, &f.graph, "blocks", 6, &f.err) &&
         !pp_search_problem_init(&j, &f.s, true, &costs, NULL, &f.err))
         rc = pp_vblocks_run(&j, &knobs, order, &f.err);
-    is_int(rc, 1, "stages that go round");
+    is_int(rc, 1, "stages in a loop are refused");
     pp_search_problem_finish(&j);
     pp_schedule_finish(&f.s);
     drop(&f);
@@ -105,11 +106,11 @@ int main(void)
         test_period(4, times[i]);
         test_limit(4, times[i]);
     }
-    /* v-half, which is planned in slots of one length, takes 249. */
+    /* v-half, which is planned for equal times, takes 249. */
     ok(try_all(4, 16, times[4], 6).makespan < 246,
        "a block of real times for six slots of eight");
-    /* With slots that meet, 105; without the time of messages, 221. */
-    ok(try_all(4, 16, times[0], 8).makespan < 104, "slots that do not meet");
+    /* If slots overlapped it would be 105; without message times, 221. */
+    ok(try_all(4, 16, times[0], 8).makespan < 104, "slots do not overlap");
     ok(try_all(4, 16, times[4], 8).makespan < 216, "messages take time");
     test_refusals();
     return done();
