@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* compare_tensors - whether two safetensors files hold the same numbers.
+/* compare_tensors - compares the numbers of two safetensors files.
  *
  *   compare_tensors TOLERANCE FLOOR GOT WANT
  *
- * A tensor agrees when |got - want| <= TOLERANCE |want| + FLOOR in the
- * Euclidean norm: FLOOR is for tensors that are truly zero. Names, shapes and
- * their number must be the same. Prints the worst tensors; status 0 when all
- * agree, 1 when not, 2 for a mistake. */
+ * A tensor agrees if |got - want| <= TOLERANCE |want| + FLOOR in the Euclidean
+ * norm. FLOOR is for tensors that are truly zero. The number of tensors, their
+ * names and their shapes must be the same. Prints the worst tensors. The status
+ * is 0 if all agree, 1 if not, 2 for a mistake. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static int worst_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* 0 when all agree, 1 when not, -1 on an error. */
+/* Returns 0 if all agree, 1 if not, -1 on an error. */
 static int compare_all(const struct pp_tensors *got,
                        const struct pp_tensors *want, double tolerance,
                        double floor, struct pp_err *err)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# golden - pprun against transformers and PyTorch: losses, gradients, ten AdamW
-# steps and log-probabilities of three tiny models. scripts/gen-golden wrote
-# what is expected; the bounds are the project's promise.
+# golden - compares pprun with transformers and PyTorch: losses, gradients, ten
+# AdamW steps and log-probabilities of three tiny models. scripts/gen-golden
+# wrote the expected values; the bounds are the promise of the project.
 
 bats_require_minimum_version 1.5.0
 
@@ -17,14 +17,14 @@ setup() {
     pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
 }
 
-# plan MODEL RANKS: a schedule whose one step takes every bin.
+# plan MODEL RANKS: writes plan.json, whose step takes every bin.
 plan() {
     local bins
     bins=$(pppack -l 48 --stats "$GOLDEN/data.jsonl" | jq .bins)
     ppsplit -q -p "$2" "$1" | ppsched -q -s 1f1b -m "$bins" >plan.json
 }
 
-# train CASE MODEL STEPS [OPTION...]: with the golden's optimizer.
+# train CASE MODEL STEPS [OPTION...]: trains with the optimizer of the golden.
 train() {
     local case=$1 model=$2 steps=$3
     shift 3
@@ -37,8 +37,8 @@ train() {
     jq -s 'map(.grad_norm)' steps.jsonl >norms.json
 }
 
-# close TOLERANCE GOT WANT [LEAST]: arrays of numbers in files; relative to the
-# wanted number, or to LEAST where that is smaller.
+# close TOLERANCE GOT WANT [LEAST]: compares arrays of numbers in files. The
+# tolerance is relative to the wanted number, or to LEAST if that is larger.
 close() {
     jq -en --argjson tolerance "$1" --slurpfile got "$2" --slurpfile want "$3" \
         --argjson least "${4:-0}" '
@@ -50,13 +50,13 @@ close() {
         { echo "got"; cat "$2"; echo "expected"; cat "$3"; return 1; }
 }
 
-# want CASE FILTER: from the golden, as a file.
+# want CASE FILTER: takes values from the golden and prints the name of a file.
 want() {
     jq "$2" "$GOLDEN/$1/expected.json" >want.json
     echo want.json
 }
 
-# Step 1: loss, gradient norm and every gradient.
+# one_step CASE: compares loss, gradient norm and every gradient of step 1.
 one_step() {
     plan "$GOLDEN/$1/model" 2
     train "$1" "$GOLDEN/$1/model" 1 --dump-grads grads.safetensors
@@ -74,7 +74,8 @@ ten_steps() {
     close 1e-3 norms.json "$(want "$1" .grad_norms)"
 }
 
-# Scored positions only: what an unscored one holds is not promised.
+# logprobs CASE: compares scored positions only; the others have no defined
+# value.
 logprobs() {
     plan "$GOLDEN/$1/model" 2
     pprun -q --data packed --weights "$GOLDEN/$1/model" \
@@ -106,7 +107,7 @@ logprobs() {
 @test "qwen2: log-probabilities" { logprobs qwen2; }
 @test "qwen3: log-probabilities" { logprobs qwen3; }
 
-@test "a config.json of transformers 4 means the same" {
+@test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old
     jq '.rope_theta = .rope_parameters.rope_theta
         | .rope_scaling = (.rope_parameters | del(.rope_theta))
@@ -117,7 +118,7 @@ logprobs() {
     close $LOSS losses.json "$(want llama '.losses[:1]')"
 }
 
-@test "another rope_theta is noticed" {
+@test "the comparison sees another rope_theta" {
     cp -r "$GOLDEN/qwen3/model" other
     jq '.rope_parameters.rope_theta = 20000' \
         "$GOLDEN/qwen3/model/config.json" >other/config.json
@@ -128,7 +129,7 @@ logprobs() {
         "$GOLDEN/qwen3/grads.safetensors"
 }
 
-@test "RoPE without its llama3 scaling is noticed" {
+@test "the comparison sees RoPE without its llama3 scaling" {
     cp -r "$GOLDEN/llama/model" other
     jq '.rope_parameters = {rope_type: "default", rope_theta: 10000}' \
         "$GOLDEN/llama/model/config.json" >other/config.json
@@ -137,7 +138,7 @@ logprobs() {
     run ! close $LOSS losses.json "$(want llama '.losses[:1]')"
 }
 
-@test "one changed number in the gradients is noticed" {
+@test "the comparison sees one changed number in the gradients" {
     run -0 "$COMPARE" $GRADIENT $FLOOR "$GOLDEN/qwen2/grads.safetensors" \
         "$GOLDEN/qwen2/grads.safetensors"
     cp "$GOLDEN/qwen2/grads.safetensors" changed.safetensors
@@ -148,7 +149,7 @@ logprobs() {
         "$GOLDEN/qwen2/grads.safetensors"
 }
 
-@test "a missing gradient is noticed" {
+@test "the comparison sees a missing gradient" {
     run -1 "$COMPARE" $GRADIENT $FLOOR "$GOLDEN/llama/grads.safetensors" \
         "$GOLDEN/qwen3/grads.safetensors"
 }

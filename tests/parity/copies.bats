@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Training on two copies of the weights. That ranks give the bits of one merged
-# row is test_merged's; here they train what one copy trains, whoever goes on.
+# copies - two copies of the weights train the same as one copy, also across a
+# resume. (test_merged compares the bits with one merged row.)
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -26,25 +26,25 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 close_to() { "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-12 "$@"; }
 
-# Every number of every line within 1e-10 of the other's.
+# Fails unless all numbers of two runs agree within 1e-10.
 close_lines() {
     paste <(numbers "$1" | jq '.[]') <(numbers "$2" | jq '.[]') |
         awk '$1 != $2 && ($1 - $2) ^ 2 > 1e-20 * $2 ^ 2 {
             print; bad = 1 } END { exit bad || NR < 30 }'
 }
 
-@test "two copies train as one does, sums in another order" {
+@test "two copies train the same as one, but for the order of sums" {
     for name in llama qwen3-tied; do
         close_lines "both-$name/log" "$name/log"
         close_to "both-$name/ckpt/latest" "$name/ckpt/latest"
-        # Gradients are written in fp32.
+        # Gradients are saved in fp32.
         "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-12 \
             "both-$name/grads" "$name/grads"
     done
     run ! same both-llama llama
 }
 
-@test "one copy goes on where two stopped, and two where one did" {
+@test "one copy resumes a run of two, and two resume a run of one" {
     for from in llama both-llama; do
         for to in llama both-llama; do
             pprun "$to.json" --data packed --resume "$from/ckpt" --steps 7 \
@@ -72,7 +72,7 @@ close_lines() {
     cmp llama.jsonl both-llama.jsonl
 }
 
-@test "passes accumulate in each copy, which are added at the end" {
+@test "passes accumulate in each copy, and the last one adds the copies" {
     ppsplit -p 2 --placement both-ways model-llama |
         ppsched -s dualpipe -m 4 >half.json
     train half half.json --eval eval --dtype fp64 --accumulate 2

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --verify over a pairwise cover of what a pipeline may be. COVER_EVERY=3
-# takes every third row of it, where a row takes long.
+# cover - pprun --verify over a pairwise cover of the settings of a pipeline.
+# COVER_EVERY=3 takes only every third row, for builds in which a row takes
+# long.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -32,7 +33,7 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# layers HOW STAGES: options of ppsplit; some stages hold none.
+# layers HOW STAGES: prints options of ppsplit; some stages have no layers.
 layers() {
     [ "$1" = uneven ] || return 0
     awk -v n="$2" -v left=$LAYERS 'BEGIN {
@@ -46,7 +47,7 @@ layers() {
     }'
 }
 
-# microbatches KIND RANKS: an odd number where any will do.
+# microbatches KIND RANKS: prints a number, odd if the kind takes any.
 microbatches() {
     case $1 in
     interleaved | zb-interleaved | dualpipe | dualpipev) echo $((2 * $2)) ;;
@@ -54,7 +55,7 @@ microbatches() {
     esac
 }
 
-# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: a manifest.
+# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: prints a manifest.
 plan() {
     local kind chunks placement
     IFS=: read -r kind chunks placement <<<"$1"
@@ -78,7 +79,7 @@ plan() {
     diff kinds run
 }
 
-@test "every row of the cover computes what one rank does" {
+@test "every row of the cover computes the same as one rank" {
     local way ranks how data head model dtype depth mode
     while read -r way ranks how data head model dtype depth mode; do
         plan "$way" "$ranks" "$how" "$head" "$model" "$depth" "$mode" >plan.json

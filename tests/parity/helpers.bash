@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# What the parity tests share: models, data, runs and exact comparison.
+# helpers - models, data, runs and exact comparison for the parity tests.
 
 compare() { "$BUILDDIR/tests/golden/compare_tensors" 0 0 "$@"; }
 
-# model NAME TIED QK_NORM: a config.json in model-NAME.
+# model NAME TIED QK_NORM: writes model-NAME/config.json.
 model() {
     mkdir -p "model-$1"
     local arch=LlamaForCausalLM type=llama bias=false
@@ -21,7 +21,7 @@ model() {
 END
 }
 
-# data SEED COUNT: JSON Lines of uneven lengths, some labels ignored.
+# data SEED COUNT: prints JSON Lines of uneven lengths; some labels are ignored.
 data() {
     awk -v seed="$1" -v n="$2" 'BEGIN {
         srand(seed)
@@ -37,10 +37,10 @@ data() {
     }'
 }
 
-# What must not depend on the split, of the lines of a run.
+# Keeps the part of the step lines that must not depend on the split.
 numbers() { jq -c '[.step, .loss, .grad_norm, .lr, .tokens, .val_loss]' "$1"; }
 
-# train NAME PLAN ARGS...: a run of its own directory of results.
+# train NAME PLAN ARGS...: runs a plan; its results go to the directory NAME.
 train() {
     local name=$1 plan=$2
     shift 2
@@ -50,7 +50,8 @@ train() {
         -o "$name/log" "$@"
 }
 
-# same A B: losses, gradients and weights of two runs are the same bits.
+# same A B: fails unless losses, gradients and weights of two runs are the same
+# bits.
 same() {
     diff <(numbers "$1/log") <(numbers "$2/log") &&
         compare "$1/grads" "$2/grads" &&

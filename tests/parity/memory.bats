@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# What ppsplit says that ranks need is what pprun plans to allocate: a limit of
-# so many bytes is kept to, one of a byte less is not.
+# memory - ppsplit computes the bytes that pprun plans to allocate: a limit of
+# exactly so many bytes passes, and one of a byte less fails.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -16,7 +16,7 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# agree MODEL KIND ARGS...: for a uniform split of 8 microbatches.
+# agree MODEL KIND ARGS...: compares them for a uniform split of 8 microbatches.
 agree() {
     local model=$1 kind=$2 need tokens
     shift 2
@@ -42,7 +42,7 @@ agree() {
     done
 }
 
-@test "several" {
+@test "several stages a rank" {
     for kind in interleaved looped-bfs zb-interleaved; do
         agree llama $kind -p 2 -c 2
         agree qwen3-tied $kind -p 2 -c 3
@@ -52,7 +52,7 @@ agree() {
     done
 }
 
-@test "copies, slices, and what is made again" {
+@test "copies, slices and recomputation" {
     agree llama dualpipe -p 2 --placement both-ways
     agree llama seq1f1b -p 2
     agree llama dualpipev -p 2 -c 2 --placement v --recompute full

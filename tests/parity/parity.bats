@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# The same bits from every split and every canonical schedule.
+# parity - every split and every canonical schedule gives the same bits.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -22,7 +22,7 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# split NAME KIND SPLIT...: trains the split and compares with one rank.
+# split NAME KIND SPLIT...: trains the split and compares it with one rank.
 split() {
     local name=$1 kind=$2
     shift 2
@@ -129,7 +129,7 @@ split() {
     same run base-llama
 }
 
-@test "more microbatches than bins: the epochs follow each other" {
+@test "more microbatches than bins: epochs follow each other" {
     ppsplit -p 1 model-llama | ppsched -s gpipe -m 40 >one.json
     ppsplit -p 2 model-llama | ppsched -s 1f1b -m 40 >two.json
     rm -rf one two
@@ -145,7 +145,7 @@ split() {
     same run base-qwen3-tied
 }
 
-@test "evaluation leaves the training bits alone" {
+@test "evaluation does not change the bits of training" {
     ppsplit -p 2 model-llama | ppsched -s 1f1b -m 6 >plan.json
     rm -rf run
     train run plan.json --eval eval --eval-every 1
@@ -186,7 +186,7 @@ split() {
     "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads-200-1 grads-64-1
 }
 
-@test "the comparison can fail: another seed is seen" {
+@test "the comparison sees another seed" {
     ppsplit -p 2 model-llama | ppsched -s 1f1b -m 6 >plan.json
     rm -rf run
     train run plan.json --eval eval --init 6

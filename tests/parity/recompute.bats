@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Recomputation: the same bits as a run that keeps everything, in less memory,
-# as much of it as was planned.
+# recompute - recomputation gives the same bits in less memory, exactly as much
+# as planned.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -18,7 +18,7 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# plan MODE NAME SCHED... -- SPLIT...: plan.json, each stage recomputing.
+# plan MODE NAME SCHED... -- SPLIT...: writes plan.json; each stage recomputes.
 plan() {
     local mode=$1 name=$2 sched=()
     shift 2
@@ -31,8 +31,8 @@ plan() {
         ppsched -q -m 6 "${sched[@]}" >"plan-$mode.json"
 }
 
-# alike MODE NAME SCHED... -- SPLIT...: the mode trains the bits of none on the
-# same list.
+# alike MODE NAME SCHED... -- SPLIT...: the mode trains the same bits as none,
+# with the same schedule.
 alike() {
     local mode=$1
     shift
@@ -59,14 +59,14 @@ alike() {
 @test "slices: selective" {
     alike selective qwen3-tied -s seq1f1b --slices 3 -- -p 2
 }
-@test "slices: full is refused, with what to use" {
+@test "slices: full recomputation is refused, with an alternative" {
     ppsplit -q -p 2 --recompute full model-llama >split.json
     run --separate-stderr ppsched -s seq1f1b -m 6 split.json
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsched: 2 slices: stage 0 recomputes in full, which keeps \
 no keys and values for the slices behind; use ppsplit --recompute selective" ]
 }
-@test "fp64 recomputes as fp32 does" {
+@test "fp64 recomputes the same bits" {
     plan full llama -s zb-h1 -- -p 2
     plan none llama -s zb-h1 -- -p 2
     for mode in none full; do
@@ -76,7 +76,7 @@ no keys and values for the slices behind; use ppsplit --recompute selective" ]
     diff <(numbers none.log) <(numbers full.log)
 }
 
-@test "stages of one plan recompute each in its own way" {
+@test "each stage of a plan recomputes in its own mode" {
     plan none llama -s zb-h1 -- -p 3 --layers 2,2,2
     ppsplit -q -p 3 --layers 2,2,2 --recompute full,selective,none model-llama |
         ppsched -q -s zb-h1 -m 6 >plan-mixed.json
@@ -90,21 +90,21 @@ no keys and values for the slices behind; use ppsplit --recompute selective" ]
     pprun --verify --data packed --init 5 plan-mixed.json
 }
 
-# planned MODE: ppsched and pprun allocate the same for it, and ppsplit said so.
+# planned MODE: ppsplit, ppsched and pprun agree on the memory.
 planned() {
     ppsched --stats --data packed "plan-$1.json" >stats
     pprun --plan --data packed --init 5 --steps 1 "plan-$1.json" >need
     jq -e --slurpfile need need '.arena_bytes == [$need[0][].activations]' stats
 }
 
-@test "memory: planned by ppsched as pprun allocates it, to the byte" {
+@test "memory: ppsched plans what pprun allocates, to the byte" {
     for kind in 1f1b zb-h2; do
         for mode in none selective full; do
             plan "$mode" qwen3-tied -s "$kind" -- -p 4
             planned "$mode"
             jq '.[0].activations' need >"$kind-$mode"
         done
-        # Rank 0 keeps most microbatches: what is not kept of each counts.
+        # Rank 0 keeps the most microbatches, so it saves the most.
         [ "$(cat "$kind-selective")" -lt "$(cat "$kind-none")" ]
         [ "$(cat "$kind-full")" -lt "$(cat "$kind-selective")" ]
     done
@@ -127,7 +127,7 @@ planned() {
     done
 }
 
-@test "memory: as little recomputation as fits, to the byte" {
+@test "memory: ppsplit recomputes as little as fits, to the byte" {
     ppsplit -q -p 3 -m 6 --micro-batch-tokens 48 --layers 2,2,2 \
         --recompute full,selective,none model-llama |
         ppsched -q -s 1f1b -m 6 --data packed >plan-mixed.json

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Stopped, killed, resumed: the same bits as a run that went through.
+# resume - a run that was stopped or killed and then resumed gives the same bits
+# as an uninterrupted run.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -26,7 +27,7 @@ options=(--data packed --init 5 --steps 12 --lr 1e-2 --lr-schedule cosine
 
 again() { pprun "$1.json" "${options[@]}" "${@:2}"; }
 
-# kill_when CONDITION MODEL: starts a run and kills it when the condition holds
+# kill_when CONDITION MODEL: starts a run, and kills it when the condition holds
 # or the run has ended.
 kill_when() {
     pprun "$2.json" "${options[@]}" >/dev/null 2>err &
@@ -78,7 +79,7 @@ kill_when() {
     done
 }
 
-@test "without --save a signal ends the run as it ends any program" {
+@test "without --save a signal kills the run, like any program" {
     run --separate-stderr bash -c 'pprun llama.json --data packed \
         --init 5 --steps 100000 >log.unsaved &
         until [ -s log.unsaved ]; do sleep 0.02; done
@@ -134,7 +135,7 @@ kill_when() {
         jq -e '.val_loss > 0'
 }
 
-@test "a run that is done has nothing left to do" {
+@test "resuming a finished run does nothing" {
     rm -rf ckpt
     again llama >/dev/null
     run --separate-stderr again llama

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --shapes: the table of pp-schedules(7), a test for each of its rows, and
-# what happens to a microbatch that is larger than was declared.
+# shapes - pprun --shapes: a test for each row of the table in pp-schedules(7),
+# and microbatches that are larger than declared.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -11,7 +11,7 @@ setup_file() {
     model llama false
     model qwen3-tied true
     data 1 40 >data.jsonl
-    # No bin is full: what is padded to the capacity differs from what is not.
+    # No bin is full, so padding to the capacity makes a difference.
     pppack -q -l 44 -o packed data.jsonl
     jq -c . data.jsonl | pppack -q -l 132 -a none --rows 3 -o padded -
     data 2 11 >eval.jsonl
@@ -21,8 +21,8 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# slots DIR M: tokens of the first M bins, one a line: u32 at 24 of a record of
-# 40 bytes, by pp-pack(5).
+# slots DIR M: prints the tokens of the first M bins, one a line: a u32 in a
+# record of 40 bytes (pp-pack(5)).
 slots() {
     local at
     at=$(od -An -t u8 -j 104 -N 8 "$1/index")
@@ -31,14 +31,15 @@ slots() {
     done
 }
 
-# messages FILE: how many a step sends, and their bytes, of what -v says.
+# messages FILE: prints the messages of a step and their bytes, from the output
+# of -v.
 messages() {
     sed -n 's/^pprun: a step sends \([0-9]*\) messages of \([0-9]*\) .*/\1 \2/p' \
         "$1"
 }
 
-# row DATA M SLICES KIND SPLIT...: under each of the three the same bits, and
-# messages of the sizes that the table says.
+# row DATA M SLICES KIND SPLIT...: all three settings give the same bits, and
+# messages of the sizes in the table.
 row() {
     local data=$1 m=$2 k=$3 kind=$4 how
     shift 4
@@ -53,8 +54,8 @@ row() {
     same exchange planned
     same max planned
 
-    # Every microbatch makes the same number of messages, k slices each; a row
-    # is 32 numbers of 4 bytes.
+    # Every microbatch sends the same number of messages for each of k slices.
+    # A row is 32 numbers of 4 bytes.
     local n each tokens=0 slot capacity
     n=$(jq -r '.schedule.actions[]' plan.json | grep -o SEND_ | wc -l)
     each=$((n / m / k))
@@ -129,7 +130,7 @@ row() {
         .[0] > .[3] and .[1] > .[4] and .[2] > .[5]' large
 }
 
-@test "what pads a message is not looked at" {
+@test "the padding of a message has no effect" {
     for data in packed padded; do
         run --separate-stderr env PP_INJECT=padding \
             "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
@@ -140,7 +141,8 @@ row() {
     done
 }
 
-# refuses FAULT STATUS TEXT ARGS...: ends, with one line and no step.
+# refuses FAULT STATUS TEXT ARGS...: the run fails with one line, before any
+# step.
 refuses() {
     local fault=$1 want=$2 text=$3
     shift 3
@@ -154,14 +156,14 @@ refuses() {
     [[ "$stderr" == $text ]]
 }
 
-@test "a microbatch larger than declared, by every rank's index" {
+@test "a microbatch larger than declared, in the index of every rank" {
     for how in planned exchange max; do
         refuses bins-too-large 2 "pprun: microbatch 2: rank 0: bin 2 has 51\
  tokens, but the plan has room for 44" --shapes $how
     done
 }
 
-@test "a microbatch larger than declared, by one rank's index" {
+@test "a microbatch larger than declared, in the index of one rank" {
     for how in planned exchange max; do
         refuses bin-too-large 2 "pprun: microbatch 2: rank 2: bin 2 has 51\
  tokens, but the plan has room for 44" --shapes $how
@@ -177,7 +179,7 @@ refuses() {
         --shapes exchange
 }
 
-@test "padded rows train what packed ones train" {
+@test "padded rows train the same as packed ones" {
     for way in "44" "132 -a none --rows 3" "44 -a none --rows 1"; do
         # shellcheck disable=SC2086
         {
@@ -198,7 +200,7 @@ refuses() {
     done
 }
 
-@test "padded rows are verified against the unpadded" {
+@test "the verification compares padded rows with unpadded ones" {
     for how in planned max; do
         pprun --verify --data padded --init 1 --shapes $how three.json >table
         pprun --verify --data padded --init 1 --dtype fp64 --shapes $how \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Training on slices of sequences: the same bits under every split with equal
-# slicing, and what whole sequences train but for rounding.
+# slices - training on slices gives the same bits under every split, and differs
+# from whole sequences by rounding alone.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -24,8 +24,8 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# split NAME KIND SPLIT...: trains the split in three slices, to the bit as one
-# rank does.
+# split NAME KIND SPLIT...: trains the split in three slices; the bits must be
+# those of one rank.
 split() {
     local name=$1 kind=$2
     shift 2
@@ -35,7 +35,7 @@ split() {
     same run "sliced-$name"
 }
 
-# close_to NAME SLICES ARGS...: in fp64, near the run on whole sequences.
+# close_to NAME SLICES ARGS...: in fp64 the run is near that on whole sequences.
 close_to() {
     local name=$1 slices=$2
     shift 2
@@ -66,13 +66,13 @@ close_to() {
     run ! same run sliced-llama
 }
 
-@test "slices train what whole sequences train" {
+@test "slices train the same as whole sequences" {
     close_to llama 2
     close_to qwen3-tied 3
 }
-@test "slices of a token, and of none" { close_to qwen3-tied 60; }
+@test "slices of one token, and empty slices" { close_to qwen3-tied 60; }
 
-@test "slices that begin in padding, or pass through it" {
+@test "slices that begin in padding, or cross it" {
     pppack -l 64 --pad-to 16 -o padded data.jsonl
     for slices in 1 7; do
         ppsplit -p 2 model-qwen3-tied |
@@ -95,7 +95,7 @@ close_to() {
         awk '($1 - $2) ^ 2 > 1e-20 { bad = 1 } END { exit bad || NR < 400 }'
 }
 
-@test "what is alive are slices, in words" {
+@test "messages count slices, not microbatches" {
     pprun sliced-llama.json --data packed --init 5 --steps 1 -v 2>err >log
     grep -qx 'pprun: rank 0: at most 18 slices of microbatches were alive' err
     run --separate-stderr pprun sliced-llama.json --data packed --init 5 \

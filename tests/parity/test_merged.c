@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_merged - p ranks give the bits of one rank that plays the same list
- * merged into one row, for dualpipe and for random lists, on copies of the
- * weights too, and with stages that recompute, which the one rank does not; and
- * the executor keeps no more microbatches alive than were planned. */
+/* test_merged - p ranks compute the same bits as one rank that plays the same
+ * actions merged into one row. It tries dualpipe and random schedules, also
+ * with copies of the weights, and with stages that recompute (the one rank does
+ * not). The executor also keeps no more microbatches in flight than planned. */
 #include "scratch.h"
 #include "small_run.h"
 #include "tap.h"
@@ -19,7 +19,7 @@ enum { N_SEQUENCES = 14, N_LAYERS = 3, N_UNITS = N_LAYERS + 3, M = 5 };
 
 static const struct pp_model model = SMALL_MODEL(N_LAYERS);
 
-/* Sequences of 1 to 20 tokens, a few to a bin. */
+/* Makes sequences of 1 to 20 tokens, a few in each bin. */
 static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
     static const size_t first[] = {0, 3, 4, 7, 9, 10, 13, N_SEQUENCES};
@@ -42,9 +42,8 @@ static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     return 0;
 }
 
-/* Three steps of s, then an evaluation, on as many threads as it has ranks.
- * bounds: of the stages of one copy of the weights. recompute: by stage, or
- * NULL. */
+/* Trains three steps of s, then evaluates, with a thread for each rank. bounds:
+ * the stages of one copy of the weights. recompute: by stage, or NULL. */
 static int train(const struct pp_schedule *s, const struct pp_packed *data,
                  const size_t *bounds, const enum pp_recompute *recompute,
                  int slot_limit, struct result *out, struct pp_err *err)
@@ -93,7 +92,7 @@ static bool same(const struct result *a, const struct result *b)
            !memcmp(a->norm, b->norm, sizeof a->norm);
 }
 
-/* Random boundaries: stages may be empty. */
+/* Draws boundaries; stages may be empty. */
 static void random_bounds(uint64_t key, int n_stages, size_t *bounds)
 {
     bounds[0] = 0;
@@ -117,8 +116,8 @@ static struct pp_action act(int op, int stage, int microbatch)
                               .peer = -1};
 }
 
-/* A random order that can run: what is ready is drawn one at a time, with
- * backwards split or not, microbatches in any order and through any copy. */
+/* Makes a random schedule that can run: draws one ready action at a time, with
+ * split backwards or not, microbatches in any order and through any copy. */
 static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
@@ -156,8 +155,8 @@ static int random_list(uint64_t key, struct pp_schedule *s, struct pp_err *err)
     return 0;
 }
 
-/* Runs s on its ranks, where stages recompute as drawn, and merged on one,
- * where none does, and compares. */
+/* Runs s on its ranks, with stages that recompute, and merged on one rank
+ * without recomputation, and compares. */
 static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
                    const struct pp_packed *data, const size_t *bounds,
                    uint64_t key, struct pp_err *err)
@@ -224,18 +223,19 @@ static void test_random(const struct pp_packed *data)
         if (err.code || pp_schedule_init(&s, &g, "random", M, &err) ||
             random_list(key, &s, &err) ||
             !agrees(&s, &g, data, bounds, key, &err)) {
-            printf("# list %d: %s\n", i, err.code ? err.text : "bits differ");
+            printf("# schedule %d: %s\n", i,
+                   err.code ? err.text : "bits differ");
             bad++;
         }
         canonical += pp_schedule_is_canonical(&s);
         pp_schedule_finish(&s);
         pp_arena_finish(&a);
     }
-    printf("# %d random lists, %d of them canonical\n", runs, canonical);
-    is_int(bad, 0, "random lists give the bits of one merged row");
+    printf("# %d random schedules, %d of them canonical\n", runs, canonical);
+    is_int(bad, 0, "random schedules give the bits of one merged row");
 }
 
-/* Four ranks, at rendezvous and at depth 1. */
+/* Runs four ranks, with rendezvous and with depth 1. */
 static void test_dualpipe(const struct pp_packed *data)
 {
     static const size_t bounds[] = {0, 2, 3, 4, N_UNITS};
@@ -255,14 +255,15 @@ static void test_dualpipe(const struct pp_packed *data)
                agrees(&s, &g, data, bounds, 17, &err),
            "dualpipe of %d microbatches is its merged row %s", o.n_microbatches,
            err.text);
-        ok(!train(&s, data, bounds, NULL, 0, &r[i], &err), "and runs again");
+        ok(!train(&s, data, bounds, NULL, 0, &r[i], &err),
+           "another microbatch order runs");
         pp_schedule_finish(&s);
         pp_arena_finish(&a);
     }
-    ok(!same(&r[0], &r[1]), "other microbatches are seen");
+    ok(!same(&r[0], &r[1]), "the comparison sees other microbatches");
 }
 
-/* 1f1b on two ranks: rank 0 keeps two microbatches. */
+/* In 1f1b on two ranks, rank 0 keeps two microbatches. */
 static void test_slots(const struct pp_packed *data)
 {
     struct pp_arena a = {0};
@@ -281,8 +282,8 @@ static void test_slots(const struct pp_packed *data)
            !pp_lower(&s, &err) && !pp_memory_plan(&s, 0, sizes, &memory, &err),
        "1f1b, planned");
     ok(!train(&s, data, bounds, NULL, 0, &r, &err), "runs as planned");
-    is_int(r.peak, memory.peak_slots, "counted peak is the planned one");
-    is_int(r.peak, 2, "which is two");
+    is_int(r.peak, memory.peak_slots, "the counted peak is the planned one");
+    is_int(r.peak, 2, "the peak is two microbatches");
     ok(train(&s, data, bounds, NULL, r.peak - 1, &r, &err),
        "one slot fewer fails");
     is_str(err.text,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --verify: a fault of every kind is caught, with words that point at it.
+# verify - pprun --verify catches a fault of every kind and names its place.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -11,7 +11,7 @@ setup_file() {
     model qwen3-tied true
     data 1 20 >data.jsonl
     pppack -q -l 48 -o packed data.jsonl
-    # Microbatches of one size: what comes in the wrong order has the right one.
+    # Microbatches of one size: a message in the wrong order has the right size.
     data 1 20 | jq -c '.input_ids += [range(12)] |
         {input_ids: .input_ids[:12]}' | pppack -q -l 24 -o even
     ppsplit -q -p 3 model-llama |
@@ -20,8 +20,8 @@ setup_file() {
         ppsched -q -s zbv -m 5 --depth 2 >tied.json
     ppsplit -q -p 3 --recompute full model-llama |
         ppsched -q -s gpipe -m 5 --depth 2 >again.json
-    # Rank 1 takes a gradient and an activation in the other order than rank 0
-    # sends them, which is right as long as they have channels of their own.
+    # Rank 1 receives a gradient and an activation in another order than rank 0
+    # sends them. This is right as long as they have channels of their own.
     ppsplit -q -p 2 -c 2 model-llama |
         ppsched -q -s interleaved -m 4 --depth 2 >straight.json
     sed 's/1RECV_B0 1RECV_F3/1RECV_F3 1RECV_B0/' straight.json >crossed.json
@@ -29,9 +29,9 @@ setup_file() {
         ppsched -q -s dualpipe -m 4 --depth 2 >both.json
     ppsplit -q -p 2 model-llama |
         ppsched -q -s seq1f1b -m 4 --slices 3 >slices.json
-    # Smaller bins, which do not fill the last pass of an evaluation.
+    # Smaller bins do not fill the last pass of an evaluation.
     data 2 11 | jq -c '{input_ids: .input_ids[:9]}' | pppack -q -l 24 -o eval
-    # So steep that fp32 goes elsewhere within five steps, at any rate.
+    # This model is so steep that fp32 diverges within five steps, at any rate.
     model qwen2-steep false
     jq '.initializer_range = 1 | .num_hidden_layers = 10 |
         .hidden_size = 30 | .num_attention_heads = 3 |
@@ -43,8 +43,8 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# caught FAULT PLAN DATA PATTERN [OPTION...]: the plan is right without the fault, and with
-# it the last line is like the pattern.
+# caught FAULT PLAN DATA PATTERN [OPTION...]: the plan passes without the fault.
+# With it the last line matches the pattern.
 caught() {
     local fault=$1 plan=$2 data=$3 pattern=$4
     shift 4
@@ -65,7 +65,7 @@ caught() {
     caught bounds three.json packed "*stage 1 on rank 1 is the first*\
 sequences that begin a microbatch agree, so look at the bounds*"
 }
-@test "positions not restarted" {
+@test "positions that do not restart" {
     caught positions three.json packed "*stage 0 on rank 0 is the first*\
 sequences that begin a microbatch agree, so look at the bounds*positions*"
 }
@@ -73,7 +73,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught label-shift three.json packed \
         "*outputs of all stages agree and the loss differs:*their shift*"
 }
-@test "a mean of every microbatch instead of one of the step" {
+@test "a mean per microbatch instead of one per step" {
     caught local-mean three.json packed "*outputs of all stages agree and\
  the loss differs:*whether all microbatches have one normaliser"
 }
@@ -81,11 +81,11 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught dummy-counted three.json packed \
         "*the loss and the gradients are 0.99* times *the normaliser"
 }
-@test "a weight gradient left out" {
+@test "a missing weight gradient" {
     caught weight-skipped three.json packed \
         "*loss agree, and only stage 1 on rank 1*weight gradients*"
 }
-@test "a weight gradient made twice" {
+@test "a weight gradient added twice" {
     caught weight-twice three.json packed \
         "*loss agree, and only stage 1 on rank 1*weight gradients*"
 }
@@ -93,10 +93,10 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught slot three.json even "*loss agree, and gradients differ from\
  stage 1 on rank 1 down, those above agree:*its backward*"
 }
-@test "made again without the bounds of sequences" {
+@test "recomputation without the bounds of sequences" {
     caught again-bounds again.json packed "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it recomputes*"
 }
-@test "made again from another microbatch" {
+@test "recomputation from another microbatch" {
     caught slot again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it recomputes*"
 }
 @test "tied gradients not added" {
@@ -121,8 +121,8 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
         "*the first step agrees and a later one differs: look at the update*"
 }
 
-@test "shapes of the evaluation before" {
-    # Where messages have one size, only the numbers tell.
+@test "sizes of the previous evaluation" {
+    # If all messages have one size, only the numbers tell.
     caught stale-shapes three.json packed "*the first step agrees and a later\
  one differs:*such as the sizes of the evaluation in between" --eval eval --shapes max
     local how
@@ -153,7 +153,7 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
     caught last-rank tied.json packed "*every gradient agrees and the loss\
  differs: look at how it is gathered from rank 0, which has the head"
 }
-@test "a slice that does not see those before" {
+@test "a slice that does not see the earlier ones" {
     caught slice-context slices.json packed "*stage 0 on rank 0 is the first*\
 look at what this stage receives, and at the keys and values of the slices*"
 }
@@ -162,7 +162,7 @@ look at what this stage receives, and at the keys and values of the slices*"
  differ from stage 1 on rank 1 down*look at its backward*"
 }
 
-@test "where fp32 goes elsewhere by itself later steps are judged in fp64" {
+@test "if fp32 itself diverges, later steps are judged in fp64" {
     local said="fp32 rounding errors grow too large"
     for dtype in fp32 fp64; do
         pprun --verify --init 1 --data packed --dtype $dtype steep.json >table
@@ -180,7 +180,7 @@ look at what this stage receives, and at the keys and values of the slices*"
         "*loss agree, and only stage 1 on rank 1*weight gradients*"
 }
 
-@test "numbers that are not finite differ, and are null in JSON" {
+@test "non-finite numbers differ, and are null in JSON" {
     PP_INJECT=update-infinite run --separate-stderr \
         "$BUILDDIR/tests/parity/pprun_inject" --verify --shrink --json \
         three.json

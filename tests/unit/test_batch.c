@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_batch - shifting inside sequences, padding, ids out of range. */
+/* test_batch - labels shifted inside sequences, padding, slices, bad ids. */
 #include "scratch.h"
 #include "tap.h"
 
@@ -8,7 +8,8 @@
 #include "data/packed.h"
 #include "run/execute/batch.h"
 
-/* Two sequences in slots of 4: 5 6 7 | 8 9, and a second bin with one token. */
+/* Makes two sequences padded to 4: 5 6 7 | 8 9, and a second bin with one
+ * token. */
 static const int32_t ids[] = {5, 6, 7, 8, 9, 3};
 static const int32_t labels[] = {5, -100, 7, 8, 9, 3};
 
@@ -50,18 +51,19 @@ static void test_views(const struct pp_packed *p)
     ok(!pp_batch_init(&b, 8, 10, &err) &&
            !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb,
                           &err),
-       "a bin is seen");
-    is_int((long long)mb.tokens, 8, "with its slots");
+       "views a bin");
+    is_int((long long)mb.tokens, 8, "tokens include the padding");
     is_ints(mb.positions, (int32_t[]){0, 1, 2, 3, 0, 1, 2, 3}, 8, "positions");
     is_ints(mb.input_ids, (int32_t[]){5, 6, 7, -1, 8, 9, -1, -1}, 8, "ids");
     is_int((long long)mb.n_scored, 2, "two rows are scored");
-    is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2, "none predicts across");
-    is_ints(mb.targets, (int32_t[]){7, 9}, 2, "the next label");
+    is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2,
+            "no row predicts across sequences");
+    is_ints(mb.targets, (int32_t[]){7, 9}, 2, "a target is the next label");
 
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &mb, &err),
-       "all rows");
-    is_int((long long)mb.n_scored, 3, "three predict a token");
-    is_ints(mb.targets, (int32_t[]){6, 7, 9}, 3, "the next id");
+       "views a bin with score_all");
+    is_int((long long)mb.n_scored, 3, "three rows predict a token");
+    is_ints(mb.targets, (int32_t[]){6, 7, 9}, 3, "a target is the next id");
 
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &mb,
                       &err) &&
@@ -70,30 +72,31 @@ static void test_views(const struct pp_packed *p)
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){PP_NO_BIN, 0, 1, false},
                       &mb, &err) &&
            mb.tokens == 0 && mb.n_sequences == 0 && mb.cu_seqlens[0] == 0,
-       "no bin is an empty microbatch");
+       "PP_NO_BIN gives an empty microbatch");
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, 3, false}, &mb,
                       &err) &&
            mb.tokens == 3 && mb.n_sequences == 2 && mb.first_row == 2,
        "the middle one of three slices");
-    ok(mb.context == 2 && mb.n_before == 1 && mb.goes_on, "has a context");
-    is_ints(mb.positions, (int32_t[]){2, 3, 0}, 3, "positions go on");
+    ok(mb.context == 2 && mb.n_before == 1 && mb.goes_on,
+       "the slice has a context");
+    is_ints(mb.positions, (int32_t[]){2, 3, 0}, 3, "positions continue");
     is_ints(mb.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");
     is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 2}, 3, "real rows");
     is_ints(mb.cu_seqlens_padded, (int32_t[]){0, 2, 3}, 3, "all rows");
     ok(mb.n_scored == 1 && mb.scored_rows[0] == 2 && mb.targets[0] == 9,
-       "a target in the slice behind");
+       "a target may be in the next slice");
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, 8, false}, &mb,
                       &err) &&
            mb.n_sequences == 1 && mb.cu_seqlens[1] == 0 && mb.context == 0,
-       "a slice of padding has none");
+       "a slice of padding has no context");
     pp_batch_finish(&b);
 
-    ok(!pp_batch_init(&b, 8, 9, &err), "a smaller vocabulary");
+    ok(!pp_batch_init(&b, 8, 9, &err), "takes a smaller vocabulary");
     ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb, &err),
        "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",
-           "why");
-    is_int(err.code, PP_EXIT_INPUT, "whose mistake");
+           "names the id");
+    is_int(err.code, PP_EXIT_INPUT, "the input is wrong");
     pp_batch_finish(&b);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_ckpt - checkpoints between splits, through failures and kills. */
+/* test_ckpt - checkpoints across splits, failures and kills. */
 #include "scratch.h"
 #include "tap.h"
 
@@ -49,7 +49,7 @@ static const struct split splits[] = {
 };
 enum { N_SPLITS = sizeof splits / sizeof *splits };
 
-/* One thread's work: save, or load and compare. */
+/* The work of one thread: save, or load and compare. */
 struct job {
     const struct pp_model *model;
     const struct split *split;
@@ -70,7 +70,7 @@ struct thread {
     pthread_t id;
 };
 
-/* What element i of a block has: the same under every split. */
+/* Returns the value of element i of a block, the same under every split. */
 static double value(const struct job *j, const struct pp_parameter *t, int b,
                     size_t i)
 {
@@ -84,7 +84,7 @@ static double element(const struct job *j, const void *data, size_t i)
                                               : ((const float *)data)[i];
 }
 
-/* Fills, or returns how many elements differ. */
+/* Fills the blocks, or returns how many elements differ. */
 static int visit(const struct job *j, struct pp_parameters *p, bool fill)
 {
     int differ = 0;
@@ -144,7 +144,7 @@ static void *enter(void *arg)
     return NULL;
 }
 
-/* Runs the job on all ranks; the error of rank 0. */
+/* Runs the job on all ranks. Returns the error of rank 0. */
 static struct pp_err run_job(struct job *j)
 {
     struct thread threads[MAX_RANKS];
@@ -173,7 +173,7 @@ static struct job make_job(const char *dir, int split, int64_t step)
         .seed = (uint64_t)step};
 }
 
-/* The newest checkpoint's name, "" for none, "!" for an error. */
+/* Returns the name of the newest checkpoint, "" for none, "!" for an error. */
 static const char *newest(const char *dir)
 {
     static char name[64];
@@ -193,7 +193,8 @@ static bool has(const char *dir, const char *name)
     return !pp_path(path, &err, "%s/%s", dir, name) && pp_file_exists(path);
 }
 
-/* Loads dir's newest under the split; "" when it is all as step saved it. */
+/* Loads the newest checkpoint of dir under the split. Returns "" if all is as
+ * the step saved it. */
 static const char *loads(const char *dir, int split, int64_t step)
 {
     static struct job j;
@@ -234,11 +235,11 @@ static void test_splits(const char *dir)
        "two write shards and an index");
     ok(has(dir, "step-00000013/model-00002-of-00002.safetensors") &&
            !has(dir, "step-00000013/model-00003-of-00004.safetensors"),
-       "ranks that have nothing to save leave no hole");
+       "ranks without tensors leave no gap in the numbers");
     ok(has(dir, "step-00000013/config.json"), "config.json is there");
     struct job other = make_job(dir, 1, 14);
     ok(!run_job(&other).code && *loads(dir, 1, 15),
-       "another seed's values would be seen");
+       "the comparison sees another seed");
 }
 
 static void test_double(const char *dir)
@@ -253,7 +254,8 @@ static void test_double(const char *dir)
     struct job k = make_job(dir, 2, 1);
     k.element_bytes = sizeof(double);
     k.load = path;
-    ok(!run_job(&k).code && !k.differ[0] && !k.differ[1], "every bit of them");
+    ok(!run_job(&k).code && !k.differ[0] && !k.differ[1],
+       "loads the same bits");
     free(path);
 }
 
@@ -265,10 +267,10 @@ static void test_names(const char *dir)
         j.keep = 2;
         is_str(run_job(&j).text, "", "saves");
     }
-    is_str(newest(dir), "step-00000004", "the newest is found");
+    is_str(newest(dir), "step-00000004", "finds the newest");
     ok(has(dir, "step-00000003") && !has(dir, "step-00000002") &&
            !has(dir, "step-00000001"),
-       "two are kept");
+       "keeps two");
     char path[PP_PATH_TEXT];
     struct pp_err err = {0};
     if (pp_path(path, &err, "%s/step-00000003", dir))
@@ -279,16 +281,16 @@ static void test_names(const char *dir)
     again.state.microbatches = again.seed = 4;
     again.state.accumulate = 99;
     is_str(run_job(&again).text, "", "the same step is saved again");
-    is_str(loads(dir, 0, 4), "counters differ", "and replaces the earlier one");
+    is_str(loads(dir, 0, 4), "counters differ", "replaces the earlier one");
     struct job anew = make_job(dir, 1, 2);
     anew.keep = 1;
-    is_str(run_job(&anew).text, "", "a run that began anew");
-    is_str(newest(dir), "step-00000002", "is the newest");
+    is_str(run_job(&anew).text, "", "a run starts again");
+    is_str(newest(dir), "step-00000002", "its checkpoint is the newest");
     ok(!has(dir, "step-00000003") && !has(dir, "step-00000004"),
-       "the old run's are those that go");
+       "the checkpoints of the old run go");
 }
 
-/* What a killed run may leave: half a directory, a link to nothing. */
+/* A killed run may leave half a directory, or a link to nothing. */
 static void test_leftovers(const char *dir)
 {
     char path[PP_PATH_TEXT];
@@ -305,18 +307,18 @@ static void test_leftovers(const char *dir)
     if (pp_path(path, &err, "%s/latest", dir))
         return;
     unlink(path);
-    is_str(newest(dir), "step-00000005", "found without the link");
-    ok(!symlink("step-00000077", path), "a link to nothing");
-    is_str(newest(dir), "step-00000005", "is not followed");
+    is_str(newest(dir), "step-00000005", "finds it without the link");
+    ok(!symlink("step-00000077", path), "makes a link to nothing");
+    is_str(newest(dir), "step-00000005", "does not follow it");
     struct job next = make_job(dir, 1, 6);
-    is_str(run_job(&next).text, "", "the next one");
-    ok(!has(dir, "step-00000009.tmp"), "sweeps");
-    is_str(newest(dir), "step-00000006", "and repairs the link");
-    ok(has(dir, "step-7"), "what is not ours stays");
+    is_str(run_job(&next).text, "", "saves the next one");
+    ok(!has(dir, "step-00000009.tmp"), "removes the .tmp of a killed run");
+    is_str(newest(dir), "step-00000006", "repairs the link");
+    ok(has(dir, "step-7"), "other files stay");
 }
 
-/* Nothing of the earlier checkpoint changes, nothing stays of the new one, and
- * every rank says the same. */
+/* After a failure the earlier checkpoint is unchanged, the new one is gone, and
+ * every rank has the same error. */
 static void test_failure(const char *dir)
 {
     struct job good = make_job(dir, 1, 1);
@@ -324,7 +326,7 @@ static void test_failure(const char *dir)
     struct rlimit limit;
     getrlimit(RLIMIT_FSIZE, &limit);
     struct rlimit small = {6000, limit.rlim_max};
-    /* Only rank 1 has more than that: rank 0 has one norm. */
+    /* Only rank 1 needs more: rank 0 has one norm. */
     struct split uneven = {2, {{{0, 4, 1}}, {{1, 0, 4}}}};
     struct job full = make_job(dir, 1, 2);
     full.split = &uneven;
@@ -332,14 +334,14 @@ static void test_failure(const char *dir)
     setrlimit(RLIMIT_FSIZE, &small);
     run_job(&full);
     setrlimit(RLIMIT_FSIZE, &limit);
-    is_int(full.err[0].code, PP_EXIT_SYSTEM, "a full disk is the machine's");
+    is_int(full.err[0].code, PP_EXIT_SYSTEM, "a full disk is a system error");
     ok(strstr(full.err[0].text, "step-00000002.tmp/model-00002-of-00002."
                                 "safetensors: cannot write: File too large"),
-       "rank 0 says what failed on rank 1");
+       "rank 0 has the error of rank 1");
     printf("# %s\n", full.err[0].text);
-    is_str(full.err[1].text, full.err[0].text, "so does rank 1");
+    is_str(full.err[1].text, full.err[0].text, "rank 1 has it too");
     ok(!has(dir, "step-00000002.tmp") && !has(dir, "step-00000002"),
-       "nothing is left of it");
+       "the new one is gone");
     is_str(loads(dir, 0, 1), "", "the earlier one is intact");
 
     char path[PP_PATH_TEXT];
@@ -347,9 +349,10 @@ static void test_failure(const char *dir)
     if (pp_path(path, &err, "%s/step-00000001/config.json/x", dir))
         return;
     struct job nowhere = make_job(path, 1, 1);
-    is_int(run_job(&nowhere).code, PP_EXIT_SYSTEM, "no place for a directory");
+    is_int(run_job(&nowhere).code, PP_EXIT_SYSTEM,
+           "the directory cannot be made");
     ok(strstr(nowhere.err[1].text, "cannot make the directory: Not a"),
-       "every rank says so");
+       "every rank has the error");
     if (pp_path(path, &err, "%s/step-00000001/config.json", dir))
         return;
     is_str(newest(path), "!", "a file has no checkpoints");
@@ -375,7 +378,7 @@ static void test_damage(const char *dir)
     odd.state.dp = 0;
     run_job(&odd);
     ok(strstr(loads(dir, 0, 1), "state.safetensors: 'dp' is out of range: '0'"),
-       "a counter out of range is named");
+       "names a counter out of range");
     struct job j = make_job(dir, 0, 1);
     struct pp_model wider = tied;
     wider.vocab = 65;
@@ -387,7 +390,7 @@ static void test_damage(const char *dir)
     k.model = &wider;
     k.load = path;
     struct pp_err err = run_job(&k);
-    is_int(err.code, PP_EXIT_INPUT, "another model is the caller's mistake");
+    is_int(err.code, PP_EXIT_INPUT, "another model is an input error");
     ok(strstr(err.text, "'model.embed_tokens.weight' is [64, 8], expected "
                         "[65, 8]"),
        "%s", err.text);
@@ -409,7 +412,7 @@ _Noreturn static void save_until_killed(const char *dir, int64_t step)
     }
 }
 
-/* A child saves step after step from where the last one was killed. */
+/* Saves step after step, from the last checkpoint on, in a child. */
 static void test_kill(const char *dir)
 {
     enum { N_KILLS = 8 };
@@ -430,7 +433,7 @@ static void test_kill(const char *dir)
         printf("# killed, found %s %s\n", newest(dir), text);
     }
     is_int(n_killed, N_KILLS, "runs are killed while they save");
-    is_int(n_whole, N_KILLS, "what they leave is whole");
+    is_int(n_whole, N_KILLS, "the newest checkpoint is complete");
 }
 
 static void test_grads(const char *dir)
@@ -467,7 +470,7 @@ static void test_grads(const char *dir)
         }
         ok(same, "every gradient in F32");
         is_int((long long)pp_tensors_n(t), (long long)whole.n - 1,
-               "the tied one once");
+               "the tied gradient is there once");
         pp_parameters_finish(&whole);
         pp_tensors_close(t);
     }
@@ -475,9 +478,9 @@ static void test_grads(const char *dir)
     j.grads = "/dev/full";
     run_job(&j);
     is_int(j.err[1].code, PP_EXIT_SYSTEM, "a full disk fails on every rank");
-    is_str(j.err[1].text, j.err[0].text, "with one text");
+    is_str(j.err[1].text, j.err[0].text, "every rank has the same error");
     printf("# %s\n", j.err[0].text);
-    ok(pp_file_exists("/dev/full"), "and is not removed");
+    ok(pp_file_exists("/dev/full"), "a device file is not removed");
 }
 
 static void test_companions(const char *dir)
@@ -495,7 +498,7 @@ static void test_companions(const char *dir)
     is_str(run_job(&j).text, "", "saves beside a source");
     ok(has(dir, "step-00000001/tokenizer.json") &&
            !has(dir, "step-00000001/notes.txt"),
-       "the tokenizer goes along and nothing else");
+       "copies the tokenizer and nothing else");
 }
 
 int main(void)

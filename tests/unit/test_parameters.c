@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_parameters - where the tensors of a rank lie. */
+/* test_parameters - the layout of the tensors of a rank. */
 #include "tap.h"
 
 #include <stdint.h>
@@ -51,21 +51,23 @@ static void test_whole_model(void)
     }
     is_int((long long)n,
            (long long)pp_model_n_params(&tiny) + tiny.vocab * tiny.hidden,
-           "every element once, the tied head beside");
-    ok(ordered, "ordered as in the model");
-    ok(inside, "inside the block");
+           "every element is there once, and the tied head");
+    ok(ordered, "the order is that of the model");
+    ok(inside, "all tensors are inside the block");
     ok(aligned, "units begin on cache lines");
     ok(follows(&p, PP_P_Q) && follows(&p, PP_P_K), "q, k, v follow");
-    ok(follows(&p, PP_P_Q_BIAS) && follows(&p, PP_P_K_BIAS), "their biases");
-    ok(follows(&p, PP_P_GATE) && follows(&p, PP_P_GATE_BIAS), "gate, up");
-    ok(!follows(&p, PP_P_NORM2 - 1), "no o_proj bias: nothing to find");
+    ok(follows(&p, PP_P_Q_BIAS) && follows(&p, PP_P_K_BIAS),
+       "their biases follow too");
+    ok(follows(&p, PP_P_GATE) && follows(&p, PP_P_GATE_BIAS),
+       "gate and up follow");
+    ok(!follows(&p, PP_P_NORM2 - 1), "the o_proj bias does not exist");
     struct pp_parameter *head = pp_parameters_find(&p, 0, 5, PP_P_WEIGHT);
     ok(head && head->tied_copy && !p.at[0].tied_copy, "the head is the copy");
     float *w = p.blocks[0];
     bool zero = true;
     for (size_t i = 0; i < p.n_elements; i++)
         zero = zero && w[i] == 0;
-    ok(zero, "zeroed");
+    ok(zero, "the blocks are zeroed");
     pp_parameters_finish(&p);
     pp_parameters_finish(&p);
 }
@@ -83,8 +85,8 @@ static void test_two_stages(void)
                                     &err),
             "two stages on one rank"))
         return;
-    ok(!p.blocks[2] && !p.at[0].m && p.at[0].g, "no moments: none allocated");
-    ok(!whole.blocks[1] && !whole.at[0].g, "no gradients: none allocated");
+    ok(!p.blocks[2] && !p.at[0].m && p.at[0].g, "moments are not allocated");
+    ok(!whole.blocks[1] && !whole.at[0].g, "gradients are not allocated");
     ok(p.at[0].stage == 0 && p.at[p.n - 1].stage == 7, "stages are kept");
     bool same = true;
     for (size_t i = 0; i < p.n; i++) {
@@ -94,9 +96,10 @@ static void test_two_stages(void)
                !strcmp(t->info.name, p.at[i].info.name) &&
                (uintptr_t)t->w % 64 == (uintptr_t)p.at[i].w % 64;
     }
-    ok(same, "order and place in the line are those of the whole model");
-    ok(!pp_parameters_find(&p, 0, 2, PP_P_Q), "a unit held elsewhere");
-    ok(pp_parameters_find(&p, 0, 4, PP_P_WEIGHT), "the last norm is here");
+    ok(same, "order and alignment are those of the whole model");
+    ok(!pp_parameters_find(&p, 0, 2, PP_P_Q),
+       "does not find a unit of another rank");
+    ok(pp_parameters_find(&p, 0, 4, PP_P_WEIGHT), "finds the last norm");
     pp_parameters_finish(&p);
     pp_parameters_finish(&whole);
 }
@@ -107,7 +110,7 @@ static void test_limits(void)
     struct pp_parameters p;
     is_int(pp_parameters_init(&p, &tiny, NULL, 0, 4, PP_WITH_GRADS, &err), 0,
            "a rank without units");
-    ok(p.n == 0 && p.n_elements == 0 && p.blocks[0], "holds nothing");
+    ok(p.n == 0 && p.n_elements == 0 && p.blocks[0], "it holds nothing");
     pp_parameters_finish(&p);
 
     struct pp_model huge = tiny;
@@ -115,12 +118,12 @@ static void test_limits(void)
     struct pp_unit_range one = {0, 0, 1, 0};
     ok(pp_parameters_init(&p, &huge, &one, 1, 4, 0, &err) &&
            err.code == PP_EXIT_SYSTEM,
-       "a product that overflows is refused");
+       "a product that overflows fails");
     huge.vocab = SIZE_MAX / 8 / tiny.hidden;
     err = (struct pp_err){0};
     ok(pp_parameters_init(&p, &huge, &one, 1, 8, 0, &err) &&
            err.code == PP_EXIT_SYSTEM && !p.at,
-       "so is memory that is not there");
+       "missing memory fails");
 }
 
 int main(void)

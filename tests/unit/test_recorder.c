@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_recorder - a recorder before a player of this test, which reads the same
- * clock: every span holds what was read while its action ran, the latest steps
- * are kept, and layers go to the microbatch that they are of. */
+/* test_recorder - puts a recorder in front of a player that reads the same
+ * clock. Every span must contain the time read inside its action. The last
+ * steps are kept, and the times of layers go to the right microbatch. */
 #include "sched_fixture.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@ struct seen {
     struct pp_recorder *r;
     size_t pc;
     int pass;
-    double inside[PASSES][64]; /* the clock, when the action ran */
+    double inside[PASSES][64]; /* the time inside each action */
     int32_t positions[8], cu[3], cu_padded[3];
     size_t n_layers;
 };
@@ -59,7 +59,7 @@ static int see_sync(void *ctx, struct pp_action a, struct pp_err *err)
 static const struct pp_player player = {see_compute, see_message, see_message,
                                         see_sync};
 
-/* Spans of the step at this place that do not hold what was seen. */
+/* Counts the spans of a kept step that do not contain the time inside. */
 static int count_wrong(const struct pp_recorder *r, const struct seen *s,
                        size_t place)
 {
@@ -74,7 +74,7 @@ static int count_wrong(const struct pp_recorder *r, const struct seen *s,
     return wrong;
 }
 
-/* One step; -1 on failure. */
+/* Runs one step. Returns the number of bad spans, -1 on failure. */
 static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
 {
     struct pp_err err = {0};
@@ -93,13 +93,13 @@ static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
 
 static void test_steps(struct pp_recorder *r, struct seen *s)
 {
-    is_int(pp_recorder_n_kept(r), 0, "nothing yet");
+    is_int(pp_recorder_n_kept(r), 0, "no step is kept yet");
     for (int step = 0; step < 5; step++)
         is_int(run_step(r, s, (size_t)step % KEPT), 0,
-               "spans hold what they are of, in order");
-    is_int(pp_recorder_n_kept(r), KEPT, "the latest are kept");
-    is_int(pp_recorder_place(r, 0), 1, "the older of them");
-    is_int(pp_recorder_place(r, 1), 0, "the newer");
+               "spans contain their actions, in order");
+    is_int(pp_recorder_n_kept(r), KEPT, "the last steps are kept");
+    is_int(pp_recorder_place(r, 0), 1, "the place of the older step");
+    is_int(pp_recorder_place(r, 1), 0, "the place of the newer step");
     const double *old = r->marks[1], *new = r->marks[0];
     ok(old[PP_MARK_START] <= old[PP_MARK_ZEROED] &&
            old[PP_MARK_ZEROED] <= old[PP_MARK_WALKED] &&
@@ -109,22 +109,23 @@ static void test_steps(struct pp_recorder *r, struct seen *s)
 
 static void test_layer_times(const struct pp_recorder *r)
 {
-    /* Sequences of 3 and 2 tokens, the first after 4 of its own. */
-    is_near(r->sizes[0][0], 8, 0, "tokens, padding included");
-    is_near(r->sizes[0][1], 5 + 6 + 7 + 1 + 2, 0, "pairs of real tokens");
+    /* Sequences of 3 and 2 tokens; the first one has 4 earlier tokens. */
+    is_near(r->sizes[0][0], 8, 0, "tokens include the padding");
+    is_near(r->sizes[0][1], 5 + 6 + 7 + 1 + 2, 0, "pairs are of real tokens");
     int there = 0, absent = 0;
     for (size_t i = 0; i < KEPT * PASSES * M * 2; i++) {
         const double *at = &r->seconds[i * PP_N_LAYER_TIMES];
         there += at[PP_LAYER_TIME_FWD] >= 0 && at[PP_LAYER_TIME_INPUT] >= 0;
         absent += at[PP_LAYER_TIME_WEIGHT] < 0;
     }
-    is_int(there, KEPT * PASSES * M * 2, "every layer of every microbatch");
-    is_int(absent, KEPT * PASSES * M * 2, "and nothing that did not run");
+    is_int(there, KEPT * PASSES * M * 2,
+           "every layer of every microbatch has a time");
+    is_int(absent, KEPT * PASSES * M * 2, "layers that did not run have none");
     struct pp_layer_times layer_times = r->layer_times;
     size_t before = layer_times.last;
     pp_layer_time(&layer_times, 0, PP_LAYER_TIME_FWD);
     pp_layer_time(NULL, 0, PP_LAYER_TIME_FWD);
-    ok(layer_times.last == before, "outside a pass nobody asks");
+    ok(layer_times.last == before, "layers outside a pass are not recorded");
 }
 
 int main(void)
@@ -140,7 +141,7 @@ int main(void)
     pp_recorder_step(&r);
     pp_recorder_mark(&r, PP_MARK_TOLD);
     ok(!pp_recorder_read(&r, &f.err) && r.n_done == 0,
-       "a recorder that keeps nothing is left alone");
+       "a recorder may keep nothing");
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);
     ok(!emit(&f, "1f1b", M, 0) && !pp_lower(&f.s, &f.err) &&
            !pp_recorder_init(&r, &f.s, 0, &s.n_layers, &kept, NULL, &f.err),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_weights - parameters from a seed and from tensors. */
+/* test_weights - fills parameters from a seed and from tensors. */
 #include "scratch.h"
 #include "tap.h"
 
@@ -66,10 +66,11 @@ static void test_values(void)
         sum += x;
         squares += x * x;
     }
-    /* 4000 draws: the bounds are more than four standard errors wide. */
+    /* The bounds are more than four standard errors of 4000 draws. */
     ok(fabs(sum / (double)e->n) < 0.0015, "matrices have mean 0");
     double deviation = sqrt(squares / (double)e->n);
-    ok(deviation > 0.019 && deviation < 0.021, "and the model's deviation");
+    ok(deviation > 0.019 && deviation < 0.021,
+       "matrices have the deviation of the model");
     ok(memcmp(pp_parameters_find(&p, 0, 1, PP_P_Q)->w,
               pp_parameters_find(&p, 0, 2, PP_P_Q)->w, 64 * sizeof(float)) != 0,
        "layers differ");
@@ -112,7 +113,7 @@ static void test_splits(void)
     pp_parameters_finish(&whole);
 }
 
-/* Writes p's tensors as F64; skip is left out, bend gets another shape. */
+/* Writes the tensors of p as F64, without skip, and bend with another shape. */
 static void write_tensors(const char *path, const struct pp_parameters *p,
                           const char *skip_name, const char *bend)
 {
@@ -129,7 +130,8 @@ static void write_tensors(const char *path, const struct pp_parameters *p,
                                            PP_DTYPE_F64,
                                            t->info.is_matrix ? 2 : 1,
                                            {t->info.rows, t->info.cols}};
-        if (!strcmp(t->info.name, bend)) { /* same bytes, two dimensions */
+        if (!strcmp(t->info.name,
+                    bend)) { /* the same bytes with two dimensions */
             specs[n].n_dims = 2;
             specs[n].dims[0] = t->info.cols;
             specs[n].dims[1] = t->info.rows;
@@ -149,7 +151,7 @@ static void write_tensors(const char *path, const struct pp_parameters *p,
         printf("Bail out! %s\n", err.text);
 }
 
-/* Loads the file and returns the message, "" when there is none. */
+/* Loads the file and returns the message, "" if there is none. */
 static struct pp_err load(const char *path, const struct pp_model *m,
                           struct pp_parameters *p)
 {
@@ -171,28 +173,29 @@ static void test_load(const char *path)
     init(&p, &tiny, 3);
     write_tensors(path, &p, "", "");
     struct pp_err err = load(path, &tiny, &q);
-    is_str(err.text, "", "loads what was written");
+    is_str(err.text, "", "loads the file");
     bool same = true;
     for (size_t i = 0; i < p.n; i++)
         same = same && !memcmp(p.at[i].w, q.at[i].w, p.at[i].n * sizeof(float));
-    ok(same, "every value, the tied head's too");
+    ok(same, "every value is the same, also in the tied head");
 
     struct pp_model untied = tiny;
     untied.tied = false;
     struct pp_parameters u = make(&untied, 0, N_UNITS, sizeof(float));
     err = load(path, &untied, &u);
-    is_str(err.text, "no tensor 'lm_head.weight'", "an untied head is needed");
-    is_int(err.code, PP_EXIT_INPUT, "the caller's mistake");
+    is_str(err.text, "no tensor 'lm_head.weight'",
+           "an untied head must be there");
+    is_int(err.code, PP_EXIT_INPUT, "it is an input error");
 
     write_tensors(path, &p, "model.layers.1.self_attn.k_proj.bias", "");
     err = load(path, &tiny, &q);
     is_str(err.text, "no tensor 'model.layers.1.self_attn.k_proj.bias'",
-           "a missing tensor is named");
+           "names a missing tensor");
     write_tensors(path, &p, "", "model.layers.0.mlp.up_proj.weight");
     err = load(path, &tiny, &q);
     is_str(err.text,
            "'model.layers.0.mlp.up_proj.weight' is [8, 12], expected [12, 8]",
-           "so is another shape");
+           "names another shape");
     write_tensors(path, &p, "", "model.norm.weight");
     err = load(path, &tiny, &q);
     is_str(err.text, "'model.norm.weight' is [1, 8], expected [8]",
