@@ -107,8 +107,8 @@ static size_t find_parts(const struct pp_record *r, int step, double origin,
         enum pp_mark from;
     } kinds[] = {{"zero gradients", PP_MARK_START},
                  {"schedule", PP_MARK_ZEROED},
-                 {"norm", PP_MARK_WALKED},
-                 {"update", PP_MARK_TOLD}};
+                 {"norm", PP_MARK_PLAYED},
+                 {"update", PP_MARK_EXCHANGED}};
     size_t n = 0;
     for (int k = 0; k < r->schedule->graph->n_rows; k++)
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

@@ -316,7 +316,7 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     if (is("slice-context"))
         mb->context = 0;
     if (is("slice-gradients") && now.op != PP_F)
-        mb->goes_on = false;
+        mb->continues = false;
     for (size_t t = 0; is("positions") && t < mb->tokens; t++)
         b->positions[t] = (int32_t)(t % p->max_seqlen); /* size of the table */
     if (is("bounds") && now.stage == 1) {

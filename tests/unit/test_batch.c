@@ -77,7 +77,7 @@ static void test_views(const struct pp_packed *p)
                       &err) &&
            mb.tokens == 3 && mb.n_sequences == 2 && mb.first_row == 2,
        "the middle one of three slices");
-    ok(mb.context == 2 && mb.n_before == 1 && mb.goes_on,
+    ok(mb.context == 2 && mb.n_before == 1 && mb.continues,
        "the slice has a context");
     is_ints(mb.positions, (int32_t[]){2, 3, 0}, 3, "positions continue");
     is_ints(mb.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");

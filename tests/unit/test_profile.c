@@ -255,8 +255,8 @@ static void fill_record(const struct scene *s, struct pp_record *record)
                 params += (double)pp_unit_n_params(
                     &model, pp_model_unit(&model, s->stages[r].first + i));
             mark[PP_MARK_ZEROED] = slow * params * 1e-9;
-            mark[PP_MARK_WALKED] = 7 + r; /* rank 1 ends last */
-            mark[PP_MARK_TOLD] = 8 + slow * params * 2e-9;
+            mark[PP_MARK_PLAYED] = 7 + r; /* rank 1 ends last */
+            mark[PP_MARK_EXCHANGED] = 8 + slow * params * 2e-9;
             mark[PP_MARK_UPDATED] = 8 + slow * params * 5e-9;
         }
     }

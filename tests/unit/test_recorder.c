@@ -87,7 +87,7 @@ static int run_step(struct pp_recorder *r, struct seen *s, size_t place)
             return -1;
         pp_recorder_passed(r);
     }
-    pp_recorder_mark(r, PP_MARK_WALKED);
+    pp_recorder_mark(r, PP_MARK_PLAYED);
     return pp_recorder_read(r, &err) ? -1 : count_wrong(r, s, place);
 }
 
@@ -102,8 +102,8 @@ static void test_steps(struct pp_recorder *r, struct seen *s)
     is_int(pp_recorder_place(r, 1), 0, "the place of the newer step");
     const double *old = r->marks[1], *new = r->marks[0];
     ok(old[PP_MARK_START] <= old[PP_MARK_ZEROED] &&
-           old[PP_MARK_ZEROED] <= old[PP_MARK_WALKED] &&
-           old[PP_MARK_WALKED] <= new[PP_MARK_START],
+           old[PP_MARK_ZEROED] <= old[PP_MARK_PLAYED] &&
+           old[PP_MARK_PLAYED] <= new[PP_MARK_START],
        "marks are in order");
 }
 
@@ -139,7 +139,7 @@ int main(void)
                      .n_layers = 2};
     const struct pp_recording kept = {KEPT, PASSES, true};
     pp_recorder_step(&r);
-    pp_recorder_mark(&r, PP_MARK_TOLD);
+    pp_recorder_mark(&r, PP_MARK_EXCHANGED);
     ok(!pp_recorder_read(&r, &f.err) && r.n_done == 0,
        "a recorder may keep nothing");
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);

@@ -41,8 +41,8 @@ void pp_batch_finish(struct pp_batch *b)
     free(b->cu_seqlens_padded);
     free(b->ids);
     free(b->labels);
-    free(b->here);
-    pp_device_free(b->device, b->there);
+    free(b->host_ids);
+    pp_device_free(b->device, b->device_ids);
     memset(b, 0, sizeof *b);
 }
 
@@ -139,7 +139,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .targets = b->targets,
         .first_row = first,
         .n_before = (size_t)part->slice,
-        .goes_on = part->slice + 1 < part->n_slices,
+        .continues = part->slice + 1 < part->n_slices,
     };
     for (uint32_t i = 0; i < v.n_sequences; i++)
         if (!view_sequence(b, &v, i, part->score_all, mb, &bad))
@@ -166,11 +166,12 @@ int pp_batch_attach(struct pp_batch *b, struct pp_device *d, struct pp_err *err)
     if (pp_mul(b->max_tokens + 1, N_ARRAYS, &n, err))
         return -1;
     b->device = d;
-    b->here = calloc(n, sizeof *b->here);
-    if (!b->here)
+    b->host_ids = calloc(n, sizeof *b->host_ids);
+    if (!b->host_ids)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    b->there = pp_device_alloc(d, n, sizeof *b->there, "token ids", err);
-    return b->there ? 0 : -1;
+    b->device_ids =
+        pp_device_alloc(d, n, sizeof *b->device_ids, "token ids", err);
+    return b->device_ids ? 0 : -1;
 }
 
 int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
@@ -188,14 +189,14 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->targets, mb->n_scored},
     };
     size_t used = 0;
-    if (!b->there)
+    if (!b->device_ids)
         return 0;
     for (int i = 0; i < N_ARRAYS; i++) {
-        memcpy(b->here + used, *arrays[i].at,
+        memcpy(b->host_ids + used, *arrays[i].at,
                arrays[i].n * sizeof **arrays[i].at);
-        *arrays[i].at = b->there + used;
+        *arrays[i].at = b->device_ids + used;
         used += arrays[i].n;
     }
-    return b->device->ops->put(b->device, b->there, b->here,
-                               used * sizeof *b->here, err);
+    return b->device->ops->put(b->device, b->device_ids, b->host_ids,
+                               used * sizeof *b->host_ids, err);
 }

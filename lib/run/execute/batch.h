@@ -39,7 +39,7 @@ struct pp_batch {
     /* On a device: all integers of one microbatch, on the host (here) and on
      * the device (there). */
     struct pp_device *device;
-    int32_t *here, *there;
+    int32_t *host_ids, *device_ids;
 };
 
 int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,

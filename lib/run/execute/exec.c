@@ -182,16 +182,16 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 }
 
 /* Hands the output of a stage to the callback, if there is one. */
-static int show(const struct pp_exec *e, const struct pp_engine *on,
-                const struct pp_microbatch *mb, struct pp_action a,
-                const void *y, struct pp_err *err)
+static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
+                       const struct pp_microbatch *mb, struct pp_action a,
+                       const void *y, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
     if (!e->pass->output || !s->out_width)
         return 0;
     y = pp_device_read(on->device, y,
-                       mb->tokens * s->out_width * s->element_bytes, e->shown,
-                       err);
+                       mb->tokens * s->out_width * s->element_bytes,
+                       e->output_host, err);
     if (!y)
         return -1;
     e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
@@ -208,7 +208,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     double loss = 0;
     mb->loss = &loss;
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err) ||
-        show(e, on, mb, a, y, err))
+        pass_output(e, on, mb, a, y, err))
         return -1;
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;

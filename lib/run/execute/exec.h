@@ -49,10 +49,10 @@ struct pp_exec {
     struct pp_slice_blocks *before; /* (n_slices) of the current action */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;
-    size_t pc;      /* place of the current action in its row */
-    void *shown;    /* host memory for pass->output; borrowed; NULL if the
-                       device memory is host memory */
-    int slot_limit; /* most live (stage, microbatch, slice); 0: as planned */
+    size_t pc;         /* place of the current action in its row */
+    void *output_host; /* host memory for pass->output; borrowed; NULL if the
+                    device memory is host memory */
+    int slot_limit;    /* most live (stage, microbatch, slice); 0: as planned */
     enum pp_message_size shapes; /* with PP_MESSAGE_MAX, messages have the
                                     size of the capacity */
 
@@ -80,7 +80,7 @@ struct pp_pass {
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
     /* Called after the forward of a stage that has an output, or NULL: see
-     * struct pp_job. On a device it needs exec.shown. */
+     * struct pp_job. On a device it needs exec.output_host. */
     void (*output)(void *ctx, int stage, size_t bin,
                    const struct pp_microbatch *mb, const void *y, size_t width);
     void *ctx;

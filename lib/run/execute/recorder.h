@@ -20,10 +20,10 @@
 /* The ends of the parts of a step. */
 enum pp_mark {
     PP_MARK_START,
-    PP_MARK_ZEROED,  /* gradients are zeroed; the schedule starts */
-    PP_MARK_WALKED,  /* the schedule is done */
-    PP_MARK_TOLD,    /* all ranks know the norms */
-    PP_MARK_UPDATED, /* weights are updated; the step is done */
+    PP_MARK_ZEROED,    /* gradients are zeroed; the schedule starts */
+    PP_MARK_PLAYED,    /* the schedule is done */
+    PP_MARK_EXCHANGED, /* all ranks know the norms */
+    PP_MARK_UPDATED,   /* weights are updated; the step is done */
     PP_N_MARKS
 };
 

@@ -45,7 +45,7 @@ struct pp_microbatch {
     size_t context;   /* those of them in the sequence that continues here */
     size_t n_before;  /* number of earlier slices */
     const struct pp_slice_blocks *before; /* (n_before) */
-    bool goes_on;                         /* later slices follow */
+    bool continues;                       /* later slices follow */
 };
 
 /* One unit bound to its parameters on one rank. */

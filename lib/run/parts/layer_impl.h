@@ -89,7 +89,7 @@ size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
 /* Reports whether mb is a slice and not a whole microbatch. */
 static inline bool pp_is_slice(const struct pp_microbatch *mb)
 {
-    return mb->n_before > 0 || mb->goes_on;
+    return mb->n_before > 0 || mb->continues;
 }
 
 /* Returns the elements of scratch. */

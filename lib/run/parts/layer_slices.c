@@ -180,7 +180,7 @@ int pp_layer_slice_attention_bwd(const struct pp_layer *l,
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
     const void *v = pp_layer_at(l, at.kv, g.ldkv / 2);
-    if ((!mb->goes_on && clear(l, mb, b, s, err)) ||
+    if ((!mb->continues && clear(l, mb, b, s, err)) ||
         gather(l, mb, b, s, at.kv, err))
         return -1;
     PP_LAYER_RUN(l->kernels->attention_bwd(

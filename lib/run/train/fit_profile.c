@@ -169,7 +169,7 @@ static double time_outside(const struct pp_record *record, int rank, int k)
     const double *mine = pp_record_marks(record, rank, k);
     double last = 0;
     for (int q = 0; q < record->schedule->graph->n_rows; q++)
-        last = fmax(last, pp_record_marks(record, q, k)[PP_MARK_WALKED]);
+        last = fmax(last, pp_record_marks(record, q, k)[PP_MARK_PLAYED]);
     return mine[PP_MARK_ZEROED] - mine[PP_MARK_START] + mine[PP_MARK_UPDATED] -
            last;
 }

@@ -144,16 +144,17 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
     return rc;
 }
 
-static int make_shown(struct pp_rank *r, const struct pp_stage_bytes *sizes,
-                      struct pp_err *err)
+static int make_output_host(struct pp_rank *r,
+                            const struct pp_stage_bytes *sizes,
+                            struct pp_err *err)
 {
     size_t most = 0;
     if (!r->job->output || r->device->ops->is_host)
         return 0;
     for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
         most = sizes[s].output > most ? sizes[s].output : most;
-    r->shown = r->train.shown = make(most, 1, err);
-    return r->shown ? 0 : -1;
+    r->output_host = r->train.output_host = make(most, 1, err);
+    return r->output_host ? 0 : -1;
 }
 
 static int make_execs(struct pp_rank *r, struct pp_err *err)
@@ -170,7 +171,7 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
         goto out;
     r->train.slot_limit = j->slot_limit;
     r->train.shapes = j->shapes;
-    if (trains && (make_recorder(r, err) || make_shown(r, sizes, err)))
+    if (trains && (make_recorder(r, err) || make_output_host(r, sizes, err)))
         goto out;
     if ((j->eval || j->score) &&
         pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
@@ -204,13 +205,13 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->mine = make(n, sizeof *r->mine, err);
     r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
     r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
-    r->squares_here = make(r->params.n, sizeof *r->squares_here, err);
+    r->squares_host = make(r->params.n, sizeof *r->squares_host, err);
     r->squares = pp_device_alloc(r->device, r->params.n, sizeof *r->squares,
                                  "norms", err);
     r->n_eval = n_eval(j);
     r->eval_losses = make(r->n_eval, sizeof *r->eval_losses, err);
     return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses &&
-                   r->squares_here && r->squares
+                   r->squares_host && r->squares
                ? 0
                : -1;
 }
@@ -273,13 +274,13 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);
     pp_device_free(r->device, r->squares);
-    free(r->squares_here);
+    free(r->squares_host);
     free(r->losses);
     free(r->eval_losses);
     free(r->mine);
     free(r->all);
     free(r->peak_slots);
-    free(r->shown);
+    free(r->output_host);
     r->comm->ops->detach(r->comm);
     if (r->overlap)
         r->overlap->ops->close(r->overlap);

@@ -19,14 +19,14 @@ struct pp_rank {
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
-    void *shown; /* host memory for outputs on a device, if wanted */
+    void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* of train, if the job asks for it */
     struct pp_device *device;
     struct pp_device *overlap; /* a second handle (engine.h), or NULL */
     void *stream;              /* the kernels' argument */
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (params.n) on the device */
-    double *squares_here;      /* (params.n) on the host */
+    double *squares_host;      /* (params.n) on the host */
     double *losses;            /* (accumulate x n_microbatches) of one step */
     double *eval_losses;       /* (n_eval) one for each microbatch */
     size_t n_eval;      /* microbatches of the passes over the eval data */

@@ -72,7 +72,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
         if (pp_exec_ops.run(&r->train, &pass, err))
             return -1;
     }
-    pp_recorder_mark(&r->recorder, PP_MARK_WALKED);
+    pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
     return 0;
 }
 
@@ -89,12 +89,12 @@ static int sum_squares(struct pp_rank *r, struct pp_err *err)
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
-    if (d->ops->get(d, r->squares_here, r->squares, n * sizeof *r->squares,
+    if (d->ops->get(d, r->squares_host, r->squares, n * sizeof *r->squares,
                     err))
         return -1;
     for (size_t i = 0; i < n; i++)
         if (pp_parameter_counts(&r->params.at[i]))
-            r->mine[r->params.at[i].order] = r->squares_here[i];
+            r->mine[r->params.at[i].order] = r->squares_host[i];
     return 0;
 }
 
@@ -176,7 +176,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
 {
     const struct pp_job *j = r->job;
     double start = pp_clock(), compute = r->train.compute_seconds;
-    double walked = r->train.seconds;
+    double pass_seconds = r->train.seconds;
     double products = r->timed.product_seconds;
     uint64_t messages = r->train.messages, bytes = r->train.message_bytes;
     uint64_t scored;
@@ -186,7 +186,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
         return -1;
     const double tail[N_TAIL] = {
         [TAIL_COMPUTE] = r->train.compute_seconds - compute,
-        [TAIL_WALL] = r->train.seconds - walked,
+        [TAIL_WALL] = r->train.seconds - pass_seconds,
         [TAIL_PRODUCTS] = r->timed.product_seconds - products,
         [TAIL_STOP] = j->stop && j->stop(j->ctx),
         [TAIL_SLOTS] = r->train.peak_slots,
@@ -195,7 +195,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     };
     if (exchange(r, tail, err))
         return -1;
-    pp_recorder_mark(&r->recorder, PP_MARK_TOLD);
+    pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = sum_up(r, rep);
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
