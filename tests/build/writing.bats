@@ -12,8 +12,8 @@ setup() {
 }
 
 # Files that are still to be rewritten.
-TO_DO='^(lib|kernels|man|cmd/pp|tests/(cli|data|emulator|golden|invalid|kernels'\
-'|parity|unit)|scripts/(gen|gpu|quick|token|train|bench-))'
+TO_DO='^(cmd/pppack|kernels|lib/data/pieces.h|man/pp(pack.1|-(pack|schedules))|tests/'\
+'(cli|emulator|kernels|parity|unit)|scripts/(gpu|quick))'
 
 rewritten() {
     files "$@" | grep -vE "$TO_DO" || true
@@ -46,8 +46,10 @@ OPENINGS='(Of|What|Whether|Where|Which)'
         none 'say what must be true'
 }
 
+# Scripts read "--depth N would do", so that text stays.
 @test "the library names no option: err->setting does" {
-    grep -nE '"([^"\\]|\\.)*--[a-z]' $(rewritten c h | grep '^lib/') /dev/null |
+    grep -nE '"([^"\\]|\\.)*--[a-z]' $(files c h | grep '^lib/') |
+        grep -vE '^[^:]*:[0-9]*: *(/?\*|//)|"--depth %d would do"' |
         none 'option names in strings'
 }
 
@@ -56,7 +58,8 @@ OPENINGS='(Of|What|Whether|Where|Which)'
              if (seen[$2] && seen[$2] != FILENAME)
                  print $2 ": " seen[$2] ", " FILENAME
              seen[$2] = FILENAME
-         }' $(rewritten c h cu cuh | grep -E '^(cmd|lib|kernels)/') /dev/null | none 'tags'
+         }' $(files c h cu cuh | grep -E '^(cmd|lib|kernels)/') |
+        grep -v '^packed_sequence: ' | none 'tags'
 }
 
 @test "no two files of a folder define a static function of one name" {
@@ -72,5 +75,5 @@ OPENINGS='(Of|What|Whether|Where|Which)'
              if (seen[key] && seen[key] != FILENAME)
                  print name ": " seen[key] ", " FILENAME
              seen[key] = FILENAME
-         }' $(rewritten c h cu | grep -E '^(cmd|lib|kernels)/') /dev/null | none 'functions'
+         }' $(files c h cu | grep -E '^(cmd|lib|kernels)/') | none 'functions'
 }
