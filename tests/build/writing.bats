@@ -12,7 +12,7 @@ setup() {
 }
 
 # Files that are still to be rewritten.
-TO_DO='^(cmd/pppack|kernels|lib/data/pieces.h|man/pp(pack.1|-(pack|schedules))|tests/'\
+TO_DO='^(cmd/pppack|kernels|lib/data/pieces.h|man/pp(pack.1|-(bounds|pack|schedules))|tests/'\
 '(cli|emulator|kernels|parity|unit)|scripts/(gpu|quick))'
 
 rewritten() {
