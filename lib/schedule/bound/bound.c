@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The rules of the lower bound, rank by rank, and the largest of them. */
 #include "schedule/bound/bound.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Ticks, short numbers and chunk numbers for pictures. */
 #include "schedule/draw/picture.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The search with messages, and within limits in bytes. */
 #include "schedule/search/search.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The times of an order: heads and tails of all ops. */
 #include "schedule/search/search_problem.h"
 
 #include <math.h>

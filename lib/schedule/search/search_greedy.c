@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The greedy zero-bubble orders. Every stage has a rank of its own, called a
+ * station here; the rounds of forwards and input gradients follow the paper. */
 #include "schedule/search/search_methods.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* List schedules under a policy, by events in order of time. */
 #include "schedule/search/search_methods.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Annealing of single moves. A move is estimated first, and an order is
+ * evaluated only if the estimate is accepted. */
 #include "schedule/search/search_methods.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The search for the best policy of the list scheduler. */
 #include "schedule/search/search_methods.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Builds the flat arrays of a search problem from a schedule and its costs. */
 #include "schedule/search/search_problem.h"
 
 #include <math.h>

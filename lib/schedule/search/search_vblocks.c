@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Building blocks in a V. The block is built first; then each rank writes its
+ * row in the order of the repeated block, as far as memory allows. */
 #include "schedule/search/search_methods.h"
 
 #include <math.h>
