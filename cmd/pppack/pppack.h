@@ -60,7 +60,7 @@ struct pack_job {
     size_t first_document, n_documents;
     char *spill; /* directory for tokens beyond those in memory */
     uint32_t capacity, align;
-    uint32_t row;             /* the slots of a bin are a multiple of it */
+    uint32_t row; /* the padded length of a bin is a multiple of it */
     struct pp_documents docs; /* with --lengths: only lengths */
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */

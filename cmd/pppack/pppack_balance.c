@@ -88,7 +88,7 @@ static double find_imbalance(const struct pack_job *j)
     return total > 0 ? most * (double)j->bins.n_bins / total : 1;
 }
 
-/* Adds a piece's attended pairs; its slot begins at token `at` of `total`. */
+/* Adds a piece's attended pairs; it begins at position `at` of `total`. */
 static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
                       int64_t total, int64_t at, double *out)
 {

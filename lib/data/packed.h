@@ -40,22 +40,22 @@ struct pp_packed {
     void *owned; /* holds everything if made in memory, else NULL */
 };
 
-/* One bin. Sequence i begins at slot cu_seqlens_padded[i] and has
- * cu_seqlens[i + 1] - cu_seqlens[i] tokens; its other slots are padding with
- * label -100. */
+/* One bin. Sequence i begins at position cu_seqlens_padded[i] and has
+ * cu_seqlens[i + 1] - cu_seqlens[i] tokens; its other positions are padding
+ * with label -100. */
 struct pp_bin {
     uint32_t n_sequences;
-    uint32_t tokens;     /* slots: cu_seqlens_padded[n_sequences] */
+    uint32_t tokens;     /* positions: cu_seqlens_padded[n_sequences] */
     uint32_t scored;     /* labels other than -100, except at position 0 of each
                             sequence: nothing predicts it */
     uint32_t n_groups;   /* sequences that belong together count once */
-    uint32_t max_seqlen; /* slots of the largest sequence */
+    uint32_t max_seqlen; /* positions of the largest sequence */
     const int32_t *cu_seqlens;        /* n_sequences + 1 */
     const int32_t *cu_seqlens_padded; /* n_sequences + 1 */
     const uint32_t *source;           /* input index of each sequence */
     const uint32_t *start; /* position of its first token there: not 0
                               if a long input was split */
-    /* One element per slot. Labels are in line with input_ids, not shifted.
+    /* One element per position. Labels are in line with input_ids, not shifted.
      * NULL with index_only: use pp_packed_tokens. */
     const int32_t *input_ids, *labels;
     /* n_groups + 1: group g is sequences cu_groups[g]..cu_groups[g + 1]; NULL
@@ -75,7 +75,7 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 /* Fills *out with bin b, which is below n_bins. */
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
-/* Copies the ids and labels of all slots of a bin, wherever they are. An
+/* Copies the ids and labels of all positions of a bin, wherever they are. An
  * invalid id in a token file becomes -1. */
 void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
                       int32_t *labels);
@@ -148,7 +148,7 @@ int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err) PP_MUST_USE;
 
 struct pp_synthetic_data {
-    uint32_t tokens;        /* approximate slots of the largest bin */
+    uint32_t tokens;        /* approximate positions of the largest bin */
     uint32_t max_sequences; /* per bin; others are left out */
     uint32_t vocab;
     uint64_t seed;

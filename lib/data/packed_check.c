@@ -161,7 +161,8 @@ static int check_lengths(const struct pp_packed *p, size_t b,
         int64_t padded_length = (int64_t)padded[i + 1] - padded[i];
         if (length < 1 || padded_length < length)
             return fail_index_bin(
-                b, err, "cu_seqlens must rise and stay inside its slots");
+                b, err,
+                "cu_seqlens must rise and stay inside cu_seqlens_padded");
         longest = padded_length > longest ? padded_length : longest;
     }
     if ((uint32_t)cu[r->n_sequences] != r->real ||
@@ -328,7 +329,8 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
         int32_t padded =
             bin.cu_seqlens_padded[i + 1] - bin.cu_seqlens_padded[i];
         if ((uint32_t)padded % p->align != 0)
-            return fail_bin(b, err, "unaligned slot of length", padded);
+            return fail_bin(b, err, "unaligned sequence of padded length",
+                            padded);
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
         int32_t length = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];

@@ -42,7 +42,7 @@ static int put_tokens(struct tensor_export *x, bool labels, struct pp_err *err)
     return 0;
 }
 
-/* Writes the running sums over all sequences, of tokens or of slots. */
+/* Writes the running sums over all sequences, without or with padding. */
 static int put_cu_seqlens(struct tensor_export *x, bool padded,
                           struct pp_err *err)
 {

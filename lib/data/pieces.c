@@ -43,7 +43,7 @@ static size_t document_length(const struct pp_documents *d, size_t i)
            d->first[pp_documents_sequence(d, i)];
 }
 
-static size_t document_slot(const struct pp_documents *d, size_t i,
+static size_t padded_length(const struct pp_documents *d, size_t i,
                             uint32_t align)
 {
     size_t padded = 0, end = pp_documents_sequence(d, i + 1);
@@ -65,7 +65,7 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     if (length == 0)
         return !o->drop_empty;
     if (is_group(d, i))
-        return document_slot(d, i, o->align) <= limit;
+        return padded_length(d, i, o->align) <= limit;
     if (length <= limit || o->oversize == PP_OVERSIZE_TRUNCATE)
         return 1;
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
@@ -82,14 +82,14 @@ static int count_oversize(const struct pp_documents *d, size_t i,
             err, PP_EXIT_INPUT, "oversize", NULL,
             "%s %zu has '%zu' tokens, more than the %" PRIu32 " of a bin",
             is_group(d, i) ? "group" : "sequence", i - o->first,
-            is_group(d, i) ? document_slot(d, i, o->align) : length,
+            is_group(d, i) ? padded_length(d, i, o->align) : length,
             o->capacity);
     if (is_group(d, i) && o->oversize != PP_OVERSIZE_DROP)
         return pp_fail_setting(
             err, PP_EXIT_INPUT, "oversize", "drop",
             "group %zu has '%zu' tokens, more than a bin, and "
             "groups cannot be cut",
-            i - o->first, document_slot(d, i, o->align));
+            i - o->first, padded_length(d, i, o->align));
     if (o->oversize == PP_OVERSIZE_DROP) {
         c->n_dropped++;
         c->dropped_tokens += length;
@@ -117,7 +117,7 @@ static int count_pieces(const struct pp_documents *d,
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
         if ((length > limit ||
-             (is_group(d, i) && document_slot(d, i, o->align) > limit)) &&
+             (is_group(d, i) && padded_length(d, i, o->align) > limit)) &&
             count_oversize(d, i, o, &out->counts, err) != 0)
             return -1;
     }
@@ -166,7 +166,7 @@ static void add_pieces(const struct pp_documents *d, size_t i,
     for (size_t k = 0; k < n; k++, out->n++) {
         size_t start = k * limit, left = document_length(d, i) - start;
         uint32_t length = left > limit ? limit : (uint32_t)left;
-        size_t padded = is_group(d, i) ? document_slot(d, i, o->align)
+        size_t padded = is_group(d, i) ? padded_length(d, i, o->align)
                                        : pp_round_up(length, o->align);
         out->padded[out->n] = (uint32_t)padded;
         out->n_tokens += length;
@@ -222,7 +222,8 @@ int pp_pieces_make(const struct pp_documents *d,
 {
     struct pp_piece_options o = init_pieces(d, options, out);
     size_t n = 0;
-    o.capacity = o.capacity / o.align * o.align; /* only whole slots count */
+    o.capacity = o.capacity / o.align *
+                 o.align; /* padded lengths are multiples of align */
     if (count_pieces(d, &o, &n, out, err) != 0 ||
         alloc_pieces(out, n, err) != 0)
         return -1;

@@ -16,7 +16,7 @@ struct pp_piece {
     uint32_t source; /* its document, counted from the first packed one */
     uint32_t start;  /* position of its first token in that document */
     uint32_t length; /* tokens */
-    uint32_t padded; /* slots: tokens and padding */
+    uint32_t padded; /* tokens and padding */
 };
 
 /* Counts of what was done to an input. */
@@ -42,12 +42,12 @@ enum pp_oversize {
 struct pp_pieces {
     size_t n;
     struct pp_piece *piece;
-    uint32_t *padded; /* the slots of the pieces, for the packing rules */
+    uint32_t *padded; /* the same of each piece, for the packing rules */
     uint64_t n_tokens;
     struct pp_input_counts counts;
 };
 
-/* Returns the least alignment of slots: a multiple of pad_to, of the 2 x cp
+/* Returns the least alignment of sequences: a multiple of pad_to, of the 2 x cp
  * chunks of context parallelism, and of cp x tp, so that tensor parallelism can
  * divide the part of a rank. Returns 0 if it is above 2^31. */
 uint32_t pp_pieces_align(uint32_t pad_to, uint32_t cp, uint32_t tp);
@@ -63,8 +63,8 @@ struct pp_piece_options {
     size_t first, end; /* documents [first, end); end 0: all */
 };
 
-/* Makes the pieces. The slots of a sequence are its length rounded up to a
- * multiple of align, which is at most capacity; those of a document are the
+/* Makes the pieces. The padded length of a sequence is its length rounded up to
+ * a multiple of align, which is at most capacity; those of a document are the
  * sum. No piece exceeds the capacity. With drop_empty, empty documents make no
  * piece. A document of several sequences is never cut. */
 int pp_pieces_make(const struct pp_documents *d,
@@ -82,8 +82,8 @@ int pp_pieces_wrap(const struct pp_documents *d,
 void pp_pieces_pad_evenly(struct pp_pieces *p, const uint32_t *members,
                           size_t n);
 
-/* Pads the shortest of n pieces until the sum of all slots is a multiple of
- * row. n is at least 1. */
+/* Pads the shortest of n pieces until the sum of their padded lengths is a
+ * multiple of row. n is at least 1. */
 void pp_pieces_pad_bin(struct pp_pieces *p, const uint32_t *members, size_t n,
                        uint32_t row);
 

@@ -44,7 +44,7 @@ int pp_pack_axolotl(const uint32_t *lengths, size_t n, uint32_t capacity,
 
 /* Megatron's RL packer: its documentation says first-fit, but it keeps only one
  * bin open. Longest first, equal lengths in input order, and a limited number
- * of sequences per bin. It sorts by length, but fills bins by slots. */
+ * of sequences per bin. It sorts by length, but fills bins by padded length. */
 static int pack_rl(const uint32_t *lengths, const uint32_t *padded, size_t n,
                    uint32_t capacity, struct pp_waste_budget *budget,
                    struct pp_bins *out, struct pp_err *err)

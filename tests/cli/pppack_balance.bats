@@ -84,8 +84,8 @@ refused() {
     pppack --check out
     [ "$(pppack -l 64 --fp8 mxfp8 --pad-to 2 --stats in.jsonl |
         jq -c '[.bins, .padding, .lower_bound]')" = '[1,9,1]' ]
-    # Slots are 40, 8, 6 and 10: the last has 3 tokens and 4 slots, and gets the
-    # rest of 64.
+    # Padded lengths are 40, 8, 6 and 10: the last is 3 tokens, padded to 4, and
+    # gets the rest of 64.
     [ "$(od -An -v -t d4 -w4 -j $((4 * 57)) -N 16 out/input_ids |
         tr -d ' ' | paste -sd,)" = 0,0,0,0 ]
     [ "$(stat -c %s out/input_ids)" -eq 256 ]

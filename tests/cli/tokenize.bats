@@ -65,7 +65,7 @@ need() {
         run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
         [ "$status" -eq 2 ]
         [ "$stderr" = \
-            "tokenize: lines.jsonl: line 2: not an object with 'text'" ]
+            "tokenize: lines.jsonl: line 2: must be an object with 'text'" ]
     done
     echo '{"text":["day"]}' >lines.jsonl
     run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
@@ -95,16 +95,16 @@ need() {
         '{"messages":[{"role":"user"}]}' >chat
     run --separate-stderr tokenize --tokenizer model --chat chat
     [ "$status" -eq 2 ]
-    [ "$stderr" = "tokenize: chat: line 2: messages are objects with 'role' and\
- 'content'" ]
+    [ "$stderr" = "tokenize: chat: line 2: messages must be objects with 'role'\
+ and 'content'" ]
 }
 
 @test "a missing file, key or token is named" {
     run --separate-stderr tokenize --tokenizer absent
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = 'tokenize: absent/tokenizer.json: no such file: a model'\
-' directory with tokenizer.json is needed' ]
+    [ "$stderr" = 'tokenize: absent/tokenizer.json: no such file; --tokenizer'\
+' needs a model directory with tokenizer.json' ]
     mkdir hidden
     echo 'raise ImportError' >hidden/tokenizers.py
     PYTHONPATH=hidden run --separate-stderr tokenize --tokenizer model

@@ -69,7 +69,8 @@ static void test_layouts(void)
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 1, 4});
     is_read(&s, "1|3,4,5", "without their padding");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 3, 4});
-    is_read(&s, "in: sequence 0 has an impossible length", "more than a slot");
+    is_read(&s, "in: sequence 0 has an impossible length",
+            "longer than its room");
     s.at[2].name = NULL;
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 7});
     is_read(&s, "in: sequence 0 has an impossible length", "beyond the end");

@@ -63,14 +63,14 @@ static void test_contents(const char *dir)
            b.n_groups == 2 && b.max_seqlen == 4,
        "bin 0: counts");
     same_ints(b.cu_seqlens, (int32_t[]){0, 4, 7}, 3, "bin 0: cu_seqlens");
-    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 8}, 3, "bin 0: slots");
+    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 8}, 3, "bin 0: padded");
     same_ints(b.input_ids, (int32_t[]){30, 31, 32, 33, 7, 8, 9, 0}, 8,
               "bin 0: ids");
     same_ints(b.labels, (int32_t[]){30, -100, 32, 40, 7, -100, 9, -100}, 8,
               "bin 0: labels");
     pp_packed_bin(&p, 1, &b);
     same_ints(b.cu_seqlens, (int32_t[]){0, 3, 5, 6}, 4, "bin 1: cu_seqlens");
-    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 6, 8}, 4, "bin 1: slots");
+    same_ints(b.cu_seqlens_padded, (int32_t[]){0, 4, 6, 8}, 4, "bin 1: padded");
     same_ints(b.input_ids, (int32_t[]){20, 21, 22, 0, 10, 11, 5, 0}, 8,
               "bin 1: ids");
     ok(b.source[0] == 1 && b.source[1] == 0 && b.source[2] == 3 &&

@@ -9,7 +9,7 @@
 static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
 static const int32_t labels[] = {5, -100, 7, 8, 9, 10, 11, -100, -100, 14};
 
-/* Two bins: sequences of 3 (slot 4) and 2; of 5 (slot 6). */
+/* Two bins: sequences of 3 (padded to 4) and 2; of 5 (padded to 6). */
 static void make(const char *dir, struct pp_packed *p)
 {
     struct pp_err err = {0};
@@ -41,11 +41,11 @@ static void test_take(const struct pp_packed *p)
     is_int((long long)t.n_bins, 3, "the set begins anew at its end");
     is_int((long long)t.n_sequences, 5, "with all their sequences");
     is_int(t.max_tokens, 6, "largest bin");
-    is_int(t.max_seqlen, 6, "largest slot");
+    is_int(t.max_seqlen, 6, "largest padded length");
     is_int(t.vocab, 15, "vocabulary");
     pp_packed_bin(p, 0, &a);
     pp_packed_bin(&t, 2, &b);
-    is_int(b.tokens, a.tokens, "as many slots");
+    is_int(b.tokens, a.tokens, "as many positions");
     is_int(b.scored, a.scored, "as many scored");
     ok(!memcmp(a.input_ids, b.input_ids, a.tokens * sizeof *a.input_ids) &&
            !memcmp(a.labels, b.labels, a.tokens * sizeof *a.labels),

@@ -210,7 +210,7 @@ static void test_pieces(void)
     if (!ok(read_text("{\"chosen\":[1,2,3],\"rejected\":[4]}\n{\"chosen\":[1,2,"
                       "3,4,5],\"rejected\":[4,5,6]}",
                       0, &d, &err) == 0,
-            "pairs of 6 and 10 slots"))
+            "pairs of 6 and 10 positions"))
         return;
     ok(pp_pieces_make(&d, &o, &p, &err) != 0 &&
            strstr(err.text, "group 1 has '10' tokens, more than the 8"),
