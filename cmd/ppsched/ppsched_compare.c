@@ -130,7 +130,7 @@ static int check_slots(const struct comparison *c, struct entry *e)
         if (o->has_memory && o->memory_is_slots && over > 1e-9)
             return pp_fail(&e->tool.err, PP_EXIT_NO,
                            "rank %d keeps %.4g microbatches alive, %.4g more "
-                           "than --memory '%zu'",
+                           "than the limit of '%zu'",
                            r, peak, over, o->memory);
         e->peak = fmax(e->peak, peak);
     }

@@ -232,8 +232,8 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
     pp_row_peak(&p->schedule->rows[rank], &place);
     tell_place(p, rank, place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d keeps %s slots alive, %s more than --memory '%zu', "
-                   "first at %s",
+                   "rank %d keeps %s slots alive, %s more than the limit of "
+                   "'%zu', first at %s",
                    rank, kept, over, p->options.memory, at);
 }
 
@@ -249,7 +249,7 @@ static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,
     pp_format_size(p->options.memory, text[4]);
     tell_place(p, rank, m->peak_place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
-                   "rank %d needs %s, %s more than --memory allows (%s): %s of "
+                   "rank %d needs %s, %s more than the limit of %s: %s of "
                    "activations and messages, most of them live at %s, and %s "
                    "of parameters",
                    rank, text[0], text[1], text[4], text[2], at, text[3]);

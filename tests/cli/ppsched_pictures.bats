@@ -116,7 +116,7 @@ END
     fails 2 'no action takes time' -p 2 -s 1f1b -m 2 \
         --cost 0,0,0 --svg a.svg
     [ ! -e a.svg ] && [ ! -e a.svg.tmp ]
-    fails 1 "--memory '1'" -p 2 -s 1f1b -m 2 --memory 1 --svg a.svg
+    fails 1 "the limit of '1'" -p 2 -s 1f1b -m 2 --memory 1 --svg a.svg
     [ ! -e a.svg ] && [ ! -e a.svg.tmp ]
 }
 
@@ -217,7 +217,7 @@ END
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     [[ "${lines[0]}" == kind*chunks*makespan*bubble*span*bound*gap*"depth 1"*peak*messages ]]
-    [ "${lines[1]}" = "gpipe           does not fit: rank 0 keeps 8 microbatches alive, 2 more than --memory '6'" ]
+    [ "${lines[1]}" = "gpipe           does not fit: rank 0 keeps 8 microbatches alive, 2 more than the limit of '6'" ]
     # 57 and 51 units of a chunk are halves here, and so are 11 and 8 slots.
     [[ "${lines[2]}" =~ ^1f1b\ +1\ +33\ +27.3%\ .*\ 4\ +48$ ]]
     [[ "${lines[3]}" =~ ^interleaved\ +2\ +28.5\ +15.8%\ .*\ 5.5\ +112$ ]]

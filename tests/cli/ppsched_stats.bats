@@ -25,7 +25,7 @@ holds() {
     run --separate-stderr ppsched -p 4 -s zb-h1 -m 8 --memory 3 --stats
     [ "$status" -eq 1 ]
     [ -z "$output" ]
-    [[ $stderr == *"keeps 4 slots alive, 1 more than --memory '3', first at '0F3' (action 6)" ]]
+    [[ $stderr == *"keeps 4 slots alive, 1 more than the limit of '3', first at '0F3' (action 6)" ]]
 }
 
 @test "copies and slices have a bound too" {

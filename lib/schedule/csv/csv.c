@@ -184,7 +184,7 @@ static int make_graph(struct pp_csv *c, struct pp_err *err)
     if (find_owners(c, &owners, &n, err))
         return -1;
     if (n == 0)
-        return pp_fail(err, PP_EXIT_NO, "there are no compute actions");
+        return pp_fail(err, PP_EXIT_NO, "the file has no compute actions");
     struct pp_stage_node *nodes =
         pp_arena_alloc(&c->arena, (size_t)n, sizeof *nodes);
     int *inputs = pp_arena_alloc(&c->arena, (size_t)n, sizeof *inputs);
@@ -230,10 +230,15 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
     struct hole hole = {0};
     *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
     if (lines == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "there are no rows");
-    if (lines > 1 << 24 || (o->on && lines != (size_t)o->on->n_rows))
-        return pp_fail(err, PP_EXIT_INPUT, "%zu rows for %d pipeline ranks",
-                       lines, o->on ? o->on->n_rows : 1 << 24);
+        return pp_fail(err, PP_EXIT_INPUT, "the file has no rows");
+    if (lines > 1 << 24)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "the file has %zu rows, more than %d", lines, 1 << 24);
+    if (o->on && lines != (size_t)o->on->n_rows)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "the file has %zu rows, but the manifest has %d "
+                       "pipeline ranks",
+                       lines, o->on->n_rows);
     c->graph.n_rows = (int)lines;
     if (pp_schedule_init(&c->schedule, &c->graph, "csv", o->n_microbatches,
                          err) ||

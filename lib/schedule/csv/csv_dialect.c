@@ -172,13 +172,13 @@ static size_t list_begun(const struct pp_row *list, struct pp_csv_wait *begun)
     return n;
 }
 
-static int fail_wait(const struct pp_csv_wait *w, const char *what,
+static int fail_wait(const struct pp_csv_wait *w, const char *why,
                      struct pp_err *err)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(w->of, false, text);
-    return pp_fail(err, PP_EXIT_NO, "cell %zu waits %s %s", w->place, what,
-                   text);
+    return pp_fail(err, PP_EXIT_NO, "cell %zu waits for %s %s", w->place, text,
+                   why);
 }
 
 int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *list,
@@ -196,10 +196,10 @@ int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *list,
         while (at < n && compare_actions(&begun[at].of, &wait->of) < 0)
             at++;
         if (i > 0 && !compare_actions(&wait->of, &w->list[i - 1].of))
-            rc = fail_wait(wait, "again for", err);
+            rc = fail_wait(wait, "a second time", err);
         else if (at == n || compare_actions(&begun[at].of, &wait->of) ||
                  begun[at].n_before >= wait->n_before)
-            rc = fail_wait(wait, "before there is", err);
+            rc = fail_wait(wait, "but comes before it", err);
     }
     free(begun);
     return rc;

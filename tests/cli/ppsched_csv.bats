@@ -158,7 +158,7 @@ END
     ppsched -p 3 -s gpipe -m 8 -o three.json
     run --separate-stderr ppsched --csv "$file" three.json --check
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"2 rows for 3 pipeline ranks"* ]]
+    [[ "$stderr" == *"the file has 2 rows, but the manifest has 3 pipeline ranks"* ]]
 }
 
 @test "cells are matched to their ends" {
@@ -245,9 +245,9 @@ END
     rows='0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD\n'
     rows+='1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_SEND_B0\n'
     accepted "$rows"
-    refused 1 'rank 0, cell 2 waits before there is 0REDUCE_GRAD' \
+    refused 1 'rank 0, cell 2 waits for 0REDUCE_GRAD but comes before it' \
         '0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n'
-    refused 1 'rank 0, cell 4 waits again for 0REDUCE_GRAD' \
+    refused 1 'rank 0, cell 4 waits for 0REDUCE_GRAD a second time' \
         '0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD\n'
     refused 2 "'0WAIT_F0' is not an action" '0F0,0WAIT_F0,0B0\n'
     refused 2 "'0WAIT_SEND_F' is not an action" '0F0,0WAIT_SEND_F,0B0\n'

@@ -71,7 +71,7 @@ stage_gap             |1||0F0,0B0 / 2F0,2B0| stage 1 is on no rank
 stage_absurd          |1||0F0,0B0 / 900F0,1B0| rank 1, action 0: stage '900' is too large for 4 compute actions
 empty_rank_row        |1||0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1 /| rank 1 has no actions
 blank_row_between     |1||0F0,0B0 / / 1F0,1B0| rank 1 has no actions
-only_messages         |1||0SEND_F0 / 1RECV_F0| there are no compute actions
+only_messages         |1||0SEND_F0 / 1RECV_F0| the file has no compute actions
 control_reversed      |0||1F0,1B0 / 0F0,0B0|
 END
 }
@@ -196,14 +196,14 @@ END
     run --separate-stderr ppsched --check --csv one.csv --memory 2
     [ "$status" -eq 1 ]
     [ "$stderr" = "ppsched: rank 0 keeps 3 slots alive, 1 more than \
---memory '2', first at '0F2' (action 3)" ]
+the limit of '2', first at '0F2' (action 3)" ]
     printf '0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n' >pair.csv
     run ppsched --csv pair.csv --stats
     jq -e '.peak == [2, 1]' <<<"$output"
     ppsched -p 2 -s gpipe -m 4 >plan.json
     run --separate-stderr ppsched --check --memory 3 plan.json
     [ "$status" -eq 1 ]
-    [[ "$stderr" == *"rank 0 keeps 4 slots alive, 1 more than --memory '3', first at '0F3' "* ]]
+    [[ "$stderr" == *"rank 0 keeps 4 slots alive, 1 more than the limit of '3', first at '0F3' "* ]]
 }
 
 @test "a file must have the placement of the manifest" {
