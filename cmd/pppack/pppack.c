@@ -61,8 +61,9 @@ static int check_loads(struct pack_job *j)
     uint64_t most = pp_bins_largest(&j->bins, j->pieces.padded);
     if (most > j->capacity)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "a bin would hold '%" PRIu64 "' tokens, more than the "
-                       "%" PRIu32 " of its capacity; ask for more --parts",
+                       "a bin would hold '%" PRIu64
+                       "' tokens, but its capacity "
+                       "is %" PRIu32 "; try more --parts",
                        most, j->capacity);
     return 0;
 }
@@ -181,8 +182,8 @@ static int print_bins(struct pack_job *j)
     return 0;
 }
 
-/* Counts the scored labels of tokens [at, at + n); the first is never scored.
- */
+/* Counts the scored labels of tokens [at, at + n); the first is never
+ * scored. */
 static uint64_t count_labels(const struct pack_job *j, size_t at, size_t n)
 {
     const int32_t *labels = j->docs.labels;

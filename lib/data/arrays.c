@@ -218,8 +218,10 @@ static int find_sequence(const struct array_input *x, size_t i, size_t *at,
     }
     if (n < 0 || n > padded || (uint64_t)padded > x->ids.n - *at ||
         n > INT32_MAX)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: sequence %zu has an impossible length", x->name, i);
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "%s: the length of sequence %zu is too large or negative", x->name,
+            i);
     if (n == 0 && !x->allow_empty)
         return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
                                "%s: sequence %zu is empty", x->name, i);

@@ -241,8 +241,8 @@ static int set_labels(struct pp_documents *d, size_t used, size_t n,
     if (reserve_tokens(d, &d->grow_labels, used + n, err) != 0)
         return -1;
     d->labels = d->grow_labels.at;
-    /* Earlier sequences had no labels of their own: their ids are the labels.
-     */
+    /* Earlier sequences had no labels of their own: their ids are the
+     * labels. */
     if (fresh)
         copy_ids_to_labels(d, 0, used);
     if (!labels)

@@ -36,8 +36,8 @@ struct pp_column_kind {
 
 extern const struct pp_column_kind pp_columns[PP_N_COLUMNS];
 
-/* The kind of all documents of an input. The numbers are those of pp-pack(5).
- */
+/* The kind of all documents of an input. The numbers are those of
+ * pp-pack(5). */
 enum pp_data_kind {
     PP_DATA_DOCUMENTS, /* one sequence each */
     PP_DATA_PAIRS,     /* two sequences: chosen, then rejected */

@@ -336,8 +336,8 @@ bool pp_indexed_is_name(const char *name, size_t *prefix_bytes)
     return is_there;
 }
 
-/* Adds documents whose tokens stay in their file. Takes the map of the tokens.
- */
+/* Adds documents whose tokens stay in their file. Takes the map of the
+ * tokens. */
 static int place_documents(struct indexed_files *x, const void *idx,
                            size_t idx_bytes, struct pp_documents *d,
                            struct pp_err *err)

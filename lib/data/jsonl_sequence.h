@@ -72,8 +72,8 @@ struct pp_jsonl_sequence {
     float *values[PP_N_COLUMNS]; /* NULL until needed */
     size_t room;
     char *group; /* of the previous rollouts; NULL: none */
-    /* The sequence being made: its ids are in room reserved in the documents.
-     */
+    /* The sequence being made: its ids are in room reserved in the
+     * documents. */
     int32_t *ids;
     size_t n;
     bool has[PP_N_COLUMNS];
@@ -89,8 +89,8 @@ int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              const struct pp_fields *f, size_t body,
                              struct pp_err *err) PP_MUST_USE;
 
-/* Sets the columns of the last sequence, which began at token `at` of the line.
- */
+/* Sets the columns of the last sequence, which began at token `at` of the
+ * line. */
 int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
                             struct pp_documents *d, size_t at,
                             struct pp_err *err) PP_MUST_USE;

@@ -88,11 +88,11 @@ int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 /* Unmaps everything. Accepts a zeroed struct. */
 void pp_packed_finish(struct pp_packed *p);
 
-/* Writes PREFIX.bin and PREFIX.idx, an indexed dataset of Megatron. Each packed
- * sequence is a document, in packed order, without padding. As in Megatron,
- * elements have 16 bits if the vocabulary is less than 65500. The format cannot
- * hold labels other than the ids, groups and columns: these are PP_EXIT_INPUT.
- */
+/* Writes PREFIX.bin and PREFIX.idx, an indexed dataset of Megatron. Each
+ * packed sequence is a document, in packed order, without padding. As in
+ * Megatron, elements have 16 bits if the vocabulary is less than 65500. The
+ * format cannot hold labels other than the ids, groups and columns: these
+ * are PP_EXIT_INPUT. */
 int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
                               struct pp_err *err) PP_MUST_USE;
 
@@ -137,8 +137,8 @@ int pp_packed_write(const char *dir, const struct pp_packed_content *c,
  * anew: source counts them in bin order, so that the same number means the same
  * sequence in all sets made from the same bins. */
 
-/* Copies the first n_bins bins. After the last bin it goes on with the first.
- */
+/* Copies the first n_bins bins. After the last bin it goes on with the
+ * first. */
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 

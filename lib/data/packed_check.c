@@ -169,7 +169,7 @@ static int check_lengths(const struct pp_packed *p, size_t b,
         (uint32_t)padded[r->n_sequences] != r->tokens ||
         longest != r->max_seqlen)
         return fail_index_bin(b, err,
-                              "cu_seqlens contradicts the bin's counts");
+                              "cu_seqlens does not match the bin's counts");
     return 0;
 }
 
@@ -195,7 +195,7 @@ static int check_groups(const struct pp_packed *p, size_t b,
     return cu[0] == 0 && cu[r->n_groups] == r->n_sequences
                ? 0
                : fail_index_bin(b, err,
-                                "cu_groups contradicts the bin's counts");
+                                "cu_groups does not match the bin's counts");
 }
 
 static int check_bin_records(const struct pp_packed *p, struct pp_err *err)
@@ -224,7 +224,7 @@ static int check_bin_records(const struct pp_packed *p, struct pp_err *err)
     if (sequences != p->n_sequences || positions != p->n_positions ||
         tokens != p->n_tokens || groups != p->n_groups ||
         max_tokens != p->max_tokens || max_seqlen != p->max_seqlen)
-        return fail_index(err, "the bins contradict the header's counts");
+        return fail_index(err, "the bins do not match the header's counts");
     return 0;
 }
 
@@ -292,9 +292,9 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     for (int32_t k = at; k < real; k++) {
         int32_t id = bin->input_ids[k], label = bin->labels[k];
         if (id < 0 || id == INT32_MAX)
-            return fail_bin(b, err, "token id", id);
+            return fail_bin(b, err, "invalid token id", id);
         if (label == INT32_MAX || (label < 0 && label != PP_LABEL_IGNORE))
-            return fail_bin(b, err, "label", label);
+            return fail_bin(b, err, "invalid label", label);
         *vocab = (uint32_t)id >= *vocab ? (uint32_t)id + 1 : *vocab;
         if (label >= 0 && (uint32_t)label >= *vocab)
             *vocab = (uint32_t)label + 1;
@@ -302,7 +302,8 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     }
     for (int32_t k = real; k < end; k++)
         if (bin->input_ids[k] != 0 || bin->labels[k] != PP_LABEL_IGNORE)
-            return fail_bin(b, err, "padding with label", bin->labels[k]);
+            return fail_bin(b, err, "padding must have label -100, not",
+                            bin->labels[k]);
     return 0;
 }
 
@@ -341,10 +342,11 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
         for (uint32_t i = bin.cu_groups[g] + 1; i < bin.cu_groups[g + 1]; i++)
             if (bin.source[i] != bin.source[i - 1])
                 return fail_bin(b, err,
-                                "a group of several inputs, one of them",
+                                "a group must be of one input, not also of",
                                 bin.source[i]);
     if (scored != bin.scored)
-        return fail_bin(b, err, "wrong count of scored labels", bin.scored);
+        return fail_bin(b, err, "the count of scored labels must not be",
+                        bin.scored);
     return 0;
 }
 

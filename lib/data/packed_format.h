@@ -64,8 +64,8 @@ struct pp_packed_token_file {
 };
 static_assert(sizeof(struct pp_packed_token_file) == 1048, "pp-pack(5)");
 
-/* A column: the file of this name has n elements of one type, in packed order.
- */
+/* A column: the file of this name has n elements of one type, in packed
+ * order. */
 struct pp_packed_column {
     char name[32]; /* zero-padded */
     uint32_t scope, dtype;

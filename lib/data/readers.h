@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* readers - documents from all input formats: arrays, JSON Lines, lengths,
- * Megatron's indexed datasets, packed directories. pp-pack(5) describes them.
- */
+ * Megatron's indexed datasets, packed directories. pp-pack(5) describes
+ * them. */
 #ifndef PP_DATA_READERS_H
 #define PP_DATA_READERS_H
 
@@ -36,8 +36,8 @@ int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
                    bool allow_empty, struct pp_documents *d,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Reads NAME.npy, which holds input_ids, and every NAME.COLUMN.npy beside it.
- */
+/* Reads NAME.npy, which holds input_ids, and every NAME.COLUMN.npy beside
+ * it. */
 int pp_npy_read(const char *path, bool allow_empty, struct pp_documents *d,
                 struct pp_err *err) PP_MUST_USE;
 
@@ -80,11 +80,11 @@ int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,
                     pp_read_progress_fn *progress, void *ctx,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Returns whether the name means one of Megatron's indexed datasets: NAME.idx,
- * NAME.bin, or a NAME that is no file if NAME.idx is one. The first
- * *prefix_bytes of the name are then the prefix. PREFIX.idx has the place of
- * each sequence and the sequences of each document; PREFIX.bin has the tokens.
- */
+/* Returns whether the name means one of Megatron's indexed datasets:
+ * NAME.idx, NAME.bin, or a NAME that is no file if NAME.idx is one. The
+ * first *prefix_bytes of the name are then the prefix. PREFIX.idx has the
+ * place of each sequence and the sequences of each document; PREFIX.bin has
+ * the tokens. */
 bool pp_indexed_is_name(const char *name, size_t *prefix_bytes);
 
 struct pp_indexed_options {

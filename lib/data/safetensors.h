@@ -44,9 +44,9 @@ struct pp_tensors; /* an open set */
 
 /* Opens a .safetensors file, a .safetensors.index.json, or a directory that
  * has model.safetensors or model.safetensors.index.json. Checks that offsets
- * are inside the file, sizes fit shapes, tensors do not overlap, and no name is
- * there twice. Failing that, or without the file, the error is PP_EXIT_INPUT.
- */
+ * are inside the file, sizes fit shapes, tensors do not overlap, and no name
+ * is there twice. Failing that, or without the file, the error is
+ * PP_EXIT_INPUT. */
 int pp_tensors_open(const char *path, struct pp_tensors **out,
                     struct pp_err *err) PP_MUST_USE;
 

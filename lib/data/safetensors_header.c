@@ -98,8 +98,8 @@ static int read_offsets(struct tensor_header *h, struct tensor_entry *e,
     return pp_scan_expect(&h->scan, ']', err);
 }
 
-/* Reads {"dtype": ..., "shape": ..., "data_offsets": ...}, each exactly once.
- */
+/* Reads {"dtype": ..., "shape": ..., "data_offsets": ...}, each exactly
+ * once. */
 static int read_entry(struct tensor_header *h, struct tensor_entry *e,
                       struct pp_err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* safetensors_write - writes one file front to back, tensors in header order.
- */
+/* safetensors_write - writes one file front to back, tensors in header
+ * order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

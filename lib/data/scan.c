@@ -146,15 +146,15 @@ static int unicode_escape(struct pp_scan *s, char *out, size_t *n,
         return -1;
     if (u >= 0xd800 && u < 0xdc00) {
         if (s->n - s->at < 2 || memcmp(s->text + s->at, "\\u", 2))
-            return pp_scan_fail(s, err, "half a surrogate pair");
+            return pp_scan_fail(s, err, "incomplete surrogate pair");
         s->at += 2;
         if (hex4(s, &low, err))
             return -1;
         if (low < 0xdc00 || low > 0xdfff)
-            return pp_scan_fail(s, err, "half a surrogate pair");
+            return pp_scan_fail(s, err, "incomplete surrogate pair");
         u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
     } else if (u >= 0xdc00 && u < 0xe000) {
-        return pp_scan_fail(s, err, "half a surrogate pair");
+        return pp_scan_fail(s, err, "incomplete surrogate pair");
     }
     *n = put_utf8(out, u);
     return 0;
@@ -280,8 +280,8 @@ int pp_scan_string(struct pp_scan *s, struct pp_arena *a, const char **out,
 {
     if (pp_scan_peek(s) != '"')
         return pp_scan_unexpected(s, "a string", err);
-    /* Unescaping never lengthens. The opening quote leaves a byte for the NUL.
-     */
+    /* Unescaping never lengthens. The opening quote leaves a byte for the
+     * NUL. */
     size_t n = 0, size = string_limit(s) - s->at;
     char *p = pp_arena_alloc(a, size, 1);
     if (!p)
@@ -289,7 +289,7 @@ int pp_scan_string(struct pp_scan *s, struct pp_arena *a, const char **out,
     if (pp_scan_text(s, p, size - 1, &n, err))
         return -1;
     if (memchr(p, '\0', n))
-        return pp_scan_fail(s, err, "a name with a NUL");
+        return pp_scan_fail(s, err, "the name has a NUL");
     p[n] = '\0';
     *out = p;
     return 0;

@@ -63,16 +63,16 @@ int pp_scan_string(struct pp_scan *s, struct pp_arena *a, const char **out,
 int pp_scan_key(struct pp_scan *s, struct pp_arena *a, const char **out,
                 struct pp_err *err) PP_MUST_USE;
 
-/* Consumes true or false. Returns false, without an error, if neither is next.
- */
+/* Consumes true or false. Returns false, without an error, if neither is
+ * next. */
 bool pp_scan_bool(struct pp_scan *s, bool *out);
 
 /* Reads an integer from 0 to 2^64 - 1. */
 int pp_scan_u64(struct pp_scan *s, uint64_t *out,
                 struct pp_err *err) PP_MUST_USE;
 
-/* Reads an integer in [min, max]. what is its name in messages: "a token id".
- */
+/* Reads an integer in [min, max]. what is its name in messages: "a token
+ * id". */
 int pp_scan_int32(struct pp_scan *s, int32_t min, int32_t max, const char *what,
                   int32_t *out, struct pp_err *err) PP_MUST_USE;
 

@@ -137,8 +137,8 @@ struct pp_classes {
                       */
 };
 
-/* Makes the classes of n sequences. After a failure there is nothing to free.
- */
+/* Makes the classes of n sequences. After a failure there is nothing to
+ * free. */
 int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
                     struct pp_err *err) PP_MUST_USE;
 

@@ -405,7 +405,7 @@ END
 @test "input that cannot be read has status 2" {
     run --separate-stderr pppack -l 8 -o out .
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'pppack: .: is a directory' ]
+    [ "$stderr" = 'pppack: .: is a directory, but not a packed one' ]
     run --separate-stderr bash -c 'pppack -l 8 --lengths <&-'
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: standard input: is closed' ]

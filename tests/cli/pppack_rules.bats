@@ -50,8 +50,8 @@ refused() {
     lengths 4 5 6 7 8
     bins '[1,2] [0,3] [4]' -l 20 -a karmarkar-karp --parts 3
     bins '[4,1,0] [3,2]' -l 20 -a lpt --parts 2
-    refused "a bin would hold '17' tokens, more than the 15 of its capacity;\
- ask for more --parts" -l 15 -a lpt --parts 2
+    refused "a bin would hold '17' tokens, but its capacity is 15;\
+ try more --parts" -l 15 -a lpt --parts 2
     refused "--parts: '6' bins need as many sequences, but there are 5" \
         -l 20 -a lpt --parts 6
     refused '--parts needs -a lpt or karmarkar-karp, not bfd' \
@@ -167,8 +167,8 @@ rows() {
     refused '--equal-size needs -a karmarkar-karp' -l 11 --parts 1 \
         --compat verl-workload --equal-size
     lengths 7 7 7 7 7 7 7 7
-    refused "a bin would hold '14' tokens, more than the 8 of its capacity;\
- ask for more --parts" -l 8 --compat verl-kk
+    refused "a bin would hold '14' tokens, but its capacity is 8;\
+ try more --parts" -l 8 --compat verl-kk
     bins '[7] [6] [5] [4] [3] [2] [1] [0]' -l 8 --compat verl-kk --parts 8
 }
 

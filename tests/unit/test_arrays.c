@@ -69,11 +69,12 @@ static void test_layouts(void)
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 1, 4});
     is_read(&s, "1|3,4,5", "without their padding");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 3, 4});
-    is_read(&s, "in: sequence 0 has an impossible length",
+    is_read(&s, "in: the length of sequence 0 is too large or negative",
             "longer than its room");
     s.at[2].name = NULL;
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 7});
-    is_read(&s, "in: sequence 0 has an impossible length", "beyond the end");
+    is_read(&s, "in: the length of sequence 0 is too large or negative",
+            "beyond the end");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 5});
     is_read(&s, "in: 'input_ids' must have as many tokens as the lengths need",
             "tokens that belong to none");
@@ -100,7 +101,7 @@ static void test_rows(void)
         PP_TOKEN_U8, 2, {2, 3}, 6, (uint8_t[]){1, 1, 0, 1, 1, 1}};
     is_read(&s, "1,2|4,5,6", "rows and what is attended to");
     s.at[1].array.data = (uint8_t[]){0, 1, 1, 1, 1, 1};
-    is_read(&s, "in: sequence 0 has an impossible length",
+    is_read(&s, "in: the length of sequence 0 is too large or negative",
             "padding on the left");
     s.at[1].name = "labels";
     s.at[1].array = (struct pp_array){

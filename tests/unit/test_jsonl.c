@@ -29,8 +29,8 @@ static int read_text(const char *text, size_t n, bool bytes,
     return rc;
 }
 
-/* Returns "1,2|3" for two documents, then "/" and the labels if there are any.
- */
+/* Returns "1,2|3" for two documents, then "/" and the labels if there are
+ * any. */
 static void is_read(const char *text, bool bytes, const char *want,
                     const char *what)
 {
@@ -147,9 +147,9 @@ static void test_bad(void)
     is_read("{\"a\":-,\"input_ids\":[1]}", false,
             "in: line 1, column 7: expected a digit, got ','", "half a number");
     is_read("{\"text\":\"\\ud83d\"}", true,
-            "in: line 1, column 16: half a surrogate pair", "half a pair");
+            "in: line 1, column 16: incomplete surrogate pair", "half a pair");
     is_read("{\"text\":\"\\ud83d\\u0041\"}", true,
-            "in: line 1, column 22: half a surrogate pair",
+            "in: line 1, column 22: incomplete surrogate pair",
             "a wrong second half");
     is_read("{\"text\":\"\\x\"}", true,
             "in: line 1, column 11: expected an escape, got 'x'",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_pack_rules - compares modified first-fit decreasing, worst-fit,
- * first-fit and the rules for a number of parts with the bins of other systems.
- */
+ * first-fit and the rules for a number of parts with the bins of other
+ * systems. */
 #include "pack_fixture.h"
 
 #include "pack/pack_rule.h"

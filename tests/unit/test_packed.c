@@ -228,7 +228,7 @@ static void test_lies(const char *dir, const char *path)
     LIE(h->n_inputs++, PP_EXIT_NO, "6' documents");
     LIE(start[1] = 5, PP_EXIT_NO, "position 3 are missing");
     LIE(h->kind = 3, PP_EXIT_INPUT, "impossible");
-    LIE(h->n_groups--, PP_EXIT_INPUT, "contradict");
+    LIE(h->n_groups--, PP_EXIT_INPUT, "do not match");
     write_file(path, data, n);
     free(data);
 }

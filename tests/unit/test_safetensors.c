@@ -135,9 +135,9 @@ static void test_syntax(void)
            AT(20) "expected ',' or '}', got '\"'");
     refuse("{\"a", 0, AT(4) "expected the end of a string, got the end");
     refuse("{\"\\x\"", 0, AT(4) "expected an escape, got 'x'");
-    refuse("{\"\\ud800\"", 0, AT(9) "half a surrogate pair");
-    refuse("{\"\\ud800\\u0041\"", 0, AT(15) "half a surrogate pair");
-    refuse("{\"\\u0000\"", 0, AT(10) "a name with a NUL");
+    refuse("{\"\\ud800\"", 0, AT(9) "incomplete surrogate pair");
+    refuse("{\"\\ud800\\u0041\"", 0, AT(15) "incomplete surrogate pair");
+    refuse("{\"\\u0000\"", 0, AT(10) "the name has a NUL");
     refuse("{\"\\u00g0\"", 0, AT(7) "expected a hexadecimal digit, got 'g0'");
     refuse("{\"\xc0\x80\"", 0, AT(3) "expected UTF-8, got byte 192");
     refuse("{\"\xed\xa0\x80\"", 0, AT(3) "expected UTF-8, got byte 237");
