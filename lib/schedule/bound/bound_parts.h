@@ -28,8 +28,9 @@ static inline void pp_bound_raise(double *at, double to)
 
 struct pp_bound_stage {
     double time[PP_BOUND_OPS];
-    /* Work of its rank before the end of the k-th op, per microbatch (k + 1 of
-     * them), and from the start of the k-th op from the end on. */
+    /* Work of its rank for each microbatch, up to the end of op and from its
+     * start on. The head of the k-th op counts before k + 1 times, and its tail
+     * counts after n - k times. */
     double before[PP_BOUND_OPS], after[PP_BOUND_OPS];
     struct pp_load load;
     int above[PP_BOUND_ABOVE]; /* the nearest stages on its rank that feed it */
