@@ -63,8 +63,8 @@ alike() {
     ppsplit -q -p 2 --recompute full model-llama >split.json
     run --separate-stderr ppsched -s seq1f1b -m 6 split.json
     [ "$status" -eq 2 ]
-    [ "$stderr" = "ppsched: 2 slices: stage 0 recomputes in full, which keeps \
-no keys and values for the slices behind; use ppsplit --recompute selective" ]
+    [ "$stderr" = "ppsched: 2 slices: stage 0 recomputes in full, so it \
+keeps no keys and values for later slices; use ppsplit --recompute selective" ]
 }
 @test "fp64 recomputes the same bits" {
     plan full llama -s zb-h1 -- -p 2

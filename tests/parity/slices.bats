@@ -101,7 +101,7 @@ close_to() {
     run --separate-stderr pprun sliced-llama.json --data packed --init 5 \
         --steps 1 --memory 17
     [ "$status" -eq 1 ]
-    [ "$stderr" = "pprun: rank 0 keeps 18 slices of microbatches alive, and\
+    [ "$stderr" = "pprun: rank 0 keeps 18 slices of microbatches alive, but\
  --memory allows 17" ]
 }
 

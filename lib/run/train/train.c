@@ -171,6 +171,19 @@ static int leave_to_rank_0(struct pp_rank *r, enum pp_exit code,
     return -1;
 }
 
+static int check_finite(struct pp_rank *r, const struct pp_step_report *rep,
+                        struct pp_err *err)
+{
+    if (isfinite(rep->grad_norm) && isfinite(rep->loss))
+        return 0;
+    if (leave_to_rank_0(r, PP_EXIT_SYSTEM, err))
+        return -1;
+    /* The sign of a NaN means nothing. */
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "step %lld: loss is %g and the gradient norm %g",
+                   (long long)rep->step, fabs(rep->loss), fabs(rep->grad_norm));
+}
+
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                       struct pp_err *err)
 {
@@ -200,14 +213,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* With an inspect callback, non-finite values are its concern. */
-    if (!j->inspect && (!isfinite(rep->grad_norm) || !isfinite(rep->loss)))
-        return leave_to_rank_0(r, PP_EXIT_SYSTEM, err)
-                   ? -1
-                   : pp_fail(err, PP_EXIT_SYSTEM,
-                             "step %lld: loss is %g and the gradient norm %g",
-                             (long long)rep->step,
-                             /* NaN may have a sign that means nothing */
-                             fabs(rep->loss), fabs(rep->grad_norm));
+    if (!j->inspect && check_finite(r, rep, err))
+        return -1;
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
     if (inspect(r, err))
