@@ -77,7 +77,7 @@ static void test_layouts(void)
             "beyond the end");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 5});
     is_read(&s, "in: 'input_ids' must have as many tokens as the lengths need",
-            "tokens that belong to none");
+            "tokens that belong to no sequence");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){0, 4, 3});
     is_read(&s, "in: 'cu_seqlens' must not decrease", "not rising");
     s.at[1].array = (struct pp_array)LIST(PP_TOKEN_I64, (int64_t[]){1, 6});
@@ -99,7 +99,7 @@ static void test_rows(void)
     s.at[1].name = "attention_mask";
     s.at[1].array = (struct pp_array){
         PP_TOKEN_U8, 2, {2, 3}, 6, (uint8_t[]){1, 1, 0, 1, 1, 1}};
-    is_read(&s, "1,2|4,5,6", "rows and what is attended to");
+    is_read(&s, "1,2|4,5,6", "rows with an attention mask");
     s.at[1].array.data = (uint8_t[]){0, 1, 1, 1, 1, 1};
     is_read(&s, "in: the length of sequence 0 is too large or negative",
             "padding on the left");
@@ -135,7 +135,7 @@ static void test_groups(void)
     ok(d.n == 2 && d.columns[PP_COLUMN_ADVANTAGES][3] == 4 &&
            d.columns[PP_COLUMN_REWARDS][2] == 7 &&
            d.columns[PP_COLUMN_MARGINS][1] == 9,
-       "and a column of each scope");
+       "groups and a column of each scope");
     pp_documents_finish(&d);
     s.at[2].array = (struct pp_array)LIST(PP_TOKEN_I32, (int32_t[]){0, 3, 3});
     is_read(&s, "in: 'cu_groups' has an empty group", "an empty group");
@@ -180,7 +180,7 @@ static void is_npy(const char *header, size_t want, const char *what)
         cut += pp_npy_parse("in", part, i, &a, &err) != 0;
         free(part);
     }
-    ok(!want || cut == n, "and every beginning is refused");
+    ok(!want || cut == n, "every prefix is refused");
     free(copy);
 }
 

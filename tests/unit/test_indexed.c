@@ -233,9 +233,12 @@ static void is_chosen(bool with_first, bool with_last, bool joined,
 static void test_modes(void)
 {
     is_chosen(true, true, false, "1 2 259 | 4 5", 0, "both modes");
-    is_chosen(true, false, true, "1 2 259", 2, "the first of a document");
-    is_chosen(false, true, true, "4 5", 3, "the last of a document");
-    is_chosen(true, false, false, "1 2 259 |", 2, "nothing of a document");
+    is_chosen(true, false, true, "1 2 259", 2,
+              "the first sequence of a document is taken");
+    is_chosen(false, true, true, "4 5", 3,
+              "the last sequence of a document is taken");
+    is_chosen(true, false, false, "1 2 259 |", 2,
+              "no sequence of a document is taken");
 }
 
 /* Every cut and random damage must be refused, or must give documents inside

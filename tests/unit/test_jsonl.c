@@ -57,7 +57,7 @@ static void test_good(void)
 {
     is_read("{\"input_ids\": [1, 2,3]}\n{\"input_ids\":[0]}\n", false,
             "1,2,3|0", "ids");
-    is_read("{\"input_ids\":[5]}", false, "5", "a last line without its end");
+    is_read("{\"input_ids\":[5]}", false, "5", "a last line without a newline");
     is_read("\n{\"input_ids\":[5]}\r\n  \n", false, "5", "blank lines");
     is_read(" { \"input_ids\" : [ 1 , 2 ] } ", false, "1,2", "white space");
     is_read("{\"input_ids\":[1]}\n{\"input_ids\":[2,3],\"labels\":[-100,9]}",
@@ -183,7 +183,7 @@ static void test_damage(void)
             pp_documents_finish(&d);
         }
     is_int((long long)refused, 2 * (long long)(n - 1),
-           "every beginning of a line is refused");
+           "every prefix of a line is refused");
     char copy[sizeof line];
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++)
@@ -200,7 +200,7 @@ static void test_damage(void)
     char deep[2000] = "{\"a\":";
     memset(deep + 5, '[', sizeof deep - 6);
     is_read(deep, false, "in: line 1, column 206: nested deeper than 200",
-            "no depth overflows the stack");
+            "deep nesting does not overflow the stack");
 }
 
 static void test_lengths(void)
@@ -216,7 +216,7 @@ static void test_lengths(void)
     f = fmemopen(bad, strlen(bad), "r");
     ok(pp_lengths_read("in", f, &d, NULL, NULL, &err) != 0, "a bad length");
     is_str(err.text, "in: line 2: length: '4x' is not an integer",
-           "what the message says of it");
+           "the message names it");
     fclose(f);
     pp_documents_finish(&d);
 }

@@ -39,7 +39,7 @@ static void test_assignments(void)
     is_packed("next-fit", (const uint32_t[]){4, 1, 3, 2, 1, 3, 4, 5}, 8, 5,
               "[[0,1],[2,3],[4,5],[6],[7]]", "exact fits");
     is_packed("bfd", (const uint32_t[]){5, 1, 4, 3}, 4, 5, "[[0],[2,1],[3]]",
-              "a capacity that is no power of two");
+              "a capacity that is not a power of two");
     ok(!pp_packer_find("worst"), "an unknown rule is not found");
 }
 
@@ -140,7 +140,7 @@ static void test_bound(void)
     ok(pp_pack_lower_bound(pairs, 6, 100, &bound, &err) == 0 && bound == 5,
        "the bound is above total / capacity where thresholds tell");
     ok(pp_pack_lower_bound(pairs, 0, 100, &bound, &err) == 0 && bound == 0,
-       "nothing needs no bin");
+       "no items need no bin");
 }
 
 static void test_multiple(void)
@@ -175,7 +175,7 @@ static void test_multiple(void)
     if (pp_packer_find("bfd")->pack(small, 9, 100, &b, &err) == 0 &&
         pp_bins_multiple(&b, small, 100, 0, 7, &err) == 0)
         is_int((long long)pp_bins_largest(&b, small), 90,
-               "loads are balanced where there is room");
+               "loads are balanced if there is room");
     pp_bins_finish(&b);
     /* 40 full bins, 60 + 40 and 50 + 25 + 25. Spread over 41 bins, longest
      * first, one would have 105, so a full bin must be split. */
@@ -188,7 +188,7 @@ static void test_multiple(void)
            b.n_bins == 40 &&
            pp_bins_multiple(&b, tight, 100, 0, 41, &err) == 0 &&
            b.n_bins == 41 && is_valid(&b, tight, 100, 100),
-       "a full bin is split where spreading exceeds the capacity");
+       "a full bin is split if spreading exceeds the capacity");
     ok(pp_bins_multiple(&b, tight, 100, 0, 97, &err) == 0 && b.n_bins == 97 &&
            is_valid(&b, tight, 100, 100) && pp_bins_largest(&b, tight) == 60,
        "nearly as many bins as items");
@@ -244,9 +244,9 @@ static void test_shuffle(void)
     print(&a, text[0], sizeof text[0]);
     print(&b, text[1], sizeof text[1]);
     print(&c, text[2], sizeof text[2]);
-    is_str(text[2], text[1], "a seed gives one order");
+    is_str(text[2], text[1], "the same seed gives the same order");
     ok(strcmp(text[0], text[1]) != 0 && is_valid(&b, large, 100, 100),
-       "shuffled bins are the same bins elsewhere");
+       "shuffled bins are the same bins in another order");
     ok(strstr(text[1], "[55,98,36,11]"), "the order inside a bin stays");
     if (pp_bins_shuffle(&c, 2, &err) == 0)
         print(&c, text[2], sizeof text[2]);

@@ -142,7 +142,7 @@ int main(void)
         }
         ok(n > 20 && n < 1000, "%s: %ld allocations", p->name, n);
         is_int(wrong, 0, "a failed one is the machine's fault");
-        is_int(left, 0, "and leaves nothing half-written");
+        is_int(left, 0, "nothing half-written is left");
     }
     scratch_remove(base);
     return done();

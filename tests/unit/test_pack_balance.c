@@ -142,7 +142,8 @@ static void test_deal(void)
     size_t wrong = 0;
     for (size_t k = 0; k < N; k++)
         wrong += cost[b.items[b.first[k]]] != want[k];
-    is_int((long long)wrong, 0, "like bins at a time, cheap ones at the ends");
+    is_int((long long)wrong, 0,
+           "alike bins run together, cheap ones at the ends");
     pp_bins_finish(&b);
 }
 

@@ -32,7 +32,7 @@ static void test_bins(void)
     is_packed("first-fit", (const uint32_t[]){5, 3, 2, 7}, 4, 10,
               "[[0,1,2],[3]]", "5 3 2 7");
     is_packed("first-fit", (const uint32_t[]){5, 7, 5, 3}, 4, 10,
-              "[[0,2],[1,3]]", "back to an earlier bin");
+              "[[0,2],[1,3]]", "a sequence goes back to an earlier bin");
     is_packed("lpt", (const uint32_t[]){10, 10, 10, 10}, 4, 15,
               "[[0],[1],[2],[3]]", "no two fit");
     is_packed("lpt", (const uint32_t[]){4, 5, 6, 7, 8}, 5, 15,
@@ -40,7 +40,7 @@ static void test_bins(void)
     is_packed("lpt", small, 0, 100, "[]", "nothing");
     is_packed("karmarkar-karp", (const uint32_t[]){7, 7, 7, 7, 7, 7, 7, 7}, 8,
               8, "[[7],[6],[5],[4],[3],[2],[1],[0]]",
-              "more parts than the sum asks for");
+              "more parts than the sum needs");
     struct pp_bins b;
     struct pp_err err = {0};
     ok(pp_packer_find("mffd")->pack(zero, 3, 100, &b, &err) != 0 &&
@@ -77,7 +77,7 @@ static void test_parts(void)
     struct pp_err err = {0};
     ok(pp_parts_kk_equal(five, 5, 2, &b, &err) != 0 &&
            err.code == PP_EXIT_INPUT,
-       "five do not make two of equal size");
+       "five sequences cannot make two equal parts");
 }
 
 /* Hashes of the bins that a plain version of each system's loops makes. */

@@ -138,7 +138,7 @@ static void test_damage(const char *dir, const char *path)
         write_file(path, data, i);
         cut += look(dir, &err) == PP_EXIT_INPUT;
     }
-    is_int((long long)cut, (long long)n, "every beginning is refused");
+    is_int((long long)cut, (long long)n, "every prefix is refused");
     static const unsigned char change[] = {0x01, 0x80, 0xff, 0x10};
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < 4; k++)
@@ -257,7 +257,7 @@ static void test_version_1(const char *dir, const char *path)
     write_file(path, old, n - SHORTER);
     is_int(look(dir, &err), 0, "version 1 is read");
     write_file(path, old, PP_PACKED_HEADER_1 - 1);
-    is_int(look(dir, &err), PP_EXIT_INPUT, "and refused when cut short");
+    is_int(look(dir, &err), PP_EXIT_INPUT, "version 1 is refused if cut short");
     write_file(path, data, n);
     free(old);
     free(data);
@@ -352,17 +352,17 @@ static void test_place(const char *base)
     write_file(path, "mine", 4);
     ok(pp_packed_write(dir, &content, &err) != 0 && err.code == PP_EXIT_INPUT &&
            strstr(err.text, "'notes'"),
-       "a directory with a stranger's file is left alone: %s", err.text);
+       "a directory with a stranger's file is not replaced: %s", err.text);
     ok(access(path, F_OK) == 0, "with the file");
     remove(path);
     err = (struct pp_err){0};
     snprintf(path, sizeof path, "%s/index", dir);
     write_file(path, "PPPACX\0\0", 8);
     ok(pp_packed_may_write(dir, &err) != 0 && err.code == PP_EXIT_INPUT,
-       "an index of another kind is left alone: %s", err.text);
+       "an index of another kind is not replaced: %s", err.text);
     err = (struct pp_err){0};
     ok(pp_packed_write(path, &content, &err) != 0 && err.code == PP_EXIT_INPUT,
-       "a file is left alone: %s", err.text);
+       "a file is not replaced: %s", err.text);
     err = (struct pp_err){0};
     snprintf(path, sizeof path, "%s/none/such", base);
     ok(pp_packed_write(path, &content, &err) != 0 && err.code == PP_EXIT_SYSTEM,

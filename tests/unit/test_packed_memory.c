@@ -38,8 +38,8 @@ static void test_take(const struct pp_packed *p)
     struct pp_packed t;
     struct pp_bin a, b;
     is_int(pp_packed_take(p, 3, &t, &err), 0, "three of two bins are taken");
-    is_int((long long)t.n_bins, 3, "the set begins anew at its end");
-    is_int((long long)t.n_sequences, 5, "with all their sequences");
+    is_int((long long)t.n_bins, 3, "after the last bin comes the first");
+    is_int((long long)t.n_sequences, 5, "all sequences are taken");
     is_int(t.max_tokens, 6, "largest bin");
     is_int(t.max_seqlen, 6, "largest padded length");
     is_int(t.vocab, 15, "vocabulary");
@@ -95,7 +95,7 @@ static void test_likeness(const struct pp_packed *p)
        "labels are ignored where they were, and on padding");
     pp_packed_bin(&s, 0, &b);
     is_int(b.n_sequences, 1, "no more sequences than allowed");
-    ok(s.vocab <= 4, "ids of the small vocabulary");
+    ok(s.vocab <= 4, "ids are in the small vocabulary");
     pp_packed_finish(&s);
 
     l.tokens = 40;
@@ -128,7 +128,7 @@ static void test_shrink(void)
     tiny.hidden = tiny.intermediate = tiny.vocab = 2;
     pp_model_synthetic(&tiny);
     ok(tiny.hidden == 2 && tiny.intermediate == 2 && tiny.vocab == 2,
-       "never larger than it was");
+       "a set is never scaled up");
 }
 
 int main(void)

@@ -77,7 +77,8 @@ static void test_chats(void)
     is_read("{\"messages\":[{\"role\":\"assistant\",\"train\":false,\"token_"
             "ids\":[1]},{\"train\":1,\"role\":\"user\",\"input_ids\":[2]},{"
             "\"input_ids\":[3]}]}",
-            "documents (1),2,3", "or those that say so, or say nothing");
+            "documents (1),2,3",
+            "turns with train, or without a role, are scored");
     is_read("{\"messages\":[{\"input_ids\":[1,2,3],\"loss_mask\":[0,1,0]},{"
             "\"role\":\"user\",\"input_ids\":[4,5],\"loss_mask\":[0,1]}]}",
             "documents (1),2,(3),(4),5", "token by token");
@@ -114,11 +115,11 @@ static void test_pairs(void)
     is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":1}\n{\"chosen\":[1],"
             "\"rejected\":[2]}",
             "in: line 2: has no 'margins', but earlier documents do",
-            "a column is everywhere");
+            "all documents must have the column");
     is_read("{\"chosen\":[1],\"rejected\":[2]}\n{\"chosen\":[1],\"rejected\":["
             "2],\"margin\":1}",
             "in: line 2: has 'margins', but earlier documents do not",
-            "or nowhere");
+            "or none may have it");
 }
 
 static void test_rollouts(void)
@@ -186,18 +187,18 @@ static void test_skipped(void)
     ok(read_text(text, 2, &d, &err) == 0 && d.n == 2 && d.n_skipped == 2 &&
            d.n_sequences == 4 && d.first[4] == 5 && d.ids[3] == 4 &&
            d.columns[PP_COLUMN_MARGINS][1] == 2,
-       "nothing of a malformed line is left: %s", err.text);
+       "a malformed line leaves nothing: %s", err.text);
     pp_documents_finish(&d);
     ok(read_text(text, 1, &d, &err) != 0 && err.code == PP_EXIT_INPUT &&
            strstr(err.text, "line 3"),
-       "one more than may be left out: %s", err.text);
+       "one more malformed line is an error: %s", err.text);
     pp_documents_finish(&d);
     err = (struct pp_err){0};
     ok(read_text("{\"chosen\":[7],\"rejected\":[8],\"margin\":[]}\n{\"input_"
                  "ids\":[4]}",
                  1, &d, &err) == 0 &&
            d.n == 1 && !d.columns[PP_COLUMN_MARGINS] && !d.member && !d.labels,
-       "a first line that is left out decides nothing: %s", err.text);
+       "a skipped first line decides nothing: %s", err.text);
     pp_documents_finish(&d);
 }
 
@@ -219,14 +220,14 @@ static void test_pieces(void)
     o.oversize = PP_OVERSIZE_TRUNCATE;
     ok(pp_pieces_make(&d, &o, &p, &err) != 0 &&
            strstr(err.text, "cannot be cut"),
-       "cannot be cut: %s", err.text);
+       "it cannot be cut: %s", err.text);
     err = (struct pp_err){0};
     o.oversize = PP_OVERSIZE_DROP;
     ok(pp_pieces_make(&d, &o, &p, &err) == 0 && p.n == 1 && p.padded[0] == 6 &&
            p.piece[0].length == 4 && p.counts.n_dropped == 1 &&
            p.counts.dropped_tokens == 8 && p.counts.tokens == 12 &&
            p.counts.sequences == 4,
-       "but dropped, and is counted");
+       "it is dropped and counted");
     pp_pieces_finish(&p);
     pp_documents_finish(&d);
 }

@@ -69,7 +69,7 @@ static void test_headers(void)
     put_tensors(
         "t.safetensors",
         "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[3]," OFFSETS(0, 3) "}}", 3);
-    is_str(open_error("t.safetensors"), "", "a dtype that nobody reads");
+    is_str(open_error("t.safetensors"), "", "a dtype that is never read");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 7,
            "t.safetensors: 'a': data ends at 70, but the file at 69");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 9,
@@ -190,7 +190,7 @@ static void test_truncated(void)
         file[i] ^= 0x11;
     }
     is_int((long long)orderly, (long long)n - 12,
-           "a changed byte gives a set or an answer");
+           "a changed byte is read or refused");
     put_file("t.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
     is_str(open_error("t.safetensors"),
            "t.safetensors: not a safetensors file (a header of "
@@ -228,7 +228,7 @@ static void test_round_trip(void)
            pp_tensor_writer_put(w, q, sizeof q, &err) == 0 &&
            pp_tensor_writer_close(w, &err) == 0,
        "written: %s", err.text);
-    ok(pp_tensors_exist("."), "the directory holds weights now");
+    ok(pp_tensors_exist("."), "the directory now has weights");
     if (!ok(pp_tensors_open(".", &t, &err) == 0, "opened: %s", err.text))
         return;
     const void *map;
@@ -273,7 +273,7 @@ static void test_round_trip(void)
     ok(x && x->n == 1 && x->n_dims == 0 && !memcmp(x->data, &scalar, 8),
        "a scalar");
     ok(x && pp_tensor_read_f32(x, 0, 1, f, &err) != 0,
-       "an integer is no float");
+       "an integer tensor is not read as float");
     is_str(err.text, "'scalar' must have dtype F64, F32, F16 or BF16",
            "which is said too");
     ok(!pp_tensors_find(t, "c"), "a name that is not there");
@@ -376,7 +376,7 @@ static void test_shards(void)
     if (ok(pp_tensors_open(".", &t, &err) == 0, "a sharded set opens"))
         ok(pp_tensors_n(t) == 2 && pp_tensors_find(t, "a") &&
                pp_tensors_find(t, "b"),
-           "and has both tensors");
+           "it has both tensors");
     pp_tensors_close(t);
     is_str(open_error("model.safetensors.index.json"), "", "so does its index");
     refuse_index("\"a\": \"1.safetensors\", \"c\": \"2.safetensors\"",
@@ -440,11 +440,11 @@ static void test_write_errors(void)
     is_str(write_error("w.safetensors", 12, &code),
            "w.safetensors: has 12 bytes of data, but the header says 16",
            "too few bytes");
-    ok(!pp_file_exists("w.safetensors"), "and the file is gone");
+    ok(!pp_file_exists("w.safetensors"), "the file is removed");
     is_str(write_error("w.safetensors", 20, &code),
            "w.safetensors: more data than the header's 16 bytes",
            "too many bytes");
-    ok(!pp_file_exists("w.safetensors"), "the file is gone as well");
+    ok(!pp_file_exists("w.safetensors"), "the file is also removed");
     is_str(write_error("no/w.safetensors", 16, &code),
            "no/w.safetensors: cannot create: No such file or directory",
            "no directory");
@@ -452,7 +452,7 @@ static void test_write_errors(void)
     is_str(write_error("/dev/full", 16, &code),
            "/dev/full: cannot write: No space left on device", "a full disk");
     is_int(code, PP_EXIT_SYSTEM, "status 3");
-    ok(pp_file_exists("/dev/full"), "the device is left alone");
+    ok(pp_file_exists("/dev/full"), "the device is not removed");
     pp_tensor_writer_abort(NULL);
 }
 
