@@ -87,12 +87,12 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d', but pprun supports only 1 so far",
                            names[i], sizes[i]);
-    for (int s = 0; s < m->graph.n_stages; s++)
-        if (m->graph.stages[s].n_inputs > 1 || m->graph.stages[s].n_outputs > 1)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/stages/%d: has several inputs or outputs; pprun "
-                           "supports only chains of stages so far",
-                           s);
+    int s = pp_graph_break(&m->graph);
+    if (s >= 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/stages/%d/inputs: must be the previous stage alone; "
+                       "pprun supports only chains of stages so far",
+                       s);
     return 0;
 }
 

@@ -136,11 +136,14 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
     return b;
 }
 
-/* Copies the input of a stage without layers to its output. */
+/* Copies the input of a stage without layers to its output. Both are NULL if
+ * the stage comes before the embedding or after the head. */
 static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                    void *to, const void *from, struct pp_err *err)
 {
     size_t width = s->in_width;
+    if (!width)
+        return 0;
     int rc =
         s->kernels->copy(to, from, mb->tokens, width, width, width, s->stream);
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;

@@ -151,6 +151,17 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement)
     return true;
 }
 
+int pp_graph_break(const struct pp_graph *g)
+{
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_stage_node *n = &g->stages[s];
+        int wanted = pp_original(g, s) > 0;
+        if (n->n_inputs != wanted || (wanted && n->inputs[0] != s - 1))
+            return s;
+    }
+    return -1;
+}
+
 int pp_graph_depth(const struct pp_graph *g, int stage)
 {
     /* One descending pass suffices, because inputs have smaller numbers. */

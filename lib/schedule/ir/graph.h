@@ -82,6 +82,11 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g,
 /* Returns true if the graph is a chain with this placement. */
 bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
 
+/* Returns the first stage that breaks a chain, or -1 if each copy is one. In a
+ * chain the first stage has no input, and every other stage has one: the
+ * previous stage. */
+int pp_graph_break(const struct pp_graph *g);
+
 /* Returns the number of edges on the longest path from stage to a stage without
  * outputs. Returns -1 if out of memory. Kinds count warmup by it. */
 int pp_graph_depth(const struct pp_graph *g, int stage);

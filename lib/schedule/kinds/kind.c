@@ -114,18 +114,15 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
 
 int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
 {
-    const struct pp_graph *g = s->graph;
-    for (int stage = 0; stage < g->n_stages; stage++) {
-        const struct pp_stage_node *n = &g->stages[stage];
-        if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s needs a chain, but stage %d has other inputs "
-                           "than the previous stage: gpipe and looped-bfs "
-                           "take branches, and so do 1f1b, eager-1f1b, zb-h1 "
-                           "and zb-h2 if each rank is passed once",
-                           s->kind, stage);
-    }
-    return 0;
+    int stage = pp_graph_break(s->graph);
+    if (stage < 0)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s needs a chain, but stage %d has other inputs than the "
+                   "previous stage: gpipe and looped-bfs take branches, and so "
+                   "do 1f1b, eager-1f1b, zb-h1 and zb-h2 if each rank is "
+                   "passed once",
+                   s->kind, stage);
 }
 
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
