@@ -11,9 +11,6 @@
 #include "split/split_deepspeed.h"
 #include "split/split_plan.h"
 
-/* Splits tried with limits lowered by the gaps between buffers. */
-enum { MAX_CORRECTIONS = 8 };
-
 /* Atom k is units first[k] .. first[k + 1] - 1. */
 struct atoms {
     size_t n, *first;
@@ -84,10 +81,12 @@ static bool keeps_atoms(const struct pp_split_run *run, const struct atoms *a,
 
 /* The problem with one unit for each atom. */
 struct merged {
-    double (*times)[PP_N_TIMES], *messages;
+    double (*times)[PP_N_TIMES], *messages, *message_bytes;
     double (*bytes)[PP_N_UNIT_BYTES];
-    size_t *bounds;
+    size_t *bounds, *unit_bounds;
     struct pp_split_memory memory;
+    const struct pp_split_run *run;
+    const struct atoms *atoms;
 };
 
 /* Merges the units i .. end - 1 into atom k. */
@@ -96,6 +95,7 @@ static void merge_atom(const struct pp_split_run *run, struct merged *x,
 {
     size_t slices = (size_t)run->graph.n_slices;
     x->messages[k] = run->step.messages[end - 1];
+    x->message_bytes[k] = run->message_bytes[end - 1];
     for (; i < end; i++) {
         for (size_t q = 0; q < slices; q++)
             for (int t = 0; t < PP_N_TIMES; t++)
@@ -115,9 +115,13 @@ static int merge_atoms(struct pp_split_run *run, const struct atoms *a,
     size_t slices = (size_t)run->graph.n_slices;
     x->times = pp_arena_alloc(arena, a->n * slices, sizeof *x->times);
     x->messages = pp_arena_alloc(arena, a->n, sizeof *x->messages);
+    x->message_bytes = pp_arena_alloc(arena, a->n, sizeof *x->message_bytes);
+    x->unit_bounds =
+        pp_arena_alloc(arena, run->n_stages + 1, sizeof *x->unit_bounds);
     x->bytes = pp_arena_alloc(arena, a->n, sizeof *x->bytes);
     x->bounds = pp_arena_alloc(arena, run->n_stages + 1, sizeof *x->bounds);
-    if (!x->times || !x->messages || !x->bytes || !x->bounds)
+    if (!x->unit_bounds || !x->message_bytes || !x->times || !x->messages ||
+        !x->bytes || !x->bounds)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t k = 0; k < a->n; k++)
         merge_atom(run, x, k, a->first[k], a->first[k + 1]);
@@ -133,7 +137,7 @@ static int merge_atoms(struct pp_split_run *run, const struct atoms *a,
     step->memory = &x->memory;
     return pp_split_memory_init(&x->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])x->bytes,
-                                a->n, run->memory.message_bytes, err);
+                                a->n, x->message_bytes, err);
 }
 
 /* Splits atoms, and turns the answer into bounds of units. */
@@ -154,47 +158,24 @@ static int split_atoms(struct pp_split_run *run, const struct atoms *a,
     return 0;
 }
 
-/* Lowers the limit of each rank that fits by the sum of its buffers, but not
- * with the gaps between them. *changed: there is such a rank. */
-static int correct(struct pp_split_run *run, const size_t *bounds,
-                   bool *changed, struct pp_err *err)
+/* Sets *bytes to what a rank needs for bounds of atoms. */
+static int exact_need(void *ctx, const size_t *bounds, int rank, double *bytes,
+                      struct pp_err *err)
 {
-    *changed = false;
-    for (int r = 0; r < run->graph.n_rows; r++) {
-        double need = pp_split_memory_need(&run->memory, bounds, r);
-        size_t buffers = 0;
-        if (pp_split_run_buffers(run, bounds, r, &buffers, err))
-            return -1;
-        double over = pp_split_run_trained(run, bounds, r) + (double)buffers -
-                      (double)run->memory_bytes;
-        if (over > 0 && need <= run->limit[r]) {
-            run->limit[r] = need - over;
-            *changed = true;
-        }
-    }
-    return 0;
-}
-
-static bool sums_fit(const struct pp_split_run *run, const size_t *bounds)
-{
-    for (int r = 0; r < run->graph.n_rows; r++)
-        if (pp_split_memory_need(&run->memory, bounds, r) >
-            (double)run->memory_bytes)
-            return false;
-    return true;
+    struct merged *x = ctx;
+    for (size_t s = 0; s <= x->run->n_stages; s++)
+        x->unit_bounds[s] = x->atoms->first[bounds[s]];
+    return pp_split_run_need(x->run, x->unit_bounds, rank, bytes, err);
 }
 
 /* Sets *done if bounds may stay: no step is asked for, and they fit. */
 static int may_stay(struct pp_split_run *run, const size_t *bounds, bool *done,
                     struct pp_err *err)
 {
-    bool over = false;
-    *done = !run->shortest && run->memory_bytes == 0;
-    if (run->shortest || *done)
-        return 0;
-    if (correct(run, bounds, &over, err))
-        return -1;
-    *done = !over && sums_fit(run, bounds);
+    *done = !run->shortest;
+    for (int r = 0; *done && run->memory_bytes && r < run->graph.n_rows; r++)
+        if (pp_split_run_fits(run, bounds, r, done, err))
+            return -1;
     return 0;
 }
 
@@ -204,29 +185,21 @@ static int shorten(struct pp_split_run *run, const struct atoms *a,
                    size_t *bounds, struct pp_err *err)
 {
     struct pp_split_step step = run->step;
-    struct merged x = {0};
-    bool done = !run->simulated, again = true;
-    int rc = -1;
+    struct merged x = {.run = run, .atoms = a};
+    bool done = !run->simulated;
     step.fit_only = run->request->fit_only;
+    step.need = exact_need;
+    step.ctx = &x;
     for (int r = 0; !done && r < run->graph.n_rows; r++)
         run->limit[r] = (double)run->memory_bytes;
     if (!done && may_stay(run, bounds, &done, err))
         return -1;
     if (done)
         return 0;
-    if (merge_atoms(run, a, &x, &step, err))
-        goto out;
-    for (int i = 0; again && i < MAX_CORRECTIONS; i++) {
-        again = false;
-        if (split_atoms(run, a, &step, &x, bounds, err))
-            goto out;
-        /* If nothing keeps to the limit, nothing keeps to a lower one. */
-        if (run->memory_bytes && isfinite(run->found.makespan) &&
-            correct(run, bounds, &again, err))
-            goto out;
-    }
-    rc = 0;
-out:
+    int rc = merge_atoms(run, a, &x, &step, err) ||
+                     split_atoms(run, a, &step, &x, bounds, err)
+                 ? -1
+                 : 0;
     pp_split_memory_finish(&x.memory);
     return rc;
 }

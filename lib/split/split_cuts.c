@@ -153,6 +153,22 @@ void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
     }
 }
 
+int pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds, bool *yes,
+                 struct pp_err *err)
+{
+    const struct pp_split_step *p = x->problem;
+    *yes = pp_cuts_may_fit(x, bounds);
+    if (!p->memory || !p->need)
+        return 0;
+    for (int r = 0; *yes && r < p->memory->graph->n_rows; r++) {
+        double bytes;
+        if (p->need(p->ctx, bounds, r, &bytes, err))
+            return -1;
+        *yes = bytes <= p->limit[r];
+    }
+    return 0;
+}
+
 void pp_cuts_finish(struct pp_cuts *x)
 {
     free(x->before);

@@ -98,9 +98,10 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
 int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Returns true if a partition fits in memory and has fixed_unit in its place.
- */
-static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
+/* Returns true if a partition has fixed_unit in its place and may fit in
+ * memory: its buffers without the gaps between them fit. */
+static inline bool pp_cuts_may_fit(const struct pp_cuts *x,
+                                   const size_t *bounds)
 {
     const struct pp_split_step *p = x->problem;
     if (p->fixed_stage && bounds[p->fixed_stage] != p->fixed_unit)
@@ -108,6 +109,11 @@ static inline bool pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds)
     return !p->memory ||
            pp_split_memory_excess(p->memory, bounds, p->limit, NULL, NULL) <= 0;
 }
+
+/* Sets *yes if a partition has fixed_unit in its place and fits in memory with
+ * its buffers as they are planned. Takes much longer than pp_cuts_may_fit. */
+int pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds, bool *yes,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* Returns true if a is less than b by more than rounding errors. */
 static inline bool pp_cuts_less(double a, double b)
@@ -118,11 +124,12 @@ static inline bool pp_cuts_less(double a, double b)
 enum pp_feasibility {
     PP_FEASIBLE_UNKNOWN, /* the placement is not supported, or the search
                             would take too long */
-    PP_FEASIBLE_FOUND,   /* bounds fit in memory, and no stage is empty */
+    PP_FEASIBLE_FOUND,   /* bounds may fit in memory, and no stage is empty */
     PP_FEASIBLE_NONE     /* no such partition fits */
 };
 
-/* Finds a partition that fits in memory, or proves that there is none. Sets
+/* Finds a partition that may fit in memory, or proves that none fits. Every
+ * message counts as the smallest, and buffers have no gaps between them. Sets
  * bounds if one is found. p has a memory model. */
 int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
                       enum pp_feasibility *answer,

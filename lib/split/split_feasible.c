@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* split_feasible - a search for a partition that fits in memory.
+/* split_feasible - a search for a partition that may fit in memory.
  *
  * If every rank has one stage, only the number of units in the first stages
  * matters. If ranks hold only stages s and n - 1 - s of n (a V of two chunks,
@@ -29,7 +29,8 @@ struct feasible_search {
 static bool rank_fits(const struct feasible_search *z, int rank)
 {
     const struct pp_split_step *p = z->p;
-    return pp_split_memory_need(p->memory, z->bounds, rank) <= p->limit[rank];
+    return !pp_split_memory_over(
+        pp_split_memory_small(p->memory, z->bounds, rank), p->limit[rank]);
 }
 
 /* Returns true if stage s may begin with the unit. */

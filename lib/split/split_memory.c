@@ -15,7 +15,30 @@ struct moments {
     int *change; /* (n_places, 2, width): buffers that begin and that end */
     unsigned *now;
     const int *place_of_stage; /* index among the rank's stages */
+    int n_stages;              /* of the rank */
+    bool equal_messages;
 };
+
+/* Returns the boundary of one copy that a message crosses. */
+static int crossing_of(const struct pp_graph *g, int sender)
+{
+    return pp_original(g, sender) + 1;
+}
+
+/* Returns the index of the count that a message belongs to. It is the output of
+ * a stage of the rank, or of a stage before one of these. */
+static size_t count_of_message(const struct moments *z,
+                               const struct pp_buffer *b)
+{
+    bool own = b->kind == PP_BUF_OUTPUT || b->kind == PP_BUF_DOUTPUT;
+    size_t base = N_BLOCKS * (size_t)z->n_stages;
+    if (z->equal_messages)
+        return base;
+    /* The output of a stage that is followed by a stage of the same rank is
+     * counted in two places, which add up. */
+    size_t place = (size_t)z->place_of_stage[b->stage];
+    return base + (own ? (size_t)z->n_stages : 0) + place;
+}
 
 /* Returns the index of the count that a buffer belongs to. */
 static size_t count_of(const struct moments *z, const struct pp_buffer *b)
@@ -29,7 +52,7 @@ static size_t count_of(const struct moments *z, const struct pp_buffer *b)
     case PP_BUF_GRAD_W:
         return place + PP_UNIT_GRAD_W;
     default:
-        return z->width - 1;
+        return count_of_message(z, b);
     }
 }
 
@@ -111,18 +134,72 @@ static int add_moments(struct pp_split_memory *m, struct moments *z,
     return 0;
 }
 
+/* Adds a ring with the boundaries that its messages cross. */
+static int add_ring(struct pp_split_memory *m, const struct pp_schedule *s,
+                    int rank, const struct pp_buffer *b, struct pp_err *err)
+{
+    const struct pp_row *row = &s->rows[rank];
+    struct pp_split_ring ring = {b->stage, b->peer, 1, m->n_crossings,
+                                 m->n_crossings};
+    enum pp_op op = b->peer ? PP_SEND_B : PP_SEND_F;
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        bool known = false;
+        if (a.op != op || m->graph->stages[a.peer].row != b->stage)
+            continue;
+        int at = crossing_of(m->graph, op == PP_SEND_F ? a.stage : a.peer);
+        for (size_t k = ring.first; k < ring.end; k++)
+            known |= m->crossings[k] == at;
+        if (known)
+            continue;
+        if (grow((void **)&m->crossings, &m->crossing_capacity, ring.end + 1,
+                 sizeof *m->crossings, err))
+            return -1;
+        m->crossings[ring.end++] = at;
+    }
+    if (grow((void **)&m->rings, &m->ring_capacity, m->n_rings + 1,
+             sizeof *m->rings, err))
+        return -1;
+    m->n_crossings = ring.end;
+    m->rings[m->n_rings++] = ring;
+    return 0;
+}
+
+/* Counts a buffer of a ring. */
+static int count_ring(struct pp_split_memory *m, const struct pp_schedule *s,
+                      int rank, const struct pp_buffer *b, struct pp_err *err)
+{
+    for (size_t i = m->first_ring[rank]; i < m->n_rings; i++) {
+        struct pp_split_ring *ring = &m->rings[i];
+        if (ring->to == b->stage && ring->backward == b->peer) {
+            ring->n++;
+            return 0;
+        }
+    }
+    return add_ring(m, s, rank, b, err);
+}
+
+/* Returns the number of counts of a peak. */
+static size_t n_counts_of(const struct pp_split_memory *m, int rank)
+{
+    size_t n = (size_t)(m->first_stage[rank + 1] - m->first_stage[rank]);
+    return N_BLOCKS * n + (m->equal_messages ? 1 : 2 * n);
+}
+
 static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
                      int rank, const struct pp_stage_bytes *ones,
                      const int *place_of_stage, struct pp_err *err)
 {
     struct pp_memory plan;
     struct moments z = {.n_places = s->rows[rank].n,
-                        .place_of_stage = place_of_stage};
-    int n_stages = m->first_stage[rank + 1] - m->first_stage[rank];
+                        .place_of_stage = place_of_stage,
+                        .n_stages =
+                            m->first_stage[rank + 1] - m->first_stage[rank],
+                        .equal_messages = m->equal_messages};
     int rc = -1;
     if (pp_memory_plan(s, rank, ones, &plan, err))
         return -1;
-    z.width = N_BLOCKS * (size_t)n_stages + 1;
+    z.width = n_counts_of(m, rank);
     z.change = calloc(z.n_places + 1, 2 * z.width * sizeof *z.change);
     z.now = calloc(z.width, sizeof *z.now);
     if (!z.change || !z.now) {
@@ -133,6 +210,11 @@ static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
         const struct pp_buffer *b = &plan.buffers[i];
         if (b->kind == PP_BUF_WORKSPACE) {
             m->n_workspaces[rank]++;
+            continue;
+        }
+        if (b->kind == PP_BUF_RING && !m->equal_messages) {
+            if (count_ring(m, s, rank, b, err))
+                goto out;
             continue;
         }
         size_t c = b->kind == PP_BUF_RING ? z.width - 1 : count_of(&z, b);
@@ -178,9 +260,11 @@ static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
     rc = 0;
     for (int r = 0; r < m->graph->n_rows && !rc; r++) {
         m->first_peak[r] = m->n_peaks;
+        m->first_ring[r] = m->n_rings;
         rc = read_rank(m, s, r, ones, place, err);
     }
     m->first_peak[m->graph->n_rows] = m->n_peaks;
+    m->first_ring[m->graph->n_rows] = m->n_rings;
 out:
     free(place);
     free(ones);
@@ -240,23 +324,36 @@ int pp_split_memory_set(struct pp_split_memory *m,
     return read_workspace(m, bytes, err);
 }
 
+static void set_messages(struct pp_split_memory *m, const double *bytes)
+{
+    m->equal_messages = true;
+    m->least_message = m->n_units > 1 ? ceil(bytes[0]) : 0;
+    for (size_t i = 0; i + 1 < m->n_units; i++) {
+        m->message_bytes[i] = ceil(bytes[i]);
+        m->equal_messages &= m->message_bytes[i] == m->message_bytes[0];
+        m->least_message = fmin(m->least_message, m->message_bytes[i]);
+    }
+}
+
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
-                         double message_bytes, struct pp_err *err)
+                         const double *message_bytes, struct pp_err *err)
 {
     size_t ranks = (size_t)s->graph->n_rows;
-    *m = (struct pp_split_memory){
-        .graph = s->graph, .n_units = n_units, .message_bytes = message_bytes};
+    *m = (struct pp_split_memory){.graph = s->graph, .n_units = n_units};
     m->before = calloc(n_units + 1, sizeof *m->before);
     m->first_stage = calloc(ranks + 1, sizeof *m->first_stage);
     m->stages = calloc((size_t)s->graph->n_stages, sizeof *m->stages);
     m->first_peak = calloc(ranks + 1, sizeof *m->first_peak);
+    m->first_ring = calloc(ranks + 1, sizeof *m->first_ring);
     m->n_workspaces = calloc(ranks, sizeof *m->n_workspaces);
-    if (!m->before || !m->first_stage || !m->stages || !m->first_peak ||
-        !m->n_workspaces) {
+    m->message_bytes = calloc(n_units, sizeof *m->message_bytes);
+    if (!m->first_ring || !m->message_bytes || !m->before || !m->first_stage ||
+        !m->stages || !m->first_peak || !m->n_workspaces) {
         pp_split_memory_finish(m);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
+    set_messages(m, message_bytes);
     int rc =
         read_ranks(m, s, err) || pp_split_memory_set(m, bytes, err) ? -1 : 0;
     if (rc)
@@ -264,54 +361,118 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     return rc;
 }
 
-static double add_up(const struct pp_split_memory *m, const size_t *bounds,
-                     int n_decided, int rank, double message_bytes)
+/* A partition as far as it is decided. Boundaries other than the first n_sized
+ * have a small message. */
+struct partition {
+    const size_t *bounds;
+    int n_decided; /* stages */
+    int n_sized;
+    bool messages; /* false: messages have no bytes */
+};
+
+/* Returns the bytes of a message over a boundary of one copy. */
+static double message_over(const struct pp_split_memory *m,
+                           const struct partition *x, int boundary)
+{
+    if (!x->messages)
+        return 0;
+    if (m->equal_messages || boundary >= x->n_sized)
+        return m->least_message;
+    size_t unit = x->bounds[boundary];
+    return unit == 0 || unit == m->n_units ? 0 : m->message_bytes[unit - 1];
+}
+
+/* Returns the bytes of the rank's rings. */
+static double add_rings(const struct pp_split_memory *m,
+                        const struct partition *x, int rank)
+{
+    double sum = 0;
+    for (size_t i = m->first_ring[rank]; i < m->first_ring[rank + 1]; i++) {
+        const struct pp_split_ring *ring = &m->rings[i];
+        double most = 0;
+        for (size_t k = ring->first; k < ring->end; k++)
+            most = fmax(most, message_over(m, x, m->crossings[k]));
+        sum += ring->n * most;
+    }
+    return sum;
+}
+
+/* Returns the bytes of a peak. */
+static double add_peak(const struct pp_split_memory *m,
+                       const struct partition *x, int rank,
+                       const unsigned *count)
+{
+    const int *stages = &m->stages[m->first_stage[rank]];
+    int n = m->first_stage[rank + 1] - m->first_stage[rank];
+    double sum = 0;
+    for (int i = 0; i < n; i++, count += N_BLOCKS) {
+        int s = pp_original(m->graph, stages[i]);
+        if (s >= x->n_decided)
+            continue;
+        const double *from = m->before[x->bounds[s]];
+        const double *to = m->before[x->bounds[s + 1]];
+        for (int b = 0; b < N_BLOCKS; b++)
+            sum += count[b] * (to[b] - from[b]);
+    }
+    if (m->equal_messages)
+        return sum + *count * message_over(m, x, 0);
+    for (int i = 0; i < n; i++) {
+        int s = pp_original(m->graph, stages[i]);
+        if (count[i])
+            sum += count[i] * message_over(m, x, s);
+        if (count[n + i])
+            sum += count[n + i] * message_over(m, x, s + 1);
+    }
+    return sum;
+}
+
+static double add_up(const struct pp_split_memory *m, const struct partition *x,
+                     int rank)
 {
     int first = m->first_stage[rank], n = m->first_stage[rank + 1] - first;
     double trained = 0, workspace = 0, most = 0;
     for (int i = 0; i < n; i++) {
         int s = pp_original(m->graph, m->stages[first + i]);
-        if (s >= n_decided)
+        if (s >= x->n_decided)
             continue;
-        trained += m->before[bounds[s + 1]][PP_UNIT_TRAINED] -
-                   m->before[bounds[s]][PP_UNIT_TRAINED];
-        workspace =
-            fmax(workspace, largest_workspace(m, bounds[s], bounds[s + 1]));
+        const size_t *at = &x->bounds[s];
+        trained += m->before[at[1]][PP_UNIT_TRAINED] -
+                   m->before[at[0]][PP_UNIT_TRAINED];
+        workspace = fmax(workspace, largest_workspace(m, at[0], at[1]));
     }
-    for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++) {
-        const unsigned *count = &m->counts[m->at[k]];
-        double sum = 0;
-        for (int i = 0; i < n; i++, count += N_BLOCKS) {
-            int s = pp_original(m->graph, m->stages[first + i]);
-            if (s >= n_decided)
-                continue;
-            const double *from = m->before[bounds[s]];
-            const double *to = m->before[bounds[s + 1]];
-            for (int b = 0; b < N_BLOCKS; b++)
-                sum += count[b] * (to[b] - from[b]);
-        }
-        sum += *count * message_bytes;
-        most = sum > most ? sum : most;
-    }
-    return trained + m->n_workspaces[rank] * workspace + most;
+    for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++)
+        most = fmax(most, add_peak(m, x, rank, &m->counts[m->at[k]]));
+    return trained + m->n_workspaces[rank] * workspace + most +
+           add_rings(m, x, rank);
 }
 
 double pp_split_memory_least(const struct pp_split_memory *m,
                              const size_t *bounds, int n_decided, int rank)
 {
-    return add_up(m, bounds, n_decided, rank, m->message_bytes);
+    const struct partition x = {bounds, n_decided, n_decided, true};
+    return add_up(m, &x, rank);
+}
+
+double pp_split_memory_small(const struct pp_split_memory *m,
+                             const size_t *bounds, int rank)
+{
+    const struct partition x = {bounds, m->graph->n_stages, 0, true};
+    return add_up(m, &x, rank);
 }
 
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank)
 {
-    return add_up(m, bounds, m->graph->n_stages, rank, m->message_bytes);
+    int n = m->graph->n_stages;
+    const struct partition x = {bounds, n, n, true};
+    return add_up(m, &x, rank);
 }
 
 double pp_split_memory_held(const struct pp_split_memory *m,
                             const size_t *bounds, int rank)
 {
-    return add_up(m, bounds, m->graph->n_stages, rank, 0);
+    const struct partition x = {bounds, m->graph->n_stages, 0, false};
+    return add_up(m, &x, rank);
 }
 
 double pp_split_memory_excess(const struct pp_split_memory *m,
@@ -320,8 +481,9 @@ double pp_split_memory_excess(const struct pp_split_memory *m,
 {
     double most = 0, sum = 0;
     for (int r = 0; r < m->graph->n_rows; r++) {
-        double excess = pp_split_memory_need(m, bounds, r) - limit[r];
-        if (excess <= 0)
+        double need = pp_split_memory_need(m, bounds, r);
+        double excess = need - limit[r];
+        if (!pp_split_memory_over(need, limit[r]))
             continue;
         sum += excess;
         if (excess > most) {
@@ -343,6 +505,10 @@ void pp_split_memory_finish(struct pp_split_memory *m)
     free(m->stages);
     free(m->first_peak);
     free(m->n_workspaces);
+    free(m->message_bytes);
+    free(m->first_ring);
+    free(m->rings);
+    free(m->crossings);
     free(m->at);
     free(m->counts);
     *m = (struct pp_split_memory){0};

@@ -5,7 +5,7 @@
  * determines only their sizes. So the schedule is read once: for each rank, the
  * numbers of live buffers of each kind at its peaks. Results are the largest
  * sums of sizes, as pp_memory_plan's peak_bytes. An arena with these buffers
- * may need a little more. */
+ * may need a little more, so the sums are lower bounds of it. */
 #ifndef PP_SPLIT_SPLIT_MEMORY_H
 #define PP_SPLIT_SPLIT_MEMORY_H
 
@@ -22,6 +22,15 @@ enum {
     PP_N_UNIT_BYTES
 };
 
+/* Sends in flight in one direction to one rank. All n buffers of a ring are as
+ * large as the largest message. */
+struct pp_split_ring {
+    int to, backward; /* rank and direction */
+    unsigned n;
+    size_t first; /* boundaries: indices into crossings */
+    size_t end;
+};
+
 struct pp_split_memory {
     const struct pp_graph *graph;
     /* before[i]: sum of the bytes of units 0 .. i - 1; (n_units + 1) */
@@ -30,38 +39,62 @@ struct pp_split_memory {
                         i on; NULL if no unit has one */
     int *n_workspaces; /* per rank: number of workspace buffers */
     size_t n_units;
-    double message_bytes; /* of the largest slice */
-    int *first_stage;     /* per rank: index into stages; (n_ranks + 1) */
-    int *stages;          /* sorted by rank */
-    size_t *first_peak;   /* per rank: index into at; (n_ranks + 1) */
-    size_t *at;           /* per peak: index into counts */
-    unsigned *counts;     /* of a peak: ACT_I, ACT_W, GRAD_W of each stage of
-                             the rank, then messages */
+    double *message_bytes; /* behind each unit, of the largest slice */
+    double least_message;
+    bool equal_messages; /* then a rank counts all its messages as one kind */
+    int *first_stage;    /* per rank: index into stages; (n_ranks + 1) */
+    int *stages;         /* sorted by rank */
+    size_t *first_peak;  /* per rank: index into at; (n_ranks + 1) */
+    size_t *at;          /* per peak: index into counts */
+    unsigned *counts;    /* of a peak: ACT_I, ACT_W, GRAD_W of each stage of
+                            the rank, then messages over each boundary that
+                            begins or ends one of these stages (first those
+                            that begin), or over any if messages are equal */
     size_t n_peaks, n_counts, peak_capacity, count_capacity;
+    struct pp_split_ring
+        *rings;         /* sorted by rank; none if messages are equal */
+    size_t *first_ring; /* per rank: index into rings; (n_ranks + 1) */
+    size_t n_rings, ring_capacity;
+    int *crossings; /* of rings: boundaries */
+    size_t n_crossings, crossing_capacity;
 };
 
-/* Reads the schedule, which has its messages. bytes has n_units entries. */
+/* Reads the schedule, which has its messages. bytes and message_bytes, the
+ * message behind each unit, have n_units entries. */
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
-                         double message_bytes, struct pp_err *err) PP_MUST_USE;
+                         const double *message_bytes,
+                         struct pp_err *err) PP_MUST_USE;
 
 /* Replaces the bytes of the units. */
 int pp_split_memory_set(struct pp_split_memory *m,
                         const double (*bytes)[PP_N_UNIT_BYTES],
                         struct pp_err *err) PP_MUST_USE;
 
-/* Returns the bytes that a rank needs. bounds are those of one copy. */
+/* Returns the bytes that a rank needs. bounds are those of one copy, and no
+ * stage is empty. */
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank);
 
 /* Returns the bytes for only the first n_decided stages of bounds. No partition
- * that begins with these stages needs less. */
+ * that begins with these stages needs less. The result grows with the end of
+ * the last of them: other messages count as the smallest. */
 double pp_split_memory_least(const struct pp_split_memory *m,
                              const size_t *bounds, int n_decided, int rank);
 
+/* Returns the bytes with every message as small as the smallest. The result
+ * grows with each stage of the rank. */
+double pp_split_memory_small(const struct pp_split_memory *m,
+                             const size_t *bounds, int rank);
+
+/* Returns true if need is above the limit by more than rounding errors. */
+static inline bool pp_split_memory_over(double need, double limit)
+{
+    return need > limit * (1 + 1e-12);
+}
+
 /* Returns the bytes without messages. This is a lower bound for a plan of the
- * rank's buffers, except for rounding: need counts every message as large as
- * the largest. */
+ * rank's buffers, also with empty stages. */
 double pp_split_memory_held(const struct pp_split_memory *m,
                             const size_t *bounds, int rank);
 

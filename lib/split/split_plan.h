@@ -77,6 +77,7 @@ struct pp_split_run {
     enum pp_recompute *modes;         /* per unit */
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
+    double *message_bytes;            /* per unit: behind it */
     double *limit;                    /* per rank */
     struct pp_split_found found;
     struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
@@ -115,6 +116,10 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
 /* Returns the bytes of weights, gradients and optimizer state on a rank. */
 double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
+
+/* Sets *bytes to the sum of both: the bytes that the rank needs. */
+int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
+                      int rank, double *bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Sets *yes if the rank keeps to memory_bytes, to the byte. */
 int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,

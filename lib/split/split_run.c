@@ -153,9 +153,9 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     double tokens = slice_tokens(run) * pp_mesh_share(&q->mesh);
     double *b = run->bytes[i];
     for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-        b[kept[k].bytes] =
+        b[kept[k].bytes] = floor(
             tokens * (double)pp_unit_saved_bytes(q->model, u, run->modes[i],
-                                                 kept[k].block, q->precision);
+                                                 kept[k].block, q->precision));
     b[PP_UNIT_TRAINED] =
         pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
 }
@@ -171,12 +171,9 @@ static double message_bytes(const struct pp_split_run *run, size_t i)
 
 static int init_memory(struct pp_split_run *run, struct pp_err *err)
 {
-    double most = 0;
-    for (size_t i = 0; i + 1 < run->n_units; i++)
-        most = fmax(most, message_bytes(run, i));
     return pp_split_memory_init(&run->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                run->n_units, most, err);
+                                run->n_units, run->message_bytes, err);
 }
 
 /* Fills what only a simulated schedule needs. */
@@ -191,12 +188,16 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
     run->limit =
         pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->limit);
     double *messages = pp_arena_alloc(&run->arena, n, sizeof *messages);
-    if (!run->times || !run->bytes || !run->limit || !messages)
+    run->message_bytes =
+        pp_arena_alloc(&run->arena, n, sizeof *run->message_bytes);
+    if (!run->message_bytes || !run->times || !run->bytes || !run->limit ||
+        !messages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         set_times(run, i);
         set_bytes(run, i);
-        messages[i] = latency + per_byte * message_bytes(run, i);
+        run->message_bytes[i] = message_bytes(run, i);
+        messages[i] = latency + per_byte * run->message_bytes[i];
     }
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -289,7 +290,7 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         struct pp_stage_bytes *x = &sizes[s];
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
-            x->output = (size_t)ceil(message_bytes(run, bounds[o + 1] - 1));
+            x->output = (size_t)ceil(run->message_bytes[bounds[o + 1] - 1]);
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
             x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
@@ -323,28 +324,38 @@ double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank)
 {
     double trained = 0;
+    /* A plan adds up stages first too, so that both round alike. */
     for (int s = 0; s < run->graph.n_stages; s++) {
         int o = pp_original(&run->graph, s);
+        double sum = 0;
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++)
-            if (run->graph.stages[s].row == rank)
-                trained += run->bytes[i][PP_UNIT_TRAINED];
+            sum += run->bytes[i][PP_UNIT_TRAINED];
+        if (run->graph.stages[s].row == rank)
+            trained += sum;
     }
     return trained;
+}
+
+int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
+                      int rank, double *bytes, struct pp_err *err)
+{
+    size_t buffers = 0;
+    if (pp_split_run_buffers(run, bounds, rank, &buffers, err))
+        return -1;
+    *bytes = pp_split_run_trained(run, bounds, rank) + (double)buffers;
+    return 0;
 }
 
 int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
                       int rank, bool *yes, struct pp_err *err)
 {
-    /* The plan of buffers rounds the bytes of a unit down. */
-    const double most = 1 + 1e-6;
-    size_t buffers = 0;
+    double limit = (double)run->memory_bytes, bytes;
     *yes = false;
-    if (pp_split_memory_held(&run->memory, bounds, rank) >
-        most * (double)run->memory_bytes)
+    if (pp_split_memory_over(pp_split_memory_held(&run->memory, bounds, rank),
+                             limit))
         return 0;
-    if (pp_split_run_buffers(run, bounds, rank, &buffers, err))
+    if (pp_split_run_need(run, bounds, rank, &bytes, err))
         return -1;
-    *yes = pp_split_run_trained(run, bounds, rank) + (double)buffers <=
-           (double)run->memory_bytes;
+    *yes = bytes <= limit;
     return 0;
 }

@@ -12,6 +12,9 @@
  * of a second. */
 enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
 
+/* Work for the plan of a piece's buffers. */
+enum { PLAN_WORK = 30 };
+
 struct cuts_search {
     struct pp_cuts *cuts;
     size_t most;    /* cuts that fit in the tables */
@@ -24,6 +27,8 @@ struct cuts_search {
     size_t work;
     double *best;
     size_t *bounds;
+    struct pp_err *err;
+    bool failed;
 };
 
 /* Fills the tables of new cuts, with prefixes up to stage s. */
@@ -68,8 +73,8 @@ static bool cuts_allow(struct cuts_search *z, size_t s, size_t j)
     return true;
 }
 
-/* Returns true if the ranks of stage s have memory for stages 0 .. s. If not,
- * they have none for a longer stage s either. */
+/* Returns true if the ranks of stage s may have memory for stages 0 .. s. If
+ * not, they have none for a longer stage s either. */
 static bool stage_has_room(struct cuts_search *z, size_t s)
 {
     const struct pp_split_step *p = z->cuts->problem;
@@ -79,7 +84,8 @@ static bool stage_has_room(struct cuts_search *z, size_t s)
         int r = m->graph->stages[i].row;
         z->work += (m->first_peak[r + 1] - m->first_peak[r] + 1) *
                    (size_t)(m->first_stage[r + 1] - m->first_stage[r]);
-        if (pp_split_memory_least(m, z->trial, (int)s + 1, r) > p->limit[r])
+        double least = pp_split_memory_least(m, z->trial, (int)s + 1, r);
+        if (pp_split_memory_over(least, p->limit[r]))
             return false;
     }
     return true;
@@ -91,14 +97,26 @@ static bool is_fixed_elsewhere(const struct cuts_search *z, size_t s, size_t j)
     return p->fixed_stage && s + 1 == p->fixed_stage && j != p->fixed_unit;
 }
 
-/* Simulates a complete partition. It fits: stage_has_room saw all stages. */
+/* Simulates a complete partition that may fit. */
 static void try_leaf(struct cuts_search *z)
 {
     struct pp_cuts *x = z->cuts;
+    const struct pp_split_step *p = x->problem;
+    bool fits;
+    if (!pp_cuts_may_fit(x, z->trial))
+        return;
     double time = pp_cuts_simulate(x, z->trial);
-    z->work += x->problem->makespan->n_pieces;
+    z->work += p->makespan->n_pieces;
     take_cuts(z, x->n_stages - 1);
     if (!pp_cuts_less(time, *z->best))
+        return;
+    if (p->memory && p->need)
+        z->work += PLAN_WORK * p->makespan->n_pieces;
+    if (pp_cuts_fits(x, z->trial, &fits, z->err)) {
+        z->failed = true;
+        return;
+    }
+    if (!fits)
         return;
     *z->best = time;
     for (size_t s = 0; s <= x->n_stages; s++)
@@ -114,7 +132,7 @@ static bool descend_stages(struct cuts_search *z)
     z->next[0] = last == 0 ? n : 1;
     for (;;) {
         size_t j = z->next[s]++;
-        if (z->work > MAX_WORK)
+        if (z->work > MAX_WORK || z->failed)
             return false;
         if (j > n - (last - s)) {
             if (s-- == 0)
@@ -142,8 +160,11 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err)
 {
     size_t table = (x->n_stages + 1) * (x->n_units + 1);
-    struct cuts_search z = {
-        .cuts = x, .most = MAX_CELLS / table, .best = best, .bounds = bounds};
+    struct cuts_search z = {.cuts = x,
+                            .most = MAX_CELLS / table,
+                            .best = best,
+                            .bounds = bounds,
+                            .err = err};
     int rc = -1;
     *whole = false;
     if (z.most > x->most)
@@ -160,7 +181,7 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
     }
     take_cuts(&z, 0);
     *whole = descend_stages(&z);
-    rc = 0;
+    rc = z.failed ? -1 : 0;
 out:
     free(z.least);
     free(z.prefix);

@@ -22,6 +22,9 @@ enum {
     MAX_GENERATED_PIECES = 12000000
 };
 
+/* Limit of the searches for a partition that fits. */
+enum { MAX_LOWERED = 8 };
+
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -50,6 +53,9 @@ struct climb {
     double *change;  /* per cut: prefix sums over boundaries of the change of
                         cost if a boundary goes up by one, then down by one */
     size_t *order;   /* cuts by decreasing cost */
+    size_t *refused; /* partitions that may fit, but do not */
+    size_t n_refused;
+    double *limit;   /* per rank: lowered to find a partition that fits */
     double makespan; /* of the best partition */
 };
 
@@ -123,6 +129,16 @@ static void apply(const struct climb *z, struct boundary_move m)
         z->trial[b] = m.by > 0 ? z->trial[b] + 1 : z->trial[b] - 1;
 }
 
+/* Returns true if the trial is a partition that was refused. */
+static bool is_refused(const struct climb *z)
+{
+    size_t row = z->cuts.n_stages + 1;
+    for (size_t i = 0; i < z->n_refused; i++)
+        if (!memcmp(&z->refused[i * row], z->trial, row * sizeof *z->trial))
+            return true;
+    return false;
+}
+
 /* Returns the legal move with the least bound; first is 0 if none can help. */
 static struct boundary_move best_move(const struct climb *z)
 {
@@ -138,7 +154,7 @@ static struct boundary_move best_move(const struct climb *z)
                 if (cost >= least)
                     continue;
                 apply(z, m);
-                if (pp_cuts_fits(&z->cuts, z->trial)) {
+                if (pp_cuts_may_fit(&z->cuts, z->trial) && !is_refused(z)) {
                     least = cost;
                     best = m;
                 }
@@ -147,22 +163,33 @@ static struct boundary_move best_move(const struct climb *z)
 }
 
 /* Every simulation adds a cut that bounds the simulated partition exactly, so
- * no move is simulated twice. */
-static void climb(struct climb *z)
+ * no move is simulated twice. If it is better, but does not fit, it is refused
+ * from then on. */
+static int climb(struct climb *z, struct pp_err *err)
 {
     struct pp_cuts *x = &z->cuts;
+    size_t bytes = (x->n_stages + 1) * sizeof *z->bounds;
+    bool fits;
     while (x->n < x->most && x->n_pieces < MAX_PIECES) {
         weigh_moves(z);
         struct boundary_move m = best_move(z);
         if (m.first == 0)
-            return;
+            return 0;
         apply(z, m);
         double time = pp_cuts_simulate(x, z->trial);
         if (!pp_cuts_less(time, z->makespan))
             continue;
+        if (pp_cuts_fits(x, z->trial, &fits, err))
+            return -1;
+        if (!fits) {
+            memcpy(&z->refused[z->n_refused++ * (x->n_stages + 1)], z->trial,
+                   bytes);
+            continue;
+        }
         z->makespan = time;
-        memcpy(z->bounds, z->trial, (x->n_stages + 1) * sizeof *z->bounds);
+        memcpy(z->bounds, z->trial, bytes);
     }
+    return 0;
 }
 
 /* --- memory --- */
@@ -171,7 +198,7 @@ static double excess(const struct climb *z, const size_t *bounds, int *rank,
                      double *total)
 {
     const struct pp_split_step *p = z->cuts.problem;
-    return pp_split_memory_excess(p->memory, bounds, p->limit, rank, total);
+    return pp_split_memory_excess(p->memory, bounds, z->limit, rank, total);
 }
 
 /* Returns true if the move takes a unit from a stage of the rank. */
@@ -226,25 +253,108 @@ static int allocate_climb(struct climb *z, size_t *bounds, struct pp_err *err)
     z->cost = calloc(most, sizeof *z->cost);
     z->change = calloc(size, sizeof *z->change);
     z->order = calloc(most, sizeof *z->order);
-    if (!z->trial || !z->cost || !z->change || !z->order)
+    if (pp_mul(n + 1, most, &size, err))
+        return -1;
+    z->refused = calloc(size, sizeof *z->refused);
+    z->limit = calloc((size_t)z->cuts.problem->makespan->graph->n_rows,
+                      sizeof *z->limit);
+    if (!z->limit || !z->trial || !z->cost || !z->change || !z->order ||
+        !z->refused)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
-/* Changes the partition to one that fits. Sets *none if there is none. */
-static int make_fit(struct climb *z, bool *none, struct pp_err *err)
+/* Lowers the limit of each rank that only seems to fit in trial: its sum by the
+ * function does, but its buffers as they are planned do not. Sets *changed if
+ * there is such a rank. */
+static int lower_limits(struct climb *z,
+                        double (*sum)(const struct climb *, int), bool *changed,
+                        struct pp_err *err)
 {
-    const struct pp_cuts *x = &z->cuts;
-    enum pp_feasibility answer;
-    if (pp_cuts_fits(x, z->bounds))
-        return 0;
-    reduce_excess(z);
-    if (pp_cuts_fits(x, z->bounds))
-        return 0;
-    if (pp_split_feasible(x->problem, z->bounds, &answer, err))
-        return -1;
-    *none = answer == PP_FEASIBLE_NONE;
+    const struct pp_split_step *p = z->cuts.problem;
+    *changed = false;
+    for (int r = 0; p->need && r < p->memory->graph->n_rows; r++) {
+        double bytes;
+        if (p->need(p->ctx, z->trial, r, &bytes, err))
+            return -1;
+        if (bytes > p->limit[r]) {
+            z->limit[r] = sum(z, r) - (bytes - p->limit[r]);
+            *changed = true;
+        }
+    }
     return 0;
+}
+
+static void reset_limits(struct climb *z)
+{
+    const struct pp_split_step *p = z->cuts.problem;
+    memcpy(z->limit, p->limit,
+           (size_t)p->memory->graph->n_rows * sizeof *z->limit);
+}
+
+static double trial_need(const struct climb *z, int rank)
+{
+    return pp_split_memory_need(z->cuts.problem->memory, z->trial, rank);
+}
+
+static double trial_small(const struct climb *z, int rank)
+{
+    return pp_split_memory_small(z->cuts.problem->memory, z->trial, rank);
+}
+
+/* Moves units from rank to rank until the partition fits. */
+static int move_to_fit(struct climb *z, bool *fits, struct pp_err *err)
+{
+    size_t bytes = (z->cuts.n_stages + 1) * sizeof *z->trial;
+    bool changed = true;
+    reset_limits(z);
+    for (int i = 0; i < MAX_LOWERED && changed && !*fits; i++) {
+        reduce_excess(z);
+        memcpy(z->trial, z->bounds, bytes);
+        if (!pp_cuts_may_fit(&z->cuts, z->trial))
+            return 0;
+        if (pp_cuts_fits(&z->cuts, z->trial, fits, err) ||
+            (!*fits && lower_limits(z, trial_need, &changed, err)))
+            return -1;
+    }
+    return 0;
+}
+
+/* Looks for a partition that fits in tables of what may fit. Sets *none if
+ * nothing may fit. */
+static int find_fit(struct climb *z, bool *fits, bool *none, struct pp_err *err)
+{
+    struct pp_split_step p = *z->cuts.problem;
+    enum pp_feasibility answer;
+    bool changed = true;
+    p.limit = z->limit;
+    reset_limits(z);
+    for (int i = 0; i < MAX_LOWERED && changed && !*fits; i++) {
+        if (pp_split_feasible(&p, z->trial, &answer, err))
+            return -1;
+        *none = i == 0 && answer == PP_FEASIBLE_NONE;
+        if (answer != PP_FEASIBLE_FOUND)
+            return 0;
+        if (pp_cuts_fits(&z->cuts, z->trial, fits, err) ||
+            (!*fits && lower_limits(z, trial_small, &changed, err)))
+            return -1;
+    }
+    if (*fits)
+        memcpy(z->bounds, z->trial, (z->cuts.n_stages + 1) * sizeof *z->bounds);
+    return 0;
+}
+
+/* Changes the partition to one that fits. Sets *none if there is none. Without
+ * an answer *fits and *none are false. */
+static int make_fit(struct climb *z, bool *fits, bool *none, struct pp_err *err)
+{
+    if (pp_cuts_fits(&z->cuts, z->bounds, fits, err))
+        return -1;
+    if (*fits || !z->cuts.problem->memory)
+        return 0;
+    if (move_to_fit(z, fits, err))
+        return -1;
+    return *fits ? 0 : find_fit(z, fits, none, err);
 }
 
 static int find_makespan_bound(struct climb *z, double *bound,
@@ -265,17 +375,19 @@ static int run(struct climb *z, struct pp_split_found *found,
                struct pp_err *err)
 {
     struct pp_cuts *x = &z->cuts;
-    if (make_fit(z, &found->proved, err))
+    bool fits = false;
+    if (make_fit(z, &fits, &found->proved, err))
         return -1;
     z->makespan = pp_cuts_simulate(x, z->bounds);
-    bool fits = pp_cuts_fits(x, z->bounds);
     bool enough = fits && x->problem->fit_only;
     if (!fits)
         z->makespan = INFINITY;
-    else if (!enough)
-        climb(z);
+    else if (!enough && climb(z, err))
+        return -1;
     if (!found->proved && !enough &&
         pp_cuts_search(x, z->bounds, &z->makespan, &found->proved, err))
+        return -1;
+    if (!found->proved && !fits && isfinite(z->makespan) && climb(z, err))
         return -1;
     found->makespan = found->bound = z->makespan;
     if (!found->proved && !enough && find_makespan_bound(z, &found->bound, err))
@@ -299,6 +411,8 @@ int pp_split_step(const struct pp_split_step *p, size_t *bounds,
     free(z.cost);
     free(z.change);
     free(z.order);
+    free(z.refused);
+    free(z.limit);
     pp_cuts_finish(&z.cuts);
     return rc;
 }

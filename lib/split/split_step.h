@@ -27,15 +27,21 @@ struct pp_split_step {
     const double *speed;    /* per rank, divides times; NULL: 1 */
     const struct pp_split_memory *memory; /* NULL: no limit */
     const double *limit; /* bytes per rank; used only with memory */
-    size_t fixed_stage;  /* this stage always begins with fixed_unit; 0: none */
+    /* Sets *bytes to what a rank needs for a partition without empty stages.
+     * memory is a lower bound of that. NULL: memory is exact. */
+    int (*need)(void *ctx, const size_t *bounds, int rank, double *bytes,
+                struct pp_err *err);
+    void *ctx;
+    size_t fixed_stage; /* this stage always begins with fixed_unit; 0: none */
     size_t fixed_unit;
     bool fit_only; /* with memory: accept any partition that fits */
 };
 
 struct pp_split_found {
     double makespan; /* of the partition; infinite if none fits in memory */
-    double bound;    /* lower bound for all partitions */
-    bool proved;     /* the partition is optimal, or none fits */
+    double bound;    /* lower bound for all partitions that fit */
+    bool proved;     /* the partition is optimal within the limits, or none
+                        fits */
     size_t n_simulated;
 };
 

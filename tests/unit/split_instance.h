@@ -20,7 +20,7 @@ struct instance {
     double times[MAX_UNITS][PP_N_TIMES], messages[MAX_UNITS];
     double speed[MAX_STAGES], limit[MAX_STAGES];
     double bytes[MAX_UNITS][PP_N_UNIT_BYTES];
-    double message_bytes;
+    double message_bytes[MAX_UNITS]; /* behind each unit */
     struct pp_split_memory memory;
     struct pp_split_step problem;
     const size_t *bounds; /* of the split in the simulator */
@@ -47,7 +47,7 @@ static const struct kind {
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 /* Optional parts of an instance. */
-enum { MESSAGES = 1, SPEED = 2, MEMORY = 4 };
+enum { MESSAGES = 1, SPEED = 2, MEMORY = 4, UNEQUAL = 8 };
 
 static inline double random_time(uint64_t key, uint64_t *k, bool whole)
 {
@@ -68,7 +68,6 @@ static inline void set_units(struct instance *x, uint64_t key)
     }
     for (int r = 0; r < MAX_STAGES; r++)
         x->speed[r] = 0.5 + random_time(key, &k, false);
-    x->message_bytes = 10;
 }
 
 static inline bool make(struct instance *x, const struct kind *kind,
@@ -79,6 +78,10 @@ static inline bool make(struct instance *x, const struct kind *kind,
     struct pp_graph *g = &x->f.graph;
     x->n_stages = (size_t)(g->n_stages / g->n_copies);
     set_units(x, key);
+    for (size_t i = 0; i < n_units; i++)
+        x->message_bytes[i] =
+            with & UNEQUAL ? 1 + floor(100 * pp_rng_uniform(key, 2000 + i))
+                           : 10;
     if (emit(&x->f, kind->name, kind->m, 0) ||
         pp_makespan_init(&x->makespan, &x->f.s, &x->f.err) ||
         pp_lower(&x->f.s, &x->f.err) ||
@@ -157,7 +160,8 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
     struct pp_memory m;
     for (int s = 0; s < g->n_stages; s++) {
         int o = pp_original(g, s);
-        sizes[s].output = (size_t)x->message_bytes;
+        if (bounds[o + 1] < x->n_units)
+            sizes[s].output = (size_t)x->message_bytes[bounds[o + 1] - 1];
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             const double *b = x->bytes[i];
             sizes[s].act_i += (size_t)b[PP_UNIT_ACT_I];

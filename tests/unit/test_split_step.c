@@ -142,7 +142,7 @@ static void test_fill(void)
 }
 
 /* Memory agrees with the planner and steps agree with the simulator. */
-static void test_predictions(void)
+static void test_predictions(const char *what, int with)
 {
     bool times = true, bytes = true, least = true;
     for (size_t k = 0; k < N_KINDS; k++)
@@ -150,7 +150,7 @@ static void test_predictions(void)
             struct instance x;
             size_t bounds[MAX_STAGES + 1];
             double makespan;
-            if (!make(&x, &kinds[k], 14 + i, 100 * k + i, MESSAGES | SPEED))
+            if (!make(&x, &kinds[k], 14 + i, 100 * k + i, with))
                 continue;
             even_split(&x, bounds);
             times &=
@@ -165,22 +165,25 @@ static void test_predictions(void)
                     least &= n >= last;
                     last = n;
                 }
-                least &= last == need;
+                least &= last == need &&
+                         pp_split_memory_small(&x.memory, bounds, r) <= need;
             }
             discard(&x);
         }
-    ok(times, "steps take as long as the simulator says");
-    ok(bytes, "ranks need as much as the planner of buffers says");
-    ok(least, "the first stages need no more than all stages");
+    ok(times, "%s: steps take as long as the simulator says", what);
+    ok(bytes, "%s: ranks need as much as the planner of buffers says", what);
+    ok(least, "%s: the first stages need no more than all stages", what);
 }
 
 int main(void)
 {
-    test_predictions();
+    test_predictions("equal messages", MESSAGES | SPEED);
+    test_predictions("unequal messages", MESSAGES | SPEED | UNEQUAL);
     test_brute("plain", 0, 20);
     test_brute("messages", MESSAGES, 10);
     test_brute("speeds", SPEED | MESSAGES, 10);
     test_brute("memory", MEMORY, 10);
+    test_brute("memory with unequal messages", MEMORY | UNEQUAL, 10);
     test_fill();
     return done();
 }
