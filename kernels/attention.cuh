@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attention - what the two CUDA versions of attention share: where a sequence
- * lies, and which keys a query attends to. One version is for any width, the
+/* attention - code of both CUDA versions of attention: rows of a sequence, and
+ * the keys that a query attends to. One version is for any width, the
  * other for tensor cores. */
 #ifndef PP_KERNELS_ATTENTION_CUH
 #define PP_KERNELS_ATTENTION_CUH

@@ -67,20 +67,20 @@ PP_INLINE size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* First key to which query t may attend. */
+/* Returns the first key to which query t may attend. */
 PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
 {
     return s->window && t + 1 > s->window ? t + 1 - s->window : 0;
 }
 
-/* First row of the keys of a sequence. */
+/* Returns the first row of the keys of a sequence. */
 PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
 {
     return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
 }
 
-/* Query heads that are taken together, and queries of their blocks. Many heads
- * have smaller blocks. */
+/* Return the number of query heads in one block, and of its queries. Blocks
+ * with many heads have fewer queries. */
 PP_INLINE size_t heads_together(const struct pp_attention_shape *s)
 {
     return smaller(s->NH / s->NKV, MOST_HEADS);
@@ -115,7 +115,7 @@ PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
     return at;
 }
 
-/* The group that begins with query head h. */
+/* Returns the group that begins with query head h. */
 PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
                                      const real *q, const real *k,
                                      const real *v, size_t sequence, size_t h)
@@ -136,7 +136,7 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
     };
 }
 
-/* First key of the first tile of a block. */
+/* Returns the first key of the first tile of a block. */
 PP_INLINE size_t first_tile(const struct head_group *g,
                             const struct query_block *b)
 {
@@ -162,7 +162,7 @@ PP_INLINE int next_strip(const struct head_group *g,
     return 1;
 }
 
-/* Columns [*lo, *hi) of the strip to which its i-th query attends. */
+/* Finds columns [*lo, *hi) of the strip to which its i-th query attends. */
 PP_INLINE void key_range(const struct pp_attention_shape *s,
                          const struct strip *t, size_t i, size_t *lo,
                          size_t *hi)
@@ -172,7 +172,7 @@ PP_INLINE void key_range(const struct pp_attention_shape *s,
     *lo = smaller(larger(first, t->k0) - t->k0, *hi);
 }
 
-/* Row of the block where the strip begins. */
+/* Returns the row of the block where the strip begins. */
 PP_INLINE size_t strip_row(const struct head_group *g,
                            const struct query_block *b, const struct strip *t)
 {

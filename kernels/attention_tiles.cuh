@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_tiles - what forward and backward of attention on tensor cores
- * share: matrix instructions, tiles of rows in shared memory and their
+/* attention_tiles - code of forward and backward of attention on tensor cores:
+ * matrix instructions, tiles of rows in shared memory and their
  * products, and which queries of a tile attend to which keys.
  *
  * A GPU starts the blocks of a grid in order, x first. In causal attention the
@@ -253,16 +253,16 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
     *to = t < keys.length ? (end + height - 1) / height : *from;
 }
 
-/* Whether the query attends to the key. */
+/* Returns whether the query attends to the key. */
 static __device__ inline bool attends(const struct pp_attention_shape *s,
                                       int query, int key)
 {
     return key <= query && key >= first_key(s, query);
 }
 
-/* Whether any, or all, of n queries from position `query` on attend to any, or
- * to all, of m keys from `key` on. In most tiles all do, and single pairs need
- * no check. */
+/* Return whether any, or all, of n queries from position `query` on attend to
+ * any, or to all, of m keys from `key` on. In most tiles all do, and single
+ * pairs need no check. */
 static __device__ inline bool any_attends(const struct pp_attention_shape *s,
                                           int query, int n, int key, int m)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device - what all .cu files share: the element type, packs of 16 bytes, sums
+/* device - code of all .cu files: the element type, packs of 16 bytes, sums
  * in one fixed order, launches.
  *
  * Every .cu is compiled once with PP_ELEMENT_F32 and once with PP_ELEMENT_BF16;
@@ -103,7 +103,7 @@ template <int V> struct alignas(V < 4 ? V * 4 : 16) floats {
 /* Elements in 16 bytes. */
 #define PP_PACK ((int)(16 / sizeof(elem)))
 
-/* Whether rows of C elements, ld apart, at p can be read in packs. */
+/* Returns whether rows of C elements, ld apart, at p can be read in packs. */
 static inline bool packs(const void *p, size_t C, size_t ld)
 {
     return (uintptr_t)p % 16 == 0 && C % PP_PACK == 0 && ld % PP_PACK == 0;
@@ -114,15 +114,16 @@ static inline bool floats_aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* Number of blocks of `threads` threads for n items in a grid-stride loop: at
- * least 1, and limited for large n. */
+/* Returns the number of blocks of `threads` threads for n items in a
+ * grid-stride loop: at least 1, and limited for large n. */
 static inline unsigned blocks_for(size_t n, size_t threads)
 {
     size_t blocks = (n + threads - 1) / threads, most = 1u << 16;
     return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
-/* Index of this thread in the grid, and the number of threads in the grid. */
+/* Return the index of this thread in the grid, and the number of threads in the
+ * grid. */
 static __device__ inline size_t grid_thread(void)
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -147,7 +148,7 @@ static __device__ inline float warp_max(float x)
     return x;
 }
 
-/* The sum over THREADS consecutive threads, returned to each of them. THREADS
+/* Returns the sum over THREADS consecutive threads to each of them. THREADS
  * is PP_WARP or the size of the block, up to 1024. shared has one float for
  * each warp. */
 template <int THREADS>

@@ -23,7 +23,7 @@ static __global__ void embedding_fwd_kernel(elem *y, const int32_t *ids,
     }
 }
 
-/* Those of THREADS consecutive tokens that have an id, as bits and as a
+/* The tokens with a given id among THREADS consecutive tokens, as bits and as a
  * list. */
 struct matches {
     uint32_t bits[WARPS];

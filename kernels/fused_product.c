@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* fused_product - makes and remembers the plans of products for cuBLASLt. */
 #include "fused_product.h"
 
 #include <stdbool.h>
@@ -10,7 +11,7 @@
  * repeat. A new plan replaces the oldest. */
 #define N_PLANS 128
 
-/* All that the choice of an algorithm depends on. */
+/* The parameters that select an algorithm. */
 struct product_shape {
     uint64_t m, n, k, lda, ldb, ldd;
     int32_t op_a, op_b, type_in, type_out, epilogue, adds;

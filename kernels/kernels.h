@@ -20,7 +20,7 @@
  * needs this.
  *
  * Functions return 0 or the backend's code. stream is the backend's, NULL on
- * the CPU. The contract of each kernel is in its own header. */
+ * the CPU. The contract of each kernel follows below. */
 #ifndef PP_KERNELS_KERNELS_H
 #define PP_KERNELS_KERNELS_H
 
@@ -101,8 +101,7 @@ typedef PP_ROPE(pp_rope_fn);
  *   o      (N, NH, HDV), ldo    written; rows of padding become 0
  *   lse    (N, NH)              written: log-sum-exp of the scaled scores;
  *                               rows of padding become 0
- *   sinks  (NH) or NULL         one more score in every softmax; it has no
- * value
+ *   sinks  (NH) or NULL         one more score of each softmax, without a value
  *
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows. Both
  * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
@@ -144,8 +143,8 @@ struct pp_attention_shape {
 typedef PP_ATTENTION_FWD(pp_attention_fwd_fn);
 typedef PP_ATTENTION_BWD(pp_attention_bwd_fn);
 
-/* Elements of scratch that forward and backward need at shape s. They depend on
- * the head widths, NH, NKV and N only. */
+/* Returns the elements of scratch that forward and backward need. They depend
+ * on the head widths, NH, NKV and N only. */
 #define PP_ATTENTION_SCRATCH(name) \
     size_t(name)(const struct pp_attention_shape *s)
 typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
@@ -283,9 +282,8 @@ struct pp_kernels {
     const char *name; /* "cpu-f32" */
     size_t element_bytes;
     size_t accumulator_bytes;
-    /* Most logits, and most rows of them, that the head computes at a time:
-     * enough for fast products, and few enough for a cache or a GPU's
-     * memory. */
+    /* Most logits, and most of their rows, that the head computes at a time.
+     * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
 
 #define PP_MEMBER(name, type) type *name;
@@ -297,9 +295,8 @@ extern const struct pp_kernels pp_kernels_f32;
 extern const struct pp_kernels pp_kernels_f64;
 
 /* Sets the number of threads of the BLAS for the whole process. n > 0. Call
- * this once, before the first product. Ranks that are threads of one process
- * use one thread each, because some kernels of OpenBLAS give other bits with
- * more. */
+ * this once, before the first product. The default is one thread for each rank,
+ * because some kernels of OpenBLAS give other bits with more threads. */
 void pp_blas_set_threads(int n);
 
 /* Returns whether the process can map the memory that n threads need for their

@@ -18,7 +18,7 @@
 #define ELEMENT_TYPE PP_CUBLAS_R_16BF
 #endif
 
-/* A matrix as cuBLAS sees it. */
+/* A matrix in cuBLAS's column-major view. */
 struct blas_matrix {
     const void *at;
     int op;
@@ -42,8 +42,8 @@ static int plain_product(void *stream, struct blas_matrix a,
     return rc ? PP_CUBLAS_ERROR + rc : 0;
 }
 
-/* Whether the shape and the addresses permit a fused product. In a run every
- * tensor begins on a cache line, and only the shape decides. */
+/* Returns whether the shape and the addresses permit a fused product. In a run
+ * every tensor begins on a cache line, so that only the shape decides. */
 static bool may_fuse(const struct pp_fused_product *p)
 {
     const void *matrices[] = {p->a, p->b, p->c, p->d, p->bias};

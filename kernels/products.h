@@ -47,7 +47,7 @@ extern const struct pp_products PP_KERNEL(products_avx2);
 extern const struct pp_products PP_KERNEL(products_avx512);
 #endif
 
-/* The i-th set that this machine can run, fastest first; NULL after the
+/* Returns the i-th set that this machine can run, fastest first; NULL after the
  * last. */
 PP_INLINE const struct pp_products *products_at(size_t i)
 {

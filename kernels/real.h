@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* real - what the CPU kernels share: the element type, names that depend on it,
+/* real - code of all CPU kernels: the element type, names that depend on it,
  * matrix products by BLAS, reductions in a fixed order, and a fast exp.
  *
  * Every kernel .c is compiled twice, with PP_REAL_F32 and with PP_REAL_F64;
@@ -88,7 +88,7 @@ PP_INLINE double fold(const dlanes *v)
     return s[0];
 }
 
-/* sum a[i] * b[i] in double; a and b may be the same. */
+/* Returns the sum of a[i] * b[i] in double; a and b may be the same. */
 PP_INLINE double dot_rows(const real *a, const real *b, size_t n)
 {
     dlanes sum0 = {0}, sum1 = {0};
@@ -111,7 +111,7 @@ PP_INLINE double dot_rows(const real *a, const real *b, size_t n)
     return s;
 }
 
-/* sum x[i] in double. */
+/* Returns the sum of x[i] in double. */
 PP_INLINE double sum_row(const real *x, size_t n)
 {
     dlanes sum0 = {0}, sum1 = {0};
@@ -130,7 +130,7 @@ PP_INLINE double sum_row(const real *x, size_t n)
     return s;
 }
 
-/* The largest of x, or -infinity if n is 0. */
+/* Returns the largest of x, or -infinity if n is 0. */
 PP_INLINE real max_row(const real *x, size_t n)
 {
     real best[2 * PP_LANES];
@@ -155,7 +155,8 @@ PP_INLINE real max_row(const real *x, size_t n)
  * -104, infinite above 89, and NaN for NaN. The code has only additions and
  * products without contraction, so that all machines give the same bits. f64
  * uses libm. */
-/* 2^n for n in [-126, 127]. Any other n, from a NaN, gives some float. */
+/* Returns 2^n for n in [-126, 127]. Any other n, from a NaN, gives some
+ * float. */
 PP_INLINE float exp2_int(int32_t n)
 {
     uint32_t bits = ((uint32_t)n + 127) << 23;
@@ -194,8 +195,8 @@ PP_INLINE float fast_expf(float x)
     return p * exp2_int(half) * exp2_int(n - half);
 }
 
-/* The same for x <= 1, as in a softmax. A result below exp(-87), 1.6e-38,
- * becomes exp(-87). */
+/* Is like fast_expf for x <= 1, as in a softmax. A result below
+ * exp(-87), 1.6e-38, becomes exp(-87). */
 PP_INLINE float fast_expf_below(float x)
 {
     int32_t n;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_cuda - the speed of the CUDA kernels that a step spends its time in,
- * at the sizes of a model of about a billion parameters (hidden 2048, 32 heads
- * of 64 over 8 key heads, MLP 8192, vocabulary 128256), 4096 tokens in one
- * sequence; attention also with heads of 128, and those in 16. One line a
- * kernel: name, type, microseconds, TFLOP/s or GB/s. Numbers are random: on
- * zeros a GPU draws less power and runs faster than it will. */
+/* bench_cuda - the speed of the main CUDA kernels of a step, at the sizes of a
+ * model of about a billion parameters (hidden 2048, 32 heads of 64 over 8 key
+ * heads, MLP 8192, vocabulary 128256), with 4096 tokens in one sequence.
+ * Attention is also measured with heads of 128, in 1 and in 16 sequences. It
+ * prints a line for each kernel: name, type, microseconds, TFLOP/s or GB/s.
+ * Numbers are random, because a GPU draws less power and runs faster on
+ * zeros. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #define NKV ((size_t)8)
 #define HD ((size_t)64)
 #define BIG (2 * T * F)     /* elements of the largest arrays */
-#define PACKED ((size_t)16) /* sequences, where there are several */
+#define PACKED ((size_t)16) /* number of sequences if packed */
 #define REPEAT 20
 #define WARMUP 3
 
@@ -48,7 +49,8 @@ static int linear_bwd_weight(void)
     return k->linear_bwd_weight(f32, NULL, y, x, T, C, F, F, C, gpu_stream());
 }
 
-/* Array i of a few in a row, each as large as attention's largest. */
+/* Returns the i-th of several consecutive arrays, each as large as the largest
+ * of attention. */
 static void *array(void *of, size_t i)
 {
     return (char *)of + i * T * NH * 128 * k->element_bytes;
@@ -60,7 +62,7 @@ static int attention_fwd(void)
                             z, gpu_stream());
 }
 
-/* After forward: y and stats are of these numbers. */
+/* Call forward first: it fills y and stats. */
 static int attention_bwd(void)
 {
     return k->attention_bwd(array(y, 1), array(y, 2), array(y, 3), array(x, 3),
@@ -130,7 +132,7 @@ static void line(const char *name, step_fn *step, double work, const char *unit)
            work / s / (unit[0] == 'T' ? 1e12 : 1e9), unit);
 }
 
-/* n: sequences. */
+/* n is the number of sequences. */
 static void bench_attention(size_t width, size_t n)
 {
     const double flops = 2.0 * NH * (double)width * T * T / (double)n;
@@ -152,7 +154,7 @@ static void bench_attention(size_t width, size_t n)
     line(name, attention_bwd, 2.5 * flops, "TFLOP/s");
 }
 
-/* Normal numbers: a block of them over and over. */
+/* Fills with a block of normal numbers, repeated. */
 static void fill_random(void *at, size_t n)
 {
     enum { BLOCK = 1 << 20 };
@@ -192,7 +194,7 @@ static void bench(const struct pp_kernels *kernels)
     line("swiglu_fwd", swiglu_fwd, 3 * e * T * F, "GB/s");
     line("cross_entropy_fwd", cross_entropy_fwd, e * 64 * V, "GB/s");
     line("embedding_bwd_weight", embedding_bwd_weight, (e + 8) * T * C, "GB/s");
-    /* Last: again and again in place, its numbers leave all bounds. */
+    /* This is last, because repetition in place lets its numbers overflow. */
     line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
 }
 
@@ -224,7 +226,8 @@ int main(void)
     cu = zeroed((PACKED + 1) * sizeof *cu);
     gpu_put(ids, host, sizeof host);
     shape = (struct pp_attention_shape){
-        T, NH, NKV, 0, 0, 0, 0, 0, 0, cu, cu, 0, 0, 0}; /* the rest later */
+        T, NH, NKV, 0,  0, 0, 0,
+        0, 0,  cu,  cu, 0, 0, 0}; /* the rest is set later */
     bench(&pp_kernels_cuda_bf16);
     bench(&pp_kernels_cuda_f32);
     return 0;

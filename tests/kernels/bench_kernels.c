@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_kernels - speed of every kernel at the sizes of a small model, one
- * thread: best CPU time of several runs, products in GFLOP/s, the rest in GB/s
- * of what must be read and written. */
+/* bench_kernels - speed of every CPU kernel at the sizes of a small model, on
+ * one thread. It prints the best CPU time of several runs: products in GFLOP/s,
+ * the rest in GB/s of the data that must be read and written. */
 #include <time.h>
 
 #include "values.h"
@@ -30,7 +30,7 @@ static void report(const struct pp_kernels *k, const char *name, double seconds,
            work / seconds * 1e-9, unit);
 }
 
-/* Best time of a statement. */
+/* Prints the best time of a call. */
 #define BENCH(name, work, unit, call)                 \
     do {                                              \
         double best_ = 1e9;                           \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_call - a call of a CUDA kernel and of the CPU's in fp64: tensors that
- * are on the device and here, and the error of what it wrote. */
+/* cuda_call - calls a CUDA kernel and the CPU's kernel in fp64 on the same
+ * tensors, and compares the results. */
 #ifndef PP_TESTS_CUDA_CALL_H
 #define PP_TESTS_CUDA_CALL_H
 
@@ -10,7 +10,7 @@
 
 enum kind { ELEMENT, ACCUMULATED, DOUBLES };
 
-/* The same numbers on the device and, in double, for the reference. */
+/* Numbers on the device, and as doubles for the reference. */
 struct tensor {
     size_t n, bytes; /* bytes of a number on the device */
     double *want;
@@ -23,7 +23,7 @@ struct call {
     struct tensor tensors[24];
     int n;
     bool integers;
-    char **only; /* names of tests, up to NULL; none: all */
+    char **only; /* names of tests, NULL-terminated; none: all */
 };
 
 static const struct pp_kernels *const ref = &pp_kernels_f64;
@@ -62,7 +62,7 @@ static double decode(const void *in, size_t bytes, size_t i)
                         : ((const double *)in)[i];
 }
 
-/* A tensor of n numbers, `shift` of them behind an aligned address. */
+/* Makes a tensor of n numbers, `shift` numbers behind an aligned address. */
 static struct tensor *make(struct call *c, enum kind kind, size_t n,
                            size_t shift)
 {
@@ -91,7 +91,8 @@ static void upload(struct tensor *t)
     free(raw);
 }
 
-/* Normal numbers, or integers that sums of products keep exact. */
+/* Makes an input of normal numbers, or of integers whose sums of products are
+ * exact. */
 static struct tensor *in_at(struct call *c, enum kind kind, size_t n,
                             size_t shift)
 {
@@ -109,8 +110,8 @@ static struct tensor *in(struct call *c, enum kind kind, size_t n)
     return in_at(c, kind, n, 0);
 }
 
-/* What a kernel writes: not a number until then, as far as the reference's
- * number says; other places hold `keep`. */
+/* Makes an output. It is filled with NaN, so that the test finds elements that
+ * the kernel did not write. */
 static struct tensor *out(struct call *c, enum kind kind, size_t n)
 {
     struct tensor *t = make(c, kind, n, 0);
@@ -120,8 +121,8 @@ static struct tensor *out(struct call *c, enum kind kind, size_t n)
     return t;
 }
 
-/* Normalised error of what the device holds against t->want. A place that the
- * reference left alone must still be not a number. */
+/* Returns the normalised error of the device's numbers against t->want.
+ * Elements that the reference did not write must still be NaN. */
 static double error_of(const struct tensor *t)
 {
     double error = 0, size = 0;
@@ -145,7 +146,7 @@ static double bound_of(const struct call *c, double bf16, double f32)
     return c->k->element_bytes == 2 ? bf16 : f32;
 }
 
-/* One line for one output. */
+/* Reports the test of one output. */
 static void close_to(struct call *c, const struct tensor *t, double bound,
                      const char *what)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu - the device that the CUDA kernels are tested on: a GPU (gpu_cuda.c), or
- * the CPU in its place (gpu_emulated.c). */
+/* gpu - the device of the kernel tests: a GPU (gpu_cuda.c) or the emulated
+ * device (gpu_emulated.c). */
 #ifndef PP_TESTS_GPU_H
 #define PP_TESTS_GPU_H
 
@@ -9,14 +9,14 @@
 
 #include "cuda_stream.h"
 
-/* Opens the device. NULL, or why there is none. */
+/* Opens the device. Returns NULL, or the reason why there is none. */
 const char *gpu_open(void);
 const char *gpu_name(void);
 
-/* What kernels are given as their stream. */
+/* Returns the stream argument of kernels. */
 struct pp_cuda_stream *gpu_stream(void);
 
-/* Device memory; failure ends the program. */
+/* Allocates device memory. Ends the program on failure. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_put(void *to, const void *from, size_t bytes);

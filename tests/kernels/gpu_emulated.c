@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_emulated - the CPU in a GPU's place: kernels run in emulated.cpp, and
- * matrix products in emulated_cublas.c. */
+/* gpu_emulated - the emulated device for the kernel tests: kernels run in
+ * emulated.cpp, and matrix products in emulated_cublas.c. */
 #include "gpu.h"
 
 #include <stdlib.h>

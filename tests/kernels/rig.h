@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* rig - one layer on the bench: parameters, a packed microbatch, blocks. */
+/* rig - one layer to test, with its parameters, a packed microbatch and saved
+ * blocks. */
 #ifndef PP_TESTS_RIG_H
 #define PP_TESTS_RIG_H
 
@@ -29,29 +30,30 @@ struct rig {
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
 };
 
-/* A small model; the caller changes flags. Heads do not fill hidden. */
+/* Returns a small model, whose flags the caller may change. The heads together
+ * are narrower than hidden. */
 struct pp_model rig_model(void);
 
-/* Everything allocated `shift` elements away from malloc's alignment,
- * parameters and inputs drawn, outputs and blocks not-a-number. */
+/* Makes a rig. All arrays begin `shift` elements behind an aligned address.
+ * Parameters and inputs are random, outputs and blocks are NaN. */
 void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
               const struct pp_kernels *k, const struct packing *p,
               size_t shift);
-/* The same for a layer that recomputes. */
+/* Makes a rig for a layer that recomputes. */
 void rig_init_mode(struct rig *r, const struct pp_model *m,
                    enum pp_unit_kind kind, enum pp_recompute mode,
                    const struct pp_kernels *k, const struct packing *p,
                    size_t shift);
 void rig_finish(struct rig *r);
 
-/* Forward; then the scalar that gradients are of: the head's loss, or
- * sum y dy over all rows. */
+/* Runs forward. Returns the scalar whose gradients backward computes: the
+ * head's loss, or the sum of y dy over all rows. */
 double rig_forward(struct rig *r);
 void rig_backward(struct rig *r); /* I, then W into zeroed g */
-/* The same at once, for a layer that can. */
+/* Runs I and W at once, for a layer that can. */
 void rig_backward_together(struct rig *r);
 
-/* No kernel wrote behind its output. */
+/* Returns whether no kernel wrote behind its output. */
 bool rig_guards(const struct rig *r);
 
 #endif

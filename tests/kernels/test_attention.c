@@ -31,9 +31,9 @@ static const struct shape_case cases[] = {
     {"no sequences", 2, 1, 4, 4, 0, 0, 0, 0, {0}, {0}},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
-#define N_SMALL 8 /* cases that finite differences can afford */
+#define N_SMALL 8 /* cases small enough for finite differences */
 
-/* One call's arguments, gradients and scratch. */
+/* Arguments, gradients and scratch of one call. */
 struct call {
     const struct pp_kernels *k;
     struct pp_attention_shape s;
@@ -83,7 +83,7 @@ static void call_init(struct call *c, const struct shape_case *t,
     fill_normal(&c->v, "v", 1);
     fill_normal(&c->sinks, "sinks", 1);
     fill_normal(&c->dout, "dout", 1);
-    /* What lies between rows must stay. */
+    /* Numbers between rows must not change. */
     struct values *out[] = {&c->o, &c->dq, &c->dk, &c->dv};
     for (size_t i = 0; i < 4; i++)
         fill(out[i], 9);
@@ -120,8 +120,8 @@ static void bump(struct values *v, size_t i, double x)
     set(v, i, get(v, i) + x);
 }
 
-/* Row `t` (of all rows) of head h by straight loops in double, over its keys
- * [from, t]; backward too. */
+/* Computes row `t` of head h with simple loops in double, over its keys [from,
+ * t], and its part of backward. */
 static void naive_row(struct call *c, size_t from, size_t t, size_t h)
 {
     const struct pp_attention_shape *s = &c->s;
@@ -159,7 +159,7 @@ static void naive_row(struct call *c, size_t from, size_t t, size_t h)
     free(dp);
 }
 
-/* 0 in the columns that a kernel writes, what was there in the gap. */
+/* Clears the columns that a kernel writes, but not the gaps between them. */
 static void clear_columns(struct values *v, size_t ld, size_t width)
 {
     for (size_t i = 0; i < v->n; i++)
@@ -275,7 +275,7 @@ static void against_differences(const struct shape_case *t)
     call_finish(&c);
 }
 
-/* Scores of several hundred: exp without the running maximum would overflow. */
+/* Tests scores of several hundred: exp would overflow without the maximum. */
 static void large_scores(void)
 {
     const struct shape_case t = {"large", 1, 1, 8, 8, 0, 0, 0, 1, {200}, {200}};
@@ -294,8 +294,8 @@ static void large_scores(void)
     call_finish(&want);
 }
 
-/* A softmax of one score is 1 whatever the score: no gradient, not a small
- * one, or weights that nothing depends on would follow the rounding. */
+/* Tests the softmax of one score, which is 1. Its gradient must be exactly 0,
+ * because weights would otherwise follow rounding errors. */
 static void lone_queries(void)
 {
     const struct shape_case t = {"lone", 4, 2, 24,        24,       0,

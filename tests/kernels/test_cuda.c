@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cuda - every CUDA kernel against the CPU's in fp64 on the same numbers,
- * by normalised error with a bound for each type; outputs are poisoned first,
- * shapes are odd, and integers come out exact.
+/* test_cuda - compares every CUDA kernel with the CPU's in fp64, by normalised
+ * error with a bound for each type. Outputs are NaN first, shapes are odd, and
+ * results are exact for integers.
  *
- * usage: test_cuda [NAME...], names of kernels' files; all of them */
+ * usage: test_cuda [NAME...], with names of kernels; the default is all */
 #include "cuda_call.h"
 
 static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
@@ -49,7 +49,7 @@ static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
     finish(c);
 }
 
-/* The same without cuBLASLt, on a stream that has it. */
+/* Compares linear without cuBLASLt, on a stream that has it. */
 static void compare_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
 {
     struct pp_cuda_stream *s = gpu_stream();
@@ -205,7 +205,7 @@ static void compare_elementwise(struct call *c, size_t N, size_t C,
     finish(c);
 }
 
-/* Ten steps; a master copy where the weights have fewer bits. */
+/* Compares ten steps, with master weights if the weights have fewer bits. */
 static void compare_optimizers(struct call *c, size_t n)
 {
     struct tensor *w = in(c, ELEMENT, n), *m = in(c, ACCUMULATED, n);
@@ -323,8 +323,8 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
     };
 }
 
-/* Rows of padding hold anything that is a number, as in a run; what lies
- * between rows stays as it was. */
+/* Compares attention. Rows of padding hold some numbers, as in a run, and
+ * numbers between rows must not change. */
 static void compare_attention(struct call *c, const struct attention_case *t)
 {
     int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_device - the trainer on a device whose memory is not the host's: losses
- * of the CPU's run, the same bits however many ranks, checkpoints that go on
- * with the same bits and load elsewhere. */
+/* test_device - the trainer on the emulated device. Losses are those of the
+ * CPU, bits do not depend on the number of ranks, and a run resumes from a
+ * checkpoint with the same bits, or on another device. */
 #include "scratch.h"
 #include "small_run.h"
 #include "tap.h"
@@ -32,7 +32,7 @@ static int make_data(const char *dir, struct pp_packed *p, struct pp_err *err)
     return small_data(dir, 3, LONGEST, first, 4, p, err);
 }
 
-/* Where and how a run computes. */
+/* Device and kernels of a run. */
 struct place {
     const struct pp_device_ops *device;
     const struct pp_kernels *kernels;
@@ -42,7 +42,7 @@ static const struct place on_f32 = {&pp_device_cuda, &pp_kernels_cuda_f32};
 
 static const struct place on_bf16 = {&pp_device_cuda, &pp_kernels_cuda_bf16};
 
-/* What a run said. */
+/* Reports of a run. */
 struct result {
     double loss[STEPS], norm[STEPS], val_loss;
     double logps[N_ROWS];
@@ -54,7 +54,7 @@ struct run {
     const struct place *place;
     const char *kind;
     int ranks;
-    bool v; /* two stages a rank, placed as a V */
+    bool v; /* two stages on each rank, in V placement */
     int64_t steps;
     const char *save, *resume;
     bool score;
@@ -83,7 +83,7 @@ static void keep_logps(void *ctx, size_t bin, const struct pp_microbatch *mb)
             to->logps[to->n_logps++] = mb->logps[i];
 }
 
-/* The units of each stage: as even as it goes. */
+/* Divides the units evenly among the stages. */
 static void split_units(struct pp_graph *g, struct pp_unit_range *stages)
 {
     for (int i = 0; i < g->n_stages; i++) {
@@ -113,7 +113,7 @@ static int prepare(const struct run *run, struct pp_arena *a,
                : 0;
 }
 
-/* True when the run came to its end. */
+/* Makes a run. Returns whether it succeeded. */
 static bool done_run(const struct run *run)
 {
     struct pp_arena a = {0};
@@ -179,8 +179,8 @@ static double worst(const double *a, const double *b, size_t n)
     return most;
 }
 
-/* The promise of the device under test, without which the rest says little:
- * a host that reads its memory dies. */
+/* Tests that host code cannot read device memory. The other tests rely on it.
+ */
 static void test_protection(void)
 {
     struct pp_device *d = NULL;
@@ -201,8 +201,8 @@ static void test_protection(void)
     d->ops->close(d);
 }
 
-/* More than the page-locked memory holds, in pieces of an odd size, from memory
- * that is written again at once. */
+/* Puts more than the page-locked buffer holds, in pieces of an odd size, from
+ * memory that is overwritten at once. */
 static void test_put(void)
 {
     enum { BYTES = 20000003, N = 4 };
@@ -271,8 +271,7 @@ static void test_place(const struct place *place, double bound,
        "%s: the CPU's log-probabilities", name);
 }
 
-/* Forward and backward of a pair on two streams, which fall behind each other
- * by chance. */
+/* Runs forward and backward of a pair on two streams with random delays. */
 static void test_pairs(const struct place *place, const struct pp_packed *data)
 {
     const char *name = place->kernels->name;
@@ -302,8 +301,8 @@ static void test_pairs(const struct place *place, const struct pp_packed *data)
     unsetenv("PP_EMULATED_JITTER");
 }
 
-/* Two steps, saved by two ranks, and one more by one rank, on the device and
- * on the CPU. */
+/* Makes two steps on two ranks and saves them, and one more on one rank, on the
+ * device and on the CPU. */
 static void test_resume(const struct place *place, double bound,
                         const char *scratch, const struct pp_packed *data)
 {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* test_forward - a decoder layer's output and the head's loss against the
- * formulas, in straight loops that share nothing with the layers: finite
- * differences cannot see a wrong but smooth forward. */
+/* test_forward - compares the output of a decoder layer and the head's loss
+ * with the formulas. The loops share no code with the layers. Finite
+ * differences would not find a wrong but smooth forward. */
 #include "rig.h"
 
 static const struct packing packed = {3, {5, 1, 9}, {8, 1, 9}};
 
-/* A parameter by slot as doubles, or NULL. */
 struct loops {
     struct rig *r;
-    const double *w[PP_N_LAYER_PARAMS];
+    const double *w[PP_N_LAYER_PARAMS];         /* by slot, or NULL */
     double h[64], q[9][64], k[9][64], v[9][64]; /* one sequence of <= 9 */
 };
 
@@ -34,7 +33,7 @@ static void norm(double *y, const double *x, const double *w, size_t n,
         y[i] = w[i] * x[i] / sqrt(squares / (double)n + eps);
 }
 
-/* Rotates one head at position t: pairs (i, i + hd / 2). */
+/* Rotates the pairs (i, i + hd / 2) of one head at position t. */
 static void rotate(double *x, size_t hd, size_t t, double theta)
 {
     for (size_t i = 0; i < hd / 2; i++) {
@@ -87,7 +86,7 @@ static void attend(const struct loops *s, double *o, size_t t)
     }
 }
 
-/* The row after the layer, of a real token at position t. */
+/* Computes the layer's output row of a real token at position t. */
 static void finish_row(struct loops *s, double *y, const double *x, size_t t)
 {
     const struct pp_model *m = &s->r->m;
@@ -108,7 +107,7 @@ static void finish_row(struct loops *s, double *y, const double *x, size_t t)
         y[i] += mid[i];
 }
 
-/* Largest difference over the real rows of all sequences. */
+/* Returns the largest difference over the real rows of all sequences. */
 static double worst_difference(struct rig *r)
 {
     struct loops s = {.r = r};
@@ -149,7 +148,7 @@ static void test_decoder(const char *name, bool bias, bool qk_norm,
     rig_finish(&r);
 }
 
-/* Loss and gradients of the head by their definitions; dw is (V, C). */
+/* Computes loss and gradients of the head by definition; dw is (V, C). */
 static double head_loops(struct rig *r, struct values *dx, struct values *dw)
 {
     size_t C = r->m.hidden, V = r->m.vocab;
@@ -176,7 +175,8 @@ static double head_loops(struct rig *r, struct values *dx, struct values *dw)
     return loss;
 }
 
-/* A vocabulary so large that the scored rows are several blocks. */
+/* Tests the head with a vocabulary so large that the scored rows need several
+ * blocks. */
 static void test_head(size_t vocab, size_t hidden, int tokens)
 {
     struct packing one = {2, {tokens, 9}, {tokens, 12}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_kernels - products, sums, gathers, rotations and optimizers against
- * straight loops in double; exactly where the data are integers. */
+/* test_kernels - compares products, sums, gathers, rotations and optimizers
+ * with simple loops in double, exactly if the data are integers. */
 #include "values.h"
 
 static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
@@ -8,7 +8,7 @@ static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
 static const size_t sizes[] = {1, 3, 17, 64, 65};
 #define N_SIZES (sizeof sizes / sizeof *sizes)
 
-/* c += a b as straight loops, a (M, K) and b (K, N) by strides. */
+/* Computes c += a b with simple loops; a (M, K) and b (K, N) have strides. */
 static void multiply(struct values *c, const struct values *a,
                      const struct values *b, size_t M, size_t N, size_t K,
                      size_t a_row, size_t a_col, size_t b_row, size_t b_col,
@@ -24,7 +24,7 @@ static void multiply(struct values *c, const struct values *a,
         }
 }
 
-/* Integers: every order of summation is exact. */
+/* Compares on integers, for which every order of summation is exact. */
 static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
                          size_t OC, size_t gap)
 {
@@ -192,7 +192,7 @@ static void test_rope(const struct pp_kernels *k)
         values_free(all[i]);
 }
 
-/* Three steps by the formulas in double. */
+/* Compares three steps with the formulas in double. */
 static void test_adamw(const struct pp_kernels *k)
 {
     const size_t n = 65;
@@ -254,7 +254,7 @@ static void test_sgd(const struct pp_kernels *k)
     values_free(&was);
 }
 
-/* Nothing to do is legal, whatever the pointers. */
+/* Tests calls with zero elements, which are legal for all pointers. */
 static void test_empty(const struct pp_kernels *k)
 {
     double sum = 1;

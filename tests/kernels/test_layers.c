@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_layers - every layer's gradients against finite differences in fp64,
- * element by element; packing; determinism; memory. */
+/* test_layers - compares every element of every layer's gradients with finite
+ * differences in fp64. Also tests packing, determinism and memory. */
 #include "rig.h"
 
 static const struct packing packed = {5, {5, 1, 0, 7, 3}, {8, 1, 2, 7, 4}};
@@ -47,7 +47,7 @@ static struct pp_model model_of(const struct variant *v)
     return m;
 }
 
-/* Central differences of the rig's scalar by every element of at. */
+/* Computes central differences of the rig's scalar for every element of at. */
 static void differences(struct rig *r, struct values *at, struct values *out)
 {
     const double h = 1e-5;
@@ -79,7 +79,7 @@ static void gradients(const struct variant *v)
     if (v->kind != PP_UNIT_EMBED)
         ok(values_near(&r.dx, &x, 1e-8, 1e-3, "input gradient"),
            "%s: gradient of the input", v->name);
-    /* A second W adds as much again. */
+    /* A second W adds the same gradient again. */
     struct values twice = values_new(&pp_kernels_f64, r.g.n, 0);
     for (size_t i = 0; i < r.g.n; i++)
         set(&twice, i, 2 * get(&r.g, i));
@@ -97,7 +97,7 @@ static void gradients(const struct variant *v)
     rig_finish(&r);
 }
 
-/* f32 against f64 on the same numbers. */
+/* Compares f32 with f64 on the same numbers. */
 static void precision(const struct variant *v)
 {
     struct pp_model m = model_of(v);
@@ -123,7 +123,7 @@ static void determinism(const struct variant *v, const struct pp_kernels *k)
     struct rig a, b;
     rig_init_mode(&a, &m, v->kind, v->mode, k, &packed, 0);
     rig_init_mode(&b, &m, v->kind, v->mode, k, &packed, 3);
-    rig_forward(&b); /* an earlier call changes nothing */
+    rig_forward(&b); /* an earlier call has no effect */
     rig_backward(&b);
     double la = rig_forward(&a), lb = rig_forward(&b);
     rig_backward(&a);
@@ -156,7 +156,7 @@ static void take_sequence(struct rig *one, const struct rig *all, size_t i)
     }
 }
 
-/* y and dx of the sequence are the packed ones'. */
+/* Returns whether y and dx of the sequence are the same as when packed. */
 static bool same_rows(const struct rig *one, const struct rig *all, size_t i)
 {
     size_t at = (size_t)all->cu_padded[i] * all->m.hidden;
@@ -200,8 +200,8 @@ static void packing(const struct variant *v)
     rig_finish(&all);
 }
 
-/* Recomputed, a layer has the bits of one that keeps everything, whatever
- * happens between its actions to what it does not keep. */
+/* Tests that a layer that recomputes has the bits of one that keeps everything,
+ * although other blocks are overwritten between its actions. */
 static void recompute(const struct variant *v, const struct pp_kernels *k)
 {
     struct pp_model m = model_of(v);
@@ -231,7 +231,7 @@ static void recompute(const struct variant *v, const struct pp_kernels *k)
     rig_finish(&r);
 }
 
-/* No tokens: nothing is touched, the loss is 0. */
+/* Tests zero tokens: no memory is touched and the loss is 0. */
 static void no_tokens(const struct variant *v)
 {
     struct packing none = {0};
@@ -246,7 +246,7 @@ static void no_tokens(const struct variant *v)
     rig_finish(&r);
 }
 
-/* Gradients that are NULL are skipped. */
+/* Tests that gradients that are NULL are skipped. */
 static void frozen(const struct variant *v)
 {
     struct pp_model m = model_of(v);
@@ -262,7 +262,7 @@ static void frozen(const struct variant *v)
     rig_finish(&r);
 }
 
-/* The log-probabilities are those that the loss adds. */
+/* Tests that the log-probabilities add up to the loss. */
 static void logps(void)
 {
     struct pp_model m = rig_model();
@@ -278,7 +278,7 @@ static void logps(void)
     rig_finish(&r);
 }
 
-/* More scored rows than a block of logits has. */
+/* Tests more scored rows than a block of logits has. */
 static void head_blocks(void)
 {
     struct packing long_one = {1, {500}, {512}};
@@ -301,7 +301,7 @@ static void head_blocks(void)
     rig_finish(&b);
 }
 
-/* I and W at once, by one making of the logits, over several blocks. */
+/* Tests I and W at once, which compute the logits once, over several blocks. */
 static void head_together(const struct pp_kernels *k)
 {
     struct packing long_one = {1, {300}, {310}};
@@ -321,8 +321,8 @@ static void head_together(const struct pp_kernels *k)
     rig_finish(&b);
 }
 
-/* Blocks of other sizes, as another backend has, and more rows than are read
- * from a device at a time. */
+/* Tests block sizes of other backends, and more rows than are read from a
+ * device at a time. */
 static void head_block_sizes(void)
 {
     struct packing long_one = {1, {6300}, {6304}};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_norms - rmsnorm, swiglu, cross-entropy, exp and the rotary tables:
- * straight loops, finite differences in fp64, fp32 against fp64. */
+/* test_norms - tests rmsnorm, swiglu, cross-entropy, exp and the rotary tables
+ * against simple loops and finite differences in fp64, and fp32 against fp64.
+ */
 #define PP_REAL_F32
 #include "real.h"
 #include "run/parts/layer.h"
@@ -16,7 +17,7 @@ static double bound(const struct pp_kernels *k)
     return k->element_bytes == 8 ? 1e-14 : 2e-6;
 }
 
-/* Rows of G groups, strides beyond the width, y in x's place. */
+/* Tests rows of G groups, with gaps between rows and y in place of x. */
 static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
 {
     const size_t N = 3, ld = G * C + 2, ldr = G + 1;
@@ -109,7 +110,7 @@ static void test_swiglu(const struct pp_kernels *k, size_t C)
         values_free(all[i]);
 }
 
-/* size: how far apart the logits are. */
+/* size is the spread of the logits. */
 static void test_cross_entropy(const struct pp_kernels *k, size_t V,
                                double size)
 {
@@ -137,7 +138,7 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
     bool fine =
         !k->cross_entropy_fwd(lse.at, logp.at, x.at, targets, N, V, NULL) &&
         !k->cross_entropy_bwd(x.at, lse.at, targets, N, V, scale, NULL);
-    /* fp32's lse is rounded: gradients are off by its last place. */
+    /* lse in fp32 is rounded, which adds an error to gradients. */
     double b = bound(k) * (size > 10 ? size / 2 : 1);
     ok((values_near(&lse, &wlse, bound(k), 1, "lse") &&
         values_near(&logp, &wlogp, bound(k), 1, "logp") &&
@@ -180,11 +181,12 @@ static double table_frequency(const struct pp_model *m, size_t i)
 {
     double c[8 * 4], s[8 * 4];
     pp_rope_tables(m, 8, sizeof(double), c, s);
-    return atan2(s[4 + i], c[4 + i]); /* the angle at position 1 */
+    return atan2(s[4 + i], c[4 + i]); /* angle at position 1 */
 }
 
-/* Wavelengths 6.3, 63, 628, 6283 of theta 10^4 and width 8; llama3's middle
- * one by hand: original 1000, low 1, high 4, so between 250 and 1000. */
+/* Tests the wavelengths 6.3, 63, 628 and 6283 of theta 10^4 and width 8. The
+ * middle one of llama3 is computed by hand: original 1000, low 1 and high 4, so
+ * it is between 250 and 1000. */
 static void test_rope_tables(void)
 {
     struct pp_model m = {.head_dim = 8, .rope = {.theta = 1e4}};

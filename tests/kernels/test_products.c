@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_products - every instruction set's products against straight loops,
- * exactly, and its passes over a row. Compiled for each element type. */
+/* test_products - compares the products of every instruction set with simple
+ * loops, exactly, and tests the softmax passes. Compiled for each element
+ * type. */
 #include "products.h"
 
 #include <math.h>
@@ -11,8 +12,8 @@
 #define MOST 100
 #define LD (MOST + 3)
 
-/* products.c for vectors as long as the longest set's, in the base set's
- * instructions: the same code where the machine lacks that set. */
+/* products.c with the longest vectors but base instructions. It tests that code
+ * on machines without the instruction set. */
 extern const struct pp_products PP_KERNEL(products_wide);
 
 static const size_t sizes[] = {1,  2,  5,  6,  7,  8,  12, 13,
@@ -23,7 +24,7 @@ struct matrices {
     real a[MOST * LD], b[MOST * LD], c[(MOST + 1) * LD], want[(MOST + 1) * LD];
 };
 
-/* Small integers in rows by columns, not a number elsewhere. */
+/* Fills rows by columns with small integers, and the rest with NaN. */
 static void fill_matrix(real *x, size_t rows, size_t columns, unsigned seed)
 {
     for (size_t i = 0; i < MOST * LD; i++) {
@@ -33,7 +34,7 @@ static void fill_matrix(real *x, size_t rows, size_t columns, unsigned seed)
     }
 }
 
-/* 5 in all of c and want, then the sums in want's part. */
+/* Fills c and want with 5, and then the written part of want with the sums. */
 static void expect(struct matrices *m, size_t M, size_t N, size_t K, bool t,
                    bool add)
 {
@@ -79,7 +80,8 @@ static void products_right(const struct pp_products *p, struct matrices *m)
     ok(product_right(p, m, 7, 9, 0), "%s: of nothing", p->name);
 }
 
-/* The bits of an element are those of the product of its row and column. */
+/* Tests that an element has the bits of the product of its row and column
+ * alone. */
 static void place_is_nothing(const struct pp_products *p, struct matrices *m)
 {
     size_t M = 20, N = 77, K = MOST;

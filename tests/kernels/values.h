@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* values - arrays of either element type for the kernel tests, with guard
- * elements behind them, and comparisons that name the worst element.
- *
- * Definitions in a header on purpose, as in tap.h. */
+/* values - arrays of both element types for the kernel tests, with guard
+ * elements behind them, and comparisons that print the worst element. The
+ * functions are defined in this header, as in tap.h. */
 #ifndef PP_TESTS_VALUES_H
 #define PP_TESTS_VALUES_H
 
@@ -15,8 +14,8 @@
 #define GUARD 16
 #define GUARD_BYTE 0x5a
 
-/* n elements and a guard. base is what was allocated: at may stand behind it
- * by `shift` elements, to try another alignment. */
+/* n elements and a guard. base is the allocation; at is `shift` elements behind
+ * it, to test another alignment. */
 struct values {
     void *base, *at;
     size_t n, bytes; /* bytes of an element */
@@ -31,7 +30,7 @@ values_new(const struct pp_kernels *k, size_t n, size_t shift)
         abort();
     v.at = (char *)v.base + shift * v.bytes;
     memset(v.base, GUARD_BYTE, (n + shift + GUARD) * v.bytes);
-    memset(v.at, 0xff, n * v.bytes); /* not a number until written */
+    memset(v.at, 0xff, n * v.bytes); /* NaN until written */
     return v;
 }
 
@@ -70,7 +69,8 @@ __attribute__((unused)) static void fill(struct values *v, double x)
         set(v, i, x);
 }
 
-/* Normal numbers that are floats, so that both types hold the same. */
+/* Fills with normal numbers that are floats, so that both types hold the same
+ * values. */
 __attribute__((unused)) static void fill_normal(struct values *v,
                                                 const char *name, double size)
 {
@@ -79,7 +79,7 @@ __attribute__((unused)) static void fill_normal(struct values *v,
         set(v, i, (double)(float)(size * pp_rng_normal(key, i)));
 }
 
-/* Integers in [-limit, limit]. */
+/* Fills with integers in [-limit, limit]. */
 __attribute__((unused)) static void fill_integers(struct values *v,
                                                   const char *name, int limit)
 {
@@ -89,8 +89,8 @@ __attribute__((unused)) static void fill_integers(struct values *v,
             (double)(pp_rng_bits(key, i) % (2 * (uint64_t)limit + 1)) - limit);
 }
 
-/* Largest |got - want| over the largest |want| (at least `least`); prints
- * where when that is beyond the bound. Not-a-number never passes. */
+/* Returns whether the largest |got - want|, divided by the largest |want| or
+ * `least`, is within the bound. Prints the element if not. NaN never passes. */
 __attribute__((unused)) static bool values_near(const struct values *got,
                                                 const struct values *want,
                                                 double bound, double least,
@@ -118,7 +118,7 @@ __attribute__((unused)) static bool values_near(const struct values *got,
     return false;
 }
 
-/* Mean of squared errors over mean of squares. */
+/* Returns the mean squared error divided by the mean square. */
 __attribute__((unused)) static double nmse(const struct values *got,
                                            const struct values *want)
 {
