@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun at the command line: what it prints, what it refuses, and how.
+# pprun at the command line: its output, and its errors.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -43,7 +43,7 @@ fails() {
     jq -se '.[29].loss < 0.8 * .[0].loss' out
 }
 
-@test "channels that hold more than a pass sends" {
+@test "a channel depth above the number of messages of a pass" {
     ppsplit -q -p 3 model-llama | ppsched -q -s 1f1b -m 2 --depth 3 >deep.json
     ppsched -q -s 1f1b -m 2 --depth 1 deep.json >shallow.json
     for depth in deep shallow; do
@@ -54,7 +54,7 @@ fails() {
     cmp deep shallow
 }
 
-@test "sizes that the manifest has otherwise than the data" {
+@test "a manifest whose sizes differ from the data is refused" {
     ppsched -q -s 1f1b -m 4 --data packed plan.json >with.json
     pprun --init 1 --steps 1 --shapes max with.json >out
     local key n
@@ -68,7 +68,7 @@ fails() {
     done
 }
 
-@test "tokens left in their files, and columns of others, train the same" {
+@test "token files, and columns of other formats, train the same" {
     jq -c '{input_ids}' data.jsonl >ids.jsonl
     pppack -q -l 48 -o ids ids.jsonl
     pppack -q --export megatron -o corpus ids
@@ -86,7 +86,7 @@ fails() {
         jq -c '[.loss, .grad_norm]' | cmp - columns.out
 }
 
-@test "nothing to do is a mistake" {
+@test "pprun without a task is refused" {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
@@ -95,7 +95,7 @@ fails() {
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
-@test "a word not understood is refused, not defaulted" {
+@test "unknown words are refused" {
     for option in --optimizer --dtype --device --transport --objective \
         --lr-schedule; do
         run --separate-stderr pprun plan.json $option nosuch
@@ -108,7 +108,7 @@ fails() {
     [ "$status" -eq 2 ]
 }
 
-@test "a device that is not there is refused with a reason" {
+@test "a missing device is refused with a reason" {
     compgen -G '/dev/nvidia[0-9]*' >/dev/null && skip 'there is a GPU'
     fails 3 "pprun: --device cuda: *" \
         pprun plan.json --device cuda --data packed --init 1 --steps 1
@@ -124,7 +124,7 @@ fails() {
     fi
 }
 
-@test "a manifest without a section says which tool adds it" {
+@test "the error of a missing section names the tool that adds it" {
     ppsplit -p 2 model-llama >split.json
     fails 2 "pprun: split.json: no schedule; add one with ppsched *" \
         pprun split.json --data packed --init 1 --steps 1
@@ -133,7 +133,7 @@ fails() {
             sed "s/^pprun: no/pprun: plan.json: no/" | head -n 1 >&2; exit 2'
 }
 
-@test "a manifest cut in the middle" {
+@test "a truncated manifest is refused" {
     head -c 400 plan.json >cut.json
     fails 2 "pprun: cut.json: line *" \
         pprun cut.json --data packed --init 1 --steps 1
@@ -141,24 +141,24 @@ fails() {
         sh -c 'pprun --data packed --init 1 --steps 1 <cut.json'
 }
 
-@test "an invalid schedule is an answer" {
+@test "an invalid schedule gives status 1" {
     sed 's/0F0 /0F1 /' plan.json >swapped.json
     fails 1 "pprun: swapped.json: *" \
         pprun swapped.json --data packed --init 1 --steps 1
 }
 
-@test "a missing manifest, a missing packed directory" {
+@test "a missing manifest or packed directory is refused" {
     fails 2 "pprun: nosuch.json: No such file or directory" \
         pprun nosuch.json --data packed --init 1 --steps 1
     fails 2 "pprun: nosuch*" pprun plan.json --data nosuch --init 1 --steps 1
 }
 
-@test "no weights and no seed" {
+@test "a run without weights and seed is refused" {
     fails 2 "pprun: 'model-llama' has no weights; give --weights *" \
         pprun plan.json --data packed --steps 1
 }
 
-@test "a truncated safetensors file" {
+@test "a truncated safetensors file is refused" {
     rm -rf cut
     cp -rL trained/latest cut
     for f in cut/*.safetensors; do
@@ -168,7 +168,7 @@ fails() {
         pprun plan.json --data packed --weights cut --steps 1
 }
 
-@test "a tensor of another shape" {
+@test "a tensor of the wrong shape is refused" {
     mkdir -p model-wide
     sed 's/"intermediate_size": 56/"intermediate_size": 60/' \
         model-llama/config.json >model-wide/config.json
@@ -177,7 +177,7 @@ fails() {
         pprun wide.json --data packed --weights trained/latest --steps 1
 }
 
-@test "NaN in a config" {
+@test "NaN in a config is refused" {
     mkdir -p model-nan
     sed 's/"rms_norm_eps": 1e-6/"rms_norm_eps": NaN/' \
         model-llama/config.json >model-nan/config.json
@@ -186,21 +186,21 @@ fails() {
         pprun nan.json --data packed --init 1 --steps 1
 }
 
-@test "ids outside the vocabulary" {
+@test "ids outside the vocabulary are refused" {
     echo '{"input_ids": [1, 67]}' >wrong.jsonl
     pppack -l 48 -o wrong wrong.jsonl
     fails 2 "pprun: wrong: token id '67' is not in the model's vocabulary of 67" \
         pprun plan.json --data wrong --init 1 --steps 1
 }
 
-@test "data that changed under a manifest" {
+@test "data that changed after planning is refused" {
     head -c -4 packed/input_ids >/dev/null
     cp -r packed short
     head -c -4 packed/input_ids >short/input_ids
     fails 2 "pprun: short*" pprun plan.json --data short --init 1 --steps 1
 }
 
-@test "a full disk is not success" {
+@test "a full disk is an error" {
     run --separate-stderr sh -c \
         'pprun plan.json --data packed --init 1 --steps 1 >/dev/full'
     [ "$status" -eq 3 ]
@@ -220,7 +220,7 @@ fails() {
         pprun plan.json --data packed --init 1 --steps 1 --save file
 }
 
-# progress COLUMNS STEPS: the lines of a terminal so wide, one after the other.
+# progress COLUMNS STEPS: prints the progress lines of a terminal of that width.
 progress() {
     script -qec "stty cols $1; pprun plan.json --data packed --init 1 \
         --steps $2 -o log" /dev/null | sed 's/\x1b\[K//g' | tr '\r' '\n'
@@ -231,14 +231,14 @@ progress() {
     [[ "$(progress 80 1)" == *"the first step ..."* ]]
     progress 10 1 >lines
     grep -qx 'the first' lines
-    # Some steps later than a tenth of a second; bars of their part.
+    # Some lines after a tenth of a second, each with its bar.
     progress 60 300 >lines
     grep -Eq '^\[#*\.*\] [0-9]+/300  [0-9]:[0-9]{2} left  loss [0-9.]+' lines
     awk 'length > 59 { exit 1 }' lines
     [ "$(wc -l <log)" -eq 300 ]
 }
 
-@test "sequences beyond the model's positions are noted" {
+@test "a note warns of sequences beyond the model's positions" {
     mkdir -p short
     jq '.max_position_embeddings = 8' model-llama/config.json \
         >short/config.json
@@ -254,14 +254,14 @@ progress() {
     [ -z "$stderr" ]
 }
 
-@test "a step that leaves the numbers is an error" {
+@test "a loss that is not finite is an error" {
     run --separate-stderr pprun plan.json --data packed --init 1 --steps 9 \
         --optimizer sgd --lr 1e6 --clip 0 --dtype fp32
     [ "$status" -eq 3 ]
     [[ "$stderr" =~ ^"pprun: step "[2-9]": loss is "(nan|inf)" and the gradient norm "(nan|inf)$ ]]
 }
 
-@test "checkpoints are not replaced by a run that does not go on from one" {
+@test "a run without --resume does not replace checkpoints" {
     rm -rf ckpt nosuch
     local train="pprun plan.json --data packed --init 1 --save ckpt -q"
     $train --steps 2 --save-every 1 -o log
@@ -273,16 +273,16 @@ progress() {
             $train --steps 1 --keep 1 $resume
         [ "$(ls ckpt)" = "$before" ]
     done
-    # Going back to an earlier one is going on.
+    # A resumed run may start from an earlier checkpoint.
     $train --steps 2 --resume ckpt/step-00000001 -o log
     [ "$(jq .step log)" = 2 ]
-    # A directory that has none is as good as a new one.
+    # A directory without checkpoints is used like a new one.
     mkdir none
     echo >none/notes
     pprun plan.json --data packed --init 1 --save none -q --steps 1 -o log
 }
 
-@test "--plan needs neither steps nor weights, and writes nothing" {
+@test "--print-memory needs neither steps nor weights, and writes nothing" {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 1 --plan >want
     pprun plan.json --data packed --plan >got
@@ -292,7 +292,7 @@ progress() {
     pprun plan.json --data packed --plan --steps 1 --save ckpt >got
     cmp want got
     [ ! -e ckpt ]
-    # Forwards alone keep no gradients.
+    # Forward passes keep no gradients.
     for forward in "--eval packed" "--logprobs lines"; do
         # shellcheck disable=SC2086
         pprun plan.json --data packed --plan $forward |
@@ -301,7 +301,7 @@ progress() {
     fails 2 "try 'pprun --help'" pprun plan.json --plan
 }
 
-@test "log-probabilities are there when all are, or not at all" {
+@test "the file of log-probabilities appears when it is complete" {
     fails 3 "pprun: nosuch/lines.tmp: No such file or directory" \
         pprun plan.json --data packed --init 1 --logprobs nosuch/lines
     echo old >lines
@@ -327,7 +327,7 @@ progress() {
     [ -d ckpt/step-00000002 ]
 }
 
-@test "--memory in slots: the simulated peak runs, one slot fewer is refused" {
+@test "--max-in-flight accepts the simulated peak and refuses one less" {
     peak=$(ppsched --stats plan.json | jq '.peak | max')
     pprun plan.json --data packed --init 1 --steps 1 --memory "$peak" -v \
         >out 2>err
@@ -339,12 +339,12 @@ progress() {
         pprun plan.json --data packed --init 1 --steps 1 --memory $((peak - 1))
 }
 
-@test "--memory in bytes says what is needed" {
+@test "an error of --memory says how many bytes are needed" {
     fails 1 "pprun: rank 0 needs *iB, but --memory allows 1.00 KiB" \
         pprun plan.json --data packed --init 1 --steps 1 --memory 1K
 }
 
-@test "what ppsched predicts is what pprun allocates, to the byte" {
+@test "pprun allocates the bytes that ppsched predicts" {
     for split in "1f1b -p 2" "gpipe -p 2 -c 2 --placement v" \
         "interleaved -p 2 -c 3" "1f1b -p 1"; do
         # shellcheck disable=SC2086
@@ -357,7 +357,7 @@ progress() {
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json
     done
-    # In bf16 statistics take more than their neighbours.
+    # In bf16, statistics have larger elements than other tensors.
     [[ $(pprun -V) == *cuda* ]] || return 0
     model qwen3 true
     ppsplit -p 2 --dtype bf16 model-qwen3 |
@@ -370,7 +370,7 @@ progress() {
         .optimizer == 6 * .weights)' need.json
 }
 
-@test "checkpoints: kept as many as asked, latest is the last" {
+@test "--keep removes old checkpoints, and latest is the newest" {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 5 --save ckpt \
         --save-every 1 --keep 2 -o log
@@ -379,7 +379,7 @@ progress() {
     [ -f ckpt/latest/config.json ]
 }
 
-@test "intervals need what they are intervals of" {
+@test "--save-every and --eval-every need --save and --eval" {
     for pair in "--save-every --save" "--keep --save" "--eval-every --eval"; do
         read -r interval what <<<"$pair"
         run --separate-stderr pprun plan.json --data packed --init 1 \
@@ -390,7 +390,7 @@ progress() {
     done
 }
 
-# refused MESSAGE OPTION...: a usage error, by its first line.
+# refused MESSAGE OPTION...: a usage error with this first line.
 refused() {
     local message=$1
     shift
@@ -402,7 +402,7 @@ refused() {
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
-@test "what nobody would hear is refused" {
+@test "options without an effect are refused" {
     refused "--min-lr needs --lr-schedule cosine" --steps 1 --min-lr 1e-4
     refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
         --betas 0.9,0.99
@@ -430,13 +430,13 @@ refused() {
 --lr-schedule cosine
 END
     refused "--grad-accum needs --steps" --logprobs - --grad-accum 2
-    # Where they are heard they are welcome.
+    # They are accepted if they have an effect.
     pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
         --lr-schedule cosine --min-lr 1e-3 -o log
     [ "$(tail -n 1 log | jq .lr)" = 0.001 ]
 }
 
-@test "the last step is told before its gradients cannot be written" {
+@test "the last step is printed although its gradients cannot be written" {
     for path in nosuch/grads /dev/full; do
         run --separate-stderr pprun -q plan.json --data packed --init 1 \
             --steps 2 --dump-grads $path
@@ -454,7 +454,7 @@ END
  left" ]
 }
 
-@test "a loss of nothing is null" {
+@test "the loss of no scored tokens is null" {
     echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
         pppack -q -l 8 -o unscored
     run --separate-stderr pprun -q plan.json --data unscored --init 1 --steps 2
@@ -466,7 +466,7 @@ END
         '{"val_loss": null}' ]
 }
 
-@test "a checkpoint of more steps than asked for leaves nothing to do" {
+@test "a note says when a checkpoint has all steps" {
     rm -rf ended
     pprun -q plan.json --data packed --init 1 --steps 2 --save ended -o log
     for steps in 1 2; do
@@ -494,21 +494,21 @@ END
 }
 
 @test "too little address space is an error, not a hang" {
-    # Sanitizers map far more than any limit.
+    # Sanitizers map far more memory than any limit.
     ! grep -qE "__(asan|tsan)_init" "$BUILDDIR/cmd/pprun" || skip "a sanitizer's build"
     run --separate-stderr timeout 200 bash -c \
         'ulimit -v 400000; exec pprun plan.json --data packed --init 1 --steps 2'
     [ "$status" -eq 3 ]
     [ -z "$output" ]
     [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
-    # Of two ranks and three helpers, 256 MiB each.
+    # Two ranks and three helper threads need 256 MiB each.
     run --separate-stderr timeout 200 bash -c 'ulimit -v 400000; exec pprun \
         plan.json --data packed --init 1 --steps 2 --blas-threads 4'
     [ "$status" -eq 3 ]
     [[ "$stderr" == *": matrix products need 1.25 GiB of address space" ]]
 }
 
-@test "products may have more threads than one" {
+@test "matrix products can use several threads" {
     run --separate-stderr pprun plan.json --data packed --init 1 --steps 2 \
         --blas-threads 2
     [ "$status" -eq 0 ]

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --trace and --profile: what happened when, and what it takes; and what
-# ppsplit and ppsched make of it.
+# pprun --trace and --profile, and the use of profiles in ppsplit and ppsched.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -21,7 +20,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 run_pprun() { pprun -q --data packed --init 1 "$@"; }
 
-# fails STATUS MESSAGE COMMAND...: that one line on stderr, nothing on stdout.
+# fails STATUS MESSAGE COMMAND...: expects this line on stderr and no stdout.
 fails() {
     local want=$1 message=$2
     shift 2
@@ -60,7 +59,7 @@ fails() {
     steps_tile trace.json
 }
 
-@test "more steps, and the passes of each" {
+@test "a trace of several steps has all their passes" {
     run_pprun --steps 5 --accumulate 2 --trace trace.json --trace-steps 3 \
         plan.json >/dev/null
     check_trace trace.json
@@ -69,18 +68,18 @@ fails() {
             | [.args.step, .args.pass]] | group_by(.) | map([.[0], length])
         | map(.[0]) == [[3,0],[3,1],[4,0],[4,1],[5,0],[5,1]]
         and (map(.[1]) | unique | length) == 1' trace.json
-    # More than there are: all of them.
+    # More steps than the run has give all of them.
     run_pprun --steps 2 --trace trace.json --trace-steps 9 plan.json >/dev/null
     jq -e '[.traceEvents[].args.step | values] | unique == [1, 2]' trace.json
 }
 
-@test "recording changes no number" {
+@test "recording does not change results" {
     run_pprun --steps 4 plan.json >without
     run_pprun --steps 4 --trace t.json --profile p.json plan.json >with
     diff <(numbers without) <(numbers with)
 }
 
-@test "a profile names the model's units and what else takes time" {
+@test "a profile has the model's units and the other parts of a step" {
     jq -e --slurpfile plan plan.json '
         .format == "pp-profile" and .version == 1
         and (.units | map(.fqn)) == ($plan[0].model.units | map(.fqn))
@@ -93,7 +92,7 @@ fails() {
         and .step.seconds_per_param > 0' profile.json
 }
 
-@test "microbatches that are alike are said to be" {
+@test "a note warns of microbatches that are too similar" {
     head -n 1 data.jsonl >one.jsonl
     for ((i = 0; i < 8; i++)); do cat one.jsonl; done >alike.jsonl
     n=$(jq -c '.input_ids | length' one.jsonl)
@@ -102,7 +101,7 @@ fails() {
         --profile alike.json plan.json
     [ "$status" -eq 0 ]
     [ "$stderr" = "pprun: --profile: the microbatches are too similar to separate the cost of a token from that of a pair of tokens; the time is divided by operation counts" ]
-    # As a layer's operations share it: 2.5 times the forward in the gradient.
+    # Divided by the operations of a layer: the gradient has 2.5 times the forward.
     jq -e --slurpfile plan plan.json '$plan[0].model.units[1].fwd_flops as $f
         | .units[1] | (.fwd[1] / .fwd[0] * $f[0] / $f[1] - 1 | fabs) < 1e-9
         and (.input[1] / .input[0] * $f[0] / $f[1] - 2.5 | fabs) < 1e-9' \
@@ -112,7 +111,7 @@ fails() {
     [ -z "$stderr" ]
 }
 
-@test "from a profile through a manifest to a step in seconds" {
+@test "a profile predicts the step time of a manifest in seconds" {
     ppsplit -q -p 2 --costs profile.json model-llama |
         ppsched -q -s zb-h1 -m 4 --data packed >measured.json
     jq -e --slurpfile p profile.json '.profile == ($p[0]
@@ -122,8 +121,8 @@ fails() {
     pprun -q --init 1 --data packed --steps 1 measured.json >/dev/null
 }
 
-@test "a predicted step is what arithmetic says" {
-    # Two stages of one unit's time each, all of it per token.
+@test "a predicted step time is right" {
+    # Two stages of one unit each, with times per token only.
     jq '.units[] |= {fqn, fwd: [0, 0], input: [0, 0], weight: [0, 0]}
         | .units[1] |= (.fwd[0] = 1e-3 | .input[0] = 2e-3 | .weight[0] = 4e-3)
         | .units[6] |= (.fwd[0] = 1e-3 | .input[0] = 2e-3 | .weight[0] = 4e-3)
@@ -132,25 +131,25 @@ fails() {
     plan() { ppsplit -q -p 2 --layers 3,3 --costs "$1" model-llama |
         ppsched -q -s gpipe -m 4; }
     plan even.json >even-plan.json
-    # (m + p - 1) (f + b), 1 + 2 + 4 ms a token, 10 tokens; and the parameters
-    # of the rank that holds more.
+    # (m + p - 1) (f + b) with 1 + 2 + 4 ms per token and 10 tokens, and the
+    # parameters of the larger rank.
     ppsched --stats --seq-len 10 even-plan.json | jq -e --slurpfile p \
         even-plan.json '(.makespan - 5 * 7e-2 | fabs) < 1e-12
         and (.step - .makespan
             - 1e-6 * ($p[0].stages | map(.params) | max) | fabs) < 1e-12'
-    # Pairs: 55 of ten tokens; a message: 3 s and 10 x 32 x 4 bytes at 1 ms,
-    # there and back.
+    # Ten tokens have 55 pairs. A message takes 3 s and 10 x 32 x 4 bytes at 1 ms,
+    # in each direction.
     jq '.units[].fwd = [0, 0] | .units[].input = [0, 0]
         | .units[].weight = [0, 0] | .units[1].fwd = [0, 2]
         | .messages = {seconds_per_byte: 1e-3, latency: 3}' even.json >pairs.json
     ppsplit -q -p 2 --layers 3,3 --costs pairs.json model-llama |
         ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
         jq -e '(.makespan - (110 + 2 * (3 + 1.28)) | fabs) < 1e-9'
-    # Full recomputation: 110 s of pairs again, in I.
+    # Full recomputation adds 110 s of pairs to I.
     ppsplit -q -p 2 --layers 3,3 --recompute full --costs pairs.json \
         model-llama | ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
         jq -e '(.makespan - (220 + 2 * (3 + 1.28)) | fabs) < 1e-9'
-    # The head's halves: 4 + 3 ms a token apart, less its forward in one.
+    # The head's I and W take 4 + 3 ms per token; together, one forward less.
     jq '.units |= map(.fwd = [0, 0] | .input = [0, 0] | .weight = [0, 0])
         | .units[-1] |= (.fwd[0] = 1e-3 | .input[0] = 4e-3
             | .weight[0] = 3e-3)' even.json >head.json
@@ -159,7 +158,7 @@ fails() {
             ppsched -q -s $kind -m 4 | ppsched --stats --seq-len 10
     done | jq -se 'map(.idle[1].busy / 4e-2)
         | (.[0] - 7 | fabs) < 1e-9 and (.[1] - 8 | fabs) < 1e-9'
-    # Literal costs put measured ones aside.
+    # Literal costs replace measured ones.
     ppsched --stats --cost 1,1,1 even-plan.json |
         jq -e '.time == "units" and (has("step") | not)'
 }
@@ -173,7 +172,7 @@ fails() {
         ppsched -q -s 1f1b -m 4 | ppsched -t | grep -q '^s  '
 }
 
-@test "what a recording needs" {
+@test "recording needs steps and no recomputation" {
     fails 2 "pprun: --trace needs --steps" \
         pprun --data packed --init 1 --eval packed --trace t plan.json
     fails 2 "pprun: --profile needs --steps" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --verify at the command line: what it prints, and what it refuses. What
-# it must catch is in tests/parity.
+# pprun --verify at the command line: its output and its errors. tests/parity
+# tests the faults that it must detect.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -28,7 +28,7 @@ refuses() {
     [ "${stderr_lines[0]}" = "pprun: $want" ]
 }
 
-@test "a plan on its own data, in both types" {
+@test "a plan is verified on its own data, in both types" {
     for dtype in fp32 fp64; do
         run --separate-stderr pprun --verify --data packed --init 1 \
             --dtype $dtype plan.json
@@ -39,14 +39,14 @@ refuses() {
     done
 }
 
-@test "tied ends are both held to the reference" {
+@test "both uses of a tied weight are compared" {
     run --separate-stderr pprun --verify --data packed --init 1 tied.json
     [ "$status" -eq 0 ]
     [[ "$output" == *"model.embed_tokens.weight "*" 0    0 "* ]]
     [[ "$output" == *"lm_head.weight "*" 3    0 "* ]]
 }
 
-@test "the table is ordered, worst first, and names stage and rank" {
+@test "the table begins with the worst parameter and has stage and rank" {
     pprun --verify --data packed --init 1 --json tied.json >out
     jq -e '.same and .hint == ""' out
     jq -e '[.parameters[] | [.gradient_error / .gradient_bound,
@@ -57,14 +57,14 @@ refuses() {
         "loss of step 5"]' out
 }
 
-@test "the loss is the one that training prints" {
+@test "the loss is that of training" {
     pprun --verify --data packed --init 1 --json plan.json >out
     pprun --data packed --init 1 --steps 1 plan.json >step
     [ "$(jq '.scalars[0].found' out)" = "$(jq .loss step)" ]
     [ "$(jq '.scalars[1].found' out)" = "$(jq .grad_norm step)" ]
 }
 
-@test "with an evaluation after every step, which changes no other number" {
+@test "evaluation after every step changes no other number" {
     data 3 9 | pppack -q -l 60 -o eval
     pprun --verify --data packed --init 1 --json plan.json >without
     pprun --verify --data packed --init 1 --eval eval --json plan.json >with
@@ -72,14 +72,14 @@ refuses() {
         and .scalars[3].name == "evaluation after step 1"' with
     diff <(jq '[.scalars[:3], .parameters]' with) \
         <(jq '[.scalars, .parameters]' without)
-    # Rounding shows in it: it was computed, not copied.
+    # Its rounding differs, so it was computed and not copied.
     jq -e '.scalars[3] | .error > 0 and .error <= .bound' with
     pprun --verify --data packed --init 1 --eval eval --dtype fp64 tied.json
     pprun --verify --shrink --eval eval --shapes exchange tied.json |
         grep -q '^evaluation after step 1 .* ok$'
 }
 
-@test "in small: without data, with the shape of some, with a seed" {
+@test "--shrink works without data, with data and with a seed" {
     for args in "" "--data packed" "--init 7" "--accumulate 3" \
         "--dtype fp64"; do
         # shellcheck disable=SC2086
@@ -93,7 +93,7 @@ refuses() {
     pprun --verify --shrink tied.json | cmp - one
 }
 
-@test "a full-size model in small" {
+@test "--shrink verifies a model of full size" {
     mkdir -p large
     jq '. + {hidden_size: 8192, intermediate_size: 28672, vocab_size: 128256,
         num_hidden_layers: 32, num_attention_heads: 64,
@@ -105,14 +105,14 @@ refuses() {
     [ "${lines[-1]}" = "the same: 291 tensors" ]
 }
 
-@test "nothing scored is nothing compared" {
+@test "data without scored tokens is refused" {
     echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
         pppack -q -l 8 -o unscored
     refuses "--verify: no token of the first step is scored: there is nothing\
  to compare" --verify --data unscored --init 1 plan.json
 }
 
-@test "what does not go together" {
+@test "options that exclude each other are refused" {
     for option in --shrink --json; do
         refuses "$option needs --verify" $option --steps 1 plan.json
     done

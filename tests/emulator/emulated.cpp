@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated - the coroutines of a block, and where they meet. */
+/* emulated - the coroutines of a block, and their barriers. */
 #include "emulated.h"
 #include "emulated_gate.h"
 
@@ -17,7 +17,7 @@
 #define MAX_THREADS 1024
 #define MAX_WORDS 8
 #define STACK ((size_t)128 << 10)
-#define GUARD 256 /* bytes behind shared memory that must stay as they are */
+#define GUARD 256 /* bytes behind shared memory that must not change */
 #define DEFAULT_SHARED ((size_t)48 << 10)
 #define MOST_SHARED ((size_t)99 << 10) /* of sm_86, which runs sm_80's code */
 
@@ -28,7 +28,7 @@ namespace
 {
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
-/* On its way to shared memory. */
+/* A copy to shared memory that is not yet complete. */
 struct copy {
     void *to;
     const void *from; /* NULL: zeros */
@@ -36,16 +36,16 @@ struct copy {
     unsigned group;
 };
 
-/* Begun once, on a stack of its own, and then gone back to for every block: a
- * jump needs no system call. */
+/* A coroutine with a stack of its own. It is started once and reused for every
+ * block, because a jump needs no system call. */
 struct thread {
     ucontext_t context;
     jmp_buf at;
     bool begun;
     enum state state;
-    int place;         /* where it waits, among those of its state */
-    unsigned meetings; /* of the warp that it has been to */
-    unsigned groups;   /* of copies that it has closed */
+    int place;         /* barrier at which it waits */
+    unsigned meetings; /* number of warp barriers that it has passed */
+    unsigned groups;   /* number of copy groups that it has closed */
 };
 
 struct warp {
@@ -103,11 +103,11 @@ void release_threads(unsigned first, unsigned end, enum state state)
         if (threads[i].state != state)
             continue;
         if (met && met->place != threads[i].place)
-            refuse("threads meet at different places");
+            refuse("threads wait at different barriers");
         met = &threads[i];
     }
     if (met && gone && state == AT_WARP)
-        refuse("a warp meets after some of its lanes have ended");
+        refuse("a warp waits for lanes that have ended");
     for (unsigned i = first; i < end; i++)
         if (threads[i].state == state)
             threads[i].state = READY;
@@ -130,14 +130,14 @@ void resume_thread(unsigned i)
     setcontext(&threads[i].context);
 }
 
-/* Item i of n, from the last one on where backwards. */
+/* Returns item i of n, or of the reversed order. */
 unsigned in_order(unsigned i, unsigned n, bool backwards)
 {
     return backwards ? n - 1 - i : i;
 }
 
-/* Runs a warp until its lanes have ended or wait for the block: whether any of
- * them moved. */
+/* Runs a warp until its lanes have ended or wait for the block. Returns whether
+ * any of them ran. */
 bool run_warp(unsigned first, unsigned end, bool backwards)
 {
     bool moved = false;
@@ -173,7 +173,7 @@ void run_block(unsigned n, bool backwards)
         if (all_at(0, n, AT_BLOCK))
             release_threads(0, n, AT_BLOCK);
         else if (!moved)
-            refuse("some wait where the others never come");
+            refuse("some threads wait at a barrier that others never reach");
     }
 }
 } // namespace
@@ -204,7 +204,7 @@ uint32_t pack_bf16(float low, float high)
                                             << 16;
 }
 
-/* Half `which` of a word as a number. */
+/* Returns half `which` of a word as a number. */
 static float half_of(uint32_t word, int which)
 {
     return __bfloat162float(
@@ -229,8 +229,8 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
     }
 }
 
-/* The rows' addresses of all lanes: 16 bytes each, and the 8 of a matrix in
- * different banks. */
+/* Collects the row addresses of all lanes. Checks that they are aligned to 16
+ * bytes and that the 8 rows of a matrix are in different banks. */
 static void exchange_rows(const uint16_t *rows[WARP], const void *row)
 {
     uint32_t mine[2];
@@ -241,7 +241,7 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
         unsigned banks = 0;
         for (unsigned i = j; i < j + 8; i++) {
             if ((uintptr_t)rows[i] % 16 != 0)
-                refuse("a matrix row at an odd address");
+                refuse("a misaligned row of a matrix load");
             banks |= 1u << (uintptr_t)rows[i] / 16 % 8;
         }
         if (banks != 0xff)
@@ -249,11 +249,11 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
     }
 }
 
-/* The place is not a number until the copy has been waited for. */
+/* Begins a copy. The destination is NaN until a wait for the copy. */
 static void begin_copy(void *shared, const void *from, bool there, size_t bytes)
 {
     if ((uintptr_t)shared % bytes != 0 || (uintptr_t)from % bytes != 0)
-        refuse("a copy to or from an odd address");
+        refuse("a copy to or from a misaligned address");
     memset(shared, 0xff, bytes);
     copies[current].push_back(
         {shared, there ? from : NULL, bytes, threads[current].groups});
@@ -314,9 +314,9 @@ struct launch {
     std::function<void()> kernel;
 };
 
-/* What is the thread's own in the program itself, which comes first: shared
- * arrays of kernels, and what emulated_runtime.c remembers of threads that call
- * it, which a stream's never does. */
+/* Poisons the thread-local data of the program itself, which is the first
+ * object: shared arrays of kernels, and data of emulated_runtime.c that threads
+ * of streams do not use. */
 int poison_static(struct dl_phdr_info *of, size_t, void *)
 {
     for (unsigned i = 0; i < of->dlpi_phnum; i++)

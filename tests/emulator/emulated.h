@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* emulated - enough of CUDA to run the kernels on a CPU, for the tests.
  *
- * Blocks run one after the other; the threads of a block are coroutines that
- * change over only where CUDA lets them meet: at barriers and at what a warp
- * does together. A warp runs as far as the next barrier before another begins,
- * the first one first in one block and the last one first in the next, and its
- * lanes likewise: what a missing barrier would have kept apart goes wrong, and
- * results do not depend on chance. Memory is the CPU's: sanitizers see what a
- * kernel does to it. Shared memory is not a number when a block begins.
+ * Blocks run one after the other. The threads of a block are coroutines, which
+ * switch only at barriers and at operations of a whole warp. A warp runs up to
+ * the next barrier before another warp begins. The order of warps, and of
+ * lanes, is ascending in one block and descending in the next. A missing
+ * barrier thus gives a wrong result, and results do not depend on chance.
+ * Shared memory is NaN when a block begins. Sanitizers can check a kernel,
+ * because its memory is the CPU's.
  *
- * What a GPU would refuse, or do otherwise than a CPU, ends the test: grids and
- * shared memory beyond the limits, 16 bytes at an odd address, threads that
- * meet at different places or never, tiles read before their copy was waited
- * for, copies that nobody waits for. So does a bank conflict of a matrix load.
- */
+ * A use that a GPU refuses, or executes in another way than a CPU, ends the
+ * test: grids and shared memory beyond the limits, misaligned accesses of 16
+ * bytes, threads that wait at different places or for ever, reads of a tile
+ * before its copy is complete, copies without a wait, and bank conflicts of
+ * matrix loads. */
 #ifndef PP_TESTS_EMULATED_H
 #define PP_TESTS_EMULATED_H
 
@@ -26,14 +26,15 @@
 
 #define __global__
 #define __device__
-#define __shared__ static thread_local /* to be found when a block begins */
+#define __shared__ static thread_local /* found and poisoned by emulated.cpp \
+                                        */
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 
 enum { cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
-/* Lets a kernel have more dynamic shared memory than 48 KiB. */
+/* Allows a kernel to use more dynamic shared memory than 48 KiB. */
 int pp_emulate_allow_shared(const void *kernel, int bytes);
 
 template <class KERNEL>
@@ -50,7 +51,7 @@ struct dim3 {
 };
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-/* bfloat16 as the toolkit's header has it: round to nearest even. */
+/* bfloat16, rounded to nearest even as in the toolkit's header. */
 struct __nv_bfloat16 {
     uint16_t bits;
 };
@@ -78,14 +79,15 @@ static inline int __popc(unsigned x)
     return __builtin_popcount(x);
 }
 
-/* Meeting points of a block and of a warp, which know each other by `place`. */
+/* Barriers of a block and of a warp. `place` identifies the barrier in the
+ * code. */
 void pp_emulate_barrier(int place);
 void pp_emulate_warp(int place);
 #define __syncthreads() pp_emulate_barrier(__LINE__)
 #define __syncwarp() pp_emulate_warp(__LINE__)
 
-/* Gives every lane of the warp the words of all: words(32, n). Valid until the
- * warp's next meeting but one. */
+/* Gives every lane of the warp the words of all lanes: (32, n). They are valid
+ * until the second next barrier of the warp. */
 const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n);
 
 static inline float pp_emulate_lane(float x, int lane)
@@ -116,7 +118,7 @@ static inline unsigned __ballot_sync(unsigned, bool here)
     return mask;
 }
 
-/* The matrix instructions of mma.cuh. */
+/* The matrix instructions of attention_tiles.cuh. */
 uint32_t pack_bf16(float low, float high);
 void mma(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void load_matrices(uint32_t r[4], const void *row);
@@ -137,15 +139,14 @@ template <int KEEP> static inline void copy_wait(void)
     pp_emulate_copy_wait(KEEP);
 }
 
-/* Runs body for every thread of the grid: one at a time, whichever thread of
- * the process asks, and behind what the stream was given where there are
- * streams (emulated_gate.h). 0, or the error of a launch that not every GPU
- * from sm_80 on takes. */
+/* Runs body for every thread of the grid, after the earlier work of the stream
+ * if there are streams (emulated_gate.h). One grid runs at a time. Returns 0,
+ * or an error if some GPU from sm_80 on would refuse the launch. */
 int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
                size_t shared, const std::function<void()> &body);
 extern unsigned char *pp_emulated_shared;
 
-/* Arguments are taken here, as on a GPU, not when the kernel runs. */
+/* Copies the arguments at the launch, as on a GPU, not when the kernel runs. */
 template <class... PARAMETERS, class... ARGUMENTS>
 static inline int pp_emulate_call(void *stream, dim3 grid, dim3 block,
                                   size_t shared, void (*kernel)(PARAMETERS...),

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated_cublas - cuBLAS and cuBLASLt on the CPU, opened in place of the
- * libraries. Results follow their documentation: sums are in double and are
- * rounded once, an epilogue comes before the rounding. A request that a program
- * must not make ends it.
- *
- * PP_EMULATED_PRODUCTS=off makes each product too large by a thousandth.
- * PP_EMULATED_LT=none hides cuBLASLt; =declines leaves it without a kernel. */
+/* emulated_cublas - cuBLAS and cuBLASLt on the CPU, in place of the libraries.
+ * Sums are in double and rounded once, after the epilogue. An invalid request
+ * ends the program. README.md lists the environment variables. */
 #include "cublas.h"
 
 #include <stdbool.h>
@@ -56,7 +52,7 @@ static void require_blas(int holds, const char *what)
 
 /* --- the product --- */
 
-/* Element (i, j) of op(x), column-major. */
+/* Returns element (i, j) of op(x), column-major. */
 static double element_at(const void *x, int type, int op, int ld, int i, int j)
 {
     size_t at = op == PP_CUBLAS_OP_N ? (size_t)j * (size_t)ld + (size_t)i
@@ -268,12 +264,12 @@ static int preference_set(void *preference, int attribute, const void *value,
     return 0;
 }
 
-/* The first word of an algorithm that the heuristic chose. The alignments that
- * it was chosen for follow. */
+/* First word of an algorithm that the heuristic chose. The alignments that it
+ * needs follow. */
 enum { ALGORITHM_MAGIC = 77 };
 
-/* cuBLASLt takes the largest power of two that divides an address for the
- * alignment of all later biases. */
+/* Returns the largest power of two that divides an address. cuBLASLt assumes
+ * this alignment for all later biases. */
 static uint64_t alignment_of(const void *p)
 {
     uintptr_t at = (uintptr_t)p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated_gate - around all that an emulated device does: to its memory one
- * at a time, and behind the host where the device has streams. Programs that
- * emulate define it. */
+/* emulated_gate - access to the emulated device: one user of its memory at a
+ * time, and asynchronous work if the device has streams. Each program defines
+ * these functions. */
 #ifndef PP_TESTS_EMULATED_GATE_H
 #define PP_TESTS_EMULATED_GATE_H
 
@@ -14,12 +14,12 @@ extern "C" {
 void pp_emulated_enter(void);
 void pp_emulated_leave(void);
 
-/* Calls run(arg) behind the work of a kernel's stream: later, on a thread of
- * the stream's, or before it returns where there are no streams. */
+/* Calls run(arg) after the earlier work of a stream: on the stream's thread, or
+ * before it returns if there are no streams. */
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg);
 
-/* Kernels so far that began while one queued before, on another stream that
- * the same thread opened, was not done. Of the emulated runtime alone. */
+/* Returns the number of kernels that began before an earlier kernel, on another
+ * stream of the same thread, was done. Only the emulated runtime has it. */
 uint64_t pp_emulated_passed(void);
 
 #ifdef __cplusplus

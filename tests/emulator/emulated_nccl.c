@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated_nccl - a library with NCCL's functions for the trainer to open, over
- * sockets between processes of one machine and emulated_runtime.c's streams.
+/* emulated_nccl - a library with NCCL's functions that the trainer opens. It
+ * uses sockets between processes of one machine and the streams of
+ * emulated_runtime.c.
  *
- * As in NCCL without blocking, calls return before they have done anything and
- * go on when their state is asked for: a message is in its stream only once the
- * state is success. When the other side is gone a message never ends, until the
- * communicator is aborted; then it may not be touched again. What would be
- * undefined in NCCL ends the test. */
+ * As in non-blocking NCCL, calls return at once, and the operation continues
+ * when its state is polled. A message is in its stream only when the state is
+ * success. If the other side has ended, a message never completes until the
+ * communicator is aborted; after that the communicator must not be used. A use
+ * that is undefined in NCCL ends the test. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ enum { MOST = 256 };
 struct message {
     struct comm *comm;
     void *to;
-    const void *from; /* NULL: receives */
+    const void *from; /* NULL: a receive */
     size_t bytes;
     void *stream;
 };
@@ -36,15 +37,15 @@ struct message {
 struct comm {
     int fd, rank;
     struct pp_nccl_id id;
-    struct message *waiting; /* not in its stream yet */
-    int polls;               /* of the state since the last call */
+    struct message *waiting; /* not yet in its stream */
+    int polls;               /* of the state, since the last call */
     int state;
     bool meets, aborted, ended; /* ended: finalized or aborted */
     pthread_t thread;
     pthread_mutex_t lock;
 };
 
-/* Sockets that listen for the other rank of an identifier made here. */
+/* Sockets that wait for the other rank of an identifier made here. */
 static struct {
     struct pp_nccl_id id;
     int fd;
@@ -62,7 +63,7 @@ static void require(bool condition, const char *what)
 static socklen_t address_of(const struct pp_nccl_id *id, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(a->sun_path + 1, id->bytes, 64); /* a name that is no file */
+    memcpy(a->sun_path + 1, id->bytes, 64); /* an abstract name, not a file */
     return (socklen_t)(sizeof a->sun_family + 65);
 }
 
@@ -116,8 +117,8 @@ static void *connect_ends(void *arg)
     return NULL;
 }
 
-/* As the thread that brings together the ranks of an identifier, which NCCL
- * leaves alone: it stays when some of them do not come. */
+/* Plays NCCL's bootstrap thread, which connects the ranks of an identifier. It
+ * stays for ever if one of them does not connect. */
 static void *run_bootstrap(void *arg)
 {
     for (;;)
@@ -157,7 +158,7 @@ EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
     return PP_NCCL_IN_PROGRESS;
 }
 
-/* The other side is gone: only an abort ends what is under way. */
+/* Waits for an abort after the other side has ended. */
 static void wait_for_abort(struct comm *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -195,7 +196,7 @@ static void copy_emulated(void *to, const void *from, size_t bytes)
     pp_emulated_leave();
 }
 
-/* In the stream. */
+/* Runs in the stream. */
 static void run_message(void *arg)
 {
     struct message *m = arg;
@@ -280,7 +281,7 @@ EXPORT int ncclCommDestroy(void *comm)
     return 0;
 }
 
-/* Not freed, so that a later use is found. */
+/* Does not free c, so that a later use is detected. */
 EXPORT int ncclCommAbort(void *comm)
 {
     struct comm *c = comm;

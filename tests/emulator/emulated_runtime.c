@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated_runtime - the CUDA runtime on the CPU, for the tests: a thread for
- * every stream, so that what is queued really runs behind the host, and streams
- * beside each other.
+/* emulated_runtime - the CUDA runtime on the CPU, for the tests. Every stream
+ * has a thread, so that work is asynchronous and streams run in parallel.
  *
- * Memory of the device is protected outside kernels and copies: what would be
- * wrong on a GPU ends the test. Memory of the host is read when a copy runs,
- * and so only page-locked memory may be copied from: of other memory CUDA does
- * not say whether it has been read when a call returns. Waiting for an event
- * that was not recorded is no waiting. With PP_EMULATED_JITTER=SEED streams now
- * and then fall behind by chance, which shows where one should have waited for
- * another. With PP_EMULATED_CLOCK=SECONDS the process's clock is that of
- * another machine, which was started so much earlier. */
+ * Device memory is protected except in kernels and copies, so that host code
+ * that accesses it ends the test. A copy reads host memory when it runs. Only
+ * page-locked memory may be copied asynchronously, because CUDA does not define
+ * whether other memory has been read when the call returns. A wait for an event
+ * that was not recorded does nothing. README.md lists the environment
+ * variables. */
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
@@ -37,20 +34,20 @@ struct task {
     void (*run)(void *arg);
     void *arg;
     bool is_kernel;
-    uint64_t number; /* among all that were queued */
+    uint64_t number; /* index of all queued tasks */
 };
 
 struct CUstream_st {
-    struct CUstream_st *next; /* of all that ever were: events outlive them */
-    pthread_t thread, owner;  /* owner: who opened it */
+    struct CUstream_st *next; /* all streams ever opened: events outlive them */
+    pthread_t thread, owner;  /* owner: the thread that opened it */
     struct task *first, **last;
     struct task *running;
     uint64_t n_queued, n_done;
-    unsigned jitter; /* state of its chance, 0: none */
+    unsigned jitter; /* state of the random delays, 0: none */
     bool closed;
 };
 
-/* What a stream had been given. */
+/* The first n tasks of a stream. */
 struct point {
     struct CUstream_st *stream; /* NULL: nothing */
     uint64_t n;
@@ -59,7 +56,7 @@ struct point {
 struct CUevent_st {
     struct point at;
     bool is_timed;
-    double seconds; /* when its stream came to it, with is_timed */
+    double seconds; /* when the stream reached it, with is_timed */
 };
 
 /* Page-locked memory. */
@@ -69,8 +66,8 @@ struct locked {
     size_t bytes;
 };
 
-/* Memory of all handles: taken from the front, given back when nobody has any
- * of it. */
+/* Memory of all handles. Allocations are consecutive; it is reused when all are
+ * freed. */
 static unsigned char *region;
 static size_t used, pieces;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -82,7 +79,7 @@ static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* In the C library's place. */
+/* Replaces the function of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
     const char *earlier = getenv("PP_EMULATED_CLOCK");
@@ -117,7 +114,7 @@ static void *require_memory(void *p)
     return p;
 }
 
-/* Now and then. */
+/* Delays a stream at random times. */
 static void fall_behind(struct CUstream_st *s)
 {
     if (s->jitter && rand_r(&s->jitter) % 8 == 0)
@@ -129,8 +126,8 @@ static bool is_older(const struct task *a, const struct task *b)
     return a && a->is_kernel && a->number < b->number;
 }
 
-/* Whether another stream of the same rank still has a kernel that was queued
- * before. */
+/* Returns whether another stream of the same rank has an earlier kernel that is
+ * not done. */
 static bool passes(const struct CUstream_st *s, const struct task *t)
 {
     for (const struct CUstream_st *o = streams; t->is_kernel && o; o = o->next)
@@ -227,8 +224,8 @@ static struct point end_of_stream(struct CUstream_st *s)
     return p;
 }
 
-/* Of the calling thread, until it asks: a launch then is told of what an older
- * call had returned. */
+/* Error of the calling thread until it reads it: a later launch reports the
+ * error of an earlier call. */
 static _Thread_local cudaError_t last_error;
 
 static cudaError_t keep_error(cudaError_t rc)
@@ -245,8 +242,7 @@ cudaError_t cudaGetDeviceCount(int *n)
     return keep_error(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
-/* GPUs, a bit each: those of this process's ranks, and those that these reach.
- */
+/* Bits of the GPUs of this process's ranks, and of those with peer access. */
 static atomic_uint opened, reached;
 static _Thread_local int own;
 
@@ -260,12 +256,12 @@ cudaError_t cudaSetDevice(int device)
     return cudaSuccess;
 }
 
-/* No process may take a context's memory of a GPU that none of its ranks has.
- */
+/* Refuses peer access to a GPU that no rank of the process has, because a
+ * context would take memory there. */
 static void check_reached(void)
 {
     if (reached & ~opened)
-        refuse_call("a GPU is reached that no rank of the process has");
+        refuse_call("peer access to a GPU that no rank of the process has");
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
@@ -314,7 +310,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-/* As on a GPU, when all that was queued is done. */
+/* Waits for all queued work, as on a GPU. */
 cudaError_t cudaFree(void *p)
 {
     if (!p)
@@ -381,7 +377,7 @@ static bool is_locked(const void *p)
 
 struct copy {
     void *to;
-    const void *from; /* NULL: byte value is written */
+    const void *from; /* NULL: writes the byte value */
     size_t bytes;
     int value;
 };
@@ -501,7 +497,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
                : cudaErrorInvalidValue;
 }
 
-/* A timed one may still be under way. */
+/* Waits for the recording of a timed event. */
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     if (e->is_timed)
@@ -535,7 +531,7 @@ static bool is_done(const struct CUevent_st *e)
     return done;
 }
 
-/* Milliseconds, and a float, as CUDA has them. */
+/* Sets *ms to milliseconds as a float, as CUDA does. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (!from->is_timed || !to->is_timed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_emulated - that the emulated device sees what it is there to see: a
- * kernel that is right, and the same with one fault after the other. */
+/* test_emulated - checks that the emulated device detects faults: it runs
+ * correct kernels, and the same kernels with one fault each. */
 #define PP_ELEMENT_BF16
 #include "device.cuh"
 
@@ -43,7 +43,7 @@ void pp_emulated_queue(void *, void (*run)(void *), void *arg)
     run(arg);
 }
 
-/* out (2, THREADS) = in (2, THREADS) with each row turned around. */
+/* Reverses each row: out (2, THREADS) = in (2, THREADS). */
 template <enum fault FAULT>
 static __global__ void turn(float *out, const float *in)
 {
@@ -64,7 +64,7 @@ static __global__ void turn(float *out, const float *in)
     }
 }
 
-/* The same by lanes that exchange what they have within a warp. */
+/* Reverses rows by an exchange between the lanes of a warp. */
 template <enum fault FAULT>
 static __global__ void turn_warps(float *out, const float *in)
 {
@@ -81,7 +81,7 @@ static __global__ void turn_warps(float *out, const float *in)
     }
 }
 
-/* The same by copies that are under way while the row before is turned. */
+/* Reverses rows with asynchronous copies of the next row. */
 template <enum fault FAULT>
 static __global__ void turn_copies(float *out, const float *in)
 {
@@ -123,7 +123,7 @@ static enum outcome run(kernel_fn *kernel, dim3 grid, unsigned block,
     return RIGHT;
 }
 
-/* In a process of its own, which a refusal ends. */
+/* Runs a kernel in a process of its own, which a refusal ends. */
 static enum outcome outcome_of(kernel_fn *kernel, dim3 grid, unsigned block,
                                size_t shared)
 {

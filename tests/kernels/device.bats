@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# What a schedule may ask for beside its order - slices of sequences, copies of
-# the weights, recomputation - on an emulated device: the CPU's gradients within
-# what the type rounds, and the same bits however many ranks there are.
+# Slices of sequences, copies of the weights, and recomputation on the emulated
+# device. Gradients are those of the CPU within rounding errors, and bits do not
+# depend on the number of ranks.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -14,7 +14,7 @@ setup_file() {
     small qwen3 Qwen3ForCausalLM qwen3 true
     data 1 10 >data.jsonl
     pppack -q -l 32 -o packed data.jsonl
-    # Longer than a tile of 64 keys, and sequences that begin in the middle.
+    # Longer than a tile of 64 keys, with sequences that begin inside a tile.
     awk 'BEGIN { for (i = 0; i < 4; i++) {
         ids = ""
         for (t = 0; t < 90 - 30 * (i % 2); t++)
@@ -50,7 +50,7 @@ plan() {
     ppsplit -q "$@" "model-$name" | ppsched -q "${sched[@]}" >"$file"
 }
 
-# go PROGRAM NAME PLAN ARGS...: two steps, with all that they leave in NAME.
+# go PROGRAM NAME PLAN ARGS...: makes two steps with all output in NAME.
 go() {
     local program=$1 name=$2 plan=$3
     shift 3
@@ -64,9 +64,9 @@ go() {
 cpu() { go pprun "$@"; }
 gpu() { go "$EMULATED" "$@" --device cuda; }
 
-# near BOUND A B: every gradient of the last step and every weight after it.
-# AdamW divides gradients by their own size, and rounding with them: where a
-# bound is to be narrow the runs are of SGD.
+# near BOUND A B: compares all gradients of the last step and all weights. Runs
+# with a small bound use SGD, because AdamW divides gradients by their size, which
+# enlarges rounding errors.
 near() {
     "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 "$2/grads" "$3/grads"
     "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 \
@@ -88,13 +88,13 @@ near() {
     gpu one one.json --dtype bf16 --optimizer sgd
     gpu ranks two.json --dtype bf16 --optimizer sgd
     same ranks one
-    # A bf16 is rounded by 0.002 of itself. The worst of these gradients, which
-    # are sums of terms that cancel, is off by 0.05.
+    # bf16 has a relative rounding error of 0.002. Terms of these gradients
+    # cancel, so that the worst error is 0.05.
     cpu host one.json --optimizer sgd
     near 0.1 one host
 }
 
-@test "slices train what whole sequences train, in other bits" {
+@test "slices train like whole sequences, in other bits" {
     plan whole.json llama -s gpipe -m 3 -- -p 1
     plan sliced.json llama -s gpipe -m 3 --slices 5 -- -p 2 -c 2 --placement v
     gpu whole whole.json
@@ -112,12 +112,12 @@ near() {
     near 1e-4 sliced host
     packed=long gpu whole whole.json --dtype bf16 --optimizer sgd
     packed=long gpu sliced sliced.json --dtype bf16 --optimizer sgd
-    # The worst is off by 0.014.
+    # The worst error is 0.014.
     near 0.04 sliced whole
 }
 
-@test "on tensor cores the bits of one rank, wherever tensors lie" {
-    # An odd number of tokens, and layers whose tensors follow others.
+@test "on tensor cores bits do not depend on addresses of tensors" {
+    # An odd number of tokens changes the alignment of later tensors.
     small wide LlamaForCausalLM llama false 64
     plan one.json wide -s 1f1b -m 4 -- -p 1
     pppack -q -l 67 -o odd data.jsonl
@@ -129,12 +129,12 @@ near() {
     done
 }
 
-@test "products with biases: fused, apart, and the CPU's gradients" {
+@test "products with biases, fused or not, have the CPU's gradients" {
     small qwen2 Qwen2ForCausalLM qwen2 false
     plan one.json qwen2 -s 1f1b -m 3 -- -p 1
     plan two.json qwen2 -s 1f1b -m 3 -- -p 2
-    # The worst are off by 2e-6. A key's bias moves the scores of a query nearly
-    # alike: much of its gradient is rounding, which AdamW would enlarge.
+    # The worst error is 2e-6. A key's bias changes all scores of a query nearly
+    # equally, so that much of its gradient is rounding, which AdamW would enlarge.
     cpu host one.json --optimizer sgd
     gpu one one.json --optimizer sgd
     near 1e-5 one host
@@ -147,7 +147,7 @@ near() {
     done
 }
 
-@test "slices that pass through padding, and of no token" {
+@test "slices with padding, and without tokens" {
     pppack -q -l 32 --pad-to 16 -o padded data.jsonl
     plan sliced.json qwen3 -s gpipe -m 1 --slices 36 -- -p 2
     packed=padded cpu host sliced.json
@@ -155,7 +155,7 @@ near() {
     near 1e-4 sliced host
 }
 
-@test "two copies: the CPU's gradients, added on one rank or between two" {
+@test "two copies have the CPU's gradients, on one rank or on two" {
     plan both.json qwen3 -s dualpipe -m 4 -- -p 2 --placement both-ways
     plan four.json qwen3 -s dualpipe -m 8 -- -p 4 --placement both-ways
     plan v.json qwen3 -s dualpipev -m 4 -- -p 2 -c 2 --placement v
@@ -170,7 +170,7 @@ near() {
     same one again
 }
 
-@test "a copy that is left out of the sum is noticed" {
+@test "a missing copy in the sum of gradients is detected" {
     plan both.json llama -s dualpipe -m 4 -- -p 2 --placement both-ways
     plan half.json llama -s 1f1b -m 2 -- -p 2
     gpu both both.json
@@ -178,13 +178,13 @@ near() {
     run ! near 1e-4 both half
 }
 
-@test "recomputation: the same bits in every mode" {
+@test "recomputation has the same bits in every mode" {
     while read -r dtype name sched; do
         read -ra sched <<<"$sched"
         plan none.json "$name" "${sched[@]}"
         gpu none none.json --dtype "$dtype"
         for mode in selective full; do
-            # In full no keys are kept for the slices behind.
+            # Mode full keeps no keys for later slices.
             [[ $mode/${sched[*]} != full/*slices* ]] || continue
             plan again.json "$name" "${sched[@]}" --recompute $mode
             [ "$(jq -r '.stages[0].recompute' again.json)" = $mode ]
@@ -210,7 +210,7 @@ END
         '.[0].activations < $none[0][0].activations' full.plan
 }
 
-@test "a GPU with room for what --plan says, and with less" {
+@test "a GPU needs the memory that --print-memory prints" {
     small tied Qwen3ForCausalLM qwen3 true
     plan pairs.json tied -s dualpipev -m 4 -- -p 2 -c 2 --placement v
     plan sliced.json tied -s seq1f1b -m 2 --slices 3 -- -p 2
@@ -223,7 +223,7 @@ END
         jq -e 'all(.total == .weights + .gradients + .optimizer + .activations
             + .workspace)' need.json
         echo "$plan $need"
-        # What the device rounds up to pages.
+        # The device rounds up to pages.
         PP_EMULATED_BYTES=$((need + 40 * 4096)) "${run_it[@]}" >/dev/null
         PP_EMULATED_BYTES=$((need - 4096)) run --separate-stderr "${run_it[@]}"
         [ "$status" -eq 3 ]
@@ -234,20 +234,20 @@ END
     done
 }
 
-@test "--verify holds a device to one rank in fp64" {
+@test "--verify compares a device with one rank in fp64" {
     plan chain.json llama -s 1f1b -m 3 -- -p 2
     plan tied.json qwen3 -s zbv -m 2 -- -p 2 -c 2 --placement v
     verify=("$EMULATED" --verify --device cuda --data packed --init 1)
     "${verify[@]}" tied.json >table
     tail -n 1 table | grep -qE '^the same: [0-9]+ tensors$'
-    # It was another arithmetic than the CPU's.
+    # The device's arithmetic is not the CPU's.
     pprun --verify --data packed --init 1 tied.json >table.cpu
     run ! cmp table table.cpu
     PP_EMULATED_PRODUCTS=off run --separate-stderr "${verify[@]}" --shrink \
         chain.json
     [ "$status" -eq 1 ]
     [[ "${lines[-1]}" == "not the same: "*stage\ 0* ]]
-    # Where fp32 goes elsewhere later steps are judged in fp64.
+    # A model with large rounding errors in fp32 needs fp64.
     small steep LlamaForCausalLM llama false
     jq '.initializer_range = 1 | .num_hidden_layers = 10' \
         model-steep/config.json >config

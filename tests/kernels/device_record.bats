@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# pprun --trace and --profile on an emulated device, whose streams are threads:
-# times are those of the device's work, not of the host that queued it.
+# pprun --trace and --profile on the emulated device, whose streams are threads.
+# Times are those of the device's work, not of the host that queues it.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -31,8 +31,8 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 gpu() { "$EMULATED" -q --device cuda --data packed --init 1 "$@"; }
 
-# What a rank computes, receives and synchronises is on one stream, and does not
-# overlap; the forward of a pair, beside, is left out.
+# Work of a rank on one stream does not overlap. The forward of an overlap pair is
+# on another stream and is left out.
 one_after_the_other() {
     jq -e '[.traceEvents[] | select(.name == "thread_name")
             | {key: "\(.pid) \(.tid)", value: .args.name}] as $all
@@ -45,8 +45,7 @@ one_after_the_other() {
         ' "$1" >/dev/null
 }
 
-# Forwards that really ran beside a backward, of those that ended first: its
-# last kernel is on a stream of its own.
+# Counts the forwards that ran at the same time as a backward and ended first.
 n_overlapping() {
     jq '[.traceEvents[] | select(.ph == "X" and (.cat | . == "forward"
             or . == "backward"))] as $all
@@ -79,7 +78,7 @@ seq1f1b --recompute selective
 END
 }
 
-@test "overlap pairs run at once, and are drawn so" {
+@test "overlap pairs run at the same time and are drawn so" {
     PP_EMULATED_JITTER=1 gpu --steps 2 --trace trace.json pairs.json >with
     check_trace trace.json
     causal trace.json
@@ -94,12 +93,12 @@ END
     diff <(numbers without) <(numbers with)
 }
 
-@test "a device's profile is the plain work, with nothing beside it" {
+@test "a device's profile has units that run alone" {
     gpu --steps 3 --profile profile.json --trace trace.json pairs.json >with
     [ "$(n_overlapping trace.json)" -eq 0 ]
     gpu --steps 3 pairs.json >without
     diff <(numbers without) <(numbers with)
-    # Messages are measured where a receiver waited, which none may have.
+    # Messages are measured only if a receiver waited.
     jq -e --slurpfile plan pairs.json '
         .format == "pp-profile" and .version == 1
         and (.units | map(.fqn)) == ($plan[0].model.units | map(.fqn))
@@ -115,7 +114,7 @@ END
     gpu --steps 1 measured.json >/dev/null
 }
 
-@test "steps and passes; what units take is within their actions" {
+@test "times of units are within those of their actions" {
     gpu --steps 3 --accumulate 2 --trace trace.json --trace-steps 2 plan.json \
         >/dev/null
     check_trace trace.json
@@ -123,7 +122,7 @@ END
     jq -e '[.traceEvents[] | select(.ph == "X" and .cat != "step")
             | [.args.step, .args.pass]] | unique
         == [[2,0],[2,1],[3,0],[3,1]]' trace.json
-    # One microbatch in the one step that the profile is of.
+    # The profile has one step with one microbatch.
     ppsplit -q -p 1 model | ppsched -q -s 1f1b -m 1 >one.json
     gpu --steps 3 --trace trace.json --profile profile.json one.json >/dev/null
     ppsplit -q -p 1 --costs profile.json model |

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# scripts/gpu-check on the GPU of the CPU: all of it, and what it says of faults
-# that are put in on purpose.
+# scripts/gpu-check on the emulated device, without faults and with injected ones.
 bats_require_minimum_version 1.5.0
 
 setup_file() {
@@ -12,7 +11,7 @@ setup_file() {
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
-# bundle SCRIPT: one with this in the kernel test's place.
+# bundle SCRIPT: makes a bundle with this script as the kernel test.
 bundle() {
     cp -rs "$WHOLE" faulty
     rm faulty/test_cuda
@@ -20,7 +19,7 @@ bundle() {
     chmod +x faulty/test_cuda
 }
 
-# check ARGS...: in a way that leaves nothing but a bundle to find things in.
+# check ARGS...: runs gpu-check so that it finds programs only in its bundle.
 check() {
     run --separate-stderr env -i PATH=/usr/bin:/bin PYTHON=no-such-python \
         "$@"
@@ -30,7 +29,7 @@ check() {
 
 says() { grep -qxE -- "$1" <<<"$output"; }
 
-@test "a bundle runs by itself, and skips say why" {
+@test "a bundle runs alone, and prints why it skips a test" {
     check "$WHOLE/gpu-check" --logs logs --seconds 3000
     [ "$status" -eq 0 ]
     says '== figures \(EMULATED: not a GPU.s\)'
@@ -59,7 +58,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     done
 }
 
-@test "a kernel that is wrong" {
+@test "a wrong kernel is reported" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"
 echo "not ok 2 - cuda-f32 rope (NMSE 2.0e-02)"; echo "# bound 1.0e-12"
 echo 1..2; exit 1'
@@ -71,7 +70,7 @@ echo 1..2; exit 1'
     says '== 1 passed, 1 failed, 0 skipped on .*'
 }
 
-@test "a crash, a silent end and a status do not hide" {
+@test "a crash, a silent end and a failing status are reported" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; kill -SEGV $$'
     check "$CHECK" --from faulty --seconds 3000 kernels overlap
     [ "$status" -eq 1 ]
@@ -90,7 +89,7 @@ echo 1..2; exit 1'
     says 'kernels .*FAILED with status 1'
 }
 
-@test "a hang is ended, with all that it started, and the table comes" {
+@test "a hanging test is killed with its children, and the table is printed" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"
 sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
     check "$CHECK" --from faulty --seconds 11 kernels overlap
@@ -101,7 +100,7 @@ sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
         grep -q '^State:.*Z' "/proc/$(cat pid)/status"
 }
 
-@test "a signal brings the table at once" {
+@test "a signal prints the table at once" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; exec sleep 1004'
     "$CHECK" --from faulty --logs logs >out 3>&- &
     until [ -s logs/kernels ]; do sleep 0.1; done
@@ -114,7 +113,7 @@ sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
     says '== 1 passed, .*'
 }
 
-@test "no GPU is one line and status 3" {
+@test "without a GPU there is one line and status 3" {
     bundle 'echo "1..0 # skip no CUDA-capable device is detected"'
     rm faulty/emulated
     check "$CHECK" --from faulty
@@ -123,7 +122,7 @@ sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
         'gpu-check: no GPU here: no CUDA-capable device is detected' ]
 }
 
-@test "a GPU that others use is said to be busy" {
+@test "a GPU that others use is reported as busy" {
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; echo 1..1'
     rm faulty/emulated
     mkdir tools
@@ -141,7 +140,7 @@ END
     says '== 1 passed, .* on NVIDIA H200, 143771 MiB, 580.1;busy: 31000 MB of .*'
 }
 
-@test "attention stands beside PyTorch's" {
+@test "the speed of attention is compared with PyTorch" {
     mkdir logs
     echo 'kernels 0 3' >logs/parts
     printf 'ok 1 - cuda-f32 rope (NMSE nan)\nok 2 - cuda-f32 rope (NMSE 1.0e-13)\n1..2\n' \
@@ -157,7 +156,7 @@ END
     says 'rope +fp32 nan +bf16 *'
 }
 
-@test "misuse is status 2, and a machine without a GPU is told so" {
+@test "misuse gives status 2" {
     for args in '--nonsense' '--seconds ten' '--from nowhere' 'nothing' \
         '--emulated' '--bundle'; do
         # shellcheck disable=SC2086 # words

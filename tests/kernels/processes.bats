@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Ranks as processes with a device each, over NCCL: the device, its runtime and
-# NCCL are emulated, everything else is what runs on a cluster. No verdict comes
-# from a time-out: a run that should end and does not ends the suite.
+# Ranks as processes with a device each, and NCCL. The device, its runtime and
+# NCCL are emulated; the rest is the code that runs on a cluster. No result depends
+# on a time-out: if a run hangs, the whole suite does.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -32,7 +32,7 @@ END
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# A port that nobody has just now.
+# Finds a free port.
 free_port() {
     local port
     for ((port = 20000 + RANDOM % 8000; ; port++)); do
@@ -41,10 +41,10 @@ free_port() {
     echo "$port"
 }
 
-# launch N ARGS...: starts N ranks; pids has them, out.R and err.R what they say.
-# vars=srun|mpirun|mpiexec|torchrun: whose variables they find. input: a file
-# for their standard input; only: one rank that gets it, or all. each: a
-# variable of one rank's; dirs: where it starts.
+# launch N ARGS...: starts N ranks. $pids has their processes, out.R and err.R
+# their output. $vars is the launcher whose variables are set: srun, mpirun,
+# mpiexec or torchrun. $input is a file for standard input, of rank $only or of
+# all. $each[R] is a variable of rank R, $dirs[R] an option for its directory.
 launch() {
     local n=$1 r in
     shift
@@ -71,7 +71,7 @@ launch() {
     done
 }
 
-# Waits for all; statuses has what they ended with.
+# Waits for all ranks, and sets $statuses to their exit statuses.
 collect() {
     local pid
     statuses=
@@ -86,10 +86,10 @@ collect() {
 
 ranks() { launch "$@" && collect; }
 
-# all STATUS N: N ranks have ended with it.
+# all STATUS N: N ranks have ended with this status.
 all() { [ "$statuses" = "$(printf "$1 %.0s" $(seq "$2"))" ]; }
 
-# says PATTERN: of the ranks' messages there is this one alone.
+# says PATTERN: the ranks print exactly one line, which matches.
 says() {
     [ "$(cat err.* | wc -l)" -eq 1 ]
     # shellcheck disable=SC2053
@@ -99,7 +99,7 @@ says() {
 options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
 
 @test "two and four processes give the bits of threads" {
-    # More GPUs than ranks: the others are left alone.
+    # There are more GPUs than ranks; the others must not be used.
     export PP_EMULATED_GPUS=8
     for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32'; do
         read -r plan n dtype <<<"$run"
@@ -112,12 +112,12 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
         all 0 "$n"
         [ "$(wc -l <b/log)" -eq 2 ]
         same a b
-        # Only rank 0 speaks, and what it says went to the file.
+        # Only rank 0 prints, and its output went to the file.
         [ -z "$(cat out.* err.*)" ]
     done
 }
 
-@test "schedules of every shape, whatever falls behind" {
+@test "schedules of every shape, with random delays" {
     ppsplit -q -p 2 -c 2 --placement v model | ppsched -q -s zbv -m 2 >zbv.json
     ppsplit -q -p 2 -c 2 model |
         ppsched -q -s interleaved -m 2 --depth 2 >interleaved.json
@@ -141,9 +141,9 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     done
 }
 
-@test "the manifest comes by standard input, to one rank or to all" {
+@test "the manifest comes from standard input, of one rank or of all" {
     "$PPRUN" --device cuda two.json "${options[@]}" -o want
-    # More than a pipe holds, which nobody may leave unread.
+    # It is larger than a pipe's buffer, so every rank has to read it.
     jq '."x-note" = ("n" * 200000)' two.json >large.json
     input=large.json
     for only in 0 ''; do
@@ -153,7 +153,7 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     done
 }
 
-@test "a checkpoint of two processes goes on with four, and with threads" {
+@test "four processes, and threads, resume a checkpoint of two processes" {
     rm -rf ckpt
     "$PPRUN" --device cuda two.json "${options[@]}" -o want
     ranks 2 two.json "${options[@]}" --save ckpt --resume ckpt --save-every 1 \
@@ -183,7 +183,7 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     done
 }
 
-@test "a rank that is killed ends all others, by name" {
+@test "when a rank is killed, the others end and name it" {
     for victim in 2 1 0; do
         launch 4 four.json "${options[@]}" --steps 100000
         until [ -s out.0 ]; do sleep 0.02; done
@@ -203,8 +203,8 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     done
 }
 
-@test "a rank that fails tells why, and rank 0 who" {
-    # Room for what a device is opened with, and not for the model.
+@test "a rank that fails prints why, and rank 0 prints which rank" {
+    # Enough memory to open the device, but not for the model.
     each=('' "PP_EMULATED_BYTES=$((40 * 1024 * 1024 + 40000))")
     ranks 2 two.json "${options[@]}"
     all 3 2
@@ -217,7 +217,7 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
 }
 
 @test "a rank that cannot start ends all at once" {
-    # Nobody waits: what this takes is far below what a rank would.
+    # No rank waits for the time-out.
     each=('' CUDA_DEVICE_MAX_CONNECTIONS=1)
     SECONDS=0
     ranks 4 four.json "${options[@]}"
@@ -226,7 +226,7 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     [[ "$(cat err.0)" == "pprun[0/4 "*"]: rank 1 on $(hostname) cannot start: \
 CUDA_DEVICE_MAX_CONNECTIONS is '1': "* ]]
     [ -z "$(cat err.2 err.3)" ]
-    # One that does not know which it is.
+    # A rank that does not know its number.
     each=('' RANK=x)
     ranks 4 four.json "${options[@]}"
     all 2 4
@@ -241,7 +241,7 @@ RANK: 'x' is not "* ]]
     [ $SECONDS -lt 60 ]
 }
 
-@test "a rank that never comes is waited for as long as one says" {
+@test "ranks wait for a missing rank for --join-timeout" {
     SECONDS=0
     each=(WORLD_SIZE=4 WORLD_SIZE=4 WORLD_SIZE=4)
     ranks 3 four.json "${options[@]}" --join-timeout 2
@@ -255,21 +255,21 @@ RANK: 'x' is not "* ]]
         "pprun: --join-timeout needs --transport mpi or nccl" ]
 }
 
-@test "another number of ranks than the mesh has" {
+@test "the number of ranks must be that of the mesh" {
     ranks 3 four.json "${options[@]}"
     all 2 3
     says "pprun?0/3 $(hostname)?: WORLD_SIZE: '3', but the manifest's mesh \
 has 4 ranks (pp 4 x dp 1 x tp 1 x cp 1)"
 }
 
-@test "ranks that do not agree on their number" {
+@test "ranks must agree on their number" {
     each=('' 'WORLD_SIZE=3')
     ranks 2 two.json "${options[@]}"
     all 2 2
     grep -q "rank 1 on $(hostname) has a job of 3 ranks, but rank 0 of 2" err.0
 }
 
-@test "a rank that sees other files" {
+@test "a rank with other files is refused" {
     mkdir -p elsewhere
     ln -sfn "$PWD/other" elsewhere/packed
     ln -sfn "$PWD/model" elsewhere/model
@@ -290,7 +290,7 @@ $(hostname) differ in the packed data"
     says "pprun?1/2 *differ in the directory of --save"
 }
 
-@test "a manifest that cannot be read is one message" {
+@test "only one rank prints that a manifest cannot be read" {
     ranks 2 nosuch.json "${options[@]}"
     all 2 2
     says "pprun?0/2 *: nosuch.json: No such file or directory"
@@ -300,7 +300,7 @@ $(hostname) differ in the packed data"
     says "pprun?0/2 *: broken.json:*"
 }
 
-@test "NCCL that is not there or too old, and a GPU that is not there" {
+@test "a missing or old NCCL, and a missing GPU, are refused" {
     PPRUN_NCCL=libnosuch.so ranks 2 two.json "${options[@]}"
     all 3 2
     says "pprun?0/2 *: NCCL: libnosuch.so: cannot open shared object file: *"
@@ -321,7 +321,7 @@ $(hostname) differ in the packed data"
     cmp want lines
 }
 
-@test "a trace of machines whose clocks began at other times, and a profile" {
+@test "a trace of machines with different clocks, and a profile" {
     "$PPRUN" --device cuda two.json "${options[@]}" --steps 3 -o want
     each=('' PP_EMULATED_CLOCK=5000)
     ranks 2 two.json "${options[@]}" --steps 3 --trace trace.json \
@@ -333,11 +333,11 @@ $(hostname) differ in the packed data"
     causal trace.json
     steps_tile trace.json
     ppsched --overlay trace.json two.json | grep -q '^makespan'
-    # Messages are measured where a receiver waited, which none may have.
+    # Messages are measured only if a receiver waited.
     jq -e '.messages.seconds_per_byte >= 0 and .messages.latency >= 0
         and (.units | all(.fwd[0] + .fwd[1] > 0))' profile.json
     ppsplit -q -p 2 --costs profile.json model >/dev/null
-    # What cannot be is said once, before the first step.
+    # Errors are printed once, before the first step.
     ranks 2 two.json "${options[@]}" --trace nosuch/t
     all 3 2
     says "pprun?0/2 *: nosuch/t.tmp: No such file or directory"
@@ -347,7 +347,7 @@ $(hostname) differ in the packed data"
     [ ! -e p ] && [ ! -e p.tmp ]
 }
 
-@test "threads under a launcher, and other misuse" {
+@test "threads under a launcher, and other misuse, are refused" {
     RANK=0 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda two.json \
         "${options[@]}"
     [ "$status" -eq 2 ]

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* comm_contract - what comm.h promises, as programs of ranks for the tests of
- * transports whose ranks share memory: threads, or processes of one machine.
- * Sleeps only give a wrong transport the time to show itself: they can hide a
- * defect but never report one that is not there. */
+/* comm_contract - tests of the contract in comm.h, as programs of ranks that
+ * share memory: threads, or processes of one machine. Sleeps only give a wrong
+ * transport time to fail. A correct transport passes with any timing. */
 #ifndef PP_TESTS_COMM_CONTRACT_H
 #define PP_TESTS_COMM_CONTRACT_H
 
@@ -17,19 +16,20 @@
 
 #define MAX_RANKS 4
 
-/* What the ranks of one program share; zeroed but for the first line. */
+/* State that the ranks of one program share. All but the first line is zeroed.
+ */
 struct contract {
     int size, depth, n_gathers, n_messages;
     atomic_int sent, receiving; /* messages */
-    atomic_int bad;             /* things that were not as they should be */
+    atomic_int bad;             /* failed checks */
     char text[MAX_RANKS][480];  /* first error of each rank */
 };
 
-/* What the programs show. */
-#define DEPTH_PROMISE "sends run ahead by the depth and no further"
-#define WAIT_PROMISE "send_wait returns when buffers have been left"
-#define LANES_PROMISE "messages of two directions do not mix"
-#define PROBE_PROMISE "a probe tells the next message's size"
+/* Names of the tests. */
+#define DEPTH_PROMISE "a channel holds depth messages"
+#define WAIT_PROMISE "send_wait returns when the buffer is free"
+#define DIRECTIONS_PROMISE "messages of two directions do not mix"
+#define PROBE_PROMISE "a probe returns the size of the next message"
 #define SYNC_PROMISE "the sync direction is never rendezvous"
 #define GATHER_PROMISE "gathers in rank order, barriers hold everyone"
 #define STRESS_PROMISE "messages of all sizes between four ranks"
@@ -45,7 +45,7 @@ static void expect(struct contract *t, bool condition)
         atomic_fetch_add(&t->bad, 1);
 }
 
-/* Depth: before send number k returns, receive number k - depth has begun. */
+/* Tests the depth: before send k returns, receive k - depth has begun. */
 #define N_DEPTH 8
 __attribute__((unused)) static void depth_body(struct contract *t,
                                                struct pp_comm *c)
@@ -60,7 +60,7 @@ __attribute__((unused)) static void depth_body(struct contract *t,
         t->sent = k;
     }
     for (int k = 1; c->rank == 1 && k <= N_DEPTH; k++) {
-        /* This would not end if a send below the depth blocked. */
+        /* The loop does not end if a send below the depth blocks. */
         int free_sends = k - 1 + t->depth;
         while (t->sent < (free_sends < N_DEPTH ? free_sends : N_DEPTH))
             sched_yield();
@@ -74,7 +74,8 @@ __attribute__((unused)) static void depth_body(struct contract *t,
         expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
 }
 
-/* send_wait: a buffer is free when it has been received, not earlier. */
+/* Tests send_wait: a buffer is free when its message is received, not earlier.
+ */
 __attribute__((unused)) static void wait_body(struct contract *t,
                                               struct pp_comm *c)
 {
@@ -89,7 +90,7 @@ __attribute__((unused)) static void wait_body(struct contract *t,
         expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 2, &err));
         expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 1, &err));
         expect(t, t->receiving >= 1);
-        a = -1; /* ours again */
+        a = -1; /* the buffer is free */
         expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 0, &err));
         expect(t, t->receiving >= 2);
         b = -1;
@@ -106,9 +107,9 @@ __attribute__((unused)) static void wait_body(struct contract *t,
     }
 }
 
-/* Lanes are apart, both directions at once, empty messages count. */
-__attribute__((unused)) static void lanes_body(struct contract *t,
-                                               struct pp_comm *c)
+/* Tests that directions are independent and that empty messages count. */
+__attribute__((unused)) static void directions_body(struct contract *t,
+                                                    struct pp_comm *c)
 {
     struct pp_err err = {0};
     int peer = 1 - c->rank, forward = 10 + c->rank, sync = 20 + c->rank, got;
@@ -128,7 +129,8 @@ __attribute__((unused)) static void lanes_body(struct contract *t,
         expect(t, !c->ops->send_wait(c, peer, direction, 0, &err));
 }
 
-/* A probe tells the size of the message that recv then takes, however often. */
+/* Tests that repeated probes return the size of the message that recv then
+ * receives. */
 __attribute__((unused)) static void probe_body(struct contract *t,
                                                struct pp_comm *c)
 {
@@ -153,7 +155,7 @@ __attribute__((unused)) static void probe_body(struct contract *t,
     expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err));
 }
 
-/* With rendezvous channels the sync lane still takes one message. */
+/* Tests that the sync direction holds one message also with depth 0. */
 __attribute__((unused)) static void sync_body(struct contract *t,
                                               struct pp_comm *c)
 {
@@ -167,7 +169,7 @@ __attribute__((unused)) static void sync_body(struct contract *t,
     expect(t, !c->ops->send_wait(c, peer, PP_DIRECTION_SYNC, 0, &err));
 }
 
-/* Many gathers in a row, ranks arriving in different orders. */
+/* Tests many gathers, to which ranks arrive in different orders. */
 __attribute__((unused)) static void gather_body(struct contract *t,
                                                 struct pp_comm *c)
 {
@@ -186,8 +188,8 @@ __attribute__((unused)) static void gather_body(struct contract *t,
     }
 }
 
-/* One list of messages, which every rank goes through in the same order: no
- * depth can make it deadlock. */
+/* Every rank processes one list of messages in the same order, so that no depth
+ * deadlocks. */
 #define STRESS_BYTES 96
 #define STRESS_KEEP 2
 struct stress_message {
@@ -235,9 +237,9 @@ __attribute__((unused)) static void stress_body(struct contract *t,
             expect(t, !c->ops->send_wait(c, to, direction, 0, &err));
 }
 
-/* Every call ends with the first message, whatever it waits for. Ranks 0 and 1
- * are in the middle of a stream of large messages; rank 0 writes and frees its
- * buffer at once, and the sanitizers would see a copy that goes on. */
+/* Tests that every waiting call fails with the reason of the abort. Ranks 0 and
+ * 1 exchange large messages. Rank 0 overwrites and frees its buffer at once,
+ * and sanitizers would find a copy that continues. */
 __attribute__((unused)) static void abort_body(struct contract *t,
                                                struct pp_comm *c)
 {
@@ -272,7 +274,7 @@ __attribute__((unused)) static void abort_body(struct contract *t,
     expect(t, c->ops->send(c, 0, PP_DIRECTION_SYNC, NULL, 0, &err));
 }
 
-/* The same for those who wait for everybody. */
+/* Tests the same for ranks that wait for all others. */
 __attribute__((unused)) static void abort_meeting_body(struct contract *t,
                                                        struct pp_comm *c)
 {

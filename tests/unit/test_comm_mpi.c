@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_comm_mpi - the contract of comm.h between processes that talk through
- * MPI: this program starts mpirun, which starts it again as every rank. */
+/* test_comm_mpi - tests the contract of comm.h between processes with MPI. This
+ * program starts mpirun, which starts it again as every rank. */
 #include "free_port.h"
 #include "tap.h"
 
@@ -13,13 +13,12 @@
 #include "comm/rendezvous.h"
 #include "comm_contract.h"
 
-/* A block of what is larger than one count of MPI's: small, so that messages of
- * several blocks are. */
+/* Size of a block. It is small, to test messages of several blocks. */
 #define MOST 1000
 
 enum { MANY_GATHERS = 100, MANY_MESSAGES = 2000 };
 
-/* Sizes around one block and several. */
+/* Tests sizes of about one and several blocks. */
 static void blocks_body(struct contract *t, struct pp_comm *c)
 {
     static const size_t sizes[] = {MOST, MOST + 1, 3 * MOST, 5 * MOST - 1, 1};
@@ -45,7 +44,8 @@ static void blocks_body(struct contract *t, struct pp_comm *c)
     }
 }
 
-/* In this order, in one job of every depth. The first size ranks take part. */
+/* One job of each depth runs all of them in this order, on the first size
+ * ranks. */
 static const struct program {
     contract_body *body;
     int size;
@@ -53,7 +53,7 @@ static const struct program {
     int least_depth;
 } programs[] = {
     {depth_body, 2, DEPTH_PROMISE, 0},
-    {lanes_body, 2, LANES_PROMISE, 1},
+    {directions_body, 2, DIRECTIONS_PROMISE, 1},
     {probe_body, 2, PROBE_PROMISE, 0},
     {sync_body, 2, SYNC_PROMISE, 0},
     {gather_body, 4, GATHER_PROMISE, 0},
@@ -62,8 +62,8 @@ static const struct program {
 };
 enum { N_PROGRAMS = sizeof programs / sizeof *programs, LAST = N_PROGRAMS };
 
-/* A job ends with one of these: what ends it for everybody, or what needs its
- * depth. */
+/* A job ends with one of these, because it aborts the job or needs its depth.
+ */
 static const struct program last_programs[] = {
     {mismatch_body, 3, "a message of another size fails everywhere", 0},
     {abort_body, 4, "an abort ends every call", 1},
@@ -75,7 +75,7 @@ static const struct program *program(int i, int depth)
     return i < LAST ? &programs[i] : &last_programs[depth];
 }
 
-/* What the processes share: a file of this many contracts. */
+/* State that the processes share, in a file. */
 struct shared {
     struct contract at[N_PROGRAMS + 1];
     atomic_int n_ended; /* ranks */
@@ -145,8 +145,8 @@ static void run_mpirun(const char *self, const char *path, int depth)
     snprintf(text[0], sizeof text[0], "%d", free_port());
     snprintf(text[1], sizeof text[1], "%d", depth);
     snprintf(ranks, sizeof ranks, "%d", MAX_RANKS);
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* they are MPI's own */
-    /* Of an aborted job mpirun does not always notice the end. */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI itself leaks memory */
+    /* mpirun does not always notice that an aborted job has ended. */
     if (dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
         execlp("timeout", "timeout", "-s", "KILL", "60", "mpirun",
                "--allow-run-as-root", "--oversubscribe", "-n", ranks, self,
@@ -154,8 +154,8 @@ static void run_mpirun(const char *self, const char *path, int depth)
     _exit(127);
 }
 
-/* When one of an aborted job has ended, mpirun kills the others, be it before
- * they have heard why. */
+/* After one rank of an aborted job has ended, mpirun kills the others, perhaps
+ * before they know why. */
 static void report_abort(const struct contract *last, int n_ranks,
                          const char *why)
 {
@@ -166,7 +166,7 @@ static void report_abort(const struct contract *last, int n_ranks,
         is_str(heard ? last->text[r] : why, why,
                "with the first message and its rank");
     }
-    ok(n_heard > 0, "heard by one rank at least");
+    ok(n_heard > 0, "at least one rank knows why");
 }
 
 static void report(struct shared *s, int depth, int status)
@@ -181,8 +181,8 @@ static void report(struct shared *s, int depth, int status)
                      depth == 0 ? MISMATCH_TEXT : ABORT_TEXT);
         return;
     }
-    is_int(s->n_ended, MAX_RANKS, "all ranks come to their end");
-    is_int(status, 0, "mpirun has nothing to complain of");
+    is_int(s->n_ended, MAX_RANKS, "all ranks end");
+    is_int(status, 0, "mpirun succeeds");
 }
 
 static bool run_job(const char *self, int depth)
@@ -192,7 +192,7 @@ static bool run_job(const char *self, int depth)
     struct shared *s =
         fd >= 0 && ftruncate(fd, sizeof *s) == 0 ? map(path) : NULL;
     if (!s)
-        return ok(false, "a file to share");
+        return ok(false, "create a shared file");
     close(fd);
     for (int i = 0; i <= LAST; i++) {
         struct contract *t = &s->at[i];

@@ -28,7 +28,7 @@ static void *enter(void *arg)
     return NULL;
 }
 
-/* Runs body as every rank of a new world. */
+/* Runs body on every rank of a new world. */
 static void run_ranks(struct contract *t, contract_body *body)
 {
     struct thread threads[MAX_RANKS];
@@ -67,8 +67,8 @@ static void test_abort(void)
             same = same && !strcmp(t.text[r], ABORT_TEXT);
     }
     is_int(bad, 0, "an abort ends every call");
-    ok(same, "with the first message and its rank");
-    try(abort_meeting_body, 4, 0, "and every meeting");
+    ok(same, "the error has the first message and its rank");
+    try(abort_meeting_body, 4, 0, "an abort ends every gather and barrier");
 }
 
 static void test_mismatch(void)
@@ -77,17 +77,19 @@ static void test_mismatch(void)
     run_ranks(&t, mismatch_body);
     is_int(t.bad, 0, "a message of another size fails everywhere");
     for (int r = 0; r < 3; r++)
-        is_str(t.text[r], MISMATCH_TEXT, "sizes, ranks and lane are named");
-    try(uneven_gather_body, 3, 0, "so does a gather of different sizes");
+        is_str(t.text[r], MISMATCH_TEXT,
+               "the error has sizes, ranks and direction");
+    try(uneven_gather_body, 3, 0,
+        "a gather of different sizes fails everywhere");
 }
 
 int main(void)
 {
-    alarm(60); /* a deadlock is a failure, not a hang */
+    alarm(60); /* makes a deadlock a failure */
     for (int depth = 0; depth <= 3; depth++)
         try(depth_body, 2, depth, DEPTH_PROMISE);
     try(wait_body, 2, 2, WAIT_PROMISE);
-    try(lanes_body, 2, 1, LANES_PROMISE);
+    try(directions_body, 2, 1, DIRECTIONS_PROMISE);
     for (int depth = 0; depth <= 2; depth++)
         try(probe_body, 2, depth, PROBE_PROMISE);
     try(sync_body, 2, 0, SYNC_PROMISE);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cublas - what is said where cuBLAS is not found: dlopen and dlerror are
- * this test's, so that it is found nowhere. */
+/* test_cublas - tests the message if cuBLAS is missing. It replaces dlopen and
+ * dlerror, so that no library is found. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cublas.h"
 #include "tap.h"
 
-/* The linker's names of what replaces the C library's. */
+/* The linker uses these functions in place of the C library's. */
 void *__wrap_dlopen(const char *name, int flags);
 char *__wrap_dlerror(void);
 
-/* What was asked for last. */
+/* Name of the last library asked for. */
 static char asked[64], text[128];
 
 void *__wrap_dlopen(const char *name, int flags)
@@ -31,7 +31,7 @@ int main(void)
 {
     struct pp_cublas c;
     char why[200], little[20];
-    ok(pp_cublas_open(&c, why, sizeof why) && !c.library, "there is none");
+    ok(pp_cublas_open(&c, why, sizeof why) && !c.library, "opening fails");
     is_str(why, "libcublas.so.13: no such file; libcublas.so.12: no such file",
            "both that were tried are named");
     ok(pp_cublas_open(&c, little, sizeof little) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mpi_process - how a rank comes through an MPI that does not start, does
- * not end, or was told of another job; and modules that are none. MPI itself is
- * played here: two ranks are threads, each with an MPI of its own. */
+/* test_mpi_process - tests an MPI that does not start, does not end, or has
+ * other ranks than the job, and wrong modules. MPI is a mock: two ranks are
+ * threads, and each has its own. */
 #include "free_port.h"
 #include "tap.h"
 
@@ -91,7 +91,7 @@ static struct pp_mpi make_mpi(int (*start)(struct pp_mpi_world *w))
 struct rank {
     struct pp_rendezvous_place place;
     struct pp_mpi mpi;
-    const char *aborts; /* a moment after it has opened, or tried to */
+    const char *aborts; /* reason of its abort, soon after it opens */
     int rc;
     struct pp_err err;
     pthread_t thread;
@@ -114,7 +114,7 @@ static void *be_rank(void *arg)
     return NULL;
 }
 
-/* Runs both, whose MPIs are there. That it returns is half of each test. */
+/* Runs both ranks. Each test also checks that it returns. */
 static void run_ranks(struct rank ranks[SIZE])
 {
     int port = free_port();
@@ -139,7 +139,8 @@ static void try(struct rank ranks[SIZE], const char *first, const char *second,
     run_ranks(ranks);
     for (int r = 0; r < SIZE; r++) {
         is_str(ranks[r].err.text, want[r], what);
-        is_int(ranks[r].rc, want[r][0] ? -1 : 0, "and its code");
+        is_int(ranks[r].rc, want[r][0] ? -1 : 0,
+               "the call succeeds or fails as expected");
     }
 }
 
@@ -162,14 +163,14 @@ static void test_world(void)
                         "srun";
     struct rank alone[SIZE] = {{.mpi = make_mpi(start_alone)},
                                {.mpi = make_mpi(start_alone)}};
-    try(alone, other, other, "processes that MPI does not know of each other");
+    try(alone, other, other, "MPI does not connect the processes");
 
-    /* Rank 0 is right by itself, and must not wait for the other to end. */
+    /* Rank 0 has the right MPI, and must not wait for the other rank. */
     other = "rank 1 of 2 is rank 0 of 1 in MPI: start the ranks with this "
             "MPI's mpirun, or with the MPI plugin of srun";
     struct rank half[SIZE] = {{.mpi = make_mpi(start_0)},
                               {.mpi = make_mpi(start_alone)}};
-    try(half, other, other, "one verdict at both");
+    try(half, other, other, "both ranks have the same error");
 
     other = "this MPI does not support MPI_THREAD_SERIALIZED";
     struct rank single[SIZE] = {{.mpi = make_mpi(start_0)},
@@ -177,13 +178,13 @@ static void test_world(void)
     try(single, other, other, "an MPI for one thread");
 }
 
-/* The other rank has gone while this one ends MPI. */
+/* Tests that a rank ends although the other aborts while it ends MPI. */
 static void test_finish(void)
 {
     struct rank ranks[SIZE] = {{.mpi = make_mpi(start_0)},
                                {.mpi = make_mpi(start_1), .aborts = "tea"}};
     ranks[0].mpi.finish = finish_never;
-    try(ranks, "", "", "nobody waits for ever for MPI's end");
+    try(ranks, "", "", "a rank does not wait for ever in MPI's finish");
 }
 
 static void test_module(void)
@@ -194,17 +195,17 @@ static void test_module(void)
     is_str(err.text,
            "MPI: ./nosuch.so: cannot open shared object file: No such file or "
            "directory",
-           "which file is said");
+           "the message names the file");
     err = (struct pp_err){0};
     is_int(pp_mpi_open("libm.so.6", &mpi, &err), -1, "another library");
     is_str(err.text, "MPI: 'libm.so.6' is not an MPI module of pprun",
            "the message names it");
-    is_int(err.code, PP_EXIT_SYSTEM, "the machine's");
+    is_int(err.code, PP_EXIT_SYSTEM, "the status is that of the system");
 }
 
 int main(void)
 {
-    alarm(60); /* a wait for ever is a failure */
+    alarm(60); /* makes an endless wait a failure */
     test_start();
     test_world();
     test_finish();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_join - ranks as processes: how they meet, gather and end. */
+/* test_rendezvous - ranks as processes: how they join, exchange data and end.
+ */
 #include "free_port.h"
 #include "tap.h"
 
@@ -13,22 +14,24 @@
 
 enum { MAX_RANKS = 4, BIG = 3 << 20 };
 
-/* A rank that cannot join: it says why itself, or rank 0 does. */
+/* Statuses of a rank that cannot join and prints why, or leaves that to rank
+ * 0. */
 enum { REFUSED = 90, TOLD = 91 };
 
-/* A rank's program: 0 to 89, its exit status. */
+/* The program of a rank. Returns its exit status, 0 to 89. */
 typedef int body_fn(struct pp_rendezvous *j, const char *say);
 
-/* Runs body as every rank; statuses as wait has them, and what each wrote. */
+/* A job whose ranks run body, with the wait status and the output of each
+ * rank. */
 struct job {
     int size;
     const char *version[MAX_RANKS]; /* NULL: "1" */
     int says_size[MAX_RANKS];       /* 0: the true one */
     int says_rank[MAX_RANKS];       /* 0: the true one */
     int absent;                     /* this rank never starts; 0: none */
-    int fails[MAX_RANKS];           /* this rank cannot start: its status */
-    int late;                       /* this rank starts a second later */
-    int dies;                       /* this rank ends while it joins */
+    int fails[MAX_RANKS]; /* exit status of a rank that cannot start */
+    int late;             /* this rank starts a second later */
+    int dies;             /* this rank ends while it joins */
     body_fn *body;
     int status[MAX_RANKS];
     char text[MAX_RANKS][480];
@@ -107,7 +110,7 @@ static bool all_ended(const struct job *job, int status)
     return all;
 }
 
-/* Everything that goes well. */
+/* Tests all calls of a job that succeeds. */
 static int talk(struct pp_rendezvous *j, const char *say)
 {
     struct pp_err err = {0};
@@ -126,7 +129,7 @@ static int talk(struct pp_rendezvous *j, const char *say)
         memcmp(text, "plan", 4))
         return 2;
     free(text);
-    /* More than sockets hold, from every rank at once. */
+    /* More than the sockets' buffers hold, from every rank at once. */
     unsigned char *big = malloc(BIG);
     for (int r = 1; r < size; r++) {
         if (rank == r) {
@@ -145,7 +148,7 @@ static int talk(struct pp_rendezvous *j, const char *say)
     return bad ? 5 : 0;
 }
 
-/* A loop that only the end of another rank ends. */
+/* Works until another rank ends. */
 static int work(struct pp_rendezvous *j)
 {
     struct pp_err err = {0};
@@ -232,7 +235,7 @@ static void test_end(body_fn *body, const char *what, const char *text,
                job.text[r]);
     }
     ok(ended, "%s: all end", what);
-    ok(named, "%s: and know why", what);
+    ok(named, "%s: all know why", what);
 }
 
 static void test_refusal(struct job job, const char *what, int first,
@@ -246,7 +249,8 @@ static void test_refusal(struct job job, const char *what, int first,
         printf("# '%s', '%s'\n", job.text[0], job.text[first]);
 }
 
-/* Ranks that cannot start: ends well before the minute that ranks wait. */
+/* Tests ranks that cannot start. All must end well before the time-out of a
+ * minute. */
 static void test_failure(struct job job, const char *what, const char *text)
 {
     double start = pp_clock();
@@ -260,14 +264,14 @@ static void test_failure(struct job job, const char *what, const char *text)
         if (r == job.dies && r)
             continue;
         named &= strstr(job.text[r], job.fails[r] ? "no device" : text) != NULL;
-        /* Rank 0 tells, and who failed by itself. */
+        /* Rank 0 and the rank that failed print the reason. */
         named &= WEXITSTATUS(job.status[r]) ==
                  (r == 0 || job.fails[r] ? REFUSED : TOLD);
         printf("# rank %d: status %x, %s\n", r, (unsigned)job.status[r],
                job.text[r]);
     }
     ok(took < 20, "%s: all end soon (%.1f s)", what, took);
-    ok(named, "%s: and know why", what);
+    ok(named, "%s: all know why", what);
 }
 
 static void test_failures(void)
@@ -297,7 +301,7 @@ int main(void)
     ok(all_ended(&job, 0), "four ranks meet and talk");
     job = (struct job){.size = 1, .body = talk};
     run(&job);
-    ok(all_ended(&job, 0), "one rank is a job as well");
+    ok(all_ended(&job, 0), "a job of one rank");
     test_end(two_dies, "a killed rank", "rank 2 on ", 2);
     test_end(zero_dies, "a killed rank 0", "rank 0 on ", 0);
     test_end(one_gives_up, "an abort", "rank 1: no more", -1);

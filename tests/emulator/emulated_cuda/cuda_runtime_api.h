@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_runtime_api - what the trainer uses of the CUDA runtime, declared as the
- * toolkit's header of this name does, for emulated_runtime.c: so that the code
- * that is to drive a GPU is compiled and run where there is neither. */
+/* cuda_runtime_api - the part of the CUDA runtime that the trainer uses. It has
+ * the name and declarations of the toolkit's header, so that tests compile and
+ * run the code for GPUs on a machine without GPU and toolkit. */
 #ifndef PP_TESTS_CUDA_RUNTIME_API_H
 #define PP_TESTS_CUDA_RUNTIME_API_H
 
