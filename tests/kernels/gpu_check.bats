@@ -32,7 +32,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
 @test "a bundle runs alone, and prints why it skips a test" {
     check "$WHOLE/gpu-check" --logs logs --seconds 3000
     [ "$status" -eq 0 ]
-    says '== figures \(EMULATED: not a GPU.s\)'
+    says '== figures \(EMULATED: not those of a GPU\)'
     says 'attention_bwd dq +fp32 [0-9.e-]+ +bf16 [0-9.e-]+'
     says 'torch: skipped: the same by PyTorch: .*no-such-python.*'
     says 'bench: skipped: the speed of the kernels: there is no GPU'
@@ -76,12 +76,12 @@ echo 1..2; exit 1'
     [ "$status" -eq 1 ]
     says 'kernels .*1 passed   0 failed   0 skipped  DIED of signal 11'
     says 'overlap .*2 passed   0 failed   1 skipped  ok'
-    says '== 3 passed, 0 failed, 1 skipped, 1 parts did not end well on .*'
+    says '== 3 passed, 0 failed, 1 skipped, 1 parts broke on .*'
     rm -r faulty
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"'
     check "$CHECK" --from faulty kernels
     [ "$status" -eq 1 ]
-    says 'kernels .*FAILED: it stopped in the middle'
+    says 'kernels .*FAILED: its output is not complete'
     rm -r faulty
     bundle 'echo "ok 1 - cuda-f32 rope (NMSE 1.0e-13)"; echo 1..1; exit 1'
     check "$CHECK" --from faulty kernels
@@ -94,7 +94,7 @@ echo 1..2; exit 1'
 sleep 1003 & echo $! >'"$PWD"'/pid; trap "" TERM; wait; wait'
     check "$CHECK" --from faulty --seconds 11 kernels overlap
     [ "$status" -eq 1 ]
-    says 'kernels .*ENDED after [0-9]+ s: it hung, or was too slow'
+    says 'kernels .*KILLED after [0-9]+ s: it hung, or was too slow'
     says 'overlap .*no time was left'
     [ ! -e "/proc/$(cat pid)" ] ||
         grep -q '^State:.*Z' "/proc/$(cat pid)/status"
