@@ -26,8 +26,8 @@
 
 #define __global__
 #define __device__
-#define __shared__ static thread_local /* found and poisoned by emulated.cpp \
-                                        */
+/* emulated.cpp finds and poisons shared arrays. */
+#define __shared__ static thread_local
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 
