@@ -80,12 +80,12 @@ int pprun_verify_prepare(struct pprun *p)
  * backward through all. */
 static int make_one(struct verify *y, struct pp_err *err)
 {
-    const struct pp_graph *mesh = y->p->job.schedule->graph;
-    int n = mesh->n_stages / mesh->n_copies;
+    const struct pp_graph *planned = y->p->job.schedule->graph;
+    int n = planned->n_stages / planned->n_copies;
     if (pp_graph_chain(&y->arena, 1, n, PP_PLACEMENT_LOOP, &y->graph, err))
         return -1;
-    y->graph.tied[0] = mesh->tied[0];
-    y->graph.tied[1] = mesh->tied[1];
+    y->graph.tied[0] = planned->tied[0];
+    y->graph.tied[1] = planned->tied[1];
     if (pp_schedule_init(&y->one, &y->graph, "one", 1, err))
         return -1;
     for (int i = 0; i < 2 * n; i++) {
@@ -105,17 +105,17 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
                        int64_t steps)
 {
     struct pprun *p = y->p;
-    const struct pp_job mesh = p->job;
+    const struct pp_job planned = p->job;
     struct pp_job *j = &p->job;
     enum pp_exit status;
     static const char *const words[] = {
         [PP_VERIFY_REFERENCE] = "one rank in fp64 ...",
         [PP_VERIFY_TWIN] = "one rank in fp32 ...",
-        [PP_VERIFY_MESH] = "the pipeline ...",
+        [PP_VERIFY_PIPELINE] = "the pipeline ...",
         [PP_VERIFY_SHAKEN] = "one rank in fp64, perturbed ...",
         [PP_VERIFY_WIDE] = "the pipeline in fp64 ...",
     };
-    if (which != PP_VERIFY_MESH && which != PP_VERIFY_WIDE) {
+    if (which != PP_VERIFY_PIPELINE && which != PP_VERIFY_WIDE) {
         j->schedule = &y->one;
         j->recompute = NULL; /* the reference keeps all activations */
         j->data = &y->single;
@@ -124,7 +124,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
         j->accumulate = (int)y->single.n_bins;
         j->slot_limit = 0;
     }
-    if (which != PP_VERIFY_MESH) {
+    if (which != PP_VERIFY_PIPELINE) {
         j->device = &pp_device_cpu;
         j->kernels =
             which == PP_VERIFY_TWIN ? &pp_kernels_f32 : &pp_kernels_f64;
@@ -141,7 +141,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->ctx = &ctx;
     tool_progress(p->tool, "%s", words[which]);
     int rc = pprun_threads(p, &status);
-    p->job = mesh;
+    p->job = planned;
     return rc;
 }
 
@@ -187,7 +187,7 @@ static int run_all(struct verify *y)
         calm = pp_verify_is_calm(&y->v);
     }
     if (check_later(y, calm) ||
-        run_variant(y, PP_VERIFY_MESH, lr, PP_VERIFY_STEPS) ||
+        run_variant(y, PP_VERIFY_PIPELINE, lr, PP_VERIFY_STEPS) ||
         (!calm && run_wide(y, lr)))
         return -1;
     return pp_verify_judge(&y->v, err);

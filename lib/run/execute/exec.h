@@ -50,8 +50,7 @@ struct pp_exec {
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;
     size_t pc;         /* place of the current action in its row */
-    void *output_host; /* host memory for pass->output; borrowed; NULL if the
-                    device memory is host memory */
+    void *output_host; /* room for pass->output; borrowed; NULL on the CPU */
     int slot_limit;    /* most live (stage, microbatch, slice); 0: as planned */
     enum pp_message_size shapes; /* with PP_MESSAGE_MAX, messages have the
                                     size of the capacity */

@@ -42,15 +42,16 @@ static int count_tensors(struct pp_verify *v, struct pp_err *err)
 }
 
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
-                   const struct pp_graph *mesh, const struct pp_packed *data,
-                   size_t element_bytes, struct pp_err *err)
+                   const struct pp_graph *pipeline,
+                   const struct pp_packed *data, size_t element_bytes,
+                   struct pp_err *err)
 {
     *v = (struct pp_verify){.model = m,
-                            .graph = mesh,
+                            .graph = pipeline,
                             .data = data,
                             .element_bytes = element_bytes,
-                            .later = PP_VERIFY_MESH};
-    size_t stages = (size_t)mesh->n_stages, n;
+                            .later = PP_VERIFY_PIPELINE};
+    size_t stages = (size_t)pipeline->n_stages, n;
     if (pp_mul(data->n_sequences, stages * PP_VERIFY_N_RUNS, &n, err) ||
         count_tensors(v, err))
         return -1;
@@ -227,7 +228,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
     const struct pp_verify_job *j = ctx;
     size_t first = mb->first_row, end = first + mb->tokens;
     struct pp_bin b;
-    if (j->run > PP_VERIFY_MESH)
+    if (j->run > PP_VERIFY_PIPELINE)
         return;
     pp_packed_bin(j->data, bin, &b);
     for (uint32_t s = 0; s < b.n_sequences; s++) {

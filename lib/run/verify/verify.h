@@ -5,15 +5,15 @@
  *
  *   reference  one rank, fp64, one sequence a microbatch, no padding
  *   twin       the same in fp32
- *   mesh       the pipeline as planned, on the CPU or a device
+ *   pipeline   the job as planned, on the CPU or a device
  *
  * An error is the norm of the difference from the reference over the norm of
  * the reference. It is computed for the gradient of each tensor in the first
  * step, and for the change of its weights over all steps. The error of the twin
  * is rounding, in fp32; the ratio of the epsilons scales it to fp64. The bound
- * of the mesh is PP_VERIFY_FACTOR times that error, since it rounds in another
- * order. It is at least a floor of the element type, and at most PP_VERIFY_CAP,
- * so that a fault of the twin does not pass as rounding.
+ * of the pipeline is PP_VERIFY_FACTOR times that error, since it rounds in
+ * another order. It is at least a floor of the element type, and at most
+ * PP_VERIFY_CAP, so that a fault of the twin does not pass as rounding.
  *
  * In some models the rounding of fp32 grows from step to step until the twin
  * diverges. If no learning rate keeps it small, later steps are judged in fp64,
@@ -43,7 +43,7 @@
 enum pp_verify_run {
     PP_VERIFY_REFERENCE,
     PP_VERIFY_TWIN,
-    PP_VERIFY_MESH,
+    PP_VERIFY_PIPELINE,
     PP_VERIFY_SHAKEN,
     PP_VERIFY_WIDE,
     PP_VERIFY_N_RUNS
@@ -54,13 +54,13 @@ struct pp_verify_error {
     double error, bound;
 };
 
-/* A tensor on a stage of the mesh. */
+/* A tensor on a stage of the pipeline. */
 struct pp_verify_row {
     const char *name;
     size_t tensor; /* its number in the model */
     int stage, rank;
     struct pp_verify_error gradient, weights;
-    double factor; /* the gradient is about this times the reference; 1 */
+    double factor; /* the gradient over the reference; 1 if they agree */
     double worst;  /* the larger of error / bound */
 };
 
@@ -97,15 +97,15 @@ struct pp_verify_job {
 
 struct pp_verify {
     const struct pp_model *model;       /* borrowed */
-    const struct pp_graph *graph;       /* of the mesh, borrowed */
-    const enum pp_recompute *recompute; /* of the mesh; NULL: none */
-    const struct pp_packed *data;       /* of the mesh, borrowed */
-    size_t element_bytes;               /* of the mesh */
+    const struct pp_graph *graph;       /* of the pipeline, borrowed */
+    const enum pp_recompute *recompute; /* of the pipeline; NULL: none */
+    const struct pp_packed *data;       /* of the pipeline, borrowed */
+    size_t element_bytes;               /* of the pipeline */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
     struct pp_verify_seen *seen; /* (2 + stages, n_tensors): twin, shaken, then
-                                    the stages of the mesh */
-    enum pp_verify_run later;    /* MESH or WIDE: the run to judge after the
+                                    the stages of the pipeline */
+    enum pp_verify_run later;    /* PIPELINE or WIDE: the run to judge after the
                                     first step */
     double *probes;              /* (runs, stages, sequences, values) */
     double loss[PP_VERIFY_N_RUNS][PP_VERIFY_STEPS];
@@ -122,11 +122,12 @@ struct pp_verify {
     bool same;
 };
 
-/* data: of the mesh. The other runs take its sequences one by one, under the
- * same numbers. */
+/* data: of the pipeline. The other runs take its sequences one by one, under
+ * the same numbers. */
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
-                   const struct pp_graph *mesh, const struct pp_packed *data,
-                   size_t element_bytes, struct pp_err *err) PP_MUST_USE;
+                   const struct pp_graph *pipeline,
+                   const struct pp_packed *data, size_t element_bytes,
+                   struct pp_err *err) PP_MUST_USE;
 void pp_verify_finish(struct pp_verify *v);
 
 /* The callbacks of the job; ctx is a struct pp_verify_job. The reference runs

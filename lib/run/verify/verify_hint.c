@@ -190,7 +190,7 @@ static void hint_backward(const struct pp_verify *v, char *text)
 static bool second_agrees(const struct pp_verify *v)
 {
     double ref = v->loss[PP_VERIFY_REFERENCE][1];
-    double off = fabs(v->loss[PP_VERIFY_MESH][1] - ref);
+    double off = fabs(v->loss[PP_VERIFY_PIPELINE][1] - ref);
     return off <= v->scalars[PP_VERIFY_EVAL].e.bound * fabs(ref);
 }
 

@@ -17,8 +17,8 @@ static bool is_later_double(const struct pp_verify *v)
     return is_double(v) || v->later == PP_VERIFY_WIDE;
 }
 
-/* Returns the bound of the mesh from the errors of the twin and the shaken run.
- * A NaN stays a NaN, and no error is within it. */
+/* Returns the bound of the pipeline from the errors of the twin and the shaken
+ * run. A NaN stays a NaN, and no error is within it. */
 static double bound(bool is_double, double twin, double shaken)
 {
     if (!is_double)
@@ -79,8 +79,8 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
         pp_verify_at(v, PP_VERIFY_TWIN, 0, order);
     const struct pp_verify_seen *shaken =
         pp_verify_at(v, PP_VERIFY_SHAKEN, 0, order);
-    const struct pp_verify_seen *mesh =
-        pp_verify_at(v, PP_VERIFY_MESH, stage, order);
+    const struct pp_verify_seen *pipeline =
+        pp_verify_at(v, PP_VERIFY_PIPELINE, stage, order);
     double root = SMALL * sqrt((double)t->n);
     double g = fmax(t->g_norm, root * mean.g);
     double w = fmax(t->moved, root * mean.w);
@@ -90,11 +90,11 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
         .tensor = order,
         .stage = stage,
         .rank = v->graph->stages[stage].row,
-        .gradient = {ratio(mesh->g, g),
+        .gradient = {ratio(pipeline->g, g),
                      bound(is_double(v), ratio(twin->g, g), 0)},
-        .weights = {ratio(mesh->w, w),
+        .weights = {ratio(pipeline->w, w),
                     bound(later, ratio(twin->w, w), ratio(shaken->w, w))},
-        .factor = mesh->dot,
+        .factor = pipeline->dot,
     };
     r.weights.bound += update_rounding(later, t, w);
     r.worst = fmax(worst(r.gradient), worst(r.weights));
@@ -119,7 +119,7 @@ static double distance_of(const struct pp_verify *v, enum pp_verify_run run,
 {
     int first = pp_original(v->graph, stage);
     return distance(pp_verify_probe(v, run,
-                                    run == PP_VERIFY_MESH ? stage : first,
+                                    run == PP_VERIFY_PIPELINE ? stage : first,
                                     sequence),
                     pp_verify_probe(v, PP_VERIFY_REFERENCE, first, sequence));
 }
@@ -135,7 +135,7 @@ static void judge_output(struct pp_verify *v, int stage)
     for (size_t b = 0; b < v->data->n_bins; b++) {
         pp_packed_bin(v->data, b, &bin);
         for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            double d = distance_of(v, PP_VERIFY_MESH, stage, bin.source[i]);
+            double d = distance_of(v, PP_VERIFY_PIPELINE, stage, bin.source[i]);
             if (i == 0 && !(d <= o->e.bound))
                 o->first_sequences = true;
             if (d <= o->e.error)
@@ -150,20 +150,20 @@ static void judge_output(struct pp_verify *v, int stage)
 static void judge_scalars(struct pp_verify *v)
 {
     enum { REF = PP_VERIFY_REFERENCE, TWIN = PP_VERIFY_TWIN };
-    const int mesh = PP_VERIFY_MESH, last = PP_VERIFY_STEPS - 1;
+    const int pipeline = PP_VERIFY_PIPELINE, last = PP_VERIFY_STEPS - 1;
     const struct {
         const char *name;
-        double ref, twin, mesh, shaken;
+        double ref, twin, pipeline, shaken;
     } s[PP_VERIFY_SCALARS] = {
         [PP_VERIFY_LOSS] = {"loss of step 1", v->loss[REF][0], v->loss[TWIN][0],
-                            v->loss[mesh][0], v->loss[REF][0]},
+                            v->loss[pipeline][0], v->loss[REF][0]},
         [PP_VERIFY_NORM] = {"gradient norm of step 1", v->norm[REF],
-                            v->norm[TWIN], v->norm[mesh], v->norm[REF]},
+                            v->norm[TWIN], v->norm[pipeline], v->norm[REF]},
         [PP_VERIFY_LAST_LOSS] = {"loss of step 5", v->loss[REF][last],
                                  v->loss[TWIN][last], v->loss[v->later][last],
                                  v->loss[PP_VERIFY_SHAKEN][last]},
         [PP_VERIFY_EVAL] = {"evaluation after step 1", v->eval_loss[REF],
-                            v->eval_loss[TWIN], v->eval_loss[mesh],
+                            v->eval_loss[TWIN], v->eval_loss[pipeline],
                             v->eval_loss[REF]},
     };
     v->n_scalars = v->evaluates ? PP_VERIFY_SCALARS : PP_VERIFY_EVAL;
@@ -173,9 +173,9 @@ static void judge_scalars(struct pp_verify *v)
             i == PP_VERIFY_LAST_LOSS ? is_later_double(v) : is_double(v);
         v->scalars[i] = (struct pp_verify_scalar){
             s[i].name,
-            isnan(s[i].mesh) ? (double)NAN : s[i].mesh,
+            isnan(s[i].pipeline) ? (double)NAN : s[i].pipeline,
             s[i].ref,
-            {ratio(fabs(s[i].mesh - s[i].ref), size),
+            {ratio(fabs(s[i].pipeline - s[i].ref), size),
              bound(wide, ratio(fabs(s[i].twin - s[i].ref), size),
                    ratio(fabs(s[i].shaken - s[i].ref), size))}};
     }
@@ -219,7 +219,7 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err)
     for (size_t i = 0; i < v->n_tensors; i++) {
         size_t before = v->n_rows;
         for (int s = 0; s < v->graph->n_stages; s++)
-            if (pp_verify_at(v, PP_VERIFY_MESH, s, i)->held)
+            if (pp_verify_at(v, PP_VERIFY_PIPELINE, s, i)->held)
                 v->rows[v->n_rows++] = judge_tensor(v, mean, i, s);
         if (v->n_rows == before)
             return pp_fail(err, PP_EXIT_NO, "no stage holds '%s'",

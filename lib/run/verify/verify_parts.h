@@ -32,7 +32,7 @@ enum {
 };
 
 /* Returns the entry of a run for a tensor. The stage matters only for runs of
- * the mesh. */
+ * the pipeline. */
 static inline struct pp_verify_seen *pp_verify_at(const struct pp_verify *v,
                                                   enum pp_verify_run run,
                                                   int stage, size_t order)
