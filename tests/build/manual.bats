@@ -72,6 +72,22 @@ page_options() {
     done
 }
 
+@test "the files that pp-hacking(7) names exist" {
+    find "$SRCDIR" -path "$SRCDIR/build*" -prune -o -print | sed 's,.*/,,' |
+        sort -u >names
+    sed -n 's/^\.Pa //p' "$SRCDIR/man/pp-hacking.7" | tr ' ' '\n' |
+        grep -E '^[a-z0-9_./-]+$' | grep -vE '^[.,]$|^build' |
+        while read -r path; do
+            [ -e "$SRCDIR/$path" ] || grep -qxF -- "$path" names ||
+                [ -e "$SRCDIR/lib/run/$path" ] || echo "$path"
+        done | none 'no such file'
+}
+
+@test "every page refers to pp-glossary(7)" {
+    grep -L '^\.Xr pp-glossary 7' "$SRCDIR"/man/*.[157] |
+        grep -v '/pp-glossary\.7$' | none 'pages'
+}
+
 @test "a build option in a page or the README is one" {
     local option
     for option in $(grep -hoE -- '-D[a-z_]+=' "$SRCDIR"/man/*.[157] \
