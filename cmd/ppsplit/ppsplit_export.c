@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_export - --export: the plan in the form of another system. */
+#include "base/json_writer.h"
 #include "split/split_megatron.h"
 #include "ppsplit.h"
 
@@ -71,10 +72,10 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
 static void print_names(const struct split_job *j, FILE *f)
 {
     char name[PP_FQN_TEXT];
-    int n = j->plan.graph.n_stages;
-    fputs("[\n", f);
-    for (int s = 0; s < n; s++) {
-        fputs("  [", f);
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    pp_json_array(&w, NULL, PP_JSON_BROKEN);
+    for (int s = 0; s < j->plan.graph.n_stages; s++) {
+        pp_json_array(&w, NULL, PP_JSON_INLINE);
         for (size_t i = j->plan.bounds[s]; i < j->plan.bounds[s + 1]; i++) {
             struct pp_unit_id u = pp_model_unit(&j->model, i);
             if (j->export == SPLIT_EXPORT_FQNS || j->model.table)
@@ -85,11 +86,12 @@ static void print_names(const struct split_job *j, FILE *f)
                                       ? PP_TORCHTITAN_OUTPUT
                                       : PP_TORCHTITAN_LM_HEAD,
                                   name);
-            fprintf(f, "%s\"%s\"", i > j->plan.bounds[s] ? ", " : "", name);
+            pp_json_string(&w, NULL, name);
         }
-        fputs(s < n - 1 ? "],\n" : "]\n", f);
+        pp_json_end(&w);
     }
-    fputs("]\n", f);
+    pp_json_end(&w);
+    putc('\n', f);
 }
 
 static void print_bounds(const struct split_job *j, FILE *f)

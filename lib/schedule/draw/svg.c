@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "base/quote.h"
 #include "schedule/draw/picture.h"
 #include "schedule/draw/svg_row.h"
 
@@ -190,6 +189,29 @@ static double page_width(const struct page *g)
     return LEFT + g->plot + g->right;
 }
 
+/* Writes s as XML text or as part of an attribute. Control characters, which
+ * XML cannot hold, become spaces. */
+static void put_text(FILE *f, const char *s)
+{
+    for (; *s; s++)
+        switch (*s) {
+        case '&':
+            fputs("&amp;", f);
+            break;
+        case '<':
+            fputs("&lt;", f);
+            break;
+        case '>':
+            fputs("&gt;", f);
+            break;
+        case '"':
+            fputs("&quot;", f);
+            break;
+        default:
+            fputc((unsigned char)*s < ' ' ? ' ' : *s, f);
+        }
+}
+
 /* --- output --- */
 
 static void text_at(const struct page *g, const char *class, double x, double y,
@@ -200,7 +222,7 @@ static void text_at(const struct page *g, const char *class, double x, double y,
     fputs("\" y=\"", g->f);
     pp_svg_number(g->f, y);
     fputs("\">", g->f);
-    pp_quote_xml(g->f, text);
+    put_text(g->f, text);
     fputs("</text>\n", g->f);
 }
 
@@ -376,7 +398,7 @@ static void print_page(struct page *g)
     fputs(" ", g->f);
     pp_svg_number(g->f, height);
     fputs("\" role=\"img\">\n<title>", g->f);
-    pp_quote_xml(g->f, title);
+    put_text(g->f, title);
     if (g->n_panels > 1)
         fprintf(g->f, ", and %d more", g->n_panels - 1);
     fputs("</title>\n", g->f);

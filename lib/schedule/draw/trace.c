@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/json_writer.h"
 #include "base/num.h"
-#include "base/quote.h"
 
 enum { THREAD_COMPUTE = 1, THREAD_SYNC = 2, THREAD_STEP = 3 };
 
@@ -23,9 +23,8 @@ struct track {
 };
 
 struct pp_trace_writer {
-    FILE *f;
+    struct pp_json_writer json;
     const struct pp_trace *t;
-    bool any;
     size_t n_messages;    /* of earlier passes */
     struct track *tracks; /* in the order of their first message */
     size_t n, capacity;
@@ -50,32 +49,48 @@ double pp_trace_ns(double longest, double wish)
     return wish;
 }
 
-/* Begins an event with the members that all events have. */
-static void event(struct pp_trace_writer *w, const char *phase, int row,
+/* Begins an event, an object on its own line, with the members that all events
+ * have. */
+static void event(struct pp_json_writer *j, const char *phase, int row,
                   int thread)
 {
-    fprintf(w->f, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", w->any ? ",\n" : "",
-            phase, row + 1, thread);
-    w->any = true;
+    pp_json_object(j, NULL, PP_JSON_INLINE);
+    pp_json_string(j, "ph", phase);
+    pp_json_int(j, "pid", row + 1);
+    pp_json_int(j, "tid", thread);
 }
 
 /* Writes a time in microseconds, the unit of the format. */
-static void time_member(struct pp_trace_writer *w, const char *key, int64_t t)
+static void time_member(struct pp_json_writer *j, const char *key, int64_t t)
 {
-    fprintf(w->f, ",\"%s\":%" PRId64 ".%03d", key, t / 1000, (int)(t % 1000));
+    pp_json_format(j, key, "%" PRId64 ".%03d", t / 1000, (int)(t % 1000));
+}
+
+/* Ends an event after its arguments. */
+static void end_args(struct pp_json_writer *j)
+{
+    pp_json_end(j);
+    pp_json_end(j);
 }
 
 /* Names a process or a thread; the viewer sorts them by place. */
 static void metadata(struct pp_trace_writer *w, int row, int thread,
                      const char *what, const char *name, int place)
 {
-    event(w, "M", row, thread);
-    fprintf(w->f, ",\"name\":\"%s_name\",\"args\":{\"name\":", what);
-    pp_quote_json(w->f, name);
-    fputs("}}", w->f);
-    event(w, "M", row, thread);
-    fprintf(w->f, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}}",
-            what, place);
+    struct pp_json_writer *j = &w->json;
+    char key[32];
+    snprintf(key, sizeof key, "%s_name", what);
+    event(j, "M", row, thread);
+    pp_json_string(j, "name", key);
+    pp_json_object(j, "args", PP_JSON_INLINE);
+    pp_json_string(j, "name", name);
+    end_args(j);
+    snprintf(key, sizeof key, "%s_sort_index", what);
+    event(j, "M", row, thread);
+    pp_json_string(j, "name", key);
+    pp_json_object(j, "args", PP_JSON_INLINE);
+    pp_json_int(j, "sort_index", place);
+    end_args(j);
 }
 
 static void print_thread(struct pp_trace_writer *w, int row, int thread,
@@ -96,22 +111,26 @@ static const char *category(enum pp_op op)
 static void slice(struct pp_trace_writer *w, struct pp_action a, int row,
                   int thread, int64_t from, int64_t to)
 {
+    struct pp_json_writer *j = &w->json;
     char text[PP_ACTION_TEXT];
     pp_action_format(a, false, text);
-    event(w, "X", row, thread);
-    time_member(w, "ts", from);
-    time_member(w, "dur", to - from);
-    fprintf(w->f,
-            ",\"name\":\"%s\",\"cat\":\"%s\",\"args\":{\"op\":\"%s\","
-            "\"stage\":%d,\"microbatch\":%d,\"slice\":%d",
-            text, category(a.op), pp_op_name(a.op), a.stage, a.microbatch,
-            a.slice);
+    event(j, "X", row, thread);
+    time_member(j, "ts", from);
+    time_member(j, "dur", to - from);
+    pp_json_string(j, "name", text);
+    pp_json_string(j, "cat", category(a.op));
+    pp_json_object(j, "args", PP_JSON_INLINE);
+    pp_json_string(j, "op", pp_op_name(a.op));
+    pp_json_int(j, "stage", a.stage);
+    pp_json_int(j, "microbatch", a.microbatch);
+    pp_json_int(j, "slice", a.slice);
     if (a.peer >= 0)
-        fprintf(w->f, ",\"peer\":%d", a.peer);
-    if (w->t->step > 0)
-        fprintf(w->f, ",\"step\":%" PRId64 ",\"pass\":%d", w->t->step,
-                w->t->pass);
-    fputs("}}", w->f);
+        pp_json_int(j, "peer", a.peer);
+    if (w->t->step > 0) {
+        pp_json_int(j, "step", w->t->step);
+        pp_json_int(j, "pass", w->t->pass);
+    }
+    end_args(j);
 }
 
 /* Names the tracks that every rank has. */
@@ -171,14 +190,16 @@ static void print_row(struct pp_trace_writer *w, int row)
 
 static void print_part(struct pp_trace_writer *w, const struct pp_trace_part *p)
 {
+    struct pp_json_writer *j = &w->json;
     int64_t from = ns(w, p->start), to = ns(w, p->end);
-    event(w, "X", p->row, THREAD_STEP);
-    time_member(w, "ts", from);
-    time_member(w, "dur", to - from);
-    fputs(",\"name\":", w->f);
-    pp_quote_json(w->f, p->name);
-    fprintf(w->f, ",\"cat\":\"step\",\"args\":{\"step\":%" PRId64 "}}",
-            w->t->step);
+    event(j, "X", p->row, THREAD_STEP);
+    time_member(j, "ts", from);
+    time_member(j, "dur", to - from);
+    pp_json_string(j, "name", p->name);
+    pp_json_string(j, "cat", "step");
+    pp_json_object(j, "args", PP_JSON_INLINE);
+    pp_json_int(j, "step", w->t->step);
+    end_args(j);
 }
 
 /* --- channels --- */
@@ -245,10 +266,15 @@ static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int row,
                   size_t i)
 {
     const struct pp_span *s = &w->t->rows[row].spans[i];
-    event(w, begins ? "s" : "f", row, compute_thread(w, row, i));
-    time_member(w, "ts", begins ? ns(w, s->end) - 1 : ns(w, s->start));
-    fprintf(w->f, ",\"name\":\"message\",\"cat\":\"message\",\"id\":%zu%s}", id,
-            begins ? "" : ",\"bp\":\"e\"");
+    struct pp_json_writer *j = &w->json;
+    event(j, begins ? "s" : "f", row, compute_thread(w, row, i));
+    time_member(j, "ts", begins ? ns(w, s->end) - 1 : ns(w, s->start));
+    pp_json_string(j, "name", "message");
+    pp_json_string(j, "cat", "message");
+    pp_json_uint(j, "id", id);
+    if (!begins)
+        pp_json_string(j, "bp", "e");
+    pp_json_end(j);
 }
 
 static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
@@ -285,31 +311,41 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
 static void print_counter(struct pp_trace_writer *w, int row, const char *name,
                           const char *unit, const struct pp_memory_timeline *c)
 {
+    struct pp_json_writer *j = &w->json;
     for (size_t i = 0; i < c->n; i++) {
-        event(w, "C", row, 0);
-        time_member(w, "ts", ns(w, c->at[i].time));
-        fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"%s\":%.15g}}", name, unit,
-                c->at[i].value);
+        event(j, "C", row, 0);
+        time_member(j, "ts", ns(w, c->at[i].time));
+        pp_json_string(j, "name", name);
+        pp_json_object(j, "args", PP_JSON_INLINE);
+        pp_json_format(j, unit, "%.15g", c->at[i].value);
+        end_args(j);
     }
 }
 
 static void print_head(struct pp_trace_writer *w)
 {
     const struct pp_schedule *s = w->t->schedule;
-    char text[32];
-    pp_format_real(1e6 / w->t->ns, text);
-    fputs("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"kind\":", w->f);
-    pp_quote_json(w->f, s->kind);
-    fprintf(w->f,
-            ",\"ranks\":%d,\"stages\":%d,\"microbatches\":%d,"
-            "\"channel_depth\":%d,\"a_millisecond_is\":\"%s ",
-            s->graph->n_rows, s->graph->n_stages, s->n_microbatches,
-            s->channel_depth, text);
-    fprintf(w->f, "%s\"", w->t->unit);
-    if (w->t->error > 0)
-        fprintf(w->f, ",\"clocks_agree_within\":\"%.3g %s\"", w->t->error,
-                w->t->unit);
-    fputs("},\n\"traceEvents\":[\n", w->f);
+    struct pp_json_writer *j = &w->json;
+    char number[32], text[80];
+    pp_json_object(j, NULL, PP_JSON_INLINE);
+    pp_json_string(j, "displayTimeUnit", "ms");
+    pp_json_break(j);
+    pp_json_object(j, "otherData", PP_JSON_INLINE);
+    pp_json_string(j, "kind", s->kind);
+    pp_json_int(j, "ranks", s->graph->n_rows);
+    pp_json_int(j, "stages", s->graph->n_stages);
+    pp_json_int(j, "microbatches", s->n_microbatches);
+    pp_json_int(j, "channel_depth", s->channel_depth);
+    pp_format_real(1e6 / w->t->ns, number);
+    snprintf(text, sizeof text, "%s %s", number, w->t->unit);
+    pp_json_string(j, "a_millisecond_is", text);
+    if (w->t->error > 0) {
+        snprintf(text, sizeof text, "%.3g %s", w->t->error, w->t->unit);
+        pp_json_string(j, "clocks_agree_within", text);
+    }
+    pp_json_end(j);
+    pp_json_break(j);
+    pp_json_array(j, "traceEvents", PP_JSON_BROKEN);
 }
 
 int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
@@ -338,7 +374,8 @@ int pp_trace_open(struct pp_trace_writer **out, FILE *f,
     int n = first->schedule->graph->n_rows;
     struct pp_trace_writer *w = *out = calloc(1, sizeof *w);
     if (w) {
-        *w = (struct pp_trace_writer){.f = f, .t = first};
+        *w = (struct pp_trace_writer){.json = {.f = f, .compact = true},
+                                      .t = first};
         w->threads = calloc((size_t)n, sizeof *w->threads);
         w->beside = calloc((size_t)n, sizeof *w->beside);
         w->first = calloc((size_t)n, sizeof *w->first);
@@ -358,7 +395,9 @@ void pp_trace_close(struct pp_trace_writer *w)
 {
     if (!w)
         return;
-    fputs("\n]}\n", w->f);
+    pp_json_end(&w->json);
+    pp_json_end(&w->json);
+    putc('\n', w->json.f);
     free(w->tracks);
     free(w->next);
     free(w->threads);
