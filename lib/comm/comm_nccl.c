@@ -24,7 +24,7 @@ struct nccl_link {
     void *stream;  /* of this channel */
     void *ready;   /* event: earlier computation is done */
     void **done;   /* (n_done) events: message k is done[k % n_done] */
-    size_t n_done; /* one more than the depth */
+    size_t n_done; /* depth + 2 */
     size_t n;      /* messages so far */
 };
 

@@ -82,7 +82,8 @@ static void products_right(const struct pp_products *p, struct matrices *m)
 
 /* Tests that an element has the bits of the product of its row and column
  * alone. */
-static void place_is_nothing(const struct pp_products *p, struct matrices *m)
+static void position_has_no_effect(const struct pp_products *p,
+                                   struct matrices *m)
 {
     size_t M = 20, N = 77, K = MOST;
     bool same = true;
@@ -146,7 +147,7 @@ static void exponentials(const struct pp_products *p)
 static void check(const struct pp_products *p, struct matrices *m)
 {
     products_right(p, m);
-    place_is_nothing(p, m);
+    position_has_no_effect(p, m);
     largest(p);
     exponentials(p);
 }
