@@ -186,7 +186,7 @@ const struct tool_option pack_options[] = {
      .words = fp8_words},
     {0, "per-rank", NULL, "-l is per context-parallel rank", AT(per_rank)},
     {0, "manifest", "FILE",
-     "plan to read costs and mesh from, and to add data to", AT(manifest_name)},
+     "plan to take costs and mesh from, then add data to", AT(manifest_name)},
 
     {.group = "Output"},
     {0, "split", "SHARES", "make train, valid and test data: 98,1,1",
