@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -36,57 +35,39 @@ int tool_input(struct tool *t, int argc, char **argv, const char **name)
     return 0;
 }
 
-int tool_open(struct tool *t, const char *name, struct tool_file *file)
+int tool_open(struct tool *t, const char *name, struct pp_output *file)
 {
-    *file = (struct tool_file){.name = name};
-    if (!name || !strcmp(name, "-")) {
-        file->f = stdout;
-        return 0;
-    }
-    /* A device or a pipe cannot be replaced by a rename: write it directly. */
-    struct stat st;
-    bool special = stat(name, &st) == 0 && !S_ISREG(st.st_mode);
-    size_t n = strlen(name) + 5;
-    file->tmp = special ? NULL : malloc(n);
-    if (file->tmp)
-        snprintf(file->tmp, n, "%s.tmp", name);
-    const char *path = file->tmp ? file->tmp : name;
-    file->f = fopen(path, "w");
-    if (file->f)
-        return 0;
-    pp_fail_errno(&t->err, "%s", path);
-    free(file->tmp);
-    file->tmp = NULL;
-    return -1;
+    if (name && strcmp(name, "-") != 0)
+        return pp_output_open(file, name, &t->err);
+    *file = (struct pp_output){.f = stdout};
+    return 0;
 }
 
-int tool_close(struct tool *t, struct tool_file *file)
+static void flush_stdout(struct tool *t)
 {
-    /* An earlier write may have failed without leaving its errno. */
-    bool failed = ferror(file->f) != 0;
+    bool failed = ferror(stdout) != 0;
     errno = EIO;
-    if (fflush(file->f) != 0 || (file->f != stdout && fclose(file->f) != 0) ||
-        failed)
-        pp_fail_errno(&t->err, "writing %s failed",
-                      file->f == stdout ? "standard output" : file->name);
-    if (file->tmp && t->err.code != PP_EXIT_OK)
-        remove(file->tmp);
-    else if (file->tmp && rename(file->tmp, file->name) != 0)
-        pp_fail_errno(&t->err, "%s", file->name);
-    free(file->tmp);
-    *file = (struct tool_file){0};
+    if (fflush(stdout) != 0 || failed)
+        pp_fail_errno(&t->err, "writing standard output failed");
+}
+
+int tool_close(struct tool *t, struct pp_output *file)
+{
+    if (file->f == stdout)
+        flush_stdout(t);
+    else if (t->err.code != PP_EXIT_OK)
+        pp_output_abort(file);
+    else if (pp_output_commit(file, &t->err) != 0)
+        return -1;
+    *file = (struct pp_output){0};
     return t->err.code == PP_EXIT_OK ? 0 : -1;
 }
 
 FILE *tool_output(struct tool *t)
 {
-    struct tool_file file;
-    if (t->out)
-        return t->out;
-    if (tool_open(t, t->output, &file))
-        return NULL;
-    t->out_tmp = file.tmp;
-    return t->out = file.f;
+    if (!t->out && tool_open(t, t->output, &t->file) == 0)
+        t->out = t->file.f;
+    return t->out;
 }
 
 void tool_erase(struct tool *t)
@@ -175,9 +156,11 @@ int tool_finish(struct tool *t)
 {
     tool_erase(t);
     /* Standard output is checked even if nothing was written to it. */
-    struct tool_file out = {t->out ? t->out : stdout, t->output, t->out_tmp};
-    bool is_stdout = out.f == stdout;
-    tool_close(t, &out);
+    bool is_stdout = !t->out || t->out == stdout;
+    if (is_stdout)
+        flush_stdout(t);
+    else
+        tool_close(t, &t->file);
     if (is_stdout && fclose(stdout) != 0 && errno != EBADF)
         pp_fail_errno(&t->err, "writing standard output failed");
     if (t->err.code == PP_EXIT_OK)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "tool_options.h"
 
@@ -29,7 +30,7 @@ struct tool {
     struct pp_err err; /* the one message of a failed run */
     bool told;         /* err was printed, or another process prints it */
     FILE *out;
-    char *out_tmp;
+    struct pp_output file; /* the file behind out, unless that is stdout */
     bool progress_shown;
     double progress_time;
     int status; /* exit status of a run without error, such as PP_EXIT_NO */
@@ -44,23 +45,16 @@ int tool_usage(struct tool *t, const char *fmt, ...)
 int tool_input(struct tool *t, int argc, char **argv, const char **name);
 
 /* Returns the stream for the program's data: stdout, or the file of -o, which
- * is written as FILE.tmp and renamed by tool_finish. NULL with t->err filled on
- * failure. */
+ * tool_finish puts in its place. NULL with t->err filled on failure. */
 FILE *tool_output(struct tool *t);
 
-/* Another output file. It is written as NAME.tmp and then renamed. "-" is
- * stdout; a device or a pipe is written directly. */
-struct tool_file {
-    FILE *f;
-    const char *name;
-    char *tmp; /* NULL if written directly */
-};
-
-/* tool_close puts the file in its place, or removes it if t->err is filled.
- * stdout is only flushed. Both return -1 with t->err filled on failure. */
+/* Opens another output file; "-" is stdout. */
 int tool_open(struct tool *t, const char *name,
-              struct tool_file *file) PP_MUST_USE;
-int tool_close(struct tool *t, struct tool_file *file);
+              struct pp_output *file) PP_MUST_USE;
+
+/* Puts the file in its place, or removes it if t->err is filled. stdout is only
+ * flushed. Returns -1 with t->err filled on failure. */
+int tool_close(struct tool *t, struct pp_output *file);
 
 /* Prints a note on stderr: details only with -v, notes unless -q. */
 void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)

@@ -56,7 +56,7 @@ static int take_completion(struct tool *t, const struct tool_option *o,
 /* These entries follow the program's own. Their variables are in struct tool.
  */
 static const struct tool_option common[] = {
-    {'o', "output", "FILE", "write to FILE (as FILE.tmp, then renamed)",
+    {'o', "output", "FILE", "write to FILE, replaced when complete",
      TOOL_AT(struct tool, output)},
     {.group = "General"},
     {'q', "quiet", NULL, "no progress and no notes",

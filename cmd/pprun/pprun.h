@@ -58,11 +58,11 @@ struct pprun {
     char *text;               /* manifest that rank 0 read */
     size_t text_bytes;
 
-    struct tool_file trace, profile; /* open during the run */
+    struct pp_output trace, profile; /* open during the run */
 
     double start; /* time of the first step's begin */
     int64_t first_step;
-    struct tool_file scores; /* --logprobs: open during the run */
+    struct pp_output scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
 };

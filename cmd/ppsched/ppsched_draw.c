@@ -175,7 +175,7 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
                       int n_panels, const char *unit)
 {
     struct pp_svg o = {p->options.width, unit};
-    struct tool_file file;
+    struct pp_output file;
     if (p->options.timeline)
         o.width = 0; /* --width is -t's */
     if (tool_open(p->tool, p->options.svg, &file))
@@ -197,7 +197,7 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
                          .bytes = v->bytes,
                          .ns = pp_trace_ns(v->sim.makespan, wish),
                          .unit = unit ? unit : "unit"};
-    struct tool_file file;
+    struct pp_output file;
     if (tool_open(p->tool, p->options.trace, &file))
         return -1;
     int rc = pp_trace_print(file.f, &t, &p->tool->err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* file - whole files: mapped, read from a stream, synced to disk. */
+/* file - whole files: mapped, read from a stream, synced to disk, and outputs
+ * that replace a file only when they are complete. */
 #ifndef PP_BASE_FILE_H
 #define PP_BASE_FILE_H
 
@@ -30,5 +31,44 @@ int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
 /* Calls fsync(2) on a file or a directory, so that it survives a power
  * failure. */
 int pp_file_sync(const char *path, struct pp_err *err) PP_MUST_USE;
+
+/* A file or directory PATH.RANDOM.tmp beside its place PATH. It is new: no
+ * link or file of that name is followed or overwritten. Its owner holds a lock
+ * on it, which ends with the process, so that the next run with the same PATH
+ * tells the remains of a killed run from the work of a live one. On a file
+ * system without flock(2), remains are never removed. */
+struct pp_tmp {
+    char *path; /* NULL if there is none */
+    int lock;   /* an open descriptor of it; valid if path is not NULL */
+};
+
+/* Removes the remains of killed runs, then makes and locks the file. If
+ * remove_dir is not NULL it makes a directory, and calls remove_dir for each
+ * directory that remained. The message of a failure begins with path. */
+int pp_tmp_make(struct pp_tmp *t, const char *path,
+                void (*remove_dir)(const char *dir),
+                struct pp_err *err) PP_MUST_USE;
+
+/* Unlocks it. The caller has renamed or removed it. */
+void pp_tmp_finish(struct pp_tmp *t);
+
+/* An output file. A device or a pipe cannot be replaced: it is written
+ * directly, and tmp.path is NULL. Otherwise the stream writes tmp. A zeroed
+ * struct is closed. */
+struct pp_output {
+    FILE *f;
+    const char *path; /* borrowed until commit or abort */
+    struct pp_tmp tmp;
+};
+
+int pp_output_open(struct pp_output *o, const char *path,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Closes the stream and renames the file to its place. If a write failed, it
+ * aborts, and the file in that place stays as it was. */
+int pp_output_commit(struct pp_output *o, struct pp_err *err) PP_MUST_USE;
+
+/* Closes the stream and removes the file. */
+void pp_output_abort(struct pp_output *o);
 
 #endif

@@ -190,7 +190,7 @@ fails() {
         ppsched -q -s 1f1b -m 4 -o again.json
     fails 2 "pprun: --profile: stage 0 recomputes: make the plan with ppsplit\
  --recompute none" run_pprun --steps 3 --profile p again.json
-    [ ! -e p ] && [ ! -e p.tmp ]
-    fails 3 "pprun: nosuch/t.tmp: No such file or directory" \
+    [ -z "$(find . -name p -o -name "p.*.tmp")" ]
+    fails 3 "pprun: nosuch/t: No such file or directory" \
         run_pprun --steps 1 --trace nosuch/t plan.json
 }

@@ -31,7 +31,7 @@ fails() {
     ppsched -p 2 -s gpipe -m 4 -o a.json
     ppsched -p 2 -s gpipe -m 4 -o b.json
     diff <(jq .schedule a.json) <(jq .schedule b.json)
-    [ ! -e a.json.tmp ]
+    [ -z "$(find . -name "*.tmp")" ]
 }
 
 @test "--stats has the textbook figures" {

@@ -280,7 +280,7 @@ fails() {
     ppsplit -p 2 -o plan.json m && cp plan.json again.json
     ppsplit -p 2 -o plan.json m
     cmp plan.json again.json
-    [ ! -e plan.json.tmp ]
+    [ -z "$(find . -name "*.tmp")" ]
     fails 3 'writing /dev/full failed: No space left on device' \
         -p 2 -o /dev/full m
     run --separate-stderr bash -c 'ppsplit -p 2 m >/dev/full'

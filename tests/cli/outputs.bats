@@ -1,0 +1,49 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Output files: runs at the same time, links in the way, killed runs.
+
+bats_require_minimum_version 1.5.0
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
+
+@test "a link or a file named FILE.tmp is not touched" {
+    echo precious >target
+    ln -s target a.json.tmp
+    plan 4 -o a.json
+    [ "$(cat target)" = precious ]
+    [ -L a.json.tmp ]
+    jq -e .schedule a.json >/dev/null
+}
+
+@test "two runs at once leave the whole output of one of them" {
+    # The arguments are part of the output.
+    plan 8 -o p.json
+    grep -v '"args"' p.json >short
+    plan 200 -o p.json
+    grep -v '"args"' p.json >long
+    for ((i = 0; i < 30; i++)); do
+        plan 8 -o p.json &
+        plan 200 -o p.json &
+        wait
+        grep -v '"args"' p.json >got
+        cmp -s got short || cmp -s got long
+    done
+    [ -z "$(find . -name '*.tmp')" ]
+}
+
+@test "the next run removes the remains of a killed one, and nothing else" {
+    local others=(a.json.tmp a.json.1.tmp b.json.0123456789ab.tmp
+        a.json.0123456789aX.tmp a.json.ba9876543210.tmp)
+    touch a.json.0123456789ab.tmp "${others[@]}"
+    mkdir a.json.00000000000a.tmp
+    # A live run holds a lock on its file.
+    exec 9<a.json.ba9876543210.tmp
+    flock 9
+    plan 4 -o a.json
+    [ ! -e a.json.0123456789ab.tmp ]
+    for f in "${others[@]}" a.json.00000000000a.tmp; do
+        [ -e "$f" ]
+    done
+}
