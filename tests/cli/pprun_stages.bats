@@ -74,7 +74,7 @@ manifests() {
               + if $at < $n then {} else {copy_of: $s} end]'
 }
 
-@test "what ppsched accepts, pprun runs or refuses with 2" {
+@test "pprun runs what ppsched accepts, or refuses it with status 2" {
     local kinds=(gpipe looped-bfs 1f1b zb-h1 seq1f1b dualpipe auto gpipe)
     local n=0 ran=0 refused=0 kind line
     manifests 1 "${PP_CASES:-200}" >manifests
