@@ -131,32 +131,13 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
     return 0;
 }
 
-/* Writes the file beside its place; a device is written directly. */
-static int export_safetensors(struct pack_job *j, const struct pp_packed *p)
-{
-    const char *path = j->t.output;
-    struct stat st;
-    size_t n = strlen(path) + sizeof ".tmp";
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return pp_packed_export_safetensors(p, path, &j->t.err);
-    char *tmp = malloc(n);
-    if (!tmp)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    snprintf(tmp, n, "%s.tmp", path);
-    int rc = pp_packed_export_safetensors(p, tmp, &j->t.err);
-    if (rc == 0 && rename(tmp, path) != 0)
-        rc = pp_fail_errno(&j->t.err, "%s", path);
-    free(tmp);
-    return rc;
-}
-
 int pack_export(struct pack_job *j, const char *dir)
 {
     struct pp_packed p;
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
     int rc = strcmp(j->export_to, "megatron")
-                 ? export_safetensors(j, &p)
+                 ? pp_packed_export_safetensors(&p, j->t.output, &j->t.err)
                  : pp_packed_export_megatron(&p, j->t.output, &j->t.err);
     pp_packed_finish(&p);
     return rc;
@@ -247,31 +228,15 @@ static int set_data(struct pack_job *j)
     return rc;
 }
 
-/* Writes the manifest beside its place, then renames it. */
 static int replace_manifest(struct pack_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    size_t n = strlen(j->manifest_name) + sizeof ".tmp";
-    char *tmp = malloc(n);
-    FILE *f = NULL;
-    int rc = -1;
-    if (!tmp)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    snprintf(tmp, n, "%s.tmp", j->manifest_name);
-    f = fopen(tmp, "we");
-    if (!f)
-        pp_fail_errno(err, "%s", tmp);
-    else if (pp_manifest_write(&j->manifest, f, err) == 0) {
-        rc = fflush(f) != 0 || ferror(f) ? pp_fail_errno(err, "%s", tmp) : 0;
-    }
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = pp_fail_errno(err, "%s", tmp);
-    if (rc == 0 && rename(tmp, j->manifest_name) != 0)
-        rc = pp_fail_errno(err, "%s", j->manifest_name);
-    if (f && rc != 0)
-        remove(tmp);
-    free(tmp);
-    return rc;
+    struct pp_output out;
+    if (pp_output_open(&out, j->manifest_name, &j->t.err))
+        return -1;
+    if (pp_manifest_write(&j->manifest, out.f, &j->t.err) == 0)
+        return pp_output_commit(&out, &j->t.err);
+    pp_output_abort(&out);
+    return -1;
 }
 
 int pack_manifest_write(struct pack_job *j, int argc, char **argv)

@@ -126,9 +126,9 @@ struct pp_packed_content {
  * with no other files. Else PP_EXIT_INPUT. */
 int pp_packed_may_write(const char *dir, struct pp_err *err) PP_MUST_USE;
 
-/* Writes DIR.tmp, flushes it to the disk and then replaces dir by it in one
- * step; an old packed directory stays whole until then. A failure leaves no
- * DIR.tmp. There must be at least one bin. */
+/* Writes a directory beside dir, flushes it to the disk and then replaces dir
+ * by it in one step; an old packed directory stays whole until then. A failure
+ * leaves nothing beside dir. There must be at least one bin. */
 int pp_packed_write(const char *dir, const struct pp_packed_content *c,
                     struct pp_err *err) PP_MUST_USE;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "data/packed_format.h"
 #include "data/safetensors.h"
@@ -298,48 +299,48 @@ static int put_idx_file(struct indexed_export *x, struct pp_err *err)
     return 0;
 }
 
-/* Writes a file as tmp; the caller renames it. */
-static int write_file(struct indexed_export *x, const char *tmp,
+/* Writes a file and leaves it open; the caller commits it. */
+static int write_file(struct indexed_export *x, const struct pp_output *out,
                       int (*fill)(struct indexed_export *, struct pp_err *),
                       struct pp_err *err)
 {
-    x->name = tmp;
-    x->f = fopen(tmp, "wbe");
-    if (!x->f)
-        return pp_fail_errno(err, "%s: cannot create", tmp);
-    int rc = fill(x, err);
-    if (rc == 0 && (fflush(x->f) != 0 || fsync(fileno(x->f)) != 0))
-        rc = pp_fail_errno(err, "%s: cannot write", tmp);
-    fclose(x->f);
-    return rc;
+    x->name = out->path;
+    x->f = out->f;
+    if (fill(x, err) != 0)
+        return -1;
+    if (fflush(x->f) != 0 || fsync(fileno(x->f)) != 0)
+        return pp_fail_errno(err, "%s: cannot write", x->name);
+    return 0;
 }
 
 static int write_both(struct indexed_export *x, const char *prefix,
                       struct pp_err *err)
 {
-    size_t n = strlen(prefix) + sizeof ".bin.tmp";
-    char *name[4] = {malloc(n), malloc(n), malloc(n), malloc(n)};
-    static const char *const ends[] = {".bin", ".idx", ".bin.tmp", ".idx.tmp"};
-    int rc = 0;
-    for (int i = 0; i < 4; i++)
-        if (name[i])
-            snprintf(name[i], n, "%s%s", prefix, ends[i]);
-        else
-            rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (rc == 0 && (write_file(x, name[2], put_bin_file, err) != 0 ||
-                    write_file(x, name[3], put_idx_file, err) != 0))
-        rc = -1;
-    /* An old index must not be paired with the new tokens. */
-    if (rc == 0 && unlink(name[1]) != 0 && errno != ENOENT)
-        rc = pp_fail_errno(err, "%s", name[1]);
-    if (rc == 0 &&
-        (rename(name[2], name[0]) != 0 || rename(name[3], name[1]) != 0))
-        rc = pp_fail_errno(err, "%s: cannot rename", prefix);
-    for (int i = 0; i < 4; i++) {
-        if (i > 1 && name[i])
-            unlink(name[i]);
-        free(name[i]);
+    struct pp_output bin = {0}, idx = {0};
+    size_t n = strlen(prefix) + sizeof ".bin";
+    char *bin_name = malloc(n), *idx_name = malloc(n);
+    int rc = -1;
+    if (!bin_name || !idx_name) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
     }
+    snprintf(bin_name, n, "%s.bin", prefix);
+    snprintf(idx_name, n, "%s.idx", prefix);
+    if (pp_output_open(&bin, bin_name, err) ||
+        pp_output_open(&idx, idx_name, err) ||
+        write_file(x, &bin, put_bin_file, err) ||
+        write_file(x, &idx, put_idx_file, err))
+        goto out;
+    /* An old index must not be paired with the new tokens. */
+    if (unlink(idx_name) != 0 && errno != ENOENT)
+        pp_fail_errno(err, "%s", idx_name);
+    else if (pp_output_commit(&bin, err) == 0)
+        rc = pp_output_commit(&idx, err);
+out:
+    pp_output_abort(&bin);
+    pp_output_abort(&idx);
+    free(bin_name);
+    free(idx_name);
     return rc;
 }
 

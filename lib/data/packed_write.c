@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,9 +20,8 @@
  * the old directory or the new one, never a mixture: one rename exchanges the
  * two, if the kernel and the file system can do that. */
 struct output_place {
-    char *dir; /* the place, symbolic links followed */
-    char *tmp; /* DIR.tmp, where to write */
-    int lock;  /* tmp, open and locked */
+    char *dir;         /* the place, symbolic links followed */
+    struct pp_tmp tmp; /* where to write */
 };
 
 static char *join3(const char *a, const char *between, const char *b)
@@ -100,11 +98,9 @@ static void remove_packed(const char *dir)
 
 static void free_place(struct output_place *p)
 {
-    if (p->lock >= 0)
-        close(p->lock);
     free(p->dir);
-    free(p->tmp);
-    *p = (struct output_place){.lock = -1};
+    pp_tmp_finish(&p->tmp);
+    *p = (struct output_place){0};
 }
 
 /* Returns dir with links followed, or without trailing slashes if it does not
@@ -120,42 +116,19 @@ static char *resolve_links(const char *dir)
     return s;
 }
 
-/* Makes p->tmp and locks it, to tell another run that is writing it from the
- * remains of a dead one. */
-static int make_locked_tmp(struct output_place *p, struct pp_err *err)
-{
-    bool made = mkdir(p->tmp, 0777) == 0;
-    if (!made && errno != EEXIST)
-        return pp_fail_errno(err, "%s: cannot create", p->tmp);
-    p->lock = open(p->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (p->lock < 0)
-        return pp_fail_errno(err, "%s", p->tmp);
-    if (flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "%s: another run is writing this directory", p->tmp);
-    size_t n = 0;
-    return made ? 0 : check_entries(p->tmp, &n, err);
-}
-
 static int place_open(struct output_place *p, const char *dir,
                       struct pp_err *err)
 {
-    *p = (struct output_place){.lock = -1};
+    *p = (struct output_place){0};
     if (pp_packed_may_write(dir, err) != 0)
         return -1;
     p->dir = resolve_links(dir);
-    p->tmp = p->dir ? join3(p->dir, ".tmp", "") : NULL;
-    if (!p->tmp)
+    if (!p->dir)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (make_locked_tmp(p, err) == 0)
+    else if (pp_tmp_make(&p->tmp, p->dir, remove_packed, err) == 0)
         return 0;
     free_place(p);
     return -1;
-}
-
-static char *place_path(const struct output_place *p, const char *name)
-{
-    return join3(p->tmp, "/", name);
 }
 
 /* Does without an exchanging rename: moves the old directory aside, and back if
@@ -168,8 +141,8 @@ static int swap_by_steps(const struct output_place *p, struct pp_err *err)
     int rc = 0;
     if (rename(p->dir, old) != 0)
         rc = pp_fail_errno(err, "%s: cannot rename", p->dir);
-    else if (rename(p->tmp, p->dir) != 0) {
-        rc = pp_fail_errno(err, "%s: cannot rename", p->tmp);
+    else if (rename(p->tmp.path, p->dir) != 0) {
+        rc = pp_fail_errno(err, "%s: cannot rename", p->tmp.path);
         if (rename(old, p->dir) != 0)
             pp_fail_at(err, "%s is now %s: ", p->dir, old);
     } else
@@ -181,12 +154,13 @@ static int swap_by_steps(const struct output_place *p, struct pp_err *err)
 static int put_in_place(const struct output_place *p, struct pp_err *err)
 {
     /* A plain rename replaces nothing, or an empty directory. */
-    if (rename(p->tmp, p->dir) == 0)
+    if (rename(p->tmp.path, p->dir) == 0)
         return 0;
     if (errno != ENOTEMPTY && errno != EEXIST)
-        return pp_fail_errno(err, "%s: cannot rename", p->tmp);
-    if (renameat2(AT_FDCWD, p->tmp, AT_FDCWD, p->dir, RENAME_EXCHANGE) == 0) {
-        remove_packed(p->tmp);
+        return pp_fail_errno(err, "%s: cannot rename", p->tmp.path);
+    if (renameat2(AT_FDCWD, p->tmp.path, AT_FDCWD, p->dir, RENAME_EXCHANGE) ==
+        0) {
+        remove_packed(p->tmp.path);
         return 0;
     }
     return swap_by_steps(p, err);
@@ -207,14 +181,14 @@ static int sync_parent(const char *dir, struct pp_err *err)
 
 static void place_abort(struct output_place *p)
 {
-    if (p->tmp)
-        remove_packed(p->tmp);
+    if (p->tmp.path)
+        remove_packed(p->tmp.path);
     free_place(p);
 }
 
 static int place_commit(struct output_place *p, struct pp_err *err)
 {
-    if (pp_file_sync(p->tmp, err) != 0 ||
+    if (pp_file_sync(p->tmp.path, err) != 0 ||
         pp_packed_may_write(p->dir, err) != 0 || put_in_place(p, err) != 0) {
         place_abort(p);
         return -1;
@@ -229,7 +203,7 @@ enum { BUFFER_BYTES = 1 << 20 };
 /* A file being written. */
 struct summed_file {
     FILE *f;
-    char *path;
+    char *path; /* for messages: the place of the file */
     uint64_t sum;
     bool unsummed; /* its checksum is already known */
 };
@@ -238,12 +212,18 @@ static int summed_open(struct summed_file *s, const struct output_place *place,
                        const char *name, struct pp_err *err)
 {
     s->sum = PP_FNV_START;
-    s->path = place_path(place, name);
+    s->path = join3(place->dir, "/", name);
     if (!s->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    s->f = fopen(s->path, "wbe");
-    if (!s->f)
-        return pp_fail_errno(err, "%s", s->path);
+    int fd = openat(place->tmp.lock, name,
+                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    s->f = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (!s->f) {
+        pp_fail_errno(err, "%s", s->path);
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
     setvbuf(s->f, NULL, _IOFBF, BUFFER_BYTES);
     return 0;
 }

@@ -80,7 +80,8 @@ struct pp_tensor_spec {
 
 struct pp_tensor_writer;
 
-/* Creates path with a header for n tensors, whose data follow in that order.
+/* Opens path with a header for n tensors, whose data follow in that order. The
+ * file takes the place of an older one when the writer is closed.
  * The header has "__metadata__": {"format": "pt"}, which transformers needs. */
 int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
                           size_t n, struct pp_tensor_writer **out,
@@ -91,11 +92,11 @@ int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
                          size_t bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Flushes to the disk (fsync) and closes. If the data have another size than
- * the header says, fails and removes the file. Always frees w. */
+ * the header says, it fails and leaves path as it was. Always frees w. */
 int pp_tensor_writer_close(struct pp_tensor_writer *w,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Closes and removes the file. Accepts NULL. */
+/* Closes the writer and leaves path as it was. Accepts NULL. */
 void pp_tensor_writer_abort(struct pp_tensor_writer *w);
 
 /* The rest is private to lib/data and its tests. */

@@ -6,17 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "data/safetensors.h"
 
 struct pp_tensor_writer {
-    FILE *f;
+    struct pp_output out;
     char *path;
     uint64_t promised, put; /* bytes of data */
-    int removable;          /* a regular file, not a device */
 };
 
 static const char *dtype_name(enum pp_dtype d)
@@ -98,12 +97,9 @@ static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
     return rc;
 }
 
-static void destroy_writer(struct pp_tensor_writer *w, int remove_file)
+static void destroy_writer(struct pp_tensor_writer *w)
 {
-    if (w->f)
-        fclose(w->f);
-    if (remove_file && w->removable)
-        unlink(w->path);
+    pp_output_abort(&w->out);
     free(w->path);
     free(w);
 }
@@ -111,7 +107,7 @@ static void destroy_writer(struct pp_tensor_writer *w, int remove_file)
 static int write_bytes(struct pp_tensor_writer *w, const void *data,
                        size_t bytes, struct pp_err *err)
 {
-    if (bytes > 0 && fwrite(data, 1, bytes, w->f) != bytes)
+    if (bytes > 0 && fwrite(data, 1, bytes, w->out.f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", w->path);
     return 0;
 }
@@ -119,15 +115,12 @@ static int write_bytes(struct pp_tensor_writer *w, const void *data,
 static int create_file(struct pp_tensor_writer *w, const char *path,
                        const char *header, size_t bytes, struct pp_err *err)
 {
-    struct stat st;
     unsigned char size[8];
     w->path = strdup(path);
     if (!w->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    w->f = fopen(path, "wbe");
-    if (!w->f)
-        return pp_fail_errno(err, "%s: cannot create", path);
-    w->removable = fstat(fileno(w->f), &st) == 0 && S_ISREG(st.st_mode);
+    if (pp_output_open(&w->out, w->path, err))
+        return -1;
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)bytes >> 8 * i);
     if (write_bytes(w, size, sizeof size, err))
@@ -154,7 +147,7 @@ int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
 out:
     free(header);
     if (rc)
-        destroy_writer(w, 1);
+        destroy_writer(w);
     else
         *out = w;
     return rc;
@@ -174,15 +167,11 @@ int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
 /* Flushes to the disk. Devices and pipes cannot be synced: EINVAL. */
 static int flush_writer(struct pp_tensor_writer *w, struct pp_err *err)
 {
-    if (fflush(w->f) != 0)
+    if (fflush(w->out.f) != 0)
         return pp_fail_errno(err, "%s: cannot write", w->path);
-    if (fsync(fileno(w->f)) != 0 && errno != EINVAL && errno != EROFS)
+    if (fsync(fileno(w->out.f)) != 0 && errno != EINVAL && errno != EROFS)
         return pp_fail_errno(err, "%s: cannot sync", w->path);
-    FILE *f = w->f;
-    w->f = NULL;
-    if (fclose(f) != 0)
-        return pp_fail_errno(err, "%s: cannot close", w->path);
-    return 0;
+    return pp_output_commit(&w->out, err);
 }
 
 int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)
@@ -195,12 +184,12 @@ int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)
                      w->path, w->put, w->promised);
     else
         rc = flush_writer(w, err);
-    destroy_writer(w, rc != 0);
+    destroy_writer(w);
     return rc;
 }
 
 void pp_tensor_writer_abort(struct pp_tensor_writer *w)
 {
     if (w)
-        destroy_writer(w, 1);
+        destroy_writer(w);
 }

@@ -247,6 +247,6 @@ pppack: skipped: in: line 4, column 1: expected '{', got 'nonsense'" ]
     documents $(seq 200 300) >in.jsonl
     run --separate-stderr bash -c 'ulimit -f 20; pppack -l 512 -o out in.jsonl'
     [ "$status" -eq 3 ]
-    [ "$stderr" = 'pppack: out.tmp/input_ids: cannot write: File too large' ]
+    [ "$stderr" = 'pppack: out/input_ids: cannot write: File too large' ]
     [ -z "$(find . -name "out*")" ]
 }

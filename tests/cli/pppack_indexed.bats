@@ -87,7 +87,7 @@ documents() {
     [ "$stderr" = "pppack: data.bin: cut short: '27' bytes, but sequence 3 of\
  data.idx ends at 28" ]
     [ ! -e out ]
-    [ ! -e out.tmp ]
+    [ -z "$(find . -name "out*.tmp")" ]
     indexed data 5 3 4 2
     truncate -s -1 data.idx
     run --separate-stderr pppack -l 8 -o out data
