@@ -15,6 +15,7 @@
 #include "model/precision.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_files.h"
 #include "schedule/check/check.h"
 
 static int read_manifest(struct pprun *p, const char *name)
@@ -247,7 +248,7 @@ static int prepare_save(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", save);
     if (access(save, W_OK | X_OK) != 0)
         return pp_fail_errno(err, "%s", save);
-    if (p->rank == 0 && lock_save(p))
+    if (p->rank == 0 && (lock_save(p) || pp_ckpt_sweep(save, err)))
         return -1;
     if (pp_config_text(source, pp_precisions[p->options.dtype].hugging_face,
                        &p->config_text, err))

@@ -3,6 +3,7 @@
 # Output files: runs at the same time, links in the way, killed runs.
 
 bats_require_minimum_version 1.5.0
+load ../parity/helpers
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
@@ -46,4 +47,24 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
     for f in "${others[@]}" a.json.00000000000a.tmp; do
         [ -e "$f" ]
     done
+}
+
+@test "a killed run leaves a file, which the next run removes" {
+    model llama false
+    data 1 20 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    local options=(plan.json --data packed --init 1 -q -o log --trace t.json)
+    pprun "${options[@]}" --steps 1000000 &
+    for ((i = 0; i < 600; i++)); do
+        [ -z "$(find . -name 't.json.*.tmp')" ] || break
+        sleep 0.05
+    done
+    kill -9 $!
+    wait $! || [ $? -eq 137 ]
+    [ -n "$(find . -name 't.json.*.tmp')" ]
+    [ ! -e t.json ]
+    pprun "${options[@]}" --steps 1
+    [ -e t.json ]
+    [ -z "$(find . -name '*.tmp')" ]
 }

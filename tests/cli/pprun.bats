@@ -379,6 +379,20 @@ progress() {
     [ -f ckpt/latest/config.json ]
 }
 
+@test "a run with all steps done removes what a kill during pruning left" {
+    rm -rf ckpt
+    pprun plan.json --data packed --init 1 --steps 1 --save ckpt -q -o log
+    mkdir ckpt/step-0000000{1,8,9}.tmp
+    touch ckpt/step-0000000{1,8,9}.tmp/config.json
+    echo "pptools host 1" | tee ckpt/step-0000000{1,8}.tmp/owner >/dev/null
+    # A live run holds a lock.
+    exec 9<ckpt/step-00000008.tmp/owner
+    flock 9
+    pprun plan.json --data packed --steps 1 --save ckpt --resume ckpt -q -o log
+    [ "$(cd ckpt && echo *)" = "latest step-00000001 step-00000008.tmp\
+ step-00000009.tmp" ]
+}
+
 @test "--save-every and --eval-every need --save and --eval" {
     for pair in "--save-every --save" "--keep --save" "--eval-every --eval"; do
         read -r interval what <<<"$pair"

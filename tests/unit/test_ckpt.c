@@ -3,9 +3,11 @@
 #include "scratch.h"
 #include "tap.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -290,6 +292,15 @@ static void test_names(const char *dir)
        "the checkpoints of the old run go");
 }
 
+static int make_unfinished(const char *dir, const char *name, const char *owner)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_err err = {0};
+    return pp_path(path, &err, "%s/%s", dir, name) || pp_dir_make(path, &err) ||
+           pp_path(path, &err, "%s/%s/owner", dir, name) ||
+           pp_file_write(path, owner, strlen(owner), &err);
+}
+
 /* A killed run may leave half a directory, or a link to nothing. */
 static void test_leftovers(const char *dir)
 {
@@ -301,6 +312,12 @@ static void test_leftovers(const char *dir)
         pp_dir_make(path, &err) ||
         pp_path(path, &err, "%s/step-00000009.tmp/optimizer/x", dir) ||
         pp_file_write(path, "x", 1, &err) ||
+        pp_path(path, &err, "%s/step-00000009.tmp/owner", dir) ||
+        pp_file_write(path, "pptools host 1\n", 15, &err) ||
+        make_unfinished(dir, "step-00000008.tmp", "pptools host 1\n") ||
+        make_unfinished(dir, "step-00000007.tmp", "mine\n") ||
+        make_unfinished(dir, "step-00000005", "pptools host 1\n") ||
+        make_unfinished(dir, "latest.tmp", "mine\n") ||
         pp_path(path, &err, "%s/step-7", dir) || pp_dir_make(path, &err))
         printf("Bail out! %s\n", err.text);
     is_str(newest(dir), "step-00000005", "a .tmp is not a checkpoint");
@@ -310,10 +327,29 @@ static void test_leftovers(const char *dir)
     is_str(newest(dir), "step-00000005", "finds it without the link");
     ok(!symlink("step-00000077", path), "makes a link to nothing");
     is_str(newest(dir), "step-00000005", "does not follow it");
+    int live = -1;
+    if (!pp_path(path, &err, "%s/step-00000008.tmp/owner", dir))
+        live = open(path, O_RDWR);
+    flock(live, LOCK_EX);
+    if (pp_path(path, &err, "%s/latest", dir))
+        return;
     struct job next = make_job(dir, 1, 6);
     is_str(run_job(&next).text, "", "saves the next one");
-    ok(!has(dir, "step-00000009.tmp"), "removes the .tmp of a killed run");
     is_str(newest(dir), "step-00000006", "repairs the link");
+    ok(!has(dir, "step-00000009.tmp"), "removes the .tmp of a killed run");
+    ok(has(dir, "step-00000008.tmp"), "not that of a live run");
+    ok(has(dir, "step-00000007.tmp"), "nor one without our owner file");
+    ok(has(dir, "latest.tmp"), "nor a directory that is not a step");
+    ok(!has(dir, "step-00000005/owner"), "a complete one has no owner");
+    ok(!has(dir, "step-00000006/owner"), "nor has the new one");
+    struct job taken = make_job(dir, 1, 8);
+    run_job(&taken);
+    ok(strstr(taken.err[0].text, "step-00000008.tmp: another run is writing"),
+       "the step of a live run is an error: %s", taken.err[0].text);
+    ok(has(dir, "step-00000008.tmp/owner"), "its directory stays");
+    close(live);
+    is_str(run_job(&taken).text, "", "a dead owner's step is saved");
+    is_str(newest(dir), "step-00000008", "and complete");
     ok(has(dir, "step-7"), "other files stay");
 }
 

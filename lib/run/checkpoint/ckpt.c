@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "data/safetensors.h"
@@ -52,12 +53,12 @@ static int copy_companions(const char *source, const char *to,
 }
 
 /* Called by rank 0 alone. */
-static int make_directories(const char *dir, const char *tmp,
+static int make_directories(const char *dir, const char *tmp, int *owner,
                             struct pp_err *err)
 {
     char optimizer[PP_PATH_TEXT];
-    if (pp_path(optimizer, err, "%s/optimizer", tmp) || pp_dir_make(dir, err) ||
-        pp_ckpt_sweep(dir, err))
+    if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
+        pp_ckpt_begin(dir, tmp, owner, err))
         return -1;
     return pp_dir_make(optimizer, err);
 }
@@ -107,12 +108,13 @@ static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 
 /* Does the steps of a save, each with an agreement. */
 static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
-                const char *tmp, struct pp_shard_map *map, struct pp_err *err)
+                const char *tmp, struct pp_shard_map *map, int *owner,
+                struct pp_err *err)
 {
     bool first = c->comm->rank == 0;
     int rc = 0;
     if (first)
-        rc = make_directories(c->dir, tmp, err);
+        rc = make_directories(c->dir, tmp, owner, err);
     if (pp_agree(c->comm, rc, err) ||
         pp_shard_map_gather(map, c->comm, c->params, err))
         return -1;
@@ -130,7 +132,7 @@ static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 static void discard(const char *dir)
 {
     struct pp_err ignored = {0};
-    int rc = pp_dir_remove(dir, &ignored);
+    int rc = pp_ckpt_discard(dir, &ignored);
     (void)rc;
 }
 
@@ -139,12 +141,15 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     char tmp[PP_PATH_TEXT];
     struct pp_shard_map map = {0};
+    int owner = -1; /* rank 0's */
     /* This fails on every rank or on none: no agreement is needed. */
     if (pp_path(tmp, err, "%s/" PP_CKPT_NAME ".tmp", c->dir, s->step))
         return -1;
-    int rc = save(c, s, tmp, &map, err);
-    if (rc && c->comm->rank == 0)
+    int rc = save(c, s, tmp, &map, &owner, err);
+    if (rc && owner >= 0)
         discard(tmp);
+    if (owner >= 0)
+        close(owner);
     pp_shard_map_finish(&map);
     return rc;
 }

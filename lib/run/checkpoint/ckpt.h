@@ -44,9 +44,10 @@ struct pp_ckpt_state {
 
 /* Saves a checkpoint. Collective: every rank writes its shard, rank 0 writes
  * the rest and renames the directory after all ranks have synced. Replaces a
- * checkpoint of the same step as a whole, and removes the step-*.tmp of killed
- * runs. On failure it keeps the earlier checkpoints, removes the .tmp
- * directory, and every rank fails with the message of the rank that failed. */
+ * checkpoint of the same step as a whole, and removes the step-N.tmp that
+ * killed runs of ours left. On failure it keeps the earlier checkpoints,
+ * removes the .tmp directory, and every rank fails with the message of the rank
+ * that failed. */
 int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                  struct pp_err *err) PP_MUST_USE;
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,10 +104,16 @@ static int64_t parse_name(const char *name)
     return errno == 0 && !strcmp(name, again) ? step : -1;
 }
 
-static bool is_leftover(const char *name)
+/* Returns true for "step-00000100.tmp" and "step-00000100.old.tmp". */
+static bool is_unfinished(const char *name)
 {
+    char stem[32];
     size_t n = strlen(name);
-    return n > 9 && !strncmp(name, "step-", 5) && !strcmp(name + n - 4, ".tmp");
+    if (n < 4 || n >= sizeof stem || strcmp(name + n - 4, ".tmp") != 0)
+        return false;
+    n -= n > 8 && !strncmp(name + n - 8, ".old", 4) ? 8 : 4;
+    snprintf(stem, sizeof stem, "%.*s", (int)n, name);
+    return parse_name(stem) >= 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -167,6 +174,106 @@ int64_t pp_ckpt_latest(const char *dir)
     return parse_name(name);
 }
 
+/* --- owners --- */
+
+#define OWNER "owner"
+static const char owner_magic[] = "pptools ";
+
+/* Makes this process the owner of a directory. */
+static int claim(const char *path, int *owner, struct pp_err *err)
+{
+    char file[PP_PATH_TEXT], host[256] = "";
+    *owner = -1;
+    if (pp_path(file, err, "%s/" OWNER, path))
+        return -1;
+    int fd = open(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return pp_fail_errno(err, "%s: cannot create", file);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: another run is writing it",
+                       path);
+    }
+    gethostname(host, sizeof host - 1);
+    if (ftruncate(fd, 0) != 0 ||
+        dprintf(fd, "%s%s %ld\n", owner_magic, host, (long)getpid()) < 0) {
+        pp_fail_errno(err, "%s: cannot write", file);
+        unlink(file);
+        close(fd);
+        return -1;
+    }
+    *owner = fd;
+    return 0;
+}
+
+/* Locks the owner file of a directory of ours whose owner is dead. Returns a
+ * descriptor, or -1. A process that was killed before it wrote its name leaves
+ * an empty file. */
+static int lock_dead(const char *path)
+{
+    char magic[sizeof owner_magic] = "";
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return -1;
+    int fd = openat(dir, OWNER, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    close(dir);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, magic, sizeof magic - 1);
+    if ((n == 0 || !strcmp(magic, owner_magic)) &&
+        (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int pp_ckpt_discard(const char *tmp, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    int rc = 0;
+    DIR *d = opendir(tmp);
+    if (!d)
+        return errno == ENOENT ? 0 : pp_fail_errno(err, "%s", tmp);
+    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            strcmp(e->d_name, OWNER) != 0)
+            rc = pp_path(path, err, "%s/%s", tmp, e->d_name) ||
+                         pp_dir_remove(path, err)
+                     ? -1
+                     : 0;
+    closedir(d);
+    return rc ? rc : pp_dir_remove(tmp, err);
+}
+
+/* Removes what a killed commit left in a complete checkpoint. */
+static void tidy(const char *path)
+{
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fstatat(dir, "latest", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(st.st_mode))
+        unlinkat(dir, "latest", 0);
+    unlinkat(dir, OWNER, 0);
+    close(dir);
+}
+
+static int sweep_one(const char *path, bool unfinished, struct pp_err *err)
+{
+    /* A process that was killed before it made the owner file leaves an empty
+     * directory. */
+    if (unfinished && rmdir(path) == 0)
+        return 0;
+    int owner = lock_dead(path), rc = 0;
+    if (owner < 0)
+        return 0;
+    if (unfinished)
+        rc = pp_ckpt_discard(path, err);
+    else
+        tidy(path);
+    close(owner);
+    return rc;
+}
+
 int pp_ckpt_sweep(const char *dir, struct pp_err *err)
 {
     char path[PP_PATH_TEXT];
@@ -174,14 +281,32 @@ int pp_ckpt_sweep(const char *dir, struct pp_err *err)
     DIR *d = opendir(dir);
     if (!d)
         return pp_fail_errno(err, "%s", dir);
-    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;)
-        if (is_leftover(e->d_name))
+    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
+        bool unfinished = is_unfinished(e->d_name);
+        if (unfinished || parse_name(e->d_name) >= 0)
             rc = pp_path(path, err, "%s/%s", dir, e->d_name) ||
-                         pp_dir_remove(path, err)
+                         sweep_one(path, unfinished, err)
                      ? -1
                      : 0;
+    }
     closedir(d);
     return rc;
+}
+
+int pp_ckpt_begin(const char *dir, const char *tmp, int *owner,
+                  struct pp_err *err)
+{
+    *owner = -1;
+    if (pp_dir_make(dir, err) || pp_ckpt_sweep(dir, err))
+        return -1;
+    if (mkdir(tmp, 0777) == 0)
+        return claim(tmp, owner, err);
+    if (errno != EEXIST)
+        return pp_fail_errno(err, "%s: cannot make the directory", tmp);
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "%s: another run is writing it, or it is not a checkpoint "
+                   "in progress; it is left as it is",
+                   tmp);
 }
 
 /* Puts tmp in the place of an existing directory. If the file system can
@@ -190,34 +315,47 @@ static int replace(const char *dir, const char *tmp, const char *final,
                    struct pp_err *err)
 {
     char old[PP_PATH_TEXT];
-    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
-        return pp_file_sync(dir, err) ? -1 : pp_dir_remove(tmp, err);
-    if (errno != EINVAL && errno != ENOSYS)
-        return pp_fail_errno(err, "%s: cannot replace", final);
-    if (pp_path(old, err, "%s.old.tmp", final))
+    int owner, rc = -1;
+    /* The old directory is removed under a name that a sweep knows. */
+    if (claim(final, &owner, err))
         return -1;
-    if (rename(final, old) != 0 || rename(tmp, final) != 0)
-        return pp_fail_errno(err, "%s: cannot replace", final);
-    return pp_file_sync(dir, err) ? -1 : pp_dir_remove(old, err);
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
+        rc = pp_file_sync(dir, err) ? -1 : pp_ckpt_discard(tmp, err);
+    else if (errno != EINVAL && errno != ENOSYS)
+        pp_fail_errno(err, "%s: cannot replace", final);
+    else if (pp_path(old, err, "%s.old.tmp", final))
+        rc = -1;
+    else if (rename(final, old) != 0 || rename(tmp, final) != 0)
+        pp_fail_errno(err, "%s: cannot replace", final);
+    else
+        rc = pp_file_sync(dir, err) ? -1 : pp_ckpt_discard(old, err);
+    close(owner);
+    return rc;
 }
 
-static int point_latest(const char *dir, int64_t step, struct pp_err *err)
+/* Makes the link inside the checkpoint, where a sweep finds it if this process
+ * is killed before the rename. */
+static int point_latest(const char *dir, const char *final, int64_t step,
+                        struct pp_err *err)
 {
-    char name[32], tmp[PP_PATH_TEXT], latest[PP_PATH_TEXT];
+    char name[32], link[PP_PATH_TEXT], latest[PP_PATH_TEXT];
     snprintf(name, sizeof name, PP_CKPT_NAME, step);
-    if (pp_path(tmp, err, "%s/latest.tmp", dir) ||
-        pp_path(latest, err, "%s/latest", dir) || pp_dir_remove(tmp, err))
+    if (pp_path(link, err, "%s/latest", final) ||
+        pp_path(latest, err, "%s/latest", dir))
         return -1;
-    if (symlink(name, tmp) != 0 || rename(tmp, latest) != 0)
-        return pp_fail_errno(err, "%s: cannot point to '%s'", latest, name);
-    return 0;
+    if (symlink(name, link) == 0 && rename(link, latest) == 0)
+        return 0;
+    pp_fail_errno(err, "%s: cannot point to '%s'", latest, name);
+    unlink(link);
+    return -1;
 }
 
 int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
                    struct pp_err *err)
 {
-    char final[PP_PATH_TEXT];
-    if (pp_path(final, err, "%s/" PP_CKPT_NAME, dir, step))
+    char final[PP_PATH_TEXT], owner[PP_PATH_TEXT];
+    if (pp_path(final, err, "%s/" PP_CKPT_NAME, dir, step) ||
+        pp_path(owner, err, "%s/" OWNER, final))
         return -1;
     if (pp_file_exists(final)) {
         if (replace(dir, tmp, final, err))
@@ -225,8 +363,10 @@ int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
     } else if (rename(tmp, final) != 0) {
         return pp_fail_errno(err, "%s: cannot rename", tmp);
     }
-    if (pp_file_sync(dir, err) || point_latest(dir, step, err))
+    if (pp_file_sync(dir, err) || point_latest(dir, final, step, err))
         return -1;
+    if (unlink(owner) != 0)
+        return pp_fail_errno(err, "%s: cannot remove", owner);
     return pp_file_sync(dir, err);
 }
 
@@ -234,12 +374,16 @@ int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
 static int remove_step(const char *dir, int64_t step, struct pp_err *err)
 {
     char path[PP_PATH_TEXT], tmp[PP_PATH_TEXT];
+    int owner, rc;
     if (pp_path(path, err, "%s/" PP_CKPT_NAME, dir, step) ||
-        pp_path(tmp, err, "%s.tmp", path))
+        pp_path(tmp, err, "%s.tmp", path) || claim(path, &owner, err))
         return -1;
     if (rename(path, tmp) != 0)
-        return pp_fail_errno(err, "%s: cannot remove", path);
-    return pp_dir_remove(tmp, err);
+        rc = pp_fail_errno(err, "%s: cannot rename to %s.tmp", path, path);
+    else
+        rc = pp_ckpt_discard(tmp, err);
+    close(owner);
+    return rc;
 }
 
 int pp_ckpt_prune(const char *dir, int64_t step, int keep, struct pp_err *err)

@@ -37,13 +37,29 @@ int pp_ckpt_list(const char *dir, int64_t **steps, size_t *n,
  * checkpoint. */
 int64_t pp_ckpt_latest(const char *dir);
 
-/* Removes the step-*.tmp of killed runs in dir. */
+/* A step-N.tmp of ours holds a file "owner" with the host and the process that
+ * made it. The process holds a lock on that file as long as it lives. Without
+ * flock(2) every owner counts as dead. */
+
+/* Removes every step-N.tmp in dir whose owner is dead, and what a killed commit
+ * left in a step-N. A step-N.tmp without an owner file is not ours: it stays,
+ * unless it is empty. */
 int pp_ckpt_sweep(const char *dir, struct pp_err *err) PP_MUST_USE;
+
+/* Makes dir and tmp, which is dir/step-N.tmp, after a sweep. *owner is a
+ * descriptor that the caller closes after pp_ckpt_commit or pp_ckpt_discard;
+ * it is -1 if this fails before tmp is ours. */
+int pp_ckpt_begin(const char *dir, const char *tmp, int *owner,
+                  struct pp_err *err) PP_MUST_USE;
 
 /* Renames the finished directory tmp to the name of the step, replaces an
  * earlier one as a whole, and lets latest point to it. */
 int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Removes a tmp of ours. The owner file goes last, so that a later sweep can
+ * finish the work of a killed process. It may be missing. */
+int pp_ckpt_discard(const char *tmp, struct pp_err *err) PP_MUST_USE;
 
 /* Removes all checkpoints but the `keep` newest. That of `step` stays and
  * counts: a run that started again may write smaller numbers than the old ones.
