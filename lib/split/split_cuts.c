@@ -7,6 +7,32 @@
 
 #include "base/num.h"
 
+/* Needs of ranks that are known at a time. */
+enum { N_NEEDS = 1 << 13 };
+
+/* Allocates the known needs of ranks. */
+static int init_needs(struct pp_cuts *x, struct pp_err *err)
+{
+    const struct pp_split_memory *m = x->problem->memory;
+    size_t size;
+    x->key_length = 1;
+    if (!m || !x->problem->need)
+        return 0;
+    for (int r = 0; r < m->graph->n_rows; r++) {
+        int n = m->first_stage[r + 1] - m->first_stage[r];
+        if (1 + 2 * (size_t)n > x->key_length)
+            x->key_length = 1 + 2 * (size_t)n;
+    }
+    if (pp_mul(x->key_length, N_NEEDS, &size, err))
+        return -1;
+    x->keys = calloc(size, sizeof *x->keys);
+    x->trial_key = calloc(x->key_length, sizeof *x->trial_key);
+    x->needs = calloc(N_NEEDS, sizeof *x->needs);
+    return x->keys && x->trial_key && x->needs
+               ? 0
+               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
 /* Fills the prefix sums of the units' times. */
 static int init_units(struct pp_cuts *x, struct pp_err *err)
 {
@@ -53,6 +79,8 @@ int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
                x->times.message && x->counts.slice && x->counts.message;
     int rc = all ? init_units(x, err)
                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (!rc)
+        rc = init_needs(x, err);
     if (rc)
         pp_cuts_finish(x);
     return rc;
@@ -153,18 +181,57 @@ void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
     }
 }
 
-int pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds, bool *yes,
+/* Fills trial_key and returns its entry. */
+static size_t find_key(const struct pp_cuts *x, const size_t *bounds, int rank)
+{
+    const struct pp_split_memory *m = x->problem->memory;
+    size_t *key = x->trial_key, n = 0;
+    uint64_t hash = 0;
+    memset(key, 0, x->key_length * sizeof *key);
+    key[n++] = (size_t)rank + 1; /* so that an empty entry matches nothing */
+    for (int i = m->first_stage[rank]; i < m->first_stage[rank + 1]; i++) {
+        int s = pp_original(m->graph, m->stages[i]);
+        key[n++] = bounds[s];
+        key[n++] = bounds[s + 1];
+    }
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ key[i]) * 0x9e3779b97f4a7c15u;
+    return (size_t)(hash >> 32) % N_NEEDS;
+}
+
+int pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank,
+                 double *bytes, struct pp_err *err)
+{
+    const struct pp_split_step *p = x->problem;
+    size_t at = find_key(x, bounds, rank);
+    size_t *key = &x->keys[at * x->key_length];
+    if (memcmp(key, x->trial_key, x->key_length * sizeof *key)) {
+        if (p->need(p->ctx, bounds, rank, &x->needs[at], err))
+            return -1;
+        memcpy(key, x->trial_key, x->key_length * sizeof *key);
+        x->n_planned++;
+    }
+    *bytes = x->needs[at];
+    return 0;
+}
+
+int pp_cuts_fits(struct pp_cuts *x, const size_t *bounds, bool *yes,
                  struct pp_err *err)
 {
     const struct pp_split_step *p = x->problem;
     *yes = pp_cuts_may_fit(x, bounds);
     if (!p->memory || !p->need)
         return 0;
-    for (int r = 0; *yes && r < p->memory->graph->n_rows; r++) {
+    /* Neighbours of a partition often exceed the limit of the same rank. */
+    int n = p->memory->graph->n_rows, first = x->refuser;
+    for (int i = 0; *yes && i < n; i++) {
+        int r = (first + i) % n;
         double bytes;
-        if (p->need(p->ctx, bounds, r, &bytes, err))
+        if (pp_cuts_need(x, bounds, r, &bytes, err))
             return -1;
         *yes = bytes <= p->limit[r];
+        if (!*yes)
+            x->refuser = r;
     }
     return 0;
 }
@@ -178,5 +245,8 @@ void pp_cuts_finish(struct pp_cuts *x)
     free(x->times.message);
     free(x->counts.slice);
     free(x->counts.message);
+    free(x->keys);
+    free(x->trial_key);
+    free(x->needs);
     *x = (struct pp_cuts){0};
 }

@@ -27,6 +27,12 @@ struct pp_cuts {
     double *weights; /* (most, n_stages, width + 1), the last for messages */
     struct pp_times times, counts; /* scratch, for all stages */
     size_t n_pieces;               /* simulated so far */
+    /* What ranks need, by the boundaries of their stages. An entry is replaced
+     * by another one with the same hash. */
+    size_t key_length, *keys, *trial_key;
+    double *needs;
+    size_t n_planned; /* ranks planned so far */
+    int refuser;      /* the rank that did not fit last */
 };
 
 int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
@@ -112,8 +118,12 @@ static inline bool pp_cuts_may_fit(const struct pp_cuts *x,
 
 /* Sets *yes if a partition has fixed_unit in its place and fits in memory with
  * its buffers as they are planned. Takes much longer than pp_cuts_may_fit. */
-int pp_cuts_fits(const struct pp_cuts *x, const size_t *bounds, bool *yes,
+int pp_cuts_fits(struct pp_cuts *x, const size_t *bounds, bool *yes,
                  struct pp_err *err) PP_MUST_USE;
+
+/* Sets *bytes to what a rank needs. The problem has need. */
+int pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank,
+                 double *bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Returns true if a is less than b by more than rounding errors. */
 static inline bool pp_cuts_less(double a, double b)

@@ -12,7 +12,7 @@
  * of a second. */
 enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
 
-/* Work for the plan of a piece's buffers. */
+/* Work for the plan of the buffers of a piece. */
 enum { PLAN_WORK = 30 };
 
 struct cuts_search {
@@ -110,12 +110,13 @@ static void try_leaf(struct cuts_search *z)
     take_cuts(z, x->n_stages - 1);
     if (!pp_cuts_less(time, *z->best))
         return;
-    if (p->memory && p->need)
-        z->work += PLAN_WORK * p->makespan->n_pieces;
+    size_t planned = x->n_planned;
     if (pp_cuts_fits(x, z->trial, &fits, z->err)) {
         z->failed = true;
         return;
     }
+    z->work += (x->n_planned - planned) * PLAN_WORK * p->makespan->n_pieces /
+               (size_t)p->makespan->graph->n_rows;
     if (!fits)
         return;
     *z->best = time;

@@ -275,7 +275,7 @@ static int lower_limits(struct climb *z,
     *changed = false;
     for (int r = 0; p->need && r < p->memory->graph->n_rows; r++) {
         double bytes;
-        if (p->need(p->ctx, z->trial, r, &bytes, err))
+        if (pp_cuts_need(&z->cuts, z->trial, r, &bytes, err))
             return -1;
         if (bytes > p->limit[r]) {
             z->limit[r] = sum(z, r) - (bytes - p->limit[r]);
