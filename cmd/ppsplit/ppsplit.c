@@ -169,6 +169,12 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
                  first != ranks ? ranks : "");
 }
 
+/* Returns true if splits were searched, but not all of them. */
+static bool is_undecided(const struct split_job *j)
+{
+    return !j->bounds && j->plan.run.simulated && !j->plan.run.found.proved;
+}
+
 /* Refuses with PP_EXIT_NO if a rank needs more than --memory. */
 static int check_memory(struct split_job *j)
 {
@@ -176,6 +182,9 @@ static int check_memory(struct split_job *j)
     char text[3][32], advice[200];
     if (j->memory_bytes == 0 || pp_split_plan_fits(p))
         return 0;
+    if (is_undecided(j))
+        tool_say(&j->t, PP_LOG_NOTE,
+                 "the search stopped early; another split may fit");
     int rank = pp_split_plan_fullest(p);
     double most = pp_split_plan_need(p, rank);
     double over = most - (double)j->memory_bytes;

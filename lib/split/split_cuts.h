@@ -27,8 +27,8 @@ struct pp_cuts {
     double *weights; /* (most, n_stages, width + 1), the last for messages */
     struct pp_times times, counts; /* scratch, for all stages */
     size_t n_pieces;               /* simulated so far */
-    /* What ranks need, by the boundaries of their stages. An entry is replaced
-     * by another one with the same hash. */
+    /* The needs of ranks, by the boundaries of their stages. An entry is
+     * replaced by another one with the same hash. */
     size_t key_length, *keys, *trial_key;
     double *needs;
     size_t n_planned; /* ranks planned so far */

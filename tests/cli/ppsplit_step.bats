@@ -85,6 +85,47 @@ shortest() {
     [ "$need_gpipe" -gt "$need_1f1b" ]
 }
 
+# Writes u.json: units with messages of different sizes.
+unequal_units() {
+    jq -n '[[20, 9, 60], [70, 30, 5], [40, 60, 8], [80, 20, 64], [30, 40, 33],
+        [60, 10, 1], [50, 25, 0]] | to_entries | {format: "pp-units",
+            version: 1, architecture: "X", units: map({
+                fqn: "u\(.key)", params: .value[0], class: "Block",
+                kind: ({"0": "embedding", "6": "head"}["\(.key)"] // "layer"),
+                fwd_flops: [.value[0], 0], act_bytes: [.value[1], .value[1], 9],
+                out_bytes: .value[2]})}' >u.json
+}
+
+# keeps_limits KIND CHUNKS: plans at what each split needs, and a byte below the
+# least of these.
+keeps_limits() {
+    local fixed=(-p 2 -c "$2" -m 4 --seq-len 16 --for "$1" --units u.json)
+    splits $((2 * $2)) --units=u.json | while read -r split; do
+        echo "$split" >split.json
+        ppsplit "${fixed[@]}" --fqns split.json --memory 1 2>&1 |
+            sed -n 's/.*; \([0-9]*\) bytes).*/\1/p'
+    done | sort -nu >below
+    [ "$(wc -l <below)" -gt 1 ]
+    while read -r limit; do
+        run --separate-stderr ppsplit "${fixed[@]}" --memory $((limit + 1)) -tv
+        [ "$status" -eq 0 ]
+        # shellcheck disable=SC2154 # set by run
+        [[ "$output$stderr" != *' inf '* && "$output$stderr" != *nan* ]]
+        [[ "$output" == *'No split takes less.'* ]]
+    done <below
+    run --separate-stderr ppsplit "${fixed[@]}" --memory "$(head -n 1 below)"
+    echo "$stderr"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" != *'another split may fit'* ]]
+}
+
+@test "a limit is kept to the byte if some split keeps it" {
+    unequal_units
+    keeps_limits gpipe 1
+    keeps_limits interleaved 2
+    keeps_limits zb-interleaved 2
+}
+
 @test "the message names the least sufficient number of ranks" {
     run --separate-stderr ppsplit -p 2 --memory 2G m
     [ "$status" -eq 1 ]
