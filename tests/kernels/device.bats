@@ -255,5 +255,5 @@ END
     plan steep.json steep -s gpipe -m 3 -- -p 2
     run --separate-stderr "${verify[@]}" steep.json
     [ "$status" -eq 2 ]
-    [[ "$stderr" == "pprun: --verify: on this model rounding in fp32 leads"* ]]
+    [[ "$stderr" == "pprun: --verify: on this model fp32 rounding errors grow"* ]]
 }
