@@ -13,8 +13,9 @@
 #include "schedule/kinds/kind.h"
 #include "version.h"
 
-/* Most stages times microbatches; a larger product is likely a typing error. */
-enum { MAX_CELLS = 1 << 26 };
+/* Most stages times microbatches times slices. A plan at the limit takes up to
+ * 2 GB of memory; a larger product is likely a typing error. */
+enum { MAX_CELLS = 1 << 22 };
 
 static int print_list(struct tool *t)
 {
@@ -189,7 +190,7 @@ static int build(struct ppsched *p)
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages, %d microbatches and %d slices make more "
-                       "than %d forwards",
+                       "than %d forwards, the limit of a plan",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
     if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
