@@ -128,6 +128,13 @@ void pp_format_real(double x, char *buf)
         if (strtod(text, NULL) == x)
             break;
     }
+    /* 10 reads better than 1e+01 and is shorter. */
+    if (x == floor(x) && fabs(x) < 0x1p53) {
+        char whole[32];
+        snprintf(whole, sizeof whole, "%.0f", x);
+        if (strlen(whole) <= strlen(text))
+            memcpy(text, whole, sizeof text);
+    }
     memcpy(buf, text, sizeof text);
 }
 

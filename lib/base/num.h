@@ -38,7 +38,8 @@ bool pp_is_digits(const char *s);
 int pp_parse_real(const char *s, const char *what, double min, double max,
                   double *out, struct pp_err *err) PP_MUST_USE;
 
-/* Writes the shortest decimal that reads back as x. buf has 32 bytes. */
+/* Writes the shortest decimal that reads back as x, without an exponent if that
+ * is not longer. buf has 32 bytes. */
 void pp_format_real(double x, char *buf);
 
 /* Writes a size for people: "512 B", "1.50 KiB". buf has 32 bytes. */

@@ -136,6 +136,16 @@ static void test_parse(void)
     is_str(buf, "0.1", "shortest decimal");
     pp_format_real(1.0 / 3, buf);
     ok(strtod(buf, NULL) == 1.0 / 3, "that reads back");
+    static const struct {
+        double x;
+        const char *text;
+    } reals[] = {{10, "10"},        {1200, "1200"},     {20000, "20000"},
+                 {-300, "-300"},    {0, "0"},           {-0.0, "-0"},
+                 {100000, "1e+05"}, {120000, "120000"}, {1e30, "1e+30"}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        pp_format_real(reals[i].x, buf);
+        is_str(buf, reals[i].text, "no exponent if that is not longer");
+    }
     pp_format_size(1536, buf);
     is_str(buf, "1.50 KiB", "bytes for people");
 }
