@@ -82,6 +82,30 @@ static void test_rows(void)
     drop(&f);
 }
 
+/* A whole backward of the first slice may wait for W of the second. */
+static void test_named_op(void)
+{
+    static const struct {
+        const char *row, *want;
+    } cases[] = {
+        {"0F0 0F0.1 0I0.1 0B0 0W0.1",
+         "rank 0, action 3: '0B0' comes before 0W0.1"},
+        {"0F0 0F0.1 0I0.1 0B0", "rank 0, action 3: '0B0' comes before 0W0.1"},
+        {"0F0 0F0.1 0B0 0B0.1", "rank 0, action 2: '0B0' comes before 0B0.1"},
+        {"0F0 0F0.1 0I0 0W0 0B0.1",
+         "rank 0, action 2: '0I0' comes before 0B0.1"},
+        {"0F0 0F0.1 0B0", "rank 0, action 2: '0B0' comes before 0B0.1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        slice(&f, 1, 2);
+        ok(rows(&f, 1, &cases[i].row) || pp_check(&f.s, &f.err), "%s",
+           cases[i].row);
+        is_str(f.err.text, cases[i].want, "  is refused with the op it lists");
+        drop(&f);
+    }
+}
+
 static void test_one_slice(void)
 {
     struct fixture f, g;
@@ -342,6 +366,7 @@ int main(void)
 {
     test_deps();
     test_rows();
+    test_named_op();
     test_one_slice();
     test_closed_form();
     test_other_kinds();

@@ -47,6 +47,39 @@ static int fail_before(const struct row_check *c, struct pp_action other)
     return fail_here(c, "comes before ", text);
 }
 
+/* Returns the op of ops that the rows have for this cell, or PP_N_OPS. */
+static enum pp_op listed_op(const struct row_check *c, int stage, int m,
+                            int slice, unsigned ops)
+{
+    const struct pp_row *list = &c->s->rows[c->g->stages[stage].row];
+    for (size_t i = 0; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
+        if (pp_is_compute(a.op) && ops & 1u << a.op && a.stage == stage &&
+            a.microbatch == m && a.slice == slice)
+            return a.op;
+    }
+    return PP_N_OPS;
+}
+
+/* Returns an op of ops that the action waits for, to name it. Several may do:
+ * the one that the rows have is named. If they have none, W is named after I,
+ * and B or I as in the action. */
+static enum pp_op op_to_name(const struct row_check *c, int stage, int slice,
+                             unsigned ops)
+{
+    struct pp_action a = c->action;
+    enum pp_op op = listed_op(c, stage, a.microbatch, slice, ops);
+    bool has_i =
+        listed_op(c, stage, a.microbatch, slice, 1u << PP_I) != PP_N_OPS;
+    if (op != PP_N_OPS)
+        return op;
+    if (ops & 1u << PP_F)
+        return PP_F;
+    if (ops & 1u << PP_W && (has_i || a.op != PP_B))
+        return PP_W;
+    return a.op == PP_B || !(ops & 1u << PP_I) ? PP_B : PP_I;
+}
+
 static int check_dep(void *ctx, struct pp_dep dep)
 {
     const struct row_check *c = ctx;
@@ -55,11 +88,7 @@ static int check_dep(void *ctx, struct pp_dep dep)
         size_t cell = pp_cell(&c->cells, dep.stage, a.microbatch, dep.slice);
         if (c->done[cell] & dep.ops)
             return 0;
-        /* B would also satisfy this; name the op that this schedule uses. */
-        needed.op = dep.ops & 1u << PP_F   ? PP_F
-                    : a.op == PP_B         ? PP_B
-                    : dep.ops & 1u << PP_W ? PP_W
-                                           : PP_I;
+        needed.op = (uint8_t)op_to_name(c, dep.stage, dep.slice, dep.ops);
         needed.stage = dep.stage;
         needed.slice = (int16_t)dep.slice;
         return fail_before(c, needed);
