@@ -7,25 +7,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/num.h"
+#include "base/json_writer.h"
 #include "pprun.h"
 #include "run/execute/batch.h"
-
-/* Formats a number; null if it is not a number, because JSON has no NaN. */
-static void format(double value, char *text)
-{
-    if (isnan(value))
-        strcpy(text, "null");
-    else
-        pp_format_real(value, text);
-}
-
-static void put_value(FILE *f, const char *key, double value)
-{
-    char text[32];
-    format(value, text);
-    fprintf(f, ", \"%s\": %s", key, text);
-}
 
 static void show_progress(struct pprun *p, const struct pp_step_report *r)
 {
@@ -70,20 +54,23 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     }
     if (f == stdout)
         tool_erase(p->tool);
-    fprintf(f, "{\"step\": %" PRId64, r->step);
-    put_value(f, "loss", r->loss);
-    put_value(f, "grad_norm", r->grad_norm);
-    put_value(f, "lr", r->lr);
-    fprintf(f, ", \"tokens\": %" PRIu64, r->tokens);
-    put_value(f, "seconds", r->seconds);
-    put_value(f, "tokens_per_s", (double)r->tokens / r->seconds);
+    struct pp_json_writer w = {.f = f};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_int(&w, "step", r->step);
+    pp_json_real(&w, "loss", r->loss);
+    pp_json_real(&w, "grad_norm", r->grad_norm);
+    pp_json_real(&w, "lr", r->lr);
+    pp_json_uint(&w, "tokens", r->tokens);
+    pp_json_real(&w, "seconds", r->seconds);
+    pp_json_real(&w, "tokens_per_s", (double)r->tokens / r->seconds);
     if (r->bubble >= 0)
-        put_value(f, "bubble", r->bubble);
+        pp_json_real(&w, "bubble", r->bubble);
     if (r->products >= 0)
-        put_value(f, "products", r->products);
+        pp_json_real(&w, "products", r->products);
     if (r->has_val_loss)
-        put_value(f, "val_loss", r->val_loss);
-    fputs("}\n", f);
+        pp_json_real(&w, "val_loss", r->val_loss);
+    pp_json_end(&w);
+    putc('\n', f);
     if (flush(p, f, err))
         return -1;
     show_progress(p, r);
@@ -102,10 +89,12 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
 {
     struct pprun *p = ctx;
-    char text[32];
     FILE *f = p->tool->out;
-    format(val_loss, text);
-    fprintf(f, "{\"val_loss\": %s}\n", text);
+    struct pp_json_writer w = {.f = f};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_real(&w, "val_loss", val_loss);
+    pp_json_end(&w);
+    putc('\n', f);
     return flush(p, f, err);
 }
 
@@ -163,17 +152,19 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
 
 int pprun_logprobs_write(struct pprun *p)
 {
-    char text[32];
     FILE *f = p->scores.f ? p->scores.f : p->tool->out;
     for (size_t s = 0; s < p->data.n_inputs; s++) {
         if (!p->logps[s])
             continue;
-        fprintf(f, "{\"sequence\": %zu, \"logprobs\": [", s);
-        for (uint32_t i = 0; i < p->logps_length[s]; i++) {
-            pp_format_real(p->logps[s][i], text);
-            fprintf(f, "%s%s", i ? ", " : "", text);
-        }
-        fputs("]}\n", f);
+        struct pp_json_writer w = {.f = f};
+        pp_json_object(&w, NULL, PP_JSON_INLINE);
+        pp_json_uint(&w, "sequence", s);
+        pp_json_array(&w, "logprobs", PP_JSON_INLINE);
+        for (uint32_t i = 0; i < p->logps_length[s]; i++)
+            pp_json_real(&w, NULL, p->logps[s][i]);
+        pp_json_end(&w);
+        pp_json_end(&w);
+        putc('\n', f);
     }
     return p->scores.f ? tool_close(p->tool, &p->scores) : 0;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/json_writer.h"
 #include "data/packed.h"
 #include "model/model.h"
 #include "pprun.h"
@@ -228,43 +228,46 @@ static void print_table(const struct verify *y, const char *hint)
         fprintf(f, "\nnot the same: %s\n", hint);
 }
 
-static void put_measure(FILE *f, const char *key, double x)
-{
-    char text[32];
-    pp_format_real(x, text);
-    /* JSON has no NaN or infinity. */
-    fprintf(f, ", \"%s\": %s", key, x - x == 0 ? text : "null");
-}
-
 static void print_verdict_json(const struct verify *y, const char *hint)
 {
     const struct pp_verify *v = &y->v;
-    FILE *f = y->p->tool->out;
-    fprintf(f, "{\"same\": %s, \"hint\": \"%s\",\n", v->same ? "true" : "false",
-            hint);
-    fprintf(f, " \"later_steps\": \"%s\",\n \"scalars\": [",
-            v->later == PP_VERIFY_WIDE ? "fp64" : "as planned");
+    struct pp_json_writer w = {.f = y->p->tool->out, .indent = 1};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_bool(&w, "same", v->same);
+    pp_json_string(&w, "hint", hint);
+    pp_json_break(&w);
+    pp_json_string(&w, "later_steps",
+                   v->later == PP_VERIFY_WIDE ? "fp64" : "as planned");
+    pp_json_break(&w);
+    pp_json_array(&w, "scalars", PP_JSON_HUGGED);
     for (int i = 0; i < v->n_scalars; i++) {
         const struct pp_verify_scalar *s = &v->scalars[i];
-        fprintf(f, "%s\n  {\"name\": \"%s\"", i ? "," : "", s->name);
-        put_measure(f, "found", s->found);
-        put_measure(f, "expected", s->expected);
-        put_measure(f, "error", s->e.error);
-        put_measure(f, "bound", s->e.bound);
-        fputc('}', f);
+        pp_json_object(&w, NULL, PP_JSON_INLINE);
+        pp_json_string(&w, "name", s->name);
+        pp_json_real(&w, "found", s->found);
+        pp_json_real(&w, "expected", s->expected);
+        pp_json_real(&w, "error", s->e.error);
+        pp_json_real(&w, "bound", s->e.bound);
+        pp_json_end(&w);
     }
-    fprintf(f, "],\n \"parameters\": [");
+    pp_json_end(&w);
+    pp_json_break(&w);
+    pp_json_array(&w, "parameters", PP_JSON_HUGGED);
     for (size_t i = 0; i < v->n_rows; i++) {
         const struct pp_verify_row *r = &v->rows[i];
-        fprintf(f, "%s\n  {\"name\": \"%s\", \"stage\": %d, \"rank\": %d",
-                i ? "," : "", r->name, r->stage, r->rank);
-        put_measure(f, "gradient_error", r->gradient.error);
-        put_measure(f, "gradient_bound", r->gradient.bound);
-        put_measure(f, "weights_error", r->weights.error);
-        put_measure(f, "weights_bound", r->weights.bound);
-        fputc('}', f);
+        pp_json_object(&w, NULL, PP_JSON_INLINE);
+        pp_json_string(&w, "name", r->name);
+        pp_json_int(&w, "stage", r->stage);
+        pp_json_int(&w, "rank", r->rank);
+        pp_json_real(&w, "gradient_error", r->gradient.error);
+        pp_json_real(&w, "gradient_bound", r->gradient.bound);
+        pp_json_real(&w, "weights_error", r->weights.error);
+        pp_json_real(&w, "weights_bound", r->weights.bound);
+        pp_json_end(&w);
     }
-    fprintf(f, "]}\n");
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', w.f);
 }
 
 int pprun_verify(struct pprun *p)

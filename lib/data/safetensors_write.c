@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/num.h"
 #include "data/safetensors.h"
 
@@ -39,21 +40,8 @@ static const char *dtype_name(enum pp_dtype d)
     return NULL;
 }
 
-static void put_json_string(FILE *f, const char *s)
-{
-    putc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c < ' ')
-            fprintf(f, "\\u%04x", c);
-        else
-            fprintf(f, c == '"' || c == '\\' ? "\\%c" : "%c", c);
-    }
-    putc('"', f);
-}
-
-static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
-                     struct pp_err *err)
+static int put_entry(struct pp_json_writer *w, const struct pp_tensor_spec *s,
+                     uint64_t *at, struct pp_err *err)
 {
     const char *dtype = dtype_name(s->dtype);
     size_t bytes = pp_dtype_bytes(s->dtype);
@@ -66,12 +54,17 @@ static int put_entry(FILE *f, const struct pp_tensor_spec *s, uint64_t *at,
             return -1;
     if (__builtin_add_overflow(*at, bytes, at))
         return pp_fail(err, PP_EXIT_SYSTEM, "'%s' is too large", s->name);
-    putc(',', f);
-    put_json_string(f, s->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
+    pp_json_object(w, s->name, PP_JSON_INLINE);
+    pp_json_string(w, "dtype", dtype);
+    pp_json_array(w, "shape", PP_JSON_INLINE);
     for (int i = 0; i < s->n_dims; i++)
-        fprintf(f, "%s%" PRIu64, i ? "," : "", s->dims[i]);
-    fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, *at);
+        pp_json_uint(w, NULL, s->dims[i]);
+    pp_json_end(w);
+    pp_json_array(w, "data_offsets", PP_JSON_INLINE);
+    pp_json_uint(w, NULL, begin);
+    pp_json_uint(w, NULL, *at);
+    pp_json_end(w);
+    pp_json_end(w);
     return 0;
 }
 
@@ -86,10 +79,14 @@ static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
     FILE *f = open_memstream(out, bytes);
     if (!f)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    fputs("{\"__metadata__\":{\"format\":\"pt\"}", f);
+    struct pp_json_writer w = {.f = f, .compact = true};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_object(&w, "__metadata__", PP_JSON_INLINE);
+    pp_json_string(&w, "format", "pt");
+    pp_json_end(&w);
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = put_entry(f, &specs[i], data_bytes, err);
-    putc('}', f);
+        rc = put_entry(&w, &specs[i], data_bytes, err);
+    pp_json_end(&w);
     for (long end = ftell(f); end % 8; end++)
         putc(' ', f);
     if ((ferror(f) | fclose(f)) != 0 && rc == 0)

@@ -3,12 +3,12 @@
  * index. */
 #include "run/checkpoint/ckpt_shards.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/weights.h"
 
@@ -207,7 +207,6 @@ int pp_shard_write(const char *stem, const struct pp_shard_map *map,
     return rc;
 }
 
-/* The names of tensors and shards are our own and need no quoting. */
 static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
                        size_t element_bytes, struct pp_err *err)
 {
@@ -218,16 +217,22 @@ static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
     base = base ? base + 1 : stem;
     for (size_t i = 0; i < m->n; i++)
         total += m->at[i].rows * m->at[i].cols * element_bytes;
-    fprintf(f, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64, total);
-    fputs("\n  },\n  \"weight_map\": {", f);
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    pp_json_object(&w, "metadata", PP_JSON_BROKEN);
+    pp_json_uint(&w, "total_size", total);
+    pp_json_end(&w);
+    pp_json_object(&w, "weight_map", PP_JSON_BROKEN);
     for (size_t i = 0; i < m->n; i++) {
         shard += m->at[i].rank != rank;
         rank = m->at[i].rank;
         if (shard_path(path, base, shard, m->n_shards, err))
             return -1;
-        fprintf(f, "%s\n    \"%s\": \"%s\"", i ? "," : "", m->at[i].name, path);
+        pp_json_string(&w, m->at[i].name, path);
     }
-    fputs("\n  }\n}\n", f);
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
     return 0;
 }
 
