@@ -77,10 +77,10 @@ void tool_erase(struct tool *t)
     t->progress_shown = false;
 }
 
-void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
+void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
 {
-    if ((t->quiet && level != PP_LOG_WARNING) ||
-        (level == PP_LOG_DETAIL && !t->verbose))
+    if ((t->quiet && level != TOOL_WARNING) ||
+        (level == TOOL_DETAIL && !t->verbose))
         return;
     va_list ap;
     va_start(ap, fmt);

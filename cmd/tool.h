@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "tool_options.h"
 
 /* State of one run of a program. Zero it, then set the first group. */
@@ -56,8 +55,10 @@ int tool_open(struct tool *t, const char *name,
  * flushed. Returns -1 with t->err filled on failure. */
 int tool_close(struct tool *t, struct pp_output *file);
 
+enum tool_level { TOOL_WARNING, TOOL_NOTE, TOOL_DETAIL };
+
 /* Prints a note on stderr: details only with -v, notes unless -q. */
-void tool_say(struct tool *t, enum pp_log_level level, const char *fmt, ...)
+void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Returns the width of the terminal behind a descriptor, or otherwise if it is

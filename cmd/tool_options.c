@@ -276,7 +276,7 @@ int tool_read_options(struct tool *t, int argc, char **argv)
     }
     char *rest = t->remarks, *line;
     while ((line = strsep(&rest, "\n")) && *line)
-        tool_say(t, PP_LOG_DETAIL, "%s", line);
+        tool_say(t, TOOL_DETAIL, "%s", line);
     return 0;
 }
 

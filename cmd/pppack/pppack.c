@@ -310,7 +310,7 @@ static int pack_part(struct pack_job *j)
     double start = pp_clock();
     if (pack(j) != 0)
         return -1;
-    tool_say(&j->t, PP_LOG_DETAIL,
+    tool_say(&j->t, TOOL_DETAIL,
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
     if (directory && pack_write(j) != 0)
@@ -336,7 +336,7 @@ static int run(struct pack_job *j, int argc, char **argv)
     double start = pp_clock();
     if (pack_read(j, argc, argv) != 0)
         return -1;
-    tool_say(&j->t, PP_LOG_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
+    tool_say(&j->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
              1e3 * (pp_clock() - start));
     j->n_documents = j->docs.n;
     if (j->parts_wanted)

@@ -28,7 +28,7 @@ static void show_read(void *ctx, size_t line, size_t bytes)
 static void show_skipped(void *ctx, const char *error)
 {
     struct pack_job *j = ctx;
-    tool_say(&j->t, PP_LOG_NOTE, "skipped: %s", error);
+    tool_say(&j->t, TOOL_NOTE, "skipped: %s", error);
 }
 
 static int read_documents(struct pack_job *j, FILE *f)

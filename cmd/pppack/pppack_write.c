@@ -118,7 +118,7 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
         j->first_document = part_boundary(j, k);
         j->n_documents = part_boundary(j, k + 1) - j->first_document;
         if (j->shares[k] > 0 && j->n_documents == 0)
-            tool_say(&j->t, PP_LOG_NOTE,
+            tool_say(&j->t, TOOL_NOTE,
                      "%s/%s: not written, since it has no documents",
                      j->t.output, j->part);
         if (j->n_documents == 0)
@@ -152,7 +152,7 @@ int pack_check(struct pack_job *j)
     if (rc != 0)
         pp_fail_at(&j->t.err, "%s: ", j->check);
     else
-        tool_say(&j->t, PP_LOG_DETAIL, "%s: %zu bins, consistent", j->check,
+        tool_say(&j->t, TOOL_DETAIL, "%s: %zu bins, consistent", j->check,
                  p.n_bins);
     pp_packed_finish(&p);
     return rc;

@@ -120,7 +120,7 @@ static void say_nothing_left(struct pprun *p)
     int64_t steps = p->job.optim.steps;
     if (p->resume && steps > 0 && p->start == 0 && p->rank == 0 &&
         p->tool->status == PP_EXIT_OK)
-        tool_say(p->tool, PP_LOG_NOTE,
+        tool_say(p->tool, TOOL_NOTE,
                  "nothing left to do: %s has all of --steps '%" PRId64 "'",
                  p->resume, steps);
 }

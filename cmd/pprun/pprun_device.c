@@ -168,7 +168,7 @@ static void print_row(const struct pprun *p, int rank, const struct need *n)
     pp_format_size(n->arena, s[3]);
     pp_format_size(n->workspace, s[4]);
     pp_format_size(n->total, s[5]);
-    tool_say(p->tool, PP_LOG_DETAIL, "%4d %12s %12s %12s %6d %12s %12s %12s",
+    tool_say(p->tool, TOOL_DETAIL, "%4d %12s %12s %12s %6d %12s %12s %12s",
              rank, s[0], s[1], s[2], n->slots, s[3], s[4], s[5]);
 }
 
@@ -192,7 +192,7 @@ int pprun_check_memory(struct pprun *p)
     if (!sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     pp_job_sizes(&p->job, sizes);
-    tool_say(p->tool, PP_LOG_DETAIL, "%4s %12s %12s %12s %6s %12s %12s %12s",
+    tool_say(p->tool, TOOL_DETAIL, "%4s %12s %12s %12s %6s %12s %12s %12s",
              "rank", "weights", "gradients", "optimizer", "slots",
              "activations", "workspace", "total");
     for (int r = 0; r < g->n_rows; r++) {

@@ -158,7 +158,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
     if (out->max_seqlen > p->model.max_position)
-        tool_say(p->tool, PP_LOG_NOTE,
+        tool_say(p->tool, TOOL_NOTE,
                  "%s: sequences have up to %u tokens, more than the model's "
                  "max_position_embeddings '%zu'",
                  dir, out->max_seqlen, p->model.max_position);
@@ -196,9 +196,9 @@ static int find_weights(struct pprun *p)
             return -1;
         p->job.resume = p->resume;
         if (p->resume)
-            tool_say(p->tool, PP_LOG_NOTE, "resuming from %s", p->resume);
+            tool_say(p->tool, TOOL_NOTE, "resuming from %s", p->resume);
         else
-            tool_say(p->tool, PP_LOG_NOTE,
+            tool_say(p->tool, TOOL_NOTE,
                      "no checkpoint in '%s' yet: starting a new run",
                      o->resume);
     }

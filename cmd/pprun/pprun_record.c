@@ -214,7 +214,7 @@ int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
             err, PP_EXIT_INPUT,
             "--profile: the run stopped before its first measured step");
     if (r->alike)
-        tool_say(p->tool, PP_LOG_NOTE,
+        tool_say(p->tool, TOOL_NOTE,
                  "--profile: the microbatches are too similar to separate the "
                  "cost of a token from that of a pair of tokens; the time is "
                  "divided by operation counts");

@@ -78,9 +78,9 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
         return 0;
     const struct pp_graph *g = p->job.schedule->graph;
     for (int k = 0; k < g->n_rows; k++)
-        tool_say(p->tool, PP_LOG_DETAIL, "rank %d: at most %d %s were alive", k,
+        tool_say(p->tool, TOOL_DETAIL, "rank %d: at most %d %s were alive", k,
                  r->peak_slots[k], pprun_slots(g));
-    tool_say(p->tool, PP_LOG_DETAIL,
+    tool_say(p->tool, TOOL_DETAIL,
              "a step sends %" PRIu64 " messages of %" PRIu64 " bytes in all",
              r->messages, r->message_bytes);
     return 0;

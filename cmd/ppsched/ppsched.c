@@ -81,7 +81,7 @@ static void say_microbatch(const struct ppsched *p)
     const struct pp_manifest *m = &p->manifest;
     if (!m->has_microbatch || p->data)
         return;
-    tool_say(p->tool, PP_LOG_DETAIL,
+    tool_say(p->tool, TOOL_DETAIL,
              "the split is for microbatches of %" PRId64
              " tokens in sequences of %" PRId64 "%s",
              m->microbatch.tokens, m->microbatch.seq_len,
@@ -140,7 +140,7 @@ static int choose_data(struct ppsched *p)
         if (look_for_data(named, &why) == 0)
             p->data = named->path;
         else
-            tool_say(p->tool, PP_LOG_NOTE,
+            tool_say(p->tool, TOOL_NOTE,
                      "%s; assuming the microbatch size of the split", why.text);
     }
     if (o->step && !p->data)

@@ -90,7 +90,7 @@ int ppsched_csv_check(struct ppsched *p)
     if (ppsched_prove(p))
         return pp_fail_at(err, "%s: ", file_name(p));
     if ((p->csv.messages || p->csv.sharding) && stage >= 0)
-        tool_say(p->tool, PP_LOG_WARNING,
+        tool_say(p->tool, TOOL_WARNING,
                  "%s: stage %d has no REDUCE_GRAD: PyTorch will neither "
                  "reduce nor scale its gradients",
                  file_name(p), stage);

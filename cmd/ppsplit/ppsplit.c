@@ -122,7 +122,7 @@ static int plan(struct split_job *j)
     int rc = pp_split_plan(&j->request, &j->plan, &j->t.err);
     tool_erase(&j->t);
     if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
-        tool_say(&j->t, PP_LOG_DETAIL,
+        tool_say(&j->t, TOOL_DETAIL,
                  "recomputation: a step of %g %s, at least %g for this split",
                  chosen->makespan, j->costs_file ? "s" : "flop", chosen->bound);
     return rc;
@@ -225,10 +225,10 @@ static void say(struct split_job *j)
 {
     const struct pp_split_run *run = &j->plan.run;
     const struct pp_split_found *x = &run->found;
-    tool_say(&j->t, PP_LOG_DETAIL, "%d stages, %zu units",
-             j->plan.graph.n_stages, j->n_units);
+    tool_say(&j->t, TOOL_DETAIL, "%d stages, %zu units", j->plan.graph.n_stages,
+             j->n_units);
     if (run->shortest)
-        tool_say(&j->t, PP_LOG_DETAIL,
+        tool_say(&j->t, TOOL_DETAIL,
                  "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
                  "for any split (gap %.2f %%), %zu simulated",
                  run->name, run->n_microbatches, x->makespan,

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/log.h"
 #include "comm/comm.h"
 #include "data/packed.h"
 #include "data/safetensors.h"
@@ -114,7 +113,6 @@ struct pp_job {
     /* Called by every rank between steps. All stop if one returns true. */
     bool (*stop)(void *ctx);
     void *ctx;
-    struct pp_log log; /* rank 0's notes */
 };
 
 /* Returns what the backward of a stage computes again. */
