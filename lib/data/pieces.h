@@ -31,7 +31,7 @@ struct pp_input_counts {
                              as cut off */
 };
 
-/* What to do with a document that is longer than a bin. */
+/* How to handle a document that is longer than a bin. */
 enum pp_oversize {
     PP_OVERSIZE_ERROR,
     PP_OVERSIZE_TRUNCATE,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# What ppsched's and pprun's traces have in common.
+# Helpers for the traces of ppsched and pprun.
 
-# What Perfetto asks of a trace and does not say: slices of a track do not
-# overlap, arrows begin and end inside slices of compute tracks, counters come
-# back to 0, everything has a name.
+# Perfetto requires this without saying so: slices of a track do not overlap,
+# arrows begin and end inside slices of compute tracks, counters come back to 0,
+# and everything has a name.
 check_trace() {
     jq -e '
         .traceEvents as $all

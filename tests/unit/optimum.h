@@ -57,7 +57,7 @@ static int opt_visit(void *ctx, struct pp_dep dep)
     return 0;
 }
 
-/* What a rank holds more while the action runs, and less after it. */
+/* The memory that a rank gains while the action runs, and frees after it. */
 static double opt_takes(const struct optimum *o, struct pp_action a)
 {
     if (!o->room)
