@@ -183,7 +183,7 @@ static int check_memory(struct split_job *j)
     if (j->memory_bytes == 0 || pp_split_plan_fits(p))
         return 0;
     if (is_undecided(j))
-        tool_say(&j->t, PP_LOG_NOTE,
+        tool_say(&j->t, TOOL_NOTE,
                  "the search stopped early; another split may fit");
     int rank = pp_split_plan_fullest(p);
     double most = pp_split_plan_need(p, rank);
