@@ -46,9 +46,9 @@ struct query_block {
     real *q, *o, *dq; /* (rows, ldq), (rows, ldo), (rows, ldq); q is scaled; in
                          backward o holds dout */
     size_t ldq, ldo;
-    real *k, *v;   /* of the tile: (TILE, ldq), (TILE, ldo) */
+    real *k, *v;   /* one tile: (TILE, ldq), (TILE, ldo) */
     real *kt, *vt; /* (HDQK, TILE_LD), (HDV, TILE_LD) */
-    real *p, *dp;  /* of the strip: (STRIP_ROWS, TILE_LD) */
+    real *p, *dp;  /* one strip: (STRIP_ROWS, TILE_LD) */
 };
 
 /* Queries [q0, q0 + nq) of a block and columns [lo, hi) of the tile that begins

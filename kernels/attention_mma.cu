@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS)
                            keys = keys_of(s, sq);
     size_t h = blockIdx.x;
     int warp = (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
-    int position = sq.context + tile.at + warp; /* of the warp's first query */
+    int position = sq.context + tile.at + warp; /* the warp's first query */
     if (tile.at >= sq.padded)
         return;
     struct head_inputs in = head_inputs_at(s, sq, h, q, k, v, D);

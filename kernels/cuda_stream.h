@@ -35,7 +35,7 @@ struct pp_cuda_stream {
     void *stream; /* cudaStream_t */
     const struct pp_cublas *cublas;
     void *blas;      /* cublasHandle_t bound to stream, with a workspace */
-    void *workspace; /* of cuBLAS, PP_CUDA_WORKSPACE_BYTES */
+    void *workspace; /* for cuBLAS, PP_CUDA_WORKSPACE_BYTES */
     struct pp_fuser *fuser; /* NULL without cuBLASLt */
     void *partials;         /* PP_CUDA_PARTIAL_BYTES of device memory */
 };

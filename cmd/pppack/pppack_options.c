@@ -247,8 +247,8 @@ static int set_align(struct pack_job *j)
         return -1;
     if (!j->align || j->align > j->capacity)
         return tool_usage(&j->t,
-                          "-l: '%" PRIu32 "' is less than %" PRIu32 ", which "
-                          "each sequence is padded to a multiple of",
+                          "-l: '%" PRIu32 "' is less than the alignment of "
+                          "sequences, %" PRIu32,
                           j->capacity, j->align);
     if (j->align > INT32_MAX / fp8_tokens[j->fp8])
         return tool_usage(&j->t, "--fp8: rows would be longer than %d tokens",
@@ -282,7 +282,7 @@ static int check_rule(struct pack_job *j)
     struct tool *t = &j->t;
     bool none = !strcmp(j->rule->name, "none");
     if (none != (j->rows > 0))
-        return tool_usage(t, "-a none and --rows need each other");
+        return tool_usage(t, "-a none and --rows must be given together");
     if (none && (j->bins_multiple > 1 || j->bins_min > 0))
         return tool_usage(t, "-a none excludes --bins-min and "
                              "--bins-multiple");

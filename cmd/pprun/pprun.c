@@ -12,9 +12,9 @@
 
 /* --- signals --- */
 
-/* Set by SIGTERM or SIGUSR1. It has to be a global variable: to block the
- * signals and poll for pending ones would need none, but BLAS starts threads
- * before main, and they do not block them. */
+/* Set by SIGTERM or SIGUSR1. It is global because a signal handler sets it.
+ * Polling for blocked signals would need no handler, but BLAS starts threads
+ * before main, and these threads do not block the signals. */
 static atomic_int stop_signal;
 
 static void take_signal(int number)
@@ -28,8 +28,8 @@ bool pprun_stop_requested(void *ctx)
     return stop_signal != 0;
 }
 
-/* mpirun sends SIGTERM to all ranks when one is lost. After a second they have
- * printed which. */
+/* mpirun sends SIGTERM to all ranks when one is lost. One second is enough to
+ * print which rank was lost. */
 static void end_soon(int number)
 {
     (void)number;

@@ -53,7 +53,7 @@ struct pprun {
     /* Used if ranks are processes. */
     int rank;
     const struct pp_mpi *mpi; /* --transport mpi */
-    char name[128];           /* of this process, for messages */
+    char name[128];           /* this process in messages */
     char **argv;              /* the command line */
     char *text;               /* manifest that rank 0 read */
     size_t text_bytes;

@@ -286,9 +286,9 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
     return rc;
 }
 
-/* Returns whether another rank prints this failure: the rank that failed by
- * itself does, and so does rank 0 unless it is lost. Only the reason of an
- * abort has a rank as its origin. */
+/* Returns true if another rank prints this failure. The rank that failed first
+ * prints it, and so does rank 0 unless it is lost. An error with another rank
+ * as its origin only repeats the reason of an abort. */
 static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 {
     const struct pp_err_origin *o = &p->tool->err.origin;

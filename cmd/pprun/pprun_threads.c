@@ -24,8 +24,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Takes the error of the rank that failed by itself. The other ranks have the
- * reason of the abort, whose origin is that rank. */
+/* Takes the error of the rank that failed first. The errors of the other ranks
+ * only repeat it and name that rank as their origin. */
 static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
 {
     for (int told = 0; told < 2; told++)

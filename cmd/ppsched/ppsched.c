@@ -274,8 +274,8 @@ static int read_input(struct ppsched *p, int argc, char **argv)
     return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
 }
 
-/* Reports if something is printed: not if only pictures were asked for, or if
- * one of them goes to standard output in place of the manifest. */
+/* Returns true if the run prints a view or the manifest. A picture on standard
+ * output takes the place of the manifest. */
 static bool prints(const struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;

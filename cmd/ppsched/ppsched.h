@@ -51,8 +51,8 @@ struct ppsched_options {
     const char *svg, *trace; /* files, or NULL */
     const char *compare;     /* kinds, or NULL */
     const char *overlay;     /* a trace, or NULL */
-    int width;               /* of -t: columns, 0: no limit; of --svg: pixels,
-                                0: what fits */
+    int width; /* columns of -t (0: no limit) or pixels of --svg (0: as needed)
+                */
     bool ascii;
     enum ppsched_color color;
 };
@@ -94,7 +94,7 @@ struct ppsched {
     struct tool *tool;
     struct ppsched_options options;
     struct pp_manifest manifest;
-    const char *name;         /* of the manifest, for messages; or NULL */
+    const char *name;         /* the manifest's name in messages, or NULL */
     struct pp_schedule built; /* with -s */
     struct pp_csv csv;        /* with --csv */
     struct pp_schedule *schedule;
@@ -147,8 +147,9 @@ int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
 /* Fills p->manifest with stages without units, placed as the options say. */
 int ppsched_abstract(struct ppsched *p) PP_MUST_USE;
 
-/* Makes p->schedule with -s, or takes the manifest's or file's, checks it and
- * computes its costs. Nothing is shown or written that has not been checked. */
+/* Sets p->schedule: with -s it makes one, else it takes the one of the manifest
+ * or the file. Then checks it and computes its costs. Everything that is shown
+ * or written later has been checked here. */
 int ppsched_prepare(struct ppsched *p) PP_MUST_USE;
 
 /* A schedule simulated at its channel depth, with all that pictures show. */

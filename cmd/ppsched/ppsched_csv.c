@@ -73,7 +73,8 @@ int ppsched_csv_read(struct ppsched *p, bool has_manifest)
         .n_microbatches = o->n_microbatches,
         .old_dialect = o->dialect && !strcmp(o->dialect, "pre-2024-11"),
         .lenient = o->lenient};
-    p->manifest.graph.n_slices = 1; /* of a schedule that is left behind */
+    p->manifest.graph.n_slices =
+        1; /* the slices of the replaced schedule do not apply */
     int rc = pp_csv_parse(text, n, &how, &p->csv, err) ||
              complete(&p->csv.schedule, p->csv.messages, err);
     free(text);

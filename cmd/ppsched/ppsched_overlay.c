@@ -11,7 +11,7 @@
 struct overlay {
     struct ppsched *p;
     struct ppsched_view measured, planned;
-    struct pp_costs inner; /* of the plan, in its own unit */
+    struct pp_costs inner; /* the plan's costs, in its own unit */
     double second;         /* seconds per unit */
 };
 

@@ -161,8 +161,8 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
     const char *first = *recompute ? recompute : *replicas ? replicas : ranks;
     if (!*first)
         snprintf(buf, bytes,
-                 "; neither recomputing activations, nor ZeRO-1, "
-                 "nor more ranks alone will do");
+                 "; recomputation, ZeRO-1 or more ranks alone are "
+                 "not enough");
     else
         snprintf(buf, bytes, ": it would fit with%s%s%s",
                  first + strlen(", or"), first == recompute ? replicas : "",

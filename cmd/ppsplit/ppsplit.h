@@ -52,7 +52,7 @@ struct split_job {
     bool search_order; /* kind is auto */
     int64_t n_microbatches;
     size_t memory_bytes;
-    enum pp_recompute recompute; /* of all units */
+    enum pp_recompute recompute; /* one mode for all units */
     const char *recompute_list;  /* per stage */
     bool recompute_auto;
     enum split_method method;
@@ -72,12 +72,12 @@ struct split_job {
     struct pp_arena arena;
     struct pp_model model;
     size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
-    struct pp_profile profile;      /* of costs_file */
-    double *speeds;                 /* of rank_speed */
-    enum pp_recompute *stage_modes; /* of recompute_list */
-    const char *symbols;            /* of layout, expanded */
-    struct pp_hybrid hybrid;        /* of pattern */
-    size_t *bounds;                 /* of a method other than balanced */
+    struct pp_profile profile;      /* read from costs_file */
+    double *speeds;                 /* read from rank_speed */
+    enum pp_recompute *stage_modes; /* read from recompute_list */
+    const char *symbols;            /* the layout, expanded */
+    struct pp_hybrid hybrid;        /* read from pattern */
+    size_t *bounds; /* the split, if the method is not balanced */
     struct pp_split_request request;
 
     struct pp_split_plan plan;

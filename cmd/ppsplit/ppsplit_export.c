@@ -49,7 +49,7 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
             err, PP_EXIT_INPUT,
             "--export: a layout cannot separate %s, as this plan does",
             j->plan.bounds[1] < first ? "the units before the layers"
-            : j->model.table          ? "the units behind the layers"
+            : j->model.table          ? "the units after the layers"
                                       : "norm and head");
     size_t *counts = pp_arena_alloc(&a, n, sizeof *counts);
     const char *layout = NULL;

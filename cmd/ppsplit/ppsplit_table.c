@@ -240,12 +240,13 @@ static void print_mesh(const struct split_job *j, FILE *f)
     const struct pp_mesh *x = &j->mesh;
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1)
         return;
-    fprintf(f,
-            "Every rank stands for dp %d x tp %d x cp %d%s, %lld in all: costs "
-            "and sizes are\nthose of one, parameters those that it holds%s.\n",
-            x->dp, x->tp, x->cp, x->ep > 1 ? " with experts in parallel" : "",
-            (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
-            x->dp * x->cp > 1 ? ", its part of the optimizer's state" : "");
+    fprintf(
+        f,
+        "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s; %lld "
+        "in all.\nCosts, sizes and parameters are those of one rank%s.\n",
+        x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "",
+        (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
+        x->dp * x->cp > 1 ? ", with its part of the optimizer's state" : "");
 }
 
 static void print_foot(const struct split_job *j, FILE *f)
@@ -317,7 +318,7 @@ static void print_room(const struct split_job *j, FILE *f)
 {
     if (j->memory_bytes == 0)
         return;
-    fprintf(f, "Of the memory allowed, ranks 0, 1, ... use");
+    fprintf(f, "Ranks 0, 1, ... use this share of the memory limit:");
     for (int r = 0; r < j->plan.graph.n_rows; r++)
         fprintf(f, "%s %.0f %%", r ? "," : "",
                 100 *

@@ -121,7 +121,7 @@ void pp_comm_world_destroy(struct pp_comm_world *w);
 
 struct pp_mpi_options {
     const struct pp_mpi *mpi;
-    int depth;   /* of the schedule's channels */
+    int depth;   /* depth of the schedule's channels */
     size_t most; /* bytes of one block; 0: the limit of MPI */
 };
 
@@ -148,8 +148,8 @@ struct pp_comm_channel {
 };
 
 struct pp_nccl_options {
-    const char *library;                    /* NULL: NCCL's own name */
-    int depth;                              /* of the schedule's channels */
+    const char *library; /* NULL: NCCL's own name */
+    int depth;           /* depth of the schedule's channels */
     const struct pp_comm_channel *channels; /* the same list at every rank */
     size_t n_channels;
 };

@@ -46,7 +46,7 @@ struct mpi_comm {
 
     struct mpi_send_channel *outgoing; /* (size, direction) */
     struct mpi_recv_channel *incoming; /* (size, direction) */
-    uintptr_t *requests;               /* of all channels */
+    uintptr_t *requests;               /* requests of all channels */
 };
 
 static const char *const direction_names[N_MPI_DIRECTIONS] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* comm_nccl - messages through NCCL, without its blocking calls: they start an
- * operation, and the rank polls the operation and the state of the job. */
+ * operation, and the rank polls the operation and the state of the job. It is
+ * one file because it is one table of functions over one struct. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -21,7 +22,7 @@ struct nccl_link {
     int peer;
     size_t id;     /* index in the list of all channels */
     void *comm;    /* ncclComm_t of two ranks: from is 0, to is 1 */
-    void *stream;  /* of this channel */
+    void *stream;  /* carries this channel */
     void *ready;   /* event: earlier computation is done */
     void **done;   /* (n_done) events: message k is done[k % n_done] */
     size_t n_done; /* depth + 2 */

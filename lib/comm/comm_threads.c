@@ -10,7 +10,9 @@
  *
  * After an abort a sender may free its buffers as soon as one of its calls has
  * failed. No copy begins after that, and a failing call waits for copies that
- * had begun. */
+ * had begun.
+ *
+ * It is one file because all functions share the locks and these rules. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -43,9 +45,9 @@ struct thread_channel {
 struct pp_comm_world {
     int size;
     const struct pp_stream_ops
-        *streams; /* of all ranks' devices; NULL: host memory */
+        *streams; /* every rank's device has these; NULL: host memory */
     struct thread_channel *channels; /* (from, to, direction) */
-    struct posted_message *posts;    /* (n_posts) of all channels */
+    struct posted_message *posts;    /* (n_posts) posts of all channels */
     size_t n_posts;
 
     atomic_bool aborted; /* set once, after why */
@@ -62,9 +64,9 @@ struct pp_comm_world {
 struct thread_comm {
     struct pp_comm base;
     struct pp_comm_world *world;
-    struct pp_peer_copy_end own; /* as a sender; zeroed without a device */
+    struct pp_peer_copy_end own; /* used to send; zeroed without a device */
     struct pp_peer_copy_end
-        *ends; /* (size, direction) as a receiver, or NULL */
+        *ends; /* (size, direction) used to receive, or NULL */
 };
 
 static const char *const direction_names[PP_N_DIRECTIONS] = {
@@ -343,8 +345,8 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
         struct posted_message p = w->brought[rank];
         if (p.bytes != bytes)
             snprintf(why, sizeof why,
-                     "rank %d gathers %zu bytes, but this rank %zu", rank,
-                     p.bytes, bytes);
+                     "rank %d gathers %zu bytes, but this rank gathers %zu",
+                     rank, p.bytes, bytes);
         else if (bytes > 0)
             memcpy((char *)all + (size_t)rank * bytes, p.buf, bytes);
     }

@@ -19,7 +19,7 @@ struct pp_peer_copy {
 struct pp_peer_copy_end {
     struct pp_device *device;
     const struct pp_stream_ops *streams;
-    void *copy_stream; /* of copies; only at the receiver */
+    void *copy_stream; /* stream of the copies; only at the receiver */
     void *writable;    /* event: the destination is no longer read */
 };
 

@@ -26,10 +26,10 @@
 struct pp_rendezvous_place {
     int rank, size;      /* rank: -1 if unknown, only to decline */
     int local;           /* index on its machine; -1: found by host name */
-    const char *address; /* of rank 0's machine; may be NULL if size is 1 */
+    const char *address; /* rank 0's machine; may be NULL if size is 1 */
     int port;
     uint64_t job;        /* number of the job, to reject ranks of other jobs */
-    const char *version; /* of the program; the same at all ranks */
+    const char *version; /* the program's; the same at all ranks */
     double seconds;      /* longest wait for the other ranks */
 
     /* Reason why this rank cannot start, or NULL. It joins to report it. */

@@ -102,7 +102,7 @@ static int accept_rank(struct meeting *m, const struct hello *h, int fd,
                  (int)h->rank, h->host, h->version, p->version);
     else if (h->size != p->size)
         snprintf(why, sizeof why,
-                 "rank %d on %s has a job of %d ranks, but rank 0 of %d",
+                 "rank %d on %s expects %d ranks, but rank 0 expects %d",
                  (int)h->rank, h->host, (int)h->size, p->size);
     else if (h->rank < 1 || h->rank >= p->size)
         snprintf(why, sizeof why,

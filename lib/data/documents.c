@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* documents - growing arrays of tokens and columns. */
+/* documents - growing arrays of tokens and columns. It is one file because
+ * every function keeps the same arrays in step. */
 #include "data/documents.h"
 
 #include <assert.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* indexed - reads Megatron's .bin and .idx. All numbers are little endian. The
  * arrays of the index follow a header of 34 bytes and are not aligned, so
- * elements are copied, never pointed at. */
+ * elements are copied, never pointed at. It is one file because it is one
+ * format. */
 #include "data/readers.h"
 
 #include <inttypes.h>
@@ -24,7 +25,7 @@ struct indexed_files {
     const unsigned char *bin;
     size_t n_sequences, n_documents, bin_bytes;
     unsigned dtype;
-    unsigned size; /* of a token */
+    unsigned size; /* bytes of a token */
 };
 
 static uint64_t load_le(const unsigned char *p, unsigned bytes)
@@ -60,7 +61,8 @@ static int read_idx_header(struct indexed_files *x, const unsigned char *idx,
     x->size = pp_token_bytes(x->dtype);
     if (!x->size)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: its elements are reals; tokens must be integers",
+                       "%s: its elements are floating-point numbers; tokens "
+                       "must be integers",
                        x->idx_name);
     return 0;
 }

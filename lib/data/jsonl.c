@@ -101,7 +101,7 @@ static int make_line_labels(struct json_line *l, struct pp_err *err)
     for (size_t i = 0; has_labels && i < l->n_labels; i++)
         if (l->labels[i] < 0 && l->labels[i] != PP_LABEL_IGNORE)
             return pp_fail(err, PP_EXIT_INPUT,
-                           "'%d' is not a label (from 0 on, or %d)",
+                           "'%d' is not a label (0 or more, or %d)",
                            l->labels[i], PP_LABEL_IGNORE);
     if (!has_labels)
         memcpy(l->labels, l->ids, l->n_ids * sizeof *l->labels);

@@ -55,7 +55,8 @@ static int add_pair(struct pp_jsonl_sequence *r, struct pp_scan *s,
     } sides[] = {{PP_FIELD_CHOSEN, PP_FIELD_REF_CHOSEN},
                  {PP_FIELD_REJECTED, PP_FIELD_REF_REJECTED}};
     if (!f->has[PP_FIELD_CHOSEN] || !f->has[PP_FIELD_REJECTED])
-        return pp_scan_fail(s, err, "'chosen' and 'rejected' need each other");
+        return pp_scan_fail(s, err,
+                            "'chosen' and 'rejected' must be given together");
     for (int k = 0; k < 2; k++) {
         if (begin_sequence(r, s, f, d, err) != 0)
             return -1;

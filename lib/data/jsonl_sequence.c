@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonl_sequence - makes one sequence from ids, turns and columns; and the
- * table of keys. */
+ * table of keys. It is one file because every key is a part of a sequence. */
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +156,7 @@ static int read_field_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
         for (size_t i = 0; i < n; i++)
             if (r->mask[i] < 0 && r->mask[i] != PP_LABEL_IGNORE)
                 return pp_scan_fail(s, err,
-                                    "'%d' is not a label (from 0 on, or -100)",
+                                    "'%d' is not a label (0 or more, or -100)",
                                     r->mask[i]);
         memcpy(r->labels + body, r->mask, n * sizeof *r->labels);
     }

@@ -71,7 +71,7 @@ struct pp_jsonl_sequence {
     int32_t *labels, *mask;
     float *values[PP_N_COLUMNS]; /* NULL until needed */
     size_t room;
-    char *group; /* of the previous rollouts; NULL: none */
+    char *group; /* the previous rollouts' group; NULL: none */
     /* The sequence being made: its ids are in room reserved in the
      * documents. */
     int32_t *ids;

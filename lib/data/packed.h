@@ -30,7 +30,7 @@ struct pp_packed {
     uint32_t vocab; /* one more than the largest token id */
     enum pp_data_kind kind;
     bool index_only;   /* tokens are in the files that they came from */
-    uint64_t checksum; /* of the index; a manifest records it */
+    uint64_t checksum; /* the index's checksum, which a manifest records */
     /* Private to packed*.c. */
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
@@ -105,7 +105,7 @@ int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
 struct pp_packed_content {
     const int32_t *ids;    /* tokens of all inputs; NULL: index only, with the
                               files of docs */
-    const int32_t *labels; /* of all tokens; NULL: the ids are the labels */
+    const int32_t *labels; /* one per token; NULL: the ids are the labels */
     const struct pp_piece *pieces; /* none empty */
     size_t n_bins;
     const size_t *first; /* n_bins + 1: bin b is items[first[b]..first[b+1]) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_memory - makes packed sets in memory, and documents, from a packed
- * set. */
+ * set. It is one file because all of these copy the sequences of bins. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,8 +313,8 @@ static void list_sequences(const struct pp_packed *p,
 
 /* Scratch for the tokens of a document and its values of one column. */
 struct document_room {
-    int32_t *ids, *labels; /* of a bin */
-    int32_t *all_labels;   /* of a document */
+    int32_t *ids, *labels; /* tokens of a bin */
+    int32_t *all_labels;   /* labels of a document */
     float *values;
     size_t n;
 };

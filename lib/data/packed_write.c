@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_write - writes a packed directory. The columns are streamed bin by
- * bin; the index is written last. */
+ * bin; the index is written last. It is one file because the files, their
+ * checksums and the exchange of directories make one atomic write. */
 #include "data/packed.h"
 
 #include <dirent.h>

@@ -21,7 +21,7 @@ struct pp_piece {
 
 /* Counts of what was done to an input. */
 struct pp_input_counts {
-    uint64_t sequences, tokens; /* of the input */
+    uint64_t sequences, tokens; /* sequences and tokens of the input */
     uint64_t n_empty;           /* documents without tokens, left out */
     uint64_t n_dropped, dropped_tokens;
     uint64_t n_truncated, truncated_tokens; /* the tokens that were cut off */

@@ -17,7 +17,7 @@ static const char index_name[] = "model.safetensors.index.json";
 
 /* A mapped file. */
 struct shard {
-    const char *name; /* as in the index */
+    const char *name; /* spelled as in the index */
     const void *map;
     size_t map_bytes;
 };
@@ -105,7 +105,7 @@ static int sort_tensors(struct pp_tensors *t, const char *path,
         qsort(items, t->list.n, sizeof *items, compare_names);
     for (size_t i = 1; i < t->list.n; i++)
         if (!strcmp(items[i - 1].name, items[i].name))
-            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is there twice", path,
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' occurs twice", path,
                            items[i].name);
     return 0;
 }
@@ -230,7 +230,7 @@ static int check_weight_map(const struct pp_tensors *t, const char *path,
         const struct shard *s = &t->shards[p->shard];
         const struct pp_tensor *x = pp_tensors_find(t, p->tensor);
         if (i > 0 && !strcmp(p[-1].tensor, p->tensor))
-            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is there twice", path,
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' occurs twice", path,
                            p->tensor);
         /* The last tensor may be empty: then it is one past the end. */
         const char *at = x ? x->data : NULL, *begin = s->map;

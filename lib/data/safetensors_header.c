@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* safetensors_header - reads the header of one file, and the elements of a
- * tensor. */
+ * tensor. It is one file because the checks of the header make those reads
+ * safe. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ struct tensor_header {
     struct pp_scan scan;
     struct pp_arena *arena;
     const char *path;
-    const unsigned char *data; /* of the tensors, after the header */
+    const unsigned char *data; /* the tensors, after the header */
     uint64_t data_at;          /* its offset in the file */
     uint64_t data_bytes;
 };
@@ -168,7 +169,7 @@ static int check_entry(const struct tensor_header *h, struct tensor_entry *e,
     if (e->end > h->data_bytes)
         return pp_fail(
             err, PP_EXIT_INPUT,
-            "%s: '%s': data ends at %" PRIu64 ", but the file at %" PRIu64,
+            "%s: '%s': data ends at %" PRIu64 ", but the file ends at %" PRIu64,
             h->path, t->name,
             e->end > UINT64_MAX - h->data_at ? e->end : h->data_at + e->end,
             h->data_at + h->data_bytes);
@@ -296,7 +297,7 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
     if (size > bytes - 8)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: the header ends at %" PRIu64
-                       ", but the file at %zu",
+                       ", but the file ends at %zu",
                        path, size + 8, bytes);
     char *name = pp_arena_printf(a, "%s: header", path);
     if (!name)

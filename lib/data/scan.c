@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* scan - the tokenizer. An error is placed where the wrong token begins.
- * Nesting is limited, since skipping a value recurses. */
+ * Nesting is limited, since skipping a value recurses. It is one file so that
+ * the small functions of the fast paths are inlined. */
 #include "data/scan.h"
 
 #include <assert.h>

@@ -11,10 +11,10 @@
 #include "cublas.h"
 #include "cuda_stream.h"
 
-/* Size of the page-locked buffer that put copies through. A copy from other
- * memory "might be synchronous" (CUDA Runtime API, API synchronization
- * behavior): the driver may wait for the stream first, or still read the memory
- * when it returns. */
+/* Size of the page-locked buffer that the function put uses for its copies. A
+ * copy from other memory "might be synchronous" (CUDA Runtime API, API
+ * synchronization behavior): the driver may wait for the stream first, or still
+ * read the memory when it returns. */
 #define STAGED_BYTES ((size_t)32 << 20)
 
 struct gpu {

@@ -26,7 +26,7 @@
 /* Costs of a unit in a stage that recomputes. */
 struct pp_manifest_mode {
     bool known;
-    double recompute_flops[2]; /* that I adds to its own; see fwd_flops */
+    double recompute_flops[2]; /* added to the cost of I; see fwd_flops */
     double act_bytes[PP_N_SAVED_BLOCKS];
     double workspace_bytes; /* per token, within one F, I or B */
 };
@@ -49,7 +49,7 @@ struct pp_manifest_unit {
 struct pp_manifest_model {
     const char *source; /* path of the model directory or config.json */
     const char *architecture;
-    const char *dtype; /* of the byte counts: "fp32" */
+    const char *dtype; /* byte counts assume it: "fp32" */
     bool tied;
     bool has_state;  /* units have state_bytes */
     uint64_t params; /* tied ones count once */
@@ -67,7 +67,7 @@ struct pp_manifest_stage {
     double fwd_flops[2], recompute_flops[2];
     double act_bytes[PP_N_SAVED_BLOCKS];
     double workspace_bytes; /* the largest of its units' */
-    double out_bytes; /* of the last unit, or of the input for an empty stage */
+    double out_bytes;   /* output of the last unit; an empty stage's input */
     double state_bytes; /* if the model has has_state */
 };
 
@@ -97,7 +97,7 @@ struct pp_manifest {
         has_schedule;
     struct pp_manifest_model model;
     struct pp_profile profile; /* one entry a unit, in the model's order */
-    struct pp_default_microbatch microbatch; /* that the split was made for */
+    struct pp_default_microbatch microbatch; /* the split assumes it */
     struct pp_mesh mesh;                     /* all 1 if absent */
     struct pp_manifest_stage *stages;        /* graph.n_stages */
     struct pp_graph graph;                   /* valid with has_stages */

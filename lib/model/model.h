@@ -100,7 +100,7 @@ struct pp_vision {
 };
 
 struct pp_model {
-    enum pp_architecture architecture; /* of the language model */
+    enum pp_architecture architecture; /* the language model's */
     size_t hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, vocab;
     size_t max_position;
     double norm_eps;
@@ -282,7 +282,8 @@ enum pp_saved_when { PP_IN_FORWARD, PP_IN_BACKWARD };
 struct pp_saved {
     enum pp_saved_block block;
     size_t width;
-    bool is_statistic; /* of the accumulator type, not the element type */
+    bool is_statistic; /* true if values have the accumulator type, not the
+                          element type */
     size_t offset;     /* values per token before it in the unit's block: with
                           T tokens the tensor begins at offset * T */
     size_t statistics; /* how many of those are statistics */

@@ -17,7 +17,7 @@ struct pp_unit_seconds {
 struct pp_profile {
     struct pp_unit_seconds *units;
     size_t n_units;
-    double seconds_per_byte, latency; /* of a message */
+    double seconds_per_byte, latency; /* time of a message */
     /* Time of a step outside its schedule, per parameter of the rank that has
      * most. */
     double seconds_per_param;

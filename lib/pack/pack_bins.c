@@ -225,7 +225,7 @@ int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
 {
     int rc = -1;
     size_t n = b->n_bins, steps = per_step ? n / per_step : 0;
-    size_t rounds = per_step / dp; /* of a step */
+    size_t rounds = per_step / dp; /* rounds in a step */
     uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
     struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
     uint32_t *sorted = pp_pack_alloc(n, sizeof *sorted, err);

@@ -32,7 +32,7 @@ struct bound {
     struct pp_classes classes;
     uint64_t capacity;
     size_t n;
-    uint64_t *count, *sum; /* of the first k classes */
+    uint64_t *count, *sum; /* count and sum of the first k classes */
 };
 
 static uint64_t ceil_div(uint64_t a, uint64_t b)

@@ -2,7 +2,9 @@
 /* pack_fit - the rules that take one sequence after the other and keep to the
  * capacity: next-fit, first-fit, best-fit and worst-fit, and "none".
  *
- * The orders are those of the named systems, so that the bins are theirs. */
+ * Each rule keeps the order of the system that it is named after, so that the
+ * bins are the same. It is one file because the rules share one tree and one
+ * loop. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -132,7 +132,7 @@ struct pp_classes {
     size_t n;
     uint32_t *length; /* longest first */
     uint32_t *count;
-    size_t *first;   /* of a class in order, n + 1 */
+    size_t *first;   /* n + 1: start of each class in order */
     uint32_t *order; /* sequences, longest first, of one length as in the input
                       */
 };

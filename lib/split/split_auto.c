@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The split for an order that is itself searched.
+/* split_auto - the split for an order that is itself searched.
  *
- * The split of the named kind with the shortest step comes first. Then take
- * turns: the order that pp_search finds on the split, and the split that is
- * best for that order, while the step gets shorter. It is a local search that
- * ends no worse than any named kind on its own split. */
+ * It starts from the named kind whose split has the shortest step. Then it
+ * alternates, while the step gets shorter: pp_search finds an order for the
+ * split, and a search finds the best split for that order. The result is no
+ * worse than any named kind on its own split. */
 #include <math.h>
 #include <string.h>
 

@@ -58,7 +58,7 @@ static int make_atoms(struct pp_split_run *run, struct atoms *a,
                        "%s together",
                        run->n_stages, m->n_layers,
                        m->n_mtp   ? "norm and last layer"
-                       : m->table ? "what comes behind the layers"
+                       : m->table ? "the units after the layers"
                                   : "norm and head");
     return 0;
 }

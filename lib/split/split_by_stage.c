@@ -14,7 +14,7 @@ struct turns {
     size_t *bounds, *before, *best;
     enum pp_recompute *trial, *best_modes; /* per stage */
     enum pp_recompute *unit_modes;         /* scratch, per unit */
-    double measure;                        /* of the best: a step, or a cost */
+    double measure; /* the best's step time, or its cost */
     bool fits, any;
 };
 

@@ -14,7 +14,7 @@
 
 struct pp_cuts {
     const struct pp_split_step *problem;
-    size_t n_units, n_stages; /* of one copy */
+    size_t n_units, n_stages; /* one copy of the weights */
     size_t width;             /* times of a unit: PP_N_TIMES for each slice */
     double *before;  /* (n_units + 1, width): sums of the times of the units
                         before each unit */

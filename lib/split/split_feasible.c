@@ -18,7 +18,7 @@ enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
 
 struct feasible_search {
     const struct pp_split_step *p;
-    size_t n_units, n_stages; /* of one copy */
+    size_t n_units, n_stages; /* one copy of the weights */
     size_t *bounds;           /* n_stages + 1 */
     bool *reached;            /* a table for each stage or pair */
     size_t n_pairs, n_tries;

@@ -15,7 +15,7 @@
 
 struct pp_hybrid {
     const char *main; /* layers and bars; points into the pattern */
-    size_t length;    /* of main */
+    size_t length;    /* characters of main */
     const char *mtp;  /* layers of one depth; points into the pattern */
     size_t mtp_length;
     size_t n_mtp;      /* number of depths */

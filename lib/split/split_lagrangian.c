@@ -27,7 +27,7 @@ struct blend {
     double *weights; /* weighted mean of the cuts */
     double *least;
     uint32_t *end;
-    size_t *bounds; /* of the partition with the least cost by weights */
+    size_t *bounds; /* partition with the least cost by weights */
     double *cost;   /* per cut: its bound for that partition */
 };
 

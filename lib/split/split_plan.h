@@ -46,7 +46,7 @@ struct pp_split_request {
     /* Recomputation: one mode for all units, unless one of these is set. */
     enum pp_recompute recompute;
     const enum pp_recompute *stage_modes; /* per stage of one copy */
-    bool recompute_auto; /* as little as fits into memory_bytes */
+    bool recompute_auto; /* recompute as little as memory_bytes allows */
 
     bool plan_buffers; /* plan the ranks' buffers even without a limit */
     /* Called now and then while orders are searched; may be NULL. */
@@ -63,7 +63,7 @@ struct pp_split_run {
     size_t memory_bytes; /* the limit in force */
     bool shortest;
     const struct pp_kind *kind;
-    const char *name; /* of the kind, or auto */
+    const char *name; /* the kind's name, or auto */
     bool kind_fits;   /* search_order: the kind's own split fits */
     bool simulated;   /* false: the schedule is too long, only costs count */
     bool halves;      /* the schedule has I and W */

@@ -25,7 +25,7 @@ struct ranks_search {
     size_t least;       /* units that a stage must keep */
     uint64_t *load;     /* scratch: cost of each rank */
     uint64_t *moved;    /* scratch: cost of each rank, then of each stage */
-    size_t *last_stage; /* of each rank */
+    size_t *last_stage; /* per rank */
     size_t *trial;      /* boundaries being tried */
     size_t tries;
 };

@@ -23,10 +23,10 @@ struct group {
 
 struct chooser {
     const struct pp_split_recompute *p;
-    size_t n_stages; /* of one copy */
+    size_t n_stages; /* one copy of the weights */
     struct group *groups;
     size_t n_groups;
-    int *stages;              /* of all groups */
+    int *stages;              /* the stages of all groups */
     int *group_of_rank;       /* (n_ranks) */
     enum pp_recompute *trial; /* (n_stages) */
 };

@@ -31,7 +31,7 @@ struct pp_split_recompute {
 
 struct pp_recompute_found {
     bool fits;       /* every rank fits */
-    double makespan; /* of the choice; infinite if it does not fit */
+    double makespan; /* the choice's; infinite if it does not fit */
     double bound;    /* lower bound for every choice that fits */
     bool proved;     /* the choice is optimal */
 };

@@ -86,10 +86,10 @@ END
     run -1 ppsplit -p 2 --memory 400M --seq-len 64 --dp $((dp - 1)) dense.json
 }
 
-@test "the table says what a rank stands for, and pprun refuses a mesh" {
+@test "the table shows the size of a pipeline rank, and pprun refuses a mesh" {
     ppsplit -p 2 --tp 2 --dp 4 --dtype bf16 -t dense.json >table
     cat table
-    grep -q 'Every rank stands for dp 4 x tp 2 x cp 1, 16 in all' table
+    grep -q 'Each pipeline rank is a group of dp 4 x tp 2 x cp 1 ranks; 16 in all' table
     grep -q 'master weights and two moments' table
     for size in dp tp cp; do
         ppsplit -p 2 --$size 2 dense.json | ppsched -s 1f1b -m 4 >plan.json

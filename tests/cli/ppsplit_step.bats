@@ -253,7 +253,7 @@ profile() {
     run -0 ppsplit -p 2 -m 8 -t m
     [[ "$output" == *'A step of 8 microbatches under 1f1b takes '*' flop; ranks are idle '*'No split takes less.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
-    [[ "$output" == *'Of the memory allowed, ranks 0, 1, ... use '*' %, '*' %.'* ]]
+    [[ "$output" == *'Ranks 0, 1, ... use this share of the memory limit: '*' %, '*' %.'* ]]
 }
 
 @test "a kind that cannot run on the stages is refused" {

@@ -266,7 +266,7 @@ has 4 ranks (pp 4 x dp 1 x tp 1 x cp 1)"
     each=('' 'WORLD_SIZE=3')
     ranks 2 two.json "${options[@]}"
     all 2 2
-    grep -q "rank 1 on $(hostname) has a job of 3 ranks, but rank 0 of 2" err.0
+    grep -q "rank 1 on $(hostname) expects 3 ranks, but rank 0 expects 2" err.0
 }
 
 @test "a rank with other files is refused" {

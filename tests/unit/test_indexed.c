@@ -129,9 +129,9 @@ static void test_types(void)
         if (size)
             is_read(idx, bin, "1 2 3 | 4 5", what);
         else
-            is_refused(
-                idx, bin,
-                "x.idx: its elements are reals; tokens must be integers");
+            is_refused(idx, bin,
+                       "x.idx: its elements are floating-point numbers; tokens "
+                       "must be integers");
     }
     static const struct {
         unsigned char type, last;

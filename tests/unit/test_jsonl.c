@@ -134,7 +134,7 @@ static void test_bad(void)
     is_read("{\"input_ids\":[1,2],\"labels\":[1]}", false,
             "in: line 1: '1' labels for 2 tokens", "too few labels");
     is_read("{\"input_ids\":[1],\"labels\":[-5]}", false,
-            "in: line 1: '-5' is not a label (from 0 on, or -100)",
+            "in: line 1: '-5' is not a label (0 or more, or -100)",
             "a negative label");
     is_read("{\"input_ids\":[1],\"loss_mask\":[2]}", false,
             "in: line 1, column 31: expected 0 or 1, got '2'", "a mask of 2");

@@ -311,7 +311,7 @@ int main(void)
     test_refusal((struct job){.size = 2, .version = {NULL, "2"}},
                  "another version", 1, "is version '2', not '1'");
     test_refusal((struct job){.size = 2, .says_size = {0, 3}}, "another size",
-                 1, "has a job of 3 ranks, but rank 0 of 2");
+                 1, "expects 3 ranks, but rank 0 expects 2");
     test_refusal((struct job){.size = 3, .says_rank = {0, 0, 1}},
                  "a rank that is there twice", 1, "two processes are rank 1");
     test_refusal((struct job){.size = 3, .absent = 2}, "a rank that is missing",

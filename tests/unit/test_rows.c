@@ -103,9 +103,10 @@ static void test_pairs(void)
             "pairs (1),2+3 ref_logps=-1.5,-2", "a side of turns; sums");
     is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":null}", "pairs 1+2",
             "null is not there");
-    is_read("{\"chosen\":[1]}",
-            "in: line 1, column 15: 'chosen' and 'rejected' need each other",
-            "half a pair");
+    is_read(
+        "{\"chosen\":[1]}",
+        "in: line 1, column 15: 'chosen' and 'rejected' must be given together",
+        "half a pair");
     is_read("{\"chosen\":[1],\"rejected\":[]}",
             "in: line 1, column 28: a sequence needs at least one token",
             "an empty side");

@@ -71,7 +71,7 @@ static void test_headers(void)
         "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[3]," OFFSETS(0, 3) "}}", 3);
     is_str(open_error("t.safetensors"), "", "a dtype that is never read");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 7,
-           "t.safetensors: 'a': data ends at 70, but the file at 69");
+           "t.safetensors: 'a': data ends at 70, but the file ends at 69");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(0, 8) "}}", 9,
            "t.safetensors: the last 1 bytes belong to no tensor");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]," OFFSETS(4, 12) "}}", 12,
@@ -114,7 +114,7 @@ static void test_headers(void)
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]," OFFSETS(
             0, 4) "},"
                   "\"a\":{\"dtype\":\"F32\",\"shape\":[1]," OFFSETS(4, 8) "}}",
-        8, "t.safetensors: 'a' is there twice");
+        8, "t.safetensors: 'a' occurs twice");
 }
 
 /* Headers that are not JSON, or have the wrong contents. */
@@ -384,7 +384,7 @@ static void test_shards(void)
     refuse_index("\"a\": \"2.safetensors\", \"b\": \"1.safetensors\"",
                  "'a' is not in '2.safetensors'");
     refuse_index("\"a\": \"1.safetensors\", \"a\": \"1.safetensors\"",
-                 "'a' is there twice");
+                 "'a' occurs twice");
     refuse_index("\"a\": \"../1.safetensors\"",
                  "'../1.safetensors' is not in the directory of the index");
     refuse_index("\"a\": \"x/../1.safetensors\"",
@@ -395,7 +395,7 @@ static void test_shards(void)
     refuse_index("\"a\": 1", "line 2, column 22: expected a string, got '1'");
     put_tensors("2.safetensors", ONE("a"), 4);
     refuse_index("\"a\": \"1.safetensors\", \"b\": \"2.safetensors\"",
-                 "'a' is there twice");
+                 "'a' occurs twice");
     put_index("\"a\": \"3.safetensors\"");
     is_str(open_error("."), "./3.safetensors: No such file or directory",
            "a shard that is missing");

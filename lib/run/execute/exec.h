@@ -23,7 +23,7 @@ struct pp_tied {
     bool used;
     void *embed, *head; /* this rank's gradients, or NULL */
     void *received;     /* (n) if the other is on another rank */
-    int peer;           /* that rank, or -1 */
+    int peer;           /* rank of the other one, or -1 */
     size_t n;
 };
 
@@ -72,7 +72,7 @@ struct pp_pass {
     uint64_t first, end;
     double scale;   /* 1 / scored tokens of the step; 0 when there are none */
     bool sync;      /* the last pass of a step: SYNC_COPIES and SYNC_TIED act */
-    int number;     /* of the pass in its step */
+    int number;     /* index of the pass in its step */
     bool score_all; /* log-probabilities of every token */
     double *losses; /* (n_microbatches) written if this rank runs the head */
     /* Called after the forward of the head, with the log-probability of each

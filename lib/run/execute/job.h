@@ -61,9 +61,10 @@ struct pp_job {
     const enum pp_recompute *recompute; /* by stage number; NULL: none. Not
                                            full if there are slices */
     const struct pp_kernels *kernels;
-    const struct pp_device_ops *device; /* of the kernels; NULL: the CPU */
-    bool time_products;                 /* CPU only */
-    int slot_limit;                     /* 0: as planned */
+    const struct pp_device_ops
+        *device;        /* device of the kernels; NULL: the CPU */
+    bool time_products; /* CPU only */
+    int slot_limit;     /* 0: as planned */
     enum pp_message_size shapes;
 
     const struct pp_packed *data; /* to train on, or to score */
@@ -125,7 +126,7 @@ void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
 
 /* Returns the bytes of device memory of a rank besides its parameters and its
  * planned arena: handles, kernel scratch, tables. It leaves out a double for
- * every tensor, and what the libraries of the device take. */
+ * every tensor, and the memory of the device's libraries. */
 size_t pp_job_workspace(const struct pp_job *j, int rank);
 
 struct pp_engine_room;

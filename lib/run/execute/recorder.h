@@ -30,7 +30,7 @@ enum pp_mark {
 /* The settings of a recorder. */
 struct pp_recording {
     int n_steps;  /* keep the last ones of the run */
-    int n_passes; /* of each step */
+    int n_passes; /* passes of a step */
     bool layers;  /* record the time of each layer too */
 };
 
@@ -39,9 +39,9 @@ struct pp_recorder {
     const struct pp_schedule *schedule; /* borrowed */
     size_t n;                           /* actions of the row */
     size_t parts;                       /* microbatches x slices */
-    struct pp_device *device;           /* of the rank, borrowed */
-    struct pp_timestamps timestamps; /* of the current step: marks, spans, and
-                                the starts and ends of layers, if wanted */
+    struct pp_device *device;           /* the rank's, borrowed */
+    struct pp_timestamps timestamps; /* times of the current step: marks, spans,
+                                and the starts and ends of layers, if wanted */
     double error;                    /* largest error of a time, in seconds */
     double (*spans)[2];              /* (n_steps, n_passes, n) start and end */
     double (*marks)[PP_N_MARKS];     /* (n_steps) */
@@ -50,7 +50,7 @@ struct pp_recorder {
     /* With layers: seconds is (n_steps, n_passes, parts, n_layers,
      * PP_N_LAYER_TIMES), -1 if nothing ran. sizes (n_steps, n_passes, parts)
      * holds tokens and attended pairs. */
-    size_t n_layers;     /* of all stages of the rank */
+    size_t n_layers;     /* layers of all stages of the rank */
     size_t *first_layer; /* by stage: index of its first layer */
     double *seconds, (*sizes)[2];
     size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the

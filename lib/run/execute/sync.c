@@ -4,8 +4,8 @@
 
 /* The gradients of a stage that has two copies. */
 struct copied {
-    char *at[2]; /* of the first and the second copy; NULL if on another rank */
-    int peer;    /* that other rank */
+    char *at[2]; /* first and second copy; NULL if on another rank */
+    int peer;    /* rank of the other copy */
     size_t n;
 };
 

@@ -40,7 +40,7 @@ struct pp_parameters {
     struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
     size_t element_bytes, accumulator_bytes;
-    size_t n_elements; /* of each block: all tensors, and the gaps between
+    size_t n_elements; /* elements of a block: all tensors, and the gaps between
                           units */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     struct pp_device *device;  /* NULL: the CPU */
@@ -52,7 +52,7 @@ enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
 struct pp_unit_range {
     int stage;
     size_t first, n;
-    int copy; /* of the weights: 0 or 1 */
+    int copy; /* copy of the weights: 0 or 1 */
 };
 
 /* Allocates the tensors of the given ranges. The copies must ascend, and the

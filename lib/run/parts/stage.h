@@ -15,7 +15,7 @@ struct pp_stage_env {
     const struct pp_model *model;
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
-    int copy; /* of the weights */
+    int copy; /* copy of the weights: 0 or 1 */
     enum pp_recompute recompute;
     const void *rope_cos, *rope_sin;
     struct pp_device *device; /* NULL: the CPU */

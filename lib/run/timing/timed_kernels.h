@@ -8,7 +8,7 @@
 /* The stream of a rank that uses the timed table. One thread uses it. */
 struct pp_timed_stream {
     const struct pp_kernels *inner;
-    void *stream; /* of inner */
+    void *stream; /* the stream of inner */
     double product_seconds;
 };
 

@@ -20,7 +20,7 @@ struct pp_rank {
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
     void *output_host; /* host memory for outputs on a device, if wanted */
-    struct pp_recorder recorder; /* of train, if the job asks for it */
+    struct pp_recorder recorder; /* records train if the job asks for it */
     struct pp_device *device;
     struct pp_device *overlap; /* a second handle (engine.h), or NULL */
     void *stream;              /* the kernels' argument */
@@ -31,7 +31,7 @@ struct pp_rank {
     double *eval_losses;       /* (n_eval) one for each microbatch */
     size_t n_eval;      /* microbatches of the passes over the eval data */
     double *mine, *all; /* exchanged by the ranks after a step */
-    size_t n_tensors;   /* of the whole model */
+    size_t n_tensors;   /* tensors of the whole model */
     int *peak_slots;    /* by rank */
 
     int64_t step;         /* optimizer steps done */

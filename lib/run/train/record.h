@@ -26,7 +26,7 @@ struct pp_record {
     int n_profiled; /* steps in the profile; the first two of the run are not */
     bool alike;     /* microbatches are too much alike to tell tokens from
                        pairs: see pp_least_deviation */
-    struct pp_arena arena; /* of the profile */
+    struct pp_arena arena; /* owns the profile's arrays */
 };
 
 /* Returns the spans of the row of a rank in a pass. */

@@ -67,7 +67,7 @@ struct pp_verify_row {
 /* The output of a stage in the first step. */
 struct pp_verify_output {
     struct pp_verify_error e;
-    size_t microbatch, sequence; /* of the largest error */
+    size_t microbatch, sequence; /* place of the largest error */
     bool first_sequences; /* first sequences of microbatches differ too */
 };
 
@@ -91,16 +91,17 @@ struct pp_verify;
 struct pp_verify_job {
     struct pp_verify *v;
     enum pp_verify_run run;
-    const struct pp_packed *data; /* of the run */
+    const struct pp_packed *data; /* the run's data */
     size_t element_bytes;
 };
 
 struct pp_verify {
-    const struct pp_model *model;       /* borrowed */
-    const struct pp_graph *graph;       /* of the pipeline, borrowed */
-    const enum pp_recompute *recompute; /* of the pipeline; NULL: none */
-    const struct pp_packed *data;       /* of the pipeline, borrowed */
-    size_t element_bytes;               /* of the pipeline */
+    const struct pp_model *model; /* borrowed */
+    const struct pp_graph *graph; /* the pipeline's, borrowed */
+    const enum pp_recompute
+        *recompute;               /* the pipeline's, borrowed; NULL: none */
+    const struct pp_packed *data; /* the pipeline's, borrowed */
+    size_t element_bytes;         /* the pipeline's */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
     struct pp_verify_seen *seen; /* (2 + stages, n_tensors): twin, shaken, then

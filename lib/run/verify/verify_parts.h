@@ -19,7 +19,7 @@ struct pp_verify_tensor {
 struct pp_verify_seen {
     bool held;
     double g, w; /* norms of the differences */
-    double dot;  /* of both gradients, over the square of the reference */
+    double dot; /* dot product of both gradients, over the reference's square */
 };
 
 /* The probe of one sequence at one boundary: projections of its values on fixed

@@ -30,7 +30,7 @@ struct watch {
     int n;
     double each;  /* memory of one more microbatch on all the stages */
     double moved; /* memory freed or taken by the events passed so far */
-    double time;  /* of the last of them */
+    double time;  /* time of the last of these events */
 };
 
 struct events {

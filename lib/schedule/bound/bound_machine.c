@@ -14,7 +14,7 @@
 
 struct queue {
     const double *head, *tail;
-    double time, left; /* of every action; of the first, what is left */
+    double time, left; /* time of each action; time left for the first */
     size_t n;          /* not served yet */
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks each row by itself, and that no action is missing. */
+/* Checks each row by itself, and that no action is missing. It is one file
+ * because it is one list of rules. */
 #include "schedule/check/check.h"
 
 #include <stdlib.h>

@@ -83,7 +83,8 @@ static void print_wait_backward(struct printing *p, const struct pp_row *list)
             print_microbatch(p, list->actions[i], "WAIT_SEND_B");
 }
 
-/* Reduces and reshards the stages whose last action and messages are out. */
+/* Prints REDUCE_GRAD and RESHARD for the stages whose last action and messages
+ * are printed. */
 static void print_done(struct printing *p)
 {
     for (int i = 0; i < p->n_done; i++)
@@ -93,7 +94,8 @@ static void print_done(struct printing *p)
     p->n_done = 0;
 }
 
-/* Unshards a rank's stages, in the order in which they are first needed. */
+/* Prints UNSHARD for a rank's stages, in the order in which they are first
+ * needed. */
 static void print_unshards(struct printing *p, const struct pp_row *list)
 {
     for (size_t i = 0; i < list->n; i++) {

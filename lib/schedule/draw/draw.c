@@ -28,13 +28,13 @@ struct picture {
     enum style style;
     int *chunk;      /* per stage: its place among its rank's stages */
     int n_chunks;    /* most on one rank */
-    int columns;     /* of the time axis */
+    int columns;     /* width of the time axis */
     double scale;    /* columns per time */
     double mean;     /* time of a forward */
     int last_color;  /* -1: none */
     bool last_pair;  /* the last colour was underlined */
     bool pairs;      /* there are overlap pairs */
-    int row_columns; /* of the longest rank number */
+    int row_columns; /* width of the longest rank number */
 };
 
 /* A column of a row of the picture. */
@@ -42,7 +42,8 @@ struct column {
     int op; /* -1: idle */
     int chunk;
     char label; /* or 0 */
-    bool pair;  /* of an overlap pair: underlined if there are colours */
+    bool pair;  /* true in an overlap pair, which is underlined if there are
+                   colours */
 };
 
 static const char *fill(const struct picture *p, int op)

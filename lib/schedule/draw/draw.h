@@ -11,8 +11,8 @@ struct pp_draw {
     int width;        /* columns at most; 0: as many as are legible */
     bool color;       /* ANSI colours */
     bool ascii;       /* no Unicode */
-    const char *unit; /* of the simulated times, at most four letters: "flop";
-                         NULL if they have none */
+    const char *unit; /* unit of the simulated times, at most four letters:
+                         "flop"; NULL if they have none */
     const struct pp_sim *plan; /* if sim was measured: the plan, drawn below
                                   each rank, without figures; or NULL */
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: sizes, headings, axis and messages around the rows. */
+/* svg - draws the page: sizes, headings, axis and messages around the rows. It
+ * is one file because every part depends on the sizes. */
 #include "schedule/draw/svg.h"
 
 #include <math.h>
@@ -13,8 +14,8 @@
 enum {
     LEFT = 70,    /* start of the time axis, after the ranks' names */
     IDLE = 50,    /* the column of idle shares, after the time axis */
-    EDGE = 16,    /* around the page */
-    HEADING = 44, /* of a panel */
+    EDGE = 16,    /* margin of the page */
+    HEADING = 44, /* height of a panel's heading */
     AXIS = 28,
     NARROWEST = 600, /* time axis, if no width is given */
     WIDEST = 1330,
@@ -28,9 +29,9 @@ struct page {
     const struct pp_svg_panel *panels;
     int n_panels, n_rows; /* ranks of all panels */
     double makespan;      /* the latest end */
-    double mean, longest; /* of a forward; of any action */
+    double mean, longest; /* mean forward; longest action */
     size_t n_compute, n_messages;
-    int digits;  /* of the longest label */
+    int digits;  /* digits of the longest label */
     bool slices; /* labels have slices */
     struct pp_svg_legend legend;
     struct pp_svg_rows rows; /* chunk and n_chunks are the panel's */

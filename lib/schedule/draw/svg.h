@@ -16,14 +16,14 @@ struct pp_svg_panel {
     const struct pp_sim *sim;
     const struct pp_messages *messages; /* drawn if they are few; or NULL */
     const struct pp_memory_timeline *memory; /* per rank, or NULL */
-    const double *limit;     /* of memory, per rank; NULL: there is none */
+    const double *limit;     /* memory limit per rank; NULL: none */
     const char *memory_unit; /* "slot"; NULL: bytes */
     double bound;            /* lower bound of the makespan; 0: unknown */
 };
 
 struct pp_svg {
     int width;        /* pixels; 0: as many as labels need, up to a screen */
-    const char *unit; /* of the times: "flop"; NULL if they have none */
+    const char *unit; /* unit of the times, such as "flop"; NULL: none */
 };
 
 /* Writes the picture. Fails with PP_EXIT_INPUT if nothing takes time. Stream

@@ -12,7 +12,7 @@ struct pp_svg_rows {
     FILE *f;
     double scale;         /* pixels per time */
     double height, strip; /* heights; strip is 0 if there is none */
-    double font;          /* of labels that fit; 0: no labels */
+    double font;          /* font size of the labels; 0: no labels */
     double most;          /* memory at the top of the strip */
     const int *chunk;     /* per stage */
     int n_chunks, n_shades;

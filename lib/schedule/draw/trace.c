@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starts and ends are rounded to whole nanoseconds in the same way, so rounding
  * makes nothing overlap. Events are not sorted by time: neither viewer needs
- * it. */
+ * it. It is one file because it is one format. */
 #include "schedule/draw/trace.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct track {
 struct pp_trace_writer {
     struct pp_json_writer json;
     const struct pp_trace *t;
-    size_t n_messages;    /* of earlier passes */
+    size_t n_messages;    /* messages of earlier passes */
     struct track *tracks; /* in the order of their first message */
     size_t n, capacity;
     int *threads;  /* per rank: the next thread number */

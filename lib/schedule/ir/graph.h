@@ -40,8 +40,8 @@ struct pp_graph {
     struct pp_stage_node *stages;
     int tied[2];  /* the stages of the first copy that hold the tied embedding
                      and head, or -1 */
-    int n_copies; /* of the weights; divides n_stages */
-    int n_slices; /* of each microbatch; deps.h has their dependencies */
+    int n_copies; /* copies of the weights; divides n_stages */
+    int n_slices; /* slices of a microbatch; deps.h has their dependencies */
 };
 
 enum pp_placement {

@@ -134,7 +134,7 @@ struct two_way_row {
     int row, p;                      /* copied from at */
     int n_forward[2], n_backward[2]; /* by way */
     struct pp_action *waiting;       /* the queue of delayed W */
-    size_t n_done, n_waiting;        /* of the queue: emitted, and all */
+    size_t n_done, n_waiting;        /* the queue's emitted entries, and all */
     bool split;         /* true once the cooldown emits I and W, not B */
     struct pp_err *err; /* the first failure; later calls do nothing */
 };

@@ -55,7 +55,7 @@ struct pp_memory {
     size_t peak_bytes;  /* largest sum of live buffers, rings included */
     size_t peak_place;  /* position in the row that first reaches it */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
-    int peak_slots;                         /* as pp_row_slots */
+    int peak_slots;                         /* the same as pp_row_slots */
 };
 
 /* Plans the buffers of a row. sizes has one entry per stage. */

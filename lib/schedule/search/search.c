@@ -29,7 +29,7 @@ struct search_state {
     struct pp_search_problem problem;
     struct pp_eval eval;
     int32_t *best, *order;
-    double worst, second; /* of best: objective, and span to break ties */
+    double worst, second; /* objective of best, and its span to break ties */
     double goal, eps;
     bool tied; /* keep the makespan, minimize the span */
 };

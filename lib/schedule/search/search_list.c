@@ -147,7 +147,7 @@ void pp_list_destroy(struct pp_list *l)
 struct choice {
     int32_t op;    /* -1: none */
     double from;   /* time at which it can start */
-    double liking; /* of the policy */
+    double liking; /* preference by the policy */
 };
 
 static int group_of(const struct pp_list *l, int kind, int stage)

@@ -21,7 +21,7 @@ struct op_move {
 struct annealing {
     const struct pp_search_problem *problem;
     const struct pp_local_options *options;
-    struct pp_eval now, next; /* of order, and of the order being tried */
+    struct pp_eval now, next; /* the current order, and the one being tried */
     int32_t *order, *best;
     double *held; /* per place: memory before its op */
     double best_worst, mean, heat, eps;

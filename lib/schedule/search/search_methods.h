@@ -74,7 +74,7 @@ enum pp_policy_order {
 };
 
 struct pp_policy {
-    bool shallow;   /* of two forwards, the earlier stage's first */
+    bool shallow;   /* prefer forwards of earlier stages */
     double late;    /* PATH: cost of being one microbatch later in the row, in
                        times of a rank's work for one */
     int32_t *ahead; /* per stage: the most forwards ahead of backwards */
@@ -118,7 +118,7 @@ struct pp_policy_search {
     struct pp_list *list;
     struct pp_eval *eval;
     double goal;  /* stop if the objective is no larger */
-    uint64_t key; /* of the random numbers */
+    uint64_t key; /* key of the random generator */
     struct pp_policy best;
     double worst; /* objective of best; infinity before the first run */
     double steps; /* work done, in visits of an op */
@@ -145,7 +145,7 @@ int pp_policy_climb(struct pp_policy_search *s, double steps,
  * Dell'Amico and Trubian, Annals of OR 1993), so most moves are refused without
  * a pass over the ops. */
 struct pp_local_options {
-    uint64_t key;   /* of the random numbers */
+    uint64_t key;   /* key of the random generator */
     double steps;   /* work allowed, in visits of an op */
     double goal;    /* stop if the objective is no larger */
     double heat[2]; /* first and last temperature, in mean op times */

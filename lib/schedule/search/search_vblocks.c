@@ -8,7 +8,9 @@
 
 #include "schedule/ir/play.h"
 
-enum { ACTIONS = 4 }; /* of a microbatch on a rank, without weight gradients */
+enum {
+    ACTIONS = 4
+}; /* actions of a microbatch on a rank, without weight gradients */
 
 /* The times at which a rank runs them for the first microbatch. */
 struct slots {
@@ -117,7 +119,7 @@ struct vblock_row {
     const struct vblocks *v;
     int stage[2]; /* on the way down, and up */
     double limit, clock, held;
-    int32_t done[2][3]; /* of each stage, by kind */
+    int32_t done[2][3]; /* ops done, by stage and kind */
     int32_t *order;
 };
 
