@@ -136,7 +136,8 @@ static int check_slots(const struct comparison *c, struct entry *e)
     }
     e->run.options.has_memory = o->has_memory;
     if (o->memory_is_slots)
-        e->run.options.memory = (size_t)((double)o->memory * e->chunks + 1e-9);
+        e->run.options.memory =
+            (size_t)fmin((double)o->memory * e->chunks + 1e-9, 1e18);
     return 0;
 }
 
@@ -192,7 +193,7 @@ static void print_entry(const struct entry *e, FILE *f)
     fprintf(f, " %9.5g %6.4g", e->view.sim.makespan, e->peak);
     for (int r = 0; b && r < e->run.manifest.graph.n_rows; r++)
         peak = fmax(peak, b[r].peak);
-    pp_format_size((size_t)peak, text);
+    pp_format_size(pp_size_of(peak), text);
     if (b)
         fprintf(f, " %10s", text);
     fprintf(f, " %8zu\n", e->sim.n_messages);

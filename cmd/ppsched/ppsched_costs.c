@@ -95,7 +95,7 @@ static double measure_microbatches(struct ppsched *p)
 
 static size_t bytes_of(double per_token, double tokens)
 {
-    return (size_t)ceil(fmin(per_token * tokens, 1e18));
+    return pp_size_of(ceil(per_token * tokens));
 }
 
 static void set_sizes(struct ppsched_costs *c, double tokens)

@@ -188,8 +188,8 @@ static int check_memory(struct split_job *j)
     int rank = pp_split_plan_fullest(p);
     double most = pp_split_plan_need(p, rank);
     double over = most - (double)j->memory_bytes;
-    pp_format_size((size_t)most, text[0]);
-    pp_format_size((size_t)over, text[1]);
+    pp_format_size(pp_size_of(most), text[0]);
+    pp_format_size(pp_size_of(over), text[1]);
     pp_format_size(j->memory_bytes, text[2]);
     format_changes(j, advice, sizeof advice);
     return pp_fail(&j->t.err, PP_EXIT_NO,

@@ -160,8 +160,8 @@ static void print_sum(const struct pp_split_sum *sum, double total,
     int n = largest > 0 ? (int)(BAR * sum->cost / largest + 0.5) : 0;
     memset(bar, '#', (size_t)n);
     format_count(sum->params, params);
-    pp_format_size((size_t)sum->state_bytes, state);
-    pp_format_size((size_t)sum->activations_bytes, activations);
+    pp_format_size(pp_size_of(sum->state_bytes), state);
+    pp_format_size(pp_size_of(sum->activations_bytes), activations);
     fprintf(f, "  %8s  %5.1f %%  %-*s  %12s  %12s%s\n", params, share, BAR, bar,
             state, activations, mark);
 }
@@ -257,7 +257,8 @@ static void print_foot(const struct split_job *j, FILE *f)
     double mean = total_cost(j) / n, largest = largest_cost(j->plan.ranks, n);
     for (int r = 0; r < n; r++) {
         const struct pp_split_sum *x = &j->plan.ranks[r];
-        size_t bytes = (size_t)x->state_bytes + (size_t)x->activations_bytes;
+        size_t bytes =
+            pp_size_of(x->state_bytes) + pp_size_of(x->activations_bytes);
         most = bytes > most ? bytes : most;
     }
     pp_format_size(most, size);

@@ -138,6 +138,11 @@ void pp_format_real(double x, char *buf)
     memcpy(buf, text, sizeof text);
 }
 
+size_t pp_size_of(double x)
+{
+    return x > 0 ? (size_t)fmin(x, 1e18) : 0;
+}
+
 void pp_format_size(size_t bytes, char *buf)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -42,6 +42,9 @@ int pp_parse_real(const char *s, const char *what, double min, double max,
  * is not longer. buf has 32 bytes. */
 void pp_format_real(double x, char *buf);
 
+/* Returns the whole bytes in x: 0 if x is negative or NAN, at most 10^18. */
+size_t pp_size_of(double x);
+
 /* Writes a size for people: "512 B", "1.50 KiB". buf has 32 bytes. */
 void pp_format_size(size_t bytes, char *buf);
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/vision.h"
 
 const struct pp_precision pp_precisions[] = {
@@ -36,9 +37,9 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
     if (m->table) /* a table has no workspace */
         return block == PP_SAVED_WORKSPACE
                    ? 0
-                   : (size_t)ceil(pp_unit_row(m, u)->act_bytes[block]);
+                   : pp_size_of(ceil(pp_unit_row(m, u)->act_bytes[block]));
     if (pp_unit_is_vision(u))
-        return (size_t)ceil(pp_vision_saved_bytes(m, u, block, p));
+        return pp_size_of(ceil(pp_vision_saved_bytes(m, u, block, p)));
     /* A planned layer has sums but no list of tensors. Its few statistics count
      * as elements. */
     if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "split/split_plan.h"
 
 /* Stages times microbatches that are simulated. For longer schedules only the
@@ -290,12 +291,12 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         struct pp_stage_bytes *x = &sizes[s];
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
-            x->output = (size_t)ceil(run->message_bytes[bounds[o + 1] - 1]);
+            x->output = pp_size_of(ceil(run->message_bytes[bounds[o + 1] - 1]));
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            x->act_i += (size_t)run->bytes[i][PP_UNIT_ACT_I];
-            x->act_w += (size_t)run->bytes[i][PP_UNIT_ACT_W];
-            x->grad_w += (size_t)run->bytes[i][PP_UNIT_GRAD_W];
-            size_t workspace = (size_t)run->bytes[i][PP_UNIT_PASSING];
+            x->act_i += pp_size_of(run->bytes[i][PP_UNIT_ACT_I]);
+            x->act_w += pp_size_of(run->bytes[i][PP_UNIT_ACT_W]);
+            x->grad_w += pp_size_of(run->bytes[i][PP_UNIT_GRAD_W]);
+            size_t workspace = pp_size_of(run->bytes[i][PP_UNIT_PASSING]);
             if (workspace > x->workspace)
                 x->workspace = workspace;
         }

@@ -146,6 +146,9 @@ static void test_parse(void)
         pp_format_real(reals[i].x, buf);
         is_str(buf, reals[i].text, "no exponent if that is not longer");
     }
+    ok(pp_size_of(1e30) == (size_t)1e18 && pp_size_of(1.5) == 1 &&
+           pp_size_of(-1) == 0 && pp_size_of(NAN) == 0,
+       "bytes beyond a size");
     pp_format_size(1536, buf);
     is_str(buf, "1.50 KiB", "bytes for people");
 }

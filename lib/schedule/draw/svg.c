@@ -86,7 +86,7 @@ static void format_memory(const struct pp_svg_panel *p, double v, bool unit,
                           char *text)
 {
     if (!p->memory_unit)
-        pp_format_size((size_t)v, text);
+        pp_format_size(pp_size_of(v), text);
     else if (!unit)
         snprintf(text, 48, "%.4g", v);
     else

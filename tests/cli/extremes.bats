@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The largest numbers that tables and manifests may hold, and zeros. The tools
+# plan with them or refuse them. The sanitizers of scripts/test find conversions
+# that overflow.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    jq -n '{format: "pp-units", version: 1, architecture: "A", units: [
+        {fqn: "e", kind: "embedding", out_bytes: 1e30},
+        {fqn: "l.0", class: "T", out_bytes: 1e30},
+        {fqn: "l.1", class: "T", out_bytes: 1e30},
+        {fqn: "h", kind: "head", out_bytes: 0}]
+        | map(. + {params: 1000000000000, fwd_flops: [1e30, 1e30],
+            act_bytes: [1e30, 1e30, 1e30]})}' >most.json
+    jq '.units[] |= (.params = 0 | .fwd_flops = [0, 0] | .act_bytes = [0, 0, 0]
+        | .out_bytes = 0)' most.json >least.json
+    jq -n '{format: "pp-manifest", version: 1, mesh: {pp: 2}, stages: [
+        range(2) | {stage: ., rank: ., params: 1000000000000,
+            fwd_flops: [1e30, 1e30], act_bytes: [1e30, 1e30, 1e30],
+            out_bytes: 1e30}]}' >stages.json
+}
+
+# plans COMMAND...: it plans, or refuses in one line of its own.
+plans() {
+    run --separate-stderr timeout 100 "$@"
+    echo "$*: status $status: $stderr"
+    [ "$status" -le 3 ]
+    [[ "$stderr" != *"runtime error"* ]]
+    [ "$status" -eq 0 ] || [[ "$stderr" == "pps"*": "* ]]
+}
+
+@test "the inputs are well-formed" {
+    ppsplit -q -p 2 --units most.json | jq -e '.stages[1].params > 1e12' >ok
+    ppsched -q -s 1f1b -m 4 --stats stages.json | jq -e '.makespan > 1e33' >ok
+}
+
+@test "ppsplit with the largest and the smallest units" {
+    local units more
+    for units in most least; do
+        for more in '-q' '-t' '--memory 80GiB' '--memory 80GiB -t' \
+            '-s 1f1b -m 8 -t' '-s zb-h1 -m 4' '--method uniform -t' \
+            '--method parameters -t' '-q --seq-len 16777216'; do
+            # shellcheck disable=SC2086 # words
+            plans ppsplit -p 2 $more --units $units.json
+        done
+    done
+}
+
+@test "ppsched with the largest stages" {
+    local more
+    for more in '--stats' '-t' '--check --svg p.svg --trace t.json' \
+        '--memory 80GiB' '--memory 80GiB --compare all' \
+        '--cost 1e30,1e30,1e30,1e30 -t' '--comm 1e30 --stats'; do
+        [[ $more == *compare* ]] || more="-s 1f1b $more"
+        # shellcheck disable=SC2086 # words
+        plans ppsched -q -m 4 $more stages.json
+    done
+}
