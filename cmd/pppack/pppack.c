@@ -247,7 +247,7 @@ static void print_figure(FILE *f, const char *key, double v)
     fprintf(f, "  \"%s\": %s,\n", key, text);
 }
 
-/* Prints the figures; with --balance also those before it. */
+/* Prints the figures. With --balance also prints those before balancing. */
 static void print_figures(const struct pack_job *j, FILE *f)
 {
     if (j->bins.n_bins == 0)

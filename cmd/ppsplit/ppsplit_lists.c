@@ -30,7 +30,7 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
     }
     for (size_t i = 0; i < j->n_units; i++) {
         pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
-        /* Begin behind the last unit: the file is usually in order. */
+        /* Begin after the last unit: the file is usually in order. */
         size_t tried = 0;
         while (tried < p->n_units && strcmp(p->units[at].fqn, name)) {
             at = (at + 1) % p->n_units;

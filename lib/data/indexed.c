@@ -181,7 +181,8 @@ static int count_tokens(const struct indexed_files *x, size_t i, size_t *n,
     return 0;
 }
 
-/* Notes what was not taken from document i, which was just added. */
+/* Notes the sequences that were left out of document i, which was just added.
+ */
 static int count_omitted(const struct indexed_files *x, size_t i,
                          struct pp_documents *d, struct pp_err *err)
 {

@@ -80,7 +80,7 @@ static int read_list(struct parser *p)
     }
 }
 
-/* Repeats the entries behind from, so that they are there n times. */
+/* Repeats the entries after from, so that each occurs n times. */
 static int repeat(struct parser *p, size_t from, size_t n)
 {
     size_t length = p->n - from;

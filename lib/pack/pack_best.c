@@ -26,9 +26,10 @@ enum { HOLD_FROM = 1 << 16, HELD = 64, SHORT = 32 };
 
 struct bin_filler {
     struct pp_classes classes;
-    uint32_t *left;    /* by class, without sequences held back */
-    uint32_t *taken;   /* by class */
-    uint32_t *skip;    /* by class: no class in [c, skip[c]) has any left */
+    uint32_t *left;  /* by class, without sequences held back */
+    uint32_t *taken; /* by class */
+    uint32_t
+        *skip; /* per class c: no class in [c, skip[c]) has a sequence left */
     uint32_t *chosen;  /* classes in the open bin, longest first */
     uint32_t *fullest; /* the best of them */
     size_t n_chosen, n_fullest;

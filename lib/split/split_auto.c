@@ -80,7 +80,7 @@ const char *pp_split_best_kind(const struct pp_split_request *q)
 struct order_search {
     struct pp_split_run *run;
     double (*times)[PP_N_TIMES]; /* per stage */
-    double *messages;            /* per stage: behind it */
+    double *messages;            /* per stage: the message after it */
     double *room;                /* per rank: bytes of buffers */
     struct pp_stage_bytes *sizes;
     bool found; /* an order that fits */

@@ -161,7 +161,7 @@ static void set_bytes(struct pp_split_run *run, size_t i)
         pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
 }
 
-/* Returns the bytes of the largest message behind unit i. */
+/* Returns the bytes of the largest message that unit i sends on. */
 static double message_bytes(const struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;

@@ -36,7 +36,7 @@ struct page {
     struct pp_svg_legend legend;
     struct pp_svg_rows rows; /* chunk and n_chunks are the panel's */
     double plot, pitch;      /* width of the axis; from rank to rank */
-    double right;            /* width behind it */
+    double right;            /* width to the right of the axis */
     int **chunks;            /* per panel and stage */
     int *n_chunks;           /* per panel */
 };
