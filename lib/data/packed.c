@@ -2,8 +2,8 @@
 /* packed - reads packed directories.
  *
  * pp_packed_open makes sure that every offset that pp_packed_bin follows is
- * inside the maps. packed_check.c has these checks and those of the contents.
- */
+ * inside the maps. packed_sections.c has these checks, packed_check.c those of
+ * the contents. */
 #include "data/packed.h"
 
 #include <inttypes.h>
@@ -84,11 +84,17 @@ static const char *const scope_names[] = {"token", "sequence", "group"};
 static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    const struct pp_packed_column *all = p->sections[PP_SECTION_COLUMNS];
     bool is_float = file >= PP_PACKED_COLUMNS;
     unsigned scope =
         is_float ? pp_columns[file - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
     if (!c && (is_float || p->index_only))
         return 0;
+    if (c && p->index_only && !is_float)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: has token files, so it cannot have '%s'",
+                       pp_packed_name(file));
     if (!c)
         return pp_fail(err, PP_EXIT_INPUT, "index: has no column '%s'",
                        pp_packed_name(file));
@@ -99,6 +105,10 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
                        "index: column '%s' must have one %s per %s",
                        pp_packed_name(file), is_float ? "float32" : "int32",
                        scope_names[scope]);
+    for (const struct pp_packed_column *o = c + 1; o < all + h->n_columns; o++)
+        if (!strncmp(o->name, c->name, sizeof c->name))
+            return pp_fail(err, PP_EXIT_INPUT, "index: has two columns '%s'",
+                           pp_packed_name(file));
     return 0;
 }
 
@@ -143,9 +153,9 @@ static int check_places(const struct pp_packed *p, struct pp_err *err)
             uint64_t n = (uint64_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
             uint64_t bytes = p->token_files[file[s]].bytes;
             unsigned size = pp_token_bytes(f[file[s]].type);
-            if (at[s] > bytes || n * size > bytes - at[s])
+            if (at[s] > bytes || at[s] % size || n * size > bytes - at[s])
                 return pp_fail(err, PP_EXIT_INPUT,
-                               "index: sequence %zu is outside '%s'", s,
+                               "index: sequence %zu is not in '%s'", s,
                                f[file[s]].path);
         }
     }

@@ -36,6 +36,7 @@ struct pp_packed {
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
     const void *sections[11];
+    size_t section_bytes[11];
     struct pp_token_map *token_files;
     void *owned; /* holds everything if made in memory, else NULL */
 };
@@ -67,8 +68,9 @@ struct pp_bin {
 /* Returns whether dir has an index of this format. */
 bool pp_packed_is(const char *dir);
 
-/* Maps dir and checks header, sizes and offsets. pp_packed_check checks the
- * contents. */
+/* Maps dir and checks every number of the index against the others and the
+ * sizes of the files. Only checksums, vocab and the counts of scored labels are
+ * left to pp_packed_check, which reads the columns. */
 int pp_packed_open(const char *dir, struct pp_packed *p,
                    struct pp_err *err) PP_MUST_USE;
 
@@ -80,9 +82,8 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
                       int32_t *labels);
 
-/* Checks everything: checksums, counts, alignment, ids, padding, and that each
- * input token is packed once or counted as left out. Fails with PP_EXIT_NO at
- * the first fault. */
+/* Checks checksums, ids, labels and padding, and the counts that depend on
+ * them. Fails with PP_EXIT_NO at the first fault. */
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps everything. Accepts a zeroed struct. */

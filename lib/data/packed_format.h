@@ -109,15 +109,21 @@ enum {
     PP_SECTION_TOKEN_FILES, /* this and the rest are NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
+    PP_N_SECTIONS,
 };
 
 /* Checks the header of the mapped index and finds its sections. */
 int pp_packed_find_sections(struct pp_packed *p,
                             struct pp_err *err) PP_MUST_USE;
 
-/* Checks that no number in the sections leads out of them. */
+/* Checks the numbers of all sections but the columns and token files. */
 int pp_packed_check_sections(const struct pp_packed *p,
                              struct pp_err *err) PP_MUST_USE;
+
+/* Sorts the sequences and checks that the tokens of each document are packed
+ * from the first on, and once. */
+int pp_packed_check_cover(const struct pp_packed *p,
+                          struct pp_err *err) PP_MUST_USE;
 
 /* A mapped token file of an index-only directory. */
 struct pp_token_map {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "data/packed_format.h"
+#include "data/readers.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -211,7 +212,7 @@ static void test_lies(const char *dir, const char *path)
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
     LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
     LIE(h->source += 4, PP_EXIT_INPUT, "outside");
-    LIE(h->align = 3, PP_EXIT_NO, "unaligned");
+    LIE(h->align = 3, PP_EXIT_INPUT, "align");
     LIE(h->capacity = 7, PP_EXIT_INPUT, "impossible");
     LIE(h->vocab = 42, PP_EXIT_NO, "vocabulary");
     LIE(r[1].first_position = 4, PP_EXIT_INPUT, "bin 1");
@@ -221,16 +222,154 @@ static void test_lies(const char *dir, const char *path)
     LIE(cu[1] = 5, PP_EXIT_INPUT, "bin 0");
     LIE(cu[1] = -4, PP_EXIT_INPUT, "bin 0");
     LIE(source[0] = 5, PP_EXIT_INPUT, "source");
-    LIE(source[0] = 1, PP_EXIT_NO, "twice");
-    LIE(h->input.tokens++, PP_EXIT_NO, "16' tokens");
-    LIE(h->input.dropped_tokens--, PP_EXIT_NO, "15' tokens");
-    LIE(h->input.n_dropped = 0, PP_EXIT_NO, "5' documents");
-    LIE(h->n_inputs++, PP_EXIT_NO, "6' documents");
-    LIE(start[1] = 5, PP_EXIT_NO, "position 3 are missing");
+    LIE(source[0] = 1, PP_EXIT_INPUT, "twice");
+    LIE(h->input.tokens++, PP_EXIT_INPUT, "16' tokens");
+    LIE(h->input.dropped_tokens--, PP_EXIT_INPUT, "15' tokens");
+    LIE(h->input.n_dropped = 0, PP_EXIT_INPUT, "5' documents");
+    LIE(h->n_inputs++, PP_EXIT_INPUT, "6' documents");
+    LIE(start[1] = 5, PP_EXIT_INPUT, "position 3 are missing");
+    LIE(start[1] = UINT32_MAX, PP_EXIT_INPUT, "start '4294967295'");
+    LIE(h->start = h->source, PP_EXIT_INPUT, "overlap");
     LIE(h->kind = 3, PP_EXIT_INPUT, "impossible");
     LIE(h->n_groups--, PP_EXIT_INPUT, "do not match");
     write_file(path, data, n);
     free(data);
+}
+
+/* Reads a set through every function that takes one, and a directory also as
+ * pprun does for log-probabilities: with room for the last token of each
+ * document. */
+static void read_all(const struct pp_packed *p)
+{
+    struct pp_err err = {0};
+    struct pp_packed taken, single;
+    struct pp_documents docs = {0};
+    uint64_t room = 0;
+    uint32_t *end = calloc(p->n_inputs, sizeof *end);
+    int32_t *some = calloc(p->max_tokens, sizeof *ids);
+    int32_t *more = calloc(p->max_tokens, sizeof *more);
+    volatile float value;
+    for (size_t k = 0; k < p->n_bins; k++) {
+        struct pp_bin b;
+        pp_packed_bin(p, k, &b);
+        pp_packed_tokens(p, k, some, more);
+        for (uint32_t i = 0; i < b.n_sequences; i++) {
+            uint32_t n = (uint32_t)(b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
+            uint32_t *last = &end[b.source[i]];
+            *last = b.start[i] + n > *last ? b.start[i] + n : *last;
+        }
+        const uint32_t n[] = {b.tokens, b.n_sequences, b.n_groups};
+        for (int c = 0; c < PP_N_COLUMNS; c++)
+            for (uint32_t i = 0; b.columns[c] && i < n[pp_columns[c].scope];
+                 i++)
+                value = b.columns[c][i];
+    }
+    (void)value;
+    for (size_t i = 0; i < p->n_inputs; i++)
+        room += end[i];
+    if (room != p->n_tokens)
+        ok(false, "documents have %llu tokens", (unsigned long long)room);
+    free(end);
+    free(some);
+    free(more);
+    if (pp_packed_take(p, p->n_bins, &taken, &err) == 0) {
+        if (pp_packed_unpack(&taken, &single, &err) == 0)
+            pp_packed_finish(&single);
+        pp_packed_finish(&taken);
+    }
+    if (pp_packed_documents(p, &docs, &err) != 0 && strchr(err.text, '\n'))
+        ok(false, "more than one line: %s", err.text);
+    pp_documents_finish(&docs);
+}
+
+/* Opens a directory with an altered index. Returns 0 if it was read or refused
+ * as it should be. */
+static int try_index(const char *dir)
+{
+    struct pp_packed p;
+    struct pp_err err = {0};
+    if (pp_packed_open(dir, &p, &err) != 0) {
+        /* A token file of another name is a matter of the system. */
+        bool named = err.code == PP_EXIT_INPUT || (err.code == PP_EXIT_SYSTEM &&
+                                                   strstr(err.text, "No such"));
+        return !named || !err.text[0] || strchr(err.text, '\n');
+    }
+    read_all(&p);
+    struct pp_err checked = {0};
+    int rc = pp_packed_check(&p, &checked) != 0 && checked.code != PP_EXIT_NO;
+    pp_packed_finish(&p);
+    return rc;
+}
+
+/* Sets every word of the index to extreme and to near values, with a right
+ * checksum. */
+static void test_words(const char *dir)
+{
+    static const uint64_t extremes[] = {
+        0, 1, INT32_MAX, UINT64_C(1) << 31, UINT32_MAX, INT64_MAX, UINT64_MAX};
+    static const int near[] = {-8, -1, 1, 2, 4};
+    enum { N_EXTREMES = 7, N_NEAR = 5 };
+    char path[300];
+    size_t n, wrong = 0;
+    snprintf(path, sizeof path, "%s/index", dir);
+    char *data = read_file(path, &n);
+    for (size_t size = 4; size <= 8; size += 4)
+        for (size_t i = 0; i + size <= n; i += size) {
+            struct pp_packed_header *h = (void *)data;
+            /* The name of a token file has few bytes that are not 0. */
+            if (!memcmp(data + i, "\0\0\0\0\0\0\0\0", size) && h->version > 1 &&
+                h->token_files && i > h->token_files &&
+                i < h->token_files + 1024)
+                continue;
+            for (int k = 0; k < N_EXTREMES + N_NEAR; k++) {
+                uint64_t old = 0, value;
+                memcpy(&old, data + i, size);
+                value = k < N_EXTREMES ? extremes[k]
+                                       : old + (uint64_t)near[k - N_EXTREMES];
+                memcpy(data + i, &value, size);
+                uint64_t sum = h->checksum;
+                h->checksum = pp_packed_sum(data, n);
+                write_file(path, data, n);
+                wrong += try_index(dir) != 0;
+                h->checksum = sum;
+                memcpy(data + i, &old, size);
+            }
+        }
+    write_file(path, data, n);
+    ok(wrong == 0, "every word of %s is refused or harmless: %zu are not", path,
+       wrong);
+    free(data);
+}
+
+/* Packs documents whose tokens stay in a file. */
+static void test_token_file(const char *base)
+{
+    static uint32_t file_of[4];
+    static uint64_t file_at[] = {0, 20, 32, 48};
+    char dir[256], name[300];
+    struct pp_err err = {0};
+    struct pp_token_file file = {.path = name,
+                                 .map = ids,
+                                 .bytes = sizeof ids,
+                                 .checksum =
+                                     pp_fnv(PP_FNV_START, ids, sizeof ids),
+                                 .type = PP_TOKEN_I32};
+    struct pp_documents docs = {.n = 4,
+                                .n_sequences = 4,
+                                .files = &file,
+                                .n_files = 1,
+                                .file_of = file_of,
+                                .file_at = file_at};
+    struct pp_packed_content c = content;
+    snprintf(name, sizeof name, "%s/tokens.bin", base);
+    write_file(name, (const char *)ids, sizeof ids);
+    snprintf(dir, sizeof dir, "%s/by-index", base);
+    c.ids = c.labels = NULL;
+    c.docs = &docs;
+    ok(pp_packed_write(dir, &c, &err) == 0, "tokens stay in their file: %s",
+       err.text);
+    is_int(try_index(dir), 0, "and are read");
+    test_words(dir);
 }
 
 /* Makes version 1 of the same directory: a shorter header without counts of the
@@ -256,6 +395,7 @@ static void test_version_1(const char *dir, const char *path)
     h->checksum = pp_packed_sum(old, n - SHORTER);
     write_file(path, old, n - SHORTER);
     is_int(look(dir, &err), 0, "version 1 is read");
+    test_words(dir);
     write_file(path, old, PP_PACKED_HEADER_1 - 1);
     is_int(look(dir, &err), PP_EXIT_INPUT, "version 1 is refused if cut short");
     write_file(path, data, n);
@@ -327,6 +467,7 @@ static void test_groups(const char *base)
     test_damage(dir, path);
     snprintf(path, sizeof path, "%s/margins", dir);
     test_column_damage(dir, path, "margins");
+    test_words(dir);
 }
 
 static void test_place(const char *base)
@@ -339,6 +480,8 @@ static void test_place(const char *base)
     ok(mkdir(dir, 0777) == 0 && pp_packed_write(dir, &one, &err) == 0,
        "an empty directory is filled");
     one.n_bins = 1;
+    one.n_inputs = 3;
+    one.counts.tokens = 9;
     ok(pp_packed_write(dir, &one, &err) == 0 &&
            pp_packed_open(dir, &p, &err) == 0 && p.n_bins == 1,
        "a packed directory is replaced");
@@ -380,8 +523,10 @@ int main(void)
     test_column_damage(dir, path[1], "input_ids");
     test_column_damage(dir, path[2], "labels");
     test_lies(dir, path[0]);
+    test_words(dir);
     test_version_1(dir, path[0]);
     test_groups(base);
+    test_token_file(base);
     test_place(base);
     scratch_remove(base);
     return done();
