@@ -315,6 +315,31 @@ progress() {
     [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
 }
 
+# set_start VALUE: a copy of the packed directory whose first start is VALUE.
+set_start() {
+    rm -rf lying
+    cp -r packed lying
+    python3 - "$1" <<'EOF'
+import struct, sys
+with open('lying/index', 'r+b') as f:
+    f.seek(136)
+    f.seek(struct.unpack('<Q', f.read(8))[0])
+    f.write(struct.pack('<I', int(sys.argv[1])))
+EOF
+}
+
+@test "a start outside its document is refused" {
+    set_start 4294967295
+    fails 2 "pprun: lying/index: sequence 0: start '4294967295' must be *" \
+        pprun plan.json --data lying --init 1 --logprobs -
+    set_start 2147483647
+    fails 2 "pprun: lying/index: sequence 0: start '2147483647' must be *" \
+        pprun plan.json --data lying --init 1 --logprobs -
+    set_start 1
+    fails 2 "pprun: lying/index: input '*': tokens before position 1 are missing" \
+        pprun plan.json --data lying --init 1 --logprobs -
+}
+
 @test "a disk that fills up during a save keeps the old checkpoint" {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 1 --save ckpt -q -o log
