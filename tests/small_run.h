@@ -53,7 +53,8 @@ static int small_data(const char *dir, int shortest, int longest,
                                         .items = items,
                                         .n_inputs = n_sequences,
                                         .capacity = 64,
-                                        .align = 1};
+                                        .align = 1,
+                                        .counts.tokens = n};
     return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
                                                                         : 0;
 }

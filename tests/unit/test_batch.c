@@ -30,7 +30,8 @@ static int make(const char *dir, struct pp_packed *p, struct pp_err *err)
                                         .items = items,
                                         .n_inputs = 3,
                                         .capacity = 8,
-                                        .align = 4};
+                                        .align = 4,
+                                        .counts.tokens = 6};
     return pp_packed_write(dir, &c, err) || pp_packed_open(dir, p, err) ? -1
                                                                         : 0;
 }

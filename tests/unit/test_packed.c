@@ -305,10 +305,9 @@ static int try_index(const char *dir)
  * checksum. */
 static void test_words(const char *dir)
 {
-    static const uint64_t extremes[] = {
-        0, 1, INT32_MAX, UINT64_C(1) << 31, UINT32_MAX, INT64_MAX, UINT64_MAX};
-    static const int near[] = {-8, -1, 1, 2, 4};
-    enum { N_EXTREMES = 7, N_NEAR = 5 };
+    static const uint64_t extremes[] = {0, INT32_MAX, UINT32_MAX, UINT64_MAX};
+    static const int near[] = {-1, 1, 8};
+    enum { N_EXTREMES = 4, N_NEAR = 3 };
     char path[300];
     size_t n, wrong = 0;
     snprintf(path, sizeof path, "%s/index", dir);
@@ -395,7 +394,6 @@ static void test_version_1(const char *dir, const char *path)
     h->checksum = pp_packed_sum(old, n - SHORTER);
     write_file(path, old, n - SHORTER);
     is_int(look(dir, &err), 0, "version 1 is read");
-    test_words(dir);
     write_file(path, old, PP_PACKED_HEADER_1 - 1);
     is_int(look(dir, &err), PP_EXIT_INPUT, "version 1 is refused if cut short");
     write_file(path, data, n);

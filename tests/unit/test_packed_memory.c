@@ -27,7 +27,8 @@ static void make(const char *dir, struct pp_packed *p)
                                         .items = items,
                                         .n_inputs = 3,
                                         .capacity = 8,
-                                        .align = 2};
+                                        .align = 2,
+                                        .counts.tokens = 10};
     int rc = pp_packed_write(dir, &c, &err) || pp_packed_open(dir, p, &err);
     ok(rc == 0, "a packed directory: %s", err.text);
 }
