@@ -71,7 +71,7 @@ static int check_loads(struct pack_job *j)
 static int raise_bins(struct pack_job *j)
 {
     size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
-    if (j->bins.n_bins == 0)
+    if (j->bins.n_bins == 0 && least == 0)
         return 0;
     if (j->compat && j->compat->pops)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,

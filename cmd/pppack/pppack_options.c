@@ -162,7 +162,7 @@ const struct tool_option pack_options[] = {
      AT(parts), 1, INT32_MAX},
     {0, "equal-size", NULL, "with --parts: same number of sequences per bin",
      AT(equal_size), .needs = "parts"},
-    {0, "bins-min", "N", "make at least N bins", AT(bins_min), 1, INT32_MAX},
+    {0, "bins-min", "N", "make at least N bins", AT(bins_min), 0, INT32_MAX},
     {0, "bins-multiple", "N", "make a multiple of N bins", AT(bins_multiple), 1,
      INT32_MAX},
     {0, "balance", "WHAT", "make bins equal in tokens or flops", AT(balance),

@@ -101,7 +101,14 @@ static int find_target(const struct pp_bins *b, size_t least, size_t multiple,
 {
     size_t n = b->n_bins > least ? b->n_bins : least;
     size_t over = n % multiple, more = over ? multiple - over : 0;
-    if (__builtin_add_overflow(n, more, target) || *target > b->n_items)
+    bool fits =
+        !__builtin_add_overflow(n, more, target) && *target <= b->n_items;
+    if (!fits && multiple == 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "at least '%zu' bins need as many sequences, but there "
+                       "are %zu",
+                       n, b->n_items);
+    if (!fits)
         return pp_fail(err, PP_EXIT_INPUT,
                        "a multiple of '%zu' bins needs %zu sequences, but "
                        "there are %zu",

@@ -104,6 +104,12 @@ refused() {
     lengths 10 10 10 10
     bins '[0,2] [1,3]' -l 100 --bins-min 2
     bins '[0] [1] [2] [3]' -l 100 --bins-min 3 --bins-multiple 2
+    bins '[0,1,2,3]' -l 100 --bins-min 0
+    refused "at least '5' bins need as many sequences, but there are 4" \
+        -l 100 --bins-min 5
+    : >lengths
+    refused "at least '2' bins need as many sequences, but there are 0" \
+        -l 100 --bins-min 2
 }
 
 # rows STRATEGY CAPACITY ROW... prints the packed rows of tokens and the lengths
