@@ -260,6 +260,8 @@ static int prepare_save(struct pprun *p)
         char *slash = strrchr(p->tokenizer_source, '/');
         strcpy(slash ? slash : p->tokenizer_source, slash ? "" : ".");
     }
+    if (p->rank == 0 && pp_ckpt_check_source(p->tokenizer_source, err))
+        return -1;
     p->job.config_text = p->config_text;
     p->job.tokenizer_source = p->tokenizer_source;
     return 0;

@@ -340,6 +340,28 @@ EOF
         pprun plan.json --data lying --init 1 --logprobs -
 }
 
+@test "a tokenizer that cannot be copied is found before the first step" {
+    rm -rf ckpt
+    mkdir model-llama/tokenizer.json
+    fails 2 "pprun: *model-llama/tokenizer.json: not a regular file" \
+        pprun plan.json --data packed --init 1 --steps 1 --save ckpt
+    rmdir model-llama/tokenizer.json
+    mkfifo model-llama/tokenizer.json
+    fails 2 "pprun: *model-llama/tokenizer.json: not a regular file" \
+        timeout 20 pprun plan.json --data packed --init 1 --steps 1 --save ckpt
+    rm model-llama/tokenizer.json
+    echo '{}' >model-llama/tokenizer.json
+    if [ "$(id -u)" -ne 0 ]; then
+        chmod 0 model-llama/tokenizer.json
+        fails 2 "pprun: *model-llama/tokenizer.json: Permission denied" \
+            pprun plan.json --data packed --init 1 --steps 1 --save ckpt
+    fi
+    chmod 600 model-llama/tokenizer.json
+    pprun plan.json --data packed --init 1 --steps 1 --save ckpt -q -o log
+    [ "$(stat -c %a ckpt/latest/tokenizer.json)" = 600 ]
+    rm -r ckpt model-llama/tokenizer.json
+}
+
 @test "a disk that fills up during a save keeps the old checkpoint" {
     rm -rf ckpt
     pprun plan.json --data packed --init 1 --steps 1 --save ckpt -q -o log

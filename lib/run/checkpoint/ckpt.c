@@ -30,26 +30,25 @@ static const char *const companions[] = {
     "generation_config.json",
 };
 
+/* Copies the companions of source, or only reads them if to is NULL. */
 static int copy_companions(const char *source, const char *to,
                            struct pp_err *err)
 {
     char from_path[PP_PATH_TEXT], to_path[PP_PATH_TEXT];
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        const void *data;
-        size_t bytes;
         if (pp_path(from_path, err, "%s/%s", source, companions[i]) ||
-            pp_path(to_path, err, "%s/%s", to, companions[i]))
+            pp_path(to_path, err, "%s/%s", to ? to : "", companions[i]))
             return -1;
-        if (!pp_file_exists(from_path))
-            continue;
-        if (pp_file_map(from_path, &data, &bytes, err))
-            return -1;
-        int rc = pp_file_write(to_path, data, bytes, err);
-        pp_file_unmap(data, bytes);
-        if (rc)
+        if (pp_file_exists(from_path) &&
+            pp_file_copy(from_path, to ? to_path : NULL, err))
             return -1;
     }
     return 0;
+}
+
+int pp_ckpt_check_source(const char *source, struct pp_err *err)
+{
+    return copy_companions(source, NULL, err);
 }
 
 /* Called by rank 0 alone. */

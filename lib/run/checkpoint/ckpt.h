@@ -42,6 +42,11 @@ struct pp_ckpt_state {
     double betas[2];   /* of AdamW; valid if the optimizer is known */
 };
 
+/* Reads the files of the tokenizer in source, so that a run finds out before
+ * its first step if it cannot copy them. Those that are missing are not
+ * needed. */
+int pp_ckpt_check_source(const char *source, struct pp_err *err) PP_MUST_USE;
+
 /* Saves a checkpoint. Collective: every rank writes its shard, rank 0 writes
  * the rest and renames the directory after all ranks have synced. Replaces a
  * checkpoint of the same step as a whole, and removes the step-N.tmp that

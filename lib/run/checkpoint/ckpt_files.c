@@ -75,7 +75,63 @@ static int write_all(int fd, const char *data, size_t bytes)
         data += n;
         bytes -= (size_t)n;
     }
-    return fsync(fd);
+    return 0;
+}
+
+/* Opens a regular file to read, and fills in *st. */
+static int open_regular(const char *path, struct stat *st, struct pp_err *err)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
+    if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+        return fd;
+    close(fd);
+    return pp_fail(err, PP_EXIT_INPUT, "%s: not a regular file", path);
+}
+
+/* Copies the rest of one file to another, or reads it if out is -1. */
+static int copy_bytes(int in, int out, const char *from, const char *to,
+                      struct pp_err *err)
+{
+    char data[1 << 14];
+    for (;;) {
+        ssize_t n = read(in, data, sizeof data);
+        if (n == 0)
+            break;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pp_fail_errno(err, "%s: cannot read", from);
+        if (out >= 0 && write_all(out, data, (size_t)n) != 0)
+            return pp_fail_errno(err, "%s: cannot write", to);
+    }
+    if (out >= 0 && fsync(out) != 0)
+        return pp_fail_errno(err, "%s: cannot write", to);
+    return 0;
+}
+
+int pp_file_copy(const char *from, const char *to, struct pp_err *err)
+{
+    struct stat st;
+    int in = open_regular(from, &st, err), out = -1, rc = -1;
+    if (in < 0)
+        return -1;
+    if (to) {
+        /* The umask may take bits away, which fchmod puts back. */
+        mode_t mode = st.st_mode & 0777;
+        out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+        if (out < 0 || fchmod(out, mode) != 0) {
+            pp_fail_errno(err, "%s: cannot create", to);
+            goto out;
+        }
+    }
+    rc = copy_bytes(in, out, from, to, err);
+out:
+    close(in);
+    if (out >= 0 && close(out) != 0 && rc == 0)
+        rc = pp_fail_errno(err, "%s: cannot close", to);
+    return rc;
 }
 
 int pp_file_write(const char *path, const void *data, size_t bytes,
@@ -84,7 +140,7 @@ int pp_file_write(const char *path, const void *data, size_t bytes,
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return pp_fail_errno(err, "%s: cannot create", path);
-    int rc = write_all(fd, data, bytes);
+    int rc = write_all(fd, data, bytes) != 0 ? -1 : fsync(fd);
     if (rc != 0)
         pp_fail_errno(err, "%s: cannot write", path);
     if (close(fd) != 0)

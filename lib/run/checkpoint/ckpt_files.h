@@ -21,6 +21,11 @@ int pp_dir_make(const char *path, struct pp_err *err) PP_MUST_USE;
 /* Removes a file, or a directory with its contents. It may be missing. */
 int pp_dir_remove(const char *path, struct pp_err *err) PP_MUST_USE;
 
+/* Copies a regular file with its mode and syncs the copy. Only reads it if to
+ * is NULL. Does not wait for the writer of a FIFO. */
+int pp_file_copy(const char *from, const char *to,
+                 struct pp_err *err) PP_MUST_USE;
+
 /* Creates a file with these bytes and syncs it. */
 int pp_file_write(const char *path, const void *data, size_t bytes,
                   struct pp_err *err) PP_MUST_USE;
