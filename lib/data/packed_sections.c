@@ -416,17 +416,16 @@ static int check_input_counts(const struct pp_packed *p, uint64_t n_packed,
         __builtin_add_overflow(tokens, in->truncated_tokens, &tokens) ||
         tokens != in->tokens)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the input has '%" PRIu64
-                       "' tokens, but other numbers are packed, dropped or "
-                       "cut off",
-                       in->tokens);
+                       "index: the input has '%" PRIu64 "' tokens, but %" PRIu64
+                       " are packed, dropped or cut off",
+                       in->tokens, tokens);
     if (__builtin_add_overflow(n_packed, in->n_dropped, &inputs) ||
         __builtin_add_overflow(inputs, in->n_empty, &inputs) ||
         inputs != p->n_inputs)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the input has '%zu' documents, but other "
-                       "numbers are packed, dropped or empty",
-                       p->n_inputs);
+                       "index: the input has '%zu' documents, but %" PRIu64
+                       " are packed, dropped or empty",
+                       p->n_inputs, inputs);
     if (in->n_dropped > in->dropped_tokens ||
         (in->dropped_tokens && !in->n_dropped) ||
         (in->truncated_tokens && !in->n_truncated) || in->n_split > n_packed)
