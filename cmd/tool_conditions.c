@@ -29,7 +29,7 @@ bool tool_given(const struct tool *t, const char *name)
 /* One condition of the table: NAME or NAME=WORD. */
 struct condition {
     const struct tool_option *option; /* NULL if no option has the name */
-    int place;                        /* of the option in the tables */
+    int place;                        /* the option's, in the tables */
     const char *word;                 /* NULL: none */
     int word_length;
 };

@@ -22,7 +22,7 @@
  * two, if the kernel and the file system can do that. */
 struct output_place {
     char *dir;         /* the place, symbolic links followed */
-    struct pp_tmp tmp; /* where to write */
+    struct pp_tmp tmp; /* the directory to write */
 };
 
 static char *join3(const char *a, const char *between, const char *b)

@@ -3,7 +3,7 @@
  * to lib/split.
  *
  * A path through the actions of a step passes, on each stage, some number of F,
- * I and W, and some messages behind the stage. These numbers are the weights of
+ * I and W, and some messages after the stage. These numbers are the weights of
  * a cut. The makespan of any partition is at least the sum of its times, each
  * multiplied by its weight. Stages are those of one copy; the weights of the
  * other copy are added to them. */
@@ -18,7 +18,7 @@ struct pp_cuts {
     size_t width;             /* times of a unit: PP_N_TIMES for each slice */
     double *before;  /* (n_units + 1, width): sums of the times of the units
                         before each unit */
-    double *message; /* time of the message behind each unit; 0 for the last */
+    double *message; /* time of the message after each unit; 0 for the last */
     size_t n, most;  /* number of cuts, and their limit */
     /* The cuts come in this order: those of the search, one along each row,
      * one for each row with detours, and those of the multiplicative weights

@@ -138,8 +138,8 @@ static bool pair_fits(struct feasible_search *z, size_t pair, size_t i,
 }
 
 /* Marks the units that may be left inside a pair that gets i .. j - 1, with at
- * least one unit for each stage. j2 does not decrease with i2: more units in
- * front leave room for fewer behind. */
+ * least one unit for each stage. j2 does not decrease with i2: the more
+ * units come before the pair, the fewer can come after it. */
 static void fill_pair(struct feasible_search *z, size_t pair, size_t i,
                       size_t j)
 {

@@ -133,7 +133,7 @@ out:
 /* --- the bound by stages --- */
 
 /* A cut for one stage: the weights of the stage, the least weights of the
- * stages in front and behind, and the cheapest messages. */
+ * stages before and after, and the cheapest messages. */
 struct stage_cut {
     const double *own;
     double *front, *behind; /* (width) */
@@ -164,8 +164,8 @@ static size_t heaviest(const struct pp_cuts *x, size_t s, size_t from,
     return best;
 }
 
-/* Weights in front and behind are limited to the stage's own, so that a later
- * begin or an earlier end never increases the cost. */
+/* Weights of the stages before and after are limited to the stage's own, so
+ * that a later begin or an earlier end never increases the cost. */
 static void set_stage_cut(const struct pp_cuts *x, size_t s, size_t c,
                           double cheapest, struct stage_cut *l)
 {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* split_memory - the peak memory of a rank as a function of its units: from the
+ * events of the schedule to counts of live buffers, and from these to bytes. It
+ * is one file because all parts share the layout of the counts. */
 #include "split/split_memory.h"
 
 #include <math.h>
@@ -15,7 +18,7 @@ struct moments {
     int *change; /* (n_places, 2, width): buffers that begin and that end */
     unsigned *now;
     const int *place_of_stage; /* index among the rank's stages */
-    int n_stages;              /* of the rank */
+    int n_stages;              /* on the rank */
     bool equal_messages;
 };
 

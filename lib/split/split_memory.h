@@ -39,14 +39,14 @@ struct pp_split_memory {
                         i on; NULL if no unit has one */
     int *n_workspaces; /* per rank: number of workspace buffers */
     size_t n_units;
-    double *message_bytes; /* behind each unit, of the largest slice */
+    double *message_bytes; /* after each unit, the largest slice's */
     double least_message;
     bool equal_messages; /* then a rank counts all its messages as one kind */
     int *first_stage;    /* per rank: index into stages; (n_ranks + 1) */
     int *stages;         /* sorted by rank */
     size_t *first_peak;  /* per rank: index into at; (n_ranks + 1) */
     size_t *at;          /* per peak: index into counts */
-    unsigned *counts;    /* of a peak: ACT_I, ACT_W, GRAD_W of each stage of
+    unsigned *counts;    /* at a peak: ACT_I, ACT_W, GRAD_W of each stage of
                             the rank, then messages over each boundary that
                             begins or ends one of these stages (first those
                             that begin), or over any if messages are equal */
@@ -55,12 +55,12 @@ struct pp_split_memory {
         *rings;         /* sorted by rank; none if messages are equal */
     size_t *first_ring; /* per rank: index into rings; (n_ranks + 1) */
     size_t n_rings, ring_capacity;
-    int *crossings; /* of rings: boundaries */
+    int *crossings; /* boundaries that the rings cross */
     size_t n_crossings, crossing_capacity;
 };
 
 /* Reads the schedule, which has its messages. bytes and message_bytes, the
- * message behind each unit, have n_units entries. */
+ * message after each unit, have n_units entries. */
 int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
                          const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
                          const double *message_bytes,

@@ -77,7 +77,7 @@ struct pp_split_run {
     enum pp_recompute *modes;         /* per unit */
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
-    double *message_bytes;            /* per unit: behind it */
+    double *message_bytes;            /* per unit: of the message after it */
     double *limit;                    /* per rank */
     struct pp_split_found found;
     struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
@@ -130,7 +130,7 @@ int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
                           struct pp_err *err) PP_MUST_USE;
 
 /* Sets bounds to counts[s] decoder layers per stage. All units before the
- * layers are on the first stage, and all behind them on the last. */
+ * layers are on the first stage, and all units after them on the last. */
 void pp_split_layer_bounds(const struct pp_model *m, const size_t *counts,
                            size_t n_stages, size_t *bounds);
 

@@ -56,7 +56,7 @@ struct climb {
     size_t *refused; /* partitions that may fit, but do not */
     size_t n_refused;
     double *limit;   /* per rank: lowered to find a partition that fits */
-    double makespan; /* of the best partition */
+    double makespan; /* the best partition's */
 };
 
 /* Returns the change of a cut's cost if only boundary b moves. */

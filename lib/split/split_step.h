@@ -19,10 +19,10 @@
 
 /* The problem. All pointers are borrowed. */
 struct pp_split_step {
-    struct pp_makespan *makespan; /* of the schedule */
+    struct pp_makespan *makespan; /* evaluates the schedule */
     size_t n_units;
     const double (*times)[PP_N_TIMES]; /* [unit * n_slices + slice] */
-    const double *messages; /* per unit: time of a slice's message behind it, in
+    const double *messages; /* per unit: time of a slice's message after it, in
                                either direction; NULL: 0 */
     const double *speed;    /* per rank, divides times; NULL: 1 */
     const struct pp_split_memory *memory; /* NULL: no limit */
@@ -38,7 +38,7 @@ struct pp_split_step {
 };
 
 struct pp_split_found {
-    double makespan; /* of the partition; infinite if none fits in memory */
+    double makespan; /* the partition's; infinite if none fits in memory */
     double bound;    /* lower bound for all partitions that fit */
     bool proved;     /* the partition is optimal within the limits, or none
                         fits */

@@ -35,11 +35,11 @@ struct pp_ckpt_state {
     int64_t step;         /* optimizer steps done */
     int64_t microbatches; /* consumed since the start */
     int64_t n_microbatches, accumulate,
-        dp; /* of a step, at the time of the save */
+        dp; /* sizes of a step when it was saved */
     uint64_t data_checksum;
     int64_t optimizer; /* enum pp_optimizer; -1: unknown, in an older
                           checkpoint */
-    double betas[2];   /* of AdamW; valid if the optimizer is known */
+    double betas[2];   /* AdamW's; valid if the optimizer is known */
 };
 
 /* Reads the files of the tokenizer in source, so that a run finds out before

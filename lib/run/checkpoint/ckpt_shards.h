@@ -23,7 +23,7 @@ struct pp_saved_tensor {
 
 struct pp_shard_map {
     int n_shards;               /* ranks that save something */
-    int shard;                  /* of this rank, from 1; 0: none */
+    int shard;                  /* this rank's, from 1; 0: none */
     struct pp_saved_tensor *at; /* rank 0 only: all, by rank, then by order */
     size_t n;
 };

@@ -9,7 +9,7 @@
 #include "schedule/bound/bound_parts.h"
 
 /* Adds to hold, per stage, the time of each microbatch from the start of F to
- * the end of I, there and back through the stages behind. once is scratch
+ * the end of I, there and back through the later stages. once is scratch
  * space, per stage. */
 static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
 {
