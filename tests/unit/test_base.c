@@ -142,9 +142,9 @@ static void test_parse(void)
     } reals[] = {{10, "10"},        {1200, "1200"},     {20000, "20000"},
                  {-300, "-300"},    {0, "0"},           {-0.0, "-0"},
                  {100000, "1e+05"}, {120000, "120000"}, {1e30, "1e+30"}};
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
-        pp_format_real(reals[i].x, buf);
-        is_str(buf, reals[i].text, "no exponent if that is not longer");
+    for (size_t k = 0; k < sizeof reals / sizeof *reals; k++) {
+        pp_format_real(reals[k].x, buf);
+        is_str(buf, reals[k].text, "no exponent if that is not longer");
     }
     ok(pp_size_of(1e30) == (size_t)1e18 && pp_size_of(1.5) == 1 &&
            pp_size_of(-1) == 0 && pp_size_of(NAN) == 0,
