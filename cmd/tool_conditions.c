@@ -69,14 +69,15 @@ struct text_part {
 
 static struct text_part whole_text(const char *s)
 {
-    return (struct text_part){s, s ? strlen(s) : 0};
+    s = s ? s : "";
+    return (struct text_part){s, strlen(s)};
 }
 
 /* Removes the part before the separator from rest and returns it. Returns an
  * empty part at the end. */
 static struct text_part next_part(struct text_part *rest, char separator)
 {
-    const char *at = memchr(rest->s ? rest->s : "", separator, rest->n);
+    const char *at = memchr(rest->s, separator, rest->n);
     struct text_part part = {rest->s, at ? (size_t)(at - rest->s) : rest->n};
     size_t used = part.n + (at != NULL);
     *rest = (struct text_part){rest->s + used, rest->n - used};

@@ -179,5 +179,5 @@ sparse() {
         --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 80G m
     echo "$stderr"
     [ "$status" -eq 1 ]
-    [[ "$stderr" == "ppsplit: rank "*" more than the limit of 80.00 GiB "* ]]
+    [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 80.00 GiB "* ]]
 }
