@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/num.h"
 #include "kernels.h"
 #include "pprun.h"
@@ -12,20 +13,41 @@
 
 /* --- signals --- */
 
-/* Set by SIGTERM or SIGUSR1. It is global because a signal handler sets it.
- * Polling for blocked signals would need no handler, but BLAS starts threads
- * before main, and these threads do not block the signals. */
-static atomic_int stop_signal;
+/* The time of the first SIGINT, -1 after SIGTERM or SIGUSR1 alone, 0 without a
+ * request to stop. It is global because a signal handler sets it. Polling for
+ * blocked signals would need no handler, but BLAS starts threads before main,
+ * and these threads do not block the signals. */
+static _Atomic double stop_signal;
 
 static void take_signal(int number)
 {
-    stop_signal = number;
+    double none = 0;
+    (void)number;
+    atomic_compare_exchange_strong(&stop_signal, &none, -1);
+}
+
+/* A second SIGINT ends the run at once, but not within a second: a launcher may
+ * repeat the signal that the terminal sent. */
+static void take_interrupt(int number)
+{
+    double now = pp_clock(), first = stop_signal;
+    if (first <= 0) {
+        stop_signal = now;
+    } else if (now - first > 1) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+bool pprun_signalled(void)
+{
+    return stop_signal != 0;
 }
 
 bool pprun_stop_requested(void *ctx)
 {
-    (void)ctx;
-    return stop_signal != 0;
+    struct pprun *p = ctx;
+    return pprun_signalled() || p->lines.failed;
 }
 
 /* mpirun sends SIGTERM to all ranks when one is lost. One second is enough to
@@ -61,6 +83,11 @@ void pprun_handle_signals(const struct pprun *p)
     if (p->job.save) {
         handle(SIGTERM, take_signal);
         handle(SIGUSR1, take_signal);
+        struct sigaction at_start;
+        if (sigaction(SIGINT, NULL, &at_start) == 0 &&
+            at_start.sa_handler != SIG_IGN)
+            handle(SIGINT, take_interrupt);
+        signal(SIGPIPE, SIG_IGN); /* a write fails instead */
     } else if (p->options.transport != PPRUN_THREADS) {
         handle(SIGALRM, end_now);
         handle(SIGTERM, end_soon);
@@ -106,6 +133,8 @@ static int run_command(struct pprun *p, const char *manifest)
     if (pprun_record_init(p))
         return -1;
     int rc = pprun_threads(p, &status);
+    if (rc == 0 && p->job.save)
+        rc = pprun_lines_finish(p);
     if (pprun_record_close(p) || rc)
         return -1;
     if (p->options.logprobs && pprun_logprobs_write(p))

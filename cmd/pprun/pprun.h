@@ -3,6 +3,8 @@
 #ifndef PP_CMD_PPRUN_H
 #define PP_CMD_PPRUN_H
 
+#include <stdatomic.h>
+
 #include "comm/rendezvous.h"
 #include "manifest/manifest.h"
 #include "run/execute/job.h"
@@ -34,6 +36,17 @@ struct pprun_options {
     double join_timeout; /* seconds; 0: not given */
 };
 
+/* The lines of a run at rank 0, see pprun_lines.c. */
+struct pprun_lines {
+    int fd;             /* valid if text is not NULL */
+    char *text;         /* lines that the reader has not taken */
+    size_t n;           /* bytes of text */
+    double deadline;    /* of the wait for the reader; 0: not yet */
+    bool stop;          /* the run stops at the request of some rank */
+    atomic_bool failed; /* all ranks that are threads read it */
+    struct pp_err err;  /* valid if failed */
+};
+
 /* A job and all that it borrows. */
 struct pprun {
     struct tool *tool;
@@ -62,6 +75,7 @@ struct pprun {
 
     double start; /* time of the first step's begin */
     int64_t first_step;
+    struct pprun_lines lines;
     struct pp_output scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
@@ -126,7 +140,22 @@ int pprun_check_alone(struct pprun *p) PP_MUST_USE;
  * Without it a signal ends the run at once, because there is no checkpoint to
  * resume. */
 void pprun_handle_signals(const struct pprun *p);
+/* Returns true if a signal asked this process to stop. */
+bool pprun_signalled(void);
+/* Returns true if a signal came or, with --save, the output failed. */
 bool pprun_stop_requested(void *ctx);
+
+/* Writes a line to the output and waits for its reader. After a stop request it
+ * keeps the line instead of waiting; if the checkpoint is complete (stop), it
+ * waits a short time. With --save a failed write does not fail the run before
+ * pprun_lines_finish. Rank 0 alone calls it. */
+int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
+                      struct pp_err *err) PP_MUST_USE;
+/* Writes the lines that were kept, after the run. Fails if the output failed
+ * and no signal came. */
+int pprun_lines_finish(struct pprun *p) PP_MUST_USE;
+void pprun_lines_free(struct pprun *p);
+const char *pprun_output_name(const struct pprun *p);
 
 /* Lets a rank that has printed its error end with its own exit status, although
  * its launcher sends SIGTERM. */

@@ -326,6 +326,7 @@ void pprun_finish(struct pprun *p)
         (void)tool_close(p->tool, &p->scores);
     if (p->save_lock > 0)
         close(p->save_lock);
+    pprun_lines_free(p);
     free(p->logps);
     free(p->logps_length);
     free(p->text);

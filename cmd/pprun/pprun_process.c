@@ -277,6 +277,9 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
     rc = agree(p, j, rc);
     if (rc == 0)
         rc = pp_rank_run(&p->job, comm, status, err);
+    /* All ranks end with one status: srun returns the highest. */
+    if (rc == 0 && p->job.save)
+        rc = agree(p, j, p->rank == 0 ? pprun_lines_finish(p) : 0);
     if (rc == 0 && p->options.logprobs)
         rc = collect_logprobs(p, j);
     if (pprun_record_close(p))

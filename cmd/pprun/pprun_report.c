@@ -34,26 +34,8 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
                   (double)r->tokens / r->seconds, bubble);
 }
 
-/* Flushes the output, so that a reader gets each line and a full disk is
- * noticed at once. */
-static int flush(struct pprun *p, FILE *f, struct pp_err *err)
+static void write_step(const struct pp_step_report *r, FILE *f)
 {
-    if (fflush(f) == 0)
-        return 0;
-    return pp_fail_errno(err, "writing %s failed",
-                         f == stdout ? "standard output" : p->tool->output);
-}
-
-int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
-{
-    struct pprun *p = ctx;
-    FILE *f = p->tool->out;
-    if (p->start == 0) {
-        p->start = pp_clock() - r->seconds;
-        p->first_step = r->step - 1;
-    }
-    if (f == stdout)
-        tool_erase(p->tool);
     struct pp_json_writer w = {.f = f};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_int(&w, "step", r->step);
@@ -71,8 +53,28 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
         pp_json_real(&w, "val_loss", r->val_loss);
     pp_json_end(&w);
     putc('\n', f);
-    if (flush(p, f, err))
-        return -1;
+}
+
+int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
+{
+    struct pprun *p = ctx;
+    if (p->start == 0) {
+        p->start = pp_clock() - r->seconds;
+        p->first_step = r->step - 1;
+    }
+    if (p->tool->out == stdout)
+        tool_erase(p->tool);
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n);
+    if (f)
+        write_step(r, f);
+    int rc = f && fclose(f) == 0
+                 ? pprun_lines_write(p, line, n, r->stop, err)
+                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    free(line);
+    if (rc || r->stop) /* standard error may have the same reader */
+        return rc;
     show_progress(p, r);
     if (r->step < p->job.optim.steps)
         return 0;
@@ -95,7 +97,9 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
     pp_json_real(&w, "val_loss", val_loss);
     pp_json_end(&w);
     putc('\n', f);
-    return flush(p, f, err);
+    if (fflush(f) == 0)
+        return 0;
+    return pp_fail_errno(err, "writing %s failed", pprun_output_name(p));
 }
 
 int pprun_logprobs_init(struct pprun *p)

@@ -38,6 +38,8 @@ struct pp_step_report {
                         device with queues, whose work the host cannot see */
     double products; /* share of matrix products in compute; -1 if not timed */
     bool has_val_loss;
+    bool stop; /* a stop was requested: this is the run's last step, and its
+                  checkpoint is complete */
     double val_loss;                  /* NAN if nothing is scored */
     const int *peak_slots;            /* by rank; counted, not planned */
     uint64_t messages, message_bytes; /* between stages, of all ranks */

@@ -288,6 +288,11 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (train_step(r, &rep, &stop, err))
             return -1;
         bool last = r->step == j->optim.steps;
+        rep.stop = stop;
+        /* After a stop request little time may be left, and the reader of the
+         * report may be gone. */
+        if (stop && j->save && save(r, err))
+            return -1;
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
             return -1;
@@ -297,7 +302,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (j->dump_grads && last &&
             pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err))
             return -1;
-        if (j->save && is_due(j->save_every, r, last || stop) && save(r, err))
+        if (!stop && j->save && is_due(j->save_every, r, last) && save(r, err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_lines - writes the lines of a run for a reader that may be slow,
+ * stalled or gone. With --save such a reader never costs the checkpoint. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "pprun.h"
+
+/* The time that a stopped run waits for the reader, in all. mpirun reads no
+ * more after SIGTERM, and kills the ranks a second later. */
+static const double patience_seconds = 0.5;
+
+const char *pprun_output_name(const struct pprun *p)
+{
+    return p->tool->out == stdout ? "standard output" : p->tool->output;
+}
+
+/* Returns a descriptor of the output that does not block if it is a pipe or a
+ * terminal. It needs an open file description of its own, because O_NONBLOCK
+ * would surprise other processes that share this one. If that fails, a write
+ * after poll rarely blocks. */
+static int open_fd(FILE *f)
+{
+    int fd = fileno(f), own = -1;
+    struct stat st;
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)))
+        own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return own >= 0 ? own : fd;
+}
+
+/* Returns true if the run is to end. Starts the time that is left to the reader
+ * if the checkpoint is complete. */
+static bool gives_up(struct pprun_lines *l, bool stop)
+{
+    if (!stop)
+        return pprun_signalled();
+    if (l->deadline == 0)
+        l->deadline = pp_clock() + patience_seconds;
+    return pp_clock() >= l->deadline;
+}
+
+/* Writes the waiting lines. Without a stop request it waits for the reader.
+ * Keeps what the reader does not take. Returns -1 with errno on failure. */
+static int drain(struct pprun_lines *l, bool stop)
+{
+    while (l->n > 0) {
+        /* The signal may interrupt another thread. */
+        struct pollfd at = {.fd = l->fd, .events = POLLOUT};
+        if (poll(&at, 1, 20) <= 0) {
+            if (gives_up(l, stop))
+                return 0;
+            continue;
+        }
+        ssize_t n = write(l->fd, l->text, l->n);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return -1;
+        if (n > 0) {
+            l->n -= (size_t)n;
+            memmove(l->text, l->text + n, l->n);
+        } else if (gives_up(l, stop)) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
+                      struct pp_err *err)
+{
+    struct pprun_lines *l = &p->lines;
+    if (l->failed) /* this may be why the run stops */
+        return 0;
+    l->stop |= stop;
+    if (!l->text)
+        l->fd = open_fd(p->tool->out);
+    char *text = realloc(l->text, l->n + n);
+    if (!text)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    l->text = text;
+    memcpy(l->text + l->n, line, n);
+    l->n += n;
+    if (drain(l, stop) == 0)
+        return 0;
+    pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
+    l->failed = true;
+    if (p->job.save)
+        return 0; /* pprun_stop_requested ends the run with a checkpoint */
+    *err = l->err;
+    return -1;
+}
+
+/* Prints a note if standard error takes it: it may be the pipe that stalled. */
+static void note(struct pprun *p, const char *why)
+{
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1)
+        tool_say(p->tool, TOOL_NOTE, "the last lines are lost: %s", why);
+}
+
+int pprun_lines_finish(struct pprun *p)
+{
+    struct pprun_lines *l = &p->lines;
+    bool stop = l->stop || pprun_signalled();
+    if (!l->failed && drain(l, true)) {
+        pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
+        l->failed = true;
+    }
+    if (l->failed && !stop) {
+        p->tool->err = l->err;
+        return -1;
+    }
+    if (l->failed)
+        note(p, l->err.text);
+    else if (l->n > 0)
+        note(p, "nothing reads them");
+    return 0;
+}
+
+void pprun_lines_free(struct pprun *p)
+{
+    if (p->lines.text && p->lines.fd != fileno(p->tool->out))
+        close(p->lines.fd);
+    free(p->lines.text);
+}

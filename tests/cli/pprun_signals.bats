@@ -1,0 +1,179 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Stop requests, and readers that stall or go away: with --save the checkpoint is
+# never lost.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    data 1 20 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    rm -rf ckpt log err fifo
+    mkfifo fifo
+}
+
+teardown() {
+    [ -z "${pid-}" ] || kill -KILL "$pid" 2>/dev/null || true
+}
+
+long=(plan.json --data packed --init 1 --steps 1000000)
+# A background job of a shell ignores SIGINT.
+started=(env --default-signal=INT pprun)
+
+# until_or_end COMMAND...: waits until the command succeeds or $pid has ended.
+until_or_end() {
+    until "$@" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+}
+
+# catches MASK: process $pid has handlers for these signals.
+catches() {
+    local caught
+    caught=$(sed -n 's/^SigCgt:\t//p' /proc/"$pid"/status)
+    (((0x0$caught & $1) == $1))
+}
+
+# is_idle: process $pid used no CPU time in a tenth of a second.
+is_idle() {
+    local before
+    before=$(cut -d ' ' -f 14,15 /proc/"$pid"/stat)
+    sleep 0.1
+    [ "$before" = "$(cut -d ' ' -f 14,15 /proc/"$pid"/stat)" ]
+}
+
+# ends STATUS: process $pid ends with this status, and within a minute.
+ends() {
+    local status=0
+    timeout 60 tail --pid="$pid" -f /dev/null || kill -KILL "$pid"
+    wait "$pid" || status=$?
+    echo "status $status"
+    cat err || true
+    [ "$status" -eq "$1" ]
+}
+
+# is_saved: the checkpoint is complete, and as new as the last line.
+is_saved() {
+    local saved last
+    saved=$(readlink ckpt/latest)
+    last=$(tail -n 1 log | jq .step)
+    [ -f ckpt/latest/optimizer/state.safetensors ]
+    [ "$((10#${saved#step-}))" -ge "$last" ]
+    [ "$(cd ckpt && echo *)" = "latest $saved" ]
+}
+
+@test "SIGTERM to a whole pipeline gives a checkpoint and status 75" {
+    for _ in 1 2 3 4 5; do
+        rm -rf ckpt log
+        tee log <fifo >/dev/null &
+        reader=$!
+        pprun "${long[@]}" --save ckpt >fifo 2>err &
+        pid=$!
+        until_or_end test -s log
+        kill -TERM $reader $pid
+        ends 75
+        is_saved
+        wait $reader || true
+    done
+}
+
+@test "SIGTERM stops a run whose reader has stalled" {
+    exec 9<>fifo
+    dd if=/dev/zero of=fifo bs=4096 count=256 oflag=nonblock status=none || true
+    for messages in err fifo; do
+        rm -rf ckpt
+        pprun "${long[@]}" --save ckpt >fifo 2>>$messages 9>&- &
+        pid=$!
+        until_or_end catches 0x4000
+        until_or_end is_idle
+        kill -TERM $pid
+        ends 75
+        [ -f ckpt/latest/optimizer/state.safetensors ]
+    done
+    exec 9>&-
+}
+
+@test "a signal to mpirun gives a checkpoint" {
+    [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
+        skip 'this pprun was built without MPI'
+    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
+        skip "there is no Open MPI's mpirun"
+    # mpirun passes SIGUSR1 on, but its own status after SIGTERM is 1.
+    for signal in USR1:75 TERM:1 TERM:1; do
+        rm -rf ckpt log
+        ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" \
+            mpirun --allow-run-as-root --oversubscribe -n 2 pprun "${long[@]}" \
+            --transport mpi --save ckpt >log 2>err &
+        pid=$!
+        until_or_end test -s log
+        kill -"${signal%:*}" $pid
+        ends "${signal#*:}"
+        is_saved
+    done
+}
+
+@test "a reader that goes away gives a checkpoint and status 3" {
+    for _ in 1 2 3; do
+        rm -rf ckpt
+        { pprun "${long[@]}" --save ckpt 2>err || echo $? >status; } |
+            head -n 1 >log
+        [ "$(cat status)" -eq 3 ]
+        [ "$(cat err)" = "pprun: writing standard output failed: Broken pipe" ]
+        is_saved
+    done
+    # After the last step too.
+    rm -rf ckpt
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1 \
+        --save ckpt -o /dev/full
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "pprun: writing /dev/full failed: No space left on device" ]
+    [ "$(readlink ckpt/latest)" = step-00000001 ]
+}
+
+@test "SIGINT acts as SIGTERM with --save, and ends the run at once without" {
+    "${started[@]}" "${long[@]}" --save ckpt >log 2>err &
+    pid=$!
+    until_or_end test -s log
+    kill -INT $pid
+    ends 75
+    is_saved
+    rm log
+    "${started[@]}" "${long[@]}" >log 2>err &
+    pid=$!
+    until_or_end test -s log
+    kill -INT $pid
+    ends 130
+    # One that was ignored at the start stays ignored.
+    rm -rf ckpt log
+    (trap '' INT && exec pprun "${long[@]}" --save ckpt >log 2>err) &
+    pid=$!
+    until_or_end test -s log
+    kill -INT $pid
+    before=$(wc -l <log)
+    more() { [ "$(wc -l <log)" -gt $((before + 20)) ]; }
+    until_or_end more
+    kill -TERM $pid
+    ends 75
+}
+
+@test "only SIGINT after more than a second ends a stopping run at once" {
+    # The first step takes minutes.
+    "${started[@]}" "${long[@]}" --grad-accum 1000000 --save ckpt >log 2>err &
+    pid=$!
+    until_or_end catches 0x4200
+    for signal in USR1 TERM USR1 TERM INT; do
+        kill -$signal $pid
+        sleep 0.1
+    done
+    kill -INT $pid
+    sleep 1.1
+    kill -0 $pid
+    kill -INT $pid
+    ends 130
+}
