@@ -112,6 +112,20 @@ static int parse_recompute(struct tool *t, const struct tool_option *o,
     return 0;
 }
 
+static int parse_mesh_order(struct tool *t, const struct tool_option *o,
+                            const char *arg)
+{
+    struct split_job *j = t->base;
+    (void)o;
+    if (pp_mesh_read_order(&j->mesh, arg))
+        return 0;
+    return tool_usage(
+        t,
+        "--mesh-order: '%s' is not an order of tp, cp, dp and pp, "
+        "such as 'tp-cp-dp-pp'",
+        arg);
+}
+
 #define AT(member) TOOL_AT(struct split_job, member)
 
 const struct tool_option split_options[] = {
@@ -149,6 +163,10 @@ const struct tool_option split_options[] = {
     {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
+    {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
+     AT(mesh.experts_over_tp)},
+    {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
+     .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",
      AT(encoder_ranks), 1, SPLIT_MAX_RANKS},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},

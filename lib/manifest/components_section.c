@@ -8,9 +8,29 @@
 
 #include "manifest/sections.h"
 
-static const char *const mesh_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
+static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
+static const char *const mesh_keys[] = {
+    "pp", "dp", "tp", "cp", "ep", "order", "experts_over_tp", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
+
+static int read_order(const struct pp_value *at, struct pp_mesh *x)
+{
+    struct pp_value member;
+    const char *text;
+    if (pp_value_find(at, "order", &member)) {
+        if (pp_value_text(&member, &text))
+            return -1;
+        if (!pp_mesh_read_order(x, text))
+            return pp_value_fail(&member,
+                                 "'%.*s' is not an order of tp, cp, dp and pp, "
+                                 "such as 'tp-cp-dp-pp'",
+                                 PP_VALUE_QUOTE, text);
+    }
+    if (pp_value_find(at, "experts_over_tp", &member))
+        return pp_value_bool(&member, &x->experts_over_tp);
+    return 0;
+}
 
 int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
 {
@@ -19,19 +39,19 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
     if (pp_value_object(at, mesh_keys))
         return -1;
     int64_t n_ranks = 1;
-    for (size_t i = 0; mesh_keys[i]; i++) {
+    for (size_t i = 0; size_keys[i]; i++) {
         struct pp_value member;
         int64_t v = 1;
-        if (pp_value_find(at, mesh_keys[i], &member) &&
+        if (pp_value_find(at, size_keys[i], &member) &&
             pp_value_int(&member, 1, PP_MAX_RANKS, &v))
             return -1;
         *sizes[i] = (int)v;
         /* ep divides the ranks of the others and adds none. */
-        n_ranks *= strcmp(mesh_keys[i], "ep") ? v : 1;
+        n_ranks *= strcmp(size_keys[i], "ep") ? v : 1;
         if (n_ranks > INT_MAX)
             return pp_value_fail(at, "pp x dp x tp x cp is too large");
     }
-    return 0;
+    return read_order(at, &m->mesh);
 }
 
 /* The mesh of a component must be the manifest's but for pp: messages between
@@ -46,9 +66,10 @@ static int read_mesh(const struct pp_value *component,
         return -1;
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
     if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
-        x->ep != all->ep)
-        return pp_value_fail(
-            &at, "dp, tp, cp and ep must be those of the manifest's mesh");
+        x->ep != all->ep || x->order != all->order ||
+        x->experts_over_tp != all->experts_over_tp)
+        return pp_value_fail(&at,
+                             "all but pp must be as in the manifest's mesh");
     c->n_ranks = x->pp;
     if (c->n_ranks > all->pp - c->rank_offset)
         return pp_value_fail(&at, "ranks %d to %d are beyond the last, %d",
@@ -187,6 +208,13 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
     bad |= pp_put(o, "tp", json_integer(mesh->tp));
     bad |= pp_put(o, "cp", json_integer(mesh->cp));
     bad |= pp_put(o, "ep", json_integer(mesh->ep));
+    if (mesh->order) {
+        char order[PP_MESH_ORDER_TEXT];
+        pp_mesh_write_order(mesh, order);
+        bad |= pp_put(o, "order", json_string(order));
+    }
+    if (mesh->experts_over_tp)
+        bad |= pp_put(o, "experts_over_tp", json_true());
     return pp_written(o, bad, err);
 }
 

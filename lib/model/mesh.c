@@ -44,17 +44,20 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                                             "the model has no experts for %d "
                                             "expert-parallel ranks",
                                             x->ep);
-    if ((int64_t)x->dp * x->cp % x->ep)
+    int64_t sharing = (int64_t)x->dp * x->cp * (x->experts_over_tp ? x->tp : 1);
+    if (sharing % x->ep)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
-                               "dp x cp is %lld ranks, which do not divide by "
-                               "%d expert-parallel ranks",
-                               (long long)x->dp * x->cp, x->ep);
+                               "dp x cp%s is %lld ranks, which do not divide "
+                               "by %d expert-parallel ranks",
+                               x->experts_over_tp ? " x tp" : "",
+                               (long long)sharing, x->ep);
     if (e->n_experts % (size_t)x->ep)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
                                "the model's %zu experts do not divide by %d "
                                "expert-parallel ranks",
                                e->n_experts, x->ep);
-    if (check_tp(x, e->intermediate, "columns of an expert", err))
+    if (!x->experts_over_tp &&
+        check_tp(x, e->intermediate, "columns of an expert", err))
         return -1;
     return check_tp(x, e->shared, "columns of the shared experts", err);
 }
@@ -138,6 +141,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
         return (struct pp_held){pp_unit_n_params(m, u), 0};
     size_t n = pp_unit_inventory(m, u, w);
     uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;
+    uint64_t expert_tp = x->experts_over_tp ? 1 : tp;
     for (size_t i = 0; i < n; i++) {
         uint64_t row = (uint64_t)w[i].cols * w[i].count;
         switch (w[i].share) {
@@ -151,7 +155,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                               : divide_up(w[i].rows, tp) * row;
             break;
         case PP_SHARE_EXPERTS:
-            held.experts += w[i].rows * row / (ep * tp);
+            held.experts += w[i].rows * row / (ep * expert_tp);
             break;
         case PP_SHARE_EXPERT_SUMS:
             held.experts += w[i].rows * row / ep;
@@ -173,7 +177,8 @@ double pp_mesh_state_bytes(const struct pp_mesh *x, struct pp_held held,
     double parted = (double)pp_precision_trained_bytes(p) - whole;
     double alike = (double)x->dp * (double)x->cp;
     double dense = ceil((double)held.dense / alike);
-    double experts = ceil((double)held.experts / (alike / (double)x->ep));
+    double sharing = alike * (x->experts_over_tp ? (double)x->tp : 1);
+    double experts = ceil((double)held.experts / (sharing / (double)x->ep));
     return whole * (double)(held.dense + held.experts) +
            parted * (dense + experts);
 }

@@ -19,9 +19,28 @@
 #include "model/model.h"
 #include "model/precision.h"
 
+/* The axes on which ranks have an index. Expert parallelism has none of its
+ * own: its groups are cut from the others (layout.h). */
+enum pp_axis { PP_AXIS_TP, PP_AXIS_CP, PP_AXIS_DP, PP_AXIS_PP, PP_N_AXES };
+
 struct pp_mesh {
     int pp, dp, tp, cp, ep;
+    int order;            /* which axes neighbours in rank differ in: number of
+                             the permutation of tp, cp, dp, pp in the order of a
+                             dictionary. 0: tp changes fastest, pp slowest */
+    bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
+                             and no expert is divided */
 };
+
+/* Fills axes with those of the mesh, fastest first. */
+void pp_mesh_axes(const struct pp_mesh *x, enum pp_axis axes[PP_N_AXES]);
+
+/* The text of an order: "tp-cp-dp-pp". pp_mesh_read_order returns false if text
+ * is not one. */
+#define PP_MESH_ORDER_TEXT 12
+void pp_mesh_write_order(const struct pp_mesh *x,
+                         char text[PP_MESH_ORDER_TEXT]);
+bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 
 /* Checks that the model and sequences of seq_len tokens divide by the mesh. The
  * vocabulary need not divide: one rank may have fewer rows. An error carries

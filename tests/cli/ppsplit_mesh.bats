@@ -47,6 +47,30 @@ END
             8 * $experts' mesh.json
 }
 
+@test "experts folded over tp are whole" {
+    ppsplit -p 2 --dp 2 --ep 4 --tp 2 --experts-over-tp moe.json >mesh.json
+    jq -e '.mesh.experts_over_tp and (.model.units[1] |
+        (2 * 512 + 2 * 64 + 16 * 512 +
+            (2 * 1024 * 512 + 2 * 512 * 512) / 2) as $dense |
+        (16 / 4 * 3 * 256 * 512) as $experts |
+        .state_bytes == 8 * ($dense + $experts) + 8 * ($dense / 2) +
+            8 * $experts)' mesh.json
+    refuses "dp x cp x tp is 4 ranks, which do not divide by 8 expert-parallel ranks; see --ep" \
+        -p 2 --dp 2 --ep 8 --tp 2 --experts-over-tp moe.json
+}
+
+@test "the order of the axes is in the manifest, and in a component's mesh" {
+    ppsplit -p 2 --dp 2 --mesh-order tp-cp-pp-dp dense.json >mesh.json
+    jq -e '.mesh.order == "tp-cp-pp-dp"' mesh.json
+    ppsched -s 1f1b -m 4 mesh.json >plan.json
+    jq -e ".mesh.order == \"tp-cp-pp-dp\"" plan.json
+    refuses "--mesh-order: 'tp-dp' is not an order of tp, cp, dp and pp, such as 'tp-cp-dp-pp'" \
+        -p 2 --mesh-order tp-dp dense.json
+    jq '.mesh.order = "pp"' mesh.json >bad.json
+    run -2 --separate-stderr ppsched -s 1f1b -m 4 bad.json
+    [[ $stderr == *"/mesh/order: 'pp' is not an order of tp, cp, dp and pp"* ]]
+}
+
 @test "a mesh that does not divide the model is refused" {
     refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; see --tp" \
         -p 2 --tp 3 dense.json

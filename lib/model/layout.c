@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/layout.h"
+
+/* The sizes of the axes by enum pp_axis. */
+static void axis_sizes(const struct pp_mesh *x, int size[PP_N_AXES])
+{
+    size[PP_AXIS_TP] = x->tp;
+    size[PP_AXIS_CP] = x->cp;
+    size[PP_AXIS_DP] = x->dp;
+    size[PP_AXIS_PP] = x->pp;
+}
+
+/* The distance in rank between neighbours on each axis. */
+static void axis_strides(const struct pp_mesh *x, int stride[PP_N_AXES])
+{
+    enum pp_axis order[PP_N_AXES];
+    int size[PP_N_AXES], ranks = 1;
+    axis_sizes(x, size);
+    pp_mesh_axes(x, order);
+    for (int i = 0; i < PP_N_AXES; i++) {
+        stride[order[i]] = ranks;
+        ranks *= size[order[i]];
+    }
+}
+
+int pp_mesh_ranks(const struct pp_mesh *x)
+{
+    return x->pp * x->dp * x->tp * x->cp;
+}
+
+int pp_layout_ranks(const struct pp_layout *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_components; i++) {
+        const struct pp_layout_component *c = &l->components[i];
+        int end = c->first_rank + pp_mesh_ranks(&c->mesh);
+        n = end > n ? end : n;
+    }
+    return n;
+}
+
+int pp_layout_rows(const struct pp_layout *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_components; i++) {
+        const struct pp_layout_component *c = &l->components[i];
+        int end = c->first_row + c->mesh.pp;
+        n = end > n ? end : n;
+    }
+    return n;
+}
+
+int pp_layout_rank(const struct pp_layout *l, const struct pp_place *p)
+{
+    const struct pp_layout_component *c = &l->components[p->component];
+    int stride[PP_N_AXES];
+    axis_strides(&c->mesh, stride);
+    return c->first_rank + p->tp * stride[PP_AXIS_TP] +
+           p->cp * stride[PP_AXIS_CP] + p->dp * stride[PP_AXIS_DP] +
+           (p->row - c->first_row) * stride[PP_AXIS_PP];
+}
+
+bool pp_layout_place(const struct pp_layout *l, int component, int rank,
+                     struct pp_place *p)
+{
+    const struct pp_layout_component *c = &l->components[component];
+    const struct pp_mesh *x = &c->mesh;
+    int stride[PP_N_AXES], at = rank - c->first_rank;
+    if (at < 0 || at >= pp_mesh_ranks(x))
+        return false;
+    axis_strides(x, stride);
+    *p = (struct pp_place){
+        .component = component,
+        .row = c->first_row + at / stride[PP_AXIS_PP] % x->pp,
+        .tp = at / stride[PP_AXIS_TP] % x->tp,
+        .cp = at / stride[PP_AXIS_CP] % x->cp,
+        .dp = at / stride[PP_AXIS_DP] % x->dp,
+    };
+    return true;
+}
+
+int pp_layout_peer(const struct pp_layout *l, const struct pp_place *p, int row)
+{
+    struct pp_place other = *p;
+    other.row = row;
+    return pp_layout_rank(l, &other);
+}
+
+/* The axes that a kind of group joins, innermost first, with the index of a
+ * place on each. */
+struct joined {
+    int n;
+    enum pp_axis axis[3];
+};
+
+static struct joined joined_axes(enum pp_group_kind kind,
+                                 const struct pp_mesh *x)
+{
+    static const struct joined axes[] = {
+        [PP_GROUP_TP] = {1, {PP_AXIS_TP}},
+        [PP_GROUP_CP] = {1, {PP_AXIS_CP}},
+        [PP_GROUP_DP] = {1, {PP_AXIS_DP}},
+        [PP_GROUP_PP] = {1, {PP_AXIS_PP}},
+        [PP_GROUP_DATA] = {2, {PP_AXIS_CP, PP_AXIS_DP}},
+        [PP_GROUP_ROW] = {3, {PP_AXIS_TP, PP_AXIS_CP, PP_AXIS_DP}},
+        [PP_GROUP_EP] = {2, {PP_AXIS_CP, PP_AXIS_DP}},
+        [PP_GROUP_EXPERT_DATA] = {2, {PP_AXIS_CP, PP_AXIS_DP}},
+    };
+    bool experts = kind == PP_GROUP_EP || kind == PP_GROUP_EXPERT_DATA;
+    return axes[experts && x->experts_over_tp ? PP_GROUP_ROW : kind];
+}
+
+struct pp_group pp_layout_group(const struct pp_layout *l,
+                                const struct pp_place *p,
+                                enum pp_group_kind kind)
+{
+    const struct pp_layout_component *c = &l->components[p->component];
+    const struct joined j = joined_axes(kind, &c->mesh);
+    const int index[] = {[PP_AXIS_TP] = p->tp,
+                         [PP_AXIS_CP] = p->cp,
+                         [PP_AXIS_DP] = p->dp,
+                         [PP_AXIS_PP] = p->row - c->first_row};
+    struct pp_group g = {.kind = kind, .step = 1, .size = {1, 1, 1}};
+    int size[PP_N_AXES], stride[PP_N_AXES], at = 0, total = 1;
+    axis_sizes(&c->mesh, size);
+    axis_strides(&c->mesh, stride);
+    g.base = pp_layout_rank(l, p);
+    for (int i = 0; i < j.n; i++) {
+        enum pp_axis a = j.axis[i];
+        g.size[i] = size[a];
+        g.stride[i] = stride[a];
+        g.base -= index[a] * stride[a];
+        at += index[a] * total;
+        total *= size[a];
+    }
+    int ep = c->mesh.ep;
+    g.n = total;
+    g.index = at;
+    if (kind == PP_GROUP_EP) {
+        g.first = at - at % ep;
+        g.n = ep;
+        g.index = at % ep;
+    } else if (kind == PP_GROUP_EXPERT_DATA) {
+        g.first = at % ep;
+        g.step = ep;
+        g.n = total / ep;
+        g.index = at / ep;
+    }
+    return g;
+}
+
+/* Returns true if rank plays that row of the component. */
+static bool plays(const struct pp_layout *l, int component, int rank, int row)
+{
+    struct pp_place p;
+    return pp_layout_place(l, component, rank, &p) && p.row == row;
+}
+
+/* Checks that every rank of component a plays the same row of b, and that both
+ * have as many ranks. */
+static int check_shared(const struct pp_layout *l, int a, int b,
+                        struct pp_err *err)
+{
+    const struct pp_layout_component *c = &l->components[a];
+    int n = pp_mesh_ranks(&c->mesh);
+    bool same = n == pp_mesh_ranks(&l->components[b].mesh);
+    for (int r = c->first_rank; same && r < c->first_rank + n; r++) {
+        struct pp_place p;
+        same = pp_layout_place(l, a, r, &p) && plays(l, b, r, p.row);
+    }
+    if (same)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "components %d and %d share ranks or rows, but not the same "
+                   "ranks for every row",
+                   a, b);
+}
+
+static bool overlap(int a, int n_a, int b, int n_b)
+{
+    return a < b + n_b && b < a + n_a;
+}
+
+int pp_layout_check_rows(const struct pp_layout *l, struct pp_err *err)
+{
+    for (int b = 1; b < l->n_components; b++)
+        for (int a = 0; a < b; a++) {
+            const struct pp_layout_component *x = &l->components[a];
+            const struct pp_layout_component *y = &l->components[b];
+            bool shared =
+                overlap(x->first_rank, pp_mesh_ranks(&x->mesh), y->first_rank,
+                        pp_mesh_ranks(&y->mesh)) ||
+                overlap(x->first_row, x->mesh.pp, y->first_row, y->mesh.pp);
+            if (shared && check_shared(l, a, b, err))
+                return -1;
+        }
+    return 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* layout - which rank does what: the place of every rank in the mesh, and the
+ * groups of ranks that exchange data. Pure.
+ *
+ * A row of the schedule is played by tp x cp x dp ranks in step. A component (a
+ * language model, an encoder) has rows of its own and a mesh of its own on
+ * consecutive ranks. The order of a mesh's axes says which of them neighbours
+ * in rank differ in (Narayanan et al., "Efficient Large-Scale Language Model
+ * Training on GPU Clusters Using Megatron-LM", SC 2021, section 3). */
+#ifndef PP_MODEL_LAYOUT_H
+#define PP_MODEL_LAYOUT_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "model/mesh.h"
+
+/* A part of the model with a mesh of its own. Its rows are first_row to
+ * first_row + mesh.pp - 1. Its ranks are first_rank and those that follow. */
+struct pp_layout_component {
+    struct pp_mesh mesh;
+    int first_rank, first_row;
+};
+
+struct pp_layout {
+    const struct pp_layout_component *components; /* borrowed */
+    int n_components;
+};
+
+/* The place of a rank in one component. Two components may share ranks: such a
+ * rank has a place in each. */
+struct pp_place {
+    int component;
+    int row;        /* of the schedule */
+    int tp, cp, dp; /* index on each axis */
+};
+
+/* The ranks that differ from a place in these axes alone. */
+enum pp_group_kind {
+    PP_GROUP_TP,
+    PP_GROUP_CP,
+    PP_GROUP_DP,
+    PP_GROUP_PP,   /* the same place in every row of the component */
+    PP_GROUP_DATA, /* cp, then dp: these ranks hold the same dense weights */
+    PP_GROUP_ROW,  /* tp, then cp, then dp: these ranks play one row */
+    /* The ep ranks that divide the experts. They are consecutive over cp, then
+     * dp; over tp first if the mesh says experts_over_tp. */
+    PP_GROUP_EP,
+    PP_GROUP_EXPERT_DATA, /* the ranks that hold the same experts */
+    PP_N_GROUPS
+};
+
+/* A group, as arithmetic: pp_group_rank lists its ranks. */
+struct pp_group {
+    enum pp_group_kind kind;
+    int n, index;    /* ranks, and the number of the place among them */
+    int base;        /* rank whose indices on the group's axes are all 0 */
+    int first, step; /* member i is at first + i step on the joined axes */
+    int size[3], stride[3]; /* of these axes, innermost first */
+};
+
+/* Returns the rank of member i. */
+static inline int pp_group_rank(const struct pp_group *g, int i)
+{
+    int at = g->first + i * g->step;
+    int inner = at / g->size[0];
+    return g->base + at % g->size[0] * g->stride[0] +
+           inner % g->size[1] * g->stride[1] +
+           inner / g->size[1] * g->stride[2];
+}
+
+/* Returns the number of ranks of a mesh. */
+int pp_mesh_ranks(const struct pp_mesh *x);
+
+/* Returns one more than the last rank, and the last row. */
+int pp_layout_ranks(const struct pp_layout *l);
+int pp_layout_rows(const struct pp_layout *l);
+
+/* Returns the rank of a place. */
+int pp_layout_rank(const struct pp_layout *l, const struct pp_place *p);
+
+/* Finds the place of a rank in a component. Returns false if it has none. */
+bool pp_layout_place(const struct pp_layout *l, int component, int rank,
+                     struct pp_place *p);
+
+/* Returns the rank that has the same place in another row of the component. */
+int pp_layout_peer(const struct pp_layout *l, const struct pp_place *p,
+                   int row);
+
+/* Returns the group of that kind that the place belongs to. */
+struct pp_group pp_layout_group(const struct pp_layout *l,
+                                const struct pp_place *p,
+                                enum pp_group_kind kind);
+
+/* Checks that rows belong to one component each, or to components that share
+ * the ranks of every row: a schedule that is proved for rows then holds for
+ * ranks (check.h). Fails with PP_EXIT_INPUT. */
+int pp_layout_check_rows(const struct pp_layout *l,
+                         struct pp_err *err) PP_MUST_USE;
+
+#endif
