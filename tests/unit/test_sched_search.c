@@ -229,6 +229,47 @@ static void test_kinds(void)
     is_int(worse, 0, "never worse than a named kind at its own memory");
 }
 
+/* A head of which B computes the logits once more, and I and W twice. */
+static double head_time(const void *ctx, struct pp_action a)
+{
+    const struct problem *j = ctx;
+    bool head = a.stage == j->f.graph.n_stages - 1;
+    if (a.op == PP_B)
+        return head ? 12 : 8;
+    return !pp_is_compute(a.op) ? 0 : head && a.op != PP_F ? 8 : 4;
+}
+
+/* Returns the actions of an op on the last stage of an order for such a head,
+ * and sets its makespan. */
+static int head_actions(bool split, enum pp_op op, double *makespan)
+{
+    struct problem j;
+    const struct pp_costs costs = {head_time, &j, 0};
+    int n = 0;
+    set(&j, 4, 1, PP_PLACEMENT_LOOP, 16, 0);
+    j.o.split = split;
+    *makespan = run(&j, &costs) ? j.makespan : INFINITY;
+    for (size_t i = 0; i < j.f.s.rows[3].n; i++)
+        n += j.f.s.rows[3].actions[i].op == op;
+    drop(&j.f);
+    return n;
+}
+
+static void test_head(void)
+{
+    double mixed, whole;
+    int n = head_actions(true, PP_W, &mixed);
+    is_int(head_actions(false, PP_W, &whole), 0, "without split there is no W");
+    /* The forwards before, the head's 16 times F and B, and the gradients
+     * after. Two W of 8 run meanwhile; each ends the head's gradients 4
+     * earlier. */
+    ok(mixed <= 12 + 16 * 16 + 16 - 2 * 4 + 1e-9,
+       "a costly head runs B, and W at the end: %g, %g with B alone", mixed,
+       whole);
+    is_int(n, 2, "so only its last two microbatches have W");
+    ok(mixed < whole, "which is shorter");
+}
+
 /* Makespans at p = 8, m = 24 that an event-driven list scheduler reaches below
  * p slots, and the optimum from p on. */
 static void test_few_slots(void)
@@ -350,6 +391,7 @@ int main(int argc, char **argv)
 {
     test_optimum(argc > 1 ? atoi(argv[1]) : 300);
     test_kinds();
+    test_head();
     test_few_slots();
     test_same_bytes();
     test_refusal();

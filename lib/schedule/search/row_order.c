@@ -142,8 +142,12 @@ int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
                       struct pp_schedule *s, struct pp_err *err)
 {
     for (int r = 0; r < j->graph->n_rows; r++)
-        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++)
-            if (pp_schedule_add(s, r, pp_problem_action(j, order[k]), err))
+        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
+            struct pp_action a = pp_problem_action(j, order[k]);
+            if (a.op == PP_W && pp_problem_is_whole(j, a.stage, a.microbatch))
+                continue;
+            if (pp_schedule_add(s, r, a, err))
                 return -1;
+        }
     return 0;
 }

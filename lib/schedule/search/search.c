@@ -24,6 +24,9 @@ static const double vblock_visits = 16;
 #define VBLOCKS 0.1
 #define TIES 0.1
 
+/* Share of the time for a first search with each way to run backward. */
+#define BRIEF 0.125
+
 struct search_state {
     const struct pp_search_options *options;
     struct pp_search_problem problem;
@@ -282,10 +285,11 @@ static void finish(struct search_state *s)
 }
 
 static int run_search(struct search_state *s,
-                      const struct pp_schedule *schedule, struct pp_err *err)
+                      const struct pp_schedule *schedule,
+                      enum pp_backward backward, struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
-    return pp_search_problem_init(&s->problem, schedule, o->split, o->costs,
+    return pp_search_problem_init(&s->problem, schedule, backward, o->costs,
                                   o->room, err) ||
                    search(s, err)
                ? -1
@@ -295,35 +299,68 @@ static int run_search(struct search_state *s,
 /* Reports if a whole backward takes less time than I and W on some stage. */
 static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
 {
-    for (int stage = 0; stage < s->graph->n_stages; stage++) {
-        struct pp_action a = {.stage = stage, .peer = -1, .op = PP_B};
-        double whole = c->time(c->ctx, a);
-        a.op = PP_I;
-        double halves = c->time(c->ctx, a);
-        a.op = PP_W;
-        halves += c->time(c->ctx, a);
-        if (whole < halves * (1 - 1e-9))
+    for (int stage = 0; stage < s->graph->n_stages; stage++)
+        if (pp_problem_whole_saves(c, stage))
             return true;
-    }
     return false;
+}
+
+/* Searches orders with this backward, for a share of the time, and keeps the
+ * result if it is better. */
+static int try_backward(struct search_state *best,
+                        const struct pp_schedule *schedule,
+                        enum pp_backward backward,
+                        struct pp_search_options *part, struct pp_err *err)
+{
+    struct search_state s = {.options = part};
+    int rc = run_search(&s, schedule, backward, err);
+    if (!rc && (!best->best || s.worst < best->worst - best->eps)) {
+        struct search_state other = *best;
+        *best = s;
+        s = other;
+    }
+    finish(&s);
+    return rc;
+}
+
+/* Searches briefly with each backward, then longer with the best of them. */
+static int try_backwards(struct search_state *best,
+                         const struct pp_schedule *schedule,
+                         const struct pp_search_options *o,
+                         struct pp_search_options *part, struct pp_err *err)
+{
+    static const enum pp_backward all[] = {
+        PP_BACKWARD_MIXED, PP_BACKWARD_HALVES, PP_BACKWARD_WHOLE};
+    enum pp_backward first = all[0];
+    double worst = INFINITY;
+    part->seconds = o->seconds * BRIEF;
+    for (int i = 0; i < 3 && !(best->best && at_goal(best)); i++) {
+        if (try_backward(best, schedule, all[i], part, err))
+            return -1;
+        if (best->worst < worst) {
+            worst = best->worst;
+            first = all[i];
+        }
+    }
+    if (at_goal(best))
+        return 0;
+    part->seconds = o->seconds * (1 - 3 * BRIEF);
+    return try_backward(best, schedule, first, part, err);
 }
 
 int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
               struct pp_err *err)
 {
-    struct pp_search_options halves = *o, whole = *o;
-    bool both = o->split && whole_saves(schedule, o->costs);
-    halves.seconds = whole.seconds = o->seconds / (both ? 2 : 1);
-    whole.split = false;
-    struct search_state s = {.options = &halves}, w = {.options = &whole};
-    int rc = run_search(&s, schedule, err);
-    if (!rc && both)
-        rc = run_search(&w, schedule, err);
-    const struct search_state *best =
-        both && w.worst < s.worst - s.eps ? &w : &s;
+    struct pp_search_options part = *o;
+    struct search_state best = {0};
+    int rc =
+        o->split && whole_saves(schedule, o->costs)
+            ? try_backwards(&best, schedule, o, &part, err)
+            : try_backward(&best, schedule,
+                           o->split ? PP_BACKWARD_HALVES : PP_BACKWARD_WHOLE,
+                           &part, err);
     if (!rc)
-        rc = pp_row_order_emit(&best->problem, best->best, schedule, err);
-    finish(&s);
-    finish(&w);
+        rc = pp_row_order_emit(&best.problem, best.best, schedule, err);
+    finish(&best);
     return rc;
 }

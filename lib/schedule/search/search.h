@@ -20,8 +20,8 @@
 struct pp_search_options {
     const struct pp_costs *costs;
     const struct pp_memory_limit *room; /* NULL: no limit */
-    bool split; /* backward as I and W, or as B on all stages if that takes
-                   less; false: as B */
+    bool split; /* backward as I and W, or as B on all stages or on those where
+                   that takes less time; false: as B */
     bool span;  /* minimize the longest span of a rank, not the makespan */
     uint64_t seed;
     double seconds; /* work, at a fixed rate and not by the clock: the same

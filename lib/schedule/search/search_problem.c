@@ -114,25 +114,63 @@ static int allocate(struct pp_search_problem *j, struct pp_err *err)
     j->first_out = calloc(n + 1, sizeof *j->first_out);
     j->first_order =
         calloc((size_t)j->graph->n_rows + 1, sizeof *j->first_order);
+    j->n_whole = calloc((size_t)j->graph->n_stages, sizeof *j->n_whole);
     j->row = calloc(groups, sizeof *j->row);
     j->taken = calloc(groups, sizeof *j->taken);
     j->freed = calloc(groups, sizeof *j->freed);
     j->late = calloc((size_t)j->graph->n_rows, sizeof *j->late);
     if (!j->time || !j->group || !j->first_in || !j->first_out ||
-        !j->first_order || !j->row || !j->taken || !j->freed || !j->late)
+        !j->first_order || !j->n_whole || !j->row || !j->taken || !j->freed ||
+        !j->late)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
+static double time_on_stage(const struct pp_costs *costs, int stage,
+                            enum pp_op op)
+{
+    return costs->time(
+        costs->ctx,
+        (struct pp_action){.stage = stage, .peer = -1, .op = (uint8_t)op});
+}
+
+bool pp_problem_whole_saves(const struct pp_costs *costs, int stage)
+{
+    return time_on_stage(costs, stage, PP_B) <
+           (time_on_stage(costs, stage, PP_I) +
+            time_on_stage(costs, stage, PP_W)) *
+               (1 - 1e-9);
+}
+
+/* Sets n_whole. The W of as many microbatches are kept apart as run while the
+ * last gradient passes the stages before. It ends with a W of the first stage.
+ */
+static void mix_backward(struct pp_search_problem *j,
+                         const struct pp_costs *costs)
+{
+    double before = time_on_stage(costs, 0, PP_W);
+    for (int s = 0; s < j->graph->n_stages; s++) {
+        double weight = time_on_stage(costs, s, PP_W);
+        if (pp_problem_whole_saves(costs, s)) {
+            double apart = weight > 0 ? floor(before / weight) : 0;
+            j->n_whole[s] = apart < j->n_microbatches
+                                ? j->n_microbatches - (int32_t)apart
+                                : 0;
+        }
+        before += time_on_stage(costs, s, PP_I);
+    }
+}
+
 int pp_search_problem_init(struct pp_search_problem *j,
-                           const struct pp_schedule *s, bool split,
+                           const struct pp_schedule *s,
+                           enum pp_backward backward,
                            const struct pp_costs *costs,
                            const struct pp_memory_limit *room,
                            struct pp_err *err)
 {
     *j = (struct pp_search_problem){.graph = s->graph,
                                     .n_microbatches = s->n_microbatches,
-                                    .n_kinds = split ? 3 : 2};
+                                    .n_kinds = backward ? 3 : 2};
     if (s->graph->n_copies > 1 || s->graph->n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s orders whole sequences on one copy of the weights, "
@@ -146,11 +184,14 @@ int pp_search_problem_init(struct pp_search_problem *j,
     j->n_ops = (int32_t)n;
     if (allocate(j, err))
         return -1;
+    if (backward == PP_BACKWARD_MIXED)
+        mix_backward(j, costs);
     for (int32_t op = 0; op < j->n_ops; op++) {
         struct pp_action a = pp_problem_action(j, op);
         j->group[op] = op / j->n_microbatches;
         j->row[j->group[op]] = s->graph->stages[a.stage].row;
-        j->time[op] = costs->time(costs->ctx, a);
+        if (a.op != PP_W || !pp_problem_is_whole(j, a.stage, a.microbatch))
+            j->time[op] = costs->time(costs->ctx, a);
         j->first_order[s->graph->stages[a.stage].row + 1]++;
     }
     sum_up(j->first_order, s->graph->n_rows);
@@ -167,6 +208,7 @@ void pp_search_problem_finish(struct pp_search_problem *j)
     free(j->in);
     free(j->out);
     free(j->first_order);
+    free(j->n_whole);
     free(j->row);
     free(j->taken);
     free(j->freed);

@@ -17,8 +17,14 @@
 #include "schedule/memory/memory.h"
 #include "schedule/simulate/sim.h"
 
-/* Kinds of op. A whole backward (B) is PP_PROBLEM_I, without PP_PROBLEM_W. */
+/* Kinds of op. A whole backward (B) is PP_PROBLEM_I. It has no PP_PROBLEM_W, or
+ * with PP_BACKWARD_MIXED one that takes no time and is not emitted. */
 enum { PP_PROBLEM_F, PP_PROBLEM_I, PP_PROBLEM_W };
+
+/* How backward runs. Mixed: whole on stages where that takes less time than I
+ * and W, except for their last microbatches, whose W then run while the last
+ * gradients pass the stages before. */
+enum pp_backward { PP_BACKWARD_WHOLE, PP_BACKWARD_HALVES, PP_BACKWARD_MIXED };
 
 /* A dependency between ops of two stages, seen from one of them. */
 struct pp_search_edge {
@@ -34,6 +40,7 @@ struct pp_search_problem {
     int32_t *first_in, *first_out; /* per op, n_ops + 1: into in and out */
     struct pp_search_edge *in, *out;
     int32_t *first_order;  /* per rank, n_rows + 1: start of its row */
+    int32_t *n_whole;      /* per stage: microbatches with B, if mixed */
     int32_t *group;        /* per op: kind * n_stages + stage */
     int32_t *row;          /* per group */
     const double *limit;   /* per rank, or NULL */
@@ -46,10 +53,14 @@ struct pp_search_problem {
 /* Fills j with all work of s's graph. costs is borrowed for the call, room's
  * arrays for the life of j. */
 int pp_search_problem_init(struct pp_search_problem *j,
-                           const struct pp_schedule *s, bool split,
+                           const struct pp_schedule *s,
+                           enum pp_backward backward,
                            const struct pp_costs *costs,
                            const struct pp_memory_limit *room,
                            struct pp_err *err) PP_MUST_USE;
+/* Reports if a whole backward of a stage takes less time than I and W. */
+bool pp_problem_whole_saves(const struct pp_costs *costs, int stage);
+
 void pp_search_problem_finish(struct pp_search_problem *j);
 
 static inline int32_t pp_problem_op(const struct pp_search_problem *j, int kind,
@@ -70,16 +81,25 @@ static inline int pp_problem_stage(const struct pp_search_problem *j,
     return j->group[op] % j->graph->n_stages;
 }
 
+/* Reports if the backward of a stage runs whole for a microbatch. */
+static inline bool pp_problem_is_whole(const struct pp_search_problem *j,
+                                       int stage, int microbatch)
+{
+    return j->n_kinds == 2 || microbatch < j->n_whole[stage];
+}
+
 static inline struct pp_action
 pp_problem_action(const struct pp_search_problem *j, int32_t op)
 {
     static const uint8_t split[] = {PP_F, PP_I, PP_W};
     int group = op / j->n_microbatches, kind = group / j->graph->n_stages;
-    return (struct pp_action){
-        .stage = group % j->graph->n_stages,
-        .microbatch = op % j->n_microbatches,
-        .peer = -1,
-        .op = j->n_kinds == 2 && kind == PP_PROBLEM_I ? PP_B : split[kind]};
+    int stage = group % j->graph->n_stages, microbatch = op % j->n_microbatches;
+    bool whole =
+        kind == PP_PROBLEM_I && pp_problem_is_whole(j, stage, microbatch);
+    return (struct pp_action){.stage = stage,
+                              .microbatch = microbatch,
+                              .peer = -1,
+                              .op = whole ? PP_B : split[kind]};
 }
 
 /* --- orders --- */
