@@ -128,11 +128,13 @@ static int pack(struct pack_job *j)
         return -1;
     if (j->stats && certify(j) != 0)
         return -1;
+    if (j->shuffled &&
+        pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err) != 0)
+        return -1;
     if (pack_balance(j) != 0)
         return -1;
     fill_rows(j);
-    return j->shuffled ? pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err)
-                       : 0;
+    return 0;
 }
 
 /* Prints one index. There may be tens of millions, and printf would take longer

@@ -4,6 +4,7 @@
 #define PP_CMD_PPPACK_H
 
 #include "data/documents.h"
+#include "data/packed.h"
 #include "data/pieces.h"
 #include "manifest/manifest.h"
 #include "pack/pack.h"
@@ -46,7 +47,9 @@ struct pack_job {
     int64_t dp; /* data-parallel ranks; 0 until known */
     int oversize, drop_empty, fp8, balance;
     const char *manifest_name;
-    bool equal_size, per_rank, bytes, from_lengths, stats, shuffled;
+    bool equal_size, per_rank, bytes, from_lengths, stats;
+    bool keeps_order; /* --no-shuffle */
+    bool shuffled;    /* until known: --shuffle */
     const char *check;
     int64_t skip_bad;
     bool index_only, has_modes;
@@ -65,6 +68,7 @@ struct pack_job {
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
+    struct pp_epoch_order epoch;       /* of the directory */
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
     size_t lower_bound;                /* with --stats */

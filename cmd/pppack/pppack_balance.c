@@ -213,6 +213,8 @@ static int rearrange_bins(struct pack_job *j)
                        "'%zu' bins cannot be divided equally among %zu "
                        "data-parallel ranks (--dp)",
                        per_step, dp);
+    if (!j->keeps_order)
+        j->epoch.block = (uint32_t)per_step;
     uint64_t *cost = make_costs(j);
     if (!cost)
         return -1;

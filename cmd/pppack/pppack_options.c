@@ -167,8 +167,11 @@ const struct tool_option pack_options[] = {
      INT32_MAX},
     {0, "balance", "WHAT", "make bins equal in tokens or flops", AT(balance),
      .words = balance_words},
-    {0, "shuffle", "SEED", "put the bins in a random order", AT(shuffle), 0,
-     LARGEST, .excludes = "balance=tokens balance=flops"},
+    {0, "shuffle", "SEED", "put the bins in a random order (-o: 42)",
+     AT(shuffle), 0, LARGEST,
+     .excludes = "balance=tokens balance=flops no-shuffle"},
+    {0, "no-shuffle", NULL, "keep the bins in the order of the rule, always",
+     AT(keeps_order)},
     {0, "seed", "N", "first-fit-shuffle: seed of the packing rule (42)",
      AT(seed), 0, LARGEST},
 
@@ -354,13 +357,27 @@ static int check_packing(struct pack_job *j, int argc)
     return 0;
 }
 
+/* Decides on the order of the bins: a directory is shuffled unless the order
+ * was asked for, is that of another system, or is made by --balance. */
+static void set_order(struct pack_job *j)
+{
+    bool given = tool_given(&j->t, "shuffle");
+    bool ordered = j->compat || j->rows || j->parts || j->keeps_order ||
+                   j->balance != PACK_BALANCE_NONE;
+    if (!given)
+        j->shuffle = PP_PACK_SEED;
+    j->shuffled = given || (j->t.output && !j->from_lengths && !ordered);
+    j->epoch.seed = (uint64_t)j->shuffle;
+    j->epoch.block = j->shuffled;
+}
+
 int pack_read_options(struct pack_job *j, int argc, char **argv)
 {
     struct tool *t = &j->t;
     t->base = j;
     if (tool_read_options(t, argc, argv) || tool_check_options(t))
         return -1;
-    j->shuffled = tool_given(t, "shuffle");
+    set_order(j);
     return j->export_to || j->check ? check_directory(j, argc)
                                     : check_packing(j, argc);
 }

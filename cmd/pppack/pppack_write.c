@@ -47,6 +47,7 @@ int pack_write(struct pack_job *j)
         .n_inputs = j->n_documents,
         .capacity = j->capacity,
         .align = j->align,
+        .epoch = j->epoch,
         .docs = &j->docs,
         .first_document = j->first_document,
         .counts = j->pieces.counts,

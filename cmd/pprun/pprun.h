@@ -22,6 +22,7 @@ struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs;
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* number of last steps; 0: not given */
+    double epochs;               /* 0: not given */
     int64_t seed;                /* --init; -1: not given */
     int dtype;                   /* enum pprun_dtype */
     int device;                  /* enum pprun_device */

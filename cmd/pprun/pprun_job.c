@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -165,6 +166,14 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     return 0;
 }
 
+/* Returns the steps of --epochs. The last one goes on into the next epoch. */
+static int64_t count_steps(const struct pprun *p)
+{
+    double n =
+        (double)p->manifest.schedule.n_microbatches * (double)p->job.accumulate;
+    return (int64_t)ceil(p->options.epochs * (double)p->data.n_bins / n);
+}
+
 static int open_data(struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -179,6 +188,8 @@ static int open_data(struct pprun *p)
     if (m->has_data && dir != o->eval && match_data(p, dir))
         return -1;
     p->job.data = &p->data;
+    if (o->epochs > 0)
+        p->job.optim.steps = count_steps(p);
     if (!o->eval)
         return 0;
     p->job.eval = &p->eval;

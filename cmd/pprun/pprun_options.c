@@ -64,8 +64,8 @@ static int parse_slot_limit(struct tool *t, const struct tool_option *option,
 #define AT(member) TOOL_AT(struct pprun, member)
 /* --print-memory accepts options of a run that it does not start. --verify uses
  * some of them, and excludes others by name. */
-#define TRAINING "steps|?print-memory|?verify"
-#define STEPS "steps|?print-memory"
+#define TRAINING "steps|?epochs|?print-memory|?verify"
+#define STEPS "steps|?epochs|?print-memory"
 
 const struct tool_option pprun_option_table[] = {
     {.group = "Model and data"},
@@ -79,6 +79,9 @@ const struct tool_option pprun_option_table[] = {
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,
      LARGEST, .also = "max-steps train-iters"},
+    {0, "epochs", "X", "the steps that go X times through the data",
+     AT(options.epochs), 1e-6, 1e6, .excludes = "steps",
+     .also = "num-train-epochs num-epochs"},
     {0, "grad-accum", "N", "passes of the schedule in each step (1)",
      AT(job.accumulate), 1, 1 << 20, .needs = TRAINING, .old = "accumulate",
      .also = "gradient-accumulation-steps"},
@@ -145,11 +148,11 @@ const struct tool_option pprun_option_table[] = {
      AT(job.eval_every), 1, LARGEST, .needs = "eval " STEPS,
      .also = "eval-steps eval-interval"},
     {0, "logprobs", "FILE", "score the data instead of training",
-     AT(options.logprobs), .excludes = "steps eval"},
+     AT(options.logprobs), .excludes = "steps epochs eval"},
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
      AT(options.verify),
-     .excludes = "steps save dump-grads trace print-memory logprobs resume "
-                 "profile"},
+     .excludes = "steps epochs save dump-grads trace print-memory logprobs "
+                 "resume profile"},
     {0, "shrink", NULL, "with --verify: a small model and data",
      AT(options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",
@@ -205,8 +208,8 @@ static int check_purpose(struct pprun *p)
     if (o->verify && o->dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
-    if (!p->job.optim.steps && !o->eval && !o->logprobs && !o->plan &&
-        !o->verify)
+    if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
+        !o->plan && !o->verify)
         return tool_usage(p->tool,
                           "nothing to do: give --steps, --eval, --logprobs, "
                           "--print-memory or --verify");

@@ -83,7 +83,8 @@ static double measure_microbatches(struct ppsched *p)
     size_t first = (size_t)(step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
-        pp_packed_bin(&p->packed, (first + (size_t)k) % p->packed.n_bins, &bin);
+        pp_packed_bin(&p->packed,
+                      pp_packed_place(&p->packed, first + (size_t)k), &bin);
         pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],

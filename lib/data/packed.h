@@ -21,6 +21,13 @@
 
 enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS }; /* index, ids, labels, columns */
 
+/* The order of the bins in the second and later epochs: blocks of that many
+ * bins are permuted by the seed, the epoch and the number of bins. */
+struct pp_epoch_order {
+    uint32_t block; /* 0: every epoch has the order of the first */
+    uint64_t seed;
+};
+
 struct pp_packed {
     size_t n_bins, n_sequences; /* sequences in all bins */
     size_t n_groups;            /* groups in all bins */
@@ -28,6 +35,7 @@ struct pp_packed {
     uint64_t n_tokens, n_positions; /* without and with padding */
     uint32_t capacity, align, max_tokens, max_seqlen;
     uint32_t vocab; /* one more than the largest token id */
+    struct pp_epoch_order epoch;
     enum pp_data_kind kind;
     bool index_only;   /* tokens are in the files that they came from */
     uint64_t checksum; /* the index's checksum, which a manifest records */
@@ -77,6 +85,10 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 /* Fills *out with bin b, which is below n_bins. */
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
+/* Returns the bin of microbatch `at`, counted from the start of the training
+ * over all epochs. The first epoch has the packed order. */
+size_t pp_packed_place(const struct pp_packed *p, uint64_t at);
+
 /* Copies the ids and labels of all positions of a bin, wherever they are. An
  * invalid id in a token file becomes -1. */
 void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
@@ -113,6 +125,7 @@ struct pp_packed_content {
     const uint32_t *items; /* indices into pieces */
     size_t n_inputs;
     uint32_t capacity, align;
+    struct pp_epoch_order epoch;
     /* The documents of the pieces: their sequences, columns and files. NULL: a
      * piece is a sequence, and there are no columns. */
     const struct pp_documents *docs;

@@ -16,7 +16,7 @@
 #include "data/packed.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
-#define PP_PACKED_VERSION 2
+#define PP_PACKED_VERSION 3
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -49,10 +49,15 @@ struct pp_packed_header {
         uint64_t sequences, tokens, n_empty, n_dropped, dropped_tokens,
             n_truncated, truncated_tokens, n_split, n_skipped;
     } input;
+    /* Version 2 ends here. */
+    uint64_t epoch_seed;
+    uint32_t epoch_block, reserved;
 };
-static_assert(sizeof(struct pp_packed_header) == 272, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 288, "pp-pack(5)");
 
-enum { PP_PACKED_HEADER_1 = 144 }; /* bytes of the header of version 1 */
+/* Bytes of the headers of versions 1 and 2. An index is of version 2 if all
+ * epochs have one order. */
+enum { PP_PACKED_HEADER_1 = 144, PP_PACKED_HEADER_2 = 272 };
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
 

@@ -68,8 +68,8 @@ make_index_header(const struct pp_packed_content *c)
 {
     struct pp_packed_header h = {
         .magic = PP_PACKED_MAGIC,
-        .version = PP_PACKED_VERSION,
-        .header_bytes = sizeof h,
+        .version = c->epoch.block ? PP_PACKED_VERSION : 2,
+        .header_bytes = c->epoch.block ? sizeof h : PP_PACKED_HEADER_2,
         .n_bins = c->n_bins,
         .n_groups = c->first[c->n_bins],
         .n_inputs = c->n_inputs,
@@ -81,6 +81,8 @@ make_index_header(const struct pp_packed_content *c)
                   c->counts.n_dropped, c->counts.dropped_tokens,
                   c->counts.n_truncated, c->counts.truncated_tokens,
                   c->counts.n_split, c->counts.n_skipped},
+        .epoch_seed = c->epoch.seed,
+        .epoch_block = c->epoch.block,
     };
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
@@ -100,7 +102,7 @@ static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
 /* Sets the offsets of all sections after the header. */
 static void lay_out_sections(struct pp_packed_header *h, bool index_only)
 {
-    uint64_t at = sizeof *h, n_cu = h->n_sequences + h->n_bins;
+    uint64_t at = h->header_bytes, n_cu = h->n_sequences + h->n_bins;
     h->columns =
         take_section(&at, h->n_columns, sizeof(struct pp_packed_column));
     h->bins = take_section(&at, h->n_bins, sizeof(struct pp_packed_record));
@@ -287,7 +289,7 @@ pp_packed_make_index(const struct pp_packed_content *c,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto bad;
     }
-    *h = head;
+    memcpy(h, &head, head.header_bytes);
     fill_bins(&k);
     fill_columns(h, c, sums);
     if (!c->ids && fill_token_files(h, c, err) != 0)

@@ -32,7 +32,9 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
                        h->version, PP_PACKED_VERSION);
     if (h->version < 1)
         return fail_index(err, "version '0' does not exist");
-    size_t expected = h->version == 1 ? PP_PACKED_HEADER_1 : sizeof *h;
+    static const size_t header_bytes[] = {0, PP_PACKED_HEADER_1,
+                                          PP_PACKED_HEADER_2, sizeof *h};
+    size_t expected = header_bytes[h->version];
     if (bytes < expected)
         return fail_index(err, "cut short");
     if (h->header_bytes != expected)
@@ -47,6 +49,8 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
         h->n_bins > h->n_sequences || h->n_inputs > UINT32_MAX || !h->align ||
         h->capacity > INT32_MAX || h->align > INT32_MAX || h->vocab > INT32_MAX)
         return fail_index(err, "the header's counts are impossible");
+    if (h->version >= 3 && (!h->epoch_block || h->epoch_block > h->n_bins))
+        return fail_index(err, "the header's order of epochs is impossible");
     return 0;
 }
 
@@ -153,6 +157,8 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
         p->kind = (enum pp_data_kind)h->kind;
         p->index_only = h->token_files != 0;
     }
+    if (h->version > 2)
+        p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed};
     return 0;
 }
 

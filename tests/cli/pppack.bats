@@ -28,7 +28,7 @@ nothing_left() {
 
 @test "pppack writes a consistent directory" {
     documents 5 3 4 2 >in.jsonl
-    run --separate-stderr pppack -l 8 -o out in.jsonl
+    run --separate-stderr pppack -l 8 --no-shuffle -o out in.jsonl
     [ "$status" -eq 0 ]
     [ -z "$output" ]
     [ -z "$stderr" ]
@@ -58,7 +58,8 @@ nothing_left() {
 
 @test "--bytes makes bytes and ends of documents" {
     printf '%s\n' '{"text":"h\u00e9"}' '{"text":""}' >in.jsonl
-    run --separate-stderr pppack --bytes -l 4 --pad-to 2 -o out --stats in.jsonl
+    run --separate-stderr pppack --bytes -l 4 --pad-to 2 --no-shuffle -o out \
+        --stats in.jsonl
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     [ "$(jq -c '[.tokens, .scored, .bins, .padding]' <<<"$output")" = \
@@ -225,6 +226,40 @@ END
     cmp <(sort plain) <(sort one)
 }
 
+# order DIR: prints the documents of a directory in packed order, by their sizes.
+order() {
+    pppack --export megatron -o "$1/m" "$1"
+    pppack -l 99 -a next-fit --no-shuffle -o "$1/again" "$1/m"
+    int32 "$1/again/input_ids" | awk '$1 == 1 && n { printf "%d ", n } { n = $1 }
+        END { print n }'
+    rm -r "$1/again" "$1"/m.*
+}
+
+@test "a directory is shuffled unless its order is asked for" {
+    documents 9 2 7 4 6 5 8 3 >in.jsonl
+    pppack -l 9 -a next-fit -o out in.jsonl
+    pppack -l 9 -a next-fit --shuffle 42 -o same in.jsonl
+    diff -r out same
+    [ "$(order out | tr ' ' '\n' | sort -n | paste -sd ' ')" = \
+        '2 3 4 5 6 7 8 9' ]
+    [ "$(order out)" != '9 2 7 4 6 5 8 3' ]
+    local kept
+    for kept in '-a next-fit --no-shuffle' '--compat torchtune' \
+        '-a none --rows 1'; do
+        # shellcheck disable=SC2086
+        pppack -l 9 $kept -o kept in.jsonl
+        [ "$(order kept)" = '9 2 7 4 6 5 8 3' ]
+        # It is an index of version 2, whose epochs have one order.
+        [ "$(int32 kept/index | sed -n 3p)" -eq 2 ]
+        rm -r kept
+    done
+    pppack -l 9 -a next-fit -o out in.jsonl
+    [ "$(int32 out/index | sed -n 3p)" -eq 3 ]
+    run --separate-stderr pppack -l 9 --shuffle 1 --no-shuffle -o out in.jsonl
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == 'pppack: --shuffle and --no-shuffle exclude each other'* ]]
+}
+
 @test "the same input gives the same bytes" {
     documents 5 3 4 2 7 1 >in.jsonl
     pppack -l 8 --shuffle 3 -o one in.jsonl
@@ -381,7 +416,7 @@ END
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: bad/index: version '255' needs a newer pptools, this\
- one reads 2" ]
+ one reads 3" ]
     change index 0
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]

@@ -113,12 +113,12 @@ END
 
 @test "an exported dataset has the same sequences" {
     documents 5 3 4 2 >in.jsonl
-    pppack -l 8 -o out in.jsonl
+    pppack -l 8 --no-shuffle -o out in.jsonl
     run --separate-stderr pppack --export megatron -o m out
     [ "$status" -eq 0 ]
     [ -z "$output" ]
     [ -z "$stderr" ]
-    pppack -l 8 -a next-fit -o got m
+    pppack -l 8 -a next-fit --no-shuffle -o got m
     cmp out/input_ids got/input_ids
     # The header has magic, version 1, 16 bits, 4 sequences and 5 entries.
     [ "$(od -An -v -t x1 -N34 m.idx | tr -d ' \n')" = \

@@ -33,6 +33,7 @@ static const struct pp_packed_content content = {
     .n_inputs = 5,
     .capacity = 8,
     .align = 2,
+    .epoch = {1, 9},
     .counts = {.sequences = 5,
                .tokens = 15,
                .n_dropped = 1,
@@ -207,8 +208,10 @@ static void test_lies(const char *dir, const char *path)
         memcpy(data, saved, n);                                      \
         free(saved);                                                 \
     } while (0)
-    LIE(h->version = 3, PP_EXIT_INPUT, "version '3'");
-    LIE(h->version = 1, PP_EXIT_INPUT, "the header must not have '272' bytes");
+    LIE(h->version = 4, PP_EXIT_INPUT, "version '4'");
+    LIE(h->version = 2, PP_EXIT_INPUT, "the header must not have '288' bytes");
+    LIE(h->version = 1, PP_EXIT_INPUT, "the header must not have '288' bytes");
+    LIE(h->epoch_block = 3, PP_EXIT_INPUT, "order of epochs");
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
     LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
     LIE(h->source += 4, PP_EXIT_INPUT, "outside");

@@ -98,7 +98,7 @@ static void *output_gradient_of(const struct pp_exec *e, struct pp_action a)
 static size_t bin_of(const struct pp_pass *p, struct pp_action a)
 {
     uint64_t at = p->first + (uint64_t)a.microbatch;
-    return at < p->end ? (size_t)(at % p->packed->n_bins) : PP_NO_BIN;
+    return at < p->end ? pp_packed_place(p->packed, at) : PP_NO_BIN;
 }
 
 size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)

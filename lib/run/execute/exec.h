@@ -65,7 +65,7 @@ struct pp_exec {
     const struct pp_pass *pass; /* the current one */
 };
 
-/* One execution of the row. Microbatch k is bin (first + k) mod n_bins. It is
+/* One execution of the row. Microbatch k is the bin at place first + k. It is
  * empty if first + k >= end. */
 struct pp_pass {
     const struct pp_packed *packed;

@@ -39,7 +39,7 @@ static void count_step(const struct pp_rank *r, uint64_t *scored,
     for (size_t k = 0; k < n_losses(r); k++) {
         struct pp_bin b;
         uint64_t at = (uint64_t)r->microbatches + k;
-        pp_packed_bin(p, (size_t)(at % p->n_bins), &b);
+        pp_packed_bin(p, pp_packed_place(p, at), &b);
         *scored += b.scored;
         *tokens += (uint64_t)b.cu_seqlens[b.n_sequences];
     }
