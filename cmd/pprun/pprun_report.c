@@ -154,8 +154,23 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
     }
 }
 
+/* Checks all scores before the first line is written. */
+static int check_scores(struct pprun *p)
+{
+    for (size_t s = 0; s < p->data.n_inputs; s++)
+        for (uint32_t i = 0; p->logps[s] && i < p->logps_length[s]; i++)
+            if (!isfinite(p->logps[s][i]))
+                return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                               "sequence %zu: the log-probability of token "
+                               "%" PRIu32 " is %g",
+                               s, i, fabs(p->logps[s][i]));
+    return 0;
+}
+
 int pprun_logprobs_write(struct pprun *p)
 {
+    if (check_scores(p))
+        return -1;
     FILE *f = p->scores.f ? p->scores.f : p->tool->out;
     for (size_t s = 0; s < p->data.n_inputs; s++) {
         if (!p->logps[s])

@@ -61,6 +61,7 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
         return -1;
     if (add_losses(r, p->n_bins, loss, err))
         return -1;
+    r->eval_scored = scored > 0;
     if (scored == 0)
         *loss = NAN;
     return 0;

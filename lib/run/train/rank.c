@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
+#include "run/train/finite.h"
 
 static void *make(size_t n, size_t size, struct pp_err *err)
 {
@@ -297,7 +298,8 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
         return pp_rank_score(r, err);
     if (j->optim.steps > 0)
         return pp_rank_train(r, status, err);
-    if (pp_rank_evaluate(r, &loss, err))
+    if (pp_rank_evaluate(r, &loss, err) ||
+        pp_rank_check_evaluation(r, loss, err))
         return -1;
     return r->comm->rank == 0 ? j->evaluated(j->ctx, loss, err) : 0;
 }

@@ -29,6 +29,7 @@ struct pp_rank {
     double *squares_host;      /* (params.n) on the host */
     double *losses;            /* (accumulate x n_microbatches) of one step */
     double *eval_losses;       /* (n_eval) one for each microbatch */
+    bool eval_scored;          /* the last evaluation had a scored token */
     size_t n_eval;      /* microbatches of the passes over the eval data */
     double *mine, *all; /* exchanged by the ranks after a step */
     size_t n_tensors;   /* tensors of the whole model */
@@ -46,7 +47,12 @@ int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Computes the mean negative log-likelihood of the eval data, on every rank. */
+/* Counts the scored and the real tokens of the next n microbatches. */
+void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
+                   uint64_t *tokens);
+
+/* Computes the mean negative log-likelihood of the eval data, on every rank.
+ * It is NAN if no token is scored. */
 int pp_rank_evaluate(struct pp_rank *r, double *loss,
                      struct pp_err *err) PP_MUST_USE;
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
 
@@ -30,13 +31,12 @@ static size_t n_losses(const struct pp_rank *r)
            (size_t)r->job->accumulate;
 }
 
-/* Counts the scored and the real tokens of the next step. */
-static void count_step(const struct pp_rank *r, uint64_t *scored,
-                       uint64_t *tokens)
+void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
+                   uint64_t *tokens)
 {
     const struct pp_packed *p = r->job->data;
     *scored = *tokens = 0;
-    for (size_t k = 0; k < n_losses(r); k++) {
+    for (size_t k = 0; k < n; k++) {
         struct pp_bin b;
         uint64_t at = (uint64_t)r->microbatches + k;
         pp_packed_bin(p, pp_packed_place(p, at), &b);
@@ -160,30 +160,6 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
-/* Leaves the report of an error that all ranks find to rank 0: the others wait
- * until it aborts the job, and fail with its message. Returns 0 on rank 0. */
-static int leave_to_rank_0(struct pp_rank *r, enum pp_exit code,
-                           struct pp_err *err)
-{
-    if (r->comm->rank == 0 || r->comm->ops->barrier(r->comm, err) == 0)
-        return 0;
-    err->code = code;
-    return -1;
-}
-
-static int check_finite(struct pp_rank *r, const struct pp_step_report *rep,
-                        struct pp_err *err)
-{
-    if (isfinite(rep->grad_norm) && isfinite(rep->loss))
-        return 0;
-    if (leave_to_rank_0(r, PP_EXIT_SYSTEM, err))
-        return -1;
-    /* The sign of a NaN means nothing. */
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "step %lld: loss is %g and the gradient norm %g",
-                   (long long)rep->step, fabs(rep->loss), fabs(rep->grad_norm));
-}
-
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
                       struct pp_err *err)
 {
@@ -194,7 +170,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     uint64_t messages = r->train.messages, bytes = r->train.message_bytes;
     uint64_t scored;
     pp_recorder_step(&r->recorder);
-    count_step(r, &scored, &rep->tokens);
+    pp_rank_count(r, n_losses(r), &scored, &rep->tokens);
     if (run_passes(r, scored, err))
         return -1;
     const double tail[N_TAIL] = {
@@ -213,7 +189,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* With an inspect callback, non-finite values are its concern. */
-    if (!j->inspect && check_finite(r, rep, err))
+    if (!j->inspect && pp_rank_check_step(r, rep, err))
         return -1;
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
@@ -233,9 +209,13 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
     return pp_recorder_read(&r->recorder, err);
 }
 
-static int save(struct pp_rank *r, struct pp_err *err)
+/* Writes a checkpoint if training can continue from it. In haste it looks at
+ * the weights only. */
+static int save(struct pp_rank *r, bool haste, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
+    if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
+        return -1;
     const struct pp_ckpt c = {j->save,        r->comm,
                               &r->params,     j->tokenizer_source,
                               j->config_text, j->keep};
@@ -267,7 +247,7 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
                                 : j->record.n_steps > 0 || j->dump_grads;
     if (left >= need)
         return 0;
-    if (leave_to_rank_0(r, PP_EXIT_INPUT, err))
+    if (pp_rank_leave_to_0(r, PP_EXIT_INPUT, err))
         return -1;
     return pp_fail(
         err, PP_EXIT_INPUT, "%s takes %d step%s or more, and %lld %s left",
@@ -289,9 +269,10 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         bool last = r->step == j->optim.steps;
         rep.stop = stop;
-        /* After a stop request little time may be left, and the reader of the
-         * report may be gone. */
-        if (stop && j->save && save(r, err))
+        /* After a stop request little time may be left, so the checkpoint comes
+         * first and no loss is computed with it. The reader of the report may
+         * be gone. */
+        if (stop && j->save && save(r, true, err))
             return -1;
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
@@ -299,10 +280,13 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         /* The step is done: report it before a write can fail. */
         if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
             return -1;
+        if (rep.has_val_loss && pp_rank_check_evaluation(r, rep.val_loss, err))
+            return -1;
         if (j->dump_grads && last &&
             pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err))
             return -1;
-        if (!stop && j->save && is_due(j->save_every, r, last) && save(r, err))
+        if (!stop && j->save && is_due(j->save_every, r, last) &&
+            save(r, false, err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* finite - finds a run that diverged, before it updates or saves weights. */
+#include "run/train/finite.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "run/checkpoint/ckpt_shards.h"
+
+int pp_rank_leave_to_0(struct pp_rank *r, enum pp_exit code, struct pp_err *err)
+{
+    if (r->comm->rank == 0 || r->comm->ops->barrier(r->comm, err) == 0)
+        return 0;
+    err->code = code;
+    return -1;
+}
+
+int pp_rank_check_step(struct pp_rank *r, const struct pp_step_report *rep,
+                       struct pp_err *err)
+{
+    if (isfinite(rep->grad_norm) && isfinite(rep->loss))
+        return 0;
+    if (pp_rank_leave_to_0(r, PP_EXIT_SYSTEM, err))
+        return -1;
+    /* The sign of a NaN means nothing. */
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "step %lld: loss is %g and the gradient norm %g",
+                   (long long)rep->step, fabs(rep->loss), fabs(rep->grad_norm));
+}
+
+/* Checks the weights or the gradients of this rank. A sum of squares is finite
+ * only if each of its terms is. */
+static int check_block(struct pp_rank *r, enum pp_weights_block block,
+                       struct pp_err *err)
+{
+    struct pp_device *d = r->device;
+    size_t n = r->params.n;
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_parameter *p = &r->params.at[i];
+        const void *x = block == PP_BLOCK_G ? p->g : p->master;
+        if (r->kernels.sum_squares(&r->squares[i], x ? x : p->w, p->n,
+                                   r->stream))
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
+                           p->info.name);
+    }
+    if (d->ops->get(d, r->squares_host, r->squares, n * sizeof *r->squares,
+                    err))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(r->squares_host[i]))
+            return pp_fail(err, PP_EXIT_SYSTEM,
+                           "after step %lld %s'%s' is not finite: no "
+                           "checkpoint is written",
+                           (long long)r->step,
+                           block == PP_BLOCK_G ? "the gradient of " : "",
+                           r->params.at[i].info.name);
+    return 0;
+}
+
+int pp_rank_check_weights(struct pp_rank *r, struct pp_err *err)
+{
+    return pp_agree(r->comm, check_block(r, PP_BLOCK_W, err), err);
+}
+
+/* Plays the schedule once, unrecorded. */
+static int play(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    size_t m = (size_t)j->schedule->n_microbatches;
+    struct pp_recorder *recorder = r->train.recorder;
+    uint64_t scored, tokens;
+    pp_rank_count(r, m, &scored, &tokens);
+    const struct pp_pass pass = {
+        .packed = j->data,
+        .first = (uint64_t)r->microbatches,
+        .end = UINT64_MAX,
+        .scale = scored ? 1 / (double)scored : 0,
+        .losses = r->losses,
+        .ctx = j->ctx,
+    };
+    memset(r->losses, 0, m * sizeof *r->losses);
+    r->train.recorder = NULL;
+    int rc = pp_exec_ops.run(&r->train, &pass, err);
+    r->train.recorder = recorder;
+    return rc;
+}
+
+int pp_rank_check_loss(struct pp_rank *r, struct pp_err *err)
+{
+    size_t m = (size_t)r->job->schedule->n_microbatches;
+    double loss = 0;
+    if (play(r, err) || r->comm->ops->allgather(r->comm, r->losses, r->all,
+                                                m * sizeof *r->losses, err))
+        return -1;
+    for (size_t i = 0; i < m * (size_t)r->comm->size; i++)
+        loss += r->all[i];
+    if (isfinite(loss))
+        return pp_agree(r->comm, check_block(r, PP_BLOCK_G, err), err);
+    if (pp_rank_leave_to_0(r, PP_EXIT_SYSTEM, err))
+        return -1;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "after step %lld the loss is %g: no checkpoint is written",
+                   (long long)r->step, fabs(loss));
+}
+
+int pp_rank_check_evaluation(struct pp_rank *r, double loss, struct pp_err *err)
+{
+    if (r->job->inspect || !r->eval_scored || isfinite(loss))
+        return 0;
+    if (pp_rank_leave_to_0(r, PP_EXIT_SYSTEM, err))
+        return -1;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "step %lld: the loss of the evaluation is %g",
+                   (long long)r->step, fabs(loss));
+}
