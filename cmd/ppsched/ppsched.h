@@ -204,6 +204,10 @@ double ppsched_span_bubble(const struct pp_sim *sim);
 /* Returns the bytes of weights, gradients and moments on a rank. */
 size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
 
+/* Computes the makespan at the channel depth if each receive waits in its
+ * place. */
+int ppsched_strict(struct ppsched *p, double *makespan) PP_MUST_USE;
+
 /* Computes the lower bound of the schedule's work on its placement, with
  * unbounded channels and within --memory. Backward is split if the schedule has
  * any I. */

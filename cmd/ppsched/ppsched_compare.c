@@ -6,7 +6,6 @@
  * is the same for all: if a rank has c stages, each costs a c-th of --cost.
  * Memory is counted in microbatches of a whole rank, so a slot is a c-th of
  * one. A message costs the same for all; kinds with more stages send more. */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +19,11 @@ struct entry {
     const struct pp_kind *kind;
     struct tool tool;
     struct ppsched run;
-    bool borrowed;     /* the manifest is not the run's own */
-    double chunks;     /* mean stages of a rank; copies of one count once */
-    struct pp_sim sim; /* with unbounded channels */
+    bool borrowed; /* the manifest is not the run's own */
+    double chunks; /* mean stages of a rank; copies of one count once */
     struct ppsched_view view;
-    double peak; /* microbatches of a whole rank */
+    double strict; /* makespan if receives wait in their places */
+    double peak;   /* microbatches of a whole rank */
     bool fits;
 };
 
@@ -157,9 +156,7 @@ static int plan(struct comparison *c, struct entry *e)
 {
     struct ppsched *q = &e->run;
     int rc = place(c, e) || ppsched_prepare(q) || check_slots(c, e) ||
-             ppsched_view_init(q, &e->view) ||
-             pp_simulate(q->schedule, &q->costs.costs, INT_MAX, &e->sim,
-                         &e->tool.err);
+             ppsched_view_init(q, &e->view) || ppsched_strict(q, &e->strict);
     e->fits = !rc;
     c->n_fit += e->fits;
     if (e->fits)
@@ -176,43 +173,40 @@ static int plan(struct comparison *c, struct entry *e)
 static void print_entry(const struct entry *e, FILE *f)
 {
     const struct pp_memory_timeline *b = e->view.bytes;
-    double peak = 0, bound = fmin(e->view.bound, e->sim.makespan);
+    const struct pp_sim *sim = &e->view.sim;
+    double peak = 0, bound = e->view.bound;
     char text[32];
     if (!e->fits) {
         fprintf(f, "%-15s does not fit: %s\n", e->kind->name, e->tool.err.text);
         return;
     }
-    fprintf(f, "%-15s %6.3g %9.5g %6.1f%% %6.1f%%", e->kind->name, e->chunks,
-            e->sim.makespan, 100 * e->sim.bubble,
-            100 * ppsched_span_bubble(&e->sim));
+    fprintf(f, "%-15s %6.3g %5d %9.5g %6.1f%% %6.1f%%", e->kind->name,
+            e->chunks, e->run.schedule->channel_depth, sim->makespan,
+            100 * sim->bubble, 100 * ppsched_span_bubble(sim));
     if (bound > 0)
-        fprintf(f, " %9.5g %6.1f%%", bound,
-                100 * (e->sim.makespan / bound - 1));
+        fprintf(f, " %9.5g %6.1f%%", bound, 100 * (sim->makespan / bound - 1));
     else
         fprintf(f, " %9s %7s", "-", "-");
-    fprintf(f, " %9.5g %6.4g", e->view.sim.makespan, e->peak);
+    fprintf(f, " %9.5g %6.4g", e->strict, e->peak);
     for (int r = 0; b && r < e->run.manifest.graph.n_rows; r++)
         peak = fmax(peak, b[r].peak);
     pp_format_size(pp_size_of(peak), text);
     if (b)
         fprintf(f, " %10s", text);
-    fprintf(f, " %8zu\n", e->sim.n_messages);
+    fprintf(f, " %8zu\n", sim->n_messages);
 }
 
 static void print_comparison(const struct comparison *c, FILE *f)
 {
     const struct entry *first = NULL;
-    char depth[32];
     for (int i = c->n; i-- > 0;)
         if (c->entries[i].fits)
             first = &c->entries[i];
-    if (first) {
-        snprintf(depth, sizeof depth, "depth %d",
-                 first->run.schedule->channel_depth);
-        fprintf(f, "%-15s %6s %9s %7s %7s %9s %7s %9s %6s%s %8s\n", "kind",
-                "chunks", "makespan", "bubble", "span", "bound", "gap", depth,
-                "peak", first->view.bytes ? "      bytes" : "", "messages");
-    }
+    if (first)
+        fprintf(f, "%-15s %6s %5s %9s %7s %7s %9s %7s %9s %6s%s %8s\n", "kind",
+                "chunks", "depth", "makespan", "bubble", "span", "bound", "gap",
+                "strict", "peak", first->view.bytes ? "      bytes" : "",
+                "messages");
     for (int i = 0; i < c->n; i++)
         print_entry(&c->entries[i], f);
 }
@@ -245,7 +239,6 @@ static int draw(struct comparison *c)
 static void finish_entry(struct entry *e)
 {
     ppsched_view_finish(&e->run, &e->view);
-    pp_sim_finish(&e->sim);
     ppsched_costs_finish(&e->run.costs);
     pp_schedule_finish(&e->run.built);
     pp_packed_finish(&e->run.packed);

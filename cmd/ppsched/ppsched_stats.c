@@ -15,6 +15,17 @@ double ppsched_span_bubble(const struct pp_sim *sim)
     return sim->span > 0 ? 1 - busy / (sim->n_rows * sim->span) : 0;
 }
 
+int ppsched_strict(struct ppsched *p, double *makespan)
+{
+    struct pp_sim sim;
+    if (pp_simulate_strict(p->schedule, &p->costs.costs,
+                           p->schedule->channel_depth, &sim, &p->tool->err))
+        return -1;
+    *makespan = sim.makespan;
+    pp_sim_finish(&sim);
+    return 0;
+}
+
 static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
 {
     const struct pp_schedule *s = p->schedule;
@@ -34,7 +45,8 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
 }
 
 static void print_times(const struct ppsched *p, struct pp_json_writer *w,
-                        const struct pp_sim *sim, const struct pp_sim *at)
+                        const struct pp_sim *sim, const struct pp_sim *at,
+                        double strict)
 {
     pp_json_real(w, "makespan", sim->makespan);
     pp_json_real(w, "bubble", sim->bubble);
@@ -44,6 +56,7 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_int(w, "depth", p->schedule->channel_depth);
     pp_json_real(w, "makespan", at->makespan);
     pp_json_real(w, "bubble", at->bubble);
+    pp_json_real(w, "strict", strict);
     pp_json_end(w);
     if (!p->costs.literal && p->costs.stage.profile)
         pp_json_real(w, "step", at->makespan + pp_step_rest(&p->costs.stage));
@@ -147,18 +160,19 @@ int ppsched_stats(struct ppsched *p, FILE *f)
     struct pp_err *err = &p->tool->err;
     struct ppsched_bytes *bytes =
         calloc((size_t)p->manifest.graph.n_rows, sizeof *bytes);
+    double strict;
     int rc = bytes ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc || ppsched_memory(p, bytes) ||
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||
         pp_simulate(p->schedule, &p->costs.costs, p->schedule->channel_depth,
                     &at, err) ||
-        ppsched_bound(p, &bound)) {
+        ppsched_strict(p, &strict) || ppsched_bound(p, &bound)) {
         rc = -1;
     } else {
         struct pp_json_writer w = {.f = f, .indent = 2};
         pp_json_object(&w, NULL, PP_JSON_BROKEN);
         print_shape(p, &w);
-        print_times(p, &w, &sim, &at);
+        print_times(p, &w, &sim, &at, strict);
         print_bound(&w, &sim, &bound);
         print_idle(&w, &sim);
         print_memory(p, &w, bytes);

@@ -216,12 +216,12 @@ END
         -p 4 -m 8 --memory 6 --svg all.svg
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
-    [[ "${lines[0]}" == kind*chunks*makespan*bubble*span*bound*gap*"depth 1"*peak*messages ]]
+    [[ "${lines[0]}" == kind*chunks*depth*makespan*bubble*span*bound*gap*strict*peak*messages ]]
     [ "${lines[1]}" = "gpipe           does not fit: rank 0 keeps 8 microbatches alive, 2 more than the limit of '6'" ]
     # 57 and 51 units of a chunk are halves here, and so are 11 and 8 slots.
-    [[ "${lines[2]}" =~ ^1f1b\ +1\ +33\ +27.3%\ .*\ 4\ +48$ ]]
-    [[ "${lines[3]}" =~ ^interleaved\ +2\ +28.5\ +15.8%\ .*\ 5.5\ +112$ ]]
-    [[ "${lines[4]}" =~ ^zbv\ +2\ +25.5\ +5.9%\ .*\ 25.5\ +0.0%\ .*\ 4\ +96$ ]]
+    [[ "${lines[2]}" =~ ^1f1b\ +1\ +1\ +33\ +27.3%\ .*\ 4\ +48$ ]]
+    [[ "${lines[3]}" =~ ^interleaved\ +2\ +1\ +28.5\ +15.8%\ .*\ 5.5\ +112$ ]]
+    [[ "${lines[4]}" =~ ^zbv\ +2\ +1\ +25.5\ +5.9%\ .*\ 25.5\ +0.0%\ .*\ 4\ +96$ ]]
     [ "${#lines[@]}" -eq 5 ]
     well_formed all.svg
     [ "$(grep -c 'class="h"' all.svg)" -eq 3 ]
@@ -232,9 +232,12 @@ END
 @test "--compare takes chunks and costs" {
     ppsched --compare interleaved -p 2 -c 4 -m 4 --cost 4,4,4,1 >got
     ppsched -p 2 -c 4 -s interleaved -m 4 --cost 1,1,1,1 --stats >want
-    read -r _ chunks makespan _ < <(tail -1 got)
-    [ "$chunks" = 4 ]
-    [ "$makespan" = "$(jq .makespan want)" ]
+    read -r _ chunks depth makespan _ _ _ _ strict _ < <(tail -1 got)
+    [ "$chunks $depth" = '4 1' ]
+    [ "$makespan" = "$(jq .at_depth.makespan want)" ]
+    [ "$strict" = "$(jq .at_depth.strict want)" ]
+    # Messages of time 1 make a receive in its place costly.
+    jq -e '.at_depth | .strict > .makespan' want
 }
 
 @test "--compare all has every kind but auto" {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The two players of the simulator. At a given depth, sends and receives block
- * as those of the transports do, and time passes as in a run. With unbounded
- * channels a receive blocks nothing: an action waits only for its own inputs,
- * which is the model of the textbooks and their closed forms. */
+/* The three players of the simulator. At a given depth a send blocks as those
+ * of the transports do, and a receive is posted: the action that reads the
+ * message waits for it, as in a run. If strict, the receive itself waits, as
+ * the checker has it. With unbounded channels an action waits only for its own
+ * inputs, which is the model of the textbooks and their closed forms. */
 #include "schedule/simulate/sim.h"
 
 #include <limits.h>
@@ -12,28 +13,23 @@
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
-
-/* The messages of one channel, by position in its FIFO. */
-struct channel_clock {
-    double *sent, *received; /* arrival and receipt of message k */
-    double posted;           /* when the receiver started to wait */
-    size_t n_sent, n_posted, n_received;
-};
+#include "schedule/simulate/message_clocks.h"
 
 struct sim_run {
     struct pp_walk walk;
     const struct pp_costs *costs;
     int depth;
     struct pp_sim *sim;
-    double *clock;                       /* per row */
-    struct channel_clock *channel_clock; /* per channel */
-    double *times;                       /* storage of channel_clock's arrays */
+    double *clock;                     /* per row */
+    struct pp_message_clocks messages; /* at a depth only */
+    bool posts; /* a receive does not wait in its place */
     /* Unbounded channels only: the end of each compute action, by its number in
      * done. */
     struct pp_completion done;
     double *ends;
     size_t n_ends;
-    double ready; /* latest end of the visited requirements */
+    double ready; /* latest end of the visited requirements, or arrival of the
+                     messages */
 };
 
 double pp_literal_time(const void *ctx, struct pp_action a)
@@ -109,6 +105,15 @@ static int wait_for_inputs(struct sim_run *c, const struct pp_action *a,
     return 0;
 }
 
+/* Raises ready to the arrival of the messages that a waits for. A pair waits
+ * for those of both actions. */
+static int wait_for_messages(struct sim_run *c, const struct pp_action *a)
+{
+    if (pp_message_await(&c->messages, a[0], &c->ready))
+        return PP_AGAIN;
+    return a->overlap ? pp_message_await(&c->messages, a[1], &c->ready) : 0;
+}
+
 static int play_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct sim_run *c = ctx;
@@ -120,6 +125,8 @@ static int play_compute(void *ctx, struct pp_action a, struct pp_err *err)
     c->ready = c->clock[c->walk.row];
     if (c->depth == INT_MAX &&
         wait_for_inputs(c, &row->actions[pc], second, time))
+        return PP_AGAIN;
+    if (c->posts && !second && wait_for_messages(c, &row->actions[pc]))
         return PP_AGAIN;
     add_span(c, a, c->ready, c->ready + time);
     c->sim->rows[c->walk.row].busy += time;
@@ -143,34 +150,17 @@ static int play_message_instant(void *ctx, struct pp_action a, int peer,
     return play_instant(ctx, a, err);
 }
 
-static struct channel_clock *channel_clock_of(const struct sim_run *c,
-                                              struct pp_action a, int peer)
-{
-    return &c->channel_clock[pp_channel_of(&c->walk.channels, a, c->walk.row,
-                                           peer)];
-}
-
 static int play_send(void *ctx, struct pp_action a, int peer,
                      struct pp_err *err)
 {
     struct sim_run *c = ctx;
-    struct channel_clock *t = channel_clock_of(c, a, peer);
-    double now = c->clock[c->walk.row], start = now;
+    double now = c->clock[c->walk.row], end;
+    size_t channel = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
     double time = c->costs->time(c->costs->ctx, a);
-    size_t depth = (size_t)c->depth;
     (void)err;
-    if (depth == 0) {
-        if (t->n_posted == t->n_sent)
-            return PP_AGAIN;
-        start = t->posted > now ? t->posted : now;
-    } else if (t->n_sent >= depth) {
-        if (t->n_received <= t->n_sent - depth)
-            return PP_AGAIN;
-        double room = t->received[t->n_sent - depth];
-        start = room > now ? room : now;
-    }
-    t->sent[t->n_sent++] = start + time;
-    add_span(c, a, now, depth == 0 ? start + time : start);
+    if (pp_message_send(&c->messages, a, channel, now, time, &end))
+        return PP_AGAIN;
+    add_span(c, a, now, end);
     return 0;
 }
 
@@ -178,46 +168,14 @@ static int play_recv(void *ctx, struct pp_action a, int peer,
                      struct pp_err *err)
 {
     struct sim_run *c = ctx;
-    struct channel_clock *t = channel_clock_of(c, a, peer);
-    double now = c->clock[c->walk.row];
+    double now = c->clock[c->walk.row], end = now;
+    size_t channel = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
     (void)err;
-    t->posted = now;
-    t->n_posted = t->n_received + 1;
-    if (t->n_sent == t->n_received)
+    if (c->posts)
+        pp_message_post(&c->messages, channel, now);
+    else if (pp_message_receive(&c->messages, channel, now, &end))
         return PP_AGAIN;
-    double arrival = t->sent[t->n_received];
-    double end = arrival > now ? arrival : now;
-    t->received[t->n_received++] = end;
     add_span(c, a, now, end);
-    return 0;
-}
-
-/* Allocates the message times of every channel, counted by its sends. */
-static int init_channel_clocks(struct sim_run *c, const struct pp_schedule *s,
-                               struct pp_err *err)
-{
-    const struct pp_graph *g = s->graph;
-    size_t *count = calloc(c->walk.channels.n + 1, sizeof *count);
-    c->channel_clock = calloc(c->walk.channels.n + 1, sizeof *c->channel_clock);
-    c->times = calloc(2 * c->sim->n_messages + 1, sizeof *c->times);
-    if (!count || !c->channel_clock || !c->times) {
-        free(count);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    for (int r = 0; r < g->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++) {
-            struct pp_action a = s->rows[r].actions[i];
-            if (pp_is_send(a.op))
-                count[pp_channel_of(&c->walk.channels, a, r,
-                                    g->stages[a.peer].row)]++;
-        }
-    double *next = c->times;
-    for (size_t ch = 0; ch < c->walk.channels.n; ch++) {
-        c->channel_clock[ch].sent = next;
-        c->channel_clock[ch].received = next + count[ch];
-        next += 2 * count[ch];
-    }
-    free(count);
     return 0;
 }
 
@@ -280,7 +238,10 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
         play_compute, play_message_instant, play_message_instant, play_instant};
     bool free_channels = c->depth == INT_MAX;
     if (pp_walk_init(&c->walk, s, err) ||
-        (free_channels ? init_done(c, s, err) : init_channel_clocks(c, s, err)))
+        (free_channels
+             ? init_done(c, s, err)
+             : pp_message_clocks_init(&c->messages, s, &c->walk.channels,
+                                      c->depth, err)))
         return -1;
     c->clock = calloc((size_t)c->sim->n_rows, sizeof *c->clock);
     if (!c->clock)
@@ -292,24 +253,38 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
     return rc;
 }
 
+static int simulate(struct sim_run *c, const struct pp_schedule *s,
+                    struct pp_err *err)
+{
+    int rc = init_sim(c->sim, s, err);
+    if (!rc)
+        rc = play_schedule(c, s, err);
+    if (rc)
+        pp_sim_finish(c->sim);
+    else
+        sum_rows(c->sim);
+    free(c->clock);
+    free(c->ends);
+    pp_message_clocks_finish(&c->messages);
+    pp_completion_finish(&c->done);
+    pp_walk_finish(&c->walk);
+    return rc;
+}
+
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err)
 {
+    struct sim_run c = {
+        .costs = costs, .depth = depth, .posts = depth != INT_MAX, .sim = sim};
+    return simulate(&c, s, err);
+}
+
+int pp_simulate_strict(const struct pp_schedule *s,
+                       const struct pp_costs *costs, int depth,
+                       struct pp_sim *sim, struct pp_err *err)
+{
     struct sim_run c = {.costs = costs, .depth = depth, .sim = sim};
-    int rc = init_sim(sim, s, err);
-    if (!rc)
-        rc = play_schedule(&c, s, err);
-    if (rc)
-        pp_sim_finish(sim);
-    else
-        sum_rows(sim);
-    free(c.clock);
-    free(c.ends);
-    free(c.channel_clock);
-    free(c.times);
-    pp_completion_finish(&c.done);
-    pp_walk_finish(&c.walk);
-    return rc;
+    return simulate(&c, s, err);
 }
 
 void pp_sim_finish(struct pp_sim *sim)

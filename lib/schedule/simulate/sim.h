@@ -2,11 +2,13 @@
 /* sim - simulation of a schedule, and figures read off its spans.
  *
  * A rank computes one action at a time. A message takes time on its channel and
- * occupies neither rank. A send blocks while depth messages of its channel are
- * unreceived; a receive blocks until its message is there. With unbounded
- * channels (depth INT_MAX) a receive blocks nothing: each action waits only for
- * its own inputs, as closed forms assume. An overlap pair runs as one piece,
- * its actions one after the other. */
+ * occupies neither rank. A send blocks while depth messages are in its channel.
+ * A receive is posted and blocks nothing: the action that reads the message
+ * waits for it. A message leaves its channel, in order, when it has arrived and
+ * its receive is posted. With unbounded channels (depth INT_MAX) a send blocks
+ * nothing either: each action waits only for its own inputs, as closed forms
+ * assume. An overlap pair runs as one piece, its actions one after the other.
+ */
 #ifndef PP_SCHEDULE_SIMULATE_SIM_H
 #define PP_SCHEDULE_SIMULATE_SIM_H
 
@@ -53,10 +55,17 @@ struct pp_sim {
     size_t n_messages;
 };
 
-/* Plays s at the given channel depth (INT_MAX: unbounded). Fails with
- * PP_EXIT_NO if s deadlocks. */
+/* Plays s at the given channel depth (INT_MAX: unbounded), as a run does. The
+ * span of a receive is the instant at which it is posted. Fails with PP_EXIT_NO
+ * if s deadlocks. */
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
+
+/* Like pp_simulate at a bounded depth, but each receive waits in its place
+ * until its message is there, as the checker has it. No schedule takes less. */
+int pp_simulate_strict(const struct pp_schedule *s,
+                       const struct pp_costs *costs, int depth,
+                       struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 
 /* Frees the spans; accepts a zeroed struct. */
 void pp_sim_finish(struct pp_sim *sim);

@@ -262,6 +262,9 @@ int pp_memory_timeline_bytes(const struct pp_row *list,
     for (size_t i = 0; i < list->n && !rc; i++) {
         double start, end;
         pp_span_piece(spans, i, &start, &end);
+        /* The actions after a posted receive run while it waits. */
+        if (pp_is_recv(list->actions[i].op))
+            end = start;
         live += begun[i];
         add_level(c, start, (double)live);
         live -= ended[i];
