@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "schedule/search/search.h"
+#include "split/split_least.h"
 #include "split/split_plan.h"
 
 enum { MAX_ROUNDS = 4, MAX_SMALL = 3 };
@@ -144,17 +145,21 @@ static int search_order(struct order_search *x, const size_t *bounds,
                                 : pp_search_lowered(s, g, m, -1, &o, err);
 }
 
-/* Returns a bound for any split and any order: all the work is done on all
- * ranks at once. */
-static double least_step(const struct pp_split_run *run)
+/* Finds a bound for any split and any order. */
+static int find_bound(const struct pp_split_run *run, double *bound,
+                      struct pp_err *err)
 {
-    const double *all = run->request->speeds;
-    double work = 0, speeds = 0;
-    for (size_t i = 0; i < run->n_units; i++)
-        work += run->times[i][PP_TIME_F] + run->times[i][PP_TIME_B];
-    for (int r = 0; r < run->graph.n_rows; r++)
-        speeds += all ? all[r] : 1;
-    return work * (double)run->n_microbatches / speeds;
+    struct pp_least_found found;
+    const struct pp_split_least p = {.n_units = run->n_units,
+                                     .n_ranks = (size_t)run->graph.n_rows,
+                                     .n_microbatches = run->n_microbatches,
+                                     .times = run->step.times,
+                                     .messages = run->step.messages,
+                                     .speeds = run->request->speeds};
+    if (pp_split_least(&p, &found, err))
+        return -1;
+    *bound = found.step;
+    return 0;
 }
 
 /* Sets *yes if an order fits on the split that was set. */
@@ -245,7 +250,9 @@ static int take_rounds(struct order_search *x, size_t *bounds,
     x->found = true;
     run->name = "auto";
     run->found.makespan = step;
-    run->found.bound = fmin(least_step(run), step);
+    if (find_bound(run, &run->found.bound, err))
+        return -1;
+    run->found.bound = fmin(run->found.bound, step);
     run->found.proved = false;
     return 0;
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* A lower bound of the step for every split, placement and order. */
+#include "split/split_least.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+const char *const pp_least_rule_names[] = {
+    [PP_LEAST_WORK] = "work",
+    [PP_LEAST_UNITS] = "whole units",
+    [PP_LEAST_UNIT] = "one unit",
+};
+
+/* Units of different costs are scaled in turn, and each such that 1, 2, ... of
+ * them count as one. */
+enum { MAX_SCALES = 1024, MAX_COUNT = 8, N_BISECTIONS = 60 };
+
+struct least {
+    const struct pp_split_least *p;
+    double *cost;   /* per unit: all work of a microbatch */
+    double *before; /* per unit, n_units + 1: forwards of the units before */
+    double *after;  /* per unit: gradients of the units before, and the work of
+                       the first unit that follows them */
+    double *head;   /* per rank, by first unit: its work begins no earlier */
+    double *speed;  /* per rank, the fastest first */
+    double *scales; /* n_scales */
+    size_t n_scales;
+    double total; /* sum of cost */
+};
+
+static double least_backward(const double t[PP_N_TIMES])
+{
+    return fmin(t[PP_TIME_B], t[PP_TIME_I] + t[PP_TIME_W]);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Fills the sums over units and ranks. */
+static void add_units(struct least *x)
+{
+    const struct pp_split_least *p = x->p;
+    double gradients = 0, message = INFINITY;
+    for (size_t r = 0; r < p->n_ranks; r++)
+        x->speed[r] = p->speeds ? p->speeds[r] : 1;
+    qsort(x->speed, p->n_ranks, sizeof *x->speed, by_size);
+    for (size_t i = 0; i < p->n_units; i++) {
+        const double *t = p->times[i];
+        x->cost[i] = t[PP_TIME_F] + least_backward(t);
+        x->total += x->cost[i];
+        x->before[i + 1] = x->before[i] + t[PP_TIME_F] / x->speed[0];
+        x->after[i] = gradients / x->speed[0];
+        gradients +=
+            i == 0 ? least_backward(t) : fmin(t[PP_TIME_I], t[PP_TIME_B]);
+        if (i + 1 < p->n_units)
+            message = fmin(message, p->messages ? p->messages[i] : 0);
+    }
+    for (size_t r = 0; r < p->n_ranks; r++) {
+        size_t units = r < p->n_units ? r : p->n_units;
+        x->head[r] = x->before[units] + (r > 0 ? (double)r * message : 0);
+    }
+}
+
+/* Sets the scales by which units are counted. */
+static void set_scales(struct least *x)
+{
+    for (size_t i = 0; i < x->p->n_units; i++) {
+        bool known = x->cost[i] <= 0;
+        for (size_t k = 0; k < i && !known; k++)
+            known = x->cost[k] == x->cost[i];
+        for (int n = 1; n <= MAX_COUNT && !known; n++)
+            if (x->n_scales < MAX_SCALES)
+                x->scales[x->n_scales++] = n / x->cost[i];
+    }
+}
+
+/* --- all ranks --- */
+
+/* Returns the work of a microbatch for which the k-th rank has time in a step.
+ */
+static double room(const struct least *x, size_t k, double step)
+{
+    double time = step - x->head[k];
+    return time > 0 ? time * x->speed[k] / (double)x->p->n_microbatches : 0;
+}
+
+/* Returns true if the ranks together have no time for the work in a step. The
+ * fastest rank has the earliest start: no other assignment has more room. */
+static bool lacks_room(const struct least *x, double step)
+{
+    double sum = 0;
+    for (size_t k = 0; k < x->p->n_ranks; k++)
+        sum += room(x, k, step);
+    return x->total > sum * (1 + 1e-12);
+}
+
+/* Returns true if units cannot be divided among ranks in a step, by counts. If
+ * all costs are multiplied by a scale and rounded down, the sum of a rank is at
+ * most its room, likewise multiplied and rounded. If speeds differ, no rank is
+ * known to start late. */
+static bool lacks_places(const struct least *x, double step)
+{
+    const struct pp_split_least *p = x->p;
+    for (size_t n = 0; n < x->n_scales; n++) {
+        double units = 0, places = 0, scale = x->scales[n];
+        for (size_t i = 0; i < p->n_units; i++)
+            units += floor(x->cost[i] * scale * (1 + 1e-12));
+        for (size_t k = 0; k < p->n_ranks; k++) {
+            double all = p->speeds
+                             ? step * x->speed[k] / (double)p->n_microbatches
+                             : room(x, k, step);
+            places += floor(all * scale * (1 + 1e-9));
+        }
+        if (units > places)
+            return true;
+    }
+    return false;
+}
+
+/* Returns the largest step found that refuses excludes. low is excluded or
+ * 0; every step below an excluded one is excluded too. */
+static double largest(const struct least *x, double low, double high,
+                      bool (*refuses)(const struct least *, double))
+{
+    for (int i = 0; i < N_BISECTIONS && high > low * (1 + 1e-7); i++) {
+        double middle = low + (high - low) / 2;
+        if (refuses(x, middle))
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* --- one unit --- */
+
+/* Returns the least step in which the rank of a unit does its work. Of m
+ * backwards some, perhaps none, run as I and W. Their W may follow the last
+ * gradient of the unit, which then passes the units before; so the step is at
+ * least that with all work, and that without W but with the time after. */
+static double unit_step(const struct least *x, size_t i)
+{
+    const struct pp_split_least *p = x->p;
+    const double *t = p->times[i];
+    double m = (double)p->n_microbatches, speed = x->speed[0];
+    double longer = t[PP_TIME_I] + t[PP_TIME_W] - t[PP_TIME_B];
+    double sooner = t[PP_TIME_B] - t[PP_TIME_I];
+    double halves = 0, whole = m * (t[PP_TIME_F] + t[PP_TIME_B]) / speed;
+    if (longer < 0 || sooner < 0)
+        return x->before[i] + m * x->cost[i] / speed;
+    if (longer + sooner > 0)
+        halves = fmin(m, x->after[i] * speed / (longer + sooner));
+    return x->before[i] + fmax(whole + halves * longer / speed,
+                               whole + x->after[i] - halves * sooner / speed);
+}
+
+static void find_least(struct least *x, struct pp_least_found *found)
+{
+    size_t last = x->p->n_ranks - 1;
+    double all = x->total * (double)x->p->n_microbatches / x->speed[last];
+    double high = all + x->head[last];
+    found->rule = PP_LEAST_WORK;
+    found->step = largest(x, 0, high, lacks_room);
+    double whole = largest(x, found->step, high, lacks_places);
+    if (whole > found->step) {
+        found->step = whole;
+        found->rule = PP_LEAST_UNITS;
+    }
+    for (size_t i = 0; i < x->p->n_units; i++) {
+        double alone = unit_step(x, i);
+        if (alone > found->step) {
+            found->step = alone;
+            found->rule = PP_LEAST_UNIT;
+            found->unit = i;
+        }
+    }
+}
+
+int pp_split_least(const struct pp_split_least *p, struct pp_least_found *found,
+                   struct pp_err *err)
+{
+    struct least x = {.p = p};
+    size_t n = p->n_units;
+    int rc = 0;
+    x.cost = calloc(n, sizeof *x.cost);
+    x.before = calloc(n + 1, sizeof *x.before);
+    x.after = calloc(n, sizeof *x.after);
+    x.head = calloc(p->n_ranks, sizeof *x.head);
+    x.speed = calloc(p->n_ranks, sizeof *x.speed);
+    x.scales = calloc(MAX_SCALES, sizeof *x.scales);
+    *found = (struct pp_least_found){0};
+    if (x.cost && x.before && x.after && x.head && x.speed && x.scales) {
+        add_units(&x);
+        set_scales(&x);
+        find_least(&x, found);
+    } else {
+        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    free(x.cost);
+    free(x.before);
+    free(x.after);
+    free(x.head);
+    free(x.speed);
+    free(x.scales);
+    return rc;
+}
