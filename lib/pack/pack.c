@@ -320,7 +320,7 @@ struct pp_by_cost pp_cost_heap_pop(struct pp_cost_heap *h)
 }
 
 const struct pp_packer pp_packers[] = {
-    {"best", "the fewest bins of all rules and a search", .pack = pp_pack_best},
+    {"best", "the fewest bins of all rules and searches", .pack = pp_pack_best},
     {"bfd", "best-fit decreasing, in TRL's order", .pack = pp_pack_bfd},
     {"ffd", "first-fit decreasing, in NeMo-RL's order", .pack = pp_pack_ffd},
     {"mffd", "modified first-fit decreasing, NeMo-RL's", .pack = pp_pack_mffd},

@@ -96,9 +96,9 @@ int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
 int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
                         size_t *bound, struct pp_err *err) PP_MUST_USE;
 
-/* Raises that lower bound while a search of bounded length shows that fewer
- * bins are impossible. n_bins is the size of a known packing, which limits
- * it. */
+/* Raises that lower bound by a linear program, and then while a search of
+ * bounded length shows that fewer bins are impossible. n_bins is the size of a
+ * known packing, which limits it. */
 int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
                     size_t n_bins, size_t *bound,
                     struct pp_err *err) PP_MUST_USE;

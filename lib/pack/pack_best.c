@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* pack_best - the rules of pptools itself: "fill", which fills one bin after
- * the other, and "best", the fewest bins of all rules and of a search. */
+ * the other, and "best", the fewest bins of all rules, of a linear program and
+ * of a search. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/pack_rule.h"
+#include "pack/pack_patterns.h"
 
 /* The rule "fill": the minimum bin slack heuristic. Gupta and Ho, "A new
  * heuristic algorithm for the one-dimensional bin-packing problem", Production
@@ -323,6 +324,8 @@ int pp_pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
         return -1;
     if (try_rules(lengths, n, capacity, bound, out, err) == 0 &&
         try_differencing(lengths, n, capacity, bound, out, err) == 0 &&
+        pp_pack_by_patterns(lengths, n, capacity, out->n_bins, &bound, out,
+                            err) == 0 &&
         search_fewer(lengths, n, capacity, bound, out, err) == 0)
         return 0;
     pp_bins_finish(out);
@@ -333,7 +336,9 @@ int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
                     size_t n_bins, size_t *bound, struct pp_err *err)
 {
     enum pp_pack_answer answer = PP_PACK_IMPOSSIBLE;
-    if (pp_pack_lower_bound(lengths, n, capacity, bound, err) != 0)
+    if (pp_pack_lower_bound(lengths, n, capacity, bound, err) != 0 ||
+        pp_pack_by_patterns(lengths, n, capacity, n_bins, bound, NULL, err) !=
+            0)
         return -1;
     while (answer == PP_PACK_IMPOSSIBLE && *bound < n_bins) {
         if (pp_pack_search(lengths, n, capacity, *bound, &answer, NULL, err) !=

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_bound - lower bounds on the number of bins, and a search that decides
- * whether sequences fit into a given number of bins.
+/* pack_bound - lower bounds on the number of bins.
  *
  * Martello and Toth, "Lower bounds and reduction procedures for the bin packing
  * problem", Discrete Applied Mathematics 28, 1990: the bound L2. Take a
@@ -22,7 +21,7 @@
  * longer ones, the space that they leave is rounded down. */
 #include <stdlib.h>
 
-#include "pack/pack_rule.h"
+#include "pack/pack_patterns.h"
 
 /* MOST_K: the largest k of u(k). MOST_UNITS and WORK: how many units a the last
  * bound tries, and how much work it may do in all. */
@@ -162,172 +161,30 @@ int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
     return rc;
 }
 
-/* The search is bin completion: Korf, "A new algorithm for optimal bin
- * packing", AAAI 2002. The longest sequence left opens a bin. The bin is
- * completed in every way that leaves no room for another sequence, since adding
- * one never hurts. The empty space of all bins is limited: it is the number of
- * bins times the capacity, minus all lengths. Equal lengths are one class, so
- * that a completion is tried once. */
-
-/* A choice: one sequence of the class goes into the open bin. */
-struct bin_choice {
-    uint32_t class;
-    bool opens; /* it is the first of its bin */
-};
-
-struct completion_search {
-    struct pp_classes classes;
-    uint32_t *left;            /* by class: sequences left */
-    struct bin_choice *chosen; /* one for each sequence, in order */
-    size_t n_chosen, n;
-    uint64_t steps; /* left */
-    uint64_t spare; /* space that bins may still leave empty */
-    uint32_t capacity;
-};
-
-/* Returns the longest class from c on that has sequences left and fits. */
-static size_t next_left_class(struct completion_search *s, size_t c,
-                              uint64_t space)
+int pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
+                           const uint64_t *weight, size_t *bound,
+                           struct pp_err *err)
 {
-    if (c < s->classes.n && s->classes.length[c] > space)
-        c = pp_classes_within(&s->classes, c, space);
-    for (; c < s->classes.n && !s->left[c]; c++)
-        s->steps -= s->steps > 0;
-    return c;
-}
-
-/* Returns whether some sequence left fits: then the bin is not complete. */
-static bool fits_more(struct completion_search *s, uint64_t space)
-{
-    for (size_t c = s->classes.n; c-- > 0; s->steps -= s->steps > 0)
-        if (s->left[c])
-            return s->classes.length[c] <= space;
-    return false;
-}
-
-static void choose_class(struct completion_search *s, size_t c, bool opens)
-{
-    s->chosen[s->n_chosen++] = (struct bin_choice){(uint32_t)c, opens};
-    s->left[c]--;
-}
-
-/* Undoes choices up to one that can be exchanged for a shorter one in its bin.
- * *c is the class to try next, and *space the space of that bin. Returns false
- * if there is no such choice. */
-static bool undo_choice(struct completion_search *s, size_t *c, uint64_t *space)
-{
-    while (s->n_chosen > 0) {
-        struct bin_choice last = s->chosen[--s->n_chosen];
-        s->left[last.class]++;
-        *space += s->classes.length[last.class];
-        if (!last.opens) {
-            *c = last.class + 1;
-            return true;
-        }
-        /* The previous bin is open again, with the space that it had left. */
-        *space = 0;
-        if (s->n_chosen == 0)
-            return false;
-        uint64_t load = 0;
-        for (size_t k = s->n_chosen; k-- > 0;) {
-            load += s->classes.length[s->chosen[k].class];
-            if (s->chosen[k].opens)
-                break;
-        }
-        *space = s->capacity - load;
-        s->spare += *space;
-    }
-    return false;
-}
-
-static enum pp_pack_answer run_search(struct completion_search *s)
-{
-    uint64_t space = 0;
-    size_t c = 0;
-    bool closed = true; /* the open bin is complete, or there is none yet */
-    while (s->n_chosen < s->n || !closed) {
-        if (s->steps == 0)
-            return PP_PACK_UNKNOWN;
-        s->steps--;
-        if (closed) {
-            c = next_left_class(s, 0, s->capacity);
-            choose_class(s, c, true);
-            space = s->capacity - s->classes.length[c];
-            closed = false;
-        } else if ((c = next_left_class(s, c, space)) < s->classes.n) {
-            choose_class(s, c, false);
-            space -= s->classes.length[c];
-        } else if (space <= s->spare && !fits_more(s, space)) {
-            s->spare -= space;
-            closed = true;
-        } else if (!undo_choice(s, &c, &space))
-            return PP_PACK_IMPOSSIBLE;
-    }
-    return PP_PACK_FOUND;
-}
-
-static int init_search(struct completion_search *s, const uint32_t *lengths,
-                       struct pp_err *err)
-{
-    if (pp_classes_init(&s->classes, lengths, s->n, err) != 0)
+    size_t width = (size_t)capacity + 1;
+    uint64_t *heaviest = pp_pack_alloc(width, sizeof *heaviest, err), total = 0;
+    if (!heaviest)
         return -1;
-    s->left = pp_pack_alloc(s->classes.n, sizeof *s->left, err);
-    s->chosen = pp_pack_alloc(s->n, sizeof *s->chosen, err);
-    if (!s->left || !s->chosen)
-        return -1;
-    for (size_t c = 0; c < s->classes.n; c++)
-        s->left[c] = s->classes.count[c];
+    for (size_t c = 0; c < classes->n; c++) {
+        uint64_t length = classes->length[c];
+        uint64_t left = length ? capacity / length : 0;
+        total += weight[c] * classes->count[c];
+        left = left < classes->count[c] ? left : classes->count[c];
+        for (uint64_t k = 1; left; k *= 2) {
+            k = k < left ? k : left;
+            left -= k;
+            for (size_t at = width; at-- > k * length;) {
+                uint64_t with = heaviest[at - k * length] + k * weight[c];
+                heaviest[at] = heaviest[at] < with ? with : heaviest[at];
+            }
+        }
+    }
+    uint64_t most = heaviest[capacity];
+    *bound = most ? (size_t)ceil_div(total, most) : classes->n > 0;
+    free(heaviest);
     return 0;
-}
-
-/* Makes the bins of the choices; sequences of a class are in their order. */
-static int make_found_bins(const struct completion_search *s,
-                           struct pp_bins *out, struct pp_err *err)
-{
-    int rc = -1;
-    uint32_t *bin_of = pp_pack_alloc(s->n, sizeof *bin_of, err);
-    size_t *next = pp_pack_alloc(s->classes.n, sizeof *next, err);
-    uint32_t *placed = pp_pack_alloc(s->n, sizeof *placed, err);
-    if (bin_of && next && placed) {
-        for (size_t c = 0; c < s->classes.n; c++)
-            next[c] = s->classes.first[c];
-        size_t n_bins = 0;
-        for (size_t k = 0; k < s->n; k++) {
-            n_bins += s->chosen[k].opens;
-            placed[k] = s->classes.order[next[s->chosen[k].class]++];
-            bin_of[placed[k]] = (uint32_t)(n_bins - 1);
-        }
-        rc = pp_bins_make(out, placed, bin_of, s->n, n_bins, err);
-    }
-    free(bin_of);
-    free(next);
-    free(placed);
-    return rc;
-}
-
-int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
-                   size_t n_bins, enum pp_pack_answer *answer,
-                   struct pp_bins *out, struct pp_err *err)
-{
-    enum { STEPS = 10000000 };
-    uint64_t total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += lengths[i];
-    uint64_t room = (uint64_t)n_bins * capacity;
-    *answer =
-        room < total || (n && !n_bins) ? PP_PACK_IMPOSSIBLE : PP_PACK_UNKNOWN;
-    if (*answer == PP_PACK_IMPOSSIBLE)
-        return 0;
-    struct completion_search s = {
-        .n = n, .capacity = capacity, .steps = STEPS, .spare = room - total};
-    int rc = init_search(&s, lengths, err);
-    if (rc == 0) {
-        *answer = run_search(&s);
-        if (*answer == PP_PACK_FOUND && out)
-            rc = make_found_bins(&s, out, err);
-    }
-    pp_classes_finish(&s.classes);
-    free(s.left);
-    free(s.chosen);
-    return rc;
 }

@@ -93,6 +93,27 @@ static inline bool is_valid(const struct pp_bins *b, const uint32_t *lengths,
     return good;
 }
 
+/* Returns the fewest bins, by exhaustive search. load has room for n bins. */
+static inline size_t fewest_bins(const uint32_t *lengths, size_t n, size_t at,
+                                 uint32_t capacity, uint32_t *load,
+                                 size_t n_bins, size_t best)
+{
+    if (n_bins >= best)
+        return best;
+    if (at == n)
+        return n_bins;
+    for (size_t b = 0; b <= n_bins; b++) {
+        if (b < n_bins && load[b] + lengths[at] > capacity)
+            continue;
+        uint32_t before = b < n_bins ? load[b] : 0;
+        load[b] = before + lengths[at];
+        best = fewest_bins(lengths, n, at + 1, capacity, load,
+                           n_bins + (b == n_bins), best);
+        load[b] = before;
+    }
+    return best;
+}
+
 static inline void is_packed(const char *rule, const uint32_t *lengths,
                              size_t n, uint32_t capacity, const char *want,
                              const char *what)

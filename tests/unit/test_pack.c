@@ -60,27 +60,6 @@ static void test_hashes(void)
         is_pinned(&cases[i]);
 }
 
-/* Returns the fewest bins, by exhaustive search. load has room for n bins. */
-static size_t optimum(const uint32_t *lengths, size_t n, size_t at,
-                      uint32_t capacity, uint32_t *load, size_t n_bins,
-                      size_t best)
-{
-    if (n_bins >= best)
-        return best;
-    if (at == n)
-        return n_bins;
-    for (size_t b = 0; b <= n_bins; b++) {
-        if (b < n_bins && load[b] + lengths[at] > capacity)
-            continue;
-        uint32_t before = b < n_bins ? load[b] : 0;
-        load[b] = before + lengths[at];
-        best = optimum(lengths, n, at + 1, capacity, load,
-                       n_bins + (b == n_bins), best);
-        load[b] = before;
-    }
-    return best;
-}
-
 static void test_random(void)
 {
     uint64_t key = pp_rng_key(7, "test");
@@ -93,7 +72,7 @@ static void test_random(void)
         for (size_t i = 0; i < n; i++)
             lengths[i] =
                 1 + (uint32_t)(pp_rng_bits(key, 100 * r + 2 + i) % capacity);
-        size_t least = optimum(lengths, n, 0, capacity, load, 0, n + 1);
+        size_t least = fewest_bins(lengths, n, 0, capacity, load, 0, n + 1);
         struct pp_err err = {0};
         if (pp_pack_lower_bound(lengths, n, capacity, &bound, &err) != 0)
             invalid++;

@@ -8,7 +8,7 @@
 
 #include "data/readers.h"
 #include "data/packed.h"
-#include "pack/pack.h"
+#include "pack/pack_patterns.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -127,6 +127,27 @@ static int try(const char *dir, const char *rule, long until,
     return rc;
 }
 
+/* Fails allocations of the linear program. No rule has as few bins, so that it
+ * also dives. */
+static int try_patterns(long until, struct pp_err *err)
+{
+    static const uint32_t lengths[] = {370, 330, 300, 410, 310, 280,
+                                       450, 290, 260, 350, 340, 310};
+    enum { N = sizeof lengths / sizeof *lengths };
+    struct pp_bins b;
+    size_t bound = 4;
+    *err = (struct pp_err){0};
+    if (pp_pack_none(lengths, N, 1, &b, err) != 0)
+        return -1;
+    heap.until = until;
+    int rc = pp_pack_by_patterns(lengths, N, 1000, N, &bound, &b, err);
+    heap.until = -1;
+    if (rc == 0)
+        is_int((long long)b.n_bins, 4, "the program finds four bins");
+    pp_bins_finish(&b);
+    return rc;
+}
+
 /* Returns true if the directory has more than "packed". */
 static bool has_leftovers(const char *base)
 {
@@ -155,6 +176,11 @@ int main(void)
         is_int(wrong, 0, "a failed one is the machine's fault");
         is_int(left, 0, "nothing half-written is left");
     }
+    struct pp_err err;
+    long n = 0, wrong = 0;
+    for (; try_patterns(n, &err) != 0 && n < 1000; n++)
+        wrong += err.code != PP_EXIT_SYSTEM;
+    ok(n > 20 && !wrong, "the linear program: %ld allocations", n);
     scratch_remove(base);
     return done();
 }
