@@ -89,9 +89,9 @@ static int read_packed(struct pack_job *j, const char *dir)
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
     tool_progress(&j->t, "reading %s", dir);
-    int rc = pp_packed_documents(&p, &j->docs, &j->t.err);
-    if (rc != 0)
-        pp_fail_at(&j->t.err, "%s: ", dir);
+    int rc = pp_packed_check_files(&p, &j->t.err);
+    if (rc == 0 && pp_packed_documents(&p, &j->docs, &j->t.err))
+        rc = pp_fail_at(&j->t.err, "%s: ", dir);
     pp_packed_finish(&p);
     return rc;
 }

@@ -137,7 +137,9 @@ int pack_export(struct pack_job *j, const char *dir)
     struct pp_packed p;
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
-    int rc = strcmp(j->export_to, "megatron")
+    int rc = pp_packed_check_files(&p, &j->t.err);
+    if (rc == 0)
+        rc = strcmp(j->export_to, "megatron")
                  ? pp_packed_export_safetensors(&p, j->t.output, &j->t.err)
                  : pp_packed_export_megatron(&p, j->t.output, &j->t.err);
     pp_packed_finish(&p);
@@ -150,9 +152,7 @@ int pack_check(struct pack_job *j)
     if (pp_packed_open(j->check, &p, &j->t.err) != 0)
         return -1;
     int rc = pp_packed_check(&p, &j->t.err);
-    if (rc != 0)
-        pp_fail_at(&j->t.err, "%s: ", j->check);
-    else
+    if (rc == 0)
         tool_say(&j->t, TOOL_DETAIL, "%s: %zu bins, consistent", j->check,
                  p.n_bins);
     pp_packed_finish(&p);

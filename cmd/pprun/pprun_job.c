@@ -62,7 +62,7 @@ static int match_data(const struct pprun *p, const char *dir)
         {"max_tokens", d->max_tokens, p->data.max_tokens},
     };
     struct pp_err *err = &p->tool->err;
-    if (p->data.checksum != d->checksum)
+    if (!pp_checksum_equal(p->data.checksum, d->checksum))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: is not the data that the manifest was made for; "
                        "run ppsched --data again",

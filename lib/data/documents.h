@@ -83,7 +83,7 @@ struct pp_token_file {
     char *path;
     const void *map;
     size_t bytes;
-    uint64_t checksum; /* FNV-1a 64 of the file */
+    uint64_t checksum; /* XXH3 of the file */
     unsigned type;     /* enum pp_token_type */
 };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/num.h"
 #include "data/documents.h"
 
@@ -349,10 +349,10 @@ static int place_documents(struct indexed_files *x, const void *idx,
         .path = strdup(x->bin_name), .map = x->bin, .bytes = x->bin_bytes};
     int rc = f.path ? check_indexed_files(x, idx, idx_bytes, err)
                     : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (rc == 0) {
-        f.type = x->dtype;
-        f.checksum = pp_fnv(PP_FNV_START, f.map, f.bytes);
-    }
+    f.type = x->dtype;
+    if (rc == 0)
+        rc = pp_checksum_map(PP_CHECKSUM_XXH3, f.map, f.bytes, NULL, NULL,
+                             &f.checksum, err);
     if (pp_documents_add_file(d, &f, err) != 0 || rc != 0)
         return -1;
     for (size_t i = 0; i < x->n_documents; i++)

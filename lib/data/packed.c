@@ -176,8 +176,13 @@ static int open_tokens(struct pp_packed *p, const char *dir, struct pp_err *err)
 int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
     memset(p, 0, sizeof *p);
+    p->dir = strdup(dir);
+    if (!p->dir) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto bad;
+    }
     if (map_packed_file(p, dir, PP_PACKED_INDEX, err) != 0)
-        return -1;
+        goto bad;
     if (check_packed_index(p, err) != 0) {
         pp_fail_at(err, "%s/", dir);
         goto bad;
@@ -230,6 +235,7 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
 void pp_packed_finish(struct pp_packed *p)
 {
     pp_packed_unmap_tokens(p);
+    free(p->dir);
     free(p->owned);
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
@@ -282,18 +288,6 @@ void pp_packed_unmap_tokens(struct pp_packed *p)
             pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
     free(p->token_files);
     p->token_files = NULL;
-}
-
-int pp_packed_check_tokens(const struct pp_packed *p, struct pp_err *err)
-{
-    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
-    for (uint32_t i = 0; p->index_only && i < header_of(p)->n_token_files;
-         i++) {
-        const struct pp_token_map *m = &p->token_files[i];
-        if (pp_fnv(PP_FNV_START, m->data, m->bytes) != f[i].checksum)
-            return pp_fail(err, PP_EXIT_NO, "%s: wrong checksum", f[i].path);
-    }
-    return 0;
 }
 
 /* Reads the n ids of sequence s from its file. */

@@ -13,8 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/checksum.h"
 #include "base/err.h"
 #include "data/documents.h"
+#include "data/file_check.h"
 #include "data/pieces.h"
 
 #define PP_LABEL_IGNORE (-100)
@@ -37,8 +39,8 @@ struct pp_packed {
     uint32_t vocab; /* one more than the largest token id */
     struct pp_epoch_order epoch;
     enum pp_data_kind kind;
-    bool index_only;   /* tokens are in the files that they came from */
-    uint64_t checksum; /* the index's checksum, which a manifest records */
+    bool index_only; /* tokens are in the files that they came from */
+    struct pp_checksum checksum; /* of the index; a manifest records it */
     /* Private to packed*.c. */
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
@@ -46,6 +48,7 @@ struct pp_packed {
     const void *sections[11];
     size_t section_bytes[11];
     struct pp_token_map *token_files;
+    char *dir;   /* the directory, or NULL */
     void *owned; /* holds everything if made in memory, else NULL */
 };
 
@@ -76,9 +79,10 @@ struct pp_bin {
 /* Returns whether dir has an index of this format. */
 bool pp_packed_is(const char *dir);
 
-/* Maps dir and checks every number of the index against the others and the
- * sizes of the files. Only checksums, vocab and the counts of scored labels are
- * left to pp_packed_check, which reads the columns. */
+/* Maps dir and checks the index: its checksum, and every number against the
+ * others and the sizes of the files. The checksums of the columns are left to
+ * the list of pp_packed_list_files, and vocab and the counts of scored labels
+ * to pp_packed_check. */
 int pp_packed_open(const char *dir, struct pp_packed *p,
                    struct pp_err *err) PP_MUST_USE;
 
@@ -94,8 +98,17 @@ size_t pp_packed_place(const struct pp_packed *p, uint64_t at);
 void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
                       int32_t *labels);
 
+/* Appends the columns and the token files, with the checksums of the index. */
+int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Checks the checksums of the columns and the token files. PP_EXIT_INPUT if one
+ * is wrong. */
+int pp_packed_check_files(const struct pp_packed *p,
+                          struct pp_err *err) PP_MUST_USE;
+
 /* Checks checksums, ids, labels and padding, and the counts that depend on
- * them. Fails with PP_EXIT_NO at the first fault. */
+ * them. Fails with PP_EXIT_NO at the first fault. The message names dir. */
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Unmaps everything. Accepts a zeroed struct. */

@@ -14,17 +14,50 @@ static int fail_bin(size_t bin, struct pp_err *err, const char *what,
     return pp_fail(err, PP_EXIT_NO, "bin %zu: %s '%lld'", bin, what, value);
 }
 
+int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
+                         struct pp_err *err)
+{
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    const struct pp_packed_token_file *t = p->sections[PP_SECTION_TOKEN_FILES];
+    struct pp_checksum sum = p->checksum;
+    if (p->owned)
+        return 0;
+    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
+        if (!p->map[f])
+            continue;
+        sum.value = pp_packed_column(p, f)->checksum;
+        if (pp_file_checks_add(out, p->dir, pp_packed_name(f), p->map[f],
+                               p->map_bytes[f], sum, err))
+            return -1;
+    }
+    for (uint32_t i = 0; p->index_only && i < h->n_token_files; i++) {
+        const struct pp_token_map *m = &p->token_files[i];
+        sum.value = t[i].checksum;
+        if (pp_file_checks_add(out, NULL, t[i].path, m->data, m->bytes, sum,
+                               err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_packed_check_files(const struct pp_packed *p, struct pp_err *err)
+{
+    struct pp_file_checks files = {0};
+    int rc = pp_packed_list_files(p, &files, err);
+    if (rc == 0)
+        rc = pp_file_checks_run(&files, err);
+    pp_file_checks_finish(&files);
+    return rc;
+}
+
+/* Checks checksums. A wrong one is a finding here, not malformed input. */
 static int check_sums(const struct pp_packed *p, struct pp_err *err)
 {
-    if (pp_packed_sum(p->map[PP_PACKED_INDEX], p->map_bytes[PP_PACKED_INDEX]) !=
-        p->checksum)
-        return pp_fail(err, PP_EXIT_NO, "index: wrong checksum");
-    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
-        if (p->map[f] && pp_fnv(PP_FNV_START, p->map[f], p->map_bytes[f]) !=
-                             pp_packed_column(p, f)->checksum)
-            return pp_fail(err, PP_EXIT_NO, "%s: wrong checksum",
-                           pp_packed_name(f));
-    return pp_packed_check_tokens(p, err);
+    if (pp_packed_check_files(p, err) == 0)
+        return 0;
+    if (err->code == PP_EXIT_INPUT)
+        err->code = PP_EXIT_NO;
+    return -1;
 }
 
 /* Checks ids, labels and padding of sequence i of a bin. Counts scored labels
@@ -101,8 +134,11 @@ int pp_packed_check(const struct pp_packed *p, struct pp_err *err)
     int rc = -1;
     if (!room.ids || !room.labels)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (check_sums(p, err) == 0 && pp_packed_check_cover(p, err) == 0)
-        rc = check_bin_contents(p, &room, err);
+    else if (check_sums(p, err) == 0) {
+        rc = pp_packed_check_cover(p, err) || check_bin_contents(p, &room, err);
+        if (rc)
+            rc = pp_fail_at(err, "%s: ", p->dir);
+    }
     free(room.ids);
     free(room.labels);
     return rc;

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/hash.h"
+#include "base/checksum.h"
 #include "data/documents.h"
 #include "data/packed.h"
 
@@ -51,12 +51,11 @@ struct pp_packed_header {
     } input;
     /* Version 2 ends here. */
     uint64_t epoch_seed;
-    uint32_t epoch_block, reserved;
+    uint32_t epoch_block, reserved; /* 0: all epochs have one order */
 };
 static_assert(sizeof(struct pp_packed_header) == 288, "pp-pack(5)");
 
-/* Bytes of the headers of versions 1 and 2. An index is of version 2 if all
- * epochs have one order. */
+/* Bytes of the headers of versions 1 and 2. */
 enum { PP_PACKED_HEADER_1 = 144, PP_PACKED_HEADER_2 = 272 };
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
@@ -74,8 +73,8 @@ static_assert(sizeof(struct pp_packed_token_file) == 1048, "pp-pack(5)");
 struct pp_packed_column {
     char name[32]; /* zero-padded */
     uint32_t scope, dtype;
-    uint64_t n, checksum; /* FNV-1a 64 of the file */
-    uint64_t reserved;    /* 0 */
+    uint64_t n, checksum;
+    uint64_t reserved; /* 0 */
 };
 static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
 
@@ -90,16 +89,15 @@ struct pp_packed_record {
 };
 static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
 
-/* Returns the FNV-1a 64 of the index, with its own eight bytes as zeros. */
-static inline uint64_t pp_packed_sum(const void *index, size_t bytes)
+/* Returns the kind of all checksums in an index of that version. */
+static inline enum pp_checksum_kind pp_packed_checksum_kind(uint32_t version)
 {
-    static const char zero[8];
-    const char *p = index;
-    size_t at = offsetof(struct pp_packed_header, checksum);
-    uint64_t h = pp_fnv(PP_FNV_START, p, at);
-    h = pp_fnv(h, zero, sizeof zero);
-    return pp_fnv(h, p + at + sizeof zero, bytes - at - sizeof zero);
+    return version < 3 ? PP_CHECKSUM_FNV1A64 : PP_CHECKSUM_XXH3;
 }
+
+/* Returns the checksum of an index: of the bytes after it, or before version 3
+ * of the file with those eight bytes as zeros. */
+uint64_t pp_packed_sum(const struct pp_packed_header *index, size_t bytes);
 
 /* The sections of an open index: elements of pp_packed.sections. */
 enum {
@@ -142,10 +140,6 @@ int pp_packed_map_tokens(struct pp_packed *p,
                          struct pp_err *err) PP_MUST_USE;
 
 void pp_packed_unmap_tokens(struct pp_packed *p);
-
-/* Checks the checksums of the token files. PP_EXIT_NO if one is wrong. */
-int pp_packed_check_tokens(const struct pp_packed *p,
-                           struct pp_err *err) PP_MUST_USE;
 
 /* Pieces between calls of progress. Each piece may bring a few mapped pages
  * into memory; the caller can release them in the call. */

@@ -2,6 +2,7 @@
 /* packed_index - builds the index of a packed directory. It has a few bytes per
  * sequence, so it is built as a whole: sizes are counted first, then the
  * sections are filled bin by bin. */
+#include "base/hash.h"
 #include "data/packed_format.h"
 
 #include <stdlib.h>
@@ -68,8 +69,8 @@ make_index_header(const struct pp_packed_content *c)
 {
     struct pp_packed_header h = {
         .magic = PP_PACKED_MAGIC,
-        .version = c->epoch.block ? PP_PACKED_VERSION : 2,
-        .header_bytes = c->epoch.block ? sizeof h : PP_PACKED_HEADER_2,
+        .version = PP_PACKED_VERSION,
+        .header_bytes = sizeof h,
         .n_bins = c->n_bins,
         .n_groups = c->first[c->n_bins],
         .n_inputs = c->n_inputs,
@@ -273,6 +274,20 @@ static int fill_token_files(struct pp_packed_header *h,
         t[i].type = f->type;
     }
     return 0;
+}
+
+uint64_t pp_packed_sum(const struct pp_packed_header *index, size_t bytes)
+{
+    static const char zero[sizeof index->checksum];
+    const char *p = (const char *)index;
+    size_t at = offsetof(struct pp_packed_header, checksum);
+    size_t rest = at + sizeof zero;
+    enum pp_checksum_kind kind = pp_packed_checksum_kind(index->version);
+    if (kind != PP_CHECKSUM_FNV1A64)
+        return pp_checksum_of(kind, p + rest, bytes - rest);
+    uint64_t h = pp_fnv(PP_FNV_START, p, at);
+    h = pp_fnv(h, zero, sizeof zero);
+    return pp_fnv(h, p + rest, bytes - rest);
 }
 
 struct pp_packed_header *

@@ -45,11 +45,13 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: has '%zu' bytes, but its header says %llu",
                        bytes, (unsigned long long)h->index_bytes);
+    if (pp_packed_sum(h, bytes) != h->checksum)
+        return fail_index(err, "wrong checksum: the file is damaged");
     if (!h->n_bins || h->n_sequences > UINT32_MAX ||
         h->n_bins > h->n_sequences || h->n_inputs > UINT32_MAX || !h->align ||
         h->capacity > INT32_MAX || h->align > INT32_MAX || h->vocab > INT32_MAX)
         return fail_index(err, "the header's counts are impossible");
-    if (h->version >= 3 && (!h->epoch_block || h->epoch_block > h->n_bins))
+    if (h->version >= 3 && h->epoch_block > h->n_bins)
         return fail_index(err, "the header's order of epochs is impossible");
     return 0;
 }
@@ -150,7 +152,8 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     p->max_tokens = h->max_tokens;
     p->max_seqlen = h->max_seqlen;
     p->vocab = h->vocab;
-    p->checksum = h->checksum;
+    p->checksum =
+        (struct pp_checksum){pp_packed_checksum_kind(h->version), h->checksum};
     p->n_groups = h->n_sequences;
     if (h->version > 1) {
         p->n_groups = h->n_groups;

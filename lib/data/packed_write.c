@@ -205,17 +205,17 @@ enum { BUFFER_BYTES = 1 << 20 };
 struct summed_file {
     FILE *f;
     char *path; /* for messages: the place of the file */
-    uint64_t sum;
-    bool unsummed; /* its checksum is already known */
+    struct pp_checksum_sum sum;
 };
 
 static int summed_open(struct summed_file *s, const struct output_place *place,
                        const char *name, struct pp_err *err)
 {
-    s->sum = PP_FNV_START;
     s->path = join3(place->dir, "/", name);
     if (!s->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (pp_checksum_begin(&s->sum, err))
+        return -1;
     int fd = openat(place->tmp.lock, name,
                     O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     s->f = fd < 0 ? NULL : fdopen(fd, "wb");
@@ -234,8 +234,7 @@ static int summed_put(struct summed_file *s, const void *data, size_t bytes,
 {
     if (fwrite(data, 1, bytes, s->f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", s->path);
-    if (!s->unsummed)
-        s->sum = pp_fnv(s->sum, data, bytes);
+    pp_checksum_add(&s->sum, data, bytes);
     return 0;
 }
 
@@ -251,6 +250,7 @@ static void summed_close(struct summed_file *s)
     if (s->f)
         fclose(s->f);
     free(s->path);
+    pp_checksum_finish(&s->sum);
     *s = (struct summed_file){0};
 }
 
@@ -325,35 +325,21 @@ static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
     return 0;
 }
 
-/* Returns whether labels and ids are the same bytes, so that one checksum is
- * enough: there are no labels, and nothing is padded. */
-static bool labels_are_ids(const struct pp_packed_content *c)
-{
-    bool same = !c->labels;
-    for (size_t i = 0; same && i < c->first[c->n_bins]; i++) {
-        const struct pp_piece *q = &c->pieces[c->items[i]];
-        same = q->padded == q->length;
-    }
-    return same;
-}
-
 static int write_files(const struct output_place *place,
                        const struct pp_packed_content *c,
                        struct summed_file files[PP_PACKED_N_FILES],
                        struct pp_err *err)
 {
-    uint64_t sums[PP_PACKED_N_FILES];
+    uint64_t sums[PP_PACKED_N_FILES] = {0};
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
         if ((i == PP_PACKED_INDEX || pp_packed_content_has(c, i)) &&
             summed_open(&files[i], place, pp_packed_name(i), err) != 0)
             return -1;
-    files[PP_PACKED_LABELS].unsummed = labels_are_ids(c);
     if (write_columns(files, c, err) != 0)
         return -1;
-    if (files[PP_PACKED_LABELS].unsummed)
-        files[PP_PACKED_LABELS].sum = files[PP_PACKED_INPUT_IDS].sum;
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        sums[i] = files[i].sum;
+        if (files[i].f)
+            sums[i] = pp_checksum_value(&files[i].sum);
     struct pp_packed_header *h = pp_packed_make_index(c, sums, err);
     if (!h)
         return -1;

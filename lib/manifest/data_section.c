@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define CHECKSUM_PREFIX "fnv1a64:"
-#define CHECKSUM_DIGITS 16
+enum { CHECKSUM_DIGITS = 16 };
 
 static const char *const data_keys[] = {
     "path",     "checksum", "n_bins",     "n_sequences",
@@ -21,13 +20,19 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool parse_checksum(const char *s, uint64_t *out)
+/* Parses KIND:DIGITS. */
+static bool parse_checksum(const char *s, struct pp_checksum *out)
 {
-    if (strncmp(s, CHECKSUM_PREFIX, strlen(CHECKSUM_PREFIX)))
+    size_t n = strcspn(s, ":");
+    int kind = 0;
+    while (kind < PP_N_CHECKSUM_KINDS &&
+           (strlen(pp_checksum_kinds[kind]) != n ||
+            strncmp(pp_checksum_kinds[kind], s, n) != 0))
+        kind++;
+    if (kind == PP_N_CHECKSUM_KINDS || s[n] != ':' ||
+        strlen(s + n + 1) != CHECKSUM_DIGITS)
         return false;
-    s += strlen(CHECKSUM_PREFIX);
-    if (strlen(s) != CHECKSUM_DIGITS)
-        return false;
+    s += n + 1;
     uint64_t v = 0;
     for (; *s; s++) {
         int digit = hex_digit(*s);
@@ -35,11 +40,11 @@ static bool parse_checksum(const char *s, uint64_t *out)
             return false;
         v = v << 4 | (uint64_t)digit;
     }
-    *out = v;
+    *out = (struct pp_checksum){(enum pp_checksum_kind)kind, v};
     return true;
 }
 
-static int read_checksum(const struct pp_value *at, uint64_t *out)
+static int read_checksum(const struct pp_value *at, struct pp_checksum *out)
 {
     struct pp_value member;
     const char *text;
@@ -48,8 +53,8 @@ static int read_checksum(const struct pp_value *at, uint64_t *out)
         return -1;
     if (!parse_checksum(text, out))
         return pp_value_fail(&member,
-                             "'%.*s' is not " CHECKSUM_PREFIX
-                             " and %d lower-case hexadecimal digits",
+                             "'%.*s' is not xxh3: or fnv1a64: and %d "
+                             "lower-case hexadecimal digits",
                              PP_VALUE_QUOTE, text, CHECKSUM_DIGITS);
     return 0;
 }
@@ -87,9 +92,9 @@ int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
 json_t *pp_write_data_section(const struct pp_manifest_data *data,
                               struct pp_err *err)
 {
-    char checksum[sizeof CHECKSUM_PREFIX + CHECKSUM_DIGITS];
-    snprintf(checksum, sizeof checksum, CHECKSUM_PREFIX "%016" PRIx64,
-             data->checksum);
+    char checksum[32];
+    snprintf(checksum, sizeof checksum, "%s:%016" PRIx64,
+             pp_checksum_kinds[data->checksum.kind], data->checksum.value);
     json_t *o = json_object();
     int bad = pp_put_text(o, "path", data->path, err);
     bad |= pp_put_text(o, "checksum", checksum, err);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "base/arena.h"
+#include "base/checksum.h"
 #include "base/err.h"
 #include "model/profile.h"
 #include "model/mesh.h"
@@ -86,7 +87,7 @@ struct pp_component {
 
 struct pp_manifest_data {
     const char *path;
-    uint64_t checksum;
+    struct pp_checksum checksum;
     uint64_t n_bins, n_sequences;
     uint32_t capacity, align, max_tokens;
 };

@@ -27,14 +27,14 @@ PLAN_TOOLS='ppsplit ppsched pppack'
         grep -vE ' stop_signal$' | none 'mutable state'
 }
 
-@test "plan tools need libc, libm and libjansson alone" {
+@test "plan tools need libc, libm, libjansson and libxxhash alone" {
     for tool in $PLAN_TOOLS; do
         [ -x "$BUILDDIR/cmd/$tool" ]
     done
     for tool in $PLAN_TOOLS; do
         objdump -p "$BUILDDIR/cmd/$tool" |
             awk -v tool="$tool" '$1 == "NEEDED" { print tool, $2 }'
-    done | grep -vE ' (libc|libm|libjansson|ld-linux-[^ ]*)\.so\.[0-9]+$' |
+    done | grep -vE ' (libc|libm|libjansson|libxxhash|ld-linux-[^ ]*)\.so\.[0-9]+$' |
         none 'further libraries'
 }
 

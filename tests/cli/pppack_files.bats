@@ -152,7 +152,8 @@ the ids" --export megatron -o n masked
     printf '\x07' | dd of=m.bin conv=notrunc status=none
     run --separate-stderr pppack --check out
     [ "$status" -eq 1 ]
-    [ "$stderr" = 'pppack: out: m.bin: wrong checksum' ]
+    [ "$stderr" = 'pppack: m.bin: wrong checksum: the file is damaged' ]
+    refused 'm.bin: wrong checksum: the file is damaged' -l 8 -o no out
     truncate -s -2 m.bin
     run --separate-stderr pppack --check out
     [ "$status" -eq 2 ]

@@ -315,16 +315,22 @@ progress() {
     [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
 }
 
-# set_start VALUE: a copy of the packed directory whose first start is VALUE.
+# set_start VALUE: a copy of the packed directory whose first start is VALUE. The
+# checksum is right.
 set_start() {
     rm -rf lying
     cp -r packed lying
     python3 - "$1" <<'EOF'
-import struct, sys
+import struct, subprocess, sys
 with open('lying/index', 'r+b') as f:
     f.seek(136)
     f.seek(struct.unpack('<Q', f.read(8))[0])
     f.write(struct.pack('<I', int(sys.argv[1])))
+    f.seek(24)
+    line = subprocess.run(['xxhsum', '-H3'], input=f.read(), check=True,
+                          capture_output=True).stdout
+    f.seek(16)
+    f.write(struct.pack('<Q', int(line.split()[-1], 16)))
 EOF
 }
 

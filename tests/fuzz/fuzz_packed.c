@@ -42,6 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     if (n)
         memcpy(copy, data, n);
+    /* Inputs with a wrong checksum would never reach the other checks. */
+    struct pp_packed_header *h = copy;
+    if (n >= PP_PACKED_HEADER_1)
+        h->checksum = pp_packed_sum(h, n);
     p.map[PP_PACKED_INDEX] = copy;
     p.map_bytes[PP_PACKED_INDEX] = n;
     if (pp_packed_find_sections(&p, &err) != 0 ||

@@ -60,7 +60,7 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
                          struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    if (s->data_checksum != j->data->checksum)
+    if (s->data_checksum != j->data->checksum.value)
         return pp_fail_setting(err, PP_EXIT_INPUT, "weights", NULL,
                                "%s: was made with other data; only its weights "
                                "can be used",

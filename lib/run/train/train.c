@@ -225,7 +225,7 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
         .n_microbatches = j->schedule->n_microbatches,
         .accumulate = j->accumulate,
         .dp = 1,
-        .data_checksum = j->data->checksum,
+        .data_checksum = j->data->checksum.value,
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},
     };
