@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu - the table of CPU kernels of one element type. */
+/* cpu - the tables of CPU kernels of one element type. */
 #include "kernels.h"
 #include "real.h"
 
@@ -16,6 +16,21 @@ const struct pp_kernels PP_KERNEL(kernels) = {
     .head_logits = (size_t)8 << 20, /* 32 MiB in fp32 */
     .head_rows = 512,
 #define PP_ENTRY(name, type) .name = PP_KERNEL(name),
-    PP_ALL_KERNELS(PP_ENTRY)
-#undef PP_ENTRY
+    PP_ALL_KERNELS(PP_ENTRY)};
+
+/* The later initialisers replace those of the list. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+const struct pp_kernels PP_KERNEL(kernels_rows) = {
+    .name = TYPE_NAME "-rows",
+    .element_bytes = sizeof(real),
+    .accumulator_bytes = sizeof(real),
+    .head_logits = (size_t)8 << 20,
+    .head_rows = 512,
+    PP_ALL_KERNELS(PP_ENTRY).linear_fwd = PP_KERNEL(linear_rows_fwd),
+    .linear_bwd_input = PP_KERNEL(linear_rows_bwd_input),
 };
+#undef PP_ENTRY

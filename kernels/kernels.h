@@ -294,6 +294,12 @@ struct pp_kernels {
 extern const struct pp_kernels pp_kernels_f32;
 extern const struct pp_kernels pp_kernels_f64;
 
+/* The same kernels, but in forward and input gradient the bits of a row do not
+ * depend on the other rows or on their number (linear_rows.c). They use one
+ * thread. */
+extern const struct pp_kernels pp_kernels_rows_f32;
+extern const struct pp_kernels pp_kernels_rows_f64;
+
 /* Sets the number of threads of the BLAS for the whole process. n > 0. Call
  * this once, before the first product. The default is one thread for each rank,
  * because some kernels of OpenBLAS give other bits with more threads. */

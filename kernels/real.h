@@ -226,5 +226,7 @@ PP_INLINE real exp_below(real x)
 #define PP_DECLARE(name, type) type PP_KERNEL(name);
 PP_ALL_KERNELS(PP_DECLARE)
 #undef PP_DECLARE
+PP_LINEAR_FWD(PP_KERNEL(linear_rows_fwd));
+PP_LINEAR_BWD_INPUT(PP_KERNEL(linear_rows_bwd_input));
 
 #endif

@@ -30,6 +30,7 @@ struct pprun_options {
     int objective;               /* only sft so far */
     int shapes;                  /* enum pp_message_size */
     int blas_threads;
+    bool row_invariant;
     bool plan;
     bool verify, shrink, json;
     bool memory_is_slots;
@@ -93,6 +94,10 @@ int pprun_read_options(struct pprun *p, int argc, char **argv) PP_MUST_USE;
  * with --print-memory. */
 int pprun_prepare(struct pprun *p, const char *manifest) PP_MUST_USE;
 void pprun_finish(struct pprun *p);
+
+/* Returns the table of CPU kernels that the options ask for, in fp64 or fp32.
+ */
+const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
 
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;

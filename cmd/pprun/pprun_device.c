@@ -61,6 +61,14 @@ static int choose_cuda(struct pprun *p)
 }
 #endif
 
+const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64)
+{
+    static const struct pp_kernels *const tables[2][2] = {
+        {&pp_kernels_f32, &pp_kernels_f64},
+        {&pp_kernels_rows_f32, &pp_kernels_rows_f64}};
+    return tables[p->options.row_invariant][fp64];
+}
+
 int pprun_choose_device(struct pprun *p)
 {
     if (p->options.device == PPRUN_CUDA)
@@ -68,8 +76,7 @@ int pprun_choose_device(struct pprun *p)
     if (p->options.dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--dtype bf16 needs --device cuda");
     p->job.device = &pp_device_cpu;
-    p->job.kernels =
-        p->options.dtype == PPRUN_FP64 ? &pp_kernels_f64 : &pp_kernels_f32;
+    p->job.kernels = pprun_cpu_kernels(p, p->options.dtype == PPRUN_FP64);
     return 0;
 }
 

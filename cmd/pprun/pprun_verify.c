@@ -126,8 +126,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     }
     if (which != PP_VERIFY_PIPELINE) {
         j->device = &pp_device_cpu;
-        j->kernels =
-            which == PP_VERIFY_TWIN ? &pp_kernels_f32 : &pp_kernels_f64;
+        j->kernels = pprun_cpu_kernels(p, which != PP_VERIFY_TWIN);
     }
     struct pp_verify_job ctx = {&y->v, which, j->data,
                                 j->kernels->element_bytes};

@@ -172,12 +172,16 @@ static void bench_tensors(struct arrays *a)
 
 int main(void)
 {
-    const struct pp_kernels *const tables[] = {&pp_kernels_f32,
-                                               &pp_kernels_f64};
+    const struct pp_kernels *const tables[][2] = {
+        {&pp_kernels_f32, &pp_kernels_rows_f32},
+        {&pp_kernels_f64, &pp_kernels_rows_f64}};
     pp_blas_set_threads(1);
     for (int i = 0; i < 2; i++) {
         struct arrays a;
-        arrays_init(&a, tables[i]);
+        arrays_init(&a, tables[i][1]);
+        bench_products(&a);
+        arrays_free(&a);
+        arrays_init(&a, tables[i][0]);
         bench_products(&a);
         bench_rows(&a);
         bench_tensors(&a);

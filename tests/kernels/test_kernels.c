@@ -3,8 +3,10 @@
  * with simple loops in double, exactly if the data are integers. */
 #include "values.h"
 
-static const struct pp_kernels *const tables[] = {&pp_kernels_f32,
-                                                  &pp_kernels_f64};
+static const struct pp_kernels *const tables[] = {
+    &pp_kernels_f32, &pp_kernels_f64, &pp_kernels_rows_f32,
+    &pp_kernels_rows_f64};
+enum { N_TABLES = sizeof tables / sizeof *tables };
 static const size_t sizes[] = {1, 3, 17, 64, 65};
 #define N_SIZES (sizeof sizes / sizeof *sizes)
 
@@ -86,6 +88,61 @@ static void test_linear(const struct pp_kernels *k)
                "%s linear (%zu, %zu) to %zu", k->name, sizes[n], sizes[c], oc);
         }
     ok(linear_exact(k, 0, 3, 4, 0), "%s linear without rows", k->name);
+}
+
+static bool equal_rows(const struct values *a, size_t at,
+                       const struct values *b, size_t n)
+{
+    return !memcmp((char *)a->at + at * a->bytes, b->at, n * b->bytes);
+}
+
+/* Compares rows first .. first + n - 1 of whole products (y and dx) with the
+ * products of these rows alone. */
+static bool rows_alone(const struct pp_kernels *k, const struct values whole[4],
+                       const struct values *w, size_t first, size_t n, size_t C,
+                       size_t OC)
+{
+    struct values y = values_new(k, n * OC, 1), dx = values_new(k, n * C, 0);
+    const char *x = (char *)whole[0].at + first * C * y.bytes;
+    const char *dy = (char *)whole[1].at + first * OC * y.bytes;
+    bool same =
+        !k->linear_fwd(y.at, x, w->at, NULL, NULL, n, C, OC, OC, C, NULL) &&
+        !k->linear_bwd_input(dx.at, dy, w->at, n, C, OC, C, OC, NULL) &&
+        equal_rows(&whole[2], first * OC, &y, n * OC) &&
+        equal_rows(&whole[3], first * C, &dx, n * C);
+    values_free(&y);
+    values_free(&dx);
+    return same;
+}
+
+/* Tests that a row of a product has the same bits alone, in another place and
+ * beside other rows. The sizes are larger than the parts of linear_rows.c. */
+static void test_rows(const struct pp_kernels *k)
+{
+    const size_t N = 401, C = 300, OC = 131;
+    struct values whole[4] = {values_new(k, N * C, 0), values_new(k, N * OC, 0),
+                              values_new(k, N * OC, 0),
+                              values_new(k, N * C, 0)};
+    struct values w = values_new(k, OC * C, 0);
+    size_t same = 0, n_parts = 0;
+    fill_normal(&whole[0], "x", 1);
+    fill_normal(&whole[1], "dy", 1);
+    fill_normal(&w, "w", 1);
+    ok(linear_exact(k, N, C, OC, 3), "%s linear of several parts", k->name);
+    k->linear_fwd(whole[2].at, whole[0].at, w.at, NULL, NULL, N, C, OC, OC, C,
+                  NULL);
+    k->linear_bwd_input(whole[3].at, whole[1].at, w.at, N, C, OC, C, OC, NULL);
+    for (size_t n = 1; n <= N; n = 2 * n + 1)
+        for (size_t first = 0; first + n <= N; first += n + 7) {
+            n_parts++;
+            same += rows_alone(k, whole, &w, first, n, C, OC);
+        }
+    ok(same == n_parts && n_parts > 100,
+       "%s: %zu of %zu parts of the rows have the bits of the whole", k->name,
+       same, n_parts);
+    for (size_t i = 0; i < 4; i++)
+        values_free(&whole[i]);
+    values_free(&w);
 }
 
 static void test_embedding(const struct pp_kernels *k)
@@ -271,7 +328,7 @@ static void test_empty(const struct pp_kernels *k)
 
 int main(void)
 {
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < N_TABLES; i++) {
         test_linear(tables[i]);
         test_embedding(tables[i]);
         test_elementwise(tables[i]);
@@ -280,5 +337,7 @@ int main(void)
         test_sgd(tables[i]);
         test_empty(tables[i]);
     }
+    test_rows(&pp_kernels_rows_f32);
+    test_rows(&pp_kernels_rows_f64);
     return done();
 }

@@ -192,3 +192,17 @@ split() {
     train run plan.json --eval eval --init 6
     run ! same run base-llama
 }
+
+@test "with --row-invariant, scores do not depend on packing or split" {
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    pppack -l 200 --pad-to 8 -o wide data.jsonl
+    pprun llama.json --data wide --init 1 --row-invariant --logprobs wide.scores
+    pprun two.json --data packed --init 1 --row-invariant --logprobs scores
+    cmp wide.scores scores
+    pprun two.json --data packed --init 1 --steps 2 --row-invariant \
+        --accumulate 2 >two.log
+    pprun llama.json --data packed --init 1 --steps 2 --row-invariant >one.log
+    cmp <(numbers one.log) <(numbers two.log)
+    run -2 pprun two.json --data packed --init 1 --steps 1 --row-invariant \
+        --blas-threads 2
+}
