@@ -82,7 +82,9 @@ static int small_ranks(const struct pp_job *job, struct pp_err *err)
     struct small_rank t[SMALL_RANKS] = {0};
     struct pp_comm_world *world = NULL;
     int n = job->schedule->graph->n_rows;
-    if (pp_comm_world_create(n, job->schedule->channel_depth, &world, err))
+    struct pp_comm_room room;
+    if (pp_job_channel_room(job, &room, err) ||
+        pp_comm_world_create(n, room, &world, err))
         return -1;
     for (int r = 0; r < n; r++) {
         t[r].job = job;

@@ -249,9 +249,10 @@ static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm_channel *channels = NULL;
-    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"),
-                                .depth = p->job.schedule->channel_depth};
-    int rc = pp_job_channels(p->job.schedule, &channels, &o.n_channels, err);
+    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL")};
+    int rc = pp_job_channel_room(&p->job, &o.room, err);
+    if (rc == 0)
+        rc = pp_job_channels(p->job.schedule, &channels, &o.n_channels, err);
     o.channels = channels;
     if (rc == 0)
         rc = pp_comm_nccl_open(j, &o, comm, err);
@@ -262,9 +263,13 @@ static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
 static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
                     struct pp_comm **comm)
 {
-    const struct pp_mpi_options o = {.mpi = p->mpi,
-                                     .depth = p->job.schedule->channel_depth};
-    return pp_comm_mpi_open(j, &o, comm, &p->tool->err);
+    struct pp_err *err = &p->tool->err;
+    struct pp_mpi_options o = {.mpi = p->mpi};
+    if (pp_job_channel_room(&p->job, &o.room, err)) {
+        pp_rendezvous_abort(j, err->text); /* the others would wait in MPI */
+        return -1;
+    }
+    return pp_comm_mpi_open(j, &o, comm, err);
 }
 
 static int run_job(struct pprun *p, struct pp_rendezvous *j,

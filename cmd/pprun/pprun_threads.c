@@ -45,10 +45,12 @@ int pprun_threads(struct pprun *p, enum pp_exit *status)
     struct pp_err *err = &p->tool->err;
     int n = p->job.schedule->graph->n_rows, started = 0;
     struct pp_comm_world *world = NULL;
+    struct pp_comm_room room;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_comm_world_create(n, p->job.schedule->channel_depth, &world, err))
+    if (pp_job_channel_room(&p->job, &room, err) ||
+        pp_comm_world_create(n, room, &world, err))
         goto out;
     for (int r = 0; r < n; r++) {
         ranks[r].job = &p->job;

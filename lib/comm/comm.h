@@ -3,22 +3,26 @@
  *
  * A transport knows ranks and channels, but no stages or tensors. A channel is
  * (from, to, direction), so that forward and backward messages between the same
- * two ranks never mix. Each channel is FIFO and holds depth messages: a send
+ * two ranks never mix. Each channel is FIFO: message k goes to receive k. A
+ * message is received when it has been sent and its receive is posted; neither
+ * rank needs to call again for that. A channel holds depth messages: a send
  * does not block while fewer than depth messages of its channel are not yet
  * received. With depth 0 a send returns when its message has been received
  * (rendezvous). Both sides state the size of a message; a difference is an
- * error at the receiver. A message of zero bytes is legal and counts as one.
+ * error at the receiver, in recv_wait. A message of zero bytes is legal and
+ * counts as one.
  *
  * Messages are in host memory, or in device memory after attach, except in
  * PP_DIRECTION_HOST. With a device, no call waits for the device: a message
- * leaves when the work that the rank queued before the send is done, and work
- * queued after recv and send_wait begins when their message has arrived or
- * left. The host itself blocks as described above.
+ * leaves when the work that the rank queued before the send is done, and
+ * arrives when the work that its receiver queued before the recv is done. Work
+ * queued after send_wait and recv_wait begins when their messages have left or
+ * arrived. The host itself blocks as described above.
  *
  * Every function returns 0, or -1 with *err filled (PP_EXIT_SYSTEM). After a
  * rank calls abort, all calls of all ranks fail with its message. A buffer
- * belongs to the caller again when one of its calls has failed or close has
- * returned. Only the rank's own thread uses its handle. */
+ * belongs to the caller again when one of its calls has failed, or when abort
+ * or close has returned. Only the rank's own thread uses its handle. */
 #ifndef PP_COMM_COMM_H
 #define PP_COMM_COMM_H
 
@@ -32,7 +36,8 @@ enum pp_direction {
     PP_DIRECTION_BACKWARD,
     PP_DIRECTION_SYNC, /* gradients of shared weights, outside the schedule */
     PP_DIRECTION_HOST, /* host memory, only to and from rank 0, for checkpoints.
-                          A send may block until its message is received. */
+                          send and recv may block until their message is
+                          received. */
     PP_N_DIRECTIONS
 };
 
@@ -59,9 +64,17 @@ struct pp_transport {
     int (*send_wait)(struct pp_comm *c, int to, enum pp_direction direction,
                      int keep, struct pp_err *err);
 
-    /* Receives the channel's next message into buf. */
+    /* Posts a receive: the channel's next message goes to buf. buf belongs to
+     * the transport until recv_wait has returned for it. Blocks only while as
+     * many receives of the channel are posted as the transport was opened
+     * for. */
     int (*recv)(struct pp_comm *c, int from, enum pp_direction direction,
                 void *buf, size_t bytes, struct pp_err *err);
+
+    /* Returns when all but the newest keep receives of the channel have their
+     * messages. keep is 0 to wait for all. */
+    int (*recv_wait)(struct pp_comm *c, int from, enum pp_direction direction,
+                     int keep, struct pp_err *err);
 
     /* Collects bytes from every rank, in rank order, at every rank. all is
      * (size, bytes). It is for small control data. */
@@ -71,15 +84,16 @@ struct pp_transport {
     /* Returns when every rank has called it. */
     int (*barrier)(struct pp_comm *c, struct pp_err *err);
 
-    /* Tells every rank that this one cannot continue, and why. Never blocks and
-     * never fails. The first message wins. */
+    /* Tells every rank that this one cannot continue, and why. Waits for no
+     * other rank and never fails. The first message wins. */
     void (*abort)(struct pp_comm *c, const char *why);
 
-    /* Releases the handle. Accepts NULL. */
+    /* Releases the handle, and drops receives whose message was not sent.
+     * Accepts NULL. */
     void (*close)(struct pp_comm *c);
 
-    /* (optional) Waits for the channel's next message, leaves it there, and
-     * returns its size. NULL if messages do not carry their size. */
+    /* (optional) Waits for the next message without a receive, leaves it
+     * there, and returns its size. NULL if messages do not carry their size. */
     int (*probe)(struct pp_comm *c, int from, enum pp_direction direction,
                  size_t *bytes, struct pp_err *err);
 };
@@ -91,6 +105,24 @@ struct pp_comm {
     int local; /* index of this rank on its machine */
 };
 
+/* Receives the channel's next message. */
+static inline int pp_comm_receive(struct pp_comm *c, int from,
+                                  enum pp_direction direction, void *buf,
+                                  size_t bytes, struct pp_err *err)
+{
+    return c->ops->recv(c, from, direction, buf, bytes, err) ||
+                   c->ops->recv_wait(c, from, direction, 0, err)
+               ? -1
+               : 0;
+}
+
+/* The size of the channels of the directions FORWARD and BACKWARD. Channels of
+ * the others hold at least 1 message and 1 receive. */
+struct pp_comm_room {
+    int depth;    /* messages not yet received */
+    int receives; /* posted and not yet waited for; at least 1 */
+};
+
 struct pp_rendezvous; /* rendezvous.h */
 struct pp_mpi;        /* mpi.h */
 
@@ -98,9 +130,9 @@ struct pp_mpi;        /* mpi.h */
 
 struct pp_comm_world;
 
-/* Creates the channels of size ranks. They have the given depth; those of the
- * SYNC and HOST directions have at least 1. */
-int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
+/* Creates the channels of size ranks. */
+int pp_comm_world_create(int size, struct pp_comm_room room,
+                         struct pp_comm_world **out,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Opens the handle of a rank. The world outlives its handles. */
@@ -121,7 +153,7 @@ void pp_comm_world_destroy(struct pp_comm_world *w);
 
 struct pp_mpi_options {
     const struct pp_mpi *mpi;
-    int depth;   /* depth of the schedule's channels */
+    struct pp_comm_room room;
     size_t most; /* bytes of one block; 0: the limit of MPI */
 };
 
@@ -149,7 +181,7 @@ struct pp_comm_channel {
 
 struct pp_nccl_options {
     const char *library; /* NULL: NCCL's own name */
-    int depth;           /* depth of the schedule's channels */
+    struct pp_comm_room room;
     const struct pp_comm_channel *channels; /* the same list at every rank */
     size_t n_channels;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* comm_mpi - messages through MPI. No call of MPI blocks: it starts an
  * operation, and then the rank polls the operation and the state of the job.
- * Polling also makes MPI advance other messages. */
+ * Every poll advances all messages. While the rank computes, the thread of
+ * mpi_process.c polls. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -15,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "comm/mpi.h"
+#include "comm/mpi_receives.h"
 #include "comm/rendezvous.h"
 
 /* A direction for gathers, besides those of the contract. */
@@ -28,14 +29,6 @@ struct mpi_send_channel {
     bool rendezvous;
 };
 
-/* A channel from another rank, with a message that was found but not yet
- * received. */
-struct mpi_recv_channel {
-    bool found;
-    size_t bytes;
-    uintptr_t message;
-};
-
 struct mpi_comm {
     struct pp_comm base;
     struct pp_rendezvous *join;
@@ -45,8 +38,8 @@ struct mpi_comm {
     size_t n_sending; /* messages that are not yet received */
 
     struct mpi_send_channel *outgoing; /* (size, direction) */
-    struct mpi_recv_channel *incoming; /* (size, direction) */
     uintptr_t *requests;               /* requests of all channels */
+    struct pp_mpi_receives receives;   /* inboxes by rank and direction */
 };
 
 static const char *const direction_names[N_MPI_DIRECTIONS] = {
@@ -58,6 +51,12 @@ static const char *const direction_names[N_MPI_DIRECTIONS] = {
 static size_t channel_index(int peer, int direction)
 {
     return (size_t)peer * N_MPI_DIRECTIONS + (size_t)direction;
+}
+
+static struct pp_mpi_inbox *inbox_of(struct mpi_comm *c, int from,
+                                     int direction)
+{
+    return &c->receives.inboxes[channel_index(from, direction)];
 }
 
 /* Fails with an error of MPI. If the cause is that another rank has ended, an
@@ -79,10 +78,12 @@ static int fail_mpi(struct mpi_comm *c, int peer, int code, struct pp_err *err)
  * may be more ranks than cores. */
 enum { EAGER_US = 1000, PAUSE_US = 50 };
 
-/* Pauses between two polls. Fails if the job has ended. */
+/* Advances other messages and pauses between two polls. Fails if the job has
+ * ended. */
 static int pause_or_fail(struct mpi_comm *c, double *since, struct pp_err *err)
 {
     static const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
+    pp_mpi_receives_advance(&c->receives);
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
     double now = pp_clock();
@@ -121,24 +122,6 @@ static int wait_sends(struct mpi_comm *c, int peer, struct mpi_send_channel *o,
     return 0;
 }
 
-/* Waits for the channel's next message and stores its handle in the channel. */
-static int find_message(struct mpi_comm *c, int from, int direction,
-                        struct mpi_recv_channel *in, struct pp_err *err)
-{
-    double since = 0;
-    if (pp_rendezvous_aborted(c->join))
-        return pp_rendezvous_fail(c->join, err);
-    while (!in->found) {
-        int code = c->mpi->probe(from, direction, &in->found, &in->bytes,
-                                 &in->message);
-        if (code)
-            return fail_mpi(c, from, code, err);
-        if (!in->found && pause_or_fail(c, &since, err))
-            return -1;
-    }
-    return 0;
-}
-
 /* --- messages --- */
 
 static int send_message(struct mpi_comm *c, int to, int direction,
@@ -167,30 +150,75 @@ static int wait_channel(struct mpi_comm *c, int to, int direction, size_t keep,
                       err);
 }
 
-static int fail_mpi_size(struct mpi_comm *c, int from, int direction,
-                         size_t got, size_t expected, struct pp_err *err)
+static int fail_mpi_size(struct mpi_comm *c, const struct pp_mpi_inbox *in,
+                         const struct pp_mpi_receive *r, struct pp_err *err)
 {
     char why[160];
     snprintf(why, sizeof why,
              "%s message from rank %d has %zu bytes, expected %zu",
-             direction_names[direction], from, got, expected);
+             direction_names[in->tag], in->from, r->sent_bytes, r->bytes);
     pp_rendezvous_abort(c->join, why);
     return pp_rendezvous_fail(c->join, err);
+}
+
+/* Waits for all but the newest keep receives. */
+static int await_receives(struct mpi_comm *c, struct pp_mpi_inbox *in,
+                          size_t keep, struct pp_err *err)
+{
+    double since = 0;
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    for (; in->posted - in->awaited > keep; in->awaited++) {
+        const struct pp_mpi_receive *r = &in->receives[in->awaited % in->ring];
+        for (pp_mpi_receives_advance(&c->receives);
+             in->received == in->awaited;)
+            if (in->failure)
+                return fail_mpi(c, in->from, in->failure, err);
+            else if (pause_or_fail(c, &since, err))
+                return -1;
+        if (r->sent_bytes != r->bytes)
+            return fail_mpi_size(c, in, r, err);
+    }
+    return 0;
+}
+
+static int post_receive(struct mpi_comm *c, int from, int direction, void *buf,
+                        size_t bytes, struct pp_err *err)
+{
+    struct pp_mpi_inbox *in = inbox_of(c, from, direction);
+    if (await_receives(c, in, in->ring - 1, err))
+        return -1;
+    pp_mpi_receives_post(&c->receives, in, buf, bytes);
+    return 0;
 }
 
 static int receive_message(struct mpi_comm *c, int from, int direction,
                            void *buf, size_t bytes, struct pp_err *err)
 {
-    struct mpi_recv_channel *in = &c->incoming[channel_index(from, direction)];
-    uintptr_t request;
-    if (find_message(c, from, direction, in, err))
+    return post_receive(c, from, direction, buf, bytes, err) ||
+                   await_receives(c, inbox_of(c, from, direction), 0, err)
+               ? -1
+               : 0;
+}
+
+/* Waits for the channel's next message without a receive. */
+static int await_message(struct mpi_comm *c, int from, int direction,
+                         size_t *bytes, struct pp_err *err)
+{
+    struct pp_mpi_inbox *in = inbox_of(c, from, direction);
+    double since = 0;
+    if (await_receives(c, in, 0, err))
         return -1;
-    if (in->bytes != bytes)
-        return fail_mpi_size(c, from, direction, in->bytes, bytes, err);
-    in->found = false;
-    int code = c->mpi->recv(buf, bytes, c->most, &in->message, &request);
-    return code ? fail_mpi(c, from, code, err)
-                : finish_request(c, from, &request, err);
+    for (;;) {
+        int code = pp_mpi_receives_find(&c->receives, in);
+        if (code)
+            return fail_mpi(c, from, code, err);
+        *bytes = in->bytes;
+        if (in->found)
+            return 0;
+        if (pause_or_fail(c, &since, err))
+            return -1;
+    }
 }
 
 /* Collects the parts of all ranks at rank 0, and sends all to each rank. */
@@ -249,10 +277,11 @@ static struct mpi_comm *enter_mpi(struct pp_comm *base)
     return c;
 }
 
-/* After a failure the progress thread must not touch buffers of sends. */
+/* After a failure the progress thread must not touch buffers. */
 static int leave_mpi(struct mpi_comm *c, int rc)
 {
-    pp_mpi_process_leave(c->process, rc == 0 && c->n_sending > 0);
+    bool passing = c->n_sending > 0 || c->receives.n_active > 0;
+    pp_mpi_process_leave(c->process, rc == 0 && passing);
     return rc;
 }
 
@@ -276,8 +305,17 @@ static int mpi_recv(struct pp_comm *base, int from, enum pp_direction direction,
                     void *buf, size_t bytes, struct pp_err *err)
 {
     struct mpi_comm *c = enter_mpi(base);
-    return leave_mpi(c,
-                     receive_message(c, from, (int)direction, buf, bytes, err));
+    return leave_mpi(c, post_receive(c, from, (int)direction, buf, bytes, err));
+}
+
+static int mpi_recv_wait(struct pp_comm *base, int from,
+                         enum pp_direction direction, int keep,
+                         struct pp_err *err)
+{
+    assert(keep >= 0);
+    struct mpi_comm *c = enter_mpi(base);
+    struct pp_mpi_inbox *in = inbox_of(c, from, (int)direction);
+    return leave_mpi(c, await_receives(c, in, (size_t)keep, err));
 }
 
 static int mpi_probe(struct pp_comm *base, int from,
@@ -285,11 +323,7 @@ static int mpi_probe(struct pp_comm *base, int from,
                      struct pp_err *err)
 {
     struct mpi_comm *c = enter_mpi(base);
-    struct mpi_recv_channel *in =
-        &c->incoming[channel_index(from, (int)direction)];
-    int rc = find_message(c, from, (int)direction, in, err);
-    *bytes = in->bytes;
-    return leave_mpi(c, rc);
+    return leave_mpi(c, await_message(c, from, (int)direction, bytes, err));
 }
 
 static int mpi_allgather(struct pp_comm *base, const void *mine, void *all,
@@ -305,9 +339,11 @@ static int mpi_barrier(struct pp_comm *base, struct pp_err *err)
     return mpi_allgather(base, &none, &none, 0, err);
 }
 
-static void mpi_abort(struct pp_comm *c, const char *why)
+static void mpi_abort(struct pp_comm *base, const char *why)
 {
-    pp_rendezvous_abort(((struct mpi_comm *)c)->join, why);
+    struct mpi_comm *c = enter_mpi(base); /* the thread touches no buffer */
+    pp_rendezvous_abort(c->join, why);
+    leave_mpi(c, -1);
 }
 
 static void mpi_close(struct pp_comm *base)
@@ -316,8 +352,8 @@ static void mpi_close(struct pp_comm *base)
     if (!c)
         return;
     pp_mpi_process_close(c->process);
+    pp_mpi_receives_finish(&c->receives);
     free(c->outgoing);
-    free(c->incoming);
     free(c->requests);
     free(c);
 }
@@ -329,6 +365,7 @@ static const struct pp_transport mpi_transport = {
     .send = mpi_send,
     .send_wait = mpi_send_wait,
     .recv = mpi_recv,
+    .recv_wait = mpi_recv_wait,
     .allgather = mpi_allgather,
     .barrier = mpi_barrier,
     .abort = mpi_abort,
@@ -336,17 +373,20 @@ static const struct pp_transport mpi_transport = {
     .probe = mpi_probe,
 };
 
-static int make_channels(struct mpi_comm *c, size_t depth, struct pp_err *err)
+static int make_channels(struct mpi_comm *c, struct pp_comm_room room,
+                         struct pp_err *err)
 {
     size_t n = (size_t)c->base.size * N_MPI_DIRECTIONS,
-           ring = depth > 0 ? depth : 1;
+           ring = room.depth > 0 ? (size_t)room.depth : 1;
     size_t n_requests;
-    if (pp_mul(n, ring, &n_requests, err))
+    c->receives = (struct pp_mpi_receives){.mpi = c->mpi, .most = c->most};
+    if (pp_mul(n, ring, &n_requests, err) ||
+        pp_mpi_receives_init(&c->receives, c->base.size, N_MPI_DIRECTIONS,
+                             (size_t)room.receives, err))
         return -1;
     c->outgoing = calloc(n, sizeof *c->outgoing);
-    c->incoming = calloc(n, sizeof *c->incoming);
     c->requests = calloc(n_requests, sizeof *c->requests);
-    if (!c->outgoing || !c->incoming || !c->requests)
+    if (!c->outgoing || !c->requests)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "out of memory: channels of %d ranks", c->base.size);
     for (size_t i = 0; i < n; i++)
@@ -354,7 +394,7 @@ static int make_channels(struct mpi_comm *c, size_t depth, struct pp_err *err)
             .requests = c->requests + i * ring,
             .ring = ring,
             .rendezvous =
-                depth == 0 && i % N_MPI_DIRECTIONS < PP_DIRECTION_SYNC};
+                room.depth == 0 && i % N_MPI_DIRECTIONS < PP_DIRECTION_SYNC};
     return 0;
 }
 
@@ -373,12 +413,13 @@ int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
     c->join = join;
     c->mpi = o->mpi;
     c->most = o->most ? o->most : PP_MPI_MOST;
-    if (make_channels(c, (size_t)o->depth, err)) {
+    if (make_channels(c, o->room, err)) {
         pp_rendezvous_abort(join, err->text); /* the others would wait in MPI */
         mpi_close(&c->base);
         return -1;
     }
-    if (pp_mpi_process_open(join, o->mpi, &c->process, err)) {
+    if (pp_mpi_process_open(join, o->mpi, pp_mpi_receives_advance, &c->receives,
+                            &c->process, err)) {
         mpi_close(&c->base);
         return -1;
     }

@@ -20,13 +20,14 @@
 struct nccl_link {
     struct pp_comm_channel of;
     int peer;
-    size_t id;     /* index in the list of all channels */
-    void *comm;    /* ncclComm_t of two ranks: from is 0, to is 1 */
-    void *stream;  /* carries this channel */
-    void *ready;   /* event: earlier computation is done */
-    void **done;   /* (n_done) events: message k is done[k % n_done] */
-    size_t n_done; /* depth + 2 */
-    size_t n;      /* messages so far */
+    size_t id;        /* index in the list of all channels */
+    void *comm;       /* ncclComm_t of two ranks: from is 0, to is 1 */
+    void *stream;     /* carries this channel */
+    void *ready;      /* event: earlier computation is done */
+    void **done;      /* (n_done) events: message k is done[k % n_done] */
+    size_t n_done;    /* two more than messages or receives at a time */
+    size_t n;         /* messages so far */
+    size_t n_awaited; /* receives that computation waits for */
 };
 
 struct nccl_comm {
@@ -37,7 +38,7 @@ struct nccl_comm {
     const struct pp_stream_ops *streams;
     struct nccl_link *links;
     size_t n_links, n_channels;
-    int depth;
+    struct pp_comm_room room;
 
     /* Held during every use of a link's communicator, because the watching
      * thread looks for errors and aborts. */
@@ -154,7 +155,7 @@ static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
         return pp_rendezvous_fail(c->join, err);
     if (queue_message(c, l, NULL, buf, bytes, err))
         return -1;
-    return c->depth == 0 && direction != PP_DIRECTION_SYNC
+    return c->room.depth == 0 && direction != PP_DIRECTION_SYNC
                ? follow_messages(c, l, l->n, err)
                : 0;
 }
@@ -174,6 +175,16 @@ static int nccl_send_wait(struct pp_comm *base, int to,
                : 0;
 }
 
+/* Makes later computation wait for all but the newest keep receives. */
+static int follow_receives(struct nccl_comm *c, struct nccl_link *l,
+                           size_t keep, struct pp_err *err)
+{
+    if (l->n - l->n_awaited <= keep)
+        return 0;
+    l->n_awaited = l->n - keep;
+    return follow_messages(c, l, l->n_awaited, err);
+}
+
 static int nccl_recv(struct pp_comm *base, int from,
                      enum pp_direction direction, void *buf, size_t bytes,
                      struct pp_err *err)
@@ -185,9 +196,23 @@ static int nccl_recv(struct pp_comm *base, int from,
     assert(l);
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
-    if (queue_message(c, l, buf, NULL, bytes, err))
-        return -1;
-    return follow_messages(c, l, l->n, err);
+    return follow_receives(c, l, (size_t)c->room.receives - 1, err) ||
+                   queue_message(c, l, buf, NULL, bytes, err)
+               ? -1
+               : 0;
+}
+
+static int nccl_recv_wait(struct pp_comm *base, int from,
+                          enum pp_direction direction, int keep,
+                          struct pp_err *err)
+{
+    struct nccl_comm *c = nccl_of(base);
+    if (direction == PP_DIRECTION_HOST)
+        return 0;
+    struct nccl_link *l = find_link(c, from, base->rank, direction);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    return l ? follow_receives(c, l, (size_t)keep, err) : 0;
 }
 
 static int nccl_allgather(struct pp_comm *base, const void *mine, void *all,
@@ -300,6 +325,7 @@ static int try_first_message(struct nccl_comm *c, struct nccl_link *l,
             return -1;
         sched_yield();
     }
+    l->n_awaited = l->n;
     return 0;
 }
 
@@ -378,6 +404,7 @@ static const struct pp_transport nccl_transport = {
     .send = nccl_send,
     .send_wait = nccl_send_wait,
     .recv = nccl_recv,
+    .recv_wait = nccl_recv_wait,
     .allgather = nccl_allgather,
     .barrier = nccl_barrier,
     .abort = nccl_abort,
@@ -397,11 +424,12 @@ static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
         assert(of->direction != PP_DIRECTION_HOST && of->from != of->to);
         if (of->from != rank && of->to != rank)
             continue;
+        int at_a_time = of->to == rank ? o->room.receives : o->room.depth;
         struct nccl_link *l = &c->links[c->n_links++];
         *l = (struct nccl_link){.of = *of,
                                 .peer = of->from == rank ? of->to : of->from,
                                 .id = i,
-                                .n_done = (size_t)o->depth + 2};
+                                .n_done = (size_t)at_a_time + 2};
         l->done = calloc(l->n_done, sizeof *l->done);
         if (!l->done)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -421,7 +449,7 @@ int pp_comm_nccl_open(struct pp_rendezvous *join,
                                .size = pp_rendezvous_size(join),
                                .local = pp_rendezvous_local(join)};
     c->join = join;
-    c->depth = o->depth;
+    c->room = o->room;
     c->n_channels = o->n_channels;
     pthread_mutex_init(&c->lock, NULL);
     if (pp_nccl_open(o->library, &c->lib, err) || list_links(c, o, err)) {

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* comm_threads - ranks as threads of one process.
+/* comm_threads - ranks as threads of one process: the world that they share,
+ * and meetings of all ranks. thread_channel.h passes the messages.
  *
- * No message is stored: a send posts its address, and the receiver copies from
- * the sender's buffer. So the sender may write its buffer again when the
- * message has been received, and depth bounds posts, not memory. Ranks wait on
- * condition variables, because there may be more ranks than cores. With
- * devices, a message counts as received when its copy is queued; peer_copy.h
- * orders the copy.
- *
- * After an abort a sender may free its buffers as soon as one of its calls has
+ * After an abort a rank may free its buffers as soon as one of its calls has
  * failed. No copy begins after that, and a failing call waits for copies that
- * had begun.
- *
- * It is one file because all functions share the locks and these rules. */
+ * had begun. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -25,30 +17,22 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "comm/peer_copy.h"
+#include "comm/thread_channel.h"
 
-struct posted_message {
+/* The data that a rank brings to a meeting. */
+struct brought {
     const void *buf;
     size_t bytes;
-    struct pp_peer_copy peer_copy;
-};
-
-struct thread_channel {
-    _Alignas(64) pthread_mutex_t lock;
-    pthread_cond_t changed;       /* sent, received, copying, or aborted */
-    struct posted_message *posts; /* ring of max(depth, 1) */
-    size_t sent, received, depth;
-    size_t released; /* messages whose copies the sender's stream waits for */
-    bool copying;    /* the receiver reads the oldest post's buffer */
 };
 
 struct pp_comm_world {
     int size;
     const struct pp_stream_ops
         *streams; /* every rank's device has these; NULL: host memory */
-    struct thread_channel *channels; /* (from, to, direction) */
-    struct posted_message *posts;    /* (n_posts) posts of all channels */
-    size_t n_posts;
+    struct pp_thread_channel *channels; /* (from, to, direction) */
+    struct pp_thread_send *sends;       /* (n_sends) of all channels */
+    struct pp_thread_receive *receives; /* (n_receives) of all channels */
+    size_t n_channels, n_sends, n_receives;
 
     atomic_bool aborted; /* set once, after why */
     struct pp_err why;
@@ -56,7 +40,7 @@ struct pp_comm_world {
     /* Meetings of all ranks, and the data of each rank. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct posted_message *brought; /* (size) */
+    struct brought *brought; /* (size) */
     int arrived, departed;
     uint64_t n_meetings, n_departures;
 };
@@ -64,9 +48,7 @@ struct pp_comm_world {
 struct thread_comm {
     struct pp_comm base;
     struct pp_comm_world *world;
-    struct pp_peer_copy_end own; /* used to send; zeroed without a device */
-    struct pp_peer_copy_end
-        *ends; /* (size, direction) used to receive, or NULL */
+    struct pp_peer_copy_end own; /* zeroed without a device */
 };
 
 static const char *const direction_names[PP_N_DIRECTIONS] = {
@@ -81,32 +63,26 @@ static struct pp_comm_world *world_of(struct pp_comm *c)
     return ((struct thread_comm *)c)->world;
 }
 
-static struct thread_channel *channel_of(struct pp_comm_world *w, int from,
-                                         int to, enum pp_direction direction)
+static struct pp_thread_channel *channel_of(struct pp_comm_world *w, int from,
+                                            int to, enum pp_direction direction)
 {
     assert(from >= 0 && from < w->size && to >= 0 && to < w->size);
     size_t pair = (size_t)from * (size_t)w->size + (size_t)to;
     return &w->channels[pair * PP_N_DIRECTIONS + direction];
 }
 
-static size_t ring_size(size_t depth)
-{
-    return depth > 0 ? depth : 1;
-}
-
-/* Waits until no rank reads this rank's buffers. */
+/* Waits until no rank reads or writes this rank's buffers. */
 static void wait_for_copies(struct pp_comm *c)
 {
     struct pp_comm_world *w = world_of(c);
-    for (int to = 0; to < w->size; to++) {
-        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++) {
-            struct thread_channel *ch = channel_of(w, c->rank, to, direction);
-            pthread_mutex_lock(&ch->lock);
-            while (ch->copying)
-                pthread_cond_wait(&ch->changed, &ch->lock);
-            pthread_mutex_unlock(&ch->lock);
+    for (int peer = 0; peer < w->size; peer++)
+        for (int i = 0; i < PP_N_DIRECTIONS; i++) {
+            enum pp_direction direction = (enum pp_direction)i;
+            pp_thread_channel_wait_for_copy(
+                channel_of(w, c->rank, peer, direction));
+            pp_thread_channel_wait_for_copy(
+                channel_of(w, peer, c->rank, direction));
         }
-    }
 }
 
 /* Ends a call after an abort. The caller holds no lock. */
@@ -121,7 +97,6 @@ static int fail_aborted(struct pp_comm *c, struct pp_err *err)
 static void threads_abort(struct pp_comm *c, const char *why)
 {
     struct pp_comm_world *w = world_of(c);
-    size_t n = (size_t)w->size * (size_t)w->size * PP_N_DIRECTIONS;
     pthread_mutex_lock(&w->lock);
     bool first = !w->aborted;
     if (first) {
@@ -131,76 +106,54 @@ static void threads_abort(struct pp_comm *c, const char *why)
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
-    for (size_t i = 0; first && i < n; i++) {
-        pthread_mutex_lock(&w->channels[i].lock);
-        pthread_cond_broadcast(&w->channels[i].changed);
-        pthread_mutex_unlock(&w->channels[i].lock);
-    }
+    for (size_t i = 0; first && i < w->n_channels; i++)
+        pp_thread_channel_wake(&w->channels[i]);
+    wait_for_copies(c);
 }
 
-/* Waits until at most n messages of the channel are not yet received. Returns
- * false if the world is aborted. The caller holds the channel's lock. */
-static bool wait_until_received(struct pp_comm_world *w,
-                                struct thread_channel *ch, size_t n)
-{
-    while (ch->sent - ch->received > n && !w->aborted)
-        pthread_cond_wait(&ch->changed, &ch->lock);
-    return !w->aborted;
-}
+/* --- messages --- */
 
-/* Returns this rank's side as a sender if messages are in device memory, or
- * NULL. */
-static const struct pp_peer_copy_end *sender_end(struct pp_comm *c,
-                                                 enum pp_direction direction)
+/* Returns this rank's device if messages are in its memory, or NULL. */
+static const struct pp_peer_copy_end *end_of(struct pp_comm *c,
+                                             enum pp_direction direction)
 {
     struct thread_comm *t = (struct thread_comm *)c;
     return t->own.streams && direction != PP_DIRECTION_HOST ? &t->own : NULL;
 }
 
-/* Makes work that the sender queues from now on wait until the first n messages
- * of the channel are copied. They have been received. */
-static int release_buffers(struct thread_channel *ch,
-                           const struct pp_peer_copy_end *e, size_t n,
-                           struct pp_err *err)
+/* Fails with the size of the message that the rank has waited for. */
+static int fail_thread_size(struct pp_comm *c, int from,
+                            enum pp_direction direction, struct pp_err *err)
 {
-    for (; e && ch->released < n; ch->released++) {
-        struct posted_message *p =
-            &ch->posts[ch->released % ring_size(ch->depth)];
-        if (pp_peer_copy_wait(&p->peer_copy, e, err))
-            return -1;
-    }
-    return 0;
+    const struct pp_thread_channel *ch =
+        channel_of(world_of(c), from, c->rank, direction);
+    const struct pp_thread_receive *r =
+        &ch->receives[ch->awaited % ch->n_receives];
+    char why[160];
+    snprintf(why, sizeof why,
+             "%s message from rank %d has %zu bytes, expected %zu",
+             direction_names[direction], from, r->sent_bytes, r->bytes);
+    threads_abort(c, why);
+    return fail_aborted(c, err);
+}
+
+/* Ends a call of this rank with the result of its channel. */
+static int end_call(struct pp_comm *c, int from, enum pp_direction direction,
+                    int rc, struct pp_err *err)
+{
+    return rc == PP_CHANNEL_ABORTED ? fail_aborted(c, err)
+           : rc == PP_CHANNEL_WRONG_SIZE
+               ? fail_thread_size(c, from, direction, err)
+               : rc;
 }
 
 static int threads_send(struct pp_comm *c, int to, enum pp_direction direction,
                         const void *buf, size_t bytes, struct pp_err *err)
 {
-    struct pp_comm_world *w = world_of(c);
-    struct thread_channel *ch = channel_of(w, c->rank, to, direction);
-    const struct pp_peer_copy_end *e = sender_end(c, direction);
-    size_t ring = ring_size(ch->depth);
-    pthread_mutex_lock(&ch->lock);
-    bool good = wait_until_received(w, ch, ring - 1);
-    pthread_mutex_unlock(&ch->lock);
-    if (!good)
-        return fail_aborted(c, err);
-    /* The free place belongs to the sender, as do the counters that it
-     * advances. */
-    struct posted_message *post = &ch->posts[ch->sent % ring];
-    if (e && (release_buffers(ch, e, ch->sent < ring ? 0 : ch->sent + 1 - ring,
-                              err) ||
-              pp_peer_copy_post(&post->peer_copy, e, err)))
-        return -1;
-    post->buf = buf;
-    post->bytes = bytes;
-    pthread_mutex_lock(&ch->lock);
-    ch->sent++;
-    pthread_cond_signal(&ch->changed);
-    good = wait_until_received(w, ch, ch->depth);
-    pthread_mutex_unlock(&ch->lock);
-    if (!good)
-        return fail_aborted(c, err);
-    return ch->depth ? 0 : release_buffers(ch, e, ch->sent, err);
+    struct pp_thread_channel *ch =
+        channel_of(world_of(c), c->rank, to, direction);
+    int rc = pp_thread_channel_send(ch, end_of(c, direction), buf, bytes, err);
+    return end_call(c, c->rank, direction, rc, err);
 }
 
 static int threads_send_wait(struct pp_comm *c, int to,
@@ -208,97 +161,50 @@ static int threads_send_wait(struct pp_comm *c, int to,
                              struct pp_err *err)
 {
     assert(keep >= 0);
-    struct pp_comm_world *w = world_of(c);
-    struct thread_channel *ch = channel_of(w, c->rank, to, direction);
-    size_t n = (size_t)keep;
-    pthread_mutex_lock(&ch->lock);
-    bool good = wait_until_received(w, ch, n);
-    pthread_mutex_unlock(&ch->lock);
-    if (!good)
-        return fail_aborted(c, err);
-    return release_buffers(ch, sender_end(c, direction),
-                           ch->sent > n ? ch->sent - n : 0, err);
-}
-
-static int fail_thread_size(struct pp_comm *c, int from,
-                            enum pp_direction direction, size_t got,
-                            size_t expected, struct pp_err *err)
-{
-    char why[160];
-    snprintf(why, sizeof why,
-             "%s message from rank %d has %zu bytes, expected %zu",
-             direction_names[direction], from, got, expected);
-    threads_abort(c, why);
-    return fail_aborted(c, err);
-}
-
-/* Waits until the channel holds a message. Returns false if the world is
- * aborted. The caller holds the channel's lock. */
-static bool wait_until_sent(struct pp_comm_world *w, struct thread_channel *ch)
-{
-    while (ch->sent == ch->received && !w->aborted)
-        pthread_cond_wait(&ch->changed, &ch->lock);
-    return !w->aborted;
-}
-
-static int threads_probe(struct pp_comm *c, int from,
-                         enum pp_direction direction, size_t *bytes,
-                         struct pp_err *err)
-{
-    struct pp_comm_world *w = world_of(c);
-    struct thread_channel *ch = channel_of(w, from, c->rank, direction);
-    pthread_mutex_lock(&ch->lock);
-    bool good = wait_until_sent(w, ch);
-    if (good)
-        *bytes = ch->posts[ch->received % ring_size(ch->depth)].bytes;
-    pthread_mutex_unlock(&ch->lock);
-    return good ? 0 : fail_aborted(c, err);
-}
-
-static struct pp_peer_copy_end *receiver_end(struct pp_comm *c, int from,
-                                             enum pp_direction direction)
-{
-    struct thread_comm *t = (struct thread_comm *)c;
-    return &t->ends[(size_t)from * PP_N_DIRECTIONS + direction];
+    struct pp_thread_channel *ch =
+        channel_of(world_of(c), c->rank, to, direction);
+    int rc = pp_thread_channel_send_wait(ch, end_of(c, direction), (size_t)keep,
+                                         err);
+    return end_call(c, c->rank, direction, rc, err);
 }
 
 static int threads_recv(struct pp_comm *c, int from,
                         enum pp_direction direction, void *buf, size_t bytes,
                         struct pp_err *err)
 {
-    struct pp_comm_world *w = world_of(c);
-    struct thread_channel *ch = channel_of(w, from, c->rank, direction);
-    struct posted_message *post = NULL;
-    pthread_mutex_lock(&ch->lock);
-    bool good = wait_until_sent(w, ch);
-    if (good) {
-        post = &ch->posts[ch->received % ring_size(ch->depth)];
-        ch->copying = post->bytes == bytes;
-    }
-    pthread_mutex_unlock(&ch->lock);
-    if (!good)
-        return fail_aborted(c, err);
-    if (post->bytes != bytes)
-        return fail_thread_size(c, from, direction, post->bytes, bytes, err);
-
-    int rc = 0;
-    if (sender_end(c, direction))
-        rc = pp_peer_copy_receive(&post->peer_copy,
-                                  receiver_end(c, from, direction), buf,
-                                  post->buf, bytes, err);
-    else if (bytes > 0)
-        memcpy(buf, post->buf, bytes);
-    pthread_mutex_lock(&ch->lock);
-    ch->copying = false;
-    ch->received++;
-    pthread_cond_signal(&ch->changed);
-    pthread_mutex_unlock(&ch->lock);
-    return rc;
+    struct pp_thread_channel *ch =
+        channel_of(world_of(c), from, c->rank, direction);
+    int rc = pp_thread_channel_recv(ch, end_of(c, direction), buf, bytes, err);
+    return end_call(c, from, direction, rc, err);
 }
+
+static int threads_recv_wait(struct pp_comm *c, int from,
+                             enum pp_direction direction, int keep,
+                             struct pp_err *err)
+{
+    assert(keep >= 0);
+    struct pp_thread_channel *ch =
+        channel_of(world_of(c), from, c->rank, direction);
+    int rc = pp_thread_channel_recv_wait(ch, end_of(c, direction), (size_t)keep,
+                                         err);
+    return end_call(c, from, direction, rc, err);
+}
+
+static int threads_probe(struct pp_comm *c, int from,
+                         enum pp_direction direction, size_t *bytes,
+                         struct pp_err *err)
+{
+    struct pp_thread_channel *ch =
+        channel_of(world_of(c), from, c->rank, direction);
+    return end_call(c, from, direction, pp_thread_channel_probe(ch, bytes),
+                    err);
+}
+
+/* --- meetings --- */
 
 /* Waits until all ranks have arrived. If the world is aborted before that,
  * returns false at every rank. */
-static bool meet_all(struct pp_comm *c, struct posted_message mine)
+static bool meet_all(struct pp_comm *c, struct brought mine)
 {
     struct pp_comm_world *w = world_of(c);
     pthread_mutex_lock(&w->lock);
@@ -339,10 +245,10 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
 {
     struct pp_comm_world *w = world_of(c);
     char why[160] = "";
-    if (!meet_all(c, (struct posted_message){mine, bytes}))
+    if (!meet_all(c, (struct brought){mine, bytes}))
         return fail_aborted(c, err);
     for (int rank = 0; rank < w->size; rank++) {
-        struct posted_message p = w->brought[rank];
+        struct brought p = w->brought[rank];
         if (p.bytes != bytes)
             snprintf(why, sizeof why,
                      "rank %d gathers %zu bytes, but this rank gathers %zu",
@@ -359,21 +265,16 @@ static int threads_allgather(struct pp_comm *c, const void *mine, void *all,
 
 static int threads_barrier(struct pp_comm *c, struct pp_err *err)
 {
-    return meet_all(c, (struct posted_message){0}) ? 0 : fail_aborted(c, err);
+    return meet_all(c, (struct brought){0}) ? 0 : fail_aborted(c, err);
 }
 
 static int threads_attach(struct pp_comm *c, struct pp_device *d,
                           const struct pp_stream_ops *q, struct pp_err *err)
 {
     struct thread_comm *t = (struct thread_comm *)c;
-    size_t n = (size_t)c->size * PP_N_DIRECTIONS;
-    t->ends = calloc(n, sizeof *t->ends);
-    if (!t->ends)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    (void)err;
     q->enable_peer_access(d, c->size);
     t->own = (struct pp_peer_copy_end){.device = d, .streams = q};
-    for (size_t i = 0; i < n; i++)
-        t->ends[i] = t->own;
     pthread_mutex_lock(&t->world->lock);
     t->world->streams = q;
     pthread_mutex_unlock(&t->world->lock);
@@ -383,10 +284,11 @@ static int threads_attach(struct pp_comm *c, struct pp_device *d,
 static void threads_detach(struct pp_comm *c)
 {
     struct thread_comm *t = (struct thread_comm *)c;
-    for (size_t i = 0; t->ends && i < (size_t)c->size * PP_N_DIRECTIONS; i++)
-        pp_peer_copy_end_close(&t->ends[i]);
-    free(t->ends);
-    t->ends = NULL;
+    for (int from = 0; from < c->size; from++)
+        for (int i = 0; i < PP_N_DIRECTIONS; i++)
+            pp_peer_copy_end_close(
+                &channel_of(t->world, from, c->rank, (enum pp_direction)i)
+                     ->receiver);
     t->own = (struct pp_peer_copy_end){0};
 }
 
@@ -395,6 +297,10 @@ static void threads_close(struct pp_comm *c)
     if (!c)
         return;
     wait_for_copies(c);
+    for (int from = 0; from < c->size; from++)
+        for (int i = 0; i < PP_N_DIRECTIONS; i++)
+            pp_thread_channel_drop(
+                channel_of(world_of(c), from, c->rank, (enum pp_direction)i));
     threads_detach(c);
     free(c);
 }
@@ -406,6 +312,7 @@ static const struct pp_transport threads_transport = {
     .send = threads_send,
     .send_wait = threads_send_wait,
     .recv = threads_recv,
+    .recv_wait = threads_recv_wait,
     .allgather = threads_allgather,
     .barrier = threads_barrier,
     .abort = threads_abort,
@@ -429,49 +336,55 @@ int pp_comm_threads_open(struct pp_comm_world *w, int rank,
     return 0;
 }
 
-static void init_channels(struct pp_comm_world *w, size_t depth)
+static size_t at_least_one(int n)
 {
-    size_t n_pairs = (size_t)w->size * (size_t)w->size;
-    struct posted_message *posts = w->posts;
-    for (size_t i = 0; i < n_pairs * PP_N_DIRECTIONS; i++) {
-        bool sync = i % PP_N_DIRECTIONS >= PP_DIRECTION_SYNC;
-        struct thread_channel *ch = &w->channels[i];
-        *ch = (struct thread_channel){.depth = sync ? ring_size(depth) : depth,
-                                      .posts = posts};
-        posts += ring_size(depth);
-        pthread_mutex_init(&ch->lock, NULL);
-        pthread_cond_init(&ch->changed, NULL);
+    return n > 0 ? (size_t)n : 1;
+}
+
+static void init_channels(struct pp_comm_world *w, struct pp_comm_room room)
+{
+    for (size_t i = 0; i < w->n_channels; i++) {
+        bool scheduled = i % PP_N_DIRECTIONS < PP_DIRECTION_SYNC;
+        struct pp_thread_channel *ch = &w->channels[i];
+        *ch = (struct pp_thread_channel){
+            .aborted = &w->aborted,
+            .depth = scheduled ? (size_t)room.depth : at_least_one(room.depth),
+            .n_receives = at_least_one(room.receives),
+            .sends = w->sends + i * at_least_one(room.depth),
+            .receives = w->receives + i * at_least_one(room.receives)};
+        pp_thread_channel_init(ch);
     }
 }
 
-int pp_comm_world_create(int size, int depth, struct pp_comm_world **out,
-                         struct pp_err *err)
+int pp_comm_world_create(int size, struct pp_comm_room room,
+                         struct pp_comm_world **out, struct pp_err *err)
 {
-    assert(size > 0 && depth >= 0);
-    size_t n, bytes, n_posts;
+    assert(size > 0 && room.depth >= 0 && room.receives > 0);
+    size_t n, bytes, n_sends, n_receives;
     if (pp_mul((size_t)size * PP_N_DIRECTIONS, (size_t)size, &n, err) ||
-        pp_mul(n, sizeof(struct thread_channel), &bytes, err) ||
-        pp_mul(n, ring_size((size_t)depth), &n_posts, err))
+        pp_mul(n, sizeof(struct pp_thread_channel), &bytes, err) ||
+        pp_mul(n, at_least_one(room.depth), &n_sends, err) ||
+        pp_mul(n, at_least_one(room.receives), &n_receives, err))
         return -1;
     struct pp_comm_world *w = calloc(1, sizeof *w);
     if (!w)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     w->size = size;
-    w->n_posts = n_posts;
-    w->channels = aligned_alloc(_Alignof(struct thread_channel), bytes);
-    w->posts = calloc(n_posts, sizeof *w->posts);
+    w->n_sends = n_sends;
+    w->n_receives = n_receives;
+    w->channels = aligned_alloc(_Alignof(struct pp_thread_channel), bytes);
+    w->sends = calloc(n_sends, sizeof *w->sends);
+    w->receives = calloc(n_receives, sizeof *w->receives);
     w->brought = calloc((size_t)size, sizeof *w->brought);
-    if (!w->channels || !w->posts || !w->brought) {
-        free(w->brought);
-        free(w->posts);
-        free(w->channels);
-        free(w);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    if (!w->channels || !w->sends || !w->receives || !w->brought) {
+        pp_comm_world_destroy(w);
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "out of memory: channels of %d ranks", size);
     }
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
-    init_channels(w, (size_t)depth);
+    w->n_channels = n;
+    init_channels(w, room);
     *out = w;
     return 0;
 }
@@ -480,19 +393,21 @@ void pp_comm_world_destroy(struct pp_comm_world *w)
 {
     if (!w)
         return;
-    for (size_t i = 0; i < (size_t)w->size * (size_t)w->size * PP_N_DIRECTIONS;
-         i++) {
-        pthread_cond_destroy(&w->channels[i].changed);
-        pthread_mutex_destroy(&w->channels[i].lock);
+    for (size_t i = 0; i < w->n_channels; i++)
+        pp_thread_channel_finish(&w->channels[i]);
+    for (size_t i = 0; w->streams && i < w->n_sends; i++) {
+        w->streams->event_close(w->sends[i].peer_copy.ready);
+        w->streams->event_close(w->sends[i].peer_copy.copied);
     }
-    for (size_t i = 0; w->streams && i < w->n_posts; i++) {
-        w->streams->event_close(w->posts[i].peer_copy.ready);
-        w->streams->event_close(w->posts[i].peer_copy.copied);
+    for (size_t i = 0; w->streams && i < w->n_receives; i++) {
+        w->streams->event_close(w->receives[i].peer_copy.writable);
+        w->streams->event_close(w->receives[i].peer_copy.arrived);
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     free(w->brought);
-    free(w->posts);
+    free(w->receives);
+    free(w->sends);
     free(w->channels);
     free(w);
 }

@@ -66,15 +66,17 @@ int pp_mpi_open(const char *module, const struct pp_mpi **out,
  * It starts and ends MPI without waiting for ever for lost ranks, and advances
  * messages while the rank computes. It knows no channels.
  *
- * MPI moves large messages only inside its calls, so a receiver would wait for
- * the sender's next call. Therefore a thread calls MPI while the rank does
- * not. */
+ * MPI moves messages only inside its calls, so a rank would wait until the
+ * other one has computed. Therefore a thread calls MPI while the rank does not.
+ * That needs MPI_THREAD_SERIALIZED; opening fails if MPI provides less. */
 struct pp_mpi_process;
 struct pp_rendezvous; /* rendezvous.h */
 
 /* Starts MPI. A process can do this once. Opening and closing are collective.
- * Opening fails at all ranks or at none. join outlives the result. */
+ * Opening fails at all ranks or at none. join outlives the result. The thread
+ * calls advance(ctx) when it has advanced the messages of MPI. */
 int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
+                        void (*advance)(void *ctx), void *ctx,
                         struct pp_mpi_process **out,
                         struct pp_err *err) PP_MUST_USE;
 
@@ -82,9 +84,9 @@ int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
  * call. Accepts NULL. */
 void pp_mpi_process_close(struct pp_mpi_process *p);
 
-/* The rank calls MPI only between enter and leave. sending says that messages
- * are not yet received, so that the thread has to advance them. */
+/* The rank calls MPI only between enter and leave. passing says that messages
+ * are sent or receives posted, so that the thread has to advance them. */
 void pp_mpi_process_enter(struct pp_mpi_process *p);
-void pp_mpi_process_leave(struct pp_mpi_process *p, bool sending);
+void pp_mpi_process_leave(struct pp_mpi_process *p, bool passing);
 
 #endif

@@ -56,7 +56,9 @@ struct pp_mpi_process {
     bool progressing; /* the thread runs */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool away, ending; /* away: the rank computes and has messages to send */
+    void (*advance)(void *ctx);
+    void *ctx;
+    bool away, ending; /* away: the rank computes and passes messages */
     double left;       /* when the rank left MPI */
 };
 
@@ -163,6 +165,7 @@ static void *run_progress(void *arg)
         }
         /* The rank gets errors from its own calls. */
         p->mpi->progress();
+        p->advance(p->ctx);
         double away = pp_clock() - p->left;
         pthread_mutex_unlock(&p->lock);
         pause_between_calls(away);
@@ -200,9 +203,9 @@ void pp_mpi_process_enter(struct pp_mpi_process *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-void pp_mpi_process_leave(struct pp_mpi_process *p, bool sending)
+void pp_mpi_process_leave(struct pp_mpi_process *p, bool passing)
 {
-    if (!sending)
+    if (!passing)
         return;
     pthread_mutex_lock(&p->lock);
     p->away = true;
@@ -231,6 +234,7 @@ void pp_mpi_process_close(struct pp_mpi_process *p)
 }
 
 int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
+                        void (*advance)(void *ctx), void *ctx,
                         struct pp_mpi_process **out, struct pp_err *err)
 {
     struct pp_mpi_process *p = calloc(1, sizeof *p);
@@ -240,6 +244,8 @@ int pp_mpi_process_open(struct pp_rendezvous *join, const struct pp_mpi *mpi,
     }
     p->join = join;
     p->mpi = mpi;
+    p->advance = advance;
+    p->ctx = ctx;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     /* The other ranks may wait inside MPI. */

@@ -76,6 +76,16 @@ static _Thread_local struct {
     void *late;
 } directions[PP_N_DIRECTIONS];
 
+/* Receives from the real transport, and waits. */
+static int receive_now(struct pp_comm *c, int from, enum pp_direction direction,
+                       void *buf, size_t bytes, struct pp_err *err)
+{
+    return real_ops->recv(c, from, direction, buf, bytes, err) ||
+                   real_ops->recv_wait(c, from, direction, 0, err)
+               ? -1
+               : 0;
+}
+
 /* overtaking-forward, overtaking-backward: the first message of the first
  * sender comes after its second one. */
 static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
@@ -85,20 +95,31 @@ static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
         (direction == PP_DIRECTION_FORWARD && is("overtaking-forward")) ||
         (direction == PP_DIRECTION_BACKWARD && is("overtaking-backward"));
     int n = directions[direction].n++;
+    if (is("shared-channel"))
+        return receive_now(c, from, direction_of(direction), buf, bytes, err);
     if (!overtakes || n > 1)
-        return real_ops->recv(c, from, direction_of(direction), buf, bytes,
-                              err);
+        return real_ops->recv(c, from, direction, buf, bytes, err);
     if (n == 1) {
         memcpy(buf, directions[direction].late, bytes);
         free(directions[direction].late);
         return 0;
     }
     directions[direction].late = malloc(bytes);
-    return real_ops->recv(c, from, direction, directions[direction].late, bytes,
-                          err) ||
-                   real_ops->recv(c, from, direction, buf, bytes, err)
+    return receive_now(c, from, direction, directions[direction].late, bytes,
+                       err) ||
+                   receive_now(c, from, direction, buf, bytes, err)
                ? -1
                : 0;
+}
+
+/* With a shared channel faulty_recv has waited. */
+static int faulty_recv_wait(struct pp_comm *c, int from,
+                            enum pp_direction direction, int keep,
+                            struct pp_err *err)
+{
+    return is("shared-channel")
+               ? 0
+               : real_ops->recv_wait(c, from, direction, keep, err);
 }
 
 /* norm-local: the norm is that of the tensors of rank 0, which prints it.
@@ -133,6 +154,7 @@ static void replace_transport(struct pp_comm *c)
         faulty.send = faulty_send;
         faulty.send_wait = faulty_send_wait;
         faulty.recv = faulty_recv;
+        faulty.recv_wait = faulty_recv_wait;
         faulty.probe = faulty_probe;
         faulty.allgather = faulty_allgather;
     }

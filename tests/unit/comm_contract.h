@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 
 #define MAX_RANKS 4
+#define ROOM 3 /* receives of a channel */
 
 /* State that the ranks of one program share. All but the first line is zeroed.
  */
@@ -27,6 +28,8 @@ struct contract {
 
 /* Names of the tests. */
 #define DEPTH_PROMISE "a channel holds depth messages"
+#define POSTED_PROMISE "a posted receive frees the sender at once"
+#define ROOM_PROMISE "a receive waits if too many are posted"
 #define WAIT_PROMISE "send_wait returns when the buffer is free"
 #define DIRECTIONS_PROMISE "messages of two directions do not mix"
 #define PROBE_PROMISE "a probe returns the size of the next message"
@@ -66,12 +69,74 @@ __attribute__((unused)) static void depth_body(struct contract *t,
             sched_yield();
         usleep(2000);
         t->receiving = k;
-        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, &got, sizeof got,
-                                &err));
+        expect(t, !pp_comm_receive(c, 0, PP_DIRECTION_FORWARD, &got, sizeof got,
+                                   &err));
         expect(t, got == 100 + k);
     }
     if (c->rank == 0)
         expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
+}
+
+/* Tests posted receives: every send returns, at any depth, although the
+ * receiver makes no call. Messages go to the receives in order, in any order of
+ * waits. */
+__attribute__((unused)) static void posted_body(struct contract *t,
+                                                struct pp_comm *c)
+{
+    struct pp_err err = {0};
+    int values[2 * ROOM], got[ROOM] = {0};
+    for (int k = 0; c->rank == 0 && k < 2 * ROOM; k++) {
+        while (t->receiving <= k)
+            sched_yield();
+        values[k] = 50 + k;
+        expect(t, !c->ops->send(c, 1, PP_DIRECTION_FORWARD, &values[k],
+                                sizeof(int), &err));
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_FORWARD, 0, &err));
+        t->sent = k + 1;
+    }
+    for (int round = 0; c->rank == 1 && round < 2; round++) {
+        for (int k = 0; k < ROOM; k++)
+            expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, &got[k],
+                                    sizeof(int), &err));
+        t->receiving = ROOM * (round + 1);
+        while (round == 0 && t->sent < ROOM)
+            sched_yield();
+        for (int k = 0; k < ROOM; k++) {
+            int keep = round == 0 ? k : ROOM - 1 - k;
+            expect(t,
+                   !c->ops->recv_wait(c, 0, PP_DIRECTION_FORWARD, keep, &err));
+            for (int i = 0; i < ROOM - keep; i++)
+                expect(t, got[i] == 50 + ROOM * round + i);
+        }
+    }
+}
+
+/* Tests that one receive more than there is room for waits for the oldest. */
+__attribute__((unused)) static void room_body(struct contract *t,
+                                              struct pp_comm *c)
+{
+    struct pp_err err = {0};
+    int values[ROOM + 1], got[ROOM + 1] = {0};
+    for (int k = 0; c->rank == 0 && k <= ROOM; k++) {
+        while (t->receiving < ROOM)
+            sched_yield();
+        usleep(k == 0 ? 2000 : 0);
+        t->sent = 1;
+        values[k] = 70 + k;
+        expect(t, !c->ops->send(c, 1, PP_DIRECTION_BACKWARD, &values[k],
+                                sizeof(int), &err));
+    }
+    for (int k = 0; c->rank == 1 && k <= ROOM; k++) {
+        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, &got[k],
+                                sizeof(int), &err));
+        expect(t, k < ROOM || (t->sent == 1 && got[0] == 70));
+        t->receiving = k + 1;
+    }
+    if (c->rank == 0)
+        expect(t, !c->ops->send_wait(c, 1, PP_DIRECTION_BACKWARD, 0, &err));
+    else
+        expect(t, !c->ops->recv_wait(c, 0, PP_DIRECTION_BACKWARD, 0, &err));
+    expect(t, c->rank == 0 || got[ROOM] == 70 + ROOM);
 }
 
 /* Tests send_wait: a buffer is free when its message is received, not earlier.
@@ -101,8 +166,8 @@ __attribute__((unused)) static void wait_body(struct contract *t,
     for (int k = 1; k <= 2; k++) {
         usleep(2000);
         t->receiving = k;
-        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, &got, sizeof got,
-                                &err));
+        expect(t, !pp_comm_receive(c, 0, PP_DIRECTION_BACKWARD, &got,
+                                   sizeof got, &err));
         expect(t, got == k);
     }
 }
@@ -118,12 +183,12 @@ __attribute__((unused)) static void directions_body(struct contract *t,
     expect(t, !c->ops->send(c, peer, PP_DIRECTION_BACKWARD, NULL, 0, &err));
     expect(t,
            !c->ops->send(c, peer, PP_DIRECTION_SYNC, &sync, sizeof sync, &err));
-    expect(t,
-           !c->ops->recv(c, peer, PP_DIRECTION_SYNC, &got, sizeof got, &err) &&
-               got == 20 + peer);
-    expect(t, !c->ops->recv(c, peer, PP_DIRECTION_BACKWARD, NULL, 0, &err));
-    expect(t, !c->ops->recv(c, peer, PP_DIRECTION_FORWARD, &got, sizeof got,
-                            &err) &&
+    expect(t, !pp_comm_receive(c, peer, PP_DIRECTION_SYNC, &got, sizeof got,
+                               &err) &&
+                  got == 20 + peer);
+    expect(t, !pp_comm_receive(c, peer, PP_DIRECTION_BACKWARD, NULL, 0, &err));
+    expect(t, !pp_comm_receive(c, peer, PP_DIRECTION_FORWARD, &got, sizeof got,
+                               &err) &&
                   got == 10 + peer);
     for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
         expect(t, !c->ops->send_wait(c, peer, direction, 0, &err));
@@ -148,11 +213,11 @@ __attribute__((unused)) static void probe_body(struct contract *t,
     for (int i = 0; i < 2; i++)
         expect(t, !c->ops->probe(c, 0, PP_DIRECTION_FORWARD, &bytes, &err) &&
                       bytes == 4);
-    expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err) &&
+    expect(t, !pp_comm_receive(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err) &&
                   !strcmp(buf, "abc"));
     expect(t, !c->ops->probe(c, 0, PP_DIRECTION_FORWARD, &bytes, &err) &&
                   bytes == 0);
-    expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err));
+    expect(t, !pp_comm_receive(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err));
 }
 
 /* Tests that the sync direction holds one message also with depth 0. */
@@ -163,9 +228,9 @@ __attribute__((unused)) static void sync_body(struct contract *t,
     int peer = 1 - c->rank, mine = c->rank, got = -1;
     expect(t,
            !c->ops->send(c, peer, PP_DIRECTION_SYNC, &mine, sizeof mine, &err));
-    expect(t,
-           !c->ops->recv(c, peer, PP_DIRECTION_SYNC, &got, sizeof got, &err) &&
-               got == peer);
+    expect(t, !pp_comm_receive(c, peer, PP_DIRECTION_SYNC, &got, sizeof got,
+                               &err) &&
+                  got == peer);
     expect(t, !c->ops->send_wait(c, peer, PP_DIRECTION_SYNC, 0, &err));
 }
 
@@ -208,6 +273,29 @@ static struct stress_message stress_message(int size, uint64_t i)
     return m;
 }
 
+/* The receives of a channel, and the messages that they expect. */
+struct stress_inbox {
+    unsigned char at[ROOM][STRESS_BYTES];
+    uint64_t message[ROOM];
+    size_t posted, checked;
+};
+
+/* Waits for all but keep receives and checks their messages. */
+static void check_inbox(struct contract *t, struct pp_comm *c,
+                        struct stress_inbox *in, struct stress_message m,
+                        size_t keep)
+{
+    struct pp_err err = {0};
+    expect(t, !c->ops->recv_wait(c, m.from, m.direction, (int)keep, &err));
+    for (; in->posted - in->checked > keep; in->checked++) {
+        uint64_t i = in->message[in->checked % ROOM];
+        size_t bytes = stress_message(t->size, i).bytes;
+        const unsigned char *got = in->at[in->checked % ROOM];
+        for (size_t k = 0; k < STRESS_BYTES; k++)
+            expect(t, got[k] == (k < bytes ? i % 251 : 255));
+    }
+}
+
 __attribute__((unused)) static void stress_body(struct contract *t,
                                                 struct pp_comm *c)
 {
@@ -215,7 +303,7 @@ __attribute__((unused)) static void stress_body(struct contract *t,
     unsigned char out[MAX_RANKS][PP_N_DIRECTIONS][STRESS_KEEP + 1]
                      [STRESS_BYTES];
     size_t n[MAX_RANKS][PP_N_DIRECTIONS] = {0};
-    unsigned char in[STRESS_BYTES];
+    struct stress_inbox inboxes[MAX_RANKS][PP_N_DIRECTIONS] = {0};
     for (uint64_t i = 0; i < (uint64_t)t->n_messages; i++) {
         struct stress_message m = stress_message(t->size, i);
         if (c->rank == m.from) {
@@ -226,20 +314,28 @@ __attribute__((unused)) static void stress_body(struct contract *t,
             expect(t,
                    !c->ops->send_wait(c, m.to, m.direction, STRESS_KEEP, &err));
         } else if (c->rank == m.to) {
-            memset(in, 255, sizeof in);
-            expect(t, !c->ops->recv(c, m.from, m.direction, in, m.bytes, &err));
-            for (size_t k = 0; k < sizeof in; k++)
-                expect(t, in[k] == (k < m.bytes ? i % 251 : 255));
+            struct stress_inbox *in = &inboxes[m.from][m.direction];
+            size_t keep = pp_rng_bits(78, i) % ROOM, at = in->posted % ROOM;
+            check_inbox(t, c, in, m, ROOM - 1);
+            memset(in->at[at], 255, STRESS_BYTES);
+            in->message[at] = i;
+            in->posted++;
+            expect(t, !c->ops->recv(c, m.from, m.direction, in->at[at], m.bytes,
+                                    &err));
+            check_inbox(t, c, in, m, keep);
         }
     }
-    for (int to = 0; to < t->size; to++)
-        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
-            expect(t, !c->ops->send_wait(c, to, direction, 0, &err));
+    for (int peer = 0; peer < t->size; peer++)
+        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++) {
+            struct stress_message m = {peer, c->rank, direction, 0};
+            check_inbox(t, c, &inboxes[peer][direction], m, 0);
+            expect(t, !c->ops->send_wait(c, peer, direction, 0, &err));
+        }
 }
 
 /* Tests that every waiting call fails with the reason of the abort. Ranks 0 and
- * 1 exchange large messages. Rank 0 overwrites and frees its buffer at once,
- * and sanitizers would find a copy that continues. */
+ * 1 exchange large messages. They overwrite and free their buffers at once, and
+ * sanitizers would find a copy that continues. */
 __attribute__((unused)) static void abort_body(struct contract *t,
                                                struct pp_comm *c)
 {
@@ -254,6 +350,7 @@ __attribute__((unused)) static void abort_body(struct contract *t,
     } else if (c->rank == 1) {
         while (!rc)
             rc = c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, bytes, &err);
+        memset(buf, 1, bytes);
         expect(t, c->ops->probe(c, 3, PP_DIRECTION_SYNC, &bytes, &err));
     } else if (c->rank == 2) {
         rc = c->ops->send(c, 1, PP_DIRECTION_SYNC, buf, 1, &err);
@@ -289,17 +386,21 @@ __attribute__((unused)) static void abort_meeting_body(struct contract *t,
     expect(t, rc == (c->rank == 3 ? 0 : -1));
 }
 
+/* Tests that a message of another size fails at the receiver's wait. The sender
+ * is freed, so that it cannot hide the error by a deadlock. */
 __attribute__((unused)) static void mismatch_body(struct contract *t,
                                                   struct pp_comm *c)
 {
     struct pp_err err = {0};
-    char buf[16] = "";
+    char buf[16] = "", all[MAX_RANKS];
     if (c->rank == 0)
-        expect(t, c->ops->send(c, 1, PP_DIRECTION_BACKWARD, buf, 12, &err));
-    else if (c->rank == 1)
-        expect(t, c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, buf, 16, &err));
-    else
-        expect(t, c->ops->recv(c, 1, PP_DIRECTION_FORWARD, buf, 1, &err));
+        expect(t, c->ops->send(c, 1, PP_DIRECTION_BACKWARD, buf, 12, &err) ||
+                      c->ops->allgather(c, "", all, 1, &err));
+    else if (c->rank == 1) {
+        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_BACKWARD, buf, 16, &err));
+        expect(t, c->ops->recv_wait(c, 0, PP_DIRECTION_BACKWARD, 0, &err));
+    } else
+        expect(t, pp_comm_receive(c, 1, PP_DIRECTION_FORWARD, buf, 1, &err));
     memcpy(t->text[c->rank], err.text, sizeof err.text);
 }
 

@@ -16,6 +16,25 @@ struct thread {
     pthread_t id;
 };
 
+/* Rank 1 closes and frees its buffer, then rank 0 sends. */
+static void drop_body(struct contract *t, struct pp_comm *c)
+{
+    struct pp_err err = {0};
+    char *buf = calloc(1, 64);
+    if (c->rank == 1) {
+        expect(t, !c->ops->recv(c, 0, PP_DIRECTION_FORWARD, buf, 64, &err));
+        c->ops->close(c);
+        free(buf);
+        t->receiving = 1;
+        return;
+    }
+    while (!t->receiving)
+        sched_yield();
+    expect(t, !c->ops->send(c, 1, PP_DIRECTION_FORWARD, buf, 64, &err));
+    c->ops->close(c);
+    free(buf);
+}
+
 static void *enter(void *arg)
 {
     struct thread *self = arg;
@@ -24,7 +43,8 @@ static void *enter(void *arg)
     if (pp_comm_threads_open(self->world, self->rank, &c, &err))
         return NULL;
     self->body(self->contract, c);
-    c->ops->close(c);
+    if (self->body != drop_body)
+        c->ops->close(c);
     return NULL;
 }
 
@@ -34,7 +54,8 @@ static void run_ranks(struct contract *t, contract_body *body)
     struct thread threads[MAX_RANKS];
     struct pp_comm_world *world;
     struct pp_err err = {0};
-    if (pp_comm_world_create(t->size, t->depth, &world, &err)) {
+    if (pp_comm_world_create(t->size, (struct pp_comm_room){t->depth, ROOM},
+                             &world, &err)) {
         expect(t, false);
         return;
     }
@@ -88,6 +109,10 @@ int main(void)
     alarm(60); /* makes a deadlock a failure */
     for (int depth = 0; depth <= 3; depth++)
         try(depth_body, 2, depth, DEPTH_PROMISE);
+    for (int depth = 0; depth <= 2; depth++)
+        try(posted_body, 2, depth, POSTED_PROMISE);
+    try(room_body, 2, 1, ROOM_PROMISE);
+    try(drop_body, 2, 1, "closing drops receives without a message");
     try(wait_body, 2, 2, WAIT_PROMISE);
     try(directions_body, 2, 1, DIRECTIONS_PROMISE);
     for (int depth = 0; depth <= 2; depth++)

@@ -72,6 +72,11 @@ static int progress(void)
     return 0;
 }
 
+static void advance(void *ctx)
+{
+    (void)ctx;
+}
+
 static void error_text(int code, char *text, size_t room)
 {
     snprintf(text, room, "error %d", code);
@@ -104,7 +109,7 @@ static void *be_rank(void *arg)
     struct pp_mpi_process *p = NULL;
     if (pp_rendezvous_open(&r->place, &j, &r->err))
         return NULL;
-    r->rc = pp_mpi_process_open(j, &r->mpi, &p, &r->err);
+    r->rc = pp_mpi_process_open(j, &r->mpi, advance, NULL, &p, &r->err);
     if (r->aborts) {
         usleep(20000);
         pp_rendezvous_abort(j, r->aborts);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs random schedules on the threads transport, with one thread per rank and
- * one message per send. A schedule that the checker accepts at its channel
- * depth ends with correct messages; a schedule that it refuses as a deadlock
- * gets stuck.
+ * one message per send. If a RECV waits in its place, a schedule that the
+ * checker accepts at its channel depth ends with correct messages, and a
+ * schedule that it refuses as a deadlock gets stuck. If a RECV is posted and
+ * the action that uses the message waits, as in the executor, every accepted
+ * schedule ends too.
  *
  * The test uses no timeouts. Under one lock, ranks record which calls they
  * start and finish. When every rank that has not ended is in a call that cannot
@@ -11,16 +13,19 @@
 #include <pthread.h>
 
 #include "comm/comm.h"
+#include "run/execute/job.h"
+#include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 #include "sched_dice.h"
 
 struct direction {
-    int begun, received; /* sends started, receives done */
+    int begun, posted; /* sends and receives */
 };
 
 struct call {
     bool waits, is_send; /* in a call now; the call is a send */
     int from, to, direction;
+    int number; /* of the message, if the call waits for a receive */
 };
 
 struct run {
@@ -30,14 +35,25 @@ struct run {
                                [2]; /* from, to, backward */
     struct call calls[MAX_RANKS];
     bool at_end[MAX_RANKS];
+    bool posts;   /* a RECV does not wait */
     bool stopped; /* a deadlock was found */
     int n_wrong;  /* wrong messages and failed calls */
+};
+
+struct receive {
+    struct pp_action recv, got;
+    struct call call;
+    bool checked;
 };
 
 struct rank {
     struct run *run;
     struct pp_comm *comm;
     int rank;
+    struct receive received[MAX_ROW];
+    int n_received;
+    struct pp_action now; /* the compute action */
+    struct pp_err *err;
     struct pp_action
         sent[MAX_ROW]; /* the transport uses them until send_wait */
     int n_sent;
@@ -48,8 +64,8 @@ static bool can_return(const struct run *r, const struct call *c)
 {
     const struct direction *l = &r->directions[c->from][c->to][c->direction];
     if (c->is_send)
-        return l->begun - l->received <= r->s->channel_depth;
-    return l->begun > l->received;
+        return l->begun - l->posted <= r->s->channel_depth;
+    return l->begun > c->number;
 }
 
 /* Returns true if no rank can move and some rank has not ended. Needs the lock.
@@ -87,22 +103,14 @@ static void begin(struct rank *k, struct call c)
 
 /* Records the end of a call and returns rc. A call may fail only after an
  * abort. */
-static int end(struct rank *k, struct call c, int rc, bool right)
+static int end(struct rank *k, int rc)
 {
     struct run *r = k->run;
     pthread_mutex_lock(&r->lock);
     r->calls[k->rank].waits = false;
-    if (rc == 0 && !c.is_send)
-        r->directions[c.from][c.to][c.direction].received++;
-    r->n_wrong += rc ? !r->stopped : !right;
+    r->n_wrong += rc && !r->stopped;
     pthread_mutex_unlock(&r->lock);
     return rc;
-}
-
-static int compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    (void)ctx, (void)a, (void)err;
-    return 0;
 }
 
 static enum pp_direction direction_of(struct pp_action a)
@@ -116,30 +124,79 @@ static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     struct rank *k = ctx;
     struct pp_action *buf = &k->sent[k->n_sent++];
     *buf = a;
-    struct call c = {true, true, k->rank, peer, (int)direction_of(a)};
+    struct call c = {true, true, k->rank, peer, (int)direction_of(a), 0};
     begin(k, c);
-    return end(k, c,
-               k->comm->ops->send(k->comm, peer, direction_of(a), buf,
-                                  sizeof *buf, err),
-               true);
+    return end(k, k->comm->ops->send(k->comm, peer, direction_of(a), buf,
+                                     sizeof *buf, err));
+}
+
+/* Waits for a receive and checks its message. */
+static int await(struct rank *k, struct receive *m)
+{
+    struct pp_action got, want = pp_other_end(m->recv);
+    struct call c = m->call;
+    if (m->checked)
+        return 0;
+    begin(k, c);
+    int posted = k->run->directions[c.from][c.to][c.direction].posted;
+    if (end(k, k->comm->ops->recv_wait(k->comm, c.from, direction_of(m->recv),
+                                       posted - c.number - 1, k->err)))
+        return -1;
+    got = m->got;
+    m->checked = true;
+    if (got.op == want.op && got.stage == want.stage &&
+        got.microbatch == want.microbatch && got.slice == want.slice &&
+        got.peer == want.peer)
+        return 0;
+    pthread_mutex_lock(&k->run->lock);
+    k->run->n_wrong++;
+    pthread_mutex_unlock(&k->run->lock);
+    return 0;
 }
 
 static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct rank *k = ctx;
-    struct pp_action got = {0}, want = pp_other_end(a);
-    struct call c = {true, false, peer, k->rank, (int)direction_of(a)};
-    begin(k, c);
-    int rc = k->comm->ops->recv(k->comm, peer, direction_of(a), &got,
-                                sizeof got, err);
-    return end(k, c, rc,
-               got.op == want.op && got.stage == want.stage &&
-                   got.microbatch == want.microbatch && got.peer == want.peer);
+    struct run *r = k->run;
+    int direction = (int)direction_of(a);
+    struct receive *m = &k->received[k->n_received++];
+    pthread_mutex_lock(&r->lock);
+    *m = (struct receive){
+        .recv = a,
+        .call = {true, false, peer, k->rank, direction,
+                 r->directions[peer][k->rank][direction].posted++}};
+    pthread_mutex_unlock(&r->lock);
+    k->err = err;
+    if (k->comm->ops->recv(k->comm, peer, direction_of(a), &m->got,
+                           sizeof m->got, err))
+        return -1;
+    return r->posts ? 0 : await(k, m);
+}
+
+static int await_message(void *ctx, struct pp_dep dep)
+{
+    struct rank *k = ctx;
+    for (int i = 0; i < k->n_received; i++) {
+        struct receive *m = &k->received[i];
+        if (m->recv.op == dep.message && m->recv.stage == k->now.stage &&
+            m->recv.peer == dep.stage && m->recv.slice == dep.slice &&
+            m->recv.microbatch == k->now.microbatch)
+            return await(k, m);
+    }
+    return 0;
+}
+
+static int compute(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct rank *k = ctx;
+    k->now = a;
+    k->err = err;
+    return k->run->posts ? pp_deps(k->run->s->graph, a, await_message, k) : 0;
 }
 
 static void *run_rank(void *arg)
 {
-    static const struct pp_player player = {compute, send, recv, compute};
+    static const struct pp_player player = {compute, send, recv, NULL};
     struct rank *k = arg;
     struct run *r = k->run;
     struct pp_err err = {0};
@@ -161,16 +218,18 @@ static void *run_rank(void *arg)
 }
 
 /* Returns true if the run ended. Adds the number of failures to *n_wrong. */
-static bool run_threads(const struct pp_schedule *s, int *n_wrong)
+static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong)
 {
-    struct run run = {.s = s};
+    struct run run = {.s = s, .posts = posts};
+    struct pp_comm_room room = {s->channel_depth, 1};
     struct pp_comm_world *world = NULL;
     struct pp_err err = {0};
     int n = s->graph->n_rows;
     struct rank *ranks = calloc((size_t)n, sizeof *ranks);
     pthread_t threads[MAX_RANKS];
     pthread_mutex_init(&run.lock, NULL);
-    if (!ranks || pp_comm_world_create(n, s->channel_depth, &world, &err))
+    if (!ranks || pp_job_receives(s, &room.receives, &err) ||
+        pp_comm_world_create(n, room, &world, &err))
         exit(3);
     for (int i = 0; i < n; i++) {
         ranks[i] = (struct rank){.run = &run, .rank = i};
@@ -193,6 +252,7 @@ int main(void)
 {
     struct dice d = {.key = pp_rng_key(11, "threads")};
     int accepted = 0, deadlocked = 0, apart = 0, n_wrong = 0;
+    int stuck = 0, rescued = 0;
     while (accepted + deadlocked < 200) {
         struct fixture f;
         struct pp_err err = {0};
@@ -201,16 +261,22 @@ int main(void)
         if (!rc || strstr(err.text, "deadlock")) {
             accepted += !rc;
             deadlocked += rc != 0;
-            if (run_threads(&f.s, &n_wrong) != (rc == 0)) {
+            if (run_threads(&f.s, false, &n_wrong) != (rc == 0)) {
                 apart++;
                 printf("# depth %d: %s\n", f.s.channel_depth, err.text);
             }
+            bool ended = run_threads(&f.s, true, &n_wrong);
+            stuck += !ended && rc == 0;
+            rescued += ended && rc != 0;
         }
         drop(&f);
     }
-    printf("# %d accepted, %d deadlocks\n", accepted, deadlocked);
+    printf("# %d accepted, %d deadlocks, %d of them not with posted receives\n",
+           accepted, deadlocked, rescued);
     ok(accepted > 50 && deadlocked > 50, "both verdicts occur");
     ok(apart == 0, "accepted schedules end, refused schedules get stuck");
+    ok(stuck == 0 && rescued > 0,
+       "posted receives end accepted schedules, and some of the others");
     ok(n_wrong == 0, "every message is received as what it is");
     return done();
 }

@@ -106,8 +106,8 @@ static int write_gradients(struct dump *d, struct pp_err *err)
         if (t->rank == 0) {
             if (rc == 0)
                 rc = read_gradient(d, by_name(d->params, t->name), err);
-        } else if (c->ops->recv(c, t->rank, PP_DIRECTION_HOST, d->buf, bytes,
-                                err)) {
+        } else if (pp_comm_receive(c, t->rank, PP_DIRECTION_HOST, d->buf, bytes,
+                                   err)) {
             return -1;
         }
         if (rc == 0)

@@ -88,8 +88,8 @@ static int receive_lists(struct pp_shard_map *map, struct pp_comm *c,
     list_saved(p, 0, to);
     for (int r = 1; r < c->size; r++) {
         to += counts[r - 1];
-        if (c->ops->recv(c, r, PP_DIRECTION_HOST, to,
-                         (size_t)counts[r] * sizeof *to, err))
+        if (pp_comm_receive(c, r, PP_DIRECTION_HOST, to,
+                            (size_t)counts[r] * sizeof *to, err))
             return -1;
     }
     return 0;

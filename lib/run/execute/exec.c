@@ -6,9 +6,27 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
 #include "schedule/ir/deps.h"
+
+static int make_inboxes(struct pp_exec *e, struct pp_err *err)
+{
+    size_t n = 2 * (size_t)e->schedule->graph->n_rows, total;
+    int receives;
+    if (pp_job_receives(e->schedule, &receives, err) ||
+        pp_mul(n, (size_t)receives, &total, err))
+        return -1;
+    e->n_posted = (size_t)receives;
+    e->inboxes = calloc(n, sizeof *e->inboxes);
+    e->posted = calloc(total, sizeof *e->posted);
+    if (!e->inboxes || !e->posted)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        e->inboxes[i].at = e->posted + i * e->n_posted;
+    return 0;
+}
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
                  const struct pp_schedule *s,
@@ -30,7 +48,7 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
         return -1;
     if (!e->sent || !e->before)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    return make_inboxes(e, err);
 }
 
 void pp_exec_finish(struct pp_exec *e)
@@ -40,6 +58,8 @@ void pp_exec_finish(struct pp_exec *e)
         pp_device_free(e->worker->engine.device, e->arena);
     free(e->sent);
     free(e->before);
+    free(e->inboxes);
+    free(e->posted);
     memset(e, 0, sizeof *e);
 }
 
@@ -283,10 +303,12 @@ static int compute_pair(struct pp_exec *e, struct pp_action f,
 int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    double start = pp_clock();
     int rc = 0;
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
+    if (pp_exec_await_inputs(e, a, err))
+        return -1;
+    double start = pp_clock();
     if (a.overlap && e->worker->overlap.device) {
         e->paired = a;
         e->has_paired = true;

@@ -39,13 +39,28 @@ struct pp_worker {
                      SYNC_COPIES; NULL if there is one copy */
 };
 
+/* A receive that is posted. */
+struct pp_posted {
+    struct pp_action action; /* the RECV */
+    size_t place;            /* in its row */
+};
+
+/* The receives of a channel, from a rank in a direction. */
+struct pp_inbox {
+    struct pp_posted *at;   /* ring */
+    size_t posted, awaited; /* receives so far */
+};
+
 struct pp_exec {
     struct pp_worker *worker; /* borrowed */
     const struct pp_schedule *schedule;
     struct pp_memory memory;
     unsigned char *arena;
     size_t *sent; /* messages sent, by 2 * rank + direction: ring places */
-    bool trains;  /* the row has a backward, so it opens and closes slots */
+    struct pp_inbox *inboxes; /* by 2 * rank + direction */
+    struct pp_posted *posted; /* the rings of all inboxes */
+    size_t n_posted;          /* size of a ring */
+    bool trains; /* the row has a backward, so it opens and closes slots */
     struct pp_slice_blocks *before; /* (n_slices) of the current action */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;

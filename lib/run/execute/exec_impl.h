@@ -33,4 +33,8 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err);
 int pp_exec_receive(void *ctx, struct pp_action a, int peer,
                     struct pp_err *err);
 
+/* Waits for the messages that compute action a needs. */
+int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
+                         struct pp_err *err);
+
 #endif

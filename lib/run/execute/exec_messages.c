@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_messages - SEND and RECV: from a planned buffer through a ring to the
- * transport, and back. */
+ * transport, and back. A RECV posts its receive; the compute action that needs
+ * the message waits for it. */
 #include "run/execute/exec_impl.h"
+
+#include "schedule/ir/deps.h"
 
 /* Returns the bytes of the rows of a message: the tokens of its slice times the
  * width of the boundary that it crosses. */
@@ -75,15 +78,101 @@ static int check_size(const struct pp_exec *e, struct pp_action a, int from,
     return pp_exec_fail_at(e, a, err);
 }
 
+static enum pp_direction direction_of(enum pp_op recv)
+{
+    return recv == PP_RECV_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
+}
+
+static struct pp_inbox *inbox_of(const struct pp_exec *e, int peer,
+                                 enum pp_op recv)
+{
+    return &e->inboxes[2 * (size_t)peer + (size_t)direction_of(recv)];
+}
+
+/* An error of this rank is about the message of this RECV; the transport has
+ * named the rank already. The errors of other ranks pass unchanged. */
+static int fail_message(const struct pp_exec *e, struct pp_action a,
+                        struct pp_err *err)
+{
+    if (!(err->origin.known & PP_ORIGIN_RANK) ||
+        err->origin.rank != e->worker->rank)
+        return -1;
+    pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
+    pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
+    return pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
+}
+
+/* Waits for the oldest receive of a channel. The recorder takes this wait for
+ * the time of the RECV. */
+static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
+                        struct pp_err *err)
+{
+    struct pp_comm *c = e->worker->comm;
+    struct pp_device *d = e->worker->engine.device;
+    const struct pp_posted *p = &in->at[in->awaited++ % e->n_posted];
+    int keep = (int)(in->posted - in->awaited);
+    if (e->recorder)
+        pp_recorder_begin(e->recorder, p->place, d);
+    if (c->ops->recv_wait(c, peer, direction_of(p->action.op), keep, err))
+        return fail_message(e, p->action, err);
+    if (e->recorder)
+        pp_recorder_end(e->recorder, p->place, d);
+    return 0;
+}
+
+static bool is_for(struct pp_action recv, struct pp_action a, struct pp_dep dep)
+{
+    return recv.stage == a.stage && recv.peer == dep.stage &&
+           recv.microbatch == a.microbatch && recv.slice == dep.slice;
+}
+
+/* Returns how many receives to wait for until the message of a dependency is
+ * there; 0 if it is. */
+static size_t place_in_inbox(const struct pp_exec *e, const struct pp_inbox *in,
+                             struct pp_action a, struct pp_dep dep)
+{
+    for (size_t i = in->awaited; i < in->posted; i++)
+        if (is_for(in->at[i % e->n_posted].action, a, dep))
+            return i + 1 - in->awaited;
+    return 0;
+}
+
+struct inputs {
+    struct pp_exec *exec;
+    struct pp_action action;
+    struct pp_err *err;
+};
+
+static int await_input(void *ctx, struct pp_dep dep)
+{
+    const struct inputs *w = ctx;
+    if (dep.message == PP_N_OPS)
+        return 0;
+    int peer = w->exec->schedule->graph->stages[dep.stage].row;
+    struct pp_inbox *in = inbox_of(w->exec, peer, dep.message);
+    size_t n = place_in_inbox(w->exec, in, w->action, dep);
+    for (size_t i = 0; i < n; i++)
+        if (await_oldest(w->exec, in, peer, w->err))
+            return -1;
+    return 0;
+}
+
+int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
+                         struct pp_err *err)
+{
+    struct inputs w = {e, a, err};
+    return pp_deps(e->schedule->graph, a, await_input, &w);
+}
+
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
-    bool is_forward = a.op == PP_RECV_F;
-    enum pp_direction direction =
-        is_forward ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
-    const struct pp_buffer *to = pp_exec_find(
-        e, is_forward ? PP_BUF_INPUT : PP_BUF_DOUTPUT, a.stage, a, a.peer);
+    enum pp_direction direction = direction_of(a.op);
+    struct pp_inbox *in = inbox_of(e, peer, a.op);
+    const struct pp_buffer *to =
+        pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
+                     a.stage, a, a.peer);
     size_t bytes = row_bytes(e, a);
     /* A sender with the same index fails before it sends. Wait for it, so that
      * the first rank of the pipeline reports the error. */
@@ -96,15 +185,8 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     if (e->shapes == PP_MESSAGE_EXCHANGE &&
         check_size(e, a, peer, direction, bytes, err))
         return -1;
-    if (c->ops->recv(c, peer, direction, e->arena + to->offset, bytes, err) ==
-        0)
-        return 0;
-    /* An error of this rank is about this message; the transport has named the
-     * rank already. The errors of other ranks pass unchanged. */
-    if (!(err->origin.known & PP_ORIGIN_RANK) ||
-        err->origin.rank != e->worker->rank)
-        return -1;
-    pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
-    pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
-    return pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
+    in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
+    return c->ops->recv(c, peer, direction, e->arena + to->offset, bytes, err)
+               ? fail_message(e, a, err)
+               : 0;
 }

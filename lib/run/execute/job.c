@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "run/execute/sync.h"
+#include "schedule/ir/deps.h"
 
 /* Returns the most tokens, with padding, that a buffer must hold. */
 static size_t most_tokens(const struct pp_job *j, const struct pp_packed *p)
@@ -95,6 +96,66 @@ size_t pp_job_workspace(const struct pp_job *j, int rank)
     if (j->schedule->graph->n_copies > 1)
         wide += PP_COPIED_PART;
     return engines * engine + wide * k->accumulator_bytes;
+}
+
+/* The messages of a row that are posted and not yet used. */
+struct held {
+    const struct pp_graph *graph;
+    int *n; /* by 2 * peer row + direction */
+};
+
+static int *held_of(const struct held *h, int peer, enum pp_op recv)
+{
+    return &h->n[2 * h->graph->stages[peer].row + (recv == PP_RECV_B)];
+}
+
+static int use_held(void *ctx, struct pp_dep dep)
+{
+    if (dep.message != PP_N_OPS)
+        --*held_of(ctx, dep.stage, dep.message);
+    return 0;
+}
+
+static int most_of_row(const struct pp_row *row, struct held *h)
+{
+    int most = 1;
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        bool uses = a.op == PP_F ||
+                    (pp_is_compute(a.op) && pp_consumes_gradient(h->graph, a));
+        int n = pp_is_recv(a.op) ? ++*held_of(h, a.peer, a.op) : 0;
+        most = n > most ? n : most;
+        if (uses)
+            pp_deps(h->graph, a, use_held, h);
+    }
+    return most;
+}
+
+int pp_job_receives(const struct pp_schedule *s, int *most, struct pp_err *err)
+{
+    size_t n = 2 * (size_t)s->graph->n_rows;
+    struct held h = {s->graph, calloc(n, sizeof *h.n)};
+    if (!h.n)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    *most = 1;
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        int of_row = most_of_row(&s->rows[r], &h);
+        *most = of_row > *most ? of_row : *most;
+    }
+    free(h.n);
+    return 0;
+}
+
+int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
+                        struct pp_err *err)
+{
+    int forward = 1;
+    room->depth = j->schedule->channel_depth;
+    if (pp_job_receives(j->schedule, &room->receives, err) ||
+        (j->forward && pp_job_receives(j->forward, &forward, err)))
+        return -1;
+    room->receives = forward > room->receives ? forward : room->receives;
+    return 0;
 }
 
 /* Marks the channels in use, by (from, to, direction). */

@@ -141,6 +141,15 @@ void pp_job_room(const struct pp_job *j, struct pp_engine_room *room);
  * be timed that needs one queue (products, layers). */
 bool pp_job_overlaps(const struct pp_job *j, int rank);
 
+/* Sets *most to the most receives of a channel of s that are posted and whose
+ * messages are not yet used; at least 1. */
+int pp_job_receives(const struct pp_schedule *s, int *most,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Sets *room to the room that the job needs in each channel. */
+int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Lists the channels that the job uses: those of the schedule's messages and of
  * the gradients of weights that two ranks hold. Each is listed once, in an
  * order in which pairs of neighbours can connect at the same time. For a

@@ -238,28 +238,19 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     return r->player->compute(r->ctx, a, err);
 }
 
-typedef int (*message_fn)(void *ctx, struct pp_action a, int peer,
-                          struct pp_err *err);
-
-static int note_message(struct pp_recorder *r, message_fn f, struct pp_action a,
-                        int peer, struct pp_err *err)
-{
-    pp_recorder_begin(r, *r->pc, r->device);
-    int rc = f(r->ctx, a, peer, err);
-    pp_recorder_end(r, *r->pc, r->device);
-    return rc;
-}
-
 static int send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_recorder *r = ctx;
-    return note_message(r, r->player->send, a, peer, err);
+    pp_recorder_begin(r, *r->pc, r->device);
+    int rc = r->player->send(r->ctx, a, peer, err);
+    pp_recorder_end(r, *r->pc, r->device);
+    return rc;
 }
 
 static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_recorder *r = ctx;
-    return note_message(r, r->player->recv, a, peer, err);
+    return r->player->recv(r->ctx, a, peer, err);
 }
 
 static int sync(void *ctx, struct pp_action a, struct pp_err *err)

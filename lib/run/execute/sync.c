@@ -36,8 +36,8 @@ static int add_part(const struct pp_worker *w, const struct copied *c,
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
     if (ops->send(w->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
                   err) ||
-        ops->recv(w->comm, c->peer, PP_DIRECTION_SYNC, w->copied, n * element,
-                  err) ||
+        pp_comm_receive(w->comm, c->peer, PP_DIRECTION_SYNC, w->copied,
+                        n * element, err) ||
         ops->send_wait(w->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
     return is_first ? add(w, mine, mine, w->copied, n, err)
@@ -94,7 +94,8 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                       : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
     if (c->ops->send(c, t->peer, PP_DIRECTION_SYNC, mine, bytes, err) ||
-        c->ops->recv(c, t->peer, PP_DIRECTION_SYNC, t->received, bytes, err) ||
+        pp_comm_receive(c, t->peer, PP_DIRECTION_SYNC, t->received, bytes,
+                        err) ||
         c->ops->send_wait(c, t->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
     const void *embed = t->embed ? t->embed : t->received;

@@ -83,7 +83,7 @@ static int answer_clock(struct pp_comm *c, struct pp_err *err)
     char asked;
     for (int rank = 1; rank < c->size; rank++)
         for (int i = 0; i < ROUNDS; i++) {
-            if (c->ops->recv(c, rank, PP_DIRECTION_HOST, &asked, 1, err))
+            if (pp_comm_receive(c, rank, PP_DIRECTION_HOST, &asked, 1, err))
                 return -1;
             double now = pp_clock();
             if (send_host(c, rank, &now, sizeof now, err))
@@ -105,7 +105,8 @@ static int find_offset(struct pp_comm *c, double *offset, double *error,
     for (int i = 0; i < ROUNDS; i++) {
         double asked = pp_clock();
         if (send_host(c, 0, "", 1, err) ||
-            c->ops->recv(c, 0, PP_DIRECTION_HOST, &theirs, sizeof theirs, err))
+            pp_comm_receive(c, 0, PP_DIRECTION_HOST, &theirs, sizeof theirs,
+                            err))
             return -1;
         least = fmax(least, theirs - pp_clock());
         most = fmin(most, theirs - asked);

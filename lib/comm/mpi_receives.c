@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/mpi_receives.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+int pp_mpi_receives_init(struct pp_mpi_receives *r, int n_ranks, int n_tags,
+                         size_t n, struct pp_err *err)
+{
+    size_t n_inboxes;
+    if (pp_mul((size_t)n_ranks, (size_t)n_tags, &n_inboxes, err) ||
+        pp_mul(n_inboxes, n, &r->n, err))
+        return -1;
+    r->inboxes = calloc(n_inboxes, sizeof *r->inboxes);
+    r->all = calloc(r->n, sizeof *r->all);
+    r->active = calloc(n_inboxes, sizeof *r->active);
+    if (!r->inboxes || !r->all || !r->active)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "out of memory: channels of %d ranks", n_ranks);
+    for (size_t i = 0; i < n_inboxes; i++)
+        r->inboxes[i] = (struct pp_mpi_inbox){.from = (int)i / n_tags,
+                                              .tag = (int)i % n_tags,
+                                              .receives = r->all + i * n,
+                                              .ring = n};
+    return 0;
+}
+
+void pp_mpi_receives_finish(struct pp_mpi_receives *r)
+{
+    for (size_t i = 0; r->all && i < r->n; i++)
+        free(r->all[i].spare);
+    free(r->inboxes);
+    free(r->all);
+    free(r->active);
+    *r = (struct pp_mpi_receives){0};
+}
+
+void pp_mpi_receives_post(struct pp_mpi_receives *r, struct pp_mpi_inbox *in,
+                          void *buf, size_t bytes)
+{
+    if (in->received == in->posted)
+        r->active[r->n_active++] = in;
+    in->receives[in->posted++ % in->ring] =
+        (struct pp_mpi_receive){.buf = buf, .bytes = bytes};
+    pp_mpi_receives_advance(r);
+}
+
+int pp_mpi_receives_find(const struct pp_mpi_receives *r,
+                         struct pp_mpi_inbox *in)
+{
+    return in->found ? 0
+                     : r->mpi->probe(in->from, in->tag, &in->found, &in->bytes,
+                                     &in->message);
+}
+
+/* Begins the receive of the message that is found. A message of another size
+ * goes elsewhere, so that its sender does not wait for ever. */
+static int begin_receive(const struct pp_mpi_receives *r,
+                         struct pp_mpi_inbox *in)
+{
+    struct pp_mpi_receive *next = &in->receives[in->begun % in->ring];
+    void *to = next->buf;
+    next->sent_bytes = in->bytes;
+    if (next->sent_bytes != next->bytes)
+        to = next->spare = malloc(in->bytes + 1);
+    in->found = false;
+    in->begun++;
+    return r->mpi->recv(to, to ? in->bytes : 0, r->most, &in->message,
+                        &next->request);
+}
+
+/* Returns MPI's code. */
+static int advance_inbox(const struct pp_mpi_receives *r,
+                         struct pp_mpi_inbox *in)
+{
+    bool done = true;
+    int code = 0;
+    while (!code && in->begun < in->posted) {
+        code = pp_mpi_receives_find(r, in);
+        if (code || !in->found)
+            break;
+        code = begin_receive(r, in);
+    }
+    while (!code && done && in->received < in->begun) {
+        struct pp_mpi_receive *next = &in->receives[in->received % in->ring];
+        code = r->mpi->test(&next->request, &done);
+        in->received += !code && done;
+    }
+    return code;
+}
+
+void pp_mpi_receives_advance(void *receives)
+{
+    struct pp_mpi_receives *r = receives;
+    for (size_t i = 0; i < r->n_active;) {
+        struct pp_mpi_inbox *in = r->active[i];
+        in->failure = advance_inbox(r, in);
+        if (in->failure || in->received == in->posted)
+            r->active[i] = r->active[--r->n_active];
+        else
+            i++;
+    }
+}
