@@ -99,6 +99,10 @@ void pprun_finish(struct pprun *p);
  */
 const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
 
+/* Opens the data and the evaluation data, and counts the steps of --epochs.
+ * Needs the model and the schedule. */
+int pprun_open_data(struct pprun *p) PP_MUST_USE;
+
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -46,34 +45,6 @@ static int read_manifest(struct pprun *p, const char *name)
                        name);
     if (p->rank == 0 && pp_check(&m->schedule, err))
         return pp_fail_at(err, "%s: ", name);
-    return 0;
-}
-
-/* Checks that the data is the one that the plan was made with. */
-static int match_data(const struct pprun *p, const char *dir)
-{
-    const struct pp_manifest_data *d = &p->manifest.data;
-    const struct {
-        const char *name;
-        uint64_t planned, found;
-    } sizes[] = {
-        {"n_bins", d->n_bins, p->data.n_bins},
-        {"capacity", d->capacity, p->data.capacity},
-        {"max_tokens", d->max_tokens, p->data.max_tokens},
-    };
-    struct pp_err *err = &p->tool->err;
-    if (!pp_checksum_equal(p->data.checksum, d->checksum))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: is not the data that the manifest was made for; "
-                       "run ppsched --data again",
-                       dir);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].planned != sizes[i].found)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/data/%s: '%" PRIu64 "', but '%s' has %" PRIu64
-                           "; run ppsched --data again",
-                           sizes[i].name, sizes[i].planned, dir,
-                           sizes[i].found);
     return 0;
 }
 
@@ -144,56 +115,6 @@ static int match_model(struct pprun *p)
                                               pp_copy_number(&m->graph, s)};
     }
     return 0;
-}
-
-static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
-{
-    struct pp_err *err = &p->tool->err;
-    if (pp_packed_open(dir, out, err))
-        return -1;
-    if (out->n_bins == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: contains no sequences", dir);
-    if (out->vocab > p->model.vocab)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: token id '%u' is not in the model's vocabulary of "
-                       "%zu",
-                       dir, out->vocab - 1, p->model.vocab);
-    if (out->max_seqlen > p->model.max_position)
-        tool_say(p->tool, TOOL_NOTE,
-                 "%s: sequences have up to %u tokens, more than the model's "
-                 "max_position_embeddings '%zu'",
-                 dir, out->max_seqlen, p->model.max_position);
-    return 0;
-}
-
-/* Returns the steps of --epochs. The last one goes on into the next epoch. */
-static int64_t count_steps(const struct pprun *p)
-{
-    double n =
-        (double)p->manifest.schedule.n_microbatches * (double)p->job.accumulate;
-    return (int64_t)ceil(p->options.epochs * (double)p->data.n_bins / n);
-}
-
-static int open_data(struct pprun *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    const struct pprun_options *o = &p->options;
-    const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
-    if (!dir && o->shrink)
-        return 0; /* --shrink generates data */
-    if (!dir)
-        return tool_usage(p->tool, "no data: give --data DIR");
-    if (open_packed(p, dir, &p->data))
-        return -1;
-    if (m->has_data && dir != o->eval && match_data(p, dir))
-        return -1;
-    p->job.data = &p->data;
-    if (o->epochs > 0)
-        p->job.optim.steps = count_steps(p);
-    if (!o->eval)
-        return 0;
-    p->job.eval = &p->eval;
-    return open_packed(p, o->eval, &p->eval);
 }
 
 static int find_weights(struct pprun *p)
@@ -321,8 +242,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->shapes = (enum pp_message_size)p->options.shapes;
     j->logps = pprun_logps;
     if (p->options.plan)
-        return open_data(p);
-    return open_data(p) || prepare_save(p) || find_weights(p) ||
+        return pprun_open_data(p);
+    return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||
                    spare_checkpoints(p)
                ? -1
                : 0;

@@ -14,7 +14,8 @@ struct array_input {
     bool allow_empty;
     struct pp_array ids, labels, mask, attention, lengths, cu, cu_padded,
         groups, kind, columns[PP_N_COLUMNS];
-    size_t n; /* sequences */
+    size_t n;    /* sequences */
+    size_t skip; /* padding before the tokens of the sequence */
     /* Scratch for one sequence. */
     int32_t *label_room, *mask_room;
     float *float_room;
@@ -185,24 +186,28 @@ static int check_array_layout(struct array_input *x, struct pp_err *err)
     return check_shapes(x, err);
 }
 
-/* Returns the tokens of a row: the leading ones of its attention mask, or -1 if
- * others follow. */
-static int64_t attended_length(const struct array_input *x, size_t i)
+/* Returns the tokens of a row: the ones of its attention mask, or -1 if they
+ * are not together. Sets x->skip to the padding before them. */
+static int64_t attended_length(struct array_input *x, size_t i)
 {
-    size_t width = x->ids.dims[1], n = 0;
-    while (n < width && integer_at(&x->attention, i * width + n) == 1)
+    size_t width = x->ids.dims[1], at = i * width, n = 0;
+    while (x->skip < width && integer_at(&x->attention, at + x->skip) == 0)
+        x->skip++;
+    n = x->skip;
+    while (n < width && integer_at(&x->attention, at + n) == 1)
         n++;
     for (size_t k = n; k < width; k++)
-        if (integer_at(&x->attention, i * width + k) != 0)
+        if (integer_at(&x->attention, at + k) != 0)
             return -1;
-    return (int64_t)n;
+    return (int64_t)(n - x->skip);
 }
 
-/* Finds the length and the room of sequence i, which begins at *at. */
-static int find_sequence(const struct array_input *x, size_t i, size_t *at,
+/* Finds the length and the room of sequence i, whose room begins at *at. */
+static int find_sequence(struct array_input *x, size_t i, size_t *at,
                          size_t *length, size_t *room, struct pp_err *err)
 {
     int64_t n, padded;
+    x->skip = 0;
     if (x->ids.n_dims == 2) {
         padded = (int64_t)x->ids.dims[1];
         n = x->attention.data ? attended_length(x, i)
@@ -333,7 +338,8 @@ static int add_array_documents(struct array_input *x, struct pp_documents *d,
             group = i;
         }
         if (find_sequence(x, i, &at, &n, &room, err) != 0 ||
-            add_array_sequence(x, d, i, group, starts, at, n, err) != 0 ||
+            add_array_sequence(x, d, i, group, starts, at + x->skip, n, err) !=
+                0 ||
             (ends && pp_documents_check_last(d, kind, err) != 0))
             return -1;
         group += ends;

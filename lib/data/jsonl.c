@@ -19,6 +19,8 @@
 struct json_line {
     int32_t *ids, *labels, *mask; /* room for every character of the line */
     size_t n_ids, n_labels, n_mask;
+    size_t n_padding; /* removed */
+    size_t n_left;    /* of it, on the left */
     struct pp_fields fields;
 };
 
@@ -86,6 +88,13 @@ static int scan_line_object(struct pp_scan *s, bool bytes, struct json_line *l,
     return more ? -1 : pp_scan_end(s, err);
 }
 
+/* Returns whether a field says where the sequences of a row are. */
+static bool has_sequences(const struct pp_fields *f)
+{
+    return f->has[PP_FIELD_POSITIONS] || f->has[PP_FIELD_LENGTHS] ||
+           f->has[PP_FIELD_STARTS];
+}
+
 /* Makes the labels in l->labels from labels and loss mask. */
 static int make_line_labels(struct json_line *l, struct pp_err *err)
 {
@@ -108,6 +117,26 @@ static int make_line_labels(struct json_line *l, struct pp_err *err)
     for (size_t i = 0; has_mask && i < l->n_mask; i++)
         if (!l->mask[i])
             l->labels[i] = PP_LABEL_IGNORE;
+    return 0;
+}
+
+/* Removes the padding of a row. Columns keep it until they are read. */
+static int remove_padding(struct pp_scan *s, struct json_line *l,
+                          struct pp_err *err)
+{
+    struct pp_padding p;
+    if (pp_padding_read(s, l->fields.at[PP_FIELD_ATTENTION], l->mask, l->n_ids,
+                        &p, err) != 0)
+        return -1;
+    if (p.n < l->n_ids && has_sequences(&l->fields))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "attention_mask: padding cannot be given beside the "
+                       "places of sequences");
+    memmove(l->ids, l->ids + p.before, p.n * sizeof *l->ids);
+    memmove(l->labels, l->labels + p.before, p.n * sizeof *l->labels);
+    l->n_padding = l->n_ids - p.n;
+    l->n_left = p.before;
+    l->n_ids = p.n;
     return 0;
 }
 
@@ -190,8 +219,7 @@ static bool has_parts_or_columns(const struct pp_fields *f)
     for (int i = PP_FIELD_COLUMN; i < PP_N_FIELDS; i++)
         if (f->has[i])
             return true;
-    return f->has[PP_FIELD_POSITIONS] || f->has[PP_FIELD_LENGTHS] ||
-           f->has[PP_FIELD_STARTS];
+    return has_sequences(f);
 }
 
 /* Adds a row of several sequences, or with columns. */
@@ -199,7 +227,7 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
                          struct pp_jsonl_sequence *r, const int32_t *labels,
                          struct pp_documents *d, struct pp_err *err)
 {
-    r->n = l->n_ids;
+    r->n = l->n_ids + l->n_padding;
     r->ids = l->ids;
     memset(r->has, 0, sizeof r->has);
     if (mark_starts(s, l, err) != 0 ||
@@ -210,7 +238,7 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
             end++;
         if (pp_documents_add(d, end - at, labels ? labels + at : NULL, err) !=
                 0 ||
-            pp_sequence_set_columns(r, d, at, err) != 0 ||
+            pp_sequence_set_columns(r, d, l->n_left + at, err) != 0 ||
             pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
             return -1;
     }
@@ -224,11 +252,15 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
     const bool *has = l->fields.has;
     bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK];
     if (!has[j->bytes ? PP_FIELD_TEXT : PP_FIELD_IDS])
-        return pp_fail_setting(
-            err, PP_EXIT_INPUT, "bytes", NULL,
-            j->bytes ? "no 'text', which the byte tokenizer needs"
-                     : "no 'input_ids'; text needs the byte tokenizer");
+        return pp_fail_setting(err, PP_EXIT_INPUT, "bytes", NULL,
+                               j->bytes
+                                   ? "no 'text', which the byte tokenizer needs"
+                                   : "no 'input_ids'; scripts/tokenize makes "
+                                     "them from text, and a "
+                                     "model of bytes needs none");
     if (own && make_line_labels(l, err) != 0)
+        return -1;
+    if (has[PP_FIELD_ATTENTION] && remove_padding(s, l, err) != 0)
         return -1;
     if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",

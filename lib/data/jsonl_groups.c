@@ -20,7 +20,9 @@ static int begin_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
     if (!f->has[PP_FIELD_PROMPT])
         return 0;
     s->at = f->at[PP_FIELD_PROMPT];
-    return pp_sequence_append_ids(r, s, false, err);
+    if (pp_sequence_append_ids(r, s, false, err) != 0)
+        return -1;
+    return pp_sequence_trim(r, s, f, PP_FIELD_PROMPT_ATTENTION, 0, err);
 }
 
 static int end_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
@@ -51,17 +53,21 @@ static int add_pair(struct pp_jsonl_sequence *r, struct pp_scan *s,
                     struct pp_err *err)
 {
     static const struct {
-        enum pp_field value, logp;
-    } sides[] = {{PP_FIELD_CHOSEN, PP_FIELD_REF_CHOSEN},
-                 {PP_FIELD_REJECTED, PP_FIELD_REF_REJECTED}};
+        enum pp_field value, logp, mask;
+    } sides[] = {
+        {PP_FIELD_CHOSEN, PP_FIELD_REF_CHOSEN, PP_FIELD_CHOSEN_ATTENTION},
+        {PP_FIELD_REJECTED, PP_FIELD_REF_REJECTED,
+         PP_FIELD_REJECTED_ATTENTION}};
     if (!f->has[PP_FIELD_CHOSEN] || !f->has[PP_FIELD_REJECTED])
         return pp_scan_fail(s, err,
                             "'chosen' and 'rejected' must be given together");
     for (int k = 0; k < 2; k++) {
         if (begin_sequence(r, s, f, d, err) != 0)
             return -1;
+        size_t body = r->n;
         s->at = f->at[sides[k].value];
         if (pp_sequence_append_value(r, s, err) != 0 ||
+            pp_sequence_trim(r, s, f, sides[k].mask, body, err) != 0 ||
             read_number_field(r, s, f, sides[k].logp, PP_COLUMN_REF_LOGPS,
                               err) != 0 ||
             (k == 0 &&
@@ -185,6 +191,11 @@ int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
                            const struct pp_fields *f, struct pp_documents *d,
                            struct pp_err *err)
 {
+    if (f->has[PP_FIELD_ATTENTION] &&
+        (f->has[PP_FIELD_CHOSEN] || f->has[PP_FIELD_RESPONSES]))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'attention_mask' must be of one sequence: give one to "
+                       "each side or response");
     if (f->has[PP_FIELD_CHOSEN] || f->has[PP_FIELD_REJECTED])
         return add_pair(r, s, f, d, err);
     if (f->has[PP_FIELD_RESPONSE] || f->has[PP_FIELD_RESPONSES])

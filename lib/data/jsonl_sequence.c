@@ -218,7 +218,8 @@ static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
         return -1;
     s->at = f.at[PP_FIELD_IDS];
     if (pp_sequence_append_ids(r, s, train, err) != 0 ||
-        read_field_labels(r, s, &f, body, err) != 0)
+        read_field_labels(r, s, &f, body, err) != 0 ||
+        pp_sequence_trim(r, s, &f, PP_FIELD_ATTENTION, body, err) != 0)
         return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (f.has[PP_FIELD_COLUMN + c])
@@ -267,7 +268,9 @@ int pp_sequence_append_object(struct pp_jsonl_sequence *r, struct pp_scan *s,
         if (append_list(r, s, err) != 0 ||
             read_field_labels(r, s, f, body, err) != 0)
             return -1;
-        return pp_sequence_read_columns(r, s, f, body, err);
+        if (pp_sequence_read_columns(r, s, f, body, err) != 0)
+            return -1;
+        return pp_sequence_trim(r, s, f, PP_FIELD_ATTENTION, body, err);
     }
     return pp_scan_fail(s, err, "no 'input_ids'");
 }
@@ -301,6 +304,10 @@ static const struct {
     {"labels", PP_FIELD_LABELS},
     {"loss_mask", PP_FIELD_MASK},
     {"token_loss_mask", PP_FIELD_MASK},
+    {"attention_mask", PP_FIELD_ATTENTION},
+    {"prompt_attention_mask", PP_FIELD_PROMPT_ATTENTION},
+    {"chosen_attention_mask", PP_FIELD_CHOSEN_ATTENTION},
+    {"rejected_attention_mask", PP_FIELD_REJECTED_ATTENTION},
     {"position_ids", PP_FIELD_POSITIONS},
     {"seq_lengths", PP_FIELD_LENGTHS},
     {"seq_start_id", PP_FIELD_STARTS},

@@ -18,6 +18,10 @@ enum pp_field {
     PP_FIELD_POSITIONS,
     PP_FIELD_LENGTHS,
     PP_FIELD_STARTS,
+    PP_FIELD_ATTENTION, /* the masks of padding */
+    PP_FIELD_PROMPT_ATTENTION,
+    PP_FIELD_CHOSEN_ATTENTION,
+    PP_FIELD_REJECTED_ATTENTION,
     PP_FIELD_PROMPT,
     PP_FIELD_RESPONSE,
     PP_FIELD_RESPONSES,
@@ -107,6 +111,23 @@ int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
 int pp_sequence_append_object(struct pp_jsonl_sequence *r, struct pp_scan *s,
                               const struct pp_fields *f,
                               struct pp_err *err) PP_MUST_USE;
+
+/* The tokens among padding. */
+struct pp_padding {
+    size_t before; /* padding on the left */
+    size_t n;      /* tokens */
+};
+
+/* Reads an attention mask of n elements at a place of the text. room is
+ * overwritten. */
+int pp_padding_read(struct pp_scan *s, size_t at, int32_t *room, size_t n,
+                    struct pp_padding *out, struct pp_err *err) PP_MUST_USE;
+
+/* Removes padding from the tokens from `from` on and from their labels and
+ * columns, if the mask is among the fields. */
+int pp_sequence_trim(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                     const struct pp_fields *f, enum pp_field mask, size_t from,
+                     struct pp_err *err) PP_MUST_USE;
 
 /* Appends the value that is next: ids, turns, or an object. */
 int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,

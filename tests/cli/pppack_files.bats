@@ -59,6 +59,35 @@ refused() {
     [ -z "$(find . -name '*.tmp')" ]
 }
 
+@test "padding that an attention mask marks is not packed" {
+    cat >plain.jsonl <<'END'
+{"prompt":[1,2],"chosen":[3,4],"rejected":[5]}
+{"chosen":{"input_ids":[6,7],"labels":[-100,7]},"rejected":[8]}
+END
+    cat >masked.jsonl <<'END'
+{"prompt":[0,1,2],"prompt_attention_mask":[0,1,1],"chosen":[3,4,0],"chosen_attention_mask":[1,1,0],"rejected":[5,0],"rejected_attention_mask":[1,0]}
+{"chosen":{"input_ids":[6,7,0],"attention_mask":[1,1,0],"labels":[-100,7,-100]},"rejected":{"input_ids":[0,8],"attention_mask":[0,1]}}
+END
+    pppack -l 8 -o plain plain.jsonl
+    pppack -l 8 -o masked masked.jsonl
+    diff -r plain masked
+    echo '{"response":[3,4],"advantages":[1,2]}' >plain.jsonl
+    echo '{"response":[0,3,4,0],"attention_mask":[0,1,1,0],"advantages":[9,1,2,9]}' \
+        >masked.jsonl
+    pppack -l 8 -o plain plain.jsonl
+    pppack -l 8 -o masked masked.jsonl
+    diff -r plain masked
+    echo '{"input_ids":[3,4],"advantages":[1,2]}' >plain.jsonl
+    echo '{"input_ids":[0,3,4],"advantages":[9,1,2],"attention_mask":[0,1,1]}' \
+        >masked.jsonl
+    pppack -l 8 -o plain plain.jsonl
+    pppack -l 8 -o masked masked.jsonl
+    diff -r plain masked
+    echo '{"chosen":[1],"rejected":[2],"attention_mask":[1]}' >bad.jsonl
+    refused "bad.jsonl: line 1: 'attention_mask' must be of one sequence: give \
+one to each side or response" -l 8 -o no bad.jsonl
+}
+
 @test "pairs stay in one bin, and are dropped as a whole" {
     cat >in.jsonl <<'END'
 {"prompt":[1],"chosen":[2,3],"rejected":[4],"margin":0.5}

@@ -101,8 +101,10 @@ static void test_rows(void)
         PP_TOKEN_U8, 2, {2, 3}, 6, (uint8_t[]){1, 1, 0, 1, 1, 1}};
     is_read(&s, "1,2|4,5,6", "rows with an attention mask");
     s.at[1].array.data = (uint8_t[]){0, 1, 1, 1, 1, 1};
+    is_read(&s, "2,3|4,5,6", "padding on the left");
+    s.at[1].array.data = (uint8_t[]){1, 0, 1, 1, 1, 1};
     is_read(&s, "in: the length of sequence 0 is too large or negative",
-            "padding on the left");
+            "a hole in the mask");
     s.at[1].name = "labels";
     s.at[1].array = (struct pp_array){
         PP_TOKEN_I64, 2, {2, 3}, 6, (int64_t[]){-100, 2, 3, 4, -100, 6}};

@@ -68,6 +68,14 @@ static void test_good(void)
             "7,8,9/-100,8,-100", "loss_mask of numbers and words");
     is_read("{\"input_ids\":[7,8],\"labels\":[1,2],\"loss_mask\":[1,0]}", false,
             "7,8/1,-100", "labels and loss_mask together");
+    is_read("{\"attention_mask\":[1,1,0],\"input_ids\":[7,8,0]}", false, "7,8",
+            "padding on the right");
+    is_read("{\"input_ids\":[0,0,7,8],\"attention_mask\":[0,false,true,1],"
+            "\"labels\":[0,0,-100,8]}",
+            false, "7,8/-100,8", "padding on the left, with labels");
+    is_read("{\"input_ids\":[0,7,0],\"attention_mask\":[0,1,0]}\n"
+            "{\"input_ids\":[9],\"attention_mask\":[1]}",
+            false, "7|9", "padding on both sides, and none");
     is_read("{\"x\":{\"a\":[1,-2.5e+3,{},[],[[\"\\n\"]]],\"b\":null},\"y\":tru"
             "e,\"input_ids\":[4],\"text\":\"q\"}",
             false, "4", "other keys are skipped");
@@ -121,9 +129,11 @@ static void test_bad(void)
             "more on the line");
     is_read("[1]", false, "in: line 1, column 1: expected '{', got '['",
             "not an object");
-    is_read("{\"text\":\"a\"}", false,
-            "in: line 1: no 'input_ids'; text needs the byte tokenizer",
-            "text only");
+    is_read(
+        "{\"text\":\"a\"}", false,
+        "in: line 1: no 'input_ids'; scripts/tokenize makes them from text, "
+        "and a model of bytes needs none",
+        "text only");
     is_read("{\"input_ids\":[1]}", true,
             "in: line 1: no 'text', which the byte tokenizer needs",
             "ids only");
@@ -138,6 +148,20 @@ static void test_bad(void)
             "a negative label");
     is_read("{\"input_ids\":[1],\"loss_mask\":[2]}", false,
             "in: line 1, column 31: expected 0 or 1, got '2'", "a mask of 2");
+    is_read("{\"input_ids\":[1,2],\"attention_mask\":[1]}", false,
+            "in: line 1, column 37: attention_mask of '1' elements for 2 "
+            "tokens",
+            "a short attention mask");
+    is_read("{\"input_ids\":[1,2,3],\"attention_mask\":[1,0,1]}", false,
+            "in: line 1, column 39: attention_mask: '0' between tokens is not "
+            "padding",
+            "a hole in the attention mask");
+    is_read("{\"input_ids\":[1,2],\"attention_mask\":[1,0],"
+            "\"seq_lengths\":[2]}",
+            false,
+            "in: line 1: attention_mask: padding cannot be given beside the "
+            "places of sequences",
+            "padding in a row of several sequences");
     is_read("{\"input_ids\":[1],\"loss_mask\":[0,1]}", false,
             "in: line 1: loss_mask of '2' elements for 1 tokens",
             "a long mask");
@@ -159,9 +183,11 @@ static void test_bad(void)
             "a raw tab");
     is_read("{\"text\":\"\xc0\x80\"}", true,
             "in: line 1, column 10: expected UTF-8, got byte 192", "not UTF-8");
-    is_read("{\"input_ids\\u0000\":[4]}", false,
-            "in: line 1: no 'input_ids'; text needs the byte tokenizer",
-            "a key with a NUL is another key");
+    is_read(
+        "{\"input_ids\\u0000\":[4]}", false,
+        "in: line 1: no 'input_ids'; scripts/tokenize makes them from text, "
+        "and a model of bytes needs none",
+        "a key with a NUL is another key");
     is_read("{\"text\":\"a", true,
             "in: line 1, column 11: expected the end of a string, got the end",
             "an open string");

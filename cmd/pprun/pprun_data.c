@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_data - opens the packed data of a run, and checks that it is for the
+ * model and the objective. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "data/readers.h"
+#include "pprun.h"
+#include "run/checkpoint/ckpt_files.h"
+
+/* Checks that the data is the one that the plan was made with. */
+static int match_data(const struct pprun *p, const char *dir)
+{
+    const struct pp_manifest_data *d = &p->manifest.data;
+    const struct {
+        const char *name;
+        uint64_t planned, found;
+    } sizes[] = {
+        {"n_bins", d->n_bins, p->data.n_bins},
+        {"capacity", d->capacity, p->data.capacity},
+        {"max_tokens", d->max_tokens, p->data.max_tokens},
+    };
+    struct pp_err *err = &p->tool->err;
+    if (!pp_checksum_equal(p->data.checksum, d->checksum))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: is not the data that the manifest was made for; "
+                       "run ppsched --data again",
+                       dir);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].planned != sizes[i].found)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/data/%s: '%" PRIu64 "', but '%s' has %" PRIu64
+                           "; run ppsched --data again",
+                           sizes[i].name, sizes[i].planned, dir,
+                           sizes[i].found);
+    return 0;
+}
+
+/* Returns whether the model's directory has a tokenizer. */
+static bool has_tokenizer(const char *source)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model",
+                                        "vocab.json"};
+    char path[PP_PATH_TEXT];
+    struct pp_err ignored = {0};
+    const char *slash = strrchr(source, '/');
+    int n = pp_file_is_dir(source) ? (int)strlen(source)
+            : slash                ? (int)(slash - source)
+                                   : 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (pp_path(path, &ignored, "%.*s/%s", n ? n : 1, n ? source : ".",
+                    names[i]) == 0 &&
+            pp_file_exists(path))
+            return true;
+    return false;
+}
+
+/* Refuses groups of sequences, of which sft would train on all alike. */
+static int check_objective(const struct pprun *p, const char *dir,
+                           const struct pp_packed *data)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->job.score || data->kind == PP_DATA_DOCUMENTS)
+        return 0;
+    if (data->kind == PP_DATA_PAIRS)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: holds preference pairs, and --objective sft would "
+                       "train on the rejected answers too; pack the chosen "
+                       "ones as documents",
+                       dir);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s: holds rollouts, and --objective sft would train on bad "
+                   "ones too; pack the good ones as documents",
+                   dir);
+}
+
+/* Refuses bytes for a model whose vocabulary has other tokens. */
+static int check_bytes(const struct pprun *p, const char *dir,
+                       const struct pp_packed *data)
+{
+    const char *source = p->manifest.model.source;
+    if (data->vocab != PP_BYTES_END + 1 || !has_tokenizer(source))
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: holds bytes, but '%s' has a vocabulary of its own; "
+                   "use scripts/tokenize and pack without --bytes",
+                   dir, source);
+}
+
+static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
+{
+    struct pp_err *err = &p->tool->err;
+    if (pp_packed_open(dir, out, err))
+        return -1;
+    if (out->n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: contains no sequences", dir);
+    if (out->vocab > p->model.vocab)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: token id '%u' is not in the model's vocabulary of "
+                       "%zu",
+                       dir, out->vocab - 1, p->model.vocab);
+    if (check_objective(p, dir, out) || check_bytes(p, dir, out))
+        return -1;
+    if (out->max_seqlen > p->model.max_position)
+        tool_say(p->tool, TOOL_NOTE,
+                 "%s: sequences have up to %u tokens, more than the model's "
+                 "max_position_embeddings '%zu'",
+                 dir, out->max_seqlen, p->model.max_position);
+    return 0;
+}
+
+/* Returns the steps of --epochs. The last one goes on into the next epoch. */
+static int64_t count_steps(const struct pprun *p)
+{
+    double n =
+        (double)p->manifest.schedule.n_microbatches * (double)p->job.accumulate;
+    return (int64_t)ceil(p->options.epochs * (double)p->data.n_bins / n);
+}
+
+int pprun_open_data(struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pprun_options *o = &p->options;
+    const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
+    if (!dir && o->shrink)
+        return 0; /* --shrink generates data */
+    if (!dir)
+        return tool_usage(p->tool, "no data: give --data DIR");
+    if (open_packed(p, dir, &p->data))
+        return -1;
+    if (m->has_data && dir != o->eval && match_data(p, dir))
+        return -1;
+    p->job.data = &p->data;
+    if (o->epochs > 0)
+        p->job.optim.steps = count_steps(p);
+    if (!o->eval)
+        return 0;
+    p->job.eval = &p->eval;
+    return open_packed(p, o->eval, &p->eval);
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun_data - data that is not for the model or the objective is refused.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 4 >plan.json
+    data 1 8 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# refused MESSAGE OPTION...: fails with status 2 and this message.
+refused() {
+    local message=$1
+    shift
+    run --separate-stderr pprun "$@"
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: $message" ]
+    [ -z "$output" ]
+}
+
+@test "sft refuses pairs and rollouts, but scores them" {
+    echo '{"prompt":[1],"chosen":[2,3],"rejected":[4]}' >pairs.jsonl
+    echo '{"prompt":[1],"responses":[[2,3],[4]],"advantages":[1,-1]}' \
+        >rollouts.jsonl
+    pppack -l 8 -o pairs pairs.jsonl
+    pppack -l 8 -o rollouts rollouts.jsonl
+    refused "pairs: holds preference pairs, and --objective sft would train on \
+the rejected answers too; pack the chosen ones as documents" \
+        plan.json --data pairs --init 1 --steps 1
+    refused "rollouts: holds rollouts, and --objective sft would train on bad \
+ones too; pack the good ones as documents" \
+        plan.json --data rollouts --init 1 --steps 1 --objective sft
+    refused "pairs: holds preference pairs, and --objective sft would train on \
+the rejected answers too; pack the chosen ones as documents" \
+        plan.json --data packed --eval pairs --init 1 --steps 1
+    pprun plan.json --data pairs --init 1 --logprobs scores
+    [ "$(wc -l <scores)" -eq 1 ]
+}
+
+@test "bytes are refused for a model with a tokenizer" {
+    echo '{"text":"some text"}' >text.jsonl
+    pppack --bytes -l 16 -o bytes text.jsonl
+    mkdir words
+    sed 's/"vocab_size": 67/"vocab_size": 300/' model-llama/config.json \
+        >words/config.json
+    ppsplit -p 2 words | ppsched -s 1f1b -m 4 >words.json
+    pprun -q words.json --data bytes --init 1 --steps 1 >log
+    echo '{}' >words/tokenizer.json
+    refused "bytes: holds bytes, but 'words' has a vocabulary of its own; use \
+scripts/tokenize and pack without --bytes" \
+        words.json --data bytes --init 1 --steps 1
+}
+
+@test "text without input_ids names scripts/tokenize first" {
+    echo '{"text":"some text"}' >text.jsonl
+    run --separate-stderr pppack -l 16 -o no text.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: text.jsonl: line 1: no 'input_ids'; \
+scripts/tokenize makes them from text, and a model of bytes needs none; see \
+--bytes" ]
+}
