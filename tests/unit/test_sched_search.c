@@ -239,18 +239,20 @@ static double head_time(const void *ctx, struct pp_action a)
     return !pp_is_compute(a.op) ? 0 : head && a.op != PP_F ? 8 : 4;
 }
 
-/* Returns the actions of an op on the last stage of an order for such a head,
- * and sets its makespan. */
-static int head_actions(bool split, enum pp_op op, double *makespan)
+/* Returns the W on the last of c stages of each rank in an order for such a
+ * head, and sets its makespan. */
+static int head_weights(bool split, int c, double *makespan)
 {
     struct problem j;
     const struct pp_costs costs = {head_time, &j, 0};
     int n = 0;
-    set(&j, 4, 1, PP_PLACEMENT_LOOP, 16, 0);
+    set(&j, 4, c, PP_PLACEMENT_V, 16, 0);
     j.o.split = split;
     *makespan = run(&j, &costs) ? j.makespan : INFINITY;
-    for (size_t i = 0; i < j.f.s.rows[3].n; i++)
-        n += j.f.s.rows[3].actions[i].op == op;
+    const struct pp_row *row = &j.f.s.rows[c == 1 ? 3 : 0];
+    for (size_t i = 0; i < row->n; i++)
+        n += row->actions[i].op == PP_W &&
+             row->actions[i].stage == j.f.graph.n_stages - 1;
     drop(&j.f);
     return n;
 }
@@ -258,8 +260,8 @@ static int head_actions(bool split, enum pp_op op, double *makespan)
 static void test_head(void)
 {
     double mixed, whole;
-    int n = head_actions(true, PP_W, &mixed);
-    is_int(head_actions(false, PP_W, &whole), 0, "without split there is no W");
+    int n = head_weights(true, 1, &mixed);
+    is_int(head_weights(false, 1, &whole), 0, "without split there is no W");
     /* The forwards before, the head's 16 times F and B, and the gradients
      * after. Two W of 8 run meanwhile; each ends the head's gradients 4
      * earlier. */
@@ -268,6 +270,9 @@ static void test_head(void)
        whole);
     is_int(n, 2, "so only its last two microbatches have W");
     ok(mixed < whole, "which is shorter");
+    /* In a V the first rank has the head, and other work for the end. */
+    is_int(head_weights(true, 2, &mixed), 0, "in a V the head has no W");
+    is_int((long)mixed, 16 * (12 + 16), "its rank is never idle");
 }
 
 /* Makespans at p = 8, m = 24 that an event-driven list scheduler reaches below

@@ -25,16 +25,16 @@ static const double vblock_visits = 16;
 #define TIES 0.1
 
 /* Share of the time for a first search with each way to run backward. */
-#define BRIEF 0.125
+#define BRIEF 0.1
 
 struct search_state {
     const struct pp_search_options *options;
     struct pp_search_problem problem;
     struct pp_eval eval;
     int32_t *best, *order;
-    double worst, second; /* objective of best, and its span to break ties */
-    double goal, eps;
-    bool tied; /* keep the makespan, minimize the span */
+    double worst, second;    /* objective of best, and its span to break ties */
+    double least, goal, eps; /* least: the first goal */
+    bool tied;               /* keep the makespan, minimize the span */
 };
 
 /* Reports if order is better than the best so far. */
@@ -119,6 +119,7 @@ static int set_goal(struct search_state *s, struct pp_err *err)
         count_from_arrival(s);
         s->goal = most_work(&s->problem);
     }
+    s->least = s->goal;
     return 0;
 }
 
@@ -323,18 +324,26 @@ static int try_backward(struct search_state *best,
     return rc;
 }
 
+/* Reports if there is an order that no other can beat. */
+static bool is_optimal(const struct search_state *s)
+{
+    return s->best && s->worst <= s->least + s->eps;
+}
+
 /* Searches briefly with each backward, then longer with the best of them. */
 static int try_backwards(struct search_state *best,
                          const struct pp_schedule *schedule,
                          const struct pp_search_options *o,
                          struct pp_search_options *part, struct pp_err *err)
 {
-    static const enum pp_backward all[] = {
-        PP_BACKWARD_MIXED, PP_BACKWARD_HALVES, PP_BACKWARD_WHOLE};
+    static const enum pp_backward all[] = {PP_BACKWARD_LATE, PP_BACKWARD_MIXED,
+                                           PP_BACKWARD_HALVES,
+                                           PP_BACKWARD_WHOLE};
+    const int n = sizeof all / sizeof *all;
     enum pp_backward first = all[0];
     double worst = INFINITY;
     part->seconds = o->seconds * BRIEF;
-    for (int i = 0; i < 3 && !(best->best && at_goal(best)); i++) {
+    for (int i = 0; i < n && !is_optimal(best); i++) {
         if (try_backward(best, schedule, all[i], part, err))
             return -1;
         if (best->worst < worst) {
@@ -342,9 +351,9 @@ static int try_backwards(struct search_state *best,
             first = all[i];
         }
     }
-    if (at_goal(best))
+    if (is_optimal(best))
         return 0;
-    part->seconds = o->seconds * (1 - 3 * BRIEF);
+    part->seconds = o->seconds * (1 - n * BRIEF);
     return try_backward(best, schedule, first, part, err);
 }
 

@@ -142,17 +142,17 @@ bool pp_problem_whole_saves(const struct pp_costs *costs, int stage)
                (1 - 1e-9);
 }
 
-/* Sets n_whole. The W of as many microbatches are kept apart as run while the
- * last gradient passes the stages before. It ends with a W of the first stage.
- */
+/* Sets n_whole. If late, the W of as many microbatches are kept apart as run
+ * while the last gradient passes the stages before. It ends with a W of the
+ * first stage. */
 static void mix_backward(struct pp_search_problem *j,
-                         const struct pp_costs *costs)
+                         const struct pp_costs *costs, bool late)
 {
     double before = time_on_stage(costs, 0, PP_W);
     for (int s = 0; s < j->graph->n_stages; s++) {
         double weight = time_on_stage(costs, s, PP_W);
         if (pp_problem_whole_saves(costs, s)) {
-            double apart = weight > 0 ? floor(before / weight) : 0;
+            double apart = late && weight > 0 ? floor(before / weight) : 0;
             j->n_whole[s] = apart < j->n_microbatches
                                 ? j->n_microbatches - (int32_t)apart
                                 : 0;
@@ -184,8 +184,8 @@ int pp_search_problem_init(struct pp_search_problem *j,
     j->n_ops = (int32_t)n;
     if (allocate(j, err))
         return -1;
-    if (backward == PP_BACKWARD_MIXED)
-        mix_backward(j, costs);
+    if (backward == PP_BACKWARD_MIXED || backward == PP_BACKWARD_LATE)
+        mix_backward(j, costs, backward == PP_BACKWARD_LATE);
     for (int32_t op = 0; op < j->n_ops; op++) {
         struct pp_action a = pp_problem_action(j, op);
         j->group[op] = op / j->n_microbatches;

@@ -18,13 +18,19 @@
 #include "schedule/simulate/sim.h"
 
 /* Kinds of op. A whole backward (B) is PP_PROBLEM_I. It has no PP_PROBLEM_W, or
- * with PP_BACKWARD_MIXED one that takes no time and is not emitted. */
+ * if others have one, it takes no time and is not emitted. */
 enum { PP_PROBLEM_F, PP_PROBLEM_I, PP_PROBLEM_W };
 
 /* How backward runs. Mixed: whole on stages where that takes less time than I
- * and W, except for their last microbatches, whose W then run while the last
- * gradients pass the stages before. */
-enum pp_backward { PP_BACKWARD_WHOLE, PP_BACKWARD_HALVES, PP_BACKWARD_MIXED };
+ * and W, and as I and W on others. Late: likewise, but the last microbatches of
+ * such a stage have W too, which run while the last gradients pass the stages
+ * before. */
+enum pp_backward {
+    PP_BACKWARD_WHOLE,
+    PP_BACKWARD_HALVES,
+    PP_BACKWARD_MIXED,
+    PP_BACKWARD_LATE
+};
 
 /* A dependency between ops of two stages, seen from one of them. */
 struct pp_search_edge {
