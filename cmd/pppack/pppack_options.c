@@ -327,6 +327,10 @@ static int check_directory(struct pack_job *j, int argc)
 {
     if (j->export_to && optind + 1 != argc)
         return tool_usage(&j->t, "--export needs one packed directory");
+    if (j->export_to && tool_given(&j->t, "cp") &&
+        strcmp(j->export_to, "safetensors"))
+        return tool_usage(&j->t, "--cp has no effect with --export %s",
+                          j->export_to);
     if (j->check && optind < argc)
         return tool_usage(&j->t, "--check takes no operands");
     return 0;

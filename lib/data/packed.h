@@ -123,8 +123,11 @@ int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
                               struct pp_err *err) PP_MUST_USE;
 
 /* Writes a safetensors file: input_ids, labels, cu_seqlens, cu_seqlens_padded,
- * cu_bins, source, start, and the groups and columns if there are any. */
-int pp_packed_export_safetensors(const struct pp_packed *p, const char *path,
+ * cu_bins, source, start, and the groups and columns if there are any. With cp
+ * above 0 also cp_index, the positions of each context-parallel rank; the
+ * padded sequences must be multiples of 2 cp. */
+int pp_packed_export_safetensors(const struct pp_packed *p, uint32_t cp,
+                                 const char *path,
                                  struct pp_err *err) PP_MUST_USE;
 
 /* The contents of a packed directory to write. */

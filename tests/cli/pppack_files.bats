@@ -164,6 +164,43 @@ the ids" --export megatron -o n masked
         --export csv -o n out
 }
 
+# tensor NAME FILE prints the numbers of a tensor of type I64.
+tensor() {
+    local bytes header from to
+    bytes=$(od -An -t u8 -N8 "$2")
+    header=$(tail -c +9 "$2" | head -c "$bytes")
+    read -r from to < <(jq -r ".$1.data_offsets | @tsv" <<<"$header")
+    tail -c +$((9 + bytes + from)) "$2" | head -c $((to - from)) |
+        od -An -v -t d8 -w8 | tr -d ' ' | paste -sd ' '
+}
+
+@test "cp_index has the positions of each context-parallel rank" {
+    documents 5 3 4 2 >in.jsonl
+    pppack -l 12 --cp 2 -a next-fit --no-shuffle -o out in.jsonl
+    pppack --export safetensors --cp 2 -o two.safetensors out
+    # Sequences begin at 0, 8, 12 and 16; rank 0 has their first and last
+    # quarters.
+    [ "$(tensor cp_index two.safetensors)" = "0 1 6 7 8 11 12 15 16 19 \
+2 3 4 5 9 10 13 14 17 18" ]
+    # Another cp, by the formula of TransformerEngine.
+    pppack -l 72 --cp 3 -a next-fit --no-shuffle -o three in.jsonl
+    pppack --export safetensors --cp 3 -o three.safetensors three
+    [ "$(tensor cp_index three.safetensors)" = "$(jq -nr \
+        --arg cu "$(tensor cu_seqlens_padded three.safetensors)" '
+        3 as $c | [$cu | split(" ")[] | tonumber / $c] as $s |
+        [range($c) as $r | range($s[-1]) as $t |
+        ([$s[] | select(. <= $t)] | length - 1) as $q |
+        ($s[$q + 1] - $s[$q]) as $n | ($t - $s[$q]) as $i |
+        (if $i < $n / 2 then $r else 2 * ($c - 1) - $r end) as $off |
+        $i + $s[$q] * $c + $n / 2 * $off | tostring] | join(" ")')" ]
+    pppack -l 72 --cp 3 -a next-fit --no-shuffle -o again three.safetensors
+    diff -r three again
+    refused "bin 0: the '8' positions of a sequence are not a multiple of 2 x \
+3 context-parallel ranks" --export safetensors --cp 3 -o none out
+    refused '--cp has no effect with --export megatron' \
+        --export megatron --cp 2 -o none out
+}
+
 @test "--index-only reads the tokens from their files" {
     documents 5 3 4 2 >in.jsonl
     pppack -l 8 -o copy in.jsonl
