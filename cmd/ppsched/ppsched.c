@@ -149,11 +149,13 @@ static int choose_data(struct ppsched *p)
     return 0;
 }
 
-/* Opens the data and computes the costs. Needs stages and a number of
+/* Opens the data and computes the costs, once. Needs stages and a number of
  * microbatches. */
 static int open_costs(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
+    if (p->costs.graph)
+        return 0;
     if (p->data && pp_packed_open(p->data, &p->packed, err))
         return -1;
     if (p->data && p->packed.n_bins == 0)
@@ -210,11 +212,15 @@ int ppsched_prepare(struct ppsched *p)
         return -1;
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
+    if (p->options.depth == PPSCHED_DEPTH_AUTO &&
+        !ppsched_is_auto(&p->options) &&
+        (open_costs(p) || ppsched_choose_depth(p)))
+        return -1;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
         return p->options.csv || p->options.kind
                    ? -1
                    : pp_fail_at(&p->tool->err, "%s: ", p->name);
-    return ppsched_is_auto(&p->options) ? 0 : open_costs(p);
+    return open_costs(p);
 }
 
 static int set_data(struct ppsched *p)

@@ -21,6 +21,8 @@ enum ppsched_color {
     PPSCHED_COLOR_OFF
 };
 
+enum { PPSCHED_DEPTH_AUTO = -2 };
+
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
     int n_microbatches; /* -m; 0: not given */
@@ -29,7 +31,7 @@ struct ppsched_options {
     const char *placement;
     int group;
     int slices;     /* 0: not given */
-    int depth;      /* -1: not given */
+    int depth;      /* -1: not given; or PPSCHED_DEPTH_AUTO */
     double seconds; /* auto: seconds of search */
     int seed;
     bool whole_backward, minimize_span;
@@ -215,6 +217,15 @@ int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
 
 /* Fills p->built, lowered, with the best order that a search finds. */
 int ppsched_auto(struct ppsched *p) PP_MUST_USE;
+
+/* Sets *yes if every rank keeps to --memory with schedule s, as far as bytes
+ * are limited. ctx is a struct ppsched; p->schedule is not read. */
+int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Chooses the channel depth of p->schedule, for --depth auto. Leaves a schedule
+ * that does not run to ppsched_prove. */
+int ppsched_choose_depth(struct ppsched *p) PP_MUST_USE;
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

@@ -5,6 +5,38 @@
 
 #include "ppsched.h"
 #include "schedule/check/check.h"
+#include "schedule/simulate/depth.h"
+
+int ppsched_choose_depth(struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    struct pp_schedule *s = p->schedule;
+    const struct pp_depth_options options = {
+        .costs = &p->costs.costs,
+        .fits = ppsched_fits,
+        .ctx = p,
+        .fixed = -1,
+        .lowered = o->kind || (o->csv && !p->csv.messages)};
+    struct pp_depth_found found;
+    struct pp_err why = {0};
+    int given = s->channel_depth;
+    if (pp_check_order(s, &why))
+        return 0;
+    if (pp_depth_choose(s, &options, &found, &why)) {
+        s->channel_depth = given;
+        return why.code == PP_EXIT_NO
+                   ? 0
+                   : pp_fail(&p->tool->err, why.code, "%s", why.text);
+    }
+    tool_say(p->tool, TOOL_DETAIL, "the channel depth is %d", s->channel_depth);
+    if (found.fits && found.makespan > found.unbounded * 1.001)
+        tool_say(p->tool, TOOL_NOTE,
+                 "channel depth %d is the largest that fits; without a limit "
+                 "the step takes %.1f%% less",
+                 s->channel_depth,
+                 100 * (1 - found.unbounded / found.makespan));
+    return 0;
+}
 
 int ppsched_prove(struct ppsched *p)
 {

@@ -295,6 +295,23 @@ static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
                : 0;
 }
 
+int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
+                 struct pp_err *err)
+{
+    const struct ppsched *p = ctx;
+    const struct ppsched_options *o = &p->options;
+    bool limited = o->has_memory && !o->memory_is_slots && p->costs.sized;
+    *yes = true;
+    for (int r = 0; r < s->graph->n_rows && limited && *yes; r++) {
+        struct pp_memory m;
+        if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
+            return -1;
+        *yes = m.arena_bytes + ppsched_trained_bytes(p, r) <= o->memory;
+        pp_memory_finish(&m);
+    }
+    return 0;
+}
+
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
 {
     const struct ppsched_options *o = &p->options;

@@ -60,6 +60,16 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *option,
     return tool_memory(t, arg, &o->memory, &o->memory_is_slots);
 }
 
+static int parse_depth(struct tool *t, const struct tool_option *option,
+                       const char *arg)
+{
+    struct ppsched_options *o = t->base;
+    if (strcmp(arg, "auto"))
+        return tool_set(t, option, arg);
+    o->depth = PPSCHED_DEPTH_AUTO;
+    return 0;
+}
+
 static int parse_slot_limit(struct tool *t, const struct tool_option *option,
                             const char *arg)
 {
@@ -147,8 +157,8 @@ const struct tool_option ppsched_option_table[] = {
      .parse = parse_memory_limit},
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
      .parse = parse_slot_limit, .excludes = "memory"},
-    {0, "depth", "N", "messages in flight on a channel (1)", AT(depth), 0,
-     MAX_MICROBATCHES},
+    {0, "depth", "N", "messages in flight on a channel (1), or auto", AT(depth),
+     0, MAX_MICROBATCHES, .parse = parse_depth},
 
     {.group = "Output"},
     {0, "check", NULL, "only check that the schedule is valid", AT(check),

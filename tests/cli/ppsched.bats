@@ -42,6 +42,58 @@ fails() {
     jq -e '.at_depth.depth == 1 and .messages == 112' <<<"$output"
 }
 
+@test "--depth auto takes the least depth at which no send delays the step" {
+    plan=(-p 4 -c 2 -s looped-bfs -m 12 --cost '1,1,1' --comm 3)
+    for depth in 1 2 3 4; do
+        ppsched "${plan[@]}" --depth $depth --stats | jq .at_depth.makespan
+    done >got
+    [ "$(tr '\n' ' ' <got)" = '168 110 103 103 ' ]
+    ppsched "${plan[@]}" --depth auto >plan.json
+    [ "$(jq .schedule.channel_depth plan.json)" = 3 ]
+    # A plan that has a depth, and a file of PyTorch's with its own messages.
+    ppsched "${plan[@]}" >one.json
+    ppsched --depth auto --cost 1,1,1 --comm 3 --stats one.json |
+        jq -e '.at_depth | .depth == 3 and .makespan == 103'
+    ppsched --export csv-comms plan.json >plan.csv
+    ppsched --csv plan.csv --depth auto --cost 1,1,1 --comm 3 --stats |
+        jq -e '.at_depth | .depth == 3 and .makespan == 103'
+    ppsched --compare 1f1b,looped-bfs -p 4 -c 2 -m 12 --cost 2,2,2 --comm 3 \
+        --depth auto | awk '$1 == "1f1b" && $3 == 1 { n++ }
+            $1 == "looped-bfs" && $3 == 3 && $4 == 103 { n++ }
+            END { exit n != 2 }'
+    run --separate-stderr ppsched "${plan[@]}" --depth some
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "ppsched: --depth: 'some' is not an integer" ]
+}
+
+@test "--depth auto keeps to --memory, and says what that costs" {
+    mkdir model
+    printf '%s' '{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000, "tie_word_embeddings": false}' >model/config.json
+    ppsplit -q -p 4 -c 2 model >stages.json
+    plan=(-s looped-bfs -m 12 --seq-len 128 --comm 3 --cost '1,1,1' stages.json)
+    # A message is 32 KiB, and a rank sends on two channels.
+    limit=13300000
+    until ppsched "${plan[@]}" --depth 2 --memory ${limit}B --check 2>err; do
+        limit=$((limit + 32768))
+        [ $limit -lt 20000000 ]
+    done
+    run ! ppsched "${plan[@]}" --depth 3 --memory ${limit}B --check
+    run --separate-stderr ppsched "${plan[@]}" --depth auto \
+        --memory ${limit}B --stats
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "ppsched: channel depth 2 is the largest that fits; without \
+a limit the step takes 6.4% less" ]
+    jq -e '.at_depth | .depth == 2 and .makespan == 110' <<<"$output"
+    # If no depth fits, the error is that of the least.
+    run --separate-stderr ppsched "${plan[@]}" --depth auto --memory 5M --check
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == "ppsched: rank 0 needs 12.76 MiB, "* ]]
+}
+
 @test "kinds with split backward have the published figures" {
     run --separate-stderr ppsched -p 8 -s zb-h1 -m 24 --stats \
         --cost 18.522,18.086,9.337,0.601

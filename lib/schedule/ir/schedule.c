@@ -38,6 +38,21 @@ int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
     return 0;
 }
 
+int pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst,
+                     struct pp_err *err)
+{
+    if (pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches, err))
+        return -1;
+    dst->channel_depth = s->channel_depth;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (pp_schedule_add(dst, r, s->rows[r].actions[i], err)) {
+                pp_schedule_finish(dst);
+                return -1;
+            }
+    return 0;
+}
+
 void pp_schedule_finish(struct pp_schedule *s)
 {
     if (s->rows)

@@ -39,6 +39,10 @@ int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
 int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
                     struct pp_err *err) PP_MUST_USE;
 
+/* Makes dst a copy of s. */
+int pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst,
+                     struct pp_err *err) PP_MUST_USE;
+
 /* Frees the rows; accepts a zeroed struct. */
 void pp_schedule_finish(struct pp_schedule *s);
 
@@ -104,6 +108,18 @@ void pp_copies_of(const struct pp_schedule *s, int *copy);
  * compute action that they precede. Fails with PP_EXIT_NO if the compute
  * actions deadlock, and names the first action of each stuck rank. */
 int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* The times of compute actions and of messages (SEND). */
+struct pp_durations {
+    double (*time)(const void *ctx, struct pp_action a);
+    const void *ctx;
+};
+
+/* Replaces the messages of s by those that pp_lower adds if the global order
+ * has these times instead of unit times. So a receive is posted in time, but
+ * its buffer may live longer. */
+int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Appends only SYNC_COPIES and SYNC_TIED, for rows that have their messages. */
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
