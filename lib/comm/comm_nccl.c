@@ -155,7 +155,7 @@ static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
         return pp_rendezvous_fail(c->join, err);
     if (queue_message(c, l, NULL, buf, bytes, err))
         return -1;
-    return c->room.depth == 0 && direction != PP_DIRECTION_SYNC
+    return c->room.depth == 0 && direction < PP_DIRECTION_SYNC
                ? follow_messages(c, l, l->n, err)
                : 0;
 }

@@ -52,9 +52,8 @@ struct thread_comm {
 };
 
 static const char *const direction_names[PP_N_DIRECTIONS] = {
-    [PP_DIRECTION_FORWARD] = "forward",
-    [PP_DIRECTION_BACKWARD] = "backward",
-    [PP_DIRECTION_SYNC] = "sync",
+    [PP_DIRECTION_FORWARD] = "forward", [PP_DIRECTION_BACKWARD] = "backward",
+    [PP_DIRECTION_SYNC] = "sync",       [PP_DIRECTION_DATA] = "data",
     [PP_DIRECTION_HOST] = "host",
 };
 

@@ -120,7 +120,7 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
                          [PP_AXIS_CP] = p->cp,
                          [PP_AXIS_DP] = p->dp,
                          [PP_AXIS_PP] = p->row - c->first_row};
-    struct pp_group g = {.kind = kind, .step = 1, .size = {1, 1, 1}};
+    struct pp_group g = {.step = 1, .size = {1, 1, 1}};
     int size[PP_N_AXES], stride[PP_N_AXES], at = 0, total = 1;
     axis_sizes(&c->mesh, size);
     axis_strides(&c->mesh, stride);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/group.h"
 #include "model/mesh.h"
 
 /* A part of the model with a mesh of its own. Its rows are first_row to
@@ -49,25 +50,6 @@ enum pp_group_kind {
     PP_GROUP_EXPERT_DATA, /* the ranks that hold the same experts */
     PP_N_GROUPS
 };
-
-/* A group, as arithmetic: pp_group_rank lists its ranks. */
-struct pp_group {
-    enum pp_group_kind kind;
-    int n, index;    /* ranks, and the number of the place among them */
-    int base;        /* rank whose indices on the group's axes are all 0 */
-    int first, step; /* member i is at first + i step on the joined axes */
-    int size[3], stride[3]; /* of these axes, innermost first */
-};
-
-/* Returns the rank of member i. */
-static inline int pp_group_rank(const struct pp_group *g, int i)
-{
-    int at = g->first + i * g->step;
-    int inner = at / g->size[0];
-    return g->base + at % g->size[0] * g->stride[0] +
-           inner % g->size[1] * g->stride[1] +
-           inner / g->size[1] * g->stride[2];
-}
 
 /* Returns the number of ranks of a mesh. */
 int pp_mesh_ranks(const struct pp_mesh *x);

@@ -11,6 +11,7 @@
 
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
+#include "collective_contract.h"
 #include "comm_contract.h"
 
 /* Size of a block. It is small, to test messages of several blocks. */
@@ -59,6 +60,7 @@ static const struct program {
     {probe_body, 2, PROBE_PROMISE, 0},
     {sync_body, 2, SYNC_PROMISE, 0},
     {gather_body, 4, GATHER_PROMISE, 0},
+    {collective_body, 4, COLLECTIVE_PROMISE, 0},
     {stress_body, 4, STRESS_PROMISE, 0},
     {blocks_body, 2, "messages of several blocks are whole", 0},
 };

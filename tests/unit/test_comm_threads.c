@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "comm/comm.h"
+#include "collective_contract.h"
 #include "comm_contract.h"
 
 struct thread {
@@ -122,6 +123,9 @@ int main(void)
         try(gather_body, size, 1, GATHER_PROMISE);
     for (int depth = 0; depth <= 2; depth++)
         try(stress_body, 4, depth, STRESS_PROMISE);
+    for (int size = 1; size <= MAX_RANKS; size++)
+        for (int depth = 0; depth <= 1; depth++)
+            try(collective_body, size, depth, COLLECTIVE_PROMISE);
     test_abort();
     test_mismatch();
     return done();

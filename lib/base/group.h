@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* group - some ranks that exchange data, as arithmetic and not as a list.
+ *
+ * The members are numbered along up to three joined axes of a mesh, innermost
+ * first; lib/model/layout.h makes groups. */
+#ifndef PP_BASE_GROUP_H
+#define PP_BASE_GROUP_H
+
+struct pp_group {
+    int n, index;    /* members, and the number of this rank among them */
+    int base;        /* rank whose indices on the group's axes are all 0 */
+    int first, step; /* member i is at first + i step on the joined axes */
+    int size[3], stride[3]; /* of these axes, innermost first */
+};
+
+/* Returns the rank of member i. */
+static inline int pp_group_rank(const struct pp_group *g, int i)
+{
+    int at = g->first + i * g->step;
+    int inner = at / g->size[0];
+    return g->base + at % g->size[0] * g->stride[0] +
+           inner % g->size[1] * g->stride[1] +
+           inner / g->size[1] * g->stride[2];
+}
+
+#endif

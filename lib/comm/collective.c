@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/collective.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+/* Values first .. first + n - 1 of a buffer. */
+struct span {
+    size_t first, n;
+};
+
+size_t pp_collective_begin(const struct pp_collective *c, const size_t *at,
+                           size_t total, int i)
+{
+    size_t n = (size_t)c->group.n, k = (size_t)i;
+    return at ? at[i] : total / n * k + (total % n < k ? total % n : k);
+}
+
+static void *value_at(const struct pp_collective *c, const void *buf, size_t i)
+{
+    return (char *)buf + i * c->value_bytes;
+}
+
+/* Member k after this one, around the group, and its rank. */
+static int after(const struct pp_collective *c, int k)
+{
+    return (c->group.index + k) % c->group.n;
+}
+
+static int rank_of(const struct pp_collective *c, int member)
+{
+    return pp_group_rank(&c->group, member);
+}
+
+static int post(const struct pp_collective *c, int member, void *buf,
+                struct span s, struct pp_err *err)
+{
+    return s.n == 0
+               ? 0
+               : c->comm->ops->recv(c->comm, rank_of(c, member), c->direction,
+                                    value_at(c, buf, s.first),
+                                    s.n * c->value_bytes, err);
+}
+
+static int give(const struct pp_collective *c, int member, const void *buf,
+                struct span s, struct pp_err *err)
+{
+    return s.n == 0
+               ? 0
+               : c->comm->ops->send(c->comm, rank_of(c, member), c->direction,
+                                    value_at(c, buf, s.first),
+                                    s.n * c->value_bytes, err);
+}
+
+/* Waits until every message of this rank has left or arrived. */
+static int settle(const struct pp_collective *c, struct pp_err *err)
+{
+    const struct pp_transport *ops = c->comm->ops;
+    for (int k = 1; k < c->group.n; k++) {
+        int from = rank_of(c, after(c, c->group.n - k));
+        int to = rank_of(c, after(c, k));
+        if (ops->recv_wait(c->comm, from, c->direction, 0, err) ||
+            ops->send_wait(c->comm, to, c->direction, 0, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* The part of a member that is summed in one round: at most step values. */
+static struct span window(const struct pp_collective *c, const size_t *at,
+                          size_t total, int member, size_t round, size_t step)
+{
+    size_t first = pp_collective_begin(c, at, total, member) + round * step;
+    size_t end = pp_collective_begin(c, at, total, member + 1);
+    if (first >= end)
+        return (struct span){end, 0};
+    return (struct span){first, end - first < step ? end - first : step};
+}
+
+/* Adds the values of all members in order: those of the others are in the room,
+ * member i's at i * step. */
+static int add_up(const struct pp_collective *c, void *mine, size_t n,
+                  size_t step, struct pp_err *err)
+{
+    int members = c->group.n, rc = 0;
+    for (int i = 1; n > 0 && i < members && rc == 0; i++) {
+        const void *next =
+            i == c->group.index ? mine : value_at(c, c->room, (size_t)i * step);
+        const void *sum = i == 1 && c->group.index == 0 ? mine : c->room;
+        rc = c->sum(i + 1 == members ? mine : c->room, sum, next, n, c->stream);
+    }
+    return rc ? pp_fail(err, PP_EXIT_SYSTEM, "a sum over ranks failed: code %d",
+                        rc)
+              : 0;
+}
+
+/* One round: this member receives its window from all others and sends them
+ * theirs. */
+static int reduce_round(const struct pp_collective *c, void *buf,
+                        const size_t *at, size_t total, size_t round,
+                        size_t step, struct pp_err *err)
+{
+    int n = c->group.n;
+    struct span mine = window(c, at, total, c->group.index, round, step);
+    for (int k = 1; k < n; k++) {
+        int from = after(c, n - k);
+        struct span to = {(size_t)from * step, mine.n};
+        if (post(c, from, c->room, to, err))
+            return -1;
+    }
+    for (int k = 1; k < n; k++) {
+        int to = after(c, k);
+        if (give(c, to, buf, window(c, at, total, to, round, step), err))
+            return -1;
+    }
+    return settle(c, err) ||
+                   add_up(c, value_at(c, buf, mine.first), mine.n, step, err)
+               ? -1
+               : 0;
+}
+
+int pp_reduce_scatter(const struct pp_collective *c, void *buf,
+                      const size_t *at, size_t total, struct pp_err *err)
+{
+    size_t step = c->room_values / (size_t)c->group.n, most = 0;
+    if (c->group.n == 1)
+        return 0;
+    assert(step > 0);
+    for (int i = 0; i < c->group.n; i++) {
+        size_t n = window(c, at, total, i, 0, SIZE_MAX).n;
+        most = n > most ? n : most;
+    }
+    for (size_t round = 0; round * step < most; round++)
+        if (reduce_round(c, buf, at, total, round, step, err))
+            return -1;
+    return 0;
+}
+
+int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
+                  size_t total, struct pp_err *err)
+{
+    int n = c->group.n;
+    for (int k = 1; k < n; k++) {
+        int from = after(c, n - k);
+        if (post(c, from, buf, window(c, at, total, from, 0, SIZE_MAX), err))
+            return -1;
+    }
+    for (int k = 1; k < n; k++)
+        if (give(c, after(c, k), buf,
+                 window(c, at, total, c->group.index, 0, SIZE_MAX), err))
+            return -1;
+    return settle(c, err);
+}
+
+int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
+                  struct pp_err *err)
+{
+    return pp_reduce_scatter(c, buf, NULL, total, err) ||
+                   pp_all_gather(c, buf, NULL, total, err)
+               ? -1
+               : 0;
+}
+
+int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
+                  const void *out, const size_t *out_at, struct pp_err *err)
+{
+    int n = c->group.n;
+    for (int k = 1; k < n; k++) {
+        int from = after(c, n - k);
+        struct span s = {in_at[from], in_at[from + 1] - in_at[from]};
+        if (post(c, from, in, s, err))
+            return -1;
+    }
+    for (int k = 1; k < n; k++) {
+        int to = after(c, k);
+        struct span s = {out_at[to], out_at[to + 1] - out_at[to]};
+        if (give(c, to, out, s, err))
+            return -1;
+    }
+    return settle(c, err);
+}
