@@ -46,12 +46,20 @@ fails() {
         echo "$kind"
         check_trace trace.json
         causal trace.json
+        waits_at_use trace.json
         diff <(slices planned.json) <(slices trace.json)
         jq -se '.[0].otherData == (.[1].otherData
             | .a_millisecond_is = "0.001 s")' trace.json planned.json
         jq -e '[.traceEvents[] | select(.ph == "X") | .args.step] | unique
             == [2]' trace.json
     done
+}
+
+@test "with --message-size exchange a trace has the waits of the receives" {
+    run_pprun --steps 1 --trace trace.json --message-size exchange plan.json \
+        >/dev/null
+    check_trace trace.json
+    causal trace.json
 }
 
 @test "a pass of a trace lies between zeroed gradients and norm" {

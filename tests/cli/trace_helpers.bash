@@ -61,6 +61,22 @@ causal() {
         ' "$1" >/dev/null
 }
 
+# A receive is the wait for a message: no action runs meanwhile, and the next one
+# of the rank uses the message.
+waits_at_use() {
+    jq -e '[.traceEvents[] | select(.ph == "X")] as $all
+        | [$all[] | select(.cat | test("forward|backward|gradient"))] as $compute
+        | all($all[] | select(.cat == "recv"); . as $recv
+            | [$compute[] | select(.pid == $recv.pid
+                and .ts + .dur > $recv.ts + 0.001)] | min_by(.ts)
+            | .ts + 0.001 >= $recv.ts + $recv.dur
+            and .args.stage == $recv.args.stage
+            and .args.microbatch == $recv.args.microbatch
+            and .args.slice == $recv.args.slice
+            and (.args.op == "F") == ($recv.args.op == "RECV_F"))
+        ' "$1" >/dev/null
+}
+
 # A pass lies between zeroed gradients and norm, and the parts of a step have
 # nothing between them.
 steps_tile() {

@@ -102,22 +102,29 @@ static int fail_message(const struct pp_exec *e, struct pp_action a,
     return pp_fail_at(err, "microbatch %d: ", (int)a.microbatch);
 }
 
-/* Waits for the oldest receive of a channel. The recorder takes this wait for
- * the time of the RECV. */
+/* Waits for the oldest receive of a channel. */
 static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
                         struct pp_err *err)
 {
     struct pp_comm *c = e->worker->comm;
-    struct pp_device *d = e->worker->engine.device;
-    const struct pp_posted *p = &in->at[in->awaited++ % e->n_posted];
+    struct pp_action a = in->at[in->awaited++ % e->n_posted].action;
     int keep = (int)(in->posted - in->awaited);
+    return c->ops->recv_wait(c, peer, direction_of(a.op), keep, err)
+               ? fail_message(e, a, err)
+               : 0;
+}
+
+/* The recorder takes the time of a wait for the time of the RECV. */
+static void begin_wait(const struct pp_exec *e, size_t place)
+{
     if (e->recorder)
-        pp_recorder_begin(e->recorder, p->place, d);
-    if (c->ops->recv_wait(c, peer, direction_of(p->action.op), keep, err))
-        return fail_message(e, p->action, err);
+        pp_recorder_begin(e->recorder, place, e->worker->engine.device);
+}
+
+static void end_wait(const struct pp_exec *e, size_t place)
+{
     if (e->recorder)
-        pp_recorder_end(e->recorder, p->place, d);
-    return 0;
+        pp_recorder_end(e->recorder, place, e->worker->engine.device);
 }
 
 static bool is_for(struct pp_action recv, struct pp_action a, struct pp_dep dep)
@@ -151,9 +158,13 @@ static int await_input(void *ctx, struct pp_dep dep)
     int peer = w->exec->schedule->graph->stages[dep.stage].row;
     struct pp_inbox *in = inbox_of(w->exec, peer, dep.message);
     size_t n = place_in_inbox(w->exec, in, w->action, dep);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        size_t place = in->at[in->awaited % w->exec->n_posted].place;
+        begin_wait(w->exec, place);
         if (await_oldest(w->exec, in, peer, w->err))
             return -1;
+        end_wait(w->exec, place);
+    }
     return 0;
 }
 
@@ -164,15 +175,26 @@ int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
     return pp_deps(e->schedule->graph, a, await_input, &w);
 }
 
+static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
+                        void *buf, size_t bytes, struct pp_err *err)
+{
+    struct pp_comm *c = e->worker->comm;
+    struct pp_inbox *in = inbox_of(e, peer, a.op);
+    in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
+    return c->ops->recv(c, peer, direction_of(a.op), buf, bytes, err)
+               ? fail_message(e, a, err)
+               : 0;
+}
+
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
     enum pp_direction direction = direction_of(a.op);
-    struct pp_inbox *in = inbox_of(e, peer, a.op);
     const struct pp_buffer *to =
         pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
                      a.stage, a, a.peer);
+    void *buf = e->arena + to->offset;
     size_t bytes = row_bytes(e, a);
     /* A sender with the same index fails before it sends. Wait for it, so that
      * the first rank of the pipeline reports the error. */
@@ -180,13 +202,15 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
         return c->ops->probe && c->ops->probe(c, peer, direction, &bytes, err)
                    ? -1
                    : pp_exec_fail_room(e, a, err);
-    if (e->shapes == PP_MESSAGE_MAX)
-        bytes = to->bytes;
-    if (e->shapes == PP_MESSAGE_EXCHANGE &&
-        check_size(e, a, peer, direction, bytes, err))
+    if (e->shapes != PP_MESSAGE_EXCHANGE)
+        return post_receive(e, a, peer, buf,
+                            e->shapes == PP_MESSAGE_MAX ? to->bytes : bytes,
+                            err);
+    begin_wait(e, e->pc);
+    if (check_size(e, a, peer, direction, bytes, err) ||
+        post_receive(e, a, peer, buf, bytes, err) ||
+        await_oldest(e, inbox_of(e, peer, a.op), peer, err))
         return -1;
-    in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
-    return c->ops->recv(c, peer, direction, e->arena + to->offset, bytes, err)
-               ? fail_message(e, a, err)
-               : 0;
+    end_wait(e, e->pc);
+    return 0;
 }
