@@ -83,12 +83,34 @@ more than its limit of '1'" ]
     ppsched --list | grep -q '^auto '
 }
 
-@test "auto takes a small span among orders of the same makespan" {
+@test "auto takes the least memory among orders of the same makespan" {
     ppsched -s auto -p 8 -m 24 --memory 15 --stats >got
-    [ "$(jq .gap got)" = 0 ]
-    ppsched -s zb-h2 -p 8 -m 24 --stats >want
-    jq -e --slurpfile w want '.makespan == $w[0].makespan and
-        .span <= $w[0].span' got
+    ppsched -s zb-h1 -p 8 -m 24 --stats >light
+    jq -e --slurpfile w light '.gap == 0 and .makespan == $w[0].makespan and
+        (.peak | max) <= ($w[0].peak | max)' got
+    # zb-h2 takes as long, with twice the memory; its span is the least.
+    ppsched -s zb-h2 -p 8 -m 24 --stats >heavy
+    ppsched -s auto -p 8 -m 24 --memory 15 --minimize span --stats >short
+    jq -e --slurpfile w heavy '.makespan == $w[0].makespan and
+        .span <= $w[0].span' short
+    jq -es '.[0].span < .[1].span' short got
+}
+
+@test "auto is never slower than a named kind at its depth, nor heavier" {
+    ppsched -p 4 -c 2 -m 8 --cost 1,2,0.5 --compare \
+        interleaved,zb-interleaved,auto --time 0.2 >got
+    cat got
+    # columns: 1 kind, 4 makespan, 10 peak
+    awk 'NR > 1 { time[$1] = $4; peak[$1] = $10 }
+        END { exit !(NR == 4 && time["auto"] <= time["interleaved"] &&
+            time["auto"] <= time["zb-interleaved"] && peak["auto"] <= 8) }' got
+    # Without --depth auto chooses it.
+    plan=(-p 8 -c 3 -m 24 --cost '10,5,1,0.2' --time 0.2)
+    ppsched -s auto "${plan[@]}" --stats >free
+    ppsched -s auto "${plan[@]}" --depth 1 --stats >one
+    jq -es '.[0].at_depth.makespan == .[0].makespan and
+        .[0].at_depth.depth > 1 and .[1].at_depth.depth == 1 and
+        .[0].at_depth.makespan < .[1].at_depth.makespan' free one
 }
 
 @test "auto orders stages that are not a chain" {

@@ -50,11 +50,12 @@ layers() {
 }
 
 # makespan KIND M [ARGS...]: prints the makespan that ppsched simulates for a
-# plan on standard input or in a file.
+# run of a plan on standard input or in a file.
 makespan() {
     local kind=$1 m=$2
     shift 2
-    ppsched -s "$kind" -m "$m" --stats "$@" | jq .makespan
+    ppsched -s "$kind" -m "$m" --depth auto --stats "$@" |
+        jq .at_depth.makespan
 }
 
 # splits STAGES MODEL: prints every split as names for --fqns, one on a line.

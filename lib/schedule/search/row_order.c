@@ -59,17 +59,35 @@ double pp_row_order_least(const struct pp_search_problem *j, int row)
     return least;
 }
 
+static double row_peak(const struct pp_search_problem *j, const int32_t *order,
+                       int row)
+{
+    double held = 0, peak = 0;
+    for (int32_t k = j->first_order[row]; k < j->first_order[row + 1]; k++) {
+        int group = j->group[order[k]];
+        held += j->taken[group];
+        peak = held > peak ? held : peak;
+        held -= j->freed[group];
+    }
+    return peak;
+}
+
+double pp_row_order_peak(const struct pp_search_problem *j,
+                         const int32_t *order)
+{
+    double peak = 0;
+    for (int r = 0; r < j->graph->n_rows; r++) {
+        double held = row_peak(j, order, r);
+        peak = held > peak ? held : peak;
+    }
+    return peak;
+}
+
 bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order)
 {
-    for (int r = 0; j->limit && r < j->graph->n_rows; r++) {
-        double held = 0, limit = j->limit[r] + j->slack;
-        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
-            int group = j->group[order[k]];
-            if (held + j->taken[group] > limit)
-                return false;
-            held += j->taken[group] - j->freed[group];
-        }
-    }
+    for (int r = 0; j->limit && r < j->graph->n_rows; r++)
+        if (row_peak(j, order, r) > j->limit[r] + j->slack)
+            return false;
     return true;
 }
 

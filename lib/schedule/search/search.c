@@ -19,10 +19,14 @@ static const double visits_per_second = 1.2e8;
 /* One block costs about this many visits per op. */
 static const double vblock_visits = 16;
 
-/* Shares of the time for building blocks, and for a smaller span after the
- * bound is reached. */
+/* Shares of the time for building blocks, and, after the bound is reached, for
+ * less memory and for a smaller span. */
 #define VBLOCKS 0.1
-#define TIES 0.1
+#define LIGHTER 0.05
+#define TIES 0.02
+
+/* The most limits that are tried for less memory. */
+enum { MAX_LIMITS = 4 };
 
 /* Share of the time for a first search with each way to run backward. */
 #define BRIEF 0.1
@@ -35,6 +39,7 @@ struct search_state {
     double worst, second;    /* objective of best, and its span to break ties */
     double least, goal, eps; /* least: the first goal */
     bool tied;               /* keep the makespan, minimize the span */
+    double *tight;           /* per rank: a limit below that of the options */
 };
 
 /* Reports if order is better than the best so far. */
@@ -244,6 +249,97 @@ static int try_policies(struct search_state *s, double seconds,
     return rc;
 }
 
+static int try_all(struct search_state *s, double seconds, struct pp_err *err)
+{
+    if (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err))
+        return -1;
+    return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
+}
+
+/* Limits every rank to `most`, or to its own limit if that is less. */
+static void limit_ranks(struct search_state *s, double most)
+{
+    const struct pp_memory_limit *room = s->options->room;
+    for (int r = 0; r < s->problem.graph->n_rows; r++)
+        s->tight[r] = room ? fmin(room->limit[r], most) : most;
+    s->problem.limit = s->tight;
+    s->problem.slack = fmax(s->problem.slack, 1e-9 * most);
+}
+
+/* Searches below a limit for an order that takes no longer than the best. The
+ * best stays if there is none. */
+static int try_limit(struct search_state *s, double most, double seconds,
+                     struct pp_err *err)
+{
+    const double worst = s->worst, second = s->second, goal = s->goal;
+    size_t bytes = (size_t)s->problem.n_ops * sizeof *s->best;
+    int32_t *best = malloc(bytes + 1);
+    if (!best)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memcpy(best, s->best, bytes);
+    limit_ranks(s, most);
+    s->worst = s->second = INFINITY;
+    s->goal = worst;
+    int rc = try_all(s, seconds, err);
+    if (s->worst > worst + s->eps) {
+        memcpy(s->best, best, bytes);
+        s->worst = worst;
+        s->second = second;
+    }
+    s->goal = goal;
+    free(best);
+    return rc;
+}
+
+/* Takes a named kind that takes no longer than the best and needs the least
+ * memory. Sets *peak to the memory of the best. */
+static int take_lightest(struct search_state *s, double *peak,
+                         struct pp_err *err)
+{
+    const struct pp_search_problem *j = &s->problem;
+    *peak = pp_row_order_peak(j, s->best);
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
+        int rc = pp_row_order_of_kind(j, *k, s->order, err);
+        if (rc < 0)
+            return -1;
+        if (rc || !pp_row_order_fits(j, s->order) ||
+            pp_row_order_peak(j, s->order) >= *peak ||
+            !pp_eval_heads(&s->eval, s->order) ||
+            s->eval.worst > s->worst + s->eps)
+            continue;
+        *peak = pp_row_order_peak(j, s->order);
+        s->second = pp_eval_span(&s->eval, s->order);
+        memcpy(s->best, s->order, (size_t)j->n_ops * sizeof *s->best);
+    }
+    return 0;
+}
+
+/* Lowers the most memory of any rank while the makespan stays, by bisection. */
+static int lighten(struct search_state *s, double seconds, struct pp_err *err)
+{
+    const struct pp_search_problem *j = &s->problem;
+    double unit = INFINITY, low = 0, high;
+    if (take_lightest(s, &high, err))
+        return -1;
+    for (int st = 0; st < j->graph->n_stages; st++)
+        if (j->taken[st] > 0)
+            unit = fmin(unit, j->taken[st]);
+    for (int r = 0; r < j->graph->n_rows; r++)
+        low = fmax(low, pp_row_order_least(j, r) - unit / 2);
+    for (int i = 0; i < MAX_LIMITS && high - low >= unit; i++) {
+        double most = low + (high - low) / 2;
+        if (try_limit(s, most, seconds / MAX_LIMITS, err))
+            return -1;
+        double peak = pp_row_order_peak(j, s->best);
+        if (peak < high)
+            high = peak;
+        else
+            low = most;
+    }
+    limit_ranks(s, high);
+    return 0;
+}
+
 /* Repeats the search for a smaller span, among orders with no larger makespan.
  */
 static int break_ties(struct search_state *s, double seconds,
@@ -252,10 +348,7 @@ static int break_ties(struct search_state *s, double seconds,
     s->tied = true;
     count_from_arrival(s);
     s->goal = most_work(&s->problem);
-    if (!at_goal(s) &&
-        (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err)))
-        return -1;
-    return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
+    return at_goal(s) ? 0 : try_all(s, seconds, err);
 }
 
 static int search(struct search_state *s, struct pp_err *err)
@@ -265,22 +358,26 @@ static int search(struct search_state *s, struct pp_err *err)
         return -1;
     s->best = calloc((size_t)s->problem.n_ops, sizeof *s->best);
     s->order = calloc((size_t)s->problem.n_ops, sizeof *s->order);
-    if (!s->best || !s->order)
+    s->tight = calloc((size_t)s->problem.graph->n_rows, sizeof *s->tight);
+    if (!s->best || !s->order || !s->tight)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
-    if (check_room(s, err) || set_goal(s, err) || try_named(s, err) ||
-        try_greedy(s, err) || try_vblocks(s, err) ||
-        (!at_goal(s) && try_policies(s, seconds, err)))
+    if (check_room(s, err) || set_goal(s, err) || try_all(s, seconds, err))
         return -1;
     if (s->options->span)
         return 0;
-    return break_ties(s, at_goal(s) ? seconds * TIES : 0, err);
+    if (!at_goal(s))
+        seconds = 0;
+    if (lighten(s, seconds * LIGHTER, err))
+        return -1;
+    return break_ties(s, seconds * TIES, err);
 }
 
 static void finish(struct search_state *s)
 {
     free(s->best);
     free(s->order);
+    free(s->tight);
     pp_eval_finish(&s->eval);
     pp_search_problem_finish(&s->problem);
 }

@@ -5,9 +5,10 @@
  * of the zero-bubble authors, of building blocks, of list schedules under a
  * grid of policies, of policies improved by hill climbing, and of orders
  * improved move by move. It ends when the lower bound of bound.h is reached.
- * The result is never worse than a named kind that fits, and never above the
- * limit. Microbatches stay in order on each stage, so the result is canonical.
- */
+ * Of orders with the same makespan it takes one with little memory, then one
+ * with a small span. The result is never worse than a named kind that fits, and
+ * never above the limit. Microbatches stay in order on each stage, so the
+ * result is canonical. */
 #ifndef PP_SCHEDULE_SEARCH_SEARCH_H
 #define PP_SCHEDULE_SEARCH_SEARCH_H
 
@@ -40,7 +41,10 @@ int pp_search(struct pp_schedule *s, const struct pp_search_options *o,
               struct pp_err *err) PP_MUST_USE;
 
 /* Initialises s for the graph and fills it by pp_search, messages included. If
- * depth is negative the channel depth is the default. */
+ * depth is negative, chooses the channel depth as pp_depth_choose does. If the
+ * result takes longer at that depth than with unbounded channels, the named
+ * kinds that fit compete at theirs, and the fastest run is the result; equal
+ * runs by least memory. */
 int pp_search_lowered(struct pp_schedule *s, const struct pp_graph *g,
                       int n_microbatches, int depth,
                       const struct pp_search_options *o,

@@ -4,19 +4,49 @@
 
 #include <stdlib.h>
 
-#include "schedule/ir/schedule.h"
+#include "schedule/search/search_fastest.h"
 
 enum { MAX_TRIES = 10 };
+
+/* Sets *yes if the plans of all ranks keep to their room. */
+static int fits_bytes(void *ctx, const struct pp_schedule *s, bool *yes,
+                      struct pp_err *err)
+{
+    const struct pp_search_bytes *b = ctx;
+    *yes = true;
+    for (int r = 0; r < s->graph->n_rows && *yes; r++) {
+        struct pp_memory m;
+        if (pp_memory_plan(s, r, b->sizes, &m, err))
+            return -1;
+        *yes = (double)m.arena_bytes <= b->room[r];
+        pp_memory_finish(&m);
+    }
+    return 0;
+}
+
+static int search_run(struct pp_schedule *s, const struct pp_graph *g,
+                      int n_microbatches, int depth,
+                      const struct pp_search_options *o,
+                      struct pp_search_bytes *b, struct pp_err *err)
+{
+    const struct pp_depth_options run = {.costs = o->costs,
+                                         .fits = b ? fits_bytes : NULL,
+                                         .ctx = b,
+                                         .fixed = depth < 0 ? -1 : depth,
+                                         .lowered = true};
+    if (pp_schedule_init(s, g, "auto", n_microbatches, err))
+        return -1;
+    return pp_search(s, o, err) || pp_lower(s, err) ||
+                   pp_search_fastest(s, o, &run, err)
+               ? -1
+               : 0;
+}
 
 int pp_search_lowered(struct pp_schedule *s, const struct pp_graph *g,
                       int n_microbatches, int depth,
                       const struct pp_search_options *o, struct pp_err *err)
 {
-    if (pp_schedule_init(s, g, "auto", n_microbatches, err))
-        return -1;
-    if (depth >= 0)
-        s->channel_depth = depth;
-    return pp_search(s, o, err) ? -1 : pp_lower(s, err);
+    return search_run(s, g, n_microbatches, depth, o, NULL, err);
 }
 
 /* Lowers each rank's limit by the bytes by which its plan exceeds its room.
@@ -67,6 +97,7 @@ int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
     struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
     const struct pp_memory_limit room = {limit, load};
     struct pp_search_options inside = *o;
+    struct pp_search_bytes bytes = *b;
     bool fits = false;
     int above = 0;
     *s = (struct pp_schedule){0};
@@ -79,9 +110,10 @@ int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
         bool brief = !fits;
         struct pp_schedule next;
         inside.seconds = brief ? o->seconds / MAX_TRIES : o->seconds;
-        above = pp_search_lowered(&next, g, n_microbatches, depth, &inside, err)
-                    ? -1
-                    : tighten(&next, b, limit, err);
+        above =
+            search_run(&next, g, n_microbatches, depth, &inside, &bytes, err)
+                ? -1
+                : tighten(&next, b, limit, err);
         bool better = above == 0 || (above > 0 && !fits);
         pp_schedule_finish(better ? s : &next);
         if (better)

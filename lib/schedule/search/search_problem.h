@@ -121,6 +121,10 @@ double pp_row_order_least(const struct pp_search_problem *j, int row);
 /* Reports if every rank stays within its limit. */
 bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order);
 
+/* Returns the most memory that any rank holds at once. */
+double pp_row_order_peak(const struct pp_search_problem *j,
+                         const int32_t *order);
+
 /* Writes the order of a named kind. If j splits backward, a whole one is taken
  * as I then W. Returns PP_AGAIN, which is no error, if the kind does not fit
  * the graph or j. */
