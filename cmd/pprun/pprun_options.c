@@ -12,7 +12,7 @@
 #define BELOW_1 (1 - 1e-12)
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
-static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
@@ -87,11 +87,12 @@ const struct tool_option pprun_option_table[] = {
      .also = "gradient-accumulation-steps"},
     {0, "lr", "X", "peak learning rate (1e-3)", AT(job.optim.lr), 0, 1e6,
      .needs = TRAINING, .also = "learning-rate"},
-    {0, "lr-schedule", "NAME", "constant (default) or cosine",
+    {0, "lr-schedule", "NAME", "constant (default), cosine or linear",
      AT(job.optim.schedule), .words = schedules, .needs = TRAINING,
      .also = "lr-scheduler-type lr-decay-style"},
-    {0, "min-lr", "X", "learning rate at which cosine ends (0)",
-     AT(job.optim.min_lr), 0, 1e6, .needs = TRAINING " lr-schedule=cosine"},
+    {0, "min-lr", "X", "learning rate at which the schedule ends (0)",
+     AT(job.optim.min_lr), 0, 1e6,
+     .needs = TRAINING " lr-schedule=cosine|?lr-schedule=linear"},
     {0, "warmup", "N", "steps of linear warm-up (0)", AT(job.optim.warmup), 0,
      LARGEST, .needs = TRAINING, .also = "warmup-steps lr-warmup-iters"},
     {0, "optimizer", "NAME", "adamw (default) or sgd", AT(job.optim.optimizer),

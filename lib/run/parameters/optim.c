@@ -6,12 +6,15 @@
 
 double pp_optim_lr(const struct pp_optim *o, int64_t step)
 {
-    if (step < o->warmup)
-        return o->lr * (double)step / (double)o->warmup;
+    int64_t before = step - 1; /* updates done */
+    if (before < o->warmup)
+        return o->lr * (double)before / (double)o->warmup;
     if (o->schedule == PP_LR_CONSTANT || o->steps <= o->warmup)
         return o->lr;
-    double done = (double)(step - o->warmup) / (double)(o->steps - o->warmup);
-    return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(M_PI * done));
+    double done = (double)(before - o->warmup) / (double)(o->steps - o->warmup);
+    double left =
+        o->schedule == PP_LR_LINEAR ? 1 - done : 0.5 * (1 + cos(M_PI * done));
+    return o->min_lr + (o->lr - o->min_lr) * left;
 }
 
 double pp_optim_clip(const struct pp_optim *o, double norm)

@@ -9,7 +9,7 @@
 #include "run/parameters/parameters.h"
 
 enum pp_optimizer { PP_ADAMW_OPTIMIZER, PP_SGD_OPTIMIZER };
-enum pp_lr_schedule { PP_LR_CONSTANT, PP_LR_COSINE };
+enum pp_lr_schedule { PP_LR_CONSTANT, PP_LR_COSINE, PP_LR_LINEAR };
 
 struct pp_optim {
     enum pp_optimizer optimizer;
@@ -19,12 +19,13 @@ struct pp_optim {
     double clip;         /* largest global norm; 0: no clipping */
     int64_t warmup;      /* steps of linear warmup */
     enum pp_lr_schedule schedule;
-    double min_lr; /* cosine ends at it */
-    int64_t steps; /* total; cosine ends here */
+    double min_lr; /* cosine and linear end at it, after the last step */
+    int64_t steps; /* total */
 };
 
-/* Returns the learning rate of a step, counted from 1: lr step / warmup during
- * warmup, then constant, or a cosine from lr to min_lr at the last step. */
+/* Returns the learning rate of a step, counted from 1, as the schedules of
+ * transformers do: lr (step - 1) / warmup during warmup, then lr, or a cosine
+ * or a line from lr at step warmup + 1 to min_lr at step steps + 1. */
 double pp_optim_lr(const struct pp_optim *o, int64_t step);
 
 /* Returns the factor for the gradients: clip / (norm + 1e-6), at most 1, like
