@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - main(), signals, and the order of a run's steps. */
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/num.h"
 #include "kernels.h"
 #include "pprun.h"
+#include "run/checkpoint/ckpt_files.h"
 #include "version.h"
 
 /* --- signals --- */
 
-/* The time of the first SIGINT, -1 after SIGTERM or SIGUSR1 alone, 0 without a
- * request to stop. It is global because a signal handler sets it. Polling for
- * blocked signals would need no handler, but BLAS starts threads before main,
- * and these threads do not block the signals. */
+/* The time of the first SIGINT, minus the number of SIGTERM or SIGUSR1, 0
+ * without a request to stop. It is global because a signal handler sets it.
+ * Polling for blocked signals would need no handler, but BLAS starts threads
+ * before main, and these threads do not block the signals. */
 static _Atomic double stop_signal;
 
 static void take_signal(int number)
 {
     double none = 0;
-    (void)number;
-    atomic_compare_exchange_strong(&stop_signal, &none, -1);
+    atomic_compare_exchange_strong(&stop_signal, &none, -number);
 }
 
 /* A second SIGINT ends the run at once, but not within a second: a launcher may
@@ -44,10 +47,13 @@ bool pprun_signalled(void)
     return stop_signal != 0;
 }
 
-bool pprun_stop_requested(void *ctx)
+int pprun_stop_requested(void *ctx)
 {
     struct pprun *p = ctx;
-    return pprun_signalled() || p->lines.failed;
+    double signal = stop_signal;
+    if (signal != 0)
+        return signal < 0 ? -(int)signal : SIGINT;
+    return p->lines.failed ? PP_STOP_OTHER : 0;
 }
 
 /* mpirun sends SIGTERM to all ranks when one is lost. One second is enough to
@@ -63,6 +69,18 @@ static void end_now(int number)
     (void)number;
     signal(SIGTERM, SIG_DFL);
     raise(SIGTERM);
+}
+
+/* Ends a run that has nothing to save. */
+static void end_unsaved(int number)
+{
+    static const char text[] = "pprun: stopped by a signal; without --save "
+                               "nothing is kept\n";
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1 && write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        alarm(0); /* there is no one to tell */
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 static void handle(int number, void (*handler)(int))
@@ -91,6 +109,9 @@ void pprun_handle_signals(const struct pprun *p)
     } else if (p->options.transport != PPRUN_THREADS) {
         handle(SIGALRM, end_now);
         handle(SIGTERM, end_soon);
+    } else if (p->job.optim.steps > 0) {
+        handle(SIGTERM, end_unsaved);
+        handle(SIGUSR1, end_unsaved);
     }
 }
 
@@ -112,8 +133,8 @@ static int run_command(struct pprun *p, const char *manifest)
     pp_blas_set_threads(p->options.blas_threads);
     if (p->options.transport != PPRUN_THREADS)
         return run_process(p, manifest);
-    if (pprun_check_alone(p) || !tool_output(p->tool) ||
-        pprun_choose_device(p) || pprun_prepare(p, manifest))
+    if (pprun_check_alone(p) || pprun_lines_open(p) || pprun_choose_device(p) ||
+        pprun_prepare(p, manifest))
         return -1;
     if (p->options.verify && pprun_verify_prepare(p))
         return -1;
@@ -130,7 +151,7 @@ static int run_command(struct pprun *p, const char *manifest)
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (pprun_record_init(p))
+    if (pprun_record_init(p) || pprun_lines_begin(p))
         return -1;
     int rc = pprun_threads(p, &status);
     if (rc == 0 && p->job.save)
@@ -152,6 +173,19 @@ static void say_nothing_left(struct pprun *p)
         tool_say(p->tool, TOOL_NOTE,
                  "nothing left to do: %s has all of --steps '%" PRId64 "'",
                  p->resume, steps);
+}
+
+/* Notes which signal stopped the run, and where it continues. */
+static void say_stopped(struct pprun *p)
+{
+    char text[256];
+    if (p->rank != 0 || p->stopped <= 0 || p->tool->status != PP_EXIT_STOPPED)
+        return;
+    snprintf(text, sizeof text,
+             "stopped by SIG%s after step %" PRId64 "; checkpoint "
+             "%s/" PP_CKPT_NAME,
+             sigabbrev_np(p->stopped), p->last_step, p->job.save, p->last_step);
+    pprun_lines_note(p, text);
 }
 
 int main(int argc, char **argv)
@@ -183,8 +217,10 @@ int main(int argc, char **argv)
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);
     if (tool_input(&t, argc, argv, &manifest) == 0 &&
-        run_command(&p, manifest) == 0)
+        run_command(&p, manifest) == 0) {
         say_nothing_left(&p);
+        say_stopped(&p);
+    }
     pprun_finish(&p);
     size_t bytes;
     int status = tool_finish(&t);

@@ -40,11 +40,13 @@ struct pprun_options {
 
 /* The lines of a run at rank 0, see pprun_lines.c. */
 struct pprun_lines {
-    int fd;             /* valid if text is not NULL */
-    char *text;         /* lines that the reader has not taken */
-    size_t n;           /* bytes of text */
-    double deadline;    /* of the wait for the reader; 0: not yet */
-    bool stop;          /* the run stops at the request of some rank */
+    int fd;          /* valid if text is not NULL */
+    char *text;      /* lines that the reader has not taken */
+    size_t n;        /* bytes of text */
+    double deadline; /* of the wait for the reader; 0: not yet */
+    bool stop;       /* the run stops at the request of some rank */
+    bool is_log;     /* lines go to a file that keeps those of earlier runs */
+    bool is_new;     /* it did not exist, and has no line yet */
     atomic_bool failed; /* all ranks that are threads read it */
     struct pp_err err;  /* valid if failed */
 };
@@ -76,7 +78,8 @@ struct pprun {
     struct pp_output trace, profile; /* open during the run */
 
     double start; /* time of the first step's begin */
-    int64_t first_step;
+    int64_t first_step, last_step;
+    int stopped; /* why the run stopped early (pp_job.stop), or 0 */
     struct pprun_lines lines;
     struct pp_output scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
@@ -152,8 +155,18 @@ int pprun_check_alone(struct pprun *p) PP_MUST_USE;
 void pprun_handle_signals(const struct pprun *p);
 /* Returns true if a signal asked this process to stop. */
 bool pprun_signalled(void);
-/* Returns true if a signal came or, with --save, the output failed. */
-bool pprun_stop_requested(void *ctx);
+/* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,
+ * the output failed. */
+int pprun_stop_requested(void *ctx);
+
+/* Opens the output. Step lines go to a file as they are made. open changes no
+ * line; begin removes those that the run will write again. */
+int pprun_lines_open(struct pprun *p) PP_MUST_USE;
+int pprun_lines_begin(struct pprun *p) PP_MUST_USE;
+
+/* Prints a note unless standard error would block: it may be the pipe that
+ * stalled. */
+void pprun_lines_note(struct pprun *p, const char *text);
 
 /* Writes a line to the output and waits for its reader. After a stop request it
  * keeps the line instead of waiting; if the checkpoint is complete (stop), it

@@ -3,14 +3,17 @@
  * stalled or gone. With --save such a reader never costs the checkpoint. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "pprun.h"
+#include "run/checkpoint/ckpt.h"
 
 /* The time that a stopped run waits for the reader, in all. mpirun reads no
  * more after SIGTERM, and kills the ranks a second later. */
@@ -20,6 +23,85 @@ const char *pprun_output_name(const struct pprun *p)
 {
     return p->tool->out == stdout ? "standard output" : p->tool->output;
 }
+
+/* --- the file of step lines --- */
+
+/* Opens the file and locks it. Devices and pipes need neither. */
+static int open_log(struct pprun *p)
+{
+    struct tool *t = p->tool;
+    struct stat st;
+    bool is_new = stat(t->output, &st) != 0;
+    if (!is_new && !S_ISREG(st.st_mode))
+        return tool_output(t) ? 0 : -1;
+    int fd = open(t->output, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r+");
+    if (!f)
+        return pp_fail_errno(&t->err, "%s", t->output);
+    t->out = f;
+    t->file = (struct pp_output){.f = f, .path = t->output};
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return pp_fail(&t->err, PP_EXIT_SYSTEM,
+                       "%s: another run is writing its lines here", t->output);
+    p->lines.is_log = true;
+    p->lines.is_new = is_new;
+    return 0;
+}
+
+int pprun_lines_open(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const char *name = p->tool->output;
+    bool trains = p->job.optim.steps > 0 || o->epochs > 0;
+    if (!name || !strcmp(name, "-") || !trains || o->plan)
+        return tool_output(p->tool) ? 0 : -1;
+    return open_log(p);
+}
+
+/* Finds the end of the lines up to a step. Fails if the file has others. */
+static int find_end(struct pprun *p, int64_t last, off_t *end)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    int64_t step;
+    int rc = 0;
+    *end = 0;
+    while (rc == 0 && (n = getline(&line, &room, p->tool->out)) > 0) {
+        bool whole = line[n - 1] == '\n';
+        if (sscanf(line, "{\"step\": %" SCNd64, &step) != 1)
+            rc = whole ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                                 "%s: has other lines than those of steps; "
+                                 "give --output another name",
+                                 p->tool->output)
+                       : 0;
+        else if (whole && step <= last)
+            *end += n;
+        else
+            break;
+    }
+    free(line);
+    return rc;
+}
+
+int pprun_lines_begin(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_ckpt_state s = {0};
+    off_t end = 0;
+    if (!p->lines.is_log)
+        return 0;
+    p->lines.is_new = false;
+    if (p->resume &&
+        (pp_ckpt_state_read(p->resume, &s, err) || find_end(p, s.step, &end)))
+        return -1;
+    int fd = fileno(p->tool->out);
+    if (ftruncate(fd, end) != 0 || lseek(fd, end, SEEK_SET) != end)
+        return pp_fail_errno(err, "%s", p->tool->output);
+    return 0;
+}
+
+/* --- writing --- */
 
 /* Returns a descriptor of the output that does not block if it is a pipe or a
  * terminal. It needs an open file description of its own, because O_NONBLOCK
@@ -97,12 +179,18 @@ int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
     return -1;
 }
 
-/* Prints a note if standard error takes it: it may be the pipe that stalled. */
-static void note(struct pprun *p, const char *why)
+void pprun_lines_note(struct pprun *p, const char *text)
 {
     struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&at, 1, 0) == 1)
-        tool_say(p->tool, TOOL_NOTE, "the last lines are lost: %s", why);
+        tool_say(p->tool, TOOL_NOTE, "%s", text);
+}
+
+static void note_lost(struct pprun *p, const char *why)
+{
+    char text[sizeof p->lines.err.text + 32];
+    snprintf(text, sizeof text, "the last lines are lost: %s", why);
+    pprun_lines_note(p, text);
 }
 
 int pprun_lines_finish(struct pprun *p)
@@ -118,14 +206,16 @@ int pprun_lines_finish(struct pprun *p)
         return -1;
     }
     if (l->failed)
-        note(p, l->err.text);
+        note_lost(p, l->err.text);
     else if (l->n > 0)
-        note(p, "nothing reads them");
+        note_lost(p, "nothing reads them");
     return 0;
 }
 
 void pprun_lines_free(struct pprun *p)
 {
+    if (p->lines.is_new)
+        unlink(p->tool->output);
     if (p->lines.text && p->lines.fd != fileno(p->tool->out))
         close(p->lines.fd);
     free(p->lines.text);

@@ -279,7 +279,7 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
     struct pp_comm *comm = NULL;
     int rc = p->mpi ? open_mpi(p, j, &comm) : open_nccl(p, j, &comm);
     if (rc == 0)
-        rc = pprun_record_init(p);
+        rc = pprun_record_init(p) || pprun_lines_begin(p) ? -1 : 0;
     rc = agree(p, j, rc);
     if (rc == 0)
         rc = pp_rank_run(&p->job, comm, status, err);
@@ -341,7 +341,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (rc)
         return decline(&l, err);
     set_rank(p, &l);
-    rc = pprun_choose_device(p) || !tool_output(p->tool) ||
+    rc = pprun_choose_device(p) || pprun_lines_open(p) ||
                  take_manifest(p, manifest)
              ? -1
              : 0;

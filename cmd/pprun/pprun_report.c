@@ -64,6 +64,8 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     }
     if (p->tool->out == stdout)
         tool_erase(p->tool);
+    p->last_step = r->step;
+    p->stopped = r->stop;
     char *line = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&line, &n);

@@ -210,7 +210,7 @@ says() {
     [ "$(cat status.0 status.1 | tr '\n' ' ')" = '75 75 ' ]
     last=$(tail -n 1 out | jq .step)
     [ "$(readlink ckpt/latest)" = "step-$(printf %08d "$last")" ]
-    [ ! -s err.0 ]
+    [[ "$(cat err.0)" == *": stopped by SIGTERM after step $last; "* ]]
     [ ! -s err.1 ]
 }
 

@@ -73,8 +73,8 @@ kill_when() {
             kill -'$signal' $!
             wait $!'
         [ "$status" -eq 75 ]
-        [ -z "$stderr" ]
         last=$(tail -n 1 log | jq .step)
+        [[ "$stderr" == "pprun: stopped by SIG$signal after step $last; "* ]]
         [ -d "ckpt/step-$(printf %08d "$last")" ]
     done
 }

@@ -25,6 +25,8 @@ enum pp_message_size {
                            Megatron-LM without variable_seq_lengths */
 };
 
+enum { PP_STOP_OTHER = -1 };
+
 /* One optimizer step, the same on every rank. */
 struct pp_step_report {
     int64_t step;
@@ -38,8 +40,8 @@ struct pp_step_report {
                         device with queues, whose work the host cannot see */
     double products; /* share of matrix products in compute; -1 if not timed */
     bool has_val_loss;
-    bool stop; /* a stop was requested: this is the run's last step, and its
-                  checkpoint is complete */
+    int stop; /* a stop was requested (see pp_job.stop): this is the run's last
+                 step, and its checkpoint is complete; else 0 */
     double val_loss;                  /* NAN if nothing is scored */
     const int *peak_slots;            /* by rank; counted, not planned */
     uint64_t messages, message_bytes; /* between stages, of all ranks */
@@ -113,8 +115,9 @@ struct pp_job {
                   struct pp_err *err);
     int (*evaluated)(void *ctx, double val_loss, struct pp_err *err);
     int (*recorded)(void *ctx, const struct pp_record *r, struct pp_err *err);
-    /* Called by every rank between steps. All stop if one returns true. */
-    bool (*stop)(void *ctx);
+    /* Called by every rank between steps. Returns 0, or why to stop: the number
+     * of a signal, or PP_STOP_OTHER. All stop if one does. */
+    int (*stop)(void *ctx);
     void *ctx;
 };
 

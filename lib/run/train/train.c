@@ -123,13 +123,13 @@ static double entry(const struct pp_rank *r, size_t i)
 }
 
 /* Sums the entries of all ranks, tensors in model order and losses in
- * microbatch order, so that the sums do not depend on the split. Returns true
- * if any rank was asked to stop. */
-static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
+ * microbatch order, so that the sums do not depend on the split. Returns why a
+ * rank was asked to stop, or 0. */
+static int sum_up(struct pp_rank *r, struct pp_step_report *rep)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
     double squares = 0, compute = 0, products = 0, wall = 0;
-    bool stop = false;
+    int stop = 0;
     rep->loss = 0;
     for (size_t i = 0; i < r->n_tensors; i++)
         squares += entry(r, i);
@@ -140,7 +140,8 @@ static bool sum_up(struct pp_rank *r, struct pp_step_report *rep)
         compute += tail[TAIL_COMPUTE];
         products += tail[TAIL_PRODUCTS];
         wall = fmax(wall, tail[TAIL_WALL]);
-        stop |= tail[TAIL_STOP] != 0;
+        if (stop <= 0 && tail[TAIL_STOP] != 0)
+            stop = (int)tail[TAIL_STOP];
         r->peak_slots[k] = (int)tail[TAIL_SLOTS];
         rep->messages += (uint64_t)tail[TAIL_MESSAGES];
         rep->message_bytes += (uint64_t)tail[TAIL_BYTES];
@@ -160,7 +161,7 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
 }
 
-static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
+static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -177,7 +178,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, bool *stop,
         [TAIL_COMPUTE] = r->train.compute_seconds - compute,
         [TAIL_WALL] = r->train.seconds - pass_seconds,
         [TAIL_PRODUCTS] = r->timed.product_seconds - products,
-        [TAIL_STOP] = j->stop && j->stop(j->ctx),
+        [TAIL_STOP] = j->stop ? j->stop(j->ctx) : 0,
         [TAIL_SLOTS] = r->train.peak_slots,
         [TAIL_MESSAGES] = (double)(r->train.messages - messages),
         [TAIL_BYTES] = (double)(r->train.message_bytes - bytes),
@@ -260,7 +261,7 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    bool stop = false;
+    int stop = 0;
     if (check_steps(r, err))
         return -1;
     while (r->step < j->optim.steps && !stop) {
