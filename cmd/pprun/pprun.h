@@ -24,7 +24,7 @@ struct pprun_options {
     int trace_steps;             /* number of last steps; 0: not given */
     double epochs;               /* 0: not given */
     int64_t seed;                /* --init; -1: not given */
-    int dtype;                   /* enum pprun_dtype */
+    int dtype;                   /* enum pprun_dtype; -1: not given */
     int device;                  /* enum pprun_device */
     int transport;               /* enum pprun_transport */
     int objective;               /* only sft so far */
@@ -108,6 +108,10 @@ int pprun_open_data(struct pprun *p) PP_MUST_USE;
 
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;
+
+/* Takes the dtype of the plan if none is given: on a GPU the plan's, on a CPU
+ * fp32. Chooses the kernels again. */
+void pprun_choose_dtype(struct pprun *p);
 
 /* Checks that this machine has the device, and address space for matrix
  * products, before a rank starts. */

@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "kernels.h"
+#include "model/precision.h"
 #include "pprun.h"
 #include "schedule/memory/memory.h"
 
@@ -44,16 +45,26 @@ static int prepare_cuda(struct pprun *p)
     return 0;
 }
 
+static void choose_cuda_kernels(struct pprun *p)
+{
+    p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
+                                                    : &pp_kernels_cuda_f32;
+}
+
 static int choose_cuda(struct pprun *p)
 {
     if (p->options.dtype == PPRUN_FP64)
         return tool_usage(p->tool, "--dtype fp64 needs --device cpu");
     p->job.device = &pp_device_cuda;
-    p->job.kernels = p->options.dtype == PPRUN_BF16 ? &pp_kernels_cuda_bf16
-                                                    : &pp_kernels_cuda_f32;
+    choose_cuda_kernels(p);
     return prepare_cuda(p);
 }
 #else
+static void choose_cuda_kernels(struct pprun *p)
+{
+    (void)p;
+}
+
 static int choose_cuda(struct pprun *p)
 {
     return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
@@ -78,6 +89,30 @@ int pprun_choose_device(struct pprun *p)
     p->job.device = &pp_device_cpu;
     p->job.kernels = pprun_cpu_kernels(p, p->options.dtype == PPRUN_FP64);
     return 0;
+}
+
+void pprun_choose_dtype(struct pprun *p)
+{
+    const char *dtype = p->manifest.model.dtype;
+    const struct pp_precision *planned =
+        dtype ? pp_precision_find(dtype) : NULL;
+    bool on_cpu = p->options.device == PPRUN_CPU;
+    if (p->options.dtype >= 0)
+        return;
+    p->options.dtype = PPRUN_FP32;
+    if (!planned || planned == &pp_precisions[PPRUN_FP32])
+        return;
+    if (!on_cpu && !p->options.verify &&
+        planned == &pp_precisions[PPRUN_BF16]) {
+        p->options.dtype = PPRUN_BF16;
+        choose_cuda_kernels(p);
+        return;
+    }
+    tool_say(p->tool, TOOL_NOTE, "the plan is for %s, but %s runs in fp32",
+             planned->name,
+             p->options.verify ? "--verify"
+             : on_cpu          ? "a CPU"
+                               : "a GPU");
 }
 
 /* Checks the memory for matrix products, because OpenBLAS does not report that

@@ -225,6 +225,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (check_supported(p) || match_model(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
+    pprun_choose_dtype(p);
     if (p->options.dtype == PPRUN_BF16 &&
         (p->model.hidden % 2 || p->model.intermediate % 2))
         return pp_fail(err, PP_EXIT_INPUT,

@@ -60,6 +60,9 @@ static void show_progress(void *ctx, double best, double bound)
 static void set_request(struct split_job *j)
 {
     int64_t most = (int64_t)j->model.max_position;
+    if (!j->precision)
+        j->precision = j->model.dtype ? pp_precision_find(j->model.dtype)
+                                      : &pp_precisions[0];
     if (j->seq_len == 0)
         j->seq_len =
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
@@ -256,7 +259,6 @@ int main(int argc, char **argv)
         .input_weight = -1,
         .output_weight = -1,
         .encoder_layers = -1,
-        .precision = &pp_precisions[0],
         .mesh = {1, 1, 1, 1, 1},
     };
     (void)run(&j, argc, argv); /* tool_finish prints the error */

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "manifest/config_values.h"
 #include "model/inventory.h"
+#include "model/precision.h"
 #include "model/vision.h"
 
 #define CONFIG_NAME "config.json"
@@ -273,6 +274,26 @@ int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
     return read_switches(root, f, m);
 }
 
+/* Returns our name of the type of the weights, or NULL. float16 counts as
+ * bf16, which takes as many bytes. */
+static const char *read_dtype(const struct pp_value *root)
+{
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    struct pp_value at, text;
+    for (size_t k = 0; k < 2; k++) {
+        const char *name = NULL;
+        if (pp_config_find_set(root, keys[k], &at) && json_is_string(at.value))
+            name = json_string_value(at.value);
+        if (name && !strcmp(name, "float16"))
+            name = "bfloat16";
+        for (const struct pp_precision *p = pp_precisions; name && p->name; p++)
+            if (!strcmp(name, p->hugging_face))
+                return p->name;
+    }
+    return pp_config_find_set(root, "text_config", &text) ? read_dtype(&text)
+                                                          : NULL;
+}
+
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -288,6 +309,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return -1;
     if (check_total(root, m))
         return -1;
+    m->dtype = read_dtype(root);
     if (vision || !pp_architecture_trained(m->architecture))
         return 0;
     const struct family *f = &families[m->architecture];

@@ -105,6 +105,7 @@ struct pp_model {
     size_t max_position;
     double norm_eps;
     double init_range; /* initializer_range: standard deviation of weights */
+    const char *dtype; /* pp_precision's name of its type; NULL: not stated */
     struct pp_rope rope;
     bool tied; /* the head uses the embedding's weight */
     bool qkv_bias;

@@ -67,3 +67,22 @@ scripts/tokenize and pack without --bytes" \
 scripts/tokenize makes them from text, and a model of bytes needs none; see \
 --bytes" ]
 }
+
+@test "the plan takes the type of the configuration, and a CPU runs fp32" {
+    local key
+    for key in dtype torch_dtype; do
+        mkdir -p half
+        jq --arg key $key '. + {($key): "bfloat16"}' model-llama/config.json \
+            >half/config.json
+        ppsplit -q -p 2 half | ppsched -q -s 1f1b -m 4 >half.json
+        [ "$(jq -r .model.dtype half.json)" = bf16 ]
+    done
+    [ "$(ppsplit -q -p 2 --dtype fp32 half | jq -r .model.dtype)" = fp32 ]
+    [ "$(jq -r .model.dtype plan.json)" = fp32 ]
+    run --separate-stderr pprun half.json --data packed --init 1 --steps 1
+    [ "$status" -eq 0 ]
+    [ "$stderr" = 'pprun: the plan is for bf16, but a CPU runs in fp32' ]
+    run --separate-stderr pprun half.json --data packed --init 1 --steps 1 \
+        --dtype fp32
+    [ -z "$stderr" ]
+}
