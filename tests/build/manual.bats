@@ -116,6 +116,8 @@ batch() {
 }
 
 @test "the batch scripts of pp-slurm are those in scripts" {
+    # They pass on all operands, and keep lines and messages apart.
+    [ "$(grep -l ' -o steps.jsonl "\$@" ' "$SRCDIR"/scripts/*.sbatch | wc -l)" -eq 3 ]
     sed -n '/^#SBATCH/,$p' "$SRCDIR/scripts/train-gpus.sbatch" >file
     [ -s file ]
     batch 1 | diff file -
