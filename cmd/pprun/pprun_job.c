@@ -16,6 +16,7 @@
 #include "pprun.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_files.h"
+#include "run/parameters/weights.h"
 #include "schedule/check/check.h"
 
 static int read_manifest(struct pprun *p, const char *name)
@@ -117,6 +118,41 @@ static int match_model(struct pprun *p)
     return 0;
 }
 
+/* Rank 0 checks the weights as a whole; each rank checks its own. */
+static int check_weights(struct pprun *p, const char *path)
+{
+    const char *first;
+    if (p->rank != 0)
+        return 0;
+    if (pp_weights_check(&p->model, p->weights, &p->tool->err) ||
+        pp_weights_check_tied(&p->model, p->weights, &p->tool->err))
+        return pp_fail_at(&p->tool->err, "%s: ", path);
+    size_t n = pp_weights_unused(&p->model, p->weights, &first);
+    if (n > 0)
+        tool_say(p->tool, TOOL_WARNING,
+                 "%s: %zu tensor%s no place in the model: '%s'%s", path, n,
+                 n == 1 ? " has" : "s have", first, n == 1 ? "" : ", ...");
+    return 0;
+}
+
+/* Names what a directory has instead of weights that can be read. */
+static int fail_weights(const struct pprun *p, const char *source)
+{
+    char pickled[PP_PATH_TEXT];
+    struct pp_err *err = &p->tool->err;
+    if (pp_path(pickled, err, "%s/pytorch_model.bin", source))
+        return -1;
+    if (pp_file_exists(pickled))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' has pytorch_model.bin, which is not safetensors; "
+                       "load and save it with transformers, which writes "
+                       "model.safetensors",
+                       source);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "'%s' has no weights; give --weights PATH or --init SEED",
+                   source);
+}
+
 static int find_weights(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
@@ -140,11 +176,10 @@ static int find_weights(struct pprun *p)
     }
     const char *path = o->weights ? o->weights : source;
     if (!o->weights && !(pp_file_is_dir(source) && pp_tensors_exist(source)))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' has no weights; give --weights PATH or --init "
-                       "SEED",
-                       source);
+        return fail_weights(p, source);
     if (pp_tensors_open(path, &p->weights, err))
+        return -1;
+    if (check_weights(p, path))
         return -1;
     p->job.weights = p->weights;
     p->job.weights_path = path;

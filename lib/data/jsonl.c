@@ -51,7 +51,9 @@ static int scan_line_member(struct pp_scan *s, enum pp_field field, bool bytes,
 {
     if (bytes ? !is_of_bytes(field) : field == PP_FIELD_TEXT)
         field = PP_FIELD_OTHER;
-    if (field > PP_FIELD_MASK)
+    /* null is as if absent, as tools that export tables write it. */
+    if (field > PP_FIELD_MASK ||
+        (field >= PP_FIELD_LABELS && pp_scan_peek(s) == 'n'))
         return pp_field_note(s, field, &l->fields, err);
     if (l->fields.has[field])
         return pp_field_repeated(s, field, err);

@@ -281,12 +281,19 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                          struct pp_arena *a, struct pp_tensor_list *list,
                          struct pp_err *err)
 {
+    static const char lfs[] = "version https://git-lfs";
     const unsigned char *p = data;
     uint64_t size = 0;
     if (bytes < 8)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: %zu bytes are too few for a safetensors file", path,
                        bytes);
+    if (bytes >= sizeof lfs - 1 && !memcmp(p, lfs, sizeof lfs - 1))
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "%s: is a pointer of git-lfs, not the file; run 'git lfs "
+            "pull'",
+            path);
     for (int i = 7; i >= 0; i--)
         size = size << 8 | p[i];
     if (size > MAX_HEADER_BYTES)

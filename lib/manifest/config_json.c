@@ -205,7 +205,22 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-static int check_windows(const struct pp_value *root)
+/* Returns whether transformers would give a layer a window: one from
+ * max_window_layers on. If there are layer_types, they decide and are checked
+ * later. */
+static bool has_window(const struct pp_value *root, const struct pp_model *m)
+{
+    struct pp_value at;
+    if (pp_config_find_set(root, "layer_types", &at))
+        return false;
+    if (pp_value_find(root, "sliding_window", &at) && json_is_null(at.value))
+        return false;
+    return !pp_config_find_set(root, "max_window_layers", &at) ||
+           !json_is_integer(at.value) ||
+           json_integer_value(at.value) < (json_int_t)m->n_layers;
+}
+
+static int check_windows(const struct pp_value *root, const struct pp_model *m)
 {
     struct pp_value at;
     bool use = false;
@@ -213,7 +228,7 @@ static int check_windows(const struct pp_value *root)
     if (pp_config_opt_bool(root, "use_sliding_window", &use))
         return -1;
     pp_value_find(root, "use_sliding_window", &at);
-    if (use)
+    if (use && has_window(root, m))
         return pp_value_fail(&at, "'true' is not supported");
     if (!pp_config_find_set(root, "layer_types", &at))
         return 0;
@@ -233,7 +248,8 @@ static int check_windows(const struct pp_value *root)
     return 0;
 }
 
-static int check_features(const struct pp_value *root, const struct family *f)
+static int check_features(const struct pp_value *root, const struct family *f,
+                          const struct pp_model *m)
 {
     struct pp_value at;
     if (pp_config_find_set(root, "quantization_config", &at))
@@ -241,7 +257,7 @@ static int check_features(const struct pp_value *root, const struct family *f)
     if (pp_config_only_text(root, "hidden_act", "silu") ||
         pp_config_only_number(root, "attention_dropout", 0))
         return -1;
-    return f->windows ? check_windows(root) : 0;
+    return f->windows ? check_windows(root, m) : 0;
 }
 
 static int read_switches(const struct pp_value *root, const struct family *f,
@@ -313,7 +329,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (vision || !pp_architecture_trained(m->architecture))
         return 0;
     const struct family *f = &families[m->architecture];
-    if (check_features(root, f) ||
+    if (check_features(root, f, m) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
         pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
         return -1;

@@ -68,6 +68,8 @@ static void test_good(void)
             "7,8,9/-100,8,-100", "loss_mask of numbers and words");
     is_read("{\"input_ids\":[7,8],\"labels\":[1,2],\"loss_mask\":[1,0]}", false,
             "7,8/1,-100", "labels and loss_mask together");
+    is_read("{\"labels\":null,\"input_ids\":[7,8],\"loss_mask\": null}", false,
+            "7,8", "null is as if absent");
     is_read("{\"attention_mask\":[1,1,0],\"input_ids\":[7,8,0]}", false, "7,8",
             "padding on the right");
     is_read("{\"input_ids\":[0,0,7,8],\"attention_mask\":[0,false,true,1],"

@@ -155,10 +155,10 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
 
 static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        enum pp_weights_block block, const struct pp_tensors *in,
-                       struct pp_err *err)
+                       bool tied, struct pp_err *err)
 {
     const char *name = pp_parameter_file_name(t);
-    const struct pp_tensor *x = pp_tensors_find(in, name);
+    const struct pp_tensor *x = pp_weights_find(in, name, tied);
     if (!x)
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
     if (pp_weights_check_tensor(&t->info, x, err))
@@ -171,20 +171,52 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     return pp_staging_store(s, t, block, err);
 }
 
-int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
-                    const struct pp_tensors *t, struct pp_err *err)
+static int read_block(struct pp_parameters *p, enum pp_weights_block block,
+                      const struct pp_tensors *t, bool tied, struct pp_err *err)
 {
     struct pp_staging s;
     int rc = pp_staging_init(&s, p, err);
     for (size_t i = 0; rc == 0 && i < p->n; i++)
-        rc = read_tensor(&s, &p->at[i], block, t, err);
+        rc = read_tensor(&s, &p->at[i], block, t, tied, err);
     pp_staging_finish(&s);
     return rc;
+}
+
+int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
+                    const struct pp_tensors *t, struct pp_err *err)
+{
+    return read_block(p, block, t, false, err);
 }
 
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err)
 {
-    (void)m; /* p has all names and shapes */
-    return pp_weights_read(p, PP_BLOCK_W, t, err);
+    return read_block(p, PP_BLOCK_W, t, m->tied, err);
+}
+
+int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
+                          struct pp_err *err)
+{
+    enum { PART = 4096 };
+    const struct pp_tensor *a = pp_tensors_find(t, "model.embed_tokens.weight");
+    const struct pp_tensor *b = pp_tensors_find(t, "lm_head.weight");
+    double x[PART], y[PART];
+    if (!m->tied || !a || !b)
+        return 0;
+    bool same = a->n == b->n;
+    if (same && a->dtype == b->dtype && !memcmp(a->data, b->data, a->bytes))
+        return 0;
+    for (uint64_t at = 0; same && at < a->n; at += PART) {
+        uint64_t n = a->n - at < PART ? a->n - at : PART;
+        if (pp_tensor_read_f64(a, at, n, x, err) ||
+            pp_tensor_read_f64(b, at, n, y, err))
+            return -1;
+        same = !memcmp(x, y, n * sizeof *x);
+    }
+    if (same)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "'lm_head.weight' differs from 'model.embed_tokens.weight', "
+                   "but tie_word_embeddings is true; set it to false in "
+                   "config.json");
 }

@@ -15,16 +15,30 @@
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
                     uint64_t seed, struct pp_err *err) PP_MUST_USE;
 
-/* Reads every tensor of p by name and converts it to its element type. The head
- * of a tied model takes the embedding, like transformers, even if the file has
- * both. Fails with PP_EXIT_INPUT if a tensor is missing or has another shape
- * ("'lm_head.weight' is [10, 4], expected [16, 4]"). */
+/* Reads every tensor of p by name and converts it to its element type. A tied
+ * model may have its embedding as 'lm_head.weight'. Fails with PP_EXIT_INPUT if
+ * a tensor is missing or has another shape ("'lm_head.weight' is [10, 4],
+ * expected [16, 4]"). */
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err) PP_MUST_USE;
 
 /* Checks names, shapes and types of a whole model, without reading values. */
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err) PP_MUST_USE;
+
+/* Checks that a tied model has no head that differs from its embedding.
+ * transformers would keep both. Reads the values if there are two tensors. */
+int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* Returns how many tensors have no place in the model, and the first of their
+ * names. */
+size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
+                         const char **first);
+
+/* Finds a tensor. With tied, the embedding may have the name of the head. */
+const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
+                                        const char *name, bool tied);
 
 /* Checks shape and type of one tensor, but not its name. */
 int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,

@@ -3,6 +3,7 @@
  * has a file of its own because ppsplit links it, without the trainer. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "run/parameters/weights.h"
@@ -40,6 +41,29 @@ int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
     return 0;
 }
 
+const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
+                                        const char *name, bool tied)
+{
+    const struct pp_tensor *x = pp_tensors_find(t, name);
+    if (!x && tied && !strcmp(name, "model.embed_tokens.weight"))
+        x = pp_tensors_find(t, "lm_head.weight");
+    return x;
+}
+
+/* Names a reason why a tensor is missing. */
+static int fail_missing(const char *name, const struct pp_tensors *t,
+                        struct pp_err *err)
+{
+    const char *prefix = "model.";
+    size_t n = strlen(prefix);
+    if (!strncmp(name, prefix, n) && pp_tensors_find(t, name + n))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "no tensor '%s', but '%s': these are the weights of a "
+                       "model without its head; save the whole model",
+                       name, name + n);
+    return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
+}
+
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err)
 {
@@ -50,15 +74,49 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
         for (size_t j = 0; j < n; j++) {
             if (!params[j].name[0])
                 continue;
-            const struct pp_tensor *x = pp_tensors_find(t, params[j].name);
+            const struct pp_tensor *x =
+                pp_weights_find(t, params[j].name, m->tied);
             if (!x && u.kind == PP_UNIT_HEAD && m->tied)
                 continue;
             if (!x)
-                return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'",
-                               params[j].name);
+                return fail_missing(params[j].name, t, err);
             if (pp_weights_check_tensor(&params[j], x, err))
                 return -1;
         }
     }
     return 0;
+}
+
+/* Returns whether the model has no use for the tensor. Old checkpoints of
+ * Llama hold the frequencies of the rotary positions, which are computed. */
+static bool is_unused(const struct pp_tensor *x, bool used)
+{
+    const char *dot = strrchr(x->name, '.');
+    return !used && strcmp(dot ? dot + 1 : x->name, "inv_freq");
+}
+
+size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
+                         const char **first)
+{
+    struct pp_param params[PP_N_LAYER_PARAMS];
+    size_t n = pp_tensors_n(t), unused = 0;
+    bool *used = calloc(n + 1, sizeof *used);
+    *first = NULL;
+    for (size_t i = 0; used && i < pp_model_n_units(m); i++) {
+        size_t k = pp_unit_params(m, pp_model_unit(m, i), params);
+        for (size_t j = 0; j < k; j++) {
+            const struct pp_tensor *x = pp_tensors_find(t, params[j].name);
+            if (params[j].name[0] && x)
+                used[x - pp_tensors_at(t, 0)] = true;
+        }
+    }
+    for (size_t i = 0; used && i < n; i++) {
+        const struct pp_tensor *x = pp_tensors_at(t, i);
+        if (!is_unused(x, used[i]))
+            continue;
+        if (unused++ == 0)
+            *first = x->name;
+    }
+    free(used);
+    return unused;
 }
