@@ -45,6 +45,22 @@ page_options() {
     [ "$status" -eq 0 ]
 }
 
+@test "every page fits 80 columns and renders whole" {
+    need_program mandoc
+    need_program groff
+    local page
+    for page in "$SRCDIR"/man/*.[157]; do
+        groff -mandoc -Tutf8 -P-cbou -rLL=80n -ww "$page" >text 2>warnings
+        none "warnings about $page" <warnings
+        mandoc -Tutf8 -O width=80 "$page" | LC_ALL=C.UTF-8 sed 's/.\x08//g' \
+            >>text
+        LC_ALL=C.UTF-8 grep -E '.{81}' text | none "wide in $page"
+        # The last section is there in both.
+        grep '^\.Sh' "$page" | tail -n 1 | cut -c 5- >last
+        [ "$(grep -cxFf last text)" -eq 2 ]
+    done
+}
+
 @test "every tool's page has the sections that all have" {
     for tool in $TOOLS; do
         for section in NAME SYNOPSIS DESCRIPTION ENVIRONMENT FILES \
