@@ -70,7 +70,7 @@ need() {
     echo '{"text":["day"]}' >lines.jsonl
     run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
     [ "$status" -eq 2 ]
-    [ "$stderr" = "tokenize: lines.jsonl: line 1: 'text' is not a string" ]
+    [ "$stderr" = "tokenize: lines.jsonl: line 1: 'text' must be a string" ]
 }
 
 @test "--chat scores only the turns of the assistant" {
@@ -86,6 +86,65 @@ need() {
     [ "$(jq -c .loss_mask <<<"$output")" = '[0,0,0,0,0,1,1,0,0,0,0,1,1,1]' ]
     pppack -l 16 -o packed <<<"$output"
     pppack --check packed
+}
+
+# template TEXT: gives the model this chat template.
+template() {
+    jq --arg template "$1" '.chat_template = $template' \
+        model/tokenizer_config.json >new && mv new model/tokenizer_config.json
+}
+
+# masks CHAT: the loss mask of a chat.
+masks() {
+    run --separate-stderr tokenize --tokenizer model --chat <<<"${1//$'\n'/}"
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    jq -c .loss_mask <<<"$output"
+}
+
+@test "--chat takes the mask of a template's generation tags" {
+    need tokenizers
+    need jinja2
+    template "{% for m in messages %}{{ m.role + ': ' }}{% if m.role == \
+'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{{ ' ' + \
+eos_token + ' ' }}{% else %}{{ m.content + ' ' }}{% endif %}{% endfor %}"
+    [ "$(masks '{"messages":[{"role":"user","content":"good"},
+        {"role":"assistant","content":"day good"}]}' | tail -n 1)" = \
+        '[0,0,0,1,1,0]' ]
+}
+
+@test "--chat reads ShareGPT, lists of parts and tools" {
+    need tokenizers
+    need jinja2
+    local want='[0,0,0,0,1,1]'
+    [ "$(masks '{"conversations":[{"from":"human","value":"good"},
+        {"from":"gpt","value":"day"}]}' | tail -n 1)" = "$want" ]
+    [ "$(masks '{"messages":[{"role":"user","content":[{"type":"text",
+        "text":"good"}]},{"role":"assistant","content":"day"}]}' |
+        tail -n 1)" = "$want" ]
+    template "{% for t in tools or [] %}{{ t.name + ' ' }}{% endfor %}{% for m \
+in messages %}{{ m.role + ': ' }}{% for c in m.tool_calls or [] %}{{ c.name }}\
+{% endfor %}{{ (m.content or '') + eos_token + ' ' }}{% endfor %}\
+{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    [ "$(masks '{"tools":[{"name":"day"}],"messages":[{"role":"user","content":
+        "good"},{"role":"assistant","tool_calls":[{"name":"day"}]}]}' |
+        tail -n 1)" = '[0,0,0,0,0,1,1]' ]
+}
+
+@test "--chat scores earlier turns whose thinking the template drops" {
+    need tokenizers
+    need jinja2
+    # As in Qwen3: thoughts stay in the last turn only, and a newline follows
+    # the end of a turn.
+    template "{{ strftime_now('good') + ' ' }}{% for m in messages %}\
+{{ m.role + ': ' }}{% set c = m.content %}{% if not loop.last %}\
+{% set c = c.split('/')[-1] %}{% endif %}{{ c + eos_token + '\\n' }}\
+{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    [ "$(masks '{"messages":[{"role":"user","content":"good"},
+        {"role":"assistant","content":"good / day"},
+        {"role":"user","content":"good"},
+        {"role":"assistant","content":"good / day"}]}' | tail -n 1)" = \
+        '[0,0,0,0,0,1,1,0,0,0,0,1,1,1,1]' ]
 }
 
 @test "a malformed chat is named" {
