@@ -236,6 +236,7 @@ static void test_messages(const struct shape *h, int depth)
                to[m->consumer].action.stage != m->action.peer ||
                m->leaves < from[m->producer].end - slack ||
                m->arrives > to[m->consumer].start + slack ||
+               m->waits > to[m->consumer].start + slack ||
                fabs(m->arrives - m->leaves - h->cost[3]) > slack;
     }
     is_int((long long)bad, 0, "each message arrives before its use");
@@ -275,6 +276,52 @@ out:
     finish(&s);
 }
 
+/* A measured receive has the span of a wait, which a later action makes. */
+static void test_measured(const struct shape *h)
+{
+    struct scene s;
+    struct pp_messages again = {0};
+    size_t bad = 0, waited = 0;
+    struct pp_stage_bytes sizes[64];
+    if (!build(&s, h))
+        goto out;
+    for (int i = 0; i < 64; i++)
+        sizes[i] = (struct pp_stage_bytes){700 + (size_t)i, 300, 200, 64};
+    for (int r = 0; r < h->p; r++) {
+        struct pp_span *spans = s.sim.rows[r].spans;
+        struct pp_memory m;
+        struct pp_memory_timeline curve[2] = {{0}};
+        if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err))
+            break;
+        for (int k = 0; k < 2; k++) {
+            bad += pp_memory_timeline_bytes(&s.f.s.rows[r], spans, &m,
+                                            &curve[k], &s.f.err) != 0;
+            for (size_t i = 0; i < s.messages.n; i++) {
+                const struct pp_message *a = &s.messages.at[i];
+                if (a->to != r)
+                    continue;
+                spans[a->recv].start = a->waits;
+                spans[a->recv].end = fmax(a->waits, a->arrives);
+                waited += a->arrives > a->waits;
+            }
+        }
+        bad += curve[0].n != curve[1].n ||
+               memcmp(curve[0].at, curve[1].at,
+                      curve[0].n * sizeof *curve[0].at) != 0;
+        pp_memory_finish(&m);
+        pp_memory_timeline_finish(&curve[0]);
+        pp_memory_timeline_finish(&curve[1]);
+    }
+    bad += pp_messages_find(&s.f.s, s.sim.rows, NULL, 0, &again, &s.f.err) != 0;
+    for (size_t i = 0; i < again.n; i++)
+        bad += again.at[i].waits != s.messages.at[i].waits;
+    ok(waited > 0 && bad == 0, "%s: measured waits give the curve of the plan",
+       h->kind);
+    pp_messages_finish(&again);
+out:
+    finish(&s);
+}
+
 /* --- text --- */
 
 static void test_text(void)
@@ -302,6 +349,8 @@ int main(void)
     test_messages(&shapes[4], 3);
     test_messages(&shapes[4], INT_MAX);
     test_messages(&shapes[7], INT_MAX);
+    test_measured(&shapes[3]);
+    test_measured(&shapes[6]);
     test_many();
     test_refused();
     test_text();

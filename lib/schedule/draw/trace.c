@@ -291,9 +291,8 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
     if (!k)
         return -1;
     slice(w, m->action, m->from, k->thread, from, to);
-    from = ns(w, recv->start);
-    /* A posted receive has no length; its message is there at the arrival. */
-    to = ns(w, m->arrives > recv->end ? m->arrives : recv->end);
+    from = ns(w, m->waits);
+    to = ns(w, m->arrives > m->waits ? m->arrives : m->waits);
     k = take_track(w, (struct track){m->to, m->from, backward, true, 0, 0, 0},
                    from, to, err);
     if (!k)

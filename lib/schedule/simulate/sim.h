@@ -85,6 +85,7 @@ struct pp_message {
     size_t producer, consumer; /* positions of the compute actions */
     size_t send, recv;         /* positions of SEND and RECV */
     double leaves, arrives;
+    double waits; /* when the receiver begins to wait for it */
 };
 
 struct pp_messages {
@@ -94,8 +95,9 @@ struct pp_messages {
 
 /* Finds the messages of s, given the spans of its rows; s must be valid. With
  * costs, the spans are pp_simulate's at that depth, and messages take their
- * cost. With costs NULL, the spans are measured, and a message is under way
- * from the start of its SEND to the end of its RECV. */
+ * cost. With costs NULL, the spans are measured: that of a RECV is the wait for
+ * its message, which is under way from the start of its SEND to the end of that
+ * wait. */
 int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
                      const struct pp_costs *costs, int depth,
                      struct pp_messages *m, struct pp_err *err) PP_MUST_USE;

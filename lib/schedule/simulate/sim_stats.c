@@ -79,6 +79,18 @@ static double producer_end(const struct pp_schedule *s,
     return rows[m->from].spans[i + s->rows[m->from].actions[i].overlap].end;
 }
 
+/* Returns the end of the work before the consumer, which waits from then on. */
+static double wait_begins(const struct pp_schedule *s,
+                          const struct pp_sim_row *rows,
+                          const struct pp_message *m)
+{
+    const struct pp_row *list = &s->rows[m->to];
+    size_t i = m->consumer - pp_is_second_of_pair(list, m->consumer);
+    while (i > 0 && pp_is_recv(list->actions[i - 1].op))
+        i--;
+    return i > 0 ? rows[m->to].spans[i - 1].end : 0;
+}
+
 /* Sets the times of a message as the players of pp_simulate do (see sim.c). */
 static void set_times(const struct pp_schedule *s,
                       const struct pp_sim_row *rows,
@@ -88,6 +100,7 @@ static void set_times(const struct pp_schedule *s,
     const struct pp_span *send = &rows[m->from].spans[m->send];
     if (!costs) {
         m->leaves = send->start;
+        m->waits = rows[m->to].spans[m->recv].start;
         m->arrives = rows[m->to].spans[m->recv].end;
         return;
     }
@@ -96,6 +109,7 @@ static void set_times(const struct pp_schedule *s,
                 : depth == 0     ? send->end - time
                                  : send->end;
     m->arrives = m->leaves + time;
+    m->waits = wait_begins(s, rows, m);
 }
 
 static size_t count_sends(const struct pp_schedule *s)
@@ -253,6 +267,7 @@ int pp_memory_timeline_bytes(const struct pp_row *list,
 {
     size_t *begun = calloc(list->n + 1, sizeof *begun);
     size_t *ended = calloc(list->n + 1, sizeof *ended), live = 0;
+    double now = 0;
     int rc = begun && ended ? init_timeline(c, list->n, err)
                             : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < m->n && !rc; i++) {
@@ -262,9 +277,11 @@ int pp_memory_timeline_bytes(const struct pp_row *list,
     for (size_t i = 0; i < list->n && !rc; i++) {
         double start, end;
         pp_span_piece(spans, i, &start, &end);
-        /* The actions after a posted receive run while it waits. */
+        /* The buffer of a receive is taken when it is posted. A measured span
+         * is the wait of a later action. */
         if (pp_is_recv(list->actions[i].op))
-            end = start;
+            start = end = now;
+        now = end;
         live += begun[i];
         add_level(c, start, (double)live);
         live -= ended[i];
