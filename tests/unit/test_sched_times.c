@@ -164,6 +164,7 @@ static const struct published table[] = {
     {"interleaved", 2, PP_PLACEMENT_LOOP, 3, 1084, 1498},
     {"eager-1f1b", 1, PP_PLACEMENT_LOOP, 3, 1134, 1308},
     {"1f1b", 1, PP_PLACEMENT_LOOP, 3, 1296, 1314},
+    {"looped-bfs", 2, PP_PLACEMENT_LOOP, 3, 1036, 1756},
 };
 
 static void test_kinds(void)
