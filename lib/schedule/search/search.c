@@ -11,7 +11,7 @@
 #include "schedule/bound/bound.h"
 #include "schedule/ir/play.h"
 #include "schedule/search/search_methods.h"
-#include "schedule/search/search_problem.h"
+#include "schedule/search/search_state.h"
 
 /* Visits of an op in a second on a machine of 2020. */
 static const double visits_per_second = 1.2e8;
@@ -19,31 +19,14 @@ static const double visits_per_second = 1.2e8;
 /* One block costs about this many visits per op. */
 static const double vblock_visits = 16;
 
-/* Shares of the time for building blocks, and, after the bound is reached, for
- * less memory and for a smaller span. */
+/* Share of the time for building blocks. */
 #define VBLOCKS 0.1
-#define LIGHTER 0.05
-#define TIES 0.02
-
-/* The most limits that are tried for less memory. */
-enum { MAX_LIMITS = 4 };
 
 /* Share of the time for a first search with each way to run backward. */
 #define BRIEF 0.1
 
-struct search_state {
-    const struct pp_search_options *options;
-    struct pp_search_problem problem;
-    struct pp_eval eval;
-    int32_t *best, *order;
-    double worst, second;    /* objective of best, and its span to break ties */
-    double least, goal, eps; /* least: the first goal */
-    bool tied;               /* keep the makespan, minimize the span */
-    double *tight;           /* per rank: a limit below that of the options */
-};
-
 /* Reports if order is better than the best so far. */
-static bool is_better(const struct search_state *s, const struct pp_eval *e,
+static bool is_better(const struct pp_search_state *s, const struct pp_eval *e,
                       const int32_t *order, double span)
 {
     if (s->tied)
@@ -55,7 +38,7 @@ static bool is_better(const struct search_state *s, const struct pp_eval *e,
 
 static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
 {
-    struct search_state *s = ctx;
+    struct pp_search_state *s = ctx;
     double span = pp_eval_span(e, order);
     if (!is_better(s, e, order, span))
         return;
@@ -67,13 +50,13 @@ static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
         s->options->progress(s->options->ctx, s->worst, s->goal);
 }
 
-static bool at_goal(const struct search_state *s)
+bool pp_search_at_goal(const struct pp_search_state *s)
 {
     return (s->tied ? s->second : s->worst) <= s->goal + s->eps;
 }
 
 /* Takes order if it fits, runs and is better. */
-static void consider(struct search_state *s, const int32_t *order)
+static void consider(struct pp_search_state *s, const int32_t *order)
 {
     if (pp_row_order_fits(&s->problem, order) && pp_eval_heads(&s->eval, order))
         found(s, &s->eval, order);
@@ -81,7 +64,7 @@ static void consider(struct search_state *s, const int32_t *order)
 
 /* Makes the objective the span: a rank's end counts from the first time that
  * anything can reach it. */
-static void count_from_arrival(struct search_state *s)
+static void count_from_arrival(struct pp_search_state *s)
 {
     const struct pp_search_problem *j = &s->problem;
     const struct pp_graph *g = j->graph;
@@ -111,7 +94,13 @@ static double most_work(const struct pp_search_problem *j)
     return most;
 }
 
-static int set_goal(struct search_state *s, struct pp_err *err)
+void pp_search_aim_at_span(struct pp_search_state *s)
+{
+    count_from_arrival(s);
+    s->goal = most_work(&s->problem);
+}
+
+static int set_goal(struct pp_search_state *s, struct pp_err *err)
 {
     const struct pp_search_options *o = s->options;
     struct pp_bound bound;
@@ -120,15 +109,13 @@ static int set_goal(struct search_state *s, struct pp_err *err)
         return -1;
     s->eps = 1e-9 * bound.makespan;
     s->goal = bound.makespan;
-    if (o->span) {
-        count_from_arrival(s);
-        s->goal = most_work(&s->problem);
-    }
+    if (o->span)
+        pp_search_aim_at_span(s);
     s->least = s->goal;
     return 0;
 }
 
-static int refuse(const struct search_state *s, int row, struct pp_err *err)
+static int refuse(const struct pp_search_state *s, int row, struct pp_err *err)
 {
     char least[32], limit[32];
     pp_format_real(pp_row_order_least(&s->problem, row), least);
@@ -139,7 +126,7 @@ static int refuse(const struct search_state *s, int row, struct pp_err *err)
                    row, least, limit);
 }
 
-static int check_room(const struct search_state *s, struct pp_err *err)
+static int check_room(const struct pp_search_state *s, struct pp_err *err)
 {
     const struct pp_search_problem *j = &s->problem;
     for (int r = 0; j->limit && r < j->graph->n_rows; r++)
@@ -148,12 +135,13 @@ static int check_room(const struct search_state *s, struct pp_err *err)
     return 0;
 }
 
-static int try_named(struct search_state *s, struct pp_err *err)
+static int try_named(struct pp_search_state *s, struct pp_err *err)
 {
     const struct pp_search_problem *j = &s->problem;
     pp_row_order_serial(j, s->order);
     consider(s, s->order);
-    for (const struct pp_kind *const *k = pp_kinds; *k && !at_goal(s); k++) {
+    for (const struct pp_kind *const *k = pp_kinds; *k && !pp_search_at_goal(s);
+         k++) {
         int rc = pp_row_order_of_kind(j, *k, s->order, err);
         if (rc == -1)
             return -1;
@@ -163,9 +151,9 @@ static int try_named(struct search_state *s, struct pp_err *err)
     return 0;
 }
 
-static int try_greedy(struct search_state *s, struct pp_err *err)
+static int try_greedy(struct pp_search_state *s, struct pp_err *err)
 {
-    for (int i = 0; i < PP_GREEDY_SETTINGS && !at_goal(s); i++) {
+    for (int i = 0; i < PP_GREEDY_SETTINGS && !pp_search_at_goal(s); i++) {
         int rc =
             pp_greedy_run(&s->problem, pp_greedy_setting(i), s->order, err);
         if (rc == -1)
@@ -177,10 +165,10 @@ static int try_greedy(struct search_state *s, struct pp_err *err)
 }
 
 /* Tries building blocks, as many as their share of the time allows. */
-static int try_vblocks(struct search_state *s, struct pp_err *err)
+static int try_vblocks(struct pp_search_state *s, struct pp_err *err)
 {
     double steps = VBLOCKS * s->options->seconds * visits_per_second;
-    for (int i = 0; i < PP_VBLOCK_SETTINGS && !at_goal(s); i++) {
+    for (int i = 0; i < PP_VBLOCK_SETTINGS && !pp_search_at_goal(s); i++) {
         struct pp_vblock_knobs knobs = pp_vblock_setting(i);
         int rc = pp_vblocks_run(&s->problem, &knobs, s->order, err);
         if (rc == -1)
@@ -194,7 +182,7 @@ static int try_vblocks(struct search_state *s, struct pp_err *err)
 }
 
 /* Anneals from the best so far. */
-static int better(struct search_state *s, uint64_t key, double steps,
+static int better(struct pp_search_state *s, uint64_t key, double steps,
                   double heat, struct pp_err *err)
 {
     struct pp_local_options o = {
@@ -208,24 +196,25 @@ static int better(struct search_state *s, uint64_t key, double steps,
 }
 
 /* Tries policies and moves in turn, for the work that is left. */
-static int rounds(struct search_state *s, struct pp_policy_search *p,
+static int rounds(struct pp_search_state *s, struct pp_policy_search *p,
                   double steps, struct pp_err *err)
 {
     static const double heats[] = {0.3, 1, 0.15, 0.5, 0.08};
     const int n = sizeof heats / sizeof *heats;
     uint64_t key = pp_rng_key(s->options->seed, "auto");
-    for (int i = 0; i < n && !at_goal(s); i++) {
+    for (int i = 0; i < n && !pp_search_at_goal(s); i++) {
         p->key = pp_rng_bits(key, (uint64_t)(2 * i));
         if (pp_policy_climb(p, steps / (2 * n), err))
             return -1;
-        if (!at_goal(s) && better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)),
-                                  steps / (2 * n), heats[i], err))
+        if (!pp_search_at_goal(s) &&
+            better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)), steps / (2 * n),
+                   heats[i], err))
             return -1;
     }
     return 0;
 }
 
-static int try_policies(struct search_state *s, double seconds,
+static int try_policies(struct pp_search_state *s, double seconds,
                         struct pp_err *err)
 {
     struct pp_policy_search p = {.problem = &s->problem,
@@ -249,109 +238,16 @@ static int try_policies(struct search_state *s, double seconds,
     return rc;
 }
 
-static int try_all(struct search_state *s, double seconds, struct pp_err *err)
+int pp_search_try_all(struct pp_search_state *s, double seconds,
+                      struct pp_err *err)
 {
     if (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err))
         return -1;
-    return at_goal(s) || seconds <= 0 ? 0 : try_policies(s, seconds, err);
+    return pp_search_at_goal(s) || seconds <= 0 ? 0
+                                                : try_policies(s, seconds, err);
 }
 
-/* Limits every rank to `most`, or to its own limit if that is less. */
-static void limit_ranks(struct search_state *s, double most)
-{
-    const struct pp_memory_limit *room = s->options->room;
-    for (int r = 0; r < s->problem.graph->n_rows; r++)
-        s->tight[r] = room ? fmin(room->limit[r], most) : most;
-    s->problem.limit = s->tight;
-    s->problem.slack = fmax(s->problem.slack, 1e-9 * most);
-}
-
-/* Searches below a limit for an order that takes no longer than the best. The
- * best stays if there is none. */
-static int try_limit(struct search_state *s, double most, double seconds,
-                     struct pp_err *err)
-{
-    const double worst = s->worst, second = s->second, goal = s->goal;
-    size_t bytes = (size_t)s->problem.n_ops * sizeof *s->best;
-    int32_t *best = malloc(bytes + 1);
-    if (!best)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memcpy(best, s->best, bytes);
-    limit_ranks(s, most);
-    s->worst = s->second = INFINITY;
-    s->goal = worst;
-    int rc = try_all(s, seconds, err);
-    if (s->worst > worst + s->eps) {
-        memcpy(s->best, best, bytes);
-        s->worst = worst;
-        s->second = second;
-    }
-    s->goal = goal;
-    free(best);
-    return rc;
-}
-
-/* Takes a named kind that takes no longer than the best and needs the least
- * memory. Sets *peak to the memory of the best. */
-static int take_lightest(struct search_state *s, double *peak,
-                         struct pp_err *err)
-{
-    const struct pp_search_problem *j = &s->problem;
-    *peak = pp_row_order_peak(j, s->best);
-    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
-        int rc = pp_row_order_of_kind(j, *k, s->order, err);
-        if (rc < 0)
-            return -1;
-        if (rc || !pp_row_order_fits(j, s->order) ||
-            pp_row_order_peak(j, s->order) >= *peak ||
-            !pp_eval_heads(&s->eval, s->order) ||
-            s->eval.worst > s->worst + s->eps)
-            continue;
-        *peak = pp_row_order_peak(j, s->order);
-        s->second = pp_eval_span(&s->eval, s->order);
-        memcpy(s->best, s->order, (size_t)j->n_ops * sizeof *s->best);
-    }
-    return 0;
-}
-
-/* Lowers the most memory of any rank while the makespan stays, by bisection. */
-static int lighten(struct search_state *s, double seconds, struct pp_err *err)
-{
-    const struct pp_search_problem *j = &s->problem;
-    double unit = INFINITY, low = 0, high;
-    if (take_lightest(s, &high, err))
-        return -1;
-    for (int st = 0; st < j->graph->n_stages; st++)
-        if (j->taken[st] > 0)
-            unit = fmin(unit, j->taken[st]);
-    for (int r = 0; r < j->graph->n_rows; r++)
-        low = fmax(low, pp_row_order_least(j, r) - unit / 2);
-    for (int i = 0; i < MAX_LIMITS && high - low >= unit; i++) {
-        double most = low + (high - low) / 2;
-        if (try_limit(s, most, seconds / MAX_LIMITS, err))
-            return -1;
-        double peak = pp_row_order_peak(j, s->best);
-        if (peak < high)
-            high = peak;
-        else
-            low = most;
-    }
-    limit_ranks(s, high);
-    return 0;
-}
-
-/* Repeats the search for a smaller span, among orders with no larger makespan.
- */
-static int break_ties(struct search_state *s, double seconds,
-                      struct pp_err *err)
-{
-    s->tied = true;
-    count_from_arrival(s);
-    s->goal = most_work(&s->problem);
-    return at_goal(s) ? 0 : try_all(s, seconds, err);
-}
-
-static int search(struct search_state *s, struct pp_err *err)
+static int search(struct pp_search_state *s, struct pp_err *err)
 {
     double seconds = s->options->seconds;
     if (pp_eval_init(&s->eval, &s->problem, err))
@@ -362,18 +258,15 @@ static int search(struct search_state *s, struct pp_err *err)
     if (!s->best || !s->order || !s->tight)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
-    if (check_room(s, err) || set_goal(s, err) || try_all(s, seconds, err))
+    if (check_room(s, err) || set_goal(s, err) ||
+        pp_search_try_all(s, seconds, err))
         return -1;
     if (s->options->span)
         return 0;
-    if (!at_goal(s))
-        seconds = 0;
-    if (lighten(s, seconds * LIGHTER, err))
-        return -1;
-    return break_ties(s, seconds * TIES, err);
+    return pp_search_break_ties(s, pp_search_at_goal(s) ? seconds : 0, err);
 }
 
-static void finish(struct search_state *s)
+static void finish(struct pp_search_state *s)
 {
     free(s->best);
     free(s->order);
@@ -382,7 +275,7 @@ static void finish(struct search_state *s)
     pp_search_problem_finish(&s->problem);
 }
 
-static int run_search(struct search_state *s,
+static int run_search(struct pp_search_state *s,
                       const struct pp_schedule *schedule,
                       enum pp_backward backward, struct pp_err *err)
 {
@@ -405,15 +298,15 @@ static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
 
 /* Searches orders with this backward, for a share of the time, and keeps the
  * result if it is better. */
-static int try_backward(struct search_state *best,
+static int try_backward(struct pp_search_state *best,
                         const struct pp_schedule *schedule,
                         enum pp_backward backward,
                         struct pp_search_options *part, struct pp_err *err)
 {
-    struct search_state s = {.options = part};
+    struct pp_search_state s = {.options = part};
     int rc = run_search(&s, schedule, backward, err);
     if (!rc && (!best->best || s.worst < best->worst - best->eps)) {
-        struct search_state other = *best;
+        struct pp_search_state other = *best;
         *best = s;
         s = other;
     }
@@ -422,13 +315,13 @@ static int try_backward(struct search_state *best,
 }
 
 /* Reports if there is an order that no other can beat. */
-static bool is_optimal(const struct search_state *s)
+static bool is_optimal(const struct pp_search_state *s)
 {
     return s->best && s->worst <= s->least + s->eps;
 }
 
 /* Searches briefly with each backward, then longer with the best of them. */
-static int try_backwards(struct search_state *best,
+static int try_backwards(struct pp_search_state *best,
                          const struct pp_schedule *schedule,
                          const struct pp_search_options *o,
                          struct pp_search_options *part, struct pp_err *err)
@@ -458,7 +351,7 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
               struct pp_err *err)
 {
     struct pp_search_options part = *o;
-    struct search_state best = {0};
+    struct pp_search_state best = {0};
     int rc =
         o->split && whole_saves(schedule, o->costs)
             ? try_backwards(&best, schedule, o, &part, err)
