@@ -67,8 +67,8 @@ int ppsched_bound(struct ppsched *p, struct pp_bound *b)
         costs = (struct pp_costs){.time = paired_time, .ctx = &p->costs.costs};
     int rc = fill_room(p, &room, &limit, &load, err);
     if (!rc)
-        rc =
-            pp_bound(s->graph, s->n_microbatches, split, &costs, &room, b, err);
+        rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
+                                  &room, b, err);
     free(limit);
     free(load);
     return rc;

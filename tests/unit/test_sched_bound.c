@@ -109,7 +109,7 @@ static void roll_instance(struct instance *x, struct dice *d)
 }
 
 struct counts {
-    int decided, above, equal, memory, unlike;
+    int decided, above, equal, memory, unlike, raised;
     double gap;
 };
 
@@ -123,6 +123,10 @@ static void compare(struct instance *x, bool limited, struct counts *n)
         n->above++;
         return;
     }
+    double without = b.makespan;
+    n->above += pp_bound_by_refuting(&x->f.graph, x->m, x->split, &costs, room,
+                                     &b, &x->f.err) != 0;
+    n->raised += b.makespan > without * (1 + 1e-9);
     struct optimum o = {.g = &x->f.graph,
                         .costs = &costs,
                         .room = room,
@@ -168,6 +172,7 @@ static void test_optimum(int n_instances)
            "bounds equal the optimum, the worst is %.1f %% below\n",
            n.decided, n.memory, n.unlike, n.equal, 100 * n.gap);
     ok(n.decided > n_instances * 8 / 10, "most optima were found");
+    ok(n.raised > n_instances / 100, "refuting raises %d bounds", n.raised);
     ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
 }
 

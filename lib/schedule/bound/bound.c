@@ -134,24 +134,52 @@ static double bound_copies(const struct pp_bound_case *c)
     return sum / c->g->n_rows;
 }
 
+static int raise_by_windows(const struct pp_bound_case *c, struct pp_bound *b,
+                            struct pp_err *err)
+{
+    double windows = pp_bound_windows(c, b->makespan, err);
+    take(b, windows, "refuted windows", -1);
+    return windows < 0 ? -1 : 0;
+}
+
+static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
+                      const struct pp_costs *costs,
+                      const struct pp_memory_limit *room, bool refutes,
+                      struct pp_bound *b, struct pp_err *err)
+{
+    const struct pp_graph *g = c->g;
+    *b = (struct pp_bound){.row = -1, .rule = "critical path"};
+    int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c->n, err) ||
+                     pp_bound_read(c, split, costs, room, err)
+                 ? -1
+                 : 0;
+    if (!rc)
+        b->makespan = pp_bound_path(c);
+    if (!rc && g->n_copies > 1) {
+        take(b, bound_copies(c), "total work", -1);
+    } else if (!rc) {
+        rc = pp_bound_events(c, err);
+        rc = rc ? rc : bound_rows(c, b, err);
+    }
+    if (!rc && refutes && g->n_copies == 1 && c->limit && c->uniform)
+        rc = raise_by_windows(c, b, err);
+    pp_bound_finish(c);
+    return rc;
+}
+
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              const struct pp_costs *costs, const struct pp_memory_limit *room,
              struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    *b = (struct pp_bound){.row = -1, .rule = "critical path"};
-    int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c.n, err) ||
-                     pp_bound_read(&c, split, costs, room, err)
-                 ? -1
-                 : 0;
-    if (!rc)
-        b->makespan = pp_bound_path(&c);
-    if (!rc && g->n_copies > 1) {
-        take(b, bound_copies(&c), "total work", -1);
-    } else if (!rc) {
-        rc = pp_bound_events(&c, err);
-        rc = rc ? rc : bound_rows(&c, b, err);
-    }
-    pp_bound_finish(&c);
-    return rc;
+    return find_bound(&c, n_microbatches, split, costs, room, false, b, err);
+}
+
+int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
+                         bool split, const struct pp_costs *costs,
+                         const struct pp_memory_limit *room, struct pp_bound *b,
+                         struct pp_err *err)
+{
+    struct pp_bound_case c = {.g = g};
+    return find_bound(&c, n_microbatches, split, costs, room, true, b, err);
 }

@@ -19,6 +19,9 @@
  *   unequal microbatches
  *                  if they differ: each rank as one machine with the true
  *                  times, in any order, and each microbatch's own path
+ *   refuted windows
+ *                  if memory is limited: makespans that constraint propagation
+ *                  refutes; only by pp_bound_by_refuting
  *   total work     if there are copies of the weights: all work, spread evenly
  *                  over all ranks
  *
@@ -51,5 +54,13 @@ struct pp_bound {
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              const struct pp_costs *costs, const struct pp_memory_limit *room,
              struct pp_bound *b, struct pp_err *err) PP_MUST_USE;
+
+/* Does the same, and if memory is limited and microbatches are alike, raises
+ * the bound by refuting larger makespans. This takes up to a second. The work
+ * is limited, so the result may fall if there are more microbatches. */
+int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
+                         bool split, const struct pp_costs *costs,
+                         const struct pp_memory_limit *room, struct pp_bound *b,
+                         struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -101,4 +101,10 @@ void pp_bound_own_paths(struct pp_bound_case *c);
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 
+/* Returns the largest makespan that windows refute, or the known bound, or -1
+ * if memory runs out. Heads and tails must be those of pp_bound_events, and
+ * microbatches alike. */
+double pp_bound_windows(const struct pp_bound_case *c, double known,
+                        struct pp_err *err);
+
 #endif
