@@ -199,7 +199,10 @@ int main(int argc, char **argv)
     };
     struct pprun p = {
         .tool = &t,
-        .options = {.seed = -1, .dtype = -1, .blas_threads = 1},
+        .options = {.seed = -1,
+                    .dtype = -1,
+                    .blas_threads = 1,
+                    .stall_timeout = 30},
         .job = {.accumulate = 1,
                 .optim = {.lr = 1e-3,
                           .beta1 = 0.9,

@@ -8,6 +8,7 @@
 #include "comm/rendezvous.h"
 #include "manifest/manifest.h"
 #include "run/execute/job.h"
+#include "run/execute/progress.h"
 #include "tool.h"
 
 /* The words of --dtype: indices of pp_precisions. */
@@ -34,8 +35,10 @@ struct pprun_options {
     bool plan;
     bool verify, shrink, json;
     bool memory_is_slots;
-    size_t memory;       /* --memory: bytes or slots; 0: no limit */
-    double join_timeout; /* seconds; 0: not given */
+    size_t memory;        /* --memory: bytes or slots; 0: no limit */
+    double join_timeout;  /* seconds; 0: not given */
+    double stall_timeout; /* seconds; 0: never */
+    bool stall_abort;
 };
 
 /* The lines of a run at rank 0, see pprun_lines.c. */
@@ -72,7 +75,9 @@ struct pprun {
     const struct pp_mpi *mpi; /* --transport mpi */
     char name[128];           /* this process in messages */
     char **argv;              /* the command line */
-    char *text;               /* manifest that rank 0 read */
+    struct pp_progress progress;
+    atomic_bool others_stop; /* at rank 0: another rank was asked to stop */
+    char *text;              /* manifest that rank 0 read */
     size_t text_bytes;
 
     struct pp_output trace, profile; /* open during the run */
@@ -149,6 +154,9 @@ int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;
  * prints the error. */
 int pprun_process(struct pprun *p, const char *manifest,
                   enum pp_exit *status) PP_MUST_USE;
+
+/* Returns the observer of the other processes (pprun_watch.c). ctx is p. */
+struct pp_rendezvous_observer pprun_observer(struct pprun *p);
 
 /* Refuses --transport threads in one of several processes of a job. */
 int pprun_check_alone(struct pprun *p) PP_MUST_USE;

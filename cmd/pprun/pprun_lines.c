@@ -120,10 +120,11 @@ static int open_fd(FILE *f)
 
 /* Returns true if the run is to end. Starts the time that is left to the reader
  * if the checkpoint is complete. */
-static bool gives_up(struct pprun_lines *l, bool stop)
+static bool gives_up(struct pprun *p, bool stop)
 {
+    struct pprun_lines *l = &p->lines;
     if (!stop)
-        return pprun_signalled();
+        return pprun_signalled() || p->others_stop;
     if (l->deadline == 0)
         l->deadline = pp_clock() + patience_seconds;
     return pp_clock() >= l->deadline;
@@ -131,13 +132,14 @@ static bool gives_up(struct pprun_lines *l, bool stop)
 
 /* Writes the waiting lines. Without a stop request it waits for the reader.
  * Keeps what the reader does not take. Returns -1 with errno on failure. */
-static int drain(struct pprun_lines *l, bool stop)
+static int drain(struct pprun *p, bool stop)
 {
+    struct pprun_lines *l = &p->lines;
     while (l->n > 0) {
         /* The signal may interrupt another thread. */
         struct pollfd at = {.fd = l->fd, .events = POLLOUT};
         if (poll(&at, 1, 20) <= 0) {
-            if (gives_up(l, stop))
+            if (gives_up(p, stop))
                 return 0;
             continue;
         }
@@ -147,7 +149,7 @@ static int drain(struct pprun_lines *l, bool stop)
         if (n > 0) {
             l->n -= (size_t)n;
             memmove(l->text, l->text + n, l->n);
-        } else if (gives_up(l, stop)) {
+        } else if (gives_up(p, stop)) {
             return 0;
         }
     }
@@ -169,7 +171,7 @@ int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
     l->text = text;
     memcpy(l->text + l->n, line, n);
     l->n += n;
-    if (drain(l, stop) == 0)
+    if (drain(p, stop) == 0)
         return 0;
     pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
     l->failed = true;
@@ -197,7 +199,7 @@ int pprun_lines_finish(struct pprun *p)
 {
     struct pprun_lines *l = &p->lines;
     bool stop = l->stop || pprun_signalled();
-    if (!l->failed && drain(l, true)) {
+    if (!l->failed && drain(p, true)) {
         pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
         l->failed = true;
     }

@@ -122,6 +122,12 @@ const struct tool_option pprun_option_table[] = {
     {0, "join-timeout", "SECONDS",
      "mpi, nccl: longest wait for other ranks (300)", AT(options.join_timeout),
      1, 1e6, .needs = "transport=mpi|transport=nccl"},
+    {0, "stall-timeout", "SECS",
+     "mpi, nccl: report a rank after such silence (30)",
+     AT(options.stall_timeout), 0, 1e6,
+     .needs = "transport=mpi|transport=nccl"},
+    {0, "stall-abort", NULL, "mpi, nccl: such a rank ends the run",
+     AT(options.stall_abort), .needs = "transport=mpi|transport=nccl"},
     {0, "message-size", "HOW", "planned (default), exchange or max",
      AT(options.shapes), .words = message_sizes, .old = "shapes"},
 

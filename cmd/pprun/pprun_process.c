@@ -348,6 +348,9 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     struct pp_err failure = *err; /* sent to the others when joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
+    const struct pp_rendezvous_observer observer = pprun_observer(p);
+    l.place.observer = &observer;
+    p->job.progress = &p->progress;
     if (pp_rendezvous_open(&l.place, &j, err))
         return -1;
     rc = agree(p, j, find_mpi(p));

@@ -174,6 +174,9 @@ create_rendezvous(const struct pp_rendezvous_place *p)
     j->data = malloc(n * sizeof *j->data);
     j->monitor = malloc(n * sizeof *j->monitor);
     j->gone = calloc(n, sizeof *j->gone);
+    j->peers = calloc(n, sizeof *j->peers);
+    if (p->observer)
+        j->observer = *p->observer;
     for (size_t r = 0; j->data && j->monitor && r < n; r++)
         j->data[r] = j->monitor[r] = -1;
     return j;
@@ -183,8 +186,8 @@ int pp_rendezvous_open(const struct pp_rendezvous_place *p,
                        struct pp_rendezvous **out, struct pp_err *err)
 {
     struct pp_rendezvous *j = create_rendezvous(p);
-    if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || j->stop < 0 ||
-        j->wake < 0)
+    if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || !j->peers ||
+        j->stop < 0 || j->wake < 0)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_rendezvous_meet(j, p, err) == 0 &&
              pp_rendezvous_watch_begin(j, err) == 0) {
@@ -220,5 +223,6 @@ void pp_rendezvous_close(struct pp_rendezvous *j)
     free(j->data);
     free(j->monitor);
     free(j->gone);
+    free(j->peers);
     free(j);
 }

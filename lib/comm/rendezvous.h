@@ -5,9 +5,9 @@
  *
  * Every rank has two TCP connections to rank 0. One carries data when the
  * rank's thread calls. A thread of its own watches the other, so that all ranks
- * learn soon that a process has ended, a machine has vanished or a rank gives
- * up. Rank 0 passes on what it learns. If rank 0 itself is lost, every rank
- * notices.
+ * learn soon that a process has ended, a machine has vanished, a rank is
+ * stopped or gives up. Rank 0 passes on what it learns. If rank 0 itself is
+ * lost, every rank notices.
  *
  * Functions return 0, or -1 with *err filled: PP_EXIT_SYSTEM, or PP_EXIT_INPUT
  * if the ranks do not fit together. After an abort all functions fail with its
@@ -23,6 +23,24 @@
 
 #define PP_RENDEZVOUS_HOST 64 /* bytes of a machine's name */
 
+/* Callbacks of the watching thread while ranks are connected. Each may be
+ * NULL. */
+struct pp_rendezvous_observer {
+    /* A rank that does not answer for so many seconds, because it is stopped or
+     * its machine stalls, is reported once, and again when it answers. A rank
+     * that computes for long still answers. 0: never. */
+    double seconds;
+    bool abort; /* such a rank ends the job */
+    void (*say)(void *ctx, const char *text);
+    /* Writes the place of this rank in its work, for a report. */
+    void (*describe)(void *ctx, char *text, size_t room);
+    /* Returns whether this process was asked to stop. Then stop is called at
+     * rank 0, which may be waiting for something else than the ranks. */
+    bool (*stopping)(void *ctx);
+    void (*stop)(void *ctx);
+    void *ctx;
+};
+
 struct pp_rendezvous_place {
     int rank, size;      /* rank: -1 if unknown, only to decline */
     int local;           /* index on its machine; -1: found by host name */
@@ -35,6 +53,8 @@ struct pp_rendezvous_place {
     /* Reason why this rank cannot start, or NULL. It joins to report it. */
     const struct pp_err *failure;
     bool *told; /* set if joining fails and rank 0 prints why; or NULL */
+
+    const struct pp_rendezvous_observer *observer; /* copied; or NULL */
 };
 
 struct pp_rendezvous;

@@ -332,9 +332,9 @@ int pp_rendezvous_meet(struct pp_rendezvous *j,
         return -1;
     for (int r = 0; r < j->size; r++) {
         if (j->data[r] >= 0)
-            pp_wire_prepare(j->data[r]);
+            pp_wire_prepare(j->data[r], false);
         if (j->monitor[r] >= 0)
-            pp_wire_prepare(j->monitor[r]);
+            pp_wire_prepare(j->monitor[r], true);
     }
     return 0;
 }

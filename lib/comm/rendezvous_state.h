@@ -8,6 +8,31 @@
 
 #include "comm/rendezvous.h"
 
+#define PP_RENDEZVOUS_AT 80 /* bytes of the place of a rank */
+
+enum pp_note_kind {
+    PP_NOTE_ABORT = 'A', /* the job ends; has the reason */
+    PP_NOTE_GOODBYE,     /* the sender is done */
+    PP_NOTE_BEAT,        /* the sender is alive; has its place as text */
+    PP_NOTE_STOP         /* the sender was asked to stop */
+};
+
+/* A message of the watched connections. */
+struct pp_note {
+    int32_t kind; /* enum pp_note_kind */
+    struct pp_err why;
+};
+
+/* The state of another rank, for the watching thread. */
+struct pp_rendezvous_peer {
+    struct pp_note note; /* being received */
+    size_t note_bytes;   /* of it that have arrived */
+    double quiet;   /* seconds since its last beat in which this process ran */
+    int unanswered; /* beats sent since */
+    bool stalled;   /* it was quiet for too long */
+    char at[PP_RENDEZVOUS_AT]; /* its place, "" if unknown */
+};
+
 struct pp_rendezvous {
     int rank, size, local;
     char (*hosts)[PP_RENDEZVOUS_HOST]; /* (size) */
@@ -25,6 +50,12 @@ struct pp_rendezvous {
     struct pp_rendezvous_watcher watcher;
     bool told; /* the watcher knows of the abort */
 
+    /* Only the watching thread uses these. */
+    struct pp_rendezvous_observer observer;
+    struct pp_rendezvous_peer *peers; /* (size) */
+    double beat_last, beat_next;      /* times of ticks and of the next beat */
+    bool stop_sent;
+
     bool watched; /* the thread runs */
     pthread_t thread;
 };
@@ -39,6 +70,26 @@ int pp_rendezvous_meet(struct pp_rendezvous *j,
 int pp_rendezvous_watch_begin(struct pp_rendezvous *j,
                               struct pp_err *err) PP_MUST_USE;
 void pp_rendezvous_watch_end(struct pp_rendezvous *j);
+
+/* Sends a note and never blocks: a rank that does not read its notes cannot be
+ * told. why may be NULL. */
+void pp_note_send(int fd, enum pp_note_kind kind, const struct pp_err *why);
+
+/* Ends the job here, and tells all ranks that this one is connected to. lost is
+ * the rank whose loss is the reason, or -1. */
+void pp_rendezvous_end(struct pp_rendezvous *j, const struct pp_err *why,
+                       int lost);
+
+/* --- rendezvous_beat.c --- */
+
+/* Returns the seconds that the watching thread may sleep between ticks. */
+double pp_beat_wait(const struct pp_rendezvous *j);
+
+/* Sends beats that are due and reports ranks that have become silent. */
+void pp_beat_tick(struct pp_rendezvous *j);
+
+/* Takes a beat of a rank. */
+void pp_beat_heard(struct pp_rendezvous *j, int rank, const char *at);
 
 /* --- wire.c: TCP --- */
 
@@ -58,8 +109,10 @@ int pp_wire_connect(const char *address, int port, double seconds, int *fd,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Sets options: small messages leave at once, and the loss of a machine is
- * noticed after about a minute. */
-void pp_wire_prepare(int fd);
+ * noticed after about a minute. If data waits to be sent to that machine, as
+ * beats do, this needs has_beats. It would also end a connection whose receiver
+ * does not read for a minute. */
+void pp_wire_prepare(int fd, bool has_beats);
 
 /* Write or read all of the bytes. They return PP_WIRE_STOPPED when the
  * descriptor stop becomes readable; stop may be -1. */

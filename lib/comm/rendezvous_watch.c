@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* rendezvous_watch - the thread that notices lost ranks and tells the others.
  *
- * The watched connections carry notes: a kind and an error. When the job ends
- * early, each side shuts down writing and then reads until the other side has
- * shut down too. A connection that is closed with unread data is reset, and the
- * reason would be lost. */
+ * The watched connections carry notes: a kind and an error, or a text. When the
+ * job ends early, each side shuts down writing and then reads until the other
+ * side has shut down too. A connection that is closed with unread data is
+ * reset, and the reason would be lost. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,22 +17,16 @@
 #include "base/clock.h"
 #include "comm/rendezvous_state.h"
 
-enum { ABORT = 'A', GOODBYE = 'B' };
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };
 
-struct watch_note {
-    char kind;
-    struct pp_err why;
-};
-
-/* Never blocks: a rank that does not read its notes cannot be told. */
-static void send_note(int fd, char kind, const struct pp_err *why)
+void pp_note_send(int fd, enum pp_note_kind kind, const struct pp_err *why)
 {
-    struct watch_note n = {.kind = kind};
+    struct pp_note n = {.kind = (int32_t)kind};
     if (why)
         n.why = *why;
     ssize_t sent = send(fd, &n, sizeof n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)sent;
+    if (sent > 0 && sent < (ssize_t)sizeof n)
+        shutdown(fd, SHUT_WR); /* the rest of a note cannot follow later */
 }
 
 static void signal_event(int fd)
@@ -42,8 +36,7 @@ static void signal_event(int fd)
     (void)n;
 }
 
-/* Ends the job here, and tells all ranks that this one is connected to. */
-static void abort_with(struct pp_rendezvous *j, const struct pp_err *why,
+void pp_rendezvous_end(struct pp_rendezvous *j, const struct pp_err *why,
                        int lost)
 {
     pthread_mutex_lock(&j->lock);
@@ -53,7 +46,9 @@ static void abort_with(struct pp_rendezvous *j, const struct pp_err *why,
         j->why = *why;
         for (int r = 0; r < j->size; r++)
             if (j->monitor[r] >= 0 && !j->gone[r])
-                send_note(j->monitor[r], ABORT, why);
+                pp_note_send(j->monitor[r], PP_NOTE_ABORT, why);
+        if (lost >= 0)
+            j->gone[lost] = true;
         signal_event(j->stop);
         signal_event(j->wake);
         pthread_cond_broadcast(&j->changed);
@@ -66,7 +61,14 @@ void pp_rendezvous_abort(struct pp_rendezvous *j, const char *why)
     struct pp_err err = {0};
     pp_fail(&err, PP_EXIT_SYSTEM, "rank %d: %.460s", j->rank, why);
     pp_err_set_origin(&err, PP_ORIGIN_RANK, j->rank);
-    abort_with(j, &err, -1);
+    pp_rendezvous_end(j, &err, -1);
+}
+
+static void set_gone(struct pp_rendezvous *j, int rank)
+{
+    pthread_mutex_lock(&j->lock);
+    j->gone[rank] = true;
+    pthread_mutex_unlock(&j->lock);
 }
 
 static void report_lost(struct pp_rendezvous *j, int rank)
@@ -75,23 +77,50 @@ static void report_lost(struct pp_rendezvous *j, int rank)
     pp_fail(&err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
             j->hosts[rank], errno ? strerror(errno) : "its process has ended");
     pp_err_set_origin(&err, PP_ORIGIN_RANK, rank);
-    j->gone[rank] = true;
-    abort_with(j, &err, rank);
+    set_gone(j, rank);
+    pp_rendezvous_end(j, &err, rank);
 }
 
-/* Reads one note of a rank. */
+static void take_note(struct pp_rendezvous *j, int rank, struct pp_note *n)
+{
+    n->why.text[sizeof n->why.text - 1] = '\0';
+    n->why.setting = NULL; /* a pointer in the sender's memory */
+    switch (n->kind) {
+    case PP_NOTE_BEAT:
+        pp_beat_heard(j, rank, n->why.text);
+        return;
+    case PP_NOTE_STOP:
+        if (j->observer.stop)
+            j->observer.stop(j->observer.ctx);
+        return;
+    case PP_NOTE_ABORT:
+        pp_rendezvous_end(j, &n->why, -1);
+        break;
+    default: /* goodbye */
+        break;
+    }
+    set_gone(j, rank);
+}
+
+/* Reads what has arrived of a note of a rank. It does not wait for the rest:
+ * beats to the other ranks must go on. */
 static void read_note(struct pp_rendezvous *j, int rank)
 {
-    struct watch_note n;
-    if (pp_wire_read(j->monitor[rank], -1, &n, sizeof n) != PP_WIRE_DONE) {
+    struct pp_rendezvous_peer *p = &j->peers[rank];
+    ssize_t n = recv(j->monitor[rank], (char *)&p->note + p->note_bytes,
+                     sizeof p->note - p->note_bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        errno = n < 0 ? errno : 0;
         report_lost(j, rank);
         return;
     }
-    n.why.text[sizeof n.why.text - 1] = '\0';
-    n.why.setting = NULL; /* a pointer in the sender's memory */
-    if (n.kind == ABORT)
-        abort_with(j, &n.why, -1);
-    j->gone[rank] = true;
+    p->note_bytes += (size_t)n;
+    if (p->note_bytes < sizeof p->note)
+        return;
+    p->note_bytes = 0;
+    take_note(j, rank, &p->note);
 }
 
 /* Waits for notes. Returns whether there was any event. */
@@ -159,7 +188,8 @@ static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
     *failure = (struct pp_err){0};
 }
 
-/* Says goodbye, or after an abort waits until all ranks have read of it. */
+/* Says goodbye, or after an abort waits until all ranks have read of it, but
+ * not for ranks that do not answer. */
 static void leave_job(struct pp_rendezvous *j)
 {
     double until = pp_clock() + LINGER_S;
@@ -169,12 +199,13 @@ static void leave_job(struct pp_rendezvous *j)
         if (fd < 0)
             continue;
         if (!aborted && !j->gone[r])
-            send_note(fd, GOODBYE, NULL);
+            pp_note_send(fd, PP_NOTE_GOODBYE, NULL);
         shutdown(fd, SHUT_WR);
     }
     for (int r = 0; aborted && r < j->size; r++) {
-        char rest[sizeof(struct watch_note)];
-        struct pollfd at = {j->monitor[r], POLLIN, 0};
+        char rest[sizeof(struct pp_note)];
+        struct pollfd at = {j->peers[r].stalled ? -1 : j->monitor[r], POLLIN,
+                            0};
         for (double left; at.fd >= 0 && (left = until - pp_clock()) > 0;)
             if (poll(&at, 1, (int)(left * 1000) + 1) <= 0 ||
                 recv(at.fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
@@ -186,11 +217,13 @@ static void *watch_ranks(void *arg)
 {
     struct pp_rendezvous *j = arg;
     struct pp_err failure = {0};
+    int wait_ms = (int)(1000 * pp_beat_wait(j)) + 1;
     struct pollfd *at = calloc((size_t)j->size + 1, sizeof *at);
     if (!at)
         pp_rendezvous_abort(j, "out of memory");
     while (at && !is_closing(j)) {
-        poll_notes(j, at, has_look(j) ? LOOK_MS : -1);
+        poll_notes(j, at, has_look(j) && wait_ms > LOOK_MS ? LOOK_MS : wait_ms);
+        pp_beat_tick(j);
         if (call_watcher(j, &failure))
             abort_after_grace(j, at, &failure);
     }

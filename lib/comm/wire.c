@@ -109,9 +109,13 @@ int pp_wire_connect(const char *address, int port, double seconds, int *fd,
                    : 0;
 }
 
-void pp_wire_prepare(int fd)
+void pp_wire_prepare(int fd, bool has_beats)
 {
     int one = 1, idle = 20, interval = 10, count = 4;
+    unsigned timeout_ms = 60000;
+    if (has_beats)
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
+                   sizeof timeout_ms);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);

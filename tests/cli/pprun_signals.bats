@@ -33,9 +33,11 @@ until_or_end() {
     until "$@" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
 }
 
-# catches MASK: process $pid has handlers for these signals.
+# catches MASK: process $pid has handlers for these signals, and is no shell any
+# more.
 catches() {
     local caught
+    [ "$(cat /proc/"$pid"/comm)" = pprun ] || return 1
     caught=$(sed -n 's/^SigCgt:\t//p' /proc/"$pid"/status)
     (((0x0$caught & $1) == $1))
 }

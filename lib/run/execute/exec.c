@@ -304,6 +304,7 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     int rc = 0;
+    pp_progress_action(e->worker->progress, e->pc);
     if (a.op == PP_F && e->trains && open_slot(e, a, err))
         return -1;
     if (pp_exec_await_inputs(e, a, err))
@@ -324,6 +325,7 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_tied *tied = e->worker->tied;
+    pp_progress_action(e->worker->progress, e->pc);
     if (a.op == PP_SYNC_COPIES && e->pass->sync)
         return pp_sync_copies(e->worker, err);
     for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)

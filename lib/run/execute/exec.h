@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "run/execute/engine.h"
+#include "run/execute/progress.h"
 #include "run/execute/recorder.h"
 #include "run/execute/job.h"
 #include "schedule/memory/memory.h"
@@ -33,6 +34,7 @@ struct pp_worker {
     const struct pp_kernels *kernels;
     const struct pp_graph *graph;
     const struct pp_parameters *params;
+    struct pp_progress *progress;     /* or NULL */
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
     void *copied; /* (PP_COPIED_PART) gradients of the other copy, at

@@ -32,6 +32,7 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                           : pp_exec_find(e, PP_BUF_DINPUT, a.stage, a, a.peer);
     unsigned char *buf = e->arena + from->offset;
     size_t rows = row_bytes(e, a), bytes = rows;
+    pp_progress_action(e->worker->progress, e->pc);
     if (e->shapes == PP_MESSAGE_MAX) {
         bytes = from->bytes;
         if (d->ops->zero(d, buf + rows, bytes - rows, err))
@@ -196,6 +197,7 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                      a.stage, a, a.peer);
     void *buf = e->arena + to->offset;
     size_t bytes = row_bytes(e, a);
+    pp_progress_action(e->worker->progress, e->pc);
     /* A sender with the same index fails before it sends. Wait for it, so that
      * the first rank of the pipeline reports the error. */
     if (!pp_exec_has_room(e, a))

@@ -15,6 +15,8 @@
 #include "run/parameters/parameters.h"
 #include "schedule/ir/schedule.h"
 
+struct pp_progress;
+
 /* The number of rows of a message between stages. The index gives the rows that
  * count; they are the same in all three cases. */
 enum pp_message_size {
@@ -101,6 +103,9 @@ struct pp_job {
                    struct pp_err *err);
     void (*output)(void *ctx, int stage, size_t bin,
                    const struct pp_microbatch *mb, const void *y, size_t width);
+
+    struct pp_progress *progress; /* of the only rank of this process, or NULL
+                                   */
 
     /* Records the last n_steps steps (0: none), if wanted with the time of each
      * layer. Recording layers disables overlap on a device. */

@@ -13,6 +13,7 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
 {
     const struct pp_job *j = r->job;
     uint64_t m = (uint64_t)j->forward->n_microbatches;
+    pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
     for (uint64_t first = 0; first < p->n_bins; first += m) {
         const struct pp_pass pass = {
             .packed = p,

@@ -255,6 +255,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;
+    r->worker.progress = j->progress;
     if (pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
@@ -315,6 +316,7 @@ int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
         rc = comm->ops->barrier(comm, err);
     if (rc == 0)
         rc = rank_work(&r, status, err);
+    pp_progress_phase(j->progress, PP_PHASE_END, r.step);
     if (rc)
         comm->ops->abort(comm, err->text);
     rank_finish(&r);

@@ -170,10 +170,12 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     double products = r->timed.product_seconds;
     uint64_t messages = r->train.messages, bytes = r->train.message_bytes;
     uint64_t scored;
+    pp_progress_phase(j->progress, PP_PHASE_TRAIN, r->step + 1);
     pp_recorder_step(&r->recorder);
     pp_rank_count(r, n_losses(r), &scored, &rep->tokens);
     if (run_passes(r, scored, err))
         return -1;
+    pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);
     const double tail[N_TAIL] = {
         [TAIL_COMPUTE] = r->train.compute_seconds - compute,
         [TAIL_WALL] = r->train.seconds - pass_seconds,
@@ -230,6 +232,7 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},
     };
+    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
     return pp_ckpt_save(&c, &s, err);
 }
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_watch - callbacks of the thread that watches the other processes: the
+ * place of this rank, requests to stop, reports of silent ranks. Everything
+ * here runs in that thread. */
+#include <poll.h>
+#include <unistd.h>
+
+#include "pprun.h"
+
+/* Prints a line at once, if standard error takes it: the thread must not wait
+ * for a reader. The progress line belongs to another thread, so a terminal's
+ * line is erased in any case. */
+static void say(void *ctx, const char *text)
+{
+    const struct pprun *p = ctx;
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1)
+        fprintf(stderr, "%s%s: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
+                p->tool->name, text);
+}
+
+static void describe(void *ctx, char *text, size_t room)
+{
+    struct pprun *p = ctx;
+    pp_progress_format(&p->progress, &p->job, p->rank, text, room);
+}
+
+static bool stopping(void *ctx)
+{
+    (void)ctx;
+    return pprun_signalled();
+}
+
+static void stop(void *ctx)
+{
+    struct pprun *p = ctx;
+    p->others_stop = true;
+}
+
+struct pp_rendezvous_observer pprun_observer(struct pprun *p)
+{
+    return (struct pp_rendezvous_observer){
+        .seconds = p->options.stall_timeout,
+        .abort = p->options.stall_abort,
+        .say = say,
+        .describe = describe,
+        .stopping = p->job.save ? stopping : NULL,
+        .stop = stop,
+        .ctx = p,
+    };
+}
