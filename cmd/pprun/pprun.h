@@ -35,8 +35,9 @@ struct pprun_options {
     bool plan;
     bool verify, shrink, json;
     bool memory_is_slots;
-    size_t memory;        /* --memory: bytes or slots; 0: no limit */
-    double join_timeout;  /* seconds; 0: not given */
+    size_t memory;       /* --memory: bytes or slots; 0: no limit */
+    double join_timeout; /* seconds; 0: not given */
+    const char *secret_file;
     double stall_timeout; /* seconds; 0: never */
     bool stall_abort;
 };
@@ -214,6 +215,7 @@ struct pprun_launch {
     const char *size_from; /* the variable that gave the number of ranks */
     struct pp_rendezvous_place place;
     char address[256];
+    char secret[1024]; /* place.secret, if there is one */
 };
 
 /* Reads the environment of torchrun, Open MPI, PMI or Slurm. Fails with
@@ -221,6 +223,11 @@ struct pprun_launch {
  * is missing. If l->place.address is set after a failure, the caller can still
  * tell rank 0. */
 int pprun_launch_read(struct pprun_launch *l, bool to_join,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Sets the secret of the job, if there is one (pprun_secret.c). file may be
+ * NULL. */
+int pprun_find_secret(struct pprun_launch *l, const char *file,
                       struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -122,6 +122,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "join-timeout", "SECONDS",
      "mpi, nccl: longest wait for other ranks (300)", AT(options.join_timeout),
      1, 1e6, .needs = "transport=mpi|transport=nccl"},
+    {0, "secret-file", "FILE", "mpi, nccl: what only the ranks know",
+     AT(options.secret_file), .needs = "transport=mpi|transport=nccl"},
     {0, "stall-timeout", "SECS",
      "mpi, nccl: report a rank after such silence (30)",
      AT(options.stall_timeout), 0, 1e6,

@@ -320,12 +320,28 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
     p->tool->output = NULL;
 }
 
+/* Notes that programs on the network could join, if there is no secret. */
+static void note_strangers(struct pprun *p, const struct pp_rendezvous *j,
+                           const struct pprun_launch *l)
+{
+    bool is_alone = true;
+    for (int r = 1; r < pp_rendezvous_size(j); r++)
+        is_alone &= !strcmp(pp_rendezvous_host(j, r), pp_rendezvous_host(j, 0));
+    if (p->rank == 0 && !is_alone && !l->place.secret)
+        tool_say(p->tool, TOOL_NOTE,
+                 "other programs on the network could join this run, which has "
+                 "no secret; set PPRUN_SECRET on all machines");
+}
+
 /* Tells rank 0 that this rank cannot start, although its number may be unknown.
  */
-static int decline(struct pprun_launch *l, const struct pp_err *err)
+static int decline(const struct pprun *p, struct pprun_launch *l,
+                   const struct pp_err *err)
 {
+    struct pp_err ignored = {0};
     l->place.failure = err;
-    if (l->place.address)
+    if (l->place.address &&
+        pprun_find_secret(l, p->options.secret_file, &ignored) == 0)
         pp_rendezvous_decline(&l->place);
     return -1;
 }
@@ -339,9 +355,10 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (p->options.join_timeout > 0)
         l.place.seconds = p->options.join_timeout;
     if (rc)
-        return decline(&l, err);
+        return decline(p, &l, err);
     set_rank(p, &l);
-    rc = pprun_choose_device(p) || pprun_lines_open(p) ||
+    rc = pprun_find_secret(&l, p->options.secret_file, err) ||
+                 pprun_choose_device(p) || pprun_lines_open(p) ||
                  take_manifest(p, manifest)
              ? -1
              : 0;
@@ -353,6 +370,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     p->job.progress = &p->progress;
     if (pp_rendezvous_open(&l.place, &j, err))
         return -1;
+    note_strangers(p, j, &l);
     rc = agree(p, j, find_mpi(p));
     if (rc == 0)
         rc = prepare_job(p, j, manifest, &l);

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/hello.h"
 #include "comm/rendezvous_state.h"
 
 int pp_rendezvous_rank(const struct pp_rendezvous *j)
@@ -88,8 +89,8 @@ int pp_rendezvous_send(struct pp_rendezvous *j, int to, const void *buf,
     uint64_t n = bytes;
     int fd = j->data[to];
     errno = 0;
-    if (pp_wire_write(fd, j->stop, &n, sizeof n) ||
-        pp_wire_write(fd, j->stop, buf, bytes))
+    if (pp_wire_write(fd, j->stop, INFINITY, &n, sizeof n) ||
+        pp_wire_write(fd, j->stop, INFINITY, buf, bytes))
         return fail_wire(j, to, err);
     return 0;
 }
@@ -101,7 +102,7 @@ int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,
     char why[120];
     int fd = j->data[from];
     errno = 0;
-    if (pp_wire_read(fd, j->stop, &n, sizeof n))
+    if (pp_wire_read(fd, j->stop, INFINITY, &n, sizeof n))
         return fail_wire(j, from, err);
     if (n != bytes) {
         snprintf(why, sizeof why,
@@ -110,7 +111,9 @@ int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,
         pp_rendezvous_abort(j, why);
         return pp_rendezvous_fail(j, err);
     }
-    return pp_wire_read(fd, j->stop, buf, bytes) ? fail_wire(j, from, err) : 0;
+    return pp_wire_read(fd, j->stop, INFINITY, buf, bytes)
+               ? fail_wire(j, from, err)
+               : 0;
 }
 
 int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
@@ -150,7 +153,7 @@ int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
     if (pp_rendezvous_recv(j, 0, &n, sizeof n, err))
         return -1;
     *bytes = (size_t)n;
-    *data = malloc(*bytes + 1);
+    *data = n < SIZE_MAX ? malloc(*bytes + 1) : NULL;
     if (!*data)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory: %zu bytes", *bytes);
     return pp_rendezvous_recv(j, 0, *data, *bytes, err);
@@ -182,6 +185,29 @@ create_rendezvous(const struct pp_rendezvous_place *p)
     return j;
 }
 
+static int meet(struct pp_rendezvous *j, const struct pp_rendezvous_place *p,
+                struct pp_err *err)
+{
+    struct pp_hello own;
+    pp_hello_fill(p, &own);
+    memcpy(j->hosts[p->rank], own.host, sizeof own.host);
+    j->local = p->local < 0 ? 0 : p->local;
+    if (p->size == 1)
+        return p->failure
+                   ? pp_fail(err, p->failure->code, "%s", p->failure->text)
+                   : 0;
+    if (p->rank == 0 ? pp_rendezvous_gather(j, p, err)
+                     : pp_rendezvous_join(j, p, err))
+        return -1;
+    for (int r = 0; r < j->size; r++) {
+        if (j->data[r] >= 0)
+            pp_wire_prepare(j->data[r], false);
+        if (j->monitor[r] >= 0)
+            pp_wire_prepare(j->monitor[r], true);
+    }
+    return 0;
+}
+
 int pp_rendezvous_open(const struct pp_rendezvous_place *p,
                        struct pp_rendezvous **out, struct pp_err *err)
 {
@@ -189,8 +215,7 @@ int pp_rendezvous_open(const struct pp_rendezvous_place *p,
     if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || !j->peers ||
         j->stop < 0 || j->wake < 0)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_rendezvous_meet(j, p, err) == 0 &&
-             pp_rendezvous_watch_begin(j, err) == 0) {
+    else if (meet(j, p, err) == 0 && pp_rendezvous_watch_begin(j, err) == 0) {
         *out = j;
         return 0;
     }

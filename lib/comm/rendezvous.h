@@ -46,9 +46,11 @@ struct pp_rendezvous_place {
     int local;           /* index on its machine; -1: found by host name */
     const char *address; /* rank 0's machine; may be NULL if size is 1 */
     int port;
-    uint64_t job;        /* number of the job, to reject ranks of other jobs */
+    uint64_t job;       /* number of the job, to reject ranks of other jobs */
+    const void *secret; /* known to the ranks of the job only; NULL: none */
+    size_t secret_bytes;
     const char *version; /* the program's; the same at all ranks */
-    double seconds;      /* longest wait for the other ranks */
+    double seconds;      /* longest wait for the other ranks, in all */
 
     /* Reason why this rank cannot start, or NULL. It joins to report it. */
     const struct pp_err *failure;

@@ -4,6 +4,8 @@
 #ifndef PP_COMM_RENDEZVOUS_STATE_H
 #define PP_COMM_RENDEZVOUS_STATE_H
 
+#include <math.h>
+#include <netdb.h>
 #include <pthread.h>
 
 #include "comm/rendezvous.h"
@@ -60,8 +62,12 @@ struct pp_rendezvous {
     pthread_t thread;
 };
 
-/* Connects the sockets and fills hosts and local. */
-int pp_rendezvous_meet(struct pp_rendezvous *j,
+/* Connect the sockets, and fill hosts and local: rank 0 (rendezvous_gather.c)
+ * and the other ranks (rendezvous_join.c). */
+int pp_rendezvous_gather(struct pp_rendezvous *j,
+                         const struct pp_rendezvous_place *place,
+                         struct pp_err *err) PP_MUST_USE;
+int pp_rendezvous_join(struct pp_rendezvous *j,
                        const struct pp_rendezvous_place *place,
                        struct pp_err *err) PP_MUST_USE;
 
@@ -96,17 +102,23 @@ void pp_beat_heard(struct pp_rendezvous *j, int rank, const char *at);
 enum pp_wire {
     PP_WIRE_DONE,
     PP_WIRE_STOPPED, /* stop became readable */
+    PP_WIRE_LATE,    /* time is up */
     PP_WIRE_LOST     /* errno is the reason; 0: the other side has closed */
 };
 
-/* Opens a socket that listens at the address. If the address is not one of this
- * machine, such as that of a gateway, it listens at all of the machine's. */
+/* Opens a socket that listens at the address; accept does not block. If the
+ * address is not one of this machine, such as that of a gateway, it listens at
+ * all of the machine's. */
 int pp_wire_listen(const char *address, int port, int *fd,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Connects. Retries for the given seconds while nobody listens. */
-int pp_wire_connect(const char *address, int port, double seconds, int *fd,
-                    struct pp_err *err) PP_MUST_USE;
+/* Looks up an address. The caller frees *out with freeaddrinfo. */
+int pp_wire_find(const char *address, int port, struct addrinfo **out,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Connects to the first of the addresses that accepts, once. */
+enum pp_wire pp_wire_connect(const struct addrinfo *a, int stop, double until,
+                             int *fd);
 
 /* Sets options: small messages leave at once, and the loss of a machine is
  * noticed after about a minute. If data waits to be sent to that machine, as
@@ -115,8 +127,11 @@ int pp_wire_connect(const char *address, int port, double seconds, int *fd,
 void pp_wire_prepare(int fd, bool has_beats);
 
 /* Write or read all of the bytes. They return PP_WIRE_STOPPED when the
- * descriptor stop becomes readable; stop may be -1. */
-enum pp_wire pp_wire_write(int fd, int stop, const void *data, size_t bytes);
-enum pp_wire pp_wire_read(int fd, int stop, void *data, size_t bytes);
+ * descriptor stop becomes readable, and PP_WIRE_LATE at the time until. stop
+ * may be -1, and until INFINITY. */
+enum pp_wire pp_wire_write(int fd, int stop, double until, const void *data,
+                           size_t bytes);
+enum pp_wire pp_wire_read(int fd, int stop, double until, void *data,
+                          size_t bytes);
 
 #endif

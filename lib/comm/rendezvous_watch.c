@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "comm/hello.h"
 #include "comm/rendezvous_state.h"
 
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };
@@ -83,8 +84,9 @@ static void report_lost(struct pp_rendezvous *j, int rank)
 
 static void take_note(struct pp_rendezvous *j, int rank, struct pp_note *n)
 {
-    n->why.text[sizeof n->why.text - 1] = '\0';
+    pp_hello_clean(n->why.text, sizeof n->why.text);
     n->why.setting = NULL; /* a pointer in the sender's memory */
+    n->why.code = pp_hello_status((int32_t)n->why.code);
     switch (n->kind) {
     case PP_NOTE_BEAT:
         pp_beat_heard(j, rank, n->why.text);

@@ -4,6 +4,7 @@
 #include "comm/rendezvous_state.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,10 +12,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+
+/* Seconds after which another address is tried. */
+enum { CONNECT_S = 10 };
 
 static int resolve(const char *address, int port, bool passive,
                    struct addrinfo **out, struct pp_err *err)
@@ -30,12 +33,19 @@ static int resolve(const char *address, int port, bool passive,
               : 0;
 }
 
+int pp_wire_find(const char *address, int port, struct addrinfo **out,
+                 struct pp_err *err)
+{
+    return resolve(address, port, false, out, err);
+}
+
 /* Returns a socket that listens at one of the addresses, or -1 with errno. */
 static int listen_at(const struct addrinfo *a)
 {
     int fd = -1, saved = 0, one = 1;
     for (; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                    0);
         if (fd >= 0) {
             setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
             if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 &&
@@ -68,45 +78,61 @@ int pp_wire_listen(const char *address, int port, int *fd, struct pp_err *err)
                    : 0;
 }
 
-static int connect_to(const struct addrinfo *a)
+/* Waits until fd can be used, the job ends or time is up. Data that has arrived
+ * is read even if the job has ended, because it may hold the reason. */
+static enum pp_wire wait_ready(int fd, short events, int stop, double until)
 {
-    int fd = -1, saved = 0;
-    for (; a; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0)
-            return fd;
+    struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
+    for (;;) {
+        double left = 1000 * (until - pp_clock());
+        int ms = left > INT_MAX ? -1 : left > 0 ? (int)left + 1 : 0;
+        int n = poll(at, 2, ms);
+        if (n == 0 && ms >= 0)
+            return PP_WIRE_LATE;
+        if (n > 0)
+            break;
+        if (errno != EINTR)
+            return PP_WIRE_LOST;
+    }
+    bool arrived = events == POLLIN && at[0].revents;
+    return at[1].revents && !arrived ? PP_WIRE_STOPPED : PP_WIRE_DONE;
+}
+
+/* Waits for a connection that has begun. */
+static enum pp_wire finish_connect(int fd, int stop, double until)
+{
+    int error = 0;
+    socklen_t n = sizeof error;
+    enum pp_wire rc = wait_ready(fd, POLLOUT, stop, until);
+    if (rc)
+        return rc;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0)
+        error = errno;
+    errno = error;
+    return error ? PP_WIRE_LOST : PP_WIRE_DONE;
+}
+
+enum pp_wire pp_wire_connect(const struct addrinfo *a, int stop, double until,
+                             int *fd)
+{
+    enum pp_wire rc = PP_WIRE_LOST;
+    int saved = 0;
+    for (*fd = -1; a && rc != PP_WIRE_STOPPED; a = a->ai_next) {
+        *fd = socket(a->ai_family,
+                     a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*fd >= 0 && connect(*fd, a->ai_addr, a->ai_addrlen) == 0)
+            return PP_WIRE_DONE;
+        if (*fd >= 0 && errno == EINPROGRESS)
+            rc = finish_connect(*fd, stop, fmin(until, pp_clock() + CONNECT_S));
+        if (rc == PP_WIRE_DONE)
+            return rc;
         saved = errno;
-        if (fd >= 0)
-            close(fd);
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
     }
     errno = saved;
-    return -1;
-}
-
-static bool may_come_up(int error)
-{
-    return error == ECONNREFUSED || error == ETIMEDOUT || error == EAGAIN ||
-           error == EHOSTUNREACH || error == ENETUNREACH ||
-           error == ECONNRESET || error == EINTR;
-}
-
-int pp_wire_connect(const char *address, int port, double seconds, int *fd,
-                    struct pp_err *err)
-{
-    const struct timespec pause = {0, 20000000};
-    double start = pp_clock();
-    struct addrinfo *at;
-    if (resolve(address, port, false, &at, err))
-        return -1;
-    while ((*fd = connect_to(at)) < 0 && may_come_up(errno) &&
-           pp_clock() - start < seconds)
-        nanosleep(&pause, NULL);
-    int saved = errno;
-    freeaddrinfo(at);
-    errno = saved;
-    return *fd < 0 ? pp_fail_errno(err, "rank 0 does not answer at %s:%d",
-                                   address, port)
-                   : 0;
+    return rc;
 }
 
 void pp_wire_prepare(int fd, bool has_beats)
@@ -123,18 +149,6 @@ void pp_wire_prepare(int fd, bool has_beats)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-/* Waits until fd can be used or the job ends. Data that has arrived is read
- * even if the job has ended, because it may hold the reason. */
-static enum pp_wire wait_ready(int fd, int stop, short events)
-{
-    struct pollfd at[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
-    while (poll(at, 2, -1) < 0)
-        if (errno != EINTR)
-            return PP_WIRE_LOST;
-    bool arrived = events == POLLIN && at[0].revents;
-    return at[1].revents && !arrived ? PP_WIRE_STOPPED : PP_WIRE_DONE;
-}
-
 /* Returns whether to call recv or send again after they returned n. Sets *rc if
  * not. */
 static bool may_retry(ssize_t n, enum pp_wire *rc)
@@ -149,12 +163,13 @@ static bool may_retry(ssize_t n, enum pp_wire *rc)
     return false;
 }
 
-enum pp_wire pp_wire_write(int fd, int stop, const void *data, size_t bytes)
+enum pp_wire pp_wire_write(int fd, int stop, double until, const void *data,
+                           size_t bytes)
 {
     const char *at = data;
     enum pp_wire rc = PP_WIRE_DONE;
     while (bytes > 0 && rc == PP_WIRE_DONE) {
-        rc = wait_ready(fd, stop, POLLOUT);
+        rc = wait_ready(fd, POLLOUT, stop, until);
         if (rc)
             break;
         ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -166,12 +181,13 @@ enum pp_wire pp_wire_write(int fd, int stop, const void *data, size_t bytes)
     return rc;
 }
 
-enum pp_wire pp_wire_read(int fd, int stop, void *data, size_t bytes)
+enum pp_wire pp_wire_read(int fd, int stop, double until, void *data,
+                          size_t bytes)
 {
     char *at = data;
     enum pp_wire rc = PP_WIRE_DONE;
     while (bytes > 0 && rc == PP_WIRE_DONE) {
-        rc = wait_ready(fd, stop, POLLIN);
+        rc = wait_ready(fd, POLLIN, stop, until);
         if (rc)
             break;
         ssize_t n = recv(fd, at, bytes, MSG_DONTWAIT);

@@ -30,8 +30,9 @@ struct job {
     int says_rank[MAX_RANKS];       /* 0: the true one */
     int absent;                     /* this rank never starts; 0: none */
     int fails[MAX_RANKS]; /* exit status of a rank that cannot start */
-    int late;             /* this rank starts a second later */
-    int dies;             /* this rank ends while it joins */
+    int late;             /* this rank starts a moment later */
+    int dies;             /* this rank ends while it waits for the others */
+    double seconds;       /* longest wait for the ranks; 0: a minute */
     body_fn *body;
     int status[MAX_RANKS];
     char text[MAX_RANKS][480];
@@ -45,9 +46,9 @@ static int be_rank(const struct job *job, int rank, int port, int out)
     if (job->fails[rank])
         pp_fail(&failure, (enum pp_exit)job->fails[rank], "no device");
     if (job->late && rank == job->late)
-        sleep(1);
+        usleep(300000);
     if (job->dies && rank == job->dies)
-        alarm(1);
+        ualarm(500000, 0);
     const struct pp_rendezvous_place place = {
         .rank = job->says_rank[rank] ? job->says_rank[rank] : rank,
         .size = job->says_size[rank] ? job->says_size[rank] : job->size,
@@ -56,7 +57,7 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         .port = port,
         .job = 7,
         .version = job->version[rank] ? job->version[rank] : "1",
-        .seconds = job->absent && !job->dies && !job->fails[1] ? 2 : 60,
+        .seconds = job->seconds > 0 ? job->seconds : 60,
         .failure = job->fails[rank] ? &failure : NULL,
         .told = &told};
     int rc = REFUSED;
@@ -280,14 +281,16 @@ static void test_failures(void)
                  "a rank that cannot start", "cannot start: no device");
     test_failure((struct job){.size = 4, .fails = {0, 3}, .late = 3},
                  "and another that is late", "cannot start: no device");
-    test_failure((struct job){.size = 4, .fails = {0, 3}, .absent = 3},
-                 "and another that never comes", "cannot start: no device");
+    test_failure(
+        (struct job){.size = 4, .fails = {0, 3}, .absent = 3, .seconds = 1.5},
+        "and another that never comes", "cannot start: no device");
     test_failure((struct job){.size = 4, .fails = {2}, .late = 2},
                  "rank 0 that cannot start", "rank 0 on ");
     test_failure((struct job){.size = 3, .fails = {3, 3, 3}},
                  "nobody who can start", "no device");
-    test_failure((struct job){.size = 4, .dies = 1, .absent = 3},
-                 "a rank that ends while it waits", "rank 1 on ");
+    test_failure(
+        (struct job){.size = 4, .dies = 1, .absent = 3, .seconds = 1.5},
+        "a rank that ends while it waits", "rank 1 on ");
     struct job alone = {.size = 1, .fails = {3}, .body = talk};
     run(&alone);
     ok(all_ended(&alone, REFUSED) && !strcmp(alone.text[0], "no device"),
@@ -314,8 +317,9 @@ int main(void)
                  1, "expects 3 ranks, but rank 0 expects 2");
     test_refusal((struct job){.size = 3, .says_rank = {0, 0, 1}},
                  "a rank that is there twice", 1, "two processes are rank 1");
-    test_refusal((struct job){.size = 3, .absent = 2}, "a rank that is missing",
-                 1, "1 of 3 ranks did not join in time, for example rank 2");
+    test_refusal((struct job){.size = 3, .absent = 2, .seconds = 1},
+                 "a rank that is missing", 1,
+                 "1 of 3 ranks did not join in time, for example rank 2");
     test_failures();
     return done();
 }

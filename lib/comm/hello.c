@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* hello - makes and checks the messages of a rank that joins. */
+#include "comm/hello.h"
+
+#include <sodium.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(PP_PROOF_BYTES == crypto_auth_BYTES, "size of a proof");
+_Static_assert(PP_PROOF_BYTES == crypto_auth_KEYBYTES, "size of a key");
+
+static const char magic[8] = "pp-join2";
+
+int pp_greeting_init(struct pp_greeting *g, const struct pp_rendezvous_place *p,
+                     struct pp_err *err)
+{
+    crypto_generichash_state hash;
+    memset(g, 0, sizeof *g);
+    if (sodium_init() < 0)
+        return pp_fail(err, PP_EXIT_SYSTEM, "no random numbers");
+    crypto_generichash_init(&hash, NULL, 0, sizeof g->key);
+    if (p->secret)
+        crypto_generichash_update(&hash, p->secret, p->secret_bytes);
+    crypto_generichash_update(&hash, (const unsigned char *)&p->job,
+                              sizeof p->job);
+    crypto_generichash_final(&hash, g->key, sizeof g->key);
+    return 0;
+}
+
+void pp_hello_random(void *bytes, size_t n)
+{
+    randombytes_buf(bytes, n);
+}
+
+/* Computes the proof of a message. The sender is part of it, so that rank 0's
+ * proof is not one of a rank. */
+static void make_proof(const struct pp_greeting *g, char sender,
+                       const void *message, size_t bytes,
+                       unsigned char proof[PP_PROOF_BYTES])
+{
+    crypto_auth_hmacsha512256_state s;
+    crypto_auth_hmacsha512256_init(&s, g->key, sizeof g->key);
+    crypto_auth_hmacsha512256_update(&s, (const unsigned char *)&sender, 1);
+    crypto_auth_hmacsha512256_update(&s, g->call.nonce, sizeof g->call.nonce);
+    crypto_auth_hmacsha512256_update(&s, g->answer.nonce,
+                                     sizeof g->answer.nonce);
+    crypto_auth_hmacsha512256_update(&s, message, bytes);
+    crypto_auth_hmacsha512256_final(&s, proof);
+}
+
+void pp_greeting_call(struct pp_greeting *g)
+{
+    memcpy(g->call.magic, magic, sizeof magic);
+    randombytes_buf(g->call.nonce, sizeof g->call.nonce);
+}
+
+bool pp_greeting_answer(struct pp_greeting *g)
+{
+    if (memcmp(g->call.magic, magic, sizeof magic) != 0)
+        return false;
+    memcpy(g->answer.magic, magic, sizeof magic);
+    randombytes_buf(g->answer.nonce, sizeof g->answer.nonce);
+    make_proof(g, '0', NULL, 0, g->answer.proof);
+    return true;
+}
+
+bool pp_answer_has_magic(const struct pp_greeting *g)
+{
+    return memcmp(g->answer.magic, magic, sizeof magic) == 0;
+}
+
+bool pp_answer_is_proven(const struct pp_greeting *g)
+{
+    unsigned char proof[PP_PROOF_BYTES];
+    make_proof(g, '0', NULL, 0, proof);
+    return sodium_memcmp(proof, g->answer.proof, sizeof proof) == 0;
+}
+
+void pp_hello_prove(const struct pp_greeting *g, struct pp_hello *h)
+{
+    make_proof(g, 'r', h, offsetof(struct pp_hello, proof), h->proof);
+}
+
+bool pp_hello_accept(const struct pp_greeting *g, struct pp_hello *h)
+{
+    unsigned char proof[PP_PROOF_BYTES];
+    make_proof(g, 'r', h, offsetof(struct pp_hello, proof), proof);
+    if (sodium_memcmp(proof, h->proof, sizeof proof) != 0)
+        return false;
+    pp_hello_clean(h->version, sizeof h->version);
+    pp_hello_clean(h->host, sizeof h->host);
+    pp_hello_clean(h->why, sizeof h->why);
+    h->failed = h->failed ? (int32_t)pp_hello_status(h->failed) : 0;
+    return true;
+}
+
+void pp_hello_fill(const struct pp_rendezvous_place *p, struct pp_hello *h)
+{
+    *h = (struct pp_hello){.rank = p->rank, .size = p->size};
+    snprintf(h->version, sizeof h->version, "%s", p->version);
+    if (p->failure) {
+        h->failed = (int32_t)p->failure->code;
+        snprintf(h->why, sizeof h->why, "%.390s", p->failure->text);
+    }
+    if (gethostname(h->host, sizeof h->host - 1) != 0)
+        snprintf(h->host, sizeof h->host, "unknown");
+}
+
+/* Returns the bytes of the printable character at s, which ends before or with
+ * a NUL, or 0. */
+static size_t printable(const unsigned char *s)
+{
+    static const struct {
+        unsigned char min, max; /* of the first byte */
+        size_t bytes;
+    } utf8[] = {
+        {0x20, 0x7e, 1}, {0xc2, 0xdf, 2}, {0xe0, 0xef, 3}, {0xf0, 0xf4, 4}};
+    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
+        size_t n = 1;
+        if (s[0] < utf8[i].min || s[0] > utf8[i].max)
+            continue;
+        while (n < utf8[i].bytes && (s[n] & 0xc0) == 0x80)
+            n++;
+        bool is_control = s[0] == 0xc2 && s[1] < 0xa0;
+        return n == utf8[i].bytes && !is_control ? n : 0;
+    }
+    return 0;
+}
+
+void pp_hello_clean(char *text, size_t room)
+{
+    unsigned char *s = (unsigned char *)text;
+    text[room - 1] = '\0';
+    while (*s) {
+        size_t n = printable(s);
+        if (n == 0)
+            *s = '?';
+        s += n ? n : 1;
+    }
+}
+
+enum pp_exit pp_hello_status(int32_t status)
+{
+    return status == PP_EXIT_NO || status == PP_EXIT_INPUT
+               ? (enum pp_exit)status
+               : PP_EXIT_SYSTEM;
+}
