@@ -11,6 +11,7 @@
  * return under the contract of comm.h, that is the deadlock, and the last of
  * them calls abort. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "run/execute/job.h"
@@ -20,6 +21,7 @@
 
 struct direction {
     int begun, posted; /* sends and receives */
+    int awaited;       /* receives that were waited for */
 };
 
 struct call {
@@ -36,6 +38,8 @@ struct run {
     struct call calls[MAX_RANKS];
     bool at_end[MAX_RANKS];
     bool posts;   /* a RECV does not wait */
+    int receives; /* room of a channel, by pp_job_receives */
+    int reached;  /* most receives of a channel that nobody had waited for */
     bool stopped; /* a deadlock was found */
     int n_wrong;  /* wrong messages and failed calls */
 };
@@ -144,6 +148,10 @@ static int await(struct rank *k, struct receive *m)
         return -1;
     got = m->got;
     m->checked = true;
+    pthread_mutex_lock(&k->run->lock);
+    struct direction *l = &k->run->directions[c.from][c.to][c.direction];
+    l->awaited = c.number + 1 > l->awaited ? c.number + 1 : l->awaited;
+    pthread_mutex_unlock(&k->run->lock);
     if (got.op == want.op && got.stage == want.stage &&
         got.microbatch == want.microbatch && got.slice == want.slice &&
         got.peer == want.peer)
@@ -161,10 +169,13 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     int direction = (int)direction_of(a);
     struct receive *m = &k->received[k->n_received++];
     pthread_mutex_lock(&r->lock);
+    struct direction *l = &r->directions[peer][k->rank][direction];
     *m = (struct receive){
         .recv = a,
-        .call = {true, false, peer, k->rank, direction,
-                 r->directions[peer][k->rank][direction].posted++}};
+        .call = {true, false, peer, k->rank, direction, l->posted++}};
+    int waiting = l->posted - l->awaited;
+    r->reached = waiting > r->reached ? waiting : r->reached;
+    r->n_wrong += waiting > r->receives;
     pthread_mutex_unlock(&r->lock);
     k->err = err;
     if (k->comm->ops->recv(k->comm, peer, direction_of(a), &m->got,
@@ -217,8 +228,10 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Returns true if the run ended. Adds the number of failures to *n_wrong. */
-static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong)
+/* Returns true if the run ended. Adds the number of failures to *n_wrong, and 1
+ * to *n_full if a channel had as many receives as there was room for. */
+static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong,
+                        int *n_full)
 {
     struct run run = {.s = s, .posts = posts};
     struct pp_comm_room room = {s->channel_depth, 1};
@@ -231,6 +244,7 @@ static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong)
     if (!ranks || pp_job_receives(s, &room.receives, &err) ||
         pp_comm_world_create(n, room, &world, &err))
         exit(3);
+    run.receives = room.receives;
     for (int i = 0; i < n; i++) {
         ranks[i] = (struct rank){.run = &run, .rank = i};
         if (pp_comm_threads_open(world, i, &ranks[i].comm, &err))
@@ -245,14 +259,16 @@ static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong)
     pthread_mutex_destroy(&run.lock);
     free(ranks);
     *n_wrong += run.n_wrong;
+    *n_full += room.receives > 1 && run.reached == room.receives;
     return !run.stopped;
 }
 
 int main(void)
 {
+    alarm(60); /* a rank that waits against the contract is a failure */
     struct dice d = {.key = pp_rng_key(11, "threads")};
     int accepted = 0, deadlocked = 0, apart = 0, n_wrong = 0;
-    int stuck = 0, rescued = 0;
+    int stuck = 0, rescued = 0, n_full = 0;
     while (accepted + deadlocked < 200) {
         struct fixture f;
         struct pp_err err = {0};
@@ -261,11 +277,11 @@ int main(void)
         if (!rc || strstr(err.text, "deadlock")) {
             accepted += !rc;
             deadlocked += rc != 0;
-            if (run_threads(&f.s, false, &n_wrong) != (rc == 0)) {
+            if (run_threads(&f.s, false, &n_wrong, &n_full) != (rc == 0)) {
                 apart++;
                 printf("# depth %d: %s\n", f.s.channel_depth, err.text);
             }
-            bool ended = run_threads(&f.s, true, &n_wrong);
+            bool ended = run_threads(&f.s, true, &n_wrong, &n_full);
             stuck += !ended && rc == 0;
             rescued += ended && rc != 0;
         }
@@ -277,6 +293,8 @@ int main(void)
     ok(apart == 0, "accepted schedules end, refused schedules get stuck");
     ok(stuck == 0 && rescued > 0,
        "posted receives end accepted schedules, and some of the others");
+    printf("# %d runs filled a channel with receives\n", n_full);
+    ok(n_full > 20, "there is room for the receives, and no more than needed");
     ok(n_wrong == 0, "every message is received as what it is");
     return done();
 }
