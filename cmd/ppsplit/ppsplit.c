@@ -122,7 +122,9 @@ static int plan(struct split_job *j)
     set_request(j);
     if (complete_request(j))
         return -1;
-    int rc = pp_split_plan(&j->request, &j->plan, &j->t.err);
+    int rc = j->method == SPLIT_JOINT
+                 ? split_plan_jointly(j)
+                 : pp_split_plan(&j->request, &j->plan, &j->t.err);
     tool_erase(&j->t);
     if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
         tool_say(&j->t, TOOL_DETAIL,
@@ -263,6 +265,7 @@ int main(int argc, char **argv)
     };
     (void)run(&j, argc, argv); /* tool_finish prints the error */
     pp_split_plan_finish(&j.plan);
+    pp_split_joint_finish(&j.joint);
     pp_arena_finish(&j.arena);
     return tool_finish(&j.t);
 }

@@ -6,13 +6,16 @@
 
 #include <stdint.h>
 
+#include "manifest/manifest.h"
 #include "split/split_hybrid.h"
+#include "split/split_joint.h"
 #include "split/split_plan.h"
 #include "split/split_torchtitan.h"
 #include "tool.h"
 
 enum split_method {
     SPLIT_BALANCED,
+    SPLIT_JOINT,
     SPLIT_UNIFORM,
     SPLIT_WEIGHTS,
     SPLIT_LAYERS,
@@ -81,6 +84,7 @@ struct split_job {
     struct pp_split_request request;
 
     struct pp_split_plan plan;
+    struct pp_split_joint joint; /* of the method joint */
 };
 
 /* The most ranks, and the most stages. */
@@ -119,6 +123,16 @@ int split_set_chunks(struct split_job *j) PP_MUST_USE;
 
 /* Sets bounds by the method; NULL for balanced. */
 int split_set_bounds(struct split_job *j) PP_MUST_USE;
+
+/* Plans with the method joint, and sets placement and n_chunks. */
+int split_plan_jointly(struct split_job *j) PP_MUST_USE;
+
+/* Prints the best split of each schedule that the method joint tried. */
+void split_print_tried(const struct split_job *j, FILE *f);
+
+/* Adds the order that the method joint found, and what it was chosen from. */
+int split_set_order(const struct split_job *j, struct pp_arena *a,
+                    struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Prints the table for people. */
 int split_print_table(const struct split_job *j, FILE *f,

@@ -141,7 +141,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         (j->costs_file && pp_manifest_set_profile(m, &j->profile, err)) ||
         pp_manifest_set_microbatch(m, &j->request.microbatch, err) ||
         pp_manifest_set_stages(m, &mesh, &j->plan.graph, stages, err) ||
-        set_components(j, m, err))
+        set_components(j, m, err) ||
+        (j->method == SPLIT_JOINT && split_set_order(j, a, m, err)))
         return -1;
     return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);
 }

@@ -15,10 +15,10 @@
 #include "split/split_megatron.h"
 
 const char *const split_method_names[] = {
-    "balanced",      "uniform",    "weights",           "layers",
-    "fqns",          "layout",     "megatron",          "parameters",
-    "type",          "colossalai", "colossalai-legacy", "automodel",
-    "uniform-units", NULL};
+    "balanced",   "joint",         "uniform",    "weights",
+    "layers",     "fqns",          "layout",     "megatron",
+    "parameters", "type",          "colossalai", "colossalai-legacy",
+    "automodel",  "uniform-units", NULL};
 
 /* --- which options go together --- */
 
@@ -43,6 +43,23 @@ static int check_both_ways(struct split_job *j)
     return 0;
 }
 
+static int check_joint(struct split_job *j)
+{
+    struct tool *t = &j->t;
+    if (j->method != SPLIT_JOINT)
+        return 0;
+    if (j->kind)
+        return tool_usage(t, "--method joint chooses the schedule; omit -s");
+    if (j->recompute_list)
+        return tool_usage(t, "--method joint chooses the stages; give one mode "
+                             "of --recompute, or auto");
+    if (j->placement == PP_PLACEMENT_BOTH_WAYS || j->encoder_ranks)
+        return tool_usage(t, "--method joint has no %s",
+                          j->encoder_ranks ? "--encoder-ranks"
+                                           : "--placement both-ways");
+    return 0;
+}
+
 int split_check_methods(struct split_job *j)
 {
     struct tool *t = &j->t;
@@ -55,7 +72,7 @@ int split_check_methods(struct split_job *j)
         return tool_usage(t, "Megatron places stages in a loop, not %s",
                           j->placement == PP_PLACEMENT_V ? "in a V"
                                                          : "both ways");
-    return check_both_ways(j);
+    return check_both_ways(j) || check_joint(j) ? -1 : 0;
 }
 
 /* --- the number of stages --- */
@@ -156,7 +173,7 @@ int split_set_chunks(struct split_job *j)
         rc = pattern_chunks(j);
     else if (j->layers_per_stage > 0 || j->stages_kind != PP_STAGES_ANY)
         rc = torchtitan_chunks(j);
-    if (j->n_chunks == 0)
+    if (j->n_chunks == 0 && j->method != SPLIT_JOINT)
         j->n_chunks = 1;
     if (rc == 0 && j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
@@ -345,7 +362,7 @@ static int split_by_units(struct split_job *j)
 
 int split_set_bounds(struct split_job *j)
 {
-    if (j->method == SPLIT_BALANCED)
+    if (j->method == SPLIT_BALANCED || j->method == SPLIT_JOINT)
         return 0;
     j->bounds = pp_arena_alloc(&j->arena, j->n_stages + 1, sizeof *j->bounds);
     if (!j->bounds)

@@ -353,6 +353,8 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_step(j, f);
     print_modes(j, f);
     print_room(j, f);
+    if (j->method == SPLIT_JOINT)
+        split_print_tried(j, f);
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the table");
     return 0;

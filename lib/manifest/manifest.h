@@ -92,6 +92,22 @@ struct pp_manifest_data {
     uint32_t capacity, align, max_tokens;
 };
 
+/* A plan that was tried. */
+struct pp_manifest_try {
+    const char *placement, *schedule;
+    int n_chunks;
+    bool whole_head; /* B on the last stage, although the schedule has I */
+    double step;     /* infinite if no split fits in memory */
+};
+
+/* The plans that one was chosen from, and a bound for it. */
+struct pp_manifest_search {
+    double step, bound; /* bound: no plan has a shorter step */
+    const char *bound_rule;
+    const struct pp_manifest_try *tries;
+    size_t n_tries;
+};
+
 struct pp_manifest {
     struct pp_arena arena; /* owns what the structs below point to */
     bool has_model, has_profile, has_microbatch, has_stages, has_data,
@@ -147,6 +163,11 @@ int pp_manifest_set_data(struct pp_manifest *m,
                          struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
                              struct pp_err *err) PP_MUST_USE;
+
+/* Sets x-search, which no tool reads. */
+int pp_manifest_set_search(struct pp_manifest *m,
+                           const struct pp_manifest_search *x,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Appends {"tool", "version", "args"} to history. */
 int pp_manifest_add_history(struct pp_manifest *m, const char *tool,

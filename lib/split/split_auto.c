@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "schedule/search/search.h"
-#include "split/split_least.h"
 #include "split/split_plan.h"
 
 enum { MAX_ROUNDS = 4, MAX_SMALL = 3 };
@@ -77,6 +76,18 @@ const char *pp_split_best_kind(const struct pp_split_request *q)
 
 /* --- orders --- */
 
+int pp_split_run_least(const struct pp_split_run *run,
+                       struct pp_least_found *found, struct pp_err *err)
+{
+    const struct pp_split_least p = {.n_units = run->n_units,
+                                     .n_ranks = (size_t)run->graph.n_rows,
+                                     .n_microbatches = run->n_microbatches,
+                                     .times = run->step.times,
+                                     .messages = run->step.messages,
+                                     .speeds = run->request->speeds};
+    return pp_split_least(&p, found, err);
+}
+
 /* A split as the search of orders takes it. */
 struct order_search {
     struct pp_split_run *run;
@@ -133,33 +144,17 @@ static int search_order(struct order_search *x, const size_t *bounds,
     const struct pp_graph *g = &x->run->graph;
     const struct pp_costs costs = {action_time, x, 0};
     const struct pp_search_bytes bytes = {x->sizes, x->room};
-    const struct pp_search_options o = {.costs = &costs,
-                                        .split = true,
-                                        .seed = 1,
-                                        .seconds = PP_SEARCH_SECONDS,
-                                        .progress = q->progress,
-                                        .ctx = q->ctx};
+    const struct pp_search_options o = {
+        .costs = &costs,
+        .split = true,
+        .seed = 1,
+        .seconds = q->seconds > 0 ? q->seconds : PP_SEARCH_SECONDS,
+        .progress = q->progress,
+        .ctx = q->ctx};
     int m = (int)x->run->n_microbatches;
     set_split(x, bounds);
     return x->run->memory_bytes ? pp_search_bytes(s, g, m, -1, &o, &bytes, err)
                                 : pp_search_lowered(s, g, m, -1, &o, err);
-}
-
-/* Finds a bound for any split and any order. */
-static int find_bound(const struct pp_split_run *run, double *bound,
-                      struct pp_err *err)
-{
-    struct pp_least_found found;
-    const struct pp_split_least p = {.n_units = run->n_units,
-                                     .n_ranks = (size_t)run->graph.n_rows,
-                                     .n_microbatches = run->n_microbatches,
-                                     .times = run->step.times,
-                                     .messages = run->step.messages,
-                                     .speeds = run->request->speeds};
-    if (pp_split_least(&p, &found, err))
-        return -1;
-    *bound = found.step;
-    return 0;
 }
 
 /* Sets *yes if an order fits on the split that was set. */
@@ -220,12 +215,19 @@ static int take_order(struct order_search *x, const size_t *bounds,
     return rc;
 }
 
+/* Reports if the split stays: it was given, or modes were chosen for it. */
+static bool is_kept(const struct pp_split_request *q)
+{
+    return q->bounds || q->stage_modes || q->recompute_auto;
+}
+
 static int take_rounds(struct order_search *x, size_t *bounds,
                        struct pp_err *err)
 {
     struct pp_split_run *run = x->run;
     size_t bytes = (run->n_stages + 1) * sizeof *bounds;
     size_t *best = pp_arena_alloc(&run->arena, bytes, 1);
+    struct pp_least_found bound;
     double step = INFINITY;
     bool better = true;
     if (!best)
@@ -239,7 +241,7 @@ static int take_rounds(struct order_search *x, size_t *bounds,
             break;
         }
         memcpy(best, bounds, bytes);
-        if (run->request->bounds || i == MAX_ROUNDS - 1)
+        if (is_kept(run->request) || i == MAX_ROUNDS - 1)
             break;
         if (pp_split_run_improve(run, bounds, err))
             return -1;
@@ -250,9 +252,9 @@ static int take_rounds(struct order_search *x, size_t *bounds,
     x->found = true;
     run->name = "auto";
     run->found.makespan = step;
-    if (find_bound(run, &run->found.bound, err))
+    if (pp_split_run_least(run, &bound, err))
         return -1;
-    run->found.bound = fmin(run->found.bound, step);
+    run->found.bound = fmin(bound.step, step);
     run->found.proved = false;
     return 0;
 }

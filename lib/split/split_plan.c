@@ -175,9 +175,10 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
     const struct pp_split_request *q = run->request;
     if (q->stage_modes || q->recompute_auto)
         return pp_split_run_recompute(run, plan->bounds, err);
-    if (!q->bounds)
+    if (!q->bounds && !q->start)
         return pp_split_run_balance(run, plan->bounds, err);
-    memcpy(plan->bounds, q->bounds, (run->n_stages + 1) * sizeof *plan->bounds);
+    memcpy(plan->bounds, q->bounds ? q->bounds : q->start,
+           (run->n_stages + 1) * sizeof *plan->bounds);
     return 0;
 }
 
@@ -199,6 +200,16 @@ int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
         (q->search_order && pp_split_run_search(run, plan->bounds, err)))
         return -1;
     return add_all(plan, err);
+}
+
+void pp_split_plan_move(struct pp_split_plan *from, struct pp_split_plan *to)
+{
+    *to = *from;
+    struct pp_split_run *run = &to->run;
+    run->order.graph = run->lowered.graph = &run->graph;
+    run->makespan.graph = run->memory.graph = &run->graph;
+    run->step.makespan = &run->makespan;
+    *from = (struct pp_split_plan){.bounds = NULL};
 }
 
 void pp_split_plan_finish(struct pp_split_plan *plan)

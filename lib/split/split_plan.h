@@ -15,6 +15,7 @@
 #include "model/mesh.h"
 #include "model/precision.h"
 #include "schedule/kinds/kind.h"
+#include "split/split_least.h"
 #include "split/split_recompute.h"
 #include "split/split_step.h"
 
@@ -28,9 +29,14 @@ struct pp_split_request {
                                          operations */
     int64_t n_ranks, n_chunks, n_microbatches;
     enum pp_placement placement;
-    const char *kind;     /* NULL: the usual kind for the placement, with the
-                             next number of microbatches that it can run */
-    bool search_order;    /* search for the order instead; kind is not read */
+    const char *kind;    /* NULL: the usual kind for the placement, with the
+                            next number of microbatches that it can run */
+    bool whole_head;     /* the last stage runs B, even if the kind has I */
+    bool search_order;   /* search for the order, from the split for kind; NULL:
+                            the kind with the shortest step */
+    double seconds;      /* of a search for an order; 0: the default */
+    const size_t *start; /* with search_order: a split to begin with; NULL:
+                            the best for kind */
     const double *speeds; /* per rank; NULL: all alike */
     size_t memory_bytes;  /* limit of a rank; 0: none */
 
@@ -39,6 +45,7 @@ struct pp_split_request {
     bool shortest;         /* best is the shortest step, not the least costliest
                               rank; not read with bounds */
     bool fit_only;         /* with memory_bytes: any split that fits will do */
+    bool brief;            /* search less for a short step, and for no bound */
     bool layout;           /* a layout of Megatron-LM must be able to say it */
     int64_t encoder_ranks; /* ranks with nothing but the encoder of images; 0:
                               no such ranks */
@@ -157,6 +164,12 @@ int pp_split_run_recompute(struct pp_split_run *run, size_t *bounds,
  * if none fits. */
 const char *pp_split_best_kind(const struct pp_split_request *q);
 
+/* Finds the lower bound for every split, placement and order with the modes of
+ * the run. The run is simulated, without slices and copies. */
+int pp_split_run_least(const struct pp_split_run *run,
+                       struct pp_least_found *found,
+                       struct pp_err *err) PP_MUST_USE;
+
 /* Searches for an order on bounds and for a split for that order, in turns,
  * while steps get shorter. Leaves the run as it is if no order fits. */
 int pp_split_run_search(struct pp_split_run *run, size_t *bounds,
@@ -185,6 +198,9 @@ struct pp_split_plan {
  * pp_split_plan_fits. Finish it also after an error. */
 int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
                   struct pp_err *err) PP_MUST_USE;
+
+/* Moves a plan to another address. from is then zeroed. */
+void pp_split_plan_move(struct pp_split_plan *from, struct pp_split_plan *to);
 
 /* Accepts a zeroed struct. */
 void pp_split_plan_finish(struct pp_split_plan *plan);

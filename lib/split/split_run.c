@@ -31,14 +31,33 @@ static const char *usual_kind(const struct pp_split_request *q)
     return q->n_chunks == 1 ? "1f1b" : "interleaved";
 }
 
+/* Joins I and W of a stage to B, in the place of I. */
+static void join_backward(struct pp_schedule *s, int stage)
+{
+    struct pp_row *row = &s->rows[s->graph->stages[stage].row];
+    size_t n = 0;
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        if (a.stage == stage && a.op == PP_W)
+            continue;
+        if (a.stage == stage && a.op == PP_I)
+            a.op = PP_B;
+        row->actions[n++] = a;
+    }
+    row->n = n;
+}
+
 static int emit_kind(const struct pp_split_run *run, int64_t n_microbatches,
                      struct pp_schedule *s, struct pp_err *err)
 {
     struct pp_kind_options o = {.n_microbatches = (int)n_microbatches};
     if (pp_schedule_init(s, &run->graph, run->kind->name, (int)n_microbatches,
-                         err))
+                         err) ||
+        pp_kind_emit(run->kind, s, &o, err))
         return -1;
-    return pp_kind_emit(run->kind, s, &o, err);
+    if (run->request->whole_head)
+        join_backward(s, run->graph.n_stages - 1);
+    return 0;
 }
 
 /* Emits the usual kind with the next number of microbatches that it can run. */
@@ -71,7 +90,8 @@ static bool has_halves(const struct pp_schedule *s)
 static int set_schedule(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
-    const char *name = q->search_order ? pp_split_best_kind(q) : q->kind;
+    const char *name =
+        q->search_order && !q->kind ? pp_split_best_kind(q) : q->kind;
     run->kind = pp_kind_find(name ? name : usual_kind(q));
     run->name = run->kind->name;
     run->kind_fits = name != NULL;
@@ -113,7 +133,9 @@ static struct pp_cost_source cost_source(const struct pp_split_request *q)
 static void set_cost(struct pp_split_run *run, size_t i)
 {
     const struct pp_cost_source x = cost_source(run->request);
-    run->costs[i] = pp_unit_token_cost(&x, i, run->modes[i], run->halves);
+    bool whole = run->request->whole_head && i == run->n_units - 1;
+    run->costs[i] =
+        pp_unit_token_cost(&x, i, run->modes[i], run->halves && !whole);
 }
 
 static void set_times(struct pp_split_run *run, size_t i)
@@ -206,6 +228,7 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
                                .times = (const double(*)[PP_N_TIMES])run->times,
                                .messages = messages,
                                .speed = q->speeds,
+                               .brief = q->brief,
                                .limit = run->limit};
     if (q->memory_bytes == 0 && !q->plan_buffers)
         return 0;

@@ -10,7 +10,7 @@
 
 /* Limits of the tables, and of search steps and simulated pieces: some tenths
  * of a second. */
-enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000 };
+enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000, BRIEF_WORK = 2000000 };
 
 /* Work for the plan of the buffers of a piece. */
 enum { PLAN_WORK = 30 };
@@ -24,7 +24,7 @@ struct cuts_search {
     size_t *trial;  /* boundaries so far */
     size_t *next;   /* per stage: the end to try next */
     size_t pruner;  /* the cut that pruned the last branch */
-    size_t work;
+    size_t work, most_work;
     double *best;
     size_t *bounds;
     struct pp_err *err;
@@ -133,7 +133,7 @@ static bool descend_stages(struct cuts_search *z)
     z->next[0] = last == 0 ? n : 1;
     for (;;) {
         size_t j = z->next[s]++;
-        if (z->work > MAX_WORK || z->failed)
+        if (z->work > z->most_work || z->failed)
             return false;
         if (j > n - (last - s)) {
             if (s-- == 0)
@@ -163,6 +163,8 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
     size_t table = (x->n_stages + 1) * (x->n_units + 1);
     struct cuts_search z = {.cuts = x,
                             .most = MAX_CELLS / table,
+                            .most_work =
+                                x->problem->brief ? BRIEF_WORK : MAX_WORK,
                             .best = best,
                             .bounds = bounds,
                             .err = err};

@@ -362,7 +362,7 @@ static int find_makespan_bound(struct climb *z, double *bound,
 {
     struct pp_cuts *x = &z->cuts;
     *bound = 0;
-    if (isinf(z->makespan))
+    if (isinf(z->makespan) || x->problem->brief)
         return 0;
     x->most += n_generated(x->problem->makespan);
     return pp_cuts_generate(x, z->bounds, err) ||

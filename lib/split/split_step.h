@@ -35,6 +35,7 @@ struct pp_split_step {
     size_t fixed_stage; /* this stage always begins with fixed_unit; 0: none */
     size_t fixed_unit;
     bool fit_only; /* with memory: accept any partition that fits */
+    bool brief;    /* search fewer of all partitions, and for no bound */
 };
 
 struct pp_split_found {

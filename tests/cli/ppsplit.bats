@@ -259,7 +259,7 @@ fails() {
         -p 65536 -c 2 m
     fails 2 'give a model: its directory or config.json' -p 2
     fails 2 "unexpected operand 'n'" -p 2 m n
-    fails 2 "--method: 'best' is not one of: balanced, uniform, weights,\
+    fails 2 "--method: 'best' is not one of: balanced, joint, uniform, weights,\
  layers, fqns, layout, megatron, parameters, type, colossalai,\
  colossalai-legacy, automodel, uniform-units" -p 2 --method best m
     fails 2 "--placement: 'w' is not one of: loop, v, both-ways" -p 2 --placement w m

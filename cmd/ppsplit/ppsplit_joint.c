@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_joint - --method joint: placement, chunks, recomputation, split and
+ * order chosen together, and what they were chosen from. */
+#include <math.h>
+#include <string.h>
+
+#include "ppsplit.h"
+
+static const char *placement_name(const struct pp_split_choice *c)
+{
+    return c->n_chunks == 1                    ? "chain"
+           : c->placement == PP_PLACEMENT_LOOP ? "loop"
+                                               : "v";
+}
+
+int split_plan_jointly(struct split_job *j)
+{
+    /* Megatron-LM's layouts have a loop only. */
+    bool any = !tool_given(&j->t, "placement") && !j->request.layout;
+    if (pp_split_joint(&j->request, any, &j->joint, &j->plan, &j->t.err))
+        return -1;
+    j->placement = j->joint.request.placement;
+    j->n_chunks = j->joint.request.n_chunks;
+    j->n_stages = j->plan.run.n_stages;
+    return 0;
+}
+
+/* Returns the best combination of a kind; NULL if none fits. */
+static const struct pp_split_choice *best_of(const struct split_job *j,
+                                             const char *kind)
+{
+    const struct pp_split_joint *x = &j->joint;
+    const struct pp_split_choice *best = NULL;
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const struct pp_split_choice *c = &x->choices[i];
+        if (!strcmp(c->kind, kind) && isfinite(c->step) &&
+            (!best || c->step < best->step))
+            best = c;
+    }
+    return best;
+}
+
+/* Returns true if no earlier choice has the kind. */
+static bool is_first(const struct split_job *j, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(j->joint.choices[k].kind, j->joint.choices[i].kind))
+            return false;
+    return true;
+}
+
+void split_print_tried(const struct split_job *j, FILE *f)
+{
+    const struct pp_split_joint *x = &j->joint;
+    double bound = x->bound.step;
+    fprintf(f, "\nBest split of each schedule:\n%-15s  %-9s  %6s  %10s  %s\n",
+            "schedule", "placement", "chunks", "step", "above the bound");
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const struct pp_split_choice *c = best_of(j, x->choices[i].kind);
+        if (is_first(j, i) && c)
+            fprintf(f, "%-15s  %-9s  %6d  %10.4g  %13.1f %%%s\n", c->kind,
+                    placement_name(c), c->n_chunks, c->step,
+                    100 * (c->step / bound - 1),
+                    c->whole_head ? "  B on the last stage" : "");
+    }
+    fprintf(f, "The bound, %.4g, is that of %s.\n", bound,
+            x->bound.rule == PP_LEAST_UNIT    ? "one unit alone"
+            : x->bound.rule == PP_LEAST_UNITS ? "whole units"
+                                              : "the work of all ranks");
+}
+
+/* Describes the search under x-search. */
+static int set_search(const struct split_job *j, struct pp_arena *a,
+                      struct pp_manifest *m, struct pp_err *err)
+{
+    const struct pp_split_joint *x = &j->joint;
+    struct pp_manifest_try *tries =
+        pp_arena_alloc(a, x->n_choices, sizeof *tries);
+    if (!tries)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const struct pp_split_choice *c = &x->choices[i];
+        tries[i] = (struct pp_manifest_try){.placement = placement_name(c),
+                                            .schedule = c->kind,
+                                            .n_chunks = c->n_chunks,
+                                            .whole_head = c->whole_head,
+                                            .step = c->step};
+    }
+    const struct pp_manifest_search s = {.step = j->plan.run.found.makespan,
+                                         .bound = j->plan.run.found.bound,
+                                         .bound_rule =
+                                             pp_least_rule_names[x->bound.rule],
+                                         .tries = tries,
+                                         .n_tries = x->n_choices};
+    return pp_manifest_set_search(m, &s, err);
+}
+
+int split_set_order(const struct split_job *j, struct pp_arena *a,
+                    struct pp_manifest *m, struct pp_err *err)
+{
+    const struct pp_schedule *order = &j->plan.run.lowered;
+    struct pp_schedule s = *order;
+    if (j->joint.request.whole_head && s.kind == j->joint.request.kind)
+        s.kind = "auto";
+    return pp_manifest_set_schedule(m, &s, err) || set_search(j, a, m, err) ? -1
+                                                                            : 0;
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/* Combinations are tried in three passes: named kinds with brief searches for
+ * their splits, brief searches for an order from the best of them, and one long
+ * search from the best order. */
+#include "split/split_joint.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "schedule/search/search.h"
+
+/* Orders are searched at a glance on each split, then for longer from the best
+ * of these, and the split with them; last from the best alone. */
+enum { N_BRIEF = 3, MAX_ORDERS = 64 };
+#define GLANCE_SECONDS 0.1
+#define BRIEF_SECONDS 0.75
+#define LONG_SECONDS 1
+
+/* Orders are searched until the step is this close to the bound. */
+#define NEAR 1.003
+
+/* A kind is planned again, without haste, if it is this close to the choice. */
+#define CLOSE 1.02
+
+struct joint_search {
+    const struct pp_split_request *q;
+    struct pp_split_joint *joint;
+    struct pp_split_plan *best;
+    double step;      /* of best */
+    bool whole_saves; /* B of the last unit takes less than I and W */
+    uint64_t orders[MAX_ORDERS]; /* of the kinds of a placement */
+    size_t n_orders;
+};
+
+/* --- one combination --- */
+
+static int record_choice(struct joint_search *x,
+                         const struct pp_split_choice *c, struct pp_err *err)
+{
+    struct pp_split_joint *j = x->joint;
+    if (j->n_choices == j->capacity) {
+        size_t n = j->capacity ? 2 * j->capacity : 64;
+        struct pp_split_choice *all = pp_arena_alloc(&j->arena, n, sizeof *all);
+        if (!all)
+            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        if (j->n_choices)
+            memcpy(all, j->choices, j->n_choices * sizeof *all);
+        j->choices = all;
+        j->capacity = n;
+    }
+    j->choices[j->n_choices++] = *c;
+    return 0;
+}
+
+/* Returns the request for a combination, to be planned in haste. */
+static struct pp_split_request request_for(const struct joint_search *x,
+                                           const struct pp_split_choice *c)
+{
+    struct pp_split_request q = *x->q;
+    q.placement = c->placement;
+    q.n_chunks = c->n_chunks;
+    q.kind = c->kind;
+    q.whole_head = c->whole_head;
+    q.search_order = false;
+    q.shortest = true;
+    q.brief = true;
+    q.plan_buffers = false;
+    return q;
+}
+
+static void keep(struct joint_search *x, const struct pp_split_request *q,
+                 struct pp_split_plan *plan)
+{
+    x->joint->request = *q;
+    pp_split_plan_finish(x->best);
+    pp_split_plan_move(plan, x->best);
+    x->best->run.request = &x->joint->request;
+    x->step = x->best->run.found.makespan;
+}
+
+/* Plans a request, sets the step and the bounds of a choice, and keeps the plan
+ * if none is better. The step is infinite if no split fits. */
+static int try_request(struct joint_search *x, const struct pp_split_request *q,
+                       struct pp_split_choice *c, struct pp_err *err)
+{
+    struct pp_split_plan plan;
+    struct pp_err refusal = {0};
+    int rc = pp_split_plan(q, &plan, &refusal);
+    c->step = INFINITY;
+    c->bounds = NULL;
+    /* A search that finds no order leaves the kind's. */
+    bool found = !rc && (!q->search_order || !strcmp(plan.run.name, "auto"));
+    if (found && (q->memory_bytes == 0 || pp_split_plan_fits(&plan))) {
+        size_t n = plan.run.n_stages + 1;
+        size_t *bounds = pp_arena_alloc(&x->joint->arena, n, sizeof *bounds);
+        if (!bounds)
+            rc = pp_fail(&refusal, PP_EXIT_SYSTEM, "out of memory");
+        else
+            memcpy(bounds, plan.bounds, n * sizeof *bounds);
+        c->bounds = bounds;
+        c->step = plan.run.found.makespan;
+        if (!rc && !q->shortest)
+            rc = pp_split_step_time(&plan.run.step, bounds, &c->step, &refusal);
+    }
+    if (!rc && q->shortest && isfinite(c->step) && c->step <= x->step)
+        keep(x, q, &plan);
+    pp_split_plan_finish(&plan);
+    if (rc && refusal.code == PP_EXIT_SYSTEM) {
+        *err = refusal;
+        return -1;
+    }
+    return 0;
+}
+
+/* --- named kinds --- */
+
+static bool is_halved(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == PP_I)
+                return true;
+    return false;
+}
+
+static uint64_t hash_order(const struct pp_schedule *s)
+{
+    uint64_t h = PP_FNV_START;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            const struct pp_action *a = &s->rows[r].actions[i];
+            const int key[] = {r, a->stage, a->microbatch, a->op};
+            h = pp_fnv(h, key, sizeof key);
+        }
+    return h;
+}
+
+/* Sets *fresh if a kind can run on a placement, in an order that no kind before
+ * it had there, and *halves if that has I. */
+static int see_order(struct joint_search *x, const struct pp_split_choice *c,
+                     const struct pp_kind *kind, bool *fresh, bool *halves,
+                     struct pp_err *err)
+{
+    int m = (int)x->q->n_microbatches;
+    struct pp_kind_options o = {.n_microbatches = m};
+    struct pp_arena arena = {0};
+    struct pp_graph g;
+    struct pp_schedule s = {0};
+    struct pp_err refusal = {0};
+    int rc = pp_graph_chain(&arena, (int)x->q->n_ranks, c->n_chunks,
+                            c->placement, &g, err) ||
+                     pp_schedule_init(&s, &g, kind->name, m, err)
+                 ? -1
+                 : 0;
+    *fresh = rc == 0 && !pp_kind_emit(kind, &s, &o, &refusal);
+    if (*fresh) {
+        uint64_t h = hash_order(&s);
+        for (size_t i = 0; i < x->n_orders; i++)
+            *fresh &= x->orders[i] != h;
+        if (x->n_orders < MAX_ORDERS)
+            x->orders[x->n_orders++] = h;
+        *halves = is_halved(&s);
+    }
+    pp_schedule_finish(&s);
+    pp_arena_finish(&arena);
+    return rc;
+}
+
+static int try_kind(struct joint_search *x, struct pp_split_choice c,
+                    struct pp_err *err)
+{
+    struct pp_split_request q = request_for(x, &c);
+    return try_request(x, &q, &c, err) ? -1 : record_choice(x, &c, err);
+}
+
+/* Tries all kinds on a placement. */
+static int try_placement(struct joint_search *x, enum pp_placement placement,
+                         int n_chunks, struct pp_err *err)
+{
+    struct pp_split_choice c = {.placement = placement, .n_chunks = n_chunks};
+    x->n_orders = 0;
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
+        bool fresh, halves = false;
+        if ((*k)->slices || (*k)->copies)
+            continue;
+        if (see_order(x, &c, *k, &fresh, &halves, err))
+            return -1;
+        c.kind = (*k)->name;
+        c.whole_head = false;
+        if (fresh && try_kind(x, c, err))
+            return -1;
+        c.whole_head = true;
+        if (fresh && halves && x->whole_saves && try_kind(x, c, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int try_placements(struct joint_search *x, bool any_placement,
+                          struct pp_err *err)
+{
+    const struct pp_split_request *q = x->q;
+    int64_t first = q->n_chunks ? q->n_chunks : 1;
+    int64_t last = q->n_chunks ? q->n_chunks : PP_JOINT_CHUNKS;
+    int64_t n_units = (int64_t)pp_model_n_units(q->model);
+    for (int64_t c = first;
+         c <= last && (c == first || c * q->n_ranks <= n_units); c++) {
+        if ((any_placement || q->placement == PP_PLACEMENT_LOOP) &&
+            try_placement(x, PP_PLACEMENT_LOOP, (int)c, err))
+            return -1;
+        if ((any_placement ? c > 1 : q->placement == PP_PLACEMENT_V) &&
+            try_placement(x, PP_PLACEMENT_V, (int)c, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* --- orders --- */
+
+/* Reports if recomputation depends on the split. */
+static bool has_modes(const struct pp_split_request *q)
+{
+    return q->stage_modes || q->recompute_auto;
+}
+
+/* How long to search. */
+enum effort {
+    GLANCE, /* an order for the split */
+    BRIEF,  /* orders and splits in turn */
+    LONG
+};
+
+/* Searches an order from a choice and adds it as a choice. */
+static int try_order(struct joint_search *x, struct pp_split_choice c,
+                     enum effort effort, struct pp_err *err)
+{
+    static const double seconds[] = {GLANCE_SECONDS, BRIEF_SECONDS,
+                                     LONG_SECONDS};
+    struct pp_split_request q = request_for(x, &c);
+    q.search_order = true;
+    q.seconds = seconds[effort];
+    q.plan_buffers = true;
+    if (!has_modes(x->q) && effort == GLANCE)
+        q.bounds = c.bounds;
+    else if (!has_modes(x->q))
+        q.start = c.bounds;
+    if (try_request(x, &q, &c, err))
+        return -1;
+    c.start = c.kind;
+    c.kind = "auto";
+    c.whole_head = false;
+    return record_choice(x, &c, err);
+}
+
+/* Reports if the best plan is so close to the bound that a search is not worth
+ * its time. */
+static bool is_close_enough(const struct joint_search *x)
+{
+    return x->step <= x->joint->bound.step * NEAR;
+}
+
+static bool same_placement(const struct pp_split_choice *a,
+                           const struct pp_split_choice *b)
+{
+    return a->placement == b->placement && a->n_chunks == b->n_chunks;
+}
+
+static bool same_split(const struct pp_split_choice *a,
+                       const struct pp_split_choice *b, int64_t n_ranks)
+{
+    size_t n = (size_t)(a->n_chunks * n_ranks) + 1;
+    return same_placement(a, b) &&
+           !memcmp(a->bounds, b->bounds, n * sizeof *a->bounds);
+}
+
+/* Returns the best of the choices from first on whose split is not one of those
+ * taken; NULL if there is none that fits. */
+static const struct pp_split_choice *
+next_start(const struct joint_search *x, size_t first,
+           const struct pp_split_choice *taken, size_t n_taken)
+{
+    const struct pp_split_choice *best = NULL;
+    for (size_t i = first; i < x->joint->n_choices; i++) {
+        const struct pp_split_choice *c = &x->joint->choices[i];
+        bool is_taken = isinf(c->step);
+        for (size_t k = 0; k < n_taken && !is_taken; k++)
+            is_taken = same_split(c, &taken[k], x->q->n_ranks);
+        if (!is_taken && (!best || c->step < best->step))
+            best = c;
+    }
+    return best;
+}
+
+/* Finds the split of a placement whose costliest rank is cheapest, under the
+ * kind of a choice. */
+static int balance(struct joint_search *x, struct pp_split_choice *c,
+                   struct pp_err *err)
+{
+    struct pp_split_request q = request_for(x, c);
+    q.shortest = false;
+    return try_request(x, &q, c, err);
+}
+
+/* Glances at orders on the best split of a kind, and on the balanced split. The
+ * choices first .. end - 1 are those of one placement. */
+static int glance(struct joint_search *x, size_t first, size_t end,
+                  struct pp_err *err)
+{
+    const struct pp_split_choice *all = x->joint->choices;
+    size_t best = first;
+    for (size_t i = first; i < end; i++)
+        best = all[i].step < all[best].step ? i : best;
+    if (isinf(all[best].step))
+        return 0;
+    struct pp_split_choice c = all[best], balanced = c;
+    if (try_order(x, c, GLANCE, err))
+        return -1;
+    if (has_modes(x->q))
+        return 0;
+    if (balance(x, &balanced, err))
+        return -1;
+    return isinf(balanced.step) || same_split(&c, &balanced, x->q->n_ranks)
+               ? 0
+               : try_order(x, balanced, GLANCE, err);
+}
+
+static int glance_all(struct joint_search *x, size_t named, struct pp_err *err)
+{
+    size_t end;
+    for (size_t first = 0; first < named; first = end) {
+        end = first + 1;
+        while (end < named && same_placement(&x->joint->choices[first],
+                                             &x->joint->choices[end]))
+            end++;
+        if (!is_close_enough(x) && glance(x, first, end, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Searches orders with each effort in turn. */
+static int try_orders(struct joint_search *x, struct pp_err *err)
+{
+    struct pp_split_choice taken[N_BRIEF];
+    size_t named = x->joint->n_choices;
+    if (glance_all(x, named, err))
+        return -1;
+    for (size_t n = 0; n <= N_BRIEF && !is_close_enough(x); n++) {
+        bool last = n == N_BRIEF;
+        const struct pp_split_choice *c =
+            next_start(x, named, taken, last ? 0 : n);
+        if (!c)
+            break;
+        struct pp_split_choice start = *c;
+        start.kind = c->start;
+        if (!last)
+            taken[n] = start;
+        if (try_order(x, start, last ? LONG : BRIEF, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Tries orders with few microbatches in flight if no kind fits. */
+static int try_small(struct joint_search *x, bool any_placement,
+                     struct pp_err *err)
+{
+    struct pp_split_choice c = {
+        .placement = any_placement ? PP_PLACEMENT_LOOP : x->q->placement,
+        .n_chunks = x->q->n_chunks ? (int)x->q->n_chunks : 1};
+    return try_order(x, c, LONG, err);
+}
+
+/* Plans kinds that are close to the best again, without haste. */
+static int try_close(struct joint_search *x, struct pp_err *err)
+{
+    for (size_t i = 0; i < x->joint->n_choices; i++) {
+        struct pp_split_choice *c = &x->joint->choices[i];
+        if (c->step > CLOSE * x->step || !strcmp(c->kind, "auto"))
+            continue;
+        struct pp_split_request q = request_for(x, c);
+        q.brief = false;
+        q.plan_buffers = true;
+        if (try_request(x, &q, c, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the answer --- */
+
+/* Finds the bound, without recomputation if stages may choose it. */
+static int find_bound(struct joint_search *x, struct pp_err *err)
+{
+    struct pp_split_request q = *x->q;
+    struct pp_split_run run;
+    q.stage_modes = NULL;
+    q.recompute_auto = false;
+    q.kind = "gpipe";
+    q.placement = PP_PLACEMENT_LOOP;
+    q.n_chunks = 1;
+    q.memory_bytes = 0;
+    int rc = pp_split_run_init(&run, &q, err) ||
+                     pp_split_run_least(&run, &x->joint->bound, err)
+                 ? -1
+                 : 0;
+    if (!rc) {
+        const double *head = run.times[run.n_units - 1];
+        double halves = head[PP_TIME_I] + head[PP_TIME_W];
+        x->whole_saves = head[PP_TIME_B] < halves * (1 - 1e-9);
+    }
+    pp_split_run_finish(&run);
+    return rc;
+}
+
+/* Plans without a search, so that the caller can say what does not fit. */
+static int plan_anything(struct joint_search *x, struct pp_err *err)
+{
+    struct pp_split_request *q = &x->joint->request;
+    *q = *x->q;
+    q->kind = NULL;
+    q->n_chunks = q->n_chunks ? q->n_chunks : 1;
+    q->shortest = true;
+    q->search_order = false;
+    return pp_split_plan(q, x->best, err);
+}
+
+int pp_split_joint(const struct pp_split_request *q, bool any_placement,
+                   struct pp_split_joint *joint, struct pp_split_plan *plan,
+                   struct pp_err *err)
+{
+    struct joint_search x = {
+        .q = q, .joint = joint, .best = plan, .step = INFINITY};
+    *joint = (struct pp_split_joint){.n_choices = 0};
+    *plan = (struct pp_split_plan){.bounds = NULL};
+    if (find_bound(&x, err) || try_placements(&x, any_placement, err) ||
+        try_orders(&x, err) || try_close(&x, err) ||
+        (isinf(x.step) && try_small(&x, any_placement, err)))
+        return -1;
+    if (isinf(x.step))
+        return plan_anything(&x, err);
+    struct pp_split_found *found = &plan->run.found;
+    found->bound = fmin(joint->bound.step, found->makespan);
+    found->proved = found->makespan <= joint->bound.step * (1 + 1e-6);
+    return 0;
+}
+
+void pp_split_joint_finish(struct pp_split_joint *joint)
+{
+    pp_arena_finish(&joint->arena);
+}

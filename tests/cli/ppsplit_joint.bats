@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --method joint: placement, chunks, recomputation, split and order
+# chosen together.
+
+bats_require_minimum_version 1.5.0
+load split_helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    llama 6 16000 >model.json
+}
+
+# beats_all ARGS...: passes if no kind has a shorter step on its own best split,
+# on any placement with one to four chunks.
+beats_all() {
+    local best bound other kind chunks placement tried=0
+    ppsplit "$@" --method joint -o joint.json model.json
+    best=$(ppsched --stats joint.json | jq .makespan)
+    bound=$(jq '."x-search".bound' joint.json)
+    # ppsched simulates the step that the search found, not below the bound.
+    jq -ne "$bound <= $best * (1 + 1e-9)"
+    jq -e "(.\"x-search\".step / $best - 1) | fabs < 1e-9" joint.json
+    for chunks in 1 2 3 4; do
+        for placement in loop v; do
+            for kind in gpipe 1f1b eager-1f1b interleaved zb-h1 zb-h2 \
+                zb-interleaved hanayo zbv v-half v-min dualpipev; do
+                # One chunk is the same in a loop and in a V.
+                [ "$chunks$placement" = 1v ] && continue
+                ppsplit "$@" -c $chunks --placement $placement -s $kind -v \
+                    -o kind.json model.json 2>note || continue
+                # The note has six digits.
+                other=$(sed -n 's/.*a step of \([^ ]*\) .*/\1/p' note)
+                echo "$*: $best, $chunks $placement $kind $other"
+                jq -ne "$best <= $other * (1 + 1e-5)"
+                jq -ne "$bound <= $other * (1 + 1e-5)"
+                tried=$((tried + 1))
+            done
+        done
+    done
+    echo "$tried combinations"
+    [ "$tried" -ge 6 ]
+}
+
+@test "no combination of placement, chunks and kind has a shorter step" {
+    beats_all -p 2 -m 2
+}
+
+@test "nor one that fits in memory" {
+    beats_all -p 2 -m 4 --memory 2200M
+    # The limit matters: without it the step is shorter.
+    jq -ne "$(ppsplit -p 2 -m 4 --method joint model.json |
+        jq '."x-search".step') < $(jq '."x-search".step' joint.json)"
+}
+
+@test "the plan has a valid order and says what it was chosen from" {
+    ppsplit -p 3 -m 6 --method joint -o joint.json model.json
+    ppsched --check joint.json
+    jq -e '."x-search" | .gap >= 0 and .gap < 0.1 and
+        (.tried | map(.schedule) | index("1f1b") and index("zbv")) and
+        .step == (.tried | map(.step // infinite) | min)' joint.json
+    run -0 ppsplit -p 3 -m 6 --method joint -t model.json
+    [[ "$output" == *'Best split of each schedule:'*'above the bound'*'1f1b '* ]]
+    [[ "$output" == *'The bound, '* ]]
+    # The same input gives the same plan.
+    ppsplit -p 3 -m 6 --method joint -o again.json model.json
+    diff <(jq -S 'del(.history)' joint.json) <(jq -S 'del(.history)' again.json)
+}
+
+@test "chunks and placement may be fixed" {
+    ppsplit -p 2 -m 4 -c 2 --placement v --method joint model.json |
+        jq -e '[.stages[].rank] == [0, 1, 1, 0]'
+    ppsplit -p 2 -m 4 -c 3 --placement loop --method joint model.json |
+        jq -e '[.stages[].rank] == [0, 1, 0, 1, 0, 1]'
+}
+
+@test "recomputation is chosen too" {
+    run -1 ppsplit -p 2 -m 4 --method joint --memory 1800M model.json
+    ppsplit -p 2 -m 4 --method joint --memory 1800M --recompute auto \
+        -o joint.json model.json
+    ppsched --check joint.json
+    jq -e '[.stages[].recompute // "none"] | unique != ["none"]' joint.json
+}
+
+@test "an option that joint chooses is refused" {
+    refuses "--method joint chooses the schedule; omit -s" \
+        -p 2 -s 1f1b --method joint model.json
+    refuses "--method joint chooses the stages; give one mode of --recompute, or auto" \
+        -p 2 --recompute none,full --method joint model.json
+    refuses "--method joint has no --placement both-ways" \
+        -p 2 --placement both-ways --method joint model.json
+    refuses "--method joint has no --encoder-ranks" \
+        -p 2 --encoder-ranks 1 --method joint model.json
+}
