@@ -136,6 +136,9 @@ static int run_command(struct pprun *p, const char *manifest)
     if (pprun_check_alone(p) || pprun_lines_open(p) || pprun_choose_device(p) ||
         pprun_prepare(p, manifest))
         return -1;
+    while (pprun_check_resume(p))
+        if (pprun_fall_back(p))
+            return -1;
     if (p->options.verify && pprun_verify_prepare(p))
         return -1;
     if (pprun_check_memory(p))
@@ -203,6 +206,7 @@ int main(int argc, char **argv)
                     .dtype = -1,
                     .blas_threads = 1,
                     .stall_timeout = 30},
+        .size = 1,
         .job = {.accumulate = 1,
                 .optim = {.lr = 1e-3,
                           .beta1 = 0.9,

@@ -34,6 +34,7 @@ struct pprun_options {
     bool row_invariant;
     bool plan;
     bool verify, shrink, json;
+    bool fall_back;
     bool memory_is_slots;
     size_t memory;       /* --memory: bytes or slots; 0: no limit */
     double join_timeout; /* seconds; 0: not given */
@@ -72,7 +73,7 @@ struct pprun {
     int save_lock; /* descriptor of the directory of --save, or 0 */
 
     /* Used if ranks are processes. */
-    int rank;
+    int rank, size;           /* of this process; 0 of 1 if ranks are threads */
     const struct pp_mpi *mpi; /* --transport mpi */
     char name[128];           /* this process in messages */
     char **argv;              /* the command line */
@@ -111,6 +112,23 @@ const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
 /* Opens the data and the evaluation data, and counts the steps of --epochs.
  * Needs the model and the schedule. */
 int pprun_open_data(struct pprun *p) PP_MUST_USE;
+
+/* --- pprun_resume.c --- */
+
+/* Finds the checkpoint to resume from, at rank 0. */
+int pprun_find_resume(struct pprun *p) PP_MUST_USE;
+
+/* Compares this process's part of the checkpoint's files with their checksums.
+ * PP_EXIT_INPUT if one is damaged. */
+int pprun_check_resume(struct pprun *p) PP_MUST_USE;
+
+/* After such a failure takes the checkpoint before it, with --fall-back; or
+ * names it in the message, and fails. */
+int pprun_fall_back(struct pprun *p) PP_MUST_USE;
+
+/* Compares this process's part of weights that pprun saved with their
+ * checksums. */
+int pprun_check_weights(struct pprun *p, const char *path) PP_MUST_USE;
 
 /* Sets the job's device and kernels. */
 int pprun_choose_device(struct pprun *p) PP_MUST_USE;

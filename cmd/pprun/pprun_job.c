@@ -158,18 +158,8 @@ static int find_weights(struct pprun *p)
     const struct pprun_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *source = p->manifest.model.source;
-    p->job.resume = p->resume;
-    if (o->resume && p->rank == 0) {
-        if (pp_ckpt_find(o->resume, &p->resume, err))
-            return -1;
-        p->job.resume = p->resume;
-        if (p->resume)
-            tool_say(p->tool, TOOL_NOTE, "resuming from %s", p->resume);
-        else
-            tool_say(p->tool, TOOL_NOTE,
-                     "no checkpoint in '%s' yet: starting a new run",
-                     o->resume);
-    }
+    if (pprun_find_resume(p))
+        return -1;
     if (p->resume || o->seed >= 0 || o->shrink) {
         p->job.seed = (uint64_t)(o->shrink && o->seed < 0 ? 1 : o->seed);
         return 0;
@@ -177,7 +167,7 @@ static int find_weights(struct pprun *p)
     const char *path = o->weights ? o->weights : source;
     if (!o->weights && !(pp_file_is_dir(source) && pp_tensors_exist(source)))
         return fail_weights(p, source);
-    if (pp_tensors_open(path, &p->weights, err))
+    if (pprun_check_weights(p, path) || pp_tensors_open(path, &p->weights, err))
         return -1;
     if (check_weights(p, path))
         return -1;

@@ -151,6 +151,8 @@ const struct tool_option pprun_option_table[] = {
      1 << 20, .needs = "save", .also = "save-total-limit"},
     {0, "resume", "DIR", "continue from the newest checkpoint, if any",
      AT(options.resume)},
+    {0, "fall-back", NULL, "if that is damaged, take the one before it",
+     AT(options.fall_back), .needs = "resume"},
     {0, "dump-grads", "FILE", "write the gradients of the last step",
      AT(job.dump_grads), .needs = TRAINING},
 

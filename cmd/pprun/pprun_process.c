@@ -109,31 +109,40 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
                    l->launcher ? "" : "; start them with mpirun or srun");
 }
 
+/* Sends the name of rank 0's checkpoint to all ranks. */
+static int send_resume(struct pprun *p, struct pp_rendezvous *j)
+{
+    void *resume = p->rank == 0 ? p->resume : NULL;
+    size_t n = resume ? strlen(resume) + 1 : 0;
+    if (pp_rendezvous_broadcast(j, &resume, &n, &p->tool->err))
+        return -1;
+    if (p->rank != 0) {
+        free(p->resume);
+        p->resume = n ? resume : NULL;
+        if (n == 0)
+            free(resume);
+    }
+    p->job.resume = p->resume;
+    return 0;
+}
+
 /* Prepares the job at rank 0, which sends the manifest and the checkpoint's
  * name to the other ranks. They prepare the job from these. */
 static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
                        const char *name, const struct pprun_launch *l)
 {
     struct pp_err *err = &p->tool->err;
-    void *text = p->text, *resume = NULL;
-    size_t n_resume = 0;
+    void *text = p->text;
     int rc = 0;
     if (p->rank == 0)
         rc = pprun_prepare(p, name) || check_size(p, l) ? -1 : 0;
     if (agree(p, j, rc))
         return -1;
-    if (p->rank == 0 && p->resume) {
-        resume = p->resume;
-        n_resume = strlen(p->resume) + 1;
-    }
     if (pp_rendezvous_broadcast(j, &text, &p->text_bytes, err) ||
-        pp_rendezvous_broadcast(j, &resume, &n_resume, err))
+        send_resume(p, j))
         return -1;
     if (p->rank != 0) {
         p->text = text;
-        p->resume = n_resume ? resume : NULL;
-        if (n_resume == 0)
-            free(resume);
         rc = pprun_prepare(p, name);
     }
     return agree(p, j, rc);
@@ -219,6 +228,22 @@ static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
     if (agree(p, j, check_same(p, j)) || agree(p, j, pprun_check_memory(p)))
         return -1;
     return agree(p, j, pprun_check_device(p));
+}
+
+/* Checks the checkpoint to resume from. If it is damaged, rank 0 chooses the
+ * one before it, and all ranks check that. */
+static int check_resume(struct pprun *p, struct pp_rendezvous *j)
+{
+    while (agree(p, j, pprun_check_resume(p))) {
+        if (!p->options.fall_back || p->tool->err.code != PP_EXIT_INPUT)
+            return pprun_fall_back(p);
+        int rc = p->rank == 0 ? pprun_fall_back(p) : 0;
+        if (p->rank != 0)
+            p->tool->err = (struct pp_err){0};
+        if (agree(p, j, rc) || send_resume(p, j))
+            return -1;
+    }
+    return 0;
 }
 
 /* Adds the scores of all ranks at rank 0. One rank has scored each position. */
@@ -309,6 +334,7 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
 {
     char host[PP_RENDEZVOUS_HOST] = "";
     p->rank = l->place.rank;
+    p->size = l->place.size;
     if (gethostname(host, sizeof host - 1) != 0)
         host[0] = '\0';
     snprintf(p->name, sizeof p->name, "%s[%d/%d %s]", p->tool->name, p->rank,
@@ -375,7 +401,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (rc == 0)
         rc = prepare_job(p, j, manifest, &l);
     if (rc == 0)
-        rc = check_ranks(p, j);
+        rc = check_ranks(p, j) || check_resume(p, j) ? -1 : 0;
     if (rc == 0 && p->options.logprobs)
         rc = agree(p, j, pprun_logprobs_init(p));
     if (rc == 0)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 
 int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        const char *name, const void *data, size_t bytes,
@@ -54,6 +55,18 @@ static int check_files(const struct pp_file_checks *c, bool (*stop)(void *),
                            "%s: wrong checksum: the file is damaged", f->path);
     }
     return 0;
+}
+
+int pp_file_check_path(const char *path, struct pp_checksum checksum,
+                       struct pp_err *err)
+{
+    struct pp_file_check f = {.path = (char *)(uintptr_t)path,
+                              .checksum = checksum};
+    if (pp_file_map(path, &f.data, &f.bytes, err))
+        return -1;
+    int rc = check_files(&(struct pp_file_checks){&f, 1, 1}, NULL, NULL, err);
+    pp_file_unmap(f.data, f.bytes);
+    return rc;
 }
 
 int pp_file_checks_run(const struct pp_file_checks *c, struct pp_err *err)

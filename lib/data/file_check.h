@@ -30,6 +30,10 @@ int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        struct pp_checksum checksum,
                        struct pp_err *err) PP_MUST_USE;
 
+/* Maps one file and compares it likewise. */
+int pp_file_check_path(const char *path, struct pp_checksum checksum,
+                       struct pp_err *err) PP_MUST_USE;
+
 /* Returns the bytes of all files. */
 size_t pp_file_checks_bytes(const struct pp_file_checks *c);
 

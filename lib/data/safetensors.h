@@ -91,6 +91,9 @@ int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
 int pp_tensor_writer_put(struct pp_tensor_writer *w, const void *data,
                          size_t bytes, struct pp_err *err) PP_MUST_USE;
 
+/* Returns the XXH3 of the file, of which all data must have been written. */
+uint64_t pp_tensor_writer_checksum(const struct pp_tensor_writer *w);
+
 /* Flushes to the disk (fsync) and closes. If the data have another size than
  * the header says, it fails and leaves path as it was. Always frees w. */
 int pp_tensor_writer_close(struct pp_tensor_writer *w,

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json_writer.h"
 #include "base/num.h"
@@ -17,6 +18,7 @@ struct pp_tensor_writer {
     struct pp_output out;
     char *path;
     uint64_t promised, put; /* bytes of data */
+    struct pp_checksum_sum sum;
 };
 
 static const char *dtype_name(enum pp_dtype d)
@@ -97,6 +99,7 @@ static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
 static void destroy_writer(struct pp_tensor_writer *w)
 {
     pp_output_abort(&w->out);
+    pp_checksum_finish(&w->sum);
     free(w->path);
     free(w);
 }
@@ -106,6 +109,7 @@ static int write_bytes(struct pp_tensor_writer *w, const void *data,
 {
     if (bytes > 0 && fwrite(data, 1, bytes, w->out.f) != bytes)
         return pp_fail_errno(err, "%s: cannot write", w->path);
+    pp_checksum_add(&w->sum, data, bytes);
     return 0;
 }
 
@@ -116,7 +120,8 @@ static int create_file(struct pp_tensor_writer *w, const char *path,
     w->path = strdup(path);
     if (!w->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    if (pp_output_open(&w->out, w->path, err))
+    if (pp_checksum_begin(&w->sum, err) ||
+        pp_output_open(&w->out, w->path, err))
         return -1;
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)bytes >> 8 * i);
@@ -169,6 +174,11 @@ static int flush_writer(struct pp_tensor_writer *w, struct pp_err *err)
     if (fsync(fileno(w->out.f)) != 0 && errno != EINVAL && errno != EROFS)
         return pp_fail_errno(err, "%s: cannot sync", w->path);
     return pp_output_commit(&w->out, err);
+}
+
+uint64_t pp_tensor_writer_checksum(const struct pp_tensor_writer *w)
+{
+    return pp_checksum_value(&w->sum);
 }
 
 int pp_tensor_writer_close(struct pp_tensor_writer *w, struct pp_err *err)

@@ -12,10 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "data/safetensors.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/ckpt_sums.h"
 
 /* Files that transformers looks for beside weights and config.json. */
 static const char *const companions[] = {
@@ -30,17 +32,21 @@ static const char *const companions[] = {
     "generation_config.json",
 };
 
-/* Copies the companions of source, or only reads them if to is NULL. */
+/* Copies the companions of source and adds their checksums to sums, or only
+ * reads them if to is NULL. */
 static int copy_companions(const char *source, const char *to,
-                           struct pp_err *err)
+                           struct pp_ckpt_sums *sums, struct pp_err *err)
 {
     char from_path[PP_PATH_TEXT], to_path[PP_PATH_TEXT];
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+        uint64_t sum;
         if (pp_path(from_path, err, "%s/%s", source, companions[i]) ||
             pp_path(to_path, err, "%s/%s", to ? to : "", companions[i]))
             return -1;
-        if (pp_file_exists(from_path) &&
-            pp_file_copy(from_path, to ? to_path : NULL, err))
+        if (!pp_file_exists(from_path))
+            continue;
+        if (pp_file_copy(from_path, to ? to_path : NULL, &sum, err) ||
+            (to && pp_ckpt_sums_add(sums, companions[i], sum, err)))
             return -1;
     }
     return 0;
@@ -48,7 +54,7 @@ static int copy_companions(const char *source, const char *to,
 
 int pp_ckpt_check_source(const char *source, struct pp_err *err)
 {
-    return copy_companions(source, NULL, err);
+    return copy_companions(source, NULL, NULL, err);
 }
 
 /* Called by rank 0 alone. */
@@ -62,36 +68,82 @@ static int make_directories(const char *dir, const char *tmp, int *owner,
     return pp_dir_make(optimizer, err);
 }
 
-static int write_shards(const struct pp_ckpt *c, const char *tmp,
-                        const struct pp_shard_map *map, struct pp_err *err)
+/* The shards that a rank wrote: their number, from 1, a bit for each block, and
+ * the checksum of each. Ranks exchange it. */
+struct shard_sums {
+    int32_t shard;
+    uint32_t blocks;
+    uint64_t value[PP_N_BLOCKS];
+};
+
+static const char *const stems[PP_N_BLOCKS] = PP_CKPT_STEMS;
+
+static bool is_saved(const struct pp_ckpt *c, enum pp_weights_block b)
 {
-    static const char *const stems[] = PP_CKPT_STEMS;
+    return stems[b] && c->params->blocks[b];
+}
+
+static int write_shards(const struct pp_ckpt *c, const char *tmp,
+                        const struct pp_shard_map *map, struct shard_sums *mine,
+                        struct pp_err *err)
+{
     char stem[PP_PATH_TEXT];
+    mine->shard = map->shard;
     for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
-        if (!stems[b] || !c->params->blocks[b])
+        if (map->shard == 0 || !is_saved(c, b))
             continue;
+        mine->blocks |= 1u << b;
         if (pp_path(stem, err, "%s/%s", tmp, stems[b]) ||
-            pp_shard_write(stem, map, c->params, b, err))
-            return -1;
-        if (c->comm->rank == 0 &&
-            pp_shard_write_index(stem, map, pp_parameters_bytes(c->params, b),
-                                 err))
+            pp_shard_write(stem, map, c->params, b, &mine->value[b], err))
             return -1;
     }
     return 0;
 }
 
-/* Writes everything but tensors. Called by rank 0 alone. */
+/* Adds the checksums of the shards of all ranks. */
+static int add_shard_sums(const struct pp_ckpt *c,
+                          const struct pp_shard_map *map,
+                          const struct shard_sums *all,
+                          struct pp_ckpt_sums *sums, struct pp_err *err)
+{
+    char name[PP_PATH_TEXT];
+    for (int r = 0; r < c->comm->size; r++)
+        for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++)
+            if (all[r].blocks >> b & 1 &&
+                (pp_shard_path(name, stems[b], all[r].shard, map->n_shards,
+                               err) ||
+                 pp_ckpt_sums_add(sums, name, all[r].value[b], err)))
+                return -1;
+    return 0;
+}
+
+/* Writes everything but shards. Called by rank 0 alone. */
 static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
-                      const char *tmp, struct pp_err *err)
+                      const char *tmp, const struct pp_shard_map *map,
+                      const struct shard_sums *all, struct pp_err *err)
 {
     char path[PP_PATH_TEXT];
+    size_t n = strlen(c->config_text);
+    struct pp_ckpt_sums sums = {0};
+    int rc = -1;
     if (pp_path(path, err, "%s/config.json", tmp) ||
-        pp_file_write(path, c->config_text, strlen(c->config_text), err))
-        return -1;
-    if (c->source && copy_companions(c->source, tmp, err))
-        return -1;
-    return pp_ckpt_state_write(tmp, s, err);
+        pp_file_write(path, c->config_text, n, err) ||
+        pp_ckpt_sums_add(&sums, "config.json",
+                         pp_checksum_of(PP_CHECKSUM_XXH3, c->config_text, n),
+                         err) ||
+        (c->source && copy_companions(c->source, tmp, &sums, err)))
+        goto out;
+    for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++)
+        if (is_saved(c, b) &&
+            pp_shard_write_index(tmp, stems[b], map,
+                                 pp_parameters_bytes(c->params, b), &sums, err))
+            goto out;
+    if (add_shard_sums(c, map, all, &sums, err) == 0 &&
+        pp_ckpt_state_write(tmp, s, &sums, err) == 0)
+        rc = pp_ckpt_sums_write(&sums, tmp, err);
+out:
+    pp_ckpt_sums_finish(&sums);
+    return rc;
 }
 
 static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
@@ -105,25 +157,29 @@ static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     return pp_ckpt_prune(c->dir, s->step, c->keep, err);
 }
 
-/* Does the steps of a save, each with an agreement. */
+/* Does the steps of a save, each with an agreement. all has room for the sums
+ * of every rank, or is NULL if memory ran out. */
 static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
-                const char *tmp, struct pp_shard_map *map, int *owner,
-                struct pp_err *err)
+                const char *tmp, struct pp_shard_map *map,
+                struct shard_sums *all, int *owner, struct pp_err *err)
 {
     bool first = c->comm->rank == 0;
-    int rc = 0;
-    if (first)
+    struct shard_sums mine = {0};
+    int rc = all ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (first && rc == 0)
         rc = make_directories(c->dir, tmp, owner, err);
     if (pp_agree(c->comm, rc, err) ||
         pp_shard_map_gather(map, c->comm, c->params, err))
         return -1;
-    rc = write_shards(c, tmp, map, err);
-    if (rc == 0 && first)
-        rc = write_rest(c, s, tmp, err);
-    if (pp_agree(c->comm, rc, err))
+    rc = write_shards(c, tmp, map, &mine, err);
+    if (pp_agree(c->comm, rc, err) ||
+        c->comm->ops->allgather(c->comm, &mine, all, sizeof mine, err))
         return -1;
     if (first)
-        rc = put_in_place(c, s, tmp, err);
+        rc =
+            write_rest(c, s, tmp, map, all, err) || put_in_place(c, s, tmp, err)
+                ? -1
+                : 0;
     return pp_agree(c->comm, rc, err);
 }
 
@@ -144,11 +200,13 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     /* This fails on every rank or on none: no agreement is needed. */
     if (pp_path(tmp, err, "%s/" PP_CKPT_NAME ".tmp", c->dir, s->step))
         return -1;
-    int rc = save(c, s, tmp, &map, &owner, err);
+    struct shard_sums *all = calloc((size_t)c->comm->size, sizeof *all);
+    int rc = save(c, s, tmp, &map, all, &owner, err);
     if (rc && owner >= 0)
         discard(tmp);
     if (owner >= 0)
         close(owner);
+    free(all);
     pp_shard_map_finish(&map);
     return rc;
 }
@@ -198,6 +256,49 @@ int pp_ckpt_find(const char *dir, char **path, struct pp_err *err)
     return 0;
 }
 
+/* Returns the step of the checkpoint at path, or -1, and leaves the name of its
+ * directory in dir. */
+static int64_t split_path(const char *path, char dir[PP_PATH_TEXT])
+{
+    size_t n = strlen(path);
+    snprintf(dir, PP_PATH_TEXT, "%s", path);
+    while (n > 1 && n < PP_PATH_TEXT && dir[n - 1] == '/')
+        dir[--n] = '\0';
+    char *slash = strrchr(dir, '/');
+    int64_t step = pp_ckpt_parse_name(slash ? slash + 1 : dir);
+    if (slash)
+        slash[slash == dir] = '\0';
+    else
+        strcpy(dir, ".");
+    return step;
+}
+
+int pp_ckpt_find_before(const char *path, char **before, struct pp_err *err)
+{
+    char dir[PP_PATH_TEXT], found[PP_PATH_TEXT];
+    int64_t *steps, step = -1, last = split_path(path, dir);
+    size_t n;
+    *before = NULL;
+    if (last < 0) { /* a link, such as latest */
+        char *real = realpath(path, NULL);
+        last = real ? split_path(real, dir) : -1;
+        free(real);
+    }
+    if (last < 0)
+        return 0;
+    if (pp_ckpt_list(dir, &steps, &n, err))
+        return -1;
+    for (size_t i = 0; i < n && steps[i] < last; i++)
+        step = steps[i];
+    free(steps);
+    if (step < 0)
+        return 0;
+    if (pp_path(found, err, "%s/" PP_CKPT_NAME, dir, step))
+        return -1;
+    *before = strdup(found);
+    return *before ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
 static int load_block(const char *path, const char *stem,
                       struct pp_parameters *p, enum pp_weights_block block,
                       struct pp_err *err)
@@ -227,7 +328,6 @@ static int find_master(const char *path, const char *stem, bool *found,
 
 int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
 {
-    static const char *const stems[] = PP_CKPT_STEMS;
     bool has_master;
     if (find_master(path, stems[PP_BLOCK_MASTER], &has_master, err))
         return -1;

@@ -4,7 +4,8 @@
  * DIR/step-00000100/ holds config.json, the files of the tokenizer, and one
  * safetensors shard per rank with model.safetensors.index.json (one rank writes
  * a single model.safetensors). Its optimizer/ holds the moments, under the same
- * names, and the counters of the trainer. The directory is written as
+ * names, and the counters of the trainer. checksums.xxh3 lists the checksums of
+ * all these files. The directory is written as
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is complete.
  * DIR/latest is a symbolic link to the newest.
  *
@@ -60,6 +61,19 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
  * or else that of the highest step. *path is malloc'ed, or NULL if there is
  * none (dir may be missing). dir may also be a checkpoint itself. */
 int pp_ckpt_find(const char *dir, char **path, struct pp_err *err) PP_MUST_USE;
+
+/* Finds the complete checkpoint before the one at path, in the same directory.
+ * *before is malloc'ed, or NULL if there is none. */
+int pp_ckpt_find_before(const char *path, char **before,
+                        struct pp_err *err) PP_MUST_USE;
+
+/* Compares every n_parts-th file of a checkpoint, from number `part` on, with
+ * its list of checksums; only those whose name begins with `only`, if that is
+ * not NULL. Fails with PP_EXIT_INPUT and the name of a file that is damaged or
+ * missing. A checkpoint of pptools 0.2.0 or earlier has no list: *listed is
+ * then false. */
+int pp_ckpt_verify(const char *path, const char *only, int part, int n_parts,
+                   bool *listed, struct pp_err *err) PP_MUST_USE;
 
 /* Reads the state alone; reads the weights of this rank, and the moments if p
  * has them. A split can load what any other split saved. Fails with

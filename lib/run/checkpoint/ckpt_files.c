@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 
 int pp_path(char buf[PP_PATH_TEXT], struct pp_err *err, const char *fmt, ...)
@@ -92,7 +93,7 @@ static int open_regular(const char *path, struct stat *st, struct pp_err *err)
 
 /* Copies the rest of one file to another, or reads it if out is -1. */
 static int copy_bytes(int in, int out, const char *from, const char *to,
-                      struct pp_err *err)
+                      struct pp_checksum_sum *sum, struct pp_err *err)
 {
     char data[1 << 14];
     for (;;) {
@@ -103,6 +104,7 @@ static int copy_bytes(int in, int out, const char *from, const char *to,
             continue;
         if (n < 0)
             return pp_fail_errno(err, "%s: cannot read", from);
+        pp_checksum_add(sum, data, (size_t)n);
         if (out >= 0 && write_all(out, data, (size_t)n) != 0)
             return pp_fail_errno(err, "%s: cannot write", to);
     }
@@ -111,12 +113,16 @@ static int copy_bytes(int in, int out, const char *from, const char *to,
     return 0;
 }
 
-int pp_file_copy(const char *from, const char *to, struct pp_err *err)
+int pp_file_copy(const char *from, const char *to, uint64_t *checksum,
+                 struct pp_err *err)
 {
     struct stat st;
+    struct pp_checksum_sum sum = {0};
     int in = open_regular(from, &st, err), out = -1, rc = -1;
     if (in < 0)
         return -1;
+    if (pp_checksum_begin(&sum, err))
+        goto out;
     if (to) {
         /* The umask may take bits away, which fchmod puts back. */
         mode_t mode = st.st_mode & 0777;
@@ -126,8 +132,10 @@ int pp_file_copy(const char *from, const char *to, struct pp_err *err)
             goto out;
         }
     }
-    rc = copy_bytes(in, out, from, to, err);
+    rc = copy_bytes(in, out, from, to, &sum, err);
+    *checksum = pp_checksum_value(&sum);
 out:
+    pp_checksum_finish(&sum);
     close(in);
     if (out >= 0 && close(out) != 0 && rc == 0)
         rc = pp_fail_errno(err, "%s: cannot close", to);
@@ -148,8 +156,7 @@ int pp_file_write(const char *path, const void *data, size_t bytes,
     return rc;
 }
 
-/* Returns the number in "step-00000100", or -1 for any other name. */
-static int64_t parse_name(const char *name)
+int64_t pp_ckpt_parse_name(const char *name)
 {
     char again[32];
     if (strncmp(name, "step-", 5) != 0)
@@ -169,7 +176,7 @@ static bool is_unfinished(const char *name)
         return false;
     n -= n > 8 && !strncmp(name + n - 8, ".old", 4) ? 8 : 4;
     snprintf(stem, sizeof stem, "%.*s", (int)n, name);
-    return parse_name(stem) >= 0;
+    return pp_ckpt_parse_name(stem) >= 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -191,7 +198,7 @@ int pp_ckpt_list(const char *dir, int64_t **steps, size_t *n,
     if (!d)
         return pp_fail_errno(err, "%s", dir);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        int64_t step = parse_name(e->d_name);
+        int64_t step = pp_ckpt_parse_name(e->d_name);
         if (step < 0)
             continue;
         if (*n == room) {
@@ -227,7 +234,7 @@ int64_t pp_ckpt_latest(const char *dir)
     if (n < 0)
         return -1;
     name[n] = '\0';
-    return parse_name(name);
+    return pp_ckpt_parse_name(name);
 }
 
 /* --- owners --- */
@@ -339,7 +346,7 @@ int pp_ckpt_sweep(const char *dir, struct pp_err *err)
         return pp_fail_errno(err, "%s", dir);
     for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
         bool unfinished = is_unfinished(e->d_name);
-        if (unfinished || parse_name(e->d_name) >= 0)
+        if (unfinished || pp_ckpt_parse_name(e->d_name) >= 0)
             rc = pp_path(path, err, "%s/%s", dir, e->d_name) ||
                          sweep_one(path, unfinished, err)
                      ? -1

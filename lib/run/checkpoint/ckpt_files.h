@@ -22,8 +22,8 @@ int pp_dir_make(const char *path, struct pp_err *err) PP_MUST_USE;
 int pp_dir_remove(const char *path, struct pp_err *err) PP_MUST_USE;
 
 /* Copies a regular file with its mode and syncs the copy. Only reads it if to
- * is NULL. Does not wait for the writer of a FIFO. */
-int pp_file_copy(const char *from, const char *to,
+ * is NULL. Fills in its XXH3. Does not wait for the writer of a FIFO. */
+int pp_file_copy(const char *from, const char *to, uint64_t *checksum,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Creates a file with these bytes and syncs it. */
@@ -32,6 +32,9 @@ int pp_file_write(const char *path, const void *data, size_t bytes,
 
 /* The directory of a step: "step-00000100". */
 #define PP_CKPT_NAME "step-%08" PRId64
+
+/* Returns the step that such a name says, or -1 for any other name. */
+int64_t pp_ckpt_parse_name(const char *name);
 
 /* Lists the steps of the complete checkpoints in dir, ascending, malloc'ed. A
  * missing dir has none. */

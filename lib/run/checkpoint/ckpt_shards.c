@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json_writer.h"
 #include "run/checkpoint/ckpt_files.h"
@@ -131,8 +132,8 @@ struct pp_tensor_spec pp_saved_tensor_spec(const struct pp_saved_tensor *t,
                                    .dims = {t->rows, t->cols}};
 }
 
-static int shard_path(char buf[PP_PATH_TEXT], const char *stem, int shard,
-                      int n_shards, struct pp_err *err)
+int pp_shard_path(char buf[PP_PATH_TEXT], const char *stem, int shard,
+                  int n_shards, struct pp_err *err)
 {
     if (n_shards <= 1)
         return pp_path(buf, err, "%s.safetensors", stem);
@@ -171,7 +172,8 @@ static enum pp_dtype dtype_of(const struct pp_parameters *p,
 static int write_file(const char *path, const struct pp_parameters *p,
                       const struct pp_saved_tensor *list,
                       struct pp_tensor_spec *specs, size_t n,
-                      enum pp_weights_block block, struct pp_err *err)
+                      enum pp_weights_block block, uint64_t *checksum,
+                      struct pp_err *err)
 {
     struct pp_tensor_writer *w;
     for (size_t i = 0; i < n; i++)
@@ -182,12 +184,13 @@ static int write_file(const char *path, const struct pp_parameters *p,
         pp_tensor_writer_abort(w);
         return -1;
     }
+    *checksum = pp_tensor_writer_checksum(w);
     return pp_tensor_writer_close(w, err);
 }
 
 int pp_shard_write(const char *stem, const struct pp_shard_map *map,
                    const struct pp_parameters *p, enum pp_weights_block block,
-                   struct pp_err *err)
+                   uint64_t *checksum, struct pp_err *err)
 {
     char path[PP_PATH_TEXT];
     size_t n = count_saved(p);
@@ -198,9 +201,9 @@ int pp_shard_write(const char *stem, const struct pp_shard_map *map,
     struct pp_tensor_spec *specs = calloc(n, sizeof *specs);
     if (!list || !specs) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory for a checkpoint");
-    } else if (!shard_path(path, stem, map->shard, map->n_shards, err)) {
+    } else if (!pp_shard_path(path, stem, map->shard, map->n_shards, err)) {
         list_saved(p, 0, list);
-        rc = write_file(path, p, list, specs, n, block, err);
+        rc = write_file(path, p, list, specs, n, block, checksum, err);
     }
     free(specs);
     free(list);
@@ -226,7 +229,7 @@ static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
     for (size_t i = 0; i < m->n; i++) {
         shard += m->at[i].rank != rank;
         rank = m->at[i].rank;
-        if (shard_path(path, base, shard, m->n_shards, err))
+        if (pp_shard_path(path, base, shard, m->n_shards, err))
             return -1;
         pp_json_string(&w, m->at[i].name, path);
     }
@@ -236,14 +239,16 @@ static int print_index(FILE *f, const char *stem, const struct pp_shard_map *m,
     return 0;
 }
 
-int pp_shard_write_index(const char *stem, const struct pp_shard_map *map,
-                         size_t element_bytes, struct pp_err *err)
+int pp_shard_write_index(const char *checkpoint, const char *stem,
+                         const struct pp_shard_map *map, size_t element_bytes,
+                         struct pp_ckpt_sums *sums, struct pp_err *err)
 {
-    char path[PP_PATH_TEXT], *text = NULL;
+    char name[PP_PATH_TEXT], path[PP_PATH_TEXT], *text = NULL;
     size_t bytes = 0;
     if (map->n_shards <= 1)
         return 0;
-    if (pp_path(path, err, "%s.safetensors.index.json", stem))
+    if (pp_path(name, err, "%s.safetensors.index.json", stem) ||
+        pp_path(path, err, "%s/%s", checkpoint, name))
         return -1;
     FILE *f = open_memstream(&text, &bytes);
     if (!f)
@@ -253,6 +258,9 @@ int pp_shard_write_index(const char *stem, const struct pp_shard_map *map,
         rc = pp_fail_errno(err, "%s", path);
     if (rc == 0)
         rc = pp_file_write(path, text, bytes, err);
+    if (rc == 0)
+        rc = pp_ckpt_sums_add(
+            sums, name, pp_checksum_of(PP_CHECKSUM_XXH3, text, bytes), err);
     free(text);
     return rc;
 }

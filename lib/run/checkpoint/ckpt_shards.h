@@ -10,6 +10,8 @@
 
 #include "comm/comm.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/ckpt_sums.h"
 #include "run/parameters/parameters.h"
 #include "run/parameters/weights.h"
 
@@ -44,16 +46,23 @@ void pp_shard_map_finish(struct pp_shard_map *map);
 struct pp_tensor_spec pp_saved_tensor_spec(const struct pp_saved_tensor *t,
                                            enum pp_dtype dtype);
 
-/* Writes the tensors of this rank: STEM.safetensors if there is one shard, else
- * STEM-00001-of-00002.safetensors and so on. */
+/* Formats the name of a shard, from 1 on: STEM.safetensors if there is one
+ * shard, else STEM-00001-of-00002.safetensors and so on. */
+int pp_shard_path(char buf[PP_PATH_TEXT], const char *stem, int shard,
+                  int n_shards, struct pp_err *err) PP_MUST_USE;
+
+/* Writes the tensors of this rank, and fills in the XXH3 of the file. Does
+ * nothing if this rank has no shard. */
 int pp_shard_write(const char *stem, const struct pp_shard_map *map,
                    const struct pp_parameters *p, enum pp_weights_block block,
-                   struct pp_err *err) PP_MUST_USE;
+                   uint64_t *checksum, struct pp_err *err) PP_MUST_USE;
 
-/* Writes STEM.safetensors.index.json if there are several shards. Called by
- * rank 0 alone. */
-int pp_shard_write_index(const char *stem, const struct pp_shard_map *map,
-                         size_t element_bytes, struct pp_err *err) PP_MUST_USE;
+/* Writes CHECKPOINT/STEM.safetensors.index.json if there are several shards,
+ * and adds its checksum to sums. Called by rank 0 alone. */
+int pp_shard_write_index(const char *checkpoint, const char *stem,
+                         const struct pp_shard_map *map, size_t element_bytes,
+                         struct pp_ckpt_sums *sums,
+                         struct pp_err *err) PP_MUST_USE;
 
 /* Opens the files that the two functions above wrote. */
 int pp_shard_open(const char *stem, struct pp_tensors **out,
@@ -67,8 +76,10 @@ int pp_shard_open(const char *stem, struct pp_tensors **out,
         [PP_BLOCK_MASTER] = "optimizer/master",                     \
     }
 
-/* Writes CHECKPOINT/optimizer/state.safetensors. */
+/* Writes CHECKPOINT/optimizer/state.safetensors, and adds its checksum to
+ * sums. */
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
+                        struct pp_ckpt_sums *sums,
                         struct pp_err *err) PP_MUST_USE;
 
 #endif

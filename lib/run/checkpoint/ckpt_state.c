@@ -36,7 +36,7 @@ struct values {
 };
 
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
-                        struct pp_err *err)
+                        struct pp_ckpt_sums *sums, struct pp_err *err)
 {
     const struct values values = {
         {s->step, s->microbatches, s->n_microbatches, s->accumulate, s->dp,
@@ -53,7 +53,8 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
     if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
         pp_tensor_writer_open(path, specs, N_COUNTERS + 1, &w, err))
         return -1;
-    if (pp_tensor_writer_put(w, &values, sizeof values, err)) {
+    if (pp_tensor_writer_put(w, &values, sizeof values, err) ||
+        pp_ckpt_sums_add(sums, STATE_FILE, pp_tensor_writer_checksum(w), err)) {
         pp_tensor_writer_abort(w);
         return -1;
     }

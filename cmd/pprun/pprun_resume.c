@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_resume - finds the checkpoint to resume from, compares its files with
+ * their checksums, and takes an earlier one if they are damaged. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "pprun.h"
+#include "run/checkpoint/ckpt.h"
+
+int pprun_find_resume(struct pprun *p)
+{
+    const char *dir = p->options.resume;
+    if (dir && p->rank == 0) {
+        if (pp_ckpt_find(dir, &p->resume, &p->tool->err))
+            return -1;
+        if (p->resume)
+            tool_say(p->tool, TOOL_NOTE, "resuming from %s", p->resume);
+        else
+            tool_say(p->tool, TOOL_NOTE,
+                     "no checkpoint in '%s' yet: starting a new run", dir);
+    }
+    p->job.resume = p->resume;
+    return 0;
+}
+
+int pprun_check_resume(struct pprun *p)
+{
+    bool listed;
+    if (!p->resume)
+        return 0;
+    if (pp_ckpt_verify(p->resume, NULL, p->rank, p->size, &listed,
+                       &p->tool->err))
+        return -1;
+    if (!listed)
+        tool_say(p->tool, TOOL_NOTE,
+                 "%s has no checksums, as it was saved by pptools 0.2.0 or "
+                 "earlier: its files are not checked",
+                 p->resume);
+    return 0;
+}
+
+int pprun_fall_back(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err, failed = *err, none = {0};
+    char *before = NULL;
+    if (err->code != PP_EXIT_INPUT ||
+        pp_ckpt_find_before(p->resume, &before, &none))
+        return -1;
+    *err = (struct pp_err){0};
+    if (!before)
+        return pp_fail(err, failed.code, "%s; there is no earlier checkpoint",
+                       failed.text);
+    if (!p->options.fall_back) {
+        pp_fail(err, failed.code,
+                "%s; the checkpoint before it is %s: give "
+                "--fall-back to resume from it",
+                failed.text, before);
+        free(before);
+        return -1;
+    }
+    if (p->rank == 0)
+        tool_say(p->tool, TOOL_WARNING, "%s; resuming from %s instead",
+                 failed.text, before);
+    p->tool->told = false;
+    free(p->resume);
+    p->job.resume = p->resume = before;
+    return 0;
+}
+
+int pprun_check_weights(struct pprun *p, const char *path)
+{
+    char *dir = strdup(path);
+    bool listed;
+    if (!dir)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    char *slash = strrchr(dir, '/');
+    if (!pp_file_is_dir(path))
+        strcpy(slash ? slash : dir, slash ? "" : ".");
+    int rc =
+        pp_ckpt_verify(dir, "model", p->rank, p->size, &listed, &p->tool->err);
+    free(dir);
+    return rc;
+}

@@ -1,0 +1,155 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pprun_damage - no run starts from a file that is not as it was written.
+# PP_FLIPS is the number of bits to flip, one a run.
+
+bats_require_minimum_version 1.5.0
+load ../parity/helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    echo '{"version": "1.0", "model": {}}' >model-llama/tokenizer.json
+    data 1 20 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    pprun -q plan.json --data packed --init 1 --steps 3 --save saved \
+        --save-every 1 -o log
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    rm -rf ckpt
+    cp -r saved ckpt
+}
+
+run_args=(plan.json --data packed)
+
+# flips DIR COMMAND...: flips bits, each in the next file of DIR, and fails unless
+# the command exits with status 2 and a message that names the file.
+flips() {
+    python3 - "${PP_FLIPS:-40}" "$@" <<'EOF'
+import os, random, subprocess, sys
+count, top, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+files = sorted(os.path.join(at, name)
+               for at, _, names in os.walk(top) for name in names)
+random.seed(count)
+assert subprocess.run(command, capture_output=True).returncode == 0
+for i in range(count):
+    path = files[i % len(files)]
+    byte, bit = random.randrange(os.path.getsize(path)), random.randrange(8)
+    with open(path, 'r+b') as f:
+        f.seek(byte)
+        old = f.read(1)[0]
+        f.seek(byte)
+        f.write(bytes([old ^ 1 << bit]))
+        f.flush()
+        run = subprocess.run(command, capture_output=True, text=True)
+        f.seek(byte)
+        f.write(bytes([old]))
+    assert run.returncode == 2 and path in run.stderr and not run.stdout, \
+        (path, byte, bit, run)
+assert subprocess.run(command, capture_output=True).returncode == 0
+EOF
+}
+
+# damage FILE...: changes a bit in the middle of each file.
+damage() {
+    python3 -c '
+import os, sys
+for path in sys.argv[1:]:
+    with open(path, "r+b") as f:
+        f.seek(os.path.getsize(path) // 2)
+        byte = f.read(1)[0]
+        f.seek(-1, 1)
+        f.write(bytes([byte ^ 16]))' "$@"
+}
+
+@test "every flipped bit of a checkpoint is found" {
+    flips ckpt/step-00000003 pprun "${run_args[@]}" --steps 3 --resume ckpt
+}
+
+@test "the list of checksums is one that xxhsum reads" {
+    cd ckpt/step-00000003
+    xxhsum -c checksums.xxh3 >got 2>err
+    [ "$(grep -c ': OK$' got)" -eq \
+        "$(find . -type f ! -name checksums.xxh3 ! -name got ! -name err | wc -l)" ]
+    head -n 1 checksums.xxh3 | grep -qx "# XXH3 of the other lines = $(
+        tail -n +2 checksums.xxh3 | xxhsum -H3 | sed 's/.* = //')"
+}
+
+@test "a damaged checkpoint is refused, and --fall-back takes one before it" {
+    damage ckpt/step-00000003/model-00002-of-00002.safetensors
+    run --separate-stderr pprun "${run_args[@]}" --steps 3 --resume ckpt
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[1]}" = "pprun: ckpt/step-00000003/model-00002-of-00002.\
+safetensors: wrong checksum: the file is damaged; the checkpoint before it is\
+ ckpt/step-00000002: give --fall-back to resume from it" ]
+    run --separate-stderr pprun -q "${run_args[@]}" --steps 3 --resume ckpt \
+        --save ckpt --fall-back
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "pprun: ckpt/step-00000003/model-00002-of-00002.\
+safetensors: wrong checksum: the file is damaged; resuming from\
+ ckpt/step-00000002 instead" ]
+    diff <(jq .loss <<<"$output") <(tail -n 1 log | jq .loss)
+    # The new checkpoint took the place of the damaged one.
+    diff -r saved ckpt
+    rm ckpt/step-00000003/config.json
+    damage ckpt/step-00000002/optimizer/state.safetensors
+    pprun -q "${run_args[@]}" --steps 3 --resume ckpt/latest --fall-back \
+        >got 2>err
+    diff <(jq .loss got) <(tail -n 2 log | jq .loss)
+    [ "$(wc -l <err)" -eq 2 ]
+    damage ckpt/step-00000001/model.safetensors.index.json
+    run --separate-stderr pprun -q "${run_args[@]}" --steps 3 --resume ckpt \
+        --fall-back
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[-1]}" == *"step-00000001/model.safetensors.index.json: wrong\
+ checksum: the file is damaged; there is no earlier checkpoint" ]]
+}
+
+@test "a checkpoint without checksums is used, with a note" {
+    rm ckpt/step-00000003/checksums.xxh3
+    run --separate-stderr pprun "${run_args[@]}" --steps 3 --resume ckpt
+    [ "$status" -eq 0 ]
+    [ "${stderr_lines[1]}" = "pprun: ckpt/step-00000003 has no checksums, as it\
+ was saved by pptools 0.2.0 or earlier: its files are not checked" ]
+}
+
+@test "damaged weights of a checkpoint are refused" {
+    local from=ckpt/step-00000003
+    pprun -q "${run_args[@]}" --eval packed --weights $from -o got
+    damage $from/optimizer/state.safetensors
+    pprun -q "${run_args[@]}" --eval packed --weights $from -o got
+    damage $from/model-00001-of-00002.safetensors
+    for weights in $from $from/model.safetensors.index.json; do
+        run --separate-stderr pprun "${run_args[@]}" --eval packed \
+            --weights $weights
+        [ "$status" -eq 2 ]
+        [ "$stderr" = "pprun: $from/model-00001-of-00002.safetensors: wrong\
+ checksum: the file is damaged" ]
+    done
+}
+
+@test "processes check a checkpoint together" {
+    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
+        skip 'these tests need Open MPI'
+    [[ "$(pprun -V)" == *' mpi'* ]] || skip 'this build has no MPI'
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    local ranks=(mpirun --oversubscribe -n 2 pprun -q --transport mpi
+        "${run_args[@]}" --steps 3 --resume ckpt)
+    for name in config.json checksums.xxh3; do
+        damage ckpt/step-00000003/$name
+        run --separate-stderr "${ranks[@]}"
+        [ "$status" -eq 2 ]
+        [ "$(grep -c "^pprun.*step-00000003/$name: wrong checksum" \
+            <<<"$stderr")" -eq 1 ]
+        run --separate-stderr "${ranks[@]}" --fall-back
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "^pprun.*resuming from ckpt/step-00000002 instead" \
+            <<<"$stderr")" -eq 1 ]
+        diff <(jq .loss <<<"$output") <(tail -n 1 log | jq .loss)
+        damage ckpt/step-00000003/$name
+    done
+}
