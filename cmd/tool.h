@@ -73,6 +73,10 @@ void tool_progress(struct tool *t, const char *fmt, ...)
 /* Erases the progress line before other text goes to the terminal. */
 void tool_erase(struct tool *t);
 
+/* From now on, ends the program with PP_EXIT_SYSTEM and a message if it reads a
+ * mapped file that was cut short. name begins the message and is borrowed. */
+void tool_catch_faults(const char *name);
+
 /* Prints t->err now, for a process that may not live until tool_finish. */
 void tool_tell(struct tool *t);
 

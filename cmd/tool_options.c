@@ -261,6 +261,7 @@ int tool_read_options(struct tool *t, int argc, char **argv)
     struct option_names all = {0};
     collect_names(t, &all);
     signal(SIGXFSZ, SIG_IGN);
+    tool_catch_faults(t->name);
     opterr = 0;
     for (;;) {
         int word = optind ? optind : 1, i = 0;

@@ -139,6 +139,8 @@ static int run_command(struct pprun *p, const char *manifest)
     while (pprun_check_resume(p))
         if (pprun_fall_back(p))
             return -1;
+    if (!p->options.plan && pprun_check_data(p))
+        return -1;
     if (p->options.verify && pprun_verify_prepare(p))
         return -1;
     if (pprun_check_memory(p))
@@ -157,6 +159,8 @@ static int run_command(struct pprun *p, const char *manifest)
     if (pprun_record_init(p) || pprun_lines_begin(p))
         return -1;
     int rc = pprun_threads(p, &status);
+    if (rc)
+        pprun_blame_data(p);
     if (rc == 0 && p->job.save)
         rc = pprun_lines_finish(p);
     if (pprun_record_close(p) || rc)
@@ -216,7 +220,8 @@ int main(int argc, char **argv)
                 .report = pprun_report,
                 .evaluated = pprun_evaluated,
                 .recorded = pprun_recorded,
-                .stop = pprun_stop_requested},
+                .stop = pprun_stop_requested,
+                .check_files = pprun_check_files},
     };
     const char *manifest;
     p.job.ctx = &p;

@@ -68,6 +68,7 @@ struct pprun {
     struct pp_unit_range *stages;
     enum pp_recompute *recompute; /* by stage */
     struct pp_packed data, eval;
+    struct pp_background_check *check; /* of their files, or NULL */
     struct pp_tensors *weights;
     char *resume, *config_text, *tokenizer_source;
     int save_lock; /* descriptor of the directory of --save, or 0 */
@@ -112,6 +113,16 @@ const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
 /* Opens the data and the evaluation data, and counts the steps of --epochs.
  * Needs the model and the schedule. */
 int pprun_open_data(struct pprun *p) PP_MUST_USE;
+
+/* Compares the files of the data with their checksums; if they are large and
+ * the run does not verify, in the background. PP_EXIT_INPUT if one is
+ * damaged. */
+int pprun_check_data(struct pprun *p) PP_MUST_USE;
+int pprun_check_files(void *ctx, bool end, struct pp_err *err) PP_MUST_USE;
+
+/* After a run that failed because of its input, waits for the background check,
+ * and takes its error if a file is damaged. */
+void pprun_blame_data(struct pprun *p);
 
 /* --- pprun_resume.c --- */
 

@@ -141,3 +141,41 @@ int pprun_open_data(struct pprun *p)
     p->job.eval = &p->eval;
     return open_packed(p, o->eval, &p->eval);
 }
+
+/* --- damage --- */
+
+/* Data of this size are read in a second or less, before the first step. */
+static const size_t small_bytes = (size_t)256 << 20;
+
+int pprun_check_data(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_file_checks files = {0};
+    int rc = pp_packed_list_files(&p->data, &files, err) ||
+                     pp_packed_list_files(&p->eval, &files, err)
+                 ? -1
+                 : 0;
+    if (rc == 0 &&
+        (p->options.verify || pp_file_checks_bytes(&files) <= small_bytes))
+        rc = pp_file_checks_run(&files, err);
+    else if (rc == 0)
+        rc = pp_background_check_start(&files, &p->check, err);
+    pp_file_checks_finish(&files);
+    return rc;
+}
+
+int pprun_check_files(void *ctx, bool end, struct pp_err *err)
+{
+    struct pprun *p = ctx;
+    if (!p->check || (!end && !pp_background_check_failed(p->check)))
+        return 0;
+    return pp_background_check_wait(p->check, err);
+}
+
+void pprun_blame_data(struct pprun *p)
+{
+    struct pp_err damage = {0};
+    if (p->tool->err.code == PP_EXIT_INPUT &&
+        pprun_check_files(p, true, &damage))
+        p->tool->err = damage;
+}

@@ -294,6 +294,7 @@ void pprun_finish(struct pprun *p)
     free(p->stages);
     free(p->recompute);
     pp_tensors_close(p->weights);
+    pp_background_check_destroy(p->check);
     pp_packed_finish(&p->data);
     pp_packed_finish(&p->eval);
     pp_schedule_finish(&p->forward);

@@ -227,7 +227,9 @@ static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
 {
     if (agree(p, j, check_same(p, j)) || agree(p, j, pprun_check_memory(p)))
         return -1;
-    return agree(p, j, pprun_check_device(p));
+    /* A process on each machine reads the data: machines may have copies. */
+    int rc = pp_rendezvous_local(j) == 0 ? pprun_check_data(p) : 0;
+    return agree(p, j, rc) || agree(p, j, pprun_check_device(p)) ? -1 : 0;
 }
 
 /* Checks the checkpoint to resume from. If it is damaged, rank 0 chooses the
@@ -340,6 +342,7 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
     snprintf(p->name, sizeof p->name, "%s[%d/%d %s]", p->tool->name, p->rank,
              l->place.size, host);
     p->tool->name = p->name;
+    tool_catch_faults(p->name);
     if (p->rank == 0)
         return;
     p->tool->quiet = true; /* only rank 0 prints notes */

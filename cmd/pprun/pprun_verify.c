@@ -137,6 +137,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->inspect = pp_verify_inspect;
     j->output = pp_verify_output;
     j->stop = NULL;
+    j->check_files = NULL; /* pprun_check_data has done it */
     j->ctx = &ctx;
     tool_progress(p->tool, "%s", words[which]);
     int rc = pprun_threads(p, &status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* file_check - the list of files and the thread. The thread needs no lock: it
  * alone writes its error, and others read that after they have joined it or
- * have seen that it is done. */
+ * have seen that it failed. */
 #include "data/file_check.h"
 
 #include <pthread.h>
@@ -85,6 +85,7 @@ void pp_file_checks_finish(struct pp_file_checks *c)
 struct pp_background_check {
     struct pp_file_checks files;
     pthread_t thread;
+    pthread_mutex_t lock; /* of joined */
     bool joined;
     bool hurried; /* the thread's own */
     struct pp_err err;
@@ -144,6 +145,7 @@ int pp_background_check_start(struct pp_file_checks *c,
         return -1;
     }
     b->files = *c;
+    pthread_mutex_init(&b->lock, NULL);
     *c = (struct pp_file_checks){0};
     rc = start_thread(b);
     if (rc) {
@@ -163,9 +165,11 @@ bool pp_background_check_failed(const struct pp_background_check *b)
 
 static void join(struct pp_background_check *b)
 {
+    pthread_mutex_lock(&b->lock);
     if (!b->joined)
         pthread_join(b->thread, NULL);
     b->joined = true;
+    pthread_mutex_unlock(&b->lock);
 }
 
 int pp_background_check_wait(struct pp_background_check *b, struct pp_err *err)
@@ -181,6 +185,7 @@ void pp_background_check_destroy(struct pp_background_check *b)
         return;
     b->hurry = b->stop = true;
     join(b);
+    pthread_mutex_destroy(&b->lock);
     pp_file_checks_finish(&b->files);
     free(b);
 }

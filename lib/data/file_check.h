@@ -58,7 +58,8 @@ int pp_background_check_start(struct pp_file_checks *c,
  * Any thread may call it. */
 bool pp_background_check_failed(const struct pp_background_check *b);
 
-/* Waits until all files are read. Fails like pp_file_checks_run. */
+/* Waits until all files are read. Fails like pp_file_checks_run. Any thread may
+ * call it. */
 int pp_background_check_wait(struct pp_background_check *b,
                              struct pp_err *err) PP_MUST_USE;
 

@@ -23,12 +23,16 @@ setup() {
     cp -r saved ckpt
 }
 
+teardown() {
+    [ -z "${pid-}" ] || kill -KILL "$pid" 2>/dev/null || true
+}
+
 run_args=(plan.json --data packed)
 
 # flips DIR COMMAND...: flips bits, each in the next file of DIR, and fails unless
 # the command exits with status 2 and a message that names the file.
 flips() {
-    python3 - "${PP_FLIPS:-40}" "$@" <<'EOF'
+    python3 - "${PP_FLIPS:-24}" "$@" <<'EOF'
 import os, random, subprocess, sys
 count, top, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 files = sorted(os.path.join(at, name)
@@ -67,6 +71,51 @@ for path in sys.argv[1:]:
 
 @test "every flipped bit of a checkpoint is found" {
     flips ckpt/step-00000003 pprun "${run_args[@]}" --steps 3 --resume ckpt
+}
+
+@test "every flipped bit of packed data is found" {
+    cp -r packed damaged
+    flips damaged pprun plan.json --data damaged --init 1 --steps 1 -o lines
+}
+
+@test "damage to data is found by every kind of run" {
+    pppack -q -l 48 -o other data.jsonl
+    damage other/labels
+    local arguments
+    for arguments in '--data other --steps 1' '--data packed --eval other' \
+        '--data packed --steps 1 --eval other' '--data other --logprobs lines' \
+        '--data other --verify' '--data other --verify --shrink'; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pprun -q plan.json --init 1 $arguments
+        echo "$arguments: $stderr"
+        [ "$status" -eq 2 ]
+        [ "$stderr" = 'pprun: other/labels: wrong checksum: the file is damaged' ]
+        [ -z "$output" ]
+    done
+}
+
+# Most of the file is a hole, which is read quickly.
+@test "large data are checked beside the steps, and before the end" {
+    jq -c 'del(.loss_mask)' data.jsonl | pppack -q -l 48 -o plain
+    pppack -q --export megatron -o m plain
+    truncate -s 300M m.bin
+    pppack -q -l 48 --index-only -o large m
+    run --separate-stderr pprun -q plan.json --data large --init 1 --steps 1
+    [ "$status" -eq 0 ]
+    damage m.bin
+    run --separate-stderr pprun -q plan.json --data large --init 1 --steps 1 \
+        --save short
+    [ "$status" -eq 2 ]
+    [ "$stderr" = 'pprun: m.bin: wrong checksum: the file is damaged' ]
+    [ "$(jq .step <<<"$output")" -eq 1 ]
+    pprun -q plan.json --data large --init 1 --steps 1000000 >lines 2>err &
+    pid=$!
+    timeout 60 tail --pid="$pid" -f /dev/null
+    local status=0
+    wait "$pid" || status=$?
+    [ "$status" -eq 2 ]
+    [ "$(cat err)" = 'pprun: m.bin: wrong checksum: the file is damaged' ]
+    rm m.bin
 }
 
 @test "the list of checksums is one that xxhsum reads" {

@@ -31,8 +31,11 @@ int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
         return give_up(c, err);
     rc = c->ops->allgather(c, &mine, all, sizeof mine, err);
     for (int r = 0; rc == 0 && r < c->size; r++)
-        if (all[r].code != PP_EXIT_OK)
+        if (all[r].code != PP_EXIT_OK) {
             rc = pp_fail(err, all[r].code, "%s", all[r].text);
+            if (mine.code == PP_EXIT_OK)
+                pp_err_set_origin(err, PP_ORIGIN_RANK, r);
+        }
     free(all);
     return rc;
 }

@@ -123,6 +123,11 @@ struct pp_job {
     /* Called by every rank between steps. Returns 0, or why to stop: the number
      * of a signal, or PP_STOP_OTHER. All stop if one does. */
     int (*stop)(void *ctx);
+    /* Called by every rank in each step and, with `end`, at the end of a run
+     * that was not stopped; may be NULL. Fails if a file that the job reads was
+     * found damaged; with `end` it waits until all files are read. The job then
+     * fails on every rank, before the update of the step. */
+    int (*check_files)(void *ctx, bool end, struct pp_err *err);
     void *ctx;
 };
 

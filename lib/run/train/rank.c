@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "run/checkpoint/ckpt_shards.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
@@ -290,17 +291,31 @@ static void rank_finish(struct pp_rank *r)
         r->device->ops->close(r->device);
 }
 
+int pp_rank_check_files(struct pp_rank *r, bool end, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (!j->check_files)
+        return 0;
+    return pp_agree(r->comm, j->check_files(j->ctx, end, err), err);
+}
+
 static int rank_work(struct pp_rank *r, enum pp_exit *status,
                      struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     double loss;
+    if (!j->score && j->optim.steps > 0) {
+        if (pp_rank_train(r, status, err))
+            return -1;
+        /* A stopped run has no time, and is continued by another. */
+        return *status == PP_EXIT_OK ? pp_rank_check_files(r, true, err) : 0;
+    }
     if (j->score)
-        return pp_rank_score(r, err);
-    if (j->optim.steps > 0)
-        return pp_rank_train(r, status, err);
+        return pp_rank_score(r, err) || pp_rank_check_files(r, true, err) ? -1
+                                                                          : 0;
     if (pp_rank_evaluate(r, &loss, err) ||
-        pp_rank_check_evaluation(r, loss, err))
+        pp_rank_check_evaluation(r, loss, err) ||
+        pp_rank_check_files(r, true, err))
         return -1;
     return r->comm->rank == 0 ? j->evaluated(j->ctx, loss, err) : 0;
 }

@@ -56,6 +56,11 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 int pp_rank_evaluate(struct pp_rank *r, double *loss,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Fails on every rank if a rank finds a file damaged; with `end` each waits
+ * until its files are read. Collective if the job checks files. */
+int pp_rank_check_files(struct pp_rank *r, bool end,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Hands the log-probabilities of every sequence of the data to the job. */
 int pp_rank_score(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 

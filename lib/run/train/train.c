@@ -19,6 +19,7 @@ enum tail {
     TAIL_WALL,
     TAIL_PRODUCTS,
     TAIL_STOP,
+    TAIL_DAMAGE,
     TAIL_SLOTS,
     TAIL_MESSAGES,
     TAIL_BYTES,
@@ -125,7 +126,7 @@ static double entry(const struct pp_rank *r, size_t i)
 /* Sums the entries of all ranks, tensors in model order and losses in
  * microbatch order, so that the sums do not depend on the split. Returns why a
  * rank was asked to stop, or 0. */
-static int sum_up(struct pp_rank *r, struct pp_step_report *rep)
+static int sum_up(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
 {
     size_t n = r->n_tensors + n_losses(r) + N_TAIL;
     double squares = 0, compute = 0, products = 0, wall = 0;
@@ -142,6 +143,7 @@ static int sum_up(struct pp_rank *r, struct pp_step_report *rep)
         wall = fmax(wall, tail[TAIL_WALL]);
         if (stop <= 0 && tail[TAIL_STOP] != 0)
             stop = (int)tail[TAIL_STOP];
+        *damage |= tail[TAIL_DAMAGE] != 0;
         r->peak_slots[k] = (int)tail[TAIL_SLOTS];
         rep->messages += (uint64_t)tail[TAIL_MESSAGES];
         rep->message_bytes += (uint64_t)tail[TAIL_BYTES];
@@ -159,6 +161,12 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
     const struct pp_job *j = r->job;
     const struct pp_inspection at = {r->comm->rank, r->step, &r->params};
     return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
+}
+
+static bool finds_damage(const struct pp_job *j)
+{
+    struct pp_err ignored = {0};
+    return j->check_files && j->check_files(j->ctx, false, &ignored);
 }
 
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
@@ -181,6 +189,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         [TAIL_WALL] = r->train.seconds - pass_seconds,
         [TAIL_PRODUCTS] = r->timed.product_seconds - products,
         [TAIL_STOP] = j->stop ? j->stop(j->ctx) : 0,
+        [TAIL_DAMAGE] = finds_damage(j),
         [TAIL_SLOTS] = r->train.peak_slots,
         [TAIL_MESSAGES] = (double)(r->train.messages - messages),
         [TAIL_BYTES] = (double)(r->train.message_bytes - bytes),
@@ -188,7 +197,10 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (exchange(r, tail, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
-    *stop = sum_up(r, rep);
+    bool damage = false;
+    *stop = sum_up(r, rep, &damage);
+    if (damage && pp_rank_check_files(r, false, err))
+        return -1;
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
     /* With an inspect callback, non-finite values are its concern. */
