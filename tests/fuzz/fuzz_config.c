@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* fuzz_config - reads any bytes as a config.json. It is refused with one line,
+ * or every unit of the model has a name and finite sizes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "manifest/config_json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* Looks at the first and the last units: there may be many thousands. */
+static void walk(const struct pp_model *m)
+{
+    struct pp_param params[PP_N_LAYER_PARAMS];
+    size_t n = pp_model_n_units(m);
+    if (n == 0)
+        abort();
+    for (size_t i = 0; i < n; i += i == 8 && n > 16 ? n - 16 : 1) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        char name[PP_FQN_TEXT];
+        pp_unit_fqn(u, name);
+        if (!*name || pp_unit_params(m, u, params) > PP_N_LAYER_PARAMS)
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    char path[64];
+    struct pp_model m = {0};
+    struct pp_err err = {0};
+    int fd = memfd_create("config.json", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, data, n) != (ssize_t)n)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (pp_model_read(path, &m, &err) == 0)
+        walk(&m);
+    else if (err.code != PP_EXIT_INPUT || !*err.text || strchr(err.text, '\n'))
+        abort();
+    close(fd);
+    return 0;
+}
