@@ -106,8 +106,7 @@ PP_ATTENTION_FWD(PP_KERNEL(attention_fwd))
 
 PP_ATTENTION_SCRATCH(PP_KERNEL(attention_scratch))
 {
-    struct query_block b;
-    return block_at(s, NULL, &b);
+    return pp_attention_cpu_scratch(s->NH, s->NKV, s->HDQK, s->HDV);
 }
 
 /* --- backward --- */

@@ -233,7 +233,7 @@ static dim3 warp_grid(const struct pp_attention_shape *s, size_t rows,
  * has the same alignment. */
 PP_ATTENTION_SCRATCH(PP_CUDA(attention_scratch))
 {
-    return (s->N * s->NH * sizeof(float) / 16 + 2) * PP_PACK;
+    return pp_attention_cuda_scratch(s->N, s->NH) / sizeof(elem);
 }
 
 PP_ATTENTION_FWD(PP_CUDA(attention_fwd))

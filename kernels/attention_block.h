@@ -12,20 +12,18 @@
 #ifndef PP_KERNELS_ATTENTION_BLOCK_H
 #define PP_KERNELS_ATTENTION_BLOCK_H
 
+#include <assert.h>
 #include <string.h>
 
+#include "kernel_sizes.h"
 #include "products.h"
 #include "real.h"
 
-#define BLOCK_Q 256 /* queries */
-#define BLOCK_ROWS 512
-#define TILE 128 /* keys */
-#define STRIP_ROWS 96
+#define BLOCK_ROWS PP_CPU_BLOCK_ROWS
+#define TILE PP_CPU_TILE_KEYS
+#define STRIP_ROWS PP_CPU_STRIP_ROWS
 #define DIAGONAL_Q 16 /* queries of a strip on the diagonal of the scores */
-#define MOST_HEADS 16
-/* Rows in scratch are longer by this, so that they do not all map to a few sets
- * of the cache. */
-#define APART 16
+#define APART PP_CPU_ROWS_APART
 #define TILE_LD (TILE + APART)
 #define AHEAD 8 /* rows between a prefetch and the copy */
 #define LINE (64 / sizeof(real))
@@ -79,23 +77,12 @@ PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
     return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
 }
 
-/* Return the number of query heads in one block, and of its queries. Blocks
- * with many heads have fewer queries. */
-PP_INLINE size_t heads_together(const struct pp_attention_shape *s)
+/* Divides scratch. */
+PP_INLINE void block_at(const struct pp_attention_shape *s, real *scratch,
+                        struct query_block *b)
 {
-    return smaller(s->NH / s->NKV, MOST_HEADS);
-}
-
-PP_INLINE size_t block_queries(size_t heads)
-{
-    return smaller(BLOCK_Q, BLOCK_ROWS / heads / 16 * 16);
-}
-
-/* Divides scratch, which may be NULL. Returns the number of its elements. */
-PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
-                          struct query_block *b)
-{
-    size_t heads = heads_together(s), rows = heads * block_queries(heads);
+    size_t heads = pp_attention_heads(s->NH, s->NKV);
+    size_t rows = heads * pp_attention_queries(heads);
     size_t at = 0;
     *b = (struct query_block){.ldq = s->HDQK + APART, .ldo = s->HDV + APART};
     struct {
@@ -109,10 +96,10 @@ PP_INLINE size_t block_at(const struct pp_attention_shape *s, real *scratch,
         {&b->dp, STRIP_ROWS * TILE_LD},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        *parts[i].to = scratch ? scratch + at : NULL;
+        *parts[i].to = scratch + at;
         at += parts[i].n;
     }
-    return at;
+    assert(at == pp_attention_cpu_scratch(s->NH, s->NKV, s->HDQK, s->HDV));
 }
 
 /* Returns the group that begins with query head h. */
@@ -120,7 +107,8 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
                                      const real *q, const real *k,
                                      const real *v, size_t sequence, size_t h)
 {
-    size_t size = s->NH / s->NKV, kv = h / size, heads = heads_together(s);
+    size_t size = s->NH / s->NKV, kv = h / size;
+    size_t heads = pp_attention_heads(s->NH, s->NKV);
     size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
     size_t context = sequence ? 0 : s->context;
     return (struct head_group){
@@ -130,7 +118,7 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
         .k = k + key * s->ldkv + kv * s->HDQK,
         .v = v + key * s->ldkv + kv * s->HDV,
         .heads = smaller(heads, (kv + 1) * size - h),
-        .block_q = block_queries(heads),
+        .block_q = pp_attention_queries(heads),
         .context = context,
         .length = context + (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
     };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cpu - the tables of CPU kernels of one element type. */
+#include "kernel_sizes.h"
 #include "kernels.h"
 #include "real.h"
 
@@ -13,8 +14,8 @@ const struct pp_kernels PP_KERNEL(kernels) = {
     .name = TYPE_NAME,
     .element_bytes = sizeof(real),
     .accumulator_bytes = sizeof(real),
-    .head_logits = (size_t)8 << 20, /* 32 MiB in fp32 */
-    .head_rows = 512,
+    .head_logits = PP_CPU_HEAD_LOGITS, /* kernel_sizes.h */
+    .head_rows = PP_CPU_HEAD_ROWS,
 #define PP_ENTRY(name, type) .name = PP_KERNEL(name),
     PP_ALL_KERNELS(PP_ENTRY)};
 
@@ -28,8 +29,8 @@ const struct pp_kernels PP_KERNEL(kernels_rows) = {
     .name = TYPE_NAME "-rows",
     .element_bytes = sizeof(real),
     .accumulator_bytes = sizeof(real),
-    .head_logits = (size_t)8 << 20,
-    .head_rows = 512,
+    .head_logits = PP_CPU_HEAD_LOGITS, /* kernel_sizes.h */
+    .head_rows = PP_CPU_HEAD_ROWS,
     PP_ALL_KERNELS(PP_ENTRY).linear_fwd = PP_KERNEL(linear_rows_fwd),
     .linear_bwd_input = PP_KERNEL(linear_rows_bwd_input),
 };

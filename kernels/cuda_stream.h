@@ -16,17 +16,10 @@
 extern "C" {
 #endif
 
+#include "kernel_sizes.h"
 #include "kernels.h"
 
 #define PP_CUBLAS_ERROR 10000
-
-/* Size of a stream's cuBLAS workspace, as NVIDIA recommends for Hopper. With a
- * workspace of ours cuBLAS allocates nothing and gives the same bits every
- * run. */
-#define PP_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
-
-/* Size of a stream's buffer of partial sums, for reductions over rows. */
-#define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
 
 struct pp_cublas; /* cublas.h */
 struct pp_fuser;  /* fused_product.h */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_device - the device and kernels of a run, and the memory that it needs.
- */
+/* pprun_device - the device and kernels of a run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include "kernels.h"
 #include "model/precision.h"
 #include "pprun.h"
-#include "schedule/memory/memory.h"
 
 #ifdef PP_HAVE_CUDA
 #include "cuda_stream.h"
@@ -139,118 +137,4 @@ int pprun_check_device(struct pprun *p)
     if (j->device->check(j->schedule->graph->n_rows, err))
         return pp_fail_at(err, "--device %s: ", j->device->name);
     return check_room(p);
-}
-
-/* --- memory --- */
-
-/* Bytes that one rank allocates. workspace is for cuBLAS and kernels on a GPU.
- */
-struct need {
-    size_t params, grads, moments, arena, workspace, total;
-    int slots;
-};
-
-static int rank_need(const struct pprun *p, int rank,
-                     const struct pp_stage_bytes *sizes, struct need *n)
-{
-    const struct pp_job *j = &p->job;
-    const struct pp_graph *g = j->schedule->graph;
-    bool trains =
-        (j->optim.steps > 0 || (p->options.plan && !j->eval)) && !j->score;
-    struct pp_memory memory = {0};
-    uint64_t elements = 0;
-    for (int s = 0; s < g->n_stages; s++)
-        for (size_t i = 0; g->stages[s].row == rank && i < j->stages[s].n; i++)
-            elements += pp_unit_n_params(
-                j->model, pp_model_unit(j->model, j->stages[s].first + i));
-    if (pp_memory_plan(trains ? j->schedule : j->forward, rank, sizes, &memory,
-                       &p->tool->err))
-        return -1;
-    *n = (struct need){.params = elements * j->kernels->element_bytes,
-                       .arena = memory.arena_bytes,
-                       .slots = memory.peak_slots};
-    size_t wide = elements * j->kernels->accumulator_bytes;
-    if (trains)
-        n->grads = wide;
-    if (trains && j->optim.optimizer == PP_ADAMW_OPTIMIZER)
-        n->moments = 2 * wide;
-    if (trains && n->params < wide) /* master weights */
-        n->moments += wide;
-    if (!j->device->is_host)
-        n->workspace = pp_job_workspace(j, rank);
-    n->total = n->params + n->grads + n->moments + n->arena + n->workspace;
-    pp_memory_finish(&memory);
-    return 0;
-}
-
-static int refuse_memory(struct pprun *p, int rank, const struct need *n)
-{
-    const struct pprun_options *o = &p->options;
-    struct pp_err *err = &p->tool->err;
-    char need[32], limit[32];
-    if (o->memory_is_slots && (size_t)n->slots > o->memory)
-        return pp_fail(err, PP_EXIT_NO,
-                       "rank %d keeps %d %s alive, but --memory allows %zu",
-                       rank, n->slots, pprun_slots(p->job.schedule->graph),
-                       o->memory);
-    if (o->memory_is_slots || n->total <= o->memory)
-        return 0;
-    pp_format_size(n->total, need);
-    pp_format_size(o->memory, limit);
-    return pp_fail(err, PP_EXIT_NO, "rank %d needs %s, but --memory allows %s",
-                   rank, need, limit);
-}
-
-static void print_row(const struct pprun *p, int rank, const struct need *n)
-{
-    char s[6][32];
-    pp_format_size(n->params, s[0]);
-    pp_format_size(n->grads, s[1]);
-    pp_format_size(n->moments, s[2]);
-    pp_format_size(n->arena, s[3]);
-    pp_format_size(n->workspace, s[4]);
-    pp_format_size(n->total, s[5]);
-    tool_say(p->tool, TOOL_DETAIL, "%4d %12s %12s %12s %6d %12s %12s %12s",
-             rank, s[0], s[1], s[2], n->slots, s[3], s[4], s[5]);
-}
-
-static void print_memory_json(const struct pprun *p, int rank,
-                              const struct need *n)
-{
-    bool last = rank + 1 == p->job.schedule->graph->n_rows;
-    fprintf(p->tool->out,
-            "%s  {\"rank\": %d, \"weights\": %zu, \"gradients\": %zu, "
-            "\"optimizer\": %zu, \"slots\": %d, \"activations\": %zu, "
-            "\"workspace\": %zu, \"total\": %zu}%s",
-            rank ? "" : "[\n", rank, n->params, n->grads, n->moments, n->slots,
-            n->arena, n->workspace, n->total, last ? "\n]\n" : ",\n");
-}
-
-int pprun_check_memory(struct pprun *p)
-{
-    const struct pp_graph *g = p->job.schedule->graph;
-    struct pp_stage_bytes *sizes = calloc((size_t)g->n_stages, sizeof *sizes);
-    int rc = -1;
-    if (!sizes)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    pp_job_sizes(&p->job, sizes);
-    tool_say(p->tool, TOOL_DETAIL, "%4s %12s %12s %12s %6s %12s %12s %12s",
-             "rank", "weights", "gradients", "optimizer", "slots",
-             "activations", "workspace", "total");
-    for (int r = 0; r < g->n_rows; r++) {
-        struct need n;
-        if (rank_need(p, r, sizes, &n))
-            goto out;
-        print_row(p, r, &n);
-        if (p->options.memory && refuse_memory(p, r, &n))
-            goto out;
-        if (p->options.plan)
-            print_memory_json(p, r, &n);
-    }
-    if (p->options.memory_is_slots)
-        p->job.slot_limit = (int)p->options.memory;
-    rc = 0;
-out:
-    free(sizes);
-    return rc;
 }

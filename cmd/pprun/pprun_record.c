@@ -128,7 +128,7 @@ static int find_curves(const struct pprun *p, const struct pp_record *r,
         calloc((size_t)r->schedule->graph->n_stages, sizeof *sizes);
     if (!sizes)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    pp_job_sizes(&p->job, sizes);
+    pp_job_sizes(&p->job, PP_PASS_TRAIN, sizes);
     for (int k = 0; k < n && !rc; k++) {
         const struct pp_row *row = &r->schedule->rows[k];
         const struct pp_span *spans = s->sim.rows[k].spans;

@@ -84,7 +84,10 @@ struct ppsched_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     struct pp_stage_costs stage;
-    double *tokens, *pairs;       /* per microbatch and slice */
+    double *tokens, *pairs;        /* per microbatch and slice */
+    size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
+                                      longest sequence */
+    struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
                                      slice */
@@ -117,6 +120,7 @@ double ppsched_slots(const struct ppsched *p, int rank);
 /* A rank's buffers. */
 struct ppsched_bytes {
     size_t peak, arena; /* bytes that live at once; bytes allocated for them */
+    size_t total;       /* all that the rank allocates */
     size_t peak_place;  /* action of the peak, in the row */
 };
 
@@ -203,8 +207,10 @@ struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f);
  * count it: a rank may begin the next step before the others end this one. */
 double ppsched_span_bubble(const struct pp_sim *sim);
 
-/* Returns the bytes of weights, gradients and moments on a rank. */
-size_t ppsched_trained_bytes(const struct ppsched *p, int rank);
+/* Returns the bytes of weights, gradients, moments and tables on a rank, for a
+ * schedule on the stages of the manifest. */
+size_t ppsched_fixed_bytes(const struct ppsched *p, const struct pp_schedule *s,
+                           int rank);
 
 /* Computes the makespan at the channel depth if each receive waits in its
  * place. */

@@ -99,8 +99,9 @@ static int search_order(struct ppsched *p, double *limit, struct pp_load *load)
                                    .progress = show_progress,
                                    .ctx = p};
     for (int r = 0; r < g->n_rows; r++)
-        limit[r] = (double)o->memory -
-                   (in_bytes ? (double)ppsched_trained_bytes(p, r) : 0);
+        limit[r] =
+            (double)o->memory -
+            (in_bytes ? (double)ppsched_fixed_bytes(p, p->schedule, r) : 0);
     for (int s = 0; s < g->n_stages; s++)
         load[s] = (struct pp_load){.f_to_w = 1};
     pp_schedule_finish(&p->built);

@@ -47,13 +47,7 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
                              : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
-/* Returns the tokens of the largest slice. */
-static double largest_slice(int64_t tokens, int64_t slices)
-{
-    return (double)((tokens + slices - 1) / slices);
-}
-
-static double assume_microbatches(struct ppsched *p)
+static void assume_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     const struct pp_default_microbatch mb = assumed_microbatch(p);
@@ -65,20 +59,22 @@ static double assume_microbatches(struct ppsched *p)
         c->tokens[k] = part.tokens;
         c->pairs[k] = part.pairs;
     }
-    return largest_slice(
-        p->manifest.has_data ? p->manifest.data.max_tokens : mb.tokens, slices);
+    bool sized = p->manifest.has_data;
+    c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
+    c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
- * bins of the step or as assumed. Returns the most tokens of any slice of any
- * step. */
-static double measure_microbatches(struct ppsched *p)
+ * bins of the step or as assumed, and the most tokens of any step. */
+static void measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     int m = p->schedule->n_microbatches;
     int64_t slices = c->graph->n_slices;
-    if (!p->data)
-        return assume_microbatches(p);
+    if (!p->data) {
+        assume_microbatches(p);
+        return;
+    }
     int step = p->options.step ? p->options.step : 1;
     size_t first = (size_t)(step - 1) * (size_t)m;
     for (int k = 0; k < m; k++) {
@@ -91,24 +87,51 @@ static double measure_microbatches(struct ppsched *p)
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &c->pairs[k * slices]);
     }
-    return largest_slice(p->packed.max_tokens, slices);
+    c->max_tokens = p->packed.max_tokens;
+    c->max_seqlen = p->packed.max_seqlen;
 }
 
-static size_t bytes_of(double per_token, double tokens)
+/* Returns the workspace of a stage: the largest of its units', with what they
+ * recompute. A stage without a model has one number. */
+static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
+                           size_t context)
 {
-    return pp_size_of(ceil(per_token * tokens));
+    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    size_t most = 0;
+    double n = pp_mesh_sharers(&p->manifest.mesh);
+    for (size_t i = 0; i < stage->n_units; i++) {
+        const struct pp_manifest_unit *u =
+            &p->manifest.model.units[stage->first_unit + i];
+        struct pp_workspace w = u->workspace;
+        w.token +=
+            pp_bytes_of_rows(u->modes[stage->recompute].workspace_bytes * n, 1);
+        size_t bytes = pp_workspace_bytes(&w, rows, context);
+        most = bytes > most ? bytes : most;
+    }
+    return p->manifest.has_model
+               ? most
+               : pp_bytes_of_rows(stage->workspace_bytes * n, rows);
 }
 
-static void set_sizes(struct ppsched_costs *c, double tokens)
+static void set_sizes(struct ppsched *p)
 {
+    struct ppsched_costs *c = &p->costs;
+    size_t slices = (size_t)c->graph->n_slices;
+    size_t tokens = (c->max_tokens + slices - 1) / slices;
+    size_t rows = pp_rank_rows(&p->manifest.mesh, &c->backend, tokens);
+    size_t context = slices > 1 ? c->max_seqlen : 0;
+    double n = pp_mesh_sharers(&p->manifest.mesh);
     for (int s = 0; s < c->graph->n_stages; s++) {
         const struct pp_manifest_stage *stage = &c->stages[s];
         c->sizes[s] = (struct pp_stage_bytes){
-            .act_i = bytes_of(stage->act_bytes[PP_SAVED_ACT_I], tokens),
-            .act_w = bytes_of(stage->act_bytes[PP_SAVED_ACT_W], tokens),
-            .grad_w = bytes_of(stage->act_bytes[PP_SAVED_GRAD_W], tokens),
-            .output = bytes_of(stage->out_bytes, tokens),
-            .workspace = bytes_of(stage->workspace_bytes, tokens)};
+            .act_i =
+                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_ACT_I] * n, rows),
+            .act_w =
+                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_ACT_W] * n, rows),
+            .grad_w =
+                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_GRAD_W] * n, rows),
+            .output = pp_bytes_of_rows(stage->out_bytes * n, rows),
+            .workspace = workspace_of(p, s, rows, context)};
     }
 }
 
@@ -192,7 +215,9 @@ int ppsched_costs_init(struct ppsched *p)
     c->precision = dtype ? pp_precision_find(dtype) : NULL;
     if (!c->precision)
         c->precision = &pp_precisions[0];
-    set_sizes(c, measure_microbatches(p));
+    c->backend = pp_backend_of(c->precision, !p->manifest.model.gpu);
+    measure_microbatches(p);
+    set_sizes(p);
     c->costs = (struct pp_costs){stage_time, c};
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
@@ -238,36 +263,94 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
                    rank, kept, over, p->options.memory, at);
 }
 
-static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m,
-                        size_t trained)
+/* Returns the bytes of weights, gradients and optimizer state of a rank. */
+static size_t state_bytes(const struct ppsched *p, int rank)
 {
-    char text[5][32], at[PP_ACTION_TEXT + 40];
-    size_t total = m->arena_bytes + trained;
-    pp_format_size(total, text[0]);
-    pp_format_size(total - p->options.memory, text[1]);
-    pp_format_size(m->arena_bytes, text[2]);
-    pp_format_size(trained, text[3]);
-    pp_format_size(p->options.memory, text[4]);
+    const struct pp_manifest_model *model = &p->manifest.model;
+    size_t sum = 0;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++) {
+        const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+        if (p->manifest.graph.stages[s].row != rank)
+            continue;
+        if (!p->manifest.has_model)
+            sum += pp_state_sum(pp_state_bytes(
+                NULL, (struct pp_held){stage->params, 0}, p->costs.precision));
+        for (size_t i = 0; i < stage->n_units; i++) {
+            const struct pp_manifest_unit *u =
+                &model->units[stage->first_unit + i];
+            sum += model->has_state ? pp_size_of(ceil(u->state_bytes))
+                                    : pp_state_sum(pp_state_bytes(
+                                          NULL, (struct pp_held){u->params, 0},
+                                          p->costs.precision));
+        }
+    }
+    return sum;
+}
+
+/* Returns the elements of gradients of a tied embedding or head that a rank
+ * receives in a copy of the weights. */
+static size_t tied_elements(const struct ppsched *p, int rank, int copy)
+{
+    const struct pp_graph *g = &p->manifest.graph;
+    if (g->tied[0] < 0 || copy >= g->n_copies)
+        return 0;
+    int first = copy * (g->n_stages / g->n_copies);
+    int embed = g->stages[g->tied[0] + first].row;
+    int head = g->stages[g->tied[1] + first].row;
+    const struct pp_manifest_stage *s = &p->manifest.stages[g->tied[1]];
+    size_t last = s->first_unit + s->n_units - 1;
+    return embed != head && (rank == embed || rank == head)
+               ? p->manifest.model.units[last].params
+               : 0;
+}
+
+/* Returns the bytes of the tables of a rank, if the manifest has what they
+ * depend on. */
+static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
+                          int rank)
+{
+    const struct ppsched_costs *c = &p->costs;
+    const struct pp_row *row = &s->rows[rank];
+    bool pairs = false;
+    for (size_t i = 0; i < row->n; i++)
+        pairs |= row->actions[i].overlap;
+    const struct pp_table_counts counts = {
+        .tokens = c->max_tokens,
+        .positions = c->max_seqlen,
+        .rotary = p->manifest.model.rotary,
+        .n_tensors = p->manifest.model.n_tensors,
+        .n_losses = (size_t)s->n_microbatches,
+        .n_ranks = (size_t)p->manifest.graph.n_rows,
+        .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
+        .copies = p->manifest.graph.n_copies > 1,
+        .overlap = pairs && !c->backend.is_host};
+    return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
+}
+
+static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m)
+{
+    char text[6][32], at[PP_ACTION_TEXT + 40];
+    size_t state = state_bytes(p, rank),
+           tables = table_bytes(p, p->schedule, rank);
+    size_t total = m->arena_bytes + state + tables;
+    const size_t bytes[] = {total,          total - p->options.memory,
+                            m->arena_bytes, state,
+                            tables,         p->options.memory};
+    for (int i = 0; i < 6; i++)
+        pp_format_size(bytes[i], text[i]);
     tell_place(p, rank, m->peak_place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
                    "rank %d needs %s, %s more than the limit of %s: %s of "
-                   "activations and messages, most of them live at %s, and %s "
-                   "of parameters",
-                   rank, text[0], text[1], text[4], text[2], at, text[3]);
+                   "activations and messages, most of them live at %s, %s of "
+                   "parameters and %s of tables",
+                   rank, text[0], text[1], text[5], text[2], at, text[3],
+                   text[4]);
 }
 
-size_t ppsched_trained_bytes(const struct ppsched *p, int rank)
+size_t ppsched_fixed_bytes(const struct ppsched *p, const struct pp_schedule *s,
+                           int rank)
 {
-    double params = 0, state = 0;
-    for (int s = 0; s < p->manifest.graph.n_stages; s++)
-        if (p->manifest.graph.stages[s].row == rank) {
-            params += (double)p->manifest.stages[s].params;
-            state += p->manifest.stages[s].state_bytes;
-        }
-    if (p->manifest.model.has_state)
-        return bytes_of(state, 1);
-    return bytes_of(params,
-                    (double)pp_precision_trained_bytes(p->costs.precision));
+    return state_bytes(p, rank) + table_bytes(p, s, rank);
 }
 
 double ppsched_room(const struct ppsched *p, int rank)
@@ -277,7 +360,8 @@ double ppsched_room(const struct ppsched *p, int rank)
         if (p->manifest.graph.stages[s].row == rank &&
             p->costs.sizes[s].workspace > workspace)
             workspace = p->costs.sizes[s].workspace;
-    return (double)p->options.memory - (double)ppsched_trained_bytes(p, rank) -
+    return (double)p->options.memory -
+           (double)ppsched_fixed_bytes(p, p->schedule, rank) -
            (double)workspace;
 }
 
@@ -289,9 +373,9 @@ static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
         return 0;
     if (o->memory_is_slots)
         return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
-    size_t trained = ppsched_trained_bytes(p, rank);
-    return m->arena_bytes + trained > o->memory
-               ? refuse_bytes(p, rank, m, trained)
+    return m->arena_bytes + ppsched_fixed_bytes(p, p->schedule, rank) >
+                   o->memory
+               ? refuse_bytes(p, rank, m)
                : 0;
 }
 
@@ -306,7 +390,7 @@ int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
         struct pp_memory m;
         if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
             return -1;
-        *yes = m.arena_bytes + ppsched_trained_bytes(p, r) <= o->memory;
+        *yes = m.arena_bytes + ppsched_fixed_bytes(p, s, r) <= o->memory;
         pp_memory_finish(&m);
     }
     return 0;
@@ -326,8 +410,10 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
             pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
             return -1;
         if (out)
-            out[r] = (struct ppsched_bytes){m.peak_bytes, m.arena_bytes,
-                                            m.peak_place};
+            out[r] = (struct ppsched_bytes){
+                m.peak_bytes, m.arena_bytes,
+                m.arena_bytes + ppsched_fixed_bytes(p, p->schedule, r),
+                m.peak_place};
         int rc = check_rank(p, r, &m);
         pp_memory_finish(&m);
         if (rc)

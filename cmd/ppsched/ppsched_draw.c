@@ -74,8 +74,9 @@ static int find_bytes(struct ppsched *p, int rank,
 /* Returns the part of --memory for a rank's activations and messages. */
 static double limit_of(const struct ppsched *p, int rank)
 {
-    size_t trained =
-        p->options.memory_is_slots ? 0 : ppsched_trained_bytes(p, rank);
+    size_t trained = p->options.memory_is_slots
+                         ? 0
+                         : ppsched_fixed_bytes(p, p->schedule, rank);
     return (double)(p->options.memory - trained);
 }
 

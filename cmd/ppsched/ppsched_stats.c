@@ -151,6 +151,10 @@ static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
     for (int r = 0; r < n; r++)
         pp_json_uint(w, NULL, bytes[r].arena);
     pp_json_end(w);
+    pp_json_array(w, "rank_bytes", PP_JSON_INLINE);
+    for (int r = 0; r < n; r++)
+        pp_json_uint(w, NULL, bytes[r].total);
+    pp_json_end(w);
 }
 
 int ppsched_stats(struct ppsched *p, FILE *f)

@@ -71,6 +71,9 @@ static void set_request(struct split_job *j)
     j->request = (struct pp_split_request){
         .model = &j->model,
         .precision = j->precision,
+        .gpu = j->device ? j->device == 2
+                         : j->precision->element_bytes <
+                               j->precision->accumulator_bytes,
         .mesh = j->mesh,
         .profile = j->costs_file ? &j->profile : NULL,
         .n_ranks = j->n_ranks,

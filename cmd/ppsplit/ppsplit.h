@@ -46,6 +46,7 @@ struct split_job {
     const char *source, *units; /* source: the model, or units */
     int64_t seq_len, tokens, n_images, image_patches;
     const struct pp_precision *precision;
+    int device; /* 1: cpu, 2: cuda */
     bool mtp;
     const char *moe_layer_freq;
     int64_t n_ranks, n_chunks, encoder_ranks;

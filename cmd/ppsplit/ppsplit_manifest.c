@@ -13,22 +13,23 @@ static double seen(const struct split_job *j, struct pp_flops f)
     return pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
 }
 
+/* Costs of a unit on one rank, for each token of a whole microbatch. */
 static struct pp_manifest_mode mode_of(const struct split_job *j,
                                        struct pp_unit_id u, enum pp_recompute r)
 {
+    const struct pp_backend *b = &j->plan.run.backend;
     struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
-    double share = pp_mesh_share(&j->mesh);
+    const struct pp_unit_rates rates = pp_unit_rates(&j->model, u, r, b);
+    const struct pp_unit_rates kept =
+        pp_unit_rates(&j->model, u, PP_RECOMPUTE_NONE, b);
+    double n = pp_mesh_sharers(&j->mesh);
     struct pp_manifest_mode mode = {
         .known = true,
-        .recompute_flops = {share * f.per_token,
-                            share * f.per_pair * seen(j, f)},
+        .recompute_flops = {f.per_token / n, f.per_pair * seen(j, f) / n},
         .workspace_bytes =
-            share * (double)pp_unit_saved_bytes(
-                        &j->model, u, r, PP_SAVED_WORKSPACE, j->precision)};
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        mode.act_bytes[b] =
-            share * (double)pp_unit_saved_bytes(
-                        &j->model, u, r, (enum pp_saved_block)b, j->precision);
+            (double)(rates.workspace.token - kept.workspace.token) / n};
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        mode.act_bytes[k] = rates.act[k] / n;
     return mode;
 }
 
@@ -39,28 +40,28 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
                      struct pp_manifest_unit *units)
 {
     char fqn[PP_FQN_TEXT];
-    double share = pp_mesh_share(&j->mesh);
+    double n = pp_mesh_sharers(&j->mesh);
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
         struct pp_manifest_unit *x = &units[i];
+        const struct pp_unit_rates rates = pp_unit_rates(
+            &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
         pp_model_fqn(&j->model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         if (!x->fqn)
             return -1;
         x->params = pp_unit_n_params(&j->model, u);
-        x->fwd_flops[0] = share * f.per_token;
-        x->fwd_flops[1] = share * f.per_pair * seen(j, f);
+        x->fwd_flops[0] = f.per_token / n;
+        x->fwd_flops[1] = f.per_pair * seen(j, f) / n;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            x->act_bytes[b] = share * (double)pp_unit_saved_bytes(
-                                          &j->model, u, PP_RECOMPUTE_NONE,
-                                          (enum pp_saved_block)b, j->precision);
+            x->act_bytes[b] = rates.act[b] / n;
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        x->state_bytes =
-            pp_mesh_unit_state_bytes(&j->mesh, &j->model, u, j->precision);
-        x->out_bytes = pp_mesh_out_bytes(&j->mesh, &j->model, u, j->precision);
+        x->state_bytes = (double)pp_split_state_bytes(&j->request, &j->mesh, i);
+        x->out_bytes = rates.out / n;
+        x->workspace = rates.workspace;
     }
     return 0;
 }
@@ -121,7 +122,10 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
+        .gpu = j->request.gpu,
         .tied = j->model.tied,
+        .n_tensors = pp_model_n_tensors(&j->model),
+        .rotary = pp_model_rotary(&j->model),
         .has_state = on_mesh || j->model.n_mtp > 0,
         .params = pp_model_n_params(&j->model),
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),

@@ -9,6 +9,7 @@
 #include "ppsplit.h"
 
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
+static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const dtype_words[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const stages_words[] = {"single", "multi", NULL};
 static const char *const round_words[] = {"up", "down", NULL};
@@ -138,6 +139,8 @@ const struct tool_option split_options[] = {
      AT(tokens), 1, INT32_MAX, .counts = true},
     {0, "dtype", "TYPE", "fp32, fp64 or bf16 (as config.json says)",
      .words = dtype_words, .parse = parse_dtype},
+    {0, "device", "NAME", "cpu or cuda (default with bf16), for memory",
+     AT(device), .words = devices, .parse = parse_word_from_1},
     {0, "mtp", NULL, "include the layers for multi-token prediction", AT(mtp)},
     {0, "moe-layer-freq", "FREQ", "layers with experts, as for Megatron-LM",
      AT(moe_layer_freq)},

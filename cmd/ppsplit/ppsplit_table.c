@@ -252,16 +252,22 @@ static void print_mesh(const struct split_job *j, FILE *f)
 static void print_foot(const struct split_job *j, FILE *f)
 {
     size_t most = 0;
-    char size[32];
+    double tables = 0;
+    char size[32], rest[48] = "";
     int n = j->plan.graph.n_rows;
     double mean = total_cost(j) / n, largest = largest_cost(j->plan.ranks, n);
     for (int r = 0; r < n; r++) {
         const struct pp_split_sum *x = &j->plan.ranks[r];
-        size_t bytes =
-            pp_size_of(x->state_bytes) + pp_size_of(x->activations_bytes);
+        size_t bytes = pp_size_of(pp_split_plan_need(&j->plan, r));
+        tables = x->tables_bytes > tables ? x->tables_bytes : tables;
         most = bytes > most ? bytes : most;
     }
     pp_format_size(most, size);
+    if (tables > 0) {
+        char text[32];
+        pp_format_size(pp_size_of(tables), text);
+        snprintf(rest, sizeof rest, ", and %s of tables", text);
+    }
     fprintf(f,
             "\nThe largest rank has %.1f %% of the cost, %.1f %% above the "
             "mean.\n",
@@ -269,12 +275,12 @@ static void print_foot(const struct split_job *j, FILE *f)
     fprintf(f,
             "The fullest rank holds %s: %s weights, gradients%s, "
             "and the\nactivations of microbatches of %" PRId64
-            " tokens, %" PRId64 " in a step.\n",
+            " tokens, %" PRId64 " in a step%s.\n",
             size, j->precision->name,
             j->precision->element_bytes < j->precision->accumulator_bytes
                 ? ", master weights and two moments"
                 : " and two moments",
-            j->tokens, j->plan.run.n_microbatches);
+            j->tokens, j->plan.run.n_microbatches, rest);
     print_mesh(j, f);
 }
 
@@ -322,9 +328,7 @@ static void print_room(const struct split_job *j, FILE *f)
     fprintf(f, "Ranks 0, 1, ... use this share of the memory limit:");
     for (int r = 0; r < j->plan.graph.n_rows; r++)
         fprintf(f, "%s %.0f %%", r ? "," : "",
-                100 *
-                    (j->plan.ranks[r].state_bytes +
-                     j->plan.ranks[r].activations_bytes) /
+                100 * pp_split_plan_need(&j->plan, r) /
                     (double)j->memory_bytes);
     fprintf(f, ".\n");
 }

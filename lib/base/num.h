@@ -54,4 +54,13 @@ static inline size_t pp_round_up(size_t n, size_t align)
     return (n + align - 1) / align * align;
 }
 
+/* Buffers begin on a cache line. */
+enum { PP_LINE_BYTES = 64 };
+
+/* Returns the bytes of the cache lines of a buffer of n bytes; at least one. */
+static inline size_t pp_line_bytes(size_t n)
+{
+    return pp_round_up(n ? n : 1, PP_LINE_BYTES);
+}
+
 #endif

@@ -7,8 +7,6 @@
 
 #include "base/num.h"
 
-#define ALIGN_BYTES 64
-
 static int cpu_check(int n_ranks, struct pp_err *err)
 {
     (void)n_ranks, (void)err;
@@ -35,7 +33,7 @@ static void cpu_close(struct pp_device *d)
 static void *cpu_alloc(struct pp_device *d, size_t bytes)
 {
     (void)d;
-    void *p = aligned_alloc(ALIGN_BYTES, pp_round_up(bytes, ALIGN_BYTES));
+    void *p = aligned_alloc(PP_LINE_BYTES, pp_line_bytes(bytes));
     if (p)
         memset(p, 0, bytes);
     return p;
@@ -93,12 +91,14 @@ void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,
     size_t bytes;
     if (pp_mul(n ? n : 1, size, &bytes, err))
         return NULL;
-    void *p = bytes <= SIZE_MAX - ALIGN_BYTES
+    void *p = bytes <= SIZE_MAX - PP_LINE_BYTES
                   ? pp_device_ops(d)->alloc(d, bytes)
                   : NULL;
     if (!p) {
         pp_format_size(bytes, text);
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory: %s need %s", what, text);
+    } else if (d) {
+        d->allocated += pp_line_bytes(bytes);
     }
     return p;
 }

@@ -66,7 +66,6 @@ struct pp_device_ops {
     const char *name;
     bool is_host; /* memory is the host's, and no work is queued */
     const struct pp_stream_ops *streams; /* for transports; NULL with is_host */
-    size_t handle_bytes;                 /* device memory of one handle */
 
     /* Fails if this process cannot open n_ranks handles. */
     int (*check)(int n_ranks, struct pp_err *err);
@@ -114,7 +113,9 @@ struct pp_device_ops {
 /* The first member of every handle. */
 struct pp_device {
     const struct pp_device_ops *ops;
-    void *stream; /* argument of this device's kernels; NULL on the CPU */
+    void *stream;     /* argument of this device's kernels; NULL on the CPU */
+    size_t allocated; /* bytes of pp_device_alloc since open; nothing is freed
+                         before the end of a run */
 };
 
 extern const struct pp_device_ops pp_device_cpu;
@@ -130,18 +131,8 @@ static inline const struct pp_device_ops *pp_device_ops(struct pp_device *d)
     return d ? d->ops : &pp_device_cpu;
 }
 
-/* Returns the number of rows that a saved tensor is allocated for. On a GPU it
- * is rounded up, so that the next tensor has the alignment that kernels need.
- * The choice of kernels, and so the bits, would otherwise depend on the split.
- */
-static inline size_t pp_device_rows(const struct pp_device_ops *ops,
-                                    size_t rows)
-{
-    return ops->is_host ? rows : (rows + 15) / 16 * 16;
-}
-
-/* Allocates n items of size bytes. Returns NULL with *err filled if there is
- * not enough memory; what names the items in the message. */
+/* Allocates n items of size bytes, in whole cache lines. Returns NULL with *err
+ * filled if there is not enough memory; what names the items in the message. */
 void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,
                       const char *what, struct pp_err *err);
 

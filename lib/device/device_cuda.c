@@ -83,6 +83,7 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
     if (!g)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     g->base.ops = &pp_device_cuda;
+    g->base.allocated = PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
     g->base.stream = &g->stream;
     if (count_gpus(&n, err) ||
         check_cuda(cudaSetDevice(local_rank % n), "GPU", err))
@@ -298,7 +299,6 @@ static const struct pp_stream_ops cuda_streams = {
 const struct pp_device_ops pp_device_cuda = {
     .name = "cuda",
     .streams = &cuda_streams,
-    .handle_bytes = PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES,
     .check = cuda_check,
     .open = cuda_open,
     .close = cuda_close,

@@ -19,6 +19,7 @@
 #include "model/mesh.h"
 #include "model/cost.h"
 #include "model/model.h"
+#include "model/unit_bytes.h"
 #include "schedule/ir/graph.h"
 #include "schedule/ir/schedule.h"
 
@@ -42,6 +43,8 @@ struct pp_manifest_unit {
     double out_bytes;                    /* per token */
     double state_bytes; /* weights, gradients and optimizer of one rank, if the
                            model has has_state */
+    struct pp_workspace workspace; /* for each row of a rank; without what a
+                                      mode recomputes */
     /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known
      * changes nothing. */
     struct pp_manifest_mode modes[PP_N_RECOMPUTES];
@@ -51,9 +54,12 @@ struct pp_manifest_model {
     const char *source; /* path of the model directory or config.json */
     const char *architecture;
     const char *dtype; /* byte counts assume it: "fp32" */
+    bool gpu;          /* byte counts assume a GPU, not the CPU */
     bool tied;
-    bool has_state;  /* units have state_bytes */
-    uint64_t params; /* tied ones count once */
+    bool has_state;           /* units have state_bytes */
+    uint64_t params;          /* tied ones count once */
+    size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they
+                                 are not known */
     struct pp_manifest_unit *units;
     size_t n_units;
 };

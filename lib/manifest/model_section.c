@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/cost.h"
 
 static const char *const mode_keys[] = {"again_flops", "act_bytes",
@@ -132,11 +133,12 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 }
 
 static const char *const model_keys[] = {
-    "source", "architecture", "dtype", "tied", "params", "units", NULL,
+    "source", "architecture", "dtype",      "device", "tied",
+    "params", "tensors",      "rotary_dim", "units",  NULL,
 };
 static const char *const unit_keys[] = {
-    "fqn",       "params",      "fwd_flops", "act_bytes",
-    "out_bytes", "state_bytes", "recompute", NULL,
+    "fqn",         "params",          "fwd_flops", "act_bytes", "out_bytes",
+    "state_bytes", "workspace_bytes", "recompute", NULL,
 };
 
 static int reals_member(const struct pp_value *at, const char *key,
@@ -186,13 +188,37 @@ static int read_state(const struct pp_value *at, bool first,
                              &u->state_bytes);
 }
 
+/* The numbers of workspace_bytes, in this order. */
+static void list_workspace(struct pp_workspace *w,
+                           size_t *at[PP_WORKSPACE_NUMBERS])
+{
+    size_t *const list[PP_WORKSPACE_NUMBERS] = {&w->token, &w->fixed, &w->row,
+                                                &w->rows, &w->keys};
+    memcpy(at, list, sizeof list);
+}
+
+int pp_read_workspace(const struct pp_value *at, struct pp_workspace *w)
+{
+    double numbers[PP_WORKSPACE_NUMBERS] = {0};
+    size_t *to[PP_WORKSPACE_NUMBERS];
+    if (reals_member(at, "workspace_bytes", false, PP_WORKSPACE_NUMBERS,
+                     numbers))
+        return -1;
+    list_workspace(w, to);
+    for (int i = 0; i < PP_WORKSPACE_NUMBERS; i++)
+        *to[i] = pp_size_of(numbers[i]);
+    return 0;
+}
+
 static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
 {
     if (pp_value_object(at, unit_keys) || pp_value_get_text(at, "fqn", &u->fqn))
         return -1;
     const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
                                         &u->out_bytes};
-    return pp_read_unit_costs(at, true, &costs) || pp_read_unit_modes(at, u)
+    return pp_read_unit_costs(at, true, &costs) ||
+                   pp_read_workspace(at, &u->workspace) ||
+                   pp_read_unit_modes(at, u)
                ? -1
                : 0;
 }
@@ -271,6 +297,29 @@ static int sum_params(const struct pp_value *at,
     return 0;
 }
 
+/* Reads the keys that sizes besides the units depend on. */
+static int read_table_keys(const struct pp_value *at,
+                           struct pp_manifest_model *model)
+{
+    struct pp_value member;
+    const char *device = "cpu";
+    int64_t tensors = 0, rotary = 0;
+    if (pp_value_find(at, "device", &member) && pp_value_text(&member, &device))
+        return -1;
+    model->gpu = !strcmp(device, "cuda");
+    if (!model->gpu && strcmp(device, "cpu"))
+        return pp_value_fail(&member, "'%.*s' is not 'cpu' or 'cuda'",
+                             PP_VALUE_QUOTE, device);
+    if ((pp_value_find(at, "tensors", &member) &&
+         pp_value_int(&member, 0, INT32_MAX, &tensors)) ||
+        (pp_value_find(at, "rotary_dim", &member) &&
+         pp_value_int(&member, 0, INT32_MAX, &rotary)))
+        return -1;
+    model->n_tensors = (size_t)tensors;
+    model->rotary = (size_t)rotary;
+    return 0;
+}
+
 int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_model *model = &m->model;
@@ -278,7 +327,8 @@ int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
     if (pp_value_object(at, model_keys) ||
         pp_value_get_text(at, "source", &model->source) ||
         pp_value_get_text(at, "architecture", &model->architecture) ||
-        pp_value_get_text(at, "dtype", &model->dtype))
+        pp_value_get_text(at, "dtype", &model->dtype) ||
+        read_table_keys(at, model))
         return -1;
     if (pp_value_find(at, "tied", &member) &&
         pp_value_bool(&member, &model->tied))
@@ -322,6 +372,15 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
     bad |= pp_put_costs(o, u->params, u->fwd_flops, u->act_bytes, u->out_bytes);
     if (has_state)
         bad |= pp_put(o, "state_bytes", json_real(u->state_bytes));
+    struct pp_workspace w = u->workspace;
+    size_t *from[PP_WORKSPACE_NUMBERS];
+    json_t *numbers = w.fixed ? json_array() : NULL;
+    list_workspace(&w, from);
+    for (int i = 0; numbers && i < PP_WORKSPACE_NUMBERS; i++)
+        bad |=
+            json_array_append_new(numbers, json_integer((json_int_t)*from[i]));
+    if (numbers)
+        bad |= pp_put(o, "workspace_bytes", numbers);
     bad |= pp_put_unit_modes(o, u);
     return pp_written(o, bad, err);
 }
@@ -333,8 +392,14 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
     int bad = pp_put_text(o, "source", model->source, err);
     bad |= pp_put_text(o, "architecture", model->architecture, err);
     bad |= pp_put_text(o, "dtype", model->dtype, err);
+    if (model->gpu)
+        bad |= pp_put(o, "device", json_string("cuda"));
     bad |= pp_put(o, "tied", json_boolean(model->tied));
     bad |= pp_put(o, "params", json_integer((json_int_t)model->params));
+    if (model->n_tensors)
+        bad |= pp_put(o, "tensors", json_integer((json_int_t)model->n_tensors));
+    if (model->rotary)
+        bad |= pp_put(o, "rotary_dim", json_integer((json_int_t)model->rotary));
     for (size_t i = 0; i < model->n_units && !bad; i++)
         bad |= json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));

@@ -51,6 +51,10 @@ struct pp_unit_costs {
 int pp_read_unit_costs(const struct pp_value *at, bool required,
                        const struct pp_unit_costs *c) PP_MUST_USE;
 
+/* Reads "workspace_bytes" of a unit, which may be absent. */
+int pp_read_workspace(const struct pp_value *at,
+                      struct pp_workspace *w) PP_MUST_USE;
+
 /* Read and write "recompute" of a unit and of a stage. */
 int pp_read_unit_modes(const struct pp_value *at,
                        struct pp_manifest_unit *u) PP_MUST_USE;

@@ -55,15 +55,16 @@ static int read_kind(const struct pp_value *at, struct pp_unit_row *row)
 static int read_table_row(const struct pp_value *at, struct pp_arena *a,
                           struct pp_unit_row *row)
 {
-    static const char *const keys[] = {"fqn",       "kind",      "class",
-                                       "params",    "fwd_flops", "act_bytes",
-                                       "out_bytes", NULL};
+    static const char *const keys[] = {
+        "fqn",       "kind",      "class",           "params", "fwd_flops",
+        "act_bytes", "out_bytes", "workspace_bytes", NULL};
     const struct pp_unit_costs costs = {&row->params, row->fwd_flops,
                                         row->act_bytes, &row->out_bytes};
     const char *fqn;
     struct pp_value member;
     if (pp_value_object(at, keys) || get_name(at, "fqn", &fqn) ||
-        read_kind(at, row) || pp_read_unit_costs(at, true, &costs))
+        read_kind(at, row) || pp_read_unit_costs(at, true, &costs) ||
+        pp_read_workspace(at, &row->workspace))
         return -1;
     if (pp_value_find(at, "class", &member) &&
         get_name(at, "class", &row->class))

@@ -90,7 +90,7 @@ struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
             c, m->fwd[0] * tokens * part(again.per_token, f.per_token),
             m->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
-    double share = pp_mesh_share(x->mesh);
+    double share = 1.0 / pp_mesh_sharers(x->mesh);
     /* Only the pairs within the layer's window count. */
     double seen = pp_attended_pairs(f.window, x->seq_len) /
                   pp_attended_pairs(0, x->seq_len);

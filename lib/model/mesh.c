@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/mesh.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "model/inventory.h"
@@ -168,33 +167,4 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
     if (pp_unit_is_mtp(m, u))
         held.dense += divide_up(m->vocab, tp) * m->hidden;
     return held;
-}
-
-double pp_mesh_state_bytes(const struct pp_mesh *x, struct pp_held held,
-                           const struct pp_precision *p)
-{
-    double whole = (double)(p->element_bytes + p->accumulator_bytes);
-    double parted = (double)pp_precision_trained_bytes(p) - whole;
-    double alike = (double)x->dp * (double)x->cp;
-    double dense = ceil((double)held.dense / alike);
-    double sharing = alike * (x->experts_over_tp ? (double)x->tp : 1);
-    double experts = ceil((double)held.experts / (sharing / (double)x->ep));
-    return whole * (double)(held.dense + held.experts) +
-           parted * (dense + experts);
-}
-
-double pp_mesh_out_bytes(const struct pp_mesh *x, const struct pp_model *m,
-                         struct pp_unit_id u, const struct pp_precision *p)
-{
-    double bytes = (double)(m->hidden * p->element_bytes);
-    if (m->table)
-        return pp_unit_row(m, u)->out_bytes;
-    if (pp_unit_is_vision(u))
-        return pp_vision_out_width(m, u) * (double)p->element_bytes *
-               pp_mesh_share(x);
-    /* A layer for multi-token prediction also passes on all that it gets. */
-    if (pp_unit_is_mtp(m, u))
-        bytes *= (double)(u.layer - m->n_layers + 2);
-    /* The head's loss stays on its rank. */
-    return u.kind == PP_UNIT_HEAD ? 0 : bytes * pp_mesh_share(x);
 }

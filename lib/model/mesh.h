@@ -48,12 +48,6 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
 
-/* Returns one rank's share of a unit's operations, activations and messages. */
-static inline double pp_mesh_share(const struct pp_mesh *x)
-{
-    return 1.0 / ((double)x->tp * (double)x->cp);
-}
-
 /* Elements of a unit's weights on the rank with most of them. dp * cp ranks
  * hold the same dense weights, dp * cp / ep ranks the same experts. */
 struct pp_held {
@@ -62,24 +56,11 @@ struct pp_held {
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);
 
-/* Returns the bytes of weights, gradients and the rank's part of the optimizer
- * state (AdamW's moments and master weights). On one rank this is
- * pp_precision_trained_bytes for each element. */
-double pp_mesh_state_bytes(const struct pp_mesh *x, struct pp_held held,
-                           const struct pp_precision *p);
-
-/* Returns the bytes that the rank trains unit u with. */
-static inline double pp_mesh_unit_state_bytes(const struct pp_mesh *x,
-                                              const struct pp_model *m,
-                                              struct pp_unit_id u,
-                                              const struct pp_precision *p)
+/* Returns the ranks that divide a unit's operations, activations and messages.
+ */
+static inline int pp_mesh_sharers(const struct pp_mesh *x)
 {
-    return pp_mesh_state_bytes(x, pp_mesh_held(x, m, u), p);
+    return x->tp * x->cp;
 }
-
-/* Returns the bytes that the rank sends from unit u to the next one, for each
- * token. */
-double pp_mesh_out_bytes(const struct pp_mesh *x, const struct pp_model *m,
-                         struct pp_unit_id u, const struct pp_precision *p);
 
 #endif

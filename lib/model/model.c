@@ -209,6 +209,25 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     return PP_N_LAYER_PARAMS;
 }
 
+size_t pp_model_rotary(const struct pp_model *m)
+{
+    if (m->table || m->architecture == PP_GPT2) /* it adds positions */
+        return 0;
+    return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
+}
+
+size_t pp_model_n_tensors(const struct pp_model *m)
+{
+    struct pp_param table[PP_N_LAYER_PARAMS];
+    size_t n = 0;
+    for (size_t u = 0; !m->table && u < pp_model_n_units(m); u++) {
+        size_t n_slots = pp_unit_params(m, pp_model_unit(m, u), table);
+        for (size_t i = 0; i < n_slots; i++)
+            n += table[i].name[0] != '\0';
+    }
+    return n;
+}
+
 const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
                                       struct pp_unit_id u)
 {

@@ -247,6 +247,12 @@ enum { PP_P_WEIGHT = 0 }; /* the only parameter of embedding, norm and head */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_param out[PP_N_LAYER_PARAMS]);
 
+/* Returns the elements of a query head that RoPE rotates. */
+size_t pp_model_rotary(const struct pp_model *m);
+
+/* Returns the number of tensors in the tables of all units. */
+size_t pp_model_n_tensors(const struct pp_model *m);
+
 /* Returns the number of elements of all parameters of the unit. */
 uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u);
 
@@ -350,6 +356,18 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
 /* Returns the mean number of pairs that a token of a sequence attends. */
 double pp_attended_pairs(size_t window, double seq_len);
 
+/* The workspace of an action: bytes as a function of its rows. It has two
+ * activations that the units of a stage hand on, then what the unit recomputes,
+ * then the scratch of its kernels, each from a cache line on. */
+struct pp_workspace {
+    size_t token;     /* for each row */
+    size_t fixed;     /* once */
+    size_t row, rows; /* for a row of logits, and most of these rows */
+    size_t keys;      /* keys and values of a row; only slices need them */
+};
+
+enum { PP_WORKSPACE_NUMBERS = 5 }; /* of the struct */
+
 /* A model of any architecture, known by a table of its units and their costs.
  * Some units come before the layers and some after them; rules that count
  * layers count only the layers. */
@@ -360,6 +378,7 @@ struct pp_unit_row {
     uint64_t params;
     double fwd_flops[2]; /* per token, per attended pair */
     double act_bytes[PP_N_SAVED_BLOCKS], out_bytes; /* per token */
+    struct pp_workspace workspace;
 };
 
 struct pp_unit_table {

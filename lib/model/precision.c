@@ -22,12 +22,6 @@ const struct pp_precision *pp_precision_find(const char *name)
     return NULL;
 }
 
-size_t pp_precision_trained_bytes(const struct pp_precision *p)
-{
-    bool has_master = p->element_bytes < p->accumulator_bytes;
-    return p->element_bytes + (has_master ? 4 : 3) * p->accumulator_bytes;
-}
-
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p)

@@ -19,10 +19,6 @@ extern const struct pp_precision pp_precisions[];
 /* Finds a precision by its name. Returns NULL if there is none. */
 const struct pp_precision *pp_precision_find(const char *name);
 
-/* Returns the bytes of one parameter in training with AdamW: weight, gradient,
- * two moments, and a master weight if there is one. */
-size_t pp_precision_trained_bytes(const struct pp_precision *p);
-
 /* Returns the bytes per token of one block of the unit (model.h). */
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,

@@ -117,7 +117,7 @@ static void set_split(struct order_search *x, const size_t *bounds)
     const struct pp_graph *g = &run->graph;
     const double *speeds = run->request->speeds;
     for (int r = 0; r < g->n_rows; r++)
-        x->room[r] = (double)run->memory_bytes;
+        x->room[r] = (double)run->memory_bytes - run->tables[r];
     for (int s = 0; s < g->n_stages; s++) {
         int rank = g->stages[s].row;
         double speed = speeds ? speeds[rank] : 1;

@@ -101,7 +101,7 @@ static void merge_atom(const struct pp_split_run *run, struct merged *x,
             for (int t = 0; t < PP_N_TIMES; t++)
                 x->times[k * slices + q][t] += run->times[i * slices + q][t];
         for (int b = 0; b < PP_N_UNIT_BYTES; b++)
-            x->bytes[k][b] = b == PP_UNIT_PASSING
+            x->bytes[k][b] = b == PP_UNIT_WORKSPACE
                                  ? fmax(x->bytes[k][b], run->bytes[i][b])
                                  : x->bytes[k][b] + run->bytes[i][b];
     }
@@ -191,7 +191,7 @@ static int shorten(struct pp_split_run *run, const struct atoms *a,
     step.need = exact_need;
     step.ctx = &x;
     for (int r = 0; !done && r < run->graph.n_rows; r++)
-        run->limit[r] = (double)run->memory_bytes;
+        run->limit[r] = (double)run->memory_bytes - run->tables[r];
     if (!done && may_stay(run, bounds, &done, err))
         return -1;
     if (done)

@@ -285,7 +285,7 @@ static int read_workspace(struct pp_split_memory *m,
     free(m->workspace);
     m->workspace = NULL;
     for (size_t i = 0; i < n; i++)
-        any |= bytes[i][PP_UNIT_PASSING] > 0;
+        any |= bytes[i][PP_UNIT_WORKSPACE] > 0;
     while (n >> levels)
         levels++;
     if (!any)
@@ -296,7 +296,7 @@ static int read_workspace(struct pp_split_memory *m,
     if (!m->workspace)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
-        m->workspace[i] = bytes[i][PP_UNIT_PASSING];
+        m->workspace[i] = bytes[i][PP_UNIT_WORKSPACE];
     for (size_t k = 1; k < levels; k++)
         for (size_t i = 0; i + ((size_t)1 << k) <= n; i++) {
             const double *half = &m->workspace[(k - 1) * n + i];

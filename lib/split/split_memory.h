@@ -17,8 +17,8 @@ enum {
     PP_UNIT_ACT_I,
     PP_UNIT_ACT_W,
     PP_UNIT_GRAD_W,
-    PP_UNIT_TRAINED, /* training state: weights, gradients, optimizer */
-    PP_UNIT_PASSING, /* workspace of an action, shared by a rank's units */
+    PP_UNIT_TRAINED,   /* training state: weights, gradients, optimizer */
+    PP_UNIT_WORKSPACE, /* of an action, shared by a rank's units */
     PP_N_UNIT_BYTES
 };
 

@@ -84,6 +84,7 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
         if (pp_split_run_buffers(run, plan->bounds, r, &bytes, err))
             return -1;
         plan->ranks[r].activations_bytes = (double)bytes;
+        plan->ranks[r].tables_bytes = run->tables[r];
     }
     if (g->n_stages == g->n_rows)
         for (int s = 0; s < g->n_stages; s++)
@@ -102,21 +103,19 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     const struct pp_split_request *q = run->request;
     struct pp_unit_id u = pp_model_unit(q->model, i);
     struct pp_held held = pp_mesh_held(&q->mesh, q->model, u);
-    double bytes[PP_N_SAVED_BLOCKS];
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        bytes[b] =
-            pp_mesh_share(&q->mesh) *
-            (double)pp_unit_saved_bytes(q->model, u, run->modes[i],
-                                        (enum pp_saved_block)b, q->precision);
+    const struct pp_unit_rates rates =
+        pp_unit_rates(q->model, u, run->modes[i], &run->backend);
+    size_t rows =
+        pp_rank_rows(&q->mesh, &run->backend, (size_t)q->microbatch.tokens);
+    const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
     /* The output gradients for W exist for one microbatch only, because 1F1B
      * runs W right after I. */
-    double kept = bytes[PP_SAVED_ACT_I] + bytes[PP_SAVED_ACT_W];
+    size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
     sum->params += held.dense + held.experts;
-    sum->state_bytes +=
-        pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
+    sum->state_bytes += (double)pp_split_state_bytes(q, &q->mesh, i);
     sum->cost += run->costs[i];
-    sum->activations_bytes += (kept * sum->live + bytes[PP_SAVED_GRAD_W]) *
-                              (double)q->microbatch.tokens;
+    sum->activations_bytes +=
+        (double)kept * sum->live + (double)bytes.act[PP_SAVED_GRAD_W];
 }
 
 static int add_all(struct pp_split_plan *plan, struct pp_err *err)
@@ -294,14 +293,13 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
     struct pp_mesh mesh = q->mesh;
     mesh.dp = dp;
     for (int r = 0; r < g->n_rows; r++) {
-        double bytes = plan->ranks[r].activations_bytes;
+        double bytes =
+            plan->ranks[r].activations_bytes + plan->ranks[r].tables_bytes;
         for (int s = 0; s < g->n_stages; s++)
             for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s);
                  i++)
                 if (g->stages[s].row == r)
-                    bytes += pp_mesh_unit_state_bytes(
-                        &mesh, q->model, pp_model_unit(q->model, i),
-                        q->precision);
+                    bytes += (double)pp_split_state_bytes(q, &mesh, i);
         if (bytes > (double)q->memory_bytes)
             return false;
     }

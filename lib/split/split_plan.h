@@ -14,6 +14,7 @@
 #include "model/cost.h"
 #include "model/mesh.h"
 #include "model/precision.h"
+#include "model/unit_bytes.h"
 #include "schedule/kinds/kind.h"
 #include "split/split_least.h"
 #include "split/split_recompute.h"
@@ -23,6 +24,7 @@
 struct pp_split_request {
     const struct pp_model *model;
     const struct pp_precision *precision;
+    bool gpu;            /* the device; false: the CPU */
     struct pp_mesh mesh; /* pp is not read */
     struct pp_default_microbatch microbatch;
     const struct pp_profile *profile; /* units in the model's order; NULL: count
@@ -64,6 +66,7 @@ struct pp_split_request {
 /* One schedule on one model. Its address must not change after init. */
 struct pp_split_run {
     const struct pp_split_request *request;
+    struct pp_backend backend;
     struct pp_arena arena;
     size_t n_units, n_stages; /* n_stages: of one copy */
     int64_t n_microbatches;
@@ -85,7 +88,8 @@ struct pp_split_run {
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
     double *message_bytes;            /* per unit: of the message after it */
-    double *limit;                    /* per rank */
+    double *limit;                    /* per rank, without the tables */
+    double *tables;                   /* per rank: bytes */
     struct pp_split_found found;
     struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
 };
@@ -124,7 +128,12 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
 double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
 
-/* Sets *bytes to the sum of both: the bytes that the rank needs. */
+/* Returns the bytes of weights, gradients and optimizer state of a unit on one
+ * rank of a mesh. */
+size_t pp_split_state_bytes(const struct pp_split_request *q,
+                            const struct pp_mesh *mesh, size_t unit);
+
+/* Sets *bytes to the sum of both: what the rank needs besides its tables. */
 int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
                       int rank, double *bytes, struct pp_err *err) PP_MUST_USE;
 
@@ -180,7 +189,9 @@ struct pp_split_sum {
     uint64_t params;
     double cost;              /* F, I and W of one token */
     double state_bytes;       /* weights, gradients, optimizer state */
-    double activations_bytes; /* at most, of all live microbatches */
+    double activations_bytes; /* at most, of all live microbatches; with
+                                 messages and workspace if they are planned */
+    double tables_bytes;      /* of a rank, if buffers are planned */
     double live;              /* microbatches; of a stage only */
     double busy;              /* time in a step; of a rank only */
 };
@@ -224,7 +235,8 @@ enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
 static inline double pp_split_plan_need(const struct pp_split_plan *plan,
                                         int rank)
 {
-    return plan->ranks[rank].state_bytes + plan->ranks[rank].activations_bytes;
+    const struct pp_split_sum *x = &plan->ranks[rank];
+    return x->state_bytes + x->activations_bytes + x->tables_bytes;
 }
 
 /* Returns the rank that needs most. */

@@ -155,41 +155,87 @@ static void set_times(struct pp_split_run *run, size_t i)
     }
 }
 
-/* Returns the tokens of the largest slice. */
-static double slice_tokens(const struct pp_split_run *run)
+/* Returns the rows of a rank for the largest slice. */
+static size_t slice_rows(const struct pp_split_run *run)
 {
+    const struct pp_split_request *q = run->request;
     int64_t n = run->graph.n_slices;
-    return (double)((run->request->microbatch.tokens + n - 1) / n);
+    return pp_rank_rows(&q->mesh, &run->backend,
+                        (size_t)((q->microbatch.tokens + n - 1) / n));
+}
+
+static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+    const struct pp_unit_rates rates = pp_unit_rates(
+        q->model, pp_model_unit(q->model, i), run->modes[i], &run->backend);
+    return pp_unit_bytes(&rates, slice_rows(run),
+                         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len
+                                                 : 0);
+}
+
+size_t pp_split_state_bytes(const struct pp_split_request *q,
+                            const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    return pp_state_sum(
+        pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision));
 }
 
 static void set_bytes(struct pp_split_run *run, size_t i)
 {
-    static const struct {
-        int bytes;
-        enum pp_saved_block block;
-    } kept[] = {{PP_UNIT_ACT_I, PP_SAVED_ACT_I},
-                {PP_UNIT_ACT_W, PP_SAVED_ACT_W},
-                {PP_UNIT_GRAD_W, PP_SAVED_GRAD_W},
-                {PP_UNIT_PASSING, PP_SAVED_WORKSPACE}};
     const struct pp_split_request *q = run->request;
-    struct pp_unit_id u = pp_model_unit(q->model, i);
-    double tokens = slice_tokens(run) * pp_mesh_share(&q->mesh);
+    const struct pp_unit_bytes x = unit_bytes(run, i);
     double *b = run->bytes[i];
-    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-        b[kept[k].bytes] = floor(
-            tokens * (double)pp_unit_saved_bytes(q->model, u, run->modes[i],
-                                                 kept[k].block, q->precision));
-    b[PP_UNIT_TRAINED] =
-        pp_mesh_unit_state_bytes(&q->mesh, q->model, u, q->precision);
+    b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
+    b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
+    b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
+    b[PP_UNIT_WORKSPACE] = (double)x.workspace;
+    b[PP_UNIT_TRAINED] = (double)pp_split_state_bytes(q, &q->mesh, i);
 }
 
-/* Returns the bytes of the largest message that unit i sends on. */
-static double message_bytes(const struct pp_split_run *run, size_t i)
+/* Returns the elements of gradients of a tied embedding or head that a rank
+ * receives in a copy of the weights. */
+static size_t tied_elements(const struct pp_split_run *run, int rank, int copy)
+{
+    const struct pp_graph *g = &run->graph;
+    const struct pp_model *m = run->request->model;
+    int first = copy * (int)run->n_stages,
+        last = first + (int)run->n_stages - 1;
+    if (!m->tied || m->table || last >= g->n_stages)
+        return 0;
+    int embed = g->stages[first].row, head = g->stages[last].row;
+    return embed != head && (rank == embed || rank == head)
+               ? m->vocab * m->hidden
+               : 0;
+}
+
+static bool has_pairs(const struct pp_schedule *s, int rank)
+{
+    for (size_t i = 0; i < s->rows[rank].n; i++)
+        if (s->rows[rank].actions[i].overlap)
+            return true;
+    return false;
+}
+
+/* Sets the bytes of the tables of every rank. */
+static void set_tables(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
-    return pp_mesh_out_bytes(&q->mesh, q->model, pp_model_unit(q->model, i),
-                             q->precision) *
-           slice_tokens(run);
+    const struct pp_model *m = q->model;
+    for (int r = 0; r < run->graph.n_rows && !m->table; r++) {
+        const struct pp_table_counts c = {
+            .tokens = (size_t)q->microbatch.tokens,
+            .positions = (size_t)q->microbatch.seq_len,
+            .rotary = pp_model_rotary(m),
+            .n_tensors = pp_model_n_tensors(m),
+            .n_losses = (size_t)run->n_microbatches,
+            .n_ranks = (size_t)run->graph.n_rows,
+            .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},
+            .copies = run->graph.n_copies > 1,
+            .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
+        run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
+    }
 }
 
 static int init_memory(struct pp_split_run *run, struct pp_err *err)
@@ -213,13 +259,15 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
     double *messages = pp_arena_alloc(&run->arena, n, sizeof *messages);
     run->message_bytes =
         pp_arena_alloc(&run->arena, n, sizeof *run->message_bytes);
+    run->tables =
+        pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->tables);
     if (!run->message_bytes || !run->times || !run->bytes || !run->limit ||
-        !messages)
+        !messages || !run->tables)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         set_times(run, i);
         set_bytes(run, i);
-        run->message_bytes[i] = message_bytes(run, i);
+        run->message_bytes[i] = (double)unit_bytes(run, i).output;
         messages[i] = latency + per_byte * run->message_bytes[i];
     }
     run->step =
@@ -235,17 +283,20 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
     if (emit_kind(run, run->n_microbatches, &run->lowered, err) ||
         pp_lower(&run->lowered, err))
         return -1;
+    set_tables(run);
     return init_memory(run, err);
 }
 
 int pp_split_run_init(struct pp_split_run *run,
                       const struct pp_split_request *q, struct pp_err *err)
 {
-    *run = (struct pp_split_run){.request = q,
-                                 .n_units = pp_model_n_units(q->model),
-                                 .n_microbatches = q->n_microbatches,
-                                 .memory_bytes = q->memory_bytes,
-                                 .shortest = q->shortest && !q->bounds};
+    *run =
+        (struct pp_split_run){.request = q,
+                              .n_units = pp_model_n_units(q->model),
+                              .n_microbatches = q->n_microbatches,
+                              .memory_bytes = q->memory_bytes,
+                              .backend = pp_backend_of(q->precision, !q->gpu),
+                              .shortest = q->shortest && !q->bounds};
     if (set_schedule(run, err))
         return -1;
     run->costs = pp_arena_alloc(&run->arena, run->n_units, sizeof *run->costs);
@@ -314,14 +365,13 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         struct pp_stage_bytes *x = &sizes[s];
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
-            x->output = pp_size_of(ceil(run->message_bytes[bounds[o + 1] - 1]));
+            x->output = pp_size_of(run->message_bytes[bounds[o + 1] - 1]);
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
-            x->act_i += pp_size_of(run->bytes[i][PP_UNIT_ACT_I]);
-            x->act_w += pp_size_of(run->bytes[i][PP_UNIT_ACT_W]);
-            x->grad_w += pp_size_of(run->bytes[i][PP_UNIT_GRAD_W]);
-            size_t workspace = pp_size_of(run->bytes[i][PP_UNIT_PASSING]);
-            if (workspace > x->workspace)
-                x->workspace = workspace;
+            const double *b = run->bytes[i];
+            const size_t act[] = {pp_size_of(b[PP_UNIT_ACT_I]),
+                                  pp_size_of(b[PP_UNIT_ACT_W]),
+                                  pp_size_of(b[PP_UNIT_GRAD_W])};
+            pp_stage_bytes_add(x, act, pp_size_of(b[PP_UNIT_WORKSPACE]));
         }
     }
 }
@@ -373,7 +423,7 @@ int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
 int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
                       int rank, bool *yes, struct pp_err *err)
 {
-    double limit = (double)run->memory_bytes, bytes;
+    double limit = (double)run->memory_bytes - run->tables[rank], bytes;
     *yes = false;
     if (pp_split_memory_over(pp_split_memory_held(&run->memory, bounds, rank),
                              limit))

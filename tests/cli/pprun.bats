@@ -406,7 +406,8 @@ EOF
         ppsched --stats p.json >stats.json
         pprun p.json --init 1 --steps 1 --plan >need.json
         diff <(jq -c .arena_bytes stats.json) \
-            <(jq -c 'map(.activations)' need.json)
+            <(jq -c 'map(.activations + .workspace)' need.json)
+        diff <(jq -c .rank_bytes stats.json) <(jq -c 'map(.total)' need.json)
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json
     done
@@ -418,7 +419,7 @@ EOF
     ppsched --stats p.json >stats.json
     pprun p.json --init 1 --steps 1 --plan --device cuda --dtype bf16 \
         >need.json
-    diff <(jq -c .arena_bytes stats.json) <(jq -c 'map(.activations)' need.json)
+    diff <(jq -c .rank_bytes stats.json) <(jq -c 'map(.total)' need.json)
     jq -e 'all(.[]; .gradients == 2 * .weights and
         .optimizer == 6 * .weights)' need.json
 }

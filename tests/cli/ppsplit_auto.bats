@@ -50,7 +50,7 @@ beats() {
 
 @test "no named kind has a shorter step within a limit of memory" {
     beats 8 3600M -p 3
-    beats 6 4500M -p 2 -c 2 --placement v
+    beats 6 4550M -p 2 -c 2 --placement v
 }
 
 @test "an order may fit if no named kind does" {

@@ -31,9 +31,10 @@ END
         part("fwd_flops") and part("act_bytes") and part("out_bytes") and
         .[0].model.params == .[1].model.params' one.json mesh.json
     # Norms are whole, matrices divided by tp, and moments by dp x cp.
-    jq -e '.model.units[1] |
+    # Each part has whole cache lines.
+    jq -e 'def lines: (. / 16 | ceil) * 16; .model.units[1] |
         (2 * 512 + (2 * 512 * 512 + 2 * 256 * 512 + 3 * 512 * 1536) / 4) as $n |
-        .state_bytes == 8 * $n + 8 * ($n / 6 | ceil)' mesh.json
+        .state_bytes == 8 * $n + 8 * ($n / 6 | ceil | lines)' mesh.json
     jq -e '.model.units[0] | has("state_bytes") | not' one.json
 }
 

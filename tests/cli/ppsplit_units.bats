@@ -101,7 +101,7 @@ setup() {
     refuses 'a table of units does not say how tp ranks would share a unit; try --tp 1' \
         -p 2 --tp 2 --units t5.json
     ppsplit -p 2 --dp 4 --units t5.json | jq -e '.model.units[0].state_bytes ==
-        8 * 1000 + 8 * 250'
+        8 * 1008 + 8 * 256'
     refuses "unexpected operand 'model.json': --units replaces the model" \
         -p 2 --units t5.json model.json
     refuses "--moe-layer-freq: 't5.json' has no experts" \

@@ -223,7 +223,7 @@ END
         "${run_it[@]}" --plan >need.json
         need=$(jq 'map(.total) | add' need.json)
         jq -e 'all(.total == .weights + .gradients + .optimizer + .activations
-            + .workspace)' need.json
+            + .workspace + .tables)' need.json
         echo "$plan $need"
         # The device rounds up to pages.
         PP_EMULATED_BYTES=$((need + 40 * 4096)) "${run_it[@]}" >/dev/null

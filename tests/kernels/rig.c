@@ -71,6 +71,23 @@ void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
     rig_init_mode(r, m, kind, PP_RECOMPUTE_NONE, k, p, shift);
 }
 
+/* Returns the elements of the layer's scratch: its workspace without the parts
+ * of the stage, and without their gaps. */
+static size_t scratch_of(const struct rig *r, size_t T)
+{
+    const struct pp_backend b = pp_kernels_backend(r->l.kernels, true);
+    const struct pp_precision types = {.element_bytes = b.element_bytes,
+                                       .accumulator_bytes =
+                                           b.accumulator_bytes};
+    struct pp_workspace w =
+        pp_unit_rates(&r->m, r->l.unit, r->l.recompute, &b).workspace;
+    w.token -= 2 * r->m.hidden * b.element_bytes +
+               pp_unit_saved_bytes(&r->m, r->l.unit, r->l.recompute,
+                                   PP_SAVED_WORKSPACE, &types);
+    w.fixed -= 4 * PP_LINE_BYTES;
+    return pp_workspace_bytes(&w, T, 0) / b.element_bytes;
+}
+
 void rig_init_mode(struct rig *r, const struct pp_model *m,
                    enum pp_unit_kind kind, enum pp_recompute mode,
                    const struct pp_kernels *k, const struct packing *p,
@@ -94,7 +111,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
             k,
             pp_unit_saved_width(m, r->l.unit, mode, (enum pp_saved_block)b) * T,
             shift);
-    r->scratch = values_new(k, r->ops->scratch(m, k, T, 0), shift);
+    r->scratch = values_new(k, scratch_of(r, T), shift);
     r->cos = values_new(k, m->max_position * half, shift);
     r->sin = values_new(k, m->max_position * half, shift);
     pp_rope_tables(&r->m, m->max_position, k->element_bytes, r->cos.at,

@@ -57,3 +57,9 @@ same() {
         compare "$1/grads" "$2/grads" &&
         compare "$1/ckpt/latest" "$2/ckpt/latest"
 }
+
+# longest DIR: prints the tokens of the longest sequence of packed data, a u32
+# of the index (pp-pack(5)).
+longest() {
+    od -An -t u4 -j 84 -N 4 "$1/index" | tr -d ' '
+}

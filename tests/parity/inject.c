@@ -294,6 +294,9 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     change_sizes(records);
     packed.sections[PP_SECTION_BINS] = records;
     pass.packed = &packed;
+    if (is("allocation")) /* a byte that no plan has */
+        pp_device_free(NULL, pp_device_alloc(e->worker->engine.device, 1, 1,
+                                             "nothing", err));
     if (is("tied-unsummed") || is("copies-unsummed"))
         pass.sync = false;
     if (is("dummy-counted"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# memory - ppsplit computes the bytes that pprun plans to allocate: a limit of
-# exactly so many bytes passes, and one of a byte less fails.
+# memory - ppsplit and ppsched compute the bytes that pprun allocates: a limit of
+# exactly so many bytes passes, and one of a byte less fails. A rank of pprun
+# that allocates other bytes than its plan fails, in every test.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -18,17 +19,18 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 # agree MODEL KIND ARGS...: compares them for a uniform split of 8 microbatches.
 agree() {
-    local model=$1 kind=$2 need tokens
+    local model=$1 kind=$2 need
     shift 2
     ppsplit -q --method uniform "$@" "model-$model" |
         ppsched -q -s "$kind" -m 8 --data packed -o plan.json
-    tokens=$(jq .data.max_tokens plan.json)
-    need=$(pprun --plan --data packed --init 5 --steps 1 plan.json |
-        jq 'map(.total) | max')
+    pprun --plan --data packed --init 5 --steps 1 plan.json >need.json
+    need=$(jq 'map(.total) | max' need.json)
+    ppsched --stats plan.json |
+        jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     split() {
-        ppsplit -q --method uniform --for "$kind" -m 8 \
-            --micro-batch-tokens "$tokens" --memory "$1" "${@:2}" \
-            "model-$model"
+        ppsplit -q --method uniform --for "$kind" -m 8 --seq-len "$(longest packed)" \
+            --micro-batch-tokens "$(jq .data.max_tokens plan.json)" \
+            --memory "$1" "${@:2}" "model-$model"
     }
     echo "$model $kind $*: $need"
     run -0 split "$need" "$@"
@@ -57,4 +59,40 @@ agree() {
     agree llama seq1f1b -p 2
     agree llama dualpipev -p 2 -c 2 --placement v --recompute full
     agree qwen3-tied zbv -p 2 -c 2 --placement v --recompute selective
+}
+
+# total ARGS...: prints the bytes of all ranks.
+total() {
+    pprun --print-memory --data packed "$@" plan.json | jq 'map(.total) | add'
+}
+
+@test "training, evaluation and scores share one arena" {
+    data 7 40 >long.jsonl
+    pppack -q -l 60 -o eval long.jsonl
+    ppsplit -q -p 2 model-qwen3-tied |
+        ppsched -q -s 1f1b -m 4 --data packed -o plan.json
+    [ "$(od -An -t u4 -j 80 -N 4 eval/index)" -gt \
+        "$(od -An -t u4 -j 80 -N 4 packed/index)" ]
+    # An evaluation adds its losses and longer arrays, but no arena.
+    jq -s -e 'transpose | all(.[0].activations == .[1].activations and
+        .[0].workspace <= .[1].workspace and .[0].tables < .[1].tables)' \
+        <(pprun --plan --data packed plan.json) \
+        <(pprun --plan --data packed --steps 1 --eval eval plan.json)
+    pprun -q --data packed --init 5 --steps 2 --eval eval --eval-every 1 \
+        --save ckpt plan.json >log
+    pprun -q --data packed --init 5 --eval eval plan.json >log
+    pprun -q --data packed --init 5 --logprobs - plan.json >log
+    pprun -q --data packed --init 5 --steps 1 --message-size max plan.json >log
+    pprun -q --data packed --init 5 --steps 1 --optimizer sgd plan.json >log
+    [ "$(total --eval eval)" -lt "$(total --steps 1 --optimizer sgd)" ]
+    [ "$(total --steps 1 --optimizer sgd)" -lt "$(total --steps 1)" ]
+}
+
+@test "an allocation that is not in the plan fails" {
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 2 -o plan.json
+    PP_INJECT=allocation run --separate-stderr \
+        "$BUILDDIR/tests/parity/pprun_inject" --data packed --init 5 --steps 1 \
+        plan.json
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *"rank "*" allocated "*", not the "*" of its plan"* ]]
 }

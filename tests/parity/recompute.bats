@@ -94,7 +94,8 @@ keeps no keys and values for later slices; use ppsplit --recompute selective" ]
 planned() {
     ppsched --stats --data packed "plan-$1.json" >stats
     pprun --plan --data packed --init 5 --steps 1 "plan-$1.json" >need
-    jq -e --slurpfile need need '.arena_bytes == [$need[0][].activations]' stats
+    jq -e --slurpfile need need '.rank_bytes == [$need[0][].total] and
+        .arena_bytes == [$need[0][] | .activations + .workspace]' stats
 }
 
 @test "memory: ppsched plans what pprun allocates, to the byte" {
@@ -120,7 +121,7 @@ planned() {
         fit() {
             ppsplit -q -p 2 -m 6 --recompute "$mode" --method uniform \
                 --micro-batch-tokens "$(jq .data.max_tokens plan.json)" \
-                --memory "$1" model-llama
+                --seq-len "$(longest packed)" --memory "$1" model-llama
         }
         run -0 fit "$need"
         run -1 fit $((need - 1))
@@ -136,7 +137,7 @@ planned() {
     auto() {
         ppsplit -q -p 3 -m 6 --layers 2,2,2 --recompute auto --memory "$1" \
             --micro-batch-tokens "$(jq .data.max_tokens plan-mixed.json)" \
-            model-llama | ppsched -q -s 1f1b -m 6 --data packed >plan-auto.json
+            --seq-len "$(longest packed)" model-llama | ppsched -q -s 1f1b -m 6 --data packed >plan-auto.json
         pprun --plan --data packed --init 5 --steps 1 plan-auto.json |
             jq 'map(.total) | max'
     }

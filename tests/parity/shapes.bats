@@ -64,7 +64,6 @@ row() {
         tokens=$((tokens + slot))
     done < <(slots "$data" $((2 * m)) | tail -n "$m")
     capacity=$(od -An -t u4 -j 72 -N 4 "$data/index")
-    [ "$(od -An -t u4 -j 72 -N 4 eval/index)" -gt "$capacity" ] && capacity=60
     [ "$(messages planned/err)" = "$n $((each * tokens * 32 * 4))" ]
     [ "$(messages exchange/err)" = "$(messages planned/err)" ]
     [ "$(messages max/err)" = "$n $((n * ((capacity + k - 1) / k) * 32 * 4))" ]

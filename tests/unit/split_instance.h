@@ -167,8 +167,8 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
             sizes[s].act_i += (size_t)b[PP_UNIT_ACT_I];
             sizes[s].act_w += (size_t)b[PP_UNIT_ACT_W];
             sizes[s].grad_w += (size_t)b[PP_UNIT_GRAD_W];
-            if (b[PP_UNIT_PASSING] > (double)sizes[s].workspace)
-                sizes[s].workspace = (size_t)b[PP_UNIT_PASSING];
+            if (b[PP_UNIT_WORKSPACE] > (double)sizes[s].workspace)
+                sizes[s].workspace = (size_t)b[PP_UNIT_WORKSPACE];
             if (g->stages[s].row == rank)
                 trained += b[PP_UNIT_TRAINED];
         }

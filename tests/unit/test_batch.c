@@ -49,7 +49,7 @@ static void test_views(const struct pp_packed *p)
     struct pp_batch b;
     struct pp_microbatch mb;
     struct pp_err err = {0};
-    ok(!pp_batch_init(&b, 8, 10, &err) &&
+    ok(!pp_batch_init(&b, NULL, 8, 10, &err) &&
            !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb,
                           &err),
        "views a bin");
@@ -92,7 +92,7 @@ static void test_views(const struct pp_packed *p)
        "a slice of padding has no context");
     pp_batch_finish(&b);
 
-    ok(!pp_batch_init(&b, 8, 9, &err), "takes a smaller vocabulary");
+    ok(!pp_batch_init(&b, NULL, 8, 9, &err), "takes a smaller vocabulary");
     ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb, &err),
        "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",

@@ -2,7 +2,7 @@
 /* test_mesh - the weights and bytes on one rank of a mesh, against explicit
  * sums for three models, the whole model and Megatron-LM's estimate. */
 #include "model/inventory.h"
-#include "model/mesh.h"
+#include "model/unit_bytes.h"
 #include "tap.h"
 
 static const struct pp_model llama = {.architecture = PP_LLAMA,
@@ -85,28 +85,56 @@ static void test_held(void)
     }
 }
 
-/* Megatron-LM: bytes = parameters * (6 + 12 / dp) in bf16. */
+static size_t state(const struct pp_mesh *x, struct pp_held h, const char *name)
+{
+    return pp_state_sum(pp_state_bytes(x, h, pp_precision_find(name)));
+}
+
+/* Megatron-LM: bytes = parameters * (6 + 12 / dp) in bf16, here in whole cache
+ * lines: 32 elements of bf16. */
 static void test_state(void)
 {
-    const struct pp_precision *bf16 = pp_precision_find("bf16");
-    const struct pp_precision *fp32 = pp_precision_find("fp32");
     const struct pp_mesh one = {1, 1, 1, 1, 1}, dp4 = {1, 4, 1, 1, 1};
     const struct pp_mesh mixed = {2, 4, 1, 2, 4};
-    const struct pp_held h = {8000, 1600};
-    is_near(pp_mesh_state_bytes(&one, h, bf16), 9600 * 18, 0,
-            "bf16 on one rank");
-    is_near(pp_mesh_state_bytes(&one, h, fp32), 9600 * 16, 0,
-            "fp32 on one rank");
-    is_near(pp_mesh_state_bytes(&dp4, h, bf16), 9600 * (6 + 12 / 4.0), 0,
-            "bf16 on four ranks");
-    is_near(pp_mesh_state_bytes(&mixed, h, bf16),
-            8000 * (6 + 12 / 8.0) + 1600 * (6 + 12 / 2.0), 0,
-            "fewer ranks share the state of experts");
-    const struct pp_held odd = {10, 0};
-    is_near(pp_mesh_state_bytes(&dp4, odd, bf16), 60 + 3 * 12, 0,
-            "the state is rounded up to the largest part");
-    is_near(pp_mesh_share(&mixed), 0.5, 0,
-            "context-parallel ranks share a unit");
+    const struct pp_held h = {8192, 1536}, odd = {10, 0};
+    is_int((long long)state(&one, h, "bf16"), 9728 * 18, "bf16 on one rank");
+    is_int((long long)state(NULL, h, "fp32"), 9728 * 16, "fp32 on one rank");
+    is_int((long long)state(&dp4, h, "bf16"), 9728 * (6 + 12 / 4),
+           "bf16 on four ranks");
+    is_int((long long)state(&mixed, h, "bf16"),
+           8192 * 6 + 8192 / 8 * 12 + 1536 * 6 + 1536 / 2 * 12,
+           "fewer ranks share the state of experts");
+    is_int((long long)state(&dp4, odd, "bf16"), 32 * 6 + 32 * 12,
+           "each part has whole cache lines");
+    is_int(pp_mesh_sharers(&mixed), 2, "context-parallel ranks share a unit");
+}
+
+/* The head holds two activations, a block of logits with rows of x and dx, and
+ * a number for each row, in cache lines. */
+static void test_workspace(void)
+{
+    const struct pp_backend b = pp_backend_of(pp_precision_find("fp32"), true);
+    struct pp_model m = llama;
+    m.vocab = 40000; /* 8 Mi logits are 209 rows, or 128 in whole tiles */
+    struct pp_unit_id head = {PP_UNIT_HEAD, 0}, norm = {PP_UNIT_NORM, 0};
+    struct pp_unit_rates r = pp_unit_rates(&m, head, PP_RECOMPUTE_NONE, &b);
+    const size_t C = m.hidden, row = (m.vocab + 2 * C) * 4;
+    is_int((long long)pp_unit_bytes(&r, 1024, 0).workspace,
+           (long long)(1024 * (8 * C + 4) + 128 * row + 256), "many rows");
+    is_int((long long)pp_unit_bytes(&r, 100, 0).workspace,
+           (long long)(100 * (8 * C + 4) / 64 * 64 + 64 + 112 * row + 256),
+           "few rows are rounded up to 16");
+    r = pp_unit_rates(&m, norm, PP_RECOMPUTE_NONE, &b);
+    is_int((long long)pp_unit_bytes(&r, 10, 0).workspace,
+           (long long)(80 * C + 256), "a norm has no scratch");
+    is_int((long long)pp_unit_bytes(&r, 10, 0).output, (long long)(40 * C),
+           "its output");
+    is_int((long long)pp_rank_rows(NULL, &b, 10), 10, "rows on the CPU");
+    const struct pp_backend gpu =
+        pp_backend_of(pp_precision_find("bf16"), false);
+    const struct pp_mesh cp2 = {1, 1, 1, 2, 1};
+    is_int((long long)pp_rank_rows(&cp2, &gpu, 35), 32,
+           "a GPU has a multiple of 16");
 }
 
 static void test_check(void)
@@ -177,6 +205,7 @@ int main(void)
 {
     test_held();
     test_state();
+    test_workspace();
     test_check();
     return done();
 }

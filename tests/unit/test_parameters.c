@@ -110,7 +110,7 @@ static void test_limits(void)
     struct pp_parameters p;
     is_int(pp_parameters_init(&p, &tiny, NULL, 0, 4, PP_WITH_GRADS, &err), 0,
            "a rank without units");
-    ok(p.n == 0 && p.n_elements == 0 && p.blocks[0], "it holds nothing");
+    ok(p.n == 0 && p.n_elements == 0 && !p.blocks[0], "it holds nothing");
     pp_parameters_finish(&p);
 
     struct pp_model huge = tiny;

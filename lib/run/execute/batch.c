@@ -2,48 +2,45 @@
 /* batch - fills the arrays of a microbatch from a packed bin. */
 #include "run/execute/batch.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "model/unit_bytes.h"
 
-int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
-                  struct pp_err *err)
+/* Arrays of a microbatch that a GPU's kernels read. */
+#define N_SENT 6
+
+int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
+                  size_t vocab, struct pp_err *err)
 {
-    memset(b, 0, sizeof *b);
-    size_t n = max_tokens ? max_tokens : 1;
-    b->max_tokens = max_tokens;
-    b->vocab = (int32_t)vocab;
-    b->positions = calloc(n, sizeof *b->positions);
-    b->input_ids = calloc(n, sizeof *b->input_ids);
-    b->scored_rows = calloc(n, sizeof *b->scored_rows);
-    b->targets = calloc(n, sizeof *b->targets);
-    b->logps = calloc(n, sizeof *b->logps);
-    b->cu_seqlens = calloc(n + 1, sizeof *b->cu_seqlens);
-    b->cu_seqlens_padded = calloc(n + 1, sizeof *b->cu_seqlens_padded);
-    b->ids = calloc(n, sizeof *b->ids);
-    b->labels = calloc(n, sizeof *b->labels);
-    if (!b->positions || !b->input_ids || !b->scored_rows || !b->targets ||
-        !b->logps || !b->cu_seqlens || !b->cu_seqlens_padded || !b->ids ||
-        !b->labels)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    bool is_host = pp_device_ops(d)->is_host;
+    size_t n = max_tokens + 1;
+    *b = (struct pp_batch){.vocab = (int32_t)vocab, .device = d};
+    b->logps =
+        pp_device_alloc(is_host ? d : NULL, 1, pp_batch_host_bytes(max_tokens),
+                        "arrays of a microbatch", err);
+    if (!b->logps)
+        return -1;
+    int32_t **arrays[] = {&b->positions, &b->input_ids,  &b->scored_rows,
+                          &b->targets,   &b->cu_seqlens, &b->cu_seqlens_padded,
+                          &b->ids,       &b->labels};
+    int32_t *at = (int32_t *)(b->logps + n);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++, at += n)
+        *arrays[i] = at;
+    if (is_host)
+        return 0;
+    size_t bytes = pp_batch_device_bytes(max_tokens);
+    b->host_ids = pp_device_alloc(NULL, 1, bytes, "token ids", err);
+    b->device_ids =
+        b->host_ids ? pp_device_alloc(d, 1, bytes, "token ids", err) : NULL;
+    return b->device_ids ? 0 : -1;
 }
 
 void pp_batch_finish(struct pp_batch *b)
 {
-    free(b->positions);
-    free(b->input_ids);
-    free(b->scored_rows);
-    free(b->targets);
-    free(b->logps);
-    free(b->cu_seqlens);
-    free(b->cu_seqlens_padded);
-    free(b->ids);
-    free(b->labels);
-    free(b->host_ids);
+    pp_device_free(NULL, b->logps);
+    pp_device_free(NULL, b->host_ids);
     pp_device_free(b->device, b->device_ids);
-    memset(b, 0, sizeof *b);
+    *b = (struct pp_batch){0};
 }
 
 static bool is_token(const struct pp_batch *b, int32_t id)
@@ -150,37 +147,13 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     return 0;
 }
 
-/* Arrays of a microbatch. Each has room for one entry more than tokens. */
-#define N_ARRAYS 6
-
-size_t pp_batch_bytes(size_t max_tokens)
-{
-    return (max_tokens + 1) * N_ARRAYS * sizeof(int32_t);
-}
-
-int pp_batch_attach(struct pp_batch *b, struct pp_device *d, struct pp_err *err)
-{
-    size_t n;
-    if (pp_device_ops(d)->is_host)
-        return 0;
-    if (pp_mul(b->max_tokens + 1, N_ARRAYS, &n, err))
-        return -1;
-    b->device = d;
-    b->host_ids = calloc(n, sizeof *b->host_ids);
-    if (!b->host_ids)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    b->device_ids =
-        pp_device_alloc(d, n, sizeof *b->device_ids, "token ids", err);
-    return b->device_ids ? 0 : -1;
-}
-
 int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
                   struct pp_err *err)
 {
     const struct {
         const int32_t **at;
         size_t n;
-    } arrays[N_ARRAYS] = {
+    } arrays[N_SENT] = {
         {&mb->cu_seqlens, mb->n_sequences + 1},
         {&mb->cu_seqlens_padded, mb->n_sequences + 1},
         {&mb->positions, mb->tokens},
@@ -191,7 +164,7 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
     size_t used = 0;
     if (!b->device_ids)
         return 0;
-    for (int i = 0; i < N_ARRAYS; i++) {
+    for (int i = 0; i < N_SENT; i++) {
         memcpy(b->host_ids + used, *arrays[i].at,
                arrays[i].n * sizeof **arrays[i].at);
         *arrays[i].at = b->device_ids + used;

@@ -27,31 +27,25 @@ struct pp_batch_part {
     bool score_all; /* score every token, ignoring the labels */
 };
 
-/* Buffers for one microbatch of up to max_tokens. */
+/* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries
+ * each. */
 struct pp_batch {
-    size_t max_tokens;
     int32_t vocab;
+    double *logps; /* this and the arrays below are one allocation */
     int32_t *positions, *input_ids, *scored_rows, *targets;
-    int32_t *cu_seqlens, *cu_seqlens_padded; /* (max_tokens + 1) */
-    double *logps;
+    int32_t *cu_seqlens, *cu_seqlens_padded;
     int32_t *ids, *labels; /* for packed data in other files */
 
-    /* On a device: all integers of one microbatch, on the host (here) and on
-     * the device (there). */
+    /* On a GPU: all integers of one microbatch, on the host (here) and on the
+     * device (there). */
     struct pp_device *device;
     int32_t *host_ids, *device_ids;
 };
 
-int pp_batch_init(struct pp_batch *b, size_t max_tokens, size_t vocab,
-                  struct pp_err *err) PP_MUST_USE;
+/* The device, NULL for the CPU, outlives b. */
+int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
+                  size_t vocab, struct pp_err *err) PP_MUST_USE;
 void pp_batch_finish(struct pp_batch *b);
-
-/* Returns the bytes of device memory that pp_batch_attach allocates. */
-size_t pp_batch_bytes(size_t max_tokens);
-
-/* Allocates room on the device for pp_batch_send. The device outlives b. */
-int pp_batch_attach(struct pp_batch *b, struct pp_device *d,
-                    struct pp_err *err) PP_MUST_USE;
 
 /* Copies the arrays of *mb to the device and points *mb to the copies. Kernels
  * that are queued already are not affected. */

@@ -27,35 +27,14 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
     return 0;
 }
 
-size_t pp_engine_scratch(const struct pp_job *j, int rank,
-                         const struct pp_engine_room *room)
-{
-    const struct pp_graph *g = j->schedule->graph;
-    size_t most = 0;
-    for (int s = 0; s < g->n_stages; s++) {
-        const struct pp_unit_range *u = &j->stages[s];
-        if (g->stages[s].row != rank)
-            continue;
-        size_t scratch = pp_stage_scratch(j->model, j->kernels, u->first, u->n,
-                                          room->tokens, room->context);
-        most = scratch > most ? scratch : most;
-    }
-    return most;
-}
-
 int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
-                   const struct pp_stage_env *env,
-                   const struct pp_engine_room *room, struct pp_err *err)
+                   const struct pp_stage_env *env, size_t tokens,
+                   struct pp_err *err)
 {
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.device = d, .stream = env->stream};
-    if (bind_stages(e, j, rank, *env, err))
-        return -1;
-    e->scratch = pp_device_alloc(d, pp_engine_scratch(j, rank, room),
-                                 j->kernels->element_bytes, "kernels", err);
-    if (!e->scratch ||
-        pp_batch_init(&e->batch, room->capacity, j->model->vocab, err) ||
-        pp_batch_attach(&e->batch, d, err))
+    if (bind_stages(e, j, rank, *env, err) ||
+        pp_batch_init(&e->batch, d, tokens, j->model->vocab, err))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }
@@ -65,7 +44,6 @@ void pp_engine_finish(struct pp_engine *e)
     for (int s = 0; e->stages && s < e->n_stages; s++)
         pp_stage_finish(&e->stages[s]);
     free(e->stages);
-    pp_device_free(e->device, e->scratch);
     pp_batch_finish(&e->batch);
     if (e->event)
         e->device->ops->streams->event_close(e->event);

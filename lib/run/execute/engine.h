@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* engine - computes actions: one queue of a device, the stages bound to it, and
- * the temporary memory of an action.
+ * the arrays of a microbatch.
  *
  * A rank has one engine. It has a second one if its row has overlap pairs and
  * its device has queues: the forward of a pair runs there, beside the backward.
@@ -20,27 +20,14 @@ struct pp_engine {
     struct pp_stage *stages;  /* (n_stages) zeroed if on another rank */
     int n_stages;
     struct pp_batch batch;
-    void *scratch; /* for the kernels */
-    void *event;   /* the other engine waits for it; or NULL */
+    void *event; /* the other engine waits for it; or NULL */
 };
-
-/* The size of the largest microbatch. */
-struct pp_engine_room {
-    size_t capacity;  /* tokens */
-    size_t tokens;    /* tokens of a slice of it */
-    size_t positions; /* most tokens of a sequence */
-    size_t context;   /* most of them before a slice; 0 without slices */
-};
-
-/* Returns the elements of scratch that any stage of the rank needs. */
-size_t pp_engine_scratch(const struct pp_job *j, int rank,
-                         const struct pp_engine_room *room);
 
 /* Binds the stages of the rank to env. The engine uses the device and stream of
- * env, and sets its copy and recompute itself. */
+ * env, and sets its copy and recompute itself. tokens: of the largest
+ * microbatch. */
 int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
-                   const struct pp_stage_env *env,
-                   const struct pp_engine_room *room,
+                   const struct pp_stage_env *env, size_t tokens,
                    struct pp_err *err) PP_MUST_USE;
 /* Accepts a zeroed struct. */
 void pp_engine_finish(struct pp_engine *e);

@@ -30,22 +30,20 @@ static int make_inboxes(struct pp_exec *e, struct pp_err *err)
 
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
                  const struct pp_schedule *s,
-                 const struct pp_stage_bytes *sizes, struct pp_err *err)
+                 const struct pp_stage_bytes *sizes, size_t room,
+                 struct pp_err *err)
 {
     memset(e, 0, sizeof *e);
     e->worker = w;
     e->schedule = s;
+    e->room = room;
     if (pp_memory_plan(s, w->rank, sizes, &e->memory, err))
         return -1;
     const struct pp_row *row = &s->rows[w->rank];
     for (size_t i = 0; i < row->n; i++)
         e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
-    e->arena = pp_device_alloc(w->engine.device, e->memory.arena_bytes, 1,
-                               "activations and messages", err);
     e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
-    if (!e->arena)
-        return -1;
     if (!e->sent || !e->before)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return make_inboxes(e, err);
@@ -54,8 +52,6 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
 void pp_exec_finish(struct pp_exec *e)
 {
     pp_memory_finish(&e->memory);
-    if (e->worker)
-        pp_device_free(e->worker->engine.device, e->arena);
     free(e->sent);
     free(e->before);
     free(e->inboxes);
@@ -131,7 +127,7 @@ size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
-    return pp_exec_tokens(e->pass, a) <= e->worker->engine.batch.max_tokens;
+    return pp_exec_tokens(e->pass, a) <= e->room;
 }
 
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
@@ -149,8 +145,7 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 {
     pp_fail(err, PP_EXIT_INPUT,
             "bin %zu has %zu tokens, but the plan has room for %zu",
-            bin_of(e->pass, a), pp_exec_tokens(e->pass, a),
-            e->worker->engine.batch.max_tokens);
+            bin_of(e->pass, a), pp_exec_tokens(e->pass, a), e->room);
     return pp_exec_fail_at(e, a, err);
 }
 
@@ -227,7 +222,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
-    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, on->scratch, err) ||
+    if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;
     bool has_head =
@@ -255,10 +250,10 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
                    : NULL;
     e->slots -= weight;
     if (input && weight)
-        return pp_stage_bwd(s, mb, dx, dy, blocks, on->scratch, err);
+        return pp_stage_bwd(s, mb, dx, dy, blocks, err);
     if (input)
-        return pp_stage_bwd_input(s, mb, dx, dy, blocks, on->scratch, err);
-    return weight ? pp_stage_bwd_weight(s, mb, blocks, on->scratch, err) : 0;
+        return pp_stage_bwd_input(s, mb, dx, dy, blocks, err);
+    return weight ? pp_stage_bwd_weight(s, mb, blocks, err) : 0;
 }
 
 /* Computes the action at this place of the row. */

@@ -3,8 +3,8 @@
  *
  * The checker and the simulator are the other two users of the player. A worker
  * holds what a rank computes with. An exec is one row on a worker, with its
- * planned arena: training and evaluation share the worker. Nothing here
- * allocates after pp_exec_init. */
+ * plan of memory: training and evaluation share the worker and one arena.
+ * Nothing here allocates after pp_exec_init. */
 #ifndef PP_RUN_EXECUTE_EXEC_H
 #define PP_RUN_EXECUTE_EXEC_H
 
@@ -57,7 +57,8 @@ struct pp_exec {
     struct pp_worker *worker; /* borrowed */
     const struct pp_schedule *schedule;
     struct pp_memory memory;
-    unsigned char *arena;
+    unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
+    size_t room;          /* tokens of the largest microbatch of the plan */
     size_t *sent; /* messages sent, by 2 * rank + direction: ring places */
     struct pp_inbox *inboxes; /* by 2 * rank + direction */
     struct pp_posted *posted; /* the rings of all inboxes */
@@ -102,11 +103,11 @@ struct pp_pass {
     void *ctx;
 };
 
-/* Plans the memory and allocates it. sizes: bytes of every stage for the
- * largest microbatch. */
+/* Plans the memory; the caller then sets the arena. sizes: bytes of every stage
+ * for the largest microbatch, which has room tokens. */
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
                  const struct pp_schedule *s,
-                 const struct pp_stage_bytes *sizes,
+                 const struct pp_stage_bytes *sizes, size_t room,
                  struct pp_err *err) PP_MUST_USE;
 void pp_exec_finish(struct pp_exec *e);
 

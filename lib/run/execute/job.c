@@ -4,39 +4,37 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
-#include "run/execute/sync.h"
+#include "run/parts/stage.h"
 #include "schedule/ir/deps.h"
-
-/* Returns the most tokens, with padding, that a buffer must hold. */
-static size_t most_tokens(const struct pp_job *j, const struct pp_packed *p)
-{
-    return j->shapes == PP_MESSAGE_MAX ? p->capacity : p->max_tokens;
-}
-
-static size_t largest(const struct pp_job *j, bool tokens)
-{
-    size_t a = tokens ? most_tokens(j, j->data) : j->data->max_seqlen, b = 0;
-    if (j->eval)
-        b = tokens ? most_tokens(j, j->eval) : j->eval->max_seqlen;
-    return a > b ? a : b;
-}
+#include "schedule/memory/memory.h"
 
 static const struct pp_device_ops *device_of(const struct pp_job *j)
 {
     return j->device ? j->device : &pp_device_cpu;
 }
 
-void pp_job_room(const struct pp_job *j, struct pp_engine_room *room)
+bool pp_job_trains(const struct pp_job *j)
 {
-    size_t slices = (size_t)j->schedule->graph->n_slices;
-    size_t capacity = largest(j, true), positions = largest(j, false);
-    *room = (struct pp_engine_room){
-        .capacity = capacity,
-        .tokens =
-            pp_device_rows(device_of(j), (capacity + slices - 1) / slices),
-        .positions = positions,
-        .context = slices > 1 ? positions : 0};
+    return j->optim.steps > 0 && !j->score;
+}
+
+bool pp_job_forwards(const struct pp_job *j)
+{
+    return j->eval || j->score;
+}
+
+static const struct pp_packed *data_of(const struct pp_job *j,
+                                       enum pp_job_pass pass)
+{
+    return pass == PP_PASS_TRAIN || j->score ? j->data : j->eval;
+}
+
+size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass)
+{
+    const struct pp_packed *p = data_of(j, pass);
+    return j->shapes == PP_MESSAGE_MAX ? p->capacity : p->max_tokens;
 }
 
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
@@ -44,14 +42,27 @@ enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
     return j->recompute ? j->recompute[stage] : PP_RECOMPUTE_NONE;
 }
 
-void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out)
+void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
+                  struct pp_stage_bytes *out)
 {
-    struct pp_engine_room room;
-    pp_job_room(j, &room);
-    for (int s = 0; s < j->schedule->graph->n_stages; s++)
-        pp_stage_sizes(j->model, j->stages[s].first, j->stages[s].n,
-                       pp_job_recompute(j, s), j->kernels, room.tokens,
-                       &out[s]);
+    const struct pp_graph *g = j->schedule->graph;
+    struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
+    size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
+    size_t rows = pp_rank_rows(NULL, &b, (room + slices - 1) / slices);
+    size_t context = slices > 1 ? data_of(j, pass)->max_seqlen : 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct pp_unit_range *u = &j->stages[s];
+        out[s] = (struct pp_stage_bytes){0};
+        for (size_t i = u->first; i < u->first + u->n; i++) {
+            struct pp_unit_rates rates =
+                pp_unit_rates(j->model, pp_model_unit(j->model, i),
+                              pp_job_recompute(j, s), &b);
+            struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, context);
+            pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
+        }
+        out[s].output = pp_boundary_width(j->model, u->first + u->n) *
+                        b.element_bytes * rows;
+    }
 }
 
 bool pp_job_overlaps(const struct pp_job *j, int rank)
@@ -66,36 +77,117 @@ bool pp_job_overlaps(const struct pp_job *j, int rank)
     return false;
 }
 
-/* Returns the elements to receive gradients of the tied embedding or head from
- * another rank. */
-static size_t tied_elements(const struct pp_job *j, int rank)
+/* Returns the elements of gradients of the tied embedding or head that come
+ * from another rank, in a copy of the weights. */
+static size_t tied_elements(const struct pp_job *j, int rank, int copy)
 {
     const struct pp_graph *g = j->schedule->graph;
-    size_t n = 0;
-    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++) {
-        int first = k * (g->n_stages / g->n_copies);
-        int embed = g->stages[g->tied[0] + first].row;
-        int head = g->stages[g->tied[1] + first].row;
-        if (embed != head && (rank == embed || rank == head))
-            n += j->model->vocab * j->model->hidden;
-    }
-    return n;
+    if (g->tied[0] < 0 || copy >= g->n_copies)
+        return 0;
+    int first = copy * (g->n_stages / g->n_copies);
+    int embed = g->stages[g->tied[0] + first].row;
+    int head = g->stages[g->tied[1] + first].row;
+    return embed != head && (rank == embed || rank == head)
+               ? j->model->vocab * j->model->hidden
+               : 0;
 }
 
-size_t pp_job_workspace(const struct pp_job *j, int rank)
+static size_t most_of(size_t a, size_t b)
 {
-    const struct pp_kernels *k = j->kernels;
-    struct pp_engine_room room;
-    pp_job_room(j, &room);
-    size_t engines = pp_job_overlaps(j, rank) ? 2 : 1;
-    size_t engine = device_of(j)->handle_bytes +
-                    pp_engine_scratch(j, rank, &room) * k->element_bytes +
-                    pp_batch_bytes(room.capacity);
-    size_t wide = room.positions * (j->model->head_dim / 2) * 2;
-    wide += tied_elements(j, rank);
-    if (j->schedule->graph->n_copies > 1)
-        wide += PP_COPIED_PART;
-    return engines * engine + wide * k->accumulator_bytes;
+    return a > b ? a : b;
+}
+
+/* Returns the microbatches of all passes of an evaluation, empty ones too. */
+static size_t n_eval(const struct pp_job *j)
+{
+    size_t m = (size_t)j->schedule->n_microbatches;
+    return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
+}
+
+struct pp_table_counts pp_job_tables(const struct pp_job *j, int rank)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    struct pp_table_counts c = {
+        .rotary = pp_model_rotary(j->model),
+        .n_tensors = pp_model_n_tensors(j->model),
+        .n_losses = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate,
+        .n_eval = n_eval(j),
+        .n_ranks = (size_t)g->n_rows,
+        .tied = {tied_elements(j, rank, 0), tied_elements(j, rank, 1)},
+        .copies = g->n_copies > 1,
+        .overlap = pp_job_overlaps(j, rank),
+    };
+    const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
+    for (int pass = PP_PASS_TRAIN; pass <= PP_PASS_FORWARD; pass++) {
+        if (!used[pass])
+            continue;
+        c.tokens = most_of(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
+        c.positions = most_of(c.positions,
+                              data_of(j, (enum pp_job_pass)pass)->max_seqlen);
+    }
+    return c;
+}
+
+/* Adds the state of a stage. Forward passes alone keep weights only. */
+static void add_state(const struct pp_job *j, int stage,
+                      struct pp_state_bytes *sum)
+{
+    const struct pp_precision types = {
+        .element_bytes = j->kernels->element_bytes,
+        .accumulator_bytes = j->kernels->accumulator_bytes};
+    bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
+    const struct pp_unit_range *u = &j->stages[stage];
+    for (size_t i = u->first; i < u->first + u->n; i++) {
+        const struct pp_held held = {
+            pp_unit_n_params(j->model, pp_model_unit(j->model, i)), 0};
+        struct pp_state_bytes s = pp_state_bytes(NULL, held, &types);
+        sum->weights += s.weights;
+        if (!pp_job_trains(j))
+            continue;
+        sum->gradients += s.gradients;
+        sum->optimizer += s.optimizer - (adamw ? 0 : 2 * s.gradients);
+    }
+}
+
+/* Plans the arena of a pass, and keeps the larger one. */
+static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int rank,
+                     struct pp_rank_memory *m, struct pp_err *err)
+{
+    const struct pp_schedule *s =
+        pass == PP_PASS_TRAIN ? j->schedule : j->forward;
+    struct pp_stage_bytes *sizes =
+        pp_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
+    struct pp_memory plan = {0};
+    if (!sizes)
+        return -1;
+    pp_job_sizes(j, pass, sizes);
+    int rc = pp_memory_plan(s, rank, sizes, &plan, err);
+    if (plan.arena_bytes > m->activations + m->workspace) {
+        m->activations = plan.arena_bytes - plan.workspace_bytes;
+        m->workspace = plan.workspace_bytes;
+    }
+    m->slots = m->slots ? m->slots : plan.peak_slots;
+    pp_memory_finish(&plan);
+    free(sizes);
+    return rc;
+}
+
+int pp_job_memory(const struct pp_job *j, int rank, struct pp_rank_memory *m,
+                  struct pp_err *err)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
+    struct pp_table_counts counts = pp_job_tables(j, rank);
+    *m = (struct pp_rank_memory){.tables = pp_table_bytes(&counts, &b)};
+    for (int s = 0; s < g->n_stages; s++)
+        if (g->stages[s].row == rank)
+            add_state(j, s, &m->state);
+    if ((pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, rank, m, err)) ||
+        (pp_job_forwards(j) && plan_pass(j, PP_PASS_FORWARD, rank, m, err)))
+        return -1;
+    m->total =
+        pp_state_sum(m->state) + m->activations + m->workspace + m->tables;
+    return 0;
 }
 
 /* The messages of a row that are posted and not yet used. */

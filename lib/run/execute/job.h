@@ -10,6 +10,7 @@
 #include "data/packed.h"
 #include "data/safetensors.h"
 #include "device/device.h"
+#include "model/unit_bytes.h"
 #include "run/parts/layer.h"
 #include "run/parameters/optim.h"
 #include "run/parameters/parameters.h"
@@ -134,20 +135,40 @@ struct pp_job {
 /* Returns what the backward of a stage computes again. */
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);
 
+/* Returns whether the job trains, and whether it makes forward passes, to
+ * evaluate or to score. */
+bool pp_job_trains(const struct pp_job *j);
+bool pp_job_forwards(const struct pp_job *j);
+
+/* The passes through the data, which differ in their largest microbatch. */
+enum pp_job_pass { PP_PASS_TRAIN, PP_PASS_FORWARD };
+
+/* Returns the tokens of the largest microbatch of a pass. */
+size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass);
+
 /* Fills out, one entry per stage, with the bytes of its buffers for the largest
- * microbatch of the job. The memory plan takes them. */
+ * microbatch of a pass. The memory plan takes them. */
 struct pp_stage_bytes;
-void pp_job_sizes(const struct pp_job *j, struct pp_stage_bytes *out);
+void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
+                  struct pp_stage_bytes *out);
 
-/* Returns the bytes of device memory of a rank besides its parameters and its
- * planned arena: handles, kernel scratch, tables. It leaves out a double for
- * every tensor, and the memory of the device's libraries. */
-size_t pp_job_workspace(const struct pp_job *j, int rank);
+/* Returns what the tables of a rank depend on. */
+struct pp_table_counts pp_job_tables(const struct pp_job *j, int rank);
 
-struct pp_engine_room;
+/* The memory that a rank allocates, in bytes: on a GPU its device's, without
+ * that of the device's libraries. */
+struct pp_rank_memory {
+    struct pp_state_bytes state;
+    int slots;
+    size_t activations; /* with messages */
+    size_t workspace;   /* of actions */
+    size_t tables; /* ids of a microbatch, angles, tied gradients, statistics */
+    size_t total;
+};
 
-/* Fills *room with the largest microbatch of training and evaluation. */
-void pp_job_room(const struct pp_job *j, struct pp_engine_room *room);
+/* Plans the memory of a rank. Training and forward passes share one arena. */
+int pp_job_memory(const struct pp_job *j, int rank, struct pp_rank_memory *m,
+                  struct pp_err *err) PP_MUST_USE;
 
 /* Reports whether the rank opens a second handle of its device, for the forward
  * of overlap pairs: the device must run it beside the backward, and nothing may

@@ -5,10 +5,6 @@
 
 #include "run/execute/exec.h"
 
-/* Elements per message, so that the room for the gradients of the other copy
- * does not grow with the model. */
-enum { PP_COPIED_PART = 1 << 18 };
-
 /* Adds the gradients of the two copies of each stage. All ranks go through the
  * stages in the same order, so that no two ranks wait for each other. Both
  * ranks add the first copy and the second in this order and get the same bits.

@@ -2,7 +2,7 @@
 /* parameters - lays out the tensors of a rank in its blocks.
  *
  * The tensors of a unit follow each other without gaps, in slot order. Every
- * unit begins on a cache line. So the alignment of a tensor depends on the
+ * unit takes whole cache lines. So the alignment of a tensor depends on the
  * model alone and not on the other units of the rank. */
 #include "run/parameters/parameters.h"
 
@@ -12,8 +12,6 @@
 #include <string.h>
 
 #include "base/num.h"
-
-#define ALIGN_BYTES 64
 
 static size_t widest(const struct pp_parameters *p)
 {
@@ -50,12 +48,12 @@ static int grow(struct cursor *at, size_t elements, size_t element_bytes,
                 struct pp_err *err)
 {
     size_t bytes;
-    if (elements > SIZE_MAX - ALIGN_BYTES - at->end)
+    if (elements > SIZE_MAX - PP_LINE_BYTES - at->end)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "the parameters are too large for this machine");
     at->end += elements;
     /* Leave room for rounding up, so that no caller has to check again. */
-    return pp_mul(at->end + ALIGN_BYTES, element_bytes, &bytes, err);
+    return pp_mul(at->end + PP_LINE_BYTES, element_bytes, &bytes, err);
 }
 
 /* Fills a tensor except its addresses, which need the total size. */
@@ -80,7 +78,6 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
     struct pp_param table[PP_N_LAYER_PARAMS];
     struct pp_unit_id id = pp_model_unit(m, unit);
     size_t n_slots = pp_unit_params(m, id, table);
-    at->end = pp_round_up(at->end, ALIGN_BYTES / p->element_bytes);
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!table[slot].name[0])
             continue;
@@ -97,6 +94,7 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
         }
         at->order++;
     }
+    at->end = pp_round_up(at->end, PP_LINE_BYTES / p->element_bytes);
     return 0;
 }
 
@@ -112,7 +110,7 @@ static int allocate_blocks(struct pp_parameters *p, int flags,
         [PP_BLOCK_MASTER] = narrow && flags & PP_WITH_GRADS,
     };
     for (int b = 0; b < PP_N_BLOCKS; b++) {
-        if (!wanted[b])
+        if (!wanted[b] || p->n_elements == 0)
             continue;
         size_t size = pp_parameters_bytes(p, (enum pp_weights_block)b);
         p->blocks[b] =

@@ -2,6 +2,7 @@
 /* layer - the table of unit kinds, and helpers of the layer_*.c files. */
 #include "run/parts/layer.h"
 
+#include "kernel_sizes.h"
 #include "run/parts/layer_impl.h"
 
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
@@ -15,13 +16,22 @@ const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
     return ops[kind];
 }
 
+struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host)
+{
+    return (struct pp_backend){.element_bytes = k->element_bytes,
+                               .accumulator_bytes = k->accumulator_bytes,
+                               .head_logits = k->head_logits,
+                               .head_rows = k->head_rows,
+                               .is_host = is_host};
+}
+
 void pp_layer_saved(const struct pp_layer *l, size_t tokens,
                     enum pp_saved_when when, const struct pp_layer_blocks *b,
                     void *at[PP_MAX_SAVED])
 {
     struct pp_saved s[PP_MAX_SAVED];
     size_t n = pp_unit_saved(l->model, l->unit, l->recompute, when, s);
-    size_t rows = pp_device_rows(pp_device_ops(l->device), tokens);
+    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host, tokens);
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
         size_t statistics = s[i].statistics * rows;

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "kernels.h"
-#include "model/model.h"
+#include "model/unit_bytes.h"
 #include "device/device.h"
 
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
@@ -71,6 +71,8 @@ struct pp_layer_blocks {
                                         the blocks of the stage */
 };
 
+/* scratch has the bytes of the workspace of the unit (unit_bytes.h) that are
+ * behind the part that it recomputes. */
 struct pp_layer_ops {
     /* Writes y (tokens, hidden) from x. The embedding has no x, the head no y.
      */
@@ -92,11 +94,10 @@ struct pp_layer_ops {
     int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *dx, const void *dy, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
-    /* Returns the elements of scratch that any of them needs for that many
-     * tokens. context: most earlier tokens of a sequence; 0 without slices. */
-    size_t (*scratch)(const struct pp_model *m, const struct pp_kernels *k,
-                      size_t tokens, size_t context);
 };
+
+/* Returns what memory plans need to know of these kernels (unit_bytes.h). */
+struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host);
 
 /* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);

@@ -39,14 +39,6 @@ static struct pp_attention_shape shape(const struct pp_model *m,
     };
 }
 
-size_t pp_layer_attention_scratch(const struct pp_model *m,
-                                  const struct pp_kernels *k, size_t tokens)
-{
-    struct pp_microbatch mb = {.tokens = tokens};
-    struct pp_attention_shape s = shape(m, &mb);
-    return widths(m).q * tokens + k->attention_scratch(&s);
-}
-
 /* QK-norm: computes the queries and keys of QKV from the raw ones. */
 static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)

@@ -135,20 +135,8 @@ static int decoder_bwd_weight(const struct pp_layer *l,
     return pp_layer_attention_bwd_weight(l, mb->tokens, s, err);
 }
 
-/* The MLP and attention use the same memory, one after the other. */
-static size_t decoder_scratch(const struct pp_model *m,
-                              const struct pp_kernels *k, size_t tokens,
-                              size_t context)
-{
-    size_t mlp = m->intermediate * tokens;
-    size_t attention = pp_layer_attention_scratch(m, k, tokens) +
-                       pp_layer_slice_scratch(m, tokens, context);
-    return mlp > attention ? mlp : attention;
-}
-
 const struct pp_layer_ops pp_layer_decoder = {
     .fwd = decoder_fwd,
     .bwd_input = decoder_bwd_input,
     .bwd_weight = decoder_bwd_weight,
-    .scratch = decoder_scratch,
 };

@@ -43,17 +43,8 @@ static int embed_bwd_weight(const struct pp_layer *l,
     return 0;
 }
 
-static size_t embed_scratch(const struct pp_model *m,
-                            const struct pp_kernels *k, size_t tokens,
-                            size_t context)
-{
-    (void)m, (void)k, (void)tokens, (void)context;
-    return 0;
-}
-
 const struct pp_layer_ops pp_layer_embed = {
     .fwd = embed_fwd,
     .bwd_input = embed_bwd_input,
     .bwd_weight = embed_bwd_weight,
-    .scratch = embed_scratch,
 };

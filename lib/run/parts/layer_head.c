@@ -8,35 +8,8 @@
  * of the model. */
 #include "run/parts/layer_impl.h"
 
-/* A block has a multiple of ROWS rows. A larger one has a multiple of
- * TILE_ROWS, which a matrix product on a GPU takes at a time. */
-#define ROWS 16
-#define TILE_ROWS 128
 /* Log-probabilities to read from the device at a time. */
 #define READ_ROWS 4096
-
-static size_t round_rows(size_t n)
-{
-    return (n + ROWS - 1) / ROWS * ROWS;
-}
-
-static size_t block_rows(const struct pp_model *m, const struct pp_kernels *k)
-{
-    size_t rows = k->head_logits / m->vocab;
-    if (rows < ROWS)
-        return ROWS;
-    rows -= rows % (rows < TILE_ROWS ? ROWS : TILE_ROWS);
-    return rows > k->head_rows ? k->head_rows : rows;
-}
-
-/* Returns the rows that need room: with few tokens there is only one block, and
- * it is smaller. */
-static size_t room_rows(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t tokens)
-{
-    size_t rows = block_rows(m, k), most = round_rows(tokens);
-    return rows < most ? rows : most;
-}
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * log-probabilities (tokens). */
@@ -49,21 +22,15 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
                                         const struct pp_microbatch *mb,
                                         void *scratch)
 {
-    struct head_scratch h = {.rows = block_rows(l->model, l->kernels)};
-    size_t room = room_rows(l->model, l->kernels, mb->tokens);
+    struct pp_backend b =
+        pp_kernels_backend(l->kernels, pp_device_ops(l->device)->is_host);
+    struct head_scratch h = {.rows = pp_head_block_rows(&b, l->model->vocab)};
+    size_t room = pp_head_room_rows(h.rows, mb->tokens);
     h.logits = scratch;
     h.x = pp_layer_at(l, h.logits, room * l->model->vocab);
     h.dx = pp_layer_at(l, h.x, room * l->model->hidden);
     h.logp = pp_layer_at(l, h.dx, room * l->model->hidden);
     return h;
-}
-
-static size_t head_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                           size_t tokens, size_t context)
-{
-    (void)context;
-    return room_rows(m, k, tokens) * (m->vocab + 2 * m->hidden) +
-           tokens * (k->accumulator_bytes / k->element_bytes);
 }
 
 static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
@@ -214,5 +181,4 @@ const struct pp_layer_ops pp_layer_head = {
     .bwd_input = head_bwd_input,
     .bwd_weight = head_bwd_weight,
     .bwd = head_bwd,
-    .scratch = head_scratch,
 };

@@ -67,7 +67,7 @@ int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
 /* Computes the attention of a slice. A part of its keys and values, and of
  * their gradients, is in the blocks of the earlier slices. a: the shape of the
  * slice; its keys and values are replaced. tiles: scratch of the kernel, then
- * pp_layer_slice_scratch. */
+ * of the slice. */
 int pp_layer_slice_attention_fwd(const struct pp_layer *l,
                                  const struct pp_microbatch *mb,
                                  const struct pp_attention_shape *a,
@@ -83,17 +83,11 @@ int pp_layer_slice_attention_bwd(const struct pp_layer *l,
                                  const struct pp_layer_blocks *b,
                                  void *const *s, void *tiles,
                                  struct pp_err *err);
-size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
-                              size_t context);
 
 /* Reports whether mb is a slice and not a whole microbatch. */
 static inline bool pp_is_slice(const struct pp_microbatch *mb)
 {
     return mb->n_before > 0 || mb->continues;
 }
-
-/* Returns the elements of scratch. */
-size_t pp_layer_attention_scratch(const struct pp_model *m,
-                                  const struct pp_kernels *k, size_t tokens);
 
 #endif

@@ -50,16 +50,8 @@ static int norm_bwd_weight(const struct pp_layer *l,
     return 0;
 }
 
-static size_t norm_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                           size_t tokens, size_t context)
-{
-    (void)m, (void)k, (void)tokens, (void)context;
-    return 0;
-}
-
 const struct pp_layer_ops pp_layer_norm = {
     .fwd = norm_fwd,
     .bwd_input = norm_bwd_input,
     .bwd_weight = norm_bwd_weight,
-    .scratch = norm_scratch,
 };

@@ -7,6 +7,8 @@
  * of those comes later and adds its own part. */
 #include "run/parts/layer_impl.h"
 
+#include "kernel_sizes.h"
+
 /* Elements: a row of keys and values, its offset in a row of QKV, a row of
  * QKV. */
 struct kv {
@@ -37,13 +39,6 @@ static struct buffers buffers(const struct pp_layer *l,
     return b;
 }
 
-size_t pp_layer_slice_scratch(const struct pp_model *m, size_t tokens,
-                              size_t context)
-{
-    /* The slices differ by at most one token. */
-    return context ? (2 * (context + tokens) + tokens + 1) * kv_of(m).width : 0;
-}
-
 /* Finds the saved tensors of the layer for an earlier slice. Those that outlive
  * its F are in the same place as for its I. */
 static void saved_before(const struct pp_layer *l,
@@ -52,7 +47,8 @@ static void saved_before(const struct pp_layer *l,
                          void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
-    size_t rows = pp_device_rows(pp_device_ops(l->device), slice->tokens);
+    size_t rows =
+        pp_saved_rows(pp_device_ops(l->device)->is_host, slice->tokens);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
         of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;

@@ -8,7 +8,6 @@
 #include "run/timing/timestamps.h"
 #include "run/parts/layer.h"
 #include "run/parameters/parameters.h"
-#include "schedule/memory/memory.h"
 
 /* The environment of the layers of a stage. */
 struct pp_stage_env {
@@ -28,7 +27,8 @@ struct pp_stage {
     size_t n_layers;
     struct pp_layer *layers;
     size_t *offsets[PP_N_UNIT_BLOCKS]; /* by layer: bytes per token before its
-                                          part of the block */
+                                          part of the block; of the workspace,
+                                          bytes per token that it recomputes */
     size_t in_width, out_width; /* elements per token at the two ends: hidden,
                                    or 0 before the embedding and after the
                                    head */
@@ -47,31 +47,21 @@ void pp_stage_finish(struct pp_stage *s);
 /* Returns the elements per token at the boundary before unit number `at`. */
 size_t pp_boundary_width(const struct pp_model *m, size_t at);
 
-/* Computes the bytes of the buffers of a stage for that many tokens, for the
- * memory plan. It needs no stage, since a plan has no parameters. */
-void pp_stage_sizes(const struct pp_model *m, size_t first, size_t n,
-                    enum pp_recompute r, const struct pp_kernels *k,
-                    size_t tokens, struct pp_stage_bytes *out);
-
-/* Returns the elements of scratch for the functions below. context: see
- * layer.h. */
-size_t pp_stage_scratch(const struct pp_model *m, const struct pp_kernels *k,
-                        size_t first, size_t n, size_t tokens, size_t context);
-
-/* blocks: the saved blocks of the stage for this microbatch, and the workspace.
- * x, y, dx and dy are (tokens, width), or NULL if the width is 0. */
+/* blocks: the saved blocks of the stage for this microbatch, and the workspace
+ * (unit_bytes.h). x, y, dx and dy are (tokens, width), or NULL if the width is
+ * 0. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *y, const void *x, void *const *blocks, void *scratch,
+                 void *y, const void *x, void *const *blocks,
                  struct pp_err *err) PP_MUST_USE;
 int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *dx, const void *dy, void *const *blocks,
-                       void *scratch, struct pp_err *err) PP_MUST_USE;
+                       struct pp_err *err) PP_MUST_USE;
 int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
-                        void *scratch, struct pp_err *err) PP_MUST_USE;
+                        struct pp_err *err) PP_MUST_USE;
 /* Does both, with the same bits; faster if a layer has a bwd. */
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *dx, const void *dy, void *const *blocks, void *scratch,
+                 void *dx, const void *dy, void *const *blocks,
                  struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -33,7 +33,6 @@ int pp_rank_check_step(struct pp_rank *r, const struct pp_step_report *rep,
 static int check_block(struct pp_rank *r, enum pp_weights_block block,
                        struct pp_err *err)
 {
-    struct pp_device *d = r->device;
     size_t n = r->params.n;
     for (size_t i = 0; i < n; i++) {
         const struct pp_parameter *p = &r->params.at[i];
@@ -43,11 +42,12 @@ static int check_block(struct pp_rank *r, enum pp_weights_block block,
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
-    if (d->ops->get(d, r->squares_host, r->squares, n * sizeof *r->squares,
-                    err))
+    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
+                                        r->squares_host, err);
+    if (!sums)
         return -1;
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(r->squares_host[i]))
+        if (!isfinite(sums[i]))
             return pp_fail(err, PP_EXIT_SYSTEM,
                            "after step %lld %s'%s' is not finite: no "
                            "checkpoint is written",

@@ -6,50 +6,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "run/checkpoint/ckpt_shards.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
 
-static void *make(size_t n, size_t size, struct pp_err *err)
+/* Allocates zeroed host memory. On the CPU it is in the plan of memory. */
+static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)
 {
-    size_t bytes;
-    if (pp_mul(n ? n : 1, size, &bytes, err))
-        return NULL;
-    void *p = aligned_alloc(64, pp_round_up(bytes, 64));
-    if (!p)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else
-        memset(p, 0, pp_round_up(bytes, 64));
-    return p;
+    bool is_host = r->device->ops->is_host;
+    return pp_device_alloc(is_host ? r->device : NULL, n, size, "tables", err);
 }
 
-/* Computes the RoPE tables on the host and copies them to the device. */
+/* Computes the RoPE tables; those of a GPU first on the host. */
 static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 {
     struct pp_device *d = r->device;
     size_t size = r->kernels.accumulator_bytes;
     size_t n = positions * (r->job->model->head_dim / 2);
-    void *c = make(n, size, err), *s = make(n, size, err);
-    int rc = -1;
+    bool is_host = d->ops->is_host;
     r->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
     r->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
+    void *c = is_host ? r->rope_cos : make(r, n, size, err);
+    void *s = is_host ? r->rope_sin : make(r, n, size, err);
+    int rc = -1;
     if (c && s && r->rope_cos && r->rope_sin) {
         pp_rope_tables(r->job->model, positions, size, c, s);
-        rc = d->ops->put(d, r->rope_cos, c, n * size, err) ||
-                     d->ops->put(d, r->rope_sin, s, n * size, err)
+        rc = !is_host && (d->ops->put(d, r->rope_cos, c, n * size, err) ||
+                          d->ops->put(d, r->rope_sin, s, n * size, err))
                  ? -1
                  : 0;
     }
-    free(c);
-    free(s);
+    if (!is_host) {
+        pp_device_free(NULL, c);
+        pp_device_free(NULL, s);
+    }
     return rc;
 }
 
 /* Opens the second engine, for the forward of overlap pairs. */
 static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
-                        const struct pp_engine_room *room, struct pp_err *err)
+                        size_t tokens, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_device_ops *ops = r->device->ops;
@@ -59,16 +57,16 @@ static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
         return -1;
     env->device = r->overlap;
     env->stream = r->overlap->stream;
-    return pp_engine_init(&r->worker.overlap, j, r->comm->rank, env, room, err);
+    return pp_engine_init(&r->worker.overlap, j, r->comm->rank, env, tokens,
+                          err);
 }
 
 static int make_engines(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    struct pp_engine_room room;
-    pp_job_room(j, &room);
-    if (make_rope(r, room.positions, err))
+    struct pp_table_counts c = pp_job_tables(j, w->rank);
+    if (make_rope(r, c.positions, err))
         return -1;
     struct pp_stage_env env = {.model = j->model,
                                .kernels = &r->kernels,
@@ -77,8 +75,8 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                                .rope_sin = r->rope_sin,
                                .device = r->device,
                                .stream = r->stream};
-    return pp_engine_init(&w->engine, j, w->rank, &env, &room, err) ||
-                   make_overlap(r, &env, &room, err)
+    return pp_engine_init(&w->engine, j, w->rank, &env, c.tokens, err) ||
+                   make_overlap(r, &env, c.tokens, err)
                ? -1
                : 0;
 }
@@ -155,67 +153,81 @@ static int make_output_host(struct pp_rank *r,
         return 0;
     for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
         most = sizes[s].output > most ? sizes[s].output : most;
-    r->output_host = r->train.output_host = make(most, 1, err);
+    r->output_host = r->train.output_host = make(r, most, 1, err);
     return r->output_host ? 0 : -1;
 }
 
-static int make_execs(struct pp_rank *r, struct pp_err *err)
+/* Makes the exec of a pass. */
+static int make_exec(struct pp_rank *r, enum pp_job_pass pass,
+                     struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    const struct pp_graph *g = j->schedule->graph;
-    bool trains = j->optim.steps > 0 && !j->score;
-    struct pp_stage_bytes *sizes = calloc((size_t)g->n_stages, sizeof *sizes);
-    int rc = -1;
+    bool trains = pass == PP_PASS_TRAIN;
+    struct pp_exec *e = trains ? &r->train : &r->forward;
+    struct pp_stage_bytes *sizes =
+        pp_calloc((size_t)j->schedule->graph->n_stages, sizeof *sizes, err);
     if (!sizes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    pp_job_sizes(j, sizes);
-    if (trains && pp_exec_init(&r->train, &r->worker, j->schedule, sizes, err))
-        goto out;
-    r->train.slot_limit = j->slot_limit;
-    r->train.shapes = j->shapes;
-    if (trains && (make_recorder(r, err) || make_output_host(r, sizes, err)))
-        goto out;
-    if ((j->eval || j->score) &&
-        pp_exec_init(&r->forward, &r->worker, j->forward, sizes, err))
-        goto out;
-    r->forward.shapes = j->shapes;
-    rc = 0;
-out:
+        return -1;
+    pp_job_sizes(j, pass, sizes);
+    int rc = pp_exec_init(e, &r->worker, trains ? j->schedule : j->forward,
+                          sizes, pp_job_room(j, pass), err);
+    e->shapes = j->shapes;
+    if (!rc && trains)
+        rc = make_recorder(r, err) || make_output_host(r, sizes, err) ? -1 : 0;
     free(sizes);
     return rc;
 }
 
-/* Returns the microbatches of all passes of an evaluation, empty ones too. */
-static size_t n_eval(const struct pp_job *j)
+/* Makes the execs and their arena. They run one after the other, and none
+ * leaves anything in the arena for the next. */
+static int make_execs(struct pp_rank *r, struct pp_err *err)
 {
-    size_t m = (size_t)j->schedule->n_microbatches;
-    return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
+    const struct pp_job *j = r->job;
+    if ((pp_job_trains(j) && make_exec(r, PP_PASS_TRAIN, err)) ||
+        (pp_job_forwards(j) && make_exec(r, PP_PASS_FORWARD, err)))
+        return -1;
+    r->train.slot_limit = j->slot_limit;
+    r->arena =
+        pp_device_alloc(r->device, r->memory.activations + r->memory.workspace,
+                        1, "activations and messages", err);
+    r->train.arena = r->forward.arena = r->arena;
+    return r->arena ? 0 : -1;
 }
 
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
-    const struct pp_job *j = r->job;
-    size_t m = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate;
-    struct pp_param slots[PP_N_LAYER_PARAMS];
-    for (size_t u = 0; u < pp_model_n_units(j->model); u++) {
-        size_t n = pp_unit_params(j->model, pp_model_unit(j->model, u), slots);
-        for (size_t i = 0; i < n; i++)
-            r->n_tensors += slots[i].name[0] != '\0';
-    }
-    size_t n = r->n_tensors + m + 8;
-    r->losses = make(m, sizeof *r->losses, err);
-    r->mine = make(n, sizeof *r->mine, err);
-    r->all = make(n * (size_t)r->comm->size, sizeof *r->all, err);
-    r->peak_slots = make((size_t)r->comm->size, sizeof *r->peak_slots, err);
-    r->squares_host = make(r->params.n, sizeof *r->squares_host, err);
-    r->squares = pp_device_alloc(r->device, r->params.n, sizeof *r->squares,
-                                 "norms", err);
-    r->n_eval = n_eval(j);
-    r->eval_losses = make(r->n_eval, sizeof *r->eval_losses, err);
+    struct pp_table_counts c = pp_job_tables(r->job, r->comm->rank);
+    r->n_tensors = c.n_tensors;
+    r->n_numbers = pp_step_numbers(&c);
+    r->n_eval = c.n_eval;
+    r->losses = make(r, c.n_losses, sizeof *r->losses, err);
+    r->eval_losses = make(r, c.n_eval, sizeof *r->eval_losses, err);
+    r->mine = make(r, r->n_numbers, sizeof *r->mine, err);
+    r->all = make(r, r->n_numbers * c.n_ranks, sizeof *r->all, err);
+    r->peak_slots = make(r, c.n_ranks, sizeof *r->peak_slots, err);
+    size_t n = pp_table_squares(&c);
+    bool is_host = r->device->ops->is_host;
+    r->squares =
+        pp_device_alloc(r->device, n, sizeof *r->squares, "norms", err);
+    r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
     return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses &&
-                   r->squares_host && r->squares
+                   r->squares && (is_host || r->squares_host)
                ? 0
                : -1;
+}
+
+/* Checks that the rank has allocated what its plan says. */
+static int check_memory(const struct pp_rank *r, struct pp_err *err)
+{
+    size_t bytes = r->device->allocated;
+    if (r->overlap)
+        bytes += r->overlap->allocated;
+    if (bytes == r->memory.total)
+        return 0;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "rank %d allocated %zu bytes, not the %zu of its plan: this "
+                   "is a defect of the program",
+                   r->comm->rank, bytes, r->memory.total);
 }
 
 static int open_device(struct pp_rank *r, struct pp_err *err)
@@ -257,10 +269,11 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;
     r->worker.progress = j->progress;
-    if (pp_rank_make_params(r, err) || make_engines(r, err) ||
+    if (pp_job_memory(j, comm->rank, &r->memory, err) ||
+        pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
-    return 0;
+    return check_memory(r, err);
 }
 
 static void rank_finish(struct pp_rank *r)
@@ -277,13 +290,11 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);
     pp_device_free(r->device, r->squares);
-    free(r->squares_host);
-    free(r->losses);
-    free(r->eval_losses);
-    free(r->mine);
-    free(r->all);
-    free(r->peak_slots);
-    free(r->output_host);
+    pp_device_free(r->device, r->arena);
+    void *made[] = {r->losses,     r->eval_losses, r->mine,        r->all,
+                    r->peak_slots, r->output_host, r->squares_host};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        pp_device_free(NULL, made[i]);
     r->comm->ops->detach(r->comm);
     if (r->overlap)
         r->overlap->ops->close(r->overlap);
@@ -330,7 +341,7 @@ int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
     if (rc == 0)
         rc = comm->ops->barrier(comm, err);
     if (rc == 0)
-        rc = rank_work(&r, status, err);
+        rc = rank_work(&r, status, err) || check_memory(&r, err) ? -1 : 0;
     pp_progress_phase(j->progress, PP_PHASE_END, r.step);
     if (rc)
         comm->ops->abort(comm, err->text);

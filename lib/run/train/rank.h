@@ -19,21 +19,25 @@ struct pp_rank {
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
+    struct pp_rank_memory memory;  /* the plan */
+    unsigned char *arena;          /* of both execs */
     void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* records train if the job asks for it */
     struct pp_device *device;
     struct pp_device *overlap; /* a second handle (engine.h), or NULL */
     void *stream;              /* the kernels' argument */
     void *rope_cos, *rope_sin; /* on the device */
-    double *squares;           /* (params.n) on the device */
-    double *squares_host;      /* (params.n) on the host */
+    double *squares;           /* (pp_table_squares) on the device */
+    double *squares_host;      /* the same on the host of a GPU, or NULL */
     double *losses;            /* (accumulate x n_microbatches) of one step */
     double *eval_losses;       /* (n_eval) one for each microbatch */
     bool eval_scored;          /* the last evaluation had a scored token */
     size_t n_eval;      /* microbatches of the passes over the eval data */
-    double *mine, *all; /* exchanged by the ranks after a step */
-    size_t n_tensors;   /* tensors of the whole model */
-    int *peak_slots;    /* by rank */
+    double *mine, *all; /* (n_numbers), (ranks x n_numbers): exchanged after a
+                           step */
+    size_t n_numbers;
+    size_t n_tensors; /* tensors of the whole model */
+    int *peak_slots;  /* by rank */
 
     int64_t step;         /* optimizer steps done */
     int64_t microbatches; /* consumed */

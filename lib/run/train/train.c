@@ -25,6 +25,7 @@ enum tail {
     TAIL_BYTES,
     N_TAIL
 };
+_Static_assert((int)N_TAIL <= (int)PP_OWN_NUMBERS, "there is room");
 
 static size_t n_losses(const struct pp_rank *r)
 {
@@ -81,7 +82,6 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
  * second copy has the order of the first and must not overwrite it. */
 static int sum_squares(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_device *d = r->device;
     size_t n = r->params.n;
     for (size_t i = 0; i < n; i++) {
         const struct pp_parameter *p = &r->params.at[i];
@@ -90,19 +90,18 @@ static int sum_squares(struct pp_rank *r, struct pp_err *err)
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
                            p->info.name);
     }
-    if (d->ops->get(d, r->squares_host, r->squares, n * sizeof *r->squares,
-                    err))
-        return -1;
-    for (size_t i = 0; i < n; i++)
+    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
+                                        r->squares_host, err);
+    for (size_t i = 0; sums && i < n; i++)
         if (pp_parameter_counts(&r->params.at[i]))
-            r->mine[r->params.at[i].order] = r->squares_host[i];
-    return 0;
+            r->mine[r->params.at[i].order] = sums[i];
+    return sums ? 0 : -1;
 }
 
 static int exchange(struct pp_rank *r, const double tail[N_TAIL],
                     struct pp_err *err)
 {
-    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    size_t n = r->n_numbers;
     memset(r->mine, 0, n * sizeof *r->mine);
     if (sum_squares(r, err))
         return -1;
@@ -116,7 +115,7 @@ static int exchange(struct pp_rank *r, const double tail[N_TAIL],
  * rank has a value. */
 static double entry(const struct pp_rank *r, size_t i)
 {
-    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    size_t n = r->n_numbers;
     double sum = 0;
     for (int k = 0; k < r->comm->size; k++)
         sum += r->all[(size_t)k * n + i];
@@ -128,7 +127,7 @@ static double entry(const struct pp_rank *r, size_t i)
  * rank was asked to stop, or 0. */
 static int sum_up(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
 {
-    size_t n = r->n_tensors + n_losses(r) + N_TAIL;
+    size_t n = r->n_numbers;
     double squares = 0, compute = 0, products = 0, wall = 0;
     int stop = 0;
     rep->loss = 0;

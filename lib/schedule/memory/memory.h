@@ -24,7 +24,8 @@ enum pp_buffer_kind {
                          is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
                          local producer's consumption; peer is the input stage */
-    PP_BUF_WORKSPACE, /* scratch of F, I and B: one per rank for the whole step;
+    PP_BUF_WORKSPACE, /* what an action needs while it runs: one per rank for
+                         the whole step;
                          stage, microbatch and slice are 0. Stage 1 is a second
                          one, for the forward of overlap pairs */
     PP_BUF_RING, /* sends in flight: channel_depth messages to one rank in one
@@ -45,15 +46,27 @@ struct pp_buffer {
  * slice. */
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
-    size_t workspace; /* within F, I or B; one per rank */
+    size_t workspace; /* within an action; one per rank */
 };
+
+/* Adds a unit to its stage: its bytes by lifetime, in the order above, and what
+ * it needs within an action. */
+static inline void pp_stage_bytes_add(struct pp_stage_bytes *b,
+                                      const size_t act[3], size_t workspace)
+{
+    b->act_i += act[0];
+    b->act_w += act[1];
+    b->grad_w += act[2];
+    b->workspace = workspace > b->workspace ? workspace : b->workspace;
+}
 
 struct pp_memory {
     struct pp_buffer *buffers; /* sorted for pp_memory_find; malloc'ed */
     size_t n;
-    size_t arena_bytes; /* bytes to allocate, a little above the peak */
-    size_t peak_bytes;  /* largest sum of live buffers, rings included */
-    size_t peak_place;  /* position in the row that first reaches it */
+    size_t arena_bytes;     /* bytes to allocate, a little above the peak */
+    size_t workspace_bytes; /* those of them that are workspaces */
+    size_t peak_bytes;      /* largest sum of live buffers, rings included */
+    size_t peak_place;      /* position in the row that first reaches it */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots;                         /* the same as pp_row_slots */
 };

@@ -8,8 +8,6 @@
 
 #include "base/num.h"
 
-enum { ALIGNMENT = 64 };
-
 struct free_block {
     size_t offset, bytes;
 };
@@ -76,11 +74,21 @@ static void return_block(struct free_blocks *h, size_t offset, size_t bytes)
     }
 }
 
-/* Orders buffers by first position, and large before small at one position. */
+/* Reports whether the buffer lives for the whole step. */
+static bool is_lasting(const struct pp_buffer *b)
+{
+    return b->kind == PP_BUF_WORKSPACE || b->kind == PP_BUF_RING;
+}
+
+/* Orders buffers by first position, and large before small at one position.
+ * Those that last come before all others: they would divide the room of these
+ * for ever. */
 static int by_first(const void *pa, const void *pb)
 {
     const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
     const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
+    if (is_lasting(a) != is_lasting(b))
+        return is_lasting(a) ? -1 : 1;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
     if (a->bytes != b->bytes)
@@ -125,16 +133,18 @@ static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
             live.all -= old->bytes;
             live.kind[old->kind] -= old->bytes;
             if (old->bytes)
-                return_block(h, old->offset,
-                             pp_round_up(old->bytes, ALIGNMENT));
+                return_block(h, old->offset, pp_line_bytes(old->bytes));
         }
         live.all += b->bytes;
         live.kind[b->kind] += b->bytes;
         raise_peaks(m, &live, b->first);
         if (b->bytes)
-            b->offset = take_block(h, pp_round_up(b->bytes, ALIGNMENT));
+            b->offset = take_block(h, pp_line_bytes(b->bytes));
     }
     m->arena_bytes = h->top;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->buffers[i].kind == PP_BUF_WORKSPACE)
+            m->workspace_bytes += pp_line_bytes(m->buffers[i].bytes);
 }
 
 int pp_memory_place(struct pp_memory *m, struct pp_err *err)
@@ -151,7 +161,7 @@ int pp_memory_place(struct pp_memory *m, struct pp_err *err)
     for (size_t i = 0; i < m->n && !rc; i++) {
         first[i] = last[i] = &m->buffers[i];
         if (__builtin_add_overflow(total, m->buffers[i].bytes, &total) ||
-            __builtin_add_overflow(total, ALIGNMENT, &total))
+            __builtin_add_overflow(total, PP_LINE_BYTES, &total))
             rc = pp_fail(err, PP_EXIT_SYSTEM, "buffers are too large");
     }
     if (!rc) {

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* kernel_sizes - the memory that kernels need besides their operands.
+ *
+ * It declares no kernel, so that planning programs can include it without
+ * linking one. */
+#ifndef PP_KERNELS_KERNEL_SIZES_H
+#define PP_KERNELS_KERNEL_SIZES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Most logits, and most of their rows, that the head computes at a time. */
+#define PP_CPU_HEAD_LOGITS ((size_t)8 << 20) /* 32 MiB in fp32 */
+#define PP_CPU_HEAD_ROWS 512
+/* 512 MiB in bf16. Every block of rows reads the whole weight and updates its
+ * fp32 gradient. With a vocabulary of 128256, 2048 rows have enough work for
+ * that traffic; 64 rows do not. */
+#define PP_CUDA_HEAD_LOGITS ((size_t)256 << 20)
+#define PP_CUDA_HEAD_ROWS 8192
+
+/* Size of a stream's cuBLAS workspace, as NVIDIA recommends for Hopper. With a
+ * workspace of ours cuBLAS allocates nothing and gives the same bits every
+ * run. */
+#define PP_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
+
+/* Size of a stream's buffer of partial sums, for reductions over rows. */
+#define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
+
+/* Returns the rows that a saved tensor is allocated for. On a GPU it is rounded
+ * up, so that the next tensor has the alignment that kernels need. The choice
+ * of kernels, and so the bits, would otherwise depend on the split. */
+static inline size_t pp_saved_rows(bool is_host, size_t rows)
+{
+    return is_host ? rows : (rows + 15) / 16 * 16;
+}
+
+/* Sizes of attention on the CPU (attention_block.h). */
+#define PP_CPU_BLOCK_QUERIES 256 /* queries of a block */
+#define PP_CPU_BLOCK_ROWS 512    /* rows of a block: queries times heads */
+#define PP_CPU_TILE_KEYS 128     /* keys */
+#define PP_CPU_STRIP_ROWS 96
+#define PP_CPU_BLOCK_HEADS 16
+/* Rows in scratch are longer by this, so that they do not all map to a few sets
+ * of the cache. */
+#define PP_CPU_ROWS_APART 16
+
+/* Returns the query heads of a block. They share a key head. */
+static inline size_t pp_attention_heads(size_t NH, size_t NKV)
+{
+    size_t heads = NH / NKV;
+    return heads < PP_CPU_BLOCK_HEADS ? heads : PP_CPU_BLOCK_HEADS;
+}
+
+/* Returns the queries of a block: fewer if it has many heads. */
+static inline size_t pp_attention_queries(size_t heads)
+{
+    size_t n = PP_CPU_BLOCK_ROWS / heads / 16 * 16;
+    return n < PP_CPU_BLOCK_QUERIES ? n : PP_CPU_BLOCK_QUERIES;
+}
+
+/* Returns the elements of scratch of attention on the CPU: a block of queries,
+ * outputs and their gradients, a tile of keys and values as they are and
+ * transposed, and two strips of scores. */
+static inline size_t pp_attention_cpu_scratch(size_t NH, size_t NKV,
+                                              size_t HDQK, size_t HDV)
+{
+    size_t heads = pp_attention_heads(NH, NKV);
+    size_t rows = heads * pp_attention_queries(heads);
+    size_t q = HDQK + PP_CPU_ROWS_APART, o = HDV + PP_CPU_ROWS_APART;
+    size_t tile = PP_CPU_TILE_KEYS + PP_CPU_ROWS_APART;
+    return rows * (2 * q + o) + PP_CPU_TILE_KEYS * (q + o) +
+           (HDQK + HDV + 2 * PP_CPU_STRIP_ROWS) * tile;
+}
+
+/* Returns the bytes of scratch of attention on a GPU for N rows: a float for
+ * each row and head, and their alignment. */
+static inline size_t pp_attention_cuda_scratch(size_t N, size_t NH)
+{
+    return (N * NH * sizeof(float) / 16 + 2) * 16;
+}
+
+#endif

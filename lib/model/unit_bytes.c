@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* unit_bytes - the memory of units and the tables of a rank. Sums and products
+ * of absurd models stop at LARGEST, which no machine has. */
+#include "model/unit_bytes.h"
+
+#include <math.h>
+
+#include "kernel_sizes.h"
+#include "model/inventory.h"
+#include "model/vision.h"
+
+#define LARGEST ((size_t)1e18)
+
+/* A block of the head has a multiple of HEAD_ROWS rows. A larger one has a
+ * multiple of TILE_ROWS, which a matrix product on a GPU takes at a time. */
+#define HEAD_ROWS 16
+#define TILE_ROWS 128
+
+static size_t times(size_t a, size_t b)
+{
+    size_t product;
+    bool large = __builtin_mul_overflow(a, b, &product) || product > LARGEST;
+    return large ? LARGEST : product;
+}
+
+static size_t plus(size_t a, size_t b)
+{
+    return a + b > LARGEST ? LARGEST : a + b; /* neither is above LARGEST */
+}
+
+static size_t quotient_up(size_t a, size_t b)
+{
+    return a / b + (a % b > 0);
+}
+
+static size_t greater(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t lesser(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --- backends --- */
+
+struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host)
+{
+    return (struct pp_backend){
+        .element_bytes = p->element_bytes,
+        .accumulator_bytes = p->accumulator_bytes,
+        .head_logits = is_host ? PP_CPU_HEAD_LOGITS : PP_CUDA_HEAD_LOGITS,
+        .head_rows = is_host ? PP_CPU_HEAD_ROWS : PP_CUDA_HEAD_ROWS,
+        .is_host = is_host,
+    };
+}
+
+size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab)
+{
+    size_t rows = b->head_logits / vocab;
+    if (rows < HEAD_ROWS)
+        return HEAD_ROWS;
+    rows -= rows % (rows < TILE_ROWS ? HEAD_ROWS : TILE_ROWS);
+    return lesser(rows, b->head_rows);
+}
+
+size_t pp_head_room_rows(size_t block_rows, size_t tokens)
+{
+    return lesser(block_rows, pp_round_up(tokens, HEAD_ROWS));
+}
+
+/* --- the workspace --- */
+
+/* Rounding up may take up to a cache line for each of the four parts of a
+ * workspace. */
+enum { N_PARTS = 4 };
+
+/* The MLP and attention use the same memory, one after the other. */
+static void add_layer_scratch(const struct pp_model *m,
+                              const struct pp_backend *b,
+                              struct pp_workspace *w)
+{
+    size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
+    size_t q = m->n_heads * width, e = b->element_bytes;
+    size_t mlp = m->moe.n_experts ? m->moe.intermediate * m->moe.top_k : 0;
+    w->token += greater(greater(m->intermediate, mlp), q) * e;
+    w->keys = 2 * m->n_kv_heads * width * e;
+    if (b->is_host) {
+        w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
+                                                 m->head_dim, width);
+    } else {
+        w->token += m->n_heads * sizeof(float);
+        w->fixed += pp_attention_cuda_scratch(0, m->n_heads);
+    }
+}
+
+/* The head has blocks of logits, and of rows of its input and their gradients;
+ * and the log-probability of every row. */
+static void add_head_scratch(const struct pp_model *m,
+                             const struct pp_backend *b, struct pp_workspace *w)
+{
+    w->token += b->accumulator_bytes;
+    w->rows = pp_head_block_rows(b, m->vocab);
+    w->row = plus(m->vocab, 2 * m->hidden) * b->element_bytes;
+}
+
+static struct pp_workspace workspace_of(const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        const struct pp_backend *b,
+                                        size_t recomputed)
+{
+    struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
+    if (m->table)
+        return pp_unit_row(m, u)->workspace;
+    w.token = 2 * m->hidden * b->element_bytes + recomputed;
+    if (u.kind == PP_UNIT_LAYER)
+        add_layer_scratch(m, b, &w);
+    if (u.kind == PP_UNIT_HEAD)
+        add_head_scratch(m, b, &w);
+    return w;
+}
+
+size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
+                          size_t context)
+{
+    size_t sum = plus(times(w->token, rows), w->fixed);
+    sum = plus(sum, times(w->row, pp_head_room_rows(w->rows, rows)));
+    /* Keys and values with those of the context, their gradients, and a sum of
+     * these. Slices differ by at most one token. */
+    if (context)
+        sum = plus(sum, times(w->keys, 2 * (context + rows) + rows + 1));
+    return pp_round_up(sum, PP_LINE_BYTES);
+}
+
+/* --- units --- */
+
+static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
+{
+    if (m->table)
+        return pp_unit_row(m, u)->out_bytes;
+    if (pp_unit_is_vision(u))
+        return pp_vision_out_width(m, u) * (double)e;
+    /* A layer for multi-token prediction also passes on all that it gets. */
+    size_t n = pp_unit_is_mtp(m, u) ? u.layer - m->n_layers + 2 : 1;
+    /* The head's loss stays on its rank. */
+    return u.kind == PP_UNIT_HEAD ? 0 : (double)(n * m->hidden * e);
+}
+
+struct pp_unit_rates pp_unit_rates(const struct pp_model *m,
+                                   struct pp_unit_id u, enum pp_recompute r,
+                                   const struct pp_backend *b)
+{
+    const struct pp_precision types = {.element_bytes = b->element_bytes,
+                                       .accumulator_bytes =
+                                           b->accumulator_bytes};
+    size_t recomputed =
+        pp_unit_saved_bytes(m, u, r, PP_SAVED_WORKSPACE, &types);
+    struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
+                                  .workspace =
+                                      workspace_of(m, u, b, recomputed)};
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        rates.act[k] = (double)pp_unit_saved_bytes(
+            m, u, r, (enum pp_saved_block)k, &types);
+    return rates;
+}
+
+size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
+                    size_t tokens)
+{
+    size_t ranks = x ? (size_t)pp_mesh_sharers(x) : 1;
+    return pp_saved_rows(b->is_host, quotient_up(tokens, ranks));
+}
+
+size_t pp_bytes_of_rows(double rate, size_t rows)
+{
+    double bytes = rate * (double)rows, whole = rint(bytes);
+    return pp_size_of(fabs(bytes - whole) <= 1e-9 * whole ? whole
+                                                          : ceil(bytes));
+}
+
+struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
+                                   size_t rows, size_t context)
+{
+    struct pp_unit_bytes bytes = {
+        .output = pp_bytes_of_rows(rates->out, rows),
+        .workspace = pp_workspace_bytes(&rates->workspace, rows, context)};
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        bytes.act[k] = pp_bytes_of_rows(rates->act[k], rows);
+    return bytes;
+}
+
+/* --- state --- */
+
+/* Returns the elements with the gap behind them. */
+static size_t padded(uint64_t n, const struct pp_precision *p)
+{
+    return pp_round_up(lesser((size_t)n, LARGEST),
+                       PP_LINE_BYTES / p->element_bytes);
+}
+
+struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
+                                     struct pp_held held,
+                                     const struct pp_precision *p)
+{
+    size_t alike = x ? (size_t)x->dp * (size_t)x->cp : 1;
+    size_t sharers = alike * (x && x->experts_over_tp ? (size_t)x->tp : 1);
+    size_t experts =
+        quotient_up(held.experts, sharers / (x ? (size_t)x->ep : 1));
+    size_t held_here = padded(held.dense + held.experts, p);
+    size_t parted = padded(quotient_up(held.dense, alike) + experts, p);
+    size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
+    return (struct pp_state_bytes){
+        .weights = times(held_here, p->element_bytes),
+        .gradients = times(held_here, p->accumulator_bytes),
+        .optimizer = times(parted, n_parted * p->accumulator_bytes),
+    };
+}
+
+/* --- tables --- */
+
+/* A double and eight integers for each token: positions, ids, rows, targets,
+ * two lists of bounds, and columns of ids and labels. */
+size_t pp_batch_host_bytes(size_t tokens)
+{
+    return times(tokens + 1, sizeof(double) + 8 * sizeof(int32_t));
+}
+
+size_t pp_batch_device_bytes(size_t tokens)
+{
+    return times(tokens + 1, 6 * sizeof(int32_t));
+}
+
+size_t pp_step_numbers(const struct pp_table_counts *c)
+{
+    return c->n_tensors + c->n_losses + PP_OWN_NUMBERS;
+}
+
+size_t pp_table_squares(const struct pp_table_counts *c)
+{
+    return c->n_tensors * (c->copies ? 2 : 1);
+}
+
+/* Losses of a step and of an evaluation, the numbers of this rank and of all,
+ * and their numbers of slots. */
+static size_t statistics(const struct pp_table_counts *c)
+{
+    size_t n = pp_step_numbers(c), own = sizeof(double);
+    return pp_line_bytes(times(c->n_losses, own)) +
+           pp_line_bytes(times(c->n_eval, own)) + pp_line_bytes(times(n, own)) +
+           pp_line_bytes(times(times(n, c->n_ranks), own)) +
+           pp_line_bytes(times(c->n_ranks, sizeof(int)));
+}
+
+size_t pp_table_bytes(const struct pp_table_counts *c,
+                      const struct pp_backend *b)
+{
+    size_t wide = b->accumulator_bytes, sum = 0;
+    size_t engines = c->overlap ? 2 : 1;
+    size_t engine = b->is_host
+                        ? pp_line_bytes(pp_batch_host_bytes(c->tokens))
+                        : pp_line_bytes(pp_batch_device_bytes(c->tokens)) +
+                              PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
+    if (c->rotary)
+        sum += 2 * pp_line_bytes(times(c->positions, c->rotary / 2 * wide));
+    for (size_t k = 0; k < 2; k++)
+        if (c->tied[k])
+            sum += pp_line_bytes(times(c->tied[k], wide));
+    if (c->copies)
+        sum += pp_line_bytes(PP_COPIED_PART * wide);
+    sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
+    return sum + engines * engine + (b->is_host ? statistics(c) : 0);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* unit_bytes - the memory of a rank, in bytes: what its units keep, what an
+ * action needs while it runs, and the tables of the rank. Pure.
+ *
+ * ppsplit, ppsched and pprun call the functions below, so they give one number
+ * for one plan. pprun allocates these sizes, each in whole cache lines. */
+#ifndef PP_MODEL_UNIT_BYTES_H
+#define PP_MODEL_UNIT_BYTES_H
+
+#include "base/num.h"
+#include "model/mesh.h"
+
+/* The types of a run, and the sizes of its kernels (kernel_sizes.h). */
+struct pp_backend {
+    size_t element_bytes, accumulator_bytes;
+    size_t head_logits, head_rows;
+    bool is_host; /* the CPU, not a GPU */
+};
+
+/* Returns the backend of a device for a precision. */
+struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host);
+
+/* Returns the rows of logits that the head computes at a time, and those that
+ * need room: few tokens are one smaller block. */
+size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab);
+size_t pp_head_room_rows(size_t block_rows, size_t tokens);
+
+/* Returns the bytes of a workspace for so many rows. context: most earlier
+ * tokens of a sequence before a slice; 0 without slices. */
+size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
+                          size_t context);
+
+/* The bytes of a unit for each row of a rank. pp_rank_rows gives the rows. */
+struct pp_unit_rates {
+    double act[PP_N_SAVED_BLOCKS];
+    double out; /* not whole for the units of an encoder */
+    struct pp_workspace workspace;
+};
+
+struct pp_unit_rates pp_unit_rates(const struct pp_model *m,
+                                   struct pp_unit_id u, enum pp_recompute r,
+                                   const struct pp_backend *b);
+
+/* Returns the rows of a rank for so many tokens of a microbatch or a slice. x
+ * is NULL if there are pipeline ranks alone. */
+size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
+                    size_t tokens);
+
+/* Returns the whole bytes of so many rows. Rates that come from a manifest may
+ * differ from whole numbers by rounding errors. */
+size_t pp_bytes_of_rows(double rate, size_t rows);
+
+/* Bytes of a unit for the rows of a rank. */
+struct pp_unit_bytes {
+    size_t act[PP_N_SAVED_BLOCKS];
+    size_t output;
+    size_t workspace; /* of an action; a rank shares the largest */
+};
+struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
+                                   size_t rows, size_t context);
+
+/* Weights, gradients, and optimizer state (moments and master weights). */
+struct pp_state_bytes {
+    size_t weights, gradients, optimizer;
+};
+
+/* Returns the state of one rank for the elements of a unit that it holds, with
+ * AdamW. A unit's tensors begin on a cache line in every block, so that their
+ * alignment depends on the model alone. */
+struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
+                                     struct pp_held held,
+                                     const struct pp_precision *p);
+
+static inline size_t pp_state_sum(struct pp_state_bytes s)
+{
+    return s.weights + s.gradients + s.optimizer;
+}
+
+/* --- tables --- */
+
+/* Elements of a message of pp_sync_copies, so that the room for the gradients
+ * of the other copy does not grow with the model. */
+enum { PP_COPIED_PART = 1 << 18 };
+
+/* The sizes of the tables of a rank follow from these. */
+struct pp_table_counts {
+    size_t tokens;    /* of the largest microbatch, whole */
+    size_t positions; /* of the longest sequence */
+    size_t rotary;    /* rotated elements of a head; 0: no tables of angles */
+    size_t n_tensors; /* of the whole model; a tied head counts */
+    size_t n_losses;  /* microbatches of a step */
+    size_t n_eval;    /* microbatches of an evaluation */
+    size_t n_ranks;
+    size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
+                       embedding or head that come from another rank */
+    bool copies;    /* weights have two copies */
+    bool overlap;   /* a second queue computes the forward of overlap pairs */
+};
+
+/* Returns the bytes of the arrays of a microbatch on the host, and of those of
+ * its integers that a GPU's kernels read. */
+size_t pp_batch_host_bytes(size_t tokens);
+size_t pp_batch_device_bytes(size_t tokens);
+
+/* Returns the numbers that each rank sends to all others after a step: one for
+ * each tensor and each loss, and the rank's own. */
+enum { PP_OWN_NUMBERS = 8 };
+size_t pp_step_numbers(const struct pp_table_counts *c);
+
+/* Returns the most sums of squares that a rank computes. */
+size_t pp_table_squares(const struct pp_table_counts *c);
+
+/* Returns the bytes of all tables of a rank. On a GPU they are those of the
+ * device's memory, with the buffers of its queues. */
+size_t pp_table_bytes(const struct pp_table_counts *c,
+                      const struct pp_backend *b);
+
+#endif
