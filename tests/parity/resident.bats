@@ -1,0 +1,59 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# resident - the memory that a run takes from the system is its plan: at most 5 %
+# more or less for plans of 512 MiB and more, OpenBLAS included.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir m
+    cat >m/config.json <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+ "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6,
+ "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 12000,
+ "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
+ "tie_word_embeddings": false}
+END
+    awk 'BEGIN { for (i = 0; i < 24; i++) {
+        n = 60 + i * 37 % 196
+        printf "{\"input_ids\": [%d", i
+        for (t = 1; t < n; t++) printf ", %d", (i * 7919 + t * 104729) % 12000
+        print "]}" } }' | pppack -q -l 256 -o packed -
+}
+
+# peak ARGS...: prints the most resident bytes of pprun with ARGS.
+peak() {
+    python3 - "$@" <<'END'
+import os, sys
+pid = os.fork()
+if pid == 0:
+    os.dup2(os.open('/dev/null', os.O_WRONLY), 1)
+    os.execvp('pprun', ['pprun', '-q', '--data', 'packed'] + sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_maxrss * 1024)
+sys.exit(status != 0)
+END
+}
+
+@test "resident memory grows by the plan" {
+    command -v python3 || skip "no python3"
+    for ranks in 1 2; do
+        ppsplit -q -p "$ranks" m |
+            ppsched -q -s gpipe -m 3 --data packed -o plan.json
+        for how in "--steps 1" "--steps 1 --eval packed" "--logprobs -"; do
+            # shellcheck disable=SC2086
+            start=$(peak $how --print-memory plan.json)
+            # shellcheck disable=SC2086
+            plan=$(pprun -q --data packed $how --print-memory plan.json |
+                jq 'map(.total) | add')
+            # shellcheck disable=SC2086
+            most=$(peak $how --init 1 plan.json)
+            echo "$ranks $how: plan $plan, growth $((most - start))"
+            [[ $how == --logprobs* ]] || [ "$plan" -ge $((512 << 20)) ]
+            if [ "$plan" -ge $((512 << 20)) ]; then
+                jq -ne "($most - $start) / $plan | . > 0.95 and . < 1.05"
+            fi
+        done
+    done
+}
