@@ -47,7 +47,7 @@ beats_all() {
 }
 
 @test "nor one that fits in memory" {
-    beats_all -p 2 -m 4 --memory 2200M
+    beats_all -p 2 -m 4 --memory 2300M
     # The limit matters: without it the step is shorter.
     jq -ne "$(ppsplit -p 2 -m 4 --method joint model.json |
         jq '."x-search".step') < $(jq '."x-search".step' joint.json)"
