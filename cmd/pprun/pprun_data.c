@@ -115,8 +115,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 /* Returns the steps of --epochs. The last one goes on into the next epoch. */
 static int64_t count_steps(const struct pprun *p)
 {
-    double n =
-        (double)p->manifest.schedule.n_microbatches * (double)p->job.accumulate;
+    double n = (double)p->manifest.schedule.n_microbatches *
+               (double)p->manifest.mesh.dp * (double)p->job.accumulate;
     return (int64_t)ceil(p->options.epochs * (double)p->data.n_bins / n);
 }
 

@@ -121,7 +121,8 @@ static int check_room(struct pprun *p)
     char text[32];
     bool alone = p->options.transport == PPRUN_THREADS;
     /* One thread for each rank here, and the helper threads. */
-    int n = alone ? p->job.schedule->graph->n_rows : 1;
+    const struct pp_layout layout = pp_job_layout(&p->job);
+    int n = alone ? pp_layout_ranks(&layout) : 1;
     if (pp_blas_has_memory(n + p->options.blas_threads - 1, &bytes))
         return 0;
     pp_format_size(bytes, text);
@@ -134,7 +135,8 @@ int pprun_check_device(struct pprun *p)
 {
     const struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
-    if (j->device->check(j->schedule->graph->n_rows, err))
+    const struct pp_layout layout = pp_job_layout(j);
+    if (j->device->check(pp_layout_ranks(&layout), err))
         return pp_fail_at(err, "--device %s: ", j->device->name);
     return check_room(p);
 }

@@ -49,18 +49,35 @@ static int read_manifest(struct pprun *p, const char *name)
     return 0;
 }
 
+static bool reduces_gradients(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == PP_REDUCE_GRAD)
+                return true;
+    return false;
+}
+
 /* Refuses manifests that pprun cannot run yet. */
 static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    const int sizes[] = {m->mesh.dp, m->mesh.tp, m->mesh.cp, m->mesh.ep};
-    static const char *const names[] = {"dp", "tp", "cp", "ep"};
-    for (int i = 0; i < 4; i++)
+    const int sizes[] = {m->mesh.tp, m->mesh.cp, m->mesh.ep};
+    static const char *const names[] = {"tp", "cp", "ep"};
+    for (int i = 0; i < 3; i++)
         if (sizes[i] != 1)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d', but pprun supports only 1 so far",
                            names[i], sizes[i]);
+    if (m->mesh.dp > 1 && !m->mesh.whole_state)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/zero: '1', but pprun does not divide the "
+                       "optimizer's state yet; try ppsplit --zero 0");
+    if (m->mesh.dp > 1 && reduces_gradients(&m->schedule))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule: has REDUCE_GRAD, but pprun adds the "
+                       "gradients of data-parallel ranks after the schedule");
     int s = pp_graph_break(&m->graph);
     if (s >= 0)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -261,6 +278,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         return -1;
     j->model = &p->model;
     j->schedule = &p->manifest.schedule;
+    j->mesh = p->manifest.mesh;
     j->forward = &p->forward;
     j->stages = p->stages;
     j->recompute = p->recompute;

@@ -279,7 +279,7 @@ static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL")};
     int rc = pp_job_channel_room(&p->job, &o.room, err);
     if (rc == 0)
-        rc = pp_job_channels(p->job.schedule, &channels, &o.n_channels, err);
+        rc = pp_job_channels(&p->job, &channels, &o.n_channels, err);
     o.channels = channels;
     if (rc == 0)
         rc = pp_comm_nccl_open(j, &o, comm, err);

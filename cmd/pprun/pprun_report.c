@@ -81,7 +81,8 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     if (r->step < p->job.optim.steps)
         return 0;
     const struct pp_graph *g = p->job.schedule->graph;
-    for (int k = 0; k < g->n_rows; k++)
+    const struct pp_layout layout = pp_job_layout(&p->job);
+    for (int k = 0; k < pp_layout_ranks(&layout); k++)
         tool_say(p->tool, TOOL_DETAIL, "rank %d: at most %d %s were alive", k,
                  r->peak_slots[k], pprun_slots(g));
     tool_say(p->tool, TOOL_DETAIL,

@@ -43,7 +43,8 @@ static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
 int pprun_threads(struct pprun *p, enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
-    int n = p->job.schedule->graph->n_rows, started = 0;
+    const struct pp_layout layout = pp_job_layout(&p->job);
+    int n = pp_layout_ranks(&layout), started = 0;
     struct pp_comm_world *world = NULL;
     struct pp_comm_room room;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);

@@ -55,7 +55,7 @@ int pprun_verify_prepare(struct pprun *p)
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
         pp_model_synthetic(&p->model);
-    size_t n = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate;
+    size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     size_t slots = ALL_SLOTS / n;
     const struct pp_synthetic_data likeness = {
         .tokens = (uint32_t)(slots > MAX_SLOTS   ? MAX_SLOTS
@@ -71,7 +71,7 @@ int pprun_verify_prepare(struct pprun *p)
     if (!j->eval)
         return 0;
     /* One more than a pass has: empty microbatches fill the second pass. */
-    n = (size_t)j->schedule->n_microbatches + 1;
+    n = pp_job_microbatches(j) + 1;
     n = n < j->eval->n_bins ? n : j->eval->n_bins;
     return take_bins(p, j->eval, n, &likeness, &p->eval);
 }
@@ -117,6 +117,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     };
     if (which != PP_VERIFY_PIPELINE && which != PP_VERIFY_WIDE) {
         j->schedule = &y->one;
+        j->mesh = (struct pp_mesh){.pp = 1};
         j->recompute = NULL; /* the reference keeps all activations */
         j->data = &y->single;
         j->forward = &y->one_forward;

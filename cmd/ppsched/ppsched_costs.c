@@ -311,6 +311,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
 {
     const struct ppsched_costs *c = &p->costs;
     const struct pp_row *row = &s->rows[rank];
+    size_t dp = (size_t)p->manifest.mesh.dp;
     bool pairs = false;
     for (size_t i = 0; i < row->n; i++)
         pairs |= row->actions[i].overlap;
@@ -319,10 +320,11 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .positions = c->max_seqlen,
         .rotary = p->manifest.model.rotary,
         .n_tensors = p->manifest.model.n_tensors,
-        .n_losses = (size_t)s->n_microbatches,
-        .n_ranks = (size_t)p->manifest.graph.n_rows,
+        .n_losses = (size_t)s->n_microbatches * dp,
+        .n_ranks = (size_t)p->manifest.graph.n_rows * dp,
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .copies = p->manifest.graph.n_copies > 1,
+        .replicas = dp > 1,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }

@@ -113,6 +113,17 @@ static int parse_recompute(struct tool *t, const struct tool_option *o,
     return 0;
 }
 
+static const char *const zero_words[] = {"0", "1", NULL};
+
+static int parse_zero(struct tool *t, const struct tool_option *o,
+                      const char *arg)
+{
+    struct split_job *j = t->base;
+    int stage = tool_word(t, "--zero", arg, o->words);
+    j->mesh.whole_state = stage == 0;
+    return stage < 0 ? -1 : 0;
+}
+
 static int parse_mesh_order(struct tool *t, const struct tool_option *o,
                             const char *arg)
 {
@@ -168,6 +179,8 @@ const struct tool_option split_options[] = {
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
+    {0, "zero", "N", "ranks divide the optimizer's state: 0 no, 1 yes (1)",
+     .words = zero_words, .parse = parse_zero},
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",

@@ -246,7 +246,9 @@ static void print_mesh(const struct split_job *j, FILE *f)
         "in all.\nCosts, sizes and parameters are those of one rank%s.\n",
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "",
         (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
-        x->dp * x->cp > 1 ? ", with its part of the optimizer's state" : "");
+        x->dp * x->cp > 1 && !x->whole_state
+            ? ", with its part of the optimizer's state"
+            : "");
 }
 
 static void print_foot(const struct split_job *j, FILE *f)

@@ -10,14 +10,19 @@
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {
-    "pp", "dp", "tp", "cp", "ep", "order", "experts_over_tp", NULL};
+    "pp", "dp", "tp", "cp", "ep", "order", "zero", "experts_over_tp", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
 
-static int read_order(const struct pp_value *at, struct pp_mesh *x)
+static int read_settings(const struct pp_value *at, struct pp_mesh *x)
 {
     struct pp_value member;
     const char *text;
+    int64_t zero = 1;
+    if (pp_value_find(at, "zero", &member) &&
+        pp_value_int(&member, 0, 1, &zero))
+        return -1;
+    x->whole_state = zero == 0;
     if (pp_value_find(at, "order", &member)) {
         if (pp_value_text(&member, &text))
             return -1;
@@ -51,7 +56,7 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
         if (n_ranks > INT_MAX)
             return pp_value_fail(at, "pp x dp x tp x cp is too large");
     }
-    return read_order(at, &m->mesh);
+    return read_settings(at, &m->mesh);
 }
 
 /* The mesh of a component must be the manifest's but for pp: messages between
@@ -67,6 +72,7 @@ static int read_mesh(const struct pp_value *component,
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
     if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
         x->ep != all->ep || x->order != all->order ||
+        x->whole_state != all->whole_state ||
         x->experts_over_tp != all->experts_over_tp)
         return pp_value_fail(&at,
                              "all but pp must be as in the manifest's mesh");
@@ -213,6 +219,8 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
         pp_mesh_write_order(mesh, order);
         bad |= pp_put(o, "order", json_string(order));
     }
+    if (mesh->whole_state)
+        bad |= pp_put(o, "zero", json_integer(0));
     if (mesh->experts_over_tp)
         bad |= pp_put(o, "experts_over_tp", json_true());
     return pp_written(o, bad, err);

@@ -23,8 +23,10 @@ struct pp_layout_component {
     int first_rank, first_row;
 };
 
+#define PP_MAX_COMPONENTS 8
+
 struct pp_layout {
-    const struct pp_layout_component *components; /* borrowed */
+    struct pp_layout_component components[PP_MAX_COMPONENTS];
     int n_components;
 };
 

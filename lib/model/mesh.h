@@ -28,6 +28,8 @@ struct pp_mesh {
     int order;            /* which axes neighbours in rank differ in: number of
                              the permutation of tp, cp, dp, pp in the order of a
                              dictionary. 0: tp changes fastest, pp slowest */
+    bool whole_state;     /* every rank has the whole state of the optimizer,
+                             and not a part of it (ZeRO-1) */
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
 };

@@ -203,10 +203,11 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
                                      struct pp_held held,
                                      const struct pp_precision *p)
 {
-    size_t alike = x ? (size_t)x->dp * (size_t)x->cp : 1;
-    size_t sharers = alike * (x && x->experts_over_tp ? (size_t)x->tp : 1);
+    bool shared = x && !x->whole_state;
+    size_t alike = shared ? (size_t)x->dp * (size_t)x->cp : 1;
+    size_t sharers = alike * (shared && x->experts_over_tp ? (size_t)x->tp : 1);
     size_t experts =
-        quotient_up(held.experts, sharers / (x ? (size_t)x->ep : 1));
+        quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
     size_t held_here = padded(held.dense + held.experts, p);
     size_t parted = padded(quotient_up(held.dense, alike) + experts, p);
     size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
@@ -266,7 +267,7 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     for (size_t k = 0; k < 2; k++)
         if (c->tied[k])
             sum += pp_line_bytes(times(c->tied[k], wide));
-    if (c->copies)
+    if (c->copies || c->replicas)
         sum += pp_line_bytes(PP_COPIED_PART * wide);
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     return sum + engines * engine + (b->is_host ? statistics(c) : 0);

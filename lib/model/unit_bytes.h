@@ -94,6 +94,7 @@ struct pp_table_counts {
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */
     bool copies;    /* weights have two copies */
+    bool replicas;  /* data-parallel ranks have the same weights */
     bool overlap;   /* a second queue computes the forward of overlap pairs */
 };
 

@@ -223,16 +223,18 @@ static void set_tables(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
+    size_t dp = (size_t)q->mesh.dp;
     for (int r = 0; r < run->graph.n_rows && !m->table; r++) {
         const struct pp_table_counts c = {
             .tokens = (size_t)q->microbatch.tokens,
             .positions = (size_t)q->microbatch.seq_len,
             .rotary = pp_model_rotary(m),
             .n_tensors = pp_model_n_tensors(m),
-            .n_losses = (size_t)run->n_microbatches,
-            .n_ranks = (size_t)run->graph.n_rows,
+            .n_losses = (size_t)run->n_microbatches * dp,
+            .n_ranks = (size_t)run->graph.n_rows * dp,
             .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},
             .copies = run->graph.n_copies > 1,
+            .replicas = dp > 1,
             .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
         run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
     }

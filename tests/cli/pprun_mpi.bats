@@ -100,7 +100,9 @@ says() {
 }
 
 @test "processes give the bits of threads: lines, gradients, checkpoints" {
-    for n in 2:two 4:four; do
+    ppsplit -q --zero 0 -p 2 --dp 2 model-llama |
+        ppsched -q -s zb-h1 -m 2 >lanes.json
+    for n in 2:two 4:four 4:lanes; do
         rm -rf a b
         mkdir a b
         more=(--eval packed --eval-every 1 --save-every 1)

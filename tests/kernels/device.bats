@@ -172,6 +172,13 @@ near() {
     same one again
 }
 
+@test "replicas have the CPU's gradients" {
+    plan replicas.json qwen3 -s 1f1b -m 4 -- -p 2 --dp 2 --zero 0
+    cpu host replicas.json
+    PP_EMULATED_JITTER=5 gpu replicas replicas.json
+    near 1e-4 replicas host
+}
+
 @test "a missing copy in the sum of gradients is detected" {
     plan both.json llama -s dualpipe -m 4 -- -p 2 --placement both-ways
     plan half.json llama -s 1f1b -m 2 -- -p 2

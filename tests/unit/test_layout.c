@@ -26,9 +26,8 @@ static const char *listed(const struct pp_layout *l, int rank,
  * ranks with tp 2 and pp 4. */
 static void megatron_groups(void)
 {
-    const struct pp_layout_component c = {
-        .mesh = {.pp = 4, .dp = 2, .tp = 2, .cp = 1, .ep = 1}};
-    const struct pp_layout l = {&c, 1};
+    const struct pp_layout l = {
+        {{.mesh = {.pp = 4, .dp = 2, .tp = 2, .cp = 1, .ep = 1}}}, 1};
     is_str(listed(&l, 5, PP_GROUP_TP), "4 5", "tensor-parallel group of 5");
     is_str(listed(&l, 5, PP_GROUP_DP), "5 7", "data-parallel group of 5");
     is_str(listed(&l, 5, PP_GROUP_PP), "1 5 9 13", "pipeline group of 5");
@@ -38,14 +37,13 @@ static void megatron_groups(void)
 /* Experts are consecutive over cp, then dp. */
 static void expert_groups(void)
 {
-    struct pp_layout_component c = {
-        .mesh = {.pp = 1, .dp = 3, .tp = 2, .cp = 4, .ep = 6}};
-    const struct pp_layout l = {&c, 1};
+    struct pp_layout l = {
+        {{.mesh = {.pp = 1, .dp = 3, .tp = 2, .cp = 4, .ep = 6}}}, 1};
     is_str(listed(&l, 0, PP_GROUP_EP), "0 2 4 6 8 10", "ep over cp, then dp");
     is_str(listed(&l, 13, PP_GROUP_EP), "13 15 17 19 21 23",
            "ep group that starts inside cp");
     is_str(listed(&l, 2, PP_GROUP_EXPERT_DATA), "2 14", "same experts");
-    c.mesh.experts_over_tp = true;
+    l.components[0].mesh.experts_over_tp = true;
     is_str(listed(&l, 7, PP_GROUP_EP), "6 7 8 9 10 11", "ep folded over tp");
     is_str(listed(&l, 7, PP_GROUP_EXPERT_DATA), "1 7 13 19",
            "same experts, folded");
@@ -114,8 +112,7 @@ static int check_experts(const struct pp_layout *l, int rank)
 
 static int check_mesh(const struct pp_mesh *x)
 {
-    const struct pp_layout_component c = {*x, 0, 3};
-    const struct pp_layout l = {&c, 1};
+    const struct pp_layout l = {{{*x, 0, 3}}, 1};
     int faults = pp_layout_rows(&l) != 3 + x->pp;
     for (int r = 0; r < pp_layout_ranks(&l); r++) {
         struct pp_place p;
@@ -170,7 +167,7 @@ static void orders(void)
        "no other text is one");
     int same = 0;
     for (int order = 0; order < N_ORDERS; order++) {
-        struct pp_mesh y = {1, 1, 1, 1, 1, order, false};
+        struct pp_mesh y = {1, 1, 1, 1, 1, .order = order};
         pp_mesh_write_order(&y, text);
         same += pp_mesh_read_order(&x, text) && x.order == order;
     }
@@ -179,10 +176,11 @@ static void orders(void)
 
 static void components(void)
 {
-    struct pp_layout_component c[2] = {
-        {.mesh = {.pp = 2, .dp = 2, .tp = 2, .cp = 1, .ep = 1}},
-        {.mesh = {.pp = 2, .dp = 4, .tp = 1, .cp = 1, .ep = 1}}};
-    const struct pp_layout l = {c, 2};
+    struct pp_layout l = {
+        {{.mesh = {.pp = 2, .dp = 2, .tp = 2, .cp = 1, .ep = 1}},
+         {.mesh = {.pp = 2, .dp = 4, .tp = 1, .cp = 1, .ep = 1}}},
+        2};
+    struct pp_layout_component *c = l.components;
     struct pp_err err = {0};
     is_int(pp_layout_check_rows(&l, &err), 0, "two components share every row");
     c[1].mesh = (struct pp_mesh){.pp = 2, .dp = 2, .tp = 1, .cp = 1, .ep = 1};

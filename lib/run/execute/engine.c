@@ -6,7 +6,7 @@
 
 #include "run/execute/job.h"
 
-static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
+static int bind_stages(struct pp_engine *e, const struct pp_job *j, int row,
                        struct pp_stage_env env, struct pp_err *err)
 {
     const struct pp_graph *g = j->schedule->graph;
@@ -16,7 +16,7 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
     e->n_stages = g->n_stages;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        if (g->stages[s].row != rank)
+        if (g->stages[s].row != row)
             continue;
         env.copy = u->copy;
         env.recompute = pp_job_recompute(j, s);
@@ -27,13 +27,13 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int rank,
     return 0;
 }
 
-int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
+int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int row,
                    const struct pp_stage_env *env, size_t tokens,
                    struct pp_err *err)
 {
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.device = d, .stream = env->stream};
-    if (bind_stages(e, j, rank, *env, err) ||
+    if (bind_stages(e, j, row, *env, err) ||
         pp_batch_init(&e->batch, d, tokens, j->model->vocab, err))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;

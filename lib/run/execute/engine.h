@@ -23,10 +23,10 @@ struct pp_engine {
     void *event; /* the other engine waits for it; or NULL */
 };
 
-/* Binds the stages of the rank to env. The engine uses the device and stream of
+/* Binds the stages of the row to env. The engine uses the device and stream of
  * env, and sets its copy and recompute itself. tokens: of the largest
  * microbatch. */
-int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int rank,
+int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int row,
                    const struct pp_stage_env *env, size_t tokens,
                    struct pp_err *err) PP_MUST_USE;
 /* Accepts a zeroed struct. */

@@ -37,9 +37,9 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->worker = w;
     e->schedule = s;
     e->room = room;
-    if (pp_memory_plan(s, w->rank, sizes, &e->memory, err))
+    if (pp_memory_plan(s, w->place.row, sizes, &e->memory, err))
         return -1;
-    const struct pp_row *row = &s->rows[w->rank];
+    const struct pp_row *row = &s->rows[w->place.row];
     for (size_t i = 0; i < row->n; i++)
         e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
     e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
@@ -113,7 +113,7 @@ static void *output_gradient_of(const struct pp_exec *e, struct pp_action a)
 
 static size_t bin_of(const struct pp_pass *p, struct pp_action a)
 {
-    uint64_t at = p->first + (uint64_t)a.microbatch;
+    uint64_t at = p->first + (uint64_t)a.microbatch * p->stride;
     return at < p->end ? pp_packed_place(p->packed, at) : PP_NO_BIN;
 }
 
@@ -228,9 +228,9 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     /* The slices of a microbatch come in order, so their losses add up. */
+    double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
     if (has_head)
-        e->pass->losses[a.microbatch] =
-            (a.slice ? e->pass->losses[a.microbatch] : 0) + loss;
+        *sum = (a.slice ? *sum : 0) + loss;
     if (e->pass->logps && has_head)
         e->pass->logps(e->pass->ctx, bin_of(e->pass, a), host);
     return 0;
@@ -327,7 +327,8 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
         if (e->pass->sync && tied[k].used &&
             pp_sync_tied(e->worker, &tied[k], err))
             return -1;
-    /* There is one data-parallel rank and no sharding: nothing else to do. */
+    /* UNSHARD and RESHARD have nothing to do without sharding, nor has
+     * REDUCE_GRAD on one data-parallel rank. */
     return 0;
 }
 
@@ -337,11 +338,11 @@ static int play(struct pp_exec *e, struct pp_err *err)
     const struct pp_player *player = &pp_exec_ops.player;
     struct pp_recorder *r = e->recorder;
     e->pc = 0;
+    int row = e->worker->place.row;
     if (!r)
-        return pp_play(e->schedule, e->worker->rank, &e->pc, player, e, err);
+        return pp_play(e->schedule, row, &e->pc, player, e, err);
     pp_recorder_pass(r, e->pass->number, player, e, &e->pc);
-    int rc = pp_play(e->schedule, e->worker->rank, &e->pc, &pp_recording_player,
-                     r, err);
+    int rc = pp_play(e->schedule, row, &e->pc, &pp_recording_player, r, err);
     pp_recorder_passed(r);
     return rc;
 }
@@ -359,15 +360,17 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
         return -1;
     /* The previous pass emptied the rings (below). A row with fewer messages
      * than the channel depth has a ring of that many places. */
-    memset(e->sent, 0, 2 * (size_t)e->worker->comm->size * sizeof *e->sent);
+    int n_rows = e->schedule->graph->n_rows;
+    memset(e->sent, 0, 2 * (size_t)n_rows * sizeof *e->sent);
     if (play(e, err))
         return -1;
     struct pp_comm *c = e->worker->comm;
-    for (int to = 0; to < c->size; to++)
+    for (int row = 0; row < n_rows; row++)
         for (int direction = PP_DIRECTION_FORWARD;
              direction <= PP_DIRECTION_BACKWARD; direction++)
-            if (e->sent[2 * to + direction] &&
-                c->ops->send_wait(c, to, (enum pp_direction)direction, 0, err))
+            if (e->sent[2 * row + direction] &&
+                c->ops->send_wait(c, pp_worker_peer(e->worker, row),
+                                  (enum pp_direction)direction, 0, err))
                 return -1;
     e->seconds += pp_clock() - start;
     return 0;

@@ -30,6 +30,8 @@ struct pp_tied {
 
 struct pp_worker {
     int rank;
+    struct pp_layout layout;
+    struct pp_place place;
     struct pp_comm *comm;
     const struct pp_kernels *kernels;
     const struct pp_graph *graph;
@@ -37,9 +39,15 @@ struct pp_worker {
     struct pp_progress *progress;     /* or NULL */
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
-    void *copied; /* (PP_COPIED_PART) gradients of the other copy, at
-                     SYNC_COPIES; NULL if there is one copy */
+    void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
+                   weights; NULL if there are none */
 };
+
+/* Returns the rank that this one exchanges messages with in another row. */
+static inline int pp_worker_peer(const struct pp_worker *w, int row)
+{
+    return pp_layout_peer(&w->layout, &w->place, row);
+}
 
 /* A receive that is posted. */
 struct pp_posted {
@@ -47,7 +55,7 @@ struct pp_posted {
     size_t place;            /* in its row */
 };
 
-/* The receives of a channel, from a rank in a direction. */
+/* The receives of a channel, from a row in a direction. */
 struct pp_inbox {
     struct pp_posted *at;   /* ring */
     size_t posted, awaited; /* receives so far */
@@ -59,8 +67,8 @@ struct pp_exec {
     struct pp_memory memory;
     unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
     size_t room;          /* tokens of the largest microbatch of the plan */
-    size_t *sent; /* messages sent, by 2 * rank + direction: ring places */
-    struct pp_inbox *inboxes; /* by 2 * rank + direction */
+    size_t *sent; /* messages sent, by 2 * row + direction: ring places */
+    struct pp_inbox *inboxes; /* by 2 * row + direction */
     struct pp_posted *posted; /* the rings of all inboxes */
     size_t n_posted;          /* size of a ring */
     bool trains; /* the row has a backward, so it opens and closes slots */
@@ -83,16 +91,18 @@ struct pp_exec {
     const struct pp_pass *pass; /* the current one */
 };
 
-/* One execution of the row. Microbatch k is the bin at place first + k. It is
- * empty if first + k >= end. */
+/* One execution of the row. Microbatch k is the bin at place first + k stride,
+ * and empty if that is not before end. */
 struct pp_pass {
     const struct pp_packed *packed;
     uint64_t first, end;
-    double scale;   /* 1 / scored tokens of the step; 0 when there are none */
+    uint64_t stride; /* data-parallel ranks: each takes every stride-th */
+    double scale;    /* 1 / scored tokens of the step; 0 when there are none */
     bool sync;      /* the last pass of a step: SYNC_COPIES and SYNC_TIED act */
     int number;     /* index of the pass in its step */
     bool score_all; /* log-probabilities of every token */
-    double *losses; /* (n_microbatches) written if this rank runs the head */
+    double *losses; /* microbatch k's is at k stride; written if this rank
+                       runs the head */
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);

@@ -24,6 +24,7 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
     struct pp_device *d = e->worker->engine.device;
+    int to = pp_worker_peer(e->worker, peer);
     int direction =
         a.op == PP_SEND_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
     int depth = e->schedule->channel_depth;
@@ -41,7 +42,7 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     e->messages++;
     e->message_bytes += bytes;
     if (depth == 0)
-        return c->ops->send(c, peer, (enum pp_direction)direction, buf, bytes,
+        return c->ops->send(c, to, (enum pp_direction)direction, buf, bytes,
                             err);
 
     /* The copy to the ring frees the output. The oldest place of the ring is
@@ -50,15 +51,13 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     const struct pp_buffer *place =
         pp_memory_find(&e->memory, PP_BUF_RING, peer,
                        (int)(*sent % (size_t)depth), 0, direction);
-    if (c->ops->send_wait(c, peer, (enum pp_direction)direction, depth - 1,
-                          err))
+    if (c->ops->send_wait(c, to, (enum pp_direction)direction, depth - 1, err))
         return -1;
     void *ring = e->arena + place->offset;
     if (d->ops->copy(d, ring, buf, bytes, err))
         return -1;
     (*sent)++;
-    return c->ops->send(c, peer, (enum pp_direction)direction, ring, bytes,
-                        err);
+    return c->ops->send(c, to, (enum pp_direction)direction, ring, bytes, err);
 }
 
 /* Waits for a message and compares its size with that of the index. */
@@ -110,7 +109,8 @@ static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
     struct pp_comm *c = e->worker->comm;
     struct pp_action a = in->at[in->awaited++ % e->n_posted].action;
     int keep = (int)(in->posted - in->awaited);
-    return c->ops->recv_wait(c, peer, direction_of(a.op), keep, err)
+    return c->ops->recv_wait(c, pp_worker_peer(e->worker, peer),
+                             direction_of(a.op), keep, err)
                ? fail_message(e, a, err)
                : 0;
 }
@@ -182,7 +182,8 @@ static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
     struct pp_comm *c = e->worker->comm;
     struct pp_inbox *in = inbox_of(e, peer, a.op);
     in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
-    return c->ops->recv(c, peer, direction_of(a.op), buf, bytes, err)
+    return c->ops->recv(c, pp_worker_peer(e->worker, peer), direction_of(a.op),
+                        buf, bytes, err)
                ? fail_message(e, a, err)
                : 0;
 }
@@ -191,6 +192,7 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->worker->comm;
+    int from = pp_worker_peer(e->worker, peer);
     enum pp_direction direction = direction_of(a.op);
     const struct pp_buffer *to =
         pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
@@ -201,7 +203,7 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     /* A sender with the same index fails before it sends. Wait for it, so that
      * the first rank of the pipeline reports the error. */
     if (!pp_exec_has_room(e, a))
-        return c->ops->probe && c->ops->probe(c, peer, direction, &bytes, err)
+        return c->ops->probe && c->ops->probe(c, from, direction, &bytes, err)
                    ? -1
                    : pp_exec_fail_room(e, a, err);
     if (e->shapes != PP_MESSAGE_EXCHANGE)
@@ -209,7 +211,7 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                             e->shapes == PP_MESSAGE_MAX ? to->bytes : bytes,
                             err);
     begin_wait(e, e->pc);
-    if (check_size(e, a, peer, direction, bytes, err) ||
+    if (check_size(e, a, from, direction, bytes, err) ||
         post_receive(e, a, peer, buf, bytes, err) ||
         await_oldest(e, inbox_of(e, peer, a.op), peer, err))
         return -1;

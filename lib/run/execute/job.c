@@ -65,9 +65,26 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     }
 }
 
-bool pp_job_overlaps(const struct pp_job *j, int rank)
+struct pp_layout pp_job_layout(const struct pp_job *j)
 {
-    const struct pp_row *row = &j->schedule->rows[rank];
+    struct pp_mesh x = j->mesh;
+    int *const sizes[] = {&x.dp, &x.tp, &x.cp, &x.ep};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        *sizes[i] = *sizes[i] ? *sizes[i] : 1;
+    x.pp = j->schedule->graph->n_rows;
+    return (struct pp_layout){.components = {{.mesh = x}}, .n_components = 1};
+}
+
+size_t pp_job_microbatches(const struct pp_job *j)
+{
+    struct pp_layout l = pp_job_layout(j);
+    return (size_t)j->schedule->n_microbatches *
+           (size_t)l.components[0].mesh.dp;
+}
+
+bool pp_job_overlaps(const struct pp_job *j, int row_number)
+{
+    const struct pp_row *row = &j->schedule->rows[row_number];
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
         j->optim.steps == 0 || j->score)
         return false;
@@ -79,7 +96,7 @@ bool pp_job_overlaps(const struct pp_job *j, int rank)
 
 /* Returns the elements of gradients of the tied embedding or head that come
  * from another rank, in a copy of the weights. */
-static size_t tied_elements(const struct pp_job *j, int rank, int copy)
+static size_t tied_elements(const struct pp_job *j, int row, int copy)
 {
     const struct pp_graph *g = j->schedule->graph;
     if (g->tied[0] < 0 || copy >= g->n_copies)
@@ -87,7 +104,7 @@ static size_t tied_elements(const struct pp_job *j, int rank, int copy)
     int first = copy * (g->n_stages / g->n_copies);
     int embed = g->stages[g->tied[0] + first].row;
     int head = g->stages[g->tied[1] + first].row;
-    return embed != head && (rank == embed || rank == head)
+    return embed != head && (row == embed || row == head)
                ? j->model->vocab * j->model->hidden
                : 0;
 }
@@ -100,22 +117,24 @@ static size_t most_of(size_t a, size_t b)
 /* Returns the microbatches of all passes of an evaluation, empty ones too. */
 static size_t n_eval(const struct pp_job *j)
 {
-    size_t m = (size_t)j->schedule->n_microbatches;
+    size_t m = pp_job_microbatches(j);
     return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
 }
 
-struct pp_table_counts pp_job_tables(const struct pp_job *j, int rank)
+struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
+    struct pp_layout l = pp_job_layout(j);
     struct pp_table_counts c = {
         .rotary = pp_model_rotary(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
-        .n_losses = (size_t)j->schedule->n_microbatches * (size_t)j->accumulate,
+        .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
         .n_eval = n_eval(j),
-        .n_ranks = (size_t)g->n_rows,
-        .tied = {tied_elements(j, rank, 0), tied_elements(j, rank, 1)},
+        .n_ranks = (size_t)pp_layout_ranks(&l),
+        .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,
-        .overlap = pp_job_overlaps(j, rank),
+        .replicas = l.components[0].mesh.dp > 1,
+        .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
     for (int pass = PP_PASS_TRAIN; pass <= PP_PASS_FORWARD; pass++) {
@@ -150,7 +169,7 @@ static void add_state(const struct pp_job *j, int stage,
 }
 
 /* Plans the arena of a pass, and keeps the larger one. */
-static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int rank,
+static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
                      struct pp_rank_memory *m, struct pp_err *err)
 {
     const struct pp_schedule *s =
@@ -161,7 +180,7 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int rank,
     if (!sizes)
         return -1;
     pp_job_sizes(j, pass, sizes);
-    int rc = pp_memory_plan(s, rank, sizes, &plan, err);
+    int rc = pp_memory_plan(s, row, sizes, &plan, err);
     if (plan.arena_bytes > m->activations + m->workspace) {
         m->activations = plan.arena_bytes - plan.workspace_bytes;
         m->workspace = plan.workspace_bytes;
@@ -172,18 +191,18 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int rank,
     return rc;
 }
 
-int pp_job_memory(const struct pp_job *j, int rank, struct pp_rank_memory *m,
+int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
                   struct pp_err *err)
 {
     const struct pp_graph *g = j->schedule->graph;
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
-    struct pp_table_counts counts = pp_job_tables(j, rank);
+    struct pp_table_counts counts = pp_job_tables(j, row);
     *m = (struct pp_rank_memory){.tables = pp_table_bytes(&counts, &b)};
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == rank)
+        if (g->stages[s].row == row)
             add_state(j, s, &m->state);
-    if ((pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, rank, m, err)) ||
-        (pp_job_forwards(j) && plan_pass(j, PP_PASS_FORWARD, rank, m, err)))
+    if ((pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
+        (pp_job_forwards(j) && plan_pass(j, PP_PASS_FORWARD, row, m, err)))
         return -1;
     m->total =
         pp_state_sum(m->state) + m->activations + m->workspace + m->tables;
@@ -250,8 +269,9 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
     return 0;
 }
 
-/* Marks the channels in use, by (from, to, direction). */
+/* The channels in use, by (from, to, direction). */
 struct uses {
+    struct pp_layout layout;
     int n_ranks;
     unsigned char *at;
 };
@@ -263,31 +283,46 @@ static unsigned char *use_of(const struct uses *u, int from, int to,
     return &u->at[pair * PP_N_DIRECTIONS + (size_t)direction];
 }
 
-static void use_both_ways(const struct uses *u, int a, int b)
+static void use_both_ways(const struct uses *u, int a, int b,
+                          enum pp_direction direction)
 {
     if (a == b)
         return;
-    *use_of(u, a, b, PP_DIRECTION_SYNC) = 1;
-    *use_of(u, b, a, PP_DIRECTION_SYNC) = 1;
+    *use_of(u, a, b, direction) = 1;
+    *use_of(u, b, a, direction) = 1;
 }
 
-static void find_uses(const struct pp_schedule *s, const struct uses *u)
+static void sync_rows(const struct uses *u, const struct pp_place *p, int a,
+                      int b)
+{
+    use_both_ways(u, pp_layout_peer(&u->layout, p, a),
+                  pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
+}
+
+/* Marks the channels of the rank at that place. */
+static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
+                      const struct uses *u)
 {
     const struct pp_graph *g = s->graph;
-    for (int r = 0; r < g->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++) {
-            struct pp_action a = s->rows[r].actions[i];
-            if (a.op == PP_SEND_F || a.op == PP_SEND_B)
-                *use_of(u, r, g->stages[a.peer].row,
-                        a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
-                                          : PP_DIRECTION_BACKWARD) = 1;
-        }
-    int copied = g->n_stages / g->n_copies;
+    int rank = pp_layout_rank(&u->layout, p),
+        copied = g->n_stages / g->n_copies;
+    const struct pp_row *row = &s->rows[p->row];
+    for (size_t i = 0; i < row->n; i++) {
+        struct pp_action a = row->actions[i];
+        if (a.op == PP_SEND_F || a.op == PP_SEND_B)
+            *use_of(u, rank,
+                    pp_layout_peer(&u->layout, p, g->stages[a.peer].row),
+                    a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
+                                      : PP_DIRECTION_BACKWARD) = 1;
+    }
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
-        use_both_ways(u, g->stages[g->tied[0] + k * copied].row,
-                      g->stages[g->tied[1] + k * copied].row);
+        sync_rows(u, p, g->stages[g->tied[0] + k * copied].row,
+                  g->stages[g->tied[1] + k * copied].row);
     for (int i = copied; i < g->n_stages; i++)
-        use_both_ways(u, g->stages[i % copied].row, g->stages[i].row);
+        sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
+    struct pp_group data = pp_layout_group(&u->layout, p, PP_GROUP_DATA);
+    for (int i = 0; i < data.n; i++)
+        use_both_ways(u, rank, pp_group_rank(&data, i), PP_DIRECTION_DATA);
 }
 
 /* Sorts pairs whose lower rank is even before the others. */
@@ -307,20 +342,27 @@ static int in_order(const void *a, const void *b)
     return 0;
 }
 
-int pp_job_channels(const struct pp_schedule *s, struct pp_comm_channel **at,
+int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
                     size_t *n, struct pp_err *err)
 {
-    size_t ranks = (size_t)s->graph->n_rows, most;
+    struct uses u = {.layout = pp_job_layout(j)};
+    size_t ranks, most;
+    u.n_ranks = pp_layout_ranks(&u.layout);
+    ranks = (size_t)u.n_ranks;
     *n = 0;
     if (pp_mul(ranks * PP_N_DIRECTIONS, ranks, &most, err))
         return -1;
-    struct uses u = {s->graph->n_rows, calloc(most, 1)};
+    u.at = calloc(most, 1);
     *at = calloc(most, sizeof **at);
     if (!u.at || !*at) {
         free(u.at);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    find_uses(s, &u);
+    for (int rank = 0; rank < u.n_ranks; rank++) {
+        struct pp_place p;
+        if (pp_layout_place(&u.layout, 0, rank, &p))
+            find_uses(j->schedule, &p, &u);
+    }
     for (int from = 0; from < u.n_ranks; from++)
         for (int to = 0; to < u.n_ranks; to++)
             for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)

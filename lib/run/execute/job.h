@@ -11,6 +11,7 @@
 #include "data/safetensors.h"
 #include "device/device.h"
 #include "model/unit_bytes.h"
+#include "model/layout.h"
 #include "run/parts/layer.h"
 #include "run/parameters/optim.h"
 #include "run/parameters/parameters.h"
@@ -65,6 +66,8 @@ struct pp_job {
     const struct pp_schedule *schedule; /* lowered; carries the graph */
     const struct pp_schedule *forward;  /* the same rows, forward only */
     const struct pp_unit_range *stages; /* by stage number */
+    struct pp_mesh mesh; /* an axis of size 0 has 1 rank; pp is the number of
+                            the schedule's rows, whatever is here */
     const enum pp_recompute *recompute; /* by stage number; NULL: none. Not
                                            full if there are slices */
     const struct pp_kernels *kernels;
@@ -152,8 +155,16 @@ struct pp_stage_bytes;
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                   struct pp_stage_bytes *out);
 
-/* Returns what the tables of a rank depend on. */
-struct pp_table_counts pp_job_tables(const struct pp_job *j, int rank);
+/* Returns the places of the job's ranks: one component, whose rows are those of
+ * the schedule. */
+struct pp_layout pp_job_layout(const struct pp_job *j);
+
+/* Returns the microbatches of one pass of all data-parallel ranks. Microbatch k
+ * goes to rank k mod dp. */
+size_t pp_job_microbatches(const struct pp_job *j);
+
+/* Returns what the tables of a rank of this row depend on. */
+struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
 
 /* The memory that a rank allocates, in bytes: on a GPU its device's, without
  * that of the device's libraries. */
@@ -166,14 +177,15 @@ struct pp_rank_memory {
     size_t total;
 };
 
-/* Plans the memory of a rank. Training and forward passes share one arena. */
-int pp_job_memory(const struct pp_job *j, int rank, struct pp_rank_memory *m,
+/* Plans the memory of a rank of this row. Training and forward passes share one
+ * arena. */
+int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Reports whether the rank opens a second handle of its device, for the forward
+/* Reports whether a rank of this row opens a second handle, for the forward
  * of overlap pairs: the device must run it beside the backward, and nothing may
  * be timed that needs one queue (products, layers). */
-bool pp_job_overlaps(const struct pp_job *j, int rank);
+bool pp_job_overlaps(const struct pp_job *j, int row);
 
 /* Sets *most to the most receives of a channel of s that are posted and whose
  * messages are not yet used; at least 1. */
@@ -188,7 +200,7 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
  * the gradients of weights that two ranks hold. Each is listed once, in an
  * order in which pairs of neighbours can connect at the same time. For a
  * transport that connects them before the first step. *at is malloc'ed. */
-int pp_job_channels(const struct pp_schedule *s, struct pp_comm_channel **at,
+int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
                     size_t *n, struct pp_err *err) PP_MUST_USE;
 
 /* Runs one rank of the job to its end. *status is PP_EXIT_OK or

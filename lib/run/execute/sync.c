@@ -2,6 +2,8 @@
 /* sync - sums of gradients, in an order that gives every rank the same bits. */
 #include "run/execute/sync.h"
 
+#include "comm/collective.h"
+
 /* The gradients of a stage that has two copies. */
 struct copied {
     char *at[2]; /* first and second copy; NULL if on another rank */
@@ -36,12 +38,12 @@ static int add_part(const struct pp_worker *w, const struct copied *c,
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
     if (ops->send(w->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
                   err) ||
-        pp_comm_receive(w->comm, c->peer, PP_DIRECTION_SYNC, w->copied,
+        pp_comm_receive(w->comm, c->peer, PP_DIRECTION_SYNC, w->room,
                         n * element, err) ||
         ops->send_wait(w->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
-    return is_first ? add(w, mine, mine, w->copied, n, err)
-                    : add(w, mine, w->copied, mine, n, err);
+    return is_first ? add(w, mine, mine, w->room, n, err)
+                    : add(w, mine, w->room, mine, n, err);
 }
 
 static int add_stage(const struct pp_worker *w, const struct copied *c,
@@ -68,10 +70,10 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
         struct copied c = {.peer = -1};
         for (int k = 0; k < g->n_copies; k++) {
             int stage = s + k * copied;
-            if (g->stages[stage].row == w->rank)
+            if (g->stages[stage].row == w->place.row)
                 c.at[k] = pp_parameters_stage_grads(w->params, stage, &c.n);
             else
-                c.peer = g->stages[stage].row;
+                c.peer = pp_worker_peer(w, g->stages[stage].row);
         }
         if (add_stage(w, &c, err))
             return -1;
@@ -102,4 +104,19 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
     const void *head = t->embed ? t->received : t->head;
     int failed = k->add_gradient(mine, embed, head, t->n, w->engine.stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
+}
+
+int pp_sync_data(const struct pp_worker *w, struct pp_err *err)
+{
+    const struct pp_parameters *p = w->params;
+    const struct pp_collective c = {
+        .comm = w->comm,
+        .group = pp_layout_group(&w->layout, &w->place, PP_GROUP_DATA),
+        .direction = PP_DIRECTION_DATA,
+        .value_bytes = w->kernels->accumulator_bytes,
+        .sum = w->kernels->add_gradient,
+        .stream = w->engine.stream,
+        .room = w->room,
+        .room_values = PP_COPIED_PART};
+    return pp_all_reduce(&c, p->blocks[PP_BLOCK_G], p->n_elements, err);
 }

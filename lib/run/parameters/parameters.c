@@ -231,7 +231,7 @@ struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
 
 bool pp_parameter_counts(const struct pp_parameter *t)
 {
-    return !t->tied_copy && t->copy == 0;
+    return !t->tied_copy && !t->replica && t->copy == 0;
 }
 
 void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,

@@ -29,6 +29,7 @@ struct pp_parameter {
                              ascending. Norms are summed in this order */
     size_t unit, slot;    /* index of the unit in the model; the slot */
     int stage, copy;      /* copy of the weights that the stage has */
+    bool replica;         /* a data-parallel rank before this one has it too */
     bool tied_copy;       /* the head of a tied model: its name in files is
                              model.embed_tokens.weight, which is saved once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
@@ -86,7 +87,7 @@ struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
 
 /* Reports whether the tensor counts in a norm or a file, where each parameter
- * counts once: second copies and the head of a tied model do not. */
+ * counts once: replicas, second copies and the head of a tied model do not. */
 bool pp_parameter_counts(const struct pp_parameter *t);
 
 /* Returns the gradients of all tensors of a stage, which have the same layout

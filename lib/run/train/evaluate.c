@@ -12,16 +12,17 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
                        double scale, double *losses, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    uint64_t m = (uint64_t)j->forward->n_microbatches;
+    uint64_t m = pp_job_microbatches(j), lane = (uint64_t)r->worker.place.dp;
     pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
     for (uint64_t first = 0; first < p->n_bins; first += m) {
         const struct pp_pass pass = {
             .packed = p,
-            .first = first,
+            .first = first + lane,
             .end = p->n_bins,
+            .stride = (uint64_t)pp_rank_lanes(r),
             .scale = scale,
             .score_all = j->score,
-            .losses = losses ? losses + first : r->losses,
+            .losses = losses ? losses + first + lane : r->losses,
             .logps = j->score ? j->logps : NULL,
             .ctx = j->ctx,
         };
@@ -35,7 +36,7 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
 static int add_losses(struct pp_rank *r, size_t n, double *loss,
                       struct pp_err *err)
 {
-    size_t m = (size_t)r->job->forward->n_microbatches;
+    size_t m = pp_job_microbatches(r->job);
     *loss = 0;
     for (size_t first = 0; first < n; first += m) {
         if (r->comm->ops->allgather(r->comm, r->eval_losses + first, r->all,

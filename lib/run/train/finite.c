@@ -66,16 +66,17 @@ int pp_rank_check_weights(struct pp_rank *r, struct pp_err *err)
 static int play(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    size_t m = (size_t)j->schedule->n_microbatches;
+    size_t m = pp_job_microbatches(j), lane = (size_t)r->worker.place.dp;
     struct pp_recorder *recorder = r->train.recorder;
     uint64_t scored, tokens;
     pp_rank_count(r, m, &scored, &tokens);
     const struct pp_pass pass = {
         .packed = j->data,
-        .first = (uint64_t)r->microbatches,
+        .first = (uint64_t)r->microbatches + lane,
         .end = UINT64_MAX,
+        .stride = (uint64_t)pp_rank_lanes(r),
         .scale = scored ? 1 / (double)scored : 0,
-        .losses = r->losses,
+        .losses = r->losses + lane,
         .ctx = j->ctx,
     };
     memset(r->losses, 0, m * sizeof *r->losses);
@@ -87,7 +88,7 @@ static int play(struct pp_rank *r, struct pp_err *err)
 
 int pp_rank_check_loss(struct pp_rank *r, struct pp_err *err)
 {
-    size_t m = (size_t)r->job->schedule->n_microbatches;
+    size_t m = pp_job_microbatches(r->job);
     double loss = 0;
     if (play(r, err) || r->comm->ops->allgather(r->comm, r->losses, r->all,
                                                 m * sizeof *r->losses, err))

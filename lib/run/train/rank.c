@@ -51,21 +51,21 @@ static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
 {
     const struct pp_job *j = r->job;
     const struct pp_device_ops *ops = r->device->ops;
-    if (!pp_job_overlaps(j, r->comm->rank))
+    if (!pp_job_overlaps(j, r->worker.place.row))
         return 0;
     if (ops->open(r->comm->local, &r->overlap, err))
         return -1;
     env->device = r->overlap;
     env->stream = r->overlap->stream;
-    return pp_engine_init(&r->worker.overlap, j, r->comm->rank, env, tokens,
-                          err);
+    return pp_engine_init(&r->worker.overlap, j, r->worker.place.row, env,
+                          tokens, err);
 }
 
 static int make_engines(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    struct pp_table_counts c = pp_job_tables(j, w->rank);
+    struct pp_table_counts c = pp_job_tables(j, w->place.row);
     if (make_rope(r, c.positions, err))
         return -1;
     struct pp_stage_env env = {.model = j->model,
@@ -75,7 +75,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                                .rope_sin = r->rope_sin,
                                .device = r->device,
                                .stream = r->stream};
-    return pp_engine_init(&w->engine, j, w->rank, &env, c.tokens, err) ||
+    return pp_engine_init(&w->engine, j, w->place.row, &env, c.tokens, err) ||
                    make_overlap(r, &env, c.tokens, err)
                ? -1
                : 0;
@@ -98,7 +98,7 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     t->head = h ? h->g : NULL;
     t->n = e ? e->n : h->n;
     int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
-    t->peer = e && h ? -1 : g->stages[other].row;
+    t->peer = e && h ? -1 : pp_worker_peer(&r->worker, g->stages[other].row);
     if (t->peer < 0)
         return 0;
     t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
@@ -106,19 +106,19 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     return t->received ? 0 : -1;
 }
 
-/* Prepares SYNC_TIED and SYNC_COPIES. */
+/* Prepares the sums of gradients over ranks. */
 static int make_syncs(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         if (make_tied(r, k, err))
             return -1;
-    if (g->n_copies == 1)
+    if (g->n_copies == 1 && pp_rank_lanes(r) == 1)
         return 0;
-    r->worker.copied =
+    r->worker.room =
         pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
-                        "copied gradients", err);
-    return r->worker.copied ? 0 : -1;
+                        "gradients of other ranks", err);
+    return r->worker.room ? 0 : -1;
 }
 
 /* Makes the recorder of the training exec, if the job asks for one. */
@@ -137,7 +137,7 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         n_layers[s] = r->worker.engine.stages[s].n_layers;
         r->worker.engine.stages[s].layer_times = &r->recorder.layer_times;
     }
-    int rc = pp_recorder_init(&r->recorder, j->schedule, r->comm->rank,
+    int rc = pp_recorder_init(&r->recorder, j->schedule, r->worker.place.row,
                               n_layers, &kept, r->device, err);
     r->train.recorder = &r->recorder;
     free(n_layers);
@@ -196,7 +196,7 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
 
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_table_counts c = pp_job_tables(r->job, r->comm->rank);
+    struct pp_table_counts c = pp_job_tables(r->job, r->worker.place.row);
     r->n_tensors = c.n_tensors;
     r->n_numbers = pp_step_numbers(&c);
     r->n_eval = c.n_eval;
@@ -264,12 +264,16 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
         r->stream = &r->timed;
     }
     r->worker.rank = comm->rank;
+    r->worker.layout = pp_job_layout(j);
+    if (!pp_layout_place(&r->worker.layout, 0, comm->rank, &r->worker.place))
+        return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
+                       comm->rank);
     r->worker.comm = comm;
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;
     r->worker.progress = j->progress;
-    if (pp_job_memory(j, comm->rank, &r->memory, err) ||
+    if (pp_job_memory(j, r->worker.place.row, &r->memory, err) ||
         pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
         return -1;
@@ -278,7 +282,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
 
 static void rank_finish(struct pp_rank *r)
 {
-    pp_device_free(r->device, r->worker.copied);
+    pp_device_free(r->device, r->worker.room);
     for (int k = 0; k < PP_MAX_COPIES; k++)
         pp_device_free(r->device, r->worker.tied[k].received);
     pp_exec_finish(&r->train);

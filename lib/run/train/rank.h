@@ -43,6 +43,12 @@ struct pp_rank {
     int64_t microbatches; /* consumed */
 };
 
+/* Returns the number of data-parallel ranks. */
+static inline int pp_rank_lanes(const struct pp_rank *r)
+{
+    return r->worker.layout.components[0].mesh.dp;
+}
+
 /* Makes r->params and fills them; sets step and microbatches. Fails if the job
  * cannot continue from the checkpoint. */
 int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;

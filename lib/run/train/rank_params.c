@@ -18,7 +18,7 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     if (!mine)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == r->comm->rank)
+        if (g->stages[s].row == r->worker.place.row)
             mine[n++] = j->stages[s];
     int flags = 0;
     if (j->optim.steps > 0 && !j->score)
@@ -30,6 +30,8 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);
+    for (size_t i = 0; rc == 0 && i < r->params.n; i++)
+        r->params.at[i].replica = r->worker.place.dp > 0;
     return rc;
 }
 
@@ -65,13 +67,13 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
                                "%s: was made with other data; only its weights "
                                "can be used",
                                j->resume);
-    if (s->n_microbatches * s->dp != j->schedule->n_microbatches ||
+    if (s->n_microbatches * s->dp != (int64_t)pp_job_microbatches(j) ||
         s->accumulate != j->accumulate)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: was made with %lld microbatches x %lld passes a "
                        "step, not %d x %d",
                        j->resume, (long long)(s->n_microbatches * s->dp),
-                       (long long)s->accumulate, j->schedule->n_microbatches,
+                       (long long)s->accumulate, (int)pp_job_microbatches(j),
                        j->accumulate);
     return s->optimizer < 0 ? 0 : check_moments(j, s, err);
 }

@@ -62,6 +62,20 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
     return to;
 }
 
+/* Gathers n doubles of one rank for each row: its first data-parallel rank. */
+static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
+                           struct pp_err *err)
+{
+    const struct pp_layout *l = &r->worker.layout;
+    double *all = gather(r, mine, n, err);
+    struct pp_place p;
+    for (int rank = 0; all && rank < r->comm->size; rank++)
+        if (pp_layout_place(l, 0, rank, &p) && p.dp == 0)
+            memmove(all + (size_t)p.row * n, all + (size_t)rank * n,
+                    n * sizeof *all);
+    return all;
+}
+
 /* --- the clocks of the ranks --- */
 
 /* Each rank asks rank 0 for the time. The answer was made between the question
@@ -143,7 +157,7 @@ static int gather_times(struct pp_rank *r, struct pp_record *record,
     const struct pp_recorder *rec = &r->recorder;
     double offset, error;
     size_t passes = (size_t)record->n_passes, steps = (size_t)record->n_steps;
-    for (int k = 0; k < r->comm->size; k++)
+    for (int k = 0; k < rec->schedule->graph->n_rows; k++)
         if (rec->schedule->rows[k].n > record->n)
             record->n = rec->schedule->rows[k].n;
     if (find_offset(r->comm, &offset, &error, err) ||
@@ -168,9 +182,9 @@ static int gather_times(struct pp_rank *r, struct pp_record *record,
     move_times((double *)spans, 2 * n_spans, offset);
     move_times((double *)marks, PP_N_MARKS * n_marks, offset);
     record->spans =
-        (double(*)[2])(void *)gather(r, (double *)spans, 2 * n_spans, err);
+        (double(*)[2])(void *)gather_rows(r, (double *)spans, 2 * n_spans, err);
     if (record->spans)
-        record->marks = (double(*)[PP_N_MARKS])(void *)gather(
+        record->marks = (double(*)[PP_N_MARKS])(void *)gather_rows(
             r, (double *)marks, PP_N_MARKS * n_marks, err);
     free(spans);
     free(marks);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/execute/sync.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
@@ -29,8 +30,7 @@ _Static_assert((int)N_TAIL <= (int)PP_OWN_NUMBERS, "there is room");
 
 static size_t n_losses(const struct pp_rank *r)
 {
-    return (size_t)r->job->schedule->n_microbatches *
-           (size_t)r->job->accumulate;
+    return pp_job_microbatches(r->job) * (size_t)r->job->accumulate;
 }
 
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
@@ -50,7 +50,7 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    int m = j->schedule->n_microbatches;
+    size_t m = pp_job_microbatches(j), lane = (size_t)r->worker.place.dp;
     struct pp_device *d = r->device;
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
@@ -62,12 +62,13 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     for (int i = 0; i < j->accumulate; i++) {
         const struct pp_pass pass = {
             .packed = j->data,
-            .first = (uint64_t)r->microbatches + (uint64_t)i * (uint64_t)m,
+            .first = (uint64_t)r->microbatches + (size_t)i * m + lane,
             .end = UINT64_MAX,
+            .stride = (uint64_t)pp_rank_lanes(r),
             .scale = scored ? 1 / (double)scored : 0,
             .sync = i + 1 == j->accumulate,
             .number = i,
-            .losses = r->losses + (size_t)i * (size_t)m,
+            .losses = r->losses + (size_t)i * m + lane,
             .output = j->output,
             .ctx = j->ctx,
         };
@@ -75,7 +76,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
-    return 0;
+    return pp_rank_lanes(r) > 1 ? pp_sync_data(&r->worker, err) : 0;
 }
 
 /* Computes the sum of squares of every tensor of this rank that counts. A
@@ -238,7 +239,7 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
         .microbatches = r->microbatches,
         .n_microbatches = j->schedule->n_microbatches,
         .accumulate = j->accumulate,
-        .dp = 1,
+        .dp = pp_rank_lanes(r),
         .data_checksum = j->data->checksum.value,
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},

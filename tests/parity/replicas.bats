@@ -1,0 +1,119 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# replicas - data-parallel ranks: against one pipeline with as many microbatches,
+# in every kind of schedule, and with checkpoints.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    model qwen3-tied true
+    data 1 60 >data.jsonl
+    pppack -l 48 -o packed data.jsonl
+    data 2 11 >eval.jsonl
+    pppack -l 48 -o eval eval.jsonl
+    for name in llama qwen3-tied; do
+        ppsplit -p 1 "model-$name" | ppsched -s gpipe -m 6 >"$name.json"
+        train "base-$name" "$name.json" --eval eval
+    done
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# near A B: fails unless losses, gradients and weights of two runs are the same
+# but for the order of sums.
+near() {
+    paste <(numbers "$1/log") <(numbers "$2/log") | jq -se '
+        def near($x; $y): ($x - $y | fabs) <= 2e-5 * ($y | fabs);
+        [range(0; length; 2) as $i | [.[$i], .[$i + 1]]] | length == 5 and
+        all(.[]; .[0][0] == .[1][0] and .[0][4] == .[1][4] and
+            near(.[0][1]; .[1][1]) and near(.[0][2]; .[1][2]) and
+            ((.[0][5] == null and .[1][5] == null) or
+                near(.[0][5]; .[1][5])))'
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-4 1e-4 "$1/grads" "$2/grads"
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-4 1e-4 "$1/ckpt/latest" \
+        "$2/ckpt/latest"
+}
+
+# replicas NAME KIND M SPLIT...: trains the split on replicas, with M
+# microbatches each, and compares it with one rank.
+replicas() {
+    local name=$1 kind=$2 m=$3
+    shift 3
+    ppsplit --zero 0 "$@" "model-$name" | ppsched -s "$kind" -m "$m" >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    near run "base-$name"
+}
+
+@test "2 replicas of 1 rank" { replicas llama gpipe 3 -p 1 --dp 2; }
+@test "2 replicas of 1f1b on 2 ranks" { replicas llama 1f1b 3 -p 2 --dp 2; }
+@test "3 replicas, tied" { replicas qwen3-tied 1f1b 2 -p 2 --dp 3; }
+@test "6 replicas of a microbatch each" { replicas llama 1f1b 1 -p 2 --dp 6; }
+@test "2 replicas of zero-bubble V, tied" {
+    replicas qwen3-tied zbv 3 -p 2 -c 2 --placement v --dp 2
+}
+@test "replicas that are the last axis of the mesh, and the first" {
+    replicas llama interleaved 3 -p 3 -c 2 --dp 2 --mesh-order tp-cp-pp-dp
+    replicas llama 1f1b 3 -p 2 --dp 2 --mesh-order dp-pp-tp-cp
+}
+@test "2 replicas of both copies" {
+    ppsplit -p 1 model-llama | ppsched -s gpipe -m 8 >eight.json
+    train eight eight.json --eval eval
+    ppsplit --zero 0 -p 2 --placement both-ways -s dualpipe --dp 2 model-llama |
+        ppsched -s dualpipe -m 4 >plan.json
+    rm -rf run
+    train run plan.json --eval eval
+    near run eight
+}
+
+@test "every replica has the same weights: their scores are the same bits" {
+    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    pprun two.json --data packed --weights base-llama/ckpt/latest \
+        --logprobs two.scores
+    pprun llama.json --data packed --weights base-llama/ckpt/latest \
+        --logprobs one.scores
+    cmp two.scores one.scores
+}
+
+@test "resuming gives the same bits, and keeps the microbatches of a step" {
+    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    rm -rf whole half
+    train whole two.json
+    pprun two.json --data packed --init 5 --steps 3 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save half
+    pprun two.json --data packed --steps 5 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save half --resume half
+    compare whole/ckpt/latest half/latest
+    # At another number of replicas, but with as many microbatches in a step.
+    ppsplit --zero 0 -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 2 >three.json
+    pprun three.json --data packed --steps 6 --resume half >log
+    [ "$(jq .step log)" -eq 6 ]
+    ppsplit --zero 0 -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 3 >nine.json
+    run -2 --separate-stderr pprun nine.json --data packed --steps 7 \
+        --resume half
+    [[ $stderr == *"with 6 microbatches x 1 passes a step, not 9 x 1"* ]]
+}
+
+@test "the verification judges replicas" {
+    ppsplit --zero 0 -p 2 --dp 2 model-qwen3-tied | ppsched -s zb-h1 -m 4 |
+        pprun --verify --shrink --eval eval >out
+    grep -q '^the same' out
+}
+
+@test "traces have a row of each pipeline rank" {
+    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    pprun two.json --data packed --init 1 --steps 3 --trace trace.json
+    jq -e '[.traceEvents[] | select(.name == "thread_name")] | length > 2' \
+        trace.json
+    ppsched --overlay trace.json two.json
+}
+
+@test "replicas that divide the optimizer's state are refused" {
+    ppsplit -p 1 --dp 2 model-llama | ppsched -s 1f1b -m 3 >zero1.json
+    run -2 --separate-stderr pprun zero1.json --data packed --init 1 --steps 1
+    [[ $stderr == *"/mesh/zero: '1', but pprun does not divide the \
+optimizer's state yet; try ppsplit --zero 0"* ]]
+}
