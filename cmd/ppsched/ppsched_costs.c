@@ -76,11 +76,13 @@ static void measure_microbatches(struct ppsched *p)
         return;
     }
     int step = p->options.step ? p->options.step : 1;
-    size_t first = (size_t)(step - 1) * (size_t)m;
+    /* Microbatch k of a step goes to data-parallel rank k mod dp. */
+    size_t dp = (size_t)p->manifest.mesh.dp;
+    size_t first = (size_t)(step - 1) * (size_t)m * dp;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
-        pp_packed_bin(&p->packed,
-                      pp_packed_place(&p->packed, first + (size_t)k), &bin);
+        size_t at = pp_packed_place(&p->packed, first + (size_t)k * dp);
+        pp_packed_bin(&p->packed, at, &bin);
         pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],

@@ -111,6 +111,22 @@ replicas() {
     ppsched --overlay trace.json two.json
 }
 
+@test "the simulation takes the microbatches of the first replica" {
+    # Every other bin is short.
+    seq 6 | awk '{ printf "{\"input_ids\": [1"
+        for (t = 1; t < ($1 % 2 ? 40 : 10); t++) printf ",1"
+        print "]}" }' >uneven.jsonl
+    sed -n 1~2p uneven.jsonl >long.jsonl
+    for name in uneven long; do
+        pppack -l 48 -a none --rows 1 --no-shuffle -o $name $name.jsonl
+    done
+    ppsplit --zero 0 -p 2 --dp 2 model-llama |
+        ppsched -s 1f1b -m 3 --data uneven --stats | jq .makespan >first
+    ppsplit -p 2 model-llama |
+        ppsched -s 1f1b -m 3 --data long --stats | jq .makespan >alone
+    cmp first alone
+}
+
 @test "replicas that divide the optimizer's state are refused" {
     ppsplit -p 1 --dp 2 model-llama | ppsched -s 1f1b -m 3 >zero1.json
     run -2 --separate-stderr pprun zero1.json --data packed --init 1 --steps 1
