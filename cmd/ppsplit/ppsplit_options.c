@@ -179,7 +179,7 @@ const struct tool_option split_options[] = {
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
-    {0, "zero", "N", "ranks divide the optimizer's state: 0 no, 1 yes (1)",
+    {0, "zero", "N", "1: ranks divide the optimizer's state (1)",
      .words = zero_words, .parse = parse_zero},
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
