@@ -141,7 +141,7 @@ static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
         if (b->bytes)
             b->offset = take_block(h, pp_line_bytes(b->bytes));
     }
-    m->arena_bytes = h->top;
+    m->arena_bytes = pp_line_bytes(h->top); /* never empty */
     for (size_t i = 0; i < m->n; i++)
         if (m->buffers[i].kind == PP_BUF_WORKSPACE)
             m->workspace_bytes += pp_line_bytes(m->buffers[i].bytes);
