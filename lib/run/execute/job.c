@@ -204,9 +204,6 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
     if ((pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
         (pp_job_forwards(j) && plan_pass(j, PP_PASS_FORWARD, row, m, err)))
         return -1;
-    /* No allocation is empty: see pp_device_alloc. */
-    if (m->activations + m->workspace == 0)
-        m->activations = PP_LINE_BYTES;
     m->total =
         pp_state_sum(m->state) + m->activations + m->workspace + m->tables;
     return 0;
