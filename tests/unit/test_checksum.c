@@ -39,8 +39,8 @@ static void test_values(void)
 static const char *make_file(const char *path, struct pp_err *err)
 {
     char *data = malloc(N_BYTES);
-    const void *map;
-    size_t bytes;
+    const void *map = NULL;
+    size_t bytes = 0;
     for (size_t i = 0; i < N_BYTES; i++)
         data[i] = (char)(i * 2654435761u >> 7);
     FILE *f = fopen(path, "wb");
