@@ -29,11 +29,14 @@ void pp_progress_action(struct pp_progress *p, size_t index)
     atomic_store_explicit(&p->place, place, memory_order_release);
 }
 
-static void format_action(const struct pp_schedule *s, int rank, size_t index,
-                          char *text)
+static void format_action(const struct pp_job *j, const struct pp_schedule *s,
+                          int rank, size_t index, char *text)
 {
-    const struct pp_row *row = &s->rows[rank];
-    text[0] = '\0';
+    const struct pp_layout layout = pp_job_layout(j);
+    struct pp_place place;
+    if (!pp_layout_place(&layout, 0, rank, &place))
+        return;
+    const struct pp_row *row = &s->rows[place.row];
     if (index < row->n)
         pp_action_format(row->actions[index], false, text);
 }
@@ -51,14 +54,14 @@ void pp_progress_format(struct pp_progress *p, const struct pp_job *j, int rank,
         snprintf(text, room, "the start");
         break;
     case PP_PHASE_TRAIN:
-        format_action(j->schedule, rank, index, action);
+        format_action(j, j->schedule, rank, index, action);
         snprintf(text, room, "step %lu: %s", step, action);
         break;
     case PP_PHASE_UPDATE:
         snprintf(text, room, "step %lu: the update", step);
         break;
     case PP_PHASE_EVALUATE:
-        format_action(j->forward, rank, index, action);
+        format_action(j, j->forward, rank, index, action);
         snprintf(text, room, "the evaluation: %s", action);
         break;
     case PP_PHASE_SAVE:
