@@ -71,7 +71,7 @@ replicas() {
     near run eight
 }
 
-@test "every replica has the same weights: their scores are the same bits" {
+@test "replicas score with the bits of one rank" {
     ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     pprun two.json --data packed --weights base-llama/ckpt/latest \
         --logprobs two.scores

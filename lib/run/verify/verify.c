@@ -188,7 +188,8 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
     for (size_t k = 0; k < i->params->n; k++) {
         const struct pp_parameter *p = &i->params->at[k];
         struct pp_verify_tensor *t = &v->tensors[p->order];
-        if (p->replica) /* its gradient is a copy of the same sum */
+        /* An error of a replica reaches the sums of the next steps. */
+        if (p->replica)
             continue;
         if (j->run == PP_VERIFY_REFERENCE && keep(t, p, i->updates, err))
             return -1;
