@@ -4,7 +4,6 @@
 #include "emulated_gate.h"
 
 #include <link.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
@@ -16,7 +15,9 @@
 #define WARP 32
 #define MAX_THREADS 1024
 #define MAX_WORDS 8
-#define STACK ((size_t)128 << 10)
+/* Not a multiple of a page: stacks of all threads would share a few sets of the
+ * cache. */
+#define STACK (((size_t)128 << 10) + 320)
 #define GUARD 256 /* bytes behind shared memory that must not change */
 #define DEFAULT_SHARED ((size_t)48 << 10)
 #define MOST_SHARED ((size_t)99 << 10) /* of sm_86, which runs sm_80's code */
@@ -36,16 +37,29 @@ struct copy {
     unsigned group;
 };
 
+/* A point to jump to, for the compiler's own jumps. Those of setjmp(3) take
+ * most of the time of a kernel, because threads do little between two barriers.
+ */
+typedef void *jump[5];
+
+/* Another thread runs during a call of such a function. A compiler that looked
+ * into it would believe that registers keep their values. */
+#ifdef __clang__
+#define SWITCHES __attribute__((noinline))
+#else
+#define SWITCHES __attribute__((noipa))
+#endif
+
 /* A coroutine with a stack of its own. It is started once and reused for every
  * block, because a jump needs no system call. */
 struct thread {
-    ucontext_t context;
-    jmp_buf at;
-    bool begun;
+    jump at;
+    dim3 index; /* its threadIdx in this launch */
     enum state state;
     int place;         /* barrier at which it waits */
     unsigned meetings; /* number of warp barriers that it has passed */
     unsigned groups;   /* number of copy groups that it has closed */
+    bool begun;
 };
 
 struct warp {
@@ -58,7 +72,7 @@ std::map<const void *, size_t> allowed; /* dynamic shared memory of a kernel */
 std::mutex allowed_lock;
 struct warp *warps;
 char *stacks;
-jmp_buf scheduler;
+jump scheduler;
 const std::function<void()> *body;
 unsigned current;
 
@@ -68,12 +82,17 @@ unsigned current;
     abort();
 }
 
-void pause(enum state state, int place)
+SWITCHES void jump_to(void **point)
+{
+    __builtin_longjmp(point, 1);
+}
+
+SWITCHES void pause(enum state state, int place)
 {
     threads[current].state = state;
     threads[current].place = place;
-    if (!_setjmp(threads[current].at))
-        _longjmp(scheduler, 1);
+    if (!__builtin_setjmp(threads[current].at))
+        jump_to(scheduler);
 }
 
 void run_thread()
@@ -113,21 +132,29 @@ void release_threads(unsigned first, unsigned end, enum state state)
             threads[i].state = READY;
 }
 
-void resume_thread(unsigned i)
+/* Starts a thread on its stack. */
+[[noreturn]] void begin_thread(unsigned i)
 {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks + i * STACK;
+    context.uc_stack.ss_size = STACK;
+    makecontext(&context, run_thread, 0);
+    setcontext(&context);
+    abort();
+}
+
+SWITCHES void resume_thread(unsigned i)
+{
+    struct thread *t = &threads[i];
     current = i;
-    threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y,
-                     i / blockDim.x / blockDim.y);
-    if (_setjmp(scheduler))
+    threadIdx = t->index;
+    if (__builtin_setjmp(scheduler))
         return;
-    if (threads[i].begun)
-        _longjmp(threads[i].at, 1);
-    threads[i].begun = true;
-    getcontext(&threads[i].context);
-    threads[i].context.uc_stack.ss_sp = stacks + i * STACK;
-    threads[i].context.uc_stack.ss_size = STACK;
-    makecontext(&threads[i].context, run_thread, 0);
-    setcontext(&threads[i].context);
+    if (t->begun)
+        jump_to(t->at);
+    t->begun = true;
+    begin_thread(i);
 }
 
 /* Returns item i of n, or of the reversed order. */
@@ -345,6 +372,9 @@ void run_launch(void *arg)
     bool backwards = false;
     gridDim = grid;
     blockDim = block;
+    for (unsigned i = 0; i < n; i++)
+        threads[i].index =
+            dim3(i % block.x, i / block.x % block.y, i / block.x / block.y);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
