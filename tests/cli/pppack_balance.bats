@@ -15,9 +15,8 @@ lengths() {
 
 # documents N... prints JSON Lines of N tokens each.
 documents() {
-    for n; do
-        jq -cn --argjson n "$n" '{input_ids: [range($n) | . + 1]}'
-    done
+    jq -cn '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
+        --args "$@"
 }
 
 # many prints two hundred documents of 1 to 200 tokens.

@@ -11,10 +11,8 @@ setup() {
 
 # documents LENGTH... prints a document of consecutive ids for each length.
 documents() {
-    local n
-    for n; do
-        jq -nc "{input_ids: [range(1; $n + 1)]}"
-    done
+    jq -nc '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
+        --args "$@"
 }
 
 # int32 FILE prints its numbers.

@@ -44,10 +44,8 @@ indexed() {
 
 # documents LENGTH... prints the same in JSON Lines.
 documents() {
-    local n
-    for n; do
-        jq -nc "{input_ids: [range(1; $n + 1)]}"
-    done
+    jq -nc '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
+        --args "$@"
 }
 
 @test "an indexed dataset gives the same as JSON Lines of its documents" {

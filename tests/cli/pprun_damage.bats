@@ -110,7 +110,7 @@ for path in sys.argv[1:]:
     [ "$(jq .step <<<"$output")" -eq 1 ]
     pprun -q plan.json --data large --init 1 --steps 1000000 >lines 2>err &
     pid=$!
-    timeout 60 tail --pid="$pid" -f /dev/null
+    timeout 60 tail -s 0.05 --pid="$pid" -f /dev/null
     local status=0
     wait "$pid" || status=$?
     [ "$status" -eq 2 ]

@@ -7,11 +7,7 @@ bats_require_minimum_version 1.5.0
 load ../parity/helpers
 
 setup_file() {
-    cd "$BATS_FILE_TMPDIR"
-    model llama false
-    data 1 20 >data.jsonl
-    pppack -l 48 -o packed data.jsonl
-    ppsplit -p 2 model-llama | ppsched -s 1f1b -m 4 >plan.json
+    set_up_run
     # A model with weights that are not numbers.
     mkdir nan
     cp "$SRCDIR/tests/golden/llama/model/"* nan

@@ -6,13 +6,7 @@
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
 
-setup_file() {
-    cd "$BATS_FILE_TMPDIR"
-    model llama false
-    data 1 20 >data.jsonl
-    pppack -q -l 48 -o packed data.jsonl
-    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
-}
+setup_file() { set_up_run; }
 
 setup() {
     cd "$BATS_FILE_TMPDIR"

@@ -38,10 +38,7 @@ END
 }
 
 setup() {
-    [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
-        skip 'this pprun was built without MPI'
-    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
-        skip "there is no Open MPI's mpirun"
+    needs_mpirun
     cd "$BATS_FILE_TMPDIR"
     # MPI itself leaks memory.
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"

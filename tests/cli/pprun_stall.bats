@@ -7,11 +7,7 @@ bats_require_minimum_version 1.5.0
 load ../parity/helpers
 
 setup_file() {
-    cd "$BATS_FILE_TMPDIR"
-    model llama false
-    data 1 20 >data.jsonl
-    pppack -q -l 48 -o packed data.jsonl
-    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    set_up_run
     # Open MPI may kill a rank before it has printed, so each waits for both.
     cat >rank <<'END'
 #!/bin/bash
@@ -28,10 +24,7 @@ END
 }
 
 setup() {
-    [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
-        skip 'this pprun was built without MPI'
-    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
-        skip "there is no Open MPI's mpirun"
+    needs_mpirun
     cd "$BATS_FILE_TMPDIR"
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
     rm -rf ckpt err.* pid.* status.* out fifo

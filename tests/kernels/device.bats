@@ -191,13 +191,13 @@ near() {
     while read -r dtype name sched; do
         read -ra sched <<<"$sched"
         plan none.json "$name" "${sched[@]}"
-        gpu none none.json --dtype "$dtype"
+        gpu none none.json --dtype "$dtype" --steps 1
         for mode in selective full; do
             # Mode full keeps no keys for later slices.
             [[ $mode/${sched[*]} != full/*slices* ]] || continue
             plan again.json "$name" "${sched[@]}" --recompute $mode
             [ "$(jq -r '.stages[0].recompute' again.json)" = $mode ]
-            gpu again again.json --dtype "$dtype"
+            gpu again again.json --dtype "$dtype" --steps 1
             same none again
         done
     done <<'END'

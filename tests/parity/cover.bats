@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cover - pprun --verify over a pairwise cover of the settings of a pipeline.
-# COVER_EVERY=3 takes only every third row, for builds in which a row takes
-# long.
+# FEWER=3 takes only every third row, for builds in which a row takes long.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -89,5 +88,5 @@ plan() {
             cat table
             return 1
         }
-    done < <(awk -v n="${COVER_EVERY:-1}" 'NR % n == 0' rows)
+    done < <(awk -v n="${FEWER:-1}" 'NR % n == 0' rows)
 }

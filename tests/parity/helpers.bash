@@ -37,6 +37,23 @@ data() {
     }'
 }
 
+# set_up_run: writes model-llama, its data and plan.json, two ranks with 1f1b.
+set_up_run() {
+    cd "$BATS_FILE_TMPDIR" || return
+    model llama false
+    data 1 20 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+}
+
+# needs_mpirun: skips the test unless pprun and mpirun have MPI.
+needs_mpirun() {
+    [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
+        skip 'this pprun was built without MPI'
+    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
+        skip "there is no Open MPI's mpirun"
+}
+
 # Keeps the part of the step lines that must not depend on the split.
 numbers() { jq -c '[.step, .loss, .grad_norm, .lr, .tokens, .val_loss]' "$1"; }
 
