@@ -228,8 +228,11 @@ int main(int argc, char **argv)
     p.argv = argv;
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);
-    if (tool_input(&t, argc, argv, &manifest) == 0 &&
-        run_command(&p, manifest) == 0) {
+    if (p.options.cases) {
+        if (pprun_objective_cases(&p))
+            return tool_finish(&t);
+    } else if (tool_input(&t, argc, argv, &manifest) == 0 &&
+               run_command(&p, manifest) == 0) {
         say_nothing_left(&p);
         say_stopped(&p);
     }

@@ -20,7 +20,7 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 
 /* The command line. */
 struct pprun_options {
-    const char *data, *eval, *weights, *resume, *logprobs;
+    const char *data, *eval, *weights, *resume, *logprobs, *cases;
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* number of last steps; 0: not given */
     double epochs;               /* 0: not given */
@@ -236,6 +236,16 @@ void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
  * writes the lines after it. */
 int pprun_logprobs_init(struct pprun *p) PP_MUST_USE;
 int pprun_logprobs_write(struct pprun *p) PP_MUST_USE;
+
+/* Prints the result of every case of --objective-cases. */
+int pprun_objective_cases(struct pprun *p) PP_MUST_USE;
+
+/* Writes the metrics of an objective that the data's columns allow, as members
+ * of the open object. */
+struct pp_json_writer;
+struct pp_objective;
+void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
+                         unsigned columns, const double *metrics);
 
 /* --- pprun_launch.c: the variables of launchers --- */
 

@@ -163,6 +163,9 @@ const struct tool_option pprun_option_table[] = {
      .also = "eval-steps eval-interval"},
     {0, "logprobs", "FILE", "score the data instead of training",
      AT(options.logprobs), .excludes = "steps epochs eval"},
+    {0, "objective-cases", "FILE", "compute objectives on given numbers",
+     AT(options.cases),
+     .excludes = "steps epochs eval logprobs verify print-memory data"},
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
      AT(options.verify),
      .excludes = "steps epochs save dump-grads trace print-memory logprobs "
@@ -223,7 +226,7 @@ static int check_purpose(struct pprun *p)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
     if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
-        !o->plan && !o->verify)
+        !o->plan && !o->verify && !o->cases)
         return tool_usage(p->tool,
                           "nothing to do: give --steps, --eval, --logprobs, "
                           "--print-memory or --verify");

@@ -75,6 +75,7 @@ data base
 device base
 comm base device
 run/timing base device
+run/objectives base data
 run/parameters base model data device
 run/parts base model device schedule/memory run/timing run/parameters
 run/checkpoint base data comm run/parameters

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_objective - --objective-cases: computes objectives on numbers from a
+ * file, with the functions that training uses. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/json_writer.h"
+#include "manifest/objective_case.h"
+#include "pprun.h"
+#include "run/objectives/objective.h"
+
+/* A case, and its scored tokens one after the other. */
+struct scored_case {
+    struct pp_objective_case c;
+    struct pp_objective_options options;
+    struct pp_objective_rows rows;
+    struct pp_objective_counts step;
+    uint32_t *at; /* (scored) their places among all tokens */
+};
+
+static int set_option(void *ctx, const char *name, const char *word, double x,
+                      struct pp_err *err)
+{
+    struct scored_case *s = ctx;
+    return word ? pp_objective_set_word(&s->options, name, word, err)
+                : pp_objective_set_number(&s->options, name, x, err);
+}
+
+/* Lists the scored tokens: nothing predicts the first of a sequence. */
+static int list_scored(struct scored_case *s, struct pp_arena *a)
+{
+    const struct pp_objective_case *c = &s->c;
+    const double *mask = c->arrays[PP_CASE_MASK];
+    uint32_t *first = pp_arena_alloc(a, c->n_sequences + 1, sizeof *first);
+    size_t n = 0;
+    s->at = pp_arena_alloc(a, c->n_tokens + 1, sizeof *s->at);
+    if (!first || !s->at)
+        return -1;
+    for (size_t q = 0; q < c->n_sequences; q++) {
+        first[q] = (uint32_t)n;
+        for (int32_t t = c->cu_seqlens[q] + 1; t < c->cu_seqlens[q + 1]; t++)
+            if (!mask || mask[t] != 0)
+                s->at[n++] = (uint32_t)t;
+        s->step.sequences += n > first[q];
+        s->step.pairs += q % 2 && n > first[q - 1];
+    }
+    first[c->n_sequences] = (uint32_t)n;
+    s->step.tokens = (double)n;
+    s->rows.first = first;
+    s->rows.n_sequences = c->n_sequences;
+    return 0;
+}
+
+/* Copies the scored elements of an array. */
+static int gather(const struct scored_case *s, enum pp_case_array which,
+                  struct pp_arena *a, const double **out)
+{
+    const double *all = s->c.arrays[which];
+    size_t n = s->rows.first[s->rows.n_sequences];
+    double *v = all ? pp_arena_alloc(a, n + 1, sizeof *v) : NULL;
+    for (size_t i = 0; v && i < n; i++)
+        v[i] = all[s->at[i]];
+    *out = v;
+    return all && !v ? -1 : 0;
+}
+
+static int make_rows(struct scored_case *s, struct pp_arena *a)
+{
+    static const struct {
+        enum pp_case_array from;
+        enum pp_column to;
+    } columns[] = {{PP_CASE_P, PP_COLUMN_PREV_LOGPROBS},
+                   {PP_CASE_Q, PP_COLUMN_LOGPROBS},
+                   {PP_CASE_F, PP_COLUMN_REF_LOGPROBS},
+                   {PP_CASE_ADVANTAGES, PP_COLUMN_ADVANTAGES}};
+    double *const counts[] = {&s->step.tokens, &s->step.sequences,
+                              &s->step.pairs};
+    if (list_scored(s, a) || gather(s, PP_CASE_X, a, &s->rows.x))
+        return -1;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        if (gather(s, columns[i].from, a, &s->rows.columns[columns[i].to]))
+            return -1;
+    for (int i = 0; i < 3; i++)
+        if (s->c.counts[i] >= 0)
+            *counts[i] = s->c.counts[i];
+    return 0;
+}
+
+/* Refuses a case without what its objective reads. */
+static int check_case(struct scored_case *s, struct pp_err *err)
+{
+    const char *useless = pp_objective_useless(&s->options);
+    if (useless)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' has no effect on it",
+                       s->c.objective, useless);
+    if (pp_objective_resolve(&s->options, err))
+        return -1;
+    unsigned needs = pp_objective_needs(&s->options);
+    if (s->options.number == PP_OBJECTIVE_DPO && !s->options.reference_free)
+        needs |= pp_column_bit(PP_COLUMN_REF_LOGPROBS);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (needs & pp_column_bit((enum pp_column)c) && !s->rows.columns[c])
+            return pp_fail(err, PP_EXIT_INPUT, "%s: needs %s", s->c.objective,
+                           pp_columns[c].name);
+    if (s->options.number == PP_OBJECTIVE_DPO && !s->c.pairs_fit)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "dpo: the sequences must be pairs, the chosen one "
+                       "first");
+    return 0;
+}
+
+void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
+                         unsigned columns, const double *metrics)
+{
+    for (size_t k = 0; k < o->n_metrics; k++)
+        if (!(o->metrics[k].needs & ~columns))
+            pp_json_real(w, o->metrics[k].name, metrics[k]);
+}
+
+static void write_case(FILE *f, const struct scored_case *s, double loss,
+                       const double *metrics, const double *dx)
+{
+    struct pp_json_writer w = {.f = f};
+    unsigned columns = 0;
+    size_t k = 0;
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        columns |= s->rows.columns[c] ? pp_column_bit((enum pp_column)c) : 0;
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_format(&w, "id", "%s", s->c.id);
+    pp_json_real(&w, "loss", loss);
+    pp_json_object(&w, "metrics", PP_JSON_INLINE);
+    pprun_write_metrics(&w, pp_objectives[s->options.number], columns, metrics);
+    pp_json_end(&w);
+    pp_json_array(&w, "dx", PP_JSON_INLINE);
+    for (size_t t = 0; t < s->c.n_tokens; t++) {
+        bool scored = k < s->rows.first[s->rows.n_sequences] && s->at[k] == t;
+        pp_json_real(&w, NULL, scored ? dx[k] : 0);
+        k += scored;
+    }
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
+}
+
+static int run_case(struct pprun *p, const char *line, size_t n,
+                    const char *place, struct pp_arena *a)
+{
+    struct pp_err *err = &p->tool->err;
+    struct scored_case s = {.at = NULL};
+    double loss, metrics[PP_MAX_METRICS];
+    pp_objective_unset(&s.options);
+    if (pp_objective_case_parse(line, n, place, a, set_option, &s, &s.c, err))
+        return -1;
+    if (pp_objective_set_word(&s.options, "objective", s.c.objective, err))
+        return pp_fail_at(err, "%s: ", place);
+    if (make_rows(&s, a))
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (check_case(&s, err))
+        return pp_fail_at(err, "%s: ", place);
+    const struct pp_objective *o = pp_objectives[s.options.number];
+    struct pp_sequence_sums *sums =
+        pp_arena_alloc(a, s.rows.n_sequences + 1, sizeof *sums);
+    double *dx = pp_arena_alloc(a, s.c.n_tokens + 1, sizeof *dx);
+    if (!sums || !dx)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    o->partial(&s.options, &s.rows, sums);
+    o->finish(&s.options, &s.rows, sums, &s.step, &loss, metrics, dx);
+    write_case(p->tool->out, &s, loss, metrics, dx);
+    return 0;
+}
+
+int pprun_objective_cases(struct pprun *p)
+{
+    const char *path = p->options.cases;
+    struct pp_err *err = &p->tool->err;
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "r");
+    char *line = NULL, place[128];
+    size_t room = 0;
+    ssize_t n;
+    int rc = 0;
+    if (!f)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
+    if (!tool_output(p->tool))
+        rc = -1;
+    for (size_t k = 1; !rc && (n = getline(&line, &room, f)) > 0; k++) {
+        struct pp_arena a = {0};
+        snprintf(place, sizeof place, "%.100s:%zu",
+                 is_stdin ? "standard input" : path, k);
+        if (line[strspn(line, " \t\r\n")])
+            rc = run_case(p, line, (size_t)n, place, &a);
+        pp_arena_finish(&a);
+    }
+    if (!rc && ferror(f))
+        rc = pp_fail_errno(err, "%s", path);
+    free(line);
+    if (!is_stdin)
+        fclose(f);
+    return rc;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* objective - turns the log-probabilities of scored tokens into a loss, its
+ * gradient and metrics, in fp64. Pure. pp-objectives(7) has the formulas.
+ *
+ * Every objective is a sum over microbatches: each divides by the counts of the
+ * whole step, so that the result does not depend on the microbatches. A
+ * microbatch takes two calls. `partial` adds up each sequence; ranks that share
+ * a sequence then add their sums; `finish` makes the loss and the gradient of a
+ * rank's own tokens from them. */
+#ifndef PP_RUN_OBJECTIVES_OBJECTIVE_H
+#define PP_RUN_OBJECTIVES_OBJECTIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/packed.h"
+
+enum pp_objective_number {
+    PP_OBJECTIVE_SFT,
+    PP_OBJECTIVE_DPO,
+    PP_OBJECTIVE_GRPO,
+    PP_N_OBJECTIVES
+};
+
+/* The words of the options, lists that NULL ends; an enum has their indices. */
+extern const char *const pp_objective_names[],
+    *const pp_objective_presets[],
+        *const pp_preference_losses[],
+            *const pp_policy_losses[], *const pp_policy_ratios[],
+                                           *const pp_importances[],
+                                               *const pp_kls[],
+                                                   *const pp_kl_weightings[],
+                                                       *const pp_aggregates[];
+
+enum pp_preference_loss { PP_PREFER_SIGMOID, PP_PREFER_HINGE, PP_PREFER_IPO };
+enum pp_policy_loss { PP_POLICY_PPO, PP_POLICY_CISPO };
+enum pp_policy_ratio {
+    PP_RATIO_TOKEN,
+    PP_RATIO_SEQUENCE,
+    PP_RATIO_ON_POLICY,
+    PP_RATIO_NONE
+};
+enum pp_importance {
+    PP_IMPORTANCE_NONE,
+    PP_IMPORTANCE_TIS,
+    PP_IMPORTANCE_ICEPOP,
+    PP_IMPORTANCE_SEQUENCE_MASK,
+    PP_IMPORTANCE_SEQUENCE_PRODUCT
+};
+enum pp_kl { PP_KL_NONE, PP_KL_K1, PP_KL_K2, PP_KL_K3 };
+enum pp_kl_weighting { PP_KL_UNWEIGHTED, PP_KL_SCORE, PP_KL_GENERATION };
+enum pp_aggregate {
+    PP_TOKEN_MEAN,
+    PP_SEQ_MEAN_SUM,
+    PP_SEQ_MEAN_MEAN,
+    PP_CONSTANT_MEAN
+};
+
+/* The options of all objectives. pp_objective_unset marks those that have no
+ * value yet: NAN or -1. */
+struct pp_objective_options {
+    int number; /* enum pp_objective_number */
+    int preset;
+
+    /* dpo */
+    double beta, label_smoothing, preference_weight, sft_weight;
+    int preference_loss; /* enum pp_preference_loss */
+    bool average_logprobs, average_sft, reference_free;
+
+    /* grpo */
+    int policy_loss, ratio, importance, kl, kl_weighting, aggregate;
+    double clip_low, clip_high;
+    double dual_clip; /* 0: none */
+    double importance_min, importance_max;
+    double kl_weight;
+    double kl_clamp, kl_limit; /* of the log-ratio, and of the estimate */
+    double aggregate_length;
+    double entropy_weight;
+};
+
+void pp_objective_unset(struct pp_objective_options *o);
+
+/* Sets an option by its name, from a number or a word. Hyphens and underscores
+ * are alike. Fails with PP_EXIT_INPUT if the name, the word or the number is
+ * invalid. */
+int pp_objective_set_number(struct pp_objective_options *o, const char *name,
+                            double x, struct pp_err *err) PP_MUST_USE;
+int pp_objective_set_word(struct pp_objective_options *o, const char *name,
+                          const char *word, struct pp_err *err) PP_MUST_USE;
+
+/* Gives every option without a value that of the preset, and refuses
+ * combinations that make no sense. */
+int pp_objective_resolve(struct pp_objective_options *o,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Returns the name of an option that was set and that the objective does not
+ * read; NULL if there is none. Call it before pp_objective_resolve. */
+const char *pp_objective_useless(const struct pp_objective_options *o);
+
+/* The scored tokens of one microbatch. Arrays of columns that the objective
+ * does not read may be NULL. */
+struct pp_objective_rows {
+    size_t n_sequences;
+    const uint32_t *first; /* (n_sequences + 1) sequence s has tokens first[s]
+                              .. first[s + 1] */
+    const double *x;       /* log-probabilities by the trained model, nats */
+    const double *columns[PP_N_COLUMNS]; /* by token; of ref_logps by
+                                            sequence */
+};
+
+/* The counts of a whole step. Sequences and pairs without a scored token do not
+ * count. */
+struct pp_objective_counts {
+    double tokens, sequences, pairs;
+};
+
+/* Sums over the scored tokens of a sequence. */
+struct pp_sequence_sums {
+    double n, x;
+    double ratio;      /* of x - p */
+    double importance; /* of p - q */
+    double reference;  /* of f */
+};
+
+enum { PP_MAX_METRICS = 24 };
+
+/* How the metrics of microbatches combine. */
+enum pp_combine { PP_COMBINE_SUM, PP_COMBINE_MIN, PP_COMBINE_MAX };
+
+struct pp_metric {
+    const char *name;
+    enum pp_combine combine;
+    unsigned needs; /* columns, as bits */
+};
+
+struct pp_objective {
+    const char *name;
+    enum pp_data_kind kind; /* of the packed data */
+    const struct pp_metric *metrics;
+    size_t n_metrics;
+    /* Adds to sums (n_sequences), which begin with zeros. */
+    void (*partial)(const struct pp_objective_options *o,
+                    const struct pp_objective_rows *r,
+                    struct pp_sequence_sums *sums);
+    /* Writes the loss, its gradient dx (tokens) and the metrics. dx may be
+     * r->x. */
+    void (*finish)(const struct pp_objective_options *o,
+                   const struct pp_objective_rows *r,
+                   const struct pp_sequence_sums *sums,
+                   const struct pp_objective_counts *step, double *loss,
+                   double *metrics, double *dx);
+};
+
+extern const struct pp_objective pp_objective_sft, pp_objective_dpo,
+    pp_objective_grpo;
+extern const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES];
+
+static inline unsigned pp_column_bit(enum pp_column c)
+{
+    return 1u << c;
+}
+
+/* Returns the columns, as bits, that the objective cannot do without, and those
+ * that it reads if they are there. */
+unsigned pp_objective_needs(const struct pp_objective_options *o);
+unsigned pp_objective_reads(const struct pp_objective_options *o);
+
+/* Returns whether the gradient of a token depends on the rest of its sequence
+ * or on counts of sequences, so that a sequence must not be cut. */
+bool pp_objective_by_sequence(const struct pp_objective_options *o);
+
+/* Adds the counts of a bin; labels has an element per position, or NULL if
+ * every token is scored. */
+void pp_objective_count(const struct pp_bin *b, const int32_t *labels,
+                        bool in_pairs, struct pp_objective_counts *sum);
+
+/* Adds the sums of the scored tokens that all objectives need. */
+void pp_objective_sum(const struct pp_objective_options *o,
+                      const struct pp_objective_rows *r,
+                      struct pp_sequence_sums *sums);
+
+/* Combines a metric of a microbatch with that of the earlier ones. */
+double pp_metric_combine(enum pp_combine how, double a, double b);
+/* Returns the value that changes nothing. */
+double pp_metric_neutral(enum pp_combine how);
+
+#endif
