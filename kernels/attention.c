@@ -223,8 +223,8 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
     struct query_block b;
     block_at(s, scratch, &b);
     clear_rows(gq, s->ldq, s->NH * s->HDQK, 0, s->N);
-    clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, s->N + s->context);
-    clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, s->N + s->context);
+    clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, pp_attention_key_rows(s));
+    clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, pp_attention_key_rows(s));
     for (size_t i = 0; i < s->n_sequences; i++)
         for (size_t h = 0; h < s->NH;) {
             size_t row = (size_t)s->cu_padded[i], kv = h / (s->NH / s->NKV);

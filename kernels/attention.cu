@@ -63,9 +63,9 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
                                             struct attention_view view)
 {
     const struct pp_attention_shape *s = &view.s;
-    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           keys = keys_of(s, sq);
+                           keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
@@ -148,9 +148,9 @@ template <int V>
 static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, 0);
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           all = keys_of(s, sq);
+                           all = keys_at(s, tile.sequence);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
     int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
@@ -175,39 +175,51 @@ static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
     store_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
 }
 
+/* Adds what the queries of sequence i give to key t. */
 template <int V>
-static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
-                                            struct bwd_inputs b)
+static __device__ inline void
+add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
+             const struct bwd_inputs *b, unsigned i, int t, size_t kv)
 {
-    const struct pp_attention_shape *s = &b.view.s;
-    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, (int)s->context);
-    struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           keys = keys_of(s, sq);
-    size_t kv = blockIdx.y, group = s->NH / s->NKV;
-    int t = tile.at + (int)threadIdx.x / PP_WARP;
+    const struct pp_attention_shape *s = &b->view.s;
+    struct packed_sequence sq = sequence_at(s, i), keys = keys_at(s, i);
+    size_t group = s->NH / s->NKV, row = (size_t)(keys.begin + t);
     int lane = (int)threadIdx.x % PP_WARP;
-    if (t >= keys.padded)
-        return;
-    size_t row = (size_t)(keys.begin + t);
-    const elem *key = b.k + row * s->ldkv + kv * s->HDQK;
-    const elem *value = b.v + row * s->ldkv + kv * s->HDV;
-    float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
+    const elem *key = b->k + row * s->ldkv + kv * s->HDQK;
+    const elem *value = b->v + row * s->ldkv + kv * s->HDV;
     int end = t < keys.length ? end_position(s, keys, t) - sq.context : 0;
     int begin = t > sq.context ? t - sq.context : 0;
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
         for (int at = begin; at < end; at += PP_WARP) {
             int n = end - at < PP_WARP ? end - at : PP_WARP;
             size_t first = (size_t)(sq.begin + at);
-            const elem *queries = b.q + first * s->ldq + h * s->HDQK;
+            const elem *queries = b->q + first * s->ldq + h * s->HDQK;
             float p = 0, ds = 0;
             if (lane < n)
                 ds = pair_gradient<V>(
-                    &b, sq.context + at + lane, first + (size_t)lane, h,
+                    b, sq.context + at + lane, first + (size_t)lane, h,
                     queries + (size_t)lane * s->ldq, key, value, &p);
             accumulate_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
-            accumulate_rows(v_acc, p, b.dout + first * s->ldo + h * s->HDV,
+            accumulate_rows(v_acc, p, b->dout + first * s->ldo + h * s->HDV,
                             s->ldo, n, s->HDV);
         }
+}
+
+template <int V>
+static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
+                                            struct bwd_inputs b)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    struct sequence_tile tile = tile_of(s, blockIdx.x, WARPS, true);
+    struct packed_sequence keys = keys_at(s, tile.sequence);
+    size_t kv = blockIdx.y;
+    int t = tile.at + (int)threadIdx.x / PP_WARP;
+    if (t >= keys.padded)
+        return;
+    size_t row = (size_t)(keys.begin + t);
+    float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
+    for (unsigned i = 0; i < sharers(s); i++)
+        add_sequence<V>(k_acc, v_acc, &b, tile.sequence + i, t, kv);
     store_row(dk + row * s->ldkv + kv * s->HDQK, k_acc, 1, s->HDQK);
     store_row(dv + row * s->ldkv + kv * s->HDV, v_acc, 1, s->HDV);
 }
@@ -272,8 +284,9 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
     if (rc)
         return rc;
 #ifdef PP_ELEMENT_BF16
-    if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
-        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) &&
+    /* A block of keys on tensor cores visits one sequence of queries. */
+    if (!(s->keys && s->share > 1) && pp_attention_mma_fits(s) &&
+        packs(q, 8, s->ldq) && packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) &&
         packs(dout, 8, s->ldo) && packs(dq, 8, s->ldq) &&
         packs(dk, 8, s->ldkv) && packs(dv, 8, s->ldkv))
         return pp_attention_mma_bwd(
@@ -293,6 +306,7 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
     rc = PP_LAUNCH(by_query, warp_grid(s, s->N, s->NH), THREADS, 0, stream,
                    (elem *)dq, b);
     return rc ? rc
-              : PP_LAUNCH(by_key, warp_grid(s, s->N + s->context, s->NKV),
+              : PP_LAUNCH(by_key,
+                          warp_grid(s, pp_attention_key_rows(s), s->NKV),
                           THREADS, 0, stream, (elem *)dk, (elem *)dv, b);
 }

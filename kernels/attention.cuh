@@ -20,6 +20,12 @@ struct packed_sequence {
     int context; /* keys before the key of the first query; queries only */
 };
 
+/* Sequences of queries that share keys. */
+static __device__ inline unsigned sharers(const struct pp_attention_shape *s)
+{
+    return s->keys ? (unsigned)s->share : 1;
+}
+
 static __device__ inline struct packed_sequence
 sequence_at(const struct pp_attention_shape *s, unsigned i)
 {
@@ -27,26 +33,39 @@ sequence_at(const struct pp_attention_shape *s, unsigned i)
     q.begin = s->cu_padded[i];
     q.length = s->cu[i + 1] - s->cu[i];
     q.padded = s->cu_padded[i + 1] - q.begin;
-    q.context = i ? 0 : (int)s->context;
+    q.context = s->keys ? s->keys[i].position : 0;
     return q;
 }
 
-/* The keys of the sequence that has queries q; the keys of the context come
- * first. */
-static __device__ inline struct packed_sequence
-keys_of(const struct pp_attention_shape *s, struct packed_sequence q)
+/* The first row of the i-th keys: those of sequence sharers * i, and of the
+ * others that share them. */
+static __device__ inline int key_begin(const struct pp_attention_shape *s,
+                                       unsigned i)
 {
-    q.begin += (int)s->context - q.context;
-    q.length += q.context;
-    q.padded += q.context;
-    return q;
+    return s->keys ? s->keys[i * sharers(s)].first : s->cu_padded[i];
 }
 
-/* A tile has `height` rows, and a block works on one tile. The tiles of
- * sequence i, which begins at row b, are b / height + i and those that follow,
- * up to the first tile of the next sequence. A sequence thus has as many tiles
- * as it needs or one more. The number of all tiles depends on rows and
- * sequences only, and hardly any block is idle. */
+/* The keys of sequence i of queries; those of the context come first. */
+static __device__ inline struct packed_sequence
+keys_at(const struct pp_attention_shape *s, unsigned i)
+{
+    struct packed_sequence k = sequence_at(s, i);
+    unsigned at = i / sharers(s);
+    if (!s->keys)
+        return k;
+    k.begin = key_begin(s, at);
+    k.length = s->keys[i].n;
+    k.padded = ((at + 1) * sharers(s) < s->n_sequences ? key_begin(s, at + 1)
+                                                       : (int)s->NK) -
+               k.begin;
+    return k;
+}
+
+/* A tile has `height` rows of queries or of keys, and a block works on one
+ * tile. The tiles of sequence i, which begins at row b, are b / height + i and
+ * those that follow, up to the first tile of the next sequence. A sequence thus
+ * has as many tiles as it needs or one more. The number of all tiles depends on
+ * rows and sequences only, and hardly any block is idle. */
 static inline size_t n_tiles(const struct pp_attention_shape *s, size_t rows,
                              size_t height)
 {
@@ -58,16 +77,18 @@ struct sequence_tile {
     int at; /* row of the sequence; may be after its end */
 };
 
-/* Finds tile i. context is that of the shape for tiles of keys, 0 for
- * queries. */
+/* Finds tile i of the queries, or of the keys. The sequence of a tile of keys
+ * is the first of those that share them. */
 static __device__ inline struct sequence_tile
 tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
-        int context)
+        bool of_keys)
 {
-    unsigned low = 0, high = (unsigned)s->n_sequences, first = 0;
+    unsigned share = of_keys ? sharers(s) : 1;
+    unsigned low = 0, high = (unsigned)s->n_sequences / share, first = 0;
     while (high - low > 1) {
         unsigned middle = (low + high) / 2;
-        unsigned row = (unsigned)(s->cu_padded[middle] + context);
+        unsigned row =
+            (unsigned)(of_keys ? key_begin(s, middle) : s->cu_padded[middle]);
         if (row / height + middle <= i) {
             low = middle;
             first = row / height + middle;
@@ -75,7 +96,7 @@ tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
             high = middle;
         }
     }
-    struct sequence_tile t = {low, (int)((i - first) * height)};
+    struct sequence_tile t = {low * share, (int)((i - first) * height)};
     return t;
 }
 

@@ -74,7 +74,7 @@ PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
 /* Returns the first row of the keys of a sequence. */
 PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
 {
-    return (size_t)s->cu_padded[sequence] + (sequence ? s->context : 0);
+    return (size_t)(s->keys ? s->keys[sequence].first : s->cu_padded[sequence]);
 }
 
 /* Divides scratch. */
@@ -110,7 +110,7 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
     size_t size = s->NH / s->NKV, kv = h / size;
     size_t heads = pp_attention_heads(s->NH, s->NKV);
     size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
-    size_t context = sequence ? 0 : s->context;
+    size_t context = s->keys ? (size_t)s->keys[sequence].position : 0;
     return (struct head_group){
         .s = s,
         .products = products_at(0),

@@ -113,15 +113,15 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tq = (elem *)shared, *tk = tq + QUERIES * D, *tv = tk + KEYS * D;
     const struct pp_attention_shape *s = &view.s;
     struct sequence_tile tile =
-        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
+        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           keys = keys_of(s, sq);
+                           keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.x;
     int warp = (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
     int position = sq.context + tile.at + warp; /* the warp's first query */
     if (tile.at >= sq.padded)
         return;
-    struct head_inputs in = head_inputs_at(s, sq, h, q, k, v, D);
+    struct head_inputs in = head_inputs_at(s, sq, keys, h, q, k, v, D);
     float acc[TILES][D / 8][4] = {}, p[TILES][KEYS / 8][4];
     float scale = view.scale * PP_LOG2E;
     float max = sinks ? to_float(sinks[h]) * PP_LOG2E : -INFINITY;
@@ -174,7 +174,9 @@ static __global__ void __launch_bounds__(THREADS)
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
     return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
-           n_tiles(s, s->N + s->context, PP_ATTENTION_TILE) <= UINT16_MAX;
+           n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
+           n_tiles(s, pp_attention_key_rows(s), PP_ATTENTION_TILE) <=
+               UINT16_MAX;
 }
 
 template <int D>

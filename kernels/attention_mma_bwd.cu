@@ -91,15 +91,15 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tkv = tdo + QUERIES * D;
     const struct pp_attention_shape *s = &b.view.s;
     struct sequence_tile tile =
-        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, 0);
+        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           keys = keys_of(s, sq);
+                           keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.x;
     int t = tile.at + (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
     int lane = (int)threadIdx.x % PP_WARP;
     if (tile.at >= sq.padded)
         return;
-    struct head_inputs in = head_inputs_at(s, sq, h, b.q, b.k, b.v, D);
+    struct head_inputs in = head_inputs_at(s, sq, keys, h, b.q, b.k, b.v, D);
     float acc[TILES][D / 8][4] = {};
     struct query_stats rows = {};
     PP_UNROLL
@@ -225,10 +225,9 @@ static __global__ void __launch_bounds__(THREADS)
     elem *tk = (elem *)shared, *tv = tk + KEYS(D) * D;
     struct query_step<D> *buffers = (struct query_step<D> *)(tv + KEYS(D) * D);
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence_tile tile =
-        tile_of(s, blockIdx.y, KEYS(D), (int)s->context);
+    struct sequence_tile tile = tile_of(s, blockIdx.y, KEYS(D), true);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
-                           keys = keys_of(s, sq);
+                           keys = keys_at(s, tile.sequence);
     size_t kv = blockIdx.x, group = s->NH / s->NKV;
     int t = tile.at, warp = (int)threadIdx.x / PP_WARP * 16 * KEY_TILES(D);
     if (t >= keys.padded)
@@ -240,7 +239,8 @@ static __global__ void __launch_bounds__(THREADS)
     int end = t < keys.length ? end_position(s, keys, last) - sq.context : 0;
     int steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
     int n = steps * (int)group;
-    struct head_inputs in = head_inputs_at(s, sq, kv * group, b.q, b.k, b.v, D);
+    struct head_inputs in =
+        head_inputs_at(s, sq, keys, kv * group, b.q, b.k, b.v, D);
     if (n) {
         load_tile<D, KEYS(D)>(tk, in.k, s->ldkv, t, keys.length);
         load_tile<D, KEYS(D)>(tv, in.v, s->ldkv, t, keys.length);
@@ -289,9 +289,10 @@ static int launch_bwd(elem *dq, elem *dk, elem *dv, struct mma_bwd_inputs b,
         rc = PP_LAUNCH((mma_dq_kernel<D>), tile_grid(s, s->N, QUERIES, s->NH),
                        THREADS, for_dq, stream, dq, b);
     return rc ? rc
-              : PP_LAUNCH((mma_dkv_kernel<D>),
-                          tile_grid(s, s->N + s->context, KEYS(D), s->NKV),
-                          THREADS, for_dkv, stream, dk, dv, b);
+              : PP_LAUNCH(
+                    (mma_dkv_kernel<D>),
+                    tile_grid(s, pp_attention_key_rows(s), KEYS(D), s->NKV),
+                    THREADS, for_dkv, stream, dk, dv, b);
 }
 
 int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,

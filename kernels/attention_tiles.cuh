@@ -282,10 +282,10 @@ struct head_inputs {
 
 static __device__ inline struct head_inputs
 head_inputs_at(const struct pp_attention_shape *s, struct packed_sequence sq,
-               size_t h, const elem *q, const elem *k, const elem *v,
-               size_t width)
+               struct packed_sequence keys, size_t h, const elem *q,
+               const elem *k, const elem *v, size_t width)
 {
-    size_t kv = h / (s->NH / s->NKV), key = (size_t)keys_of(s, sq).begin;
+    size_t kv = h / (s->NH / s->NKV), key = (size_t)keys.begin;
     struct head_inputs in = {q + (size_t)sq.begin * s->ldq + h * width,
                              k + key * s->ldkv + kv * width,
                              v + key * s->ldkv + kv * width};

@@ -108,10 +108,13 @@ typedef PP_ROPE(pp_rope_fn);
  * row t attends to the rows s <= t of its sequence; if window > 0, only to
  * those with t - s < window. Query head h uses key head h / (NH / NKV).
  *
- * A slice of a sequence also attends to the tokens before the slice. k, v, dk
- * and dv then begin with context more rows, which belong to the first sequence,
- * and have N + context rows in all. Query row t of that sequence is at position
- * context + t. N > 0 in this case.
+ * A part of a sequence also attends to tokens before the part. Then keys says
+ * for each sequence of queries which rows of k and v it attends to; k, v, dk
+ * and dv have NK rows. Query row t is at position keys[i].position + t among
+ * them. The keys of a sequence begin where those of the one before it end,
+ * padding included; the first begin at row 0. Two parts of one sequence may
+ * share keys: with share = 2, sequences 2i and 2i + 1 do, and begin with the
+ * same row.
  *
  * No kernel holds a [T,T] matrix. It computes the scores in blocks, with an
  * online softmax (Milakov and Gimelshein 2018; Dao et al. 2022), and backward
@@ -120,15 +123,31 @@ typedef PP_ROPE(pp_rope_fn);
  *   scratch      attention_scratch() elements
  * Backward needs no sinks, as lse includes them. Their gradient is not
  * computed. */
+struct pp_attention_keys {
+    int32_t first, n; /* n = position + the queries of the sequence */
+    int32_t position; /* of the first query */
+};
+
 struct pp_attention_shape {
     size_t N, NH, NKV, HDQK, HDV;
     size_t ldq, ldkv, ldo;
     size_t n_sequences;
     const int32_t *cu, *cu_padded;
-    double scale;   /* positive */
-    size_t window;  /* 0: no window */
-    size_t context; /* > 0 only if a slice begins inside a sequence */
+    double scale;  /* positive */
+    size_t window; /* 0: no window */
+
+    /* For parts of sequences. */
+    const struct pp_attention_keys *keys; /* (n_sequences); NULL: the keys of a
+                                             sequence are in its own rows */
+    size_t NK;                            /* rows of k and v, if keys */
+    size_t share;                         /* 1 or 2, if keys */
 };
+
+/* Returns the rows of k and v. */
+static inline size_t pp_attention_key_rows(const struct pp_attention_shape *s)
+{
+    return s->keys ? s->NK : s->N;
+}
 
 #define PP_ATTENTION_FWD(name)                                                 \
     int(name)(void *o, void *lse, const void *q, const void *k, const void *v, \

@@ -90,6 +90,25 @@ static int check_bytes(const struct pprun *p, const char *dir,
                    dir, source);
 }
 
+/* Checks that context-parallel ranks can divide every sequence. */
+static int check_chunks(const struct pprun *p, const char *dir,
+                        const struct pp_packed *data)
+{
+    int cp = p->manifest.mesh.cp;
+    for (size_t i = 0; cp > 1 && i < data->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        for (uint32_t s = 0; s < b.n_sequences; s++)
+            if (b.cu_seqlens_padded[s + 1] % (2 * cp))
+                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                               "%s: bin %zu: the padded length of sequence %u "
+                               "is not a multiple of 2 x cp = %d; pack with "
+                               "pppack --cp %d",
+                               dir, i, s, 2 * cp, cp);
+    }
+    return 0;
+}
+
 static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
@@ -102,7 +121,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%s: token id '%u' is not in the model's vocabulary of "
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
-    if (check_objective(p, dir, out) || check_bytes(p, dir, out))
+    if (check_chunks(p, dir, out) || check_objective(p, dir, out) ||
+        check_bytes(p, dir, out))
         return -1;
     if (out->max_seqlen > p->model.max_position)
         tool_say(p->tool, TOOL_NOTE,

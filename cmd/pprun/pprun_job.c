@@ -63,21 +63,29 @@ static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    const int sizes[] = {m->mesh.tp, m->mesh.cp, m->mesh.ep};
-    static const char *const names[] = {"tp", "cp", "ep"};
-    for (int i = 0; i < 3; i++)
+    const int sizes[] = {m->mesh.tp, m->mesh.ep};
+    static const char *const names[] = {"tp", "ep"};
+    for (int i = 0; i < 2; i++)
         if (sizes[i] != 1)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d', but pprun supports only 1 so far",
                            names[i], sizes[i]);
-    if (m->mesh.dp > 1 && !m->mesh.whole_state)
+    bool alike = m->mesh.dp * m->mesh.cp > 1;
+    if (alike && !m->mesh.whole_state)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/zero: '1', but pprun does not divide the "
                        "optimizer's state yet; try ppsplit --zero 0");
-    if (m->mesh.dp > 1 && reduces_gradients(&m->schedule))
+    if (alike && reduces_gradients(&m->schedule))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/schedule: has REDUCE_GRAD, but pprun adds the "
-                       "gradients of data-parallel ranks after the schedule");
+                       "gradients of data-parallel and context-parallel ranks "
+                       "after the schedule");
+    if (m->mesh.cp > 1 && m->graph.n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/cp: '%d', but the schedule has slices, which "
+                       "divide sequences too; take a schedule without slices "
+                       "or ppsplit --cp 1",
+                       m->mesh.cp);
     int s = pp_graph_break(&m->graph);
     if (s >= 0)
         return pp_fail(err, PP_EXIT_INPUT,

@@ -147,13 +147,13 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
         return;
     pp_packed_bin(&p->data, b, &bin);
     size_t k = 0;
-    for (uint32_t i = 0; i < bin.n_sequences; i++) {
-        double *to = p->logps[bin.source[i]] + bin.start[i];
-        int32_t start = bin.cu_seqlens_padded[i] - (int32_t)mb->first_row;
-        int32_t end = bin.cu_seqlens_padded[i + 1] - (int32_t)mb->first_row;
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        size_t of = (size_t)mb->sequence[i];
+        double *to = p->logps[bin.source[of]] + bin.start[of];
+        int32_t end = mb->cu_seqlens_padded[i + 1];
         /* The row of position t predicts position t + 1. */
         for (; k < mb->n_scored && mb->scored_rows[k] < end; k++)
-            to[mb->scored_rows[k] - start + 1] = mb->logps[k];
+            to[mb->positions[mb->scored_rows[k]] + 1] = mb->logps[k];
     }
 }
 

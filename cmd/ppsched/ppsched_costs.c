@@ -96,7 +96,7 @@ static void measure_microbatches(struct ppsched *p)
 /* Returns the workspace of a stage: the largest of its units', with what they
  * recompute. A stage without a model has one number. */
 static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
-                           size_t context)
+                           size_t copied)
 {
     const struct pp_manifest_stage *stage = &p->manifest.stages[s];
     size_t most = 0;
@@ -107,7 +107,7 @@ static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
         struct pp_workspace w = u->workspace;
         w.token +=
             pp_bytes_of_rows(u->modes[stage->recompute].workspace_bytes * n, 1);
-        size_t bytes = pp_workspace_bytes(&w, rows, context);
+        size_t bytes = pp_workspace_bytes(&w, rows, copied);
         most = bytes > most ? bytes : most;
     }
     return p->manifest.has_model
@@ -121,7 +121,8 @@ static void set_sizes(struct ppsched *p)
     size_t slices = (size_t)c->graph->n_slices;
     size_t tokens = (c->max_tokens + slices - 1) / slices;
     size_t rows = pp_rank_rows(&p->manifest.mesh, &c->backend, tokens);
-    size_t context = slices > 1 ? c->max_seqlen : 0;
+    size_t copied =
+        pp_copied_keys(&p->manifest.mesh, rows, slices > 1 ? c->max_seqlen : 0);
     double n = pp_mesh_sharers(&p->manifest.mesh);
     for (int s = 0; s < c->graph->n_stages; s++) {
         const struct pp_manifest_stage *stage = &c->stages[s];
@@ -133,7 +134,7 @@ static void set_sizes(struct ppsched *p)
             .grad_w =
                 pp_bytes_of_rows(stage->act_bytes[PP_SAVED_GRAD_W] * n, rows),
             .output = pp_bytes_of_rows(stage->out_bytes * n, rows),
-            .workspace = workspace_of(p, s, rows, context)};
+            .workspace = workspace_of(p, s, rows, copied)};
     }
 }
 
@@ -314,6 +315,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
     const struct ppsched_costs *c = &p->costs;
     const struct pp_row *row = &s->rows[rank];
     size_t dp = (size_t)p->manifest.mesh.dp;
+    size_t alike = dp * (size_t)p->manifest.mesh.cp;
     bool pairs = false;
     for (size_t i = 0; i < row->n; i++)
         pairs |= row->actions[i].overlap;
@@ -323,10 +325,10 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .rotary = p->manifest.model.rotary,
         .n_tensors = p->manifest.model.n_tensors,
         .n_losses = (size_t)s->n_microbatches * dp,
-        .n_ranks = (size_t)p->manifest.graph.n_rows * dp,
+        .n_ranks = (size_t)p->manifest.graph.n_rows * alike,
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .copies = p->manifest.graph.n_copies > 1,
-        .replicas = dp > 1,
+        .replicas = alike > 1,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }

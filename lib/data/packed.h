@@ -181,6 +181,7 @@ struct pp_synthetic_data {
     uint32_t tokens;        /* approximate positions of the largest bin */
     uint32_t max_sequences; /* per bin; others are left out */
     uint32_t vocab;
+    uint32_t align; /* padded lengths are multiples of it; 0: of 1 */
     uint64_t seed;
 };
 

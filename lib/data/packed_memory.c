@@ -209,6 +209,13 @@ static uint32_t scale_length(uint32_t n, double by)
     return x < 1 ? 1 : (uint32_t)x;
 }
 
+/* Returns a length with padding that divides by the alignment. */
+static uint32_t aligned(uint32_t length, const struct pp_synthetic_data *l)
+{
+    uint32_t to = l->align ? l->align : 1;
+    return (length + to - 1) / to * to;
+}
+
 static void fill_random(struct set_builder *b, struct sequence_columns to,
                         uint32_t length, const int32_t *labels, uint32_t old,
                         const struct pp_synthetic_data *l)
@@ -235,7 +242,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
         uint32_t length = scale_length(old, by);
         uint32_t padding = padded > old ? scale_length(padded - old, by) : 0;
         struct sequence_columns to =
-            append_sequence_to(b, 0, length, length + padding);
+            append_sequence_to(b, 0, length, aligned(length + padding, l));
         fill_random(b, to, length, bin->labels ? bin->labels + at : NULL, old,
                     l);
     }
@@ -251,8 +258,9 @@ static void add_random_bin(struct set_builder *b,
     for (uint32_t i = 0; i < n; i++) {
         double share = (1 + pp_rng_uniform(key, at + 1 + i)) / 2;
         uint32_t length = scale_length(l->tokens, share / n);
-        fill_random(b, append_sequence_to(b, 0, length, length), length, NULL,
-                    length, l);
+        struct sequence_columns to =
+            append_sequence_to(b, 0, length, aligned(length, l));
+        fill_random(b, to, length, NULL, length, l);
     }
 }
 

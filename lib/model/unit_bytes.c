@@ -122,15 +122,23 @@ static struct pp_workspace workspace_of(const struct pp_model *m,
 }
 
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
-                          size_t context)
+                          size_t copied)
 {
     size_t sum = plus(times(w->token, rows), w->fixed);
     sum = plus(sum, times(w->row, pp_head_room_rows(w->rows, rows)));
+    sum = plus(sum, times(w->keys, copied));
+    return pp_round_up(sum, PP_LINE_BYTES);
+}
+
+size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
+{
     /* Keys and values with those of the context, their gradients, and a sum of
      * these. Slices differ by at most one token. */
     if (context)
-        sum = plus(sum, times(w->keys, 2 * (context + rows) + rows + 1));
-    return pp_round_up(sum, PP_LINE_BYTES);
+        return 2 * (context + rows) + rows + 1;
+    /* Keys and values of all ranks by rank, the same by sequence, and their
+     * gradients. */
+    return x->cp > 1 ? times(3 * (size_t)x->cp, rows) : 0;
 }
 
 /* --- units --- */
@@ -180,11 +188,11 @@ size_t pp_bytes_of_rows(double rate, size_t rows)
 }
 
 struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
-                                   size_t rows, size_t context)
+                                   size_t rows, size_t copied)
 {
     struct pp_unit_bytes bytes = {
         .output = pp_bytes_of_rows(rates->out, rows),
-        .workspace = pp_workspace_bytes(&rates->workspace, rows, context)};
+        .workspace = pp_workspace_bytes(&rates->workspace, rows, copied)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         bytes.act[k] = pp_bytes_of_rows(rates->act[k], rows);
     return bytes;
@@ -220,16 +228,18 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
 
 /* --- tables --- */
 
-/* A double and eight integers for each token: positions, ids, rows, targets,
- * two lists of bounds, and columns of ids and labels. */
+/* A double and 13 integers for each token: positions, ids, rows, targets, two
+ * lists of bounds, numbers of sequences, columns of ids and labels, three for
+ * the keys of a sequence, and the order of keys. The last four are for parts of
+ * sequences; the kernels read them, but not numbers and columns. */
 size_t pp_batch_host_bytes(size_t tokens)
 {
-    return times(tokens + 1, sizeof(double) + 8 * sizeof(int32_t));
+    return times(tokens + 1, sizeof(double) + 13 * sizeof(int32_t));
 }
 
 size_t pp_batch_device_bytes(size_t tokens)
 {
-    return times(tokens + 1, 6 * sizeof(int32_t));
+    return times(tokens + 1, 10 * sizeof(int32_t));
 }
 
 size_t pp_step_numbers(const struct pp_table_counts *c)

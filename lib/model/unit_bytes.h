@@ -25,10 +25,15 @@ struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host);
 size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab);
 size_t pp_head_room_rows(size_t block_rows, size_t tokens);
 
-/* Returns the bytes of a workspace for so many rows. context: most earlier
- * tokens of a sequence before a slice; 0 without slices. */
+/* Returns the bytes of a workspace for so many rows. copied: rows of keys and
+ * values that attention copies (pp_copied_keys). */
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
-                          size_t context);
+                          size_t copied);
+
+/* Returns the rows of keys and values that attention copies, if other slices or
+ * context-parallel ranks have some of them. context: most earlier tokens of a
+ * sequence before a slice; 0 without slices. */
+size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context);
 
 /* The bytes of a unit for each row of a rank. pp_rank_rows gives the rows. */
 struct pp_unit_rates {
@@ -57,7 +62,7 @@ struct pp_unit_bytes {
     size_t workspace; /* of an action; a rank shares the largest */
 };
 struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
-                                   size_t rows, size_t context);
+                                   size_t rows, size_t copied);
 
 /* Weights, gradients, and optimizer state (moments and master weights). */
 struct pp_state_bytes {
@@ -94,7 +99,7 @@ struct pp_table_counts {
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */
     bool copies;    /* weights have two copies */
-    bool replicas;  /* data-parallel ranks have the same weights */
+    bool replicas;  /* other ranks of the row have the same weights */
     bool overlap;   /* a second queue computes the forward of overlap pairs */
 };
 

@@ -107,7 +107,8 @@ static void add_unit(const struct pp_split_run *run, size_t i,
         pp_unit_rates(q->model, u, run->modes[i], &run->backend);
     size_t rows =
         pp_rank_rows(&q->mesh, &run->backend, (size_t)q->microbatch.tokens);
-    const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
+    const struct pp_unit_bytes bytes =
+        pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, 0));
     /* The output gradients for W exist for one microbatch only, because 1F1B
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];

@@ -169,9 +169,10 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
     const struct pp_split_request *q = run->request;
     const struct pp_unit_rates rates = pp_unit_rates(
         q->model, pp_model_unit(q->model, i), run->modes[i], &run->backend);
-    return pp_unit_bytes(&rates, slice_rows(run),
-                         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len
-                                                 : 0);
+    size_t rows = slice_rows(run);
+    size_t context =
+        run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
+    return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
 }
 
 size_t pp_split_state_bytes(const struct pp_split_request *q,
@@ -223,7 +224,7 @@ static void set_tables(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
-    size_t dp = (size_t)q->mesh.dp;
+    size_t dp = (size_t)q->mesh.dp, cp = (size_t)q->mesh.cp;
     for (int r = 0; r < run->graph.n_rows && !m->table; r++) {
         const struct pp_table_counts c = {
             .tokens = (size_t)q->microbatch.tokens,
@@ -231,10 +232,10 @@ static void set_tables(struct pp_split_run *run)
             .rotary = pp_model_rotary(m),
             .n_tensors = pp_model_n_tensors(m),
             .n_losses = (size_t)run->n_microbatches * dp,
-            .n_ranks = (size_t)run->graph.n_rows * dp,
+            .n_ranks = (size_t)run->graph.n_rows * dp * cp,
             .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},
             .copies = run->graph.n_copies > 1,
-            .replicas = dp > 1,
+            .replicas = dp * cp > 1,
             .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
         run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
     }

@@ -97,6 +97,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->l.unit.kind = kind;
     r->l.model = &r->m;
     r->l.kernels = k;
+    r->l.exchange = pp_attention_exchange(1, 1);
     r->ops = pp_layer_ops(kind);
     pack(r, p);
     bind_parameters(r, shift);

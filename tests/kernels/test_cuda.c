@@ -251,7 +251,9 @@ struct attention_case {
     bool sinks;
     size_t n;
     int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
-    size_t context;
+    size_t context; /* of the first sequence */
+    size_t chunks;  /* if not 0: of this many chunks of the keys, neighbours in
+                       n are the first and the last, without padding */
 };
 
 static const struct attention_case attention_cases[] = {
@@ -292,6 +294,21 @@ static const struct attention_case attention_cases[] = {
      {1, 3, 4, 0, 9, 2, 0, 7, 1},
      {1, 3, 4, 0, 10, 3, 1, 7, 2},
      2},
+    {"chunks", 2, 1, 8, 4, 0, 0, 0, 4, {5, 3, 2, 0}, {5, 5, 2, 2}, 0, 4},
+    {"chunks, window", 2, 2, 8, 8, 1, 7, 1, 2, {9, 9}, {9, 9}, 0, 4},
+    {"64, chunks",
+     4,
+     2,
+     64,
+     64,
+     0,
+     0,
+     0,
+     4,
+     {70, 66, 9, 0},
+     {70, 70, 9, 9},
+     0,
+     4},
     {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
@@ -319,8 +336,30 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
-        .context = t->context,
     };
+}
+
+/* Sets the keys of a slice, or of two chunks of each sequence. */
+static void set_keys(struct pp_attention_shape *s,
+                     const struct attention_case *t,
+                     struct pp_attention_keys *of)
+{
+    int32_t context = (int32_t)t->context, chunks = (int32_t)t->chunks, row = 0;
+    if (!t->context && !t->chunks)
+        return;
+    s->keys = of;
+    s->share = t->chunks ? 2 : 1;
+    for (size_t i = 0; i < t->n; i++) {
+        int32_t n = t->real[i], length = t->padded[i];
+        int32_t before =
+            chunks ? (i % 2 ? (chunks - 1) * length : 0) : (i ? 0 : context);
+        of[i] = (struct pp_attention_keys){row, before + n, before};
+        if (chunks)
+            row += i % 2 ? chunks * length : 0;
+        else
+            row += before + length;
+    }
+    s->NK = (size_t)row;
 }
 
 /* Compares attention. Rows of padding hold some numbers, as in a run, and
@@ -328,8 +367,11 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
 static void compare_attention(struct call *c, const struct attention_case *t)
 {
     int32_t cu[MAX_SEQUENCES + 1], padded[MAX_SEQUENCES + 1];
-    struct pp_attention_shape s = attention_shape(t, cu, padded), d = s;
-    size_t N = s.N, keys = N + s.context;
+    struct pp_attention_keys of[MAX_SEQUENCES];
+    struct pp_attention_shape s = attention_shape(t, cu, padded), d;
+    set_keys(&s, t, of);
+    d = s;
+    size_t N = s.N, keys = pp_attention_key_rows(&s);
     struct tensor *q = in(c, ELEMENT, N * s.ldq);
     struct tensor *k = in(c, ELEMENT, keys * s.ldkv);
     struct tensor *v = in(c, ELEMENT, keys * s.ldkv);
@@ -344,6 +386,9 @@ static void compare_attention(struct call *c, const struct attention_case *t)
     double *tiles = malloc(ref->attention_scratch(&s) * sizeof *tiles);
     d.cu = ids_on_device(cu, t->n + 1);
     d.cu_padded = ids_on_device(padded, t->n + 1);
+    if (s.keys)
+        d.keys = (const struct pp_attention_keys *)ids_on_device(
+            (const int32_t *)of, 3 * t->n);
     int rc = c->k->attention_fwd(o->at, lse->at, q->at, k->at, v->at,
                                  t->sinks ? sinks->at : NULL, &d, scratch->at,
                                  gpu_stream()) ||
@@ -363,6 +408,7 @@ static void compare_attention(struct call *c, const struct attention_case *t)
     free(tiles);
     gpu_free((void *)d.cu);
     gpu_free((void *)d.cu_padded);
+    gpu_free((void *)d.keys);
     finish(c);
 }
 

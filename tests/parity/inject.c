@@ -324,6 +324,19 @@ static void shift_labels(const struct pp_batch *b, const struct pp_packed *p,
     }
 }
 
+/* Leaves a slice with its own keys. */
+static void forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
+{
+    int32_t context = (int32_t)mb->context;
+    mb->context = 0;
+    mb->key_rows = mb->tokens;
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        b->keys[i].first -= i ? context : 0;
+        b->keys[i].n -= i ? 0 : context;
+        b->keys[i].position = 0;
+    }
+}
+
 /* label-shift: see shift_labels.
  * positions: they do not restart at the start of a sequence.
  * slice-context: a slice does not attend to the earlier ones.
@@ -339,7 +352,7 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     if (is("label-shift"))
         shift_labels(b, p, part->bin, mb);
     if (is("slice-context"))
-        mb->context = 0;
+        forget_context(b, mb);
     if (is("slice-gradients") && now.op != PP_F)
         mb->continues = false;
     for (size_t t = 0; is("positions") && t < mb->tokens; t++)
@@ -397,11 +410,7 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
     const struct pp_exec *e = ctx;
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
-    size_t tokens = pp_exec_tokens(e->pass, a);
-    int n = e->schedule->graph->n_slices;
-    row_bytes = (pp_slice_begin(tokens, a.slice + 1, n) -
-                 pp_slice_begin(tokens, a.slice, n)) *
-                width * s->element_bytes;
+    row_bytes = pp_exec_rows(e, a) * width * s->element_bytes;
     return pp_exec_send(ctx, a, peer, err);
 }
 

@@ -7,7 +7,7 @@
 #include "model/unit_bytes.h"
 
 /* Arrays of a microbatch that a GPU's kernels read. */
-#define N_SENT 6
+#define N_SENT 8
 
 int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
                   size_t vocab, struct pp_err *err)
@@ -22,10 +22,12 @@ int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
         return -1;
     int32_t **arrays[] = {&b->positions, &b->input_ids,  &b->scored_rows,
                           &b->targets,   &b->cu_seqlens, &b->cu_seqlens_padded,
-                          &b->ids,       &b->labels};
+                          &b->ids,       &b->labels,     &b->sequence,
+                          &b->order};
     int32_t *at = (int32_t *)(b->logps + n);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++, at += n)
         *arrays[i] = at;
+    b->keys = (struct pp_attention_keys *)at;
     if (is_host)
         return 0;
     size_t bytes = pp_batch_device_bytes(max_tokens);
@@ -48,9 +50,10 @@ static bool is_token(const struct pp_batch *b, int32_t id)
     return id >= 0 && id < b->vocab;
 }
 
-/* One sequence of a bin: rows [start, end), the first n of them real. The rows
- * [from, to) are in the part. */
+/* A part of a sequence. The sequence is rows [start, end) of a bin, the first n
+ * of them real; the part is rows [from, to). */
 struct rows {
+    uint32_t sequence;
     int32_t start, n, end, from, to;
 };
 
@@ -64,16 +67,16 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Appends the rows to mb. Returns false, with the id in *bad, if an id is not a
- * token. */
+/* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an
+ * id is not a token. */
 static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
-                      const struct rows *r, bool score_all,
+                      const struct rows *r, bool score_all, int32_t at,
                       struct pp_microbatch *mb, int32_t *bad)
 {
-    int32_t base = (int32_t)mb->first_row, real_end = r->start + r->n;
-    for (int32_t t = r->from; t < r->to; t++) {
-        b->positions[t - base] = t - r->start;
-        b->input_ids[t - base] = t < real_end ? bin->input_ids[t] : -1;
+    int32_t real_end = r->start + r->n;
+    for (int32_t t = r->from; t < r->to; t++, at++) {
+        b->positions[at] = t - r->start;
+        b->input_ids[at] = t < real_end ? bin->input_ids[t] : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
         if (t + 1 >= real_end)
@@ -83,32 +86,80 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
             continue;
         if (!is_token(b, *bad = target))
             return false;
-        b->scored_rows[mb->n_scored] = t - base;
+        b->scored_rows[mb->n_scored] = at;
         b->targets[mb->n_scored++] = target;
     }
     return true;
 }
 
-/* Appends the rows of sequence i that are in the part; there may be none. */
-static bool view_sequence(struct pp_batch *b, const struct pp_bin *bin,
-                          uint32_t i, bool score_all, struct pp_microbatch *mb,
-                          int32_t *bad)
+/* Appends a part of a sequence; it may be empty. Its keys are those of the
+ * whole sequence up to its last row, from row first_key on. */
+static bool view_part(struct pp_batch *b, const struct pp_bin *bin,
+                      const struct rows *r, bool score_all, int32_t first_key,
+                      struct pp_microbatch *mb, int32_t *bad)
+{
+    if (r->from >= r->to)
+        return true;
+    int32_t real = larger(smaller(r->to, r->start + r->n) - r->from, 0);
+    int32_t before = real > 0 ? r->from - r->start : 0;
+    size_t at = mb->n_sequences++;
+    int32_t row = b->cu_seqlens_padded[at];
+    b->cu_seqlens[at + 1] = b->cu_seqlens[at] + real;
+    b->cu_seqlens_padded[at + 1] = row + r->to - r->from;
+    b->sequence[at] = (int32_t)r->sequence;
+    b->keys[at] = (struct pp_attention_keys){first_key, before + real, before};
+    return view_rows(b, bin, r, score_all, row, mb, bad);
+}
+
+static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
+{
+    return (struct rows){.sequence = i,
+                         .start = bin->cu_seqlens_padded[i],
+                         .n = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i],
+                         .end = bin->cu_seqlens_padded[i + 1]};
+}
+
+/* Appends the rows of sequence i that are in the slice; there may be none. */
+static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
+                       bool score_all, struct pp_microbatch *mb, int32_t *bad)
 {
     int32_t first = (int32_t)mb->first_row, end = first + (int32_t)mb->tokens;
-    struct rows r = {.start = bin->cu_seqlens_padded[i],
-                     .n = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i],
-                     .end = bin->cu_seqlens_padded[i + 1]};
+    struct rows r = sequence_of(bin, i);
     r.from = larger(r.start, first);
     r.to = smaller(r.end, end);
-    if (r.from >= r.to)
-        return true;
-    int32_t real = larger(smaller(r.to, r.start + r.n) - r.from, 0);
-    if (real > 0 && r.from > r.start)
+    if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
         mb->context = (size_t)(r.from - r.start);
-    size_t at = mb->n_sequences++;
-    b->cu_seqlens[at + 1] = b->cu_seqlens[at] + real;
-    b->cu_seqlens_padded[at + 1] = r.to - first;
-    return view_rows(b, bin, &r, score_all, mb, bad);
+    /* The keys of the context come before those of the slice. */
+    int32_t row = b->cu_seqlens_padded[mb->n_sequences];
+    int32_t key = mb->n_sequences ? row + (int32_t)mb->context : 0;
+    return view_part(b, bin, &r, score_all, key, mb, bad);
+}
+
+/* Appends the two chunks of sequence i of a context-parallel rank, and lists
+ * where the ranks have the keys of the sequence. */
+static bool view_chunks(struct pp_batch *b, const struct pp_bin *bin,
+                        uint32_t i, const struct pp_batch_part *part,
+                        struct pp_microbatch *mb, int32_t *bad)
+{
+    struct rows r = sequence_of(bin, i);
+    int32_t last = 2 * part->n_ranks - 1, start = r.start;
+    int32_t length = (r.end - start) / (last + 1);
+    const int32_t chunks[] = {part->rank, last - part->rank};
+    for (int k = 0; k < 2; k++) {
+        r.from = start + chunks[k] * length;
+        r.to = r.from + length;
+        if (!view_part(b, bin, &r, part->score_all, start, mb, bad))
+            return false;
+    }
+    int32_t of_rank = (int32_t)mb->tokens, first = start / part->n_ranks;
+    for (int32_t chunk = 0; chunk <= last; chunk++) {
+        bool low = chunk < part->n_ranks;
+        int32_t rank = low ? chunk : last - chunk;
+        int32_t from = rank * of_rank + first + (low ? 0 : length);
+        for (int32_t t = 0; t < length; t++)
+            b->order[start + chunk * length + t] = from + t;
+    }
+    return true;
 }
 
 int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
@@ -127,32 +178,42 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     size_t end = pp_slice_begin(v.tokens, part->slice + 1, part->n_slices);
     int32_t bad;
     *mb = (struct pp_microbatch){
-        .tokens = end - first,
+        .tokens =
+            part->n_ranks > 1 ? v.tokens / (size_t)part->n_ranks : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
         .positions = b->positions,
         .input_ids = b->input_ids,
         .scored_rows = b->scored_rows,
         .targets = b->targets,
+        .sequence = b->sequence,
         .first_row = first,
         .n_before = (size_t)part->slice,
         .continues = part->slice + 1 < part->n_slices,
     };
     for (uint32_t i = 0; i < v.n_sequences; i++)
-        if (!view_sequence(b, &v, i, part->score_all, mb, &bad))
+        if (part->n_ranks > 1
+                ? !view_chunks(b, &v, i, part, mb, &bad)
+                : !view_slice(b, &v, i, part->score_all, mb, &bad))
             return pp_fail(err, PP_EXIT_INPUT,
                            "packed data: bin %zu: id '%d' is not in the "
                            "vocabulary of %d",
                            part->bin, bad, b->vocab);
+    if (part->n_ranks > 1 || part->n_slices > 1) {
+        mb->keys = b->keys;
+        mb->key_rows = part->n_ranks > 1 ? v.tokens : mb->tokens + mb->context;
+        mb->order = part->n_ranks > 1 ? b->order : NULL;
+    }
     return 0;
 }
 
 int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
                   struct pp_err *err)
 {
+    const int32_t *keys = (const int32_t *)mb->keys;
     const struct {
         const int32_t **at;
-        size_t n;
+        size_t n; /* integers */
     } arrays[N_SENT] = {
         {&mb->cu_seqlens, mb->n_sequences + 1},
         {&mb->cu_seqlens_padded, mb->n_sequences + 1},
@@ -160,16 +221,21 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->input_ids, mb->tokens},
         {&mb->scored_rows, mb->n_scored},
         {&mb->targets, mb->n_scored},
+        {&keys, keys ? 3 * mb->n_sequences : 0},
+        {&mb->order, mb->order ? mb->key_rows : 0},
     };
     size_t used = 0;
     if (!b->device_ids)
         return 0;
     for (int i = 0; i < N_SENT; i++) {
+        if (!arrays[i].n)
+            continue;
         memcpy(b->host_ids + used, *arrays[i].at,
                arrays[i].n * sizeof **arrays[i].at);
         *arrays[i].at = b->device_ids + used;
         used += arrays[i].n;
     }
+    mb->keys = (const struct pp_attention_keys *)keys;
     return b->device->ops->put(b->device, b->device_ids, b->host_ids,
                                used * sizeof *b->host_ids, err);
 }

@@ -25,6 +25,10 @@ struct pp_batch_part {
     size_t bin;
     int slice, n_slices;
     bool score_all; /* score every token, ignoring the labels */
+    /* Context-parallel ranks, and the number of this one. With n_ranks above 1
+     * there is one slice, and the padded length of every sequence divides by
+     * 2 x n_ranks. */
+    int n_ranks, rank;
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries
@@ -34,7 +38,10 @@ struct pp_batch {
     double *logps; /* this and the arrays below are one allocation */
     int32_t *positions, *input_ids, *scored_rows, *targets;
     int32_t *cu_seqlens, *cu_seqlens_padded;
+    int32_t *sequence;     /* number of each sequence in the bin */
     int32_t *ids, *labels; /* for packed data in other files */
+    struct pp_attention_keys *keys;
+    int32_t *order;
 
     /* On a GPU: all integers of one microbatch, on the host (here) and on the
      * device (there). */
@@ -60,6 +67,12 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * the last row of a sequence predicts nothing. A row is scored if its label is
  * not -100. With score_all every row but the last one of a sequence is scored
  * and predicts the next input id, which may be in the next slice.
+ *
+ * A context-parallel rank has two chunks of each sequence that is cut into 2 x
+ * n_ranks: chunk rank and chunk 2 n_ranks - 1 - rank, so that all ranks have as
+ * many pairs of a query and a key (Llama Team, "The Llama 3 Herd of Models",
+ * 2024). *mb has each chunk as a sequence. The target of its last row may be a
+ * token of another rank.
  *
  * Leaves scale, loss, logps and before unset. Fails with PP_EXIT_INPUT if an id
  * is outside the vocabulary: opening a directory maps the columns but does not

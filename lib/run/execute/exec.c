@@ -125,6 +125,15 @@ size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
     return b.tokens;
 }
 
+size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a)
+{
+    int n = e->schedule->graph->n_slices;
+    size_t cp = (size_t)e->worker->layout.components[0].mesh.cp;
+    size_t tokens = pp_exec_tokens(e->pass, a) / cp;
+    return pp_slice_begin(tokens, a.slice + 1, n) -
+           pp_slice_begin(tokens, a.slice, n);
+}
+
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
     return pp_exec_tokens(e->pass, a) <= e->room;
@@ -169,8 +178,12 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
                 struct pp_microbatch *host, struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    const struct pp_batch_part part = {
-        bin_of(p, a), a.slice, e->schedule->graph->n_slices, p->score_all};
+    const struct pp_batch_part part = {bin_of(p, a),
+                                       a.slice,
+                                       e->schedule->graph->n_slices,
+                                       p->score_all,
+                                       e->worker->layout.components[0].mesh.cp,
+                                       e->worker->place.cp};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "comm/collective.h"
 #include "comm/comm.h"
 #include "run/execute/engine.h"
 #include "run/execute/progress.h"
@@ -39,6 +40,7 @@ struct pp_worker {
     struct pp_progress *progress;     /* or NULL */
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
+    struct pp_collective context; /* with the ranks that divide sequences */
     void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
                    weights; NULL if there are none */
 };

@@ -14,6 +14,9 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
 /* Returns the tokens of the whole microbatch of an action. */
 size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a);
 
+/* Returns the rows of a slice of it on this rank. */
+size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a);
+
 /* Reports whether the microbatch fits the buffers: they have the size of the
  * largest microbatch that the plan knew. */
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a);

@@ -6,17 +6,14 @@
 
 #include "schedule/ir/deps.h"
 
-/* Returns the bytes of the rows of a message: the tokens of its slice times the
+/* Returns the bytes of the rows of a message: the rows of this rank times the
  * width of the boundary that it crosses. */
 static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
-    size_t tokens = pp_exec_tokens(e->pass, a);
-    int n = e->schedule->graph->n_slices;
-    size_t rows = pp_slice_begin(tokens, a.slice + 1, n) -
-                  pp_slice_begin(tokens, a.slice, n);
-    return rows * (out ? s->out_width : s->in_width) * s->element_bytes;
+    return pp_exec_rows(e, a) * (out ? s->out_width : s->in_width) *
+           s->element_bytes;
 }
 
 int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)

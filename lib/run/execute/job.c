@@ -48,8 +48,10 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     const struct pp_graph *g = j->schedule->graph;
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
-    size_t rows = pp_rank_rows(NULL, &b, (room + slices - 1) / slices);
-    size_t context = slices > 1 ? data_of(j, pass)->max_seqlen : 0;
+    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    size_t rows = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
+    size_t copied = pp_copied_keys(
+        &mesh, rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
         out[s] = (struct pp_stage_bytes){0};
@@ -57,7 +59,7 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
             struct pp_unit_rates rates =
                 pp_unit_rates(j->model, pp_model_unit(j->model, i),
                               pp_job_recompute(j, s), &b);
-            struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, context);
+            struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
         }
         out[s].output = pp_boundary_width(j->model, u->first + u->n) *
@@ -82,11 +84,17 @@ size_t pp_job_microbatches(const struct pp_job *j)
            (size_t)l.components[0].mesh.dp;
 }
 
+int pp_job_replicas(const struct pp_job *j)
+{
+    const struct pp_mesh x = pp_job_layout(j).components[0].mesh;
+    return x.dp * x.cp;
+}
+
 bool pp_job_overlaps(const struct pp_job *j, int row_number)
 {
     const struct pp_row *row = &j->schedule->rows[row_number];
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
-        j->optim.steps == 0 || j->score)
+        j->optim.steps == 0 || j->score || j->mesh.cp > 1)
         return false;
     for (size_t i = 0; i < row->n; i++)
         if (row->actions[i].overlap)
@@ -133,7 +141,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,
-        .replicas = l.components[0].mesh.dp > 1,
+        .replicas = pp_job_replicas(j) > 1,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};

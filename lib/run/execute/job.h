@@ -163,6 +163,10 @@ struct pp_layout pp_job_layout(const struct pp_job *j);
  * goes to rank k mod dp. */
 size_t pp_job_microbatches(const struct pp_job *j);
 
+/* Returns the ranks that hold the same weights and divide the tokens of a step.
+ */
+int pp_job_replicas(const struct pp_job *j);
+
 /* Returns what the tables of a rank of this row depend on. */
 struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
 
@@ -184,7 +188,8 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
 
 /* Reports whether a rank of this row opens a second handle, for the forward
  * of overlap pairs: the device must run it beside the backward, and nothing may
- * be timed that needs one queue (products, layers). */
+ * be timed that needs one queue (products, layers). Context-parallel ranks have
+ * one queue, because both actions of a pair would exchange keys. */
 bool pp_job_overlaps(const struct pp_job *j, int row);
 
 /* Sets *most to the most receives of a channel of s that are posted and whose

@@ -29,7 +29,7 @@ struct pp_parameter {
                              ascending. Norms are summed in this order */
     size_t unit, slot;    /* index of the unit in the model; the slot */
     int stage, copy;      /* copy of the weights that the stage has */
-    bool replica;         /* a data-parallel rank before this one has it too */
+    bool replica;         /* a rank before this one, of its row, has it too */
     bool tied_copy;       /* the head of a tied model: its name in files is
                              model.embed_tokens.weight, which is saved once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */

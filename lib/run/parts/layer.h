@@ -40,6 +40,15 @@ struct pp_microbatch {
                       order, times scale */
     double *logps; /* (n_scored) F writes; or NULL */
 
+    /* For a slice, and for the rows of a context-parallel rank. */
+    const struct pp_attention_keys *keys; /* (n_sequences), or NULL */
+    size_t key_rows;
+    /* (key_rows) For a context-parallel rank: the row of each key when the rows
+     * of all ranks follow each other. */
+    const int32_t *order;
+    const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
+                                rank has two parts of each sequence. */
+
     /* For a slice. */
     size_t first_row; /* tokens of the earlier slices */
     size_t context;   /* those of them in the sequence that continues here */
@@ -47,6 +56,9 @@ struct pp_microbatch {
     const struct pp_slice_blocks *before; /* (n_before) */
     bool continues;                       /* later slices follow */
 };
+
+struct pp_collective;
+struct pp_attention_exchange;
 
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
@@ -57,9 +69,17 @@ struct pp_layer {
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
     const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
-    struct pp_device *device;        /* NULL: the CPU */
+    const struct pp_attention_exchange *exchange;
+    const struct pp_collective *context; /* the ranks that divide sequences;
+                                            NULL if there is one */
+    struct pp_device *device;            /* NULL: the CPU */
     void *stream;
 };
+
+/* Returns how attention reaches the keys of other slices, or of n_ranks
+ * context-parallel ranks. */
+const struct pp_attention_exchange *pp_attention_exchange(int n_slices,
+                                                          int n_ranks);
 
 /* The saved blocks of the unit for one microbatch, each of at least
  * pp_unit_saved_bytes() * tokens. All units of a stage share the workspace

@@ -90,22 +90,53 @@ static int norm1_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
+/* All keys and values are in the microbatch. */
+static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_attention_shape *a,
+                    const struct pp_layer_blocks *b, void *const *s,
+                    void *tiles, struct pp_err *err)
+{
+    (void)mb, (void)b;
+    struct qkv_widths w = widths(l->model);
+    PP_LAYER_RUN(l->kernels->attention_fwd(
+        s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
+        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
+        NULL, a, tiles, l->stream));
+    return 0;
+}
+
+static int here_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_attention_shape *a, const void *dattn,
+                    const struct pp_layer_blocks *b, void *const *s,
+                    void *tiles, struct pp_err *err)
+{
+    (void)mb, (void)b;
+    struct qkv_widths w = widths(l->model);
+    PP_LAYER_RUN(l->kernels->attention_bwd(
+        s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
+        pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
+        pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
+        s[PP_S_ATTN], s[PP_S_LSE], a, tiles, l->stream));
+    return 0;
+}
+
+static const struct pp_attention_exchange exchange_here = {here_fwd, here_bwd};
+
+const struct pp_attention_exchange *pp_attention_exchange(int n_slices,
+                                                          int n_ranks)
+{
+    return n_slices > 1  ? &pp_exchange_slices
+           : n_ranks > 1 ? &pp_exchange_gather
+                         : &exchange_here;
+}
+
 /* Computes ATTN from QKV. */
 static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    struct qkv_widths w = widths(l->model);
     struct pp_attention_shape a = shape(l->model, mb);
-    if (!pp_is_slice(mb))
-        PP_LAYER_RUN(k->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
-                                      pp_layer_at(l, s[PP_S_QKV], w.q),
-                                      pp_layer_at(l, s[PP_S_QKV], w.qk), NULL,
-                                      &a, scratch, l->stream));
-    else if (pp_layer_slice_attention_fwd(l, mb, &a, b, s, scratch, err))
-        return -1;
-    return 0;
+    return l->exchange->fwd(l, mb, &a, b, s, scratch, err);
 }
 
 int pp_layer_attention_fwd(const struct pp_layer *l,
@@ -180,13 +211,7 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
     PP_LAYER_RUN(k->linear_bwd_input(dattn, s[PP_S_DMID], l->w[PP_P_O], T, w.q,
                                      C, w.q, C, l->stream));
-    if (!pp_is_slice(mb))
-        PP_LAYER_RUN(k->attention_bwd(
-            s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
-            pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
-            pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
-            s[PP_S_ATTN], s[PP_S_LSE], &a, tiles, l->stream));
-    else if (pp_layer_slice_attention_bwd(l, mb, &a, dattn, b, s, tiles, err))
+    if (l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
         return -1;
     PP_LAYER_RUN(k->rope(s[PP_S_DQKV], l->rope_cos, l->rope_sin, mb->positions,
                          T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, -1,

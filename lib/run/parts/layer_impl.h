@@ -64,30 +64,39 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
 int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
                                   void *const *s, struct pp_err *err);
 
-/* Computes the attention of a slice. A part of its keys and values, and of
- * their gradients, is in the blocks of the earlier slices. a: the shape of the
- * slice; its keys and values are replaced. tiles: scratch of the kernel, then
- * of the slice. */
-int pp_layer_slice_attention_fwd(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_attention_shape *a,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *tiles,
-                                 struct pp_err *err);
-/* Computes PP_S_DQKV from dattn, and adds to that of the earlier slices. The
- * last slice of a microbatch must come first. */
-int pp_layer_slice_attention_bwd(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_attention_shape *a,
-                                 const void *dattn,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *tiles,
-                                 struct pp_err *err);
+/* How attention reaches keys and values that are not in the microbatch. a is
+ * the shape of its rows; tiles is the scratch of the kernel, then that of the
+ * exchange. */
+struct pp_attention_exchange {
+    /* Computes PP_S_ATTN and PP_S_LSE from PP_S_QKV. */
+    int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
+               const struct pp_attention_shape *a,
+               const struct pp_layer_blocks *b, void *const *s, void *tiles,
+               struct pp_err *err);
+    /* Computes PP_S_DQKV from dattn. */
+    int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
+               const struct pp_attention_shape *a, const void *dattn,
+               const struct pp_layer_blocks *b, void *const *s, void *tiles,
+               struct pp_err *err);
+};
 
-/* Reports whether mb is a slice and not a whole microbatch. */
-static inline bool pp_is_slice(const struct pp_microbatch *mb)
+/* A slice: a part of its keys and values, and of their gradients, is in the
+ * blocks of the earlier slices. The last slice of a microbatch must come first
+ * in backward. */
+extern const struct pp_attention_exchange pp_exchange_slices;
+/* Context-parallel ranks: every rank gathers all keys and values. */
+extern const struct pp_attention_exchange pp_exchange_gather;
+
+/* Keys and values in a row of QKV, in elements: their width, where they begin,
+ * and the width of the row. */
+struct pp_kv_columns {
+    size_t width, at, row;
+};
+
+static inline struct pp_kv_columns pp_kv_columns(const struct pp_model *m)
 {
-    return mb->n_before > 0 || mb->continues;
+    size_t q = m->n_heads * m->head_dim, kv = 2 * m->n_kv_heads * m->head_dim;
+    return (struct pp_kv_columns){kv, q, q + kv};
 }
 
 #endif

@@ -9,18 +9,6 @@
 
 #include "kernel_sizes.h"
 
-/* Elements: a row of keys and values, its offset in a row of QKV, a row of
- * QKV. */
-struct kv {
-    size_t width, at, row;
-};
-
-static struct kv kv_of(const struct pp_model *m)
-{
-    size_t q = m->n_heads * m->head_dim, kv = 2 * m->n_kv_heads * m->head_dim;
-    return (struct kv){kv, q, q + kv};
-}
-
 /* The scratch after that of the kernel. */
 struct buffers {
     void *kv, *dkv; /* (context + tokens, width) */
@@ -31,7 +19,7 @@ static struct buffers buffers(const struct pp_layer *l,
                               const struct pp_microbatch *mb,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t n = (mb->context + mb->tokens) * kv_of(l->model).width;
+    size_t n = (mb->context + mb->tokens) * pp_kv_columns(l->model).width;
     struct buffers b;
     b.kv = pp_layer_at(l, tiles, l->kernels->attention_scratch(a));
     b.dkv = pp_layer_at(l, b.kv, n);
@@ -68,7 +56,7 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
                   struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    struct kv w = kv_of(l->model);
+    struct pp_kv_columns w = pp_kv_columns(l->model);
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
@@ -91,7 +79,7 @@ static int add_rows(const struct pp_layer *l, void *dqkv, size_t first,
                     const void *dkv, size_t n, void *sum, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    struct kv w = kv_of(l->model);
+    struct pp_kv_columns w = pp_kv_columns(l->model);
     void *to = pp_layer_at(l, dqkv, first * w.row + w.at);
     PP_LAYER_RUN(k->copy(sum, to, n, w.width, w.width, w.row, l->stream));
     PP_LAYER_RUN(k->add(sum, sum, dkv, n * w.width, l->stream));
@@ -103,7 +91,7 @@ static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_layer_blocks *b, void *const *s,
                    const struct buffers *at, struct pp_err *err)
 {
-    struct kv w = kv_of(l->model);
+    struct pp_kv_columns w = pp_kv_columns(l->model);
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
@@ -125,7 +113,7 @@ static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_layer_blocks *b, void *const *s,
                  struct pp_err *err)
 {
-    size_t row = kv_of(l->model).row;
+    size_t row = pp_kv_columns(l->model).row;
     PP_LAYER_RUN(l->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->stream));
     for (size_t q = 0; q < mb->n_before; q++) {
         void *to[PP_MAX_SAVED];
@@ -142,17 +130,17 @@ static struct pp_attention_shape gathered(const struct pp_layer *l,
                                           const struct pp_attention_shape *a)
 {
     struct pp_attention_shape g = *a;
-    g.ldkv = kv_of(l->model).width;
-    g.context = mb->context;
+    g.ldkv = pp_kv_columns(l->model).width;
+    g.keys = mb->keys;
+    g.NK = mb->key_rows;
+    g.share = 1;
     return g;
 }
 
-int pp_layer_slice_attention_fwd(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_attention_shape *a,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *tiles,
-                                 struct pp_err *err)
+static int slices_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_attention_shape *a,
+                      const struct pp_layer_blocks *b, void *const *s,
+                      void *tiles, struct pp_err *err)
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
@@ -165,13 +153,10 @@ int pp_layer_slice_attention_fwd(const struct pp_layer *l,
     return 0;
 }
 
-int pp_layer_slice_attention_bwd(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_attention_shape *a,
-                                 const void *dattn,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *tiles,
-                                 struct pp_err *err)
+static int slices_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_attention_shape *a, const void *dattn,
+                      const struct pp_layer_blocks *b, void *const *s,
+                      void *tiles, struct pp_err *err)
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
@@ -185,3 +170,6 @@ int pp_layer_slice_attention_bwd(const struct pp_layer *l,
         l->stream));
     return scatter(l, mb, b, s, &at, err);
 }
+
+const struct pp_attention_exchange pp_exchange_slices = {slices_fwd,
+                                                         slices_bwd};

@@ -30,6 +30,8 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
         .kernels = env->kernels,
         .rope_cos = env->rope_cos,
         .rope_sin = env->rope_sin,
+        .exchange = env->exchange,
+        .context = env->context,
         .device = env->device,
         .stream = env->stream,
     };

@@ -17,8 +17,10 @@ struct pp_stage_env {
     int copy; /* copy of the weights: 0 or 1 */
     enum pp_recompute recompute;
     const void *rope_cos, *rope_sin;
-    struct pp_device *device; /* NULL: the CPU */
-    void *stream;             /* the kernels' argument */
+    const struct pp_attention_exchange *exchange;
+    const struct pp_collective *context; /* see struct pp_layer */
+    struct pp_device *device;            /* NULL: the CPU */
+    void *stream;                        /* the kernels' argument */
 };
 
 struct pp_stage {

@@ -73,6 +73,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                                .params = &r->params,
                                .rope_cos = r->rope_cos,
                                .rope_sin = r->rope_sin,
+                               .context = &w->context,
                                .device = r->device,
                                .stream = r->stream};
     return pp_engine_init(&w->engine, j, w->place.row, &env, c.tokens, err) ||
@@ -113,7 +114,7 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         if (make_tied(r, k, err))
             return -1;
-    if (g->n_copies == 1 && pp_rank_lanes(r) == 1)
+    if (g->n_copies == 1 && pp_job_replicas(r->job) == 1)
         return 0;
     r->worker.room =
         pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
@@ -269,6 +270,14 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        comm->rank);
     r->worker.comm = comm;
+    r->worker.context = (struct pp_collective){
+        .comm = comm,
+        .group =
+            pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_CP),
+        .direction = PP_DIRECTION_DATA,
+        .value_bytes = r->kernels.element_bytes,
+        .sum = r->kernels.add,
+        .stream = r->stream};
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;

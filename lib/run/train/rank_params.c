@@ -30,8 +30,10 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);
+    const struct pp_group data =
+        pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
     for (size_t i = 0; rc == 0 && i < r->params.n; i++)
-        r->params.at[i].replica = r->worker.place.dp > 0;
+        r->params.at[i].replica = data.index > 0;
     return rc;
 }
 

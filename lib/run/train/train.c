@@ -76,7 +76,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
-    return pp_rank_lanes(r) > 1 ? pp_sync_data(&r->worker, err) : 0;
+    return pp_job_replicas(j) > 1 ? pp_sync_data(&r->worker, err) : 0;
 }
 
 /* Computes the sum of squares of every tensor of this rank that counts. A
@@ -112,8 +112,8 @@ static int exchange(struct pp_rank *r, const double tail[N_TAIL],
                                    n * sizeof *r->mine, err);
 }
 
-/* Returns the sum of entry i over the ranks. It is exact, since at most one
- * rank has a value. */
+/* Returns the sum of entry i over the ranks, in their order. At most one rank
+ * has a value, or each context-parallel rank has that of its tokens. */
 static double entry(const struct pp_rank *r, size_t i)
 {
     size_t n = r->n_numbers;
