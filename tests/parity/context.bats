@@ -43,3 +43,67 @@ context() {
     context llama interleaved 2 -p 2 -c 3 --cp 2 --dp 2 \
         --mesh-order dp-pp-cp-tp
 }
+@test "context-parallel ranks score all sequences" {
+    ppsplit --zero 0 -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 3 >four.json
+    pprun four.json --data packed --weights base-llama/ckpt/latest \
+        --dtype fp64 --logprobs four.scores
+    pprun llama.json --data packed --weights base-llama/ckpt/latest \
+        --dtype fp64 --logprobs one.scores
+    paste four.scores one.scores | jq -se '
+        [range(0; length; 2) as $i | .[$i].sequence == .[$i + 1].sequence and
+            ([.[$i].logprobs, .[$i + 1].logprobs] | transpose |
+                all(.[]; .[0] - .[1] | fabs < 1e-12))] |
+        length == 40 and all'
+}
+
+@test "resuming gives the same bits" {
+    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    rm -rf whole half
+    train whole two.json
+    pprun two.json --data packed --init 5 --steps 3 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save half
+    pprun two.json --data packed --steps 5 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save half --resume half
+    compare whole/ckpt/latest half/latest
+}
+
+@test "ppsched gives the memory of context-parallel ranks" {
+    ppsplit --zero 0 -p 2 --cp 4 model-llama |
+        ppsched -s 1f1b -m 4 --data packed >four.json
+    pprun four.json --print-memory --dtype fp32 | jq -c 'map(.total)' >pprun
+    ppsched --stats four.json | jq -c .rank_bytes >ppsched
+    diff pprun ppsched
+}
+
+# caught FAULT: the verification passes without the fault, and not with it.
+caught() {
+    run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed two.json
+    run -1 env PP_INJECT="$1" "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed two.json
+    [[ $output == *"not the same"* ]]
+}
+
+@test "the verification judges context-parallel ranks, and finds their faults" {
+    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    caught context-order
+    caught context-labels
+    caught context-unsummed
+    caught context-doubled
+    pprun --verify --shrink two.json | grep -q '^the same'
+}
+
+@test "data, schedules and states that cannot be divided are refused" {
+    pppack -l 64 -o plain data.jsonl
+    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    run -2 --separate-stderr pprun two.json --data plain --init 1 --steps 1
+    [[ $stderr == *"the padded length of sequence 0 is not a multiple of \
+2 x cp = 4; pack with pppack --cp 2" ]]
+    ppsplit --zero 0 -p 2 --cp 2 model-llama |
+        ppsched -s seq1f1b -m 4 --slices 2 >slices.json
+    run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1
+    [[ $stderr == *"/mesh/cp: '2', but the schedule has slices"* ]]
+    ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >zero1.json
+    run -2 --separate-stderr pprun zero1.json --data packed --init 1 --steps 1
+    [[ $stderr == *"/mesh/zero: '1'"* ]]
+}

@@ -221,6 +221,20 @@ static PP_SGD(faulty_sgd)
     return real.sgd(w, master, g, n, &scaled, stream);
 }
 
+/* context-unsummed: a rank keeps its own gradients of keys and values. */
+static PP_ADD(keep_first)
+{
+    return is("context-unsummed") ? 0 : real.add(y, a, b, n, stream);
+}
+
+/* context-doubled: the gradients of the other ranks of a row count twice. */
+static PP_ADD(faulty_add_gradient)
+{
+    int rc = real.add_gradient(y, a, b, n, stream);
+    return rc || !is("context-doubled") ? rc
+                                        : real.add_gradient(y, y, b, n, stream);
+}
+
 /* The rank's own table, which it has made a copy of. */
 static void replace_kernels(const struct pp_kernels *table)
 {
@@ -230,6 +244,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->linear_bwd_weight = faulty_linear_bwd_weight;
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
     k->sgd = faulty_sgd;
+    k->add_gradient = faulty_add_gradient;
 }
 
 /* --- the executor --- */
@@ -280,6 +295,7 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     if (!real.name) {
         replace_transport(e->worker->comm);
         replace_kernels(e->worker->kernels);
+        e->worker->context.sum = keep_first;
     }
     if (!e->trains)
         evaluated = p->packed;
@@ -337,7 +353,25 @@ static void forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
     }
 }
 
-/* label-shift: see shift_labels.
+/* Forgets the labels of the last rows of all chunks but the last one of a
+ * sequence. */
+static void cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
+{
+    size_t n = 0;
+    for (size_t k = 0, i = 0; k < mb->n_scored; k++) {
+        while (mb->scored_rows[k] >= mb->cu_seqlens_padded[i + 1])
+            i++;
+        if (mb->scored_rows[k] + 1 == mb->cu_seqlens_padded[i + 1])
+            continue;
+        b->scored_rows[n] = b->scored_rows[k];
+        b->targets[n++] = b->targets[k];
+    }
+    mb->n_scored = n;
+}
+
+/* context-labels: see cut_labels.
+ * context-order: gathered keys stay in the order of the ranks.
+ * label-shift: see shift_labels.
  * positions: they do not restart at the start of a sequence.
  * slice-context: a slice does not attend to the earlier ones.
  * slice-gradients: what later slices add to keys and values is lost.
@@ -349,6 +383,11 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     static _Thread_local int32_t whole[2];
     if (pp_batch_view(b, p, part, mb, err))
         return -1;
+    if (is("context-labels"))
+        cut_labels(b, mb);
+    for (size_t t = 0; mb->order && is("context-order") && t < mb->key_rows;
+         t++)
+        b->order[t] = (int32_t)t;
     if (is("label-shift"))
         shift_labels(b, p, part->bin, mb);
     if (is("slice-context"))

@@ -44,6 +44,38 @@ static void is_ints(const int32_t *got, const int32_t *want, size_t n,
             printf("# [%zu] got %d, expected %d\n", i, got[i], want[i]);
 }
 
+/* Tests the rows of two context-parallel ranks of the first bin. Each sequence
+ * has four chunks of one row. */
+static void test_ranks(const struct pp_packed *p)
+{
+    struct pp_batch b;
+    struct pp_microbatch mb;
+    struct pp_err err = {0};
+    ok(!pp_batch_init(&b, NULL, 8, 10, &err) &&
+           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 0},
+                          &mb, &err),
+       "views the rows of the first rank");
+    is_int((long long)mb.tokens, 4, "a rank has half of the rows");
+    is_ints(mb.positions, (int32_t[]){0, 3, 0, 3}, 4, "first and last chunks");
+    is_ints(mb.input_ids, (int32_t[]){5, -1, 8, -1}, 4, "their ids");
+    is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 1, 2, 2}, 5, "real rows");
+    is_ints(mb.targets, (int32_t[]){6, 9}, 2,
+            "the token of another rank is the target");
+    is_ints(mb.order, (int32_t[]){0, 4, 5, 1, 2, 6, 7, 3}, 8,
+            "the rows of both ranks by sequence");
+    is_ints((const int32_t *)mb.keys,
+            (int32_t[]){0, 1, 0, 0, 0, 0, 4, 1, 0, 4, 0, 0}, 12, "keys");
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 1}, &mb,
+                      &err),
+       "views the rows of the second rank");
+    is_ints(mb.input_ids, (int32_t[]){6, 7, 9, -1}, 4, "ids of the middle");
+    is_ints(mb.targets, (int32_t[]){7}, 1, "the last token predicts nothing");
+    is_ints((const int32_t *)mb.keys,
+            (int32_t[]){0, 2, 1, 0, 3, 2, 4, 2, 1, 4, 0, 0}, 12,
+            "a chunk attends to the earlier ones");
+    pp_batch_finish(&b);
+}
+
 static void test_views(const struct pp_packed *p)
 {
     struct pp_batch b;
@@ -108,8 +140,10 @@ int main(void)
     struct pp_err err = {0};
     scratch_make(dir);
     snprintf(path, sizeof path, "%s/packed", dir);
-    if (ok(!make(path, &p, &err), "packed data %s", err.text))
+    if (ok(!make(path, &p, &err), "packed data %s", err.text)) {
         test_views(&p);
+        test_ranks(&p);
+    }
     pp_packed_finish(&p);
     scratch_remove(dir);
     return done();
