@@ -183,6 +183,7 @@ static int view_pass(const struct pprun *p, const struct pp_record *r, int step,
 static int write_trace(const struct pprun *p, const struct pp_record *r,
                        struct pp_err *err)
 {
+    const struct pp_plan_name plan = pp_manifest_plan_name(&p->manifest);
     struct pp_trace_writer *w = NULL;
     int wish = p->options.trace_steps ? p->options.trace_steps : 1, rc = 0;
     int first = wish < r->n_steps ? r->n_steps - wish : 0;
@@ -192,6 +193,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
             struct pass s = {0};
             struct pp_trace t;
             rc = view_pass(p, r, k, pass, origin, &s, &t, err);
+            t.plan = plan.text;
             if (!rc && !w)
                 rc = pp_trace_open(&w, p->trace.f, &t, err);
             if (!rc)

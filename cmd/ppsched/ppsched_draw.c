@@ -187,6 +187,7 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
 
 static int write_trace(struct ppsched *p, const struct ppsched_view *v)
 {
+    const struct pp_plan_name name = pp_manifest_plan_name(&p->manifest);
     const char *unit = ppsched_unit(p);
     double wish = !unit                    ? ns_per_unit
                   : p->costs.stage.profile ? ns_per_second
@@ -197,7 +198,8 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
                          .slots = v->slots,
                          .bytes = v->bytes,
                          .ns = pp_trace_ns(v->sim.makespan, wish),
-                         .unit = unit ? unit : "unit"};
+                         .unit = unit ? unit : "unit",
+                         .plan = name.text};
     struct pp_output file;
     if (tool_open(p->tool, p->options.trace, &file))
         return -1;

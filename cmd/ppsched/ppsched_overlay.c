@@ -3,6 +3,7 @@
  *
  * If the plan is not in seconds, its unit is scaled so that all its compute
  * actions together take the measured time. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "manifest/trace_json.h"
@@ -131,13 +132,32 @@ static int show(struct overlay *o, FILE *f)
     return 0;
 }
 
+/* Refuses a plan for the microbatches of another step than the trace's. */
+static int check_step(const struct ppsched *p, int64_t step)
+{
+    int planned = p->options.step ? p->options.step : 1;
+    if (!p->data || step == 0 || step == planned)
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: the trace is of step %" PRId64
+                   ", but the plan is for step %d; give --step %" PRId64,
+                   p->options.overlay, step, planned, step);
+}
+
 int ppsched_overlay(struct ppsched *p, FILE *f)
 {
     struct overlay o = {.p = p};
     const struct pp_costs costs = p->costs.costs;
     struct pp_sim sim;
-    if (pp_trace_read(p->options.overlay, p->schedule, &sim, &p->tool->err))
+    int64_t step;
+    if (pp_trace_read(p->options.overlay, p->schedule,
+                      pp_manifest_plan_name(&p->manifest).text, &sim, &step,
+                      &p->tool->err))
         return -1;
+    if (check_step(p, step)) {
+        pp_sim_finish(&sim);
+        return -1;
+    }
     int rc = ppsched_view_measured(p, &sim, &o.measured) || scale_plan(&o) ||
                      ppsched_view_init(p, &o.planned) || show(&o, f)
                  ? -1

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "manifest/sections.h"
 
 #define FORMAT "pp-manifest"
@@ -367,6 +368,25 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                   : pp_put(m->document, "history", json_pack("[O]", entry));
     json_decref(entry);
     return bad ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory") : 0;
+}
+
+struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)
+{
+    static const char *const keys[] = {"model", "mesh", "stages"};
+    struct pp_plan_name name = {""};
+    uint64_t hash = PP_FNV_START;
+    if (!m->has_model)
+        return name;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *section = json_object_get(m->document, keys[i]);
+        char *text = json_dumps(section, JSON_COMPACT | JSON_SORT_KEYS);
+        if (section && !text)
+            return name;
+        hash = pp_fnv(hash, text, text ? strlen(text) : 0);
+        free(text);
+    }
+    snprintf(name.text, sizeof name.text, "%016" PRIx64, hash);
+    return name;
 }
 
 int pp_manifest_write(const struct pp_manifest *m, FILE *f, struct pp_err *err)

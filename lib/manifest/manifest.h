@@ -180,6 +180,13 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                             const char *version, const char *args,
                             struct pp_err *err) PP_MUST_USE;
 
+/* The name of a plan in a trace: a hash of model, mesh and stages in 16 digits,
+ * or an empty text if there is no model or no memory. */
+struct pp_plan_name {
+    char text[17];
+};
+struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m);
+
 /* Writes the document with a fixed order of keys, an indent of two spaces and
  * one row of actions a line. The caller checks the stream for errors. */
 int pp_manifest_write(const struct pp_manifest *m, FILE *f,

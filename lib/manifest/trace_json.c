@@ -22,6 +22,7 @@ struct reader {
     struct pp_sim *sim;
     struct place **places; /* by rank, sorted; owned */
     int64_t step, pass;    /* to read */
+    const char *plan;      /* whose trace it must be; "": any */
 };
 
 static int compare_places(const void *a, const void *b)
@@ -235,11 +236,30 @@ static void sum_up(struct pp_sim *sim)
         sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
 }
 
+/* Refuses a trace that names another plan. Traces of 0.2 name none. */
+static int check_plan(const struct reader *r, const struct pp_value *root)
+{
+    struct pp_value data, plan;
+    const char *text;
+    if (!*r->plan || !pp_value_find(root, "otherData", &data))
+        return 0;
+    if (pp_value_is_object(&data))
+        return -1;
+    if (!pp_value_find(&data, "plan", &plan))
+        return 0;
+    if (pp_value_text(&plan, &text))
+        return -1;
+    return strcmp(text, r->plan)
+               ? pp_value_fail(&plan, "the trace is of a plan with another "
+                                      "model, mesh or split")
+               : 0;
+}
+
 static int read_events(struct reader *r, const struct pp_value *root)
 {
     struct pp_value events;
     size_t n;
-    if (pp_value_is_object(root) ||
+    if (pp_value_is_object(root) || check_plan(r, root) ||
         pp_value_member(root, "traceEvents", &events) ||
         pp_value_array(&events, &n) || find_pass(r, &events, n))
         return -1;
@@ -260,17 +280,18 @@ static int read_events(struct reader *r, const struct pp_value *root)
 
 /* Reads a document and takes it. */
 static int load_trace(json_t *value, const char *name,
-                      const struct pp_schedule *s, struct pp_sim *sim,
-                      struct pp_err *err)
+                      const struct pp_schedule *s, const char *plan,
+                      struct pp_sim *sim, int64_t *step, struct pp_err *err)
 {
     const struct pp_value_source source = {name, err};
     const struct pp_value root = {.source = &source, .value = value};
-    struct reader r = {.s = s, .sim = sim};
+    struct reader r = {.s = s, .sim = sim, .plan = plan};
     *sim = (struct pp_sim){0};
     int rc = make_places(&r, err) || read_events(&r, &root) ? -1 : 0;
     for (int k = 0; r.places && k < s->graph->n_rows; k++)
         free(r.places[k]);
     free(r.places);
+    *step = r.step;
     if (rc)
         pp_sim_finish(sim);
     json_decref(value);
@@ -282,16 +303,18 @@ int pp_trace_parse(const char *text, size_t n, const char *name,
                    struct pp_err *err)
 {
     json_t *value;
+    int64_t step;
     return pp_value_parse(text, n, name, &value, err)
                ? -1
-               : load_trace(value, name, s, sim, err);
+               : load_trace(value, name, s, "", sim, &step, err);
 }
 
 int pp_trace_read(const char *path, const struct pp_schedule *s,
-                  struct pp_sim *sim, struct pp_err *err)
+                  const char *plan, struct pp_sim *sim, int64_t *step,
+                  struct pp_err *err)
 {
     json_t *value;
     return pp_value_read(path, &value, err)
                ? -1
-               : load_trace(value, path, s, sim, err);
+               : load_trace(value, path, s, plan, sim, step, err);
 }

@@ -4,20 +4,24 @@
 #ifndef PP_MANIFEST_TRACE_JSON_H
 #define PP_MANIFEST_TRACE_JSON_H
 
+#include <stdint.h>
+
 #include "schedule/simulate/sim.h"
 
 /* Reads the last pass of the file as spans of the actions of s, in seconds from
  * the first compute action. A SEND ends when it starts, because a trace does
- * not tell its end. Actions that synchronise may be absent. Finish sim with
- * pp_sim_finish.
+ * not tell its end. Actions that synchronise may be absent. *step is the step
+ * that was read, or 0 if the trace is simulated. Finish sim with pp_sim_finish.
  *
  * Fails with PP_EXIT_INPUT, file and JSON pointer if the text is no trace, if
- * the compute actions and messages are not exactly those of s, each on its
- * rank, or if a rank computes in another order or two actions at a time. */
+ * it names another plan than `plan`, a pp_plan_name or "" for any, if the
+ * compute actions and messages are not exactly those of s, each on its rank, or
+ * if a rank computes in another order or two actions at a time. */
 int pp_trace_read(const char *path, const struct pp_schedule *s,
-                  struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
+                  const char *plan, struct pp_sim *sim, int64_t *step,
+                  struct pp_err *err) PP_MUST_USE;
 
-/* Does the same from memory. name starts the messages. */
+/* Does the same from memory, for any plan. name starts the messages. */
 int pp_trace_parse(const char *text, size_t n, const char *name,
                    const struct pp_schedule *s, struct pp_sim *sim,
                    struct pp_err *err) PP_MUST_USE;

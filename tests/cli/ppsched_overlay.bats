@@ -121,6 +121,35 @@ plan() {
     done
 }
 
+@test "a trace of another plan or step is refused" {
+    model llama false
+    data 1 20 >data.jsonl
+    pppack -q -l 48 -o packed data.jsonl
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    ppsplit -q -p 2 --layers 4,2 model-llama | ppsched -q -s 1f1b -m 4 >other.json
+    pprun -q --data packed --init 1 --steps 3 --trace t.json plan.json >/dev/null
+    run --separate-stderr ppsched --overlay t.json --data packed --step 3 other.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsched: t.json: /otherData/plan: the trace is of a plan with\
+ another model, mesh or split" ]
+    for step in '' '--step 2'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr ppsched --overlay t.json --data packed $step plan.json
+        [ "$status" -eq 2 ]
+        [ "$stderr" = "ppsched: t.json: the trace is of step 3, but the plan is\
+ for step $([ -z "$step" ] && echo 1 || echo 2); give --step 3" ]
+    done
+    # Microbatches of one size are the same in all steps.
+    ppsched --overlay t.json plan.json >/dev/null
+    # Traces of older versions name no plan.
+    jq 'del(.otherData.plan)' t.json >old.json
+    ppsched --overlay old.json other.json >/dev/null
+    # A simulated trace names its plan too.
+    ppsched -q --trace s.json --data packed plan.json
+    ppsched --overlay s.json --data packed plan.json >/dev/null
+    run -2 ppsched --overlay s.json other.json
+}
+
 @test "malformed traces are refused" {
     plan
     # refused FILTER MESSAGE: the trace after the filter gives that message.

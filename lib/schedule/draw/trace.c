@@ -336,6 +336,8 @@ static void print_head(struct pp_trace_writer *w)
     pp_json_int(j, "stages", s->graph->n_stages);
     pp_json_int(j, "microbatches", s->n_microbatches);
     pp_json_int(j, "channel_depth", s->channel_depth);
+    if (w->t->plan && *w->t->plan)
+        pp_json_string(j, "plan", w->t->plan);
     pp_format_real(1e6 / w->t->ns, number);
     snprintf(text, sizeof text, "%s %s", number, w->t->unit);
     pp_json_string(j, "a_millisecond_is", text);

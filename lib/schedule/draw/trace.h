@@ -35,6 +35,7 @@ struct pp_trace {
     double ns;        /* nanoseconds of the trace per unit of spans' time */
     double error;     /* largest error between two ranks' clocks; 0: none */
     const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */
+    const char *plan; /* its name, for the metadata; "" or NULL: none */
     /* For measured passes: */
     int64_t step;                      /* number, from 1; 0: simulated */
     int pass;                          /* number within the step */
