@@ -22,6 +22,7 @@ static const struct word_synonym {
     {"loopedbfs", "looped-bfs"},
     {"interleavedzerobubble", "zb-interleaved"},
     {"zbvzerobubble", "zbv"},
+    {"makespan", "time"},
     {"old", "pre-2024-11", true},
     {"unwaited", "no-wait", true},
 };

@@ -23,6 +23,13 @@ enum ppsched_color {
 
 enum { PPSCHED_DEPTH_AUTO = -2 };
 
+/* The aims of -s auto, as --minimize counts them. */
+enum ppsched_aim {
+    PPSCHED_TIME,  /* of a step */
+    PPSCHED_SPAN,  /* from a rank's first action to its last */
+    PPSCHED_MEMORY /* of the fullest rank, among steps as short as any found */
+};
+
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
     int n_microbatches; /* -m; 0: not given */
@@ -34,7 +41,8 @@ struct ppsched_options {
     int depth;      /* -1: not given; or PPSCHED_DEPTH_AUTO */
     double seconds; /* auto: seconds of search */
     int seed;
-    bool whole_backward, minimize_span;
+    bool whole_backward;
+    int minimize; /* auto: enum ppsched_aim */
     bool has_cost;
     double cost[4];        /* F, I, W, message */
     const char *comm;      /* --comm, or NULL */

@@ -80,52 +80,155 @@ static void show_progress(void *ctx, double best, double bound)
 {
     struct ppsched *p = ctx;
     tool_progress(p->tool, "searching: %g %s, bound %g", best,
-                  p->options.minimize_span ? "span" : "makespan", bound);
+                  p->options.minimize == PPSCHED_SPAN ? "span" : "makespan",
+                  bound);
 }
 
-static int search_order(struct ppsched *p, double *limit, struct pp_load *load)
+/* A limit of the search, the same for all ranks. */
+struct limit {
+    bool set, in_bytes;
+    double most; /* of a rank: bytes of all that it allocates, or slots */
+};
+
+/* Sets s to the best order that a search of so many seconds finds within the
+ * limit. */
+static int search_within(struct ppsched *p, const struct limit *l,
+                         double seconds, struct pp_schedule *s,
+                         struct pp_err *err)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
+    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
+    struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
     const struct pp_memory_limit room = {limit, load};
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
-    bool in_bytes = o->has_memory && !o->memory_is_slots;
     struct pp_search_options so = {.costs = &p->costs.costs,
-                                   .room = o->has_memory ? &room : NULL,
+                                   .room = l->set ? &room : NULL,
                                    .split = !o->whole_backward,
-                                   .span = o->minimize_span,
+                                   .span = o->minimize == PPSCHED_SPAN,
                                    .seed = (uint64_t)o->seed,
-                                   .seconds = o->seconds,
+                                   .seconds = seconds,
                                    .progress = show_progress,
                                    .ctx = p};
+    int rc = -1;
+    if (!limit || !load) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto out;
+    }
     for (int r = 0; r < g->n_rows; r++)
         limit[r] =
-            (double)o->memory -
-            (in_bytes ? (double)ppsched_fixed_bytes(p, p->schedule, r) : 0);
-    for (int s = 0; s < g->n_stages; s++)
-        load[s] = (struct pp_load){.f_to_w = 1};
-    pp_schedule_finish(&p->built);
-    int rc = in_bytes ? pp_search_bytes(&p->built, g, o->n_microbatches,
-                                        o->depth, &so, &bytes, &p->tool->err)
-                      : pp_search_lowered(&p->built, g, o->n_microbatches,
-                                          o->depth, &so, &p->tool->err);
+            l->most -
+            (l->in_bytes ? (double)ppsched_fixed_bytes(p, p->schedule, r) : 0);
+    for (int i = 0; i < g->n_stages; i++)
+        load[i] = (struct pp_load){.f_to_w = 1};
+    rc = l->set && l->in_bytes
+             ? pp_search_bytes(s, g, o->n_microbatches, o->depth, &so, &bytes,
+                               err)
+             : pp_search_lowered(s, g, o->n_microbatches, o->depth, &so, err);
     tool_erase(p->tool);
+out:
+    free(limit);
+    free(load);
     return rc;
+}
+
+/* --- the least memory --- */
+
+/* Searches that lower the limit, each a part of --time. */
+enum { MAX_SHRINKS = 12, SHRINK_PART = 4 };
+
+/* Computes the makespan at the channel depth, and the memory of the fullest
+ * rank, in bytes or slots. */
+static int measure(const struct ppsched *p, const struct pp_schedule *s,
+                   bool in_bytes, double *time, double *most,
+                   struct pp_err *err)
+{
+    struct pp_sim sim;
+    if (pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
+        return -1;
+    *time = sim.makespan;
+    *most = 0;
+    pp_sim_finish(&sim);
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        struct pp_memory m = {0};
+        double rank = pp_row_slots(&s->rows[r]);
+        if (in_bytes) {
+            if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
+                return -1;
+            rank = (double)m.arena_bytes + (double)ppsched_fixed_bytes(p, s, r);
+            pp_memory_finish(&m);
+        }
+        *most = rank > *most ? rank : *most;
+    }
+    return 0;
+}
+
+/* Searches within *limit. Takes the order and sets *yes and *limit if its step
+ * is as short as time. A search that finds nothing within it is no failure. */
+static int try_limit(struct ppsched *p, double time, double *limit,
+                     bool in_bytes, bool *yes, struct pp_err *err)
+{
+    const struct limit l = {true, in_bytes, *limit};
+    struct pp_schedule s = {0};
+    struct pp_err why = {0};
+    double took, most;
+    *yes = false;
+    if (search_within(p, &l, p->options.seconds / SHRINK_PART, &s, &why)) {
+        pp_schedule_finish(&s);
+        return why.code == PP_EXIT_NO ? 0 : (*err = why, -1);
+    }
+    int rc = measure(p, &s, in_bytes, &took, &most, err);
+    *yes = rc == 0 && most <= *limit && took <= time * (1 + 1e-9);
+    if (*yes) {
+        struct pp_schedule larger = p->built;
+        p->built = s;
+        s = larger;
+        *limit = most;
+    }
+    pp_schedule_finish(&s);
+    return rc;
+}
+
+/* Lowers the memory of p->built as far as its step gets no longer, by halving
+ * between a limit that is too low and what it needs. */
+static int shrink(struct ppsched *p, bool in_bytes, struct pp_err *err)
+{
+    double time, most, low = 0;
+    if (measure(p, &p->built, in_bytes, &time, &most, err))
+        return -1;
+    for (int r = 0; in_bytes && r < p->manifest.graph.n_rows; r++)
+        low = fmax(low, (double)ppsched_fixed_bytes(p, &p->built, r));
+    for (int i = 0; i < MAX_SHRINKS; i++) {
+        double limit = floor((low + most) / 2);
+        bool yes;
+        if (limit <= low || most - low < most / 1000)
+            return 0;
+        if (try_limit(p, time, &limit, in_bytes, &yes, err))
+            return -1;
+        *(yes ? &most : &low) = limit;
+    }
+    return 0;
 }
 
 int ppsched_auto(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
-    const struct pp_graph *g = &p->manifest.graph;
+    struct pp_err *err = &p->tool->err;
+    const struct limit l = {o->has_memory, o->has_memory && !o->memory_is_slots,
+                            (double)o->memory};
+    struct pp_schedule found = {0};
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
-    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
-    struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
-    int rc = limit && load
-                 ? search_order(p, limit, load)
-                 : pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    free(limit);
-    free(load);
-    return rc;
+    int rc = search_within(p, &l, o->seconds, &found, err);
+    pp_schedule_finish(&p->built);
+    p->built = found;
+    if (rc)
+        return -1;
+    return o->minimize == PPSCHED_MEMORY
+               ? shrink(p,
+                        p->costs.sized &&
+                            !(o->has_memory && o->memory_is_slots),
+                        err)
+               : 0;
 }

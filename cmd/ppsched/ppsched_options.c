@@ -19,7 +19,7 @@ enum {
     DEFAULT_WIDTH = 100
 };
 
-static const char *const minimize_words[] = {"makespan", "span", NULL};
+static const char *const minimize_words[] = {"time", "span", "memory", NULL};
 static const char *const dialect_words[] = {"pytorch", "no-wait", "pre-2024-11",
                                             NULL};
 static const char *const export_words[] = {"csv", "csv-comms", NULL};
@@ -135,7 +135,7 @@ const struct tool_option ppsched_option_table[] = {
      .needs = "schedule=auto|?compare"},
     {0, "whole-backward", NULL, "use B instead of I and W", AT(whole_backward),
      .needs = "schedule=auto|?compare"},
-    {0, "minimize", "WHAT", "makespan (default) or span", AT(minimize_span),
+    {0, "minimize", "WHAT", "time (default), span or memory", AT(minimize),
      .words = minimize_words, .needs = "schedule=auto|?compare"},
 
     {.group = "Costs"},

@@ -185,7 +185,7 @@ make_scratch() {
     for fault in $(grep -o 'is("[a-z-]*")' tests/parity/inject.c |
         cut -d'"' -f2 | sort -u); do
         echo "$fault"
-        grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault " tests/parity/*.bats
+        grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault( |$)" tests/parity/*.bats
         sed -n '/^\.Ss Faults/,/^\.Ss San/p' man/pp-hacking.7 |
             tr -s ' ,' '\n' | grep -qx -- "$fault"
     done

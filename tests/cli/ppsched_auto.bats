@@ -3,6 +3,7 @@
 # ppsched -s auto at the command line: its orders, limits and errors.
 
 bats_require_minimum_version 1.5.0
+load split_helpers
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
@@ -49,13 +50,38 @@ more than its limit of '1'" ]
     [[ "$output" != *I* ]]
 }
 
+@test "--minimize memory takes less memory and no more time" {
+    shape=(-p 4 -c 2 --placement v -m 9 --cost "1,2,0.5")
+    auto "${shape[@]}" --stats >time.json
+    auto "${shape[@]}" --minimize memory --stats >memory.json
+    jq -e --slurpfile t time.json '.at_depth.makespan == $t[0].at_depth.makespan
+        and (.peak | max) < ($t[0].peak | max)' memory.json
+    # With less the step is longer.
+    auto "${shape[@]}" --max-in-flight $(($(jq '.peak | max' memory.json) - 1)) \
+        --stats >less.json
+    jq -e --slurpfile t time.json \
+        '.at_depth.makespan > $t[0].at_depth.makespan' less.json
+    # In bytes, if sizes are known, and within a limit.
+    llama 8 >config.json
+    ppsplit -q -p 4 config.json >split.json
+    auto -m 8 --stats split.json >time.json
+    most=$(jq '.rank_bytes | max' time.json)
+    auto -m 8 --minimize memory --stats split.json >memory.json
+    jq -e --slurpfile t time.json "(.rank_bytes | max) < $most
+        and .at_depth.makespan <= \$t[0].at_depth.makespan * (1 + 1e-9)" \
+        memory.json
+    auto -m 8 --minimize memory --memory $((most - 1))B --stats split.json \
+        >memory.json
+    jq -e "(.rank_bytes | max) < $most" memory.json
+}
+
 @test "--minimize span finds the least span" {
     auto -p 4 -m 8 --cost 10,10,8,1 --minimize span --memory 8 --stats >a.json
     auto -p 4 -m 8 --cost 10,10,8,1 --memory 8 --stats >b.json
     [ "$(jq .span a.json)" -le "$(jq .span b.json)" ]
-    run --separate-stderr auto -p 4 -m 8 --minimize time
+    run --separate-stderr auto -p 4 -m 8 --minimize size
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *"--minimize: 'time' is not one of: makespan, span"* ]]
+    [[ "$stderr" == *"--minimize: 'size' is not one of: time, span, memory"* ]]
 }
 
 @test "auto keeps to a limit in bytes" {
