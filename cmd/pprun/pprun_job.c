@@ -112,6 +112,8 @@ static int match_model(struct pprun *p)
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",
                        name);
+    if (pp_mesh_check_exchange(&m->mesh, &p->model, err))
+        return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",

@@ -54,7 +54,9 @@ int pprun_verify_prepare(struct pprun *p)
     j->optim.warmup = 0;
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
-        pp_model_synthetic(&p->model);
+        pp_model_synthetic(&p->model, j->mesh.cp_exchange == PP_CP_A2A
+                                          ? (size_t)j->mesh.cp
+                                          : 1);
     size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     size_t slots = ALL_SLOTS / n;
     const struct pp_synthetic_data likeness = {

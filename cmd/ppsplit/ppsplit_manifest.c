@@ -19,9 +19,10 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
 {
     const struct pp_backend *b = &j->plan.run.backend;
     struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
-    const struct pp_unit_rates rates = pp_unit_rates(&j->model, u, r, b);
+    const struct pp_unit_rates rates =
+        pp_unit_rates(&j->mesh, &j->model, u, r, b);
     const struct pp_unit_rates kept =
-        pp_unit_rates(&j->model, u, PP_RECOMPUTE_NONE, b);
+        pp_unit_rates(&j->mesh, &j->model, u, PP_RECOMPUTE_NONE, b);
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_manifest_mode mode = {
         .known = true,
@@ -46,7 +47,7 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
         struct pp_manifest_unit *x = &units[i];
         const struct pp_unit_rates rates = pp_unit_rates(
-            &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
+            &j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
         pp_model_fqn(&j->model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         if (!x->fqn)

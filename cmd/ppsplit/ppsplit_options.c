@@ -124,6 +124,15 @@ static int parse_zero(struct tool *t, const struct tool_option *o,
     return stage < 0 ? -1 : 0;
 }
 
+static int parse_cp_exchange(struct tool *t, const struct tool_option *o,
+                             const char *arg)
+{
+    struct split_job *j = t->base;
+    int which = tool_word(t, "--cp-exchange", arg, o->words);
+    j->mesh.cp_exchange = which < 0 ? PP_CP_GATHER : (enum pp_cp_exchange)which;
+    return which < 0 ? -1 : 0;
+}
+
 static int parse_mesh_order(struct tool *t, const struct tool_option *o,
                             const char *arg)
 {
@@ -174,6 +183,8 @@ const struct tool_option split_options[] = {
      .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
     {0, "cp", "N", "context-parallel ranks (1)", AT(mesh.cp), 1,
      SPLIT_MAX_RANKS, .also = "cp-size context-parallel-size"},
+    {0, "cp-exchange", "HOW", "of keys and values: gather (default) or a2a",
+     .words = pp_cp_exchange_names, .parse = parse_cp_exchange},
     {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},

@@ -10,7 +10,8 @@
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {
-    "pp", "dp", "tp", "cp", "ep", "order", "zero", "experts_over_tp", NULL};
+    "pp",          "dp", "tp", "cp", "ep", "order", "zero", "experts_over_tp",
+    "cp_exchange", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
 
@@ -31,6 +32,18 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
                                  "'%.*s' is not an order of tp, cp, dp and pp, "
                                  "such as 'tp-cp-dp-pp'",
                                  PP_VALUE_QUOTE, text);
+    }
+    if (pp_value_find(at, "cp_exchange", &member)) {
+        int which = 0;
+        if (pp_value_text(&member, &text))
+            return -1;
+        while (pp_cp_exchange_names[which] &&
+               strcmp(pp_cp_exchange_names[which], text))
+            which++;
+        if (!pp_cp_exchange_names[which])
+            return pp_value_fail(&member, "'%.*s' is not gather or a2a",
+                                 PP_VALUE_QUOTE, text);
+        x->cp_exchange = (enum pp_cp_exchange)which;
     }
     if (pp_value_find(at, "experts_over_tp", &member))
         return pp_value_bool(&member, &x->experts_over_tp);
@@ -73,7 +86,8 @@ static int read_mesh(const struct pp_value *component,
     if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
         x->ep != all->ep || x->order != all->order ||
         x->whole_state != all->whole_state ||
-        x->experts_over_tp != all->experts_over_tp)
+        x->experts_over_tp != all->experts_over_tp ||
+        x->cp_exchange != all->cp_exchange)
         return pp_value_fail(&at,
                              "all but pp must be as in the manifest's mesh");
     c->n_ranks = x->pp;
@@ -223,6 +237,9 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
         bad |= pp_put(o, "zero", json_integer(0));
     if (mesh->experts_over_tp)
         bad |= pp_put(o, "experts_over_tp", json_true());
+    if (mesh->cp_exchange)
+        bad |= pp_put(o, "cp_exchange",
+                      json_string(pp_cp_exchange_names[mesh->cp_exchange]));
     return pp_written(o, bad, err);
 }
 

@@ -111,6 +111,24 @@ static int check_seq_len(const struct pp_mesh *x, size_t seq_len,
                                         : "2 x cp x tp");
 }
 
+const char *const pp_cp_exchange_names[] = {
+    [PP_CP_GATHER] = "gather", [PP_CP_A2A] = "a2a", NULL};
+
+int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
+                           struct pp_err *err)
+{
+    size_t share = (size_t)x->cp * (size_t)x->tp;
+    if (x->cp == 1 || x->cp_exchange != PP_CP_A2A)
+        return 0;
+    if (m->n_heads % share == 0 && m->n_kv_heads % share == 0)
+        return 0;
+    return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
+                           "the model's %zu heads and %zu key and value heads "
+                           "do not divide by %zu ranks (cp%s)",
+                           m->n_heads, m->n_kv_heads, share,
+                           x->tp > 1 ? " x tp" : "");
+}
+
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
@@ -121,7 +139,8 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
         return -1;
     if (has_dense(m) && check_tp(x, m->intermediate, "columns of an MLP", err))
         return -1;
-    if (check_experts(x, m, err) || check_vision(x, m, err))
+    if (check_experts(x, m, err) || check_vision(x, m, err) ||
+        pp_mesh_check_exchange(x, m, err))
         return -1;
     return check_seq_len(x, seq_len, err);
 }

@@ -23,6 +23,14 @@
  * own: its groups are cut from the others (layout.h). */
 enum pp_axis { PP_AXIS_TP, PP_AXIS_CP, PP_AXIS_DP, PP_AXIS_PP, PP_N_AXES };
 
+/* How context-parallel ranks exchange the keys and values of their parts. */
+enum pp_cp_exchange {
+    PP_CP_GATHER, /* every rank gathers those of all */
+    PP_CP_A2A,    /* all-to-all: every rank gets a share of the heads */
+    PP_N_CP_EXCHANGES
+};
+extern const char *const pp_cp_exchange_names[PP_N_CP_EXCHANGES + 1];
+
 struct pp_mesh {
     int pp, dp, tp, cp, ep;
     int order;            /* which axes neighbours in rank differ in: number of
@@ -32,6 +40,7 @@ struct pp_mesh {
                              and not a part of it (ZeRO-1) */
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
+    enum pp_cp_exchange cp_exchange;
 };
 
 /* Fills axes with those of the mesh, fastest first. */
@@ -49,6 +58,11 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
  * the setting: tp, cp, ep or seq-len. */
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
+
+/* Checks that the heads divide by the context-parallel ranks if those exchange
+ * heads. An error carries the setting cp-exchange. */
+int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Elements of a unit's weights on the rank with most of them. dp * cp ranks
  * hold the same dense weights, dp * cp / ep ranks the same experts. */

@@ -250,10 +250,11 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void pp_model_synthetic(struct pp_model *m)
+void pp_model_synthetic(struct pp_model *m, size_t share)
 {
     size_t ratio = m->n_heads / m->n_kv_heads;
     m->n_kv_heads = ratio > 8 ? 1 : least(m->n_kv_heads, 2);
+    m->n_kv_heads = m->n_kv_heads < share ? share : m->n_kv_heads;
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = least(m->head_dim, HEAD_DIM);
     m->hidden = least(m->hidden, HIDDEN);

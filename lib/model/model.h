@@ -398,7 +398,8 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u);
 /* Makes a synthetic model: a small one that a pipeline cannot tell from *m. It
  * keeps the units, query heads per key head, biases, QK-norm, the RoPE type and
  * tying; it reduces hidden, heads, widths and vocabulary. init_range becomes
- * large enough for attention to matter at that width. */
-void pp_model_synthetic(struct pp_model *m);
+ * large enough for attention to matter at that width. It keeps at least `share`
+ * key heads, so that ranks can divide them. */
+void pp_model_synthetic(struct pp_model *m, size_t share);
 
 #endif

@@ -95,6 +95,24 @@ static void add_layer_scratch(const struct pp_model *m,
     }
 }
 
+/* Returns the bytes that context-parallel ranks exchange, for each row of a
+ * rank. */
+static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
+                        const struct pp_workspace *w,
+                        const struct pp_backend *b)
+{
+    size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
+    if (!x || x->cp == 1)
+        return 0;
+    /* Sent and received: queries, keys and values, outputs and their
+     * gradients. */
+    if (x->cp_exchange == PP_CP_A2A)
+        return 2 * (3 * m->n_heads * width * b->element_bytes + w->keys);
+    /* Keys and values of all ranks by rank, the same by sequence, and their
+     * gradients. */
+    return times(3 * (size_t)x->cp, w->keys);
+}
+
 /* The head has blocks of logits, and of rows of its input and their gradients;
  * and the log-probability of every row. */
 static void add_head_scratch(const struct pp_model *m,
@@ -105,17 +123,18 @@ static void add_head_scratch(const struct pp_model *m,
     w->row = plus(m->vocab, 2 * m->hidden) * b->element_bytes;
 }
 
-static struct pp_workspace workspace_of(const struct pp_model *m,
-                                        struct pp_unit_id u,
-                                        const struct pp_backend *b,
-                                        size_t recomputed)
+static struct pp_workspace
+workspace_of(const struct pp_mesh *x, const struct pp_model *m,
+             struct pp_unit_id u, const struct pp_backend *b, size_t recomputed)
 {
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     if (m->table)
         return pp_unit_row(m, u)->workspace;
     w.token = 2 * m->hidden * b->element_bytes + recomputed;
-    if (u.kind == PP_UNIT_LAYER)
+    if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, b, &w);
+        w.token += exchanged(x, m, &w, b);
+    }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(m, b, &w);
     return w;
@@ -130,15 +149,11 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
     return pp_round_up(sum, PP_LINE_BYTES);
 }
 
-size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
+size_t pp_copied_keys(size_t rows, size_t context)
 {
     /* Keys and values with those of the context, their gradients, and a sum of
      * these. Slices differ by at most one token. */
-    if (context)
-        return 2 * (context + rows) + rows + 1;
-    /* Keys and values of all ranks by rank, the same by sequence, and their
-     * gradients. */
-    return x->cp > 1 ? times(3 * (size_t)x->cp, rows) : 0;
+    return context ? 2 * (context + rows) + rows + 1 : 0;
 }
 
 /* --- units --- */
@@ -155,7 +170,8 @@ static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
     return u.kind == PP_UNIT_HEAD ? 0 : (double)(n * m->hidden * e);
 }
 
-struct pp_unit_rates pp_unit_rates(const struct pp_model *m,
+struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
+                                   const struct pp_model *m,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b)
 {
@@ -166,7 +182,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_model *m,
         pp_unit_saved_bytes(m, u, r, PP_SAVED_WORKSPACE, &types);
     struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
                                   .workspace =
-                                      workspace_of(m, u, b, recomputed)};
+                                      workspace_of(x, m, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         rates.act[k] = (double)pp_unit_saved_bytes(
             m, u, r, (enum pp_saved_block)k, &types);
@@ -239,7 +255,7 @@ size_t pp_batch_host_bytes(size_t tokens)
 
 size_t pp_batch_device_bytes(size_t tokens)
 {
-    return times(tokens + 1, 10 * sizeof(int32_t));
+    return times(tokens + 1, 12 * sizeof(int32_t));
 }
 
 size_t pp_step_numbers(const struct pp_table_counts *c)

@@ -30,10 +30,10 @@ size_t pp_head_room_rows(size_t block_rows, size_t tokens);
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
                           size_t copied);
 
-/* Returns the rows of keys and values that attention copies, if other slices or
- * context-parallel ranks have some of them. context: most earlier tokens of a
- * sequence before a slice; 0 without slices. */
-size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context);
+/* Returns the rows of keys and values that attention of a slice copies.
+ * context: most earlier tokens of a sequence before a slice; 0 without slices.
+ */
+size_t pp_copied_keys(size_t rows, size_t context);
 
 /* The bytes of a unit for each row of a rank. pp_rank_rows gives the rows. */
 struct pp_unit_rates {
@@ -42,7 +42,9 @@ struct pp_unit_rates {
     struct pp_workspace workspace;
 };
 
-struct pp_unit_rates pp_unit_rates(const struct pp_model *m,
+/* x is NULL if there are pipeline ranks alone. */
+struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
+                                   const struct pp_model *m,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b);
 

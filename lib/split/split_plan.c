@@ -104,11 +104,10 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     struct pp_unit_id u = pp_model_unit(q->model, i);
     struct pp_held held = pp_mesh_held(&q->mesh, q->model, u);
     const struct pp_unit_rates rates =
-        pp_unit_rates(q->model, u, run->modes[i], &run->backend);
+        pp_unit_rates(&q->mesh, q->model, u, run->modes[i], &run->backend);
     size_t rows =
         pp_rank_rows(&q->mesh, &run->backend, (size_t)q->microbatch.tokens);
-    const struct pp_unit_bytes bytes =
-        pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, 0));
+    const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
     /* The output gradients for W exist for one microbatch only, because 1F1B
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];

@@ -80,7 +80,7 @@ static size_t scratch_of(const struct rig *r, size_t T)
                                        .accumulator_bytes =
                                            b.accumulator_bytes};
     struct pp_workspace w =
-        pp_unit_rates(&r->m, r->l.unit, r->l.recompute, &b).workspace;
+        pp_unit_rates(NULL, &r->m, r->l.unit, r->l.recompute, &b).workspace;
     w.token -= 2 * r->m.hidden * b.element_bytes +
                pp_unit_saved_bytes(&r->m, r->l.unit, r->l.recompute,
                                    PP_SAVED_WORKSPACE, &types);
@@ -97,7 +97,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->l.unit.kind = kind;
     r->l.model = &r->m;
     r->l.kernels = k;
-    r->l.exchange = pp_attention_exchange(1, 1);
+    r->l.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
     r->ops = pp_layer_ops(kind);
     pack(r, p);
     bind_parameters(r, shift);

@@ -39,6 +39,16 @@ context() {
 @test "2 of zero-bubble V, tied, with recomputation" {
     context qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 --recompute full
 }
+@test "2 that exchange heads" {
+    context llama gpipe 4 -p 1 --cp 2 --cp-exchange a2a
+}
+@test "2 that exchange heads, of zero-bubble V, tied, with recomputation" {
+    context qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 \
+        --recompute selective --cp-exchange a2a
+}
+@test "2 that exchange heads, of 1f1b on 2 replicas" {
+    context llama 1f1b 2 -p 3 --cp 2 --dp 2 --cp-exchange a2a
+}
 @test "2 of interleaved on 2 replicas" {
     context llama interleaved 2 -p 2 -c 3 --cp 2 --dp 2 \
         --mesh-order dp-pp-cp-tp
@@ -68,11 +78,14 @@ context() {
 }
 
 @test "ppsched gives the memory of context-parallel ranks" {
-    ppsplit --zero 0 -p 2 --cp 4 model-llama |
-        ppsched -s 1f1b -m 4 --data packed >four.json
-    pprun four.json --print-memory --dtype fp32 | jq -c 'map(.total)' >pprun
-    ppsched --stats four.json | jq -c .rank_bytes >ppsched
-    diff pprun ppsched
+    for how in "4" "2 --cp-exchange a2a"; do
+        # shellcheck disable=SC2086
+        ppsplit --zero 0 -p 2 --cp $how model-llama |
+            ppsched -s 1f1b -m 4 --data packed >plan.json
+        pprun plan.json --print-memory --dtype fp32 | jq -c 'map(.total)' >pprun
+        ppsched --stats plan.json | jq -c .rank_bytes >ppsched
+        diff pprun ppsched
+    done
 }
 
 # caught FAULT: the verification passes without the fault, and not with it.
@@ -91,6 +104,20 @@ caught() {
     caught context-unsummed
     caught context-doubled
     pprun --verify --shrink two.json | grep -q '^the same'
+    ppsplit --zero 0 -p 2 --cp 2 --cp-exchange a2a model-llama |
+        ppsched -s 1f1b -m 4 >two.json
+    caught context-order
+    pprun --verify --shrink two.json | grep -q '^the same'
+}
+
+@test "heads that do not divide are refused" {
+    run -2 --separate-stderr ppsplit -p 2 --cp 4 --cp-exchange a2a model-llama
+    [[ $stderr == *"the model's 4 heads and 2 key and value heads do not \
+divide by 4 ranks (cp); try --cp-exchange gather"* ]]
+    ppsplit --zero 0 -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 4 |
+        jq '.mesh.cp_exchange = "a2a"' >four.json
+    run -2 --separate-stderr pprun four.json --data packed --init 1 --steps 1
+    [[ $stderr == *"do not divide by 4 ranks (cp)"* ]]
 }
 
 @test "data, schedules and states that cannot be divided are refused" {

@@ -7,7 +7,7 @@
 #include "model/unit_bytes.h"
 
 /* Arrays of a microbatch that a GPU's kernels read. */
-#define N_SENT 8
+#define N_SENT 10
 
 int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
                   size_t vocab, struct pp_err *err)
@@ -203,6 +203,8 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         mb->keys = b->keys;
         mb->key_rows = part->n_ranks > 1 ? v.tokens : mb->tokens + mb->context;
         mb->order = part->n_ranks > 1 ? b->order : NULL;
+        mb->whole_cu = v.cu_seqlens;
+        mb->whole_cu_padded = v.cu_seqlens_padded;
     }
     return 0;
 }
@@ -223,6 +225,8 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->targets, mb->n_scored},
         {&keys, keys ? 3 * mb->n_sequences : 0},
         {&mb->order, mb->order ? mb->key_rows : 0},
+        {&mb->whole_cu, mb->order ? mb->n_sequences / 2 + 1 : 0},
+        {&mb->whole_cu_padded, mb->order ? mb->n_sequences / 2 + 1 : 0},
     };
     size_t used = 0;
     if (!b->device_ids)

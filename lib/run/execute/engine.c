@@ -20,7 +20,7 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int row,
             continue;
         env.copy = u->copy;
         env.recompute = pp_job_recompute(j, s);
-        env.exchange = pp_attention_exchange(g->n_slices, j->mesh.cp);
+        env.exchange = pp_attention_exchange(g->n_slices, &j->mesh);
         if (pp_stage_init(&e->stages[s], &env, u->first, u->n,
                           g->stages[s].input_grad, err))
             return -1;

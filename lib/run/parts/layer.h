@@ -46,6 +46,8 @@ struct pp_microbatch {
     /* (key_rows) For a context-parallel rank: the row of each key when the rows
      * of all ranks follow each other. */
     const int32_t *order;
+    const int32_t *whole_cu, *whole_cu_padded; /* (n_sequences / 2 + 1) the
+                                                  sequences on all ranks */
     const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
                                 rank has two parts of each sequence. */
 
@@ -76,10 +78,10 @@ struct pp_layer {
     void *stream;
 };
 
-/* Returns how attention reaches the keys of other slices, or of n_ranks
- * context-parallel ranks. */
-const struct pp_attention_exchange *pp_attention_exchange(int n_slices,
-                                                          int n_ranks);
+/* Returns how attention reaches the keys of other slices, or of the
+ * context-parallel ranks of a mesh. */
+const struct pp_attention_exchange *
+pp_attention_exchange(int n_slices, const struct pp_mesh *x);
 
 /* The saved blocks of the unit for one microbatch, each of at least
  * pp_unit_saved_bytes() * tokens. All units of a stage share the workspace

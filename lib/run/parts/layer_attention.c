@@ -122,12 +122,16 @@ static int here_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 
 static const struct pp_attention_exchange exchange_here = {here_fwd, here_bwd};
 
-const struct pp_attention_exchange *pp_attention_exchange(int n_slices,
-                                                          int n_ranks)
+const struct pp_attention_exchange *
+pp_attention_exchange(int n_slices, const struct pp_mesh *x)
 {
-    return n_slices > 1  ? &pp_exchange_slices
-           : n_ranks > 1 ? &pp_exchange_gather
-                         : &exchange_here;
+    static const struct pp_attention_exchange *const of_ranks[] = {
+        [PP_CP_GATHER] = &pp_exchange_gather,
+        [PP_CP_A2A] = &pp_exchange_heads,
+    };
+    return n_slices > 1 ? &pp_exchange_slices
+           : x->cp > 1  ? of_ranks[x->cp_exchange]
+                        : &exchange_here;
 }
 
 /* Computes ATTN from QKV. */

@@ -86,6 +86,8 @@ struct pp_attention_exchange {
 extern const struct pp_attention_exchange pp_exchange_slices;
 /* Context-parallel ranks: every rank gathers all keys and values. */
 extern const struct pp_attention_exchange pp_exchange_gather;
+/* The same: every rank gets a share of the heads for all rows. */
+extern const struct pp_attention_exchange pp_exchange_heads;
 
 /* Keys and values in a row of QKV, in elements: their width, where they begin,
  * and the width of the row. */
