@@ -88,25 +88,25 @@ context() {
     done
 }
 
-# caught FAULT: the verification passes without the fault, and not with it.
+# caught FAULT PLAN: the verification passes without the fault, and not with it.
 caught() {
     run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
-        --verify --init 1 --data packed two.json
+        --verify --init 1 --data packed "$2"
     run -1 env PP_INJECT="$1" "$BUILDDIR/tests/parity/pprun_inject" \
-        --verify --init 1 --data packed two.json
+        --verify --init 1 --data packed "$2"
     [[ $output == *"not the same"* ]]
 }
 
 @test "the verification judges context-parallel ranks, and finds their faults" {
     ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
-    caught context-order
-    caught context-labels
-    caught context-unsummed
-    caught context-doubled
+    caught context-order two.json
+    caught context-labels two.json
+    caught context-unsummed two.json
+    caught context-doubled two.json
     pprun --verify --shrink two.json | grep -q '^the same'
     ppsplit --zero 0 -p 2 --cp 2 --cp-exchange a2a model-llama |
         ppsched -s 1f1b -m 4 >two.json
-    caught context-order
+    caught context-order two.json
     pprun --verify --shrink two.json | grep -q '^the same'
 }
 
