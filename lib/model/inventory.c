@@ -15,20 +15,18 @@ void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
     l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, l->used, share};
 }
 
-/* Adds the parameters that pp_unit_params lists. Every tensor-parallel rank has
- * the biases of o_proj and down_proj, which follow the sum over ranks. */
+/* Adds the parameters that pp_unit_params lists. */
 static void add_params(const struct pp_model *m, struct pp_unit_id u,
                        struct pp_weight_list *l)
 {
-    struct pp_param p[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_params(m, u, p);
     for (size_t i = 0; i < n; i++) {
-        bool whole = i == PP_P_O_BIAS || i == PP_P_DOWN_BIAS ||
-                     !(p[i].is_matrix || p[i].is_bias);
-        enum pp_share share = whole ? PP_SHARE_NONE : PP_SHARE_TENSOR;
+        enum pp_share share =
+            p[i].split == PP_SPLIT_NONE ? PP_SHARE_NONE : PP_SHARE_TENSOR;
         if (!p[i].name[0])
             continue;
-        if (p[i].is_matrix)
+        if (p[i].n_dims == 2)
             pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
         else
             pp_weights_add_vector(l, p[i].rows, share);

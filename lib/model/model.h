@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/tensor.h"
+
 enum pp_architecture {
     PP_LLAMA,
     PP_QWEN2,
@@ -191,9 +193,6 @@ static inline bool pp_unit_is_mtp(const struct pp_model *m, struct pp_unit_id u)
 /* Returns the number of units before the decoder layers. */
 size_t pp_model_n_first(const struct pp_model *m);
 
-/* Size of the longest fully qualified name or tensor name, with its NUL. */
-#define PP_FQN_TEXT 96
-
 /* Writes the name of a language model's unit: "model.embed_tokens",
  * "model.layers.3", "model.norm" or "lm_head". */
 void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT]);
@@ -205,15 +204,6 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
 /* Finds a unit by its name. Returns false if the model has none. */
 bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
                     struct pp_unit_id *u);
-
-/* A parameter tensor. Shapes are Hugging Face's: (rows, cols) row-major, cols
- * 1 for a vector. */
-struct pp_param {
-    char name[PP_FQN_TEXT]; /* Hugging Face's: "model.norm.weight" */
-    size_t rows, cols;
-    bool is_matrix; /* two dimensions in the file */
-    bool is_bias;
-};
 
 /* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
  * gate and up, and the biases of these: a layer computes each group in one
@@ -245,7 +235,7 @@ enum { PP_P_WEIGHT = 0 }; /* the only parameter of embedding, norm and head */
  * parameter, or has it in another form. Returns the number of entries, 1 for
  * all but layers. The head's parameter is lm_head.weight even if it is tied. */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
-                      struct pp_param out[PP_N_LAYER_PARAMS]);
+                      struct pp_tensor_info out[PP_N_LAYER_PARAMS]);
 
 /* Returns the elements of a query head that RoPE rotates. */
 size_t pp_model_rotary(const struct pp_model *m);

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 /* Looks at the first and the last units: there may be many thousands. */
 static void walk(const struct pp_model *m)
 {
-    struct pp_param params[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info params[PP_N_LAYER_PARAMS];
     size_t n = pp_model_n_units(m);
     if (n == 0)
         abort();

@@ -51,7 +51,7 @@ static void pack(struct rig *r, const struct packing *p)
 
 static void bind_parameters(struct rig *r, size_t shift)
 {
-    struct pp_param p[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_params(&r->m, r->l.unit, p), at = 0;
     r->w = values_new(r->l.kernels, pp_unit_n_params(&r->m, r->l.unit), shift);
     r->g = values_new(r->l.kernels, r->w.n, shift);

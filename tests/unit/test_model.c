@@ -89,18 +89,18 @@ static void test_params(void)
     untied.tied = false;
     is_int((long long)(pp_model_n_params(&untied) - pp_model_n_params(&llama)),
            128256LL * 2048, "untied: one more table");
-    struct pp_param p[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
     struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
     size_t n = pp_unit_params(&qwen2, layer, p);
     is_int((long long)n, PP_N_LAYER_PARAMS, "parameters of a layer");
     is_str(p[PP_P_K].name, "model.layers.3.self_attn.k_proj.weight", "k");
-    ok(p[PP_P_K].rows == 128 && p[PP_P_K].cols == 896 && p[PP_P_K].is_matrix &&
-           !p[PP_P_K].is_bias,
+    ok(p[PP_P_K].rows == 128 && p[PP_P_K].cols == 896 &&
+           p[PP_P_K].n_dims == 2 && p[PP_P_K].init == PP_INIT_NORMAL,
        "its shape");
     is_str(p[PP_P_K_BIAS].name, "model.layers.3.self_attn.k_proj.bias",
            "its bias");
-    ok(p[PP_P_K_BIAS].rows == 128 && !p[PP_P_K_BIAS].is_matrix &&
-           p[PP_P_K_BIAS].is_bias,
+    ok(p[PP_P_K_BIAS].rows == 128 && p[PP_P_K_BIAS].n_dims == 1 &&
+           p[PP_P_K_BIAS].init == PP_INIT_ZEROS,
        "is a vector");
     ok(!p[PP_P_Q_NORM].name[0] && !p[PP_P_O_BIAS].name[0],
        "Qwen2 has neither QK-norm nor a bias on o");

@@ -128,7 +128,7 @@ static void write_tensors(const char *path, const struct pp_parameters *p,
             continue;
         specs[n] = (struct pp_tensor_spec){t->info.name,
                                            PP_DTYPE_F64,
-                                           t->info.is_matrix ? 2 : 1,
+                                           t->info.n_dims,
                                            {t->info.rows, t->info.cols}};
         if (!strcmp(t->info.name,
                     bend)) { /* the same bytes with two dimensions */

@@ -58,7 +58,7 @@ static void list_saved(const struct pp_parameters *p, int rank,
         *out = (struct pp_saved_tensor){.rows = t->info.rows,
                                         .cols = t->info.cols,
                                         .order = t->order,
-                                        .is_matrix = t->info.is_matrix,
+                                        .n_dims = t->info.n_dims,
                                         .rank = rank};
         memcpy(out->name, t->info.name, sizeof out->name);
         out++;
@@ -131,7 +131,7 @@ struct pp_tensor_spec pp_saved_tensor_spec(const struct pp_saved_tensor *t,
 {
     return (struct pp_tensor_spec){.name = t->name,
                                    .dtype = dtype,
-                                   .n_dims = t->is_matrix ? 2 : 1,
+                                   .n_dims = t->n_dims,
                                    .dims = {t->rows, t->cols}};
 }
 

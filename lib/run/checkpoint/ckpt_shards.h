@@ -20,7 +20,7 @@
 struct pp_saved_tensor {
     char name[PP_FQN_TEXT];
     uint64_t rows, cols, order;
-    int32_t is_matrix, rank;
+    int32_t n_dims, rank;
 };
 
 struct pp_shard_map {

@@ -34,7 +34,7 @@ static bool in_range(const struct pp_unit_range *r, size_t unit)
 static size_t count_tensors(const struct pp_model *m,
                             const struct pp_unit_range *r)
 {
-    struct pp_param table[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     size_t n = 0;
     for (size_t u = r->first; u < r->first + r->n; u++) {
         size_t n_slots = pp_unit_params(m, pp_model_unit(m, u), table);
@@ -58,7 +58,7 @@ static int grow(struct cursor *at, size_t elements, size_t element_bytes,
 
 /* Fills a tensor except its addresses, which need the total size. */
 static int place_tensor(struct pp_parameters *p, struct cursor *at,
-                        const struct pp_param *info, struct pp_err *err)
+                        const struct pp_tensor_info *info, struct pp_err *err)
 {
     struct pp_parameter *t = &p->at[at->n];
     t->info = *info;
@@ -75,7 +75,7 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
                       const struct pp_unit_range *r, struct pp_err *err)
 {
-    struct pp_param table[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct pp_unit_id id = pp_model_unit(m, unit);
     size_t n_slots = pp_unit_params(m, id, table);
     for (size_t slot = 0; slot < n_slots; slot++) {

@@ -23,15 +23,15 @@ enum pp_weights_block {
 };
 
 struct pp_parameter {
-    struct pp_param info; /* Hugging Face name and shape */
-    size_t n;             /* elements: rows * cols */
-    size_t order;         /* index in the model: units in order, slots
-                             ascending. Norms are summed in this order */
-    size_t unit, slot;    /* index of the unit in the model; the slot */
-    int stage, copy;      /* copy of the weights that the stage has */
-    bool replica;         /* a rank before this one, of its row, has it too */
-    bool tied_copy;       /* the head of a tied model: its name in files is
-                             model.embed_tokens.weight, which is saved once */
+    struct pp_tensor_info info; /* Hugging Face name and shape */
+    size_t n;                   /* elements: rows * cols */
+    size_t order;               /* index in the model: units in order, slots
+                                   ascending. Norms are summed in this order */
+    size_t unit, slot;          /* index of the unit in the model; the slot */
+    int stage, copy;            /* copy of the weights that the stage has */
+    bool replica;   /* a rank before this one, of its row, has it too */
+    bool tied_copy; /* the head of a tied model: its name in files is
+                       model.embed_tokens.weight, which is saved once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
 };
 

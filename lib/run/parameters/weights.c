@@ -141,12 +141,10 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     for (size_t i = 0; rc == 0 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         void *to = pp_staging_open(&s, t, PP_BLOCK_W);
-        if (t->info.is_bias)
-            fill_constant(p, t, to, 0);
-        else if (!t->info.is_matrix)
-            fill_constant(p, t, to, 1); /* the weight of a norm */
-        else
+        if (t->info.init == PP_INIT_NORMAL)
             fill_normal(p, t, to, seed, m->init_range);
+        else
+            fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
         rc = pp_staging_store(&s, t, PP_BLOCK_W, err);
     }
     pp_staging_finish(&s);

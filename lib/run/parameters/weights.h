@@ -41,7 +41,8 @@ const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
                                         const char *name, bool tied);
 
 /* Checks shape and type of one tensor, but not its name. */
-int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
+int pp_weights_check_tensor(const struct pp_tensor_info *p,
+                            const struct pp_tensor *t,
                             struct pp_err *err) PP_MUST_USE;
 
 /* Returns the elements of the tensor in that block (device memory), or NULL. */

@@ -19,15 +19,15 @@ static void format_shape(const struct pp_tensor *t, char buf[SHAPE_TEXT])
     snprintf(buf + n, (size_t)(SHAPE_TEXT - n), "]");
 }
 
-int pp_weights_check_tensor(const struct pp_param *p, const struct pp_tensor *t,
-                            struct pp_err *err)
+int pp_weights_check_tensor(const struct pp_tensor_info *p,
+                            const struct pp_tensor *t, struct pp_err *err)
 {
     char got[SHAPE_TEXT], want[64];
-    bool same = t->n_dims == 1 + p->is_matrix && t->dims[0] == p->rows &&
-                (!p->is_matrix || t->dims[1] == p->cols);
+    bool same = t->n_dims == p->n_dims && t->dims[0] == p->rows &&
+                (p->n_dims == 1 || t->dims[1] == p->cols);
     if (!same) {
         format_shape(t, got);
-        if (p->is_matrix)
+        if (p->n_dims == 2)
             snprintf(want, sizeof want, "[%zu, %zu]", p->rows, p->cols);
         else
             snprintf(want, sizeof want, "[%zu]", p->rows);
@@ -67,7 +67,7 @@ static int fail_missing(const char *name, const struct pp_tensors *t,
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err)
 {
-    struct pp_param params[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info params[PP_N_LAYER_PARAMS];
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
         size_t n = pp_unit_params(m, u, params);
@@ -98,7 +98,7 @@ static bool is_unused(const struct pp_tensor *x, bool used)
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first)
 {
-    struct pp_param params[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info params[PP_N_LAYER_PARAMS];
     size_t n = pp_tensors_n(t), unused = 0;
     bool *used = calloc(n + 1, sizeof *used);
     *first = NULL;

@@ -17,7 +17,7 @@ static double at(const void *p, size_t i, size_t element_bytes)
 
 static int count_tensors(struct pp_verify *v, struct pp_err *err)
 {
-    struct pp_param slots[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info slots[PP_N_LAYER_PARAMS];
     for (int fill = 0; fill < 2; fill++) {
         size_t k = 0;
         for (size_t u = 0; u < pp_model_n_units(v->model); u++) {
