@@ -49,12 +49,12 @@ PP_CROSS_ENTROPY_FWD(PP_KERNEL(cross_entropy_fwd))
 PP_CROSS_ENTROPY_BWD(PP_KERNEL(cross_entropy_bwd))
 {
     (void)stream;
-    const real *l = lse;
+    const real *l = lse, *s = scale;
     real *x = logits;
     for (size_t t = 0; t < N; t++, x += V) {
         real at_target = x[targets[t]];
-        row_gradient(x, V, l[t], (real)scale);
-        x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * (real)scale;
+        row_gradient(x, V, l[t], s[t]);
+        x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * s[t];
     }
     return 0;
 }

@@ -64,10 +64,10 @@ cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
 template <int P>
 static __global__ void cross_entropy_bwd_kernel(elem *logits, const float *lse,
                                                 const int32_t *targets,
-                                                size_t V, float scale)
+                                                const float *scales, size_t V)
 {
     pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
-    float shift = lse[blockIdx.x];
+    float shift = lse[blockIdx.x], scale = scales[blockIdx.x];
     size_t target = (size_t)targets[blockIdx.x];
     for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
         pack<P> v = x[i];
@@ -96,5 +96,5 @@ PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
     auto kernel = packs(logits, V, 0) ? cross_entropy_bwd_kernel<PP_PACK>
                                       : cross_entropy_bwd_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
-                     (const float *)lse, targets, V, (float)scale);
+                     (const float *)lse, targets, (const float *)scale, V);
 }

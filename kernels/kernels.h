@@ -207,6 +207,7 @@ typedef PP_SCATTER(pp_scatter_fn);
  *   logits   (N, V)
  *   targets  (N)     each in [0, V)
  *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written
+ *   scale    (N)     accumulated type
  *   bwd      replaces logits with the gradient of sum(scale * -logp):
  *            (exp(logits - lse) - onehot(target)) * scale
  * The caller computes the logits block by block, so that no buffer holds
@@ -214,9 +215,9 @@ typedef PP_SCATTER(pp_scatter_fn);
 #define PP_CROSS_ENTROPY_FWD(name)                       \
     int(name)(void *lse, void *logp, const void *logits, \
               const int32_t *targets, size_t N, size_t V, void *stream)
-#define PP_CROSS_ENTROPY_BWD(name)                                             \
-    int(name)(void *logits, const void *lse, const int32_t *targets, size_t N, \
-              size_t V, double scale, void *stream)
+#define PP_CROSS_ENTROPY_BWD(name)                                   \
+    int(name)(void *logits, const void *lse, const int32_t *targets, \
+              const void *scale, size_t N, size_t V, void *stream)
 typedef PP_CROSS_ENTROPY_FWD(pp_cross_entropy_fwd_fn);
 typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
 

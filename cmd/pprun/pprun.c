@@ -225,6 +225,8 @@ int main(int argc, char **argv)
     };
     const char *manifest;
     p.job.ctx = &p;
+    pp_objective_unset(&p.objective);
+    p.objective.number = PP_OBJECTIVE_SFT;
     p.argv = argv;
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);

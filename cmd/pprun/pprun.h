@@ -9,6 +9,7 @@
 #include "manifest/manifest.h"
 #include "run/execute/job.h"
 #include "run/execute/progress.h"
+#include "run/objectives/objective.h"
 #include "tool.h"
 
 /* The words of --dtype: indices of pp_precisions. */
@@ -28,7 +29,6 @@ struct pprun_options {
     int dtype;                   /* enum pprun_dtype; -1: not given */
     int device;                  /* enum pprun_device */
     int transport;               /* enum pprun_transport */
-    int objective;               /* only sft so far */
     int shapes;                  /* enum pp_message_size */
     int blas_threads;
     bool row_invariant;
@@ -61,6 +61,7 @@ struct pprun {
     struct tool *tool;
     struct pprun_options options;
     struct pp_job job;
+    struct pp_objective_options objective;
 
     struct pp_manifest manifest;
     struct pp_model model;
@@ -113,6 +114,9 @@ const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
 /* Opens the data and the evaluation data, and counts the steps of --epochs.
  * Needs the model and the schedule. */
 int pprun_open_data(struct pprun *p) PP_MUST_USE;
+
+/* Returns the columns of the data, as bits. */
+unsigned pprun_columns(const struct pp_packed *data);
 
 /* Compares the files of the data with their checksums; if they are large and
  * the run does not verify, in the background. PP_EXIT_INPUT if one is
@@ -243,7 +247,6 @@ int pprun_objective_cases(struct pprun *p) PP_MUST_USE;
 /* Writes the metrics of an objective that the data's columns allow, as members
  * of the open object. */
 struct pp_json_writer;
-struct pp_objective;
 void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
                          unsigned columns, const double *metrics);
 

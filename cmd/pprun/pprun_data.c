@@ -58,14 +58,21 @@ static bool has_tokenizer(const char *source)
     return false;
 }
 
-/* Refuses groups of sequences, of which sft would train on all alike. */
-static int check_objective(const struct pprun *p, const char *dir,
-                           const struct pp_packed *data)
+/* Refuses data of another kind than the objective's. */
+static int check_kind(const struct pprun *p, const char *dir,
+                      enum pp_data_kind kind)
 {
     struct pp_err *err = &p->tool->err;
-    if (p->job.score || data->kind == PP_DATA_DOCUMENTS)
+    const struct pp_objective *o = pp_objectives[p->objective.number];
+    if (kind == o->kind)
         return 0;
-    if (data->kind == PP_DATA_PAIRS)
+    if (p->job.objective)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: holds %s, and --objective %s "
+                       "needs %s",
+                       dir, pp_data_kinds[kind], o->name,
+                       pp_data_kinds[o->kind]);
+    if (kind == PP_DATA_PAIRS)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: holds preference pairs, and --objective sft would "
                        "train on the rejected answers too; pack the chosen "
@@ -75,6 +82,58 @@ static int check_objective(const struct pprun *p, const char *dir,
                    "%s: holds rollouts, and --objective sft would train on bad "
                    "ones too; pack the good ones as documents",
                    dir);
+}
+
+/* Returns the columns of the data, as bits. */
+unsigned pprun_columns(const struct pp_packed *data)
+{
+    struct pp_bin b;
+    unsigned bits = 0;
+    pp_packed_bin(data, 0, &b);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        bits |= b.columns[c] ? pp_column_bit((enum pp_column)c) : 0;
+    return bits;
+}
+
+/* Checks that the data has the columns of the objective, and that every bin has
+ * whole pairs. */
+static int check_objective(const struct pprun *p, const char *dir,
+                           const struct pp_packed *data)
+{
+    struct pp_err *err = &p->tool->err;
+    const struct pp_objective_options *o = &p->objective;
+    unsigned needs = pp_objective_needs(o), there = pprun_columns(data);
+    if (p->job.score)
+        return 0;
+    if (check_kind(p, dir, data->kind))
+        return -1;
+    if (o->number == PP_OBJECTIVE_DPO && !o->reference_free &&
+        !(there & pp_column_bit(PP_COLUMN_REF_LOGPS)))
+        needs |= pp_column_bit(PP_COLUMN_REF_LOGPROBS);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (needs & ~there & pp_column_bit((enum pp_column)c))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: --objective %s needs the column %s", dir,
+                           pp_objective_names[o->number], pp_columns[c].name);
+    for (size_t i = 0; o->number == PP_OBJECTIVE_DPO && i < data->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        if (b.n_sequences != 2 * b.n_groups)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: bin %zu has a pair that is not whole", dir, i);
+    }
+    if (p->job.objective && p->manifest.mesh.cp > 1)
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "--objective %s does not train on context-parallel ranks "
+            "yet; give a plan with cp 1",
+            pp_objective_names[o->number]);
+    if (p->job.objective && p->manifest.graph.n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--objective %s needs a schedule that does not cut "
+                       "microbatches into slices",
+                       pp_objective_names[o->number]);
+    return 0;
 }
 
 /* Refuses bytes for a model whose vocabulary has other tokens. */

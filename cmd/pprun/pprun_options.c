@@ -16,7 +16,6 @@ static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
-static const char *const objectives[] = {"sft", NULL};
 static const char *const message_sizes[] = {
     [PP_MESSAGE_PLANNED] = "planned",
     [PP_MESSAGE_EXCHANGE] = "exchange",
@@ -65,6 +64,9 @@ static int parse_slot_limit(struct tool *t, const struct tool_option *option,
 /* --print-memory accepts options of a run that it does not start. --verify uses
  * some of them, and excludes others by name. */
 #define TRAINING "steps|?epochs|?print-memory|?verify"
+#define DPO "objective=dpo"
+#define GRPO "objective=grpo"
+#define EITHER DPO "|" GRPO
 #define STEPS "steps|?epochs|?print-memory"
 
 const struct tool_option pprun_option_table[] = {
@@ -73,8 +75,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "weights", "PATH", "start from these safetensors", AT(options.weights)},
     {0, "init", "SEED", "start from random weights", AT(options.seed), 0,
      LARGEST, .excludes = "weights"},
-    {0, "objective", "NAME", "what to minimise: sft", AT(options.objective),
-     .words = objectives},
+    {0, "objective", "NAME", "what to minimise: sft (default), dpo or grpo",
+     AT(objective.number), .words = pp_objective_names},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,
@@ -106,6 +108,59 @@ const struct tool_option pprun_option_table[] = {
     {0, "clip", "X", "largest gradient norm, 0 for none (1.0)",
      AT(job.optim.clip), 0, 1e300, .needs = TRAINING,
      .also = "clip-grad max-grad-norm max-norm"},
+
+    {.group = "Preference and policy objectives"},
+    {0, "objective-preset", "NAME", "nemo-rl (default), trl or verl",
+     AT(objective.preset), .words = pp_objective_presets, .needs = EITHER},
+    {0, "preference-loss", "NAME", "dpo: sigmoid (default), hinge or ipo",
+     AT(objective.preference_loss), .words = pp_preference_losses,
+     .needs = DPO},
+    {0, "beta", "X", "dpo: factor of rewards (0.05)", AT(objective.beta), 1e-12,
+     1e6, .needs = DPO},
+    {0, "label-smoothing", "X", "dpo: share of pairs that are wrong (0)",
+     AT(objective.label_smoothing), 0, .5, .needs = DPO},
+    {0, "preference-weight", "X", "dpo: factor of the preference loss (1)",
+     AT(objective.preference_weight), 0, 1e6, .needs = DPO},
+    {0, "sft-weight", "X", "dpo: factor of the chosen ones' own loss (0)",
+     AT(objective.sft_weight), 0, 1e6, .needs = DPO},
+    {0, "average-logprobs", NULL, "dpo: rewards are means over tokens",
+     AT(objective.average_logprobs), .needs = DPO},
+    {0, "average-sft", NULL, "dpo: so is the chosen ones' own loss",
+     AT(objective.average_sft), .needs = DPO},
+    {0, "reference-free", NULL, "dpo: without a reference",
+     AT(objective.reference_free), .needs = DPO},
+    {0, "policy-loss", "NAME", "grpo: ppo (default) or cispo",
+     AT(objective.policy_loss), .words = pp_policy_losses, .needs = GRPO},
+    {0, "ratio", "NAME", "grpo: token (default), sequence, on-policy or none",
+     AT(objective.ratio), .words = pp_policy_ratios, .needs = GRPO},
+    {0, "clip-low", "X", "grpo: how far ratios fall (0.2)",
+     AT(objective.clip_low), 0, 1e6, .needs = GRPO},
+    {0, "clip-high", "X", "grpo: how far ratios rise (0.2)",
+     AT(objective.clip_high), 0, 1e6, .needs = GRPO},
+    {0, "dual-clip", "X", "grpo: limit for bad tokens, 0 for none (0)",
+     AT(objective.dual_clip), 0, 1e6, .needs = GRPO},
+    {0, "importance", "NAME", "grpo: how to correct for the sampler (none)",
+     AT(objective.importance), .words = pp_importances, .needs = GRPO},
+    {0, "importance-min", "X", "grpo: least correction (0)",
+     AT(objective.importance_min), 0, 1e300, .needs = GRPO},
+    {0, "importance-max", "X", "grpo: largest correction",
+     AT(objective.importance_max), 0, 1e300, .needs = GRPO},
+    {0, "kl", "NAME", "grpo: estimate of the divergence (k3)", AT(objective.kl),
+     .words = pp_kls, .needs = GRPO},
+    {0, "kl-weight", "X", "grpo: its factor (0.01)", AT(objective.kl_weight), 0,
+     1e6, .needs = GRPO},
+    {0, "kl-importance", "NAME", "grpo: its weight (score)",
+     AT(objective.kl_weighting), .words = pp_kl_weightings, .needs = GRPO},
+    {0, "kl-clamp", "X", "grpo: limit of its log-ratio (20)",
+     AT(objective.kl_clamp), 0, 1e300, .needs = GRPO},
+    {0, "kl-limit", "X", "grpo: limit of the estimate (10)",
+     AT(objective.kl_limit), 0, 1e300, .needs = GRPO},
+    {0, "aggregate", "NAME", "grpo: how tokens are summed (token-mean)",
+     AT(objective.aggregate), .words = pp_aggregates, .needs = GRPO},
+    {0, "aggregate-length", "N", "grpo: tokens of a sequence, for constant",
+     AT(objective.aggregate_length), 0, 1e12, .needs = GRPO},
+    {0, "entropy-weight", "X", "grpo: reward of entropy (0)",
+     AT(objective.entropy_weight), -1e6, 1e6, .needs = GRPO},
 
     {.group = "Device"},
     {0, "device", "NAME", "cpu (default) or cuda", AT(options.device),
@@ -169,7 +224,7 @@ const struct tool_option pprun_option_table[] = {
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
      AT(options.verify),
      .excludes = "steps epochs save dump-grads trace print-memory logprobs "
-                 "resume profile"},
+                 "resume profile objective=dpo objective=grpo"},
     {0, "shrink", NULL, "with --verify: a small model and data",
      AT(options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",
@@ -233,12 +288,25 @@ static int check_purpose(struct pprun *p)
     return 0;
 }
 
+/* Completes the options of the objective. */
+static int set_objective(struct pprun *p)
+{
+    int number = p->objective.number;
+    if (pp_objective_resolve(&p->objective, &p->tool->err))
+        return pp_fail_at(&p->tool->err,
+                          "--objective %s: ", pp_objective_names[number]);
+    if (number != PP_OBJECTIVE_SFT)
+        p->job.objective = &p->objective;
+    return 0;
+}
+
 int pprun_read_options(struct pprun *p, int argc, char **argv)
 {
     struct tool *t = p->tool;
     t->base = p;
     return tool_read_options(t, argc, argv) || check_transport(p) ||
-                   tool_check_options(t) || check_files(p) || check_purpose(p)
+                   tool_check_options(t) || check_files(p) ||
+                   check_purpose(p) || set_objective(p)
                ? -1
                : 0;
 }

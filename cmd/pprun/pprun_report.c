@@ -34,7 +34,8 @@ static void show_progress(struct pprun *p, const struct pp_step_report *r)
                   (double)r->tokens / r->seconds, bubble);
 }
 
-static void write_step(const struct pp_step_report *r, FILE *f)
+static void write_step(const struct pprun *p, const struct pp_step_report *r,
+                       FILE *f)
 {
     struct pp_json_writer w = {.f = f};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
@@ -51,6 +52,9 @@ static void write_step(const struct pp_step_report *r, FILE *f)
         pp_json_real(&w, "products", r->products);
     if (r->has_val_loss)
         pp_json_real(&w, "val_loss", r->val_loss);
+    if (r->metrics)
+        pprun_write_metrics(&w, pp_objectives[p->objective.number],
+                            pprun_columns(&p->data), r->metrics);
     pp_json_end(&w);
     putc('\n', f);
 }
@@ -70,7 +74,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     size_t n = 0;
     FILE *f = open_memstream(&line, &n);
     if (f)
-        write_step(r, f);
+        write_step(p, r, f);
     int rc = f && fclose(f) == 0
                  ? pprun_lines_write(p, line, n, r->stop, err)
                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

@@ -317,7 +317,8 @@ enum pp_layer_saved {
 enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
 enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_DY, PP_N_NORM_SAVED };
 /* ACT_W hidden, ACT_W 1, GRAD_W hidden */
-enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_N_HEAD_SAVED }; /* ACT_W both */
+enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
+/* ACT_W all. SCALE: minus the derivative of the loss by each log-probability */
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
 

@@ -97,6 +97,7 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
         n = PP_N_HEAD_SAVED;
         out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
         out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+        out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
         break;
     default:
         break;

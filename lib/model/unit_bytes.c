@@ -258,14 +258,28 @@ size_t pp_batch_device_bytes(size_t tokens)
     return times(tokens + 1, 12 * sizeof(int32_t));
 }
 
+size_t pp_scoring_bytes(size_t tokens)
+{
+    return times(tokens + 1, PP_SCORING_ROW_BYTES);
+}
+
 size_t pp_step_numbers(const struct pp_table_counts *c)
 {
-    return c->n_tensors + c->n_losses + PP_OWN_NUMBERS;
+    return c->n_tensors + times(c->n_losses, 1 + c->n_metrics) + PP_OWN_NUMBERS;
 }
 
 size_t pp_table_squares(const struct pp_table_counts *c)
 {
     return c->n_tensors * (c->copies ? 2 : 1);
+}
+
+/* The metrics of every microbatch, and the rows of one. */
+static size_t scoring(const struct pp_table_counts *c)
+{
+    size_t metrics = times(times(c->n_losses, c->n_metrics), sizeof(double));
+    return c->n_metrics ? pp_line_bytes(metrics) +
+                              pp_line_bytes(pp_scoring_bytes(c->tokens))
+                        : 0;
 }
 
 /* Losses of a step and of an evaluation, the numbers of this rank and of all,
@@ -296,5 +310,6 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     if (c->copies || c->replicas)
         sum += pp_line_bytes(PP_COPIED_PART * wide);
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
-    return sum + engines * engine + (b->is_host ? statistics(c) : 0);
+    return sum + engines * engine +
+           (b->is_host ? statistics(c) + scoring(c) : 0);
 }

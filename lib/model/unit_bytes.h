@@ -96,6 +96,8 @@ struct pp_table_counts {
     size_t rotary;    /* rotated elements of a head; 0: no tables of angles */
     size_t n_tensors; /* of the whole model; a tied head counts */
     size_t n_losses;  /* microbatches of a step */
+    size_t n_metrics; /* numbers of an objective for each of them; 0: it has
+                         no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
@@ -109,6 +111,11 @@ struct pp_table_counts {
  * its integers that a GPU's kernels read. */
 size_t pp_batch_host_bytes(size_t tokens);
 size_t pp_batch_device_bytes(size_t tokens);
+
+/* The room of a scored row of an objective other than the next token: sums of
+ * its sequence, four columns and one of the sequence, and an index. */
+enum { PP_SCORING_ROW_BYTES = 10 * sizeof(double) + sizeof(uint32_t) };
+size_t pp_scoring_bytes(size_t tokens);
 
 /* Returns the numbers that each rank sends to all others after a step: one for
  * each tensor and each loss, and the rank's own. */

@@ -79,8 +79,8 @@ run/objectives base data
 run/parameters base model data device
 run/parts base model device comm schedule/memory run/timing run/parameters
 run/checkpoint base data comm run/parameters
-run/execute base model data device comm schedule/ir schedule/memory run/parameters run/parts run/timing
-run/train base model data device comm schedule/ir schedule/memory schedule/simulate run/timing run/parameters run/parts run/checkpoint run/execute
+run/execute base model data device comm schedule/ir schedule/memory run/parameters run/objectives run/parts run/timing
+run/train base model data device comm schedule/ir schedule/memory schedule/simulate run/timing run/parameters run/objectives run/parts run/checkpoint run/execute
 run/verify base model run/parameters run/execute
 END
 }

@@ -143,7 +143,7 @@ static void bench_rows(struct arrays *a)
     BENCH("cross_entropy_fwd", b * 256 * V, "GB/s",
           k->cross_entropy_fwd(r, z, a->wide[1].at, a->ids, 256, V, NULL));
     BENCH("cross_entropy_bwd", 2 * b * 256 * V, "GB/s",
-          k->cross_entropy_bwd(a->wide[1].at, r, a->ids, 256, V, 1, NULL));
+          k->cross_entropy_bwd(a->wide[1].at, r, a->ids, r, 256, V, NULL));
 }
 
 static void bench_tensors(struct arrays *a)

@@ -159,15 +159,17 @@ static void compare_cross_entropy(struct call *c, size_t N, size_t V)
 {
     struct tensor *x = in(c, ELEMENT, N * V);
     struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
+    struct tensor *scale = in(c, ACCUMULATED, N);
     int32_t *targets = malloc((N + 1) * sizeof *targets);
     for (size_t i = 0; i < N; i++)
         targets[i] = (int32_t)((i * 7 + 3) % V);
     int32_t *at = ids_on_device(targets, N);
     void *s = gpu_stream();
     int rc = c->k->cross_entropy_fwd(lse->at, logp->at, x->at, at, N, V, s) ||
-             c->k->cross_entropy_bwd(x->at, lse->at, at, N, V, 0.25, s);
+             c->k->cross_entropy_bwd(x->at, lse->at, at, scale->at, N, V, s);
     ref->cross_entropy_fwd(lse->want, logp->want, x->want, targets, N, V, NULL);
-    ref->cross_entropy_bwd(x->want, lse->want, targets, N, V, 0.25, NULL);
+    ref->cross_entropy_bwd(x->want, lse->want, targets, scale->want, N, V,
+                           NULL);
     ok(!rc, "%s cross_entropy of %zu x %zu runs", c->k->name, N, V);
     close_to(c, lse, 1e-12, "cross_entropy_fwd lse");
     close_to(c, logp, 1e-12, "cross_entropy_fwd logp");

@@ -120,6 +120,7 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
     struct values x = values_new(k, N * V, 1), want = values_new(k, N * V, 0);
     struct values lse = values_new(k, N, 0), logp = values_new(k, N, 0);
     struct values wlse = values_new(k, N, 0), wlogp = values_new(k, N, 0);
+    struct values scales = values_new(k, N, 0);
     fill_normal(&x, "logits", size);
     for (size_t t = 0; t < N; t++) {
         double max = get(&x, t * V), sum = 0;
@@ -129,15 +130,17 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
             sum += exp(get(&x, t * V + i) - max);
         double l = max + log(sum);
         set(&wlse, t, l);
+        /* Another scale for every row, of either sign. */
+        set(&scales, t, t % 2 ? scale : -scale / (double)(t + 1));
         set(&wlogp, t, get(&x, t * V + (size_t)targets[t]) - l);
         for (size_t i = 0; i < V; i++)
             set(&want, t * V + i,
-                scale *
+                get(&scales, t) *
                     (exp(get(&x, t * V + i) - l) - (i == (size_t)targets[t])));
     }
     bool fine =
         !k->cross_entropy_fwd(lse.at, logp.at, x.at, targets, N, V, NULL) &&
-        !k->cross_entropy_bwd(x.at, lse.at, targets, N, V, scale, NULL);
+        !k->cross_entropy_bwd(x.at, lse.at, targets, scales.at, N, V, NULL);
     /* lse in fp32 is rounded, which adds an error to gradients. */
     double b = bound(k) * (size > 10 ? size / 2 : 1);
     ok((values_near(&lse, &wlse, bound(k), 1, "lse") &&
@@ -145,8 +148,8 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
         values_near(&x, &want, b, scale, "dlogits")) &&
            fine && guard_whole(&x) && guard_whole(&lse) && guard_whole(&logp),
        "%s cross-entropy over %zu, spread %g", k->name, V, size);
-    struct values *all[] = {&x, &want, &lse, &logp, &wlse, &wlogp};
-    for (size_t i = 0; i < 6; i++)
+    struct values *all[] = {&x, &want, &lse, &logp, &wlse, &wlogp, &scales};
+    for (size_t i = 0; i < 7; i++)
         values_free(all[i]);
 }
 

@@ -189,7 +189,11 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     view_before(e, a);
     host->before = e->before;
     host->scale = p->scale;
-    host->logps = p->logps ? on->batch.logps : NULL;
+    host->logps = p->logps || p->objective ? on->batch.logps : NULL;
+    if (p->objective) {
+        host->objective = pp_score_rows;
+        host->objective_ctx = e->scoring;
+    }
     *mb = *host;
     return pp_batch_send(&on->batch, mb, err);
 }
@@ -235,6 +239,20 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
+    if (e->scoring)
+        *e->scoring = (struct pp_scoring){
+            .options = e->pass->objective,
+            .step = e->pass->step,
+            .packed = e->pass->packed,
+            .bin = bin_of(e->pass, a),
+            .metrics = e->pass->metrics
+                           ? e->pass->metrics + (size_t)a.microbatch *
+                                                    e->pass->stride *
+                                                    PP_MAX_METRICS
+                           : NULL,
+            .rows = host,
+            .room = e->scoring->room,
+            .n_rows = e->scoring->n_rows};
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;

@@ -16,6 +16,7 @@
 #include "run/execute/progress.h"
 #include "run/execute/recorder.h"
 #include "run/execute/job.h"
+#include "run/execute/scoring.h"
 #include "schedule/memory/memory.h"
 #include "schedule/ir/play.h"
 
@@ -90,12 +91,18 @@ struct pp_exec {
     struct pp_recorder *recorder;     /* borrowed, or NULL */
     uint64_t messages, message_bytes; /* sent since pp_exec_init */
 
+    struct pp_scoring *scoring; /* borrowed; NULL without an objective */
+
     const struct pp_pass *pass; /* the current one */
 };
 
 /* One execution of the row. Microbatch k is the bin at place first + k stride,
  * and empty if that is not before end. */
 struct pp_pass {
+    /* The objective; with NULL options that of the next token. */
+    const struct pp_objective_options *objective;
+    struct pp_objective_counts step;
+    double *metrics; /* (PP_MAX_METRICS) by microbatch, as losses; or NULL */
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "run/objectives/objective.h"
 #include "run/parts/stage.h"
 #include "schedule/ir/deps.h"
 #include "schedule/memory/memory.h"
@@ -137,6 +138,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .rotary = pp_model_rotary(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
+        .n_metrics = j->objective ? PP_MAX_METRICS : 0,
         .n_eval = n_eval(j),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},

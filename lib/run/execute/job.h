@@ -18,6 +18,7 @@
 #include "schedule/ir/schedule.h"
 
 struct pp_progress;
+struct pp_objective_options;
 
 /* The number of rows of a message between stages. The index gives the rows that
  * count; they are the same in all three cases. */
@@ -47,6 +48,7 @@ struct pp_step_report {
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */
     double val_loss;                  /* NAN if nothing is scored */
+    const double *metrics;            /* of the objective; NULL without one */
     const int *peak_slots;            /* by rank; counted, not planned */
     uint64_t messages, message_bytes; /* between stages, of all ranks */
 };
@@ -85,6 +87,8 @@ struct pp_job {
     const struct pp_tensors *weights;
     const char *weights_path; /* for messages */
     uint64_t seed;
+
+    const struct pp_objective_options *objective; /* NULL: of the next token */
 
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;

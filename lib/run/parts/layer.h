@@ -37,8 +37,13 @@ struct pp_microbatch {
     const int32_t *scored_rows, *targets; /* (n_scored) */
     double scale;  /* 1 / scored tokens of the whole step */
     double *loss;  /* F writes: sum of -logp over scored rows, in row
-                      order, times scale */
-    double *logps; /* (n_scored) F writes; or NULL */
+                      order, times scale; or that of `objective` */
+    double *logps; /* (n_scored) F writes; may be NULL without objective */
+    /* Turns log-probabilities of the scored rows, x, into the loss, and
+     * replaces them by its negative gradient. NULL: every row's is scale. */
+    int (*objective)(void *ctx, const struct pp_microbatch *mb, double *x,
+                     double *loss, struct pp_err *err);
+    void *objective_ctx;
 
     /* For a slice, and for the rows of a context-parallel rank. */
     const struct pp_attention_keys *keys; /* (n_sequences), or NULL */

@@ -3,10 +3,13 @@
  *
  * Only scored rows are multiplied by the vocabulary. F, I and W each compute
  * the logits again (B computes them once), so that nothing of width V outlives
- * a block. F keeps the rows and their log-sum-exp. The size of a block depends
+ * a block. F keeps the rows, their log-sum-exp, and the gradient of the loss
+ * with respect to each log-probability. The size of a block depends
  * only on V and the backend, so products have the same shape under every split
  * of the model. */
 #include "run/parts/layer_impl.h"
+
+#include <string.h>
 
 /* Log-probabilities to read from the device at a time. */
 #define READ_ROWS 4096
@@ -62,7 +65,8 @@ static int make_gradient(const struct pp_layer *l,
         return -1;
     PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
         h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
-        mb->targets + at, n, l->model->vocab, mb->scale, l->stream));
+        mb->targets + at, pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at), n,
+        l->model->vocab, l->stream));
     return 0;
 }
 
@@ -92,6 +96,35 @@ static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* Writes the scale of every scored row, from mb->logps or mb->scale. */
+static int write_scales(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, void *scales,
+                        struct pp_err *err)
+{
+    union {
+        float narrow[READ_ROWS];
+        double wide[READ_ROWS];
+    } room;
+    size_t bytes = l->kernels->accumulator_bytes, n;
+    const struct pp_device_ops *ops = pp_device_ops(l->device);
+    for (size_t at = 0; at < mb->n_scored; at += n) {
+        n = block_end(mb, at, READ_ROWS);
+        void *to = pp_layer_statistic_at(l, scales, at);
+        for (size_t i = 0; i < n; i++) {
+            double scale = mb->objective ? mb->logps[at + i] : mb->scale;
+            if (bytes == sizeof(float))
+                room.narrow[i] = (float)scale;
+            else
+                room.wide[i] = scale;
+        }
+        if (ops->is_host)
+            memcpy(to, &room, n * bytes);
+        else if (ops->put(l->device, to, &room, n * bytes, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
@@ -116,7 +149,10 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (read_logps(l, mb, h.logp, &sum, err))
         return -1;
     *mb->loss = sum * mb->scale;
-    return 0;
+    if (mb->objective &&
+        mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, err))
+        return -1;
+    return write_scales(l, mb, s[PP_S_HEAD_SCALE], err);
 }
 
 /* Computes the input gradient (dx), the weight gradient (dw), or both from the

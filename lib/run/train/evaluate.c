@@ -12,6 +12,9 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
                        double scale, double *losses, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
+    struct pp_objective_counts step = {0};
+    for (size_t i = 0; j->objective && !j->score && i < p->n_bins; i++)
+        pp_scoring_count(j->objective, p, i, &step);
     uint64_t m = pp_job_microbatches(j), lane = (uint64_t)r->worker.place.dp;
     pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
     for (uint64_t first = 0; first < p->n_bins; first += m) {
@@ -22,6 +25,8 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
             .stride = (uint64_t)pp_rank_lanes(r),
             .scale = scale,
             .score_all = j->score,
+            .objective = j->score ? NULL : j->objective,
+            .step = step,
             .losses = losses ? losses + first + lane : r->losses,
             .logps = j->score ? j->logps : NULL,
             .ctx = j->ctx,

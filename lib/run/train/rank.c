@@ -195,6 +195,17 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
     return r->arena ? 0 : -1;
 }
 
+/* Makes room for an objective. */
+static int make_scoring(struct pp_rank *r, const struct pp_table_counts *c,
+                        struct pp_err *err)
+{
+    r->metrics = make(r, c->n_losses * c->n_metrics, sizeof *r->metrics, err);
+    r->scoring.n_rows = c->tokens + 1;
+    r->scoring.room = make(r, pp_scoring_bytes(c->tokens), 1, err);
+    r->train.scoring = r->forward.scoring = &r->scoring;
+    return r->metrics && r->scoring.room ? 0 : -1;
+}
+
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_table_counts c = pp_job_tables(r->job, r->worker.place.row);
@@ -202,6 +213,8 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->n_numbers = pp_step_numbers(&c);
     r->n_eval = c.n_eval;
     r->losses = make(r, c.n_losses, sizeof *r->losses, err);
+    if (c.n_metrics && make_scoring(r, &c, err))
+        return -1;
     r->eval_losses = make(r, c.n_eval, sizeof *r->eval_losses, err);
     r->mine = make(r, r->n_numbers, sizeof *r->mine, err);
     r->all = make(r, r->n_numbers * c.n_ranks, sizeof *r->all, err);
@@ -304,8 +317,9 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->rope_sin);
     pp_device_free(r->device, r->squares);
     pp_device_free(r->device, r->arena);
-    void *made[] = {r->losses,     r->eval_losses, r->mine,        r->all,
-                    r->peak_slots, r->output_host, r->squares_host};
+    void *made[] = {r->metrics,     r->scoring.room, r->losses,
+                    r->eval_losses, r->mine,         r->all,
+                    r->peak_slots,  r->output_host,  r->squares_host};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->comm->ops->detach(r->comm);

@@ -29,9 +29,12 @@ struct pp_rank {
     void *rope_cos, *rope_sin; /* on the device */
     double *squares;           /* (pp_table_squares) on the device */
     double *squares_host;      /* the same on the host of a GPU, or NULL */
-    double *losses;            /* (accumulate x n_microbatches) of one step */
-    double *eval_losses;       /* (n_eval) one for each microbatch */
-    bool eval_scored;          /* the last evaluation had a scored token */
+    struct pp_scoring scoring; /* of both execs, if the job has an objective */
+    double *metrics; /* (accumulate x n_microbatches, PP_MAX_METRICS) or NULL */
+    double sums[PP_MAX_METRICS]; /* metrics of the last step */
+    double *losses;              /* (accumulate x n_microbatches) of one step */
+    double *eval_losses;         /* (n_eval) one for each microbatch */
+    bool eval_scored;            /* the last evaluation had a scored token */
     size_t n_eval;      /* microbatches of the passes over the eval data */
     double *mine, *all; /* (n_numbers), (ranks x n_numbers): exchanged after a
                            step */
@@ -60,6 +63,10 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
 /* Counts the scored and the real tokens of the next n microbatches. */
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
                    uint64_t *tokens);
+
+/* Counts the next n microbatches for the objective. */
+struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
+                                                   size_t n);
 
 /* Computes the mean negative log-likelihood of the eval data, on every rank.
  * It is NAN if no token is scored. */

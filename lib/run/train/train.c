@@ -33,6 +33,12 @@ static size_t n_losses(const struct pp_rank *r)
     return pp_job_microbatches(r->job) * (size_t)r->job->accumulate;
 }
 
+/* Returns the metrics of all microbatches of a step. */
+static size_t n_metrics(const struct pp_rank *r)
+{
+    return r->job->objective ? n_losses(r) * PP_MAX_METRICS : 0;
+}
+
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
                    uint64_t *tokens)
 {
@@ -47,6 +53,18 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
     }
 }
 
+struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
+                                                   size_t n)
+{
+    const struct pp_packed *p = r->job->data;
+    struct pp_objective_counts sum = {0};
+    for (size_t k = 0; k < n; k++)
+        pp_scoring_count(r->job->objective, p,
+                         pp_packed_place(p, (uint64_t)r->microbatches + k),
+                         &sum);
+    return sum;
+}
+
 static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -59,6 +77,11 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
     memset(r->losses, 0, n_losses(r) * sizeof *r->losses);
+    if (r->metrics)
+        memset(r->metrics, 0, n_metrics(r) * sizeof *r->metrics);
+    struct pp_objective_counts step = {.tokens = (double)scored};
+    if (j->objective)
+        step = pp_rank_count_objective(r, n_losses(r));
     for (int i = 0; i < j->accumulate; i++) {
         const struct pp_pass pass = {
             .packed = j->data,
@@ -69,6 +92,11 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .sync = i + 1 == j->accumulate,
             .number = i,
             .losses = r->losses + (size_t)i * m + lane,
+            .objective = j->objective,
+            .step = step,
+            .metrics = j->objective ? r->metrics + ((size_t)i * m + lane) *
+                                                       PP_MAX_METRICS
+                                    : NULL,
             .output = j->output,
             .ctx = j->ctx,
         };
@@ -107,6 +135,9 @@ static int exchange(struct pp_rank *r, const double tail[N_TAIL],
     if (sum_squares(r, err))
         return -1;
     memcpy(r->mine + r->n_tensors, r->losses, n_losses(r) * sizeof *r->losses);
+    if (r->metrics)
+        memcpy(r->mine + r->n_tensors + n_losses(r), r->metrics,
+               n_metrics(r) * sizeof *r->metrics);
     memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
     return r->comm->ops->allgather(r->comm, r->mine, r->all,
                                    n * sizeof *r->mine, err);
@@ -121,6 +152,23 @@ static double entry(const struct pp_rank *r, size_t i)
     for (int k = 0; k < r->comm->size; k++)
         sum += r->all[(size_t)k * n + i];
     return sum;
+}
+
+/* Combines the metrics of all microbatches, in their order. */
+static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
+{
+    if (!r->job->objective)
+        return;
+    const struct pp_objective *o = pp_objectives[r->job->objective->number];
+    size_t first = r->n_tensors + n_losses(r);
+    for (size_t k = 0; k < o->n_metrics; k++) {
+        enum pp_combine how = o->metrics[k].combine;
+        r->sums[k] = pp_metric_neutral(how);
+        for (size_t i = 0; i < n_losses(r); i++)
+            r->sums[k] = pp_metric_combine(
+                how, r->sums[k], entry(r, first + i * PP_MAX_METRICS + k));
+    }
+    rep->metrics = r->sums;
 }
 
 /* Sums the entries of all ranks, tensors in model order and losses in
@@ -148,6 +196,7 @@ static int sum_up(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
         rep->messages += (uint64_t)tail[TAIL_MESSAGES];
         rep->message_bytes += (uint64_t)tail[TAIL_BYTES];
     }
+    combine_metrics(r, rep);
     rep->grad_norm = sqrt(squares);
     rep->bubble =
         r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;

@@ -1,0 +1,170 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# objectives - preference and policy objectives through the pipeline: the same
+# bits for every split and schedule, the same gradients for every packing, and
+# the gradient of the loss against differences of the loss.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+# rollouts SEED COUNT: prints JSON Lines of groups of two responses.
+rollouts() {
+    awk -v seed="$1" -v n="$2" '
+    function list(k, what,   s, t) {
+        for (t = s = ""; k > 0; k--) {
+            s = s t (what == "id" ? int(rand() * 67) : \
+                     what == "lp" ? -4 - rand() : rand() - .5)
+            t = ","
+        }
+        return "[" s "]"
+    }
+    BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) {
+            k = 1 + int(rand() * 9)
+            printf "{\"prompt\":%s,\"response\":%s,\"group\":%d,", list(3, "id"), list(k, "id"), i / 2
+            printf "\"advantages\":%s,\"prev_logprobs\":%s,", list(k, "a"), list(k, "lp")
+            printf "\"logprobs\":%s,\"ref_logprobs\":%s}\n", list(k, "lp"), list(k, "lp")
+        }
+    }'
+}
+
+# pairs: the same as preference pairs.
+pairs() {
+    rollouts "$@" | jq -c 'del(.group,.advantages,.prev_logprobs,.logprobs)' |
+        paste -d '\n' - | jq -sc '[range(0; length; 2) as $i | .[$i:$i + 2]][] |
+            {prompt: .[0].prompt,
+             chosen: {input_ids: .[0].response, ref_logprobs: .[0].ref_logprobs},
+             rejected: {input_ids: .[1].response, ref_logprobs: .[1].ref_logprobs}}'
+}
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    rollouts 3 16 >rollouts.jsonl
+    pairs 4 16 >pairs.jsonl
+    for kind in rollouts pairs; do
+        pppack -q -l 64 --bins-multiple 4 -o $kind $kind.jsonl
+        pppack -q -l 200 -o $kind.wide $kind.jsonl
+    done
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# bins DIR: prints the number of bins (pp-pack(5)).
+bins() { od -An -tu8 -j32 -N8 "$1/index" | tr -d ' '; }
+
+# step NAME RANKS KIND DATA ARGS...: one step over all bins of DATA.
+step() {
+    ppsplit -q -p "$2" model-llama |
+        ppsched -q -s "$3" -m "$(bins "$4")" >"$1.plan"
+    pprun -q --data "$4" --init 1 --steps 1 --clip 0 --optimizer sgd \
+        --dump-grads "$1.grads" "${@:5}" "$1.plan" >"$1.log"
+}
+
+# Drops what depends on the split.
+metrics() { jq -c 'del(.seconds, .tokens_per_s, .bubble)' "$1"; }
+
+GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
+
+@test "every split and schedule gives the bits of one rank" {
+    for o in grpo dpo; do
+        local data=rollouts options=("${GRPO[@]}")
+        [ $o = grpo ] || { data=pairs; options=(--objective dpo --sft-weight .2); }
+        step one 1 1f1b $data "${options[@]}"
+        for kind in gpipe zb-h1; do
+            step two 2 $kind $data "${options[@]}"
+            compare one.grads two.grads
+            diff <(metrics one.log) <(metrics two.log)
+        done
+    done
+}
+
+@test "every packing gives the same gradient" {
+    local of
+    for of in "rollouts ${GRPO[*]}" \
+        'rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean' \
+        'rollouts --objective grpo --aggregate seq-mean-sum --importance sequence-mask --importance-max 1.1' \
+        'pairs --objective dpo --label-smoothing .1' \
+        'pairs --objective dpo --preference-loss ipo --average-logprobs --sft-weight .5 --average-sft'; do
+        read -ra words <<<"$of"
+        [ "$(bins "${words[0]}")" -ne "$(bins "${words[0]}.wide")" ]
+        step packed 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}"
+        step wide 1 1f1b "${words[0]}.wide" --dtype fp64 "${words[@]:1}"
+        "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-7 packed.grads wide.grads
+        jq -se '.[0].loss - .[1].loss | fabs < 1e-12' packed.log wide.log
+    done
+}
+
+@test "losses and metrics are those of the objective on log-probabilities" {
+    step grpo 2 1f1b rollouts.wide --dtype fp64 "${GRPO[@]}"
+    step dpo 2 1f1b pairs.wide --dtype fp64 --objective dpo --sft-weight .2
+    for o in grpo dpo; do
+        local data=rollouts
+        [ $o = grpo ] || data=pairs
+        pprun -q --data $data.wide --init 1 --dtype fp64 --logprobs $o.scores \
+            $o.plan
+        # A case of all sequences, from the input and --logprobs alone.
+        jq -sc --slurpfile in $data.jsonl --arg o $o '
+            def pad($n; $v): [range($n) | 0] + $v;
+            (if $o == "grpo" then [$in[] |
+                 {n: (.prompt | length), k: (.response | length),
+                  a: .advantages, p: .prev_logprobs, q: .logprobs,
+                  f: .ref_logprobs}]
+             else [$in[] | . as $pair | (.chosen, .rejected) |
+                 {n: ($pair.prompt | length), k: (.input_ids | length),
+                  f: .ref_logprobs, a: [], p: [], q: []}] end) as $s |
+            def column($c): [$s[] | pad(.n; .[$c])[]];
+            {id: 1, objective: $o,
+             options: (if $o == "grpo" then {kl_weight: .3, importance: "tis",
+                           importance_max: 1.5} else {sft_weight: .2} end),
+             cu_seqlens: ([0] + [foreach $s[] as $q (0; . + $q.n + $q.k)]),
+             x: [.[].logprobs[]], f: column("f"),
+             mask: [$s[] | ([range(.n) | 0] + [range(.k) | 1])[]]} +
+            (if $o == "grpo" then {advantages: column("a"), p: column("p"),
+                                   q: column("q")} else {} end)' \
+            $o.scores >$o.case
+        pprun --objective-cases $o.case >$o.want
+        jq -se '.[1] as $want | .[0] as $got |
+            [$want.metrics + {loss: $want.loss} | to_entries[] |
+             ($got[.key] - .value | fabs) < 1e-6 * ([1, .value] | max)] |
+            length > 5 and all' $o.log $o.want
+    done
+}
+
+@test "the gradient is the slope of the loss" {
+    # One step of SGD moves the weights by lr times the gradient: the loss falls
+    # by lr times the square of its norm.
+    for of in "rollouts.wide ${GRPO[*]}" \
+        'rollouts.wide --objective grpo --ratio sequence --aggregate seq-mean-mean --entropy-weight .1 --kl k2 --kl-importance none' \
+        'pairs.wide --objective dpo --beta .5'; do
+        read -ra words <<<"$of"
+        step slope 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}" \
+            --lr 1e-8 --steps 2
+        jq -se '(.[0].loss - .[1].loss) / 1e-8 / .[0].grad_norm /
+            .[0].grad_norm - 1 | fabs < 1e-4' slope.log
+    done
+}
+
+@test "data without what an objective needs are refused" {
+    step plan 1 1f1b rollouts --objective grpo
+    refused() {
+        run -2 --separate-stderr pprun --init 1 --steps 1 "$@" plan.plan
+        echo "$stderr"
+        [ "$output" = '' ]
+    }
+    refused --data rollouts
+    [[ $stderr == *'rollouts'*'--objective sft'* ]]
+    refused --data rollouts --objective dpo
+    [[ $stderr == *'--objective dpo needs pairs'* ]]
+    jq -c 'del(.ref_logprobs)' rollouts.jsonl >bare.jsonl
+    pppack -q -l 64 -o bare bare.jsonl
+    refused --data bare --objective grpo
+    [[ $stderr == *'--objective grpo needs the column ref_logprobs'* ]]
+    pprun -q --data bare --init 1 --steps 1 --objective grpo --kl none plan.plan |
+        jq -e '.kl_penalty == null and .gen_kl_error > 0'
+    refused --data pairs --objective dpo --clip-low .1
+    [[ $stderr == *'--clip-low'*'--objective grpo'* ]]
+    refused --data rollouts --objective grpo --policy-loss cispo --dual-clip 3
+    [[ $stderr == *'cispo'* ]]
+}
