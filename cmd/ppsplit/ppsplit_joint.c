@@ -25,7 +25,8 @@ int split_plan_jointly(struct split_job *j)
     return 0;
 }
 
-/* Returns the best combination of a kind; NULL if none fits. */
+/* Returns the best combination of a kind. If none fits it is the one that needs
+ * least, and NULL if there is no split. */
 static const struct pp_split_choice *best_of(const struct split_job *j,
                                              const char *kind)
 {
@@ -33,8 +34,12 @@ static const struct pp_split_choice *best_of(const struct split_job *j,
     const struct pp_split_choice *best = NULL;
     for (size_t i = 0; i < x->n_choices; i++) {
         const struct pp_split_choice *c = &x->choices[i];
-        if (!strcmp(c->kind, kind) && isfinite(c->step) &&
-            (!best || c->step < best->step))
+        if (strcmp(c->kind, kind) || c->need == 0)
+            continue;
+        /* The last of equals is the one that the search keeps. */
+        bool smaller = best && c->need < best->need;
+        if (!best || (isfinite(c->step) ? c->step <= best->step
+                                        : isinf(best->step) && smaller))
             best = c;
     }
     return best;
@@ -49,21 +54,38 @@ static bool is_first(const struct split_job *j, size_t i)
     return true;
 }
 
+/* Prints a combination, or the memory that it lacks. */
+static void print_choice(const struct split_job *j,
+                         const struct pp_split_choice *c, FILE *f)
+{
+    char place[32], need[32];
+    pp_format_size(pp_size_of(c->need), need);
+    snprintf(place, sizeof place, c->n_chunks > 1 ? "%s %d" : "%s",
+             placement_name(c), c->n_chunks);
+    fprintf(f, "%-14s  %-9s", c->kind, place);
+    if (isinf(c->step))
+        fprintf(f, "  no split fits; one needs %s\n", need);
+    else
+        fprintf(f, "  %9.4g  %4.1f %%  %10s  %5.1f %%%s%s\n", c->step,
+                100 * c->idle, need, 100 * (c->step / j->joint.bound.step - 1),
+                c->whole_head ? "  B last" : "",
+                strcmp(c->kind, j->plan.run.name) ? "" : "  best");
+}
+
 void split_print_tried(const struct split_job *j, FILE *f)
 {
     const struct pp_split_joint *x = &j->joint;
-    double bound = x->bound.step;
-    fprintf(f, "\nBest split of each schedule:\n%-15s  %-9s  %6s  %10s  %s\n",
-            "schedule", "placement", "chunks", "step", "above the bound");
+    fprintf(f,
+            "\nBest split of each schedule, and memory of its fullest rank:\n"
+            "%-14s  %-9s  %9s  %6s  %10s  %s\n",
+            "schedule", "placement", "step", "bubble", "memory",
+            "above the bound");
     for (size_t i = 0; i < x->n_choices; i++) {
         const struct pp_split_choice *c = best_of(j, x->choices[i].kind);
         if (is_first(j, i) && c)
-            fprintf(f, "%-15s  %-9s  %6d  %10.4g  %13.1f %%%s\n", c->kind,
-                    placement_name(c), c->n_chunks, c->step,
-                    100 * (c->step / bound - 1),
-                    c->whole_head ? "  B on the last stage" : "");
+            print_choice(j, c, f);
     }
-    fprintf(f, "The bound, %.4g, is that of %s.\n", bound,
+    fprintf(f, "The bound, %.4g, is that of %s.\n", x->bound.step,
             x->bound.rule == PP_LEAST_UNIT    ? "one unit alone"
             : x->bound.rule == PP_LEAST_UNITS ? "whole units"
                                               : "the work of all ranks");

@@ -65,7 +65,6 @@ static struct pp_split_request request_for(const struct joint_search *x,
     q.search_order = false;
     q.shortest = true;
     q.brief = true;
-    q.plan_buffers = false;
     return q;
 }
 
@@ -79,8 +78,19 @@ static void keep(struct joint_search *x, const struct pp_split_request *q,
     x->step = x->best->run.found.makespan;
 }
 
-/* Plans a request, sets the step and the bounds of a choice, and keeps the plan
- * if none is better. The step is infinite if no split fits. */
+/* Sets the idle time and the memory of a choice. */
+static void weigh(const struct pp_split_plan *plan, struct pp_split_choice *c)
+{
+    int n = plan->graph.n_rows;
+    double busy = 0, makespan = plan->run.found.makespan;
+    for (int r = 0; r < n; r++)
+        busy += plan->ranks[r].busy;
+    c->idle = makespan > 0 ? 1 - busy / (n * makespan) : 0;
+    c->need = pp_split_plan_need(plan, pp_split_plan_fullest(plan));
+}
+
+/* Plans a request, sets the figures and the bounds of a choice, and keeps the
+ * plan if none is better. The step is infinite if no split fits. */
 static int try_request(struct joint_search *x, const struct pp_split_request *q,
                        struct pp_split_choice *c, struct pp_err *err)
 {
@@ -89,8 +99,11 @@ static int try_request(struct joint_search *x, const struct pp_split_request *q,
     int rc = pp_split_plan(q, &plan, &refusal);
     c->step = INFINITY;
     c->bounds = NULL;
+    c->idle = c->need = 0;
     /* A search that finds no order leaves the kind's. */
     bool found = !rc && (!q->search_order || !strcmp(plan.run.name, "auto"));
+    if (found)
+        weigh(&plan, c);
     if (found && (q->memory_bytes == 0 || pp_split_plan_fits(&plan))) {
         size_t n = plan.run.n_stages + 1;
         size_t *bounds = pp_arena_alloc(&x->joint->arena, n, sizeof *bounds);
