@@ -120,6 +120,11 @@ int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
     size_t share = (size_t)x->cp * (size_t)x->tp;
     if (x->cp == 1 || x->cp_exchange != PP_CP_A2A)
         return 0;
+    if (x->cp > PP_MOST_A2A_RANKS)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
+                               "%d ranks are more than the %d that can "
+                               "exchange heads",
+                               x->cp, (int)PP_MOST_A2A_RANKS);
     if (m->n_heads % share == 0 && m->n_kv_heads % share == 0)
         return 0;
     return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",

@@ -59,6 +59,8 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
 
+enum { PP_MOST_A2A_RANKS = 1024 };
+
 /* Checks that the heads divide by the context-parallel ranks if those exchange
  * heads. An error carries the setting cp-exchange. */
 int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,

@@ -99,10 +99,14 @@ says() {
 @test "processes give the bits of threads: lines, gradients, checkpoints" {
     ppsplit -q --zero 0 -p 2 --dp 2 model-llama |
         ppsched -q -s zb-h1 -m 2 >lanes.json
-    for n in 2:two 4:four 4:lanes; do
+    pppack -q -l 48 --cp 2 -o parts data.jsonl
+    ppsplit -q --zero 0 -p 2 --cp 2 --cp-exchange a2a model-llama |
+        ppsched -q -s zb-h1 -m 2 >parts.json
+    for n in 2:two 4:four 4:lanes 4:parts; do
         rm -rf a b
         mkdir a b
         more=(--eval packed --eval-every 1 --save-every 1)
+        [ "$n" != 4:parts ] || more+=(--data parts --eval parts)
         pprun "${n#*:}.json" "${options[@]}" "${more[@]}" --save a/ckpt \
             --dump-grads a/grads -o a/log
         mpi "${n%:*}" pprun --transport mpi "${n#*:}.json" "${options[@]}" \

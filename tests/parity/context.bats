@@ -66,6 +66,26 @@ context() {
         length == 40 and all'
 }
 
+@test "with --row-invariant they score with the bits of one rank" {
+    awk 'BEGIN { srand(7); for (i = 0; i < 4; i++) {
+        ids = ""
+        for (t = 0; t < 150 + 73 * i; t++)
+            ids = ids (t ? "," : "") int(rand() * 67)
+        print "{\"input_ids\": [" ids "]}" } }' >long.jsonl
+    pppack -l 600 --cp 4 -o long long.jsonl
+    score() { pprun "$1.json" --data long --init 3 --row-invariant \
+        --logprobs "$1.scores"; }
+    score llama
+    for how in "4" "2 --cp-exchange a2a"; do
+        # shellcheck disable=SC2086
+        ppsplit --zero 0 -p 2 --cp $how model-llama |
+            ppsched -s 1f1b -m 4 >parts.json
+        rm -f parts.scores
+        score parts
+        cmp parts.scores llama.scores
+    done
+}
+
 @test "resuming gives the same bits" {
     ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     rm -rf whole half

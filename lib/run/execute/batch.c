@@ -203,6 +203,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         mb->keys = b->keys;
         mb->key_rows = part->n_ranks > 1 ? v.tokens : mb->tokens + mb->context;
         mb->order = part->n_ranks > 1 ? b->order : NULL;
+        mb->n_whole = part->n_ranks > 1 ? v.n_sequences : 0;
         mb->whole_cu = v.cu_seqlens;
         mb->whole_cu_padded = v.cu_seqlens_padded;
     }
@@ -225,8 +226,8 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->targets, mb->n_scored},
         {&keys, keys ? 3 * mb->n_sequences : 0},
         {&mb->order, mb->order ? mb->key_rows : 0},
-        {&mb->whole_cu, mb->order ? mb->n_sequences / 2 + 1 : 0},
-        {&mb->whole_cu_padded, mb->order ? mb->n_sequences / 2 + 1 : 0},
+        {&mb->whole_cu, mb->n_whole ? mb->n_whole + 1 : 0},
+        {&mb->whole_cu_padded, mb->n_whole ? mb->n_whole + 1 : 0},
     };
     size_t used = 0;
     if (!b->device_ids)

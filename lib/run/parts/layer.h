@@ -51,7 +51,8 @@ struct pp_microbatch {
     /* (key_rows) For a context-parallel rank: the row of each key when the rows
      * of all ranks follow each other. */
     const int32_t *order;
-    const int32_t *whole_cu, *whole_cu_padded; /* (n_sequences / 2 + 1) the
+    size_t n_whole;
+    const int32_t *whole_cu, *whole_cu_padded; /* (n_whole + 1) the
                                                   sequences on all ranks */
     const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
                                 rank has two parts of each sequence. */

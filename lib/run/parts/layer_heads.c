@@ -11,7 +11,7 @@
 
 #include "comm/collective.h"
 
-enum { MAX_BLOCKS = 5, MAX_MEMBERS = 1024 };
+enum { MAX_BLOCKS = 5 };
 
 /* Neighbouring columns of a tensor of this rank: those of member i begin at
  * column at + i * width. */
@@ -51,7 +51,7 @@ static int exchange(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *in, const void *out, size_t width, struct pp_err *err)
 {
     const struct pp_group *g = &l->context->group;
-    size_t at[MAX_MEMBERS + 1], part = mb->tokens * width;
+    size_t at[PP_MOST_A2A_RANKS + 1], part = mb->tokens * width;
     size_t own = (size_t)g->index * part;
     for (int i = 0; i <= g->n; i++)
         at[i] = (size_t)i * part;
@@ -123,7 +123,7 @@ shape_of_heads(const struct pp_layer *l, const struct pp_microbatch *mb,
     h.NH /= share;
     h.NKV /= share;
     h.ldq = h.ldkv = ld;
-    h.n_sequences = mb->n_sequences / 2;
+    h.n_sequences = mb->n_whole;
     h.cu = mb->whole_cu;
     h.cu_padded = mb->whole_cu_padded;
     return h;
