@@ -96,6 +96,85 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
     done
 }
 
+@test "a pair without a scored token does not count" {
+    local nothing='"labels":[-100,-100],"ref_logprobs":[0,0]'
+    {
+        cat pairs.jsonl
+        echo "{\"prompt\":[1],\"chosen\":{\"input_ids\":[1,2],$nothing},\"rejected\":{\"input_ids\":[3,4],$nothing}}"
+    } >more.jsonl
+    pppack -q -l 200 -o more more.jsonl
+    for loss in sigmoid ipo; do
+        step without 1 1f1b pairs.wide --dtype fp64 --objective dpo \
+            --preference-loss $loss
+        step with 1 1f1b more --dtype fp64 --objective dpo \
+            --preference-loss $loss
+        jq -se '.[0].loss - .[1].loss | fabs < 1e-12' without.log with.log
+    done
+}
+
+@test "data-parallel ranks give the gradient of one" {
+    local o=(--dtype fp64 "${GRPO[@]}" --aggregate seq-mean-mean)
+    # Two ranks of replicas take half of the microbatches each.
+    [ $(($(bins rollouts) % 2)) -eq 0 ]
+    step one 1 1f1b rollouts "${o[@]}"
+    ppsplit -q -p 2 --dp 2 --zero 0 model-llama |
+        ppsched -q -s 1f1b -m $(($(bins rollouts) / 2)) >dp.plan
+    pprun -q --data rollouts --init 1 --steps 1 --clip 0 --optimizer sgd \
+        --dump-grads dp.grads "${o[@]}" dp.plan >dp.log
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-7 one.grads dp.grads
+    jq -se '[.[0], .[1]] | map(del(.seconds, .tokens_per_s, .bubble, .step)) |
+        .[0] as $one | .[1] | to_entries | length > 15 and
+        all(.[]; ($one[.key] - .value | fabs) < 1e-12 * ([1, .value] | max))' \
+        one.log dp.log
+}
+
+@test "an evaluation has the loss of the step before its update" {
+    step eval 2 1f1b pairs --dtype fp64 --objective dpo --sft-weight .2
+    pprun -q --data pairs --eval pairs --init 1 --dtype fp64 --objective dpo \
+        --sft-weight .2 eval.plan >eval.val
+    jq -se '.[0].loss - .[1].val_loss | fabs < 1e-12' eval.log eval.val
+}
+
+# own NAME ARGS...: packs the rollouts as if the model had made them, with the
+# log-probabilities that it gives them in the bins of rollouts.
+own() {
+    step zero 2 1f1b rollouts "${GRPO[@]}"
+    pprun -q --data rollouts --init 1 --logprobs scores "${@:2}" zero.plan
+    # --logprobs has the sequences of a group one after the other.
+    jq -c --slurpfile scores scores -n '
+        [$scores[].logprobs[]] as $x |
+        foreach inputs as $r ({end: 0};
+            {begin: (.end + ($r.prompt | length)),
+             end: (.end + ($r.prompt + $r.response | length))};
+            $x[.begin:.end] as $p | $r + {prev_logprobs: $p, logprobs: $p})' \
+        rollouts.jsonl >own.jsonl
+    pppack -q -l 64 --bins-multiple 4 -o "$1" own.jsonl
+    pppack -q -l 200 -o "$1.wide" own.jsonl
+}
+
+is_certain() {
+    jq -e '.probs_ratio_min == 1 and .probs_ratio_max == 1 and
+        .gen_kl_error == 0 and .policy_kl_error == 0 and
+        .token_mult_prob_error - 1 < 1e-12 and .clip_fraction == 0' "$1"
+}
+
+@test "log-probabilities of --logprobs certify a ratio of exactly 1" {
+    own own
+    for kind in gpipe 1f1b zb-h1; do
+        step own 2 $kind own --objective grpo --importance tis
+        is_certain own.log
+    done
+    # After an update it is not 1 any more, and the sampler still agrees.
+    step own 2 1f1b own --objective grpo --steps 2 --lr 0.1
+    tail -n 1 own.log | jq -e '.probs_ratio_max > 1 and .gen_kl_error == 0'
+}
+
+@test "in other bins too, with row-invariant products" {
+    own rows --row-invariant
+    step rows 2 1f1b rows.wide --objective grpo --row-invariant
+    is_certain rows.log
+}
+
 @test "losses and metrics are those of the objective on log-probabilities" {
     step grpo 2 1f1b rollouts.wide --dtype fp64 "${GRPO[@]}"
     step dpo 2 1f1b pairs.wide --dtype fp64 --objective dpo --sft-weight .2

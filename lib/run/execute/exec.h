@@ -99,10 +99,12 @@ struct pp_exec {
 /* One execution of the row. Microbatch k is the bin at place first + k stride,
  * and empty if that is not before end. */
 struct pp_pass {
-    /* The objective; with NULL options that of the next token. */
+    /* NULL: the loss of the next token. `step` has the counts of all passes of
+     * the step, on all data-parallel ranks. */
     const struct pp_objective_options *objective;
     struct pp_objective_counts step;
-    double *metrics; /* (PP_MAX_METRICS) by microbatch, as losses; or NULL */
+    double
+        *metrics; /* (PP_MAX_METRICS) by microbatch, as losses; NULL: unused */
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */
