@@ -103,8 +103,7 @@ struct pp_pass {
      * the step, on all data-parallel ranks. */
     const struct pp_objective_options *objective;
     struct pp_objective_counts step;
-    double
-        *metrics; /* (PP_MAX_METRICS) by microbatch, as losses; NULL: unused */
+    double *metrics; /* (PP_MAX_METRICS) of each microbatch, or NULL */
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */
