@@ -12,6 +12,8 @@ struct shape_case {
     bool sinks;
     size_t n;
     int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
+    int chunks; /* if not 0: two sequences are the first and the last of so many
+                   chunks of one, and share its keys */
 };
 
 static const struct shape_case cases[] = {
@@ -23,24 +25,44 @@ static const struct shape_case cases[] = {
     {"window 3, sinks", 4, 2, 4, 4, 1, 3, 1, 2, {9, 4}, {9, 6}},
     {"sinks", 3, 1, 4, 6, 0, 0, 1, 2, {5, 1}, {6, 1}},
     {"large group", 20, 1, 3, 4, 2, 0, 1, 2, {6, 1}, {6, 3}},
+    {"chunks", 2, 1, 4, 4, 1, 0, 0, 4, {3, 2, 2, 0}, {3, 3, 2, 2}, 4},
+    {"chunks, window", 2, 2, 4, 3, 0, 5, 0, 2, {4, 4}, {4, 4}, 4},
     {"blocks", 2, 1, 17, 17, 0, 0, 0, 3, {129, 64, 65}, {136, 64, 72}},
     {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {600, 17}, {600, 20}},
+    {"blocks, chunks", 4, 2, 16, 8, 3, 0, 0, 2, {130, 97}, {130, 130}, 6},
     {"blocks, window", 2, 1, 16, 8, 0, 100, 1, 2, {700, 128}, {700, 130}},
     {"blocks, wide window", 2, 2, 8, 8, 0, 531, 0, 1, {1085}, {1090}},
     {"blocks, large groups", 34, 2, 5, 8, 1, 0, 0, 2, {40, 81}, {48, 81}},
     {"no sequences", 2, 1, 4, 4, 0, 0, 0, 0, {0}, {0}},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
-#define N_SMALL 8 /* cases small enough for finite differences */
+#define N_SMALL 10 /* cases small enough for finite differences */
 
 /* Arguments, gradients and scratch of one call. */
 struct call {
     const struct pp_kernels *k;
     struct pp_attention_shape s;
     int32_t cu[MAX_SEQUENCES + 1], cu_padded[MAX_SEQUENCES + 1];
+    struct pp_attention_keys keys[MAX_SEQUENCES];
     bool with_sinks;
     struct values q, kk, v, sinks, o, lse, dq, dk, dv, dout, scratch;
 };
+
+/* Lists the keys of the sequences, and returns their rows. */
+static size_t set_keys(struct call *c, const struct shape_case *t)
+{
+    int32_t first = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        int32_t position = 0;
+        if (t->chunks && i % 2)
+            position = (t->chunks - 1) * t->padded[i];
+        c->keys[i] =
+            (struct pp_attention_keys){first, position + t->real[i], position};
+        if (!t->chunks || i % 2)
+            first += position + t->padded[i];
+    }
+    return (size_t)first;
+}
 
 static void call_init(struct call *c, const struct shape_case *t,
                       const struct pp_kernels *k, size_t shift)
@@ -51,6 +73,7 @@ static void call_init(struct call *c, const struct shape_case *t,
         c->cu_padded[i + 1] = c->cu_padded[i] + t->padded[i];
     }
     size_t N = (size_t)c->cu_padded[t->n], width = t->HDQK;
+    size_t NK = set_keys(c, t);
     width = t->HDV > width ? t->HDV : width;
     c->s = (struct pp_attention_shape){
         .N = N,
@@ -66,10 +89,13 @@ static void call_init(struct call *c, const struct shape_case *t,
         .cu_padded = c->cu_padded,
         .scale = 0.4,
         .window = t->window,
+        .keys = t->chunks ? c->keys : NULL,
+        .NK = NK,
+        .share = 2,
     };
     c->q = values_new(k, N * c->s.ldq, shift);
-    c->kk = values_new(k, N * c->s.ldkv, shift);
-    c->v = values_new(k, N * c->s.ldkv, shift);
+    c->kk = values_new(k, NK * c->s.ldkv, shift);
+    c->v = values_new(k, NK * c->s.ldkv, shift);
     c->sinks = values_new(k, t->NH, shift);
     c->o = values_new(k, N * c->s.ldo, shift);
     c->dout = values_new(k, N * c->s.ldo, shift);
@@ -120,12 +146,12 @@ static void bump(struct values *v, size_t i, double x)
     set(v, i, get(v, i) + x);
 }
 
-/* Computes row `t` of head h with simple loops in double, over its keys [from,
- * t], and its part of backward. */
-static void naive_row(struct call *c, size_t from, size_t t, size_t h)
+/* Computes row `t` of head h with simple loops in double, over n keys from row
+ * `from` on, and its part of backward. */
+static void naive_row(struct call *c, size_t from, size_t n, size_t t, size_t h)
 {
     const struct pp_attention_shape *s = &c->s;
-    size_t kv = h / (s->NH / s->NKV), n = t - from + 1;
+    size_t kv = h / (s->NH / s->NKV);
     double *p = calloc(n, sizeof *p), *dp = calloc(n, sizeof *dp);
     double sum = c->with_sinks ? exp(get(&c->sinks, h)) : 0, d = 0;
     for (size_t j = 0; j < n; j++) {
@@ -178,11 +204,13 @@ static void naive(struct call *c)
     for (size_t i = 0; i < s->n_sequences; i++) {
         size_t first = (size_t)c->cu_padded[i];
         size_t n = (size_t)(c->cu[i + 1] - c->cu[i]);
+        size_t key = (size_t)c->keys[i].first;
         for (size_t t = 0; t < n; t++)
             for (size_t h = 0; h < s->NH; h++) {
+                size_t end = (size_t)c->keys[i].position + t + 1;
                 size_t from =
-                    s->window && t + 1 > s->window ? t + 1 - s->window : 0;
-                naive_row(c, first + from, first + t, h);
+                    s->window && end > s->window ? end - s->window : 0;
+                naive_row(c, key + from, end - from, first + t, h);
             }
     }
 }
