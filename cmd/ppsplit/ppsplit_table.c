@@ -283,6 +283,12 @@ static void print_foot(const struct split_job *j, FILE *f)
                 ? ", master weights and two moments"
                 : " and two moments",
             j->tokens, j->plan.run.n_microbatches, rest);
+    if (j->n_microbatches == 0)
+        fprintf(f,
+                "Without -m a step is assumed to have %" PRId64
+                " microbatches%s.\n",
+                j->plan.run.n_microbatches,
+                j->plan.run.shortest ? "" : ", and only cost is balanced");
     print_mesh(j, f);
 }
 

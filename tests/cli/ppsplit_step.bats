@@ -252,6 +252,11 @@ profile() {
 @test "the table gives the step and the use of memory" {
     run -0 ppsplit -p 2 -m 8 -t m
     [[ "$output" == *'A step of 8 microbatches under 1f1b takes '*' flop; ranks are idle '*'No split takes less.'* ]]
+    [[ "$output" != *' is assumed'* ]]
+    run -0 ppsplit -p 2 -s 1f1b -t m
+    [[ "$output" == *'Without -m a step is assumed to have 8 microbatches.'* ]]
+    run -0 ppsplit -p 2 --method balanced -t m
+    [[ "$output" == *'Without -m a step is assumed to have 8 microbatches, and only cost is balanced.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
     [[ "$output" == *'Ranks 0, 1, ... use this share of the memory limit: '*' %, '*' %.'* ]]
 }
