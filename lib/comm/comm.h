@@ -38,9 +38,9 @@ enum pp_direction {
     PP_DIRECTION_DATA, /* between the ranks that hold the same weights: their
                           gradients, and keys and values of sequences that
                           they divide */
-    PP_DIRECTION_HOST, /* host memory, only to and from rank 0, for checkpoints.
-                          send and recv may block until their message is
-                          received. */
+    PP_DIRECTION_HOST, /* host memory, only to and from rank 0, for checkpoints
+                          and sums. send and recv may block until their message
+                          is received. */
     PP_N_DIRECTIONS
 };
 

@@ -265,7 +265,7 @@ size_t pp_scoring_bytes(size_t tokens)
 
 size_t pp_step_numbers(const struct pp_table_counts *c)
 {
-    return c->n_tensors + times(c->n_losses, 1 + c->n_metrics) + PP_OWN_NUMBERS;
+    return c->n_tensors + times(c->n_losses, 1 + c->n_metrics);
 }
 
 size_t pp_table_squares(const struct pp_table_counts *c)
@@ -282,14 +282,17 @@ static size_t scoring(const struct pp_table_counts *c)
                         : 0;
 }
 
-/* Losses of a step and of an evaluation, the numbers of this rank and of all,
- * and their numbers of slots. */
+/* Losses of a step and of an evaluation; the numbers of this rank, their sums
+ * and their entries, which have an index; the own numbers of all ranks, and
+ * their slots. */
 static size_t statistics(const struct pp_table_counts *c)
 {
-    size_t n = pp_step_numbers(c), own = sizeof(double);
-    return pp_line_bytes(times(c->n_losses, own)) +
-           pp_line_bytes(times(c->n_eval, own)) + pp_line_bytes(times(n, own)) +
-           pp_line_bytes(times(times(n, c->n_ranks), own)) +
+    size_t numbers = times(pp_step_numbers(c), sizeof(double));
+    size_t own = PP_OWN_NUMBERS * sizeof(double);
+    return pp_line_bytes(times(c->n_losses, sizeof(double))) +
+           pp_line_bytes(times(c->n_eval, sizeof(double))) +
+           2 * pp_line_bytes(numbers) + pp_line_bytes(times(numbers, 2)) +
+           pp_line_bytes(times(c->n_ranks, own)) +
            pp_line_bytes(times(c->n_ranks, sizeof(int)));
 }
 

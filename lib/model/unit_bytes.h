@@ -117,8 +117,8 @@ size_t pp_batch_device_bytes(size_t tokens);
 enum { PP_SCORING_ROW_BYTES = 10 * sizeof(double) + sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
-/* Returns the numbers that each rank sends to all others after a step: one for
- * each tensor and each loss, and the rank's own. */
+/* Returns the numbers that ranks add up after a step: one for each tensor, each
+ * loss and each metric. A rank also sends its own numbers to all others. */
 enum { PP_OWN_NUMBERS = 8 };
 size_t pp_step_numbers(const struct pp_table_counts *c);
 

@@ -44,12 +44,10 @@ static int add_losses(struct pp_rank *r, size_t n, double *loss,
     size_t m = pp_job_microbatches(r->job);
     *loss = 0;
     for (size_t first = 0; first < n; first += m) {
-        if (r->comm->ops->allgather(r->comm, r->eval_losses + first, r->all,
-                                    m * sizeof *r->eval_losses, err))
+        if (pp_rank_add_up(r, r->eval_losses + first, m, err))
             return -1;
         for (size_t k = 0; k < m; k++)
-            for (int rank = 0; rank < r->comm->size; rank++)
-                *loss += r->all[(size_t)rank * m + k];
+            *loss += r->sums[k];
     }
     return 0;
 }

@@ -90,11 +90,10 @@ int pp_rank_check_loss(struct pp_rank *r, struct pp_err *err)
 {
     size_t m = pp_job_microbatches(r->job);
     double loss = 0;
-    if (play(r, err) || r->comm->ops->allgather(r->comm, r->losses, r->all,
-                                                m * sizeof *r->losses, err))
+    if (play(r, err) || pp_rank_add_up(r, r->losses, m, err))
         return -1;
-    for (size_t i = 0; i < m * (size_t)r->comm->size; i++)
-        loss += r->all[i];
+    for (size_t i = 0; i < m; i++)
+        loss += r->sums[i];
     if (isfinite(loss))
         return pp_agree(r->comm, check_block(r, PP_BLOCK_G, err), err);
     if (pp_rank_leave_to_0(r, PP_EXIT_SYSTEM, err))

@@ -217,15 +217,18 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
         return -1;
     r->eval_losses = make(r, c.n_eval, sizeof *r->eval_losses, err);
     r->mine = make(r, r->n_numbers, sizeof *r->mine, err);
-    r->all = make(r, r->n_numbers * c.n_ranks, sizeof *r->all, err);
+    r->sums = make(r, r->n_numbers, sizeof *r->sums, err);
+    r->entries = make(r, r->n_numbers, sizeof *r->entries, err);
+    r->of_ranks = make(r, c.n_ranks * PP_OWN_NUMBERS, sizeof *r->of_ranks, err);
     r->peak_slots = make(r, c.n_ranks, sizeof *r->peak_slots, err);
     size_t n = pp_table_squares(&c);
     bool is_host = r->device->ops->is_host;
     r->squares =
         pp_device_alloc(r->device, n, sizeof *r->squares, "norms", err);
     r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
-    return r->losses && r->mine && r->all && r->peak_slots && r->eval_losses &&
-                   r->squares && (is_host || r->squares_host)
+    return r->losses && r->mine && r->sums && r->entries && r->of_ranks &&
+                   r->peak_slots && r->eval_losses && r->squares &&
+                   (is_host || r->squares_host)
                ? 0
                : -1;
 }
@@ -318,8 +321,9 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->squares);
     pp_device_free(r->device, r->arena);
     void *made[] = {r->metrics,     r->scoring.room, r->losses,
-                    r->eval_losses, r->mine,         r->all,
-                    r->peak_slots,  r->output_host,  r->squares_host};
+                    r->eval_losses, r->mine,         r->sums,
+                    r->entries,     r->of_ranks,     r->peak_slots,
+                    r->output_host, r->squares_host};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->comm->ops->detach(r->comm);

@@ -11,6 +11,12 @@
 struct pp_record;
 struct pp_profile;
 
+/* A number on its way to rank 0. */
+struct pp_entry {
+    uint64_t index;
+    double value;
+};
+
 struct pp_rank {
     const struct pp_job *job;
     struct pp_comm *comm;
@@ -31,16 +37,19 @@ struct pp_rank {
     double *squares_host;      /* the same on the host of a GPU, or NULL */
     struct pp_scoring scoring; /* of both execs, if the job has an objective */
     double *metrics; /* (accumulate x n_microbatches, PP_MAX_METRICS) or NULL */
-    double sums[PP_MAX_METRICS]; /* metrics of the last step */
-    double *losses;              /* (accumulate x n_microbatches) of one step */
-    double *eval_losses;         /* (n_eval) one for each microbatch */
-    bool eval_scored;            /* the last evaluation had a scored token */
-    size_t n_eval;      /* microbatches of the passes over the eval data */
-    double *mine, *all; /* (n_numbers), (ranks x n_numbers): exchanged after a
-                           step */
+    double combined[PP_MAX_METRICS]; /* metrics of the last step */
+    double *losses;      /* (accumulate x n_microbatches) of one step */
+    double *eval_losses; /* (n_eval) one for each microbatch */
+    bool eval_scored;    /* the last evaluation had a scored token */
+    size_t n_eval;       /* microbatches of the passes over the eval data */
+    /* Exchanged after a step: a sum of squares for every tensor of the model, a
+     * loss and metrics for every microbatch. */
     size_t n_numbers;
-    size_t n_tensors; /* tensors of the whole model */
-    int *peak_slots;  /* by rank */
+    double *mine, *sums;      /* (n_numbers) this rank's, and those of all */
+    struct pp_entry *entries; /* (n_numbers) */
+    double *of_ranks;         /* (ranks, PP_OWN_NUMBERS) */
+    size_t n_tensors;         /* tensors of the whole model */
+    int *peak_slots;          /* by rank */
 
     int64_t step;         /* optimizer steps done */
     int64_t microbatches; /* consumed */
@@ -59,6 +68,33 @@ int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 /* Trains from r->step to the job's last step. */
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
                   struct pp_err *err) PP_MUST_USE;
+
+/* Return the number of microbatches of a step, and of all their metrics. */
+size_t pp_rank_n_losses(const struct pp_rank *r);
+size_t pp_rank_n_metrics(const struct pp_rank *r);
+
+/* What a rank has to say of a step that it has played. */
+struct pp_own_numbers {
+    double compute_seconds, seconds, product_seconds;
+    int stop; /* see pp_job.stop */
+    bool damage;
+    int peak_slots;
+    uint64_t messages, message_bytes;
+};
+
+/* Collective. Fills r->sums with the sums of n numbers over the ranks, in their
+ * order; n is at most n_numbers. */
+int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Exchanges what pp_rank_report needs. */
+int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Fills the report of a step, the same on every rank: tensors add up in model
+ * order and losses in microbatch order, so that the sums do not depend on the
+ * split. Returns why a rank was asked to stop, or 0. */
+int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep, bool *damage);
 
 /* Counts the scored and the real tokens of the next n microbatches. */
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,

@@ -11,34 +11,6 @@
 #include "run/train/rank.h"
 #include "run/train/record.h"
 
-/* After a step each rank sends these doubles to all others: a sum of squares
- * for every tensor of the model (0 if another rank holds it), a loss for every
- * microbatch (0 unless this rank ran its head), then the entries below.
- * Integers below 2^53 are exact. */
-enum tail {
-    TAIL_COMPUTE,
-    TAIL_WALL,
-    TAIL_PRODUCTS,
-    TAIL_STOP,
-    TAIL_DAMAGE,
-    TAIL_SLOTS,
-    TAIL_MESSAGES,
-    TAIL_BYTES,
-    N_TAIL
-};
-_Static_assert((int)N_TAIL <= (int)PP_OWN_NUMBERS, "there is room");
-
-static size_t n_losses(const struct pp_rank *r)
-{
-    return pp_job_microbatches(r->job) * (size_t)r->job->accumulate;
-}
-
-/* Returns the metrics of all microbatches of a step. */
-static size_t n_metrics(const struct pp_rank *r)
-{
-    return r->job->objective ? n_losses(r) * PP_MAX_METRICS : 0;
-}
-
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
                    uint64_t *tokens)
 {
@@ -76,12 +48,12 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                      r->params.n_elements * r->params.accumulator_bytes, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
-    memset(r->losses, 0, n_losses(r) * sizeof *r->losses);
+    memset(r->losses, 0, pp_rank_n_losses(r) * sizeof *r->losses);
     if (r->metrics)
-        memset(r->metrics, 0, n_metrics(r) * sizeof *r->metrics);
+        memset(r->metrics, 0, pp_rank_n_metrics(r) * sizeof *r->metrics);
     struct pp_objective_counts step = {.tokens = (double)scored};
     if (j->objective)
-        step = pp_rank_count_objective(r, n_losses(r));
+        step = pp_rank_count_objective(r, pp_rank_n_losses(r));
     for (int i = 0; i < j->accumulate; i++) {
         const struct pp_pass pass = {
             .packed = j->data,
@@ -105,104 +77,6 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
     return pp_job_replicas(j) > 1 ? pp_sync_data(&r->worker, err) : 0;
-}
-
-/* Computes the sum of squares of every tensor of this rank that counts. A
- * second copy has the order of the first and must not overwrite it. */
-static int sum_squares(struct pp_rank *r, struct pp_err *err)
-{
-    size_t n = r->params.n;
-    for (size_t i = 0; i < n; i++) {
-        const struct pp_parameter *p = &r->params.at[i];
-        if (pp_parameter_counts(p) &&
-            r->kernels.sum_squares(&r->squares[i], p->g, p->n, r->stream))
-            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
-                           p->info.name);
-    }
-    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
-                                        r->squares_host, err);
-    for (size_t i = 0; sums && i < n; i++)
-        if (pp_parameter_counts(&r->params.at[i]))
-            r->mine[r->params.at[i].order] = sums[i];
-    return sums ? 0 : -1;
-}
-
-static int exchange(struct pp_rank *r, const double tail[N_TAIL],
-                    struct pp_err *err)
-{
-    size_t n = r->n_numbers;
-    memset(r->mine, 0, n * sizeof *r->mine);
-    if (sum_squares(r, err))
-        return -1;
-    memcpy(r->mine + r->n_tensors, r->losses, n_losses(r) * sizeof *r->losses);
-    if (r->metrics)
-        memcpy(r->mine + r->n_tensors + n_losses(r), r->metrics,
-               n_metrics(r) * sizeof *r->metrics);
-    memcpy(r->mine + n - N_TAIL, tail, N_TAIL * sizeof *tail);
-    return r->comm->ops->allgather(r->comm, r->mine, r->all,
-                                   n * sizeof *r->mine, err);
-}
-
-/* Returns the sum of entry i over the ranks, in their order. At most one rank
- * has a value, or each context-parallel rank has that of its tokens. */
-static double entry(const struct pp_rank *r, size_t i)
-{
-    size_t n = r->n_numbers;
-    double sum = 0;
-    for (int k = 0; k < r->comm->size; k++)
-        sum += r->all[(size_t)k * n + i];
-    return sum;
-}
-
-/* Combines the metrics of all microbatches, in their order. */
-static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
-{
-    if (!r->job->objective)
-        return;
-    const struct pp_objective *o = pp_objectives[r->job->objective->number];
-    size_t first = r->n_tensors + n_losses(r);
-    for (size_t k = 0; k < o->n_metrics; k++) {
-        enum pp_combine how = o->metrics[k].combine;
-        r->sums[k] = pp_metric_neutral(how);
-        for (size_t i = 0; i < n_losses(r); i++)
-            r->sums[k] = pp_metric_combine(
-                how, r->sums[k], entry(r, first + i * PP_MAX_METRICS + k));
-    }
-    rep->metrics = r->sums;
-}
-
-/* Sums the entries of all ranks, tensors in model order and losses in
- * microbatch order, so that the sums do not depend on the split. Returns why a
- * rank was asked to stop, or 0. */
-static int sum_up(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
-{
-    size_t n = r->n_numbers;
-    double squares = 0, compute = 0, products = 0, wall = 0;
-    int stop = 0;
-    rep->loss = 0;
-    for (size_t i = 0; i < r->n_tensors; i++)
-        squares += entry(r, i);
-    for (size_t i = 0; i < n_losses(r); i++)
-        rep->loss += entry(r, r->n_tensors + i);
-    for (int k = 0; k < r->comm->size; k++) {
-        const double *tail = r->all + (size_t)(k + 1) * n - N_TAIL;
-        compute += tail[TAIL_COMPUTE];
-        products += tail[TAIL_PRODUCTS];
-        wall = fmax(wall, tail[TAIL_WALL]);
-        if (stop <= 0 && tail[TAIL_STOP] != 0)
-            stop = (int)tail[TAIL_STOP];
-        *damage |= tail[TAIL_DAMAGE] != 0;
-        r->peak_slots[k] = (int)tail[TAIL_SLOTS];
-        rep->messages += (uint64_t)tail[TAIL_MESSAGES];
-        rep->message_bytes += (uint64_t)tail[TAIL_BYTES];
-    }
-    combine_metrics(r, rep);
-    rep->grad_norm = sqrt(squares);
-    rep->bubble =
-        r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;
-    rep->products = r->job->time_products ? products / compute : -1;
-    rep->peak_slots = r->peak_slots;
-    return stop;
 }
 
 static int inspect(const struct pp_rank *r, struct pp_err *err)
@@ -229,25 +103,25 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     uint64_t scored;
     pp_progress_phase(j->progress, PP_PHASE_TRAIN, r->step + 1);
     pp_recorder_step(&r->recorder);
-    pp_rank_count(r, n_losses(r), &scored, &rep->tokens);
+    pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
     if (run_passes(r, scored, err))
         return -1;
     pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);
-    const double tail[N_TAIL] = {
-        [TAIL_COMPUTE] = r->train.compute_seconds - compute,
-        [TAIL_WALL] = r->train.seconds - pass_seconds,
-        [TAIL_PRODUCTS] = r->timed.product_seconds - products,
-        [TAIL_STOP] = j->stop ? j->stop(j->ctx) : 0,
-        [TAIL_DAMAGE] = finds_damage(j),
-        [TAIL_SLOTS] = r->train.peak_slots,
-        [TAIL_MESSAGES] = (double)(r->train.messages - messages),
-        [TAIL_BYTES] = (double)(r->train.message_bytes - bytes),
+    const struct pp_own_numbers own = {
+        .compute_seconds = r->train.compute_seconds - compute,
+        .seconds = r->train.seconds - pass_seconds,
+        .product_seconds = r->timed.product_seconds - products,
+        .stop = j->stop ? j->stop(j->ctx) : 0,
+        .damage = finds_damage(j),
+        .peak_slots = r->train.peak_slots,
+        .messages = r->train.messages - messages,
+        .message_bytes = r->train.message_bytes - bytes,
     };
-    if (exchange(r, tail, err))
+    if (pp_rank_exchange(r, &own, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     bool damage = false;
-    *stop = sum_up(r, rep, &damage);
+    *stop = pp_rank_report(r, rep, &damage);
     if (damage && pp_rank_check_files(r, false, err))
         return -1;
     rep->step = r->step + 1;
@@ -265,7 +139,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
-    r->microbatches += (int64_t)n_losses(r);
+    r->microbatches += (int64_t)pp_rank_n_losses(r);
     /* The times can be read only from a device that is idle. */
     if (j->record.n_steps && r->device->ops->wait(r->device, err))
         return -1;

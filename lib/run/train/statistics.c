@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* statistics - what ranks tell each other after a step: squares of gradients,
+ * losses, metrics, times.
+ *
+ * Almost all numbers belong to one rank. Each rank sends those that it has to
+ * rank 0, which adds them up and sends the sums back: a job moves a few sums
+ * for each rank, not every number of every rank. */
+#include <math.h>
+#include <string.h>
+
+#include "run/train/rank.h"
+
+/* The numbers of a rank alone; every rank gets those of all. Integers below
+ * 2^53 are exact. */
+enum own_number {
+    OWN_COMPUTE,
+    OWN_WALL,
+    OWN_PRODUCTS,
+    OWN_STOP,
+    OWN_DAMAGE,
+    OWN_SLOTS,
+    OWN_MESSAGES,
+    OWN_BYTES,
+    N_OWN
+};
+_Static_assert((int)N_OWN == (int)PP_OWN_NUMBERS, "the plan knows them");
+
+size_t pp_rank_n_losses(const struct pp_rank *r)
+{
+    return pp_job_microbatches(r->job) * (size_t)r->job->accumulate;
+}
+
+size_t pp_rank_n_metrics(const struct pp_rank *r)
+{
+    return r->job->objective ? pp_rank_n_losses(r) * PP_MAX_METRICS : 0;
+}
+
+/* Adds the numbers of another rank, which come as a count and that many
+ * entries. */
+static int add_rank(struct pp_rank *r, int from, double *sum,
+                    struct pp_err *err)
+{
+    uint64_t n;
+    if (pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, &n, sizeof n, err) ||
+        pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, r->entries,
+                        n * sizeof *r->entries, err))
+        return -1;
+    for (uint64_t i = 0; i < n; i++)
+        sum[r->entries[i].index] += r->entries[i].value;
+    return 0;
+}
+
+static int send_host(struct pp_comm *c, int to, const void *buf, size_t bytes,
+                     struct pp_err *err)
+{
+    return c->ops->send(c, to, PP_DIRECTION_HOST, buf, bytes, err) ||
+                   c->ops->send_wait(c, to, PP_DIRECTION_HOST, 0, err)
+               ? -1
+               : 0;
+}
+
+static int send_numbers(struct pp_rank *r, const double *own, size_t n,
+                        struct pp_err *err)
+{
+    uint64_t used = 0;
+    for (size_t i = 0; i < n; i++)
+        if (own[i] != 0)
+            r->entries[used++] = (struct pp_entry){i, own[i]};
+    return send_host(r->comm, 0, &used, sizeof used, err) ||
+                   send_host(r->comm, 0, r->entries, used * sizeof *r->entries,
+                             err)
+               ? -1
+               : 0;
+}
+
+int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
+                   struct pp_err *err)
+{
+    struct pp_comm *c = r->comm;
+    if (c->rank > 0)
+        return send_numbers(r, own, n, err) ||
+                       pp_comm_receive(c, 0, PP_DIRECTION_HOST, r->sums,
+                                       n * sizeof *r->sums, err)
+                   ? -1
+                   : 0;
+    memcpy(r->sums, own, n * sizeof *r->sums);
+    for (int k = 1; k < c->size; k++)
+        if (add_rank(r, k, r->sums, err))
+            return -1;
+    for (int k = 1; k < c->size; k++)
+        if (send_host(c, k, r->sums, n * sizeof *r->sums, err))
+            return -1;
+    return 0;
+}
+
+/* Computes the sum of squares of every tensor of this rank that counts. A
+ * second copy has the order of the first and must not overwrite it. */
+static int sum_squares(struct pp_rank *r, struct pp_err *err)
+{
+    size_t n = r->params.n;
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_parameter *p = &r->params.at[i];
+        if (pp_parameter_counts(p) &&
+            r->kernels.sum_squares(&r->squares[i], p->g, p->n, r->stream))
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
+                           p->info.name);
+    }
+    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
+                                        r->squares_host, err);
+    for (size_t i = 0; sums && i < n; i++)
+        if (pp_parameter_counts(&r->params.at[i]))
+            r->mine[r->params.at[i].order] = sums[i];
+    return sums ? 0 : -1;
+}
+
+int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
+                     struct pp_err *err)
+{
+    const double numbers[N_OWN] = {
+        [OWN_COMPUTE] = own->compute_seconds,
+        [OWN_WALL] = own->seconds,
+        [OWN_PRODUCTS] = own->product_seconds,
+        [OWN_STOP] = own->stop,
+        [OWN_DAMAGE] = own->damage,
+        [OWN_SLOTS] = own->peak_slots,
+        [OWN_MESSAGES] = (double)own->messages,
+        [OWN_BYTES] = (double)own->message_bytes,
+    };
+    size_t n_losses = pp_rank_n_losses(r);
+    memset(r->mine, 0, r->n_numbers * sizeof *r->mine);
+    if (sum_squares(r, err))
+        return -1;
+    memcpy(r->mine + r->n_tensors, r->losses, n_losses * sizeof *r->losses);
+    if (r->metrics)
+        memcpy(r->mine + r->n_tensors + n_losses, r->metrics,
+               pp_rank_n_metrics(r) * sizeof *r->metrics);
+    return pp_rank_add_up(r, r->mine, r->n_numbers, err) ||
+                   r->comm->ops->allgather(r->comm, numbers, r->of_ranks,
+                                           sizeof numbers, err)
+               ? -1
+               : 0;
+}
+
+/* Combines the metrics of all microbatches, in their order. */
+static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
+{
+    if (!r->job->objective)
+        return;
+    const struct pp_objective *o = pp_objectives[r->job->objective->number];
+    size_t n = pp_rank_n_losses(r);
+    const double *first = r->sums + r->n_tensors + n;
+    for (size_t k = 0; k < o->n_metrics; k++) {
+        enum pp_combine how = o->metrics[k].combine;
+        r->combined[k] = pp_metric_neutral(how);
+        for (size_t i = 0; i < n; i++)
+            r->combined[k] = pp_metric_combine(how, r->combined[k],
+                                               first[i * PP_MAX_METRICS + k]);
+    }
+    rep->metrics = r->combined;
+}
+
+int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
+{
+    double squares = 0, compute = 0, products = 0, wall = 0;
+    int stop = 0;
+    rep->loss = 0;
+    for (size_t i = 0; i < r->n_tensors; i++)
+        squares += r->sums[i];
+    for (size_t i = 0; i < pp_rank_n_losses(r); i++)
+        rep->loss += r->sums[r->n_tensors + i];
+    for (int k = 0; k < r->comm->size; k++) {
+        const double *own = r->of_ranks + (size_t)k * N_OWN;
+        compute += own[OWN_COMPUTE];
+        products += own[OWN_PRODUCTS];
+        wall = fmax(wall, own[OWN_WALL]);
+        if (stop <= 0 && own[OWN_STOP] != 0)
+            stop = (int)own[OWN_STOP];
+        *damage |= own[OWN_DAMAGE] != 0;
+        r->peak_slots[k] = (int)own[OWN_SLOTS];
+        rep->messages += (uint64_t)own[OWN_MESSAGES];
+        rep->message_bytes += (uint64_t)own[OWN_BYTES];
+    }
+    combine_metrics(r, rep);
+    rep->grad_norm = sqrt(squares);
+    rep->bubble =
+        r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;
+    rep->products = r->job->time_products ? products / compute : -1;
+    rep->peak_slots = r->peak_slots;
+    return stop;
+}
