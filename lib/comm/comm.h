@@ -119,6 +119,16 @@ static inline int pp_comm_receive(struct pp_comm *c, int from,
                : 0;
 }
 
+/* Sends a message of PP_DIRECTION_HOST; buf may change when it returns. */
+static inline int pp_comm_send_host(struct pp_comm *c, int to, const void *buf,
+                                    size_t bytes, struct pp_err *err)
+{
+    return c->ops->send(c, to, PP_DIRECTION_HOST, buf, bytes, err) ||
+                   c->ops->send_wait(c, to, PP_DIRECTION_HOST, 0, err)
+               ? -1
+               : 0;
+}
+
 /* The size of the channels of the directions FORWARD and BACKWARD. Channels of
  * the others hold at least 1 message and 1 receive. */
 struct pp_comm_room {

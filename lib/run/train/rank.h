@@ -73,7 +73,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
 size_t pp_rank_n_losses(const struct pp_rank *r);
 size_t pp_rank_n_metrics(const struct pp_rank *r);
 
-/* What a rank has to say of a step that it has played. */
+/* A rank tells these of a step that it has played. */
 struct pp_own_numbers {
     double compute_seconds, seconds, product_seconds;
     int stop; /* see pp_job.stop */

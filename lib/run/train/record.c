@@ -83,15 +83,6 @@ static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
  * "Probabilistic clock synchronization", 1989. */
 enum { ROUNDS = 8 };
 
-static int send_host(struct pp_comm *c, int to, const void *data, size_t bytes,
-                     struct pp_err *err)
-{
-    return c->ops->send(c, to, PP_DIRECTION_HOST, data, bytes, err) ||
-                   c->ops->send_wait(c, to, PP_DIRECTION_HOST, 0, err)
-               ? -1
-               : 0;
-}
-
 static int answer_clock(struct pp_comm *c, struct pp_err *err)
 {
     char asked;
@@ -100,7 +91,7 @@ static int answer_clock(struct pp_comm *c, struct pp_err *err)
             if (pp_comm_receive(c, rank, PP_DIRECTION_HOST, &asked, 1, err))
                 return -1;
             double now = pp_clock();
-            if (send_host(c, rank, &now, sizeof now, err))
+            if (pp_comm_send_host(c, rank, &now, sizeof now, err))
                 return -1;
         }
     return 0;
@@ -118,7 +109,7 @@ static int find_offset(struct pp_comm *c, double *offset, double *error,
         return answer_clock(c, err);
     for (int i = 0; i < ROUNDS; i++) {
         double asked = pp_clock();
-        if (send_host(c, 0, "", 1, err) ||
+        if (pp_comm_send_host(c, 0, "", 1, err) ||
             pp_comm_receive(c, 0, PP_DIRECTION_HOST, &theirs, sizeof theirs,
                             err))
             return -1;

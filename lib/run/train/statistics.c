@@ -50,15 +50,6 @@ static int add_rank(struct pp_rank *r, int from, double *sum,
     return 0;
 }
 
-static int send_host(struct pp_comm *c, int to, const void *buf, size_t bytes,
-                     struct pp_err *err)
-{
-    return c->ops->send(c, to, PP_DIRECTION_HOST, buf, bytes, err) ||
-                   c->ops->send_wait(c, to, PP_DIRECTION_HOST, 0, err)
-               ? -1
-               : 0;
-}
-
 static int send_numbers(struct pp_rank *r, const double *own, size_t n,
                         struct pp_err *err)
 {
@@ -66,9 +57,9 @@ static int send_numbers(struct pp_rank *r, const double *own, size_t n,
     for (size_t i = 0; i < n; i++)
         if (own[i] != 0)
             r->entries[used++] = (struct pp_entry){i, own[i]};
-    return send_host(r->comm, 0, &used, sizeof used, err) ||
-                   send_host(r->comm, 0, r->entries, used * sizeof *r->entries,
-                             err)
+    return pp_comm_send_host(r->comm, 0, &used, sizeof used, err) ||
+                   pp_comm_send_host(r->comm, 0, r->entries,
+                                     used * sizeof *r->entries, err)
                ? -1
                : 0;
 }
@@ -88,7 +79,7 @@ int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
         if (add_rank(r, k, r->sums, err))
             return -1;
     for (int k = 1; k < c->size; k++)
-        if (send_host(c, k, r->sums, n * sizeof *r->sums, err))
+        if (pp_comm_send_host(c, k, r->sums, n * sizeof *r->sums, err))
             return -1;
     return 0;
 }
