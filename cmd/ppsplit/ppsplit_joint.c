@@ -54,7 +54,8 @@ static bool is_first(const struct split_job *j, size_t i)
     return true;
 }
 
-/* Prints a combination, or the memory that it lacks. */
+/* Prints a combination, or the memory that it lacks. With "B last" the last
+ * stage runs B although the kind has I. */
 static void print_choice(const struct split_job *j,
                          const struct pp_split_choice *c, FILE *f)
 {
