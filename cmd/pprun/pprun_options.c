@@ -60,6 +60,18 @@ static int parse_slot_limit(struct tool *t, const struct tool_option *option,
     return 0;
 }
 
+static int parse_shard_size(struct tool *t, const struct tool_option *option,
+                            const char *arg)
+{
+    struct pprun *p = t->base;
+    const char *name = tool_spell(option).text;
+    if (pp_parse_size(arg, name, &p->job.shard_size, &t->err))
+        return -1;
+    return p->job.shard_size
+               ? 0
+               : tool_usage(t, "%s: '%s' must be positive", name, arg);
+}
+
 #define AT(member) TOOL_AT(struct pprun, member)
 /* --print-memory accepts options of a run that it does not start. --verify uses
  * some of them, and excludes others by name. */
@@ -204,6 +216,8 @@ const struct tool_option pprun_option_table[] = {
      .also = "save-steps save-interval"},
     {0, "keep", "N", "keep the N newest checkpoints (all)", AT(job.keep), 1,
      1 << 20, .needs = "save", .also = "save-total-limit"},
+    {0, "shard-size", "SIZE", "most bytes of tensors in a file (5GB)",
+     .parse = parse_shard_size, .needs = "save", .also = "max-shard-size"},
     {0, "resume", "DIR", "continue from the newest checkpoint, if any",
      AT(options.resume)},
     {0, "fall-back", NULL, "if that is damaged, take the one before it",

@@ -78,11 +78,20 @@ struct pp_tensor_spec {
     uint64_t dims[PP_MAX_DIMS];
 };
 
+/* Makes the first bytes of a file of n tensors: the size of the header, in
+ * PP_TENSOR_SIZE_BYTES bytes, and the header, padded with spaces so that the
+ * data begin at a multiple of 8. The caller frees *out. *data_bytes is the size
+ * of the data that follow. The header has "__metadata__": {"format": "pt"},
+ * which transformers needs. */
+#define PP_TENSOR_SIZE_BYTES 8
+int pp_tensor_header_make(const struct pp_tensor_spec *specs, size_t n,
+                          char **out, size_t *bytes, uint64_t *data_bytes,
+                          struct pp_err *err) PP_MUST_USE;
+
 struct pp_tensor_writer;
 
 /* Opens path with a header for n tensors, whose data follow in that order. The
- * file takes the place of an older one when the writer is closed.
- * The header has "__metadata__": {"format": "pt"}, which transformers needs. */
+ * file takes the place of an older one when the writer is closed. */
 int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
                           size_t n, struct pp_tensor_writer **out,
                           struct pp_err *err) PP_MUST_USE;

@@ -70,17 +70,18 @@ static int put_entry(struct pp_json_writer *w, const struct pp_tensor_spec *s,
     return 0;
 }
 
-/* Makes the header, which the caller frees. Spaces pad it so that the data are
- * aligned to 8 bytes. */
-static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
-                       size_t *bytes, uint64_t *data_bytes, struct pp_err *err)
+int pp_tensor_header_make(const struct pp_tensor_spec *specs, size_t n,
+                          char **out, size_t *bytes, uint64_t *data_bytes,
+                          struct pp_err *err)
 {
+    char size[PP_TENSOR_SIZE_BYTES] = {0};
     int rc = 0;
     *out = NULL;
     *data_bytes = 0;
     FILE *f = open_memstream(out, bytes);
     if (!f)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    fwrite(size, 1, sizeof size, f);
     struct pp_json_writer w = {.f = f, .compact = true};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_object(&w, "__metadata__", PP_JSON_INLINE);
@@ -93,7 +94,14 @@ static int make_header(const struct pp_tensor_spec *specs, size_t n, char **out,
         putc(' ', f);
     if ((ferror(f) | fclose(f)) != 0 && rc == 0)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return rc;
+    if (rc) {
+        free(*out);
+        *out = NULL;
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof size; i++)
+        (*out)[i] = (char)((uint64_t)(*bytes - sizeof size) >> 8 * i & 0xff);
+    return 0;
 }
 
 static void destroy_writer(struct pp_tensor_writer *w)
@@ -116,16 +124,11 @@ static int write_bytes(struct pp_tensor_writer *w, const void *data,
 static int create_file(struct pp_tensor_writer *w, const char *path,
                        const char *header, size_t bytes, struct pp_err *err)
 {
-    unsigned char size[8];
     w->path = strdup(path);
     if (!w->path)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     if (pp_checksum_begin(&w->sum, err) ||
         pp_output_open(&w->out, w->path, err))
-        return -1;
-    for (int i = 0; i < 8; i++)
-        size[i] = (unsigned char)((uint64_t)bytes >> 8 * i);
-    if (write_bytes(w, size, sizeof size, err))
         return -1;
     return write_bytes(w, header, bytes, err);
 }
@@ -141,7 +144,7 @@ int pp_tensor_writer_open(const char *path, const struct pp_tensor_spec *specs,
     struct pp_tensor_writer *w = calloc(1, sizeof *w);
     if (!w)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    if (make_header(specs, n, &header, &bytes, &w->promised, err)) {
+    if (pp_tensor_header_make(specs, n, &header, &bytes, &w->promised, err)) {
         pp_fail_at(err, "%s: ", path);
         goto out;
     }

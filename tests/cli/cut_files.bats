@@ -15,7 +15,8 @@ setup_file() {
     pppack -q --export safetensors -o arrays.safetensors packed
     pppack -q -l 48 --index-only -o pointing m
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
-    pprun -q plan.json --data packed --init 1 --steps 1 --save saved -o log
+    pprun -q plan.json --data packed --init 1 --steps 1 --save saved \
+        --shard-size 150kB -o log
 }
 
 setup() {

@@ -14,7 +14,7 @@ setup_file() {
     pppack -q -l 48 -o packed data.jsonl
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
     pprun -q plan.json --data packed --init 1 --steps 3 --save saved \
-        --save-every 1 -o log
+        --save-every 1 --shard-size 150kB -o log
 }
 
 setup() {
@@ -136,7 +136,7 @@ for path in sys.argv[1:]:
 safetensors: wrong checksum: the file is damaged; the checkpoint before it is\
  ckpt/step-00000002: give --fall-back to resume from it" ]
     run --separate-stderr pprun -q "${run_args[@]}" --steps 3 --resume ckpt \
-        --save ckpt --fall-back
+        --save ckpt --shard-size 150kB --fall-back
     [ "$status" -eq 0 ]
     [ "$stderr" = "pprun: ckpt/step-00000003/model-00002-of-00002.\
 safetensors: wrong checksum: the file is damaged; resuming from\

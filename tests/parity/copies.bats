@@ -18,7 +18,8 @@ setup_file() {
         ppsplit -p 4 --placement both-ways "model-$name" |
             ppsched -s dualpipe -m 8 >"both-$name.json"
         train "$name" "$name.json" --eval eval --dtype fp64
-        train "both-$name" "both-$name.json" --eval eval --dtype fp64
+        train "both-$name" "both-$name.json" --eval eval --dtype fp64 \
+            --shard-size 100kB
     done
 }
 
@@ -61,7 +62,7 @@ close_lines() {
     done | sort | uniq -c | awk '$1 != 3 { exit 1 } END { exit NR < 20 }'
     size() { jq .metadata.total_size "$1/ckpt/latest/model.safetensors.index.json"; }
     ppsplit -p 2 model-qwen3-tied | ppsched -s 1f1b -m 8 >two.json
-    train two two.json --dtype fp64
+    train two two.json --dtype fp64 --shard-size 100kB
     [ "$(size two)" -eq "$(size both-qwen3-tied)" ]
 }
 

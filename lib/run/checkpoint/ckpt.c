@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/checksum.h"
 #include "base/file.h"
 #include "data/safetensors.h"
+#include "run/checkpoint/ckpt_agree.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_shards.h"
 #include "run/checkpoint/ckpt_sums.h"
@@ -68,59 +70,29 @@ static int make_directories(const char *dir, const char *tmp, int *owner,
     return pp_dir_make(optimizer, err);
 }
 
-/* The shards that a rank wrote: their number, from 1, a bit for each block, and
- * the checksum of each. Ranks exchange it. */
-struct shard_sums {
-    int32_t shard;
-    uint32_t blocks;
-    uint64_t value[PP_N_BLOCKS];
-};
-
-static const char *const stems[PP_N_BLOCKS] = PP_CKPT_STEMS;
-
-static bool is_saved(const struct pp_ckpt *c, enum pp_weights_block b)
-{
-    return stems[b] && c->params->blocks[b];
-}
-
-static int write_shards(const struct pp_ckpt *c, const char *tmp,
-                        const struct pp_shard_map *map, struct shard_sums *mine,
+/* Writes the files of all tensors, and fills sums, at every rank: each file has
+ * one owner, and the sum is 0 at the others. all has room for the sums of every
+ * rank. */
+static int write_shards(const struct pp_ckpt *c, const struct pp_shards *shards,
+                        const char *tmp, uint64_t *sums, uint64_t *all,
                         struct pp_err *err)
 {
-    char stem[PP_PATH_TEXT];
-    mine->shard = map->shard;
-    for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
-        if (map->shard == 0 || !is_saved(c, b))
-            continue;
-        mine->blocks |= 1u << b;
-        if (pp_path(stem, err, "%s/%s", tmp, stems[b]) ||
-            pp_shard_write(stem, map, c->params, b, &mine->value[b], err))
-            return -1;
-    }
-    return 0;
-}
-
-/* Adds the checksums of the shards of all ranks. */
-static int add_shard_sums(const struct pp_ckpt *c,
-                          const struct pp_shard_map *map,
-                          const struct shard_sums *all,
-                          struct pp_ckpt_sums *sums, struct pp_err *err)
-{
-    char name[PP_PATH_TEXT];
-    for (int r = 0; r < c->comm->size; r++)
-        for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++)
-            if (all[r].blocks >> b & 1 &&
-                (pp_shard_path(name, stems[b], all[r].shard, map->n_shards,
-                               err) ||
-                 pp_ckpt_sums_add(sums, name, all[r].value[b], err)))
-                return -1;
+    struct pp_comm *comm = c->comm;
+    size_t n = (size_t)shards->n_files;
+    if (pp_agree(comm, pp_shards_create(shards, tmp, err), err) ||
+        pp_agree(comm, pp_shards_fill(shards, c->params, tmp, err), err) ||
+        pp_agree(comm, pp_shards_sum(shards, tmp, sums, err), err) ||
+        comm->ops->allgather(comm, sums, all, n * sizeof *sums, err))
+        return -1;
+    for (size_t i = 0; i < n * (size_t)comm->size; i++)
+        sums[i % n] |= all[i];
     return 0;
 }
 
 /* Writes everything but shards. Called by rank 0 alone. */
 static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
-                      const char *tmp, const struct pp_shard_map *map,
-                      const struct shard_sums *all, struct pp_err *err)
+                      const char *tmp, const struct pp_shards *shards,
+                      const uint64_t *shard_sums, struct pp_err *err)
 {
     char path[PP_PATH_TEXT];
     size_t n = strlen(c->config_text);
@@ -131,15 +103,14 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
         pp_ckpt_sums_add(&sums, "config.json",
                          pp_checksum_of(PP_CHECKSUM_XXH3, c->config_text, n),
                          err) ||
-        (c->source && copy_companions(c->source, tmp, &sums, err)))
+        (c->source && copy_companions(c->source, tmp, &sums, err)) ||
+        pp_shards_write_indexes(shards, tmp, &sums, err))
         goto out;
-    for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++)
-        if (is_saved(c, b) &&
-            pp_shard_write_index(tmp, stems[b], map,
-                                 pp_parameters_bytes(c->params, b), &sums, err))
+    for (int i = 0; i < shards->n_files; i++)
+        if (pp_ckpt_sums_add(&sums, pp_shards_at(shards, i).name, shard_sums[i],
+                             err))
             goto out;
-    if (add_shard_sums(c, map, all, &sums, err) == 0 &&
-        pp_ckpt_state_write(tmp, s, &sums, err) == 0)
+    if (pp_ckpt_state_write(tmp, s, &sums, err) == 0)
         rc = pp_ckpt_sums_write(&sums, tmp, err);
 out:
     pp_ckpt_sums_finish(&sums);
@@ -157,30 +128,34 @@ static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     return pp_ckpt_prune(c->dir, s->step, c->keep, err);
 }
 
-/* Does the steps of a save, each with an agreement. all has room for the sums
- * of every rank, or is NULL if memory ran out. */
+/* Does the steps of a save, each with an agreement. */
 static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
-                const char *tmp, struct pp_shard_map *map,
-                struct shard_sums *all, int *owner, struct pp_err *err)
+                const char *tmp, struct pp_shards *shards, int *owner,
+                struct pp_err *err)
 {
     bool first = c->comm->rank == 0;
-    struct shard_sums mine = {0};
-    int rc = all ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    uint64_t *sums = NULL, *all = NULL;
+    int rc = pp_shards_init(shards, c->model, c->params, c->shard_size, err);
+    if (rc == 0) {
+        size_t n = (size_t)shards->n_files;
+        sums = pp_calloc(n, sizeof *sums, err);
+        all = pp_calloc(n * (size_t)c->comm->size, sizeof *all, err);
+        rc = sums && all ? 0 : -1;
+    }
     if (first && rc == 0)
         rc = make_directories(c->dir, tmp, owner, err);
-    if (pp_agree(c->comm, rc, err) ||
-        pp_shard_map_gather(map, c->comm, c->params, err))
-        return -1;
-    rc = write_shards(c, tmp, map, &mine, err);
-    if (pp_agree(c->comm, rc, err) ||
-        c->comm->ops->allgather(c->comm, &mine, all, sizeof mine, err))
-        return -1;
-    if (first)
-        rc =
-            write_rest(c, s, tmp, map, all, err) || put_in_place(c, s, tmp, err)
-                ? -1
-                : 0;
-    return pp_agree(c->comm, rc, err);
+    rc = pp_agree(c->comm, rc, err);
+    if (rc == 0)
+        rc = write_shards(c, shards, tmp, sums, all, err);
+    if (rc == 0) {
+        if (first && (write_rest(c, s, tmp, shards, sums, err) ||
+                      put_in_place(c, s, tmp, err)))
+            rc = -1;
+        rc = pp_agree(c->comm, rc, err);
+    }
+    free(all);
+    free(sums);
+    return rc;
 }
 
 /* Removes the unfinished directory. If that fails, the next save removes it. */
@@ -195,19 +170,17 @@ int pp_ckpt_save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                  struct pp_err *err)
 {
     char tmp[PP_PATH_TEXT];
-    struct pp_shard_map map = {0};
+    struct pp_shards shards = {0};
     int owner = -1; /* rank 0's */
     /* This fails on every rank or on none: no agreement is needed. */
     if (pp_path(tmp, err, "%s/" PP_CKPT_NAME ".tmp", c->dir, s->step))
         return -1;
-    struct shard_sums *all = calloc((size_t)c->comm->size, sizeof *all);
-    int rc = save(c, s, tmp, &map, all, &owner, err);
+    int rc = save(c, s, tmp, &shards, &owner, err);
     if (rc && owner >= 0)
         discard(tmp);
     if (owner >= 0)
         close(owner);
-    free(all);
-    pp_shard_map_finish(&map);
+    pp_shards_finish(&shards);
     return rc;
 }
 
@@ -299,6 +272,20 @@ int pp_ckpt_find_before(const char *path, char **before, struct pp_err *err)
     return *before ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
+bool pp_ckpt_exists(const char *dir, int64_t step)
+{
+    struct pp_err ignored = {0};
+    int64_t *steps;
+    size_t n;
+    bool found = false;
+    if (pp_ckpt_list(dir, &steps, &n, &ignored))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        found = found || steps[i] == step;
+    free(steps);
+    return found;
+}
+
 static int load_block(const char *path, const char *stem,
                       struct pp_parameters *p, enum pp_weights_block block,
                       struct pp_err *err)
@@ -329,15 +316,16 @@ static int find_master(const char *path, const char *stem, bool *found,
 int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
 {
     bool has_master;
-    if (find_master(path, stems[PP_BLOCK_MASTER], &has_master, err))
+    if (find_master(path, pp_ckpt_stems[PP_BLOCK_MASTER], &has_master, err))
         return -1;
     /* Training continues from the master weights and rounds them. */
     enum pp_weights_block weights =
         has_master && p->blocks[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
-    if (load_block(path, stems[weights], p, PP_BLOCK_W, err))
+    if (load_block(path, pp_ckpt_stems[weights], p, PP_BLOCK_W, err))
         return -1;
     for (enum pp_weights_block b = PP_BLOCK_G; b <= PP_BLOCK_V; b++)
-        if (stems[b] && p->blocks[b] && load_block(path, stems[b], p, b, err))
+        if (pp_ckpt_stems[b] && p->blocks[b] &&
+            load_block(path, pp_ckpt_stems[b], p, b, err))
             return -1;
     return 0;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt - checkpoints: Hugging Face directories with an optimizer/ beside.
  *
- * DIR/step-00000100/ holds config.json, the files of the tokenizer, and one
- * safetensors shard per rank with model.safetensors.index.json (one rank writes
- * a single model.safetensors). Its optimizer/ holds the moments, under the same
+ * DIR/step-00000100/ holds config.json, the files of the tokenizer, and
+ * model.safetensors, or shards of limited size with
+ * model.safetensors.index.json. Its bytes do not depend on the ranks that save
+ * it. Its optimizer/ holds the moments, under the same
  * names, and the counters of the trainer. checksums.xxh3 lists the checksums of
  * all these files. The directory is written as
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is complete.
@@ -23,20 +24,25 @@
 struct pp_ckpt {
     const char *dir;
     struct pp_comm *comm;
+    const struct pp_model *model;
     struct pp_parameters *params; /* this rank's */
     const char *source;      /* copy the tokenizer files of this directory; or
                                 NULL */
     const char *config_text; /* contents of config.json */
     int keep;                /* newest checkpoints to keep; 0: all */
+    size_t shard_size;       /* most bytes of tensors in a file; a larger tensor
+                                has a file of its own */
 };
+
+/* The usual shard size: Hugging Face's "5GB". */
+#define PP_CKPT_SHARD_SIZE ((size_t)5000000000)
 
 /* The counters of the trainer and the settings that its moments depend on. They
  * are tensors in optimizer/state.safetensors. */
 struct pp_ckpt_state {
-    int64_t step;         /* optimizer steps done */
-    int64_t microbatches; /* consumed since the start */
-    int64_t n_microbatches, accumulate,
-        dp; /* sizes of a step when it was saved */
+    int64_t step;              /* optimizer steps done */
+    int64_t microbatches;      /* consumed since the start */
+    int64_t step_microbatches; /* of one step: all passes, on all ranks */
     uint64_t data_checksum;
     int64_t optimizer; /* enum pp_optimizer; -1: unknown, in an older
                           checkpoint */
@@ -48,7 +54,7 @@ struct pp_ckpt_state {
  * needed. */
 int pp_ckpt_check_source(const char *source, struct pp_err *err) PP_MUST_USE;
 
-/* Saves a checkpoint. Collective: every rank writes its shard, rank 0 writes
+/* Saves a checkpoint. Collective: every rank writes its tensors, rank 0 writes
  * the rest and renames the directory after all ranks have synced. Replaces a
  * checkpoint of the same step as a whole, and removes the step-N.tmp that
  * killed runs of ours left. On failure it keeps the earlier checkpoints,
@@ -66,6 +72,9 @@ int pp_ckpt_find(const char *dir, char **path, struct pp_err *err) PP_MUST_USE;
  * *before is malloc'ed, or NULL if there is none. */
 int pp_ckpt_find_before(const char *path, char **before,
                         struct pp_err *err) PP_MUST_USE;
+
+/* Returns whether dir has a complete checkpoint of this step. */
+bool pp_ckpt_exists(const char *dir, int64_t step);
 
 /* Compares every n_parts-th file of a checkpoint, from number `part` on, with
  * its list of checksums; only those whose name begins with `only`, if that is

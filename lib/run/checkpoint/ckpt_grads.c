@@ -6,24 +6,108 @@
 
 #include "base/num.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/ckpt_agree.h"
 #include "run/parameters/weights.h"
+
+/* A tensor to write: one that counts (pp_parameter_counts). Ranks exchange it.
+ */
+struct dumped_tensor {
+    char name[PP_FQN_TEXT];
+    uint64_t rows, cols, order;
+    int32_t n_dims, rank;
+};
 
 /* The state of a dump on one rank. */
 struct dump {
     struct pp_comm *comm;
     const struct pp_parameters *params;
     struct pp_staging staging;
-    struct pp_shard_map map;
+    struct dumped_tensor *list; /* rank 0 only: all, later in model order */
+    size_t n;
     float *buf; /* room for the largest tensor of this rank */
     struct pp_tensor_spec *specs;
     struct pp_tensor_writer *writer; /* rank 0 only */
 };
 
+static size_t count_dumped(const struct pp_parameters *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += pp_parameter_counts(&p->at[i]);
+    return n;
+}
+
+static void list_dumped(const struct pp_parameters *p, int rank,
+                        struct dumped_tensor *out)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (!pp_parameter_counts(t))
+            continue;
+        *out = (struct dumped_tensor){.rows = t->info.rows,
+                                      .cols = t->info.cols,
+                                      .order = t->order,
+                                      .n_dims = t->info.n_dims,
+                                      .rank = rank};
+        memcpy(out->name, t->info.name, sizeof out->name);
+        out++;
+    }
+}
+
+static int send_list(struct pp_comm *c, const struct pp_parameters *p, size_t n,
+                     struct pp_err *err)
+{
+    struct dumped_tensor *list = calloc(n + 1, sizeof *list);
+    if (!list)
+        return pp_give_up(c, err);
+    list_dumped(p, c->rank, list);
+    int rc = c->ops->send(c, 0, PP_DIRECTION_HOST, list, n * sizeof *list, err);
+    if (rc == 0)
+        rc = c->ops->send_wait(c, 0, PP_DIRECTION_HOST, 0, err);
+    free(list);
+    return rc;
+}
+
+static int receive_lists(struct dump *d, const uint64_t *counts,
+                         struct pp_err *err)
+{
+    struct pp_comm *c = d->comm;
+    struct dumped_tensor *to;
+    for (int r = 0; r < c->size; r++)
+        d->n += (size_t)counts[r];
+    d->list = to = calloc(d->n + 1, sizeof *to);
+    if (!to)
+        return pp_give_up(c, err);
+    list_dumped(d->params, 0, to);
+    for (int r = 1; r < c->size; r++) {
+        to += counts[r - 1];
+        if (pp_comm_receive(c, r, PP_DIRECTION_HOST, to,
+                            (size_t)counts[r] * sizeof *to, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Collective. Lists the tensors of all ranks at rank 0. */
+static int gather_lists(struct dump *d, struct pp_err *err)
+{
+    struct pp_comm *c = d->comm;
+    uint64_t mine = count_dumped(d->params);
+    uint64_t *counts = calloc((size_t)c->size, sizeof *counts);
+    if (!counts)
+        return pp_give_up(c, err);
+    int rc = c->ops->allgather(c, &mine, counts, sizeof mine, err);
+    if (rc == 0)
+        rc = c->rank == 0 ? receive_lists(d, counts, err)
+                          : send_list(c, d->params, (size_t)mine, err);
+    free(counts);
+    return rc;
+}
+
 static int by_order(const void *a, const void *b)
 {
-    uint64_t x = ((const struct pp_saved_tensor *)a)->order;
-    uint64_t y = ((const struct pp_saved_tensor *)b)->order;
+    uint64_t x = ((const struct dumped_tensor *)a)->order;
+    uint64_t y = ((const struct dumped_tensor *)b)->order;
     return (x > y) - (x < y);
 }
 
@@ -33,23 +117,27 @@ static int open_dump(struct dump *d, const char *path, struct pp_err *err)
     for (size_t i = 0; i < d->params->n; i++)
         if (d->params->at[i].n > most)
             most = d->params->at[i].n;
-    for (size_t i = 0; i < d->map.n; i++)
-        if (d->map.at[i].rows * d->map.at[i].cols > most)
-            most = d->map.at[i].rows * d->map.at[i].cols;
+    for (size_t i = 0; i < d->n; i++)
+        if (d->list[i].rows * d->list[i].cols > most)
+            most = d->list[i].rows * d->list[i].cols;
     if (pp_mul(most, sizeof *d->buf, &bytes, err))
         return -1;
     if (pp_staging_init(&d->staging, d->params, err))
         return -1;
     d->buf = malloc(bytes);
-    d->specs = calloc(d->map.n + 1, sizeof *d->specs);
+    d->specs = calloc(d->n + 1, sizeof *d->specs);
     if (!d->buf || !d->specs)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     if (d->comm->rank != 0)
         return 0;
-    qsort(d->map.at, d->map.n, sizeof *d->map.at, by_order);
-    for (size_t i = 0; i < d->map.n; i++)
-        d->specs[i] = pp_saved_tensor_spec(&d->map.at[i], PP_DTYPE_F32);
-    return pp_tensor_writer_open(path, d->specs, d->map.n, &d->writer, err);
+    qsort(d->list, d->n, sizeof *d->list, by_order);
+    for (size_t i = 0; i < d->n; i++)
+        d->specs[i] =
+            (struct pp_tensor_spec){d->list[i].name,
+                                    PP_DTYPE_F32,
+                                    d->list[i].n_dims,
+                                    {d->list[i].rows, d->list[i].cols}};
+    return pp_tensor_writer_open(path, d->specs, d->n, &d->writer, err);
 }
 
 static int read_gradient(struct dump *d, const struct pp_parameter *t,
@@ -100,8 +188,8 @@ static int write_gradients(struct dump *d, struct pp_err *err)
 {
     struct pp_comm *c = d->comm;
     int rc = 0;
-    for (size_t i = 0; i < d->map.n; i++) {
-        const struct pp_saved_tensor *t = &d->map.at[i];
+    for (size_t i = 0; i < d->n; i++) {
+        const struct dumped_tensor *t = &d->list[i];
         size_t bytes = t->rows * t->cols * sizeof *d->buf;
         if (t->rank == 0) {
             if (rc == 0)
@@ -118,7 +206,7 @@ static int write_gradients(struct dump *d, struct pp_err *err)
 
 static int dump(struct dump *d, const char *path, struct pp_err *err)
 {
-    if (pp_shard_map_gather(&d->map, d->comm, d->params, err))
+    if (gather_lists(d, err))
         return -1;
     int rc = open_dump(d, path, err);
     if (pp_agree(d->comm, rc, err))
@@ -140,7 +228,7 @@ int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
     struct dump d = {.comm = comm, .params = p};
     int rc = dump(&d, path, err);
     pp_tensor_writer_abort(d.writer);
-    pp_shard_map_finish(&d.map);
+    free(d.list);
     pp_staging_finish(&d.staging);
     free(d.specs);
     free(d.buf);

@@ -1,80 +1,83 @@
 /* SPDX-License-Identifier: MIT */
-/* ckpt_shards - the files of a checkpoint: a shard of tensors per rank, the
- * index, and the state of the trainer. It also has the agreements of the ranks,
- * but not the directories. */
+/* ckpt_shards - the tensors of a model, cut into the files of a checkpoint.
+ *
+ * The tensors are in model order, and a file takes as many as its limit allows.
+ * So the files depend on the model, the element types and the limit, and not on
+ * the ranks that write them: every rank computes the same files, and knows
+ * which of their tensors it holds. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 #define PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/comm.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_sums.h"
 #include "run/parameters/parameters.h"
 #include "run/parameters/weights.h"
 
-/* A tensor to save: one that counts (pp_parameter_counts). Ranks exchange it.
- */
-struct pp_saved_tensor {
-    char name[PP_FQN_TEXT];
-    uint64_t rows, cols, order;
-    int32_t n_dims, rank;
-};
+/* The files of a block, by enum pp_weights_block, without .safetensors; NULL:
+ * the block is not saved. */
+extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 
-struct pp_shard_map {
-    int n_shards;               /* ranks that save something */
-    int shard;                  /* this rank's, from 1; 0: none */
-    struct pp_saved_tensor *at; /* rank 0 only: all, by rank, then by order */
+struct pp_shards {
+    struct pp_tensor_info *tensors; /* (n); without the head of a tied model */
+    const struct pp_parameter **mine; /* (n) those that this rank writes; NULL:
+                                         another rank does */
     size_t n;
+    struct {
+        size_t *first; /* (n_files + 1) first tensor of each file; then n */
+        int n_files;   /* 0: the block is not saved */
+        size_t element_bytes;
+    } blocks[PP_N_BLOCKS];
+    int n_files; /* of all blocks */
 };
 
-/* Collective. Fails on every rank if one has failed: a rank without an error
- * takes that of the lowest rank that failed. rc is the result of this rank: 0,
- * or -1 with err filled. */
-int pp_agree(struct pp_comm *c, int rc, struct pp_err *err) PP_MUST_USE;
+/* A file: the tensors from first to end, exclusive, of a block. */
+struct pp_shard {
+    enum pp_weights_block block;
+    size_t first, end;
+    char name[64]; /* "optimizer/exp_avg-00001-of-00002.safetensors" */
+};
 
-/* Collective. Lists the tensors of all ranks. Release map with
- * pp_shard_map_finish. */
-int pp_shard_map_gather(struct pp_shard_map *map, struct pp_comm *c,
-                        const struct pp_parameters *p,
-                        struct pp_err *err) PP_MUST_USE;
-void pp_shard_map_finish(struct pp_shard_map *map);
+/* Cuts the blocks of p that are saved. A file has at most `limit` bytes of
+ * tensors, or one tensor. p is borrowed. pp_shards_finish frees, also after a
+ * failure. */
+int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
+                   const struct pp_parameters *p, size_t limit,
+                   struct pp_err *err) PP_MUST_USE;
+void pp_shards_finish(struct pp_shards *s);
 
-/* Returns the description of the tensor for a file. The name is borrowed. */
-struct pp_tensor_spec pp_saved_tensor_spec(const struct pp_saved_tensor *t,
-                                           enum pp_dtype dtype);
+/* Returns file i of s->n_files. */
+struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 
-/* Formats the name of a shard, from 1 on: STEM.safetensors if there is one
- * shard, else STEM-00001-of-00002.safetensors and so on. */
-int pp_shard_path(char buf[PP_PATH_TEXT], const char *stem, int shard,
-                  int n_shards, struct pp_err *err) PP_MUST_USE;
+/* The rank of a file's first tensor owns the file: it makes it, and reads it
+ * again for its checksum when all ranks have written theirs. */
 
-/* Writes the tensors of this rank, and fills in the XXH3 of the file. Does
- * nothing if this rank has no shard. */
-int pp_shard_write(const char *stem, const struct pp_shard_map *map,
-                   const struct pp_parameters *p, enum pp_weights_block block,
-                   uint64_t *checksum, struct pp_err *err) PP_MUST_USE;
+/* Makes the files that this rank owns in the checkpoint's directory, at their
+ * full size, with their headers. */
+int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
+                     struct pp_err *err) PP_MUST_USE;
 
-/* Writes CHECKPOINT/STEM.safetensors.index.json if there are several shards,
- * and adds its checksum to sums. Called by rank 0 alone. */
-int pp_shard_write_index(const char *checkpoint, const char *stem,
-                         const struct pp_shard_map *map, size_t element_bytes,
-                         struct pp_ckpt_sums *sums,
-                         struct pp_err *err) PP_MUST_USE;
+/* Writes the tensors of this rank to files that exist, and syncs these. */
+int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
+                   const char *checkpoint, struct pp_err *err) PP_MUST_USE;
 
-/* Opens the files that the two functions above wrote. */
+/* Fills sums (s->n_files) with the XXH3 of the files that this rank owns, and
+ * leaves the others. */
+int pp_shards_sum(const struct pp_shards *s, const char *checkpoint,
+                  uint64_t *sums, struct pp_err *err) PP_MUST_USE;
+
+/* Writes CHECKPOINT/STEM.safetensors.index.json for each block that has several
+ * files, and adds its checksum to sums. Called by one rank alone. */
+int pp_shards_write_indexes(const struct pp_shards *s, const char *checkpoint,
+                            struct pp_ckpt_sums *sums,
+                            struct pp_err *err) PP_MUST_USE;
+
+/* Opens the files of a block, with or without an index. */
 int pp_shard_open(const char *stem, struct pp_tensors **out,
                   struct pp_err *err) PP_MUST_USE;
-
-/* The files of the blocks, by enum pp_weights_block, without .safetensors. */
-#define PP_CKPT_STEMS                                               \
-    {                                                               \
-        [PP_BLOCK_W] = "model", [PP_BLOCK_M] = "optimizer/exp_avg", \
-        [PP_BLOCK_V] = "optimizer/exp_avg_sq",                      \
-        [PP_BLOCK_MASTER] = "optimizer/master",                     \
-    }
 
 /* Writes CHECKPOINT/optimizer/state.safetensors, and adds its checksum to
  * sums. */

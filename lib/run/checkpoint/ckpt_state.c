@@ -10,24 +10,30 @@
 #include "run/parameters/optim.h"
 
 #define STATE_FILE "optimizer/state.safetensors"
-#define OPTIMIZER "optimizer"
 #define BETAS "betas"
 
 /* Reading checks the ranges, so that products of the counters cannot overflow.
  * The checksum is a bit pattern. */
-static const struct {
+static const struct counter {
     const char *name;
     int64_t min, max;
 } counters[] = {
     {"step", 0, INT64_MAX},
     {"microbatches", 0, INT64_MAX},
+    {"step_microbatches", 1, INT64_MAX},
+    {"data_checksum", INT64_MIN, INT64_MAX},
+    {"optimizer", 0, PP_SGD_OPTIMIZER},
+};
+enum { STEP_MICROBATCHES = 2, OPTIMIZER = 4 };
+enum { N_COUNTERS = sizeof counters / sizeof *counters };
+
+/* Checkpoints of pptools 0.2.0 and earlier have these instead of
+ * step_microbatches, which is their product. */
+static const struct counter factors[] = {
     {"n_microbatches", 1, INT32_MAX},
     {"accumulate", 1, INT32_MAX},
     {"dp", 1, INT32_MAX},
-    {"data_checksum", INT64_MIN, INT64_MAX},
-    {OPTIMIZER, 0, PP_SGD_OPTIMIZER},
 };
-enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
 /* The contents of the file: the counters, then the decay rates. */
 struct values {
@@ -39,7 +45,7 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
                         struct pp_ckpt_sums *sums, struct pp_err *err)
 {
     const struct values values = {
-        {s->step, s->microbatches, s->n_microbatches, s->accumulate, s->dp,
+        {s->step, s->microbatches, s->step_microbatches,
          (int64_t)s->data_checksum, s->optimizer},
         {s->betas[0], s->betas[1]},
     };
@@ -61,11 +67,40 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
     return pp_tensor_writer_close(w, err);
 }
 
-/* Older checkpoints have no optimizer. */
+static int read_counter(const struct pp_tensors *t, const struct counter *c,
+                        int64_t *value, struct pp_err *err)
+{
+    const struct pp_tensor *x = pp_tensors_find(t, c->name);
+    if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' must be there, as one 64-bit integer", c->name);
+    memcpy(value, x->data, sizeof *value);
+    if (*value < c->min || *value > c->max)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' is out of range: '%" PRId64 "'", c->name, *value);
+    return 0;
+}
+
+static int multiply_factors(const struct pp_tensors *t, int64_t *value,
+                            struct pp_err *err)
+{
+    *value = 1;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        int64_t factor = 0;
+        if (read_counter(t, &factors[i], &factor, err))
+            return -1;
+        if (__builtin_mul_overflow(*value, factor, value))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%s' is out of range: '%" PRId64 "'",
+                           factors[i].name, factor);
+    }
+    return 0;
+}
+
+/* The oldest checkpoints have no optimizer. */
 static int read_values(const struct pp_tensors *t, struct values *v,
                        struct pp_err *err)
 {
-    int64_t *values = v->counters;
     const struct pp_tensor *betas = pp_tensors_find(t, BETAS);
     if (betas && (betas->dtype != PP_DTYPE_F64 || betas->n != 2))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -73,20 +108,16 @@ static int read_values(const struct pp_tensors *t, struct values *v,
     if (betas)
         memcpy(v->betas, betas->data, sizeof v->betas);
     for (size_t i = 0; i < N_COUNTERS; i++) {
-        const struct pp_tensor *x = pp_tensors_find(t, counters[i].name);
-        if (!betas && !x && !strcmp(counters[i].name, OPTIMIZER)) {
-            values[i] = -1;
-            continue;
+        bool missing = !pp_tensors_find(t, counters[i].name);
+        if (i == OPTIMIZER && missing && !betas)
+            v->counters[i] = -1;
+        else if (i == STEP_MICROBATCHES && missing &&
+                 pp_tensors_find(t, factors[0].name)) {
+            if (multiply_factors(t, &v->counters[i], err))
+                return -1;
+        } else if (read_counter(t, &counters[i], &v->counters[i], err)) {
+            return -1;
         }
-        if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "'%s' must be there, as one 64-bit integer",
-                           counters[i].name);
-        memcpy(&values[i], x->data, sizeof *values);
-        if (values[i] < counters[i].min || values[i] > counters[i].max)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "'%s' is out of range: '%" PRId64 "'",
-                           counters[i].name, values[i]);
     }
     return 0;
 }
@@ -105,10 +136,8 @@ int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
         pp_fail_at(err, "%s: ", path);
     else
         *s = (struct pp_ckpt_state){
-            v.counters[0], v.counters[1],
-            v.counters[2], v.counters[3],
-            v.counters[4], (uint64_t)v.counters[5],
-            v.counters[6], {v.betas[0], v.betas[1]},
+            v.counters[0],           v.counters[1], v.counters[2],
+            (uint64_t)v.counters[3], v.counters[4], {v.betas[0], v.betas[1]},
         };
     pp_tensors_close(t);
     return rc;

@@ -95,6 +95,7 @@ struct pp_job {
     int64_t eval_every, save_every; /* 0: only at the end */
     const char *save;               /* directory, or NULL */
     int keep;
+    size_t shard_size; /* of a checkpoint's files; 0: PP_CKPT_SHARD_SIZE */
     const char *config_text, *tokenizer_source;
     const char *dump_grads;
 

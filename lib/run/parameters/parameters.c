@@ -109,6 +109,7 @@ static int allocate_blocks(struct pp_parameters *p, int flags,
         [PP_BLOCK_V] = flags & PP_WITH_MOMENTS,
         [PP_BLOCK_MASTER] = narrow && flags & PP_WITH_GRADS,
     };
+    memcpy(p->wanted, wanted, sizeof wanted);
     for (int b = 0; b < PP_N_BLOCKS; b++) {
         if (!wanted[b] || p->n_elements == 0)
             continue;

@@ -44,6 +44,8 @@ struct pp_parameters {
     size_t n_elements; /* elements of a block: all tensors, and the gaps between
                           units */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
+    bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
+                                  without tensors */
     struct pp_device *device;  /* NULL: the CPU */
 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/ckpt_agree.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"

@@ -69,14 +69,12 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
                                "%s: was made with other data; only its weights "
                                "can be used",
                                j->resume);
-    if (s->n_microbatches * s->dp != (int64_t)pp_job_microbatches(j) ||
-        s->accumulate != j->accumulate)
+    int64_t mine = (int64_t)pp_job_microbatches(j) * j->accumulate;
+    if (s->step_microbatches != mine)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: was made with %lld microbatches x %lld passes a "
-                       "step, not %d x %d",
-                       j->resume, (long long)(s->n_microbatches * s->dp),
-                       (long long)s->accumulate, (int)pp_job_microbatches(j),
-                       j->accumulate);
+                       "%s: was made with %lld microbatches a step, not %lld",
+                       j->resume, (long long)s->step_microbatches,
+                       (long long)mine);
     return s->optimizer < 0 ? 0 : check_moments(j, s, err);
 }
 

@@ -154,15 +154,20 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
     const struct pp_job *j = r->job;
     if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
         return -1;
-    const struct pp_ckpt c = {j->save,        r->comm,
-                              &r->params,     j->tokenizer_source,
-                              j->config_text, j->keep};
+    const struct pp_ckpt c = {
+        .dir = j->save,
+        .comm = r->comm,
+        .model = j->model,
+        .params = &r->params,
+        .source = j->tokenizer_source,
+        .config_text = j->config_text,
+        .keep = j->keep,
+        .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
+    };
     const struct pp_ckpt_state s = {
         .step = r->step,
         .microbatches = r->microbatches,
-        .n_microbatches = j->schedule->n_microbatches,
-        .accumulate = j->accumulate,
-        .dp = pp_rank_lanes(r),
+        .step_microbatches = (int64_t)pp_rank_n_losses(r),
         .data_checksum = j->data->checksum.value,
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},
@@ -196,11 +201,26 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
         need, need == 1 ? "" : "s", (long long)left, left == 1 ? "is" : "are");
 }
 
+/* Saves what the run has resumed, if no step is left, so that a checkpoint can
+ * go to another directory. Rank 0 looks if it is there already: on a network
+ * file system the others may see less. */
+static int save_resumed(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const double missing =
+        r->comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
+    if (pp_rank_add_up(r, &missing, 1, err))
+        return -1;
+    return r->sums[0] != 0 ? save(r, false, err) : 0;
+}
+
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int stop = 0;
     if (check_steps(r, err))
+        return -1;
+    if (j->save && r->step >= j->optim.steps && save_resumed(r, err))
         return -1;
     while (r->step < j->optim.steps && !stop) {
         struct pp_step_report rep = {0};

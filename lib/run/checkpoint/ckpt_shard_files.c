@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* ckpt_shard_files - makes, fills and reads the files of a checkpoint's
+ * tensors. Several ranks write one file, each its own bytes.
+ *
+ * A file has its full size before the other ranks open it. A client of a
+ * network file system then sends the bytes that its rank wrote and no more,
+ * also where two ranks meet inside a page. */
+#include "run/checkpoint/ckpt_shards.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/checksum.h"
+#include "base/file.h"
+
+static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
+{
+    return s->mine[f->first] != NULL;
+}
+
+/* Makes the header of a file, which the caller frees. */
+static int make_header(const struct pp_shards *s, const struct pp_shard *f,
+                       char **header, size_t *bytes, uint64_t *data_bytes,
+                       struct pp_err *err)
+{
+    size_t n = f->end - f->first;
+    struct pp_tensor_spec *specs = pp_calloc(n, sizeof *specs, err);
+    if (!specs)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_tensor_info *t = &s->tensors[f->first + i];
+        size_t size = s->blocks[f->block].element_bytes;
+        specs[i] = (struct pp_tensor_spec){
+            .name = t->name,
+            .dtype = size == sizeof(double)  ? PP_DTYPE_F64
+                     : size == sizeof(float) ? PP_DTYPE_F32
+                                             : PP_DTYPE_BF16,
+            .n_dims = t->n_dims,
+            .dims = {t->rows, t->cols}};
+    }
+    int rc = pp_tensor_header_make(specs, n, header, bytes, data_bytes, err);
+    free(specs);
+    return rc;
+}
+
+/* Writes all bytes at this offset. */
+static int write_at(int fd, const char *path, const void *data, size_t n,
+                    uint64_t offset, struct pp_err *err)
+{
+    const size_t most = (size_t)1 << 30; /* what every kernel takes at once */
+    for (const char *at = data; n > 0;) {
+        ssize_t done = pwrite(fd, at, n < most ? n : most, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return pp_fail_errno(err, "%s: cannot write", path);
+        at += done;
+        offset += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+static int create_file(const struct pp_shards *s, const struct pp_shard *f,
+                       const char *path, struct pp_err *err)
+{
+    char *header;
+    size_t bytes;
+    uint64_t data_bytes;
+    if (make_header(s, f, &header, &bytes, &data_bytes, err))
+        return -1;
+    int rc = -1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        pp_fail_errno(err, "%s: cannot create", path);
+    else if (ftruncate(fd, (off_t)(bytes + data_bytes)) != 0)
+        pp_fail_errno(err, "%s: cannot write", path);
+    else
+        rc = write_at(fd, path, header, bytes, 0, err);
+    if (fd >= 0 && close(fd) != 0 && rc == 0)
+        rc = pp_fail_errno(err, "%s: cannot write", path);
+    free(header);
+    return rc;
+}
+
+int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
+                     struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    for (int i = 0; i < s->n_files; i++) {
+        const struct pp_shard f = pp_shards_at(s, i);
+        if (is_mine(s, &f) &&
+            (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
+             create_file(s, &f, path, err)))
+            return -1;
+    }
+    return 0;
+}
+
+/* Writes the tensors of this rank, whose data start at this offset. */
+static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
+                         struct pp_staging *staging, int fd, const char *path,
+                         uint64_t offset, struct pp_err *err)
+{
+    for (size_t i = f->first; i < f->end; i++) {
+        size_t n = pp_tensor_elements(&s->tensors[i]) *
+                   s->blocks[f->block].element_bytes;
+        if (s->mine[i]) {
+            const void *data =
+                pp_staging_read(staging, s->mine[i], f->block, err);
+            if (!data || write_at(fd, path, data, n, offset, err))
+                return -1;
+        }
+        offset += n;
+    }
+    return 0;
+}
+
+static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
+                     struct pp_staging *staging, const char *path,
+                     struct pp_err *err)
+{
+    char *header;
+    size_t bytes;
+    uint64_t data_bytes;
+    if (make_header(s, f, &header, &bytes, &data_bytes, err))
+        return -1;
+    free(header);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pp_fail_errno(err, "%s: cannot write", path);
+    int rc = write_tensors(s, f, staging, fd, path, bytes, err);
+    if (rc == 0 && fsync(fd) != 0)
+        rc = pp_fail_errno(err, "%s: cannot sync", path);
+    if (close(fd) != 0 && rc == 0)
+        rc = pp_fail_errno(err, "%s: cannot write", path);
+    return rc;
+}
+
+static bool has_any(const struct pp_shards *s, const struct pp_shard *f)
+{
+    for (size_t i = f->first; i < f->end; i++)
+        if (s->mine[i])
+            return true;
+    return false;
+}
+
+int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
+                   const char *checkpoint, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_staging staging;
+    int rc = pp_staging_init(&staging, p, err);
+    for (int i = 0; rc == 0 && i < s->n_files; i++) {
+        const struct pp_shard f = pp_shards_at(s, i);
+        if (has_any(s, &f) &&
+            (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
+             fill_file(s, &f, &staging, path, err)))
+            rc = -1;
+    }
+    pp_staging_finish(&staging);
+    return rc;
+}
+
+static int sum_file(const char *path, uint64_t *sum, struct pp_err *err)
+{
+    const void *data;
+    size_t n;
+    if (pp_file_map(path, &data, &n, err))
+        return -1;
+    int rc = pp_checksum_map(PP_CHECKSUM_XXH3, data, n, NULL, NULL, sum, err);
+    pp_file_unmap(data, n);
+    return rc;
+}
+
+int pp_shards_sum(const struct pp_shards *s, const char *checkpoint,
+                  uint64_t *sums, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    for (int i = 0; i < s->n_files; i++) {
+        const struct pp_shard f = pp_shards_at(s, i);
+        if (is_mine(s, &f) &&
+            (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
+             sum_file(path, &sums[i], err)))
+            return -1;
+    }
+    return 0;
+}
