@@ -122,7 +122,7 @@ const struct tool_option pprun_option_table[] = {
      .also = "clip-grad max-grad-norm max-norm"},
 
     {.group = "Preference and policy objectives"},
-    {0, "objective-preset", "NAME", "nemo-rl (default), trl or verl",
+    {0, "objective-preset", "SET", "nemo-rl (default), trl or verl",
      AT(objective.preset), .words = pp_objective_presets, .needs = EITHER},
     {0, "preference-loss", "NAME", "dpo: sigmoid (default), hinge or ipo",
      AT(objective.preference_loss), .words = pp_preference_losses,

@@ -232,8 +232,8 @@ completes() {
     completes '' pprun --steps ''
     completes '--dp' pppack --dp
     # Former names are not offered.
-    completes '--print-memory --profile' pprun --p ||
-        completes '--profile --print-memory' pprun --p
+    completes '--print-memory' pprun --pri
+    completes '--profile' pprun --pro
     mkdir data && touch data.jsonl
     completes 'data' pprun --data da
     completes 'data data.jsonl' pppack -l 8 da ||
