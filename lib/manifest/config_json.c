@@ -38,8 +38,7 @@ struct family {
     bool attention_bias;  /* the key is read */
     bool mlp_bias;        /* the key is read */
     bool qk_norm;
-    bool windows;   /* use_sliding_window and layer_types are read */
-    int64_t window; /* default, if it can be planned but not trained */
+    int64_t window; /* default of sliding_window; 0: none */
     bool moe, mla;
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
@@ -51,14 +50,18 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .kv_heads = 32,
                   .max_position = 32768,
                   .qkv_bias = true,
-                  .windows = true},
+                  .window = 4096},
     [PP_QWEN3] = {.model_type = "qwen3",
                   .kv_heads = 32,
                   .head_dim = 128,
                   .max_position = 32768,
                   .attention_bias = true,
                   .qk_norm = true,
-                  .windows = true},
+                  .window = 4096},
+    [PP_MISTRAL] = {.model_type = "mistral",
+                    .kv_heads = 8,
+                    .max_position = 131072,
+                    .window = 4096},
     [PP_QWEN3_MOE] = {.model_type = "qwen3_moe",
                       .kv_heads = 4,
                       .max_position = 32768,
@@ -205,51 +208,7 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-/* Returns whether transformers would give a layer a window: one from
- * max_window_layers on. If there are layer_types, they decide and are checked
- * later. */
-static bool has_window(const struct pp_value *root, const struct pp_model *m)
-{
-    struct pp_value at;
-    if (pp_config_find_set(root, "layer_types", &at))
-        return false;
-    if (pp_value_find(root, "sliding_window", &at) && json_is_null(at.value))
-        return false;
-    return !pp_config_find_set(root, "max_window_layers", &at) ||
-           !json_is_integer(at.value) ||
-           json_integer_value(at.value) < (json_int_t)m->n_layers;
-}
-
-static int check_windows(const struct pp_value *root, const struct pp_model *m)
-{
-    struct pp_value at;
-    bool use = false;
-    size_t n;
-    if (pp_config_opt_bool(root, "use_sliding_window", &use))
-        return -1;
-    pp_value_find(root, "use_sliding_window", &at);
-    if (use && has_window(root, m))
-        return pp_value_fail(&at, "'true' is not supported");
-    if (!pp_config_find_set(root, "layer_types", &at))
-        return 0;
-    if (pp_value_array(&at, &n))
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        struct pp_value item = pp_value_item(&at, i);
-        const char *text;
-        if (pp_value_text(&item, &text))
-            return -1;
-        if (strcmp(text, "full_attention"))
-            return pp_value_fail(&item,
-                                 "'%.*s' is not supported, only "
-                                 "'full_attention'",
-                                 PP_VALUE_QUOTE, text);
-    }
-    return 0;
-}
-
-static int check_features(const struct pp_value *root, const struct family *f,
-                          const struct pp_model *m)
+static int check_features(const struct pp_value *root)
 {
     struct pp_value at;
     if (pp_config_find_set(root, "quantization_config", &at))
@@ -257,7 +216,7 @@ static int check_features(const struct pp_value *root, const struct family *f,
     if (pp_config_only_text(root, "hidden_act", "silu") ||
         pp_config_only_number(root, "attention_dropout", 0))
         return -1;
-    return f->windows ? check_windows(root, m) : 0;
+    return 0;
 }
 
 static int read_switches(const struct pp_value *root, const struct family *f,
@@ -328,8 +287,8 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     m->dtype = read_dtype(root);
     if (vision || !pp_architecture_trained(m->architecture))
         return 0;
-    const struct family *f = &families[m->architecture];
-    if (check_features(root, f, m) ||
+    if (check_features(root) ||
+        (families[m->architecture].window && pp_config_read_window(root, m)) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
         pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
         return -1;

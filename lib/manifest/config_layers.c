@@ -111,39 +111,68 @@ static int opt_count(const struct pp_value *root, const char *key, size_t *out)
     return 0;
 }
 
-static int read_window(const struct pp_value *root, struct pp_model *m)
+/* Sets m->window to 0 if no layer has a window. Qwen has a switch for it. */
+static int read_window_size(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
-    size_t n = 0;
-    bool use = true, listed = pp_config_find_set(root, "layer_types", &at);
-    if (m->architecture == PP_QWEN3_MOE)
-        use = false;
-    if (pp_config_opt_bool(root, "use_sliding_window", &use) ||
+    bool qwen = m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3 ||
+                m->architecture == PP_QWEN3_MOE;
+    bool use = !qwen;
+    if ((qwen && pp_config_opt_bool(root, "use_sliding_window", &use)) ||
         pp_config_opt_size(root, "sliding_window", &m->window))
         return -1;
-    if (!use)
+    if (!use ||
+        (pp_value_find(root, "sliding_window", &at) && json_is_null(at.value)))
         m->window = 0;
-    if (listed && pp_value_array(&at, &n))
+    if (m->window && m->n_layers > PP_SET_LAYERS) {
+        pp_value_find(root, "num_hidden_layers", &at);
+        return pp_value_fail(&at, "'%zu' layers with a window are too many",
+                             m->n_layers);
+    }
+    return 0;
+}
+
+/* Reads the type of layer i from layer_types. */
+static int read_layer_type(const struct pp_value *list, size_t i,
+                           const struct pp_model *m, bool *windowed)
+{
+    static const char *const types[] = {"sliding_attention", "full_attention",
+                                        NULL};
+    struct pp_value item = pp_value_item(list, i);
+    const char *type;
+    if (pp_value_text(&item, &type))
         return -1;
-    if (listed && n != m->n_layers)
-        return pp_value_fail(&at, "%zu types for %zu layers", n, m->n_layers);
-    for (size_t i = 0; i < m->n_layers; i++) {
+    int k = pp_config_word(&item, type, types);
+    if (k == 0 && !m->window && pp_architecture_trained(m->architecture))
+        return pp_value_fail(&item, "'%s' without use_sliding_window", type);
+    *windowed = k == 0;
+    return k < 0 ? -1 : 0;
+}
+
+int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value list;
+    bool dense_qwen =
+        m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3;
+    size_t n = 0, first = dense_qwen ? 28 : 0;
+    if (read_window_size(root, m) ||
+        (dense_qwen && opt_count(root, "max_window_layers", &first)))
+        return -1;
+    /* Mistral has the same window in every layer, whatever else is set. */
+    bool listed = m->architecture != PP_MISTRAL &&
+                  pp_config_find_set(root, "layer_types", &list);
+    if (listed && pp_value_array(&list, &n))
+        return -1;
+    /* A Qwen without windows has run with lists of any length. */
+    if (listed && n != m->n_layers && (m->window || !dense_qwen))
+        return pp_value_fail(&list, "%zu types for %zu layers", n, m->n_layers);
+    for (size_t i = 0; i < (listed ? n : m->n_layers); i++) {
         /* GPT-OSS alternates and begins with a window. */
-        const char *type = m->architecture == PP_GPT_OSS && i % 2
-                               ? "full_attention"
-                               : "sliding_attention";
-        static const char *const types[] = {"sliding_attention",
-                                            "full_attention", NULL};
-        struct pp_value item;
-        if (listed) {
-            item = pp_value_item(&at, i);
-            if (pp_value_text(&item, &type))
-                return -1;
-        }
-        int k = pp_config_word(&item, type, types);
-        if (k < 0)
+        bool windowed =
+            i >= first && (m->architecture != PP_GPT_OSS || i % 2 == 0);
+        if (listed && read_layer_type(&list, i, m, &windowed))
             return -1;
-        if (k == 0)
+        if (windowed && m->window)
             pp_layer_set_add(&m->windowed, i);
     }
     return 0;
@@ -240,7 +269,7 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
         return -1;
     for (size_t i = 0; !qwen && i < m->n_layers; i++)
         pp_layer_set_add(&e->layers, i);
-    return read_window(root, m);
+    return pp_config_read_window(root, m);
 }
 
 int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)

@@ -43,6 +43,11 @@ int pp_config_only_number(const struct pp_value *object, const char *key,
 int pp_config_read_rope(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
 
+/* Reads which layers have a sliding window, and its size. *m has the default
+ * size, and the other sizes are set. */
+int pp_config_read_window(const struct pp_value *root,
+                          struct pp_model *m) PP_MUST_USE;
+
 /* Reads experts and windows of the architectures that can be planned but not
  * trained. The other sizes of *m are set. */
 int pp_config_read_moe(const struct pp_value *root,

@@ -219,8 +219,7 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
         return f;
     size_t v = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
     f.per_pair = 2 * (double)m->n_heads * (double)(m->head_dim + v);
-    if (pp_layer_set_has(&m->windowed, u.layer))
-        f.window = m->window;
+    f.window = pp_unit_window(m, u);
     return f;
 }
 

@@ -11,6 +11,7 @@ static const char *const architecture_names[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = "LlamaForCausalLM",
     [PP_QWEN2] = "Qwen2ForCausalLM",
     [PP_QWEN3] = "Qwen3ForCausalLM",
+    [PP_MISTRAL] = "MistralForCausalLM",
     [PP_QWEN3_MOE] = "Qwen3MoeForCausalLM",
     [PP_MIXTRAL] = "MixtralForCausalLM",
     [PP_GPT_OSS] = "GptOssForCausalLM",
@@ -294,7 +295,7 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 }
 
 /* All widths differ, so that a test finds a buffer of the wrong width. */
-enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61 };
+enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61, WINDOW = 4 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -311,5 +312,6 @@ void pp_model_synthetic(struct pp_model *m, size_t share)
     m->hidden = least(m->hidden, HIDDEN);
     m->intermediate = least(m->intermediate, INTERMEDIATE);
     m->vocab = least(m->vocab, VOCAB);
+    m->window = least(m->window, WINDOW);
     m->init_range = 1 / sqrt((double)m->hidden);
 }

@@ -20,6 +20,7 @@ enum pp_architecture {
     PP_LLAMA,
     PP_QWEN2,
     PP_QWEN3,
+    PP_MISTRAL,
     PP_N_TRAINED, /* pprun trains those above, ppsplit only plans the others */
     PP_QWEN3_MOE = PP_N_TRAINED,
     PP_MIXTRAL,
@@ -113,11 +114,11 @@ struct pp_model {
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
-    bool qk_norm; /* RMSNorm of every query and key head, before RoPE */
-    /* Only architectures that pprun does not train have these: */
-    bool sinks;    /* a learned attention sink per head */
+    bool qk_norm;  /* RMSNorm of every query and key head, before RoPE */
     size_t window; /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
+    /* Only architectures that pprun does not train have these: */
+    bool sinks; /* a learned attention sink per head */
     struct pp_moe moe;
     struct pp_mla mla;
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
@@ -188,6 +189,14 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
 static inline bool pp_unit_is_mtp(const struct pp_model *m, struct pp_unit_id u)
 {
     return !m->table && u.kind == PP_UNIT_LAYER && u.layer >= m->n_layers;
+}
+
+/* Returns the positions that a decoder layer attends, its own included, or 0 if
+ * it attends all before it. */
+static inline size_t pp_unit_window(const struct pp_model *m,
+                                    struct pp_unit_id u)
+{
+    return pp_layer_set_has(&m->windowed, u.layer) ? m->window : 0;
 }
 
 /* Returns the number of units before the decoder layers. */

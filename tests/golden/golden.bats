@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # golden - compares pprun with transformers and PyTorch: losses, gradients, ten
-# AdamW steps and log-probabilities of three tiny models. scripts/gen-golden
+# AdamW steps and log-probabilities of tiny models. scripts/gen-golden
 # wrote the expected values; the bounds are the promise of the project.
 
 bats_require_minimum_version 1.5.0
@@ -98,10 +98,15 @@ logprobs() {
 @test "llama: loss and every gradient of one step" { one_step llama; }
 @test "qwen2: loss and every gradient of one step" { one_step qwen2; }
 @test "qwen3: loss and every gradient of one step" { one_step qwen3; }
+@test "mistral: loss and every gradient of one step" { one_step mistral; }
+@test "qwen2-window: loss and every gradient of one step" {
+    one_step qwen2-window
+}
 
 @test "llama: the losses of ten AdamW steps" { ten_steps llama; }
 @test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
 @test "qwen3: the losses of ten AdamW steps" { ten_steps qwen3; }
+@test "mistral: the losses of ten AdamW steps" { ten_steps mistral; }
 
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }
@@ -136,6 +141,20 @@ logprobs() {
     plan other 2
     train llama other 1
     run ! close $LOSS losses.json "$(want llama '.losses[:1]')"
+}
+
+@test "the comparison sees a window that is off by one" {
+    for window in 6 8; do
+        rm -rf other
+        cp -r "$GOLDEN/mistral/model" other
+        jq ".sliding_window = $window" "$GOLDEN/mistral/model/config.json" \
+            >other/config.json
+        plan other 2
+        train mistral other 1 --dump-grads grads.safetensors
+        run ! close $LOSS losses.json "$(want mistral '.losses[:1]')"
+        run -1 "$COMPARE" $GRADIENT $FLOOR grads.safetensors \
+            "$GOLDEN/mistral/grads.safetensors"
+    done
 }
 
 @test "the comparison sees one changed number in the gradients" {

@@ -71,7 +71,9 @@ static void attend(const struct loops *s, double *o, size_t t)
     size_t hd = m->head_dim, group = m->n_heads / m->n_kv_heads;
     for (size_t h = 0; h < m->n_heads; h++) {
         double p[9], sum = 0;
-        for (size_t j = 0; j <= t; j++) {
+        size_t window = pp_unit_window(m, s->r->l.unit);
+        size_t first = window && t >= window ? t - window + 1 : 0;
+        for (size_t j = first; j <= t; j++) {
             double score = 0;
             for (size_t i = 0; i < hd; i++)
                 score += s->q[t][h * hd + i] * s->k[j][h / group * hd + i];
@@ -80,7 +82,7 @@ static void attend(const struct loops *s, double *o, size_t t)
         }
         for (size_t i = 0; i < hd; i++) {
             o[h * hd + i] = 0;
-            for (size_t j = 0; j <= t; j++)
+            for (size_t j = first; j <= t; j++)
                 o[h * hd + i] += p[j] / sum * s->v[j][h / group * hd + i];
         }
     }
@@ -133,14 +135,17 @@ static double worst_difference(struct rig *r)
     return worst;
 }
 
+/* With a window, every layer has it. */
 static void test_decoder(const char *name, bool bias, bool qk_norm,
-                         size_t n_kv_heads)
+                         size_t n_kv_heads, size_t window)
 {
     struct pp_model m = rig_model();
     struct rig r;
     m.qkv_bias = m.o_bias = m.mlp_bias = bias;
     m.qk_norm = qk_norm;
     m.n_kv_heads = n_kv_heads;
+    m.window = window;
+    pp_layer_set_add(&m.windowed, 0);
     rig_init(&r, &m, PP_UNIT_LAYER, &pp_kernels_f64, &packed, 0);
     rig_forward(&r);
     double worst = worst_difference(&r);
@@ -200,10 +205,11 @@ static void test_head(size_t vocab, size_t hidden, int tokens)
 
 int main(void)
 {
-    test_decoder("Llama's layer", false, false, 2);
-    test_decoder("Llama's layer with biases", true, false, 4);
-    test_decoder("Qwen3's layer", false, true, 1);
-    test_decoder("a layer with everything", true, true, 2);
+    test_decoder("Llama's layer", false, false, 2, 0);
+    test_decoder("Llama's layer with biases", true, false, 4, 0);
+    test_decoder("Qwen3's layer", false, true, 1, 0);
+    test_decoder("a layer with everything", true, true, 2, 4);
+    test_decoder("Mistral's layer", false, false, 2, 3);
     test_head(13, 10, 8);
     test_head(30011, 4, 500);
     return done();

@@ -10,11 +10,12 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     model llama false
     model qwen3-tied true
+    model mistral false
     data 1 40 >data.jsonl
     pppack -l 64 --cp 4 -o packed data.jsonl
     data 2 9 >eval.jsonl
     pppack -l 64 --cp 4 -o eval eval.jsonl
-    for name in llama qwen3-tied; do
+    for name in llama qwen3-tied mistral; do
         ppsplit -p 1 "model-$name" | ppsched -s gpipe -m 4 >"$name.json"
         train "base-$name" "$name.json" --eval eval --dtype fp64
     done
@@ -38,6 +39,10 @@ context() {
 }
 @test "2 of zero-bubble V, tied, with recomputation" {
     context qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 --recompute full
+}
+@test "2 with sliding windows, which also exchange heads" {
+    context mistral 1f1b 4 -p 2 --cp 2
+    context mistral gpipe 4 -p 1 --cp 2 --cp-exchange a2a
 }
 @test "2 that exchange heads" {
     context llama gpipe 4 -p 1 --cp 2 --cp-exchange a2a

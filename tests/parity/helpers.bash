@@ -10,6 +10,7 @@ model() {
     case $1 in
     qwen2*) arch=Qwen2ForCausalLM type=qwen2 bias=true ;;
     qwen3*) arch=Qwen3ForCausalLM type=qwen3 ;;
+    mistral*) arch=MistralForCausalLM type=mistral ;;
     esac
     cat >"model-$1/config.json" <<END
 {"architectures": ["$arch"], "model_type": "$type", "hidden_size": 32,
@@ -17,7 +18,7 @@ model() {
  "num_key_value_heads": 2, "head_dim": 12, "vocab_size": 67,
  "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
  "max_position_embeddings": 128, "attention_bias": $bias,
- "initializer_range": 0.1, "tie_word_embeddings": $2}
+ "sliding_window": 7, "initializer_range": 0.1, "tie_word_embeddings": $2}
 END
 }
 

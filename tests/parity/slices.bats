@@ -12,8 +12,8 @@ setup_file() {
     pppack -l 48 -o packed data.jsonl
     data 2 11 >eval.jsonl
     pppack -l 48 -o eval eval.jsonl
-    for name in llama qwen3-tied; do
-        model "$name" "$([ "$name" = llama ] && echo false || echo true)"
+    for name in llama qwen3-tied mistral; do
+        model "$name" "$([ "$name" = qwen3-tied ] && echo true || echo false)"
         ppsplit -p 1 "model-$name" | ppsched -s gpipe -m 6 --slices 3 |
             tee "sliced-$name.json" | ppsched -s gpipe -m 6 --slices 1 \
             >"$name.json"
@@ -70,6 +70,7 @@ close_to() {
     close_to llama 2
     close_to qwen3-tied 3
 }
+@test "windows that begin in earlier slices" { close_to mistral 5; }
 @test "slices of one token, and empty slices" { close_to qwen3-tied 60; }
 
 @test "slices that begin in padding, or cross it" {

@@ -135,6 +135,47 @@ static void test_qwen(void)
        "the model type will do");
 }
 
+static void test_windows(void)
+{
+    struct pp_model m;
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 2}};
+    ok(read_text("{\"architectures\": [\"MistralForCausalLM\"], " SIZES ","
+                 "\"use_sliding_window\": false,"
+                 "\"layer_types\": [\"full_attention\"]}",
+                 &m),
+       "mistral");
+    is_int(m.architecture, PP_MISTRAL, "architecture");
+    is_int((long long)m.max_position, 131072, "positions");
+    is_int((long long)pp_unit_window(&m, layer[0]), 4096, "the usual window");
+    is_int((long long)pp_unit_window(&m, layer[1]), 4096, "in every layer");
+    ok(read_text("{\"architectures\": [\"MistralForCausalLM\"], " SIZES ","
+                 "\"sliding_window\": null}",
+                 &m) &&
+           pp_unit_window(&m, layer[0]) == 0,
+       "null: no window");
+    ok(read_text("{\"architectures\": [\"Qwen2ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 4, \"use_sliding_window\": true,"
+                 "\"sliding_window\": 9, \"max_window_layers\": 2}",
+                 &m),
+       "qwen2 with windows");
+    is_int((long long)pp_unit_window(&m, layer[0]), 0, "not in the first");
+    is_int((long long)pp_unit_window(&m, layer[1]), 9, "but in the last layer");
+    ok(read_text("{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 4, \"use_sliding_window\": true}",
+                 &m) &&
+           pp_unit_window(&m, layer[1]) == 0,
+       "Qwen's first 28 layers have none unless it is set");
+    ok(read_text("{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 4, \"use_sliding_window\": true,"
+                 "\"max_window_layers\": 0, \"layer_types\": ["
+                 "\"sliding_attention\", \"full_attention\","
+                 "\"full_attention\"]}",
+                 &m) &&
+           pp_unit_window(&m, layer[0]) == 4096 &&
+           pp_unit_window(&m, layer[1]) == 0,
+       "the list of types decides");
+}
+
 static void test_paths(void)
 {
     struct pp_model m;
@@ -158,6 +199,7 @@ int main(void)
     test_llama_switches();
     test_rope_parameters();
     test_qwen();
+    test_windows();
     test_paths();
     rmdir(dir);
     return done();

@@ -19,9 +19,10 @@ static struct qkv_widths widths(const struct pp_model *m)
     return (struct qkv_widths){q, q + kv, q + 2 * kv};
 }
 
-static struct pp_attention_shape shape(const struct pp_model *m,
+static struct pp_attention_shape shape(const struct pp_layer *l,
                                        const struct pp_microbatch *mb)
 {
+    const struct pp_model *m = l->model;
     struct qkv_widths w = widths(m);
     return (struct pp_attention_shape){
         .N = mb->tokens,
@@ -36,6 +37,7 @@ static struct pp_attention_shape shape(const struct pp_model *m,
         .cu = mb->cu_seqlens,
         .cu_padded = mb->cu_seqlens_padded,
         .scale = 1 / sqrt((double)m->head_dim),
+        .window = pp_unit_window(m, l->unit),
     };
 }
 
@@ -139,7 +141,7 @@ static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err)
 {
-    struct pp_attention_shape a = shape(l->model, mb);
+    struct pp_attention_shape a = shape(l, mb);
     return l->exchange->fwd(l, mb, &a, b, s, scratch, err);
 }
 
@@ -210,7 +212,7 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
     struct qkv_widths w = widths(m);
-    struct pp_attention_shape a = shape(m, mb);
+    struct pp_attention_shape a = shape(l, mb);
     size_t T = mb->tokens, C = m->hidden;
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
     PP_LAYER_RUN(k->linear_bwd_input(dattn, s[PP_S_DMID], l->w[PP_P_O], T, w.q,
