@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# objective_gradients - compares the loss and every gradient of DPO and GRPO with PyTorch
+# and transformers, packed and through two stages. scripts/gen-objectives wrote
+# the expected values, with the options below.
+
+bats_require_minimum_version 1.5.0
+
+GRPO=(--objective grpo --clip-low 0.2 --clip-high 0.3 --importance tis
+    --importance-max 1.2 --kl-weight 0.3 --kl-limit 1e9 --kl-clamp 1e9
+    --entropy-weight 0.1)
+DPO=(--objective dpo --beta 0.7 --label-smoothing 0.1 --sft-weight 0.2)
+
+setup() {
+    GOLDEN=$SRCDIR/tests/golden/objectives
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# gradients NAME CAPACITY OPTION...: one step over all sequences.
+gradients() {
+    local name=$1 bins
+    bins=$(pppack -l "$2" --stats "$GOLDEN/$name.jsonl" | jq .bins)
+    [ "$bins" -gt 1 ]
+    pppack -q -l "$2" -o packed "$GOLDEN/$name.jsonl"
+    ppsplit -q -p 2 "$GOLDEN/model" | ppsched -q -s 1f1b -m "$bins" >plan.json
+    pprun -q --data packed --weights "$GOLDEN/model" --steps 1 --clip 0 \
+        --optimizer sgd --dump-grads grads.safetensors "${@:3}" plan.json \
+        >steps.jsonl
+}
+
+# agrees NAME LOSS GRADIENT: compares with PyTorch; relative bounds.
+agrees() {
+    jq -se --arg name "$1" --argjson bound "$2" '.[0].loss / .[1].losses[$name]
+        - 1 | fabs < $bound' steps.jsonl "$GOLDEN/expected.json"
+    "$BUILDDIR/tests/golden/compare_tensors" "$3" 0 grads.safetensors \
+        "$GOLDEN/$1.safetensors"
+}
+
+@test "grpo: the loss and every gradient, fp64" {
+    gradients grpo 48 --dtype fp64 "${GRPO[@]}"
+    agrees grpo 1e-9 1e-6
+}
+
+@test "dpo: the loss and every gradient, fp64" {
+    gradients dpo 32 --dtype fp64 "${DPO[@]}"
+    agrees dpo 1e-9 1e-6
+}
+
+@test "grpo and dpo: the loss and every gradient, fp32" {
+    gradients grpo 48 "${GRPO[@]}"
+    agrees grpo 1e-5 1e-4
+    gradients dpo 32 "${DPO[@]}"
+    agrees dpo 1e-5 1e-4
+}
+
+@test "the comparison sees every option" {
+    local without
+    for without in '--clip-low 0.1' '--clip-high 0.4' '--importance-max 1.3' \
+        '--kl-weight 0.31' '--kl-importance none' '--kl k2' \
+        '--entropy-weight 0' '--aggregate seq-mean-mean'; do
+        # The last of an option counts.
+        # shellcheck disable=SC2086
+        gradients grpo 48 --dtype fp64 "${GRPO[@]}" $without
+        run -1 agrees grpo 1e-9 1e-4
+    done
+    for without in '--beta 0.71' '--label-smoothing 0' '--sft-weight 0.1' \
+        '--average-sft' '--reference-free' '--average-logprobs'; do
+        # shellcheck disable=SC2086
+        gradients dpo 32 --dtype fp64 "${DPO[@]}" $without
+        run -1 agrees dpo 1e-9 1e-4
+    done
+}
+
+@test "the comparison sees exchanged columns" {
+    local sed
+    for sed in 's/"prev_logprobs"/"x"/; s/"logprobs"/"prev_logprobs"/; s/"x"/"logprobs"/' \
+        's/"ref_logprobs"/"x"/; s/"logprobs"/"ref_logprobs"/; s/"x"/"logprobs"/'; do
+        sed "$sed" "$GOLDEN/grpo.jsonl" >exchanged.jsonl
+        pppack -q -l 200 -o packed exchanged.jsonl
+        ppsplit -q -p 1 "$GOLDEN/model" | ppsched -q -s 1f1b -m 1 >plan.json
+        pprun -q --data packed --weights "$GOLDEN/model" --steps 1 --clip 0 \
+            --dtype fp64 --optimizer sgd --dump-grads grads.safetensors \
+            "${GRPO[@]}" plan.json >steps.jsonl
+        run -1 agrees grpo 1e-9 1e-4
+    done
+}
