@@ -225,6 +225,21 @@ is_certain() {
     done
 }
 
+@test "weights without a finite loss of the objective are not saved" {
+    # Without limits the divergence from the reference is exp(f - x), which
+    # overflows before the log-likelihood of the same weights does.
+    step plan 2 1f1b rollouts --objective grpo
+    run -3 --separate-stderr pprun -q --data rollouts --init 1 --steps 1 \
+        --dtype fp64 --optimizer sgd --lr 1e4 --clip 0 --save diverged \
+        --objective grpo --objective-preset trl --kl k3 --kl-weight 1 plan.plan
+    echo "$stderr"
+    [[ $stderr == *'after step 1 the loss is inf: no checkpoint is written' ]]
+    [ -z "$(ls diverged)" ]
+    pprun -q --data rollouts --init 1 --steps 1 --dtype fp64 \
+        --optimizer sgd --lr 1e-3 --save converges --objective grpo plan.plan
+    [ -e converges/latest ]
+}
+
 @test "data without what an objective needs are refused" {
     step plan 1 1f1b rollouts --objective grpo
     refused() {

@@ -70,6 +70,9 @@ static int play(struct pp_rank *r, struct pp_err *err)
     struct pp_recorder *recorder = r->train.recorder;
     uint64_t scored, tokens;
     pp_rank_count(r, m, &scored, &tokens);
+    struct pp_objective_counts step = {0};
+    if (j->objective)
+        step = pp_rank_count_objective(r, m);
     const struct pp_pass pass = {
         .packed = j->data,
         .first = (uint64_t)r->microbatches + lane,
@@ -77,6 +80,8 @@ static int play(struct pp_rank *r, struct pp_err *err)
         .stride = (uint64_t)pp_rank_lanes(r),
         .scale = scored ? 1 / (double)scored : 0,
         .losses = r->losses + lane,
+        .objective = j->objective,
+        .step = step,
         .ctx = j->ctx,
     };
     memset(r->losses, 0, m * sizeof *r->losses);
