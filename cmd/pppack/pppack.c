@@ -336,7 +336,7 @@ static int run(struct pack_job *j, int argc, char **argv)
         pp_packed_may_write(j->t.output, &j->t.err) != 0)
         return -1;
     double start = pp_clock();
-    if (pack_read(j, argc, argv) != 0)
+    if (pack_read(j, argc, argv) != 0 || pack_add_columns(j) != 0)
         return -1;
     tool_say(&j->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
              1e3 * (pp_clock() - start));

@@ -131,6 +131,13 @@ static int parse_modes(struct tool *t, const struct tool_option *o,
     return pack_parse_modes(t->base, arg);
 }
 
+static int parse_column(struct tool *t, const struct tool_option *o,
+                        const char *arg)
+{
+    (void)o;
+    return pack_parse_column(t->base, arg);
+}
+
 #define AT(member) TOOL_AT(struct pack_job, member)
 
 const struct tool_option pack_options[] = {
@@ -147,6 +154,9 @@ const struct tool_option pack_options[] = {
      AT(drop_empty), .words = empty_words},
     {0, "skip-bad", "N", "skip up to N malformed lines", AT(skip_bad), 0,
      LARGEST, .excludes = "lengths"},
+    {0, "add-column", "NAME=FILE", "add what pprun --logprobs wrote",
+     .parse = parse_column, .needs = "output",
+     .excludes = "lengths index-only"},
 
     {.group = "Bins"},
     {'l', "capacity", "TOKENS", "most tokens per bin, with padding",

@@ -344,6 +344,17 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
     return 0;
 }
 
+float *pp_documents_make_column(struct pp_documents *d, enum pp_column column,
+                                struct pp_err *err)
+{
+    size_t n = n_column_values(d, column, false);
+    if (reserve_tokens(d, &d->grow_columns[column], n, err) != 0)
+        return NULL;
+    d->columns[column] = d->grow_columns[column].at;
+    d->n_values[column] = n;
+    return d->columns[column];
+}
+
 int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
                             struct pp_err *err)
 {

@@ -161,6 +161,12 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
                             const float *values,
                             struct pp_err *err) PP_MUST_USE;
 
+/* Makes a column of all documents, or returns the one that there is, for the
+ * caller to fill: an element per token, sequence or document. Nothing may be
+ * added later. */
+float *pp_documents_make_column(struct pp_documents *d, enum pp_column column,
+                                struct pp_err *err) PP_MUST_USE;
+
 /* Checks that the last document, now complete, has the columns and the kind of
  * the earlier ones. */
 int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,

@@ -74,6 +74,14 @@ struct pp_jsonl {
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                   struct pp_err *err) PP_MUST_USE;
 
+/* Makes a column of all documents from the lines of pprun --logprobs: objects
+ * with "sequence", the number of a document, and "logprobs", a number per token
+ * of all its sequences. The column is replaced if there is one. Every document
+ * must have a line. */
+int pp_token_scores_read(const char *name, FILE *f, enum pp_column column,
+                         struct pp_documents *d,
+                         struct pp_err *err) PP_MUST_USE;
+
 /* Appends documents of which only the length is known: f has a number per line.
  * Empty lines are skipped. name starts messages; progress may be NULL. */
 int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,

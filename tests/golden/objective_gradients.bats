@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# objective_gradients - compares the loss and every gradient of DPO and GRPO with PyTorch
-# and transformers, packed and through two stages. scripts/gen-objectives wrote
-# the expected values, with the options below.
+# objective_gradients - compares the loss and every gradient of DPO and GRPO with
+# PyTorch and transformers, packed and through two stages. scripts/gen-objectives
+# wrote the expected values, with the options below.
 
 bats_require_minimum_version 1.5.0
 

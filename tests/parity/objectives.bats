@@ -140,16 +140,9 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
 own() {
     step zero 2 1f1b rollouts "${GRPO[@]}"
     pprun -q --data rollouts --init 1 --logprobs scores "${@:2}" zero.plan
-    # --logprobs has the sequences of a group one after the other.
-    jq -c --slurpfile scores scores -n '
-        [$scores[].logprobs[]] as $x |
-        foreach inputs as $r ({end: 0};
-            {begin: (.end + ($r.prompt | length)),
-             end: (.end + ($r.prompt + $r.response | length))};
-            $x[.begin:.end] as $p | $r + {prev_logprobs: $p, logprobs: $p})' \
-        rollouts.jsonl >own.jsonl
-    pppack -q -l 64 --bins-multiple 4 -o "$1" own.jsonl
-    pppack -q -l 200 -o "$1.wide" own.jsonl
+    local add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
+    pppack -q -l 64 --bins-multiple 4 -o "$1" "${add[@]}" rollouts
+    pppack -q -l 200 -o "$1.wide" "${add[@]}" rollouts.jsonl
 }
 
 is_certain() {
@@ -173,6 +166,52 @@ is_certain() {
     own rows --row-invariant
     step rows 2 1f1b rows.wide --objective grpo --row-invariant
     is_certain rows.log
+}
+
+@test "a reference's log-probabilities are added to packed pairs" {
+    ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m "$(bins pairs)" >ref.plan
+    pprun -q --data pairs --init 2 --dtype fp64 --logprobs ref.scores ref.plan
+    pppack -q -l 64 --bins-multiple 4 -o referenced \
+        --add-column ref_logprobs=ref.scores pairs
+    cmp pairs/input_ids referenced/input_ids
+    cmp pairs/labels referenced/labels
+    step own 1 1f1b referenced --dtype fp64 --objective dpo --init 2
+    # The reference itself: no pair is preferred, and the loss is log 2.
+    jq -e '.reward_margin | fabs < 1e-4' own.log
+    jq -e '.loss - 0.6931471805599453 | fabs < 1e-4' own.log
+    step other 1 1f1b referenced --dtype fp64 --objective dpo
+    jq -e '.reward_margin | fabs > 1e-3' other.log
+}
+
+@test "log-probabilities of other sequences are refused" {
+    pprun -q --data rollouts --init 1 --logprobs scores \
+        <(ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m 4)
+    unfit() {
+        run -2 --separate-stderr pppack -q -l 64 -o unfit \
+            --add-column ref_logprobs=bad rollouts
+        echo "$stderr"
+        # shellcheck disable=SC2053
+        [[ $stderr == $1 ]]
+        [ ! -e unfit ]
+    }
+    sed 3d scores >bad
+    unfit "pppack: bad: sequence '2' is missing"
+    sed '3s/,[^,]*]/]/' scores >bad
+    unfit "pppack: bad: line 3, *: sequence '2' has * log-probabilities, but * tokens"
+    sed '3s/]/,-1]/' scores >bad
+    unfit "pppack: bad: line 3, *: sequence '2' has *"
+    sed '3s/: 2,/: 99,/' scores >bad
+    unfit "pppack: bad: line 3, *: sequence '99' is not in the data, which have 8"
+    sed 3p scores >bad
+    unfit "pppack: bad: line 4, *: sequence '2' is there twice"
+    sed '3s/sequence/number/' scores >bad
+    unfit "pppack: bad: line 3, *: has no 'sequence'"
+    rm bad
+    unfit 'pppack: bad: No such file or directory'
+    run --separate-stderr pppack -q -l 64 -o unfit --add-column rewards=scores \
+        rollouts
+    [ "$status" -ne 0 ]
+    [[ $stderr == *"--add-column: 'rewards=scores' must be logprobs, "* ]]
 }
 
 @test "losses and metrics are those of the objective on log-probabilities" {

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_columns - does --add-column: columns from files of log-probabilities.
+ */
+#include "pppack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/readers.h"
+
+int pack_parse_column(struct pack_job *j, const char *s)
+{
+    static const enum pp_column takes[] = {
+        PP_COLUMN_LOGPROBS, PP_COLUMN_PREV_LOGPROBS, PP_COLUMN_REF_LOGPROBS};
+    size_t n = strcspn(s, "=");
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+        const char *name = pp_columns[takes[i]].name;
+        if (strlen(name) != n || strncmp(s, name, n) || !s[n] || !s[n + 1])
+            continue;
+        if (j->column_files[takes[i]])
+            return tool_usage(&j->t, "--add-column: '%s' is there twice", name);
+        j->column_files[takes[i]] = s + n + 1;
+        return 0;
+    }
+    return tool_usage(&j->t,
+                      "--add-column: '%s' must be logprobs, prev_logprobs or "
+                      "ref_logprobs, '=' and the name of a file",
+                      s);
+}
+
+int pack_add_columns(struct pack_job *j)
+{
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        const char *name = j->column_files[c];
+        if (!name)
+            continue;
+        FILE *f = fopen(name, "re");
+        if (!f)
+            return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
+                           strerror(errno));
+        tool_progress(&j->t, "reading %s", name);
+        int rc = pp_token_scores_read(name, f, (enum pp_column)c, &j->docs,
+                                      &j->t.err);
+        fclose(f);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
