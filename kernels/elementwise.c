@@ -15,6 +15,12 @@ PP_CLONES static void add_all(real *y, const real *a, const real *b, size_t n)
         y[i] = a[i] + b[i];
 }
 
+PP_CLONES static void scale_all(real *y, real factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] *= factor;
+}
+
 PP_CLONES static double block_squares(const real *x, size_t n)
 {
     return dot_rows(x, x, n);
@@ -49,6 +55,13 @@ PP_ZERO(PP_KERNEL(zero))
     (void)stream;
     if (n)
         memset(y, 0, n * sizeof(real));
+    return 0;
+}
+
+PP_SCALE_BY(PP_KERNEL(scale_by))
+{
+    (void)stream;
+    scale_all(y, (real)factor, n);
     return 0;
 }
 

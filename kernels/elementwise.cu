@@ -45,6 +45,12 @@ template <int V> static __global__ void zero_kernel(elem *y, size_t n)
         ((pack<V> *)y)[i] = zero;
 }
 
+static __global__ void scale_kernel(elem *y, float factor, size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        store(&y[i], to_float(y[i]) * factor);
+}
+
 /* The sum over the threads of a block, in one fixed order. Thread 0 receives
  * it. */
 static __device__ double block_sum(double x)
@@ -123,6 +129,14 @@ PP_ZERO(PP_CUDA(zero))
                          (elem *)y, n);
     return PP_LAUNCH((zero_kernel<1>), blocks_for(n, THREADS), THREADS, 0,
                      stream, (elem *)y, n);
+}
+
+PP_SCALE_BY(PP_CUDA(scale_by))
+{
+    if (!n)
+        return 0;
+    return PP_LAUNCH(scale_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
+                     (elem *)y, (float)factor, n);
 }
 
 PP_SUM_SQUARES(PP_CUDA(sum_squares))

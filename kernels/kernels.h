@@ -227,6 +227,7 @@ typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
  *   add_gradient  y = a + b       the same for accumulated values
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
+ *   scale_by      y = factor y    n elements
  *   sum_squares   *out = sum x^2  of accumulated values, in double, in an order
  *                                 that depends on n only. The CPU adds blocks
  * of 1024 in ascending order, each with dot_rows of real.h. */
@@ -236,11 +237,14 @@ typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
     int(name)(void *y, const void *x, size_t N, size_t C, size_t ldy, \
               size_t ldx, void *stream)
 #define PP_ZERO(name) int(name)(void *y, size_t n, void *stream)
+#define PP_SCALE_BY(name) \
+    int(name)(void *y, double factor, size_t n, void *stream)
 #define PP_SUM_SQUARES(name) \
     int(name)(double *out, const void *x, size_t n, void *stream)
 typedef PP_ADD(pp_add_fn);
 typedef PP_COPY(pp_copy_fn);
 typedef PP_ZERO(pp_zero_fn);
+typedef PP_SCALE_BY(pp_scale_by_fn);
 typedef PP_SUM_SQUARES(pp_sum_squares_fn);
 
 /* adamw - one step of AdamW (Loshchilov and Hutter 2019) or of plain SGD, with
@@ -294,6 +298,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(add_gradient, pp_add_fn)                          \
     K(copy, pp_copy_fn)                                 \
     K(zero, pp_zero_fn)                                 \
+    K(scale_by, pp_scale_by_fn)                         \
     K(sum_squares, pp_sum_squares_fn)                   \
     K(adamw, pp_adamw_fn)                               \
     K(sgd, pp_sgd_fn)

@@ -89,6 +89,8 @@ const struct tool_option pprun_option_table[] = {
      LARGEST, .excludes = "weights"},
     {0, "objective", "NAME", "what to minimise: sft (default), dpo or grpo",
      AT(objective.number), .words = pp_objective_names},
+    {0, "temperature", "X", "divide logits by this (1)", AT(job.temperature),
+     1e-3, 1e3, .excludes = "verify print-memory"},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,

@@ -43,6 +43,8 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     pp_json_real(&w, "loss", r->loss);
     pp_json_real(&w, "grad_norm", r->grad_norm);
     pp_json_real(&w, "lr", r->lr);
+    if (p->job.temperature > 0)
+        pp_json_real(&w, "temperature", p->job.temperature);
     pp_json_uint(&w, "tokens", r->tokens);
     pp_json_real(&w, "seconds", r->seconds);
     pp_json_real(&w, "tokens_per_s", (double)r->tokens / r->seconds);
@@ -102,6 +104,8 @@ int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
     struct pp_json_writer w = {.f = f};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_real(&w, "val_loss", val_loss);
+    if (p->job.temperature > 0)
+        pp_json_real(&w, "temperature", p->job.temperature);
     pp_json_end(&w);
     putc('\n', f);
     if (fflush(f) == 0)
@@ -185,6 +189,8 @@ int pprun_logprobs_write(struct pprun *p)
         struct pp_json_writer w = {.f = f};
         pp_json_object(&w, NULL, PP_JSON_INLINE);
         pp_json_uint(&w, "sequence", s);
+        if (p->job.temperature > 0)
+            pp_json_real(&w, "temperature", p->job.temperature);
         pp_json_array(&w, "logprobs", PP_JSON_INLINE);
         for (uint32_t i = 0; i < p->logps_length[s]; i++)
             pp_json_real(&w, NULL, p->logps[s][i]);

@@ -8,7 +8,7 @@ bats_require_minimum_version 1.5.0
 
 GRPO=(--objective grpo --clip-low 0.2 --clip-high 0.3 --importance tis
     --importance-max 1.2 --kl-weight 0.3 --kl-limit 1e9 --kl-clamp 1e9
-    --entropy-weight 0.1)
+    --entropy-weight 0.1 --temperature 0.8)
 DPO=(--objective dpo --beta 0.7 --label-smoothing 0.1 --sft-weight 0.2)
 
 setup() {
@@ -57,7 +57,8 @@ agrees() {
     local without
     for without in '--clip-low 0.1' '--clip-high 0.4' '--importance-max 1.3' \
         '--kl-weight 0.31' '--kl-importance none' '--kl k2' \
-        '--entropy-weight 0' '--aggregate seq-mean-mean'; do
+        '--entropy-weight 0' '--aggregate seq-mean-mean' '--temperature 1' \
+        '--temperature 0.81'; do
         # The last of an option counts.
         # shellcheck disable=SC2086
         gradients grpo 48 --dtype fp64 "${GRPO[@]}" $without

@@ -162,6 +162,16 @@ is_certain() {
     tail -n 1 own.log | jq -e '.probs_ratio_max > 1 and .gen_kl_error == 0'
 }
 
+@test "the certificate holds at a temperature, and at no other" {
+    own cool --temperature 0.7
+    head -n 1 scores | jq -e '.temperature == 0.7'
+    step cool 2 zb-h1 cool --objective grpo --temperature 0.7
+    is_certain cool.log
+    jq -e '.temperature == 0.7' cool.log
+    step warm 2 zb-h1 cool --objective grpo
+    jq -e '.probs_ratio_max > 1.01 and .temperature == null' warm.log
+}
+
 @test "in other bins too, with row-invariant products" {
     own rows --row-invariant
     step rows 2 1f1b rows.wide --objective grpo --row-invariant
@@ -255,7 +265,9 @@ is_certain() {
     # by lr times the square of its norm.
     for of in "rollouts.wide ${GRPO[*]}" \
         'rollouts.wide --objective grpo --ratio sequence --aggregate seq-mean-mean --entropy-weight .1 --kl k2 --kl-importance none' \
-        'pairs.wide --objective dpo --beta .5'; do
+        'rollouts.wide --objective grpo --kl-weight .3 --kl-importance none --temperature .6' \
+        'pairs.wide --objective dpo --beta .5' \
+        'pairs.wide --objective dpo --temperature 1.7'; do
         read -ra words <<<"$of"
         step slope 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}" \
             --lr 1e-8 --steps 2

@@ -189,6 +189,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     view_before(e, a);
     host->before = e->before;
     host->scale = p->scale;
+    host->temperature = p->temperature;
     host->logps = p->logps || p->objective ? on->batch.logps : NULL;
     if (p->objective) {
         host->objective = pp_score_rows;

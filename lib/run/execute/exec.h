@@ -108,6 +108,7 @@ struct pp_pass {
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */
     double scale;    /* 1 / scored tokens of the step; 0 when there are none */
+    double temperature; /* divides logits; 0: 1 */
     bool sync;      /* the last pass of a step: SYNC_COPIES and SYNC_TIED act */
     int number;     /* index of the pass in its step */
     bool score_all; /* log-probabilities of every token */

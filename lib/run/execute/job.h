@@ -90,6 +90,8 @@ struct pp_job {
 
     const struct pp_objective_options *objective; /* NULL: of the next token */
 
+    double temperature; /* divides logits, in every pass; 0: 1 */
+
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;
     int64_t eval_every, save_every; /* 0: only at the end */

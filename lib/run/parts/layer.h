@@ -35,10 +35,11 @@ struct pp_microbatch {
      * token that each should predict, already shifted inside its sequence. */
     size_t n_scored;
     const int32_t *scored_rows, *targets; /* (n_scored) */
-    double scale;  /* 1 / scored tokens of the whole step */
-    double *loss;  /* F writes: sum of -logp over scored rows, in row
-                      order, times scale; or that of `objective` */
-    double *logps; /* (n_scored) F writes; may be NULL without objective */
+    double scale;       /* 1 / scored tokens of the whole step */
+    double temperature; /* divides logits; 0: 1 */
+    double *loss;       /* F writes: sum of -logp over scored rows, in row
+                           order, times scale; or that of `objective` */
+    double *logps;      /* (n_scored) F writes; may be NULL without objective */
     /* Turns log-probabilities of the scored rows, x, into the loss, and
      * replaces them by its negative gradient. NULL: every row's is scale. */
     int (*objective)(void *ctx, const struct pp_microbatch *mb, double *x,

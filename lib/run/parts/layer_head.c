@@ -41,7 +41,20 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
     return mb->n_scored - at < rows ? mb->n_scored - at : rows;
 }
 
-/* Gathers scored rows [at, at + n) of x and multiplies by the vocabulary. */
+/* Divides n rows by the temperature, if there is one. */
+static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
+                void *rows, size_t n, struct pp_err *err)
+{
+    if (mb->temperature == 0 || mb->temperature == 1)
+        return 0;
+    PP_LAYER_RUN(l->kernels->scale_by(rows, 1 / mb->temperature,
+                                      n * l->model->hidden, l->stream));
+    return 0;
+}
+
+/* Gathers scored rows [at, at + n) of x and multiplies by the vocabulary. The
+ * rows are divided by the temperature, and so are the logits: the gradient of
+ * the weight needs nothing else. */
 static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct head_scratch *h, const void *x, size_t at,
                        size_t n, struct pp_err *err)
@@ -50,6 +63,8 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t C = l->model->hidden, V = l->model->vocab;
     PP_LAYER_RUN(
         k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->stream));
+    if (cool(l, mb, h->x, n, err))
+        return -1;
     PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, NULL,
                                n, C, V, V, C, l->stream));
     return 0;
@@ -177,6 +192,8 @@ static int head_gradients(const struct pp_layer *l,
         if (dx) {
             PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],
                                              n, C, V, C, V, l->stream));
+            if (cool(l, mb, h.dx, n, err))
+                return -1;
             PP_LAYER_RUN(
                 k->scatter(dx, h.dx, mb->scored_rows + at, n, C, l->stream));
         }

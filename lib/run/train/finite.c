@@ -79,6 +79,7 @@ static int play(struct pp_rank *r, struct pp_err *err)
         .end = UINT64_MAX,
         .stride = (uint64_t)pp_rank_lanes(r),
         .scale = scored ? 1 / (double)scored : 0,
+        .temperature = j->temperature,
         .losses = r->losses + lane,
         .objective = j->objective,
         .step = step,

@@ -61,6 +61,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .end = UINT64_MAX,
             .stride = (uint64_t)pp_rank_lanes(r),
             .scale = scored ? 1 / (double)scored : 0,
+            .temperature = j->temperature,
             .sync = i + 1 == j->accumulate,
             .number = i,
             .losses = r->losses + (size_t)i * m + lane,
