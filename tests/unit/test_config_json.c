@@ -174,6 +174,13 @@ static void test_windows(void)
            pp_unit_window(&m, layer[0]) == 4096 &&
            pp_unit_window(&m, layer[1]) == 0,
        "the list of types decides");
+#define DEEP                                                            \
+    "{\"architectures\": [\"MistralForCausalLM\"],"                     \
+    "\"vocab_size\": 9, \"hidden_size\": 16, \"intermediate_size\": 8," \
+    "\"num_attention_heads\": 8, \"num_hidden_layers\": 1025"
+    ok(!read_text(DEEP "}", &m), "too many layers to have windows");
+    ok(read_text(DEEP ", \"sliding_window\": null}", &m),
+       "as many without windows");
 }
 
 static void test_paths(void)
