@@ -193,13 +193,13 @@ static void compare_elementwise(struct call *c, size_t N, size_t C,
              k->copy(z->at, a->at, N, C, C + 3, C, s) ||
              k->add_gradient(f->at, f->at, g->at, n, s) ||
              k->sum_squares(sum->at, g->at, n, s) || k->zero(zero->at, n, s) ||
-             k->scale_by(b->at, 0.7, n, s);
+             k->scale_by(b->at, 0.5, n, s);
     ref->add(y->want, a->want, b->want, n, NULL);
     ref->copy(z->want, a->want, N, C, C + 3, C, NULL);
     ref->add_gradient(f->want, f->want, g->want, n, NULL);
     ref->sum_squares(sum->want, g->want, n, NULL);
     ref->zero(zero->want, n, NULL);
-    ref->scale_by(b->want, 0.7, n, NULL);
+    ref->scale_by(b->want, 0.5, n, NULL);
     ok(!rc, "%s elementwise of %zu x %zu runs", k->name, N, C);
     close_to(c, y, bound_of(c, 1e-5, 1e-13), "add");
     close_to(c, z, 0, "copy");
