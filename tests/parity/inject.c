@@ -8,7 +8,6 @@
  * none. */
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +23,6 @@ static _Thread_local struct pp_action now;
 static _Thread_local size_t row_bytes; /* of the message to be sent */
 static _Thread_local const struct pp_packed *evaluated; /* last, or NULL */
 static _Thread_local struct pp_kernels real; /* zeroed before the first pass */
-
-/* Tensors of the whole model: every rank runs a pass before the ranks exchange
- * their norms. */
-static atomic_size_t n_tensors;
 
 static bool is(const char *fault)
 {
@@ -51,7 +46,9 @@ static enum pp_direction direction_of(enum pp_direction direction)
 static int faulty_send(struct pp_comm *c, int to, enum pp_direction direction,
                        const void *buf, size_t bytes, struct pp_err *err)
 {
-    if (is("padding") && direction != PP_DIRECTION_SYNC) /* in the arena */
+    if (is("padding") &&
+        (direction == PP_DIRECTION_FORWARD ||
+         direction == PP_DIRECTION_BACKWARD)) /* in the arena */
         memset((char *)(uintptr_t)buf + row_bytes, 0xff, bytes - row_bytes);
     return real_ops->send(c, to, direction_of(direction), buf, bytes, err);
 }
@@ -122,25 +119,6 @@ static int faulty_recv_wait(struct pp_comm *c, int from,
                : real_ops->recv_wait(c, from, direction, keep, err);
 }
 
-/* norm-local: the norm is that of the tensors of rank 0, which prints it.
- * last-rank: the loss is that of the last rank, which has no head in a V. */
-static int faulty_allgather(struct pp_comm *c, const void *mine, void *all,
-                            size_t bytes, struct pp_err *err)
-{
-    if (real_ops->allgather(c, mine, all, bytes, err))
-        return -1;
-    size_t n = bytes / sizeof(double), tensors = n_tensors;
-    size_t losses = (size_t)(exec ? exec->schedule->n_microbatches : 0);
-    for (int r = 0; r < c->size && n > tensors; r++) {
-        double *row = (double *)all + (size_t)r * n;
-        if (r > 0 && is("norm-local"))
-            memset(row, 0, tensors * sizeof *row);
-        if (r + 1 < c->size && is("last-rank"))
-            memset(row + tensors, 0, losses * sizeof *row);
-    }
-    return 0;
-}
-
 /* The ranks share the table, and the program closes their handles after their
  * threads have ended. */
 static void replace_transport(struct pp_comm *c)
@@ -156,7 +134,6 @@ static void replace_transport(struct pp_comm *c)
         faulty.recv = faulty_recv;
         faulty.recv_wait = faulty_recv_wait;
         faulty.probe = faulty_probe;
-        faulty.allgather = faulty_allgather;
     }
     c->ops = &faulty;
     pthread_mutex_unlock(&lock);
@@ -235,6 +212,15 @@ static PP_ADD(faulty_add_gradient)
                                         : real.add_gradient(y, y, b, n, stream);
 }
 
+/* norm-local: the norm is that of the tensors of rank 0. */
+static PP_SUM_SQUARES(faulty_sum_squares)
+{
+    int rc = real.sum_squares(out, x, n, stream);
+    if (exec->worker->rank > 0 && is("norm-local"))
+        *out = 0;
+    return rc;
+}
+
 /* The rank's own table, which it has made a copy of. */
 static void replace_kernels(const struct pp_kernels *table)
 {
@@ -245,6 +231,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
     k->sgd = faulty_sgd;
     k->add_gradient = faulty_add_gradient;
+    k->sum_squares = faulty_sum_squares;
 }
 
 /* --- the executor --- */
@@ -273,23 +260,14 @@ static void change_sizes(struct pp_packed_record *r)
     }
 }
 
-static void count_tensors(const struct pp_parameters *p)
-{
-    for (size_t i = 0; i < p->n; i++) {
-        size_t n = p->at[i].order + 1, most = n_tensors;
-        while (n > most && !atomic_compare_exchange_weak(&n_tensors, &most, n))
-            ;
-    }
-}
-
 /* tied-unsummed, copies-unsummed: the last pass does not know that it is.
  * dummy-counted: a sequence that only fills a bin counts as scored.
- * eval-wrapped: an evaluation starts again instead of ending. */
+ * eval-wrapped: an evaluation starts again instead of ending.
+ * last-rank: the loss is that of the last rank, which has no head in a V. */
 static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
                       struct pp_err *err)
 {
     exec = e;
-    count_tensors(e->worker->params);
     if (e->worker->comm->size == 1)
         return pp_exec_run(e, p, err);
     if (!real.name) {
@@ -320,6 +298,10 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     if (!e->trains && is("eval-wrapped"))
         pass.end = UINT64_MAX;
     int rc = pp_exec_run(e, &pass, err);
+    bool last = e->worker->rank + 1 == e->worker->comm->size;
+    for (int k = 0; !last && is("last-rank") && k < e->schedule->n_microbatches;
+         k++)
+        pass.losses[(size_t)k * pass.stride] = 0;
     free(records);
     return rc;
 }
