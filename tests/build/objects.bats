@@ -59,7 +59,7 @@ PLAN_TOOLS='ppsplit ppsched pppack'
     done
 }
 
-@test "installs four tools, a module, manual pages and completion only" {
+@test "installs tools, a module, scripts, manual pages and completion only" {
     DESTDIR=$BATS_TEST_TMPDIR/root \
         meson install -C "$BUILDDIR" --no-rebuild --quiet
     cd "$BATS_TEST_TMPDIR/root"
@@ -74,6 +74,10 @@ PLAN_TOOLS='ppsplit ppsched pppack'
             echo "fish/vendor_completions.d/$tool.fish"
         done
         [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] || echo pptools/pprun-mpi.so
+        for file in tokenize train-cpus.sbatch train-gpus.sbatch \
+            train-node.sbatch; do
+            echo "pptools/$file"
+        done
         for page in "$SRCDIR"/man/*.[157]; do
             echo "man${page##*.}/${page##*/}"
         done

@@ -160,7 +160,7 @@ fails() {
     for f in cut/*.safetensors; do
         head -c 900 "$f" >part && mv part "$f"
     done
-    fails 2 "pprun: cut/model-*.safetensors: *" \
+    fails 2 "pprun: cut/model.safetensors: *" \
         pprun plan.json --data packed --weights cut --steps 1
 }
 
