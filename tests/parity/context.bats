@@ -23,39 +23,30 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# context NAME KIND M SPLIT...: trains the split, and compares it with one rank.
-context() {
-    local name=$1 kind=$2 m=$3
-    shift 3
-    ppsplit --zero 0 "$@" "model-$name" | ppsched -s "$kind" -m "$m" >plan.json
-    rm -rf run
-    train run plan.json --eval eval --dtype fp64
-    near run "base-$name"
-}
-
-@test "2 context-parallel ranks" { context llama gpipe 4 -p 1 --cp 2; }
+@test "2 context-parallel ranks" { against_one llama gpipe 4 -p 1 --cp 2; }
 @test "4 context-parallel ranks of 1f1b on 2 ranks" {
-    context llama 1f1b 4 -p 2 --cp 4
+    against_one llama 1f1b 4 -p 2 --cp 4
 }
 @test "2 of zero-bubble V, tied, with recomputation" {
-    context qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 --recompute full
+    against_one qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 \
+        --recompute full
 }
 @test "2 with sliding windows, which also exchange heads" {
-    context mistral 1f1b 4 -p 2 --cp 2
-    context mistral gpipe 4 -p 1 --cp 2 --cp-exchange a2a
+    against_one mistral 1f1b 4 -p 2 --cp 2
+    against_one mistral gpipe 4 -p 1 --cp 2 --cp-exchange a2a
 }
 @test "2 that exchange heads" {
-    context llama gpipe 4 -p 1 --cp 2 --cp-exchange a2a
+    against_one llama gpipe 4 -p 1 --cp 2 --cp-exchange a2a
 }
 @test "2 that exchange heads, of zero-bubble V, tied, with recomputation" {
-    context qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 \
+    against_one qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 \
         --recompute selective --cp-exchange a2a
 }
 @test "2 that exchange heads, of 1f1b on 2 replicas" {
-    context llama 1f1b 2 -p 3 --cp 2 --dp 2 --cp-exchange a2a
+    against_one llama 1f1b 2 -p 3 --cp 2 --dp 2 --cp-exchange a2a
 }
 @test "2 of interleaved on 2 replicas" {
-    context llama interleaved 2 -p 2 -c 3 --cp 2 --dp 2 \
+    against_one llama interleaved 2 -p 2 -c 3 --cp 2 --dp 2 \
         --mesh-order dp-pp-cp-tp
 }
 @test "context-parallel ranks score all sequences" {

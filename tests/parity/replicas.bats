@@ -23,27 +23,16 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# replicas NAME KIND M SPLIT...: trains the split on replicas, with M
-# microbatches each, and compares it with one rank.
-replicas() {
-    local name=$1 kind=$2 m=$3
-    shift 3
-    ppsplit --zero 0 "$@" "model-$name" | ppsched -s "$kind" -m "$m" >plan.json
-    rm -rf run
-    train run plan.json --eval eval --dtype fp64
-    near run "base-$name"
-}
-
-@test "2 replicas of 1 rank" { replicas llama gpipe 3 -p 1 --dp 2; }
-@test "2 replicas of 1f1b on 2 ranks" { replicas llama 1f1b 3 -p 2 --dp 2; }
-@test "3 replicas, tied" { replicas qwen3-tied 1f1b 2 -p 2 --dp 3; }
-@test "6 replicas of a microbatch each" { replicas llama 1f1b 1 -p 2 --dp 6; }
+@test "2 replicas of 1 rank" { against_one llama gpipe 3 -p 1 --dp 2; }
+@test "2 replicas of 1f1b on 2 ranks" { against_one llama 1f1b 3 -p 2 --dp 2; }
+@test "3 replicas, tied" { against_one qwen3-tied 1f1b 2 -p 2 --dp 3; }
+@test "6 replicas of a microbatch each" { against_one llama 1f1b 1 -p 2 --dp 6; }
 @test "2 replicas of zero-bubble V, tied" {
-    replicas qwen3-tied zbv 3 -p 2 -c 2 --placement v --dp 2
+    against_one qwen3-tied zbv 3 -p 2 -c 2 --placement v --dp 2
 }
 @test "replicas that are the last axis of the mesh, and the first" {
-    replicas llama interleaved 3 -p 3 -c 2 --dp 2 --mesh-order tp-cp-pp-dp
-    replicas llama 1f1b 3 -p 2 --dp 2 --mesh-order dp-pp-tp-cp
+    against_one llama interleaved 3 -p 3 -c 2 --dp 2 --mesh-order tp-cp-pp-dp
+    against_one llama 1f1b 3 -p 2 --dp 2 --mesh-order dp-pp-tp-cp
 }
 @test "2 replicas of both copies" {
     ppsplit -p 1 model-llama | ppsched -s gpipe -m 8 >eight.json
