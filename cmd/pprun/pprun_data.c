@@ -95,6 +95,25 @@ unsigned pprun_columns(const struct pp_packed *data)
     return bits;
 }
 
+/* Refuses data without a column. pprun itself writes log-probabilities. */
+static int fail_column(const struct pprun *p, const char *dir,
+                       const struct pp_packed *data, enum pp_column c)
+{
+    struct pp_err *err = &p->tool->err;
+    const char *objective = pp_objective_names[p->objective.number];
+    const char *name = pp_columns[c].name;
+    if (c == PP_COLUMN_ADVANTAGES)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: --objective %s needs the column %s: give it in "
+                       "the input of pppack",
+                       dir, objective, name);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s: --objective %s needs the column %s: write FILE with "
+                   "pprun --logprobs, then pppack -l %u --add-column %s=FILE "
+                   "-o NEW %s",
+                   dir, objective, name, data->capacity, name, dir);
+}
+
 /* Checks that the data has the columns of the objective, and that every bin has
  * whole pairs. */
 static int check_objective(const struct pprun *p, const char *dir,
@@ -112,9 +131,7 @@ static int check_objective(const struct pprun *p, const char *dir,
         needs |= pp_column_bit(PP_COLUMN_REF_LOGPROBS);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (needs & ~there & pp_column_bit((enum pp_column)c))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: --objective %s needs the column %s", dir,
-                           pp_objective_names[o->number], pp_columns[c].name);
+            return fail_column(p, dir, data, (enum pp_column)c);
     for (size_t i = 0; o->number == PP_OBJECTIVE_DPO && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
