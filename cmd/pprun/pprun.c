@@ -12,6 +12,8 @@
 #include "base/num.h"
 #include "kernels.h"
 #include "pprun.h"
+#include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "version.h"
 
@@ -171,15 +173,25 @@ static int run_command(struct pprun *p, const char *manifest)
     return 0;
 }
 
-/* Notes when a resumed run had no steps left. */
+/* Notes when a resumed run had no steps left, and where it saved what it
+ * resumed. */
 static void say_nothing_left(struct pprun *p)
 {
     int64_t steps = p->job.optim.steps;
-    if (p->resume && steps > 0 && p->start == 0 && p->rank == 0 &&
-        p->tool->status == PP_EXIT_OK)
-        tool_say(p->tool, TOOL_NOTE,
-                 "nothing left to do: %s has all of --steps '%" PRId64 "'",
-                 p->resume, steps);
+    struct pp_ckpt_state s;
+    struct pp_err ignored = {0};
+    char saved[PP_PATH_TEXT] = "";
+    if (!p->resume || steps == 0 || p->start != 0 || p->rank != 0 ||
+        p->tool->status != PP_EXIT_OK)
+        return;
+    if (p->job.save && pp_ckpt_state_read(p->resume, &s, &ignored) == 0 &&
+        pp_path(saved, &ignored, "%s/" PP_CKPT_NAME, p->job.save, s.step))
+        saved[0] = '\0';
+    bool elsewhere = saved[0] && strcmp(saved, p->resume) != 0;
+    tool_say(p->tool, TOOL_NOTE,
+             "nothing left to do: %s has all of --steps '%" PRId64 "'%s%s",
+             p->resume, steps, elsewhere ? "; it is saved as " : "",
+             elsewhere ? saved : "");
 }
 
 /* Notes which signal stopped the run, and where it continues. */

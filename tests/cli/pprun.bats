@@ -539,11 +539,15 @@ END
         [ "$status" -eq 0 ]
         [ -z "$output$stderr" ]
     done
-    run --separate-stderr pprun plan.json --data packed --steps 1 --resume ended
+    local all="pprun: nothing left to do: ended/step-00000002 has all of --steps '1'"
+    run --separate-stderr pprun plan.json --data packed --steps 1 \
+        --resume ended --save ended
     [ "$status" -eq 0 ]
     [ -z "$output" ]
-    [ "${stderr_lines[1]}" = "pprun: nothing left to do:\
- ended/step-00000002 has all of --steps '1'" ]
+    [ "${stderr_lines[1]}" = "$all" ]
+    run --separate-stderr pprun plan.json --data packed --steps 1 \
+        --resume ended --save elsewhere
+    [ "${stderr_lines[1]}" = "$all; it is saved as elsewhere/step-00000002" ]
 }
 
 @test "help and version" {
