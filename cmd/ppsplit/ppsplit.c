@@ -83,8 +83,7 @@ static void set_request(struct split_job *j)
         .kind = j->search_order ? NULL : j->kind,
         .search_order = j->search_order,
         .memory_bytes = j->memory_bytes,
-        .shortest = j->n_microbatches > 0 || j->kind || j->costs_file ||
-                    j->rank_speed || j->recompute_auto,
+        .shortest = true,
         .layout = j->export == SPLIT_EXPORT_MEGATRON,
         .encoder_ranks = j->encoder_ranks,
         .recompute = j->recompute,

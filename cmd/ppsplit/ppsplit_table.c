@@ -286,9 +286,8 @@ static void print_foot(const struct split_job *j, FILE *f)
     if (j->n_microbatches == 0)
         fprintf(f,
                 "Without -m a step is assumed to have %" PRId64
-                " microbatches%s.\n",
-                j->plan.run.n_microbatches,
-                j->plan.run.shortest ? "" : ", and only cost is balanced");
+                " microbatches.\n",
+                j->plan.run.n_microbatches);
     print_mesh(j, f);
 }
 

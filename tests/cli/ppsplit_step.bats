@@ -253,12 +253,19 @@ profile() {
     run -0 ppsplit -p 2 -m 8 -t m
     [[ "$output" == *'A step of 8 microbatches under 1f1b takes '*' flop; ranks are idle '*'No split takes less.'* ]]
     [[ "$output" != *' is assumed'* ]]
-    run -0 ppsplit -p 2 -s 1f1b -t m
+    run -0 ppsplit -p 2 -t m
     [[ "$output" == *'Without -m a step is assumed to have 8 microbatches.'* ]]
-    run -0 ppsplit -p 2 --method balanced -t m
-    [[ "$output" == *'Without -m a step is assumed to have 8 microbatches, and only cost is balanced.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
     [[ "$output" == *'Ranks 0, 1, ... use this share of the memory limit: '*' %, '*' %.'* ]]
+}
+
+@test "the split without -m is that of the microbatches assumed" {
+    # Ranks of equal cost would have 5, 5 and 6 units, and a longer step.
+    llama 13 3000 >m/config.json
+    run -0 units -p 3 m
+    [ "$output" = '[6,4,6]' ]
+    run -0 units -p 3 -m 12 m
+    [ "$output" = '[6,4,6]' ]
 }
 
 @test "a kind that cannot run on the stages is refused" {
