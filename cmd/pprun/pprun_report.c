@@ -154,14 +154,16 @@ void pprun_logps(void *ctx, size_t b, const struct pp_microbatch *mb)
     if (b == PP_NO_BIN)
         return;
     pp_packed_bin(&p->data, b, &bin);
-    size_t k = 0;
-    for (size_t i = 0; i < mb->n_sequences; i++) {
+    for (size_t i = 0, k = 0; k < mb->n_scored; k++) {
+        int32_t row = mb->scored_rows[k];
+        if (k == mb->n_labelled)
+            i = 0;
+        while (row >= mb->cu_seqlens_padded[i + 1])
+            i++;
         size_t of = (size_t)mb->sequence[i];
-        double *to = p->logps[bin.source[of]] + bin.start[of];
-        int32_t end = mb->cu_seqlens_padded[i + 1];
         /* The row of position t predicts position t + 1. */
-        for (; k < mb->n_scored && mb->scored_rows[k] < end; k++)
-            to[mb->positions[mb->scored_rows[k]] + 1] = mb->logps[k];
+        p->logps[bin.source[of]][bin.start[of] + (uint32_t)mb->positions[row] +
+                                 1] = mb->logps[k];
     }
 }
 

@@ -59,7 +59,7 @@ static void test_ranks(const struct pp_packed *p)
     is_ints(mb.positions, (int32_t[]){0, 3, 0, 3}, 4, "first and last chunks");
     is_ints(mb.input_ids, (int32_t[]){5, -1, 8, -1}, 4, "their ids");
     is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 1, 2, 2}, 5, "real rows");
-    is_ints(mb.targets, (int32_t[]){6, 9}, 2,
+    is_ints(mb.targets, (int32_t[]){9, 6}, 2,
             "the token of another rank is the target");
     is_ints(mb.order, (int32_t[]){0, 4, 5, 1, 2, 6, 7, 3}, 8,
             "the rows of both ranks by sequence");
@@ -96,7 +96,9 @@ static void test_views(const struct pp_packed *p)
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &mb, &err),
        "views a bin with score_all");
     is_int((long long)mb.n_scored, 3, "three rows predict a token");
-    is_ints(mb.targets, (int32_t[]){6, 7, 9}, 3, "a target is the next id");
+    is_int((long long)mb.n_labelled, 2, "two of them have a label");
+    is_ints(mb.scored_rows, (int32_t[]){1, 4, 0}, 3, "they come first");
+    is_ints(mb.targets, (int32_t[]){7, 9, 6}, 3, "a target is the next id");
 
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &mb,
                       &err) &&

@@ -79,17 +79,45 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
         b->input_ids[at] = t < real_end ? bin->input_ids[t] : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
-        if (t + 1 >= real_end)
+        if (t + 1 >= real_end || bin->labels[t + 1] == PP_LABEL_IGNORE)
             continue;
         int32_t target = score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
-        if (target == PP_LABEL_IGNORE)
-            continue;
         if (!is_token(b, *bad = target))
             return false;
         b->scored_rows[mb->n_scored] = at;
         b->targets[mb->n_scored++] = target;
     }
     return true;
+}
+
+/* Appends the rows that have a next token but no label for it. */
+static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
+                         struct pp_microbatch *mb, int32_t *bad)
+{
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        int32_t of = b->sequence[i], start = bin->cu_seqlens_padded[of];
+        int32_t n = bin->cu_seqlens[of + 1] - bin->cu_seqlens[of];
+        int32_t end = b->cu_seqlens_padded[i + 1];
+        for (int32_t at = b->cu_seqlens_padded[i]; at < end; at++) {
+            int32_t next = b->positions[at] + 1;
+            if (next >= n || bin->labels[start + next] != PP_LABEL_IGNORE)
+                continue;
+            if (!is_token(b, *bad = bin->input_ids[start + next]))
+                return false;
+            b->scored_rows[mb->n_scored] = at;
+            b->targets[mb->n_scored++] = *bad;
+        }
+    }
+    return true;
+}
+
+static int fail_token(const struct pp_batch *b, size_t bin, int32_t bad,
+                      struct pp_err *err)
+{
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "packed data: bin %zu: id '%d' is not in the vocabulary of "
+                   "%d",
+                   bin, bad, b->vocab);
 }
 
 /* Appends a part of a sequence; it may be empty. Its keys are those of the
@@ -195,10 +223,10 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         if (part->n_ranks > 1
                 ? !view_chunks(b, &v, i, part, mb, &bad)
                 : !view_slice(b, &v, i, part->score_all, mb, &bad))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "packed data: bin %zu: id '%d' is not in the "
-                           "vocabulary of %d",
-                           part->bin, bad, b->vocab);
+            return fail_token(b, part->bin, bad, err);
+    mb->n_labelled = mb->n_scored;
+    if (part->score_all && !score_others(b, &v, mb, &bad))
+        return fail_token(b, part->bin, bad, err);
     if (part->n_ranks > 1 || part->n_slices > 1) {
         mb->keys = b->keys;
         mb->key_rows = part->n_ranks > 1 ? v.tokens : mb->tokens + mb->context;

@@ -31,9 +31,11 @@ struct pp_microbatch {
     const int32_t *positions; /* (tokens) in the sequence */
     const int32_t *input_ids; /* (tokens) -1 on padding */
 
-    /* For the head: the rows whose prediction is scored, ascending, and the
-     * token that each should predict, already shifted inside its sequence. */
-    size_t n_scored;
+    /* For the head: the rows whose prediction is scored, and the token that
+     * each should predict, already shifted inside its sequence. The first
+     * n_labelled ascend, and so do the others. No block of rows has both, since
+     * the bits of a product may depend on the rows beside it. */
+    size_t n_scored, n_labelled;
     const int32_t *scored_rows, *targets; /* (n_scored) */
     double scale;       /* 1 / scored tokens of the whole step */
     double temperature; /* divides logits; 0: 1 */

@@ -36,9 +36,11 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
     return h;
 }
 
+/* Returns the rows of the block that begins at a scored row. */
 static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
 {
-    return mb->n_scored - at < rows ? mb->n_scored - at : rows;
+    size_t end = at < mb->n_labelled ? mb->n_labelled : mb->n_scored;
+    return end - at < rows ? end - at : rows;
 }
 
 /* Divides n rows by the temperature, if there is one. */
