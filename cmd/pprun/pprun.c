@@ -141,7 +141,7 @@ static int run_command(struct pprun *p, const char *manifest)
     while (pprun_check_resume(p))
         if (pprun_fall_back(p))
             return -1;
-    if (!p->options.plan && pprun_check_data(p))
+    if (pprun_choose_lr(p) || (!p->options.plan && pprun_check_data(p)))
         return -1;
     if (p->options.verify && pprun_verify_prepare(p))
         return -1;
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
                     .stall_timeout = 30},
         .size = 1,
         .job = {.accumulate = 1,
-                .optim = {.lr = 1e-3,
+                .optim = {.lr = -1,
                           .beta1 = 0.9,
                           .beta2 = 0.999,
                           .eps = 1e-8,

@@ -16,6 +16,8 @@
 enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
 /* The words of --device. */
 enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
+/* The words of --last-batch: what a step does when the epoch ends in it. */
+enum pprun_last_batch { PPRUN_LAST_WRAP, PPRUN_LAST_SHORT, PPRUN_LAST_DROP };
 /* The words of --transport. */
 enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 
@@ -25,6 +27,7 @@ struct pprun_options {
     const char *trace, *profile; /* files, or NULL */
     int trace_steps;             /* number of last steps; 0: not given */
     double epochs;               /* 0: not given */
+    int last_batch;              /* enum pprun_last_batch */
     int64_t seed;                /* --init; -1: not given */
     int dtype;                   /* enum pprun_dtype; -1: not given */
     int device;                  /* enum pprun_device */
@@ -140,6 +143,10 @@ int pprun_check_resume(struct pprun *p) PP_MUST_USE;
 /* After such a failure takes the checkpoint before it, with --fall-back; or
  * names it in the message, and fails. */
 int pprun_fall_back(struct pprun *p) PP_MUST_USE;
+
+/* Sets the learning rate if none is given: that of the checkpoint, or the usual
+ * one for weights that are given, or for random ones. */
+int pprun_choose_lr(struct pprun *p) PP_MUST_USE;
 
 /* Compares this process's part of weights that pprun saved with their
  * checksums. */

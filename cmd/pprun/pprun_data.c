@@ -208,12 +208,27 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     return 0;
 }
 
-/* Returns the steps of --epochs. The last one goes on into the next epoch. */
-static int64_t count_steps(const struct pprun *p)
+/* Sets the microbatches of an epoch, so that it ends with a step if
+ * --last-batch says so, and the steps of --epochs. */
+static int count_steps(struct pprun *p)
 {
-    double n = (double)p->manifest.schedule.n_microbatches *
-               (double)p->manifest.mesh.dp * (double)p->job.accumulate;
-    return (int64_t)ceil(p->options.epochs * (double)p->data.n_bins / n);
+    uint64_t each = (uint64_t)p->manifest.schedule.n_microbatches *
+                    (uint64_t)p->manifest.mesh.dp * (uint64_t)p->job.accumulate;
+    uint64_t whole = p->data.n_bins / each, rest = p->data.n_bins % each;
+    if (p->options.last_batch == PPRUN_LAST_DROP && whole == 0)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "--last-batch drop leaves nothing: the data has %zu "
+                       "bins, and a step takes %" PRIu64,
+                       p->data.n_bins, each);
+    if (p->options.last_batch == PPRUN_LAST_DROP)
+        p->data.epoch.length = whole * each;
+    if (p->options.last_batch == PPRUN_LAST_SHORT)
+        p->data.epoch.length = (whole + (rest > 0)) * each;
+    if (p->options.epochs > 0)
+        p->job.optim.steps =
+            (int64_t)ceil(p->options.epochs *
+                          (double)pp_packed_epoch(&p->data) / (double)each);
+    return 0;
 }
 
 int pprun_open_data(struct pprun *p)
@@ -230,8 +245,8 @@ int pprun_open_data(struct pprun *p)
     if (m->has_data && dir != o->eval && match_data(p, dir))
         return -1;
     p->job.data = &p->data;
-    if (o->epochs > 0)
-        p->job.optim.steps = count_steps(p);
+    if (count_steps(p))
+        return -1;
     if (!o->eval)
         return 0;
     p->job.eval = &p->eval;

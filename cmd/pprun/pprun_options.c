@@ -13,6 +13,7 @@
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
+static const char *const last_batches[] = {"wrap", "short", "drop", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
@@ -98,11 +99,14 @@ const struct tool_option pprun_option_table[] = {
     {0, "epochs", "X", "the steps that go X times through the data",
      AT(options.epochs), 1e-6, 1e6, .excludes = "steps",
      .also = "num-train-epochs num-epochs"},
+    {0, "last-batch", "NAME",
+     "an epoch's last step: wrap (default), short, drop",
+     AT(options.last_batch), .words = last_batches, .needs = TRAINING},
     {0, "grad-accum", "N", "passes of the schedule in each step (1)",
      AT(job.accumulate), 1, 1 << 20, .needs = TRAINING, .old = "accumulate",
      .also = "gradient-accumulation-steps"},
-    {0, "lr", "X", "peak learning rate (1e-3)", AT(job.optim.lr), 0, 1e6,
-     .needs = TRAINING, .also = "learning-rate"},
+    {0, "lr", "X", "peak learning rate (1e-3; 1e-5 from weights)",
+     AT(job.optim.lr), 0, 1e6, .needs = TRAINING, .also = "learning-rate"},
     {0, "lr-schedule", "NAME", "constant (default), cosine or linear",
      AT(job.optim.schedule), .words = schedules, .needs = TRAINING,
      .also = "lr-scheduler-type lr-decay-style"},
@@ -117,8 +121,10 @@ const struct tool_option pprun_option_table[] = {
      .parse = parse_betas, .needs = TRAINING " optimizer=adamw"},
     {0, "eps", "X", "AdamW's epsilon (1e-8)", AT(job.optim.eps), 0, 1e6,
      .needs = TRAINING " optimizer=adamw", .also = "adam-epsilon adam-eps"},
-    {0, "weight-decay", "X", "decoupled decay of every parameter (0)",
+    {0, "weight-decay", "X", "decoupled decay of matrices (0)",
      AT(job.optim.weight_decay), 0, 1e6, .needs = TRAINING},
+    {0, "decay-all", NULL, "decay norms and biases too",
+     AT(job.optim.decay_all), .needs = TRAINING " weight-decay"},
     {0, "clip", "X", "largest gradient norm, 0 for none (1.0)",
      AT(job.optim.clip), 0, 1e300, .needs = TRAINING,
      .also = "clip-grad max-grad-norm max-norm"},

@@ -404,7 +404,10 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (rc == 0)
         rc = prepare_job(p, j, manifest, &l);
     if (rc == 0)
-        rc = check_ranks(p, j) || check_resume(p, j) ? -1 : 0;
+        rc = check_ranks(p, j) || check_resume(p, j) ||
+                     agree(p, j, pprun_choose_lr(p))
+                 ? -1
+                 : 0;
     if (rc == 0 && p->options.logprobs)
         rc = agree(p, j, pprun_logprobs_init(p));
     if (rc == 0)

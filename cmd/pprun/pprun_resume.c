@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_resume - finds the checkpoint to resume from, compares its files with
- * their checksums, and takes an earlier one if they are damaged. */
+ * their checksums, takes an earlier one if they are damaged, and chooses the
+ * learning rate. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,24 @@ int pprun_fall_back(struct pprun *p)
     p->tool->told = false;
     free(p->resume);
     p->job.resume = p->resume = before;
+    return 0;
+}
+
+int pprun_choose_lr(struct pprun *p)
+{
+    struct pp_ckpt_state s = {0};
+    struct pp_optim *o = &p->job.optim;
+    if (o->lr >= 0)
+        return 0;
+    if (p->resume && pp_ckpt_state_read(p->resume, &s, &p->tool->err))
+        return -1;
+    bool tunes = !p->resume && p->job.weights;
+    o->lr = s.lr > 0 ? s.lr : !tunes ? 1e-3 : p->job.objective ? 1e-6 : 1e-5;
+    if (p->rank == 0 && tunes && o->steps > 0)
+        tool_say(p->tool, TOOL_NOTE,
+                 "the learning rate is %g, as the run starts from weights; "
+                 "--lr sets another",
+                 o->lr);
     return 0;
 }
 

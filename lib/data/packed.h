@@ -28,7 +28,13 @@ enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS }; /* index, ids, labels, columns */
 struct pp_epoch_order {
     uint32_t block; /* 0: every epoch has the order of the first */
     uint64_t seed;
+    uint64_t length; /* microbatches of an epoch: those behind the last bin are
+                        empty, or the last bins are left out. 0: n_bins. It is
+                        the reader's choice, and not in the index */
 };
+
+/* A microbatch without tokens: no bin is left. */
+#define PP_NO_BIN SIZE_MAX
 
 struct pp_packed {
     size_t n_bins, n_sequences; /* sequences in all bins */
@@ -90,8 +96,14 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
 
 /* Returns the bin of microbatch `at`, counted from the start of the training
- * over all epochs. The first epoch has the packed order. */
+ * over all epochs, or PP_NO_BIN. The first epoch has the packed order. */
 size_t pp_packed_place(const struct pp_packed *p, uint64_t at);
+
+/* Returns the number of microbatches of an epoch. */
+static inline uint64_t pp_packed_epoch(const struct pp_packed *p)
+{
+    return p->epoch.length ? p->epoch.length : p->n_bins;
+}
 
 /* Copies the ids and labels of all positions of a bin, wherever they are. An
  * invalid id in a token file becomes -1. */

@@ -25,8 +25,11 @@ static uint64_t permute(uint64_t key, uint64_t x, uint64_t n)
 
 size_t pp_packed_place(const struct pp_packed *p, uint64_t at)
 {
-    uint64_t epoch = at / p->n_bins, place = at % p->n_bins;
+    uint64_t length = pp_packed_epoch(p);
+    uint64_t epoch = at / length, place = at % length;
     uint64_t n = p->epoch.block ? p->n_bins / p->epoch.block : 0;
+    if (place >= p->n_bins)
+        return PP_NO_BIN;
     uint64_t block = n ? place / p->epoch.block : 0;
     if (epoch == 0 || block >= n)
         return (size_t)place;

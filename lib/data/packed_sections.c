@@ -161,7 +161,7 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
         p->index_only = h->token_files != 0;
     }
     if (h->version > 2)
-        p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed};
+        p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
     return 0;
 }
 

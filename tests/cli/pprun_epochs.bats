@@ -89,3 +89,45 @@ epoch() {
     [ "$status" -eq 2 ]
     [[ "$stderr" == 'pprun: --epochs and --steps exclude each other'* ]]
 }
+
+# tokens OPTION...: trains two epochs with steps of four bins, and prints the
+# tokens of each.
+tokens() {
+    ppsched -q -s 1f1b -m 4 split.json |
+        pprun -q --data packed --init 1 --epochs 2 "$@" | jq .tokens
+}
+
+@test "the last step of an epoch wraps, is short or is left out" {
+    tokens >wrapped
+    [ "$(wc -l <wrapped)" -eq 6 ] # of 22 bins, rounded up
+    for how in short drop; do
+        tokens --last-batch $how >"$how"
+        for epoch in 1 2; do
+            [ $how = short ] && n=3 || n=2
+            sed -n "$((n * epoch - n + 1)),$((n * epoch))p" $how |
+                jq -s add >"$how.$epoch"
+        done
+    done
+    # Eleven bins have 99 tokens: each epoch has all of them, or eight bins.
+    [ "$(cat short.1 short.2 | tr '\n' ' ')" = '99 99 ' ]
+    [ "$(wc -l <drop)" -eq 4 ]
+    [ "$(cat drop.1)" -lt 99 ]
+    head -n 2 drop | cmp - <(head -n 2 short)
+    run -2 --separate-stderr pprun plan.json --data packed --init 1 --epochs 1 \
+        --last-batch drop --grad-accum 12
+    [[ $stderr == *"leaves nothing: the data has 11 bins, and a step takes 12"* ]]
+}
+
+@test "a resumed run keeps the end of its epochs, and its learning rate" {
+    ppsched -q -s 1f1b -m 4 split.json >four.json
+    go() { pprun -q four.json --data packed --last-batch short "$@"; }
+    go --init 1 --steps 6 --lr 1e-2 | jq -c '[.step, .lr, .loss]' >whole
+    rm -rf ckpt
+    {
+        go --init 1 --steps 4 --lr 1e-2 --save ckpt
+        go --steps 6 --resume ckpt
+    } | jq -c '[.step, .lr, .loss]' | cmp - whole
+    run -2 --separate-stderr pprun four.json --data packed --steps 6 \
+        --resume ckpt
+    [[ $stderr == *"was made with 12 microbatches an epoch, not 11"* ]]
+}

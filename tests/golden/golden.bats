@@ -31,7 +31,7 @@ train() {
     local decay
     decay=$(jq .optimizer.weight_decay "$GOLDEN/$case/expected.json")
     pprun -q --data packed --weights "$model" --steps "$steps" --lr 1e-3 \
-        --betas 0.9,0.999 --eps 1e-8 --clip 1.0 --weight-decay "$decay" \
+        --betas 0.9,0.999 --eps 1e-8 --clip 1.0 --weight-decay "$decay" --decay-all \
         "$@" plan.json >steps.jsonl
     jq -s 'map(.loss)' steps.jsonl >losses.json
     jq -s 'map(.grad_norm)' steps.jsonl >norms.json

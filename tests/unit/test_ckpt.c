@@ -257,8 +257,11 @@ static void test_old_state(const char *dir)
         write_old_state(path, names, good, 6, &err) ||
         pp_ckpt_state_read(dir, &s, &err))
         printf("Bail out! %s\n", err.text);
-    const struct pp_ckpt_state expected = {7,  168,   24, (uint64_t)-5,
-                                           -1, {0, 0}};
+    const struct pp_ckpt_state expected = {.step = 7,
+                                           .microbatches = 168,
+                                           .step_microbatches = 24,
+                                           .data_checksum = (uint64_t)-5,
+                                           .optimizer = -1};
     ok(memcmp(&s, &expected, sizeof s) == 0,
        "an older state gives the microbatches of a step as a product");
     if (write_old_state(path, names, large, 6, &err))

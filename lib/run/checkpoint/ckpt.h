@@ -44,9 +44,13 @@ struct pp_ckpt_state {
     int64_t microbatches;      /* consumed since the start */
     int64_t step_microbatches; /* of one step: all passes, on all ranks */
     uint64_t data_checksum;
-    int64_t optimizer; /* enum pp_optimizer; -1: unknown, in an older
-                          checkpoint */
-    double betas[2];   /* AdamW's; valid if the optimizer is known */
+    int64_t optimizer;          /* enum pp_optimizer; -1: unknown, in an older
+                                   checkpoint */
+    double betas[2];            /* AdamW's; valid if the optimizer is known */
+    double lr;                  /* peak learning rate; 0: unknown, in an older
+                                   checkpoint */
+    int64_t epoch_microbatches; /* of one epoch, with those that are empty so
+                                   that it ends with a step; 0: unknown */
 };
 
 /* Reads the files of the tokenizer in source, so that a run finds out before

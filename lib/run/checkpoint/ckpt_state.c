@@ -10,7 +10,6 @@
 #include "run/parameters/optim.h"
 
 #define STATE_FILE "optimizer/state.safetensors"
-#define BETAS "betas"
 
 /* Reading checks the ranges, so that products of the counters cannot overflow.
  * The checksum is a bit pattern. */
@@ -23,8 +22,9 @@ static const struct counter {
     {"step_microbatches", 1, INT64_MAX},
     {"data_checksum", INT64_MIN, INT64_MAX},
     {"optimizer", 0, PP_SGD_OPTIMIZER},
+    {"epoch_microbatches", 0, INT64_MAX},
 };
-enum { STEP_MICROBATCHES = 2, OPTIMIZER = 4 };
+enum { STEP_MICROBATCHES = 2, OPTIMIZER = 4, EPOCH_MICROBATCHES };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
 /* Checkpoints of pptools 0.2.0 and earlier have these instead of
@@ -35,10 +35,18 @@ static const struct counter factors[] = {
     {"dp", 1, INT32_MAX},
 };
 
-/* The contents of the file: the counters, then the decay rates. */
+/* Floats, which older checkpoints may lack. */
+static const struct real {
+    const char *name;
+    uint64_t n;
+} reals[] = {{"betas", 2}, {"lr", 1}};
+enum { BETAS, LR };
+enum { N_REALS = sizeof reals / sizeof *reals };
+
+/* The contents of the file: the counters, then the floats. */
 struct values {
     int64_t counters[N_COUNTERS];
-    double betas[2];
+    double betas[2], lr;
 };
 
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
@@ -46,18 +54,21 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
 {
     const struct values values = {
         {s->step, s->microbatches, s->step_microbatches,
-         (int64_t)s->data_checksum, s->optimizer},
+         (int64_t)s->data_checksum, s->optimizer, s->epoch_microbatches},
         {s->betas[0], s->betas[1]},
+        s->lr,
     };
     char path[PP_PATH_TEXT];
-    struct pp_tensor_spec specs[N_COUNTERS + 1];
+    struct pp_tensor_spec specs[N_COUNTERS + N_REALS];
     struct pp_tensor_writer *w;
     for (size_t i = 0; i < N_COUNTERS; i++)
         specs[i] =
             (struct pp_tensor_spec){counters[i].name, PP_DTYPE_I64, 1, {1}};
-    specs[N_COUNTERS] = (struct pp_tensor_spec){BETAS, PP_DTYPE_F64, 1, {2}};
+    for (size_t i = 0; i < N_REALS; i++)
+        specs[N_COUNTERS + i] = (struct pp_tensor_spec){
+            reals[i].name, PP_DTYPE_F64, 1, {reals[i].n}};
     if (pp_path(path, err, "%s/" STATE_FILE, checkpoint) ||
-        pp_tensor_writer_open(path, specs, N_COUNTERS + 1, &w, err))
+        pp_tensor_writer_open(path, specs, N_COUNTERS + N_REALS, &w, err))
         return -1;
     if (pp_tensor_writer_put(w, &values, sizeof values, err) ||
         pp_ckpt_sums_add(sums, STATE_FILE, pp_tensor_writer_checksum(w), err)) {
@@ -97,20 +108,34 @@ static int multiply_factors(const struct pp_tensors *t, int64_t *value,
     return 0;
 }
 
+/* Leaves to as it is if the file lacks it. */
+static int read_real(const struct pp_tensors *t, const struct real *r,
+                     double *to, struct pp_err *err)
+{
+    const struct pp_tensor *x = pp_tensors_find(t, r->name);
+    if (!x)
+        return 0;
+    if (x->dtype != PP_DTYPE_F64 || x->n != r->n)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' must have %" PRIu64 " 64-bit floats", r->name,
+                       r->n);
+    memcpy(to, x->data, r->n * sizeof *to);
+    return 0;
+}
+
 /* The oldest checkpoints have no optimizer. */
 static int read_values(const struct pp_tensors *t, struct values *v,
                        struct pp_err *err)
 {
-    const struct pp_tensor *betas = pp_tensors_find(t, BETAS);
-    if (betas && (betas->dtype != PP_DTYPE_F64 || betas->n != 2))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'" BETAS "' must be two 64-bit floats");
-    if (betas)
-        memcpy(v->betas, betas->data, sizeof v->betas);
+    if (read_real(t, &reals[BETAS], v->betas, err) ||
+        read_real(t, &reals[LR], &v->lr, err))
+        return -1;
     for (size_t i = 0; i < N_COUNTERS; i++) {
         bool missing = !pp_tensors_find(t, counters[i].name);
-        if (i == OPTIMIZER && missing && !betas)
+        if (i == OPTIMIZER && missing && !pp_tensors_find(t, "betas"))
             v->counters[i] = -1;
+        else if (i == EPOCH_MICROBATCHES && missing)
+            v->counters[i] = 0;
         else if (i == STEP_MICROBATCHES && missing &&
                  pp_tensors_find(t, factors[0].name)) {
             if (multiply_factors(t, &v->counters[i], err))
@@ -136,8 +161,14 @@ int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
         pp_fail_at(err, "%s: ", path);
     else
         *s = (struct pp_ckpt_state){
-            v.counters[0],           v.counters[1], v.counters[2],
-            (uint64_t)v.counters[3], v.counters[4], {v.betas[0], v.betas[1]},
+            .step = v.counters[0],
+            .microbatches = v.counters[1],
+            .step_microbatches = v.counters[2],
+            .data_checksum = (uint64_t)v.counters[3],
+            .optimizer = v.counters[4],
+            .epoch_microbatches = v.counters[5],
+            .betas = {v.betas[0], v.betas[1]},
+            .lr = v.lr,
         };
     pp_tensors_close(t);
     return rc;

@@ -11,9 +11,6 @@
 #include "data/packed.h"
 #include "run/parts/layer.h"
 
-/* A microbatch without tokens: the evaluation has no bin left. */
-#define PP_NO_BIN SIZE_MAX
-
 /* Returns the first row of a slice of a microbatch. Slice n of n begins at the
  * end. */
 static inline size_t pp_slice_begin(size_t tokens, int slice, int n)

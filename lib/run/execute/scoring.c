@@ -93,6 +93,8 @@ void pp_scoring_count(const struct pp_objective_options *o,
                       struct pp_objective_counts *sum)
 {
     struct pp_bin b;
+    if (bin == PP_NO_BIN)
+        return;
     pp_packed_bin(p, bin, &b);
     if (o && pp_objective_by_sequence(o))
         pp_objective_count(&b, b.labels, o->number == PP_OBJECTIVE_DPO, sum);

@@ -27,18 +27,19 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
                     struct pp_parameters *p, int64_t step, double g_scale,
                     void *stream, struct pp_err *err)
 {
-    const struct pp_adamw_step s = {
+    struct pp_adamw_step s = {
         .lr = pp_optim_lr(o, step),
         .beta1 = o->beta1,
         .beta2 = o->beta2,
         .eps = o->eps,
-        .weight_decay = o->weight_decay,
         .bias1 = 1 - pow(o->beta1, (double)step),
         .bias2 = 1 - pow(o->beta2, (double)step),
         .g_scale = g_scale,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
+        bool decays = o->decay_all || a->info.n_dims > 1;
+        s.weight_decay = decays ? o->weight_decay : 0;
         int rc =
             o->optimizer == PP_ADAMW_OPTIMIZER
                 ? k->adamw(a->w, a->master, a->m, a->v, a->g, a->n, &s, stream)

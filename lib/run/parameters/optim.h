@@ -14,8 +14,8 @@ enum pp_lr_schedule { PP_LR_CONSTANT, PP_LR_COSINE, PP_LR_LINEAR };
 struct pp_optim {
     enum pp_optimizer optimizer;
     double lr, beta1, beta2, eps;
-    double weight_decay; /* decoupled, of every parameter, like
-                            torch.optim.AdamW */
+    double weight_decay; /* decoupled, like that of torch.optim.AdamW */
+    bool decay_all;      /* also parameters of one dimension: norms, biases */
     double clip;         /* largest global norm; 0: no clipping */
     int64_t warmup;      /* steps of linear warmup */
     enum pp_lr_schedule schedule;

@@ -75,6 +75,13 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
                        "%s: was made with %lld microbatches a step, not %lld",
                        j->resume, (long long)s->step_microbatches,
                        (long long)mine);
+    if (s->epoch_microbatches &&
+        (uint64_t)s->epoch_microbatches != pp_packed_epoch(j->data))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "last-batch", NULL,
+                               "%s: was made with %lld microbatches an epoch, "
+                               "not %llu",
+                               j->resume, (long long)s->epoch_microbatches,
+                               (unsigned long long)pp_packed_epoch(j->data));
     return s->optimizer < 0 ? 0 : check_moments(j, s, err);
 }
 

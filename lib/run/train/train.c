@@ -18,8 +18,10 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
     *scored = *tokens = 0;
     for (size_t k = 0; k < n; k++) {
         struct pp_bin b;
-        uint64_t at = (uint64_t)r->microbatches + k;
-        pp_packed_bin(p, pp_packed_place(p, at), &b);
+        size_t bin = pp_packed_place(p, (uint64_t)r->microbatches + k);
+        if (bin == PP_NO_BIN)
+            continue;
+        pp_packed_bin(p, bin, &b);
         *scored += b.scored;
         *tokens += (uint64_t)b.cu_seqlens[b.n_sequences];
     }
@@ -172,6 +174,8 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
         .data_checksum = j->data->checksum.value,
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},
+        .lr = j->optim.lr,
+        .epoch_microbatches = (int64_t)pp_packed_epoch(j->data),
     };
     pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
     return pp_ckpt_save(&c, &s, err);
