@@ -5,23 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/parts.h"
 #include "model/vision.h"
-
-static const char *const architecture_names[PP_N_ARCHITECTURES] = {
-    [PP_LLAMA] = "LlamaForCausalLM",
-    [PP_QWEN2] = "Qwen2ForCausalLM",
-    [PP_QWEN3] = "Qwen3ForCausalLM",
-    [PP_MISTRAL] = "MistralForCausalLM",
-    [PP_QWEN3_MOE] = "Qwen3MoeForCausalLM",
-    [PP_MIXTRAL] = "MixtralForCausalLM",
-    [PP_GPT_OSS] = "GptOssForCausalLM",
-    [PP_DEEPSEEK_V3] = "DeepseekV3ForCausalLM",
-    [PP_GPT2] = "GPT2LMHeadModel",
-};
 
 const char *pp_architecture_name(enum pp_architecture a)
 {
-    return architecture_names[a];
+    return pp_family_of(a)->architecture;
 }
 
 const char *pp_model_architecture(const struct pp_model *m)
@@ -129,136 +118,6 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
             return true;
     }
     return false;
-}
-
-/* All names are shorter; the bounds are for the compiler's checks. */
-static void set_name(struct pp_tensor_info *t, const char *prefix,
-                     const char *name)
-{
-    snprintf(t->name, sizeof t->name, "%.48s.%.46s", prefix, name);
-}
-
-static void set_matrix(struct pp_tensor_info *t, const char *prefix,
-                       const char *name, size_t rows, size_t cols,
-                       enum pp_tensor_split split, size_t n_parts)
-{
-    *t = (struct pp_tensor_info){.rows = rows,
-                                 .cols = cols,
-                                 .n_dims = 2,
-                                 .init = PP_INIT_NORMAL,
-                                 .split = split,
-                                 .n_parts = n_parts};
-    set_name(t, prefix, name);
-}
-
-static void set_bias(struct pp_tensor_info *t, const char *prefix,
-                     const char *name, size_t rows, enum pp_tensor_split split,
-                     size_t n_parts)
-{
-    *t = (struct pp_tensor_info){.rows = rows,
-                                 .cols = 1,
-                                 .n_dims = 1,
-                                 .init = PP_INIT_ZEROS,
-                                 .split = split,
-                                 .n_parts = n_parts};
-    set_name(t, prefix, name);
-}
-
-/* Sets the weight of a norm. */
-static void set_norm(struct pp_tensor_info *t, const char *prefix,
-                     const char *name, size_t rows)
-{
-    *t = (struct pp_tensor_info){.rows = rows,
-                                 .cols = 1,
-                                 .n_dims = 1,
-                                 .init = PP_INIT_ONES,
-                                 .split = PP_SPLIT_NONE,
-                                 .n_parts = 1};
-    set_name(t, prefix, name);
-}
-
-/* The bias of o_proj follows the sum over tensor-parallel ranks, so that each
- * of them has it whole; likewise that of down_proj. */
-static void attention_params(const struct pp_model *m, const char *fqn,
-                             struct pp_tensor_info *out)
-{
-    size_t h = m->hidden, nq = m->n_heads, nkv = m->n_kv_heads;
-    size_t q = nq * m->head_dim, kv = nkv * m->head_dim;
-    set_matrix(&out[PP_P_Q], fqn, "self_attn.q_proj.weight", q, h,
-               PP_SPLIT_ROWS, nq);
-    set_matrix(&out[PP_P_K], fqn, "self_attn.k_proj.weight", kv, h,
-               PP_SPLIT_ROWS, nkv);
-    set_matrix(&out[PP_P_V], fqn, "self_attn.v_proj.weight", kv, h,
-               PP_SPLIT_ROWS, nkv);
-    set_matrix(&out[PP_P_O], fqn, "self_attn.o_proj.weight", h, q,
-               PP_SPLIT_COLUMNS, nq);
-    if (m->qkv_bias) {
-        set_bias(&out[PP_P_Q_BIAS], fqn, "self_attn.q_proj.bias", q,
-                 PP_SPLIT_ROWS, nq);
-        set_bias(&out[PP_P_K_BIAS], fqn, "self_attn.k_proj.bias", kv,
-                 PP_SPLIT_ROWS, nkv);
-        set_bias(&out[PP_P_V_BIAS], fqn, "self_attn.v_proj.bias", kv,
-                 PP_SPLIT_ROWS, nkv);
-    }
-    if (m->o_bias)
-        set_bias(&out[PP_P_O_BIAS], fqn, "self_attn.o_proj.bias", h,
-                 PP_SPLIT_NONE, 1);
-    if (m->qk_norm) {
-        set_norm(&out[PP_P_Q_NORM], fqn, "self_attn.q_norm.weight",
-                 m->head_dim);
-        set_norm(&out[PP_P_K_NORM], fqn, "self_attn.k_norm.weight",
-                 m->head_dim);
-    }
-}
-
-static void mlp_params(const struct pp_model *m, const char *fqn,
-                       struct pp_tensor_info *out)
-{
-    size_t h = m->hidden, i = m->intermediate;
-    set_matrix(&out[PP_P_GATE], fqn, "mlp.gate_proj.weight", i, h,
-               PP_SPLIT_ROWS, i);
-    set_matrix(&out[PP_P_UP], fqn, "mlp.up_proj.weight", i, h, PP_SPLIT_ROWS,
-               i);
-    set_matrix(&out[PP_P_DOWN], fqn, "mlp.down_proj.weight", h, i,
-               PP_SPLIT_COLUMNS, i);
-    if (m->mlp_bias) {
-        set_bias(&out[PP_P_GATE_BIAS], fqn, "mlp.gate_proj.bias", i,
-                 PP_SPLIT_ROWS, i);
-        set_bias(&out[PP_P_UP_BIAS], fqn, "mlp.up_proj.bias", i, PP_SPLIT_ROWS,
-                 i);
-        set_bias(&out[PP_P_DOWN_BIAS], fqn, "mlp.down_proj.bias", h,
-                 PP_SPLIT_NONE, 1);
-    }
-}
-
-size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
-                      struct pp_tensor_info out[PP_N_LAYER_PARAMS])
-{
-    char fqn[PP_FQN_TEXT];
-    pp_unit_fqn(u, fqn);
-    memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
-    switch (u.kind) {
-    case PP_UNIT_EMBED:
-    case PP_UNIT_HEAD:
-        set_matrix(&out[PP_P_WEIGHT], fqn, "weight", m->vocab, m->hidden,
-                   PP_SPLIT_ROWS, m->vocab);
-        return 1;
-    case PP_UNIT_NORM:
-        set_norm(&out[PP_P_WEIGHT], fqn, "weight", m->hidden);
-        return 1;
-    case PP_UNIT_LAYER:
-        break;
-    default:
-        return 0;
-    }
-    set_norm(&out[PP_P_NORM1], fqn, "input_layernorm.weight", m->hidden);
-    set_norm(&out[PP_P_NORM2], fqn, "post_attention_layernorm.weight",
-             m->hidden);
-    if (!m->mla.kv_rank)
-        attention_params(m, fqn, out);
-    if (!pp_layer_set_has(&m->moe.layers, u.layer))
-        mlp_params(m, fqn, out);
-    return PP_N_LAYER_PARAMS;
 }
 
 size_t pp_model_rotary(const struct pp_model *m)

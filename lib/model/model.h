@@ -21,8 +21,7 @@ enum pp_architecture {
     PP_QWEN2,
     PP_QWEN3,
     PP_MISTRAL,
-    PP_N_TRAINED, /* pprun trains those above, ppsplit only plans the others */
-    PP_QWEN3_MOE = PP_N_TRAINED,
+    PP_QWEN3_MOE,
     PP_MIXTRAL,
     PP_GPT_OSS,
     PP_DEEPSEEK_V3, /* and Moonlight */
@@ -133,13 +132,10 @@ struct pp_model {
  * a is not PP_TABLE: a table carries its own name. */
 const char *pp_architecture_name(enum pp_architecture a);
 
-/* Returns true if pprun trains the architecture. pp_unit_params and
- * pp_unit_saved are complete only for these; counts, costs and sizes are for
- * all architectures. */
-static inline bool pp_architecture_trained(enum pp_architecture a)
-{
-    return a < PP_N_TRAINED;
-}
+/* Returns true if pprun trains the architecture: the tensors of all its parts
+ * are known (parts.h). pp_unit_params and pp_unit_saved are complete only for
+ * these; counts, costs and sizes are for all architectures. */
+bool pp_architecture_trained(enum pp_architecture a);
 
 /* Returns the name of the whole model: that of the vision-language model, or
  * the table's, or pp_architecture_name. */

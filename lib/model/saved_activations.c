@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "model/parts.h"
+
 /* Returns true if I recomputes a saved tensor of a decoder layer. */
 static bool is_recomputed(enum pp_recompute r, size_t slot)
 {
@@ -38,71 +40,45 @@ static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
                                                            : PP_SAVED_GRAD_W;
 }
 
-static void layer_saved(const struct pp_model *m, enum pp_recompute r,
-                        enum pp_saved_when when, struct pp_saved *out)
+/* Adds what a decoder layer saves between its parts. */
+static void set_sums(const struct pp_model *m, struct pp_saved *out)
 {
-    size_t h = m->hidden, i = m->intermediate, hd = m->head_dim;
-    size_t qk = m->n_heads + m->n_kv_heads, qkv = qk + m->n_kv_heads;
-    size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
-    const struct pp_saved table[PP_N_LAYER_SAVED] = {
-        [PP_S_X] = {PP_SAVED_ACT_W, h},
-        [PP_S_RSTD1] = {PP_SAVED_ACT_W, 1, true},
-        [PP_S_NORM1] = {PP_SAVED_ACT_W, h},
-        [PP_S_QKV_RAW] = {PP_SAVED_ACT_W, norm * qk * hd},
-        [PP_S_QK_RSTD] = {PP_SAVED_ACT_W, norm * qk, true},
-        [PP_S_QKV] = {PP_SAVED_ACT_I, qkv * hd},
-        [PP_S_LSE] = {PP_SAVED_ACT_I, m->n_heads, true},
-        [PP_S_ATTN] = {PP_SAVED_ACT_W, m->n_heads * hd},
-        [PP_S_MID] = {PP_SAVED_ACT_W, h},
-        [PP_S_RSTD2] = {PP_SAVED_ACT_W, 1, true},
-        [PP_S_NORM2] = {PP_SAVED_ACT_W, h},
-        [PP_S_GATE_UP] = {PP_SAVED_ACT_I, 2 * i},
-        [PP_S_ACT] = {PP_SAVED_ACT_W, i},
-        [PP_S_DNORM1] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DQK_NORM] = {PP_SAVED_GRAD_W, norm * qk * hd},
-        [PP_S_DQKV] = {PP_SAVED_GRAD_W, qkv * hd},
-        [PP_S_DMID] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DNORM2] = {PP_SAVED_GRAD_W, h},
-        [PP_S_DGATE_UP] = {PP_SAVED_GRAD_W, 2 * i},
-        [PP_S_DY] = {PP_SAVED_GRAD_W, h},
-    };
-    memcpy(out, table, sizeof table);
-    for (size_t slot = 0; slot < PP_N_LAYER_SAVED; slot++)
-        if (is_recomputed(r, slot))
-            out[slot].block = block_is_recomputed(out[slot].block, when);
+    out[PP_S_X] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    out[PP_S_MID] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    out[PP_S_DMID] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+}
+
+/* Fills blocks and widths; returns the number of tensors. */
+static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
+                        struct pp_saved out[PP_MAX_SAVED])
+{
+    static const size_t n_slots[] = {[PP_UNIT_EMBED] = PP_N_EMBED_SAVED,
+                                     [PP_UNIT_LAYER] = PP_N_LAYER_SAVED,
+                                     [PP_UNIT_NORM] = PP_N_NORM_SAVED,
+                                     [PP_UNIT_HEAD] = PP_N_HEAD_SAVED};
+    struct pp_model_part parts[PP_MAX_PARTS];
+    size_t n_parts = pp_unit_parts(m, u, parts);
+    memset(out, 0, PP_MAX_SAVED * sizeof *out);
+    for (size_t i = 0; i < n_parts; i++)
+        if (pp_part_row(parts[i].kind)->saved)
+            pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
+    if (u.kind == PP_UNIT_LAYER)
+        set_sums(m, out);
+    else if (u.kind == PP_UNIT_NORM)
+        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    return n_parts ? n_slots[u.kind] : 0;
 }
 
 size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r, enum pp_saved_when when,
                      struct pp_saved out[PP_MAX_SAVED])
 {
-    size_t n = 0, h = m->hidden;
+    size_t n = set_saved(m, u, out);
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
-    switch (u.kind) {
-    case PP_UNIT_EMBED:
-        n = PP_N_EMBED_SAVED;
-        out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-        break;
-    case PP_UNIT_LAYER:
-        n = PP_N_LAYER_SAVED;
-        layer_saved(m, r, when, out);
-        break;
-    case PP_UNIT_NORM:
-        n = PP_N_NORM_SAVED;
-        out[PP_S_FN_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
-        out[PP_S_FN_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-        out[PP_S_FN_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-        break;
-    case PP_UNIT_HEAD:
-        n = PP_N_HEAD_SAVED;
-        out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, h};
-        out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-        out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-        break;
-    default:
-        break;
-    }
     for (size_t i = 0; i < n; i++) {
+        if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
+            out[i].block = block_is_recomputed(out[i].block, when);
         enum pp_saved_block block = out[i].block;
         out[i].offset = used[block];
         out[i].statistics = statistics[block];

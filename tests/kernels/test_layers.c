@@ -3,6 +3,8 @@
  * differences in fp64. Also tests packing, determinism and memory. */
 #include "rig.h"
 
+#include "run/parts/layer_impl.h"
+
 static const struct packing packed = {5, {5, 1, 0, 7, 3}, {8, 1, 2, 7, 4}};
 
 struct variant {
@@ -345,8 +347,22 @@ static void head_block_sizes(void)
     rig_finish(&b);
 }
 
+/* An architecture is trained if all its parts have tensors, so these must have
+ * operations. */
+static void operations(void)
+{
+    for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
+        const struct pp_family *f = pp_family_of((enum pp_architecture)a);
+        bool runs = pp_norm_ops(f->norm) && pp_block_ops(f->attention) &&
+                    pp_block_ops(f->mlp);
+        ok(runs == pp_architecture_trained((enum pp_architecture)a),
+           "%s is trained if its parts have operations", f->architecture);
+    }
+}
+
 int main(void)
 {
+    operations();
     for (size_t i = 0; i < N_VARIANTS; i++) {
         gradients(&variants[i]);
         precision(&variants[i]);

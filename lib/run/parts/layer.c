@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer - the table of unit kinds, and helpers of the layer_*.c files. */
+/* layer - the tables of unit kinds and parts, and helpers of the layer_*.c
+ * files. */
 #include "run/parts/layer.h"
 
 #include "kernel_sizes.h"
@@ -12,6 +13,23 @@ const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
         [PP_UNIT_LAYER] = &pp_layer_decoder,
         [PP_UNIT_NORM] = &pp_layer_norm,
         [PP_UNIT_HEAD] = &pp_layer_head,
+    };
+    return ops[kind];
+}
+
+const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind)
+{
+    static const struct pp_norm_ops *const ops[PP_N_PARTS] = {
+        [PP_PART_RMS_NORM] = &pp_part_rms_norm,
+    };
+    return ops[kind];
+}
+
+const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind)
+{
+    static const struct pp_block_ops *const ops[PP_N_PARTS] = {
+        [PP_PART_ATTENTION] = &pp_part_attention,
+        [PP_PART_GATED_MLP] = &pp_part_gated_mlp,
     };
     return ops[kind];
 }

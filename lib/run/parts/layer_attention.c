@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_attention - mid = x + o_proj(attention(qkv_proj(norm(x)))).
+/* layer_attention - mid = x + o_proj(attention(qkv_proj(normed x))).
  *
  * A row of QKV holds the query heads, the key heads and the value heads. With
  * QK-norm the layer also keeps the raw queries and keys; a product of their own
@@ -82,16 +82,6 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return qk_norm_fwd(l, T, s, err);
 }
 
-static int norm1_fwd(const struct pp_layer *l, size_t T, void *const *s,
-                     struct pp_err *err)
-{
-    size_t C = l->model->hidden;
-    PP_LAYER_RUN(l->kernels->rmsnorm_fwd(
-        s[PP_S_NORM1], s[PP_S_RSTD1], s[PP_S_X], l->w[PP_P_NORM1], T, 1, C, C,
-        1, C, l->model->norm_eps, l->stream));
-    return 0;
-}
-
 /* All keys and values are in the microbatch. */
 static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_attention_shape *a,
@@ -145,40 +135,35 @@ static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return l->exchange->fwd(l, mb, &a, b, s, scratch, err);
 }
 
-int pp_layer_attention_fwd(const struct pp_layer *l,
-                           const struct pp_microbatch *mb,
-                           const struct pp_layer_blocks *b, void *const *s,
-                           void *scratch, struct pp_err *err)
+static int attention_fwd(const struct pp_layer *l,
+                         const struct pp_microbatch *mb, void *y,
+                         const struct pp_layer_blocks *b, void *const *s,
+                         void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
     struct qkv_widths w = widths(m);
     size_t T = mb->tokens, C = m->hidden;
-    if (norm1_fwd(l, T, s, err) || qkv_fwd(l, T, s, err))
+    if (qkv_fwd(l, T, s, err))
         return -1;
     PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
                          T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
                          l->stream));
     if (heads_fwd(l, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(k->linear_fwd(s[PP_S_MID], s[PP_S_ATTN], l->w[PP_P_O],
-                               l->w[PP_P_O_BIAS], s[PP_S_X], T, w.q, C, C, w.q,
-                               l->stream));
+    PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ATTN], l->w[PP_P_O], l->w[PP_P_O_BIAS],
+                               s[PP_S_X], T, w.q, C, C, w.q, l->stream));
     return 0;
 }
 
-int pp_layer_attention_recompute(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *scratch,
-                                 struct pp_err *err)
+static int attention_recompute(const struct pp_layer *l,
+                               const struct pp_microbatch *mb,
+                               const struct pp_layer_blocks *b, void *const *s,
+                               void *scratch, struct pp_err *err)
 {
     if (l->recompute == PP_RECOMPUTE_FULL)
-        return pp_layer_attention_fwd(l, mb, b, s, scratch, err);
-    return norm1_fwd(l, mb->tokens, s, err) ||
-                   heads_fwd(l, mb, b, s, scratch, err)
-               ? -1
-               : 0;
+        return attention_fwd(l, mb, s[PP_S_MID], b, s, scratch, err);
+    return heads_fwd(l, mb, b, s, scratch, err);
 }
 
 /* Keeps the gradients of queries and keys in DQKV, then takes them through the
@@ -203,11 +188,10 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
-int pp_layer_attention_bwd_input(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb, void *dx,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *scratch,
-                                 struct pp_err *err)
+static int attention_bwd_input(const struct pp_layer *l,
+                               const struct pp_microbatch *mb, const void *dy,
+                               const struct pp_layer_blocks *b, void *const *s,
+                               void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
@@ -215,8 +199,8 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
     struct pp_attention_shape a = shape(l, mb);
     size_t T = mb->tokens, C = m->hidden;
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
-    PP_LAYER_RUN(k->linear_bwd_input(dattn, s[PP_S_DMID], l->w[PP_P_O], T, w.q,
-                                     C, w.q, C, l->stream));
+    PP_LAYER_RUN(k->linear_bwd_input(dattn, dy, l->w[PP_P_O], T, w.q, C, w.q, C,
+                                     l->stream));
     if (l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
         return -1;
     PP_LAYER_RUN(k->rope(s[PP_S_DQKV], l->rope_cos, l->rope_sin, mb->positions,
@@ -226,10 +210,6 @@ int pp_layer_attention_bwd_input(const struct pp_layer *l,
         return -1;
     PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM1], s[PP_S_DQKV], l->w[PP_P_Q],
                                      T, C, w.qkv, C, w.qkv, l->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(dx, s[PP_S_DNORM1], s[PP_S_X],
-                                      s[PP_S_RSTD1], l->w[PP_P_NORM1], T, 1, C,
-                                      C, C, C, 1, l->stream));
-    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], T * C, l->stream));
     return 0;
 }
 
@@ -253,8 +233,8 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
     return 0;
 }
 
-int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
-                                  void *const *s, struct pp_err *err)
+static int attention_bwd_weight(const struct pp_layer *l, size_t T,
+                                void *const *s, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     struct qkv_widths w = widths(l->model);
@@ -269,9 +249,12 @@ int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
         PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_Q], l->g[PP_P_Q_BIAS],
                                           s[PP_S_DQKV], s[PP_S_NORM1], T, C,
                                           w.qkv, w.qkv, C, l->stream));
-    if (l->g[PP_P_NORM1])
-        PP_LAYER_RUN(k->rmsnorm_bwd_weight(l->g[PP_P_NORM1], s[PP_S_DNORM1],
-                                           s[PP_S_X], s[PP_S_RSTD1], T, 1, C, C,
-                                           C, 1, l->stream));
     return 0;
 }
+
+const struct pp_block_ops pp_part_attention = {
+    .fwd = attention_fwd,
+    .recompute = attention_recompute,
+    .bwd_input = attention_bwd_input,
+    .bwd_weight = attention_bwd_weight,
+};

@@ -3,6 +3,7 @@
 #ifndef PP_RUN_PARTS_LAYER_IMPL_H
 #define PP_RUN_PARTS_LAYER_IMPL_H
 
+#include "model/parts.h"
 #include "run/parts/layer.h"
 
 extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder,
@@ -39,30 +40,48 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
-/* The attention half of a decoder layer. s are the saved tensors of the layer
- * by slot. */
+/* The operations of parts, whose tensors are in model/parts.h. s are the saved
+ * tensors of the unit by slot, T its rows. */
 
-/* Computes PP_S_RSTD1 to PP_S_MID from PP_S_X. */
-int pp_layer_attention_fwd(const struct pp_layer *l,
-                           const struct pp_microbatch *mb,
-                           const struct pp_layer_blocks *b, void *const *s,
-                           void *scratch, struct pp_err *err);
+/* A norm, at slots n. */
+struct pp_norm_ops {
+    int (*fwd)(const struct pp_layer *l, const struct pp_norm_slots *n,
+               size_t T, void *y, const void *x, void *const *s,
+               struct pp_err *err);
+    int (*bwd_input)(const struct pp_layer *l, const struct pp_norm_slots *n,
+                     size_t T, void *dx, const void *dy, void *const *s,
+                     struct pp_err *err);
+    /* Reads the gradient of the output from its slot. */
+    int (*bwd_weight)(const struct pp_layer *l, const struct pp_norm_slots *n,
+                      size_t T, void *const *s, struct pp_err *err);
+};
 
-/* Computes again what l->recompute does not keep of PP_S_RSTD1 to PP_S_MID. */
-int pp_layer_attention_recompute(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *scratch,
-                                 struct pp_err *err);
+/* Attention or an MLP: y = x + f(normed x). Attention reads PP_S_X and
+ * PP_S_NORM1, and y is PP_S_MID; an MLP reads PP_S_MID and PP_S_NORM2. */
+struct pp_block_ops {
+    int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
+               void *y, const struct pp_layer_blocks *b, void *const *s,
+               void *scratch, struct pp_err *err);
+    /* Computes again what l->recompute does not keep. */
+    int (*recompute)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_layer_blocks *b, void *const *s,
+                     void *scratch, struct pp_err *err);
+    /* Computes the gradient of the normed input from dy. */
+    int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const void *dy, const struct pp_layer_blocks *b,
+                     void *const *s, void *scratch, struct pp_err *err);
+    /* dy is in PP_S_DMID for attention, in PP_S_DY for an MLP. */
+    int (*bwd_weight)(const struct pp_layer *l, size_t T, void *const *s,
+                      struct pp_err *err);
+};
 
-/* Computes dx from PP_S_DMID. */
-int pp_layer_attention_bwd_input(const struct pp_layer *l,
-                                 const struct pp_microbatch *mb, void *dx,
-                                 const struct pp_layer_blocks *b,
-                                 void *const *s, void *scratch,
-                                 struct pp_err *err);
-int pp_layer_attention_bwd_weight(const struct pp_layer *l, size_t T,
-                                  void *const *s, struct pp_err *err);
+/* Find the operations of a kind of part; NULL if it has none, or is none of
+ * these. */
+const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind);
+const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
+
+extern const struct pp_norm_ops pp_part_rms_norm;
+extern const struct pp_block_ops pp_part_attention, pp_part_gated_mlp;
 
 /* How attention reaches keys and values that are not in the microbatch. a is
  * the shape of its rows; tiles is the scratch of the kernel, then that of the

@@ -1,20 +1,71 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_norm - the final RMSNorm. */
+/* layer_norm - the norms of a model as parts, and the last of them as a unit.
+ */
 #include "run/parts/layer_impl.h"
+
+/* --- RMSNorm --- */
+
+static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
+                   size_t T, void *y, const void *x, void *const *s,
+                   struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    PP_LAYER_RUN(l->kernels->rmsnorm_fwd(y, s[n->rstd], x, l->w[n->weight], T,
+                                         1, C, C, 1, C, l->model->norm_eps,
+                                         l->stream));
+    return 0;
+}
+
+static int rms_bwd_input(const struct pp_layer *l,
+                         const struct pp_norm_slots *n, size_t T, void *dx,
+                         const void *dy, void *const *s, struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    PP_LAYER_RUN(l->kernels->rmsnorm_bwd_input(dx, dy, s[n->x], s[n->rstd],
+                                               l->w[n->weight], T, 1, C, C, C,
+                                               C, 1, l->stream));
+    return 0;
+}
+
+static int rms_bwd_weight(const struct pp_layer *l,
+                          const struct pp_norm_slots *n, size_t T,
+                          void *const *s, struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    if (l->g[n->weight])
+        PP_LAYER_RUN(l->kernels->rmsnorm_bwd_weight(l->g[n->weight], s[n->dy],
+                                                    s[n->x], s[n->rstd], T, 1,
+                                                    C, C, C, 1, l->stream));
+    return 0;
+}
+
+const struct pp_norm_ops pp_part_rms_norm = {
+    .fwd = rms_fwd,
+    .bwd_input = rms_bwd_input,
+    .bwd_weight = rms_bwd_weight,
+};
+
+/* --- the last norm --- */
+
+static const struct pp_norm_slots *const last = &pp_norm_slots[PP_BEFORE_HEAD];
+
+static const struct pp_norm_ops *ops_of(const struct pp_layer *l)
+{
+    struct pp_model_part part[PP_MAX_PARTS];
+    pp_unit_parts(l->model, l->unit, part);
+    return pp_norm_ops(part[0].kind);
+}
 
 static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    const struct pp_kernels *k = l->kernels;
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, T, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_FN_X], x, T, C, C, C, l->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(y, s[PP_S_FN_RSTD], x, l->w[PP_P_WEIGHT], T, 1,
-                                C, C, 1, C, l->model->norm_eps, l->stream));
-    return 0;
+    PP_LAYER_RUN(l->kernels->copy(s[last->x], x, T, C, C, C, l->stream));
+    return ops_of(l)->fwd(l, last, T, y, x, s, err);
 }
 
 static int norm_bwd_input(const struct pp_layer *l,
@@ -23,15 +74,11 @@ static int norm_bwd_input(const struct pp_layer *l,
                           void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    const struct pp_kernels *k = l->kernels;
     size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_FN_DY], dy, T, C, C, C, l->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(dx, dy, s[PP_S_FN_X], s[PP_S_FN_RSTD],
-                                      l->w[PP_P_WEIGHT], T, 1, C, C, C, C, 1,
-                                      l->stream));
-    return 0;
+    PP_LAYER_RUN(l->kernels->copy(s[last->dy], dy, T, C, C, C, l->stream));
+    return ops_of(l)->bwd_input(l, last, T, dx, dy, s, err);
 }
 
 static int norm_bwd_weight(const struct pp_layer *l,
@@ -40,14 +87,9 @@ static int norm_bwd_weight(const struct pp_layer *l,
                            struct pp_err *err)
 {
     (void)scratch;
-    size_t T = mb->tokens, C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    if (l->g[PP_P_WEIGHT])
-        PP_LAYER_RUN(l->kernels->rmsnorm_bwd_weight(
-            l->g[PP_P_WEIGHT], s[PP_S_FN_DY], s[PP_S_FN_X], s[PP_S_FN_RSTD], T,
-            1, C, C, C, 1, l->stream));
-    return 0;
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    return ops_of(l)->bwd_weight(l, last, mb->tokens, s, err);
 }
 
 const struct pp_layer_ops pp_layer_norm = {

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* family_llama - Llama and the families that have its names. */
+#include "model/parts.h"
+
+static const struct pp_names names = {
+    .embedding = "model.embed_tokens",
+    .layers = "model.layers",
+    .norm = "model.norm",
+    .head = "lm_head",
+    .layer =
+        {
+            [PP_P_NORM1] = "input_layernorm.weight",
+            [PP_P_Q] = "self_attn.q_proj.weight",
+            [PP_P_K] = "self_attn.k_proj.weight",
+            [PP_P_V] = "self_attn.v_proj.weight",
+            [PP_P_Q_BIAS] = "self_attn.q_proj.bias",
+            [PP_P_K_BIAS] = "self_attn.k_proj.bias",
+            [PP_P_V_BIAS] = "self_attn.v_proj.bias",
+            [PP_P_Q_NORM] = "self_attn.q_norm.weight",
+            [PP_P_K_NORM] = "self_attn.k_norm.weight",
+            [PP_P_O] = "self_attn.o_proj.weight",
+            [PP_P_O_BIAS] = "self_attn.o_proj.bias",
+            [PP_P_NORM2] = "post_attention_layernorm.weight",
+            [PP_P_GATE] = "mlp.gate_proj.weight",
+            [PP_P_UP] = "mlp.up_proj.weight",
+            [PP_P_GATE_BIAS] = "mlp.gate_proj.bias",
+            [PP_P_UP_BIAS] = "mlp.up_proj.bias",
+            [PP_P_DOWN] = "mlp.down_proj.weight",
+            [PP_P_DOWN_BIAS] = "mlp.down_proj.bias",
+        },
+};
+
+#define FAMILY(id, text, attention_, mlp_)    \
+    const struct pp_family pp_family_##id = { \
+        .architecture = text "ForCausalLM",   \
+        .names = &names,                      \
+        .norm = PP_PART_RMS_NORM,             \
+        .attention = attention_,              \
+        .mlp = mlp_,                          \
+    }
+
+FAMILY(llama, "Llama", PP_PART_ATTENTION, PP_PART_GATED_MLP);
+FAMILY(qwen2, "Qwen2", PP_PART_ATTENTION, PP_PART_GATED_MLP);
+FAMILY(qwen3, "Qwen3", PP_PART_ATTENTION, PP_PART_GATED_MLP);
+FAMILY(mistral, "Mistral", PP_PART_ATTENTION, PP_PART_GATED_MLP);
+FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
+FAMILY(mixtral, "Mixtral", PP_PART_ATTENTION, PP_PART_EXPERTS);
+FAMILY(gpt_oss, "GptOss", PP_PART_ATTENTION, PP_PART_EXPERTS);
+FAMILY(deepseek_v3, "DeepseekV3", PP_PART_LATENT_ATTENTION, PP_PART_EXPERTS);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
+    [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_S_X, PP_S_RSTD1, PP_S_NORM1,
+                             PP_S_DNORM1},
+    [PP_BEFORE_MLP] = {PP_P_NORM2, PP_S_MID, PP_S_RSTD2, PP_S_NORM2,
+                       PP_S_DNORM2},
+    [PP_BEFORE_HEAD] = {PP_P_WEIGHT, PP_S_FN_X, PP_S_FN_RSTD, PP_NO_SLOT,
+                        PP_S_FN_DY},
+};
+
+/* --- shapes of parameters --- */
+
+static void set_matrix(struct pp_tensor_info *t, size_t rows, size_t cols,
+                       enum pp_tensor_split split, size_t n_parts)
+{
+    *t = (struct pp_tensor_info){.rows = rows,
+                                 .cols = cols,
+                                 .n_dims = 2,
+                                 .init = PP_INIT_NORMAL,
+                                 .split = split,
+                                 .n_parts = n_parts};
+}
+
+static void set_vector(struct pp_tensor_info *t, size_t rows,
+                       enum pp_tensor_init init, enum pp_tensor_split split,
+                       size_t n_parts)
+{
+    *t = (struct pp_tensor_info){.rows = rows,
+                                 .cols = 1,
+                                 .n_dims = 1,
+                                 .init = init,
+                                 .split = split,
+                                 .n_parts = n_parts};
+}
+
+static void set_bias(struct pp_tensor_info *t, size_t rows,
+                     enum pp_tensor_split split, size_t n_parts)
+{
+    set_vector(t, rows, PP_INIT_ZEROS, split, n_parts);
+}
+
+/* Sets the weight of a norm. */
+static void set_norm(struct pp_tensor_info *t, size_t rows)
+{
+    set_vector(t, rows, PP_INIT_ONES, PP_SPLIT_NONE, 1);
+}
+
+/* --- embedding and head --- */
+
+static void vocabulary_tensors(const struct pp_model *m,
+                               const struct pp_model_part *p,
+                               struct pp_tensor_info *out)
+{
+    (void)p;
+    set_matrix(&out[PP_P_WEIGHT], m->vocab, m->hidden, PP_SPLIT_ROWS, m->vocab);
+}
+
+static void embedding_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+}
+
+static void head_saved(const struct pp_model *m, const struct pp_model_part *p,
+                       struct pp_saved *out)
+{
+    (void)p;
+    out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+    out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+}
+
+/* --- norms --- */
+
+static void rms_norm_tensors(const struct pp_model *m,
+                             const struct pp_model_part *p,
+                             struct pp_tensor_info *out)
+{
+    set_norm(&out[pp_norm_slots[p->place].weight], m->hidden);
+}
+
+/* The unit saves the input of a norm. */
+static void rms_norm_saved(const struct pp_model *m,
+                           const struct pp_model_part *p, struct pp_saved *out)
+{
+    const struct pp_norm_slots *n = &pp_norm_slots[p->place];
+    out[n->rstd] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+    out[n->dy] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    if (n->y != PP_NO_SLOT)
+        out[n->y] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+}
+
+/* --- attention --- */
+
+/* The bias of o_proj follows the sum over tensor-parallel ranks, so that each
+ * of them has it whole; likewise that of down_proj. */
+static void attention_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t h = m->hidden, nq = m->n_heads, nkv = m->n_kv_heads;
+    size_t q = nq * m->head_dim, kv = nkv * m->head_dim;
+    bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_K];
+    size_t first = fused ? q + 2 * kv : q, n_parts = fused ? 3 * nkv : nq;
+    set_matrix(&out[PP_P_Q], first, h, PP_SPLIT_ROWS, n_parts);
+    set_matrix(&out[PP_P_O], h, q, PP_SPLIT_COLUMNS, nq);
+    if (m->qkv_bias)
+        set_bias(&out[PP_P_Q_BIAS], first, PP_SPLIT_ROWS, n_parts);
+    if (!fused) {
+        set_matrix(&out[PP_P_K], kv, h, PP_SPLIT_ROWS, nkv);
+        set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
+    }
+    if (m->qkv_bias && !fused) {
+        set_bias(&out[PP_P_K_BIAS], kv, PP_SPLIT_ROWS, nkv);
+        set_bias(&out[PP_P_V_BIAS], kv, PP_SPLIT_ROWS, nkv);
+    }
+    if (m->o_bias)
+        set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
+    if (m->qk_norm) {
+        set_norm(&out[PP_P_Q_NORM], m->head_dim);
+        set_norm(&out[PP_P_K_NORM], m->head_dim);
+    }
+}
+
+static void attention_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t nh = m->n_heads, hd = m->head_dim;
+    size_t qk = nh + m->n_kv_heads, qkv = qk + m->n_kv_heads;
+    size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
+    out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
+    out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk, true};
+    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, qkv * hd};
+    out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
+    out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
+    out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, norm * qk * hd};
+    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv * hd};
+}
+
+/* --- the MLP --- */
+
+static void gated_mlp_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t h = m->hidden, i = m->intermediate;
+    set_matrix(&out[PP_P_GATE], i, h, PP_SPLIT_ROWS, i);
+    set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
+    set_matrix(&out[PP_P_DOWN], h, i, PP_SPLIT_COLUMNS, i);
+    if (m->mlp_bias) {
+        set_bias(&out[PP_P_GATE_BIAS], i, PP_SPLIT_ROWS, i);
+        set_bias(&out[PP_P_UP_BIAS], i, PP_SPLIT_ROWS, i);
+        set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
+    }
+}
+
+static void gated_mlp_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t i = m->intermediate;
+    out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * i};
+    out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
+    out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
+}
+
+const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
+{
+    static const struct pp_part_row rows[PP_N_PARTS] = {
+        [PP_PART_EMBEDDING] = {vocabulary_tensors, embedding_saved},
+        [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
+        [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
+        [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
+        [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
+    };
+    return &rows[kind];
+}
+
+/* --- units --- */
+
+const struct pp_family *pp_family_of(enum pp_architecture a)
+{
+    static const struct pp_family *const families[PP_N_ARCHITECTURES] = {
+        [PP_LLAMA] = &pp_family_llama,
+        [PP_QWEN2] = &pp_family_qwen2,
+        [PP_QWEN3] = &pp_family_qwen3,
+        [PP_MISTRAL] = &pp_family_mistral,
+        [PP_QWEN3_MOE] = &pp_family_qwen3_moe,
+        [PP_MIXTRAL] = &pp_family_mixtral,
+        [PP_GPT_OSS] = &pp_family_gpt_oss,
+        [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
+        [PP_GPT2] = &pp_family_gpt2,
+    };
+    return families[a];
+}
+
+size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
+                     struct pp_model_part out[PP_MAX_PARTS])
+{
+    const struct pp_family *f = pp_family_of(m->architecture);
+    bool dense =
+        f->mlp == PP_PART_EXPERTS && !pp_layer_set_has(&m->moe.layers, u.layer);
+    switch (u.kind) {
+    case PP_UNIT_EMBED:
+        out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
+        return 1;
+    case PP_UNIT_LAYER:
+        out[0] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
+        out[1] = (struct pp_model_part){.kind = f->attention};
+        out[2] = (struct pp_model_part){f->norm, PP_BEFORE_MLP};
+        out[3] =
+            (struct pp_model_part){.kind = dense ? PP_PART_GATED_MLP : f->mlp};
+        return 4;
+    case PP_UNIT_NORM:
+        out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};
+        return 1;
+    case PP_UNIT_HEAD:
+        out[0] = (struct pp_model_part){.kind = PP_PART_HEAD};
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static bool is_listed(enum pp_part_kind kind)
+{
+    return pp_part_row(kind)->tensors != NULL;
+}
+
+bool pp_architecture_trained(enum pp_architecture a)
+{
+    if (a == PP_TABLE)
+        return false;
+    const struct pp_family *f = pp_family_of(a);
+    return is_listed(f->norm) && is_listed(f->attention) && is_listed(f->mlp);
+}
+
+/* Writes the name of a tensor. All names are shorter; the bounds are for the
+ * compiler's checks. */
+static void set_name(const struct pp_names *names, struct pp_unit_id u,
+                     size_t slot, struct pp_tensor_info *t)
+{
+    const char *const units[] = {[PP_UNIT_EMBED] = names->embedding,
+                                 [PP_UNIT_NORM] = names->norm,
+                                 [PP_UNIT_HEAD] = names->head};
+    if (u.kind == PP_UNIT_LAYER)
+        snprintf(t->name, sizeof t->name, "%.24s.%zu.%.46s", names->layers,
+                 u.layer, names->layer[slot]);
+    else
+        snprintf(t->name, sizeof t->name, "%.48s.weight", units[u.kind]);
+}
+
+size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
+                      struct pp_tensor_info out[PP_N_LAYER_PARAMS])
+{
+    struct pp_model_part parts[PP_MAX_PARTS];
+    size_t n_parts = pp_unit_parts(m, u, parts);
+    size_t n = u.kind == PP_UNIT_LAYER ? PP_N_LAYER_PARAMS : n_parts;
+    memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
+    for (size_t i = 0; i < n_parts; i++)
+        if (is_listed(parts[i].kind))
+            pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
+    for (size_t slot = 0; slot < n; slot++)
+        if (out[slot].rows)
+            set_name(pp_family_of(m->architecture)->names, u, slot, &out[slot]);
+    return n;
+}

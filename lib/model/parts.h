@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* parts - what units are made of, as far as plans know it: the parameters and
+ * the saved tensors of each part. The operations of parts are in
+ * run/parts/layer_impl.h.
+ *
+ * A unit is a list of parts, which share its tables of parameters and of saved
+ * tensors. Every part has its own slots there. */
+#ifndef PP_MODEL_PARTS_H
+#define PP_MODEL_PARTS_H
+
+#include "model/model.h"
+
+enum pp_part_kind {
+    PP_PART_EMBEDDING,
+    PP_PART_RMS_NORM,
+    PP_PART_ATTENTION, /* grouped queries, rotated by their positions */
+    PP_PART_GATED_MLP,
+    PP_PART_HEAD,
+    /* Plans only know the sums of these: */
+    PP_PART_LATENT_ATTENTION,
+    PP_PART_EXPERTS,
+    PP_PART_LAYER_NORM,
+    PP_PART_PLAIN_MLP,
+    PP_N_PARTS
+};
+
+/* The norms of a model. */
+enum pp_norm_place {
+    PP_BEFORE_ATTENTION,
+    PP_BEFORE_MLP,
+    PP_BEFORE_HEAD,
+    PP_N_NORM_PLACES
+};
+
+struct pp_model_part {
+    enum pp_part_kind kind;
+    enum pp_norm_place place; /* of a norm */
+};
+
+/* The slots of a norm in the tables of its unit. The last norm does not save
+ * its output: y is PP_NO_SLOT. */
+enum { PP_NO_SLOT = -1 };
+struct pp_norm_slots {
+    int weight;         /* parameters */
+    int x, rstd, y, dy; /* saved tensors */
+};
+extern const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES];
+
+/* A part of any model. */
+struct pp_part_row {
+    /* Fills the part's entries of the unit's parameters, without names. A NULL
+     * means that plans only know sums. */
+    void (*tensors)(const struct pp_model *m, const struct pp_model_part *p,
+                    struct pp_tensor_info *out);
+    /* Fills the blocks and widths of the part's saved tensors, as without
+     * recomputation. */
+    void (*saved)(const struct pp_model *m, const struct pp_model_part *p,
+                  struct pp_saved *out);
+};
+const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
+
+/* Lists the parts of a unit in forward order, and returns their number. A unit
+ * of a vision encoder has none. */
+enum { PP_MAX_PARTS = 4 };
+size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
+                     struct pp_model_part out[PP_MAX_PARTS]);
+
+/* Names in files of weights. */
+struct pp_names {
+    /* Begin the names of the tensors of these units: "model.embed_tokens". The
+     * number of the layer follows "model.layers". */
+    const char *embedding, *layers, *norm, *head;
+    /* By slot: "input_layernorm.weight". NULL: the family never has it.
+     * Without a name for keys, the tensor of queries holds queries, keys and
+     * values. */
+    const char *layer[PP_N_LAYER_PARAMS];
+};
+
+/* An architecture: its class, its names, and the parts of its layers. A layer
+ * without experts has a gated MLP in place of them. */
+struct pp_family {
+    const char *architecture; /* "LlamaForCausalLM" */
+    const struct pp_names *names;
+    enum pp_part_kind norm, attention, mlp;
+};
+const struct pp_family *pp_family_of(enum pp_architecture a);
+
+/* The families, by the file that lists their names and parts. */
+extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
+    pp_family_mistral;
+extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
+    pp_family_gpt_oss, pp_family_deepseek_v3;
+extern const struct pp_family pp_family_gpt2;
+
+#endif
