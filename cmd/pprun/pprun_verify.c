@@ -284,7 +284,8 @@ int pprun_verify(struct pprun *p)
     if (pp_packed_unpack(&p->data, &y.single, err) ||
         (p->job.eval && pp_packed_unpack(&p->eval, &y.eval_single, err)) ||
         pp_verify_init(&y.v, &p->model, p->job.schedule->graph, &p->data,
-                       p->job.kernels->element_bytes, err) ||
+                       p->job.kernels->element_bytes, (size_t)p->job.mesh.tp,
+                       err) ||
         make_one(&y, err))
         goto out;
     y.v.recompute = p->job.recompute;

@@ -30,6 +30,7 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
             pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
         else
             pp_weights_add_vector(l, p[i].rows, share);
+        l->at[l->n - 1].n_parts = p[i].n_parts;
     }
 }
 

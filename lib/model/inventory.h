@@ -26,6 +26,8 @@ struct pp_weight_group {
     size_t rows, cols, count;
     size_t used; /* number of them that a token is multiplied by */
     enum pp_share share;
+    size_t n_parts; /* fewer than the ranks that divide it: each of these has a
+                       whole part; 0: not known */
 };
 
 /* Enough for the weights of any unit. */

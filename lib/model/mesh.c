@@ -173,7 +173,9 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
             break;
         case PP_SHARE_TENSOR:
             /* Only the rows of a vocabulary may not divide. */
-            held.dense += u.kind == PP_UNIT_LAYER
+            held.dense += w[i].n_parts && w[i].n_parts < tp
+                              ? w[i].rows * row / w[i].n_parts
+                          : u.kind == PP_UNIT_LAYER
                               ? w[i].rows * row / tp
                               : divide_up(w[i].rows, tp) * row;
             break;

@@ -6,6 +6,7 @@
 #ifndef PP_MODEL_TENSOR_H
 #define PP_MODEL_TENSOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
@@ -35,5 +36,28 @@ static inline size_t pp_tensor_elements(const struct pp_tensor_info *t)
 {
     return t->rows * t->cols;
 }
+
+/* A rank holds n runs of count elements of a tensor. Run i begins at
+ * element offset + i stride of the whole. On the rank the runs follow each
+ * other without gaps, as a matrix (rows, cols). A vector has cols 1. */
+struct pp_tensor_piece {
+    size_t rows, cols;
+    size_t offset, count, stride, n;
+    bool replica; /* a rank with a lower number holds it too */
+};
+
+static inline size_t pp_piece_elements(const struct pp_tensor_piece *p)
+{
+    return p->rows * p->cols;
+}
+
+/* Returns the piece of a rank among `size` tensor-parallel ranks. Their numbers
+ * of parts differ by one at most; ranks hold replicas if parts are fewer than
+ * ranks. The pieces that are not replicas cover each element once. */
+struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
+                                       size_t size, size_t rank);
+
+/* Returns the elements of the largest of these pieces. */
+size_t pp_tensor_most(const struct pp_tensor_info *t, size_t size);
 
 #endif

@@ -27,23 +27,26 @@ static const struct pp_model tied = {
     .n_heads = 2,
     .n_kv_heads = 1,
     .head_dim = 4,
-    .vocab = 64,
+    .vocab = 63,
     .tied = true,
     .qk_norm = true,
 };
 
-/* Units 0 to 5: embedding, three layers, norm, head. */
+/* Units 0 to 5: embedding, three layers, norm, head. Each tp consecutive ranks
+ * divide their tensors. */
 struct split {
-    int size;
+    int size, tp;
     struct pp_unit_range ranges[MAX_RANKS][MAX_RANGES];
 };
 static const struct split splits[] = {
-    {1, {{{0, 0, 6, 0}}}},
-    {2, {{{0, 0, 3, 0}}, {{1, 3, 3, 0}}}},
+    {1, 1, {{{0, 0, 6, 0}}}},
+    {2, 1, {{{0, 0, 3, 0}}, {{1, 3, 3, 0}}}},
     /* V placement: the ends on one rank */
-    {2, {{{0, 0, 1, 0}, {3, 5, 1, 0}}, {{1, 1, 2, 0}, {2, 3, 2, 0}}}},
+    {2, 1, {{{0, 0, 1, 0}, {3, 5, 1, 0}}, {{1, 1, 2, 0}, {2, 3, 2, 0}}}},
     /* only the embedding, nothing, layers and norm, only the head */
-    {4, {{{0, 0, 1, 0}}, {{1, 1, 0, 0}}, {{2, 1, 4, 0}}, {{3, 5, 1, 0}}}},
+    {4, 1, {{{0, 0, 1, 0}}, {{1, 1, 0, 0}}, {{2, 1, 4, 0}}, {{3, 5, 1, 0}}}},
+    /* two ranks for each of two stages */
+    {4, 2, {{{0, 0, 3, 0}}, {{0, 0, 3, 0}}, {{1, 3, 3, 0}}, {{1, 3, 3, 0}}}},
 };
 enum { N_SPLITS = sizeof splits / sizeof *splits };
 
@@ -89,9 +92,12 @@ static inline int visit(const struct job *j, struct pp_parameters *p, bool fill)
     int differ = 0;
     for (size_t k = 0; k < p->n; k++) {
         for (int b = PP_BLOCK_W; b <= PP_BLOCK_V; b++) {
+            const struct pp_tensor_piece *piece = &p->at[k].piece;
             void *data = pp_parameter_data(&p->at[k], b);
             for (size_t i = 0; i < p->at[k].n; i++) {
-                double x = value(j, &p->at[k], b, i);
+                size_t at = piece->offset + i / piece->count * piece->stride +
+                            i % piece->count;
+                double x = value(j, &p->at[k], b, at);
                 if (j->element_bytes == sizeof(float))
                     x = (float)x;
                 if (!fill)
@@ -143,9 +149,14 @@ static inline void *enter(void *arg)
     struct pp_parameters p;
     if (pp_comm_threads_open(j->world, self->rank, &comm, err))
         return NULL;
-    if (!pp_parameters_init(&p, j->model, j->split->ranges[self->rank],
-                            MAX_RANGES, j->element_bytes,
-                            PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {
+    const struct pp_parameter_memory where = {
+        .element_bytes = j->element_bytes,
+        .accumulator_bytes = j->element_bytes,
+        .tp = (size_t)j->split->tp,
+        .tp_rank = (size_t)(self->rank % j->split->tp)};
+    if (!pp_parameters_init_on(&p, j->model, j->split->ranges[self->rank],
+                               MAX_RANGES, &where,
+                               PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {
         work(j, comm, &p);
         pp_parameters_finish(&p);
     }

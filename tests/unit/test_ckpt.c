@@ -156,7 +156,7 @@ static void test_failure(const char *dir)
     getrlimit(RLIMIT_FSIZE, &limit);
     struct rlimit small = {3000, limit.rlim_max};
     /* Only rank 1 needs more: rank 0 has the embedding, which fills a file. */
-    struct split uneven = {2, {{{0, 0, 1}}, {{1, 1, 4}}}};
+    struct split uneven = {2, 1, {{{0, 0, 1}}, {{1, 1, 4}}}};
     struct job full = make_job(dir, 1, 2);
     full.split = &uneven;
     full.shard_size = 2200;
@@ -222,7 +222,7 @@ static void test_damage(const char *dir)
     k.load = path;
     struct pp_err err = run_job(&k);
     is_int(err.code, PP_EXIT_INPUT, "another model is an input error");
-    ok(strstr(err.text, "'model.embed_tokens.weight' is [64, 8], expected "
+    ok(strstr(err.text, "'model.embed_tokens.weight' is [63, 8], expected "
                         "[65, 8]"),
        "%s", err.text);
 }

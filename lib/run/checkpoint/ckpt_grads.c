@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt_grads - writes the gradients of all ranks to one file, to compare them
- * with other programs. Rank 0 receives one tensor at a time. */
+ * with other programs. Rank 0 receives the pieces of one tensor at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +9,12 @@
 #include "run/checkpoint/ckpt_agree.h"
 #include "run/parameters/weights.h"
 
-/* A tensor to write: one that counts (pp_parameter_counts). Ranks exchange it.
+/* A piece to write: one that counts (pp_parameter_counts). Ranks exchange it.
  */
 struct dumped_tensor {
     char name[PP_FQN_TEXT];
-    uint64_t rows, cols, order;
+    uint64_t rows, cols, order; /* of the whole */
+    struct pp_tensor_piece piece;
     int32_t n_dims, rank;
 };
 
@@ -24,7 +25,9 @@ struct dump {
     struct pp_staging staging;
     struct dumped_tensor *list; /* rank 0 only: all, later in model order */
     size_t n;
-    float *buf; /* room for the largest tensor of this rank */
+    float *buf;  /* room for the largest piece of this rank, or at rank 0 for
+                    the largest tensor ... */
+    float *runs; /* ... and for the largest piece with several runs */
     struct pp_tensor_spec *specs;
     struct pp_tensor_writer *writer; /* rank 0 only */
 };
@@ -47,6 +50,7 @@ static void list_dumped(const struct pp_parameters *p, int rank,
         *out = (struct dumped_tensor){.rows = t->info.rows,
                                       .cols = t->info.cols,
                                       .order = t->order,
+                                      .piece = t->piece,
                                       .n_dims = t->info.n_dims,
                                       .rank = rank};
         memcpy(out->name, t->info.name, sizeof out->name);
@@ -108,49 +112,68 @@ static int by_order(const void *a, const void *b)
 {
     uint64_t x = ((const struct dumped_tensor *)a)->order;
     uint64_t y = ((const struct dumped_tensor *)b)->order;
-    return (x > y) - (x < y);
+    if (x != y)
+        return x < y ? -1 : 1;
+    return ((const struct dumped_tensor *)a)->rank -
+           ((const struct dumped_tensor *)b)->rank;
+}
+
+/* Lists the tensors whose pieces are listed, and returns their number. */
+static size_t list_specs(const struct dump *d)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        const struct dumped_tensor *t = &d->list[i];
+        if (i == 0 || t->order != d->list[i - 1].order)
+            d->specs[n++] = (struct pp_tensor_spec){
+                t->name, PP_DTYPE_F32, t->n_dims, {t->rows, t->cols}};
+    }
+    return n;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 static int open_dump(struct dump *d, const char *path, struct pp_err *err)
 {
-    size_t most = 1, bytes;
+    size_t most = 1, runs = 1, bytes, runs_bytes;
     for (size_t i = 0; i < d->params->n; i++)
-        if (d->params->at[i].n > most)
-            most = d->params->at[i].n;
-    for (size_t i = 0; i < d->n; i++)
-        if (d->list[i].rows * d->list[i].cols > most)
-            most = d->list[i].rows * d->list[i].cols;
-    if (pp_mul(most, sizeof *d->buf, &bytes, err))
-        return -1;
-    if (pp_staging_init(&d->staging, d->params, err))
+        most = larger(most, d->params->at[i].n);
+    for (size_t i = 0; i < d->n; i++) {
+        const struct dumped_tensor *t = &d->list[i];
+        most = larger(most, t->rows * t->cols);
+        if (t->piece.n > 1)
+            runs = larger(runs, pp_piece_elements(&t->piece));
+    }
+    if (pp_mul(most, sizeof *d->buf, &bytes, err) ||
+        pp_mul(runs, sizeof *d->runs, &runs_bytes, err) ||
+        pp_staging_init(&d->staging, d->params, err))
         return -1;
     d->buf = malloc(bytes);
+    d->runs = malloc(runs_bytes);
     d->specs = calloc(d->n + 1, sizeof *d->specs);
-    if (!d->buf || !d->specs)
+    if (!d->buf || !d->runs || !d->specs)
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     if (d->comm->rank != 0)
         return 0;
     qsort(d->list, d->n, sizeof *d->list, by_order);
-    for (size_t i = 0; i < d->n; i++)
-        d->specs[i] =
-            (struct pp_tensor_spec){d->list[i].name,
-                                    PP_DTYPE_F32,
-                                    d->list[i].n_dims,
-                                    {d->list[i].rows, d->list[i].cols}};
-    return pp_tensor_writer_open(path, d->specs, d->n, &d->writer, err);
+    return pp_tensor_writer_open(path, d->specs, list_specs(d), &d->writer,
+                                 err);
 }
 
 static int read_gradient(struct dump *d, const struct pp_parameter *t,
-                         struct pp_err *err)
+                         float *to, struct pp_err *err)
 {
     const void *g = pp_staging_read(&d->staging, t, PP_BLOCK_G, err);
     if (!g)
         return -1;
     if (d->params->accumulator_bytes == sizeof(double))
         for (size_t i = 0; i < t->n; i++)
-            d->buf[i] = (float)((const double *)g)[i];
+            to[i] = (float)((const double *)g)[i];
     else
-        memcpy(d->buf, g, t->n * sizeof *d->buf);
+        memcpy(to, g, t->n * sizeof *to);
     return 0;
 }
 
@@ -161,8 +184,8 @@ static int send_gradients(struct dump *d, struct pp_err *err)
         const struct pp_parameter *t = &d->params->at[i];
         if (!pp_parameter_counts(t))
             continue;
-        if (read_gradient(d, t, err)) {
-            c->ops->abort(c, err->text); /* rank 0 waits for this tensor */
+        if (read_gradient(d, t, d->buf, err)) {
+            c->ops->abort(c, err->text); /* rank 0 waits for this piece */
             return -1;
         }
         if (c->ops->send(c, 0, PP_DIRECTION_HOST, d->buf, t->n * sizeof *d->buf,
@@ -182,24 +205,39 @@ static const struct pp_parameter *by_name(const struct pp_parameters *p,
     return NULL;
 }
 
+/* Puts a piece in its place in d->buf. A piece of this rank is not read after
+ * a failure, which *rc has. */
+static int take_piece(struct dump *d, const struct dumped_tensor *t, int *rc,
+                      struct pp_err *err)
+{
+    const struct pp_tensor_piece *p = &t->piece;
+    float *to = p->n > 1 ? d->runs : d->buf + p->offset;
+    if (t->rank == 0) {
+        if (*rc == 0)
+            *rc = read_gradient(d, by_name(d->params, t->name), to, err);
+    } else if (pp_comm_receive(d->comm, t->rank, PP_DIRECTION_HOST, to,
+                               pp_piece_elements(p) * sizeof *to, err)) {
+        return -1;
+    }
+    for (size_t run = 0; *rc == 0 && p->n > 1 && run < p->n; run++)
+        memcpy(d->buf + p->offset + run * p->stride, to + run * p->count,
+               p->count * sizeof *to);
+    return 0;
+}
+
 /* Writes the tensors in model order. After a failure it still receives the
- * tensors of the other ranks, which would block otherwise. */
+ * pieces of the other ranks, which would block otherwise. */
 static int write_gradients(struct dump *d, struct pp_err *err)
 {
-    struct pp_comm *c = d->comm;
     int rc = 0;
     for (size_t i = 0; i < d->n; i++) {
         const struct dumped_tensor *t = &d->list[i];
-        size_t bytes = t->rows * t->cols * sizeof *d->buf;
-        if (t->rank == 0) {
-            if (rc == 0)
-                rc = read_gradient(d, by_name(d->params, t->name), err);
-        } else if (pp_comm_receive(c, t->rank, PP_DIRECTION_HOST, d->buf, bytes,
-                                   err)) {
+        bool last = i + 1 == d->n || t[1].order != t->order;
+        if (take_piece(d, t, &rc, err))
             return -1;
-        }
-        if (rc == 0)
-            rc = pp_tensor_writer_put(d->writer, d->buf, bytes, err);
+        if (rc == 0 && last)
+            rc = pp_tensor_writer_put(d->writer, d->buf,
+                                      t->rows * t->cols * sizeof *d->buf, err);
     }
     return rc;
 }
@@ -231,6 +269,7 @@ int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
     free(d.list);
     pp_staging_finish(&d.staging);
     free(d.specs);
+    free(d.runs);
     free(d.buf);
     return rc;
 }

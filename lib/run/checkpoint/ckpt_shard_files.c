@@ -19,7 +19,8 @@
 
 static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
 {
-    return s->mine[f->first] != NULL;
+    const struct pp_parameter *first = s->mine[f->first];
+    return first && first->piece.offset == 0;
 }
 
 /* Makes the header of a file, which the caller frees. */
@@ -101,21 +102,35 @@ int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
     return 0;
 }
 
-/* Writes the tensors of this rank, whose data start at this offset. */
+/* Writes the runs of a piece of a tensor that begins at this offset. */
+static int write_piece(int fd, const char *path, const char *data,
+                       const struct pp_tensor_piece *p, size_t element_bytes,
+                       uint64_t offset, struct pp_err *err)
+{
+    size_t n = p->count * element_bytes;
+    for (size_t run = 0; run < p->n; run++) {
+        uint64_t at = (uint64_t)(p->offset + run * p->stride) * element_bytes;
+        if (write_at(fd, path, data + run * n, n, offset + at, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Writes the pieces of this rank of tensors whose data start at this offset. */
 static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, int fd, const char *path,
                          uint64_t offset, struct pp_err *err)
 {
+    size_t element = s->blocks[f->block].element_bytes;
     for (size_t i = f->first; i < f->end; i++) {
-        size_t n = pp_tensor_elements(&s->tensors[i]) *
-                   s->blocks[f->block].element_bytes;
         if (s->mine[i]) {
             const void *data =
                 pp_staging_read(staging, s->mine[i], f->block, err);
-            if (!data || write_at(fd, path, data, n, offset, err))
+            if (!data || write_piece(fd, path, data, &s->mine[i]->piece,
+                                     element, offset, err))
                 return -1;
         }
-        offset += n;
+        offset += pp_tensor_elements(&s->tensors[i]) * element;
     }
     return 0;
 }

@@ -23,8 +23,8 @@ extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 
 struct pp_shards {
     struct pp_tensor_info *tensors; /* (n); without the head of a tied model */
-    const struct pp_parameter **mine; /* (n) those that this rank writes; NULL:
-                                         another rank does */
+    const struct pp_parameter **mine; /* (n) those of which this rank writes
+                                         its piece; NULL: other ranks do */
     size_t n;
     struct {
         size_t *first; /* (n_files + 1) first tensor of each file; then n */
@@ -52,7 +52,7 @@ void pp_shards_finish(struct pp_shards *s);
 /* Returns file i of s->n_files. */
 struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 
-/* The rank of a file's first tensor owns the file: it makes it, and reads it
+/* The rank of a file's first element owns the file: it makes it, and reads it
  * again for its checksum when all ranks have written theirs. */
 
 /* Makes the files that this rank owns in the checkpoint's directory, at their
@@ -60,7 +60,7 @@ struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Writes the tensors of this rank to files that exist, and syncs these. */
+/* Writes the pieces of this rank to files that exist, and syncs these. */
 int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
                    const char *checkpoint, struct pp_err *err) PP_MUST_USE;
 

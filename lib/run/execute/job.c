@@ -103,6 +103,12 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
     return false;
 }
 
+/* Returns the ranks that divide the tensors of a row. */
+static size_t tensor_ranks(const struct pp_job *j)
+{
+    return (size_t)pp_job_layout(j).components[0].mesh.tp;
+}
+
 /* Returns the elements of gradients of the tied embedding or head that come
  * from another rank, in a copy of the weights. */
 static size_t tied_elements(const struct pp_job *j, int row, int copy)
@@ -113,8 +119,10 @@ static size_t tied_elements(const struct pp_job *j, int row, int copy)
     int first = copy * (g->n_stages / g->n_copies);
     int embed = g->stages[g->tied[0] + first].row;
     int head = g->stages[g->tied[1] + first].row;
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    pp_unit_params(j->model, pp_model_unit(j->model, 0), table);
     return embed != head && (row == embed || row == head)
-               ? j->model->vocab * j->model->hidden
+               ? pp_tensor_most(&table[PP_P_WEIGHT], tensor_ranks(j))
                : 0;
 }
 
@@ -166,9 +174,10 @@ static void add_state(const struct pp_job *j, int stage,
         .accumulator_bytes = j->kernels->accumulator_bytes};
     bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
     const struct pp_unit_range *u = &j->stages[stage];
+    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
     for (size_t i = u->first; i < u->first + u->n; i++) {
-        const struct pp_held held = {
-            pp_unit_n_params(j->model, pp_model_unit(j->model, i)), 0};
+        struct pp_held held =
+            pp_mesh_held(&mesh, j->model, pp_model_unit(j->model, i));
         struct pp_state_bytes s = pp_state_bytes(NULL, held, &types);
         sum->weights += s.weights;
         if (!pp_job_trains(j))

@@ -58,22 +58,30 @@ static int grow(struct cursor *at, size_t elements, size_t element_bytes,
 
 /* Fills a tensor except its addresses, which need the total size. */
 static int place_tensor(struct pp_parameters *p, struct cursor *at,
-                        const struct pp_tensor_info *info, struct pp_err *err)
+                        const struct pp_tensor_info *info,
+                        const struct pp_parameter_memory *where,
+                        struct pp_err *err)
 {
     struct pp_parameter *t = &p->at[at->n];
+    size_t whole, tp = where->tp ? where->tp : 1;
+    if (pp_mul(info->rows, info->cols, &whole, err))
+        return -1;
     t->info = *info;
     t->order = at->order;
-    if (pp_mul(info->rows, info->cols, &t->n, err))
-        return -1;
+    t->piece = pp_tensor_piece(info, tp, where->tp_rank);
+    t->n = pp_piece_elements(&t->piece);
+    t->replica = t->piece.replica;
     at->n++;
-    return grow(at, t->n, widest(p), err);
+    return grow(at, pp_tensor_most(info, tp), widest(p), err);
 }
 
 /* Counts the tensors of a unit, and places them if r is not NULL. offsets are
  * in elements, from the start of the block. */
 static int place_unit(struct pp_parameters *p, size_t *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
-                      const struct pp_unit_range *r, struct pp_err *err)
+                      const struct pp_unit_range *r,
+                      const struct pp_parameter_memory *where,
+                      struct pp_err *err)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct pp_unit_id id = pp_model_unit(m, unit);
@@ -89,7 +97,7 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
             t->stage = r->stage;
             t->copy = r->copy;
             t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
-            if (place_tensor(p, at, &table[slot], err))
+            if (place_tensor(p, at, &table[slot], where, err))
                 return -1;
         }
         at->order++;
@@ -140,14 +148,16 @@ static void set_addresses(struct pp_parameters *p, const size_t *offsets)
 static int place_copy(struct pp_parameters *p, size_t *offsets,
                       struct cursor *at, const struct pp_model *m,
                       const struct pp_unit_range *r,
-                      const struct pp_unit_range *last, struct pp_err *err)
+                      const struct pp_unit_range *last,
+                      const struct pp_parameter_memory *where,
+                      struct pp_err *err)
 {
     at->order = 0;
     for (size_t unit = 0; unit < pp_model_n_units(m); unit++) {
         while (r < last && unit >= r->first + r->n)
             r++;
         bool held = r < last && in_range(r, unit);
-        if (place_unit(p, offsets, at, m, unit, held ? r : NULL, err))
+        if (place_unit(p, offsets, at, m, unit, held ? r : NULL, where, err))
             return -1;
     }
     return 0;
@@ -171,7 +181,8 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     struct cursor at = {0};
     *p = (struct pp_parameters){.element_bytes = where->element_bytes,
                                 .accumulator_bytes = where->accumulator_bytes,
-                                .device = where->device};
+                                .device = where->device,
+                                .tp_rank = where->tp_rank};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i]);
     /* A rank may hold nothing, so allocate one more than needed. */
@@ -184,7 +195,8 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     for (size_t i = 0, next = 0; i < n_ranges; i = next) {
         while (next < n_ranges && ranges[next].copy == ranges[i].copy)
             next++;
-        if (place_copy(p, offsets, &at, m, &ranges[i], ranges + next, err))
+        if (place_copy(p, offsets, &at, m, &ranges[i], ranges + next, where,
+                       err))
             goto out;
     }
     assert(at.n == p->n && "ranges ascend within each copy");

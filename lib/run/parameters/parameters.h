@@ -23,15 +23,16 @@ enum pp_weights_block {
 };
 
 struct pp_parameter {
-    struct pp_tensor_info info; /* Hugging Face name and shape */
-    size_t n;                   /* elements: rows * cols */
-    size_t order;               /* index in the model: units in order, slots
-                                   ascending. Norms are summed in this order */
-    size_t unit, slot;          /* index of the unit in the model; the slot */
-    int stage, copy;            /* copy of the weights that the stage has */
-    bool replica;   /* a rank before this one, of its row, has it too */
-    bool tied_copy; /* the head of a tied model: its name in files is
-                       model.embed_tokens.weight, which is saved once */
+    struct pp_tensor_info info;   /* Hugging Face name and shape */
+    struct pp_tensor_piece piece; /* what this rank holds of it */
+    size_t n;                     /* elements of the piece */
+    size_t order; /* index in the model: units in order, slots ascending. Norms
+                     are summed in this order */
+    size_t unit, slot; /* index of the unit in the model; the slot */
+    int stage, copy;   /* copy of the weights that the stage has */
+    bool replica;      /* a rank before this one, of its row, has it too */
+    bool tied_copy;    /* the head of a tied model: its name in files is
+                          model.embed_tokens.weight, which is saved once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
 };
 
@@ -47,6 +48,7 @@ struct pp_parameters {
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
                                   without tensors */
     struct pp_device *device;  /* NULL: the CPU */
+    size_t tp_rank;            /* number among the tensor-parallel ranks */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -65,12 +67,15 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
                        size_t element_bytes, int flags,
                        struct pp_err *err) PP_MUST_USE;
 
-/* Does the same in the memory of a device, which outlives p. Accumulated values
- * may have a wider type than elements; then gradients come with master
- * weights. */
+/* Does the same in the memory of a device, which outlives p, for a rank of a
+ * group that divides tensors. Accumulated values may have a wider type than
+ * elements; then gradients come with master weights. All ranks of the group
+ * have blocks of one size. */
 struct pp_parameter_memory {
     struct pp_device *device; /* NULL: the CPU */
     size_t element_bytes, accumulator_bytes;
+    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
+                           tp 0 is 1 */
 };
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
@@ -88,7 +93,7 @@ static inline size_t pp_parameters_bytes(const struct pp_parameters *p,
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
 
-/* Reports whether the tensor counts in a norm or a file, where each parameter
+/* Reports whether the piece counts in a norm or a file, where each element
  * counts once: replicas, second copies and the head of a tied model do not. */
 bool pp_parameter_counts(const struct pp_parameter *t);
 

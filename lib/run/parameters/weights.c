@@ -128,9 +128,13 @@ static void fill_normal(const struct pp_parameters *p,
                         const struct pp_parameter *t, void *to, uint64_t seed,
                         double range)
 {
+    const struct pp_tensor_piece *x = &t->piece;
     uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
-    for (size_t i = 0; i < t->n; i++)
-        set_element(p, to, i, range * pp_rng_normal(key, i));
+    for (size_t run = 0, at = 0; run < x->n; run++)
+        for (size_t i = 0; i < x->count; i++, at++)
+            set_element(
+                p, to, at,
+                range * pp_rng_normal(key, x->offset + run * x->stride + i));
 }
 
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
@@ -151,6 +155,22 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     return rc;
 }
 
+/* Reads the runs of a piece, in the accumulated type. */
+static int read_piece(const struct pp_parameters *p,
+                      const struct pp_tensor_piece *piece,
+                      const struct pp_tensor *x, void *to, struct pp_err *err)
+{
+    for (size_t run = 0; run < piece->n; run++) {
+        size_t from = piece->offset + run * piece->stride;
+        void *at = (char *)to + run * piece->count * p->accumulator_bytes;
+        if (p->accumulator_bytes == sizeof(double)
+                ? pp_tensor_read_f64(x, from, piece->count, at, err)
+                : pp_tensor_read_f32(x, from, piece->count, at, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        enum pp_weights_block block, const struct pp_tensors *in,
                        bool tied, struct pp_err *err)
@@ -162,9 +182,7 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     if (pp_weights_check_tensor(&t->info, x, err))
         return -1;
     void *to = pp_staging_open(s, t, block);
-    if (s->params->accumulator_bytes == sizeof(double)
-            ? pp_tensor_read_f64(x, 0, t->n, to, err)
-            : pp_tensor_read_f32(x, 0, t->n, to, err))
+    if (read_piece(s->params, &t->piece, x, to, err))
         return -1;
     return pp_staging_store(s, t, block, err);
 }

@@ -102,7 +102,11 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     t->peer = e && h ? -1 : pp_worker_peer(&r->worker, g->stages[other].row);
     if (t->peer < 0)
         return 0;
-    t->received = pp_device_alloc(r->device, t->n, r->kernels.accumulator_bytes,
+    /* Every tensor-parallel rank has room for the largest piece. */
+    size_t most =
+        pp_tensor_most(e ? &e->info : &h->info,
+                       (size_t)r->worker.layout.components[0].mesh.tp);
+    t->received = pp_device_alloc(r->device, most, r->kernels.accumulator_bytes,
                                   "tied gradients", err);
     return t->received ? 0 : -1;
 }

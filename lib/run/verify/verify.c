@@ -44,19 +44,20 @@ static int count_tensors(struct pp_verify *v, struct pp_err *err)
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
                    const struct pp_graph *pipeline,
                    const struct pp_packed *data, size_t element_bytes,
-                   struct pp_err *err)
+                   size_t tp, struct pp_err *err)
 {
     *v = (struct pp_verify){.model = m,
                             .graph = pipeline,
                             .data = data,
                             .element_bytes = element_bytes,
+                            .tp = tp,
                             .later = PP_VERIFY_PIPELINE};
     size_t stages = (size_t)pipeline->n_stages, n;
     if (pp_mul(data->n_sequences, stages * PP_VERIFY_N_RUNS, &n, err) ||
         count_tensors(v, err))
         return -1;
     v->probes = calloc(n + 1, PP_VERIFY_VALUES * sizeof *v->probes);
-    v->seen = calloc((stages + 2) * v->n_tensors, sizeof *v->seen);
+    v->seen = calloc((stages * tp + 2) * v->n_tensors, sizeof *v->seen);
     v->rows = calloc(stages * v->n_tensors, sizeof *v->rows);
     v->outputs = calloc(stages, sizeof *v->outputs);
     if (!v->probes || !v->seen || !v->rows || !v->outputs)
@@ -136,16 +137,21 @@ static void shake(const struct pp_parameter *p)
                                                   : -PP_VERIFY_SHAKE);
 }
 
-static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
-                    const void *gradient, const void *weights, int64_t updates,
-                    size_t bytes)
+static void compare(const struct pp_verify_tensor *t,
+                    const struct pp_tensor_piece *piece,
+                    struct pp_verify_seen *s, const void *gradient,
+                    const void *weights, int64_t updates, size_t bytes)
 {
     double g2 = 0, w2 = 0, dot = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        double g = at(gradient, i, bytes), w = at(weights, i, bytes) - t->w[i];
-        g2 += (g - t->g[i]) * (g - t->g[i]);
-        dot += g * t->g[i];
-        w2 += w * w;
+    for (size_t run = 0, here = 0; run < piece->n; run++) {
+        size_t from = piece->offset + run * piece->stride;
+        for (size_t i = from; i < from + piece->count; i++, here++) {
+            double g = at(gradient, here, bytes);
+            double w = at(weights, here, bytes) - t->w[i];
+            g2 += (g - t->g[i]) * (g - t->g[i]);
+            dot += g * t->g[i];
+            w2 += w * w;
+        }
     }
     s->held = true;
     if (updates > 0) {
@@ -153,7 +159,7 @@ static void compare(const struct pp_verify_tensor *t, struct pp_verify_seen *s,
         return;
     }
     s->g = sqrt(g2);
-    s->dot = t->g_norm > 0 ? dot / (t->g_norm * t->g_norm) : 1;
+    s->dot = dot;
 }
 
 /* Compares a tensor that may be on a device. */
@@ -171,7 +177,7 @@ static int compare_on_device(const struct pp_verify_tensor *t,
     const void *w =
         g ? pp_device_read(d, p->w, n, room ? room + n : NULL, err) : NULL;
     if (w) {
-        compare(t, s, g, w, updates, bytes);
+        compare(t, &p->piece, s, g, w, updates, bytes);
         rc = 0;
     }
     free(room);
@@ -197,9 +203,11 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
             shake(p);
         else if (j->run != PP_VERIFY_REFERENCE &&
                  !(j->run == PP_VERIFY_WIDE && i->updates == 0)) {
-            if (compare_on_device(
-                    t, pp_verify_at(v, j->run, p->stage, p->order),
-                    i->params->device, p, i->updates, j->element_bytes, err))
+            if (compare_on_device(t,
+                                  pp_verify_at(v, j->run, p->stage,
+                                               i->params->tp_rank, p->order),
+                                  i->params->device, p, i->updates,
+                                  j->element_bytes, err))
                 return -1;
         }
     }

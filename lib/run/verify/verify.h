@@ -102,10 +102,11 @@ struct pp_verify {
         *recompute;               /* the pipeline's, borrowed; NULL: none */
     const struct pp_packed *data; /* the pipeline's, borrowed */
     size_t element_bytes;         /* the pipeline's */
+    size_t tp;                    /* ranks that divide its tensors */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
-    struct pp_verify_seen *seen; /* (2 + stages, n_tensors): twin, shaken, then
-                                    the stages of the pipeline */
+    struct pp_verify_seen *seen; /* (2 + stages x tp, n_tensors): twin, shaken,
+                                    then the pieces of each stage */
     enum pp_verify_run later;    /* PIPELINE or WIDE: the run to judge after the
                                     first step */
     double *probes;              /* (runs, stages, sequences, values) */
@@ -124,11 +125,11 @@ struct pp_verify {
 };
 
 /* data: of the pipeline. The other runs take its sequences one by one, under
- * the same numbers. */
+ * the same numbers. tp: its tensor-parallel ranks. */
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
                    const struct pp_graph *pipeline,
                    const struct pp_packed *data, size_t element_bytes,
-                   struct pp_err *err) PP_MUST_USE;
+                   size_t tp, struct pp_err *err) PP_MUST_USE;
 void pp_verify_finish(struct pp_verify *v);
 
 /* The callbacks of the job; ctx is a struct pp_verify_job. The reference runs

@@ -70,17 +70,35 @@ static double worst(struct pp_verify_error e)
     return isnan(r) ? INFINITY : r;
 }
 
+/* Returns a tensor of a stage of the pipeline, from its pieces. The dot product
+ * is over the square of the reference, and 1 if that is 0. */
+static struct pp_verify_seen join_pieces(const struct pp_verify *v, int stage,
+                                         size_t order)
+{
+    const struct pp_verify_tensor *t = &v->tensors[order];
+    struct pp_verify_seen sum = {.held = false};
+    for (size_t k = 0; k < v->tp; k++) {
+        const struct pp_verify_seen *s =
+            pp_verify_at(v, PP_VERIFY_PIPELINE, stage, k, order);
+        sum.held |= s->held;
+        sum.g = hypot(sum.g, s->g);
+        sum.w = hypot(sum.w, s->w);
+        sum.dot += s->dot;
+    }
+    sum.dot = t->g_norm > 0 ? sum.dot / (t->g_norm * t->g_norm) : 1;
+    return sum;
+}
+
 static struct pp_verify_row judge_tensor(const struct pp_verify *v,
                                          struct sizes mean, size_t order,
                                          int stage)
 {
     const struct pp_verify_tensor *t = &v->tensors[order];
     const struct pp_verify_seen *twin =
-        pp_verify_at(v, PP_VERIFY_TWIN, 0, order);
+        pp_verify_at(v, PP_VERIFY_TWIN, 0, 0, order);
     const struct pp_verify_seen *shaken =
-        pp_verify_at(v, PP_VERIFY_SHAKEN, 0, order);
-    const struct pp_verify_seen *pipeline =
-        pp_verify_at(v, PP_VERIFY_PIPELINE, stage, order);
+        pp_verify_at(v, PP_VERIFY_SHAKEN, 0, 0, order);
+    const struct pp_verify_seen pipeline = join_pieces(v, stage, order);
     double root = SMALL * sqrt((double)t->n);
     double g = fmax(t->g_norm, root * mean.g);
     double w = fmax(t->moved, root * mean.w);
@@ -90,11 +108,11 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
         .tensor = order,
         .stage = stage,
         .rank = v->graph->stages[stage].row,
-        .gradient = {ratio(pipeline->g, g),
+        .gradient = {ratio(pipeline.g, g),
                      bound(is_double(v), ratio(twin->g, g), 0)},
-        .weights = {ratio(pipeline->w, w),
+        .weights = {ratio(pipeline.w, w),
                     bound(later, ratio(twin->w, w), ratio(shaken->w, w))},
-        .factor = pipeline->dot,
+        .factor = pipeline.dot,
     };
     r.weights.bound += update_rounding(later, t, w);
     r.worst = fmax(worst(r.gradient), worst(r.weights));
@@ -201,7 +219,7 @@ bool pp_verify_is_calm(const struct pp_verify *v)
     for (size_t i = 0; i < v->n_tensors; i++) {
         const struct pp_verify_tensor *t = &v->tensors[i];
         double w = fmax(t->moved, SMALL * sqrt((double)t->n) * mean.w);
-        double twin = ratio(pp_verify_at(v, PP_VERIFY_TWIN, 0, i)->w, w);
+        double twin = ratio(pp_verify_at(v, PP_VERIFY_TWIN, 0, 0, i)->w, w);
         double updates = update_rounding(false, t, w);
         /* The rest of the error grew over the steps. */
         if (!(PP_VERIFY_FACTOR * (twin - updates) <= PP_VERIFY_CAP &&
@@ -219,7 +237,7 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err)
     for (size_t i = 0; i < v->n_tensors; i++) {
         size_t before = v->n_rows;
         for (int s = 0; s < v->graph->n_stages; s++)
-            if (pp_verify_at(v, PP_VERIFY_PIPELINE, s, i)->held)
+            if (join_pieces(v, s, i).held)
                 v->rows[v->n_rows++] = judge_tensor(v, mean, i, s);
         if (v->n_rows == before)
             return pp_fail(err, PP_EXIT_NO, "no stage holds '%s'",

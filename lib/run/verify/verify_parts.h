@@ -15,11 +15,11 @@ struct pp_verify_tensor {
     double g_norm, w_norm, moved;
 };
 
-/* A tensor of another run, compared with the reference. */
+/* A piece of a tensor of another run, compared with the reference. */
 struct pp_verify_seen {
     bool held;
     double g, w; /* norms of the differences */
-    double dot; /* dot product of both gradients, over the reference's square */
+    double dot;  /* dot product of both gradients */
 };
 
 /* The probe of one sequence at one boundary: projections of its values on fixed
@@ -31,15 +31,17 @@ enum {
     PP_VERIFY_VALUES
 };
 
-/* Returns the entry of a run for a tensor. The stage matters only for runs of
- * the pipeline. */
+/* Returns the entry of a run for the piece of a tensor on a tensor-parallel
+ * rank. Stage and rank matter only for runs of the pipeline. */
 static inline struct pp_verify_seen *pp_verify_at(const struct pp_verify *v,
                                                   enum pp_verify_run run,
-                                                  int stage, size_t order)
+                                                  int stage, size_t tp_rank,
+                                                  size_t order)
 {
-    size_t row = run == PP_VERIFY_TWIN     ? 0
-                 : run == PP_VERIFY_SHAKEN ? 1
-                                           : 2 + (size_t)stage;
+    size_t row = run == PP_VERIFY_TWIN ? 0
+                 : run == PP_VERIFY_SHAKEN
+                     ? 1
+                     : 2 + (size_t)stage * v->tp + tp_rank;
     return &v->seen[row * v->n_tensors + order];
 }
 
