@@ -171,3 +171,74 @@ in messages %}{{ m.role + ': ' }}{% for c in m.tool_calls or [] %}{{ c.name }}\
     [ "$stderr" = \
         "tokenize: Python has no 'tokenizers': try 'pip install tokenizers'" ]
 }
+
+@test "--chat reads Alpaca, and prompts with completions" {
+    need tokenizers
+    need jinja2
+    local want='[0,0,0,0,1,1]'
+    [ "$(masks '{"instruction":"good","input":"","output":"day"}' |
+        tail -n 1)" = "$want" ]
+    [ "$(masks '{"prompt":"good","completion":"day"}' | tail -n 1)" = "$want" ]
+    [ "$(masks '{"prompt":[{"role":"user","content":"good"}],"completion":[
+        {"role":"assistant","content":"day"}]}' | tail -n 1)" = "$want" ]
+    [ "$(masks '{"instruction":"good","input":"day","output":"day"}' |
+        tail -n 1)" = '[0,0,0,0,0,1,1]' ]
+}
+
+# pair LINE: prints the ids of a preference pair that pppack takes.
+pair() {
+    tokenize --tokenizer model --pairs --end '</s>' <<<"${1//$'\n'/}" >pairs
+    pppack -q -l 32 -o "packed.$RANDOM" pairs
+    cat pairs
+}
+
+@test "--pairs reads texts and messages" {
+    need tokenizers
+    need jinja2
+    [ "$(pair '{"prompt":"good","chosen":"day","rejected":"good good"}')" = \
+        '{"prompt":[0,5],"chosen":[6,1],"rejected":[5,5,1]}' ]
+    local want='{"prompt":[3,5,1,4],"chosen":[6,1],"rejected":[5,5,1]}'
+    local user='{"role":"user","content":"good"}'
+    local good='{"role":"assistant","content":"day"}'
+    local bad='{"role":"assistant","content":"good good"}'
+    [ "$(pair "{\"prompt\":[$user],\"chosen\":[$good],
+        \"rejected\":[$bad]}")" = "$want" ]
+    [ "$(pair "{\"prompt\":\"good\",\"chosen\":[$user,$good],
+        \"rejected\":[$user,$bad]}")" = "$want" ]
+    run -2 --separate-stderr tokenize --tokenizer model --pairs \
+        <<<'{"prompt":"good","chosen":"day"}'
+    [ "$stderr" = "tokenize: -: line 1: must be an object with 'chosen' and \
+'rejected'" ]
+}
+
+@test "tables have the records of JSON Lines" {
+    need tokenizers
+    need pyarrow
+    printf '%s\n' '{"text":"good day"}' '{"text":"day"}' >lines.jsonl
+    python3 - <<'END'
+import json
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+
+rows = [json.loads(line) for line in open("lines.jsonl")]
+table = pyarrow.Table.from_pylist(rows)
+pyarrow.parquet.write_table(table, "table.parquet")
+pyarrow.feather.write_feather(table, "table.feather")
+with pyarrow.ipc.new_stream("table.arrow", table.schema) as out:
+    out.write_table(table)
+END
+    tokenize --tokenizer model --key text lines.jsonl >want
+    for table in table.parquet table.feather table.arrow; do
+        tokenize --tokenizer model --key text $table | cmp - want
+    done
+    run -2 --separate-stderr tokenize --tokenizer model table.parquet
+    [ "$stderr" = "tokenize: table.parquet: a table needs --key, --chat or \
+--pairs" ]
+    run -2 --separate-stderr tokenize --tokenizer model --key id table.arrow
+    [ "$stderr" = "tokenize: table.arrow: row 1: must be an object with 'id'" ]
+    run -2 --separate-stderr tokenize --tokenizer model --key id no.parquet
+    echo text >broken.parquet
+    run -2 --separate-stderr tokenize --tokenizer model --key id broken.parquet
+    [[ $stderr == "tokenize: broken.parquet: "* ]]
+}
