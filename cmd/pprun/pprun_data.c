@@ -114,6 +114,31 @@ static int fail_column(const struct pprun *p, const char *dir,
                    dir, objective, name, data->capacity, name, dir);
 }
 
+/* Checks that every last stage goes through all slices of a microbatch before
+ * the next one: an objective scores whole microbatches. */
+static int check_slices(const struct pprun *p)
+{
+    const struct pp_schedule *s = &p->manifest.schedule;
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        struct pp_action before = {.slice = (int16_t)(s->graph->n_slices - 1)};
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (a.op != PP_F || s->graph->stages[a.stage].n_outputs > 0)
+                continue;
+            if (a.slice == 0 ? before.slice + 1 < s->graph->n_slices
+                             : a.microbatch != before.microbatch)
+                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                               "--objective %s needs a schedule whose last "
+                               "stage goes through all slices of microbatch "
+                               "%d before it begins microbatch %d",
+                               pp_objective_names[p->objective.number],
+                               (int)before.microbatch, (int)a.microbatch);
+            before = a;
+        }
+    }
+    return 0;
+}
+
 /* Checks that the data has the columns of the objective, and that every bin has
  * whole pairs. */
 static int check_objective(const struct pprun *p, const char *dir,
@@ -139,18 +164,7 @@ static int check_objective(const struct pprun *p, const char *dir,
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: bin %zu has a pair that is not whole", dir, i);
     }
-    if (p->job.objective && p->manifest.mesh.cp > 1)
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "--objective %s does not train on context-parallel ranks "
-            "yet; give a plan with cp 1",
-            pp_objective_names[o->number]);
-    if (p->job.objective && p->manifest.graph.n_slices > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--objective %s needs a schedule that does not cut "
-                       "microbatches into slices",
-                       pp_objective_names[o->number]);
-    return 0;
+    return p->job.objective ? check_slices(p) : 0;
 }
 
 /* Refuses bytes for a model whose vocabulary has other tokens. */

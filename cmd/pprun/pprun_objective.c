@@ -50,6 +50,7 @@ static int list_scored(struct scored_case *s, struct pp_arena *a)
     s->step.tokens = (double)n;
     s->rows.first = first;
     s->rows.n_sequences = c->n_sequences;
+    s->rows.adds_whole = true;
     return 0;
 }
 

@@ -263,6 +263,11 @@ size_t pp_scoring_bytes(size_t tokens)
     return times(tokens + 1, PP_SCORING_ROW_BYTES);
 }
 
+size_t pp_scoring_shared_bytes(size_t tokens)
+{
+    return times(tokens / 2, 7 * sizeof(double));
+}
+
 size_t pp_step_numbers(const struct pp_table_counts *c)
 {
     return c->n_tensors + times(c->n_losses, 1 + c->n_metrics);
@@ -313,6 +318,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     if (c->copies || c->replicas)
         sum += pp_line_bytes(PP_COPIED_PART * wide);
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
+    if (c->n_metrics && c->divided && !b->is_host)
+        sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

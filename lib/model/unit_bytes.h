@@ -96,14 +96,15 @@ struct pp_table_counts {
     size_t rotary;    /* rotated elements of a head; 0: no tables of angles */
     size_t n_tensors; /* of the whole model; a tied head counts */
     size_t n_losses;  /* microbatches of a step */
-    size_t n_metrics; /* numbers of an objective for each of them; 0: it has
-                         no rows of its own */
+    size_t n_metrics; /* numbers of an objective for each of them, by all ranks
+                         that divide it; 0: it has no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */
     bool copies;    /* weights have two copies */
     bool replicas;  /* other ranks of the row have the same weights */
+    bool divided;   /* ranks divide sequences */
     bool overlap;   /* a second queue computes the forward of overlap pairs */
 };
 
@@ -112,10 +113,15 @@ struct pp_table_counts {
 size_t pp_batch_host_bytes(size_t tokens);
 size_t pp_batch_device_bytes(size_t tokens);
 
-/* The room of a scored row of an objective other than the next token: sums of
- * its sequence, four columns and one of the sequence, and an index. */
-enum { PP_SCORING_ROW_BYTES = 10 * sizeof(double) + sizeof(uint32_t) };
+/* The room of a scored row of an objective other than the next token: its
+ * log-probability, seven sums of its sequence, four columns and one of the
+ * sequence, and two indices. */
+enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
+
+/* Returns the bytes on a device through which ranks exchange the sums of their
+ * sequences. A sequence has two rows or more for each rank. */
+size_t pp_scoring_shared_bytes(size_t tokens);
 
 /* Returns the numbers that ranks add up after a step: one for each tensor, each
  * loss and each metric. A rank also sends its own numbers to all others. */

@@ -46,6 +46,7 @@ setup_file() {
     for kind in rollouts pairs; do
         pppack -q -l 64 --bins-multiple 4 -o $kind $kind.jsonl
         pppack -q -l 200 -o $kind.wide $kind.jsonl
+        pppack -q -l 96 --cp 4 --bins-multiple 2 -o $kind.parts $kind.jsonl
     done
 }
 
@@ -131,6 +132,46 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
         .[0] as $one | .[1] | to_entries | length > 15 and
         all(.[]; ($one[.key] - .value | fabs) < 1e-12 * ([1, .value] | max))' \
         one.log dp.log
+}
+
+# divided NAME DATA SPLIT M KIND -- OPTION...: trains the split and one rank in
+# fp64 and compares loss, metrics, the evaluation and every gradient. The step
+# is so large that the weights after it are the gradients.
+divided() {
+    local name=$1 data=$2 mesh=$3 m=$4 kind=$5 run
+    shift 6
+    local o=(--data "$data" --eval "$data" --init 1 --steps 1 --dtype fp64
+        --clip 0 --optimizer sgd --lr 100 "$@")
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$(bins "$data")" >one.plan
+    # shellcheck disable=SC2086
+    ppsplit -q --zero 0 $mesh model-llama | ppsched -q -s $kind -m "$m" >"$name.plan"
+    rm -rf one.saved "$name.saved"
+    for run in one "$name"; do
+        pprun -q "${o[@]}" --save "$run.saved" "$run.plan" >"$run.log"
+    done
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-12 1e-12 "$name.saved/latest" \
+        one.saved/latest
+    jq -s '[.[0], .[1]] | map(del(.seconds, .tokens_per_s, .bubble, .step)) |
+        .[0] as $one | .[1] | to_entries | if length < 9 then error("few") else
+        .[] | select(($one[.key] - .value | fabs) > 1e-12 * ([1, .value | fabs] | max)) |
+        error("\(.key) is \(.value), not \($one[.key])") end' one.log "$name.log"
+}
+
+@test "ranks that divide sequences, and slices, give the gradient of one" {
+    local of m two=()
+    for of in "rollouts.parts ${GRPO[*]} --entropy-weight .1" \
+        'rollouts.parts --objective grpo --ratio sequence --aggregate seq-mean-mean --clip-low .01 --dual-clip 1.5' \
+        'rollouts.parts --objective grpo --aggregate constant --aggregate-length 7 --importance sequence-mask --importance-max 1.1' \
+        'pairs.parts --objective dpo --label-smoothing .1 --sft-weight .5 --average-sft' \
+        'pairs.parts --objective dpo --preference-loss ipo --average-logprobs'; do
+        read -ra two <<<"$of"
+        m=$(bins "${two[0]}")
+        divided cp2 "${two[0]}" '-p 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
+        divided sliced "${two[0]}" '-p 2' "$m" 'seq1f1b --slices 3' -- "${two[@]:1}"
+    done
+    divided cp4 "${two[0]}" '-p 1 --cp 4' "$m" gpipe -- "${two[@]:1}"
+    divided both "${two[0]}" '-p 2 -c 2 --placement v --cp 2 --dp 2 --cp-exchange a2a' \
+        "$((m / 2))" zbv -- "${two[@]:1}"
 }
 
 @test "an evaluation has the loss of the step before its update" {
@@ -295,6 +336,14 @@ is_certain() {
     pprun -q --data rollouts --init 1 --steps 1 --dtype fp64 \
         --optimizer sgd --lr 1e-3 --save converges --objective grpo plan.plan
     [ -e converges/latest ]
+}
+
+@test "a schedule that mixes slices of microbatches is refused" {
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 4 --slices 2 |
+        sed 's/"0F0 0F0.1 0F1 0F1.1 /"0F0 0F1 0F0.1 0F1.1 /' >mixed.plan
+    run -2 --separate-stderr pprun --data rollouts --init 1 --steps 1 \
+        --objective grpo mixed.plan
+    [ "$stderr" = 'pprun: --objective grpo needs a schedule whose last stage goes through all slices of microbatch 0 before it begins microbatch 1' ]
 }
 
 @test "data without what an objective needs are refused" {

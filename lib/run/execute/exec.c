@@ -190,8 +190,9 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->before = e->before;
     host->scale = p->scale;
     host->temperature = p->temperature;
-    host->logps = p->logps || p->objective ? on->batch.logps : NULL;
+    host->logps = p->logps ? on->batch.logps : NULL;
     if (p->objective) {
+        host->logps = pp_scoring_logps(e->scoring);
         host->objective = pp_score_rows;
         host->objective_ctx = e->scoring;
     }
@@ -232,6 +233,24 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
     return 0;
 }
 
+/* Tells the scoring which microbatch the head makes. Without a backward nothing
+ * is written for the earlier slices. */
+static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
+                            struct pp_action a)
+{
+    const struct pp_pass *p = e->pass;
+    struct pp_scoring *s = e->scoring;
+    size_t at = (size_t)a.microbatch * p->stride * p->n_metrics;
+    size_t own = (size_t)s->context.group.index * PP_MAX_METRICS;
+    s->options = p->objective;
+    s->step = p->step;
+    s->packed = p->packed;
+    s->bin = bin_of(p, a);
+    s->metrics = p->metrics ? p->metrics + at + own : NULL;
+    s->rows = host;
+    e->before[a.slice].n_scored = e->trains ? host->n_scored : 0;
+}
+
 static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_microbatch *mb, const struct pp_microbatch *host,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
@@ -240,25 +259,13 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     double loss = 0;
     mb->loss = &loss;
-    if (e->scoring)
-        *e->scoring = (struct pp_scoring){
-            .options = e->pass->objective,
-            .step = e->pass->step,
-            .packed = e->pass->packed,
-            .bin = bin_of(e->pass, a),
-            .metrics = e->pass->metrics
-                           ? e->pass->metrics + (size_t)a.microbatch *
-                                                    e->pass->stride *
-                                                    PP_MAX_METRICS
-                           : NULL,
-            .rows = host,
-            .room = e->scoring->room,
-            .n_rows = e->scoring->n_rows};
+    bool has_head =
+        s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
+    if (e->pass->objective && has_head)
+        prepare_scoring(e, host, a);
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;
-    bool has_head =
-        s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     /* The slices of a microbatch come in order, so their losses add up. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
     if (has_head)
@@ -390,6 +397,8 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     /* Returns at once: the results of the previous step have been read. */
     if (overlap && pass->number == 0 && overlap->ops->wait(overlap, err))
         return -1;
+    if (e->scoring)
+        e->scoring->n_held = 0;
     /* The previous pass emptied the rings (below). A row with fewer messages
      * than the channel depth has a ring of that many places. */
     int n_rows = e->schedule->graph->n_rows;

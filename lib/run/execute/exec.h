@@ -103,7 +103,9 @@ struct pp_pass {
      * the step, on all data-parallel ranks. */
     const struct pp_objective_options *objective;
     struct pp_objective_counts step;
-    double *metrics; /* (PP_MAX_METRICS) of each microbatch, or NULL */
+    double *metrics; /* (n_metrics) of each microbatch, or NULL: every rank
+                        that divides it has PP_MAX_METRICS */
+    size_t n_metrics;
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */

@@ -142,16 +142,18 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
     struct pp_layout l = pp_job_layout(j);
+    size_t cp = (size_t)l.components[0].mesh.cp;
     struct pp_table_counts c = {
         .rotary = pp_model_rotary(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
-        .n_metrics = j->objective ? PP_MAX_METRICS : 0,
+        .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j) > 1,
+        .divided = cp > 1,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};

@@ -12,79 +12,171 @@ static const enum pp_column gathered[] = {
 enum { N_GATHERED = sizeof gathered / sizeof *gathered };
 
 _Static_assert(sizeof(struct pp_sequence_sums) +
-                       (N_GATHERED + 1) * sizeof(double) ==
-                   PP_SCORING_ROW_BYTES - sizeof(uint32_t),
+                       (N_GATHERED + 2) * sizeof(double) +
+                       2 * sizeof(uint32_t) ==
+                   PP_SCORING_ROW_BYTES,
                "unit_bytes.h");
 
-/* Fills first[s .. s + 1] of every sequence from the scored rows. */
-static void find_first(const struct pp_microbatch *mb, const struct pp_bin *b,
-                       uint32_t *first)
+/* The parts of the room, each with n_rows elements. */
+struct room {
+    double *x;
+    struct pp_sequence_sums *sums; /* of all ranks that share the sequences */
+    double *columns[N_GATHERED], *whole;
+    uint32_t *first, *position; /* in the bin, of a scored token */
+};
+
+static struct room room_of(const struct pp_scoring *s)
+{
+    struct room r = {.x = s->room};
+    r.sums = (struct pp_sequence_sums *)(r.x + s->n_rows);
+    double *at = (double *)(r.sums + s->n_rows);
+    for (size_t i = 0; i < N_GATHERED; i++, at += s->n_rows)
+        r.columns[i] = at;
+    r.whole = at;
+    r.first = (uint32_t *)(at + s->n_rows);
+    r.position = r.first + s->n_rows;
+    return r;
+}
+
+double *pp_scoring_logps(const struct pp_scoring *s)
+{
+    return (double *)s->room + s->n_held;
+}
+
+/* Notes the scored tokens of the microbatch, or of this slice. The row of
+ * position t predicts the token of t + 1. */
+static void note_tokens(const struct pp_scoring *s, const struct pp_bin *b,
+                        uint32_t *position)
+{
+    const struct pp_microbatch *mb = s->rows;
+    size_t i = 0;
+    for (size_t k = 0; k < mb->n_scored; k++) {
+        int32_t row = mb->scored_rows[k];
+        while (row >= mb->cu_seqlens_padded[i + 1])
+            i++;
+        position[k] = (uint32_t)(b->cu_seqlens_padded[mb->sequence[i]] +
+                                 mb->positions[row] + 1);
+    }
+}
+
+/* Fills first (sequences + 1) from n positions, which ascend. */
+static void find_first(const struct pp_bin *b, const uint32_t *position,
+                       size_t n, uint32_t *first)
 {
     size_t k = 0;
     for (uint32_t s = 0; s < b->n_sequences; s++) {
         first[s] = (uint32_t)k;
-        while (k < mb->n_scored &&
-               mb->scored_rows[k] < b->cu_seqlens_padded[s + 1])
+        while (k < n && position[k] < (uint32_t)b->cu_seqlens_padded[s + 1])
             k++;
     }
     first[b->n_sequences] = (uint32_t)k;
 }
 
-/* Copies a column. The row of position t predicts the token of t + 1. */
-static void gather_column(const struct pp_microbatch *mb, const float *column,
-                          double *out)
-{
-    for (size_t k = 0; k < mb->n_scored; k++)
-        out[k] = (double)column[mb->scored_rows[k] + 1];
-}
-
-/* Divides the room among the arrays and fills them. */
-static struct pp_sequence_sums *make_rows(const struct pp_scoring *s,
+/* Gathers the columns of n tokens that the objective reads. */
+static struct pp_objective_rows make_rows(const struct pp_scoring *s,
                                           const struct pp_bin *b,
-                                          struct pp_objective_rows *r)
+                                          const struct room *room, size_t n)
 {
+    struct pp_objective_rows r = {.n_sequences = b->n_sequences,
+                                  .first = room->first,
+                                  .x = room->x,
+                                  .adds_whole = s->context.group.index == 0};
     unsigned reads = pp_objective_reads(s->options);
-    struct pp_sequence_sums *sums = s->room;
-    double *at = (double *)(sums + s->n_rows);
-    for (size_t i = 0; i < N_GATHERED; i++, at += s->n_rows) {
+    find_first(b, room->position, n, room->first);
+    for (size_t i = 0; i < N_GATHERED; i++) {
         const float *column = b->columns[gathered[i]];
         if (!column || !(reads & pp_column_bit(gathered[i])))
             continue;
-        gather_column(s->rows, column, at);
-        r->columns[gathered[i]] = at;
+        for (size_t k = 0; k < n; k++)
+            room->columns[i][k] = (double)column[room->position[k]];
+        r.columns[gathered[i]] = room->columns[i];
     }
     const float *whole = b->columns[PP_COLUMN_REF_LOGPS];
     if (whole && reads & pp_column_bit(PP_COLUMN_REF_LOGPS)) {
         for (uint32_t i = 0; i < b->n_sequences; i++)
-            at[i] = (double)whole[i];
-        r->columns[PP_COLUMN_REF_LOGPS] = at;
+            room->whole[i] = (double)whole[i];
+        r.columns[PP_COLUMN_REF_LOGPS] = room->whole;
     }
-    uint32_t *first = (uint32_t *)(at + s->n_rows);
-    find_first(s->rows, b, first);
-    r->first = first;
-    r->n_sequences = b->n_sequences;
-    memset(sums, 0, b->n_sequences * sizeof *sums);
-    return sums;
+    return r;
+}
+
+static void add_sums(struct pp_sequence_sums *to,
+                     const struct pp_sequence_sums *from)
+{
+    to->n += from->n;
+    to->x += from->x;
+    to->ratio += from->ratio;
+    to->importance += from->importance;
+    to->reference += from->reference;
+    to->up += from->up;
+    to->down += from->down;
+}
+
+/* Gathers the sums of all ranks. sums (ranks, n) has those of this rank in
+ * their place. */
+static int gather_sums(const struct pp_scoring *s,
+                       struct pp_sequence_sums *sums, size_t n,
+                       struct pp_err *err)
+{
+    const struct pp_device_ops *ops = pp_device_ops(s->device);
+    size_t ranks = (size_t)s->context.group.n, bytes = n * sizeof *sums;
+    struct pp_sequence_sums *at = s->shared ? s->shared : sums;
+    size_t own = (size_t)s->context.group.index * n;
+    if (s->shared && ops->put(s->device, at + own, sums + own, bytes, err))
+        return -1;
+    if (pp_all_gather(&s->context, at, NULL, ranks * bytes / sizeof(double),
+                      err))
+        return -1;
+    return !s->shared || pp_device_read(s->device, at, ranks * bytes, sums, err)
+               ? 0
+               : -1;
+}
+
+/* Adds the tokens of this rank to the sums, and then the sums of the ranks in
+ * their order: all get the same bits. Each sequence has a row or more for each
+ * rank, so that the room is large enough. */
+static int make_sums(const struct pp_scoring *s,
+                     const struct pp_objective_rows *r,
+                     struct pp_sequence_sums *sums, struct pp_err *err)
+{
+    size_t n = r->n_sequences, ranks = (size_t)s->context.group.n;
+    struct pp_sequence_sums *own = sums + (size_t)s->context.group.index * n;
+    memset(own, 0, n * sizeof *own);
+    pp_objectives[s->options->number]->partial(s->options, r, own);
+    if (ranks == 1 || n == 0)
+        return 0;
+    if (gather_sums(s, sums, n, err))
+        return -1;
+    for (size_t k = 1; k < ranks; k++)
+        for (size_t i = 0; i < n; i++)
+            add_sums(&sums[i], &sums[k * n + i]);
+    return 0;
 }
 
 int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
                   double *loss, struct pp_err *err)
 {
-    const struct pp_scoring *s = ctx;
+    struct pp_scoring *s = ctx;
     const struct pp_objective *o = pp_objectives[s->options->number];
     double ignored[PP_MAX_METRICS];
-    struct pp_objective_rows r = {.x = x};
+    struct room room = room_of(s);
     struct pp_bin b = {0};
-    (void)mb;
-    (void)err;
+    size_t n = s->n_held + mb->n_scored;
+    (void)x;
     if (s->bin != PP_NO_BIN)
         pp_packed_bin(s->packed, s->bin, &b);
-    struct pp_sequence_sums *sums = make_rows(s, &b, &r);
-    o->partial(s->options, &r, sums);
-    o->finish(s->options, &r, sums, &s->step, loss,
-              s->metrics ? s->metrics : ignored, x);
-    for (size_t k = 0; k < s->rows->n_scored; k++)
-        x[k] = -x[k];
+    note_tokens(s, &b, room.position + s->n_held);
+    s->n_held = mb->continues ? n : 0;
+    *loss = 0;
+    if (mb->continues)
+        return 0;
+    struct pp_objective_rows r = make_rows(s, &b, &room, n);
+    if (make_sums(s, &r, room.sums, err))
+        return -1;
+    o->finish(s->options, &r, room.sums, &s->step, loss,
+              s->metrics ? s->metrics : ignored, room.x);
+    for (size_t k = 0; k < n; k++)
+        room.x[k] = -room.x[k];
     return 0;
 }
 

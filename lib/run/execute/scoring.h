@@ -1,25 +1,41 @@
 /* SPDX-License-Identifier: MIT */
-/* scoring - gives an objective the rows of a packed microbatch: the scored
- * tokens of each sequence and their columns. */
+/* scoring - gives an objective the scored tokens of each sequence of a packed
+ * microbatch and their columns.
+ *
+ * The slices of a microbatch come one after the other. Each leaves its
+ * log-probabilities here, and the last one scores the whole microbatch. Ranks
+ * that divide sequences add their sums before each scores its own tokens. */
 #ifndef PP_RUN_EXECUTE_SCORING_H
 #define PP_RUN_EXECUTE_SCORING_H
 
+#include "comm/collective.h"
 #include "run/execute/batch.h"
 #include "run/objectives/objective.h"
 
 struct pp_scoring {
+    void *room; /* pp_scoring_bytes(n_rows - 1) */
+    size_t n_rows;
+    /* The ranks that divide sequences; its values are doubles. With a device,
+     * messages are in shared, pp_scoring_shared_bytes(n_rows - 1) there. */
+    struct pp_collective context;
+    struct pp_device *device;
+    void *shared;
+
     const struct pp_objective_options *options;
     struct pp_objective_counts step;
     const struct pp_packed *packed;
     size_t bin;                       /* or PP_NO_BIN */
     const struct pp_microbatch *rows; /* arrays in host memory */
     double *metrics;                  /* written; or NULL */
-    void *room;                       /* pp_scoring_bytes(n_rows) */
-    size_t n_rows;
+    size_t n_held; /* scored tokens of the earlier slices of the microbatch */
 };
 
-/* The function of struct pp_microbatch; ctx is a struct pp_scoring. The
- * microbatch is whole, not a slice. */
+/* Returns room for the log-probabilities of the rows of a microbatch or slice.
+ * Those of the earlier slices are before it. */
+double *pp_scoring_logps(const struct pp_scoring *s);
+
+/* The function of struct pp_microbatch; ctx is a struct pp_scoring, and x its
+ * pp_scoring_logps. */
 int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
                   double *loss, struct pp_err *err) PP_MUST_USE;
 

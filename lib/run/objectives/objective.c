@@ -17,6 +17,7 @@ void pp_objective_sum(const struct pp_objective_options *o,
     const double *p = r->columns[PP_COLUMN_PREV_LOGPROBS];
     const double *q = r->columns[PP_COLUMN_LOGPROBS];
     const double *f = r->columns[PP_COLUMN_REF_LOGPROBS];
+    const double *a = r->columns[PP_COLUMN_ADVANTAGES];
     (void)o;
     for (size_t s = 0; s < r->n_sequences; s++)
         for (size_t t = r->first[s]; t < r->first[s + 1]; t++) {
@@ -25,6 +26,8 @@ void pp_objective_sum(const struct pp_objective_options *o,
             sums[s].ratio += p ? r->x[t] - p[t] : 0;
             sums[s].importance += p && q ? p[t] - q[t] : 0;
             sums[s].reference += at(f, t);
+            sums[s].up += fmax(at(a, t), 0);
+            sums[s].down += fmin(at(a, t), 0);
         }
 }
 

@@ -107,6 +107,8 @@ struct pp_objective_rows {
     const double *x;       /* log-probabilities by the trained model, nats */
     const double *columns[PP_N_COLUMNS]; /* by token; of ref_logps by
                                             sequence */
+    bool adds_whole; /* adds the terms of whole pairs to loss and metrics: one
+                        of the ranks that share the sequences does */
 };
 
 /* The counts of a whole step. Sequences and pairs without a scored token do not
@@ -121,6 +123,7 @@ struct pp_sequence_sums {
     double ratio;      /* of x - p */
     double importance; /* of p - q */
     double reference;  /* of f */
+    double up, down;   /* of the advantages above and below 0 */
 };
 
 enum { PP_MAX_METRICS = 24 };

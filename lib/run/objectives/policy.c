@@ -257,19 +257,34 @@ static struct token token_at(const struct pp_objective_rows *r, size_t t,
                           .importance = 1};
 }
 
-/* One pass over the tokens of sequence s; returns the slope of its loss with
- * respect to the mean log-ratio of the sequence, which is 0 unless ratios are
- * of sequences. */
-static double pass_sequence(const struct pp_objective_options *o,
-                            const struct pp_objective_rows *r, size_t s,
-                            const struct pp_sequence_sums *sum,
-                            const struct pp_objective_counts *step,
-                            double *loss, double *m, double *dx)
+/* Returns the slope of the loss of a sequence with respect to its mean
+ * log-ratio, which all its tokens share: the slope of a token is proportional
+ * to its advantage, with one factor for each sign. */
+static double shared_slope(const struct pp_objective_options *o,
+                           const struct pp_sequence_sums *sum)
+{
+    double r = exp(sum->ratio / sum->n), clamped;
+    const struct token up = {.advantage = sum->up},
+                       down = {.advantage = sum->down};
+    const struct dual ratio = {r, r};
+    return policy_loss(o, &up, ratio, &clamped).slope +
+           policy_loss(o, &down, ratio, &clamped).slope;
+}
+
+/* One pass over the tokens of sequence s. With ratios of sequences the slope of
+ * every token is that of the sequence. */
+static void pass_sequence(const struct pp_objective_options *o,
+                          const struct pp_objective_rows *r, size_t s,
+                          const struct pp_sequence_sums *sum,
+                          const struct pp_objective_counts *step, double *loss,
+                          double *m, double *dx)
 {
     bool sampled = r->columns[PP_COLUMN_LOGPROBS];
     bool compares = sampled && r->columns[PP_COLUMN_PREV_LOGPROBS];
-    double share = share_of(o, sum->n, step), spread = 0;
-    double mean = sum->importance / sum->n;
+    double share = share_of(o, sum->n, step);
+    double mean = sum->importance / sum->n, spread = 0;
+    if (o->ratio == PP_RATIO_SEQUENCE && sum->n > 0)
+        spread = shared_slope(o, sum) / sum->n;
     for (size_t t = r->first[s]; t < r->first[s + 1]; t++) {
         struct token k = token_at(r, t, sum);
         double clamped, w = 1;
@@ -282,13 +297,9 @@ static double pass_sequence(const struct pp_objective_options *o,
         struct dual ratio = ratio_of(o, &k), kl = divergence(o, &k);
         struct dual l = policy_loss(o, &k, ratio, &clamped);
         struct dual h = entropy(&k, sampled);
-        double slope = k.importance * l.slope;
-        if (o->ratio == PP_RATIO_SEQUENCE) {
-            spread += slope;
-            slope = 0;
-        }
-        dx[t] = share *
-                (slope + o->kl_weight * kl.slope - o->entropy_weight * h.slope);
+        double slope = o->ratio == PP_RATIO_SEQUENCE ? spread : l.slope;
+        dx[t] = share * (k.importance * slope + o->kl_weight * kl.slope -
+                         o->entropy_weight * h.slope);
         *loss += share * (k.importance * l.value + o->kl_weight * kl.value -
                           o->entropy_weight * h.value);
         m[METRIC_KL] += share * kl.value;
@@ -305,7 +316,6 @@ static double pass_sequence(const struct pp_objective_options *o,
             w * (weighs_sequences(o) ? 1 / (sum->n * step->sequences)
                                      : 1 / step->tokens);
     }
-    return share * spread;
 }
 
 static void finish_grpo(const struct pp_objective_options *o,
@@ -317,12 +327,8 @@ static void finish_grpo(const struct pp_objective_options *o,
     *loss = 0;
     for (int k = 0; k < N_METRICS; k++)
         metrics[k] = pp_metric_neutral(metrics_of_policies[k].combine);
-    for (size_t s = 0; s < r->n_sequences; s++) {
-        double spread =
-            pass_sequence(o, r, s, &sums[s], step, loss, metrics, dx);
-        for (size_t t = r->first[s]; t < r->first[s + 1]; t++)
-            dx[t] += spread / sums[s].n;
-    }
+    for (size_t s = 0; s < r->n_sequences; s++)
+        pass_sequence(o, r, s, &sums[s], step, loss, metrics, dx);
 }
 
 const struct pp_objective pp_objective_grpo = {

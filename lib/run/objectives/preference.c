@@ -92,6 +92,7 @@ static void finish_dpo(const struct pp_objective_options *o,
                        double *metrics, double *dx)
 {
     double scale = step->pairs > 0 ? 1 / step->pairs : 0;
+    double added = r->adds_whole ? scale : 0;
     *loss = 0;
     for (int k = 0; k < N_METRICS; k++)
         metrics[k] = 0;
@@ -103,16 +104,16 @@ static void finish_dpo(const struct pp_objective_options *o,
             continue;
         double pair = preference(o, chosen - rejected, &slope);
         double nll = -sums[s].x * share;
-        *loss += scale * (o->preference_weight * pair + o->sft_weight * nll);
+        *loss += added * (o->preference_weight * pair + o->sft_weight * nll);
         slope *= o->preference_weight * scale;
         fill(o, r, sums, s, slope, o->sft_weight * share * scale, dx);
         fill(o, r, sums, s + 1, -slope, 0, dx);
-        metrics[METRIC_ACCURACY] += scale * (chosen > rejected);
-        metrics[METRIC_MARGIN] += scale * (chosen - rejected);
-        metrics[METRIC_CHOSEN] += scale * chosen;
-        metrics[METRIC_REJECTED] += scale * rejected;
-        metrics[METRIC_PREFERENCE] += scale * pair;
-        metrics[METRIC_NLL] += scale * nll;
+        metrics[METRIC_ACCURACY] += added * (chosen > rejected);
+        metrics[METRIC_MARGIN] += added * (chosen - rejected);
+        metrics[METRIC_CHOSEN] += added * chosen;
+        metrics[METRIC_REJECTED] += added * rejected;
+        metrics[METRIC_PREFERENCE] += added * pair;
+        metrics[METRIC_NLL] += added * nll;
     }
 }
 

@@ -60,6 +60,21 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
     }
 }
 
+void pp_layer_saved_before(const struct pp_layer *l,
+                           const struct pp_slice_blocks *slice,
+                           const struct pp_layer_blocks *b,
+                           void *at[PP_MAX_SAVED])
+{
+    struct pp_layer_blocks of;
+    size_t rows =
+        pp_saved_rows(pp_device_ops(l->device)->is_host, slice->tokens);
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
+        void *base = slice->block[k];
+        of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
+    }
+    pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
+}
+
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
 {
     char name[PP_FQN_TEXT];

@@ -19,6 +19,7 @@
  */
 struct pp_slice_blocks {
     size_t tokens;
+    size_t n_scored; /* with an objective, and only if a backward follows */
     void *block[PP_N_UNIT_BLOCKS];
 };
 
@@ -43,7 +44,9 @@ struct pp_microbatch {
                            order, times scale; or that of `objective` */
     double *logps;      /* (n_scored) F writes; may be NULL without objective */
     /* Turns log-probabilities of the scored rows, x, into the loss, and
-     * replaces them by its negative gradient. NULL: every row's is scale. */
+     * replaces them by its negative gradient. With slices the last one does so
+     * for all, whose x come one before the other; a slice that continues leaves
+     * them. NULL: every row's is scale. */
     int (*objective)(void *ctx, const struct pp_microbatch *mb, double *x,
                      double *loss, struct pp_err *err);
     void *objective_ctx;

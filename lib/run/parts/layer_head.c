@@ -113,10 +113,10 @@ static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Writes the scale of every scored row, from mb->logps or mb->scale. */
-static int write_scales(const struct pp_layer *l,
-                        const struct pp_microbatch *mb, void *scales,
-                        struct pp_err *err)
+/* Writes the scales of n scored rows; NULL: each is mb->scale. */
+static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const double *scale, size_t n_rows, void *scales,
+                      struct pp_err *err)
 {
     union {
         float narrow[READ_ROWS];
@@ -124,19 +124,44 @@ static int write_scales(const struct pp_layer *l,
     } room;
     size_t bytes = l->kernels->accumulator_bytes, n;
     const struct pp_device_ops *ops = pp_device_ops(l->device);
-    for (size_t at = 0; at < mb->n_scored; at += n) {
-        n = block_end(mb, at, READ_ROWS);
+    for (size_t at = 0; at < n_rows; at += n) {
+        n = n_rows - at < READ_ROWS ? n_rows - at : READ_ROWS;
         void *to = pp_layer_statistic_at(l, scales, at);
         for (size_t i = 0; i < n; i++) {
-            double scale = mb->objective ? mb->logps[at + i] : mb->scale;
+            double x = scale ? scale[at + i] : mb->scale;
             if (bytes == sizeof(float))
-                room.narrow[i] = (float)scale;
+                room.narrow[i] = (float)x;
             else
-                room.wide[i] = scale;
+                room.wide[i] = x;
         }
         if (ops->is_host)
             memcpy(to, &room, n * bytes);
         else if (ops->put(l->device, to, &room, n * bytes, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Writes the scales of the microbatch. Those of an objective are in mb->logps
+ * when the last slice is scored, behind those of the earlier slices. */
+static int write_scales(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_layer_blocks *b, void *const *s,
+                        struct pp_err *err)
+{
+    const double *scale = mb->logps;
+    if (!mb->objective)
+        return write_rows(l, mb, NULL, mb->n_scored, s[PP_S_HEAD_SCALE], err);
+    if (mb->continues)
+        return 0;
+    if (write_rows(l, mb, scale, mb->n_scored, s[PP_S_HEAD_SCALE], err))
+        return -1;
+    for (size_t q = mb->n_before; q-- > 0;) {
+        void *of[PP_MAX_SAVED];
+        size_t n = mb->before[q].n_scored;
+        pp_layer_saved_before(l, &mb->before[q], b, of);
+        scale -= n;
+        if (write_rows(l, mb, scale, n, of[PP_S_HEAD_SCALE], err))
             return -1;
     }
     return 0;
@@ -169,7 +194,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (mb->objective &&
         mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, err))
         return -1;
-    return write_scales(l, mb, s[PP_S_HEAD_SCALE], err);
+    return write_scales(l, mb, b, s, err);
 }
 
 /* Computes the input gradient (dx), the weight gradient (dw), or both from the

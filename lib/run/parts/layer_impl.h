@@ -15,6 +15,13 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
                     enum pp_saved_when when, const struct pp_layer_blocks *b,
                     void *at[PP_MAX_SAVED]);
 
+/* The same for an earlier slice of the microbatch; b has the blocks of this
+ * one. Those that outlive F are in the same place as for I. */
+void pp_layer_saved_before(const struct pp_layer *l,
+                           const struct pp_slice_blocks *slice,
+                           const struct pp_layer_blocks *b,
+                           void *at[PP_MAX_SAVED]);
+
 /* Returns p moved by n elements of the type of the layer. */
 static inline void *pp_layer_at(const struct pp_layer *l, const void *p,
                                 size_t n)

@@ -27,23 +27,6 @@ static struct buffers buffers(const struct pp_layer *l,
     return b;
 }
 
-/* Finds the saved tensors of the layer for an earlier slice. Those that outlive
- * its F are in the same place as for its I. */
-static void saved_before(const struct pp_layer *l,
-                         const struct pp_slice_blocks *slice,
-                         const struct pp_layer_blocks *b,
-                         void *at[PP_MAX_SAVED])
-{
-    struct pp_layer_blocks of;
-    size_t rows =
-        pp_saved_rows(pp_device_ops(l->device)->is_host, slice->tokens);
-    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-        void *base = slice->block[k];
-        of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
-    }
-    pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
-}
-
 /* Returns how many of the last `left` rows of the context are in the slice.
  * They are its last rows. */
 static size_t rows_in(const struct pp_slice_blocks *slice, size_t left)
@@ -60,7 +43,7 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
-        saved_before(l, &mb->before[q], b, from);
+        pp_layer_saved_before(l, &mb->before[q], b, from);
         n = rows_in(&mb->before[q], left);
         size_t first = mb->before[q].tokens - n;
         PP_LAYER_RUN(
@@ -95,7 +78,7 @@ static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
-        saved_before(l, &mb->before[q], b, to);
+        pp_layer_saved_before(l, &mb->before[q], b, to);
         n = rows_in(&mb->before[q], left);
         if (add_rows(l, to[PP_S_DQKV], mb->before[q].tokens - n,
                      pp_layer_at(l, at->dkv, (left - n) * w.width), n, at->sum,
@@ -117,7 +100,7 @@ static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(l->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->stream));
     for (size_t q = 0; q < mb->n_before; q++) {
         void *to[PP_MAX_SAVED];
-        saved_before(l, &mb->before[q], b, to);
+        pp_layer_saved_before(l, &mb->before[q], b, to);
         PP_LAYER_RUN(l->kernels->zero(to[PP_S_DQKV], mb->before[q].tokens * row,
                                       l->stream));
     }

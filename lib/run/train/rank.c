@@ -204,10 +204,21 @@ static int make_scoring(struct pp_rank *r, const struct pp_table_counts *c,
                         struct pp_err *err)
 {
     r->metrics = make(r, c->n_losses * c->n_metrics, sizeof *r->metrics, err);
-    r->scoring.n_rows = c->tokens + 1;
-    r->scoring.room = make(r, pp_scoring_bytes(c->tokens), 1, err);
-    r->train.scoring = r->forward.scoring = &r->scoring;
-    return r->metrics && r->scoring.room ? 0 : -1;
+    struct pp_scoring *s = &r->scoring;
+    s->n_rows = c->tokens + 1;
+    s->room = make(r, pp_scoring_bytes(c->tokens), 1, err);
+    s->context = r->worker.context;
+    s->context.value_bytes = sizeof(double);
+    s->device = r->device;
+    r->train.scoring = r->forward.scoring = s;
+    if (!r->metrics || !s->room)
+        return -1;
+    if (r->device->ops->is_host || !c->divided)
+        return 0;
+    s->shared =
+        pp_device_alloc(r->device, 1, pp_scoring_shared_bytes(c->tokens),
+                        "sums of sequences", err);
+    return s->shared ? 0 : -1;
 }
 
 static int make_gather(struct pp_rank *r, struct pp_err *err)
@@ -323,6 +334,7 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);
     pp_device_free(r->device, r->squares);
+    pp_device_free(r->device, r->scoring.shared);
     pp_device_free(r->device, r->arena);
     void *made[] = {r->metrics,     r->scoring.room, r->losses,
                     r->eval_losses, r->mine,         r->sums,

@@ -36,7 +36,8 @@ struct pp_rank {
     double *squares;           /* (pp_table_squares) on the device */
     double *squares_host;      /* the same on the host of a GPU, or NULL */
     struct pp_scoring scoring; /* of both execs, if the job has an objective */
-    double *metrics; /* (accumulate x n_microbatches, PP_MAX_METRICS) or NULL */
+    double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
+                        NULL: a rank that divides sequences has its own */
     double combined[PP_MAX_METRICS]; /* metrics of the last step */
     double *losses;      /* (accumulate x n_microbatches) of one step */
     double *eval_losses; /* (n_eval) one for each microbatch */

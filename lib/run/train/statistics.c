@@ -32,7 +32,8 @@ size_t pp_rank_n_losses(const struct pp_rank *r)
 
 size_t pp_rank_n_metrics(const struct pp_rank *r)
 {
-    return r->job->objective ? pp_rank_n_losses(r) * PP_MAX_METRICS : 0;
+    size_t cp = (size_t)r->worker.layout.components[0].mesh.cp;
+    return r->job->objective ? pp_rank_n_losses(r) * cp * PP_MAX_METRICS : 0;
 }
 
 /* Adds the numbers of another rank, which come as a count and that many
@@ -132,14 +133,15 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
                : 0;
 }
 
-/* Combines the metrics of all microbatches, in their order. */
+/* Combines the metrics of all microbatches, in their order, and of the ranks
+ * that divide them. */
 static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
 {
     if (!r->job->objective)
         return;
     const struct pp_objective *o = pp_objectives[r->job->objective->number];
-    size_t n = pp_rank_n_losses(r);
-    const double *first = r->sums + r->n_tensors + n;
+    size_t n = pp_rank_n_metrics(r) / PP_MAX_METRICS;
+    const double *first = r->sums + r->n_tensors + pp_rank_n_losses(r);
     for (size_t k = 0; k < o->n_metrics; k++) {
         enum pp_combine how = o->metrics[k].combine;
         r->combined[k] = pp_metric_neutral(how);

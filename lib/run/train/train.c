@@ -43,6 +43,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     size_t m = pp_job_microbatches(j), lane = (size_t)r->worker.place.dp;
+    size_t n_metrics = PP_MAX_METRICS * (size_t)r->worker.context.group.n;
     struct pp_device *d = r->device;
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
@@ -69,9 +70,10 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .losses = r->losses + (size_t)i * m + lane,
             .objective = j->objective,
             .step = step,
-            .metrics = j->objective ? r->metrics + ((size_t)i * m + lane) *
-                                                       PP_MAX_METRICS
-                                    : NULL,
+            .metrics = j->objective
+                           ? r->metrics + ((size_t)i * m + lane) * n_metrics
+                           : NULL,
+            .n_metrics = n_metrics,
             .output = j->output,
             .ctx = j->ctx,
         };
