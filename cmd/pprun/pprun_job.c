@@ -46,16 +46,8 @@ static int read_manifest(struct pprun *p, const char *name)
                        name);
     if (p->rank == 0 && pp_check(&m->schedule, err))
         return pp_fail_at(err, "%s: ", name);
-    return 0;
-}
-
-static bool reduces_gradients(const struct pp_schedule *s)
-{
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].op == PP_REDUCE_GRAD)
-                return true;
-    return false;
+    /* Plans from before version 0.3.0 have none. */
+    return pp_lower_reductions(&p->manifest.schedule, err);
 }
 
 /* Refuses manifests that pprun cannot run yet. */
@@ -75,11 +67,6 @@ static int check_supported(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/zero: '1', but pprun does not divide the "
                        "optimizer's state yet; try ppsplit --zero 0");
-    if (alike && reduces_gradients(&m->schedule))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule: has REDUCE_GRAD, but pprun adds the "
-                       "gradients of data-parallel and context-parallel ranks "
-                       "after the schedule");
     if (m->mesh.cp > 1 && m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp: '%d', but the schedule has slices, which "

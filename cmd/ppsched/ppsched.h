@@ -44,8 +44,10 @@ struct ppsched_options {
     bool whole_backward;
     int minimize; /* auto: enum ppsched_aim */
     bool has_cost;
-    double cost[4];        /* F, I, W, message */
-    const char *comm;      /* --comm, or NULL */
+    double cost[4];     /* F, I, W, message */
+    const char *comm;   /* --comm, or NULL */
+    const char *reduce; /* --reduce, or NULL */
+    bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *csv;       /* --csv, or NULL */
     const char *dialect;   /* --dialect, or NULL */
@@ -77,10 +79,11 @@ extern const struct tool_option ppsched_option_table[];
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv) PP_MUST_USE;
 
-/* Times of messages by --comm; all other costs are inner's. */
-struct ppsched_messages {
+/* Times by --comm and --reduce; all other costs are inner's. */
+struct ppsched_given {
     struct pp_costs inner;
-    double *time; /* by the lower stage of a boundary */
+    double *message; /* by the lower stage of a boundary, or NULL */
+    double *reduce;  /* by stage, or NULL */
     int n_slices;
 };
 
@@ -99,7 +102,7 @@ struct ppsched_costs {
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
                                      slice */
-    struct ppsched_messages messages;
+    struct ppsched_given given;
     const struct pp_precision *precision;
 };
 

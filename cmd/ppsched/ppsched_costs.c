@@ -15,6 +15,8 @@ enum { DEFAULT_SEQ_LEN = 4096 };
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
+    if (a.op == PP_REDUCE_GRAD)
+        return pp_stage_time(&c->stage, a, 0, 0);
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
     size_t part =
@@ -137,23 +139,27 @@ static void set_sizes(struct ppsched *p)
     }
 }
 
-/* --- --comm --- */
+/* --- --comm and --reduce --- */
 
-/* Returns a message's time by --comm; compute actions keep their costs. */
-static double message_time(const void *ctx, struct pp_action a)
+/* Returns the time of a message by --comm and of a reduction by --reduce; other
+ * actions keep their costs. */
+static double given_time(const void *ctx, struct pp_action a)
 {
-    const struct ppsched_messages *m = ctx;
-    if (!pp_is_send(a.op))
+    const struct ppsched_given *m = ctx;
+    if (m->reduce && a.op == PP_REDUCE_GRAD)
+        return m->reduce[a.stage];
+    if (!m->message || !pp_is_send(a.op))
         return m->inner.time(m->inner.ctx, a);
     int boundary = a.stage < a.peer ? a.stage : a.peer;
-    return m->time[boundary] / m->n_slices;
+    return m->message[boundary] / m->n_slices;
 }
 
-/* Parses the numbers between commas: one for all boundaries, or one each. */
-static int parse_times(struct ppsched *p, double *time, size_t n)
+/* Parses the numbers between commas: one for all, or one for each of n. */
+static int parse_times(struct ppsched *p, const char *name, const char *text_of,
+                       const char *of, double *time, size_t n)
 {
     struct tool *t = p->tool;
-    const char *s = p->options.comm;
+    const char *s = text_of;
     size_t given = 0;
     for (bool more = true; more; given++) {
         char text[32];
@@ -162,35 +168,44 @@ static int parse_times(struct ppsched *p, double *time, size_t n)
             break;
         memcpy(text, s, length);
         text[length] = '\0';
-        if (pp_parse_real(text, "--comm", 0, 1e300, &time[given], &t->err))
+        if (pp_parse_real(text, name, 0, 1e300, &time[given], &t->err))
             return -1;
         more = s[length] == ',';
         s += length + more;
     }
     if (*s || (given != 1 && given != n))
         return tool_usage(t,
-                          "--comm: '%s' must be one time, or %zu: one for each "
-                          "boundary between stages",
-                          p->options.comm, n);
+                          "%s: '%s' must be one time, or %zu: one for each %s",
+                          name, text_of, n, of);
     for (size_t i = given; i < n; i++)
         time[i] = time[0];
     return 0;
 }
 
-static int init_messages(struct ppsched *p)
+static int read_times(struct ppsched *p, const char *name, const char *text,
+                      const char *of, size_t n, double **time)
 {
-    struct ppsched_messages *m = &p->costs.messages;
-    int stages = p->manifest.graph.n_stages;
-    /* A single stage has no boundary, but its one number is checked too. */
-    size_t n = stages > 1 ? (size_t)stages - 1 : 1;
-    m->time = calloc(n, sizeof *m->time);
-    if (!m->time)
+    if (!text)
+        return 0;
+    *time = calloc(n, sizeof **time);
+    if (!*time)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    if (parse_times(p, m->time, n))
+    return parse_times(p, name, text, of, *time, n);
+}
+
+static int init_given(struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    struct ppsched_given *m = &p->costs.given;
+    size_t stages = (size_t)p->manifest.graph.n_stages;
+    /* A single stage has no boundary, but its one number is checked too. */
+    if (read_times(p, "--comm", o->comm, "boundary between stages",
+                   stages > 1 ? stages - 1 : 1, &m->message) ||
+        read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce))
         return -1;
     m->n_slices = p->manifest.graph.n_slices;
     m->inner = p->costs.costs;
-    p->costs.costs.time = message_time;
+    p->costs.costs.time = given_time;
     p->costs.costs.ctx = m;
     return 0;
 }
@@ -224,7 +239,8 @@ int ppsched_costs_init(struct ppsched *p)
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
-    return p->options.comm ? init_messages(p) : 0;
+    c->costs.reduce_beside = p->options.reduce_beside;
+    return p->options.comm || p->options.reduce ? init_given(p) : 0;
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)
@@ -232,7 +248,8 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->tokens);
     free(c->pairs);
     free(c->sizes);
-    free(c->messages.time);
+    free(c->given.message);
+    free(c->given.reduce);
     pp_stage_costs_finish(&c->stage);
 }
 

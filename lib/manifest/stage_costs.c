@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/cost.h"
+#include "model/precision.h"
 
 static bool is_head(const struct pp_manifest_unit *u)
 {
@@ -55,6 +56,18 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
     return 0;
 }
 
+/* A sum over n ranks moves (n - 1) / n of its bytes to the ranks that own the
+ * parts, and as much back unless each keeps its part alone (ZeRO-1). */
+static double reduced_bytes(const struct pp_manifest *m)
+{
+    const struct pp_mesh *x = &m->mesh;
+    double n = x->dp * x->cp;
+    const struct pp_precision *types =
+        m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
+    double bytes = (double)(types ? types : pp_precisions)->accumulator_bytes;
+    return (x->whole_state ? 2 : 1) * (n - 1) / n * bytes / x->tp;
+}
+
 int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
                         struct pp_err *err)
 {
@@ -69,6 +82,7 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
             if (is_head(u))
                 c->head_flops[s] = u->fwd_flops[0];
         }
+    c->reduced_bytes = reduced_bytes(m);
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
 
@@ -118,11 +132,21 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
            c->profile->seconds_per_byte * c->stages[lower].out_bytes * tokens;
 }
 
+static double reduce_time(const struct pp_stage_costs *c, int stage)
+{
+    double bytes = c->reduced_bytes * (double)c->stages[stage].params;
+    return c->graph->replicas
+               ? c->profile->latency + c->profile->seconds_per_byte * bytes
+               : 0;
+}
+
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      double tokens, double pairs)
 {
     if (pp_is_send(a.op) && c->profile)
         return message_time(c, a, tokens);
+    if (a.op == PP_REDUCE_GRAD && c->profile)
+        return reduce_time(c, a.stage);
     if (!pp_is_compute(a.op))
         return 0;
     struct pp_cost all = c->profile ? stage_seconds(c, a.stage, tokens, pairs)

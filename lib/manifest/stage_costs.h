@@ -16,6 +16,7 @@ struct pp_stage_costs {
     /* By stage, if there is a profile: its head, which recomputes its products,
      * and the sums of its other units. */
     struct pp_unit_seconds *heads, *others;
+    double reduced_bytes; /* that REDUCE_GRAD moves for each parameter */
 };
 
 /* The manifest, which has stages, must outlive the costs. */
@@ -27,8 +28,8 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c);
 
 /* Returns the cost of an action on so many tokens and attended pairs. The time
  * of a recomputation is in I. A stage without an input gradient does nothing at
- * I and its whole backward at W. A SEND takes time if there is a profile; other
- * actions that do not compute take none. */
+ * I and its whole backward at W. A SEND and REDUCE_GRAD take time if there is a
+ * profile; other actions that do not compute take none. */
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      double tokens, double pairs);
 

@@ -73,6 +73,15 @@ accepted() {
     [ "${lines[1]}" = ",1F0,2F0,,,2I0,2W0,,1I0,1W0,,,,,,,,," ]
 }
 
+@test "reductions of replicas are exported once, with UNSHARD and RESHARD" {
+    ppsched -p 2 -s 1f1b -m 2 --reduce 1 --export csv-comms >reduced.csv
+    ppsched -p 2 -s 1f1b -m 2 --export csv-comms >plain.csv
+    cmp reduced.csv plain.csv
+    [ "$(grep -o ',0REDUCE_GRAD' reduced.csv | wc -l)" -eq 1 ]
+    # A plan keeps those of a file.
+    ppsched --csv reduced.csv | grep -q '0B1 0REDUCE_GRAD 0RESHARD'
+}
+
 @test "exported files can be read again: every kind, both forms" {
     while read -r kind placement chunks; do
         for form in csv csv-comms; do

@@ -24,6 +24,20 @@ well_formed() {
     ! grep -E '[^a-z](nan|inf)[^a-z]' "$1"
 }
 
+@test "pictures show reductions that take time" {
+    run ppsched -p 2 -s 1f1b -m 2 --reduce 2 -t --ascii \
+        --svg reduce.svg --trace reduce.json
+    [[ ${lines[2]} == *"=####|"* ]]
+    [[ ${lines[*]} == *"## reduction"* ]]
+    well_formed reduce.svg
+    grep -q 'class="r0"' reduce.svg
+    grep -q '<title>0REDUCE_GRAD: 9 to 11</title>' reduce.svg
+    jq -e 'any(.traceEvents[]; .name == "0REDUCE_GRAD" and .dur > 0)' reduce.json
+    run ppsched -p 2 -s 1f1b -m 2 --reduce 0 -t --ascii --svg none.svg
+    [[ ${lines[*]} != *reduction* ]]
+    run ! grep -q 'class="r0"' none.svg
+}
+
 @test "--svg draws, and the manifest stays the same" {
     ppsched -p 4 -c 2 --placement v -s zbv -m 8 --svg zbv.svg >plan.json
     well_formed zbv.svg

@@ -34,6 +34,25 @@ holds() {
     holds '.lower_bound == .makespan' -p 4 -s seq1f1b -m 8
 }
 
+@test "--reduce gives reductions a time" {
+    # Rank 0 of 1f1b ends at 15, with the sum of its stage after that.
+    holds '.makespan == 15' -p 2 -s 1f1b -m 4
+    holds '.makespan == 18' -p 2 -s 1f1b -m 4 --reduce 3
+    holds '.makespan == 15.5' -p 2 -s 1f1b -m 4 --reduce 0.5,2
+    holds '.makespan == 31' -p 2 -c 2 -s interleaved -m 4 --reduce 2
+    # The sums of the second stages run beside the backwards of the first.
+    holds '.makespan == 29' -p 2 -c 2 -s interleaved -m 4 --reduce 2 \
+        --reduce-beside
+    # shellcheck disable=SC2016 # jq's variables
+    holds '.makespan as $m | .idle | all(.busy + .fill + .wait_forward +
+        .wait_backward + .drain - $m | fabs < 1e-9)' \
+        -p 2 -c 2 -s interleaved -m 4 --reduce 2
+    run --separate-stderr ppsched -p 2 -s 1f1b -m 4 --reduce 1,2,3 --stats
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"--reduce: '1,2,3' must be one time, or 2: one for each \
+stage"* ]]
+}
+
 @test "busy and idle times add up to the makespan" {
     for kind in 1f1b zb-h1 eager-1f1b; do
         # shellcheck disable=SC2016 # jq's variables

@@ -435,8 +435,25 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
     return pp_exec_send(ctx, a, peer, err);
 }
 
+/* reduce-missing: the gradients of stage 1 are not added over the replicas.
+ * reduce-twice: they are added, and multiplied by 2. */
+static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    bool chosen = a.op == PP_REDUCE_GRAD && a.stage == 1;
+    size_t n;
+    if (chosen && is("reduce-missing"))
+        return 0;
+    if (pp_exec_sync(ctx, a, err))
+        return -1;
+    void *g = chosen && is("reduce-twice")
+                  ? pp_parameters_stage_grads(e->worker->params, a.stage, &n)
+                  : NULL;
+    return g ? real.add_gradient(g, g, g, n, e->worker->engine.stream) : 0;
+}
+
 const struct pp_exec_ops pp_exec_ops = {
     .run = faulty_run,
     .view = faulty_view,
-    .player = {faulty_compute, noted_send, pp_exec_receive, pp_exec_sync},
+    .player = {faulty_compute, noted_send, pp_exec_receive, faulty_sync},
 };

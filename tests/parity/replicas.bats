@@ -78,11 +78,44 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     grep -q '^the same' out
 }
 
+# caught FAULT: the verification passes without the fault, and names stage 1
+# with it.
+caught() {
+    run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed two.json
+    run -1 env PP_INJECT="$1" "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed two.json
+    [[ ${lines[-1]} == *"only stage 1 on rank 1 has wrong gradients: look at \
+its weight gradients and their sum over replicas"* ]]
+}
+
+@test "the verification finds a reduction that is missing or done twice" {
+    ppsplit --zero 0 -p 3 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    caught reduce-missing
+    caught reduce-twice
+}
+
+@test "a plan that does not list its reductions gives the same bits" {
+    ppsplit --zero 0 -p 2 -c 2 --placement v --dp 2 model-llama |
+        ppsched -s zbv -m 3 >listed.json
+    jq '.schedule.actions |= map(gsub(" [0-9]REDUCE_GRAD"; ""))' listed.json \
+        >old.json
+    [ "$(grep -o REDUCE_GRAD listed.json | wc -l)" -eq 4 ]
+    run ! grep -q REDUCE_GRAD old.json
+    ppsched --check old.json
+    rm -rf listed old
+    train listed listed.json
+    train old old.json
+    same listed old
+}
+
 @test "traces have a row of each pipeline rank" {
     ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     pprun two.json --data packed --init 1 --steps 3 --trace trace.json
     jq -e '[.traceEvents[] | select(.name == "thread_name")] | length > 2' \
         trace.json
+    jq -e '[.traceEvents[] | select(.name == "1REDUCE_GRAD")] | length == 1 and
+        .[0].dur > 0' trace.json
     ppsched --overlay trace.json two.json
 }
 

@@ -245,12 +245,14 @@ static void test_kinds(void)
         struct fixture f;
         char name[64];
         chain(&f, cases[i].p, cases[i].c, cases[i].placement);
+        f.graph.replicas = true; /* a collective after each stage */
         if (emit(&f, cases[i].kind, cases[i].m, 0) || pp_lower(&f.s, &f.err))
             printf("# %s\n", f.err.text);
         stuck += compare(&f, cases[i].kind);
         drop(&f);
         /* Messages that are placed by hand deadlock if channels are short. */
         chain(&f, cases[i].p, cases[i].c, cases[i].placement);
+        f.graph.replicas = true;
         if (emit(&f, cases[i].kind, cases[i].m, 0))
             printf("# %s\n", f.err.text);
         place(&f, true);

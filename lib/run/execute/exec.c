@@ -360,14 +360,16 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
     struct pp_exec *e = ctx;
     struct pp_tied *tied = e->worker->tied;
     pp_progress_action(e->worker->progress, e->pc);
-    if (a.op == PP_SYNC_COPIES && e->pass->sync)
+    if (!e->pass->sync)
+        return 0;
+    if (a.op == PP_REDUCE_GRAD)
+        return pp_sync_replicas(e->worker, a.stage, err);
+    if (a.op == PP_SYNC_COPIES)
         return pp_sync_copies(e->worker, err);
     for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)
-        if (e->pass->sync && tied[k].used &&
-            pp_sync_tied(e->worker, &tied[k], err))
+        if (tied[k].used && pp_sync_tied(e->worker, &tied[k], err))
             return -1;
-    /* UNSHARD and RESHARD have nothing to do without sharding, nor has
-     * REDUCE_GRAD on one data-parallel rank. */
+    /* UNSHARD and RESHARD have nothing to do without sharding. */
     return 0;
 }
 

@@ -111,11 +111,12 @@ struct pp_pass {
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */
     double scale;    /* 1 / scored tokens of the step; 0 when there are none */
     double temperature; /* divides logits; 0: 1 */
-    bool sync;      /* the last pass of a step: SYNC_COPIES and SYNC_TIED act */
-    int number;     /* index of the pass in its step */
-    bool score_all; /* log-probabilities of every token */
-    double *losses; /* microbatch k's is at k stride; written if this rank
-                       runs the head */
+    bool sync;          /* the last pass of a step: REDUCE_GRAD, SYNC_COPIES and
+                           SYNC_TIED act */
+    int number;         /* index of the pass in its step */
+    bool score_all;     /* log-probabilities of every token */
+    double *losses;     /* microbatch k's is at k stride; written if this rank
+                           runs the head */
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);

@@ -106,9 +106,10 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
-int pp_sync_data(const struct pp_worker *w, struct pp_err *err)
+int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
 {
-    const struct pp_parameters *p = w->params;
+    size_t n;
+    void *grads = pp_parameters_stage_grads(w->params, stage, &n);
     const struct pp_collective c = {
         .comm = w->comm,
         .group = pp_layout_group(&w->layout, &w->place, PP_GROUP_DATA),
@@ -118,5 +119,5 @@ int pp_sync_data(const struct pp_worker *w, struct pp_err *err)
         .stream = w->engine.stream,
         .room = w->room,
         .room_values = PP_COPIED_PART};
-    return pp_all_reduce(&c, p->blocks[PP_BLOCK_G], p->n_elements, err);
+    return grads ? pp_all_reduce(&c, grads, n, err) : 0;
 }

@@ -16,8 +16,9 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 
-/* Adds the gradients of the ranks that hold the same weights, in the order of
- * the ranks, at the end of a step. */
-int pp_sync_data(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
+/* REDUCE_GRAD: adds the gradients of a stage on the ranks that hold the same
+ * weights and divide the tokens of a step, in the order of the ranks. */
+int pp_sync_replicas(const struct pp_worker *w, int stage,
+                     struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/execute/sync.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
@@ -81,7 +80,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
-    return pp_job_replicas(j) > 1 ? pp_sync_data(&r->worker, err) : 0;
+    return 0;
 }
 
 static int inspect(const struct pp_rank *r, struct pp_err *err)

@@ -165,9 +165,10 @@ static void hint_backward(const struct pp_verify *v, char *text)
     else if (bad == 1)
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and only stage %d on rank "
-                 "%d has wrong gradients: look at its weight gradients, one "
+                 "%d has wrong gradients: look at its weight gradients%s, one "
                  "may be missing or added twice",
-                 last, rank(v, last));
+                 last, rank(v, last),
+                 v->graph->replicas ? " and their sum over replicas" : "");
     else if (is_scaled(v, &factor))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and the gradients that "

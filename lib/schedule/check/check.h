@@ -9,6 +9,9 @@
  *   - The order within a row follows deps.
  *   - Every message that deps asks for is sent and received once.
  *   - UNSHARD and RESHARD of a stage alternate, if present.
+ *   - REDUCE_GRAD of a stage comes once, after its last weight gradient and
+ *     before SYNC_COPIES and SYNC_TIED. If the graph has replicas, all stages
+ *     have it or none.
  *   - Each channel (from, to, direction) receives in the order it sends.
  *   - All ranks reach the end at the schedule's channel depth.
  * Rows are checked before ranks are played, so the message names the simplest
@@ -40,8 +43,8 @@
 int pp_check_rows(const struct pp_schedule *s, bool lowered,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Returns the first stage without REDUCE_GRAD, or -1. This is not a fault: a
- * single replica has nothing to reduce. */
+/* Returns the first stage without REDUCE_GRAD, or -1. This is no fault in
+ * itself: a single replica has nothing to reduce. */
 int pp_unreduced_stage(const struct pp_schedule *s);
 
 /* Like pp_check without the last check, which pp_check_deadlock does. */

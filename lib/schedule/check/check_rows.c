@@ -185,6 +185,9 @@ static int check_reduce(struct row_check *c)
     int stage = c->action.stage;
     if (c->reduced[stage])
         return fail_here(c, "appears a second time", "");
+    /* It would add gradients that have been added to those of other stages. */
+    if (c->synced)
+        return fail_here(c, "comes after SYNC_TIED", "");
     if (!all_gradients(c, stage))
         return fail_here(c, "comes before the last backward of its stage", "");
     c->reduced[stage] = true;
@@ -239,7 +242,7 @@ static int check_sync_tied(struct row_check *c)
 }
 
 /* All ranks with copies meet in SYNC_COPIES, so no action that another rank
- * could wait for may follow it. */
+ * could wait for may follow it; nor a reduction, which comes first. */
 static int check_sync_copies(struct row_check *c)
 {
     const struct pp_row *list = &c->s->rows[c->row];
@@ -249,7 +252,7 @@ static int check_sync_copies(struct row_check *c)
     if (c->added)
         return fail_here(c, "appears a second time", "");
     for (size_t i = c->place + 1; i < list->n; i++)
-        if (list->actions[i].op <= PP_RECV_B)
+        if (list->actions[i].op <= PP_REDUCE_GRAD)
             return fail_before(c, list->actions[i]);
     c->added = true;
     return 0;
@@ -385,6 +388,20 @@ static int check_resharded(const struct row_check *c)
     return 0;
 }
 
+/* Checks that replicas reduce all stages or none: pprun reduces those of a
+ * schedule without REDUCE_GRAD at its end. */
+static int check_reduced(const struct row_check *c)
+{
+    if (!c->g->replicas || !pp_schedule_reduces(c->s))
+        return 0;
+    for (int stage = 0; stage < c->g->n_stages; stage++)
+        if (!c->reduced[stage])
+            return pp_fail(c->err, PP_EXIT_NO,
+                           "rank %d: '%dREDUCE_GRAD' is missing",
+                           c->g->stages[stage].row, stage);
+    return 0;
+}
+
 static int check_holds(const struct row_check *c, int row, enum pp_op op)
 {
     const struct pp_row *list = &c->s->rows[row];
@@ -460,7 +477,7 @@ static int check_all(struct row_check *c)
     for (int r = 0; r < c->g->n_rows; r++)
         if (check_row(c, r))
             return -1;
-    if (check_complete(c) || check_resharded(c))
+    if (check_complete(c) || check_resharded(c) || check_reduced(c))
         return -1;
     return c->lowered ? check_synced(c) : 0;
 }

@@ -107,6 +107,8 @@ static void print_unshards(struct printing *p, const struct pp_row *list)
 
 static bool is_printed(const struct printing *p, struct pp_action a)
 {
+    if (p->add_sharding && a.op == PP_REDUCE_GRAD)
+        return false; /* print_done does it, before RESHARD */
     if (p->form == PP_CSV_COMPUTE)
         return pp_is_compute(a.op) || a.op == PP_IDLE;
     return pp_has_stage(a.op);
@@ -146,12 +148,14 @@ static void print_row(struct printing *p, const struct pp_row *list)
     fputc('\n', p->f);
 }
 
+/* Reductions that lowering added say nothing of the parameters. */
 static bool has_sharding(const struct pp_schedule *s)
 {
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             enum pp_op op = s->rows[r].actions[i].op;
-            if (op == PP_UNSHARD || op == PP_RESHARD || op == PP_REDUCE_GRAD)
+            if (op == PP_UNSHARD || op == PP_RESHARD ||
+                (op == PP_REDUCE_GRAD && !s->graph->replicas))
                 return true;
         }
     return false;

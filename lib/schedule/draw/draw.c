@@ -18,6 +18,9 @@ enum { WIDEST = 100000 };
  * picture without labels does not show. */
 enum { OP_MIXED = PP_I };
 
+/* A column of REDUCE_GRAD. */
+enum { OP_REDUCE = PP_W + 1 };
+
 enum style { STYLE_FULL, STYLE_SHORT, STYLE_BARS };
 
 struct picture {
@@ -34,6 +37,7 @@ struct picture {
     int last_color;  /* -1: none */
     bool last_pair;  /* the last colour was underlined */
     bool pairs;      /* there are overlap pairs */
+    bool reduces;    /* a reduction takes time */
     int row_columns; /* width of the longest rank number */
 };
 
@@ -51,9 +55,13 @@ static const char *fill(const struct picture *p, int op)
     static const char *const blocks[] = {[PP_F] = "\u2591", /* light shade */
                                          [PP_B] = "\u2593", /* dark shade */
                                          [PP_I] = "\u2592", /* medium shade */
-                                         [PP_W] = "\u259e"};
-    static const char *const plain[] = {
-        [PP_F] = "-", [PP_B] = "=", [PP_I] = "~", [PP_W] = "+"};
+                                         [PP_W] = "\u259e",
+                                         [OP_REDUCE] = "\u2261"}; /* lines */
+    static const char *const plain[] = {[PP_F] = "-",
+                                        [PP_B] = "=",
+                                        [PP_I] = "~",
+                                        [PP_W] = "+",
+                                        [OP_REDUCE] = "#"};
     return op < 0 ? " " : p->draw.ascii ? plain[op] : blocks[op];
 }
 
@@ -69,14 +77,15 @@ static void set_color(struct picture *p, int color, bool pair)
     p->last_pair = pair;
 }
 
-/* Returns a colour: blue forward, green backward, orange weight gradient. Later
- * chunks are darker. */
+/* Returns a colour: blue forward, green backward, orange weight gradient,
+ * violet reduction. Later chunks are darker. */
 static int color_of(const struct column *c)
 {
     static const int colors[][3] = {[PP_F] = {117, 74, 67},
                                     [PP_B] = {114, 71, 65},
                                     [PP_I] = {80, 73, 66},
-                                    [PP_W] = {216, 173, 137}};
+                                    [PP_W] = {216, 173, 137},
+                                    [OP_REDUCE] = {183, 140, 97}};
     return c->op < 0 ? -1 : colors[c->op][c->chunk % 3];
 }
 
@@ -115,6 +124,35 @@ static void draw_cell(const struct picture *p, struct column *list,
     for (int i = from; i < to && i < p->columns; i++)
         list[i] = (struct column){s->action.op, p->chunk[s->action.stage],
                                   i - from < n ? label[i - from] : 0, pair};
+}
+
+/* Draws a reduction where the row does not compute. */
+static void draw_reduction(struct picture *p, struct column *list,
+                           const struct pp_span *s)
+{
+    int from = (int)lround(s->start * p->scale);
+    int to = (int)lround(s->end * p->scale);
+    for (int i = from; i < to && i < p->columns; i++)
+        if (list[i].op < 0) {
+            list[i] =
+                (struct column){OP_REDUCE, p->chunk[s->action.stage], 0, false};
+            p->reduces = true;
+        }
+}
+
+static void draw_cells(struct picture *p, struct column *list,
+                       const struct pp_sim_row *row)
+{
+    for (size_t i = 0; i < row->n; i++) {
+        const struct pp_span *s = &row->spans[i];
+        bool pair = s->action.overlap || (i > 0 && s[-1].action.overlap);
+        p->pairs |= pair;
+        if (pp_is_compute(s->action.op))
+            draw_cell(p, list, s, pair);
+    }
+    for (size_t i = 0; i < row->n; i++)
+        if (row->spans[i].action.op == PP_REDUCE_GRAD)
+            draw_reduction(p, list, &row->spans[i]);
 }
 
 /* Draws a row without labels: each column shows the action that takes most of
@@ -167,13 +205,7 @@ static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
     if (p->style == STYLE_BARS)
         draw_bars(p, list, row);
     else
-        for (size_t i = 0; i < row->n; i++) {
-            const struct pp_span *s = &row->spans[i];
-            bool pair = s->action.overlap || (i > 0 && s[-1].action.overlap);
-            p->pairs |= pair;
-            if (pp_is_compute(s->action.op))
-                draw_cell(p, list, s, pair);
-        }
+        draw_cells(p, list, row);
     if (sim == p->sim)
         fprintf(p->f, "rank %-*d %s", p->row_columns, r, wall);
     else
@@ -241,11 +273,14 @@ static void draw_legend(struct picture *p)
     static const char *const names[] = {[PP_F] = "forward",
                                         [PP_B] = "backward",
                                         [PP_I] = "input gradient",
-                                        [PP_W] = "weight gradient"};
+                                        [PP_W] = "weight gradient",
+                                        [OP_REDUCE] = "reduction"};
     bool bars = p->style == STYLE_BARS;
-    for (int op = 0; op < 4; op++) {
+    for (int op = 0; op <= OP_REDUCE; op++) {
         struct column c = {.op = op};
-        if (bars ? op == PP_W : !uses(p->s, (enum pp_op)op))
+        if (op == OP_REDUCE ? !p->reduces
+            : bars          ? op == PP_W
+                            : !uses(p->s, (enum pp_op)op))
             continue;
         set_color(p, color_of(&c), false);
         fprintf(p->f, "%s%s", fill(p, op), fill(p, op));

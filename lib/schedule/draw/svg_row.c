@@ -88,20 +88,30 @@ struct cell {
 };
 
 /* Returns the cell of span i. The two actions of a pair share its time, one
- * above the other. */
+ * above the other. A reduction may run beside computation, so it takes the
+ * lowest part of the row. */
 static struct cell cell_at(const struct pp_svg_rows *l,
                            const struct pp_sim_row *r, size_t i)
 {
     const struct pp_span *s = &r->spans[i];
     struct cell c = {s->action, 0, 0, 0, 0, 0, l->height};
     pp_span_piece(r->spans, i, &c.start, &c.end);
-    if (s->action.overlap)
+    if (s->action.op == PP_REDUCE_GRAD)
+        c.y = l->height * 3 / 4;
+    else if (s->action.overlap)
         c.bottom = l->height / 2;
     else if (i > 0 && s[-1].action.overlap)
         c.y = l->height / 2;
     c.x = c.start * l->scale;
     c.to = c.end * l->scale;
     return c;
+}
+
+/* A reduction that takes no time is not drawn. */
+static bool is_drawn(const struct cell *c)
+{
+    return pp_is_compute(c->action.op) ||
+           (c->action.op == PP_REDUCE_GRAD && c->end > c->start);
 }
 
 static int shade_of(const struct pp_svg_rows *l, int stage)
@@ -123,8 +133,9 @@ static void draw_titled(const struct pp_svg_rows *l, const struct cell *c)
 {
     char text[PP_ACTION_TEXT];
     pp_action_format(c->action, false, text);
-    fprintf(l->f, "<path class=\"%s\" d=\"",
-            pp_svg_class(c->action.op, shade_of(l, c->action.stage)));
+    fprintf(
+        l->f, "<path class=\"%s\" d=\"",
+        pp_svg_class(pp_svg_kind(c->action.op), shade_of(l, c->action.stage)));
     outline(l->f, c);
     fprintf(l->f, "\"><title>%s: %.6g to %.6g</title></path>\n", text, c->start,
             c->end);
@@ -132,16 +143,18 @@ static void draw_titled(const struct pp_svg_rows *l, const struct cell *c)
 
 /* Draws all actions of one colour as one path. */
 static void draw_color(const struct pp_svg_rows *l, const struct pp_sim_row *r,
-                       enum pp_op op, int shade)
+                       int kind, int shade)
 {
     bool any = false;
     for (size_t i = 0; i < r->n; i++) {
         struct pp_action a = r->spans[i].action;
-        if (a.op != op || shade_of(l, a.stage) != shade)
+        if (pp_svg_kind(a.op) != kind || shade_of(l, a.stage) != shade)
             continue;
         struct cell c = cell_at(l, r, i);
+        if (!is_drawn(&c))
+            continue;
         if (!any)
-            fprintf(l->f, "<path class=\"%s\" d=\"", pp_svg_class(op, shade));
+            fprintf(l->f, "<path class=\"%s\" d=\"", pp_svg_class(kind, shade));
         any = true;
         outline(l->f, &c);
     }
@@ -176,12 +189,12 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
     const struct pp_sim_row *r = &p->sim->rows[row];
     for (size_t i = 0; i < r->n && l->titles; i++) {
         struct cell c = cell_at(l, r, i);
-        if (pp_is_compute(c.action.op))
+        if (is_drawn(&c))
             draw_titled(l, &c);
     }
-    for (int op = 0; op <= PP_W && !l->titles; op++)
+    for (int kind = 0; kind < PP_SVG_KINDS && !l->titles; kind++)
         for (int s = 0; s < l->n_shades; s++)
-            draw_color(l, r, (enum pp_op)op, s);
+            draw_color(l, r, kind, s);
     if (l->font <= 0)
         return;
     fputs("<g class=\"n\">\n", l->f);

@@ -45,15 +45,26 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
 /* The most shades of a colour; a rank with more stages shares them. */
 enum { PP_SVG_SHADES = 6 };
 
-/* Returns the class of an action's cell: "f0", "w3". */
-const char *pp_svg_class(enum pp_op op, int shade);
+/* The kinds of cells: those of computation, by enum pp_op, and reductions. */
+enum { PP_SVG_REDUCE = PP_W + 1, PP_SVG_KINDS };
+
+/* Returns the kind of cell that the action has, or -1 for none. */
+static inline int pp_svg_kind(enum pp_op op)
+{
+    return pp_is_compute(op)      ? (int)op
+           : op == PP_REDUCE_GRAD ? PP_SVG_REDUCE
+                                  : -1;
+}
+
+/* Returns the class of a cell: "f0", "w3", "r0". */
+const char *pp_svg_class(int kind, int shade);
 
 /* Writes the style sheet: light, and dark on screens that ask for it. */
 void pp_svg_style(FILE *f, int n_shades, double font);
 
 /* The items that the legend explains. */
 struct pp_svg_legend {
-    bool ops[4]; /* by enum pp_op */
+    bool kinds[PP_SVG_KINDS];
     bool pairs, messages, memory, limit, bound;
     int n_shades, n_chunks;
     char memory_text[64]; /* "slots, up to 8" */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Blue forward, teal backward, red input gradient, yellow weight gradient. Any
- * two differ at any shade for all common kinds of colour blindness. Dark text
- * is readable on all of them, so there is one colour of text. */
+/* Blue forward, teal backward, red input gradient, yellow weight gradient,
+ * violet reduction. Any two differ at any shade for all common kinds of colour
+ * blindness. Dark text is readable on all of them, so there is one colour of
+ * text. */
 #include "schedule/draw/svg_row.h"
 
 #include <math.h>
@@ -14,38 +15,40 @@ enum { LINE = 20, SWATCH = 14 };
 static const double character = 5.7;
 
 /* The first and the last shade, red green blue. */
-static const unsigned char ends[4][2][3] = {
+static const unsigned char ends[PP_SVG_KINDS][2][3] = {
     [PP_F] = {{0xb5, 0xd4, 0xf4}, {0x4f, 0x94, 0xd8}},
     [PP_B] = {{0x8b, 0xd9, 0xcf}, {0x23, 0x9c, 0x91}},
     [PP_I] = {{0xf7, 0xb8, 0xa8}, {0xd8, 0x69, 0x4e}},
     [PP_W] = {{0xfb, 0xe0, 0x8a}, {0xe0, 0xa9, 0x2e}},
+    [PP_SVG_REDUCE] = {{0x9d, 0x86, 0xc0}, {0x5d, 0x3f, 0x8c}},
 };
 
-static const char names[4][PP_SVG_SHADES][3] = {
+static const char names[PP_SVG_KINDS][PP_SVG_SHADES][3] = {
     [PP_F] = {"f0", "f1", "f2", "f3", "f4", "f5"},
     [PP_B] = {"b0", "b1", "b2", "b3", "b4", "b5"},
     [PP_I] = {"i0", "i1", "i2", "i3", "i4", "i5"},
     [PP_W] = {"w0", "w1", "w2", "w3", "w4", "w5"},
+    [PP_SVG_REDUCE] = {"r0", "r1", "r2", "r3", "r4", "r5"},
 };
 
-const char *pp_svg_class(enum pp_op op, int shade)
+const char *pp_svg_class(int kind, int shade)
 {
-    return names[op][shade];
+    return names[kind][shade];
 }
 
 /* Writes the shades. A single one lies between the ends. On a dark background
  * all are a little darker. */
 static void print_colors(FILE *f, int n_shades, double brightness)
 {
-    for (int op = 0; op < 4; op++)
+    for (int kind = 0; kind < PP_SVG_KINDS; kind++)
         for (int s = 0; s < n_shades; s++) {
             double t = n_shades > 1 ? (double)s / (n_shades - 1) : 0.4;
             unsigned c[3];
             for (int i = 0; i < 3; i++)
                 c[i] = (unsigned)lround(
-                    brightness *
-                    (ends[op][0][i] + t * (ends[op][1][i] - ends[op][0][i])));
-            fprintf(f, ".%s{fill:#%02x%02x%02x}", names[op][s], c[0], c[1],
+                    brightness * (ends[kind][0][i] +
+                                  t * (ends[kind][1][i] - ends[kind][0][i])));
+            fprintf(f, ".%s{fill:#%02x%02x%02x}", names[kind][s], c[0], c[1],
                     c[2]);
         }
     fputc('\n', f);
@@ -104,7 +107,7 @@ static void say(struct pen *p, double swatch, const char *text)
     p->x += swatch + 24 + character * (double)strlen(text);
 }
 
-static void colors(struct pen *p, const struct pp_svg_legend *l, int op,
+static void colors(struct pen *p, const struct pp_svg_legend *l, int kind,
                    const char *text)
 {
     double width = SWATCH * l->n_shades;
@@ -113,7 +116,7 @@ static void colors(struct pen *p, const struct pp_svg_legend *l, int op,
         fprintf(p->f,
                 "<rect class=\"%s\" x=\"%.4g\" y=\"%.4g\" width=\"%d\" "
                 "height=\"14\"/>\n",
-                names[op][s], p->x + s * SWATCH, p->y, SWATCH);
+                names[kind][s], p->x + s * SWATCH, p->y, SWATCH);
     say(p, width, text);
 }
 
@@ -153,12 +156,13 @@ double pp_svg_legend(FILE *f, const struct pp_svg_legend *l, double x, double y,
     static const char *const texts[] = {[PP_F] = "forward",
                                         [PP_B] = "backward",
                                         [PP_I] = "input gradient",
-                                        [PP_W] = "weight gradient"};
+                                        [PP_W] = "weight gradient",
+                                        [PP_SVG_REDUCE] = "reduction"};
     struct pen p = {f, x, right, x, y};
     char shades[80];
-    for (int op = 0; op < 4; op++)
-        if (l->ops[op])
-            colors(&p, l, op, texts[op]);
+    for (int kind = 0; kind < PP_SVG_KINDS; kind++)
+        if (l->kinds[kind])
+            colors(&p, l, kind, texts[kind]);
     if (l->n_chunks > 1) {
         snprintf(shades, sizeof shades,
                  "lighter to darker: first to last of a rank's %d stages",

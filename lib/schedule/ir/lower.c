@@ -68,9 +68,98 @@ static int add_all(struct lower_output *a, const struct pp_event_order *o)
     return add_syncs(a);
 }
 
+/* The stages of a row whose gradients are complete and not yet reduced. */
+struct due {
+    size_t *left; /* by stage: weight gradients still to come */
+    int32_t *stages;
+    size_t n;
+};
+
+/* Rows from a file may name stages that do not exist; the checker says so. */
+static bool adds_gradients(const struct pp_schedule *s, struct pp_action a)
+{
+    return (a.op == PP_B || a.op == PP_W) && a.stage >= 0 &&
+           a.stage < s->graph->n_stages;
+}
+
+static int add_due(struct lower_output *a, int row, struct due *due)
+{
+    for (size_t i = 0; i < due->n; i++) {
+        struct pp_action reduce = {.stage = due->stages[i],
+                                   .microbatch = -1,
+                                   .peer = -1,
+                                   .op = PP_REDUCE_GRAD};
+        if (pp_schedule_add(a->to, row, reduce, a->err))
+            return -1;
+    }
+    due->n = 0;
+    return 0;
+}
+
+/* Copies a row with its reductions. Each stands before the next action that is
+ * not a message: what other ranks wait for goes first. */
+static int add_reductions(struct lower_output *a, const struct pp_row *from,
+                          int row, struct due *due)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        struct pp_action next = from->actions[i];
+        bool message = pp_is_send(next.op) || pp_is_recv(next.op);
+        if ((!message && add_due(a, row, due)) ||
+            pp_schedule_add(a->to, row, next, a->err))
+            return -1;
+        if (adds_gradients(a->to, next) && --due->left[next.stage] == 0)
+            due->stages[due->n++] = next.stage;
+    }
+    return add_due(a, row, due);
+}
+
+static void count_gradients(const struct pp_schedule *s, size_t *n)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (adds_gradients(s, a))
+                n[a.stage]++;
+        }
+}
+
+int pp_lower_reductions(struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_graph *g = s->graph;
+    size_t n = (size_t)g->n_stages;
+    if (!g->replicas || pp_schedule_reduces(s))
+        return 0;
+    struct due due = {calloc(n, sizeof *due.left),
+                      calloc(n, sizeof *due.stages), 0};
+    struct pp_schedule woven = {0};
+    int rc = due.left && due.stages
+                 ? pp_schedule_init(&woven, g, s->kind, s->n_microbatches, err)
+                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rc)
+        goto out;
+    woven.channel_depth = s->channel_depth;
+    count_gradients(s, due.left);
+    for (int r = 0; r < g->n_rows && !rc; r++)
+        rc = add_reductions(&(struct lower_output){&woven, err}, &s->rows[r], r,
+                            &due);
+    if (!rc) {
+        struct pp_schedule old = *s;
+        *s = woven;
+        woven = old;
+    }
+    pp_schedule_finish(&woven);
+out:
+    free(due.left);
+    free(due.stages);
+    return rc;
+}
+
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err)
 {
-    return add_syncs(&(struct lower_output){s, err});
+    return pp_lower_reductions(s, err) ||
+                   add_syncs(&(struct lower_output){s, err})
+               ? -1
+               : 0;
 }
 
 static bool is_kept(struct pp_action a)
@@ -142,6 +231,8 @@ static int lower(struct pp_schedule *s, const struct pp_durations *d,
     rc = add_all(&(struct lower_output){&lowered, err}, &o);
     if (!rc && keeps_any(s))
         rc = restore_kept(s, &lowered, err);
+    if (!rc)
+        rc = pp_lower_reductions(&lowered, err);
     if (!rc) {
         struct pp_schedule old = *s;
         *s = lowered;

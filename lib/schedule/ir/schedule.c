@@ -181,6 +181,15 @@ size_t pp_schedule_n_compute(const struct pp_schedule *s)
     return n;
 }
 
+bool pp_schedule_reduces(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (s->rows[r].actions[i].op == PP_REDUCE_GRAD)
+                return true;
+    return false;
+}
+
 bool pp_schedule_is_canonical(const struct pp_schedule *s)
 {
     /* The order within a row is enough, because a stage is on one row. */

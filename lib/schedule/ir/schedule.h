@@ -121,6 +121,14 @@ struct pp_durations {
 int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Reports whether a row has REDUCE_GRAD. */
+bool pp_schedule_reduces(const struct pp_schedule *s);
+
+/* Adds REDUCE_GRAD of every stage after its last weight gradient and the
+ * messages that follow it, if the graph has replicas and s has none yet. All
+ * functions here that lower a schedule do so. */
+int pp_lower_reductions(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
 /* Appends only SYNC_COPIES and SYNC_TIED, for rows that have their messages. */
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 

@@ -21,6 +21,7 @@ struct sim_run {
     int depth;
     struct pp_sim *sim;
     double *clock;                     /* per row */
+    double *reduced;                   /* per row: end of its reductions */
     struct pp_message_clocks messages; /* at a depth only */
     bool posts; /* a receive does not wait in its place */
     /* Unbounded channels only: the end of each compute action, by its number in
@@ -50,16 +51,25 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     case PP_SEND_F:
     case PP_SEND_B:
         return c->comm / n;
+    case PP_REDUCE_GRAD:
+        return c->reduce;
     default:
         return 0;
     }
 }
 
-static void add_span(struct sim_run *c, struct pp_action a, double start,
-                     double end)
+/* Adds a span beside the work of the row. */
+static void add_beside(struct sim_run *c, struct pp_action a, double start,
+                       double end)
 {
     struct pp_sim_row *row = &c->sim->rows[c->walk.row];
     row->spans[row->n++] = (struct pp_span){a, start, end};
+}
+
+static void add_span(struct sim_run *c, struct pp_action a, double start,
+                     double end)
+{
+    add_beside(c, a, start, end);
     c->clock[c->walk.row] = end;
 }
 
@@ -150,6 +160,26 @@ static int play_message_instant(void *ctx, struct pp_action a, int peer,
     return play_instant(ctx, a, err);
 }
 
+static int play_sync(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct sim_run *c = ctx;
+    double *clock = &c->clock[c->walk.row];
+    double *reduced = &c->reduced[c->walk.row];
+    if (a.op != PP_REDUCE_GRAD) {
+        /* These syncs need the sums; weights need not wait here. */
+        if (!pp_has_stage(a.op))
+            *clock = fmax(*clock, *reduced);
+        return play_instant(ctx, a, err);
+    }
+    double start = fmax(*clock, *reduced);
+    *reduced = start + c->costs->time(c->costs->ctx, a);
+    if (c->costs->reduce_beside)
+        add_beside(c, a, start, *reduced);
+    else
+        add_span(c, a, start, *reduced);
+    return 0;
+}
+
 static int play_send(void *ctx, struct pp_action a, int peer,
                      struct pp_err *err)
 {
@@ -213,11 +243,13 @@ static void sum_rows(struct pp_sim *sim)
         const struct pp_sim_row *row = &sim->rows[r];
         double first = -1, last = 0;
         for (size_t i = 0; i < row->n; i++) {
+            if (row->spans[i].action.op == PP_REDUCE_GRAD)
+                last = fmax(last, row->spans[i].end);
             if (!pp_is_compute(row->spans[i].action.op))
                 continue;
             if (first < 0)
                 first = row->spans[i].start;
-            last = row->spans[i].end;
+            last = fmax(last, row->spans[i].end);
         }
         busy += row->busy;
         if (last > sim->makespan)
@@ -233,9 +265,9 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
                          struct pp_err *err)
 {
     static const struct pp_player bounded = {play_compute, play_send, play_recv,
-                                             play_instant};
+                                             play_sync};
     static const struct pp_player unbounded = {
-        play_compute, play_message_instant, play_message_instant, play_instant};
+        play_compute, play_message_instant, play_message_instant, play_sync};
     bool free_channels = c->depth == INT_MAX;
     if (pp_walk_init(&c->walk, s, err) ||
         (free_channels
@@ -244,7 +276,8 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
                                       c->depth, err)))
         return -1;
     c->clock = calloc((size_t)c->sim->n_rows, sizeof *c->clock);
-    if (!c->clock)
+    c->reduced = calloc((size_t)c->sim->n_rows, sizeof *c->reduced);
+    if (!c->clock || !c->reduced)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_walk(&c->walk, free_channels ? &unbounded : &bounded, c, err);
     if (rc == PP_AGAIN)
@@ -264,6 +297,7 @@ static int simulate(struct sim_run *c, const struct pp_schedule *s,
     else
         sum_rows(c->sim);
     free(c->clock);
+    free(c->reduced);
     free(c->ends);
     pp_message_clocks_finish(&c->messages);
     pp_completion_finish(&c->done);

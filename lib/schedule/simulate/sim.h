@@ -8,6 +8,8 @@
  * its receive is posted. With unbounded channels (depth INT_MAX) a send blocks
  * nothing either: each action waits only for its own inputs, as closed forms
  * assume. An overlap pair runs as one piece, its actions one after the other.
+ * REDUCE_GRAD occupies its rank, or runs beside its computation; reductions of
+ * a rank then follow each other, and SYNC_COPIES and SYNC_TIED wait for them.
  */
 #ifndef PP_SCHEDULE_SIMULATE_SIM_H
 #define PP_SCHEDULE_SIMULATE_SIM_H
@@ -15,12 +17,13 @@
 #include "schedule/memory/memory.h"
 
 struct pp_costs {
-    /* Returns the time of a compute action, or of a message (SEND). */
+    /* Returns the time of a compute action, a message (SEND) or REDUCE_GRAD. */
     double (*time)(const void *ctx, struct pp_action a);
     const void *ctx;
     /* The fraction of the sum of both times that an overlap pair saves.
      * Negative if the two slow each other down. */
     double pair_saving;
+    bool reduce_beside; /* REDUCE_GRAD does not keep its rank from computing */
 };
 
 /* Costs that are the same for all stages: F, I, W and a message. A slice costs
@@ -30,6 +33,7 @@ struct pp_literal_costs {
     const struct pp_graph *graph;
     double f, i, w, comm;
     bool textbook;
+    double reduce; /* of REDUCE_GRAD of a stage */
 };
 
 /* The time function of pp_costs for a struct pp_literal_costs ctx. */
