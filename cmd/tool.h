@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "model/rank_bytes.h"
 #include "tool_options.h"
 
 /* State of one run of a program. Zero it, then set the first group. */
@@ -69,6 +70,25 @@ int tool_columns(int terminal, int otherwise);
  * second and cut to its width. The next line or message replaces it. */
 void tool_progress(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Tables and text for people have at most this many columns. */
+enum { TOOL_COLUMNS = 80 };
+
+/* Prints text with line breaks between words, and one at the end. Prints
+ * nothing if memory runs out. */
+void tool_paragraph(FILE *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints a label and beside it text, all of whose lines begin in the column
+ * after indent columns. */
+void tool_entry(FILE *f, int indent, const char *label, const char *text);
+
+/* Write the titles of a table of memory by purpose, and the row of a rank, each
+ * in 77 columns and without a newline. */
+enum { TOOL_MEMORY_ROW = 80 };
+void tool_memory_titles(char buf[TOOL_MEMORY_ROW]);
+void tool_memory_row(int rank, const struct pp_rank_bytes *b,
+                     char buf[TOOL_MEMORY_ROW]);
 
 /* Erases the progress line before other text goes to the terminal. */
 void tool_erase(struct tool *t);

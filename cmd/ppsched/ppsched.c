@@ -20,9 +20,11 @@ enum { MAX_CELLS = 1 << 22 };
 static int print_list(struct tool *t)
 {
     FILE *f = tool_output(t);
-    for (const struct pp_kind *const *k = pp_kinds; f && *k; k++)
-        fprintf(f, "%-15s %s\n%-15s needs: %s\n%-15s %s\n", (*k)->name,
-                (*k)->summary, "", (*k)->constraint, "", (*k)->paper);
+    for (const struct pp_kind *const *k = pp_kinds; f && *k; k++) {
+        fprintf(f, "%-15s %s\n%-15s needs: %s\n", (*k)->name, (*k)->summary, "",
+                (*k)->constraint);
+        tool_entry(f, 16, "", (*k)->paper);
+    }
     if (f)
         fprintf(f, "%-15s %s\n%-15s needs: %s\n", "auto",
                 "the best order that a search finds within --memory", "",

@@ -7,6 +7,7 @@
 #include "manifest/manifest.h"
 #include "manifest/stage_costs.h"
 #include "model/precision.h"
+#include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
 #include "schedule/csv/csv.h"
 #include "schedule/draw/draw.h"
@@ -128,11 +129,11 @@ void ppsched_costs_finish(struct ppsched_costs *c);
  */
 double ppsched_slots(const struct ppsched *p, int rank);
 
-/* A rank's buffers. */
+/* A rank's memory. */
 struct ppsched_bytes {
-    size_t peak, arena; /* bytes that live at once; bytes allocated for them */
-    size_t total;       /* all that the rank allocates */
-    size_t peak_place;  /* action of the peak, in the row */
+    size_t peak;              /* bytes of buffers that live at once */
+    size_t peak_place;        /* action of the peak, in the row */
+    struct pp_rank_bytes all; /* all that the rank allocates */
 };
 
 /* Returns the bytes that --memory leaves a rank for activations. */

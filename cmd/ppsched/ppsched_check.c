@@ -65,12 +65,12 @@ static int print_all(struct ppsched *p, FILE *f)
                 return pp_fail(&p->tool->err, verdict.code, "%s", verdict.text);
             p->tool->status = PP_EXIT_NO;
         }
-        fprintf(f, "%-11s ", m->name);
+        char label[32];
         if (depth == INT_MAX)
-            fprintf(f, "%5s", "-");
+            snprintf(label, sizeof label, "%-11s %5s", m->name, "-");
         else
-            fprintf(f, "%5d", depth);
-        fprintf(f, "  %s\n", verdict.code ? verdict.text : "ok");
+            snprintf(label, sizeof label, "%-11s %5d", m->name, depth);
+        tool_entry(f, 19, label, verdict.code ? verdict.text : "ok");
     }
     return 0;
 }

@@ -22,8 +22,9 @@ struct entry {
     bool borrowed; /* the manifest is not the run's own */
     double chunks; /* mean stages of a rank; copies of one count once */
     struct ppsched_view view;
-    double strict; /* makespan if receives wait in their places */
-    double peak;   /* microbatches of a whole rank */
+    struct ppsched_bytes *bytes; /* per rank */
+    double strict;               /* makespan if receives wait in their places */
+    double peak;                 /* microbatches of a whole rank */
     bool fits;
 };
 
@@ -150,13 +151,23 @@ static void scale_view(struct entry *e)
     }
 }
 
+static int find_memory(struct entry *e)
+{
+    size_t n = (size_t)e->run.manifest.graph.n_rows;
+    e->bytes = calloc(n, sizeof *e->bytes);
+    if (!e->bytes)
+        return pp_fail(&e->tool.err, PP_EXIT_SYSTEM, "out of memory");
+    return ppsched_memory(&e->run, e->bytes);
+}
+
 /* Plans one kind. It is no failure if the kind does not fit; e keeps the
  * reason. */
 static int plan(struct comparison *c, struct entry *e)
 {
     struct ppsched *q = &e->run;
     int rc = place(c, e) || ppsched_prepare(q) || check_slots(c, e) ||
-             ppsched_view_init(q, &e->view) || ppsched_strict(q, &e->strict);
+             find_memory(e) || ppsched_view_init(q, &e->view) ||
+             ppsched_strict(q, &e->strict);
     e->fits = !rc;
     c->n_fit += e->fits;
     if (e->fits)
@@ -170,30 +181,50 @@ static int plan(struct comparison *c, struct entry *e)
 
 /* --- the table --- */
 
+enum { KIND_COLUMNS = 15 };
+
+/* Writes a number in at most eight characters. */
+static void format_time(double x, char buf[32])
+{
+    if (snprintf(buf, 32, "%.5g", x) > 8)
+        snprintf(buf, 32, "%.3g", x);
+}
+
+/* Returns the bytes of the fullest rank. */
+static size_t most_bytes(const struct entry *e)
+{
+    size_t most = 0;
+    for (int r = 0; r < e->run.manifest.graph.n_rows; r++) {
+        size_t total = pp_rank_total(&e->bytes[r].all);
+        most = total > most ? total : most;
+    }
+    return most;
+}
+
 static void print_entry(const struct entry *e, FILE *f)
 {
-    const struct pp_memory_timeline *b = e->view.bytes;
     const struct pp_sim *sim = &e->view.sim;
-    double peak = 0, bound = e->view.bound;
-    char text[32];
+    char makespan[32], strict[32], gap[32] = "-", memory[32] = "";
     if (!e->fits) {
-        fprintf(f, "%-15s does not fit: %s\n", e->kind->name, e->tool.err.text);
+        char text[sizeof e->tool.err.text + 32];
+        snprintf(text, sizeof text, "does not fit: %s", e->tool.err.text);
+        tool_entry(f, KIND_COLUMNS, e->kind->name, text);
         return;
     }
-    fprintf(f, "%-15s %6.3g %5d %9.5g %6.1f%% %6.1f%%", e->kind->name,
-            e->chunks, e->run.schedule->channel_depth, sim->makespan,
-            100 * sim->bubble, 100 * ppsched_span_bubble(sim));
-    if (bound > 0)
-        fprintf(f, " %9.5g %6.1f%%", bound, 100 * (sim->makespan / bound - 1));
-    else
-        fprintf(f, " %9s %7s", "-", "-");
-    fprintf(f, " %9.5g %6.4g", e->strict, e->peak);
-    for (int r = 0; b && r < e->run.manifest.graph.n_rows; r++)
-        peak = fmax(peak, b[r].peak);
-    pp_format_size(pp_size_of(peak), text);
-    if (b)
-        fprintf(f, " %10s", text);
-    fprintf(f, " %8zu\n", sim->n_messages);
+    format_time(sim->makespan, makespan);
+    format_time(e->strict, strict);
+    if (e->view.bound > 0)
+        snprintf(gap, sizeof gap, "%.1f%%",
+                 100 * (sim->makespan / e->view.bound - 1));
+    if (e->view.bytes)
+        pp_format_short_size(most_bytes(e), memory);
+    fprintf(f, "%-14s %6.3g %5d %8s %5.1f%% %5.1f%% %6s %8s %4.3g",
+            e->kind->name, e->chunks, e->run.schedule->channel_depth, makespan,
+            100 * sim->bubble, 100 * ppsched_span_bubble(sim), gap, strict,
+            e->peak);
+    if (e->view.bytes)
+        fprintf(f, " %6s", memory);
+    fputc('\n', f);
 }
 
 static void print_comparison(const struct comparison *c, FILE *f)
@@ -203,10 +234,9 @@ static void print_comparison(const struct comparison *c, FILE *f)
         if (c->entries[i].fits)
             first = &c->entries[i];
     if (first)
-        fprintf(f, "%-15s %6s %5s %9s %7s %7s %9s %7s %9s %6s%s %8s\n", "kind",
-                "chunks", "depth", "makespan", "bubble", "span", "bound", "gap",
-                "strict", "peak", first->view.bytes ? "      bytes" : "",
-                "messages");
+        fprintf(f, "%-14s %6s %5s %8s %6s %6s %6s %8s %4s%s\n", "kind",
+                "chunks", "depth", "makespan", "bubble", "span", "gap",
+                "strict", "peak", first->view.bytes ? " memory" : "");
     for (int i = 0; i < c->n; i++)
         print_entry(&c->entries[i], f);
 }
@@ -239,6 +269,7 @@ static int draw(struct comparison *c)
 static void finish_entry(struct entry *e)
 {
     ppsched_view_finish(&e->run, &e->view);
+    free(e->bytes);
     ppsched_costs_finish(&e->run.costs);
     pp_schedule_finish(&e->run.built);
     pp_packed_finish(&e->run.packed);

@@ -122,6 +122,21 @@ static void print_action(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_string(w, NULL, text);
 }
 
+/* Prints each rank's memory by purpose, with the keys of pprun. */
+static void print_parts(struct pp_json_writer *w,
+                        const struct ppsched_bytes *bytes, int n)
+{
+    pp_json_array(w, "memory", PP_JSON_HUGGED);
+    for (int r = 0; r < n; r++) {
+        pp_json_object(w, NULL, PP_JSON_INLINE);
+        for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
+            pp_json_uint(w, pp_memory_part_names[k], bytes[r].all.part[k]);
+        pp_json_uint(w, "total", pp_rank_total(&bytes[r].all));
+        pp_json_end(w);
+    }
+    pp_json_end(w);
+}
+
 static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
                          const struct ppsched_bytes *bytes)
 {
@@ -149,12 +164,13 @@ static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_end(w);
     pp_json_array(w, "arena_bytes", PP_JSON_INLINE);
     for (int r = 0; r < n; r++)
-        pp_json_uint(w, NULL, bytes[r].arena);
+        pp_json_uint(w, NULL, pp_rank_arena(&bytes[r].all));
     pp_json_end(w);
     pp_json_array(w, "rank_bytes", PP_JSON_INLINE);
     for (int r = 0; r < n; r++)
-        pp_json_uint(w, NULL, bytes[r].total);
+        pp_json_uint(w, NULL, pp_rank_total(&bytes[r].all));
     pp_json_end(w);
+    print_parts(w, bytes, n);
 }
 
 int ppsched_stats(struct ppsched *p, FILE *f)

@@ -60,7 +60,10 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        x->state_bytes = (double)pp_split_state_bytes(&j->request, &j->mesh, i);
+        const struct pp_state_bytes state =
+            pp_split_state(&j->request, &j->mesh, i);
+        x->state_bytes = (double)pp_state_sum(state);
+        x->weight_bytes = (double)state.weights;
         x->out_bytes = rates.out / n;
         x->workspace = rates.workspace;
     }

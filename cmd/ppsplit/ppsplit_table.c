@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_table - -t: the plan as a table for people. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -9,7 +10,12 @@
 #include "model/vision.h"
 #include "ppsplit.h"
 
-enum { UNITS_TEXT = 96, BAR = 20 };
+enum { UNITS_TEXT = 96, BAR = 20, LEAST_BAR = 4 };
+
+/* The columns of a table of costs beside its first column and the bar: those of
+ * numbers, and the mark. */
+enum { NUMBER_COLUMNS = 21, MARK_COLUMNS = 12 };
+static const char largest_mark[] = "  <- largest";
 
 /* Writes units of a table of units by name: "first", "first ... last". */
 static void format_names(const struct split_job *j, size_t first, size_t end,
@@ -136,11 +142,11 @@ static void print_head(const struct split_job *j, FILE *f)
 {
     char params[32];
     format_count(pp_model_n_params(&j->model), params);
-    fprintf(f, "%s: %s, %zu layers, %s parameters%s\n", j->source,
-            pp_model_architecture(&j->model), j->model.n_layers, params,
-            j->model.tied ? ", tied head" : "");
-    fprintf(
-        f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens\n\n",
+    tool_paragraph(f, "%s: %s, %zu layers, %s parameters%s", j->source,
+                   pp_model_architecture(&j->model), j->model.n_layers, params,
+                   j->model.tied ? ", tied head" : "");
+    tool_paragraph(
+        f, "%d stage%s on %d rank%s%s, %s; sequences of %" PRId64 " tokens",
         j->plan.graph.n_stages, j->plan.graph.n_stages == 1 ? "" : "s",
         j->plan.graph.n_rows, j->plan.graph.n_rows == 1 ? "" : "s",
         j->plan.graph.n_copies > 1          ? " both ways"
@@ -148,34 +154,49 @@ static void print_head(const struct split_job *j, FILE *f)
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
                                             : " in a V",
         split_method_names[j->method], j->seq_len);
+    fputc('\n', f);
+}
+
+/* Returns the width of the bars beside a first column. */
+static int bar_beside(int left)
+{
+    int room = TOOL_COLUMNS - left - NUMBER_COLUMNS - MARK_COLUMNS;
+    return room > BAR ? BAR : room;
 }
 
 /* Prints the columns that stages and ranks share, to the end of the line. */
 static void print_sum(const struct pp_split_sum *sum, double total,
-                      double largest, const char *mark, FILE *f)
+                      double largest, int width, const char *mark, FILE *f)
 {
-    char params[32], state[32], activations[32];
-    char bar[BAR + 1] = "";
+    char params[32];
     double share = total > 0 ? 100 * sum->cost / total : 0;
-    int n = largest > 0 ? (int)(BAR * sum->cost / largest + 0.5) : 0;
-    memset(bar, '#', (size_t)n);
+    int n = largest > 0 ? (int)(width * sum->cost / largest + 0.5) : 0;
     format_count(sum->params, params);
-    pp_format_size(pp_size_of(sum->state_bytes), state);
-    pp_format_size(pp_size_of(sum->activations_bytes), activations);
-    fprintf(f, "  %8s  %5.1f %%  %-*s  %12s  %12s%s\n", params, share, BAR, bar,
-            state, activations, mark);
+    fprintf(f, "  %8s  %5.1f %%%s", params, share, n > 0 ? "  " : "");
+    while (n-- > 0)
+        fputc('#', f);
+    fprintf(f, "%s\n", mark);
 }
 
 static void print_titles(const char *left, int width, FILE *f)
 {
-    fprintf(f, "%-*s  %8s  %7s  %-*s  %12s  %12s\n", width, left, "params",
-            "cost", BAR, "", "state", "activations");
+    fprintf(f, "%-*s  %8s  %7s\n", width, left, "params", "cost");
+}
+
+/* Cuts text to at most n bytes, with dots at its end. */
+static void cut(char *text, int n)
+{
+    if ((int)strlen(text) > n)
+        strcpy(text + n - 3, "...");
 }
 
 static void print_stages(const struct split_job *j, const char *mark, FILE *f)
 {
+    enum { LEFT = 13 }; /* columns before the units */
     const struct pp_graph *g = &j->plan.graph;
-    char units[UNITS_TEXT], left[UNITS_TEXT + 32];
+    const int most =
+        TOOL_COLUMNS - LEFT - NUMBER_COLUMNS - MARK_COLUMNS - LEAST_BAR;
+    char units[UNITS_TEXT];
     double total = total_cost(j),
            largest = largest_cost(j->plan.stages, g->n_stages);
     int width = (int)strlen("units");
@@ -184,13 +205,13 @@ static void print_stages(const struct split_job *j, const char *mark, FILE *f)
         int n = (int)strlen(units);
         width = n > width ? n : width;
     }
-    print_titles("stage  rank  units", 13 + width, f);
+    width = width > most ? most : width;
+    print_titles("stage  rank  units", LEFT + width, f);
     for (int s = 0; s < g->n_stages; s++) {
         format_units(j, s, units);
-        snprintf(left, sizeof left, "%5d  %4d  %-*s", s, g->stages[s].row,
-                 width, units);
-        fputs(left, f);
-        print_sum(&j->plan.stages[s], total, largest,
+        cut(units, width);
+        fprintf(f, "%5d  %4d  %-*s", s, g->stages[s].row, width, units);
+        print_sum(&j->plan.stages[s], total, largest, bar_beside(LEFT + width),
                   j->plan.stages[s].cost == largest ? mark : "", f);
     }
 }
@@ -212,9 +233,9 @@ static void format_stages(const struct split_job *j, int rank, char *buf,
     }
 }
 
-static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
+static void print_ranks(const struct split_job *j, FILE *f)
 {
-    enum { STAGES_TEXT = 40 };
+    enum { STAGES_TEXT = 34, LEFT = 7 };
     const struct pp_graph *g = &j->plan.graph;
     char stages[STAGES_TEXT];
     double largest = largest_cost(j->plan.ranks, g->n_rows);
@@ -225,13 +246,27 @@ static void print_ranks(const struct split_job *j, const char *mark, FILE *f)
         width = n > width ? n : width;
     }
     fputc('\n', f);
-    print_titles(" rank  stages", 7 + width, f);
+    print_titles(" rank  stages", LEFT + width, f);
     for (int r = 0; r < g->n_rows; r++) {
+        bool marked = g->n_rows > 1 && j->plan.ranks[r].cost == largest;
         format_stages(j, r, stages, sizeof stages);
         fprintf(f, "%5d  %-*s", r, width, stages);
         print_sum(&j->plan.ranks[r], total_cost(j), largest,
-                  j->plan.ranks[r].cost == largest ? mark : "", f);
+                  bar_beside(LEFT + width), marked ? largest_mark : "", f);
     }
+}
+
+static void print_memory(const struct split_job *j, FILE *f)
+{
+    char row[TOOL_MEMORY_ROW];
+    fputc('\n', f);
+    tool_memory_titles(row);
+    fprintf(f, "%s\n", row);
+    for (int r = 0; r < j->plan.graph.n_rows; r++) {
+        tool_memory_row(r, &j->plan.ranks[r].bytes, row);
+        fprintf(f, "%s\n", row);
+    }
+    fputc('\n', f);
 }
 
 /* Says that each rank is one of a group, if the mesh has more dimensions. */
@@ -240,10 +275,10 @@ static void print_mesh(const struct split_job *j, FILE *f)
     const struct pp_mesh *x = &j->mesh;
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1)
         return;
-    fprintf(
+    tool_paragraph(
         f,
         "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s; %lld "
-        "in all.\nCosts, sizes and parameters are those of one rank%s.\n",
+        "in all. Costs, sizes and parameters are those of one rank%s.",
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "",
         (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
         x->dp * x->cp > 1 && !x->whole_state
@@ -253,41 +288,23 @@ static void print_mesh(const struct split_job *j, FILE *f)
 
 static void print_foot(const struct split_job *j, FILE *f)
 {
-    size_t most = 0;
-    double tables = 0;
-    char size[32], rest[48] = "";
-    int n = j->plan.graph.n_rows;
+    char size[32];
+    int n = j->plan.graph.n_rows, fullest = pp_split_plan_fullest(&j->plan);
     double mean = total_cost(j) / n, largest = largest_cost(j->plan.ranks, n);
-    for (int r = 0; r < n; r++) {
-        const struct pp_split_sum *x = &j->plan.ranks[r];
-        size_t bytes = pp_size_of(pp_split_plan_need(&j->plan, r));
-        tables = x->tables_bytes > tables ? x->tables_bytes : tables;
-        most = bytes > most ? bytes : most;
-    }
-    pp_format_size(most, size);
-    if (tables > 0) {
-        char text[32];
-        pp_format_size(pp_size_of(tables), text);
-        snprintf(rest, sizeof rest, ", and %s of tables", text);
-    }
-    fprintf(f,
-            "\nThe largest rank has %.1f %% of the cost, %.1f %% above the "
-            "mean.\n",
-            100 * largest / (mean * n), 100 * (largest / mean - 1));
-    fprintf(f,
-            "The fullest rank holds %s: %s weights, gradients%s, "
-            "and the\nactivations of microbatches of %" PRId64
-            " tokens, %" PRId64 " in a step%s.\n",
-            size, j->precision->name,
-            j->precision->element_bytes < j->precision->accumulator_bytes
-                ? ", master weights and two moments"
-                : " and two moments",
-            j->tokens, j->plan.run.n_microbatches, rest);
+    pp_format_size(pp_size_of(pp_split_plan_need(&j->plan, fullest)), size);
+    tool_paragraph(f,
+                   "The largest rank has %.1f %% of the cost, %.1f %% above "
+                   "the mean.",
+                   100 * largest / (mean * n), 100 * (largest / mean - 1));
+    tool_paragraph(f,
+                   "The fullest rank, %d, holds %s in %s, with %" PRId64
+                   " microbatches of %" PRId64 " tokens in a step.",
+                   fullest, size, j->precision->name,
+                   j->plan.run.n_microbatches, j->tokens);
     if (j->n_microbatches == 0)
-        fprintf(f,
-                "Without -m a step is assumed to have %" PRId64
-                " microbatches.\n",
-                j->plan.run.n_microbatches);
+        tool_paragraph(
+            f, "Without -m a step is assumed to have %" PRId64 " microbatches.",
+            j->plan.run.n_microbatches);
     print_mesh(j, f);
 }
 
@@ -297,13 +314,27 @@ static void format_step(const struct split_job *j, double step, char buf[48])
     snprintf(buf, 48, j->costs_file ? "%.4g s" : "%.4g flop", step);
 }
 
-/* Prints how long a step takes, and how much a better split could gain. */
+/* Writes how much less a better split could take. */
+static void format_bound(const struct split_job *j, char buf[48])
+{
+    const struct pp_split_found *x = &j->plan.run.found;
+    buf[0] = '\0';
+    if (j->plan.run.shortest && x->proved)
+        snprintf(buf, 48,
+                 j->encoder_ranks ? " No such split takes less."
+                                  : " No split takes less.");
+    else if (j->plan.run.shortest)
+        snprintf(buf, 48, " No split takes %.2f %% less.",
+                 100 * (1 - x->bound / x->makespan));
+}
+
+/* Prints how long a step takes, and how long ranks wait. */
 static void print_step(const struct split_job *j, FILE *f)
 {
     const struct pp_split_found *x = &j->plan.run.found;
     int n = j->plan.graph.n_rows, busiest = 0;
     double busy = 0;
-    char step[48];
+    char step[48], bound[48];
     if (!j->plan.run.simulated || x->makespan <= 0)
         return;
     for (int r = 0; r < n; r++) {
@@ -312,58 +343,64 @@ static void print_step(const struct split_job *j, FILE *f)
             j->plan.ranks[r].busy > j->plan.ranks[busiest].busy ? r : busiest;
     }
     format_step(j, x->makespan, step);
-    fprintf(f,
-            "A step of %" PRId64 " microbatches under %s takes %s; ranks are "
-            "idle %.1f %% of it,\nrank %d least, %.1f %%.",
-            j->plan.run.n_microbatches, j->plan.run.name, step,
-            100 * (1 - busy / (n * x->makespan)), busiest,
-            100 * (1 - j->plan.ranks[busiest].busy / x->makespan));
-    if (j->plan.run.shortest && x->proved)
-        fprintf(f, j->encoder_ranks ? " No such split takes less."
-                                    : " No split takes less.");
-    else if (j->plan.run.shortest)
-        fprintf(f, " No split takes %.2f %% less.",
-                100 * (1 - x->bound / x->makespan));
-    fputc('\n', f);
+    format_bound(j, bound);
+    tool_paragraph(f,
+                   "A step of %" PRId64 " microbatches under %s takes %s; "
+                   "ranks are idle %.1f %% of it, rank %d least, %.1f %%.%s",
+                   j->plan.run.n_microbatches, j->plan.run.name, step,
+                   100 * (1 - busy / (n * x->makespan)), busiest,
+                   100 * (1 - j->plan.ranks[busiest].busy / x->makespan),
+                   bound);
 }
 
-/* Prints how much of --memory each rank uses. */
-static void print_room(const struct split_job *j, FILE *f)
+/* Prints a sentence that ends in a list with an item for each of n. */
+static void print_list(const struct split_job *j, const char *begin, int n,
+                       void (*item)(const struct split_job *j, int i, FILE *f),
+                       FILE *f)
 {
-    if (j->memory_bytes == 0)
+    char *text = NULL;
+    size_t size;
+    FILE *m = open_memstream(&text, &size);
+    if (!m)
         return;
-    fprintf(f, "Ranks 0, 1, ... use this share of the memory limit:");
-    for (int r = 0; r < j->plan.graph.n_rows; r++)
-        fprintf(f, "%s %.0f %%", r ? "," : "",
-                100 * pp_split_plan_need(&j->plan, r) /
-                    (double)j->memory_bytes);
-    fprintf(f, ".\n");
+    fputs(begin, m);
+    for (int i = 0; i < n; i++) {
+        fputs(i ? ", " : " ", m);
+        item(j, i, m);
+    }
+    if (!fclose(m))
+        tool_paragraph(f, "%s.", text);
+    free(text);
 }
 
-/* Prints the mode of each stage, if stages may differ. */
-static void print_modes(const struct split_job *j, FILE *f)
+static void print_share(const struct split_job *j, int rank, FILE *f)
 {
-    if (!j->recompute_list && !j->recompute_auto)
-        return;
-    fprintf(f, "Stages 0, 1, ... recompute:");
-    for (int s = 0; s < j->plan.graph.n_stages; s++)
-        fprintf(f, "%s %s", s ? "," : "",
-                pp_recompute_names[pp_split_stage_mode(&j->plan, s)]);
-    fprintf(f, ".\n");
+    fprintf(f, "%.0f %%",
+            100 * pp_split_plan_need(&j->plan, rank) / (double)j->memory_bytes);
+}
+
+static void print_mode(const struct split_job *j, int stage, FILE *f)
+{
+    fputs(pp_recompute_names[pp_split_stage_mode(&j->plan, stage)], f);
 }
 
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
-    static const char mark[] = "  <- largest";
-    bool one = j->plan.graph.n_stages == j->plan.graph.n_rows;
+    const struct pp_graph *g = &j->plan.graph;
+    bool one = g->n_stages == g->n_rows;
     print_head(j, f);
-    print_stages(j, one && j->plan.graph.n_rows > 1 ? mark : "", f);
+    print_stages(j, one && g->n_rows > 1 ? largest_mark : "", f);
     if (!one)
-        print_ranks(j, j->plan.graph.n_rows > 1 ? mark : "", f);
+        print_ranks(j, f);
+    print_memory(j, f);
     print_foot(j, f);
     print_step(j, f);
-    print_modes(j, f);
-    print_room(j, f);
+    if (j->recompute_list || j->recompute_auto)
+        print_list(j, "Stages 0, 1, ... recompute:", g->n_stages, print_mode,
+                   f);
+    if (j->memory_bytes > 0)
+        print_list(j, "Ranks 0, 1, ... use this share of the memory limit:",
+                   g->n_rows, print_share, f);
     if (j->method == SPLIT_JOINT)
         split_print_tried(j, f);
     if (ferror(f))

@@ -154,3 +154,14 @@ void pp_format_size(size_t bytes, char *buf)
     }
     snprintf(buf, 32, u ? "%.2f %s" : "%.0f %s", v, units[u]);
 }
+
+void pp_format_short_size(size_t bytes, char *buf)
+{
+    static const char units[][2] = {"", "K", "M", "G", "T", "P", "E"};
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1023.5; v /= 1024)
+        u++;
+    int digits = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2;
+    snprintf(buf, 32, "%.*f%s", digits, v, units[u]);
+}

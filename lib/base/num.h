@@ -48,6 +48,10 @@ size_t pp_size_of(double x);
 /* Writes a size for people: "512 B", "1.50 KiB". buf has 32 bytes. */
 void pp_format_size(size_t bytes, char *buf);
 
+/* Writes a size for a column of a table, with three digits and at most six
+ * characters: "512", "1.5K", "23.4G". K is 1024. buf has 32 bytes. */
+void pp_format_short_size(size_t bytes, char *buf);
+
 /* Returns n rounded up to a multiple of align. align is not 0. */
 static inline size_t pp_round_up(size_t n, size_t align)
 {

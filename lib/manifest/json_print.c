@@ -58,6 +58,7 @@ static const char *const key_order[] = {
     "passing_bytes",
     "out_bytes",
     "state_bytes",
+    "weight_bytes",
     "recompute",
     "fwd",
     "input",

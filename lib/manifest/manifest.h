@@ -41,8 +41,9 @@ struct pp_manifest_unit {
     double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
                                             saved at I, freed at W */
     double out_bytes;                    /* per token */
-    double state_bytes; /* weights, gradients and optimizer of one rank, if the
-                           model has has_state */
+    double state_bytes;  /* weights, gradients and optimizer of one rank, if the
+                            model has has_state */
+    double weight_bytes; /* those of them that are weights; 0: unknown */
     struct pp_workspace workspace; /* for each row of a rank; without what a
                                       mode recomputes */
     /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known

@@ -137,8 +137,8 @@ static const char *const model_keys[] = {
     "params", "tensors",      "rotary_dim", "units",  NULL,
 };
 static const char *const unit_keys[] = {
-    "fqn",         "params",          "fwd_flops", "act_bytes", "out_bytes",
-    "state_bytes", "workspace_bytes", "recompute", NULL,
+    "fqn",         "params",       "fwd_flops",       "act_bytes", "out_bytes",
+    "state_bytes", "weight_bytes", "workspace_bytes", "recompute", NULL,
 };
 
 static int reals_member(const struct pp_value *at, const char *key,
@@ -184,8 +184,13 @@ static int read_state(const struct pp_value *at, bool first,
         return pp_value_fail(&member, "all units need it, or none");
     if (!model->has_state)
         return 0;
-    return pp_value_get_real(at, "state_bytes", 0, PP_MAX_COST,
-                             &u->state_bytes);
+    if (pp_value_get_real(at, "state_bytes", 0, PP_MAX_COST, &u->state_bytes))
+        return -1;
+    /* Manifests of version 0.2 do not have it. */
+    return pp_value_find(at, "weight_bytes", &member)
+               ? pp_value_get_real(at, "weight_bytes", 0, u->state_bytes,
+                                   &u->weight_bytes)
+               : 0;
 }
 
 /* The numbers of workspace_bytes, in this order. */
@@ -372,6 +377,8 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
     bad |= pp_put_costs(o, u->params, u->fwd_flops, u->act_bytes, u->out_bytes);
     if (has_state)
         bad |= pp_put(o, "state_bytes", json_real(u->state_bytes));
+    if (has_state && u->weight_bytes > 0)
+        bad |= pp_put(o, "weight_bytes", json_real(u->weight_bytes));
     struct pp_workspace w = u->workspace;
     size_t *from[PP_WORKSPACE_NUMBERS];
     json_t *numbers = w.fixed ? json_array() : NULL;

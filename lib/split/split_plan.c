@@ -80,11 +80,16 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
     if (!run->simulated || run->lowered.n_microbatches == 0)
         return 0;
     for (int r = 0; r < g->n_rows; r++) {
-        size_t bytes;
-        if (pp_split_run_buffers(run, plan->bounds, r, &bytes, err))
+        struct pp_split_sum *rank = &plan->ranks[r];
+        struct pp_memory m;
+        if (pp_split_run_buffers(run, plan->bounds, r, &m, err))
             return -1;
-        plan->ranks[r].activations_bytes = (double)bytes;
-        plan->ranks[r].tables_bytes = run->tables[r];
+        rank->activations_bytes = (double)m.arena_bytes;
+        rank->tables_bytes = run->tables[r];
+        pp_rank_set_arena(&rank->bytes, m.arena_bytes, m.message_bytes,
+                          m.workspace_bytes);
+        rank->bytes.part[PP_PART_TABLES] = pp_size_of(run->tables[r]);
+        pp_memory_finish(&m);
     }
     if (g->n_stages == g->n_rows)
         for (int s = 0; s < g->n_stages; s++)
@@ -112,7 +117,9 @@ static void add_unit(const struct pp_split_run *run, size_t i,
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
     sum->params += held.dense + held.experts;
-    sum->state_bytes += (double)pp_split_state_bytes(q, &q->mesh, i);
+    struct pp_state_bytes state = pp_split_state(q, &q->mesh, i);
+    sum->state_bytes += (double)pp_state_sum(state);
+    pp_rank_add_state(&sum->bytes, state);
     sum->cost += run->costs[i];
     sum->activations_bytes +=
         (double)kept * sum->live + (double)bytes.act[PP_SAVED_GRAD_W];
@@ -146,6 +153,10 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
         rank->cost += sum->cost;
         rank->state_bytes += sum->state_bytes;
         rank->activations_bytes += sum->activations_bytes;
+        for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
+            rank->bytes.part[k] += sum->bytes.part[k];
+        rank->bytes.part[PP_PART_ACTIVATIONS] =
+            pp_size_of(rank->activations_bytes);
     }
     return measure_ranks(plan, err);
 }
@@ -299,7 +310,7 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
             for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s);
                  i++)
                 if (g->stages[s].row == r)
-                    bytes += (double)pp_split_state_bytes(q, &mesh, i);
+                    bytes += (double)pp_state_sum(pp_split_state(q, &mesh, i));
         if (bytes > (double)q->memory_bytes)
             return false;
     }

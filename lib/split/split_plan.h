@@ -14,7 +14,7 @@
 #include "model/cost.h"
 #include "model/mesh.h"
 #include "model/precision.h"
-#include "model/unit_bytes.h"
+#include "model/rank_bytes.h"
 #include "schedule/kinds/kind.h"
 #include "split/split_least.h"
 #include "split/split_recompute.h"
@@ -118,10 +118,10 @@ int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
 void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
                         struct pp_stage_bytes *sizes);
 
-/* Sets *bytes to the memory that ppsched and pprun plan on a rank for
- * activations and messages. The run must have lowered. */
+/* Plans the memory of a rank for activations, messages and workspace, as
+ * ppsched and pprun do. The run must have lowered. The caller finishes m. */
 int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
-                         int rank, size_t *bytes,
+                         int rank, struct pp_memory *m,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Returns the bytes of weights, gradients and optimizer state on a rank. */
@@ -130,8 +130,8 @@ double pp_split_run_trained(const struct pp_split_run *run,
 
 /* Returns the bytes of weights, gradients and optimizer state of a unit on one
  * rank of a mesh. */
-size_t pp_split_state_bytes(const struct pp_split_request *q,
-                            const struct pp_mesh *mesh, size_t unit);
+struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
+                                     const struct pp_mesh *mesh, size_t unit);
 
 /* Sets *bytes to the sum of both: what the rank needs besides its tables. */
 int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
@@ -187,13 +187,14 @@ int pp_split_run_search(struct pp_split_run *run, size_t *bounds,
 /* Sums over the units of a stage, or over the stages of a rank. */
 struct pp_split_sum {
     uint64_t params;
-    double cost;              /* F, I and W of one token */
-    double state_bytes;       /* weights, gradients, optimizer state */
-    double activations_bytes; /* at most, of all live microbatches; with
-                                 messages and workspace if they are planned */
-    double tables_bytes;      /* of a rank, if buffers are planned */
-    double live;              /* microbatches; of a stage only */
-    double busy;              /* time in a step; of a rank only */
+    double cost;                /* F, I and W of one token */
+    double state_bytes;         /* weights, gradients, optimizer state */
+    double activations_bytes;   /* at most, of all live microbatches; with
+                                   messages and workspace if they are planned */
+    double tables_bytes;        /* of a rank, if buffers are planned */
+    struct pp_rank_bytes bytes; /* of a rank: all of it, by purpose */
+    double live;                /* microbatches; of a stage only */
+    double busy;                /* time in a step; of a rank only */
 };
 
 /* The answer. Its address must not change. */

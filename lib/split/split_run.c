@@ -176,12 +176,11 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
     return pp_unit_bytes(&rates, rows, pp_copied_keys(rows, context));
 }
 
-size_t pp_split_state_bytes(const struct pp_split_request *q,
-                            const struct pp_mesh *mesh, size_t i)
+struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
+                                     const struct pp_mesh *mesh, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(q->model, i);
-    return pp_state_sum(
-        pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision));
+    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision);
 }
 
 static void set_bytes(struct pp_split_run *run, size_t i)
@@ -193,7 +192,7 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
     b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
     b[PP_UNIT_WORKSPACE] = (double)x.workspace;
-    b[PP_UNIT_TRAINED] = (double)pp_split_state_bytes(q, &q->mesh, i);
+    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &q->mesh, i));
 }
 
 /* Returns the elements of gradients of a tied embedding or head that a rank
@@ -381,21 +380,16 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
 }
 
 int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
-                         int rank, size_t *bytes, struct pp_err *err)
+                         int rank, struct pp_memory *m, struct pp_err *err)
 {
-    struct pp_memory m;
     struct pp_stage_bytes *sizes =
         calloc((size_t)run->graph.n_stages, sizeof *sizes);
     if (!sizes)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     pp_split_run_sizes(run, bounds, sizes);
-    int rc = pp_memory_plan(&run->lowered, rank, sizes, &m, err);
+    int rc = pp_memory_plan(&run->lowered, rank, sizes, m, err);
     free(sizes);
-    if (rc)
-        return -1;
-    *bytes = m.arena_bytes;
-    pp_memory_finish(&m);
-    return 0;
+    return rc;
 }
 
 double pp_split_run_trained(const struct pp_split_run *run,
@@ -417,10 +411,11 @@ double pp_split_run_trained(const struct pp_split_run *run,
 int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
                       int rank, double *bytes, struct pp_err *err)
 {
-    size_t buffers = 0;
-    if (pp_split_run_buffers(run, bounds, rank, &buffers, err))
+    struct pp_memory m;
+    if (pp_split_run_buffers(run, bounds, rank, &m, err))
         return -1;
-    *bytes = pp_split_run_trained(run, bounds, rank) + (double)buffers;
+    *bytes = pp_split_run_trained(run, bounds, rank) + (double)m.arena_bytes;
+    pp_memory_finish(&m);
     return 0;
 }
 

@@ -401,9 +401,10 @@ EOF
             ppsched -s "${split%% *}" -m 6 --data packed >p.json
         ppsched --stats p.json >stats.json
         pprun p.json --init 1 --steps 1 --plan >need.json
-        diff <(jq -c .arena_bytes stats.json) \
-            <(jq -c 'map(.activations + .workspace)' need.json)
-        diff <(jq -c .rank_bytes stats.json) <(jq -c 'map(.total)' need.json)
+        diff <(jq -c .arena_bytes stats.json) <(jq -c \
+            'map(.activations + .messages + .workspace)' need.json)
+        diff <(jq -S .memory stats.json) \
+            <(jq -S 'map(del(.rank, .slots))' need.json)
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json
     done

@@ -74,7 +74,7 @@ fails() {
     bytes=$(jq '[.stages[] | select(.rank == 0).params] | add * 16' split.json)
     run --separate-stderr ppsched --memory 1K both.json --check
     [ "$status" -eq 1 ]
-    [[ "$stderr" == *"$((bytes / 1024))."*" of parameters"* ]]
+    [[ "$stderr" == *"$((bytes / 1024))."*" of weights, gradients and optimizer"* ]]
 }
 
 @test "kinds and splits that cannot go both ways are refused" {

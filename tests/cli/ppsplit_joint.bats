@@ -73,12 +73,12 @@ beats_all() {
     [ "$(awk 'length > 80' rows | wc -l)" -eq 0 ]
     # One is the best: its figures are those of the plan above.
     [ "$(grep -c 'best$' table)" -eq 1 ]
-    holds=$(sed -n 's/^The fullest rank holds \([^:]*\):.*/\1/p' table)
+    holds=$(sed -n 's/^The fullest rank, [0-9]*, holds \([^ ]* [^ ]*\) .*/\1/p' table)
     idle=$(sed -n 's/.* ranks are idle \([^ ]*\) .*/\1/p' table)
     grep 'best$' table | grep -F " $holds " | grep -F " $idle %"
     # Those of a kind are the ones of its own plan; 1f1b is best with one chunk.
     ppsplit -p 3 -m 6 -s 1f1b -t model.json >own
-    holds=$(sed -n 's/^The fullest rank holds \([^:]*\):.*/\1/p' own)
+    holds=$(sed -n 's/^The fullest rank, [0-9]*, holds \([^ ]* [^ ]*\) .*/\1/p' own)
     idle=$(sed -n 's/.* ranks are idle \([^ ]*\) .*/\1/p' own)
     grep '^1f1b  *chain ' table | grep -F " $holds " | grep -F " $idle %"
     # With less memory some schedules have no split.

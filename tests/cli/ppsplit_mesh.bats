@@ -115,7 +115,10 @@ END
     ppsplit -p 2 --tp 2 --dp 4 --dtype bf16 -t dense.json >table
     cat table
     grep -q 'Each pipeline rank is a group of dp 4 x tp 2 x cp 1 ranks; 16 in all' table
-    grep -q 'master weights and two moments' table
+    # Master weights and two moments of 4 bytes, divided by 4 ranks; weights of
+    # 2 bytes.
+    awk '$1 == "0" && NF == 9 { sub("M", "", $2); sub("M", "", $4)
+        exit $4 / $2 < 1.49 || $4 / $2 > 1.51 }' table
     ppsplit -p 2 --tp 2 dense.json | ppsched -s 1f1b -m 4 >plan.json
     run -2 --separate-stderr pprun --init 1 --data none --steps 1 plan.json
     [[ "$stderr" == *"/mesh/tp: '2', but pprun supports only 1 so far" ]]

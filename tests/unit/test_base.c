@@ -151,6 +151,16 @@ static void test_parse(void)
        "bytes beyond a size");
     pp_format_size(1536, buf);
     is_str(buf, "1.50 KiB", "bytes for people");
+    static const struct {
+        size_t bytes;
+        const char *text;
+    } sizes[] = {{0, "0"},           {1023, "1023"},   {1024, "1.00K"},
+                 {10239, "10.0K"},   {102399, "100K"}, {1048575, "1.00M"},
+                 {SIZE_MAX, "16.0E"}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        pp_format_short_size(sizes[k].bytes, buf);
+        is_str(buf, sizes[k].text, "bytes in a table");
+    }
 }
 
 static void test_rng(void)

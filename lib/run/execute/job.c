@@ -169,7 +169,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 
 /* Adds the state of a stage. Forward passes alone keep weights only. */
 static void add_state(const struct pp_job *j, int stage,
-                      struct pp_state_bytes *sum)
+                      struct pp_rank_bytes *sum)
 {
     const struct pp_precision types = {
         .element_bytes = j->kernels->element_bytes,
@@ -181,11 +181,10 @@ static void add_state(const struct pp_job *j, int stage,
         struct pp_held held =
             pp_mesh_held(&mesh, j->model, pp_model_unit(j->model, i));
         struct pp_state_bytes s = pp_state_bytes(NULL, held, &types);
-        sum->weights += s.weights;
+        s.optimizer -= adamw ? 0 : 2 * s.gradients;
         if (!pp_job_trains(j))
-            continue;
-        sum->gradients += s.gradients;
-        sum->optimizer += s.optimizer - (adamw ? 0 : 2 * s.gradients);
+            s.gradients = s.optimizer = 0;
+        pp_rank_add_state(sum, s);
     }
 }
 
@@ -202,10 +201,9 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
         return -1;
     pp_job_sizes(j, pass, sizes);
     int rc = pp_memory_plan(s, row, sizes, &plan, err);
-    if (plan.arena_bytes > m->activations + m->workspace) {
-        m->activations = plan.arena_bytes - plan.workspace_bytes;
-        m->workspace = plan.workspace_bytes;
-    }
+    if (plan.arena_bytes > pp_rank_arena(&m->bytes))
+        pp_rank_set_arena(&m->bytes, plan.arena_bytes, plan.message_bytes,
+                          plan.workspace_bytes);
     m->slots = m->slots ? m->slots : plan.peak_slots;
     pp_memory_finish(&plan);
     free(sizes);
@@ -218,16 +216,16 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
     const struct pp_graph *g = j->schedule->graph;
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     struct pp_table_counts counts = pp_job_tables(j, row);
-    *m = (struct pp_rank_memory){.tables = pp_table_bytes(&counts, &b)};
+    *m = (struct pp_rank_memory){.slots = 0};
+    m->bytes.part[PP_PART_TABLES] = pp_table_bytes(&counts, &b);
     for (int s = 0; s < g->n_stages; s++)
         if (g->stages[s].row == row)
-            add_state(j, s, &m->state);
-    if ((pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
-        (pp_job_forwards(j) && plan_pass(j, PP_PASS_FORWARD, row, m, err)))
-        return -1;
-    m->total =
-        pp_state_sum(m->state) + m->activations + m->workspace + m->tables;
-    return 0;
+            add_state(j, s, &m->bytes);
+    return (pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
+                   (pp_job_forwards(j) &&
+                    plan_pass(j, PP_PASS_FORWARD, row, m, err))
+               ? -1
+               : 0;
 }
 
 /* The messages of a row that are posted and not yet used. */

@@ -10,8 +10,8 @@
 #include "data/packed.h"
 #include "data/safetensors.h"
 #include "device/device.h"
-#include "model/unit_bytes.h"
 #include "model/layout.h"
+#include "model/rank_bytes.h"
 #include "run/parts/layer.h"
 #include "run/parameters/optim.h"
 #include "run/parameters/parameters.h"
@@ -180,12 +180,8 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
 /* The memory that a rank allocates, in bytes: on a GPU its device's, without
  * that of the device's libraries. */
 struct pp_rank_memory {
-    struct pp_state_bytes state;
+    struct pp_rank_bytes bytes;
     int slots;
-    size_t activations; /* with messages */
-    size_t workspace;   /* of actions */
-    size_t tables; /* ids of a microbatch, angles, tied gradients, statistics */
-    size_t total;
 };
 
 /* Plans the memory of a rank of this row. Training and forward passes share one

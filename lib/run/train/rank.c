@@ -192,9 +192,8 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
         (pp_job_forwards(j) && make_exec(r, PP_PASS_FORWARD, err)))
         return -1;
     r->train.slot_limit = j->slot_limit;
-    r->arena =
-        pp_device_alloc(r->device, r->memory.activations + r->memory.workspace,
-                        1, "activations and messages", err);
+    r->arena = pp_device_alloc(r->device, pp_rank_arena(&r->memory.bytes), 1,
+                               "activations and messages", err);
     r->train.arena = r->forward.arena = r->arena;
     return r->arena ? 0 : -1;
 }
@@ -251,15 +250,16 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
 /* Checks that the rank has allocated what its plan says. */
 static int check_memory(const struct pp_rank *r, struct pp_err *err)
 {
-    size_t bytes = r->device->allocated;
+    size_t bytes = r->device->allocated,
+           planned = pp_rank_total(&r->memory.bytes);
     if (r->overlap)
         bytes += r->overlap->allocated;
-    if (bytes == r->memory.total)
+    if (bytes == planned)
         return 0;
     return pp_fail(err, PP_EXIT_SYSTEM,
                    "rank %d allocated %zu bytes, not the %zu of its plan: this "
                    "is a defect of the program",
-                   r->comm->rank, bytes, r->memory.total);
+                   r->comm->rank, bytes, planned);
 }
 
 static int open_device(struct pp_rank *r, struct pp_err *err)

@@ -67,6 +67,7 @@ struct pp_memory {
     size_t workspace_bytes; /* those of them that are workspaces */
     size_t peak_bytes;      /* largest sum of live buffers, rings included */
     size_t peak_place;      /* position in the row that first reaches it */
+    size_t message_bytes;   /* of messages there, in whole cache lines */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots;                         /* the same as pp_row_slots */
 };

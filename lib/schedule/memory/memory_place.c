@@ -108,7 +108,15 @@ static int by_last(const void *pa, const void *pb)
 /* Bytes of the live buffers. */
 struct live_bytes {
     size_t all, kind[PP_N_BUFFER_KINDS];
+    size_t messages; /* in whole cache lines */
 };
+
+static bool is_message(enum pp_buffer_kind kind)
+{
+    return kind == PP_BUF_OUTPUT || kind == PP_BUF_INPUT ||
+           kind == PP_BUF_DOUTPUT || kind == PP_BUF_DINPUT ||
+           kind == PP_BUF_RING;
+}
 
 static void raise_peaks(struct pp_memory *m, const struct live_bytes *l,
                         size_t place)
@@ -116,6 +124,7 @@ static void raise_peaks(struct pp_memory *m, const struct live_bytes *l,
     if (l->all > m->peak_bytes) {
         m->peak_bytes = l->all;
         m->peak_place = place;
+        m->message_bytes = l->messages;
     }
     for (int k = 0; k < PP_N_BUFFER_KINDS; k++)
         if (l->kind[k] > m->peak_by_kind[k])
@@ -132,11 +141,15 @@ static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
             struct pp_buffer *old = last[gone];
             live.all -= old->bytes;
             live.kind[old->kind] -= old->bytes;
+            if (is_message(old->kind))
+                live.messages -= pp_line_bytes(old->bytes);
             if (old->bytes)
                 return_block(h, old->offset, pp_line_bytes(old->bytes));
         }
         live.all += b->bytes;
         live.kind[b->kind] += b->bytes;
+        if (is_message(b->kind))
+            live.messages += pp_line_bytes(b->bytes);
         raise_peaks(m, &live, b->first);
         if (b->bytes)
             b->offset = take_block(h, pp_line_bytes(b->bytes));

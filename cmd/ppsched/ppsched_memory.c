@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory of each rank, in slots and in bytes, and the limit of --memory. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/num.h"
+#include "ppsched.h"
+
+/* Writes the action at which a rank needs most memory: "'0F3' (action 5)". */
+static void tell_place(const struct ppsched *p, int rank, size_t place,
+                       char *text, size_t bytes)
+{
+    char action[PP_ACTION_TEXT];
+    pp_action_format(p->schedule->rows[rank].actions[place], false, action);
+    snprintf(text, bytes, "'%s' (action %zu)", action, place);
+}
+
+double ppsched_slots(const struct ppsched *p, int rank)
+{
+    return (double)pp_row_slots(&p->schedule->rows[rank]) /
+           p->manifest.graph.n_slices;
+}
+
+static int refuse_slots(struct ppsched *p, int rank, double slots)
+{
+    char kept[32], over[32], at[PP_ACTION_TEXT + 40];
+    size_t place;
+    pp_format_real(slots, kept);
+    pp_format_real(slots - (double)p->options.memory, over);
+    pp_row_peak(&p->schedule->rows[rank], &place);
+    tell_place(p, rank, place, at, sizeof at);
+    return pp_fail(&p->tool->err, PP_EXIT_NO,
+                   "rank %d keeps %s slots alive, %s more than the limit of "
+                   "'%zu', first at %s",
+                   rank, kept, over, p->options.memory, at);
+}
+
+/* Returns the state of a unit. If the manifest has only the sum, the weights
+ * follow from the parameters, which is exact without tp and ep. */
+static struct pp_state_bytes state_of(const struct ppsched *p,
+                                      const struct pp_manifest_unit *u)
+{
+    const struct pp_precision *types = p->costs.precision;
+    struct pp_state_bytes s =
+        pp_state_bytes(NULL, (struct pp_held){u->params, 0}, types);
+    if (!p->manifest.model.has_state)
+        return s;
+    size_t sum = pp_size_of(ceil(u->state_bytes));
+    if (u->weight_bytes > 0)
+        s.weights = pp_size_of(u->weight_bytes);
+    s.weights = s.weights < sum ? s.weights : sum;
+    s.gradients = s.weights / types->element_bytes * types->accumulator_bytes;
+    if (s.gradients > sum - s.weights)
+        s.gradients = sum - s.weights;
+    s.optimizer = sum - s.weights - s.gradients;
+    return s;
+}
+
+static void add_state(const struct ppsched *p, int rank,
+                      struct pp_rank_bytes *b)
+{
+    for (int s = 0; s < p->manifest.graph.n_stages; s++) {
+        const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+        if (p->manifest.graph.stages[s].row != rank)
+            continue;
+        if (!p->manifest.has_model)
+            pp_rank_add_state(
+                b, pp_state_bytes(NULL, (struct pp_held){stage->params, 0},
+                                  p->costs.precision));
+        for (size_t i = 0; i < stage->n_units; i++)
+            pp_rank_add_state(
+                b,
+                state_of(p, &p->manifest.model.units[stage->first_unit + i]));
+    }
+}
+
+/* Returns the elements of gradients of a tied embedding or head that a rank
+ * receives in a copy of the weights. */
+static size_t tied_elements(const struct ppsched *p, int rank, int copy)
+{
+    const struct pp_graph *g = &p->manifest.graph;
+    if (g->tied[0] < 0 || copy >= g->n_copies)
+        return 0;
+    int first = copy * (g->n_stages / g->n_copies);
+    int embed = g->stages[g->tied[0] + first].row;
+    int head = g->stages[g->tied[1] + first].row;
+    const struct pp_manifest_stage *s = &p->manifest.stages[g->tied[1]];
+    size_t last = s->first_unit + s->n_units - 1;
+    return embed != head && (rank == embed || rank == head)
+               ? p->manifest.model.units[last].params
+               : 0;
+}
+
+/* Returns the bytes of the tables of a rank, if the manifest has what they
+ * depend on. */
+static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
+                          int rank)
+{
+    const struct ppsched_costs *c = &p->costs;
+    const struct pp_row *row = &s->rows[rank];
+    size_t dp = (size_t)p->manifest.mesh.dp;
+    size_t alike = dp * (size_t)p->manifest.mesh.cp;
+    bool pairs = false;
+    for (size_t i = 0; i < row->n; i++)
+        pairs |= row->actions[i].overlap;
+    const struct pp_table_counts counts = {
+        .tokens = c->max_tokens,
+        .positions = c->max_seqlen,
+        .rotary = p->manifest.model.rotary,
+        .n_tensors = p->manifest.model.n_tensors,
+        .n_losses = (size_t)s->n_microbatches * dp,
+        .n_ranks = (size_t)p->manifest.graph.n_rows * alike,
+        .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
+        .copies = p->manifest.graph.n_copies > 1,
+        .replicas = alike > 1,
+        .overlap = pairs && !c->backend.is_host};
+    return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
+}
+
+/* Returns all memory of a rank whose arena is m. */
+static struct pp_rank_bytes rank_bytes(const struct ppsched *p,
+                                       const struct pp_schedule *s, int rank,
+                                       const struct pp_memory *m)
+{
+    struct pp_rank_bytes b = {{0}};
+    add_state(p, rank, &b);
+    pp_rank_set_arena(&b, m->arena_bytes, m->message_bytes, m->workspace_bytes);
+    b.part[PP_PART_TABLES] = table_bytes(p, s, rank);
+    return b;
+}
+
+static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m)
+{
+    char text[6][32], at[PP_ACTION_TEXT + 40];
+    const struct pp_rank_bytes b = rank_bytes(p, p->schedule, rank, m);
+    const size_t bytes[] = {
+        pp_rank_total(&b),      pp_rank_total(&b) - p->options.memory,
+        pp_rank_arena(&b),      pp_rank_state(&b),
+        b.part[PP_PART_TABLES], p->options.memory};
+    for (int i = 0; i < 6; i++)
+        pp_format_size(bytes[i], text[i]);
+    tell_place(p, rank, m->peak_place, at, sizeof at);
+    return pp_fail(&p->tool->err, PP_EXIT_NO,
+                   "rank %d needs %s, %s more than the limit of %s: %s of "
+                   "activations, messages and workspace, most at %s, %s of "
+                   "weights, gradients and optimizer, %s of tables",
+                   rank, text[0], text[1], text[5], text[2], at, text[3],
+                   text[4]);
+}
+
+size_t ppsched_fixed_bytes(const struct ppsched *p, const struct pp_schedule *s,
+                           int rank)
+{
+    const struct pp_memory none = {0};
+    const struct pp_rank_bytes b = rank_bytes(p, s, rank, &none);
+    return pp_rank_total(&b);
+}
+
+double ppsched_room(const struct ppsched *p, int rank)
+{
+    size_t workspace = 0;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++)
+        if (p->manifest.graph.stages[s].row == rank &&
+            p->costs.sizes[s].workspace > workspace)
+            workspace = p->costs.sizes[s].workspace;
+    return (double)p->options.memory -
+           (double)ppsched_fixed_bytes(p, p->schedule, rank) -
+           (double)workspace;
+}
+
+static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
+{
+    const struct ppsched_options *o = &p->options;
+    double slots = ppsched_slots(p, rank);
+    if (!o->has_memory)
+        return 0;
+    if (o->memory_is_slots)
+        return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
+    return m->arena_bytes + ppsched_fixed_bytes(p, p->schedule, rank) >
+                   o->memory
+               ? refuse_bytes(p, rank, m)
+               : 0;
+}
+
+int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
+                 struct pp_err *err)
+{
+    const struct ppsched *p = ctx;
+    const struct ppsched_options *o = &p->options;
+    bool limited = o->has_memory && !o->memory_is_slots && p->costs.sized;
+    *yes = true;
+    for (int r = 0; r < s->graph->n_rows && limited && *yes; r++) {
+        struct pp_memory m;
+        if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
+            return -1;
+        *yes = m.arena_bytes + ppsched_fixed_bytes(p, s, r) <= o->memory;
+        pp_memory_finish(&m);
+    }
+    return 0;
+}
+
+int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
+{
+    const struct ppsched_options *o = &p->options;
+    bool bytes =
+        p->costs.sized && (out || (o->has_memory && !o->memory_is_slots));
+    if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
+        return tool_usage(p->tool, "--memory: the stages have no sizes; give "
+                                   "the limit in slots, without a suffix");
+    for (int r = 0; r < p->manifest.graph.n_rows; r++) {
+        struct pp_memory m = {0};
+        if (bytes &&
+            pp_memory_plan(p->schedule, r, p->costs.sizes, &m, &p->tool->err))
+            return -1;
+        if (out)
+            out[r] =
+                (struct ppsched_bytes){.peak = m.peak_bytes,
+                                       .all = rank_bytes(p, p->schedule, r, &m),
+                                       .peak_place = m.peak_place};
+        int rc = check_rank(p, r, &m);
+        pp_memory_finish(&m);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}

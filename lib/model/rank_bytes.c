@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/rank_bytes.h"
+
+const char *const pp_memory_part_names[PP_N_MEMORY_PARTS] = {
+    "weights",  "gradients", "optimizer", "activations",
+    "messages", "workspace", "tables"};
+
+void pp_rank_add_state(struct pp_rank_bytes *b, struct pp_state_bytes s)
+{
+    b->part[PP_PART_WEIGHTS] += s.weights;
+    b->part[PP_PART_GRADIENTS] += s.gradients;
+    b->part[PP_PART_OPTIMIZER] += s.optimizer;
+}
+
+void pp_rank_set_arena(struct pp_rank_bytes *b, size_t arena, size_t messages,
+                       size_t workspace)
+{
+    b->part[PP_PART_ACTIVATIONS] = arena - messages - workspace;
+    b->part[PP_PART_MESSAGES] = messages;
+    b->part[PP_PART_WORKSPACE] = workspace;
+}
+
+size_t pp_rank_arena(const struct pp_rank_bytes *b)
+{
+    return b->part[PP_PART_ACTIVATIONS] + b->part[PP_PART_MESSAGES] +
+           b->part[PP_PART_WORKSPACE];
+}
+
+size_t pp_rank_state(const struct pp_rank_bytes *b)
+{
+    return b->part[PP_PART_WEIGHTS] + b->part[PP_PART_GRADIENTS] +
+           b->part[PP_PART_OPTIMIZER];
+}
+
+size_t pp_rank_total(const struct pp_rank_bytes *b)
+{
+    return pp_rank_state(b) + pp_rank_arena(b) + b->part[PP_PART_TABLES];
+}
