@@ -14,6 +14,8 @@
 
 /* The words of --dtype: indices of pp_precisions. */
 enum pprun_dtype { PPRUN_FP32, PPRUN_FP64, PPRUN_BF16 };
+/* The words of --save-dtype; from the third on, those of --dtype. */
+enum pprun_save_dtype { PPRUN_SAVE_RUN, PPRUN_SAVE_MODEL, PPRUN_SAVE_FP32 };
 /* The words of --device. */
 enum pprun_device { PPRUN_CPU, PPRUN_CUDA };
 /* The words of --last-batch: what a step does when the epoch ends in it. */
@@ -30,6 +32,7 @@ struct pprun_options {
     int last_batch;              /* enum pprun_last_batch */
     int64_t seed;                /* --init; -1: not given */
     int dtype;                   /* enum pprun_dtype; -1: not given */
+    int save_dtype;              /* enum pprun_save_dtype */
     int device;                  /* enum pprun_device */
     int transport;               /* enum pprun_transport */
     int shapes;                  /* enum pp_message_size */

@@ -206,6 +206,21 @@ static int lock_save(struct pprun *p)
                    "%s: another run is writing checkpoints here", save);
 }
 
+/* Returns the type of the weights in checkpoints. */
+static const struct pp_precision *saved_precision(const struct pprun *p)
+{
+    const struct pp_precision *model =
+        p->model.dtype ? pp_precision_find(p->model.dtype) : NULL;
+    switch (p->options.save_dtype) {
+    case PPRUN_SAVE_RUN:
+        return &pp_precisions[p->options.dtype];
+    case PPRUN_SAVE_MODEL:
+        return model ? model : &pp_precisions[PPRUN_FP32];
+    default:
+        return &pp_precisions[p->options.save_dtype - PPRUN_SAVE_FP32];
+    }
+}
+
 /* Checks that the run can save, because it must not fail at its end. */
 static int prepare_save(struct pprun *p)
 {
@@ -221,8 +236,10 @@ static int prepare_save(struct pprun *p)
         return pp_fail_errno(err, "%s", save);
     if (p->rank == 0 && (lock_save(p) || pp_ckpt_sweep(save, err)))
         return -1;
-    if (pp_config_text(source, pp_precisions[p->options.dtype].hugging_face,
-                       &p->config_text, err))
+    const struct pp_precision *saved = saved_precision(p);
+    if (saved != &pp_precisions[p->options.dtype])
+        p->job.save_bytes = saved->element_bytes;
+    if (pp_config_text(source, saved->hugging_face, &p->config_text, err))
         return -1;
     p->tokenizer_source = strdup(source);
     if (!p->tokenizer_source)

@@ -15,6 +15,8 @@ static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
 static const char *const last_batches[] = {"wrap", "short", "drop", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
+static const char *const save_dtypes[] = {"run",  "model", "fp32",
+                                          "fp64", "bf16",  NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
 static const char *const message_sizes[] = {
@@ -224,6 +226,8 @@ const struct tool_option pprun_option_table[] = {
      .also = "save-steps save-interval"},
     {0, "keep", "N", "keep the N newest checkpoints (all)", AT(job.keep), 1,
      1 << 20, .needs = "save", .also = "save-total-limit"},
+    {0, "save-dtype", "NAME", "of weights: run (default), model, fp32, bf16",
+     AT(options.save_dtype), .words = save_dtypes, .needs = "save"},
     {0, "shard-size", "SIZE", "most bytes of tensors in a file (5GB)",
      .parse = parse_shard_size, .needs = "save", .also = "max-shard-size"},
     {0, "resume", "DIR", "continue from the newest checkpoint, if any",

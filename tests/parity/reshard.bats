@@ -95,3 +95,25 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     run_from two --resume whole --save cut --shard-size 40kB
     diff -r cut at-two
 }
+
+@test "weights are saved in another type, with the exact ones beside them" {
+    cd "$BATS_FILE_TMPDIR"
+    model narrow false
+    jq '.torch_dtype = "bfloat16"' model-narrow/config.json >config
+    mv config model-narrow/config.json
+    ppsplit -q -p 2 model-narrow | ppsched -q -s 1f1b -m 4 >narrow.json
+    go() { pprun -q narrow.json --data packed --init 1 --lr 1e-2 "$@" \
+        >/dev/null; }
+    go --steps 4 --save fp32
+    go --steps 2 --save model --save-dtype model --shard-size 20k
+    pprun -q narrow.json --data packed --lr 1e-2 --steps 4 --resume model \
+        --save again >/dev/null
+    compare fp32/step-00000004 again/step-00000004
+    jq -e '.torch_dtype == "bfloat16"' model/latest/config.json
+    jq -e '.torch_dtype == "float32"' again/latest/config.json
+    # bf16 alone is at most half a unit in the last place away, 2^-8.
+    go --steps 2 --save exact
+    rm model/latest/optimizer/master*
+    "$BUILDDIR/tests/golden/compare_tensors" 0.004 0 exact/latest model/latest
+    run ! "$BUILDDIR/tests/golden/compare_tensors" 0 0 exact/latest model/latest
+}

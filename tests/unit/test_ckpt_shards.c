@@ -78,7 +78,7 @@ static void test_full(const char *dir)
     struct pp_err err = {0};
     char path[PP_PATH_TEXT];
     if (pp_parameters_init(&p, &tied, &all, 1, 4, 0, &err) ||
-        pp_shards_init(&s, &tied, &p, PP_CKPT_SHARD_SIZE, &err) ||
+        pp_shards_init(&s, &tied, &p, PP_CKPT_SHARD_SIZE, 0, &err) ||
         pp_dir_make(dir, &err) ||
         pp_path(path, &err, "%s/model.safetensors", dir))
         printf("Bail out! %s\n", err.text);

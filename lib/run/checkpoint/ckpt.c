@@ -135,7 +135,8 @@ static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     bool first = c->comm->rank == 0;
     uint64_t *sums = NULL, *all = NULL;
-    int rc = pp_shards_init(shards, c->model, c->params, c->shard_size, err);
+    int rc = pp_shards_init(shards, c->model, c->params, c->shard_size,
+                            c->save_bytes, err);
     if (rc == 0) {
         size_t n = (size_t)shards->n_files;
         sums = pp_calloc(n, sizeof *sums, err);

@@ -10,9 +10,10 @@
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is complete.
  * DIR/latest is a symbolic link to the newest.
  *
- * The weights have the element type of the run. F32 and F64 weights are the
- * master weights; optimizer/ has no second copy of them. A BF16 run keeps F32
- * master weights and F32 moments there. */
+ * The weights have the element type of the run, or another one that is asked
+ * for. F32 and F64 weights of such a run are the master weights; optimizer/ has
+ * no second copy of them. If the files have narrower weights, as those of a
+ * BF16 run do, optimizer/ has the master weights too. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_H
 #define PP_RUN_CHECKPOINT_CKPT_H
 
@@ -31,7 +32,9 @@ struct pp_ckpt {
     const char *config_text; /* contents of config.json */
     int keep;                /* newest checkpoints to keep; 0: all */
     size_t shard_size;       /* most bytes of tensors in a file; a larger tensor
-                                has a file of its own */
+a file of its own */
+    size_t save_bytes;       /* of an element of the weights in files; 0: as in
+                                the run */
 };
 
 /* The usual shard size: Hugging Face's "5GB". */

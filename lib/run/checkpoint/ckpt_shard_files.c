@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/checksum.h"
+#include "base/elements.h"
 #include "base/file.h"
 
 static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
@@ -102,15 +103,41 @@ int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
     return 0;
 }
 
+/* The elements of a block in memory and in files. */
+struct element_sizes {
+    size_t here, there;
+};
+
+/* Writes n elements at this offset, converted in parts. */
+static int write_elements(int fd, const char *path, const char *data, size_t n,
+                          struct element_sizes bytes, uint64_t offset,
+                          struct pp_err *err)
+{
+    uint64_t part[1 << 13];
+    size_t most = sizeof part / bytes.there;
+    if (bytes.here == bytes.there)
+        return write_at(fd, path, data, n * bytes.here, offset, err);
+    for (size_t at = 0; at < n; at += most) {
+        size_t k = n - at < most ? n - at : most;
+        pp_elements_convert(part, bytes.there, data + at * bytes.here,
+                            bytes.here, k);
+        if (write_at(fd, path, part, k * bytes.there, offset, err))
+            return -1;
+        offset += k * bytes.there;
+    }
+    return 0;
+}
+
 /* Writes the runs of a piece of a tensor that begins at this offset. */
 static int write_piece(int fd, const char *path, const char *data,
-                       const struct pp_tensor_piece *p, size_t element_bytes,
-                       uint64_t offset, struct pp_err *err)
+                       const struct pp_tensor_piece *p,
+                       struct element_sizes bytes, uint64_t offset,
+                       struct pp_err *err)
 {
-    size_t n = p->count * element_bytes;
     for (size_t run = 0; run < p->n; run++) {
-        uint64_t at = (uint64_t)(p->offset + run * p->stride) * element_bytes;
-        if (write_at(fd, path, data + run * n, n, offset + at, err))
+        uint64_t at = (uint64_t)(p->offset + run * p->stride) * bytes.there;
+        if (write_elements(fd, path, data + run * p->count * bytes.here,
+                           p->count, bytes, offset + at, err))
             return -1;
     }
     return 0;
@@ -121,16 +148,19 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, int fd, const char *path,
                          uint64_t offset, struct pp_err *err)
 {
-    size_t element = s->blocks[f->block].element_bytes;
+    enum pp_weights_block source = s->blocks[f->block].source;
+    const struct element_sizes bytes = {
+        pp_parameters_bytes(staging->params, source),
+        s->blocks[f->block].element_bytes};
     for (size_t i = f->first; i < f->end; i++) {
         if (s->mine[i]) {
             const void *data =
-                pp_staging_read(staging, s->mine[i], f->block, err);
-            if (!data || write_piece(fd, path, data, &s->mine[i]->piece,
-                                     element, offset, err))
+                pp_staging_read(staging, s->mine[i], source, err);
+            if (!data || write_piece(fd, path, data, &s->mine[i]->piece, bytes,
+                                     offset, err))
                 return -1;
         }
-        offset += pp_tensor_elements(&s->tensors[i]) * element;
+        offset += pp_tensor_elements(&s->tensors[i]) * bytes.there;
     }
     return 0;
 }

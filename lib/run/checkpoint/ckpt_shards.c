@@ -56,9 +56,32 @@ static int cut(const struct pp_shards *s, size_t element_bytes, size_t limit,
     return n;
 }
 
+/* Says which blocks are saved, from which, and as what. Returns false if the
+ * block is not saved. */
+static bool choose(struct pp_shards *s, const struct pp_parameters *p,
+                   enum pp_weights_block b, size_t save_bytes)
+{
+    bool has_master = p->wanted[PP_BLOCK_MASTER];
+    enum pp_weights_block exact = has_master ? PP_BLOCK_MASTER : PP_BLOCK_W;
+    size_t bytes = pp_parameters_bytes(p, exact);
+    s->blocks[b].source = b;
+    if (save_bytes && b == PP_BLOCK_W) {
+        s->blocks[b].source = exact;
+        s->blocks[b].element_bytes = save_bytes;
+        return p->wanted[b];
+    }
+    s->blocks[b].element_bytes = pp_parameters_bytes(p, b);
+    if (save_bytes && b == PP_BLOCK_MASTER) {
+        s->blocks[b].source = exact;
+        s->blocks[b].element_bytes = bytes;
+        return save_bytes < bytes;
+    }
+    return pp_ckpt_stems[b] && p->wanted[b];
+}
+
 int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
                    const struct pp_parameters *p, size_t limit,
-                   struct pp_err *err)
+                   size_t save_bytes, struct pp_err *err)
 {
     *s = (struct pp_shards){0};
     size_t most = pp_model_n_tensors(m);
@@ -73,9 +96,8 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
             s->mine[p->at[i].order] = &p->at[i];
         }
     for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
-        if (!pp_ckpt_stems[b] || !p->wanted[b])
+        if (!choose(s, p, b, save_bytes))
             continue;
-        s->blocks[b].element_bytes = pp_parameters_bytes(p, b);
         s->blocks[b].first = pp_calloc(s->n + 1, sizeof(size_t), err);
         if (!s->blocks[b].first)
             return -1;

@@ -29,7 +29,8 @@ struct pp_shards {
     struct {
         size_t *first; /* (n_files + 1) first tensor of each file; then n */
         int n_files;   /* 0: the block is not saved */
-        size_t element_bytes;
+        size_t element_bytes;         /* in the files */
+        enum pp_weights_block source; /* the rank's block that has them */
     } blocks[PP_N_BLOCKS];
     int n_files; /* of all blocks */
 };
@@ -42,11 +43,13 @@ struct pp_shard {
 };
 
 /* Cuts the blocks of p that are saved. A file has at most `limit` bytes of
- * tensors, or one tensor. p is borrowed. pp_shards_finish frees, also after a
- * failure. */
+ * tensors, or one tensor. Weights have elements of save_bytes (base/elements.h)
+ * in files, or with 0 those of the run. If these are narrower than the exact
+ * weights, the exact ones are the master weights. p is borrowed.
+ * pp_shards_finish frees, also after a failure. */
 int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
                    const struct pp_parameters *p, size_t limit,
-                   struct pp_err *err) PP_MUST_USE;
+                   size_t save_bytes, struct pp_err *err) PP_MUST_USE;
 void pp_shards_finish(struct pp_shards *s);
 
 /* Returns file i of s->n_files. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/elements.h"
 #include "base/num.h"
 #include "base/rng.h"
 
@@ -78,20 +79,6 @@ static int put(struct pp_staging *s, const struct pp_parameter *t,
                        t->n * pp_parameters_bytes(s->params, block), err);
 }
 
-/* Rounds float to bfloat16 in place, to nearest even. It writes an element only
- * after reading it and all before it. */
-static void round_to_bf16(void *buf, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint32_t x;
-        memcpy(&x, (char *)buf + i * sizeof x, sizeof x);
-        bool is_nan = (x & 0x7fffffff) > 0x7f800000;
-        uint16_t y =
-            is_nan ? 0x7fff : (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16);
-        memcpy((char *)buf + i * sizeof y, &y, sizeof y);
-    }
-}
-
 int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
                      enum pp_weights_block block, struct pp_err *err)
 {
@@ -102,7 +89,8 @@ int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
         return put(s, t, block, err);
     if (t->master && put(s, t, PP_BLOCK_MASTER, err))
         return -1;
-    round_to_bf16(s->buf, t->n);
+    pp_elements_convert(s->buf, p->element_bytes, s->buf, p->accumulator_bytes,
+                        t->n);
     return put(s, t, PP_BLOCK_W, err);
 }
 

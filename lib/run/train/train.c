@@ -167,6 +167,7 @@ static int save(struct pp_rank *r, bool haste, struct pp_err *err)
         .config_text = j->config_text,
         .keep = j->keep,
         .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
+        .save_bytes = j->save_bytes,
     };
     const struct pp_ckpt_state s = {
         .step = r->step,
