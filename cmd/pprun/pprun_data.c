@@ -250,7 +250,7 @@ int pprun_open_data(struct pprun *p)
     const struct pp_manifest *m = &p->manifest;
     const struct pprun_options *o = &p->options;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
-    if (!dir && o->shrink)
+    if (!dir && o->shrink && !p->job.objective)
         return 0; /* --shrink generates data */
     if (!dir)
         return tool_usage(p->tool, "no data: give --data DIR");

@@ -250,7 +250,7 @@ const struct tool_option pprun_option_table[] = {
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
      AT(options.verify),
      .excludes = "steps epochs save dump-grads trace print-memory logprobs "
-                 "resume profile objective=dpo objective=grpo"},
+                 "resume profile"},
     {0, "shrink", NULL, "with --verify: a small model and data",
      AT(options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",

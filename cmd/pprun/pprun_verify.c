@@ -289,6 +289,7 @@ int pprun_verify(struct pprun *p)
         make_one(&y, err))
         goto out;
     y.v.recompute = p->job.recompute;
+    y.v.objective = p->job.objective != NULL;
     if (run_all(&y))
         goto out;
     tool_erase(p->tool);

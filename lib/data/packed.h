@@ -179,13 +179,13 @@ int pp_packed_write(const char *dir, const struct pp_packed_content *c,
  * anew: source counts them in bin order, so that the same number means the same
  * sequence in all sets made from the same bins. */
 
-/* Copies the first n_bins bins. After the last bin it goes on with the
- * first. */
+/* Copies the first n_bins bins, with the columns of tokens and sequences. After
+ * the last bin it goes on with the first. */
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
-/* Puts every sequence of p into its own bin, in order, without padding. p was
- * made by pp_packed_take; sequences keep their numbers. */
+/* Puts every sequence or pair of p into its own bin, in order, without padding.
+ * p was made by pp_packed_take; sequences keep their numbers. */
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err) PP_MUST_USE;
 
@@ -197,7 +197,8 @@ struct pp_synthetic_data {
     uint64_t seed;
 };
 
-/* Makes n_bins bins of random ids. Lengths, padding and ignored labels are
+/* Makes n_bins bins of random ids and columns. Lengths, padding and ignored
+ * labels are
  * those of p's first bins, scaled down. Without p, lengths are random too, and
  * nothing is padded. */
 int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,

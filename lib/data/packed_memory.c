@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_memory - makes packed sets in memory, and documents, from a packed
  * set. It is one file because all of these copy the sequences of bins. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,16 @@ struct set_builder {
     struct pp_packed_record *records;        /* these are NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
-    int32_t *tokens; /* ids and labels of a bin that is read */
+    float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
+    int32_t *tokens;              /* ids and labels of a bin that is read */
 };
+
+/* Returns whether the copies have a column of p, which may be NULL. */
+static bool copies_column(const struct pp_packed *p, int c)
+{
+    return p && p->map[PP_PACKED_COLUMNS + c] &&
+           pp_columns[c].scope != PP_SCOPE_GROUP;
+}
 
 static void open_bin(struct set_builder *b)
 {
@@ -35,6 +44,7 @@ static void open_bin(struct set_builder *b)
 /* The columns of a sequence; NULL while counting. */
 struct sequence_columns {
     int32_t *ids, *labels;
+    float *columns[PP_N_COLUMNS]; /* NULL: absent */
 };
 
 /* Adds a sequence to the last bin. The caller fills its columns up to length;
@@ -57,8 +67,14 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
         b->cu_padded[i + 1] = b->cu_padded[i] + (int32_t)padded;
         b->source[b->n_sequences] = (uint32_t)b->n_sequences;
         b->start[b->n_sequences] = start;
-        at = (struct sequence_columns){b->ids + b->n_positions,
-                                       b->labels + b->n_positions};
+        at.ids = b->ids + b->n_positions;
+        at.labels = b->labels + b->n_positions;
+        for (int c = 0; c < PP_N_COLUMNS; c++)
+            if (b->columns[c])
+                at.columns[c] =
+                    b->columns[c] + (pp_columns[c].scope == PP_SCOPE_TOKEN
+                                         ? b->n_positions
+                                         : b->n_sequences);
         for (uint32_t t = length; t < padded; t++) {
             at.ids[t] = 0;
             at.labels[t] = PP_LABEL_IGNORE;
@@ -69,6 +85,12 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
     return at;
 }
 
+static size_t column_elements(const struct set_builder *b, int c)
+{
+    return pp_columns[c].scope == PP_SCOPE_TOKEN ? b->n_positions
+                                                 : b->n_sequences;
+}
+
 /* Allocates what was counted, and begins anew. from is the set to read, or
  * NULL. */
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
@@ -77,6 +99,9 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
     size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (copies_column(from, c))
+            words += column_elements(b, c);
     if (b->n_sequences > UINT32_MAX || b->n_positions > SIZE_MAX / 64 ||
         pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
         return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
@@ -94,13 +119,21 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     out->n_groups = b->n_sequences;
     out->n_positions = b->n_positions;
     out->align = 1;
+    out->kind = from ? from->kind : PP_DATA_DOCUMENTS;
     int32_t *at = (int32_t *)(owned + bytes);
+    const struct set_builder counted = *b;
     *b = (struct set_builder){.out = out, .records = (void *)owned, .cu = at};
     b->cu_padded = at + n_cu;
     b->source = (uint32_t *)(at + 2 * n_cu);
     b->start = b->source + out->n_sequences;
     b->ids = (int32_t *)b->start + out->n_sequences;
     b->labels = b->ids + out->n_positions;
+    float *column = (float *)(b->labels + out->n_positions);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (copies_column(from, c)) {
+            b->columns[c] = column;
+            column += column_elements(&counted, c);
+        }
     b->tokens = scratch;
     return 0;
 }
@@ -147,12 +180,27 @@ static void finish_set(struct set_builder *b)
     p->sections[PP_SECTION_START] = b->start;
     p->map[PP_PACKED_INPUT_IDS] = b->ids;
     p->map[PP_PACKED_LABELS] = b->labels;
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        p->map[PP_PACKED_COLUMNS + c] = b->columns[c];
 }
 
-/* Adds the sequences of one bin as they are, or, with single, each in its own
- * bin without padding. */
+static void copy_columns(const struct sequence_columns *to,
+                         const struct pp_bin *bin, uint32_t i, uint32_t length)
+{
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
+        if (to->columns[c])
+            memcpy(to->columns[c],
+                   bin->columns[c] +
+                       (by_token ? (uint32_t)bin->cu_seqlens_padded[i] : i),
+                   (by_token ? length : 1) * sizeof(float));
+    }
+}
+
+/* Adds the sequences of one bin as they are or, with single above 0, that many
+ * in a bin without padding. */
 static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
-                     bool single)
+                     uint32_t single)
 {
     if (!single)
         open_bin(b);
@@ -161,7 +209,7 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
         uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
         uint32_t length =
             (uint32_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
-        if (single)
+        if (single && i % single == 0)
             open_bin(b);
         struct sequence_columns to = append_sequence_to(
             b, bin->start[i], length, single ? length : padded);
@@ -169,10 +217,11 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
             continue;
         memcpy(to.ids, bin->input_ids + at, length * sizeof *to.ids);
         memcpy(to.labels, bin->labels + at, length * sizeof *to.labels);
+        copy_columns(&to, bin, i, length);
     }
 }
 
-static int copy_bins(const struct pp_packed *p, size_t n_bins, bool single,
+static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
                      struct pp_packed *out, struct pp_err *err)
 {
     struct set_builder b = {0};
@@ -193,13 +242,13 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins, bool single,
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err)
 {
-    return copy_bins(p, n_bins, false, out, err);
+    return copy_bins(p, n_bins, 0, out, err);
 }
 
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err)
 {
-    return copy_bins(p, p->n_bins, true, out, err);
+    return copy_bins(p, p->n_bins, p->kind == PP_DATA_PAIRS ? 2 : 1, out, err);
 }
 
 /* Scales n, to at least 1. */
@@ -229,11 +278,36 @@ static void fill_random(struct set_builder *b, struct sequence_columns to,
     }
 }
 
+/* Fills columns with values of a size that suits: log-probabilities near those
+ * of a model that knows nothing, and standard normal others. */
+static void fill_random_columns(const struct set_builder *b,
+                                const struct sequence_columns *to,
+                                uint32_t length,
+                                const struct pp_synthetic_data *l)
+{
+    double least = log(l->vocab);
+    for (int c = 0; to->ids && c < PP_N_COLUMNS; c++) {
+        bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
+        uint64_t key = pp_rng_key(l->seed, pp_columns[c].name);
+        for (uint32_t t = 0; to->columns[c] && t < (by_token ? length : 1);
+             t++) {
+            size_t at = (size_t)(to->columns[c] - b->columns[c]) + t;
+            double x = pp_rng_normal(key, at);
+            if (c != PP_COLUMN_ADVANTAGES && c != PP_COLUMN_REWARDS)
+                x = (x / 8 - least) * (by_token ? 1 : length);
+            to->columns[c][t] = (float)x;
+        }
+    }
+}
+
 static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
-                           double by, const struct pp_synthetic_data *l)
+                           double by, bool pairs,
+                           const struct pp_synthetic_data *l)
 {
     uint32_t n = bin->n_sequences;
     n = n < l->max_sequences ? n : l->max_sequences;
+    if (pairs)
+        n -= n % 2;
     open_bin(b);
     for (uint32_t i = 0; i < n; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
@@ -245,6 +319,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
             append_sequence_to(b, 0, length, aligned(length + padding, l));
         fill_random(b, to, length, bin->labels ? bin->labels + at : NULL, old,
                     l);
+        fill_random_columns(b, &to, length, l);
     }
 }
 
@@ -281,7 +356,7 @@ int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                 continue;
             }
             read_bin(&b, p, i, &bin);
-            add_scaled_bin(&b, &bin, by, l);
+            add_scaled_bin(&b, &bin, by, p->kind == PP_DATA_PAIRS, l);
         }
     }
     finish_set(&b);

@@ -108,3 +108,37 @@ against_one() {
 longest() {
     od -An -t u4 -j 84 -N 4 "$1/index" | tr -d ' '
 }
+
+# rollouts SEED COUNT: prints JSON Lines of groups of two responses.
+rollouts() {
+    awk -v seed="$1" -v n="$2" '
+    function list(k, what,   s, t) {
+        for (t = s = ""; k > 0; k--) {
+            s = s t (what == "id" ? int(rand() * 67) : \
+                     what == "lp" ? -4 - rand() : rand() - .5)
+            t = ","
+        }
+        return "[" s "]"
+    }
+    BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) {
+            k = 1 + int(rand() * 9)
+            printf "{\"prompt\":%s,\"response\":%s,\"group\":%d,", list(3, "id"), list(k, "id"), i / 2
+            printf "\"advantages\":%s,\"prev_logprobs\":%s,", list(k, "a"), list(k, "lp")
+            printf "\"logprobs\":%s,\"ref_logprobs\":%s}\n", list(k, "lp"), list(k, "lp")
+        }
+    }'
+}
+
+# pairs: the same as preference pairs.
+pairs() {
+    rollouts "$@" | jq -c 'del(.group,.advantages,.prev_logprobs,.logprobs)' |
+        paste -d '\n' - | jq -sc '[range(0; length; 2) as $i | .[$i:$i + 2]][] |
+            {prompt: .[0].prompt,
+             chosen: {input_ids: .[0].response, ref_logprobs: .[0].ref_logprobs},
+             rejected: {input_ids: .[1].response, ref_logprobs: .[1].ref_logprobs}}'
+}
+
+# bins DIR: prints the number of bins (pp-pack(5)).
+bins() { od -An -tu8 -j32 -N8 "$1/index" | tr -d ' '; }

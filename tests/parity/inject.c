@@ -260,6 +260,25 @@ static void change_sizes(struct pp_packed_record *r)
     }
 }
 
+static void count_dummy(void)
+{
+    pass.scale = 1 / (1 / pass.scale + 1);
+    pass.step.tokens++;
+    pass.step.sequences++;
+    pass.step.pairs++;
+}
+
+/* exchanged-columns: the objective takes the log-probabilities of the reference
+ * for those of the policy before the update, and those for the reference. */
+static void exchange_columns(struct pp_packed *p)
+{
+    const void **prev = &p->map[PP_PACKED_COLUMNS + PP_COLUMN_PREV_LOGPROBS];
+    const void **ref = &p->map[PP_PACKED_COLUMNS + PP_COLUMN_REF_LOGPROBS];
+    const void *kept = *prev;
+    *prev = *ref;
+    *ref = kept;
+}
+
 /* tied-unsummed, copies-unsummed: the last pass does not know that it is.
  * dummy-counted: a sequence that only fills a bin counts as scored.
  * eval-wrapped: an evaluation starts again instead of ending.
@@ -294,7 +313,9 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     if (is("tied-unsummed") || is("copies-unsummed"))
         pass.sync = false;
     if (is("dummy-counted"))
-        pass.scale = 1 / (1 / pass.scale + 1);
+        count_dummy();
+    if (is("exchanged-columns"))
+        exchange_columns(&packed);
     if (!e->trains && is("eval-wrapped"))
         pass.end = UINT64_MAX;
     int rc = pp_exec_run(e, &pass, err);
@@ -386,6 +407,37 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     return 0;
 }
 
+/* local-mean: see faulty_compute.
+ * divergence-detached: the term of the divergence has no gradient. */
+static int faulty_score(void *ctx, const struct pp_microbatch *mb, double *x,
+                        double *loss, struct pp_err *err)
+{
+    struct pp_scoring *s = ctx;
+    struct pp_objective_options without = *s->options;
+    size_t bytes = mb->n_scored * sizeof *x;
+    double ignored, *kept = malloc(bytes + 1);
+    if (!kept)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memcpy(kept, x, bytes);
+    if (is("local-mean")) {
+        double n = exec->schedule->n_microbatches;
+        s->step = (struct pp_objective_counts){0};
+        pp_scoring_count(s->options, s->packed, s->bin, &s->step);
+        s->step.tokens *= n;
+        s->step.sequences *= n;
+        s->step.pairs *= n;
+    }
+    int rc = pp_score_rows(ctx, mb, x, loss, err);
+    if (rc == 0 && is("divergence-detached")) {
+        memcpy(x, kept, bytes);
+        without.kl_weight = 0;
+        s->options = &without;
+        rc = pp_score_rows(ctx, mb, x, &ignored, err);
+    }
+    free(kept);
+    return rc;
+}
+
 /* Exchanges the activations of two microbatches of a stage. */
 static void exchange_activations(int stage, int a, int b)
 {
@@ -455,5 +507,6 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
 const struct pp_exec_ops pp_exec_ops = {
     .run = faulty_run,
     .view = faulty_view,
+    .score = faulty_score,
     .player = {faulty_compute, noted_send, pp_exec_receive, faulty_sync},
 };

@@ -216,5 +216,6 @@ static int paced_compute(void *ctx, struct pp_action a, struct pp_err *err)
 const struct pp_exec_ops pp_exec_ops = {
     .run = paced_run,
     .view = paced_view,
+    .score = pp_score_rows,
     .player = {paced_compute, pp_exec_send, pp_exec_receive, pp_exec_sync},
 };

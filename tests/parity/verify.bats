@@ -66,6 +66,49 @@ caught() {
     [[ "${lines[-1]}" == $pattern ]]
 }
 
+@test "objectives verify, and so do their slices and parts of sequences" {
+    local kind data plan
+    ppsplit -q --zero 0 -p 2 --cp 2 model-llama | ppsched -q -s 1f1b -m 4 >parts.json
+    rollouts 5 12 >rollouts.jsonl
+    pairs 6 12 >pairs.jsonl
+    for kind in grpo dpo; do
+        data=rollouts
+        [ $kind = grpo ] || data=pairs
+        pppack -q -l 64 --cp 2 --bins-multiple 4 -o $data $data.jsonl
+        for plan in slices.json parts.json; do
+            pprun -q --verify --init 1 --data $data --objective $kind \
+                --dtype fp64 $plan | grep -qx 'the same: 57 tensors'
+            pprun -q --verify --shrink --data $data --objective $kind $plan |
+                grep -qx 'the same: 57 tensors'
+        done
+    done
+    run -2 --separate-stderr pprun --verify --shrink --objective dpo parts.json
+    [[ $stderr == *'no data: give --data DIR'* ]]
+}
+@test "a dummy sequence counted by an objective" {
+    caught dummy-counted parts.json rollouts "*the loss and the gradients are\
+ 0.9* times *the normaliser" --objective grpo
+    caught dummy-counted parts.json rollouts "*times *the normaliser" \
+        --objective grpo --aggregate seq-mean-mean
+    caught dummy-counted parts.json pairs "*times *the normaliser" --objective dpo
+}
+@test "counts of microbatches for those of a step" {
+    caught local-mean parts.json rollouts "*whether all microbatches have one\
+ normaliser" --objective grpo
+    caught local-mean parts.json pairs "*whether all microbatches have one\
+ normaliser" --objective dpo
+}
+@test "a ratio against the wrong column" {
+    caught exchanged-columns parts.json rollouts "*outputs of all stages agree\
+ and the loss differs:*at the columns that the objective reads*" \
+        --objective grpo --dtype fp64
+}
+@test "a divergence without its gradient" {
+    caught divergence-detached parts.json rollouts "*the loss agree, and the\
+ gradients differ from the head down: look at the gradient of the objective*" \
+        --objective grpo
+}
+
 @test "sequence bounds lost on a middle stage" {
     caught bounds three.json packed "*stage 1 on rank 1 is the first*\
 sequences that begin a microbatch agree, so look at the bounds*"

@@ -193,7 +193,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->logps = p->logps ? on->batch.logps : NULL;
     if (p->objective) {
         host->logps = pp_scoring_logps(e->scoring);
-        host->objective = pp_score_rows;
+        host->objective = pp_exec_ops.score;
         host->objective_ctx = e->scoring;
     }
     *mb = *host;

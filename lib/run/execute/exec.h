@@ -143,6 +143,9 @@ struct pp_exec_ops {
     int (*view)(struct pp_batch *b, const struct pp_packed *p,
                 const struct pp_batch_part *part, struct pp_microbatch *mb,
                 struct pp_err *err);
+    /* The objective of a microbatch; ctx is the exec's scoring. */
+    int (*score)(void *ctx, const struct pp_microbatch *mb, double *x,
+                 double *loss, struct pp_err *err);
     struct pp_player player; /* its ctx is the exec */
 };
 extern const struct pp_exec_ops pp_exec_ops;

@@ -6,5 +6,6 @@
 const struct pp_exec_ops pp_exec_ops = {
     .run = pp_exec_run,
     .view = pp_batch_view,
+    .score = pp_score_rows,
     .player = {pp_exec_compute, pp_exec_send, pp_exec_receive, pp_exec_sync},
 };

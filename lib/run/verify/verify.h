@@ -102,6 +102,7 @@ struct pp_verify {
         *recompute;               /* the pipeline's, borrowed; NULL: none */
     const struct pp_packed *data; /* the pipeline's, borrowed */
     size_t element_bytes;         /* the pipeline's */
+    bool objective;               /* the loss is not that of the next token */
     size_t tp;                    /* ranks that divide its tensors */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;

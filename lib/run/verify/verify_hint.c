@@ -118,6 +118,17 @@ static void hint_forward(const struct pp_verify *v, int stage, char *text)
               "bounds of sequences and their positions in this stage");
 }
 
+/* Reports whether the gradient of the head differs. The input of the head
+ * agrees, so the fault is in the gradient of the loss. */
+static bool is_head_wrong(const struct pp_verify *v)
+{
+    for (size_t i = 0; i < v->n_rows; i++)
+        if (v->rows[i].tensor + 1 == v->n_tensors &&
+            beyond(v->rows[i].gradient))
+            return true;
+    return false;
+}
+
 static void hint_loss(const struct pp_verify *v, char *text)
 {
     const struct pp_verify_scalar *loss = &v->scalars[PP_VERIFY_LOSS];
@@ -136,8 +147,10 @@ static void hint_loss(const struct pp_verify *v, char *text)
     else
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "the outputs of all stages agree and the loss differs: look "
-                 "at the labels, at their shift inside each sequence, and "
-                 "whether all microbatches have one normaliser");
+                 "at the labels, at their shift inside each sequence, %sand "
+                 "whether all microbatches have one normaliser",
+                 v->objective ? "at the columns that the objective reads, "
+                              : "");
 }
 
 static void hint_backward(const struct pp_verify *v, char *text)
@@ -162,6 +175,11 @@ static void hint_backward(const struct pp_verify *v, char *text)
                  "all outputs and the loss agree, and the gradients of the "
                  "copies of the weights are parts that make the right sum: "
                  "they are not added correctly");
+    else if (v->objective && is_head_wrong(v) && !is_scaled(v, &factor))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and the gradients differ "
+                 "from the head down: look at the gradient of the objective, "
+                 "where a term of the loss may have none");
     else if (bad == 1)
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and only stage %d on rank "

@@ -165,6 +165,10 @@ static void judge_output(struct pp_verify *v, int stage)
     }
 }
 
+/* A loss of an objective may cancel to 0. The errors of its terms are those of
+ * a loss of this size, at least. */
+#define SMALL_LOSS 1e-2
+
 static void judge_scalars(struct pp_verify *v)
 {
     enum { REF = PP_VERIFY_REFERENCE, TWIN = PP_VERIFY_TWIN };
@@ -186,7 +190,8 @@ static void judge_scalars(struct pp_verify *v)
     };
     v->n_scalars = v->evaluates ? PP_VERIFY_SCALARS : PP_VERIFY_EVAL;
     for (int i = 0; i < v->n_scalars; i++) {
-        double size = fabs(s[i].ref);
+        double least = v->objective && i != PP_VERIFY_NORM ? SMALL_LOSS : 0;
+        double size = fmax(fabs(s[i].ref), least);
         bool wide =
             i == PP_VERIFY_LAST_LOSS ? is_later_double(v) : is_double(v);
         v->scalars[i] = (struct pp_verify_scalar){
