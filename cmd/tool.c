@@ -77,6 +77,13 @@ void tool_erase(struct tool *t)
     t->progress_shown = false;
 }
 
+void tool_keep(struct tool *t)
+{
+    if (t->progress_shown)
+        fputc('\n', stderr);
+    t->progress_shown = false;
+}
+
 void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
 {
     if ((t->quiet && level != TOOL_WARNING) ||

@@ -90,6 +90,9 @@ void tool_memory_titles(char buf[TOOL_MEMORY_ROW]);
 void tool_memory_row(int rank, const struct pp_rank_bytes *b,
                      char buf[TOOL_MEMORY_ROW]);
 
+/* Leaves the progress line on the terminal. */
+void tool_keep(struct tool *t);
+
 /* Erases the progress line before other text goes to the terminal. */
 void tool_erase(struct tool *t);
 

@@ -62,6 +62,15 @@ struct pprun_lines {
     struct pp_err err;  /* valid if failed */
 };
 
+/* The losses of a run so far, as a few columns. */
+enum { PPRUN_CURVE = 16 };
+struct pprun_curve {
+    double sum[PPRUN_CURVE];
+    int n;        /* columns */
+    int64_t each; /* steps of a column */
+    int64_t rest; /* steps that the last column lacks */
+};
+
 /* A job and all that it borrows. */
 struct pprun {
     struct tool *tool;
@@ -96,6 +105,7 @@ struct pprun {
     int64_t first_step, last_step;
     int stopped; /* why the run stopped early (pp_job.stop), or 0 */
     struct pprun_lines lines;
+    struct pprun_curve curve;
     struct pp_output scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
@@ -239,6 +249,12 @@ const char *pprun_output_name(const struct pprun *p);
 /* Lets a rank that has printed its error end with its own exit status, although
  * its launcher sends SIGTERM. */
 void pprun_ignore_signals(void);
+
+/* Shows a step on the terminal of standard error. The line of the last step,
+ * and of one with an evaluation, stays. */
+void pprun_show_progress(struct pprun *p, const struct pp_step_report *r);
+/* Returns false if the terminal has the progress instead of JSON lines. */
+bool pprun_lines_shown(const struct pprun *p);
 
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_report - the output of a run: a JSON line for every step, progress, and
+/* pprun_report - the output of a run: a JSON line for every step, and
  * log-probabilities. */
 #include <inttypes.h>
 #include <math.h>
@@ -10,29 +10,6 @@
 #include "base/json_writer.h"
 #include "pprun.h"
 #include "run/execute/batch.h"
-
-static void show_progress(struct pprun *p, const struct pp_step_report *r)
-{
-    int64_t done = r->step - p->first_step, left = p->job.optim.steps - r->step;
-    double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
-    double rest = each * (double)left;
-    int width = 10, full = (int)(width * r->step / p->job.optim.steps);
-    char bubble[32] = "", time[32];
-    if (r->bubble >= 0)
-        snprintf(bubble, sizeof bubble, "  bubble %.0f%%", 100 * r->bubble);
-    if (rest < 3600)
-        snprintf(time, sizeof time, "%d:%02d", (int)rest / 60, (int)rest % 60);
-    else
-        snprintf(time, sizeof time, "%.0f h %02d", floor(rest / 3600),
-                 (int)fmod(rest / 60, 60));
-    /* The most important parts come first: narrow terminals cut the rest. */
-    tool_progress(p->tool,
-                  "[%.*s%.*s] %" PRId64 "/%" PRId64 "  %s left  loss %.4f"
-                  "  norm %.3g  %.0f tok/s%s",
-                  full, "##########", width - full, "..........", r->step,
-                  p->job.optim.steps, time, r->loss, r->grad_norm,
-                  (double)r->tokens / r->seconds, bubble);
-}
 
 static void write_step(const struct pprun *p, const struct pp_step_report *r,
                        FILE *f)
@@ -77,13 +54,14 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     FILE *f = open_memstream(&line, &n);
     if (f)
         write_step(p, r, f);
-    int rc = f && fclose(f) == 0
+    int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
+             : pprun_lines_shown(p)
                  ? pprun_lines_write(p, line, n, r->stop, err)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+                 : 0;
     free(line);
     if (rc || r->stop) /* standard error may have the same reader */
         return rc;
-    show_progress(p, r);
+    pprun_show_progress(p, r);
     if (r->step < p->job.optim.steps)
         return 0;
     const struct pp_graph *g = p->job.schedule->graph;

@@ -216,24 +216,6 @@ fails() {
         pprun plan.json --data packed --init 1 --steps 1 --save file
 }
 
-# progress COLUMNS STEPS: prints the progress lines of a terminal of that width.
-progress() {
-    script -qec "stty cols $1; pprun plan.json --data packed --init 1 \
-        --steps $2 -o log" /dev/null | sed 's/\x1b\[K//g' | tr '\r' '\n'
-}
-
-@test "progress stays on one line of the terminal" {
-    command -v script >/dev/null || skip 'script is missing'
-    [[ "$(progress 80 1)" == *"the first step ..."* ]]
-    progress 10 1 >lines
-    grep -qx 'the first' lines
-    # Some lines after a tenth of a second, each with its bar.
-    progress 60 300 >lines
-    grep -Eq '^\[#*\.*\] [0-9]+/300  [0-9]:[0-9]{2} left  loss [0-9.]+' lines
-    awk 'length > 59 { exit 1 }' lines
-    [ "$(wc -l <log)" -eq 300 ]
-}
-
 @test "a note warns of sequences beyond the model's positions" {
     mkdir -p short
     jq '.max_position_embeddings = 8' model-llama/config.json \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # pprun_log - the file of step lines grows while the run goes on, and continues
-# with a resumed run; a stop by a signal is reported.
+# with a resumed run; a stop by a signal is reported; a terminal has the progress.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -89,4 +89,27 @@ checkpoint ckpt/step-$(printf %08d "$last")" ]
     wait $pid || [ $? -eq 143 ]
     [ "$(cat err)" = \
         'pprun: stopped by a signal; without --save nothing is kept' ]
+}
+
+# progress COLUMNS STEPS: prints the progress lines of a terminal of that width.
+progress() {
+    script -qec "stty cols $1; LC_ALL=C pprun plan.json --data packed --init 1 \
+        --steps $2 -o log" /dev/null | sed 's/\x1b\[K//g' | tr '\r' '\n'
+}
+
+@test "progress stays on one line of the terminal" {
+    command -v script >/dev/null || skip 'script is missing'
+    [[ "$(progress 80 1)" == *"the first step ..."* ]]
+    progress 10 1 >lines
+    grep -qx 'the first' lines
+    # Some lines after a tenth of a second, each with its bar.
+    progress 60 300 >lines
+    grep -Eq '^\[#*\.*\] [0-9]+/300  [0-9]:[0-9]{2} left  loss [0-9.]+' lines
+    awk 'length > 59 { exit 1 }' lines
+    [ "$(wc -l <log)" -eq 300 ]
+    # Lines of JSON would tear the progress on one terminal.
+    script -qec "stty cols 120; LC_ALL=C.UTF-8 pprun plan.json --data packed \
+        --init 1 --steps 20 --lr 1e-2" /dev/null | tr '\r' '\n' >lines
+    run ! grep '{' lines
+    grep -qE '^\S*\[#{10}\] 20/20  0:.. in all  loss [0-9.]+ █[▁▂▃▄▅▆▇]+  norm' lines
 }
