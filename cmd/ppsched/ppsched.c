@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "schedule/check/check.h"
 #include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
 #include "version.h"
@@ -153,7 +154,7 @@ static int choose_data(struct ppsched *p)
 
 /* Opens the data and computes the costs, once. Needs stages and a number of
  * microbatches. */
-static int open_costs(struct ppsched *p)
+int ppsched_open_costs(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
     if (p->costs.graph)
@@ -202,10 +203,26 @@ static int build(struct ppsched *p)
     if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
         return -1;
     if (ppsched_is_auto(o))
-        return open_costs(p) ? -1 : ppsched_auto(p);
+        return ppsched_open_costs(p) ? -1 : ppsched_auto(p);
     if (pp_kind_emit(kind, &p->built, &k, err))
         return -1;
     return pp_lower(&p->built, err);
+}
+
+/* Completes the error of a schedule that is not valid. If it deadlocks, shows
+ * the waits first. */
+static int refuse(struct ppsched *p)
+{
+    struct pp_err why = p->tool->err, unused = {0};
+    if (!p->options.semantics && !pp_check_order(p->schedule, &unused)) {
+        p->tool->err = (struct pp_err){0};
+        if (ppsched_tell_stuck(p, true))
+            return -1;
+        p->tool->err = why;
+    }
+    return p->options.csv || p->options.kind
+               ? -1
+               : pp_fail_at(&p->tool->err, "%s: ", p->name);
 }
 
 int ppsched_prepare(struct ppsched *p)
@@ -218,13 +235,11 @@ int ppsched_prepare(struct ppsched *p)
         p->schedule->channel_depth = p->options.depth;
     if (p->options.depth == PPSCHED_DEPTH_AUTO &&
         !ppsched_is_auto(&p->options) &&
-        (open_costs(p) || ppsched_choose_depth(p)))
+        (ppsched_open_costs(p) || ppsched_choose_depth(p)))
         return -1;
     if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
-        return p->options.csv || p->options.kind
-                   ? -1
-                   : pp_fail_at(&p->tool->err, "%s: ", p->name);
-    return open_costs(p);
+        return refuse(p);
+    return ppsched_open_costs(p);
 }
 
 static int set_data(struct ppsched *p)

@@ -3,6 +3,7 @@
 #ifndef PP_CMD_PPSCHED_H
 #define PP_CMD_PPSCHED_H
 
+#include "base/faults.h"
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "manifest/stage_costs.h"
@@ -146,6 +147,21 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
 /* Reads --csv. Its schedule becomes p->schedule, unchecked, with messages added
  * if it has none. Without a manifest its stages become p->manifest's. */
 int ppsched_csv_read(struct ppsched *p, bool has_manifest) PP_MUST_USE;
+
+/* The name of the file of --csv in messages. */
+const char *ppsched_csv_name(const struct ppsched *p);
+
+/* Prints all faults of the file but the last, which becomes the error. Their
+ * places are columns of the file, or places in the rows. Returns -1. */
+int ppsched_refuse_faults(struct ppsched *p, struct pp_faults *faults,
+                          bool in_rows);
+
+/* If p->schedule deadlocks, prints the circle of waits of a file and draws the
+ * part that runs for -t. messages: it has messages. */
+int ppsched_tell_stuck(struct ppsched *p, bool messages) PP_MUST_USE;
+
+/* Opens the data and fills the costs, once. */
+int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
 
 /* Checks p->schedule under --semantics, or with channels of its depth. With
  * --semantics all, ppsched_verdict looks for deadlocks instead. */

@@ -44,44 +44,63 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
     return rc ? -1 : 0;
 }
 
-/* Adds messages if there are none. Checks the rows first, as errors count the
- * actions of the file. */
-static int complete(struct pp_schedule *s, bool messages, struct pp_err *err)
-{
-    if (messages)
-        return pp_lower_syncs(s, err);
-    return pp_check_rows(s, false, err) || pp_lower(s, err) ? -1 : 0;
-}
-
-static const char *file_name(const struct ppsched *p)
+const char *ppsched_csv_name(const struct ppsched *p)
 {
     return strcmp(p->options.csv, "-") ? p->options.csv : "standard input";
 }
 
-int ppsched_csv_read(struct ppsched *p, bool has_manifest)
+/* Checks the rows and adds messages if there are none. Tells all faults and
+ * deadlocks in terms of the file's cells. */
+static int complete(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    char *text = NULL;
-    size_t n = 0;
-    if (read_text(p->options.csv, file_name(p), &text, &n, err)) {
-        free(text);
-        return -1;
-    }
+    struct pp_schedule *s = p->schedule;
+    struct pp_faults faults = {.n = 0};
+    bool messages = p->csv.messages;
+    if ((messages && pp_lower_syncs(s, err)) ||
+        pp_check_rows_all(s, messages, &faults, err))
+        return pp_fail_at(err, "%s: ", ppsched_csv_name(p));
+    if (faults.n > 0)
+        return ppsched_refuse_faults(p, &faults, true);
+    if (messages)
+        return 0;
+    return ppsched_tell_stuck(p, false) || pp_lower(s, err)
+               ? pp_fail_at(err, "%s: ", ppsched_csv_name(p))
+               : 0;
+}
+
+/* Parses the file and takes its stages if there is no manifest. */
+static int parse(struct ppsched *p, bool has_manifest, const char *text,
+                 size_t n)
+{
+    struct pp_err *err = &p->tool->err;
     const struct ppsched_options *o = &p->options;
+    struct pp_faults faults = {.n = 0};
     const struct pp_csv_options how = {
         .on = has_manifest ? &p->manifest.graph : NULL,
         .n_microbatches = o->n_microbatches,
         .old_dialect = o->dialect && !strcmp(o->dialect, "pre-2024-11"),
-        .lenient = o->lenient};
+        .lenient = o->lenient,
+        .faults = &faults};
     p->manifest.graph.n_slices =
         1; /* the slices of the replaced schedule do not apply */
-    int rc = pp_csv_parse(text, n, &how, &p->csv, err) ||
-             complete(&p->csv.schedule, p->csv.messages, err);
-    free(text);
-    if (rc)
-        return pp_fail_at(err, "%s: ", file_name(p));
+    if (pp_csv_parse(text, n, &how, &p->csv, err))
+        return pp_fail_at(err, "%s: ", ppsched_csv_name(p));
+    if (faults.n > 0)
+        return ppsched_refuse_faults(p, &faults, false);
     p->schedule = &p->csv.schedule;
     return has_manifest ? 0 : set_stages(p, err);
+}
+
+int ppsched_csv_read(struct ppsched *p, bool has_manifest)
+{
+    char *text = NULL;
+    size_t n = 0;
+    int rc = read_text(p->options.csv, ppsched_csv_name(p), &text, &n,
+                       &p->tool->err) ||
+             parse(p, has_manifest, text, n) || complete(p);
+    free(text);
+    return rc ? -1 : 0;
 }
 
 int ppsched_csv_check(struct ppsched *p)
@@ -89,12 +108,12 @@ int ppsched_csv_check(struct ppsched *p)
     struct pp_err *err = &p->tool->err;
     int stage = pp_unreduced_stage(p->schedule);
     if (ppsched_prove(p))
-        return pp_fail_at(err, "%s: ", file_name(p));
+        return pp_fail_at(err, "%s: ", ppsched_csv_name(p));
     if ((p->csv.messages || p->csv.sharding) && stage >= 0)
         tool_say(p->tool, TOOL_WARNING,
                  "%s: stage %d has no REDUCE_GRAD: PyTorch will neither "
                  "reduce nor scale its gradients",
-                 file_name(p), stage);
+                 ppsched_csv_name(p), stage);
     return 0;
 }
 

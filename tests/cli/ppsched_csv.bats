@@ -10,7 +10,8 @@ setup() {
     files=$SRCDIR/tests/data/csv
 }
 
-# refused STATUS PATTERN TEXT [ARGS...]: the text (with \n) is not accepted.
+# refused STATUS PATTERN TEXT [ARGS...]: the text (with \n) is not accepted. All
+# lines of the message name the file.
 refused() {
     local want=$1 pattern=$2
     printf '%b' "$3" >bad.csv
@@ -19,8 +20,8 @@ refused() {
     echo "$stderr"
     [ "$status" -eq "$want" ]
     [ -z "$output" ]
-    [ "${#stderr_lines[@]}" -eq 1 ]
-    [[ "$stderr" == "ppsched: bad.csv: "*"$pattern"* ]]
+    [ -z "$(grep -v '^ppsched: bad.csv:' <<<"$stderr")" ]
+    [[ "$stderr" == *"$pattern"* ]]
 }
 
 # accepted TEXT [ARGS...]: the text is valid, without any message.
@@ -231,6 +232,80 @@ END
     pair+=',1REDUCE_GRAD\n'
     refused 1 "(--depth 1 would do; needs 1 in flight on 1->0" "$pair" --depth 0
     accepted "$pair"
+}
+
+@test "all faults are told at once, each with line and column" {
+    printf '0F0,0SEND_X, 0B1q,0B0\n1F0,1FB\n' >bad.csv
+    run -2 --separate-stderr ppsched --csv bad.csv --check
+    diff - <(echo "$stderr") <<'END'
+ppsched: bad.csv:1:5: rank 0, cell 1: '0SEND_X' is not an action
+ppsched: bad.csv:1:14: rank 0, cell 2: '0B1q' is not an action
+ppsched: bad.csv:2:5: rank 1, cell 1: '1FB' is not an action
+END
+    # A fault does not make faults of what follows from it.
+    printf '0F0,0B0,0F0,0F1,0B1\n1B0,1F0,1F1\n' >bad.csv
+    run -1 --separate-stderr ppsched --csv bad.csv --check
+    diff - <(echo "$stderr") <<'END'
+ppsched: bad.csv:1:9: rank 0, action 2: '0F0' appears a second time
+ppsched: bad.csv:2:1: rank 1, action 0: '1B0' comes before 1F0
+ppsched: bad.csv:2: rank 1: '1B1' is missing
+END
+    # More than fit are counted.
+    { seq -f '%gX' -s, 30; } >bad.csv
+    run -2 --separate-stderr ppsched --csv bad.csv --check
+    [ "${#stderr_lines[@]}" -eq 25 ]
+    [ "${stderr_lines[24]}" = 'ppsched: bad.csv: 6 more faults' ]
+}
+
+@test "a deadlock is told as a circle of waits, and drawn up to where it stops" {
+    # Rank 0 wants gradients before it sends the next microbatch.
+    printf '0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n' >bad.csv
+    run -1 --separate-stderr ppsched --csv bad.csv -t --ascii --width 40
+    diff - <(echo "$stderr") <<'END'
+ppsched: bad.csv:1:5: rank 0 waits in '0B0' for '1B0' of rank 1 (2:9)
+ppsched: bad.csv:2:5: rank 1 waits in '1F1' for '0F1' of rank 0 (1:9)
+ppsched: bad.csv: this order deadlocks: rank 0 waits in '0B0', rank 1 waits in '1F1'
+END
+    [ "${lines[0]}" = 'csv: a deadlock stops all ranks after 2 actions:' ]
+    [[ "$output" == *'rank 0 '*'0'*'rank 1 '*'0'* ]]
+    # Every receive just before its use, every send just after: 1f1b has no room
+    # for its sends without a buffer.
+    ppsched -p 3 -s 1f1b -m 4 --export csv | awk -F, '{
+        line = ""
+        for (i = 1; i <= NF; i++) {
+            if (!$i)
+                continue
+            op = substr($i, 2, 1); m = substr($i, 3); s = NR - 1
+            first = op == "F" ? s == 0 : s == 2
+            last = op == "F" ? s == 2 : s == 0
+            line = line (first ? "" : s "RECV_" op m ",") $i ","
+            line = line (last ? "" : s "SEND_" op m ",")
+        }
+        print line s "REDUCE_GRAD" }' >naive.csv
+    ppsched --csv naive.csv --check
+    run -1 --separate-stderr ppsched --csv naive.csv -t --depth 0
+    [[ "${lines[0]}" == 'csv: a deadlock stops all ranks after '* ]]
+    # Each wait names the cells, and the waits form a circle.
+    grep '^ppsched: naive.csv:[0-9]*:[0-9]*: rank [0-9]* waits' \
+        <<<"$stderr" | tee waits
+    [ "$(wc -l <waits)" -ge 2 ]
+    sed 's/.*: rank \([0-9]*\) waits.*/\1/' waits >from
+    sed 's/.* of rank \([0-9]*\) .*/\1/' waits >to
+    diff <(tail -n +2 from; head -n 1 from) to
+    while IFS=: read -r _ _ row column rest; do
+        cell=$(sed -n "${row}p" naive.csv | cut -c"$column"- | cut -d, -f1)
+        [[ "$rest" == *" waits in '$cell' for '"* ]]
+        on=${rest##*(}
+        on=${on%)}
+        cell=$(sed -n "${on%:*}p" naive.csv | cut -c"${on#*:}"- | cut -d, -f1)
+        [[ "$rest" == *" for '$cell' of rank $((${on%:*} - 1)) ("* ]]
+    done <waits
+    # A manifest has no lines, but a picture.
+    ppsched -p 2 -s 1f1b -m 3 | jq '.schedule.actions[0] |=
+        (sub(" 0RECV_B0"; "") | sub("0F0"; "0F0 0RECV_B0"))' >plan.json
+    run -1 --separate-stderr ppsched -t plan.json
+    [ "${lines[0]}" = '1f1b: a deadlock stops all ranks after 1 actions:' ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
 }
 
 @test "options that do not go together" {

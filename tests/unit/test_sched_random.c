@@ -5,6 +5,7 @@
  * agrees, and under the other semantics a walk over streams agrees. */
 #include "sched_walker.h"
 #include "schedule/check/check.h"
+#include "schedule/check/stuck.h"
 
 /* --- a walk over streams --- */
 
@@ -149,8 +150,29 @@ static bool streams_end(const struct pp_schedule *s, const char *name,
 
 struct counts {
     int accepted, deadlocked, other, wrong, apart;
+    int broken;                           /* circles of waits */
     int passed, stopped, swapped, astray; /* other semantics */
 };
+
+/* Returns true if there is a circle of waits of ranks that stopped, each for an
+ * action that the next one has not reached, or none if all reach their ends. */
+static bool circle_fits(const struct pp_schedule *s, bool deadlocks)
+{
+    struct pp_stuck k;
+    struct pp_err err = {0};
+    if (pp_stuck_find(s, true, &k, &err))
+        return false;
+    bool fits = (k.n_circle > 1) == deadlocks;
+    for (size_t i = 0; i < k.n_circle && fits; i++) {
+        const struct pp_wait *w = &k.circle[i];
+        fits = w->place == k.done[w->row] &&
+               w->on_row == k.circle[(i + 1) % k.n_circle].row &&
+               w->on_place >= k.done[w->on_row] &&
+               w->on_place < s->rows[w->on_row].n;
+    }
+    pp_stuck_finish(&k);
+    return fits;
+}
 
 static void compare(struct fixture *f, struct counts *c)
 {
@@ -164,6 +186,7 @@ static void compare(struct fixture *f, struct counts *c)
     c->deadlocked += rc != 0;
     c->apart += rc != pp_check_deadlock(&f->s, pp_semantics_find("channel"),
                                         f->s.channel_depth, &why);
+    c->broken += !circle_fits(&f->s, rc != 0);
     if (reaches_end(&f->s) != (rc == 0)) {
         c->wrong++;
         printf("# depth %d: %s\n", f->s.channel_depth, err.text);
@@ -238,6 +261,7 @@ int main(void)
     ok(c.apart == 0, "the event graph agrees with the player");
     ok(c.passed > 500 && c.stopped > 300 && c.swapped > 50,
        "all verdicts of the other semantics occur");
+    ok(c.broken == 0, "deadlocks, and they alone, have a circle of waits");
     ok(c.astray == 0, "under them the event graph agrees with the walk");
     test_lowered(&d);
     return done();

@@ -34,6 +34,7 @@
 #ifndef PP_SCHEDULE_CHECK_CHECK_H
 #define PP_SCHEDULE_CHECK_CHECK_H
 
+#include "base/faults.h"
 #include "schedule/ir/schedule.h"
 
 /* Checks each row alone, and that nothing is missing. If lowered, messages are
@@ -42,6 +43,12 @@
  * in range, and every message has an edge of the graph between two rows. */
 int pp_check_rows(const struct pp_schedule *s, bool lowered,
                   struct pp_err *err) PP_MUST_USE;
+
+/* Like pp_check_rows, and goes on after a fault. Adds the faults to the list,
+ * with their rows and places; later ones may follow from earlier ones. Returns
+ * -1 only if the system failed. */
+int pp_check_rows_all(const struct pp_schedule *s, bool lowered,
+                      struct pp_faults *faults, struct pp_err *err) PP_MUST_USE;
 
 /* Returns the first stage without REDUCE_GRAD, or -1. This is no fault in
  * itself: a single replica has nothing to reduce. */

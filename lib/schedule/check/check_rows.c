@@ -26,8 +26,9 @@ struct row_check {
     int row;           /* the current row and position */
     size_t place;
     struct pp_action action;
-    bool added;  /* SYNC_COPIES was seen in this row */
-    bool synced; /* SYNC_TIED was seen in this row */
+    bool added;               /* SYNC_COPIES was seen in this row */
+    bool synced;              /* SYNC_TIED was seen in this row */
+    struct pp_faults *faults; /* NULL: stop at the first */
     struct pp_err *err;
 };
 
@@ -324,6 +325,22 @@ static int check_action(struct row_check *c)
     return op == PP_REDUCE_GRAD ? check_reduce(c) : check_sharding(c);
 }
 
+/* Counts a compute action with a fault as done, so that the actions behind it
+ * have no fault for its sake. */
+static void assume_done(struct row_check *c)
+{
+    struct pp_action a = c->action;
+    struct pp_err unused = {0};
+    struct pp_err *err = c->err;
+    c->err = &unused;
+    if (pp_is_compute(a.op) && !check_ranges(c)) {
+        c->done[pp_cell(&c->cells, a.stage, a.microbatch, a.slice)] |=
+            (uint8_t)(1u << a.op);
+        c->gradients[a.stage] += a.op == PP_B || a.op == PP_W;
+    }
+    c->err = err;
+}
+
 static int check_row(struct row_check *c, int row)
 {
     const struct pp_row *list = &c->s->rows[row];
@@ -331,8 +348,11 @@ static int check_row(struct row_check *c, int row)
     c->added = c->synced = false;
     for (c->place = 0; c->place < list->n; c->place++) {
         c->action = list->actions[c->place];
-        if (check_action(c))
+        if (!check_action(c))
+            continue;
+        if (!pp_faults_take(c->faults, row, c->place, c->err))
             return -1;
+        assume_done(c);
     }
     return 0;
 }
@@ -373,7 +393,9 @@ static int check_complete(const struct row_check *c)
             for (size_t slice = 0; slice < c->cells.n_slices; slice++)
                 if ((c->copy[m] < 0 ||
                      c->copy[m] == pp_copy_number(c->g, stage)) &&
-                    check_cell(c, stage, m, slice))
+                    check_cell(c, stage, m, slice) &&
+                    !pp_faults_take(c->faults, c->g->stages[stage].row,
+                                    PP_NO_PLACE, c->err))
                     return -1;
     return 0;
 }
@@ -482,10 +504,14 @@ static int check_all(struct row_check *c)
     return c->lowered ? check_synced(c) : 0;
 }
 
-int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
+static int check_rows(const struct pp_schedule *s, bool lowered,
+                      struct pp_faults *faults, struct pp_err *err)
 {
-    struct row_check c = {
-        .s = s, .g = s->graph, .lowered = lowered, .err = err};
+    struct row_check c = {.s = s,
+                          .g = s->graph,
+                          .lowered = lowered,
+                          .faults = faults,
+                          .err = err};
     if (s->n_microbatches < 1)
         return pp_fail(err, PP_EXIT_NO, "there are no microbatches");
     if (pp_cells_init(&c.cells, s, err))
@@ -499,4 +525,18 @@ int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
     free(c.sharding);
     pp_cells_finish(&c.cells);
     return rc;
+}
+
+int pp_check_rows(const struct pp_schedule *s, bool lowered, struct pp_err *err)
+{
+    return check_rows(s, lowered, NULL, err);
+}
+
+int pp_check_rows_all(const struct pp_schedule *s, bool lowered,
+                      struct pp_faults *faults, struct pp_err *err)
+{
+    return check_rows(s, lowered, faults, err) &&
+                   !pp_faults_take(faults, 0, PP_NO_PLACE, err)
+               ? -1
+               : 0;
 }

@@ -58,10 +58,11 @@ static int read_cells(struct pp_csv *c, const struct pp_csv_options *o, int row,
                       const char *text, size_t n, struct pp_csv_waits *waits,
                       struct hole *hole, struct pp_err *err)
 {
-    const char *end = text + n;
+    const char *line = text, *end = text + n;
     for (size_t place = 0; text <= end; place++) {
         const char *comma = memchr(text, ',', (size_t)(end - text));
         const char *from = text, *to = comma ? comma : end;
+        size_t before = c->schedule.rows[row].n;
         text = to + 1;
         while (from < to && is_blank(*from))
             from++;
@@ -75,10 +76,28 @@ static int read_cells(struct pp_csv *c, const struct pp_csv_options *o, int row,
                      ? pp_csv_add_wait(waits, from, length,
                                        c->schedule.rows[row].n, place, err)
                      : read_cell(c, o, row, from, length, err);
+        size_t column = (size_t)(from - line) + 1;
+        for (; before < c->schedule.rows[row].n; before++)
+            c->columns[row][before] = column;
         if (rc)
-            return pp_fail_at(err, "rank %d, cell %zu: ", row, place);
+            pp_fail_at(err, "rank %d, cell %zu: ", row, place);
+        if (rc && !pp_faults_take(o->faults, row, column, err))
+            return -1;
     }
     return 0;
+}
+
+/* Makes room for the columns of a row: a cell has one action or two, and two
+ * syncs may follow them, which have none. */
+static int add_columns(struct pp_csv *c, int row, const char *text, size_t n,
+                       struct pp_err *err)
+{
+    size_t cells = 1;
+    for (size_t i = 0; i < n; i++)
+        cells += text[i] == ',';
+    c->columns[row] =
+        pp_arena_alloc(&c->arena, 2 * cells + 2, sizeof *c->columns[row]);
+    return c->columns[row] ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int row,
@@ -86,14 +105,17 @@ static int read_row(struct pp_csv *c, const struct pp_csv_options *o, int row,
                     struct pp_err *err)
 {
     struct pp_csv_waits waits = {0};
-    int rc = read_cells(c, o, row, text, n, &waits, hole, err);
+    size_t known = o->faults ? o->faults->n : 0;
+    int rc = add_columns(c, row, text, n, err) ||
+             read_cells(c, o, row, text, n, &waits, hole, err);
     const struct pp_row *list = &c->schedule.rows[row];
-    if (!rc && pp_csv_check_waits(&waits, list, err))
+    bool all = !o->faults || o->faults->n == known; /* cells were read */
+    if (!rc && all && pp_csv_check_waits(&waits, list, err))
         rc = pp_fail_at(err, "rank %d, ", row);
-    if (!rc && list->n == 0)
+    if (!rc && all && list->n == 0)
         rc = pp_fail(err, PP_EXIT_NO, "rank %d has no actions", row);
     free(waits.list);
-    return rc;
+    return rc && !pp_faults_take(o->faults, row, PP_NO_PLACE, err) ? -1 : 0;
 }
 
 static size_t count_lines(const char *text, size_t n)
@@ -240,9 +262,20 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
                        "pipeline ranks",
                        lines, o->on->n_rows);
     c->graph.n_rows = (int)lines;
+    c->columns = pp_arena_alloc(&c->arena, lines, sizeof *c->columns);
+    if (!c->columns) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        goto fail;
+    }
     if (pp_schedule_init(&c->schedule, &c->graph, "csv", o->n_microbatches,
                          err) ||
-        read_rows(c, o, text, n, &hole, err) || (!o->on && make_graph(c, err)))
+        read_rows(c, o, text, n, &hole, err))
+        goto fail;
+    if (o->faults && o->faults->n > 0) {
+        pp_csv_finish(c);
+        return 0;
+    }
+    if (!o->on && make_graph(c, err))
         goto fail;
     c->schedule.graph = o->on ? o->on : &c->graph;
     if (!o->lenient && check_hole(c, &hole, err))

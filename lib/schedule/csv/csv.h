@@ -10,14 +10,17 @@
 
 #include <stdio.h>
 
+#include "base/faults.h"
 #include "schedule/ir/schedule.h"
 
 struct pp_csv {
     struct pp_arena arena;
     struct pp_graph graph; /* the file's, if none was given */
     struct pp_schedule schedule;
-    bool messages; /* the file has sends or receives */
-    bool sharding; /* the file has UNSHARD, RESHARD or REDUCE_GRAD */
+    size_t **columns; /* per row and action: the byte of its cell in the line,
+                         counted from 1; in the arena */
+    bool messages;    /* the file has sends or receives */
+    bool sharding;    /* the file has UNSHARD, RESHARD or REDUCE_GRAD */
 };
 
 struct pp_csv_options {
@@ -25,13 +28,16 @@ struct pp_csv_options {
     int n_microbatches;        /* 0: counted */
     bool old_dialect;          /* B is the input gradient, BW the whole */
     bool lenient;              /* skip empty cells in any file */
+    struct pp_faults *faults;  /* takes all malformed cells, with the byte of
+                                  the line as their place; NULL: none */
 };
 
 /* Reads text of n bytes, with LF or CRLF. Fails with PP_EXIT_INPUT for
  * malformed text, the other dialect, and an empty cell in a file with
  * communication or with one stage. Fails with PP_EXIT_NO for a rank without
  * actions or a stage on no rank. Errors name the rank and the cell, counted
- * from 0. The actions are otherwise unchecked. */
+ * from 0. The actions are otherwise unchecked. With faults, malformed cells
+ * alone are no failure: then c is empty, and faults are not. */
 int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
                  struct pp_csv *c, struct pp_err *err) PP_MUST_USE;
 

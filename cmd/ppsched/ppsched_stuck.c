@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* Faults of a CSV file with their lines and columns, and for a schedule that
+ * deadlocks the circle of waits and, with -t, the part that runs. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "ppsched.h"
+#include "schedule/check/stuck.h"
+
+enum { POSITION_TEXT = 64 };
+
+/* Writes the position of an action in the file: "3:17", or "3" if the line as a
+ * whole is meant. */
+static void format_position(int row, size_t column, char text[POSITION_TEXT])
+{
+    if (column == PP_NO_PLACE)
+        snprintf(text, POSITION_TEXT, "%d", row + 1);
+    else
+        snprintf(text, POSITION_TEXT, "%d:%zu", row + 1, column);
+}
+
+/* Returns the column of the place-th action in the file's row. */
+static size_t column_of(const struct ppsched *p, int row, size_t place)
+{
+    size_t column = place == PP_NO_PLACE ? 0 : p->csv.columns[row][place];
+    return column ? column : PP_NO_PLACE;
+}
+
+int ppsched_refuse_faults(struct ppsched *p, struct pp_faults *faults,
+                          bool in_rows)
+{
+    struct tool *t = p->tool;
+    size_t kept = faults->n < PP_MAX_FAULTS ? faults->n : PP_MAX_FAULTS;
+    char at[POSITION_TEXT];
+    enum pp_exit code = PP_EXIT_NO;
+    pp_faults_sort(faults);
+    for (size_t i = 0; i < kept; i++) {
+        const struct pp_fault *f = &faults->at[i];
+        size_t column = in_rows ? column_of(p, f->row, f->place) : f->place;
+        code = f->err.code > code ? f->err.code : code;
+        format_position(f->row, column, at);
+        if (i + 1 < faults->n)
+            tool_say(t, TOOL_WARNING, "%s:%s: %s", ppsched_csv_name(p), at,
+                     f->err.text);
+        else
+            t->err = f->err;
+    }
+    if (faults->n > kept)
+        return pp_fail(&t->err, code, "%s: %zu more faults",
+                       ppsched_csv_name(p), faults->n - kept);
+    t->err.code = code;
+    return pp_fail_at(&t->err, "%s:%s: ", ppsched_csv_name(p), at);
+}
+
+static void tell_wait(struct ppsched *p, const struct pp_wait *w)
+{
+    char at[POSITION_TEXT], on[POSITION_TEXT];
+    char mine[PP_ACTION_TEXT], theirs[PP_ACTION_TEXT];
+    const struct pp_row *rows = p->schedule->rows;
+    pp_action_format(rows[w->row].actions[w->place], false, mine);
+    pp_action_format(rows[w->on_row].actions[w->on_place], false, theirs);
+    format_position(w->row, column_of(p, w->row, w->place), at);
+    format_position(w->on_row, column_of(p, w->on_row, w->on_place), on);
+    tool_say(p->tool, TOOL_WARNING,
+             "%s:%s: rank %d waits in '%s' for '%s' of rank %d (%s)",
+             ppsched_csv_name(p), at, w->row, mine, theirs, w->on_row, on);
+}
+
+/* Draws the actions that run. */
+static int draw_part(struct ppsched *p, const struct pp_stuck *k, bool messages)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_schedule part = *p->schedule;
+    struct pp_sim sim = {0};
+    size_t n = (size_t)part.graph->n_rows, all = 0;
+    FILE *f = tool_output(p->tool);
+    if (!f)
+        return -1;
+    part.rows = calloc(n, sizeof *part.rows);
+    int rc = part.rows ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t r = 0; r < n && !rc; r++) {
+        part.rows[r] = p->schedule->rows[r];
+        part.rows[r].n = k->done[r];
+        all += k->done[r];
+    }
+    if (!rc)
+        rc = ppsched_open_costs(p) ||
+             pp_simulate(&part, &p->costs.costs,
+                         messages ? part.channel_depth : INT_MAX, &sim, err);
+    if (!rc)
+        fprintf(f, "%s: a deadlock stops all ranks after %zu actions:\n",
+                part.kind, all);
+    if (!rc && sim.makespan > 0) {
+        struct pp_draw d = ppsched_way_to_draw(p, f);
+        rc = pp_draw(f, &part, &sim, &d, err);
+    }
+    pp_sim_finish(&sim);
+    free(part.rows);
+    return rc ? -1 : 0;
+}
+
+int ppsched_tell_stuck(struct ppsched *p, bool messages)
+{
+    struct pp_stuck k;
+    if (pp_stuck_find(p->schedule, messages, &k, &p->tool->err))
+        return -1;
+    for (size_t i = 0; p->options.csv && i < k.n_circle; i++)
+        tell_wait(p, &k.circle[i]);
+    int rc = k.n_circle && p->options.timeline ? draw_part(p, &k, messages) : 0;
+    pp_stuck_finish(&k);
+    return rc;
+}
