@@ -26,16 +26,16 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 /* The command line. */
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs, *cases;
-    const char *trace, *profile; /* files, or NULL */
-    int trace_steps;             /* number of last steps; 0: not given */
-    double epochs;               /* 0: not given */
-    int last_batch;              /* enum pprun_last_batch */
-    int64_t seed;                /* --init; -1: not given */
-    int dtype;                   /* enum pprun_dtype; -1: not given */
-    int save_dtype;              /* enum pprun_save_dtype */
-    int device;                  /* enum pprun_device */
-    int transport;               /* enum pprun_transport */
-    int shapes;                  /* enum pp_message_size */
+    const char *trace, *profile, *svg; /* files, or NULL */
+    int trace_steps;                   /* number of last steps; 0: not given */
+    double epochs;                     /* 0: not given */
+    int last_batch;                    /* enum pprun_last_batch */
+    int64_t seed;                      /* --init; -1: not given */
+    int dtype;                         /* enum pprun_dtype; -1: not given */
+    int save_dtype;                    /* enum pprun_save_dtype */
+    int device;                        /* enum pprun_device */
+    int transport;                     /* enum pprun_transport */
+    int shapes;                        /* enum pp_message_size */
     int blas_threads;
     bool row_invariant;
     bool plan;
@@ -69,6 +69,23 @@ struct pprun_curve {
     int n;        /* columns */
     int64_t each; /* steps of a column */
     int64_t rest; /* steps that the last column lacks */
+};
+
+/* The steps so far, for the curves of --svg. */
+enum {
+    PPRUN_CURVE_STEP,
+    PPRUN_CURVE_LOSS,
+    PPRUN_CURVE_VAL,
+    PPRUN_CURVE_NORM,
+    PPRUN_CURVE_LR,
+    PPRUN_CURVE_SPEED,
+    PPRUN_N_CURVES
+};
+struct pprun_history {
+    double *values[PPRUN_N_CURVES]; /* (n) each */
+    size_t n, room;
+    bool has_val, failed;
+    double next; /* time of the next picture */
 };
 
 /* A job and all that it borrows. */
@@ -106,6 +123,7 @@ struct pprun {
     int stopped; /* why the run stopped early (pp_job.stop), or 0 */
     struct pprun_lines lines;
     struct pprun_curve curve;
+    struct pprun_history history;
     struct pp_output scores; /* --logprobs: open during the run */
     double **logps;          /* by input sequence */
     uint32_t *logps_length;  /* by input sequence; 0: not in the data */
@@ -255,6 +273,12 @@ void pprun_ignore_signals(void);
 void pprun_show_progress(struct pprun *p, const struct pp_step_report *r);
 /* Returns false if the terminal has the progress instead of JSON lines. */
 bool pprun_lines_shown(const struct pprun *p);
+
+/* --svg, at rank 0. draw writes the picture; add takes a step and draws from
+ * time to time. */
+int pprun_curves_draw(struct pprun *p, struct pp_err *err) PP_MUST_USE;
+void pprun_curves_add(struct pprun *p, const struct pp_step_report *r);
+void pprun_curves_free(struct pprun *p);
 
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,

@@ -317,6 +317,7 @@ void pprun_finish(struct pprun *p)
     if (p->save_lock > 0)
         close(p->save_lock);
     pprun_lines_free(p);
+    pprun_curves_free(p);
     free(p->logps);
     free(p->logps_length);
     free(p->text);

@@ -54,7 +54,9 @@ int pprun_record_init(struct pprun *p)
         return 0;
     if (o->trace && tool_open(p->tool, o->trace, &p->trace))
         return -1;
-    return o->profile ? tool_open(p->tool, o->profile, &p->profile) : 0;
+    if (o->profile && tool_open(p->tool, o->profile, &p->profile))
+        return -1;
+    return pprun_curves_draw(p, &p->tool->err);
 }
 
 int pprun_record_close(struct pprun *p)

@@ -59,6 +59,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
                  ? pprun_lines_write(p, line, n, r->stop, err)
                  : 0;
     free(line);
+    pprun_curves_add(p, r);
     if (rc || r->stop) /* standard error may have the same reader */
         return rc;
     pprun_show_progress(p, r);

@@ -58,6 +58,7 @@ setup() {
 arrows() {
     cat <<'END'
 base
+draw base
 schedule/ir base
 schedule/kinds base schedule/ir
 schedule/check base schedule/ir

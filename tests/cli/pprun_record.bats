@@ -202,3 +202,23 @@ fails() {
     fails 3 "pprun: nosuch/t: No such file or directory" \
         run_pprun --steps 1 --trace nosuch/t plan.json
 }
+
+@test "--svg draws the curves of a run" {
+    pprun -q plan.json --data packed --eval packed --eval-every 2 --init 1 \
+        --steps 6 --svg curves.svg >log
+    xmllint --noout curves.svg
+    for title in Loss 'Gradient norm' 'Learning rate' 'Tokens per second' \
+        'held out'; do
+        grep -q ">$title</text>" curves.svg
+    done
+    grep -q '<title>LlamaForCausalLM: step 6 of 6</title>' curves.svg
+    # The curves have a point for each step, in order.
+    [ "$(grep -c '<circle class="a1"' curves.svg)" -eq 4 ] # and the legend's
+    grep -E '<path class="l[0-4]" d="M' curves.svg | grep -v h16 >lines
+    [ "$(wc -l <lines)" -eq 4 ]
+    run ! grep -vE 'd="M[^ML]+(L[^L]+){5,}"' lines
+    run -3 --separate-stderr pprun plan.json --data packed --init 1 --steps 2 \
+        --svg nosuch/curves.svg
+    [[ $stderr == "pprun: nosuch/curves.svg"* ]]
+    [ -z "$output" ]
+}
