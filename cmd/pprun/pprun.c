@@ -154,7 +154,7 @@ static int run_command(struct pprun *p, const char *manifest)
     if (p->options.verify)
         return pprun_verify(p);
     pprun_handle_signals(p);
-    if (p->options.logprobs && pprun_logprobs_init(p))
+    if (p->options.logprobs && pprun_scores_open(p))
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
@@ -167,7 +167,7 @@ static int run_command(struct pprun *p, const char *manifest)
         rc = pprun_lines_finish(p);
     if (pprun_record_close(p) || rc)
         return -1;
-    if (p->options.logprobs && pprun_logprobs_write(p))
+    if (p->options.logprobs && pprun_scores_write(p))
         return -1;
     p->tool->status = (int)status;
     return 0;

@@ -88,6 +88,20 @@ struct pprun_history {
     double next; /* time of the next picture */
 };
 
+/* Scores of --logprobs on rank 0: they come in the order of the bins, and are
+ * in a file without a name until they are written in that of the input. */
+struct pprun_scores {
+    struct pp_output file; /* open during the run */
+    void *map;             /* of the file without a name */
+    size_t bytes;
+    uint64_t *first; /* (inputs + 1) place of each sequence's values */
+    double *values;
+    /* The first value of the input that is not finite, if there is one. */
+    bool has_bad;
+    struct pp_token_place bad;
+    double bad_value;
+};
+
 /* A job and all that it borrows. */
 struct pprun {
     struct tool *tool;
@@ -124,9 +138,7 @@ struct pprun {
     struct pprun_lines lines;
     struct pprun_curve curve;
     struct pprun_history history;
-    struct pp_output scores; /* --logprobs: open during the run */
-    double **logps;          /* by input sequence */
-    uint32_t *logps_length;  /* by input sequence; 0: not in the data */
+    struct pprun_scores scores;
 };
 
 extern const struct tool_option pprun_option_table[];
@@ -284,12 +296,14 @@ void pprun_curves_free(struct pprun *p);
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;
 int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err) PP_MUST_USE;
-void pprun_logps(void *ctx, size_t bin, const struct pp_microbatch *mb);
+void pprun_scored(void *ctx, const struct pp_token_place *at,
+                  const double *values, size_t n);
 
-/* --logprobs. init allocates memory and opens the file before the run; write
- * writes the lines after it. */
-int pprun_logprobs_init(struct pprun *p) PP_MUST_USE;
-int pprun_logprobs_write(struct pprun *p) PP_MUST_USE;
+/* --logprobs. open makes the files before the run, on rank 0; write writes the
+ * lines after it. */
+int pprun_scores_open(struct pprun *p) PP_MUST_USE;
+int pprun_scores_write(struct pprun *p) PP_MUST_USE;
+void pprun_scores_close(struct pprun *p);
 
 /* Prints the result of every case of --objective-cases. */
 int pprun_objective_cases(struct pprun *p) PP_MUST_USE;

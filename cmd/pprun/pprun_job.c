@@ -298,7 +298,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->recompute = p->recompute;
     j->score = p->options.logprobs != NULL;
     j->shapes = (enum pp_message_size)p->options.shapes;
-    j->logps = pprun_logps;
+    j->scored = pprun_scored;
     if (p->options.plan)
         return pprun_open_data(p);
     return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||
@@ -309,17 +309,11 @@ int pprun_prepare(struct pprun *p, const char *manifest)
 
 void pprun_finish(struct pprun *p)
 {
-    if (p->logps)
-        for (size_t i = 0; i < p->data.n_inputs; i++)
-            free(p->logps[i]);
-    if (p->scores.f) /* the run failed: this removes the file */
-        (void)tool_close(p->tool, &p->scores);
+    pprun_scores_close(p);
     if (p->save_lock > 0)
         close(p->save_lock);
     pprun_lines_free(p);
     pprun_curves_free(p);
-    free(p->logps);
-    free(p->logps_length);
     free(p->text);
     free(p->resume);
     free(p->config_text);

@@ -248,29 +248,6 @@ static int check_resume(struct pprun *p, struct pp_rendezvous *j)
     return 0;
 }
 
-/* Adds the scores of all ranks at rank 0. One rank has scored each position. */
-static int collect_logprobs(struct pprun *p, struct pp_rendezvous *j)
-{
-    struct pp_err *err = &p->tool->err;
-    size_t most = 1;
-    for (size_t i = 0; i < p->data.n_inputs; i++)
-        most = p->logps_length[i] > most ? p->logps_length[i] : most;
-    double *theirs = calloc(most, sizeof *theirs);
-    int rc = theirs ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 1; r < pp_rendezvous_size(j) && rc == 0; r++)
-        for (size_t i = 0; i < p->data.n_inputs && rc == 0; i++) {
-            size_t n = p->logps_length[i], bytes = n * sizeof *theirs;
-            if (p->rank == r)
-                rc = pp_rendezvous_send(j, 0, p->logps[i], bytes, err);
-            else if (p->rank == 0)
-                rc = pp_rendezvous_recv(j, r, theirs, bytes, err);
-            for (size_t k = 0; p->rank == 0 && rc == 0 && k < n; k++)
-                p->logps[i][k] += theirs[k];
-        }
-    free(theirs);
-    return rc;
-}
-
 static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
                      struct pp_comm **comm)
 {
@@ -313,8 +290,6 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
     /* All ranks end with one status: srun returns the highest. */
     if (rc == 0 && p->job.save)
         rc = agree(p, j, p->rank == 0 ? pprun_lines_finish(p) : 0);
-    if (rc == 0 && p->options.logprobs)
-        rc = collect_logprobs(p, j);
     if (pprun_record_close(p))
         rc = -1;
     if (comm)
@@ -409,11 +384,11 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
                  ? -1
                  : 0;
     if (rc == 0 && p->options.logprobs)
-        rc = agree(p, j, pprun_logprobs_init(p));
+        rc = agree(p, j, p->rank == 0 ? pprun_scores_open(p) : 0);
     if (rc == 0)
         rc = run_job(p, j, status);
     if (rc == 0 && p->options.logprobs && p->rank == 0)
-        rc = pprun_logprobs_write(p);
+        rc = pprun_scores_write(p);
     if (rc && !p->tool->told)
         p->tool->told = is_told(p, j);
     /* Print now: a launcher may soon kill this rank. */

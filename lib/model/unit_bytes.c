@@ -287,7 +287,8 @@ static size_t scoring(const struct pp_table_counts *c)
                         : 0;
 }
 
-/* Losses of a step and of an evaluation; the numbers of this rank, their sums
+/* Losses of a step and of an evaluation; places and values of scores; the
+ * numbers of this rank, their sums
  * and their entries, which have an index; the own numbers of all ranks, and
  * their slots. */
 static size_t statistics(const struct pp_table_counts *c)
@@ -296,6 +297,7 @@ static size_t statistics(const struct pp_table_counts *c)
     size_t own = PP_OWN_NUMBERS * sizeof(double);
     return pp_line_bytes(times(c->n_losses, sizeof(double))) +
            pp_line_bytes(times(c->n_eval, sizeof(double))) +
+           2 * pp_line_bytes(times(c->n_scores, sizeof(double))) +
            2 * pp_line_bytes(numbers) + pp_line_bytes(times(numbers, 2)) +
            pp_line_bytes(times(c->n_ranks, own)) +
            pp_line_bytes(times(c->n_ranks, sizeof(int)));

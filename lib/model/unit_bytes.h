@@ -99,6 +99,7 @@ struct pp_table_counts {
     size_t n_metrics; /* numbers of an objective for each of them, by all ranks
                          that divide it; 0: it has no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
+    size_t n_scores;  /* tokens that a scoring pass keeps */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */
@@ -122,6 +123,9 @@ size_t pp_scoring_bytes(size_t tokens);
 /* Returns the bytes on a device through which ranks exchange the sums of their
  * sequences. A sequence has two rows or more for each rank. */
 size_t pp_scoring_shared_bytes(size_t tokens);
+
+/* Tokens of a message of scores to rank 0. */
+enum { PP_SCORES_PART = 256 };
 
 /* Returns the numbers that ranks add up after a step: one for each tensor, each
  * loss and each metric. A rank also sends its own numbers to all others. */

@@ -282,15 +282,22 @@ fails() {
 @test "the file of log-probabilities appears when it is complete" {
     fails 3 "pprun: nosuch/lines: No such file or directory" \
         pprun plan.json --data packed --init 1 --logprobs nosuch/lines
-    echo old >lines
-    run --separate-stderr bash -c 'ulimit -f 1
-        pprun plan.json --data packed --init 1 --logprobs lines'
-    [ "$status" -eq 3 ]
-    [ "$stderr" = "pprun: writing lines failed: File too large" ]
-    [ "$(cat lines)" = old ]
-    [ -z "$(find . -name "lines*.tmp")" ]
     pprun plan.json --data packed --init 1 --logprobs lines
     [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
+    # Scores take 8 bytes in a file, before they are lines.
+    local kb error
+    kb=$(($(wc -c <lines) / 1024 - 1))
+    echo old >lines
+    for error in "1 pprun: .: no room for * bytes of scores: File too large" \
+        "$kb pprun: writing lines failed: File too large"; do
+        run --separate-stderr bash -c "ulimit -f ${error%% *}
+            pprun plan.json --data packed --init 1 --logprobs lines"
+        [ "$status" -eq 3 ]
+        # shellcheck disable=SC2053
+        [[ $stderr == ${error#* } ]]
+        [ "$(cat lines)" = old ]
+        [ -z "$(find . -name "lines*.tmp")" ]
+    done
 }
 
 # set_start VALUE: a copy of the packed directory whose first start is VALUE. The

@@ -74,13 +74,13 @@ static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     return 0;
 }
 
-static void keep_logps(void *ctx, size_t bin, const struct pp_microbatch *mb)
+static void keep_logps(void *ctx, const struct pp_token_place *at,
+                       const double *values, size_t n)
 {
-    (void)bin;
+    (void)at;
     struct result *to = ctx;
-    for (size_t i = 0; i < mb->n_scored; i++)
-        if (mb->scored_rows[i] >= 0 && to->n_logps < N_ROWS)
-            to->logps[to->n_logps++] = mb->logps[i];
+    for (size_t i = 0; i < n && to->n_logps < N_ROWS; i++)
+        to->logps[to->n_logps++] = values[i];
 }
 
 /* Divides the units evenly among the stages. */
@@ -149,7 +149,7 @@ static bool done_run(const struct run *run)
             .resume = run->resume,
             .config_text = "{}\n",
             .score = run->score,
-            .logps = keep_logps,
+            .scored = keep_logps,
             .report = keep,
             .ctx = run->out,
         };

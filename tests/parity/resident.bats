@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # resident - the memory that a run takes from the system is its plan: at most 5 %
-# more or less for plans of 512 MiB and more, OpenBLAS included.
+# more or less for plans of 512 MiB and more, OpenBLAS included. That of
+# --logprobs does not grow with the data.
 
 bats_require_minimum_version 1.5.0
 
@@ -56,4 +57,43 @@ END
             fi
         done
     done
+}
+
+# private ARGS...: prints the most memory of pprun with ARGS that is not of a
+# file, in kB.
+private() {
+    python3 - "$@" <<'END'
+import re, subprocess, sys, time
+run = subprocess.Popen(['pprun', '-q'] + sys.argv[1:])
+most = 0
+while run.poll() is None:
+    try:
+        status = open(f'/proc/{run.pid}/status').read()
+    except OSError:
+        continue
+    of = re.search(r'RssAnon:\s+(\d+)', status)
+    most = max(most, int(of[1]) if of else 0)
+    time.sleep(.002)
+print(most)
+sys.exit(run.returncode != 0)
+END
+}
+
+@test "the memory of --logprobs does not grow with the sequences" {
+    command -v python3 || skip "no python3"
+    jq '.hidden_size = 16 | .intermediate_size = 16 | .num_hidden_layers = 1 |
+        .num_attention_heads = 1 | .num_key_value_heads = 1 | .vocab_size = 64' m/config.json >config
+    mv config m/config.json
+    for n in 10000 100000; do
+        awk -v n="$n" 'BEGIN { srand(9); for (i = 0; i < n; i++) {
+            printf "{\"input_ids\": [%d", i % 64
+            for (t = 4 + int(rand() * 16); t > 0; t--)
+                printf ", %d", rand() * 64
+            print "]}" } }' | pppack -q -l 256 -o "many$n" -
+        ppsplit -q -p 2 m | ppsched -q -s 1f1b -m 8 -o plan.json
+        private --data "many$n" --init 1 --logprobs "scores$n" plan.json >"most$n"
+        [ "$(wc -l <"scores$n")" -eq "$n" ]
+    done
+    echo "$(cat most10000) kB, then $(cat most100000) kB"
+    [ "$(cat most100000)" -le $(($(cat most10000) + 512)) ]
 }

@@ -138,6 +138,20 @@ static size_t n_eval(const struct pp_job *j)
     return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
 }
 
+/* Returns the rows that a rank of this row may score in a pass. */
+static size_t n_scores(const struct pp_job *j, int row)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    const struct pp_mesh x = pp_job_layout(j).components[0].mesh;
+    size_t n = 0, head = pp_model_n_units(j->model) - 1;
+    for (int s = 0; j->score && s < g->n_stages; s++)
+        if (g->stages[s].row == row &&
+            j->stages[s].first + j->stages[s].n > head)
+            n = (size_t)j->schedule->n_microbatches *
+                (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1);
+    return j->score ? most_of(n, PP_SCORES_PART) : 0;
+}
+
 struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
@@ -149,6 +163,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
         .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
+        .n_scores = n_scores(j, row),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,

@@ -63,6 +63,11 @@ struct pp_inspection {
 
 struct pp_record;
 
+/* A token of the input. */
+struct pp_token_place {
+    uint32_t sequence, position;
+};
+
 struct pp_job {
     const struct pp_model *model;
     const struct pp_schedule *schedule; /* lowered; carries the graph */
@@ -102,10 +107,12 @@ struct pp_job {
     const char *config_text, *tokenizer_source;
     const char *dump_grads;
 
-    /* With score, the job scores every sequence of data and does not train. The
-     * rank with the head calls logps for each microbatch. */
+    /* With score, the job scores every sequence of data and does not train.
+     * Rank 0 calls scored for the tokens of all ranks, after each pass, with
+     * the log-probability of each. */
     bool score;
-    void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+    void (*scored)(void *ctx, const struct pp_token_place *at,
+                   const double *values, size_t n);
 
     /* For the verification; each may be NULL. Every rank calls inspect before
      * every update and after the last one. It calls output after every forward

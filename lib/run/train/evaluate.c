@@ -29,10 +29,11 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
             .objective = j->score ? NULL : j->objective,
             .step = step,
             .losses = losses ? losses + first + lane : r->losses,
-            .logps = j->score ? j->logps : NULL,
-            .ctx = j->ctx,
+            .logps = j->score ? pp_rank_note_scores : NULL,
+            .ctx = r,
         };
-        if (pp_exec_ops.run(&r->forward, &pass, err))
+        if (pp_exec_ops.run(&r->forward, &pass, err) ||
+            (j->score && pp_rank_hand_over(r, err)))
             return -1;
     }
     return 0;

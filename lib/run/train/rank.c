@@ -240,9 +240,11 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->squares =
         pp_device_alloc(r->device, n, sizeof *r->squares, "norms", err);
     r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
-    return r->losses && r->mine && r->sums && r->entries && r->of_ranks &&
-                   r->peak_slots && r->eval_losses && r->squares &&
-                   (is_host || r->squares_host)
+    r->scored.at = make(r, c.n_scores, sizeof *r->scored.at, err);
+    r->scored.values = make(r, c.n_scores, sizeof *r->scored.values, err);
+    return r->scored.at && r->scored.values && r->losses && r->mine &&
+                   r->sums && r->entries && r->of_ranks && r->peak_slots &&
+                   r->eval_losses && r->squares && (is_host || r->squares_host)
                ? 0
                : -1;
 }
@@ -336,10 +338,11 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->squares);
     pp_device_free(r->device, r->scoring.shared);
     pp_device_free(r->device, r->arena);
-    void *made[] = {r->metrics,     r->scoring.room, r->losses,
-                    r->eval_losses, r->mine,         r->sums,
-                    r->entries,     r->of_ranks,     r->peak_slots,
-                    r->output_host, r->squares_host};
+    void *made[] = {r->metrics,      r->scoring.room, r->losses,
+                    r->eval_losses,  r->mine,         r->sums,
+                    r->entries,      r->of_ranks,     r->peak_slots,
+                    r->output_host,  r->squares_host, r->scored.at,
+                    r->scored.values};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->comm->ops->detach(r->comm);

@@ -17,6 +17,14 @@ struct pp_entry {
     double value;
 };
 
+/* Scores of this rank's tokens in a pass. There is room for PP_SCORES_PART or
+ * more. */
+struct pp_scored {
+    struct pp_token_place *at;
+    double *values;
+    size_t n;
+};
+
 struct pp_rank {
     const struct pp_job *job;
     struct pp_comm *comm;
@@ -42,7 +50,8 @@ struct pp_rank {
     double *losses;      /* (accumulate x n_microbatches) of one step */
     double *eval_losses; /* (n_eval) one for each microbatch */
     bool eval_scored;    /* the last evaluation had a scored token */
-    size_t n_eval;       /* microbatches of the passes over the eval data */
+    struct pp_scored scored;
+    size_t n_eval; /* microbatches of the passes over the eval data */
     /* Exchanged after a step: a sum of squares for every tensor of the model, a
      * loss and metrics for every microbatch. */
     size_t n_numbers;
@@ -114,6 +123,11 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss,
  * until its files are read. Collective if the job checks files. */
 int pp_rank_check_files(struct pp_rank *r, bool end,
                         struct pp_err *err) PP_MUST_USE;
+
+/* Notes the scores of a microbatch; ctx is the rank (struct pp_pass). */
+void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb);
+/* Collective. Hands the scores that all ranks have noted to the job. */
+int pp_rank_hand_over(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Hands the log-probabilities of every sequence of the data to the job. */
 int pp_rank_score(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;

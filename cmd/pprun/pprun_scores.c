@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_scores - --logprobs: keeps the scores of tokens, which come in the
+ * order of the bins, and writes them in that of the input. They are in a file,
+ * so that memory does not grow with the data. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/json_writer.h"
+#include "pprun.h"
+
+/* Opens a file without a name beside the result, or in the directory for
+ * temporary files if that is standard output. */
+static int open_unnamed(const char *path, char dir[PATH_MAX])
+{
+    const char *temporary = getenv("TMPDIR");
+    const char *slash = strrchr(path, '/');
+    if (!strcmp(path, "-"))
+        snprintf(dir, PATH_MAX, "%s", temporary ? temporary : "/tmp");
+    else
+        snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+                 slash ? path : ".");
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    /* Some file systems cannot do this. */
+    char name[PATH_MAX + 16];
+    snprintf(name, sizeof name, "%s/pprun.XXXXXX", dir);
+    fd = mkostemp(name, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(name);
+    return fd;
+}
+
+/* Reserves and maps the file: a full disk is an error now, not a signal
+ * later. */
+static int map_unnamed(struct pprun *p, size_t bytes)
+{
+    struct pprun_scores *s = &p->scores;
+    char dir[PATH_MAX];
+    int fd = open_unnamed(p->options.logprobs, dir);
+    int code = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)bytes);
+    if (!code) {
+        s->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        code = s->map == MAP_FAILED ? errno : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (code) {
+        s->map = NULL;
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                       "%s: no room for %zu bytes of scores: %s", dir, bytes,
+                       strerror(code));
+    }
+    s->bytes = bytes;
+    return 0;
+}
+
+/* Finds the length of every sequence of the input: a long one may be in several
+ * pieces. */
+static void find_lengths(const struct pp_packed *data, uint64_t *length)
+{
+    for (size_t b = 0; b < data->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(data, b, &bin);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            uint64_t *to = &length[bin.source[i]];
+            uint32_t end = bin.start[i] + (uint32_t)(bin.cu_seqlens[i + 1] -
+                                                     bin.cu_seqlens[i]);
+            *to = end > *to ? end : *to;
+        }
+    }
+}
+
+int pprun_scores_open(struct pprun *p)
+{
+    struct pprun_scores *s = &p->scores;
+    const char *path = p->options.logprobs;
+    size_t n = p->data.n_inputs, at = 0;
+    if (strcmp(path, "-") && tool_open(p->tool, path, &s->file))
+        return -1;
+    if (map_unnamed(p, (n + 1 + p->data.n_positions) * sizeof(double)))
+        return -1;
+    s->first = s->map;
+    s->values = (double *)(s->first + n + 1);
+    find_lengths(&p->data, s->first);
+    for (size_t i = 0; i <= n; i++) {
+        size_t length = s->first[i];
+        s->first[i] = at;
+        at += length;
+    }
+    return 0;
+}
+
+void pprun_scores_close(struct pprun *p)
+{
+    struct pprun_scores *s = &p->scores;
+    if (s->file.f) /* the run failed: this removes the file */
+        (void)tool_close(p->tool, &s->file);
+    if (s->map)
+        munmap(s->map, s->bytes);
+}
+
+static bool is_before(struct pp_token_place a, struct pp_token_place b)
+{
+    return a.sequence != b.sequence ? a.sequence < b.sequence
+                                    : a.position < b.position;
+}
+
+void pprun_scored(void *ctx, const struct pp_token_place *at,
+                  const double *values, size_t n)
+{
+    struct pprun *p = ctx;
+    struct pprun_scores *s = &p->scores;
+    for (size_t k = 0; k < n; k++) {
+        s->values[s->first[at[k].sequence] + at[k].position] = values[k];
+        if (isfinite(values[k]) || (s->has_bad && is_before(s->bad, at[k])))
+            continue;
+        s->has_bad = true;
+        s->bad = at[k];
+        s->bad_value = values[k];
+    }
+}
+
+static void write_line(const struct pprun *p, size_t sequence, FILE *f)
+{
+    const struct pprun_scores *s = &p->scores;
+    struct pp_json_writer w = {.f = f};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_uint(&w, "sequence", sequence);
+    if (p->job.temperature > 0)
+        pp_json_real(&w, "temperature", p->job.temperature);
+    pp_json_array(&w, "logprobs", PP_JSON_INLINE);
+    for (uint64_t i = s->first[sequence]; i < s->first[sequence + 1]; i++)
+        pp_json_real(&w, NULL, s->values[i]);
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
+}
+
+int pprun_scores_write(struct pprun *p)
+{
+    struct pprun_scores *s = &p->scores;
+    FILE *f = s->file.f ? s->file.f : p->tool->out;
+    if (s->has_bad)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+                       "sequence %" PRIu32 ": the log-probability of token "
+                       "%" PRIu32 " is %g",
+                       s->bad.sequence, s->bad.position, fabs(s->bad_value));
+    for (size_t i = 0; i < p->data.n_inputs; i++)
+        if (s->first[i + 1] > s->first[i])
+            write_line(p, i, f);
+    return s->file.f ? tool_close(p->tool, &s->file) : 0;
+}
